@@ -1,0 +1,166 @@
+"""Argument checks and their wording.
+
+Every message reads: ``spgrad.<fn>: `<arg>` <what it is>; <what is accepted>. <what to do>.``
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from spgrad import kernels
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.pattern import LAYOUT_NAMES
+
+INDEX_DTYPES = (torch.int64, torch.int32)
+
+
+def describe_kind(value: Any) -> str:
+    """Words for what a value is: its type, and layout and shape where it is a tensor."""
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    layout = LAYOUT_NAMES.get(value.layout, str(value.layout).removeprefix("torch."))
+    return f"a {layout} tensor of shape {tuple(value.shape)}"
+
+
+def require_index(fn: str, arg: str, t: torch.Tensor) -> None:
+    """Refuses index tensors that are not strided int32 or int64."""
+    if t.layout != torch.strided:
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `{arg}` is {describe_kind(t)}; a dense index tensor is accepted. Pass "
+            "the indices themselves."
+        )
+    if t.dtype not in INDEX_DTYPES:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `{arg}` has dtype {short(t.dtype)}; int32 and int64 are accepted. "
+            f"Convert it with {arg}.long()."
+        )
+
+
+def require_same_device(fn: str, **tensors: torch.Tensor) -> None:
+    """Refuses operands on different devices."""
+    (first, a), *rest = tensors.items()
+    for name, b in rest:
+        if a.device != b.device:
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `{name}` is on {b.device}; `{first}` is on {a.device}, and one "
+                "device for all is accepted. Move one of them with .to()."
+            )
+
+
+def require_same_dtype(fn: str, **tensors: torch.Tensor) -> None:
+    """Refuses operands of different dtypes, as torch's products do."""
+    (first, a), *rest = tensors.items()
+    for name, b in rest:
+        if a.dtype != b.dtype:
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `{name}` has dtype {short(b.dtype)}; `{first}` has "
+                f"{short(a.dtype)}, and one dtype for all is accepted. Convert with "
+                f"{name}.to({a.dtype})."
+            )
+
+
+def require_numeric(fn: str, arg: str, t: torch.Tensor) -> None:
+    """Refuses bool and other dtypes that products are not defined for."""
+    if t.dtype not in PRODUCT_DTYPES:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `{arg}` has dtype {short(t.dtype)}; "
+            f"{', '.join(short(d) for d in PRODUCT_DTYPES)} are accepted. Convert it with "
+            f"{arg}.to(torch.float32)."
+        )
+
+
+PRODUCT_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.complex64,
+    torch.complex128,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+)
+
+
+def require_compressed(
+    fn: str, names: tuple[str, str], ptr: torch.Tensor, idx: torch.Tensor, bound: int, lines: int
+) -> None:
+    """Refuses flat compressed indices that a kernel could not read.
+
+    Args:
+        fn: The public function that asks.
+        names: Names of the compressed and the plain indices in its signature.
+        ptr: Pointers (items * lines + 1,) of all batch items as one.
+        idx: Plain indices (nse,).
+        bound: Exclusive upper bound of `idx`.
+        lines: Lines of one batch item, for the position that the message names.
+    """
+    code, at = kernels.check_compressed(ptr, idx, bound).tolist()
+    if code == 0:
+        return
+    compressed, plain = names
+    where = f"position {at}"
+    if code <= 3 and lines and ptr.numel() - 1 > lines:
+        where = f"position {at % lines} of batch item {at // lines}"
+    if code == 1:
+        says = f"`{compressed}` starts with {int(ptr[0])}; 0 is accepted"
+    elif code == 2:
+        says = f"`{compressed}` decreases after {where}; non-decreasing pointers are accepted"
+    elif code == 3:
+        says = (
+            f"`{compressed}` ends with {int(ptr[-1])}; the number of entries in `{plain}`, "
+            f"{idx.numel()}, is accepted"
+        )
+    elif code == 4:
+        says = f"`{plain}` has {int(idx[at])} at {where}; indices in [0, {bound}) are accepted"
+    else:
+        says = (
+            f"`{plain}` has {int(idx[at])} after {int(idx[at - 1])} at {where}; sorted unique "
+            "indices within a row or column are accepted"
+        )
+    hint = (
+        "Sort and sum duplicates with spgrad.sparse_coo_tensor(...).coalesce() and convert."
+        if code == 5
+        else "Check how the indices were made, and `size`."
+    )
+    raise ArgumentValueError(f"spgrad.{fn}: {says}. {hint}")
+
+
+def require_coordinates(fn: str, indices: torch.Tensor, size: tuple[int, ...]) -> bool:
+    """Refuses COO indices outside `size`; tells whether they are sorted and unique."""
+    dim, at, ordered = kernels.check_coo(indices, size).tolist()
+    if dim >= 0:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `indices` has {int(indices[dim, at])} in row {dim} at position {at}; "
+            f"indices in [0, {size[dim]}) are accepted. Check how the indices were made, and "
+            "`size`."
+        )
+    return bool(ordered)
+
+
+def bad_shape(
+    fn: str, arg: str, got: tuple[int, ...], accepted: str, hint: str
+) -> ArgumentValueError:
+    """Makes the error for an argument of the wrong shape."""
+    return ArgumentValueError(
+        f"spgrad.{fn}: `{arg}` has shape {tuple(got)}; {accepted} is accepted. {hint}"
+    )
+
+
+def require_addressable(fn: str, shape: tuple[int, ...]) -> None:
+    """Refuses negative sizes and shapes of more than 2^63 - 1 elements."""
+    if any(s < 0 for s in shape) or math.prod(shape) > 2**63 - 1:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `size` is {tuple(shape)}; non-negative sizes with at most 2^63 - 1 "
+            "elements in all are accepted. Split the tensor, or drop a dimension."
+        )
+
+
+def short(dtype: torch.dtype) -> str:
+    """A dtype's name without the module."""
+    return str(dtype).removeprefix("torch.")

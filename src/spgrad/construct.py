@@ -1,0 +1,199 @@
+"""The COO constructor, and what all constructors share: validated once, differentiable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern
+
+
+class Options(NamedTuple):
+    """The keyword arguments that all constructors share."""
+
+    dtype: torch.dtype | None
+    device: torch.device | str | None
+    pin_memory: bool
+    requires_grad: bool
+    check_invariants: bool | None
+
+
+def sparse_coo_tensor(
+    indices: Any = None,
+    values: Any = None,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+    is_coalesced: bool | None = None,
+) -> SparseTensor:
+    """COO tensor from coordinates and values, as `torch.sparse_coo_tensor`.
+
+    Args:
+        indices: int (sparse_dim, nse); coordinates may come in any order and repeat, and then
+            their values add. int64 and int32 are kept as given. None for an empty tensor.
+        values: (nse, *dense_shape).
+        size: Size of all dimensions; by default the smallest that holds the indices.
+        dtype: Of the values; by default theirs.
+        device: Of the result; by default that of `values`.
+        pin_memory: Puts the values into page-locked memory.
+        requires_grad: Makes the result a leaf that collects a gradient.
+        check_invariants: False skips the validation of the indices; never do it on indices that
+            come from outside.
+        is_coalesced: True states that indices are sorted and unique (which is checked).
+
+    Returns:
+        SparseTensor that shares memory with `indices` and `values` where these are tensors.
+
+    Gradient:
+        Of `values`: the cotangent at the indices, dense (nse, *dense_shape).
+
+    Cost:
+        One pass over the indices; no copy.
+
+    Raises:
+        TypeError: An argument is no tensor, list or number where one is needed.
+        ValueError: An index is out of range, or shapes, dtypes or devices don't fit.
+
+    Example:
+        >>> i, v = [[0, 1, 1], [2, 0, 2]], [3.0, 4.0, 5.0]
+        >>> spgrad.sparse_coo_tensor(i, v, (2, 3)).to_dense()
+        tensor([[0., 0., 3.],
+                [4., 0., 5.]])
+    """
+    fn = "sparse_coo_tensor"
+    options = Options(dtype, device, pin_memory, requires_grad, check_invariants)
+    if values is None and size is None and _is_size(indices):
+        indices, size = None, indices
+    if indices is None and values is None:
+        if size is None:
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `size` is missing; indices and values, or a size, are accepted. "
+                "Give one of them."
+            )
+        indices = torch.zeros(len(tuple(size)), 0, dtype=torch.int64, device=device)
+        values = torch.zeros(0, dtype=dtype, device=device)
+    vals = value_tensor(fn, values, options)
+    idx = index_tensor(fn, "indices", indices, vals)
+    if idx.dim() != 2 or vals.dim() == 0 or vals.shape[0] != idx.shape[1]:
+        raise checks.bad_shape(
+            fn,
+            "values",
+            vals.shape,
+            f"(nse, *dense_shape) for indices (sparse_dim, nse), here {tuple(idx.shape)},",
+            "Indices are one column per element: transpose a list of index tuples.",
+        )
+    idx = idx.contiguous()
+    dense = tuple(vals.shape[1:])
+    if size is None:
+        if idx.shape[1] and int(idx.min()) < 0:
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `indices` has {int(idx.min())}; non-negative indices are accepted. "
+                "Count from the front, or give `size` and non-negative indices."
+            )
+        sparse = (idx.max(1).values + 1).tolist() if idx.shape[1] else [0] * idx.shape[0]
+        shape = (*sparse, *dense)
+    else:
+        shape = size_tuple(fn, size)
+        if len(shape) != idx.shape[0] + len(dense) or shape[idx.shape[0] :] != dense:
+            raise checks.bad_shape(
+                fn,
+                "size",
+                shape,
+                f"{idx.shape[0]} sparse sizes followed by {dense}",
+                "Its length is that of an index column plus the dense dimensions of `values`.",
+            )
+    ordered = bool(is_coalesced)
+    if check_invariants is not False:
+        ordered = checks.require_coordinates(fn, idx, shape[: idx.shape[0]])
+        if is_coalesced and not ordered:
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `is_coalesced` is True but `indices` are not sorted and unique; "
+                "sorted unique indices are accepted with it. Leave it out and call .coalesce()."
+            )
+    pattern = Pattern(
+        torch.sparse_coo,
+        shape,
+        (idx,),
+        dense_dim=len(dense),
+        coalesced=bool(is_coalesced),
+        ordered=ordered,
+    )
+    return leaf(vals, pattern, options)
+
+
+def value_tensor(fn: str, values: Any, options: Options) -> torch.Tensor:
+    """The `values` argument as a dense tensor of the dtype and device that were asked for."""
+    if isinstance(values, torch.Tensor):
+        if isinstance(values, SparseTensor) or values.layout != torch.strided:
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `values` is {checks.describe_kind(values)}; a dense tensor is "
+                "accepted. Pass its values."
+            )
+        vals = values.to(dtype=options.dtype, device=options.device)
+    else:
+        vals = _tensor(fn, "values", values, options.dtype, options.device)
+    return vals.pin_memory() if options.pin_memory else vals
+
+
+def index_tensor(fn: str, arg: str, indices: Any, values: torch.Tensor) -> torch.Tensor:
+    """An index argument as an int tensor on the device of the values."""
+    if not isinstance(indices, torch.Tensor):
+        made = _tensor(fn, arg, indices, None, values.device)
+        return made.to(torch.int64) if made.numel() == 0 else _checked(fn, arg, made)
+    index = _checked(fn, arg, indices)
+    if index.device == values.device:
+        return index
+    raise ArgumentValueError(
+        f"spgrad.{fn}: `{arg}` is on {index.device}; `values` is on {values.device}, and one "
+        "device for all is accepted. Move one of them with .to()."
+    )
+
+
+def _checked(fn: str, arg: str, index: torch.Tensor) -> torch.Tensor:
+    checks.require_index(fn, arg, index)
+    return index.detach()
+
+
+def _tensor(
+    fn: str, arg: str, data: Any, dtype: torch.dtype | None, device: torch.device | str | None
+) -> torch.Tensor:
+    try:
+        return torch.as_tensor(data, dtype=dtype, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `{arg}` is a {type(data).__name__} that torch can't read ({error}); a "
+            "tensor or nested list of numbers is accepted. Check its nesting."
+        ) from error
+
+
+def size_tuple(fn: str, size: Sequence[int]) -> tuple[int, ...]:
+    """The `size` argument as a tuple of ints that can be addressed."""
+    if not _is_size(size):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `size` is {size!r}; a sequence of ints is accepted. For example (3, 4)."
+        )
+    shape = tuple(int(s) for s in size)
+    checks.require_addressable(fn, shape)
+    return shape
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, (tuple, list, torch.Size)) and all(
+        isinstance(s, int) and not isinstance(s, bool) for s in size
+    )
+
+
+def leaf(vals: torch.Tensor, pattern: Pattern, options: Options) -> SparseTensor:
+    """Joins values and pattern, as a leaf where a gradient is asked for."""
+    A = on_pattern(vals, pattern)
+    return A.requires_grad_() if options.requires_grad else A

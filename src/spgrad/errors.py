@@ -1,0 +1,29 @@
+"""What spgrad raises.
+
+::
+
+    SpgradError
+    |-- ArgumentKindError    (TypeError)            not the kind of object that is accepted
+    |-- ArgumentValueError   (ValueError)           wrong shape, dtype, device or index
+    `-- UnsupportedError     (NotImplementedError)  outside the support table
+
+Each is also the built-in exception beside it, so that ``except ValueError`` keeps working.
+"""
+
+from __future__ import annotations
+
+
+class SpgradError(Exception):
+    """The base of everything that spgrad raises on purpose."""
+
+
+class ArgumentKindError(SpgradError, TypeError):
+    """An argument is of a kind that the function does not take."""
+
+
+class ArgumentValueError(SpgradError, ValueError):
+    """An argument has a shape, dtype, device or index that the function can't use."""
+
+
+class UnsupportedError(SpgradError, NotImplementedError):
+    """The support table does not list this operation for this layout."""

@@ -1,0 +1,286 @@
+"""Native torch sparse tensors, SciPy and edge lists, to and from SparseTensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from spgrad import checks
+from spgrad.compressed import sparse_compressed_tensor
+from spgrad.construct import sparse_coo_tensor
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.pattern import LAYOUT_NAMES, LAYOUTS, Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+_PATTERNS: Any = WeakTensorKeyDictionary()  # native tensor -> (its index tensors, their Pattern)
+
+
+def from_torch(x: torch.Tensor) -> SparseTensor:
+    """A native torch sparse tensor as a SparseTensor, without a copy.
+
+    Args:
+        x: Tensor of layout torch.sparse_coo, csr, csc, bsr or bsc.
+
+    Returns:
+        SparseTensor that shares memory with `x` (a batch of compressed matrices copies its
+        pointers). A SparseTensor is given back as it is.
+
+    Gradient:
+        A native sparse tensor with the layout and the indices of `x`.
+
+    Cost:
+        One pass that validates the indices, on the first call with a tensor.
+
+    Raises:
+        TypeError: `x` is no sparse tensor.
+        ValueError: An index of `x` is out of range, or not sorted and unique within a row or
+            column of a compressed layout.
+
+    Example:
+        >>> A = torch.eye(2).to_sparse_coo().requires_grad_()
+        >>> (spgrad.from_torch(A) @ torch.ones(2, 1)).sum().backward()
+        >>> A.grad.layout, A.grad._nnz()
+        (torch.sparse_coo, 2)
+    """
+    if isinstance(x, SparseTensor):
+        return x
+    if not isinstance(x, torch.Tensor) or x.layout not in LAYOUT_NAMES:
+        raise ArgumentKindError(
+            f"spgrad.from_torch: `x` is {checks.describe_kind(x)}; a sparse torch tensor is "
+            "accepted. Use spgrad.from_dense for a dense one."
+        )
+    pattern = _pattern_of(x)
+    if torch.is_grad_enabled() and x.requires_grad:
+        return _FromNative.apply(x, pattern)  # type: ignore[return-value]
+    return SparseTensor(_native_values(x).detach().reshape(pattern.values_shape), pattern)
+
+
+def to_torch(A: torch.Tensor) -> torch.Tensor:
+    """A SparseTensor as a native torch sparse tensor of the same layout.
+
+    Args:
+        A: SparseTensor. A batch of compressed matrices has equal nse in all items.
+
+    Returns:
+        Native sparse tensor that shares values (and indices, where these are of the dtype that
+        torch keeps) with `A`.
+
+    Gradient:
+        On the pattern of `A`, from a native sparse or dense cotangent.
+
+    Cost:
+        O(1) but for copies of batch pointers and int32 COO indices.
+
+    Raises:
+        TypeError: `A` is no SparseTensor.
+        ValueError: `A` is a ragged batch, which torch can't hold.
+
+    Example:
+        >>> spgrad.to_torch(spgrad.from_dense(torch.eye(2))).layout
+        torch.sparse_csr
+    """
+    if not isinstance(A, SparseTensor):
+        raise ArgumentKindError(
+            f"spgrad.to_torch: `A` is {checks.describe_kind(A)}; a SparseTensor is accepted. A "
+            "native tensor needs no conversion."
+        )
+    if torch.is_grad_enabled() and A.requires_grad:
+        return _ToNative.apply(A)  # type: ignore[return-value]
+    return _native(A._vals, A._pattern)
+
+
+class _FromNative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, pattern: Pattern) -> SparseTensor:  # type: ignore[override]
+        return SparseTensor(_native_values(x).detach().reshape(pattern.values_shape), pattern)
+
+    @staticmethod
+    def backward(ctx: Any, G: SparseTensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return to_torch(G), None
+
+
+class _ToNative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, A: SparseTensor) -> torch.Tensor:  # type: ignore[override]
+        ctx.pattern = A._pattern
+        return _native(A._vals.detach(), A._pattern)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> SparseTensor:  # type: ignore[override]
+        return _on_pattern_of(g, ctx.pattern)
+
+
+def _native_values(x: torch.Tensor) -> torch.Tensor:
+    return x._values() if x.layout == torch.sparse_coo else x.values()
+
+
+def _native_indices(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    if x.layout == torch.sparse_coo:
+        return (x._indices(),)
+    if x.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return x.crow_indices(), x.col_indices()
+    return x.ccol_indices(), x.row_indices()
+
+
+def _pattern_of(x: torch.Tensor) -> Pattern:
+    """The pattern of a native tensor, validated once for as long as its indices stay."""
+    indices = _native_indices(x)
+    coalesced = x.is_coalesced() if x.layout == torch.sparse_coo else True
+    state = (tuple(x.shape), coalesced, *((i.data_ptr(), i.shape, i._version) for i in indices))
+    kept = _PATTERNS.get(x)
+    if kept is not None and kept[0] == state:
+        return kept[1]
+    vals, size = _native_values(x).detach(), tuple(x.shape)
+    if x.layout == torch.sparse_coo:
+        made = sparse_coo_tensor(indices[0], vals, size, is_coalesced=coalesced)
+    else:
+        made = sparse_compressed_tensor(*indices, vals, size, layout=x.layout)
+    _PATTERNS[x] = (state, made._pattern)
+    return made._pattern
+
+
+def _native(stored: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    size = tuple(pattern.shape)
+    if pattern.is_coo:
+        return torch.sparse_coo_tensor(
+            pattern.indices[0],
+            stored,
+            size,
+            is_coalesced=pattern.coalesced,
+            check_invariants=False,
+        )
+    if pattern.batch and not pattern.items:
+        raise ArgumentValueError(
+            "spgrad.to_torch: `A` is a ragged batch; torch accepts batches of compressed matrices "
+            "with the same number of entries in each. Convert with A.to_sparse_coo() first."
+        )
+    return torch.sparse_compressed_tensor(
+        pattern.compressed_by_item(),
+        pattern.plain_by_item(),
+        pattern.by_item(stored),
+        size,
+        layout=pattern.layout,
+        check_invariants=False,
+    )
+
+
+def _on_pattern_of(g: torch.Tensor, pattern: Pattern) -> SparseTensor:
+    """A native cotangent, sparse or dense, at the elements of `pattern`."""
+    if g.layout in LAYOUT_NAMES:
+        G = from_torch(g)
+        if G._pattern.same_as(pattern):
+            return on_pattern(stored_values(G), pattern)
+    if not pattern.coalesced:
+        if g.layout in LAYOUT_NAMES:
+            raise ArgumentValueError(
+                "spgrad.to_torch: the cotangent of an uncoalesced tensor has other indices than "
+                "it; its own indices, or a dense cotangent, are accepted. Call A.coalesce() first."
+            )
+        index = pattern.indices[0][: pattern.sparse_dim]
+        return on_pattern(g[tuple(index)], pattern)
+    positions = torch.arange(1, pattern.elements + 1, device=pattern.device)
+    probe = _native(positions.view(pattern.values_shape[: 3 if pattern.blocksize else 1]),
+                    Pattern.from_spec(pattern.spec._replace(dense_dim=0),
+                                      pattern.shape[: len(pattern.shape) - pattern.dense_dim],
+                                      pattern.indices)).to_sparse_coo().coalesce()
+    if g.layout in LAYOUT_NAMES:
+        found = g.to_sparse_coo().coalesce().sparse_mask(probe)._values()
+    else:
+        found = g[tuple(probe.indices())]
+    stored = torch.empty_like(found).index_copy(0, probe.values() - 1, found)
+    return on_pattern(stored.view(pattern.values_shape), pattern)
+
+
+def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
+    """A SciPy sparse array or matrix as a SparseTensor.
+
+    Args:
+        S: Of any SciPy format; csr, csc, bsr and coo keep theirs, others become CSR.
+
+    Returns:
+        SparseTensor that shares the values with `S` (and, but for COO, the indices) unless these
+        were unsorted or repeated, which a copy mends.
+
+    Cost:
+        O(nse).
+
+    Raises:
+        TypeError: `S` is no SciPy sparse array.
+        ValueError: Its indices are out of range.
+
+    Example:
+        >>> import scipy.sparse
+        >>> spgrad.from_scipy(scipy.sparse.eye_array(3, format="csr")).nse
+        3
+    """
+    form = getattr(S, "format", None)
+    if form is None or not hasattr(S, "tocsr"):
+        raise ArgumentKindError(
+            f"spgrad.from_scipy: `S` is {checks.describe_kind(S)}; a SciPy sparse array or matrix "
+            "is accepted. Use spgrad.from_dense for dense arrays."
+        )
+    source: Any = S
+    if form == "coo":
+        coords = [torch.from_numpy(c).to(torch.int64) for c in source.coords]
+        return sparse_coo_tensor(torch.stack(coords), _from_numpy(source.data), source.shape)
+    if form not in LAYOUTS:
+        source = source.tocsr()
+    if not source.has_canonical_format:
+        source = source.copy()
+        source.sum_duplicates()
+    ptr, idx = torch.from_numpy(source.indptr), torch.from_numpy(source.indices)
+    vals, layout = _from_numpy(source.data), LAYOUTS[source.format]
+    return sparse_compressed_tensor(ptr, idx, vals, source.shape, layout=layout)
+
+
+def _from_numpy(data: Any) -> torch.Tensor:
+    if not data.flags.writeable:
+        data = data.copy()
+    return torch.from_numpy(data)
+
+
+def to_scipy(A: torch.Tensor) -> Any:
+    """A SparseTensor as a SciPy sparse array, detached.
+
+    Args:
+        A: SparseTensor, without batch and dense dimensions unless it is COO.
+
+    Returns:
+        coo_array, csr_array, csc_array or bsr_array that shares values and indices with `A`; a
+        BSC tensor becomes a csr_array.
+
+    Cost:
+        O(1); O(nse) for BSC.
+
+    Raises:
+        TypeError: `A` is not sparse.
+        ValueError: `A` has a batch or dense dimensions.
+
+    Example:
+        >>> spgrad.to_scipy(spgrad.from_dense(torch.eye(2))).format
+        'csr'
+    """
+    import scipy.sparse
+
+    A = from_torch(A)
+    pattern, vals = A._pattern, A._vals.detach().resolve_conj().cpu()
+    if pattern.dense_dim or (pattern.batch and not pattern.is_coo):
+        raise ArgumentValueError(
+            f"spgrad.to_scipy: `A` has shape {tuple(pattern.shape)} with batch or dense "
+            "dimensions; a matrix is accepted. Convert one item or slice at a time."
+        )
+    data, shape = vals.numpy(), tuple(pattern.shape)
+    if pattern.is_coo:
+        return scipy.sparse.coo_array((data, tuple(pattern.indices[0].cpu().numpy())), shape=shape)
+    ptr, idx = (i.cpu().numpy() for i in pattern.indices)
+    if pattern.name == "bsc":  # SciPy has no BSC: the transpose of a BSR of transposed blocks
+        flipped = scipy.sparse.bsr_array((data.swapaxes(1, 2), idx, ptr), shape=shape[::-1])
+        return flipped.T.tocsr()
+    make = getattr(scipy.sparse, f"{pattern.name}_array")
+    return make((data, idx, ptr), shape=shape)

@@ -1,0 +1,68 @@
+"""Kernels over plain dense tensors; none of them knows a sparse layout.
+
+Every kernel is an op ``torch.ops.spgrad.<name>``. Its pure-torch reference answers wherever no
+faster backend is registered; the compiled library takes over the CPU when it is there.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import torch
+
+from spgrad.kernels.declare import REFERENCES
+from spgrad.kernels.reference.matmul import sddmm, spmm
+from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm_pattern, spgemm_values
+from spgrad.kernels.reference.structure import (
+    check_compressed,
+    check_coo,
+    coalesce,
+    compress,
+    expand,
+    expand_blocks,
+    transpose_plan,
+)
+
+__all__ = [
+    "REFERENCES",
+    "check_compressed",
+    "check_coo",
+    "coalesce",
+    "compiled",
+    "compress",
+    "expand",
+    "expand_blocks",
+    "masked_spgemm",
+    "sddmm",
+    "spgemm_pattern",
+    "spgemm_values",
+    "spmm",
+    "transpose_plan",
+]
+
+
+def _load() -> bool:
+    """Loads the compiled kernels; a library that is there but does not load is an error."""
+    if os.environ.get("SPGRAD_NO_EXT"):
+        return False
+    libraries = sorted(Path(__file__).parent.glob("libspgrad_cpu.*"))
+    if not libraries:
+        warnings.warn(
+            "spgrad: the compiled CPU kernels are not installed, so every op runs on its slower "
+            "torch reference. Reinstall with a C++ compiler, or set SPGRAD_NO_EXT=1 to say that "
+            "this is intended.",
+            stacklevel=4,
+        )
+        return False
+    torch.ops.load_library(str(libraries[0]))
+    return True
+
+
+_COMPILED = _load()
+
+
+def compiled() -> bool:
+    """Tells whether the compiled CPU kernels answer, or the references do."""
+    return _COMPILED

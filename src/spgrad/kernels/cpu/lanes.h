@@ -1,0 +1,137 @@
+// Vectors of fixed width, with conversion of the element type in registers: what the matmul kernels
+// hold their sums in. GCC and Clang lower any width to what the target has.
+#pragma once
+
+#include "dispatch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+// The warning is about vectors returned by value, whose convention depends on the target; every
+// function that does so is inlined.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+namespace spgrad {
+
+template <class T, int kLanes>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kLanes * sizeof(T))));
+};
+template <class T, int kLanes>
+using Vector = typename VectorOf<T, kLanes>::type;
+
+// What a lane holds, and how many lanes an element takes: complex numbers stay interleaved.
+template <class T>
+struct Lane {
+  using type = accumulate_t<T>;
+  static constexpr int count = 1;
+};
+template <class T>
+struct Lane<Complex<T>> {
+  using type = T;
+  static constexpr int count = 2;
+};
+template <class T>
+using lane_t = typename Lane<T>::type;
+
+// kElements elements of T, widened.
+template <class T, int kElements>
+using Lanes = Vector<lane_t<T>, kElements * Lane<T>::count>;
+
+// Elements in 64 bytes of lanes: one AVX-512 register, two of AVX2, four of SSE or NEON.
+template <class T>
+inline constexpr int kFull = 64 / (Lane<T>::count * sizeof(lane_t<T>));
+
+template <int kElements, class T>
+SPGRAD_INLINE void load(const T* from, Lanes<T, kElements>& out) {
+  if constexpr (sizeof(T) == sizeof(lane_t<T>) * Lane<T>::count) {
+    std::memcpy(&out, from, sizeof(out));
+  } else if constexpr (std::is_integral_v<T>) {
+    Vector<T, kElements> raw;
+    std::memcpy(&raw, from, sizeof(raw));
+    out = __builtin_convertvector(raw, Lanes<T, kElements>);
+  } else {
+    Vector<uint16_t, kElements> raw;
+    std::memcpy(&raw, from, sizeof(raw));
+    const auto bits = __builtin_convertvector(raw, Vector<uint32_t, kElements>);
+    if constexpr (std::is_same_v<T, Half>) {
+      float_from_half(bits, out);
+    } else {
+      float_from_bfloat16(bits, out);
+    }
+  }
+}
+
+template <int kElements, class T>
+SPGRAD_INLINE void store(const Lanes<T, kElements>& from, T* to) {
+  if constexpr (sizeof(T) == sizeof(lane_t<T>) * Lane<T>::count) {
+    std::memcpy(to, &from, sizeof(from));
+  } else if constexpr (std::is_integral_v<T>) {
+    const auto raw = __builtin_convertvector(from, Vector<T, kElements>);
+    std::memcpy(to, &raw, sizeof(raw));
+  } else {
+    Vector<uint32_t, kElements> bits;
+    if constexpr (std::is_same_v<T, Half>) {
+      half_from_float(from, bits);
+    } else {
+      bfloat16_from_float(from, bits);
+    }
+    const auto raw = __builtin_convertvector(bits, Vector<uint16_t, kElements>);
+    std::memcpy(to, &raw, sizeof(raw));
+  }
+}
+
+// The lanes of a and b side by side, reordered: lane l of the result is lane pick(l) of the two.
+template <int kLanes, class V, class F>
+SPGRAD_INLINE auto shuffle(const V& a, const V& b, F) {
+  return [&]<int... kLane>(std::integer_sequence<int, kLane...>) {
+    return __builtin_shufflevector(a, b, F()(kLane)...);
+  }(std::make_integer_sequence<int, kLanes>());
+}
+
+// The sum of the groups of four lanes in v.
+template <class T, int kLanes>
+SPGRAD_INLINE void sum_groups(const Vector<T, kLanes>& v, Vector<T, 4>& out) {
+  if constexpr (kLanes == 4) {
+    out = v;
+  } else {
+    constexpr auto lower = [](int l) { return l; };
+    constexpr auto upper = [](int l) { return l + kLanes / 2; };
+    const Vector<T, kLanes / 2> half =
+        shuffle<kLanes / 2>(v, v, lower) + shuffle<kLanes / 2>(v, v, upper);
+    sum_groups<T, kLanes / 2>(half, out);
+  }
+}
+
+// out[e] = the sum of all lanes of v[e]. Groups of four lanes are transposed in place, then added:
+// 13 instructions for sixteen lanes, where summing each vector by halves takes 32.
+template <class T, int kLanes>
+SPGRAD_INLINE void sum_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out) {
+  if constexpr (kLanes == 2) {
+    for (int e = 0; e < 4; ++e) out[e] = v[e][0] + v[e][1];
+  } else {
+    constexpr auto low = [](int l) { return l % 2 * kLanes + l / 4 * 4 + l % 4 / 2; };
+    constexpr auto high = [](int l) { return l % 2 * kLanes + l / 4 * 4 + l % 4 / 2 + 2; };
+    constexpr auto front = [](int l) { return l % 4 < 2 ? l : kLanes + l - 2; };
+    constexpr auto back = [](int l) { return l % 4 < 2 ? l + 2 : kLanes + l; };
+    const auto first = shuffle<kLanes>(v[0], v[1], low) + shuffle<kLanes>(v[0], v[1], high);
+    const auto last = shuffle<kLanes>(v[2], v[3], low) + shuffle<kLanes>(v[2], v[3], high);
+    sum_groups<T, kLanes>(
+        shuffle<kLanes>(first, last, front) + shuffle<kLanes>(first, last, back), out);
+  }
+}
+
+// Asks for columns [column, column + width) of the rows of x that four entries will need, some
+// entries after p: once for every row of the matrix, which is enough for short rows and costs
+// nothing in long ones.
+template <class View>
+SPGRAD_INLINE void prefetch_rows(const View& a, int64_t p, int64_t column, int64_t width) {
+  constexpr int64_t kAhead = 16, kLine = 64 / sizeof(*a.x);
+  for (int64_t q = p + kAhead; q < p + kAhead + 4; ++q) {
+    const auto* row = a.row(std::min(q, a.nse - 1)) + column;
+    for (int64_t j = 0; j < width; j += kLine) __builtin_prefetch(row + j);
+  }
+}
+
+}  // namespace spgrad

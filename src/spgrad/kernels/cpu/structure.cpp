@@ -1,0 +1,328 @@
+// Kernels that check, build, expand and transpose index structures.
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "dispatch.h"
+
+namespace spgrad {
+namespace {
+
+template <class index_t>
+void check_fits(int64_t value, const char* what) {
+  STD_TORCH_CHECK(value <= std::numeric_limits<index_t>::max(), "spgrad: ", value, " ", what,
+                  " do not fit int32 indices; use int64.");
+}
+
+// ---- checks ----------------------------------------------------------------------------------
+
+// First position in [begin, end) where idx lies outside [0, n), else `end`. Looks at blocks without
+// branching, so that the compiler vectorises the common case of nothing to find.
+template <class index_t>
+SPGRAD_CLONES int64_t first_outside(const index_t* idx, int64_t begin, int64_t end, int64_t n) {
+  using unsigned_t = std::make_unsigned_t<index_t>;
+  if (n <= 0) return begin;
+  const unsigned_t last = static_cast<unsigned_t>(
+      std::min<int64_t>(n - 1, std::numeric_limits<index_t>::max()));
+  constexpr int64_t kBlock = 1024;
+  for (int64_t block = begin; block < end; block += kBlock) {
+    const int64_t stop = std::min(block + kBlock, end);
+    unsigned_t bad = 0;
+    for (int64_t p = block; p < stop; ++p) bad |= static_cast<unsigned_t>(idx[p]) > last;
+    for (int64_t p = block; bad != 0 && p < stop; ++p) {
+      if (static_cast<unsigned_t>(idx[p]) > last) return p;
+    }
+  }
+  return end;
+}
+
+// First position p in rows [first, last) where idx[p] lies outside [0, n) or not above the entry
+// before it in its row, else ptr[last].
+template <class index_t>
+int64_t first_bad_entry(const index_t* ptr, const index_t* idx, int64_t first, int64_t last,
+                        int64_t n) {
+  for (int64_t i = first; i < last; ++i) {
+    index_t before = -1;
+    for (int64_t p = ptr[i]; p < ptr[i + 1]; ++p) {
+      if (idx[p] <= before || idx[p] >= n) return p;
+      before = idx[p];
+    }
+  }
+  return ptr[last];
+}
+
+struct Defect {
+  int64_t code, position;
+};
+
+// Checks ptr (m + 1,) and idx (nse,) of a compressed structure with indices in [0, n). Neither is
+// trusted: idx is read only once ptr is known to be sound. O(m + nse) time.
+template <class index_t>
+Defect check_compressed(const index_t* ptr, const index_t* idx, int64_t m, int64_t nse, int64_t n) {
+  if (ptr[0] != 0) return {1, 0};
+  for (int64_t i = 0; i < m; ++i) {
+    if (ptr[i] > ptr[i + 1]) return {2, i};
+  }
+  if (ptr[m] != nse) return {3, m};
+  const Chunks chunks(nse + m);
+  std::vector<int64_t> found(chunks.count());
+  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+    const int64_t first = c == 0 ? 0 : row_at_work(ptr, m, begin);
+    const int64_t last = c + 1 == chunks.count() ? m : row_at_work(ptr, m, end);
+    const int64_t p = first_bad_entry(ptr, idx, first, last, n);
+    found[c] = p < ptr[last] ? p : nse;
+  });
+  const int64_t p = *std::min_element(found.begin(), found.end());
+  if (p == nse) return {0, -1};
+  return {idx[p] < 0 || idx[p] >= n ? 4 : 5, p};
+}
+
+Tensor check_compressed_op(const Tensor& ptr, const Tensor& idx, int64_t n) {
+  check_view(ptr, idx, std::nullopt);
+  Tensor out = empty(ptr, {2}, ScalarType::Long);
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    const Defect defect = check_compressed(data<index_t>(ptr), data<index_t>(idx), ptr.size(0) - 1,
+                                           idx.size(0), n);
+    mutable_data<int64_t>(out)[0] = defect.code;
+    mutable_data<int64_t>(out)[1] = defect.position;
+  });
+  return out;
+}
+
+// Whether entry p comes before entry p + 1 in lexicographic order, for all p in [begin, end).
+// indices is (d, nse), row-major.
+template <class index_t>
+bool increasing(const index_t* indices, int64_t d, int64_t nse, int64_t begin, int64_t end) {
+  for (int64_t p = begin; p < end; ++p) {
+    int64_t dim = 0;
+    while (dim < d && indices[dim * nse + p] == indices[dim * nse + p + 1]) ++dim;
+    if (dim == d || indices[dim * nse + p] > indices[dim * nse + p + 1]) return false;
+  }
+  return true;
+}
+
+struct CooState {
+  int64_t dim = -1, position = -1;
+  bool sorted = true;
+};
+
+// Checks indices (d, nse), row-major and not trusted, against size (d,). The first bad position
+// wins, and of that entry the first bad dimension. O(d nse) time.
+template <class index_t>
+CooState check_coo(const index_t* indices, const int64_t* size, int64_t d, int64_t nse) {
+  const Chunks chunks(nse);
+  std::vector<CooState> found(chunks.count());
+  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+    CooState& state = found[c];
+    int64_t limit = end;
+    for (int64_t dim = 0; dim < d; ++dim) {
+      const int64_t p = first_outside(indices + dim * nse, begin, limit, size[dim]);
+      if (p < limit) state = {dim, p, false};
+      limit = p;
+    }
+    state.sorted = state.sorted && increasing(indices, d, nse, begin, std::min(end, nse - 1));
+  });
+  CooState result;
+  for (const CooState& state : found) {
+    if (result.position < 0 && state.position >= 0) result = state;
+    result.sorted = result.sorted && state.sorted;
+  }
+  return result;
+}
+
+Tensor check_coo_op(const Tensor& indices, torch::headeronly::IntHeaderOnlyArrayRef size) {
+  check_tensor(indices, 2, indices.scalar_type(), "indices");
+  check_size(indices, 0, static_cast<int64_t>(size.size()), "indices");
+  Tensor out = empty(indices, {3}, ScalarType::Long);
+  dispatch_index(indices.scalar_type(), [&]<class index_t>() {
+    const CooState state =
+        check_coo(data<index_t>(indices), size.data(), indices.size(0), indices.size(1));
+    int64_t* answer = mutable_data<int64_t>(out);
+    answer[0] = state.dim;
+    answer[1] = state.position;
+    answer[2] = state.sorted;
+  });
+  return out;
+}
+
+// ---- counting --------------------------------------------------------------------------------
+
+// Where each chunk of entries starts to write in each of n buckets, so that a scatter in chunk
+// order is stable. Holds count() * n counters; chunks are limited so that this stays O(nse + n).
+template <class index_t>
+class Histogram {
+ public:
+  Histogram(const index_t* bucket, int64_t nse, int64_t n)
+      : n_(n),
+        chunks_(nse, nse / (n + 1) + 1),
+        starts_(std::make_unique_for_overwrite<index_t[]>(chunks_.count() * n)) {
+    chunks_.for_each([&](int64_t c, int64_t begin, int64_t end) {
+      index_t* count = chunk(c);
+      std::fill_n(count, n_, index_t{0});
+      for (int64_t p = begin; p < end; ++p) ++count[bucket[p]];
+    });
+  }
+
+  const Chunks& chunks() const { return chunks_; }
+  index_t* chunk(int64_t c) { return starts_.get() + c * n_; }
+
+  // Turns counts into starts, and writes the bucket pointers ptr (n + 1,).
+  void scan(index_t* ptr) {
+    index_t next = 0;
+    for (int64_t j = 0; j < n_; ++j) {
+      ptr[j] = next;
+      for (int64_t c = 0; c < chunks_.count(); ++c) {
+        next += std::exchange(chunk(c)[j], next);
+      }
+    }
+    ptr[n_] = next;
+  }
+
+ private:
+  int64_t n_;
+  Chunks chunks_;
+  std::unique_ptr<index_t[]> starts_;
+};
+
+// ptr (m + 1,) preallocated; row (nse,) in any order. O(m + nse) time.
+Tensor compress_op(const Tensor& row, int64_t m) {
+  check_tensor(row, 1, row.scalar_type(), "row");
+  const int64_t nse = row.size(0);
+  Tensor ptr = empty(row, {m + 1});
+  dispatch_index(row.scalar_type(), [&]<class index_t>() {
+    check_fits<index_t>(nse, "entries");
+    Histogram(data<index_t>(row), nse, m).scan(mutable_data<index_t>(ptr));
+  });
+  return ptr;
+}
+
+// row (nse,) preallocated; ptr[m] is nse. O(m + nse) time.
+Tensor expand_op(const Tensor& ptr, int64_t nse) {
+  check_view(ptr, ptr, std::nullopt);
+  Tensor row = empty(ptr, {nse});
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    const index_t* starts = data<index_t>(ptr);
+    index_t* out = mutable_data<index_t>(row);
+    const int64_t m = ptr.size(0) - 1;
+    STD_TORCH_CHECK(starts[m] == nse, "spgrad: `ptr` counts ", starts[m], " entries, not ", nse,
+                    ".");
+    parallel_rows(starts, m, 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        std::fill(out + starts[i], out + starts[i + 1], static_cast<index_t>(i));
+      }
+    });
+  });
+  return row;
+}
+
+// ---- transposition ---------------------------------------------------------------------------
+
+// The column view of a row view by a stable counting sort (Gustavson 1978, "Two fast algorithms for
+// sparse matrices"). Columns may be unsorted and repeat. cptr (n + 1,), row (nse,), perm (nse,) are
+// preallocated. Every chunk of entries writes to its own places: the result does not depend on the
+// number of threads. O(m + n + nse) time and memory.
+constexpr int64_t kAhead = 24;
+template <class index_t>
+void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n, int64_t nse,
+                    index_t* cptr, index_t* row, index_t* perm) {
+  Histogram<index_t> histogram(idx, nse, n);
+  histogram.scan(cptr);
+  histogram.chunks().for_each([&](int64_t c, int64_t begin, int64_t end) {
+    index_t* next = histogram.chunk(c);
+    int64_t i = std::upper_bound(ptr, ptr + m + 1, begin) - ptr - 1;
+    for (int64_t p = begin; p < end; ++i) {
+      for (const int64_t stop = std::min<int64_t>(ptr[i + 1], end); p < stop; ++p) {
+        const int64_t ahead = std::min(p + kAhead, end - 1);
+        __builtin_prefetch(&next[idx[ahead + 0]], 1);
+        const int64_t near = next[idx[std::min(p + kAhead / 2, end - 1)]];
+        __builtin_prefetch(&row[near], 1);
+        __builtin_prefetch(&perm[near], 1);
+        const index_t q = next[idx[p]]++;
+        row[q] = static_cast<index_t>(i);
+        perm[q] = static_cast<index_t>(p);
+      }
+    }
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor> transpose_plan_op(const Tensor& ptr, const Tensor& idx,
+                                                     int64_t n) {
+  check_view(ptr, idx, std::nullopt);
+  const int64_t nse = idx.size(0);
+  Tensor cptr = empty(ptr, {n + 1}), row = empty(ptr, {nse}), perm = empty(ptr, {nse});
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    transpose_plan(data<index_t>(ptr), data<index_t>(idx), ptr.size(0) - 1, n, nse,
+                   mutable_data<index_t>(cptr), mutable_data<index_t>(row),
+                   mutable_data<index_t>(perm));
+  });
+  return {cptr, row, perm};
+}
+
+// ---- blocks ----------------------------------------------------------------------------------
+
+template <class index_t>
+struct BlockView {
+  const index_t *ptr, *idx;          // (M + 1,), (nb,)
+  int64_t along, across;             // lines of a block, elements of a line
+  bool transposed;                   // values lie element by element, not line by line
+  index_t *out_ptr, *out_idx, *perm; // (M * along + 1,), (nb * along * across,) twice
+
+  // Writes the lines of block lines [first, last).
+  void expand(int64_t first, int64_t last) const {
+    const int64_t line_step = transposed ? 1 : across, element_step = transposed ? along : 1;
+    for (int64_t I = first; I < last; ++I) {
+      int64_t q = ptr[I] * along * across;
+      for (int64_t c = 0; c < along; ++c) {
+        out_ptr[I * along + c] = static_cast<index_t>(q);
+        for (int64_t p = ptr[I]; p < ptr[I + 1]; ++p) {
+          const int64_t value = p * along * across + c * line_step;
+          for (int64_t r = 0; r < across; ++r, ++q) {
+            out_idx[q] = static_cast<index_t>(idx[p] * across + r);
+            perm[q] = static_cast<index_t>(value + r * element_step);
+          }
+        }
+      }
+    }
+  }
+};
+
+// The scalar view of a matrix of nb blocks: see BlockView. O(M * along + nb * along * across) time;
+// nothing but the result is allocated.
+std::tuple<Tensor, Tensor, Tensor> expand_blocks_op(const Tensor& ptr, const Tensor& idx,
+                                                    int64_t along, int64_t across,
+                                                    bool transposed) {
+  check_view(ptr, idx, std::nullopt);
+  const int64_t block_lines = ptr.size(0) - 1, nse = idx.size(0) * along * across;
+  Tensor out_ptr = empty(ptr, {block_lines * along + 1});
+  Tensor out_idx = empty(ptr, {nse}), perm = empty(ptr, {nse});
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    check_fits<index_t>(nse, "elements");
+    const BlockView<index_t> blocks{data<index_t>(ptr),
+                                    data<index_t>(idx),
+                                    along,
+                                    across,
+                                    transposed,
+                                    mutable_data<index_t>(out_ptr),
+                                    mutable_data<index_t>(out_idx),
+                                    mutable_data<index_t>(perm)};
+    parallel_rows(blocks.ptr, block_lines, along * across,
+                  [&](int64_t first, int64_t last) { blocks.expand(first, last); });
+    blocks.out_ptr[block_lines * along] = static_cast<index_t>(nse);
+  });
+  return {out_ptr, out_idx, perm};
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("check_compressed", TORCH_BOX(&check_compressed_op));
+  m.impl("check_coo", TORCH_BOX(&check_coo_op));
+  m.impl("compress", TORCH_BOX(&compress_op));
+  m.impl("expand", TORCH_BOX(&expand_op));
+  m.impl("transpose_plan", TORCH_BOX(&transpose_plan_op));
+  m.impl("expand_blocks", TORCH_BOX(&expand_blocks_op));
+}
+
+}  // namespace spgrad

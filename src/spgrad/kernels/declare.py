@@ -1,0 +1,42 @@
+"""Declares a kernel: its schema, its pure-torch reference, and its shape function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_LIBRARY = torch.library.Library("spgrad", "DEF")
+
+REFERENCES: dict[str, Callable[..., Any]] = {}
+"""Kernel name -> its reference, the contract that every backend is tested against."""
+
+
+def kernel(
+    schema: str, *, fake: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declares the op ``spgrad::<schema>``; the decorated function is its reference.
+
+    The reference answers on every device where no faster backend does. It must also run on
+    fake tensors; where the size of its result depends on data it cannot, and `fake` says the
+    shapes instead.
+
+    Args:
+        schema: An operator schema without namespace, ``"name(Tensor a, ...) -> Tensor"``.
+        fake: A shape function with the reference's signature, for `torch.compile`.
+
+    Returns:
+        A decorator that gives the dispatched op in place of the reference.
+    """
+
+    def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
+        name = schema.partition("(")[0]
+        _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        _LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
+        if fake is not None:
+            torch.library.register_fake(f"spgrad::{name}", fake, lib=_LIBRARY)
+        REFERENCES[name] = reference
+        return getattr(torch.ops.spgrad, name).default
+
+    return declare

@@ -1,0 +1,184 @@
+"""Products of any two operands, lowered to one matrix product: batches, vectors, either side sparse."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from spgrad import checks, kernels
+from spgrad.ops import products
+from spgrad.ops.convert import convert
+from spgrad.ops.views import item_offsets, rows
+from spgrad.pattern import Pattern, View
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+
+def flat(A: SparseTensor) -> torch.Tensor:
+    """Values of a matrix or batch, one by one, as the views of its pattern count them."""
+    vals = stored_values(A)
+    return vals if vals.dim() == 1 else vals.reshape(-1)
+
+
+def sparse_dense(
+    fn: str, A: SparseTensor, x: torch.Tensor, *, transpose: bool = False
+) -> torch.Tensor:
+    """A x, or A^T x, with the broadcasting of `torch.matmul`; x is a vector or (*batch, k, n)."""
+    pattern = A._pattern
+    m, k = reversed(pattern.matrix) if transpose else pattern.matrix
+    if x.dim() == 1:
+        return sparse_dense(fn, A, x.unsqueeze(-1), transpose=transpose).squeeze(-1)
+    if x.shape[-2] != k:
+        raise checks.bad_shape(
+            fn,
+            "x",
+            tuple(x.shape),
+            f"{k} {'columns' if transpose else 'rows'} (from A of shape {tuple(pattern.shape)})",
+            "The inner sizes of the two operands agree.",
+        )
+    if not pattern.batch:
+        if x.dim() == 2:
+            return products.spmm(flat(A), x, pattern, transpose)
+        folded = x.movedim(-2, 0)  # (k, *batch, n): the batch becomes more columns
+        columns = math.prod(folded.shape[1:])
+        y = products.spmm(flat(A), folded.reshape(k, columns), pattern, transpose)
+        return y.view(m, *folded.shape[1:]).movedim(0, -2).contiguous()
+    return _batched(fn, A, x, m, k, transpose)
+
+
+def _batched(
+    fn: str, A: SparseTensor, x: torch.Tensor, m: int, k: int, transpose: bool
+) -> torch.Tensor:
+    """The product of a batch of sparse matrices: one block-diagonal product.
+
+    A batch dimension that A has is part of the block-diagonal matrix, and x is expanded along it;
+    one that A lacks (or has as 1) becomes columns of x.
+    """
+    pattern = A._pattern
+    n = x.shape[-1]
+    batch = broadcast_batch(fn, pattern.batch, tuple(x.shape[:-2]))
+    own = (1,) * (len(batch) - len(pattern.batch)) + pattern.batch
+    matched = [i for i, size in enumerate(own) if size != 1 or batch[i] == 1]
+    folded = [i for i in range(len(batch)) if i not in matched]
+    r = len(batch)
+    x = x.expand(*batch, k, n).permute(*matched, r, *folded, r + 1)
+    items = math.prod(batch[i] for i in matched)
+    columns = math.prod(batch[i] for i in folded) * n
+    y = products.spmm(flat(A), x.reshape(items * k, columns), pattern, transpose)
+    y = y.view(*(batch[i] for i in matched), m, *(batch[i] for i in folded), n)
+    order = [*matched, r, *folded, r + 1]
+    return y.permute(*(order.index(i) for i in range(r + 2))).contiguous()
+
+
+def dense_sparse(fn: str, x: torch.Tensor, A: SparseTensor) -> torch.Tensor:
+    """x A = (A^T x^T)^T; x is a vector or (*batch, n, m)."""
+    if x.dim() == 1:
+        if x.shape[0] != A._pattern.matrix[0]:
+            raise _rows_differ(fn, x, A)
+        return sparse_dense(fn, A, x, transpose=True)
+    if x.shape[-1] != A._pattern.matrix[0]:
+        raise _rows_differ(fn, x, A)
+    return sparse_dense(fn, A, x.mT, transpose=True).mT.contiguous()
+
+
+def _rows_differ(fn: str, x: torch.Tensor, A: SparseTensor) -> Exception:
+    return checks.bad_shape(
+        fn,
+        "x",
+        tuple(x.shape),
+        f"{A._pattern.matrix[0]} columns (from A of shape {tuple(A._pattern.shape)})",
+        "The inner sizes of the two operands agree.",
+    )
+
+
+def broadcast_batch(fn: str, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The batch sizes that both operands broadcast to."""
+    try:
+        return tuple(torch.broadcast_shapes(a, b))
+    except RuntimeError:
+        hint = "Batch sizes are equal, or one of them is 1 or missing."
+        raise checks.bad_shape(
+            fn, "B", b, f"a batch that broadcasts with {a}", hint
+        ) from None
+
+
+def sparse_sparse(fn: str, A: SparseTensor, B: SparseTensor) -> SparseTensor:
+    """A B of two sparse operands, in the layout of A, batches broadcast."""
+    a, b = A._pattern, B._pattern
+    if a.matrix[1] != b.matrix[0]:
+        raise checks.bad_shape(
+            fn,
+            "B",
+            tuple(b.shape),
+            f"{a.matrix[1]} rows (from A of shape {tuple(a.shape)})",
+            "The inner sizes of the two operands agree.",
+        )
+    layout = a.layout
+    blocksize = None
+    if a.blocksize is not None:
+        blocksize = (a.blocksize[0], b.blocksize[1] if b.blocksize else 1)
+    batch = broadcast_batch(fn, a.batch, b.batch)
+    A, B = _expanded(A, batch), _expanded(B, batch)
+    a, b = A._pattern, B._pattern
+    c = a.derive_with("product", b, _product_pattern)
+    vals = products.spgemm(flat(A), flat(B), (a, b, c))
+    return convert(on_pattern(vals, c), layout, blocksize)
+
+
+def _product_pattern(a: Pattern, b: Pattern) -> Pattern:
+    """The CSR pattern of A B; the symbolic phase, once for each pair of patterns."""
+    view_a, view_b = rows(a), rows(b)
+    operands = (view_a.ptr, view_a.idx, view_b.ptr, view_b.idx)
+    largest = int(view_b.ptr.diff()[view_a.idx].sum()) if view_a.idx.numel() else 0
+    if largest > torch.iinfo(torch.int32).max:
+        operands = tuple(t.to(torch.int64) for t in operands)
+    ptr, idx = kernels.spgemm_pattern(*operands, view_b.across)
+    shape = (*a.batch, a.matrix[0], b.matrix[1])
+    dtype = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
+    if idx.dtype == torch.int64:
+        dtype = torch.int64
+    found = Pattern(torch.sparse_csr, shape, (ptr.to(dtype), idx.to(dtype)))
+    offsets = item_offsets(found, shape[-1])
+    if isinstance(offsets, torch.Tensor):
+        found = Pattern(torch.sparse_csr, shape, (found.indices[0], found.indices[1] - offsets))
+    found.keep("rows", View(ptr, idx, None, view_b.across))
+    return found
+
+
+def _expanded(A: SparseTensor, batch: tuple[int, ...]) -> SparseTensor:
+    """A with its entries repeated along the batch dimensions that it lacks; CSR if it has to."""
+    if A._pattern.batch == batch:
+        return A
+    A = convert(A, torch.sparse_csr)
+    pattern, source = A._pattern.derive(("expanded", batch), lambda p: _repeat(p, batch))
+    return on_pattern(stored_values(A).index_select(0, source), pattern)
+
+
+def _repeat(pattern: Pattern, batch: tuple[int, ...]) -> tuple[Pattern, torch.Tensor]:
+    ptr, idx = pattern.indices[0].to(torch.int64), pattern.indices[1]
+    items = math.prod(pattern.batch)
+    lines = pattern.matrix[0]
+    source_item = (
+        torch.arange(items, device=ptr.device).view(pattern.batch).expand(batch).reshape(-1)
+    )
+    item_ptr = ptr[::lines] if lines else ptr.new_zeros(items + 1)
+    counts = ptr.diff().view(items, lines)[source_item].reshape(-1)
+    new_ptr = torch.cat([ptr[:1], counts.cumsum(0)])
+    new_item_ptr = torch.cat([ptr[:1], item_ptr.diff()[source_item].cumsum(0)])
+    shift = item_ptr[:-1][source_item] - new_item_ptr[:-1]
+    nse = int(new_ptr[-1])
+    source = torch.arange(nse, device=ptr.device) + shift[kernels.expand(new_item_ptr, nse)]
+    shape = (*batch, *pattern.matrix)
+    return Pattern(torch.sparse_csr, shape, (new_ptr, idx[source].to(torch.int64))), source
+
+
+
+def transposed_matrix(B: SparseTensor) -> SparseTensor:
+    """B^T of a sparse matrix, as CSC: the arrays of its CSR form under another name."""
+    B = convert(B, torch.sparse_csr)
+    return on_pattern(stored_values(B), B._pattern.derive("transposed", _as_csc))
+
+
+def _as_csc(pattern: Pattern) -> Pattern:
+    return Pattern(torch.sparse_csc, tuple(reversed(pattern.matrix)), pattern.indices)

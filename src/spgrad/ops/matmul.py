@@ -1,0 +1,294 @@
+"""Matrix products: mv, mm, bmm, matmul, linear."""
+
+from __future__ import annotations
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops import lowering
+from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, require_rank
+from spgrad.tensor import SparseTensor
+
+
+def product(fn: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b with at least one sparse operand, broadcasting as `torch.matmul`."""
+    if not is_sparse(a) and not is_sparse(b):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: both operands are dense ({checks.describe_kind(a)} and "
+            f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use torch.{fn}, "
+            "or convert one with spgrad.from_dense."
+        )
+    if is_sparse(a) and is_sparse(b):
+        A, B = matrix_operand(fn, "A", a), matrix_operand(fn, "B", b)
+        _alike(fn, A, B, "B")
+        return lowering.sparse_sparse(fn, A, B)
+    if is_sparse(a):
+        A, x = matrix_operand(fn, "A", a), dense_operand(fn, "x", b)
+        _alike(fn, A, x, "x")
+        return lowering.sparse_dense(fn, A, x)
+    A, x = matrix_operand(fn, "A", b), dense_operand(fn, "x", a)
+    _alike(fn, A, x, "x")
+    return lowering.dense_sparse(fn, x, A)
+
+
+def _alike(fn: str, A: SparseTensor, other: torch.Tensor, name: str) -> None:
+    if other.dim() == 0:
+        hint = "Multiply by a number with A * number."
+        raise checks.bad_shape(fn, name, (), "a vector, matrix or batch of matrices", hint)
+    if A.device != other.device:
+        checks.require_same_device(fn, A=A, **{name: other})
+    if A.dtype != other.dtype:
+        checks.require_same_dtype(fn, A=A, **{name: other})
+
+
+def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """input @ other with one or both operands sparse, broadcasting as `torch.matmul`.
+
+    Args:
+        input: Sparse or dense: (*b, m, k), or a dense vector (k,).
+        other: Sparse or dense: (*b, k, n), or a dense vector (k,). Batch dimensions broadcast.
+
+    Returns:
+        Dense (*b, m, n) if one operand is dense; a SparseTensor in the layout of `input` if both
+        are sparse (blocks of BSR and BSC take their rows from `input`, their columns from
+        `other`).
+
+    Gradient:
+        Of a sparse operand A in A x: g x^T at the pattern of A, by SDDMM. Of x: A^T g. Of both in
+        A B: g B^T and A^T g at their own patterns.
+
+    Cost:
+        O(nse n) time for dense `other`; no memory beyond result and gradients, but for batches
+        that one operand lacks (O(size of the result)). The first gradient of x also sorts the
+        pattern by columns, once. Sparse products: O(multiplications) (Gustavson, 1978).
+
+    Raises:
+        TypeError: Neither operand is sparse, or one is no tensor.
+        ValueError: Sizes, dtypes or devices don't fit.
+        NotImplementedError: A sparse operand has dense dimensions.
+
+    Example:
+        >>> A = spgrad.sparse_csr_tensor([0, 2, 3], [0, 2, 1], [1.0, 2.0, 3.0], (2, 3))
+        >>> A @ torch.arange(6.0).view(3, 2)
+        tensor([[ 8., 11.],
+                [ 6.,  9.]])
+    """
+    return product("matmul", input, other)
+
+
+def mm(input: torch.Tensor, mat2: torch.Tensor, *, reduce: str | None = None) -> torch.Tensor:
+    """Matrix product of two matrices of which at least one is sparse.
+
+    Args:
+        input: Sparse or dense (m, k).
+        mat2: Sparse or dense (k, n).
+        reduce: "sum", the product itself, or None for the same.
+
+    Returns:
+        As `spgrad.matmul`: dense (m, n), or sparse in the layout of `input` if both are sparse.
+
+    Gradient:
+        As `spgrad.matmul`: that of a sparse operand on its own pattern.
+
+    Cost:
+        O(nse n), as `spgrad.matmul`.
+
+    Raises:
+        TypeError: Neither operand is sparse, or one is no tensor.
+        ValueError: An operand is not a matrix, or sizes, dtypes or devices don't fit.
+        NotImplementedError: `reduce` is another reduction.
+
+    Example:
+        >>> A = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0])
+        >>> spgrad.mm(A, torch.eye(2))
+        tensor([[0., 2.],
+                [3., 0.]])
+    """
+    if reduce not in (None, "sum"):
+        raise UnsupportedError(
+            f"spgrad.mm: `reduce` is {reduce!r}; 'sum' is accepted. Leave it out."
+        )
+    _require_ranks("mm", 2, input=input, mat2=mat2)
+    return product("mm", input, mat2)
+
+
+def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
+    """Product of a sparse matrix and a dense vector.
+
+    Args:
+        input: Sparse (m, k).
+        vec: Dense (k,).
+
+    Returns:
+        Dense (m,).
+
+    Gradient:
+        Of `input`: g_i vec_j at each of its elements. Of `vec`: input^T g.
+
+    Cost:
+        O(nse) time, no memory beyond the result.
+
+    Raises:
+        TypeError: `input` is not sparse or `vec` not dense.
+        ValueError: Sizes, dtypes or devices don't fit.
+
+    Example:
+        >>> A = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0])
+        >>> spgrad.mv(A, torch.tensor([1.0, 10.0]))
+        tensor([20.,  3.])
+    """
+    A, x = matrix_operand("mv", "input", input), dense_operand("mv", "vec", vec)
+    require_rank("mv", "input", A, 2)
+    require_rank("mv", "vec", x, 1)
+    return product("mv", A, x)
+
+
+def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    """Batched product of two 3-d tensors of which at least one is sparse.
+
+    Args:
+        input: Sparse or dense (b, m, k); the items of a sparse batch may differ in their nse.
+        mat2: Sparse or dense (b, k, n).
+
+    Returns:
+        As `spgrad.matmul`: dense (b, m, n), or sparse if both are sparse.
+
+    Gradient:
+        As `spgrad.matmul`.
+
+    Cost:
+        One product with the block-diagonal matrix of the batch: O(nse n).
+
+    Raises:
+        TypeError: Neither operand is sparse, or one is no tensor.
+        ValueError: An operand is not 3-d, or sizes, dtypes or devices don't fit.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.eye(2).expand(3, 2, 2).clone())
+        >>> spgrad.bmm(A, torch.ones(3, 2, 1)).shape
+        torch.Size([3, 2, 1])
+    """
+    _require_ranks("bmm", 3, input=input, mat2=mat2)
+    if input.shape[0] != mat2.shape[0]:
+        hint = "Use spgrad.matmul to broadcast."
+        shape = tuple(mat2.shape)
+        raise checks.bad_shape("bmm", "mat2", shape, f"a batch of {input.shape[0]}", hint)
+    return product("bmm", input, mat2)
+
+
+def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    """A B for a sparse A and dense B, 2-d or batched 3-d, as torchsparsegradutils names it.
+
+    Args:
+        A: Sparse (n, m) or (b, n, m), of any layout.
+        B: Dense (m, p) or (b, m, p), with as many dimensions as `A`.
+
+    Returns:
+        Dense (n, p) or (b, n, p).
+
+    Gradient:
+        Of `A`: row-wise dot products of g and B at the elements of A, on its pattern. Of `B`:
+        A^T g.
+
+    Cost:
+        O(nse p) time; no memory beyond result and gradients.
+
+    Raises:
+        ValueError: An operand is no tensor, `A` is not sparse, `B` not dense, or ranks, sizes,
+            dtypes or devices don't fit.
+
+    Example:
+        >>> A = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0])
+        >>> spgrad.sparse_mm(A, torch.ones(2, 1))
+        tensor([[2.],
+                [3.]])
+    """
+    fn = "sparse_mm"
+    for name, operand, sparse in (("A", A, True), ("B", B, False)):
+        if not isinstance(operand, torch.Tensor) or is_sparse(operand) is not sparse:
+            kind = "sparse" if sparse else "dense"
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `{name}` is {checks.describe_kind(operand)}; a {kind} tensor is "
+                "accepted. Use spgrad.matmul for other operands."
+            )
+    if A.dim() not in (2, 3):
+        raise checks.bad_shape(fn, "A", tuple(A.shape), "2-d or 3-d", "Use spgrad.matmul.")
+    require_rank(fn, "B", B, A.dim())
+    if A.dim() == 3 and A.shape[0] != B.shape[0]:
+        hint = "Use spgrad.matmul to broadcast."
+        raise checks.bad_shape(fn, "B", tuple(B.shape), f"a batch of {A.shape[0]}", hint)
+    return product(fn, A, B)
+
+
+def linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """input weight^T + bias with a sparse weight, a sparse input, or both.
+
+    Args:
+        input: Sparse or dense (*b, k); sparse input is (n, k).
+        weight: Sparse or dense (m, k).
+        bias: Dense (m,) or None.
+
+    Returns:
+        Dense (*b, m); sparse in the layout of `input` if both are sparse, and then without bias.
+
+    Gradient:
+        Of a sparse operand on its own pattern, of dense operands and bias dense.
+
+    Cost:
+        O(nse rows of the dense operand).
+
+    Raises:
+        TypeError: Neither input nor weight is sparse, or both are and a bias is given.
+        ValueError: Sizes, dtypes or devices don't fit.
+
+    Example:
+        >>> W = spgrad.sparse_csr_tensor([0, 1, 2], [2, 0], [2.0, 3.0], (2, 3))
+        >>> spgrad.linear(torch.ones(1, 3), W, torch.tensor([0.5, 0.5]))
+        tensor([[2.5000, 3.5000]])
+    """
+    fn = "linear"
+    if is_sparse(input) and is_sparse(weight):
+        if bias is not None:
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `bias` is {checks.describe_kind(bias)}; None is accepted where input "
+                "and weight are sparse, as the result is. Add it to the dense result."
+            )
+        A, B = matrix_operand(fn, "input", input), matrix_operand(fn, "weight", weight)
+        require_rank(fn, "weight", B, 2)
+        _alike(fn, A, B, "weight")
+        return lowering.sparse_sparse(fn, A, lowering.transposed_matrix(B))
+    if is_sparse(weight):
+        W, x = matrix_operand(fn, "weight", weight), dense_operand(fn, "input", input)
+        require_rank(fn, "weight", W, 2)
+        _alike(fn, W, x, "input")
+        y = _dense_by_transposed(fn, x, W)
+    else:
+        A, w = matrix_operand(fn, "input", input), dense_operand(fn, "weight", weight)
+        require_rank(fn, "weight", w, 2)
+        _alike(fn, A, w, "weight")
+        y = lowering.sparse_dense(fn, A, w.mT)
+    return y if bias is None else y + bias
+
+
+def _dense_by_transposed(fn: str, x: torch.Tensor, W: SparseTensor) -> torch.Tensor:
+    """x W^T = (W x^T)^T."""
+    if x.shape[-1] != W._pattern.matrix[1]:
+        accepted = f"{W._pattern.matrix[1]} columns (from weight of shape {tuple(W.shape)})"
+        hint = "The last sizes of input and weight agree."
+        raise checks.bad_shape(fn, "input", tuple(x.shape), accepted, hint)
+    flat = x.reshape(-1, x.shape[-1])
+    y = lowering.sparse_dense(fn, W, flat.mT).mT.contiguous()
+    return y.view(*x.shape[:-1], W._pattern.matrix[0])
+
+
+def _require_ranks(fn: str, ndim: int, **operands: torch.Tensor) -> None:
+    for name, operand in operands.items():
+        if not isinstance(operand, torch.Tensor):
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `{name}` is {checks.describe_kind(operand)}; a sparse or dense "
+                "tensor is accepted. Convert it with torch.as_tensor."
+            )
+        require_rank(fn, name, operand, ndim)

@@ -1,0 +1,78 @@
+"""Operands of an operation: what the support table accepts, brought to the form that ops work on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad import checks, support
+from spgrad.errors import ArgumentKindError, UnsupportedError
+from spgrad.interop import from_torch
+from spgrad.pattern import LAYOUT_NAMES, LAYOUTS
+from spgrad.tensor import SparseTensor
+
+
+def is_sparse(x: Any) -> bool:
+    """True for a SparseTensor and for a native torch sparse tensor."""
+    return isinstance(x, SparseTensor) or (
+        isinstance(x, torch.Tensor) and x.layout in LAYOUT_NAMES
+    )
+
+
+def sparse_operand(fn: str, arg: str, x: Any) -> SparseTensor:
+    """`x` as a SparseTensor of a layout that the table lists for `fn`, or the refusal."""
+    if not isinstance(x, SparseTensor):
+        if not is_sparse(x):
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `{arg}` is {checks.describe_kind(x)}; a SparseTensor or a native "
+                "torch sparse tensor is accepted. Convert it with spgrad.from_dense."
+            )
+        x = from_torch(x)
+    row = support.OPS[fn]
+    name = x._pattern.name
+    if name not in row.layouts:
+        raise UnsupportedError(
+            f"spgrad.{fn}: `{arg}` has layout {name}; {', '.join(row.layouts)} are accepted. "
+            f"Convert it with {arg}.to_sparse(layout=torch.{_torch_name(row.layouts[0])})."
+        )
+    return x
+
+
+def _torch_name(layout: str) -> str:
+    return str(LAYOUTS[layout]).removeprefix("torch.")
+
+
+def matrix_operand(fn: str, arg: str, x: Any) -> SparseTensor:
+    """`x` as a SparseTensor that is a matrix or batch of matrices without dense dimensions."""
+    A = sparse_operand(fn, arg, x)
+    pattern = A._pattern
+    if pattern.dense_dim:
+        raise UnsupportedError(
+            f"spgrad.{fn}: `{arg}` has {pattern.dense_dim} dense dimension(s) (shape "
+            f"{tuple(pattern.shape)}); a matrix or batch of matrices with scalar elements is "
+            "accepted. Multiply one slice of the dense dimensions at a time."
+        )
+    if len(pattern.shape) < 2:
+        raise checks.bad_shape(
+            fn, arg, pattern.shape, "a sparse matrix or batch of them", "Use a dense vector."
+        )
+    checks.require_numeric(fn, arg, A._vals)
+    return A
+
+
+def dense_operand(fn: str, arg: str, x: Any) -> torch.Tensor:
+    """`x` if it is a dense tensor."""
+    if not isinstance(x, torch.Tensor) or is_sparse(x) or x.layout != torch.strided:
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `{arg}` is {checks.describe_kind(x)}; a dense tensor is accepted. "
+            "Convert it with .to_dense() or torch.as_tensor."
+        )
+    return x
+
+
+def require_rank(fn: str, arg: str, x: torch.Tensor, ndim: int) -> None:
+    """Refuses tensors of another number of dimensions."""
+    if x.dim() != ndim:
+        hint = "Use spgrad.matmul for other numbers of dimensions."
+        raise checks.bad_shape(fn, arg, tuple(x.shape), f"a {ndim}-d tensor", hint)

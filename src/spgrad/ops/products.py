@@ -1,0 +1,176 @@
+"""The differentiable products on values: SpMM with SDDMM, and the trilinear form of SpGEMM.
+
+Each family is closed under differentiation, so gradients of any order come from the same kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad import kernels
+from spgrad.ops.views import cols, rows
+from spgrad.pattern import Pattern, View
+
+
+def wants_grad(*tensors: torch.Tensor) -> bool:
+    """True where autograd has to record an operation on these."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
+def spmm(
+    vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool = False
+) -> torch.Tensor:
+    """y = A x, or A^T x, for the (block-diagonal) matrix with these flat values; x is 2-D.
+
+    Gradient: of `vals`, g x^T at the pattern (SDDMM); of x, A^T g (SpMM).
+    """
+    if wants_grad(vals, x):
+        return _SpMM.apply(vals, x, pattern, transpose)  # type: ignore[return-value]
+    return _spmm(vals, x, pattern, transpose)
+
+
+def sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    """Flat values of g x^T at the pattern: element (i, j) is the dot product of g[i] and x[j].
+
+    Gradient: with w on the pattern, of g, W x; of x, W^T g (SpMM both).
+    """
+    if wants_grad(g, x):
+        return _SDDMM.apply(g, x, pattern)  # type: ignore[return-value]
+    return _sddmm(g, x, pattern)
+
+
+def plain(t: torch.Tensor) -> torch.Tensor:
+    """`t` as kernels read it: contiguous, with no pending conjugation or negation."""
+    return t.resolve_conj().resolve_neg().contiguous()
+
+
+def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool) -> torch.Tensor:
+    view = cols(pattern) if transpose else rows(pattern)
+    return kernels.spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x))
+
+
+def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    view = rows(pattern)
+    return kernels.sddmm(view.ptr, view.idx, view.perm, plain(g), plain(x))
+
+
+class _SpMM(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
+    ) -> torch.Tensor:
+        ctx.save_for_backward(vals, x)
+        ctx.pattern, ctx.transpose = pattern, transpose
+        return _spmm(vals, x, pattern, transpose)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, x = ctx.saved_tensors
+        grad_vals = grad_x = None
+        if ctx.needs_input_grad[0]:
+            # y = A^T x makes x the row operand and g the column operand of A's gradient
+            left, right = (x.conj(), g) if ctx.transpose else (g, x.conj())
+            grad_vals = sddmm(left, right, ctx.pattern)
+        if ctx.needs_input_grad[1]:
+            grad_x = spmm(vals.conj(), g, ctx.pattern, not ctx.transpose)
+        return grad_vals, grad_x, None, None
+
+
+class _SDDMM(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, g: torch.Tensor, x: torch.Tensor, pattern: Pattern
+    ) -> torch.Tensor:
+        ctx.save_for_backward(g, x)
+        ctx.pattern = pattern
+        return _sddmm(g, x, pattern)
+
+    @staticmethod
+    def backward(ctx: Any, w: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        g, x = ctx.saved_tensors
+        grad_g = spmm(w, x.conj(), ctx.pattern) if ctx.needs_input_grad[0] else None
+        grad_x = spmm(w, g.conj(), ctx.pattern, True) if ctx.needs_input_grad[1] else None
+        return grad_g, grad_x, None
+
+
+def spgemm(
+    a: torch.Tensor, b: torch.Tensor, patterns: tuple[Pattern, Pattern, Pattern]
+) -> torch.Tensor:
+    """Flat values of C = A B on C's pattern, from the flat values of A and B.
+
+    `patterns` are those of A, B and C. With c the cotangent, everything here is one trilinear form
+    sum_ijl a_ij b_jl c_il: fixing two of its arguments gives the third on its own pattern.
+    """
+    return _trilinear((a, b), 2, patterns)
+
+
+def _trilinear(
+    given: tuple[torch.Tensor, torch.Tensor], out: int, patterns: tuple[Pattern, Pattern, Pattern]
+) -> torch.Tensor:
+    if wants_grad(*given):
+        return _Trilinear.apply(*given, out, patterns)  # type: ignore[return-value]
+    return _contract(given, out, patterns)
+
+
+def _contract(
+    given: tuple[torch.Tensor, torch.Tensor], out: int, patterns: tuple[Pattern, Pattern, Pattern]
+) -> torch.Tensor:
+    """Component `out` (0: A, 1: B, 2: C) of the form, from the other two in that order."""
+    A, B, C = patterns
+    left, right = (plain(t) for t in given)
+    if out == 2:
+        a, b, c = _alike(rows(A), rows(B), rows(C))
+        operands = (*a[:3], left, *b[:3], right)
+        found = kernels.spgemm_values(c.ptr, c.idx, *operands, b.across)
+        return found if c.perm is None else torch.empty_like(found).index_copy_(0, c.perm, found)
+    if out == 0:  # a_ij = sum_l c_il b_jl: rows of C against rows of B
+        return _masked(rows(A), rows(C), right, rows(B), left)
+    return _masked(rows(B), cols(A), left, cols(C), right)  # b_jl = sum_i a_ij c_il
+
+
+def _masked(
+    mask: View, c: View, c_vals: torch.Tensor, b: View, b_vals: torch.Tensor
+) -> torch.Tensor:
+    mask, c, b = _alike(mask, c, b)
+    return kernels.masked_spgemm(*mask[:3], *c[:3], c_vals, *b[:3], b_vals, c.across)
+
+
+def _alike(*views: View) -> tuple[View, ...]:
+    """The views with indices of one dtype, int64 if one of them needs it."""
+    dtypes = {view.ptr.dtype for view in views}
+    if len(dtypes) == 1:
+        return views
+    return tuple(
+        View(*(t if t is None else t.to(torch.int64) for t in view[:3]), view.across)
+        for view in views
+    )
+
+
+class _Trilinear(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, left: torch.Tensor, right: torch.Tensor, out: int, patterns: Any
+    ) -> torch.Tensor:
+        ctx.save_for_backward(left, right)
+        ctx.out, ctx.patterns = out, patterns
+        return _contract((left, right), out, patterns)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        left, right = ctx.saved_tensors
+        first, second = (i for i in range(3) if i != ctx.out)
+        grad_left = grad_right = None
+        if ctx.needs_input_grad[0]:
+            pair = _in_order({ctx.out: g, second: right.conj()})
+            grad_left = _trilinear(pair, first, ctx.patterns)
+        if ctx.needs_input_grad[1]:
+            pair = _in_order({ctx.out: g, first: left.conj()})
+            grad_right = _trilinear(pair, second, ctx.patterns)
+        return grad_left, grad_right, None, None
+
+
+def _in_order(parts: dict[int, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    low, high = sorted(parts)
+    return parts[low], parts[high]

@@ -1,0 +1,118 @@
+"""Row and column views: every layout as the arrays that the matrix kernels take.
+
+A batch is seen as one block-diagonal matrix, so one kernel serves it. Views are kept on the
+pattern and use int32 indices wherever these fit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from spgrad import kernels
+from spgrad.pattern import Pattern, View
+
+
+def rows(pattern: Pattern) -> View:
+    """The matrix, or block-diagonal batch, by rows; O(nse) on the first call, then kept."""
+    return pattern.derive("rows", _rows)
+
+
+def cols(pattern: Pattern) -> View:
+    """The same matrix by columns: the row view of its transpose."""
+    return pattern.derive("cols", _cols)
+
+
+def _rows(pattern: Pattern) -> View:
+    if pattern.is_coo:
+        return _from_coordinates(pattern)
+    if pattern.compressed_by_rows:
+        return _from_compressed(pattern)
+    return transposed(cols(pattern))
+
+
+def _cols(pattern: Pattern) -> View:
+    if pattern.is_coo or pattern.compressed_by_rows:
+        return transposed(rows(pattern))
+    return _from_compressed(pattern)
+
+
+def _extent(pattern: Pattern) -> tuple[int, int]:
+    """Rows and columns of the block-diagonal matrix."""
+    m, k = pattern.matrix
+    items = math.prod(pattern.batch)
+    return items * m, items * k
+
+
+def _index_dtype(pattern: Pattern) -> torch.dtype:
+    largest = max(*_extent(pattern), pattern.elements)
+    return torch.int32 if largest <= torch.iinfo(torch.int32).max else torch.int64
+
+
+def transposed(view: View) -> View:
+    """The view of the transpose, by a stable counting sort; O(nse + lines)."""
+    ptr, idx, perm = kernels.transpose_plan(view.ptr, view.idx, view.across)
+    if view.perm is not None:
+        perm = view.perm[perm]
+    return View(ptr, idx, perm, view.ptr.numel() - 1)
+
+
+def item_offsets(pattern: Pattern, step: int) -> torch.Tensor | int:
+    """What each index entry of a compressed batch adds to become block-diagonal."""
+    items = math.prod(pattern.batch)
+    ptr = pattern.indices[0]
+    if items <= 1 or ptr.numel() == 1:
+        return 0
+    item_ptr = ptr[:: (ptr.numel() - 1) // items].contiguous()
+    return kernels.expand(item_ptr, pattern.nse) * step
+
+
+def _from_compressed(pattern: Pattern) -> View:
+    dtype = _index_dtype(pattern)
+    along, across = pattern.blocksize or (1, 1)
+    bound = pattern.matrix[1]
+    extent = _extent(pattern)[1]
+    if not pattern.compressed_by_rows:
+        along, across = across, along
+        bound = pattern.matrix[0]
+        extent = _extent(pattern)[0]
+    ptr, idx = (t.to(dtype) for t in pattern.indices)
+    offsets = item_offsets(pattern, bound // across)
+    if isinstance(offsets, torch.Tensor):
+        idx = idx + offsets.to(dtype)
+    if pattern.blocksize is None:
+        return View(ptr, idx, None, extent)
+    transposed_blocks = not pattern.compressed_by_rows
+    return View(*kernels.expand_blocks(ptr, idx, along, across, transposed_blocks), extent)
+
+
+def flat_coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
+    """Row and column, in the block-diagonal matrix, of each entry of a COO matrix or batch."""
+    indices = pattern.indices[0]
+    m, k = pattern.matrix
+    row, col = indices[-2], indices[-1]
+    item = linear_index(indices[:-2], pattern.batch)
+    return (row, col) if item is None else (row + item * m, col + item * k)
+
+
+def linear_index(indices: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor | None:
+    """Position in row-major order of each column of `indices` (d, nse); None if d is 0."""
+    linear = None
+    for index, size in zip(indices, sizes, strict=True):
+        linear = index if linear is None else linear * size + index
+    return linear
+
+
+def _from_coordinates(pattern: Pattern) -> View:
+    dtype = _index_dtype(pattern)
+    lines, across = _extent(pattern)
+    if len(pattern.batch) > 0 and pattern.indices[0].dtype == torch.int32:
+        wide = pattern.indices[0].to(torch.int64)  # item * k may pass 2^31 before the cast
+        pattern = Pattern.from_spec(pattern.spec, pattern.shape, (wide,))
+    row, col = (t.to(dtype).contiguous() for t in flat_coordinates(pattern))
+    if pattern.ordered:
+        return View(kernels.compress(row, lines), col, None, across)
+    all_entries = torch.stack([row.new_zeros(()), row.new_full((), row.numel())])
+    ptr, _, perm = kernels.transpose_plan(all_entries, row, lines)
+    return View(ptr, col[perm], perm, across)

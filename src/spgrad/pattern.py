@@ -1,0 +1,272 @@
+"""The pattern of a sparse tensor: where its specified elements are, and what follows from that."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+LAYOUTS: dict[str, torch.layout] = {
+    "coo": torch.sparse_coo,
+    "csr": torch.sparse_csr,
+    "csc": torch.sparse_csc,
+    "bsr": torch.sparse_bsr,
+    "bsc": torch.sparse_bsc,
+}
+LAYOUT_NAMES: dict[torch.layout, str] = {layout: name for name, layout in LAYOUTS.items()}
+
+
+class View(NamedTuple):
+    """A matrix by rows (or, of its transpose, by columns), as every kernel takes it.
+
+    Line i lists the entries ``ptr[i] .. ptr[i + 1]``; entry p has index ``idx[p]`` across the
+    line and the value ``values[perm[p]]``, or ``values[p]`` where `perm` is None.
+    """
+
+    ptr: torch.Tensor  # (lines + 1,)
+    idx: torch.Tensor  # (elements,)
+    perm: torch.Tensor | None  # (elements,)
+    across: int  # exclusive bound of idx
+
+
+class Spec(NamedTuple):
+    """What a pattern is apart from its tensors and its shape; hashable, for compiled guards."""
+
+    layout: str
+    dense_dim: int
+    blocksize: tuple[int, int] | None
+    coalesced: bool
+    ordered: bool
+
+
+class Pattern:
+    """Indices of the specified elements of one sparse tensor, shared by all tensors that have them.
+
+    Immutable: an operation that changes the indices makes a new pattern. What is derived from it
+    (row and column views, the coalesced form, other layouts) is computed once and kept.
+
+    A batch of compressed matrices is stored as one: the row pointers of all items in one array of
+    ``b * m + 1``, the plain indices and the values one item after the other. Items may differ in
+    their number of entries (a ragged batch).
+
+    Attributes:
+        layout: The sparse torch layout.
+        shape: Size of the whole tensor: batch (or further sparse), matrix and dense dimensions.
+        indices: ``(indices,)`` of shape (sparse_dim, nse) for COO; ``(compressed, plain)``, both
+            flat, for the compressed layouts.
+        dense_dim: Number of trailing dense dimensions.
+        blocksize: Rows and columns of a block in BSR and BSC, else None.
+        coalesced: True where the tensor answers so to `is_coalesced`; always for compressed.
+        ordered: True where indices are known to be sorted and unique.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_derived",
+        "blocksize",
+        "coalesced",
+        "dense_dim",
+        "indices",
+        "layout",
+        "ordered",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        layout: torch.layout,
+        shape: tuple[int, ...],
+        indices: tuple[torch.Tensor, ...],
+        *,
+        dense_dim: int = 0,
+        blocksize: tuple[int, int] | None = None,
+        coalesced: bool = True,
+        ordered: bool = True,
+    ) -> None:
+        self.layout = layout
+        self.shape = torch.Size(shape)
+        self.indices = indices
+        self.dense_dim = dense_dim
+        self.blocksize = blocksize
+        self.coalesced = coalesced
+        self.ordered = ordered or coalesced
+        self._derived: dict[Any, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The layout's short name: coo, csr, csc, bsr or bsc."""
+        return LAYOUT_NAMES[self.layout]
+
+    @property
+    def compressed_by_rows(self) -> bool:
+        """True for CSR and BSR."""
+        return self.layout in (torch.sparse_csr, torch.sparse_bsr)
+
+    @property
+    def is_coo(self) -> bool:
+        """True for COO."""
+        return self.layout == torch.sparse_coo
+
+    @property
+    def nse(self) -> int:
+        """Number of index entries: elements, or blocks in BSR and BSC; of all batch items."""
+        return self.indices[-1].shape[-1]
+
+    @property
+    def elements(self) -> int:
+        """Number of specified elements, those inside blocks counted one by one."""
+        return self.nse * math.prod(self.blocksize or (1, 1))
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """Sizes before the matrix dimensions (for COO: all sparse dimensions but the last two)."""
+        return tuple(self.shape[: len(self.shape) - self.dense_dim - 2])
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows and columns of one matrix."""
+        start = len(self.shape) - self.dense_dim - 2
+        return self.shape[start], self.shape[start + 1]
+
+    @property
+    def dense_shape(self) -> tuple[int, ...]:
+        """Sizes of the dense dimensions."""
+        return tuple(self.shape[len(self.shape) - self.dense_dim :])
+
+    @property
+    def sparse_dim(self) -> int:
+        """Number of sparse dimensions as torch counts them: 2 for the compressed layouts."""
+        return len(self.shape) - self.dense_dim if self.is_coo else 2
+
+    @property
+    def values_shape(self) -> tuple[int, ...]:
+        """Shape in which values are stored: (nse, *blocksize, *dense_shape)."""
+        return (self.nse, *(self.blocksize or ()), *self.dense_shape)
+
+    @property
+    def items(self) -> tuple[int, ...]:
+        """Batch sizes of a batch of compressed matrices with equal nse; () for anything else."""
+        if self.is_coo or not self.batch:
+            return ()
+        return self.derive("items", _uniform_items)
+
+    @property
+    def values_shape_by_item(self) -> tuple[int, ...]:
+        """Shape in which values are shown: (*items, nse of an item, ...)."""
+        items = self.items
+        nse = self.nse // math.prod(items) if self.nse else 0
+        return (*items, nse, *self.values_shape[1:])
+
+    def by_item(self, stored: torch.Tensor) -> torch.Tensor:
+        """Stored values by batch item where all items have as many, as torch shows them."""
+        return stored.view(self.values_shape_by_item) if self.items else stored
+
+    def plain_by_item(self) -> torch.Tensor:
+        """Plain indices (*b, nse) of a compressed layout; flat if the batch is ragged."""
+        items = self.items
+        return self.indices[1].view(self.values_shape_by_item[: len(items) + 1])
+
+    def compressed_by_item(self) -> torch.Tensor:
+        """Pointers (*b, lines + 1) of a compressed layout, each item's from 0."""
+        ptr = self.indices[0]
+        if not self.batch:
+            return ptr
+        items = math.prod(self.batch)
+        lines = (ptr.numel() - 1) // items if items else 0
+        if lines == 0:
+            return ptr.new_zeros(*self.batch, 1)
+        starts, ends = ptr[:-1].view(items, lines), ptr[1:].view(items, lines)
+        full = torch.cat([starts, ends[:, -1:]], 1)  # (items, lines + 1)
+        return (full - full[:, :1]).view(*self.batch, lines + 1)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the indices are."""
+        return self.indices[0].device
+
+    @property
+    def spec(self) -> Spec:
+        """Everything but shape and tensors."""
+        return Spec(self.name, self.dense_dim, self.blocksize, self.coalesced, self.ordered)
+
+    @classmethod
+    def from_spec(
+        cls, spec: Spec, shape: tuple[int, ...], indices: tuple[torch.Tensor, ...]
+    ) -> Pattern:
+        """Rebuilds a pattern from the parts that `spec`, `shape` and `indices` give."""
+        return cls(
+            LAYOUTS[spec.layout],
+            shape,
+            indices,
+            dense_dim=spec.dense_dim,
+            blocksize=spec.blocksize,
+            coalesced=spec.coalesced,
+            ordered=spec.ordered,
+        )
+
+    def derive(self, key: Any, build: Callable[[Pattern], T]) -> T:
+        """Gives what `build` makes of this pattern, computed on the first call with `key`."""
+        if key not in self._derived:
+            self._derived[key] = build(self)
+        return self._derived[key]
+
+    def derive_with(self, key: Any, other: Pattern, build: Callable[[Pattern, Pattern], T]) -> T:
+        """Gives what `build` makes of this pattern and `other`, kept while both live."""
+        kept = self.derive(key, lambda _: weakref.WeakKeyDictionary())
+        if other not in kept:
+            kept[other] = build(self, other)
+        return kept[other]
+
+    def derived(self, key: Any) -> Any | None:
+        """Gives what was kept under `key`, or None."""
+        return self._derived.get(key)
+
+    def keep(self, key: Any, value: Any) -> None:
+        """Keeps `value` under `key`, where whoever made this pattern knows it already."""
+        self._derived[key] = value
+
+    def same_as(self, other: Pattern) -> bool:
+        """Tells whether both list the same elements in the same order; O(1) when shared."""
+        if self is other:
+            return True
+        if (self.layout, self.shape, self.dense_dim, self.blocksize) != (
+            other.layout,
+            other.shape,
+            other.dense_dim,
+            other.blocksize,
+        ):
+            return False
+        return all(_same_tensor(a, b) for a, b in zip(self.indices, other.indices, strict=True))
+
+    def moved(self, device: torch.device, non_blocking: bool = False) -> Pattern:
+        """Gives this pattern with its indices on `device`."""
+        if device == self.device:
+            return self
+        moved = tuple(i.to(device, non_blocking=non_blocking) for i in self.indices)
+        return Pattern.from_spec(self.spec, self.shape, moved)
+
+
+def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a is b:
+        return True
+    if a.shape != b.shape or a.device != b.device:
+        return False
+    if torch.compiler.is_compiling():
+        return False
+    if a.dtype == b.dtype and a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    return torch.equal(a.to(torch.int64), b.to(torch.int64))
+
+
+def _uniform_items(pattern: Pattern) -> tuple[int, ...]:
+    items = math.prod(pattern.batch)
+    ptr = pattern.indices[0]
+    if items == 0 or ptr.numel() == 1:
+        return pattern.batch
+    counts = ptr[:: (ptr.numel() - 1) // items].diff()
+    return pattern.batch if bool((counts == counts[0]).all()) else ()

@@ -1,0 +1,327 @@
+"""SparseTensor: a pattern and its values, as a `torch.Tensor`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import return_and_correct_aliasing
+
+from spgrad.errors import ArgumentKindError, UnsupportedError
+from spgrad.pattern import Pattern, Spec, View
+
+TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""torch function -> spgrad function that answers for it when an argument is a SparseTensor."""
+
+ATEN_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""aten overload -> what the autograd engine, modules and optimizers get from a SparseTensor."""
+
+METHODS: dict[str, Callable[..., Any]] = {}
+"""spgrad function name -> the function, for the methods that are defined on the class."""
+
+_VIEWS = ("rows", "cols")
+_VIEW_FIELDS = ("ptr", "idx", "perm")
+
+
+class SparseTensor(torch.Tensor):
+    """A sparse tensor of any layout whose gradients stay on its own pattern.
+
+    Made by the constructors (`spgrad.sparse_csr_tensor` and its siblings), by `spgrad.from_dense`,
+    `spgrad.from_torch`, `spgrad.from_scipy`, `spgrad.from_edges`, or from the values of another
+    tensor's pattern by `spgrad.from_values`. It answers to the names that torch documents for
+    sparse tensors. The specified elements are its parameters: the gradient of a SparseTensor
+    is a SparseTensor that shares its pattern.
+
+    Example:
+        >>> A = spgrad.sparse_csr_tensor([0, 2, 3], [0, 2, 1], [1.0, 2.0, 3.0], (2, 3))
+        >>> A.requires_grad_()
+        SparseTensor(shape=(2, 3), nse=3, density=50%, layout=csr, dtype=float32, \
+requires_grad=True)
+          (0, 0) 1
+          (0, 2) 2
+          (1, 1) 3
+        >>> (A @ torch.ones(3, 2)).sum().backward()
+        >>> A.grad.values()
+        tensor([2., 2., 2.])
+    """
+
+    _vals: torch.Tensor
+    _pattern: Pattern
+
+    @staticmethod
+    def __new__(
+        cls, values: torch.Tensor, pattern: Pattern, requires_grad: bool = False
+    ) -> SparseTensor:
+        """Wraps `values` without a copy and without autograd; use `from_values` for a gradient."""
+        return torch.Tensor._make_wrapper_subclass(
+            cls,
+            pattern.shape,
+            dtype=values.dtype,
+            device=values.device,
+            requires_grad=requires_grad,
+        )
+
+    def __init__(
+        self, values: torch.Tensor, pattern: Pattern, requires_grad: bool = False
+    ) -> None:
+        self._vals = values
+        self._pattern = pattern
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Sends a torch function to the spgrad function that answers for it."""
+        op = TORCH_FUNCTIONS.get(func)
+        if op is not None:
+            if kwargs and "out" in kwargs:
+                kwargs = _without_out(func, kwargs)
+            return op(*args, **(kwargs or {}))
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(
+        cls,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Answers the calls of autograd, modules and optimizers; refuses every other."""
+        op = ATEN_FUNCTIONS.get(func)
+        if op is None:
+            raise UnsupportedError(
+                f"spgrad: torch operation `{func}` has no SparseTensor form; the operations that "
+                "have one are listed by `python -m spgrad ops`. Use one of those, work on "
+                "`A.values()`, or make it dense yourself with `A.to_dense()`."
+            )
+        out = op(*args, **(kwargs or {}))
+        return return_and_correct_aliasing(func, args, kwargs or {}, out)
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        pattern = self._pattern
+        names = {id(t): f"_index_{i}" for i, t in enumerate(pattern.indices)}
+        tensors = ["_vals", *names.values()]
+        views = []
+        for key in _VIEWS:
+            view = pattern.derived(key)
+            if view is None:
+                continue
+            fields = []
+            for field in _VIEW_FIELDS:
+                t = getattr(view, field)
+                if t is not None and id(t) not in names:
+                    names[id(t)] = f"_{key}_{field}"
+                    tensors.append(f"_{key}_{field}")
+                fields.append(None if t is None else names[id(t)])
+            views.append((key, tuple(fields), view.across))
+        return tensors, (tuple(pattern.spec), tuple(views))
+
+    @staticmethod
+    def __tensor_unflatten__(
+        inner: dict[str, torch.Tensor], context: Any, size: tuple[int, ...], stride: Any
+    ) -> SparseTensor:
+        spec, views = context
+        indices = tuple(inner[n] for n in ("_index_0", "_index_1") if n in inner)
+        pattern = Pattern.from_spec(Spec(*spec), tuple(size), indices)
+        for key, fields, across in views:
+            pattern.keep(key, View(*(None if f is None else inner[f] for f in fields), across))
+        return SparseTensor(inner["_vals"], pattern)
+
+    def _stable_hash_for_caching(self) -> str:
+        return repr(self.__tensor_flatten__())
+
+    _index_0 = property(lambda self: self._pattern.indices[0])
+    _index_1 = property(lambda self: self._pattern.indices[1])
+    _rows_ptr = property(lambda self: self._pattern.derived("rows").ptr)
+    _rows_idx = property(lambda self: self._pattern.derived("rows").idx)
+    _rows_perm = property(lambda self: self._pattern.derived("rows").perm)
+    _cols_ptr = property(lambda self: self._pattern.derived("cols").ptr)
+    _cols_idx = property(lambda self: self._pattern.derived("cols").idx)
+    _cols_perm = property(lambda self: self._pattern.derived("cols").perm)
+
+    @property
+    def layout(self) -> torch.layout:  # type: ignore[override]
+        """The sparse layout; strided while torch.compile traces, as the wrapper's storage is."""
+        return torch.strided if _traced() else self._pattern.layout
+
+    @property
+    def is_sparse(self) -> bool:  # type: ignore[override]
+        """True for COO, as torch answers."""
+        return self._pattern.is_coo and not _traced()
+
+    @property
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+        """True for CSR."""
+        return self._pattern.layout == torch.sparse_csr and not _traced()
+
+    @property
+    def nse(self) -> int:
+        """Number of specified elements (blocks in BSR and BSC), of all batch items together."""
+        return self._pattern.nse
+
+    @property
+    def pattern(self) -> Pattern:
+        """The indices, shared with every tensor that has the same specified elements."""
+        return self._pattern
+
+    def _nnz(self) -> int:
+        """Number of specified elements as torch counts it: per batch item where all agree."""
+        return self.nse // math.prod(self._pattern.items) if self.nse else 0
+
+    def sparse_dim(self) -> int:
+        """Number of sparse dimensions; 2 for the compressed layouts."""
+        return self._pattern.sparse_dim
+
+    def dense_dim(self) -> int:
+        """Number of dense dimensions."""
+        return self._pattern.dense_dim
+
+    def is_coalesced(self) -> bool:
+        """True if indices are known to be unique and sorted; COO only."""
+        _require_coo(self, "is_coalesced")
+        return self._pattern.coalesced
+
+    def values(self) -> torch.Tensor:
+        """The values, as `spgrad.values`."""
+        return METHODS["values"](self)
+
+    def indices(self) -> torch.Tensor:
+        """Indices (sparse_dim, nse) of a coalesced COO tensor."""
+        _require_coo(self, "indices")
+        if not self._pattern.coalesced:
+            raise RuntimeError(
+                "spgrad.indices: `A` is not coalesced; indices are given for a coalesced tensor. "
+                "Call A.coalesce() first, or take A._indices()."
+            )
+        return self._pattern.indices[0]
+
+    def _indices(self) -> torch.Tensor:
+        """Indices (sparse_dim, nse) of a COO tensor, coalesced or not."""
+        _require_coo(self, "_indices")
+        return self._pattern.indices[0]
+
+    def _values(self) -> torch.Tensor:
+        """The values, detached, of a coalesced or uncoalesced tensor."""
+        return self._pattern.by_item(self._vals).detach()
+
+    def crow_indices(self) -> torch.Tensor:
+        """Row pointers (*b, m + 1) of CSR, block row pointers of BSR."""
+        _require_compressed(self, "crow_indices", rows=True)
+        return self._pattern.compressed_by_item()
+
+    def ccol_indices(self) -> torch.Tensor:
+        """Column pointers (*b, n + 1) of CSC, block column pointers of BSC."""
+        _require_compressed(self, "ccol_indices", rows=False)
+        return self._pattern.compressed_by_item()
+
+    def col_indices(self) -> torch.Tensor:
+        """Column indices (*b, nse) of CSR, block column indices of BSR; flat if ragged."""
+        _require_compressed(self, "col_indices", rows=True)
+        return self._pattern.plain_by_item()
+
+    def row_indices(self) -> torch.Tensor:
+        """Row indices (*b, nse) of CSC, block row indices of BSC; flat if ragged."""
+        _require_compressed(self, "row_indices", rows=False)
+        return self._pattern.plain_by_item()
+
+    def __matmul__(self, other: torch.Tensor) -> torch.Tensor:
+        return METHODS["matmul"](self, other)
+
+    def __rmatmul__(self, other: torch.Tensor) -> torch.Tensor:
+        return METHODS["matmul"](other, self)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return METHODS["describe"](self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "spgrad.deepcopy: `A` was computed from other tensors; only leaves are copied, as "
+                "in torch. Use A.detach() first."
+            )
+        copy = rebuild(self._vals.clone(), self._pattern, self.requires_grad, is_parameter(self))
+        memo[id(self)] = copy
+        if self.grad is not None:
+            copy.grad = self.grad.__deepcopy__(memo)
+        return copy
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        pattern = self._pattern
+        state = (tuple(pattern.spec), tuple(pattern.shape), pattern.indices)
+        flags = (self.requires_grad and self.is_leaf, is_parameter(self))
+        return METHODS["load"], (self._vals.detach(), *state, *flags)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Refused: NumPy has no sparse array; see `spgrad.to_scipy`."""
+        raise _no_dense_form("numpy")
+
+    def tolist(self) -> Any:
+        """Refused: a list would be dense."""
+        raise _no_dense_form("tolist")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise _no_dense_form("numpy")
+
+
+def _traced() -> bool:
+    """True while torch.compile traces: Dynamo takes a wrapper only if it looks strided."""
+    return torch._guards.TracingContext.try_get() is not None
+
+
+def _without_out(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    if kwargs["out"] is None:
+        return {k: v for k, v in kwargs.items() if k != "out"}
+    name = getattr(func, "__name__", str(func))
+    raise UnsupportedError(
+        f"spgrad.{name}: `out` is a tensor; None is accepted. Take the result that is returned."
+    )
+
+
+def _require_compressed(A: SparseTensor, name: str, *, rows: bool) -> None:
+    pattern = A._pattern
+    if pattern.is_coo or pattern.compressed_by_rows is not rows:
+        accepted = "csr and bsr" if rows else "csc and bsc"
+        raise ArgumentKindError(
+            f"spgrad.{name}: `A` has layout {pattern.name}; {accepted} have {name}. Convert with "
+            f"A.{'to_sparse_csr' if rows else 'to_sparse_csc'}()."
+        )
+
+
+def _require_coo(A: SparseTensor, name: str) -> None:
+    if not A._pattern.is_coo:
+        raise ArgumentKindError(
+            f"spgrad.{name}: `A` has layout {A._pattern.name}; coo has {name}. Convert with "
+            "A.to_sparse_coo()."
+        )
+
+
+def _no_dense_form(name: str) -> ArgumentKindError:
+    return ArgumentKindError(
+        f"spgrad.{name}: `A` is a SparseTensor; a dense tensor is accepted. Use A.to_dense(), "
+        "A.values() or spgrad.to_scipy(A)."
+    )
+
+
+def is_parameter(A: torch.Tensor) -> bool:
+    """True for what `torch.nn.Parameter` made."""
+    return getattr(A, "_is_param", False)
+
+
+def rebuild(
+    stored: torch.Tensor, pattern: Pattern, requires_grad: bool, parameter: bool
+) -> SparseTensor:
+    """A new leaf with these parts."""
+    A = SparseTensor(stored, pattern, requires_grad)
+    if parameter:
+        A._is_param = True  # what torch.nn.Parameter sets on a tensor of another class
+    return A

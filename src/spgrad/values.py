@@ -1,0 +1,132 @@
+"""values and from_values: each the other's derivative, and so every op is differentiable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.pattern import Pattern
+from spgrad.tensor import METHODS, SparseTensor
+
+
+def values(A: torch.Tensor) -> torch.Tensor:
+    """Values of the specified elements of `A`, differentiable; the inverse of `from_values`.
+
+    Args:
+        A: SparseTensor of any layout; COO must be coalesced.
+
+    Returns:
+        Dense tensor (nse, *dense_shape); for BSR and BSC (nse, *blocksize, *dense_shape); for a
+        batch of compressed matrices with as many entries in each item (*b, nse, ...), flat
+        otherwise. It shares memory with `A`.
+
+    Gradient:
+        The cotangent (nse,) as a SparseTensor on the pattern of `A`.
+
+    Cost:
+        O(1).
+
+    Raises:
+        TypeError: `A` is not a SparseTensor.
+        RuntimeError: `A` is an uncoalesced COO tensor.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
+        >>> spgrad.values(A)
+        tensor([2., 3.])
+    """
+    if not isinstance(A, SparseTensor):
+        raise ArgumentKindError(
+            f"spgrad.values: `A` is a {type(A).__name__}; a SparseTensor is accepted. Wrap native "
+            "sparse tensors with spgrad.from_torch."
+        )
+    if not A._pattern.coalesced:
+        raise RuntimeError(
+            "spgrad.values: `A` is not coalesced; values are given for a coalesced tensor. Call "
+            "A.coalesce() first, or take A._values()."
+        )
+    return A._pattern.by_item(stored_values(A))
+
+
+def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> SparseTensor:
+    """SparseTensor with the specified elements of `pattern` and these values; differentiable.
+
+    Args:
+        values: Dense tensor of the shape that `A.values()` has for a tensor A of this pattern.
+        pattern: A Pattern, or a SparseTensor whose pattern is taken.
+
+    Returns:
+        SparseTensor that shares `values` and the pattern, without a copy.
+
+    Gradient:
+        The values of the cotangent: dense, of the shape of `values`.
+
+    Cost:
+        O(1).
+
+    Raises:
+        ValueError: `values` has another shape or device than the pattern asks for.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.eye(2))
+        >>> w = torch.tensor([5.0, 6.0], requires_grad=True)
+        >>> spgrad.from_values(w, A).to_dense().sum().backward()
+        >>> w.grad
+        tensor([1., 1.])
+    """
+    if isinstance(pattern, SparseTensor):
+        pattern = pattern._pattern
+    flat = values
+    if values.shape != pattern.values_shape:
+        if values.shape != pattern.values_shape_by_item:
+            raise ArgumentValueError(
+                f"spgrad.from_values: `values` has shape {tuple(values.shape)}; this pattern takes "
+                f"{pattern.values_shape}. Give one value for each specified element."
+            )
+        flat = values.reshape(pattern.values_shape)
+    if flat.device != pattern.device:
+        raise ArgumentValueError(
+            f"spgrad.from_values: `values` is on {flat.device}; the pattern is on "
+            f"{pattern.device}. Move one of them with .to()."
+        )
+    return on_pattern(flat, pattern)
+
+
+def stored_values(A: SparseTensor) -> torch.Tensor:
+    """Values as stored, (nse, *blocksize, *dense_shape), with the gradient attached."""
+    if torch.is_grad_enabled() and A.requires_grad:
+        return _Values.apply(A)  # type: ignore[return-value]
+    return A._vals
+
+
+def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
+    """The inverse of `stored_values`."""
+    if torch.is_grad_enabled() and stored.requires_grad:
+        return _FromValues.apply(stored, pattern)  # type: ignore[return-value]
+    return SparseTensor(stored, pattern)
+
+
+class _Values(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, A: SparseTensor) -> torch.Tensor:  # type: ignore[override]
+        ctx.pattern = A._pattern
+        return A._vals.detach()
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> SparseTensor:  # type: ignore[override]
+        return on_pattern(g, ctx.pattern)
+
+
+class _FromValues(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, stored: torch.Tensor, pattern: Pattern) -> SparseTensor:  # type: ignore[override]
+        return SparseTensor(stored.detach(), pattern)
+
+    @staticmethod
+    def backward(ctx: Any, G: SparseTensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return stored_values(G), None
+
+
+METHODS["values"] = values
