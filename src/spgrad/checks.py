@@ -147,14 +147,15 @@ def bad_shape(
     fn: str, arg: str, got: tuple[int, ...], accepted: str, hint: str
 ) -> ArgumentValueError:
     """Makes the error for an argument of the wrong shape."""
+    verb = "is" if arg == "size" else "has shape"
     return ArgumentValueError(
-        f"spgrad.{fn}: `{arg}` has shape {tuple(got)}; {accepted} is accepted. {hint}"
+        f"spgrad.{fn}: `{arg}` {verb} {tuple(got)}; {accepted} is accepted. {hint}"
     )
 
 
 def require_addressable(fn: str, shape: tuple[int, ...]) -> None:
-    """Refuses negative sizes and shapes of more than 2^63 - 1 elements."""
-    if any(s < 0 for s in shape) or math.prod(shape) > 2**63 - 1:
+    """Refuses negative sizes and shapes of more than 2^63 - 1 elements, along zero sizes too."""
+    if any(s < 0 for s in shape) or math.prod(max(s, 1) for s in shape) > 2**63 - 1:
         raise ArgumentValueError(
             f"spgrad.{fn}: `size` is {tuple(shape)}; non-negative sizes with at most 2^63 - 1 "
             "elements in all are accepted. Split the tensor, or drop a dimension."

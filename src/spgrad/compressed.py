@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import checks
-from spgrad.construct import Options, index_tensor, leaf, size_tuple, value_tensor
+from spgrad.construct import (
+    Options,
+    index_tensor,
+    leaf,
+    require_data,
+    size_tuple,
+    value_tensor,
+    wants_check,
+)
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.pattern import LAYOUT_NAMES, Pattern
 from spgrad.tensor import SparseTensor
@@ -151,7 +159,7 @@ def sparse_bsr_tensor(
     requires_grad: bool = False,
     check_invariants: bool | None = None,
 ) -> SparseTensor:
-    """BSR tensor from block row pointers, block column indices and blocks, as `torch.sparse_bsr_tensor`.
+    """BSR tensor from block row pointers, columns and blocks, as `torch.sparse_bsr_tensor`.
 
     Arguments, result, gradient, cost and errors are those of `spgrad.sparse_compressed_tensor`
     with ``layout=torch.sparse_bsr``.
@@ -180,7 +188,7 @@ def sparse_bsc_tensor(
     requires_grad: bool = False,
     check_invariants: bool | None = None,
 ) -> SparseTensor:
-    """BSC tensor from block column pointers, block row indices and blocks, as `torch.sparse_bsc_tensor`.
+    """BSC tensor from block column pointers, rows and blocks, as `torch.sparse_bsc_tensor`.
 
     Arguments, result, gradient, cost and errors are those of `spgrad.sparse_compressed_tensor`
     with ``layout=torch.sparse_bsc``.
@@ -219,16 +227,17 @@ def _build(
     options: Options,
 ) -> SparseTensor:
     vals = value_tensor(fn, values, options)
-    ptr = index_tensor(fn, names[0], indices[0], vals)
-    idx = index_tensor(fn, names[1], indices[1], vals)
+    ptr = index_tensor(fn, names[0], indices[0], vals, options)
+    idx = index_tensor(fn, names[1], indices[1], vals, options)
     parts = _parts(fn, layout, names, ptr, idx, vals)
     by_rows = layout in (torch.sparse_csr, torch.sparse_bsr)
     shape = _shape(fn, by_rows, parts, size)
     block = parts.block or (1, 1)
     start = len(parts.batch)
     bound = shape[start + 1] // block[1] if by_rows else shape[start] // block[0]
-    flat_ptr, flat_idx = _flat(fn, names, parts, options.check_invariants is not False)
-    if options.check_invariants is not False:
+    check = wants_check(options, ptr, idx)
+    flat_ptr, flat_idx = _flat(fn, names, parts, check)
+    if check:
         checks.require_compressed(fn, names, flat_ptr, flat_idx, bound, parts.lines)
     pattern = Pattern(
         layout,
@@ -237,7 +246,7 @@ def _build(
         dense_dim=len(parts.dense),
         blocksize=(block[0], block[1]) if parts.block else None,
     )
-    return leaf(vals.reshape(pattern.values_shape), pattern, options)
+    return leaf(fn, vals.reshape(pattern.values_shape), pattern, options)
 
 
 def _parts(
@@ -280,18 +289,19 @@ def _parts(
     return _Parts(ptr, idx.to(ptr.dtype), vals, batch, block, dense, ptr.shape[-1] - 1)
 
 
-def _shape(
-    fn: str, by_rows: bool, parts: _Parts, size: Sequence[int] | None
-) -> tuple[int, ...]:
+def _shape(fn: str, by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[int, ...]:
     """The size of the whole tensor: inferred, or the one given if it fits the parts."""
     along, across = parts.block or (1, 1)
     if not by_rows:
         along, across = across, along
     compressed = parts.lines * along
     if size is None:
+        require_data(fn, parts.idx)
         plain = (int(parts.idx.max()) + 1) * across if parts.idx.numel() else 0
         matrix = (compressed, max(plain, 0)) if by_rows else (max(plain, 0), compressed)
-        return (*parts.batch, *matrix, *parts.dense)
+        inferred = (*parts.batch, *matrix, *parts.dense)
+        checks.require_addressable(fn, inferred)
+        return inferred
     shape = size_tuple(fn, size)
     start = len(parts.batch)
     matrix = shape[start : start + 2]

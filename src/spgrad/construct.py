@@ -83,7 +83,7 @@ def sparse_coo_tensor(
         indices = torch.zeros(len(tuple(size)), 0, dtype=torch.int64, device=device)
         values = torch.zeros(0, dtype=dtype, device=device)
     vals = value_tensor(fn, values, options)
-    idx = index_tensor(fn, "indices", indices, vals)
+    idx = index_tensor(fn, "indices", indices, vals, options)
     if idx.dim() != 2 or vals.dim() == 0 or vals.shape[0] != idx.shape[1]:
         raise checks.bad_shape(
             fn,
@@ -94,26 +94,11 @@ def sparse_coo_tensor(
         )
     idx = idx.contiguous()
     dense = tuple(vals.shape[1:])
-    if size is None:
-        if idx.shape[1] and int(idx.min()) < 0:
-            raise ArgumentValueError(
-                f"spgrad.{fn}: `indices` has {int(idx.min())}; non-negative indices are accepted. "
-                "Count from the front, or give `size` and non-negative indices."
-            )
-        sparse = (idx.max(1).values + 1).tolist() if idx.shape[1] else [0] * idx.shape[0]
-        shape = (*sparse, *dense)
-    else:
-        shape = size_tuple(fn, size)
-        if len(shape) != idx.shape[0] + len(dense) or shape[idx.shape[0] :] != dense:
-            raise checks.bad_shape(
-                fn,
-                "size",
-                shape,
-                f"{idx.shape[0]} sparse sizes followed by {dense}",
-                "Its length is that of an index column plus the dense dimensions of `values`.",
-            )
-    ordered = bool(is_coalesced)
-    if check_invariants is not False:
+    shape = _coo_shape(fn, idx, dense, size)
+    if is_coalesced is None:
+        is_coalesced = idx.shape[1] < 2  # one element alone is in order
+    ordered = is_coalesced
+    if wants_check(options, idx):
         ordered = checks.require_coordinates(fn, idx, shape[: idx.shape[0]])
         if is_coalesced and not ordered:
             raise ArgumentValueError(
@@ -125,14 +110,61 @@ def sparse_coo_tensor(
         shape,
         (idx,),
         dense_dim=len(dense),
-        coalesced=bool(is_coalesced),
+        coalesced=is_coalesced,
         ordered=ordered,
     )
-    return leaf(vals, pattern, options)
+    return leaf(fn, vals, pattern, options)
+
+
+def _coo_shape(
+    fn: str, idx: torch.Tensor, dense: tuple[int, ...], size: Sequence[int] | None
+) -> tuple[int, ...]:
+    """The size of the whole tensor: the smallest that holds the indices, or the one given."""
+    if size is not None:
+        shape = size_tuple(fn, size)
+        if len(shape) != idx.shape[0] + len(dense) or shape[idx.shape[0] :] != dense:
+            raise checks.bad_shape(
+                fn,
+                "size",
+                shape,
+                f"{idx.shape[0]} sparse sizes followed by {dense}",
+                "Its length is that of an index column plus the dense dimensions of `values`.",
+            )
+        return shape
+    require_data(fn, idx)
+    if idx.numel() == 0:
+        return (*[0] * idx.shape[0], *dense)
+    if int(idx.min()) < 0:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `indices` has {int(idx.min())}; non-negative indices are accepted. "
+            "Count from the front."
+        )
+    inferred = (*(i + 1 for i in idx.amax(1).tolist()), *dense)
+    checks.require_addressable(fn, inferred)
+    return inferred
+
+
+def wants_check(options: Options, *indices: torch.Tensor) -> bool:
+    """True where indices are to be validated: they have data, and the caller did not decline."""
+    return options.check_invariants is not False and not any(i.is_meta for i in indices)
+
+
+def require_data(fn: str, *indices: torch.Tensor) -> None:
+    """Refuses to infer a size from indices on the meta device."""
+    if any(i.is_meta and i.numel() for i in indices):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `size` is missing for indices on meta; a size is accepted there, as the "
+            "indices have no data to infer it from. Give it."
+        )
 
 
 def value_tensor(fn: str, values: Any, options: Options) -> torch.Tensor:
     """The `values` argument as a dense tensor of the dtype and device that were asked for."""
+    if options.dtype is not None and not isinstance(options.dtype, torch.dtype):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `dtype` is {options.dtype!r}; a torch dtype is accepted. For example "
+            "torch.float64."
+        )
     if isinstance(values, torch.Tensor):
         if isinstance(values, SparseTensor) or values.layout != torch.strided:
             raise ArgumentKindError(
@@ -145,7 +177,9 @@ def value_tensor(fn: str, values: Any, options: Options) -> torch.Tensor:
     return vals.pin_memory() if options.pin_memory else vals
 
 
-def index_tensor(fn: str, arg: str, indices: Any, values: torch.Tensor) -> torch.Tensor:
+def index_tensor(
+    fn: str, arg: str, indices: Any, values: torch.Tensor, options: Options
+) -> torch.Tensor:
     """An index argument as an int tensor on the device of the values."""
     if not isinstance(indices, torch.Tensor):
         made = _tensor(fn, arg, indices, None, values.device)
@@ -153,6 +187,8 @@ def index_tensor(fn: str, arg: str, indices: Any, values: torch.Tensor) -> torch
     index = _checked(fn, arg, indices)
     if index.device == values.device:
         return index
+    if options.device is not None:
+        return index.to(values.device)
     raise ArgumentValueError(
         f"spgrad.{fn}: `{arg}` is on {index.device}; `values` is on {values.device}, and one "
         "device for all is accepted. Move one of them with .to()."
@@ -193,7 +229,14 @@ def _is_size(size: Any) -> bool:
     )
 
 
-def leaf(vals: torch.Tensor, pattern: Pattern, options: Options) -> SparseTensor:
+def leaf(fn: str, vals: torch.Tensor, pattern: Pattern, options: Options) -> SparseTensor:
     """Joins values and pattern, as a leaf where a gradient is asked for."""
+    if options.requires_grad and not (vals.is_floating_point() or vals.is_complex()):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `requires_grad` is set for values of dtype {checks.short(vals.dtype)}; "
+            "floating and complex values are accepted with it. Convert them with `dtype`."
+        )
     A = on_pattern(vals, pattern)
-    return A.requires_grad_() if options.requires_grad else A
+    if options.requires_grad:
+        A.requires_grad_()
+    return A

@@ -140,7 +140,8 @@ def _pattern_of(x: torch.Tensor) -> Pattern:
     if x.layout == torch.sparse_coo:
         made = sparse_coo_tensor(indices[0], vals, size, is_coalesced=coalesced)
     else:
-        made = sparse_compressed_tensor(*indices, vals, size, layout=x.layout)
+        ptr, idx = indices
+        made = sparse_compressed_tensor(ptr, idx, vals, size, layout=x.layout)
     _PATTERNS[x] = (state, made._pattern)
     return made._pattern
 
@@ -185,10 +186,18 @@ def _on_pattern_of(g: torch.Tensor, pattern: Pattern) -> SparseTensor:
         index = pattern.indices[0][: pattern.sparse_dim]
         return on_pattern(g[tuple(index)], pattern)
     positions = torch.arange(1, pattern.elements + 1, device=pattern.device)
-    probe = _native(positions.view(pattern.values_shape[: 3 if pattern.blocksize else 1]),
-                    Pattern.from_spec(pattern.spec._replace(dense_dim=0),
-                                      pattern.shape[: len(pattern.shape) - pattern.dense_dim],
-                                      pattern.indices)).to_sparse_coo().coalesce()
+    probe = (
+        _native(
+            positions.view(pattern.values_shape[: 3 if pattern.blocksize else 1]),
+            Pattern.from_spec(
+                pattern.spec._replace(dense_dim=0),
+                pattern.shape[: len(pattern.shape) - pattern.dense_dim],
+                pattern.indices,
+            ),
+        )
+        .to_sparse_coo()
+        .coalesce()
+    )
     if g.layout in LAYOUT_NAMES:
         found = g.to_sparse_coo().coalesce().sparse_mask(probe)._values()
     else:

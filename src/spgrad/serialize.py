@@ -46,8 +46,8 @@ def load(
         expected = lines * math.prod(pattern.batch) + 1
         if indices[0].numel() != expected:
             raise ArgumentValueError(
-                f"spgrad.load: `indices` has {indices[0].numel()} pointers; {expected} are accepted "
-                f"for shape {tuple(shape)}. The file is damaged; save it again."
+                f"spgrad.load: `indices` has {indices[0].numel()} pointers; {expected} are "
+                f"accepted for shape {tuple(shape)}. The file is damaged; save it again."
             )
         names = ("compressed indices", "plain indices")
         checks.require_compressed("load", names, indices[0], indices[1], bound, lines)

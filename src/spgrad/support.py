@@ -28,8 +28,9 @@ class Op:
         family: Of operations that share kernels, and stand in one file of `ops`.
         torch: Names in torch that it answers to for a SparseTensor.
         signatures: Operand kinds and shapes, and those of the result.
-        dense: The same in terms of dense tensors: its specification. Where it takes `mask`, it gets
-            the pattern of the first sparse operand as a dense bool tensor.
+        dense: The same in terms of dense tensors: its specification.
+        masked: True if `dense` also takes `mask`, the pattern of the first sparse operand as a
+            dense bool tensor.
         layouts: Layouts that sparse operands may have.
         order: Order of differentiation that is tested; 0 if there is no derivative.
         samples: Keyword arguments to try.
@@ -41,6 +42,7 @@ class Op:
     torch: tuple[str, ...]
     signatures: tuple[str, ...]
     dense: Callable[..., Any]
+    masked: bool = False
     layouts: tuple[str, ...] = ALL
     order: int = 2
     samples: tuple[Mapping[str, Any], ...] = ({},)
@@ -96,12 +98,19 @@ _BROADCAST = (
     "A[m,k] B[b,k,n] -> C[b,m,n]",
     "A[b,m,k] B[k,n] -> C[b,m,n]",
 )
+_ROWS_OF_PRODUCT = ("A[m,k] x[k,n] -> C[m,n]:coo",)
 _SCALED = ({}, {"beta": 0.5, "alpha": 2.0}, {"beta": 0})
-_COO_ONLY = dict.fromkeys(ALL[1:], "its indices are always sorted and unique")
+_COO_ONLY: Mapping[str, str] = dict.fromkeys(ALL[1:], "its indices are always sorted and unique")
 
 
 def _sampled(
-    A: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *, mask: torch.Tensor, beta=1.0, alpha=1.0
+    A: torch.Tensor,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    *,
+    mask: torch.Tensor,
+    beta: float = 1,
+    alpha: float = 1,
 ) -> torch.Tensor:
     found = alpha * mask * (x @ y)
     return found if beta == 0 else found + beta * A
@@ -183,11 +192,11 @@ _ROWS = (
         torch.baddbmm,
         samples=_SCALED,
     ),
-    Op("smm", "addmm", ("torch.smm", "torch.Tensor.smm"), ("A[m,k] x[k,n] -> C[m,n]:coo",), torch.mm),
-    Op("hspmm", "addmm", ("torch.hspmm",), ("A[m,k] x[k,n] -> C[m,n]:coo",), torch.mm),
+    Op("smm", "sampled", ("torch.smm", "torch.Tensor.smm"), _ROWS_OF_PRODUCT, torch.mm),
+    Op("hspmm", "sampled", ("torch.hspmm",), _ROWS_OF_PRODUCT, torch.mm),
     Op(
         "sspaddmm",
-        "addmm",
+        "sampled",
         ("torch.sspaddmm", "torch.Tensor.sspaddmm"),
         ("D[m,n] A[m,k] x[k,n] -> C[m,n]:coo",),
         torch.addmm,
@@ -195,10 +204,11 @@ _ROWS = (
     ),
     Op(
         "sampled_addmm",
-        "addmm",
+        "sampled",
         ("torch.sparse.sampled_addmm",),
         ("A[m,n] x[m,k] y[k,n] -> C[m,n]", "A[b,m,n] x[b,m,k] y[b,k,n] -> C[b,m,n]"),
         _sampled,
+        masked=True,
         samples=_SCALED,
     ),
     Op(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._guards import TracingContext
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spgrad.errors import ArgumentKindError, UnsupportedError
@@ -52,7 +53,7 @@ requires_grad=True)
 
     @staticmethod
     def __new__(
-        cls, values: torch.Tensor, pattern: Pattern, requires_grad: bool = False
+        cls: type[SparseTensor], values: torch.Tensor, pattern: Pattern, requires_grad: bool = False
     ) -> SparseTensor:
         """Wraps `values` without a copy and without autograd; use `from_values` for a gradient."""
         return torch.Tensor._make_wrapper_subclass(
@@ -63,9 +64,7 @@ requires_grad=True)
             requires_grad=requires_grad,
         )
 
-    def __init__(
-        self, values: torch.Tensor, pattern: Pattern, requires_grad: bool = False
-    ) -> None:
+    def __init__(self, values: torch.Tensor, pattern: Pattern, requires_grad: bool = False) -> None:
         self._vals = values
         self._pattern = pattern
 
@@ -107,6 +106,8 @@ requires_grad=True)
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         pattern = self._pattern
+        if type(self._vals) is torch.Tensor:
+            METHODS["plan"](pattern)  # once here, instead of inside the graph on every call
         names = {id(t): f"_index_{i}" for i, t in enumerate(pattern.indices)}
         tensors = ["_vals", *names.values()]
         views = []
@@ -132,7 +133,7 @@ requires_grad=True)
         indices = tuple(inner[n] for n in ("_index_0", "_index_1") if n in inner)
         pattern = Pattern.from_spec(Spec(*spec), tuple(size), indices)
         for key, fields, across in views:
-            pattern.keep(key, View(*(None if f is None else inner[f] for f in fields), across))
+            pattern.keep(key, _view(inner, fields, across))
         return SparseTensor(inner["_vals"], pattern)
 
     def _stable_hash_for_caching(self) -> str:
@@ -273,9 +274,14 @@ requires_grad=True)
         raise _no_dense_form("numpy")
 
 
+def _view(inner: dict[str, torch.Tensor], fields: Any, across: int) -> View:
+    ptr, idx, perm = fields
+    return View(inner[ptr], inner[idx], None if perm is None else inner[perm], across)
+
+
 def _traced() -> bool:
     """True while torch.compile traces: Dynamo takes a wrapper only if it looks strided."""
-    return torch._guards.TracingContext.try_get() is not None
+    return TracingContext.try_get() is not None
 
 
 def _without_out(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from spgrad.ops.addmm import addmm, addmv, baddbmm, hspmm, sampled_addmm, smm, sspaddmm
+from spgrad.interop import from_torch, to_torch
+from spgrad.ops.addmm import addmm, addmv, baddbmm
 from spgrad.ops.convert import (
     from_dense,
     to_dense,
@@ -22,9 +23,12 @@ from spgrad.ops.convert import (
 )
 from spgrad.ops.edges import from_edges
 from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm
+from spgrad.ops.sampled import hspmm, sampled_addmm, smm, sspaddmm
 from spgrad.ops.structure import coalesce
 from spgrad.support import OPS
 from spgrad.tensor import METHODS, TORCH_FUNCTIONS
+from spgrad.tracing import when_tracing
+from spgrad.values import from_values, values
 
 __all__ = [
     "addmm",
@@ -64,12 +68,15 @@ def _in_place(op: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 def _register() -> None:
     """Lets torch's names find the operations that the support table gives them."""
     for row in OPS.values():
-        op = torch.compiler.allow_in_graph(globals()[row.name])
+        op = globals()[row.name]
         METHODS[row.name] = op
+        when_tracing(op)
         for name in row.torch:
             in_place = name.endswith("_") and not name.endswith("__")
             func = operator.attrgetter(name.removeprefix("torch."))(torch)
             TORCH_FUNCTIONS[func] = _in_place(op) if in_place else op
+    for function in (from_dense, from_torch, from_values, to_torch, values):
+        when_tracing(function)
 
 
 _register()

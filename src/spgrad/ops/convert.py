@@ -1,4 +1,4 @@
-"""Conversions between layouts and to dense; each differentiable, its index work kept on the pattern."""
+"""Conversions between layouts and to dense; differentiable, index work kept on the pattern."""
 
 from __future__ import annotations
 
@@ -334,8 +334,7 @@ def from_dense(
     indices = specified.nonzero().t().contiguous()
     pattern = Pattern(torch.sparse_coo, tuple(x.shape), (indices,), dense_dim=dense_dim)
     blocks = require_blocksize(fn, pattern, layout, blocksize)
-    linear = linear_index(indices, tuple(x.shape[:sparse_dim]))
-    vals = x.reshape(-1, *pattern.dense_shape).index_select(0, linear)
+    vals = x.reshape(-1, *pattern.dense_shape).index_select(0, _linear(pattern))
     return convert(on_pattern(vals, pattern), layout, blocks)
 
 

@@ -1,4 +1,4 @@
-"""Products of any two operands, lowered to one matrix product: batches, vectors, either side sparse."""
+"""Products of any two operands, batches and vectors too, lowered to one matrix product."""
 
 from __future__ import annotations
 
@@ -98,9 +98,7 @@ def broadcast_batch(fn: str, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[in
         return tuple(torch.broadcast_shapes(a, b))
     except RuntimeError:
         hint = "Batch sizes are equal, or one of them is 1 or missing."
-        raise checks.bad_shape(
-            fn, "B", b, f"a batch that broadcasts with {a}", hint
-        ) from None
+        raise checks.bad_shape(fn, "B", b, f"a batch that broadcasts with {a}", hint) from None
 
 
 def sparse_sparse(fn: str, A: SparseTensor, B: SparseTensor) -> SparseTensor:
@@ -171,7 +169,6 @@ def _repeat(pattern: Pattern, batch: tuple[int, ...]) -> tuple[Pattern, torch.Te
     source = torch.arange(nse, device=ptr.device) + shift[kernels.expand(new_item_ptr, nse)]
     shape = (*batch, *pattern.matrix)
     return Pattern(torch.sparse_csr, shape, (new_ptr, idx[source].to(torch.int64))), source
-
 
 
 def transposed_matrix(B: SparseTensor) -> SparseTensor:

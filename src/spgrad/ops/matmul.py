@@ -253,8 +253,8 @@ def linear(
     if is_sparse(input) and is_sparse(weight):
         if bias is not None:
             raise ArgumentKindError(
-                f"spgrad.{fn}: `bias` is {checks.describe_kind(bias)}; None is accepted where input "
-                "and weight are sparse, as the result is. Add it to the dense result."
+                f"spgrad.{fn}: `bias` is {checks.describe_kind(bias)}; None is accepted where "
+                "input and weight are sparse, as the result is. Add it to the dense result."
             )
         A, B = matrix_operand(fn, "input", input), matrix_operand(fn, "weight", weight)
         require_rank(fn, "weight", B, 2)

@@ -1,4 +1,4 @@
-"""Operands of an operation: what the support table accepts, brought to the form that ops work on."""
+"""Operands of an operation, as the support table accepts them and as the others work on them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from spgrad.tensor import SparseTensor
 
 def is_sparse(x: Any) -> bool:
     """True for a SparseTensor and for a native torch sparse tensor."""
-    return isinstance(x, SparseTensor) or (
-        isinstance(x, torch.Tensor) and x.layout in LAYOUT_NAMES
-    )
+    return isinstance(x, SparseTensor) or (isinstance(x, torch.Tensor) and x.layout in LAYOUT_NAMES)
 
 
 def sparse_operand(fn: str, arg: str, x: Any) -> SparseTensor:

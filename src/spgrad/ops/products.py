@@ -143,7 +143,12 @@ def _alike(*views: View) -> tuple[View, ...]:
     if len(dtypes) == 1:
         return views
     return tuple(
-        View(*(t if t is None else t.to(torch.int64) for t in view[:3]), view.across)
+        View(
+            view.ptr.to(torch.int64),
+            view.idx.to(torch.int64),
+            None if view.perm is None else view.perm.to(torch.int64),
+            view.across,
+        )
         for view in views
     )
 

@@ -12,6 +12,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.pattern import Pattern, View
+from spgrad.tensor import METHODS
 
 
 def rows(pattern: Pattern) -> View:
@@ -22,6 +23,13 @@ def rows(pattern: Pattern) -> View:
 def cols(pattern: Pattern) -> View:
     """The same matrix by columns: the row view of its transpose."""
     return pattern.derive("cols", _cols)
+
+
+def plan(pattern: Pattern) -> None:
+    """Makes both views of a matrix or batch, so that compiled code finds them."""
+    if len(pattern.shape) - pattern.dense_dim >= 2:
+        rows(pattern)
+        cols(pattern)
 
 
 def _rows(pattern: Pattern) -> View:
@@ -84,7 +92,7 @@ def _from_compressed(pattern: Pattern) -> View:
     if pattern.blocksize is None:
         return View(ptr, idx, None, extent)
     transposed_blocks = not pattern.compressed_by_rows
-    return View(*kernels.expand_blocks(ptr, idx, along, across, transposed_blocks), extent)
+    return View(*kernels.expand_blocks(ptr, idx, along, across, transposed_blocks), across=extent)
 
 
 def flat_coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,3 +124,6 @@ def _from_coordinates(pattern: Pattern) -> View:
     all_entries = torch.stack([row.new_zeros(()), row.new_full((), row.numel())])
     ptr, _, perm = kernels.transpose_plan(all_entries, row, lines)
     return View(ptr, col[perm], perm, across)
+
+
+METHODS["plan"] = plan

@@ -8,10 +8,6 @@
 #include <cstring>
 #include <utility>
 
-// The warning is about vectors returned by value, whose convention depends on the target; every
-// function that does so is inlined.
-#pragma GCC diagnostic ignored "-Wpsabi"
-
 namespace spgrad {
 
 template <class T, int kLanes>
@@ -39,9 +35,54 @@ using lane_t = typename Lane<T>::type;
 template <class T, int kElements>
 using Lanes = Vector<lane_t<T>, kElements * Lane<T>::count>;
 
-// Elements in 64 bytes of lanes: one AVX-512 register, two of AVX2, four of SSE or NEON.
-template <class T>
-inline constexpr int kFull = 64 / (Lane<T>::count * sizeof(lane_t<T>));
+// Elements that fill a register of kBytes.
+template <class T, int kBytes>
+inline constexpr int kFull = kBytes / (Lane<T>::count * sizeof(lane_t<T>));
+
+// Calls f.operator()<kBytes>() compiled for the widest vector registers of this processor, found at
+// run time. SPGRAD_CLONES would not do: a vector wider than a register ends up in memory, so the
+// code itself must know the width.
+#if defined(__x86_64__)
+template <class F>
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"), flatten)) void run_avx512(
+    const F& f) {
+  f.template operator()<64>();
+}
+
+template <class F>
+__attribute__((target("avx2,fma"), flatten)) void run_avx2(const F& f) {
+  f.template operator()<32>();
+}
+
+// The bytes of a vector register, of those that there is code for.
+inline int vector_bytes() {
+  static const int bytes = [] {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 16;
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                   __builtin_cpu_supports("avx512vl")
+               ? 64
+               : 32;
+  }();
+  return bytes;
+}
+
+template <class F>
+void with_vectors(const F& f) {
+  switch (vector_bytes()) {
+    case 64:
+      return run_avx512(f);
+    case 32:
+      return run_avx2(f);
+    default:
+      return f.template operator()<16>();
+  }
+}
+#else
+template <class F>
+void with_vectors(const F& f) {
+  f.template operator()<16>();
+}
+#endif
 
 template <int kElements, class T>
 SPGRAD_INLINE void load(const T* from, Lanes<T, kElements>& out) {

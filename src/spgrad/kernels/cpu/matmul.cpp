@@ -1,3 +1,5 @@
+// The matmul family: spmm, its transpose (spmm on the column view) and sddmm are each other's
+// derivatives. Contracts and kernels are in spmm.h and sddmm.h; here are the host functions.
 #include "sddmm.h"
 #include "spmm.h"
 
@@ -6,56 +8,44 @@ namespace {
 
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
             const Tensor& val, const Tensor& x) {
+  const ScalarType dtype = x.scalar_type();
   check_view(ptr, idx, perm);
-  check_tensor(x, 2, x.scalar_type(), "x");
-  check_tensor(val, 1, x.scalar_type(), "val");
+  check_tensor(x, 2, dtype, "x");
+  check_tensor(val, 1, dtype, "val");
   check_size(val, 0, idx.size(0), "val");
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n});
-#ifdef ONLYF
-  auto run=[&]<class index_t, class scalar_t>() {
-    const Spmm<index_t, scalar_t> a{data<index_t>(ptr), data<index_t>(idx), data<index_t>(perm),
-                                    data<scalar_t>(val), data<scalar_t>(x),
-                                    mutable_data<scalar_t>(y), n, idx.size(0)};
-    parallel_rows(a.ptr, m, n,
-                  [&](int64_t first, int64_t last) { spmm_rows(a, first, last); });
-  }; run.template operator()<int32_t,ONLYF>();
-#else
-  dispatch(ptr.scalar_type(), x.scalar_type(), [&]<class index_t, class scalar_t>() {
-    const Spmm<index_t, scalar_t> a{data<index_t>(ptr), data<index_t>(idx), data<index_t>(perm),
-                                    data<scalar_t>(val), data<scalar_t>(x),
-                                    mutable_data<scalar_t>(y), n, idx.size(0)};
-    parallel_rows(a.ptr, m, n,
-                  [&](int64_t first, int64_t last) { spmm_rows(a, first, last); });
+  dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+    const Spmm<index_t, scalar_t> a{data<index_t>(ptr),  data<index_t>(idx),
+                                    data<index_t>(perm), data<scalar_t>(val),
+                                    data<scalar_t>(x),   mutable_data<scalar_t>(y),
+                                    n,                   idx.size(0)};
+    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+      with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last); });
+    });
   });
-#endif
   return y;
 }
 
 Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
              const Tensor& g, const Tensor& x) {
+  const ScalarType dtype = x.scalar_type();
   check_view(ptr, idx, perm);
-  check_tensor(x, 2, x.scalar_type(), "x");
-  check_tensor(g, 2, x.scalar_type(), "g");
+  check_tensor(g, 2, dtype, "g");
+  check_tensor(x, 2, dtype, "x");
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   check_size(g, 0, m, "g");
   check_size(g, 1, n, "g");
   Tensor out = empty(x, {idx.size(0)});
-#ifdef ONLYF
-  auto run=[&]<class index_t, class scalar_t>() {
-#else
-  dispatch(ptr.scalar_type(), x.scalar_type(), [&]<class index_t, class scalar_t>() {
-#endif
-    const Sddmm<index_t, scalar_t> a{data<index_t>(ptr), data<index_t>(idx), data<index_t>(perm),
-                                     data<scalar_t>(g), data<scalar_t>(x),
-                                     mutable_data<scalar_t>(out), n, idx.size(0)};
-    parallel_rows(a.ptr, m, n,
-                  [&](int64_t first, int64_t last) { sddmm_rows(a, first, last); });
-#ifdef ONLYF
-  }; run.template operator()<int32_t,ONLYF>();
-#else
+  dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+    const Sddmm<index_t, scalar_t> a{data<index_t>(ptr),  data<index_t>(idx),
+                                     data<index_t>(perm), data<scalar_t>(g),
+                                     data<scalar_t>(x),   mutable_data<scalar_t>(out),
+                                     n,                   idx.size(0)};
+    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+      with_vectors([&]<int kBytes>() { sddmm_rows<kBytes>(a, first, last); });
+    });
   });
-#endif
   return out;
 }
 

@@ -88,14 +88,14 @@ struct Fresh {
 };
 
 // n >= kElements columns. A group that passes the end of its row repeats the row's last entry.
-template <int kElements, class index_t, class scalar_t>
-SPGRAD_CLONES void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+template <int kElements, bool kPrefetch, class index_t, class scalar_t>
+void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   const int64_t n = a.n, whole = n - n % kElements;
   const Fresh<kElements, scalar_t> fresh(n);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* g = a.g + i * n;
     const int64_t end = a.ptr[i + 1];
-    if constexpr (kElements == kFull<scalar_t>) prefetch_rows(a, a.ptr[i], 0, n);
+    if constexpr (kPrefetch) prefetch_rows(a, a.ptr[i], 0, n);
     for (int64_t p = a.ptr[i]; p < end; p += kTogether) {
       const scalar_t* rows[kTogether];
       for (int e = 0; e < kTogether; ++e) rows[e] = a.row(std::min(p + e, end - 1));
@@ -132,7 +132,7 @@ SPGRAD_CLONES void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, i
 
 // One column.
 template <class index_t, class scalar_t>
-SPGRAD_CLONES void sddmm_outer(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+void sddmm_outer(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   for (int64_t i = first; i < last; ++i) {
     const accumulate_t<scalar_t> g = widen(a.g[i]);
     for (int64_t p = a.ptr[i], end = a.ptr[i + 1]; p < end; ++p) {
@@ -141,19 +141,24 @@ SPGRAD_CLONES void sddmm_outer(const Sddmm<index_t, scalar_t> a, int64_t first, 
   }
 }
 
+// Fewer columns than fill a vector of twice as many elements.
+template <int kElements, class index_t, class scalar_t>
+void sddmm_narrow(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (kElements > 2) {
+    if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
+  }
+  sddmm_dots<kElements, false>(a, first, last);
+}
+
 // Rows [first, last) of the view.
-template <class index_t, class scalar_t>
-void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  constexpr int kMost = kFull<scalar_t>;
-  if (a.n >= kMost) return sddmm_dots<kMost>(a, first, last);
-  if constexpr (kMost > 8) {
-    if (a.n >= 8) return sddmm_dots<8>(a, first, last);
-  }
-  if constexpr (kMost > 4) {
-    if (a.n >= 4) return sddmm_dots<4>(a, first, last);
-  }
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  constexpr int kElements = kFull<scalar_t, kBytes>;
   if (a.n == 1) return sddmm_outer(a, first, last);
-  sddmm_dots<2>(a, first, last);
+  if constexpr (kElements > 2) {
+    if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
+  }
+  sddmm_dots<kElements, true>(a, first, last);
 }
 
 }  // namespace spgrad

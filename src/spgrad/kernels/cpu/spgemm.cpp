@@ -14,6 +14,10 @@
 namespace spgrad {
 namespace {
 
+struct Free {
+  void operator()(void* pointer) const { std::free(pointer); }
+};
+
 // Memory that counts only where it is touched: calloc gives large blocks as untouched zero pages.
 // Elements are zero; T is trivial.
 template <class T>
@@ -25,9 +29,6 @@ class ZeroedArray {
   T* get() const { return data_.get(); }
 
  private:
-  struct Free {
-    void operator()(T* pointer) const { std::free(pointer); }
-  };
   std::unique_ptr<T, Free> data_;
 };
 
@@ -40,6 +41,20 @@ struct Rows {
       : ptr(data<index_t>(p)), idx(data<index_t>(i)), count(p.size(0) - 1) {}
 
   int64_t length(int64_t i) const { return int64_t{ptr[i + 1]} - ptr[i]; }
+
+  // Fetches what the entries of `a` after p will read: the row of a column of `a` lies anywhere,
+  // and each of its arrays would be waited for in turn.
+  template <class... T>
+  SPGRAD_INLINE void prefetch(const Rows& a, int64_t p, const T*... val) const {
+    const int64_t last = a.ptr[a.count] - 1;
+    __builtin_prefetch(ptr + a.idx[std::min(p + 2 * kAhead, last)]);
+    const int64_t start = ptr[a.idx[std::min(p + kAhead, last)]];
+    __builtin_prefetch(idx + start);
+    (__builtin_prefetch(val + start), ...);
+  }
+
+ private:
+  static constexpr int64_t kAhead = 8;
 };
 
 // Ranges of a's rows with equal shares of the products a row meets in b.
@@ -87,6 +102,8 @@ class RowSplit {
 // A set of columns in [0, n) that lists itself in ascending order: a bit for each column, and a
 // summary with a bit for each word of those. Listing costs a look at one summary word for every
 // 4096 columns between the least and the greatest, and one step for every column in the set.
+constexpr int64_t kColumnsPerLook = 64 * 64;
+
 class ColumnSet {
  public:
   static int64_t words(int64_t n) { return n / 64 + 1; }
@@ -95,15 +112,22 @@ class ColumnSet {
   // `zeroed` has memory(n) words.
   ColumnSet(uint64_t* zeroed, int64_t n) : bits_(zeroed), summary_(zeroed + words(n)) {}
 
+  // Columns that follow one another in a word are gathered in a register first: the memory would
+  // have to pass each on to the next.
   template <class index_t>
   void insert(const index_t* columns, int64_t count) {
+    if (count == 0) return;
+    int64_t word = columns[0] >> 6;
+    uint64_t bits = 0;
     for (int64_t q = 0; q < count; ++q) {
-      const int64_t word = columns[q] >> 6;
-      bits_[word] |= uint64_t{1} << (columns[q] & 63);
-      summary_[word >> 6] |= uint64_t{1} << (word & 63);
-      low_ = std::min(low_, word);
-      high_ = std::max(high_, word);
+      if (columns[q] >> 6 != word) {
+        add(word, bits);
+        word = columns[q] >> 6;
+        bits = 0;
+      }
+      bits |= uint64_t{1} << (columns[q] & 63);
     }
+    add(word, bits);
   }
 
   // Writes the columns and empties the set. Returns the end of what was written.
@@ -123,66 +147,75 @@ class ColumnSet {
   }
 
  private:
+  SPGRAD_INLINE void add(int64_t word, uint64_t bits) {
+    bits_[word] |= bits;
+    summary_[word >> 6] |= uint64_t{1} << (word & 63);
+    low_ = std::min(low_, word);
+    high_ = std::max(high_, word);
+  }
+
   uint64_t *bits_, *summary_;
   int64_t low_ = INT64_MAX, high_ = -1;
 };
 
-// Columns of consecutive rows, of a number not known before. Tells by `failed` that memory ran out,
-// where an exception must not be thrown.
-template <class index_t>
+// Columns of consecutive rows, of a number not known before.
+template <class column_t>
 class Columns {
  public:
-  // Room for `count` more columns, null if there is none to be had.
-  index_t* reserve(int64_t count) {
+  // Room for `count` more columns, null if there is none to be had: nothing may throw here.
+  column_t* reserve(int64_t count) {
     if (size_ + count > capacity_) {
       capacity_ = std::max(size_ + count, capacity_ * 2);
-      void* grown = std::realloc(data_.get(), capacity_ * sizeof(index_t));
+      void* grown = std::realloc(data_.get(), capacity_ * sizeof(column_t));
       if (!grown) return nullptr;
       static_cast<void>(data_.release());
-      data_.reset(static_cast<index_t*>(grown));
+      data_.reset(static_cast<column_t*>(grown));
     }
     return data_.get() + size_;
   }
-  void commit(const index_t* end) { size_ = end - data_.get(); }
-  const index_t* begin() const { return data_.get(); }
+  void commit(const column_t* end) { size_ = end - data_.get(); }
+  const column_t* begin() const { return data_.get(); }
   int64_t size() const { return size_; }
 
  private:
-  struct Free {
-    void operator()(index_t* pointer) const { std::free(pointer); }
-  };
-  std::unique_ptr<index_t, Free> data_;
+  std::unique_ptr<column_t, Free> data_;
   int64_t size_ = 0, capacity_ = 0;
 };
 
 // Lists the rows [first, last) of A @ B: the number of columns of row i in ptr[i + 1], the columns
 // at the end of `columns`. A short row in a wide range of columns is sorted, any other passes
-// through `set`. False if memory ran out.
-template <class index_t>
+// through a set in `zeroed`. False if memory ran out.
+template <class index_t, class column_t>
 bool list_rows(const Rows<index_t>& a, const Rows<index_t>& b, int64_t n, int64_t first,
-               int64_t last, uint64_t* zeroed, index_t* ptr, Columns<index_t>& columns) {
+               int64_t last, uint64_t* zeroed, index_t* ptr, Columns<column_t>& columns) {
   ColumnSet set(zeroed, n);
-  const int64_t sorted_below = n / 4096 / 16;
+  const int64_t sorted_below = n / kColumnsPerLook / 16;
   for (int64_t i = first; i < last; ++i) {
     int64_t products = 0;
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) products += b.length(a.idx[p]);
-    index_t* const row = columns.reserve(std::max(products <= sorted_below ? products : 0, std::min(products, n)));
-    if (!row && products > 0) return false;
-    index_t* end = row;
-    if (products <= sorted_below) {
-      for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
-        end = std::copy(b.idx + b.ptr[a.idx[p]], b.idx + b.ptr[a.idx[p] + 1], end);
+    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+      b.prefetch(a, p);
+      products += b.length(a.idx[p]);
+    }
+    const bool sorts = products < sorted_below;
+    column_t* const row = columns.reserve((sorts ? products : std::min(products, n)) + 1);
+    if (!row) return false;
+    column_t* end = row;
+    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+      const index_t* of_b = b.idx + b.ptr[a.idx[p]];
+      if (sorts) {
+        end = std::copy_n(of_b, b.length(a.idx[p]), end);
+      } else {
+        set.insert(of_b, b.length(a.idx[p]));
       }
+    }
+    if (sorts) {
       std::sort(row, end);
       end = std::unique(row, end);
     } else {
-      for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
-        set.insert(b.idx + b.ptr[a.idx[p]], b.length(a.idx[p]));
-      }
       end = set.drain(row);
     }
     ptr[i + 1] = static_cast<index_t>(end - row);
-    if (end != row) columns.commit(end);
+    columns.commit(end);
   }
   return true;
 }
@@ -190,13 +223,13 @@ bool list_rows(const Rows<index_t>& a, const Rows<index_t>& b, int64_t n, int64_
 // The structural product of A (m, k) and B (k, n): ptr (m + 1,) preallocated, the columns returned,
 // ascending and distinct in each row, whatever the order and the repetitions in A and B. Each
 // thread lists its rows, then the lists are put one after another: O(products + nse of the result)
-// time, and memory for the result twice and n bits a thread.
-template <class index_t>
+// time, and memory for the result twice and n bits a thread. column_t holds any column below n.
+template <class index_t, class column_t>
 Tensor spgemm_pattern(const Rows<index_t>& a, const Rows<index_t>& b, int64_t n, const Tensor& ptr) {
   const RowSplit<index_t> split(a, b);
   const int64_t memory = ColumnSet::memory(n);
   const ZeroedArray<uint64_t> sets(split.count() * memory);
-  std::vector<Columns<index_t>> columns(split.count());
+  std::vector<Columns<column_t>> columns(split.count());
   std::vector<char> done(split.count());
   index_t* starts = mutable_data<index_t>(ptr);
   starts[0] = 0;
@@ -227,7 +260,10 @@ std::tuple<Tensor, Tensor> spgemm_pattern_op(const Tensor& ptr_a, const Tensor& 
   check_tensor(ptr_b, 1, ptr_a.scalar_type(), "ptr_b");
   Tensor ptr = empty(ptr_a, {ptr_a.size(0)}), idx;
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    idx = spgemm_pattern(Rows<index_t>(ptr_a, idx_a), Rows<index_t>(ptr_b, idx_b), n, ptr);
+    const Rows<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
+    // The lists are written and read once: in 32 bits they are through sooner.
+    idx = n <= UINT32_MAX ? spgemm_pattern<index_t, uint32_t>(a, b, n, ptr)
+                          : spgemm_pattern<index_t, int64_t>(a, b, n, ptr);
   });
   return {ptr, idx};
 }
@@ -269,6 +305,7 @@ void value_row(const Rows<index_t>& c, const Matrix<index_t, scalar_t>& a,
                scalar_t* out) {
   for (int64_t q = c.ptr[i]; q < c.ptr[i + 1]; ++q) sum[c.idx[q]] = {};
   for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+    b.prefetch(a, p, b.val);
     const auto factor = a.val[p];
     for (int64_t q = b.ptr[a.idx[p]]; q < b.ptr[a.idx[p] + 1]; ++q) {
       sum[b.idx[q]] += factor * b.val[q];
@@ -400,6 +437,7 @@ Tensor masked_spgemm_op(const Tensor& ptr, const Tensor& idx, const std::optiona
         MaskedRow<index_t, scalar_t> row{c, b, dense.get() + chunk * n, present.get() + chunk * n, i};
         row.scatter();
         for (int64_t p = mask.ptr[i]; p < mask.ptr[i + 1]; ++p) {
+          b.prefetch(mask, p, b.val);
           values[order ? order[p] : p] = narrow<scalar_t>(row.dot(mask.idx[p]));
         }
         row.clear();

@@ -67,7 +67,7 @@ struct Sums<Complex<T>, kElements> {
 // which may overlap them. The sums stay in registers over a whole row; few of them would leave the
 // adder waiting for itself, so then two sets take turns.
 template <int kElements, int kVectors, bool kTail, class index_t, class scalar_t>
-SPGRAD_CLONES void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last,
+SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last,
                                 int64_t column) {
   constexpr int kParts = kVectors + kTail, kSets = kParts <= 2 ? 2 : 1;
   const int64_t n = a.n, tail = n - kElements - column;
@@ -113,7 +113,7 @@ void spmm_block(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, i
 
 // One column: four sums side by side, to hide the latency of the adder.
 template <class index_t, class scalar_t>
-SPGRAD_CLONES void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   for (int64_t i = first; i < last; ++i) {
     accumulate_t<scalar_t> sums[4]{};
     int64_t p = a.ptr[i];
@@ -127,38 +127,39 @@ SPGRAD_CLONES void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t 
 }
 
 // Fewer columns than fill a vector: the largest power of two, overlapped with itself.
-template <class index_t, class scalar_t>
+template <int kElements, class index_t, class scalar_t>
 void spmm_narrow(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  constexpr int kMost = kFull<scalar_t> / 2;
-  if constexpr (kMost >= 8) {
-    if (a.n >= 8) return spmm_block<8, 1>(a, first, last, 0, a.n > 8);
+  if constexpr (kElements > 2) {
+    if (a.n < kElements) return spmm_narrow<kElements / 2>(a, first, last);
   }
-  if constexpr (kMost >= 4) {
-    if (a.n >= 4) return spmm_block<4, 1>(a, first, last, 0, a.n > 4);
-  }
-  if (a.n >= 2) {
-    spmm_block<2, 1>(a, first, last, 0, a.n > 2);
-  } else if (a.n == 1) {
-    spmv(a, first, last);
-  }
+  spmm_block<kElements, 1>(a, first, last, 0, a.n > kElements);
 }
 
-#ifndef MAXV
-#define MAXV 8
-#endif
-// Rows [first, last) of y. Types whose arithmetic is slow gain nothing from wider blocks.
-template <class index_t, class scalar_t>
-void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  constexpr int kElements = kFull<scalar_t>;
-  constexpr bool kWide = std::is_floating_point_v<lane_t<scalar_t>> && Lane<scalar_t>::count == 1;
-  if (a.n < kElements) return spmm_narrow(a, first, last);
+// Vectors in the widest block: types that are converted, or whose arithmetic is slow, gain nothing
+// from wider ones.
+template <class T>
+inline constexpr int kWidest = std::is_floating_point_v<T>                            ? 8
+                               : std::is_same_v<T, Half> || std::is_same_v<T, BFloat16> ? 4
+                                                                                        : 1;
+
+// Rows [first, last) of y.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  constexpr int kElements = kFull<scalar_t, kBytes>;
+  constexpr int kMost = kWidest<scalar_t>;
+  if (a.n == 1) return spmv(a, first, last);
+  if constexpr (kElements > 2) {
+    if (a.n > 1 && a.n < kElements) return spmm_narrow<kElements / 2>(a, first, last);
+  }
   for (int64_t column = 0; column < a.n;) {
-    const int64_t vectors = (a.n - column) / kElements;
-    const int64_t block = !kWide ? 1 : std::min<int64_t>(std::bit_floor<uint64_t>(vectors), MAXV);
+    const auto vectors = static_cast<uint64_t>((a.n - column) / kElements);
+    const int64_t block = std::min<int64_t>(std::bit_floor(vectors), kMost);
     const int64_t rest = a.n - column - block * kElements;
     const bool tail = rest > 0 && rest < kElements;
-    if constexpr (kWide) {
+    if constexpr (kMost >= 8) {
       if (block == 8) spmm_block<kElements, 8>(a, first, last, column, tail);
+    }
+    if constexpr (kMost >= 4) {
       if (block == 4) spmm_block<kElements, 4>(a, first, last, column, tail);
       if (block == 2) spmm_block<kElements, 2>(a, first, last, column, tail);
     }

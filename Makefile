@@ -1,0 +1,83 @@
+# Every target makes what it needs: the virtual environment, the pinned packages, the kernels.
+PYTHON ?= python3
+# The tools come from .venv even where CMake or Ninja is installed.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -qq --progress-bar off
+PYTEST := $(BIN)/python -m pytest
+DEPS := .venv/.dependencies
+INSTALLED := .venv/.installed
+CPP := src/spgrad/kernels/cpu/*.cpp src/spgrad/kernels/cpu/*.h
+
+.PHONY: demo test reference lint lint-python lint-types lint-cpp format bench asan kernels clean
+.DEFAULT_GOAL := kernels
+
+$(DEPS): requirements/dev.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -r requirements/dev.txt
+	touch $@
+
+# The editable install is the pure one: CMake puts the library into the source tree.
+$(INSTALLED): pyproject.toml $(DEPS)
+	SPGRAD_NO_EXT=1 $(PIP) --no-deps --no-build-isolation --editable .
+	touch $@
+
+build/cpu/build.ninja: $(DEPS)
+	cmake -S . -B build/cpu -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING
+	touch $@
+
+# Ninja knows which files a kernel depends on, so it is always asked; it answers at once.
+ifdef SPGRAD_NO_EXT
+kernels: $(INSTALLED)
+else
+kernels: $(INSTALLED) build/cpu/build.ninja
+	cmake --build build/cpu -- --quiet
+endif
+
+demo: kernels
+	$(BIN)/python -m spgrad demo
+
+test: kernels
+	$(PYTEST)
+
+# The same suite on the reference kernels alone; needs no compiler.
+reference: $(INSTALLED)
+	SPGRAD_NO_EXT=1 $(PYTEST)
+
+lint: lint-python lint-types lint-cpp
+
+lint-python: $(DEPS)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+lint-types: $(DEPS)
+	$(BIN)/pyright
+
+lint-cpp: $(DEPS)
+	$(BIN)/clang-format --dry-run -Werror $(wildcard $(CPP))
+
+format: $(DEPS)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(wildcard $(CPP))
+
+bench: kernels
+	$(BIN)/python -m benchmarks
+
+# The sanitized library is installed apart; -S keeps the editable install out of sight. libstdc++
+# is preloaded too, or AddressSanitizer looks for __cxa_throw before there is one. Uncaptured (-s),
+# the report of a process that it ends is seen, under the name of the test (-v).
+asan: $(INSTALLED)
+	CMAKE_ARGS="-DSPGRAD_SANITIZE=ON" SKBUILD_BUILD_DIR=build/asan/cmake \
+	  $(PIP) --no-deps --no-build-isolation --upgrade --target build/asan/site .
+	ASAN_OPTIONS=detect_leaks=0 \
+	  LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
+	  PYTHONPATH="build/asan/site:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+	  $(BIN)/python -S -m pytest -s -v tests/test_fuzz.py
+
+clean:
+	rm -rf build dist .venv .pytest_cache .ruff_cache .hypothesis src/spgrad/kernels/libspgrad_cpu.*
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

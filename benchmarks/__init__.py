@@ -1,0 +1,1 @@
+"""Paired benchmarks of spgrad against other libraries: ``python -m benchmarks``."""

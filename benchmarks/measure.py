@@ -1,0 +1,107 @@
+"""How time and memory are taken."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Samples = Mapping[str, list[float]]
+
+_LEAST_ROUNDS = 3
+
+
+def interleave(
+    runs: Mapping[str, Callable[[], Any]], rounds: int, seconds: float, sample: float = 0.003
+) -> dict[str, list[float]]:
+    """Seconds a call of each run, taken in turns: A B C, B C A, C A B, A B C ...
+
+    Turns put what else the machine does on all alike, so that two runs can be compared round by
+    round. A run that has used up its `seconds` leaves after three rounds or more. One sample
+    repeats a call until `sample` seconds are over.
+    """
+    repeats = {name: _repeats(run, sample) for name, run in runs.items()}
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    spent = dict.fromkeys(runs, 0.0)
+    names = list(runs)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name in names:
+                if spent[name] > seconds and len(taken[name]) >= _LEAST_ROUNDS:
+                    continue
+                elapsed = _time(runs[name], repeats[name])
+                taken[name].append(elapsed / repeats[name])
+                spent[name] += elapsed
+            names.append(names.pop(0))
+    finally:
+        if collecting:
+            gc.enable()
+    return taken
+
+
+def _repeats(run: Callable[[], Any], sample: float) -> int:
+    return max(1, round(sample / max(_time(run, 1), 1e-7)))
+
+
+def _time(run: Callable[[], Any], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return time.perf_counter() - start
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Median, quartiles, smallest, and how many there are."""
+    low, median, high = (
+        statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    )
+    return {"median": median, "q1": low, "q3": high, "min": min(values), "n": len(values)}
+
+
+def paired(peer: list[float], own: list[float]) -> dict[str, float]:
+    """Spread of peer / own, round by round: above 1 the peer is slower."""
+    return spread([a / b for a, b in zip(peer, own, strict=False)])
+
+
+def limit_memory(extra: float) -> None:
+    """Lets this process take `extra` bytes more than it has, so that an allocation can fail."""
+    held = _status("VmData")
+    if held is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (held + int(extra), hard))
+
+
+def growth(run: Callable[[], Any], calls: int = 2) -> int | None:
+    """Bytes by which the resident memory grows at most above what it was before `calls` calls.
+
+    None where the system can't tell; Linux can. What the process has freed is given back first,
+    so that the calls have to ask for it anew.
+    """
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again at VmRSS
+    except (AttributeError, OSError):
+        return None
+    before = _status("VmRSS")
+    for _ in range(calls):
+        run()
+    peak = _status("VmHWM")
+    return None if before is None or peak is None else max(0, peak - before)
+
+
+def _status(field: str) -> int | None:
+    """A field of /proc/self/status in bytes."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
+    return 1024 * int(found[0]) if found else None

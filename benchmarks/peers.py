@@ -1,0 +1,242 @@
+"""The contenders: spgrad and the libraries it is compared with, each in its best documented way.
+
+A library is imported when its contender first builds something, so that absent ones cost nothing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from benchmarks.contender import Contender
+from benchmarks.problems import Problem
+
+_LAYOUTS = {"csr": torch.sparse_csr, "csc": torch.sparse_csc, "coo": torch.sparse_coo}
+
+
+def _spgrad_matrix(S: sp.csr_array, p: Problem) -> Any:
+    import spgrad
+
+    stored = S.asformat(p.layout)
+    val, size = torch.from_numpy(stored.data), tuple(stored.shape)
+    index = getattr(torch, p.index)
+    if p.layout == "coo":
+        indices = torch.from_numpy(np.stack(stored.coords)).to(index)
+        return spgrad.sparse_coo_tensor(indices, val, size, is_coalesced=True)
+    ptr, idx = (torch.from_numpy(i).to(index) for i in (stored.indptr, stored.indices))
+    return spgrad.sparse_compressed_tensor(ptr, idx, val, size, layout=_LAYOUTS[p.layout])
+
+
+def _spgrad_renewed(A: Any) -> Any:
+    from spgrad import Pattern, from_values
+
+    old = A.pattern
+    return from_values(A.detach().values(), Pattern.from_spec(old.spec, old.shape, old.indices))
+
+
+def _spgrad_coalesce(C: sp.coo_array) -> Callable[[], Any]:
+    import spgrad
+
+    indices, val = torch.from_numpy(np.stack(C.coords)), torch.from_numpy(C.data)
+    size = tuple(C.shape)
+    return lambda: spgrad.coalesce(
+        spgrad.sparse_coo_tensor(indices, val, size, check_invariants=False)
+    )
+
+
+def _spgrad_sddmm(A: Any, g: torch.Tensor, x: torch.Tensor) -> Any:
+    import spgrad
+
+    return spgrad.sampled_addmm(A, g, x.mT, beta=0)
+
+
+def _spgrad_read(a: Any) -> Any:
+    import spgrad
+
+    return spgrad.to_scipy(a).tocsr() if isinstance(a, spgrad.SparseTensor) else a.numpy()
+
+
+def _csr(S: sp.csr_array, p: Problem) -> torch.Tensor:
+    """The index type is chosen: MKL takes int32 as it is, and every other kernel takes either."""
+    ptr, idx = (torch.from_numpy(i).to(getattr(torch, p.index)) for i in (S.indptr, S.indices))
+    val = torch.from_numpy(S.data)
+    return torch.sparse_csr_tensor(ptr, idx, val, S.shape, check_invariants=False)
+
+
+def _coo(S: sp.csr_array, p: Problem) -> torch.Tensor:
+    indices, val = torch.from_numpy(np.stack(S.tocoo().coords)), torch.from_numpy(S.data)
+    return torch.sparse_coo_tensor(
+        indices, val, S.shape, is_coalesced=True, check_invariants=False
+    )
+
+
+def _coo_coalesce(C: sp.coo_array) -> Callable[[], Any]:
+    indices, val = torch.from_numpy(np.stack(C.coords)), torch.from_numpy(C.data)
+    A = torch.sparse_coo_tensor(indices, val, C.shape, check_invariants=False)
+    return A.coalesce
+
+
+def _torch_read(a: torch.Tensor) -> Any:
+    if a.layout == torch.strided:
+        return a.numpy()
+    if a.layout == torch.sparse_coo:
+        a = a.coalesce()
+        return sp.coo_array((a.values().numpy(), tuple(a.indices().numpy())), a.shape).tocsr()
+    if a.layout == torch.sparse_csr:
+        parts = a.values(), a.col_indices(), a.crow_indices()
+        return sp.csr_array(tuple(t.numpy() for t in parts), a.shape)
+    parts = a.values(), a.row_indices(), a.ccol_indices()
+    return sp.csc_array(tuple(t.numpy() for t in parts), a.shape)
+
+
+def _grad(A: torch.Tensor) -> torch.Tensor | None:
+    return A.grad
+
+
+def _tsgu_mm(A: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    from torchsparsegradutils import sparse_mm
+
+    return sparse_mm(A, x)
+
+
+def _torch_sparse_matrix(S: sp.csr_array, p: Problem) -> Any:
+    from torch_sparse import SparseTensor
+
+    ptr, idx = (torch.from_numpy(i).to(torch.int64) for i in (S.indptr, S.indices))
+    return SparseTensor(
+        rowptr=ptr,
+        col=idx,
+        value=torch.from_numpy(S.data),
+        sparse_sizes=tuple(S.shape),
+        is_sorted=True,
+        trust_data=True,
+    )
+
+
+def _torch_sparse_renewed(A: Any) -> Any:
+    from torch_sparse import SparseTensor
+
+    ptr, idx, val = A.csr()
+    return SparseTensor(
+        rowptr=ptr,
+        col=idx,
+        value=val.detach(),
+        sparse_sizes=tuple(A.sparse_sizes()),
+        is_sorted=True,
+        trust_data=True,
+    )
+
+
+def _torch_sparse_read(a: Any) -> Any:
+    return a.numpy() if isinstance(a, torch.Tensor) else a.to_scipy(layout="csr")
+
+
+def _mkl(A: Any, x: Any) -> Any:
+    from sparse_dot_mkl import dot_product_mkl
+
+    return dot_product_mkl(A, x)
+
+
+SPGRAD = Contender(
+    "spgrad",
+    "spgrad",
+    build=_spgrad_matrix,
+    dense=torch.from_numpy,
+    mm=operator.matmul,
+    tmm=lambda A, g: (g.mT @ A).mT,
+    mv=operator.matmul,
+    grad=_grad,
+    renew=_spgrad_renewed,
+    sddmm=_spgrad_sddmm,
+    spgemm=operator.matmul,
+    coalesce=_spgrad_coalesce,
+    to_csc=operator.methodcaller("to_sparse_csc"),
+    read=_spgrad_read,
+)
+
+PEERS = (
+    Contender(
+        "torch CSR",
+        "torch",
+        build=_csr,
+        dense=torch.from_numpy,
+        mm=torch.sparse.mm,
+        mv=torch.mv,
+        grad=_grad,
+        sddmm=lambda A, g, x: torch.sparse.sampled_addmm(A, g, x.mT, beta=0),
+        spgemm=torch.sparse.mm,
+        to_csc=operator.methodcaller("to_sparse_csc"),
+        read=_torch_read,
+    ),
+    # The kernel of its own that torch has for message passing, documented for CSR on the CPU.
+    Contender(
+        "torch CSR sum",
+        "torch",
+        build=_csr,
+        dense=torch.from_numpy,
+        mm=lambda A, x: torch.sparse.mm(A, x, "sum"),
+        grad=_grad,
+        read=_torch_read,
+    ),
+    Contender(
+        "torch COO",
+        "torch",
+        build=_coo,
+        dense=torch.from_numpy,
+        mm=torch.sparse.mm,
+        mv=torch.mv,
+        grad=_grad,
+        spgemm=torch.sparse.mm,
+        coalesce=_coo_coalesce,
+        read=_torch_read,
+    ),
+    Contender(
+        "SciPy",
+        "scipy",
+        build=lambda S, p: S,
+        dense=lambda a: a,
+        mm=operator.matmul,
+        mv=operator.matmul,
+        spgemm=operator.matmul,
+        coalesce=lambda C: C.tocsr,  # sums what repeats, and is faster than to sort the pairs
+        to_csc=operator.methodcaller("tocsc"),
+    ),
+    Contender(
+        "torchsparsegradutils",
+        "torchsparsegradutils",
+        build=_csr,
+        dense=torch.from_numpy,
+        mm=_tsgu_mm,
+        grad=_grad,
+        read=_torch_read,
+    ),
+    Contender(
+        "torch_sparse",
+        "torch_sparse",
+        build=_torch_sparse_matrix,
+        dense=torch.from_numpy,
+        mm=operator.matmul,
+        grad=lambda A: A.set_value(A.storage.value().grad, layout="csr"),
+        leaf=lambda A: A.storage.value(),
+        renew=_torch_sparse_renewed,
+        spgemm=operator.matmul,
+        read=_torch_sparse_read,
+    ),
+    Contender(
+        "sparse_dot_mkl",
+        "sparse_dot_mkl",
+        build=lambda S, p: S,
+        dense=lambda a: a,
+        mm=_mkl,
+        mv=_mkl,
+        spgemm=_mkl,
+    ),
+)
+
+CONTENDERS: dict[str, Contender] = {contender.name: contender for contender in (SPGRAD, *PEERS)}
+"""Name -> contender, installed or not."""

@@ -1,0 +1,265 @@
+"""For tests of sparse operations: samples for each row of the support table, a zoo, comparisons.
+
+The dense function in the table is the specification: `expected` runs it, and gradients are
+compared on the pattern of the *input*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import ops, support
+from spgrad.construct import sparse_coo_tensor
+from spgrad.ops.convert import convert, to_dense
+from spgrad.ops.structure import coalesce
+from spgrad.pattern import LAYOUTS, Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import from_values
+
+SIZES = {"m": 4, "k": 6, "n": 2, "b": 2, "c": 3, "1": 1}
+"""Sizes of the letters in a signature; even, so that 2 x 2 blocks fit."""
+
+_TOLERANCE = {
+    torch.float64: 1e-10,
+    torch.complex128: 1e-10,
+    torch.float32: 2e-5,
+    torch.complex64: 2e-5,
+    torch.float16: 4e-3,
+    torch.bfloat16: 3e-2,
+}
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Largest relative and absolute error that a result of this dtype may have; 0 for integers."""
+    return _TOLERANCE.get(dtype, 0.0)
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """Asserts that two tensors, sparse or dense, are equal up to the tolerance of `actual`.
+
+    Args:
+        actual: Sparse or dense tensor.
+        expected: Dense tensor of the same shape; of a wider dtype for low precision.
+
+    Raises:
+        AssertionError: Shapes or values differ.
+
+    Example:
+        >>> assert_close(torch.ones(2), torch.ones(2, dtype=torch.float64))
+    """
+    dense = to_dense(actual) if isinstance(actual, SparseTensor) else actual
+    bound = tolerance(dense.dtype)
+    torch.testing.assert_close(
+        dense, expected, rtol=bound, atol=bound, check_dtype=False, equal_nan=True
+    )
+
+
+def random_sparse(
+    shape: tuple[int, ...],
+    layout: torch.layout = torch.sparse_csr,
+    *,
+    dtype: torch.dtype = torch.float64,
+    density: float = 0.4,
+    blocksize: tuple[int, int] = (2, 2),
+    coalesced: bool = True,
+    index_dtype: torch.dtype = torch.int64,
+    seed: int = 0,
+) -> SparseTensor:
+    """A random SparseTensor; batches are ragged, and uncoalesced ones repeat and shuffle.
+
+    Args:
+        shape: Size of all dimensions, none of them dense.
+        layout: One of the five sparse layouts.
+        dtype: Of the values; integers are drawn from -4 to 4.
+        density: Share of elements that are specified.
+        blocksize: For BSR and BSC.
+        coalesced: False gives a COO tensor with repeated, unsorted indices.
+        index_dtype: torch.int64 or torch.int32.
+        seed: Of the generator.
+
+    Returns:
+        SparseTensor, a leaf without gradient.
+
+    Example:
+        >>> random_sparse((4, 6), density=0.5).shape
+        torch.Size([4, 6])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    specified = torch.rand(shape, generator=generator) < density
+    indices = specified.nonzero().t()
+    if not coalesced:
+        order = torch.randint(indices.shape[1], (2 * indices.shape[1],), generator=generator)
+        indices = indices[:, order] if indices.shape[1] else indices
+    vals = random_dense((indices.shape[1],), dtype=dtype, generator=generator)
+    A = sparse_coo_tensor(indices.to(index_dtype).contiguous(), vals, shape)
+    if layout == torch.sparse_coo:
+        return coalesce(A) if coalesced else A
+    blocks = blocksize if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
+    return convert(A, layout, blocks)
+
+
+def random_dense(
+    shape: tuple[int, ...], *, dtype: torch.dtype = torch.float64, generator: torch.Generator
+) -> torch.Tensor:
+    """A random dense tensor; normal values, or integers from -4 to 4."""
+    if dtype.is_floating_point or dtype.is_complex:
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        return torch.randn(shape, dtype=wide, generator=generator).to(dtype)
+    low = 0 if dtype == torch.uint8 else -4
+    return torch.randint(low, 5, shape, generator=generator).to(dtype)
+
+
+ZOO: dict[str, Callable[[], torch.Tensor]] = {
+    "plain": lambda: _drawn(6, 8, 0.4),
+    "no_entries": lambda: torch.zeros(4, 6),
+    "empty_rows": lambda: _drawn(8, 6, 0.5) * (torch.arange(8) % 3 == 0)[:, None],
+    "one_row": lambda: _drawn(2, 12, 0.5)[:1].repeat(2, 1),
+    "one_column": lambda: _drawn(8, 2, 0.7) * torch.tensor([0.0, 1.0]),
+    "dense_row": lambda: _drawn(8, 10, 0.1) + 3.0 * (torch.arange(8) == 5)[:, None],
+    "full": lambda: _drawn(4, 4, 1.1),
+    "wide": lambda: _drawn(2, 64, 0.2),
+    "tall": lambda: _drawn(64, 2, 0.2),
+    "no_rows": lambda: torch.zeros(0, 4),
+    "no_columns": lambda: torch.zeros(4, 0),
+}
+"""Name -> a dense float32 matrix whose shape or pattern is a corner case; sizes are even."""
+
+
+def _drawn(rows: int, columns: int, density: float) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(rows * 1000 + columns)
+    keep = torch.rand(rows, columns, generator=generator) < density
+    return torch.randn(rows, columns, generator=generator) * keep
+
+
+class Cell(NamedTuple):
+    """One claim of the support table: an operation, a signature, a layout, keyword arguments."""
+
+    op: support.Op
+    signature: str
+    layout: str
+    sample: int
+
+    def __str__(self) -> str:
+        options = ",".join(f"{k}={v}" for k, v in self.options.items()).replace(" ", "")
+        signature = self.signature.replace(" -> ", ">").replace(" ", "_")
+        return f"{self.op.name}-{signature}-{self.layout}" + (f"-{options}" if options else "")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments."""
+        return dict(self.op.samples[self.sample])
+
+
+def cells() -> Iterator[Cell]:
+    """Every claim of the support table."""
+    for op in support.OPS.values():
+        for signature in op.signatures:
+            for layout in op.layouts:
+                for sample in range(len(op.samples)):
+                    yield Cell(op, signature, layout, sample)
+
+
+def sample(
+    cell: Cell,
+    dtype: torch.dtype = torch.float64,
+    *,
+    coalesced: bool = True,
+    mixed: bool = False,
+    seed: int = 0,
+) -> list[torch.Tensor]:
+    """Operands for a cell, as leaves that collect gradients where the dtype allows.
+
+    Args:
+        cell: A claim.
+        dtype: Of all operands.
+        coalesced: False makes COO operands repeat and shuffle their indices.
+        mixed: True gives the second sparse operand the next layout of the table.
+        seed: Of the generator.
+
+    Returns:
+        The operands in order.
+
+    Example:
+        >>> cell = next(cells())
+        >>> [type(a).__name__ for a in sample(cell)]
+        ['SparseTensor', 'Tensor']
+    """
+    generator = torch.Generator().manual_seed(seed)
+    operands = []
+    differentiable = dtype.is_floating_point or dtype.is_complex
+    seen = 0
+    for position, operand in enumerate(support.parse(cell.signature)[0]):
+        shape = tuple(SIZES[d] for d in operand.dims)
+        if operand.sparse:
+            names = cell.op.layouts
+            shift = seen if mixed else 0
+            name = names[(names.index(cell.layout) + shift) % len(names)]
+            seen += 1
+            made: torch.Tensor = random_sparse(
+                shape,
+                LAYOUTS[name],
+                dtype=dtype,
+                coalesced=coalesced or name != "coo",
+                seed=seed + position,
+            )
+        else:
+            made = random_dense(shape, dtype=dtype, generator=generator)
+        operands.append(made.requires_grad_() if differentiable else made)
+    return operands
+
+
+def run(cell: Cell, operands: list[torch.Tensor]) -> torch.Tensor:
+    """Calls the operation of a cell."""
+    return getattr(ops, cell.op.name)(*operands, **cell.options)
+
+
+def expected(cell: Cell, operands: list[torch.Tensor], dense: list[torch.Tensor]) -> torch.Tensor:
+    """The result that the specification gives for the dense form of these operands."""
+    options = {k: v for k, v in cell.options.items() if k not in ("blocksize", "layout")}
+    if cell.op.masked:
+        first = next(a for a in operands if isinstance(a, SparseTensor))
+        options["mask"] = mask_of(first._pattern)
+    return cell.op.dense(*dense, **options)
+
+
+def dense_leaves(operands: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Dense copies of operands, as leaves."""
+    return [
+        (to_dense(a) if isinstance(a, SparseTensor) else a)
+        .detach()
+        .clone()
+        .requires_grad_(a.requires_grad)
+        for a in operands
+    ]
+
+
+def mask_of(pattern: Pattern) -> torch.Tensor:
+    """Dense bool tensor that is True at the elements of a pattern."""
+    ones = torch.ones(pattern.values_shape)
+    return to_dense(from_values(ones, pattern)) != 0
+
+
+def parameters(operands: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Dense leaves of what is differentiable in operands: stored values and dense tensors."""
+    return [
+        (a._vals if isinstance(a, SparseTensor) else a).detach().clone().requires_grad_()
+        for a in operands
+    ]
+
+
+def with_parameters(
+    operands: list[torch.Tensor], leaves: tuple[torch.Tensor, ...]
+) -> list[torch.Tensor]:
+    """The operands rebuilt from what `parameters` gave, differentiably."""
+    return [
+        from_values(leaf, a) if isinstance(a, SparseTensor) else leaf
+        for a, leaf in zip(operands, leaves, strict=True)
+    ]
+
+
+def dense_result(y: torch.Tensor) -> torch.Tensor:
+    """A result as a dense tensor, differentiably."""
+    return to_dense(y) if isinstance(y, SparseTensor) else y

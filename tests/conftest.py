@@ -1,0 +1,32 @@
+"""What every test runs under."""
+
+import hypothesis
+import pytest
+import torch
+
+# A red test is red again when it is run again.
+hypothesis.settings.register_profile("spgrad", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("spgrad")
+
+
+@pytest.fixture(autouse=True)
+def fresh_process_state():
+    """Seeds torch, and gives back the number of threads that the test found."""
+    threads = torch.get_num_threads()
+    torch.manual_seed(0)
+    yield
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def poisoned():
+    """Memory from `torch.empty`, the kernels' included, is NaN (or the largest integer).
+
+    Output that a kernel never wrote then shows in any comparison.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(before, warn_only=warn_only)

@@ -1,0 +1,117 @@
+"""The public face: names, docstrings, exceptions, and a light import."""
+
+import importlib
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+
+import spgrad
+from spgrad import errors
+
+MODULES = [
+    module
+    for name in ("", ".linalg", ".nn", ".optim", ".distributed", ".io", ".plot", ".testing")
+    if importlib.util.find_spec(f"spgrad{name}")
+    for module in [importlib.import_module(f"spgrad{name}")]
+]
+PUBLIC = [
+    pytest.param(value, id=f"{module.__name__}.{name}")
+    for module in MODULES
+    for name in module.__all__
+    for value in [getattr(module, name)]
+    if not isinstance(value, types.ModuleType)
+]
+FUNCTIONS = [p for p in PUBLIC if inspect.isfunction(inspect.unwrap(p.values[0]))]
+CLASSES = [p for p in PUBLIC if inspect.isclass(p.values[0])]
+EXCEPTIONS = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and value.__module__ == errors.__name__
+]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_all_is_what_the_module_shows(module):
+    """A public name is one without underscore that is no module, or a module in `__all__`."""
+    assert len(set(module.__all__)) == len(module.__all__)
+    listed = {name for name in module.__all__ if not name.startswith("_")}
+    for name in module.__all__:
+        assert hasattr(module, name), f"{name} is listed and does not exist"
+    if module is not spgrad:
+        return
+    shown = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (not isinstance(value, types.ModuleType) or name in module.__all__)
+    }
+    assert shown == listed
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules of a new process after `statement`, less the standard library."""
+    script = f"{statement}\nimport sys\nprint(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    return {name.partition(".")[0] for name in run.stdout.split()} - sys.stdlib_module_names
+
+
+def test_importing_spgrad_brings_torch_alone():
+    extra = loaded_by("import spgrad") - loaded_by("import torch")
+    assert extra - {"spgrad"} == set()
+
+
+def missing_sections(function) -> list[str]:
+    """The sections that a docstring lacks, unless it says "`spgrad.<other>` with ..." and other has
+    them: what is told twice is soon told two ways.
+    """
+    doc = inspect.getdoc(function) or ""
+    lines = {line.strip() for line in doc.splitlines()}
+    signature = inspect.signature(inspect.unwrap(function))
+    if not signature.parameters:
+        return []
+    wanted = ["Args:", "Raises:", "Example:"]
+    if signature.return_annotation not in (None, "None"):
+        wanted.append("Returns:")
+    missing = [section for section in wanted if section not in lines]
+    general = re.search(r"`spgrad\.(\w+)`\s+with\b", doc)
+    return missing_sections(getattr(spgrad, general[1])) if missing and general else missing
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_are_documented(function):
+    assert inspect.getdoc(function)
+    assert not missing_sections(function)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_classes_are_documented(cls):
+    """A class and its public methods have docstrings; an inherited method may inherit its own."""
+    assert cls.__doc__
+    bare = [
+        name
+        for name, value in vars(cls).items()
+        if not name.startswith("_")
+        and inspect.isroutine(getattr(cls, name))
+        and not inspect.getdoc(getattr(cls, name))
+        and value is not None
+    ]
+    assert not bare
+
+
+@pytest.mark.parametrize("error", EXCEPTIONS, ids=lambda error: error.__name__)
+def test_exceptions_form_one_tree(error):
+    """One base; each is also a built-in exception, and stands in the tree drawn in the module."""
+    assert issubclass(error, errors.SpgradError)
+    assert error.__name__ in errors.__doc__
+    assert error.__doc__
+    if error is not errors.SpgradError:
+        builtin = {base for base in error.__mro__ if base.__module__ == "builtins"}
+        assert builtin - {Exception, BaseException, object}, "is no built-in exception as well"
+        assert any(base.__name__ in errors.__doc__ for base in builtin)
