@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from benchmarks.problems import Problem
@@ -45,7 +44,7 @@ class Contender:
 
     name: str
     module: str
-    build: Callable[[sp.csr_array, Problem], Any]
+    build: Callable[[Any, Problem], Any]
     dense: Callable[[np.ndarray], Any]
     mm: Callable[[Any, Any], Any] | None = None
     tmm: Callable[[Any, Any], Any] | None = None
@@ -55,7 +54,7 @@ class Contender:
     renew: Callable[[Any], Any] = _itself
     sddmm: Callable[[Any, Any, Any], Any] | None = None
     spgemm: Callable[[Any, Any], Any] | None = None
-    coalesce: Callable[[sp.coo_array], Callable[[], Any]] | None = None
+    coalesce: Callable[[Any], Callable[[], Any]] | None = None
     to_csc: Callable[[Any], Any] | None = None
     read: Callable[[Any], Any] = _itself
 

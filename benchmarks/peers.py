@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from benchmarks.problems import Problem
 _LAYOUTS = {"csr": torch.sparse_csr, "csc": torch.sparse_csc, "coo": torch.sparse_coo}
 
 
-def _spgrad_matrix(S: sp.csr_array, p: Problem) -> Any:
+def _spgrad_matrix(S: Any, p: Problem) -> Any:
     import spgrad
 
     stored = S.asformat(p.layout)
@@ -39,7 +40,7 @@ def _spgrad_renewed(A: Any) -> Any:
     return from_values(A.detach().values(), Pattern.from_spec(old.spec, old.shape, old.indices))
 
 
-def _spgrad_coalesce(C: sp.coo_array) -> Callable[[], Any]:
+def _spgrad_coalesce(C: Any) -> Callable[[], Any]:
     import spgrad
 
     indices, val = torch.from_numpy(np.stack(C.coords)), torch.from_numpy(C.data)
@@ -61,21 +62,24 @@ def _spgrad_read(a: Any) -> Any:
     return spgrad.to_scipy(a).tocsr() if isinstance(a, spgrad.SparseTensor) else a.numpy()
 
 
-def _csr(S: sp.csr_array, p: Problem) -> torch.Tensor:
-    """The index type is chosen: MKL takes int32 as it is, and every other kernel takes either."""
+def _csr(S: Any, p: Problem) -> torch.Tensor:
+    """With int32 indices by default, which MKL takes as they are."""
     ptr, idx = (torch.from_numpy(i).to(getattr(torch, p.index)) for i in (S.indptr, S.indices))
     val = torch.from_numpy(S.data)
     return torch.sparse_csr_tensor(ptr, idx, val, S.shape, check_invariants=False)
 
 
-def _coo(S: sp.csr_array, p: Problem) -> torch.Tensor:
+def _csr_int64(S: Any, p: Problem) -> torch.Tensor:
+    """With int32 indices the gradient of the reducing product is wrong from m n = 2^31 on."""
+    return _csr(S, replace(p, index="int64"))
+
+
+def _coo(S: Any, p: Problem) -> torch.Tensor:
     indices, val = torch.from_numpy(np.stack(S.tocoo().coords)), torch.from_numpy(S.data)
-    return torch.sparse_coo_tensor(
-        indices, val, S.shape, is_coalesced=True, check_invariants=False
-    )
+    return torch.sparse_coo_tensor(indices, val, S.shape, is_coalesced=True, check_invariants=False)
 
 
-def _coo_coalesce(C: sp.coo_array) -> Callable[[], Any]:
+def _coo_coalesce(C: Any) -> Callable[[], Any]:
     indices, val = torch.from_numpy(np.stack(C.coords)), torch.from_numpy(C.data)
     A = torch.sparse_coo_tensor(indices, val, C.shape, check_invariants=False)
     return A.coalesce
@@ -99,13 +103,13 @@ def _grad(A: torch.Tensor) -> torch.Tensor | None:
 
 
 def _tsgu_mm(A: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    from torchsparsegradutils import sparse_mm
+    from torchsparsegradutils import sparse_mm  # pyright: ignore[reportMissingImports]
 
     return sparse_mm(A, x)
 
 
-def _torch_sparse_matrix(S: sp.csr_array, p: Problem) -> Any:
-    from torch_sparse import SparseTensor
+def _torch_sparse_matrix(S: Any, p: Problem) -> Any:
+    from torch_sparse import SparseTensor  # pyright: ignore[reportMissingImports]
 
     ptr, idx = (torch.from_numpy(i).to(torch.int64) for i in (S.indptr, S.indices))
     return SparseTensor(
@@ -119,7 +123,7 @@ def _torch_sparse_matrix(S: sp.csr_array, p: Problem) -> Any:
 
 
 def _torch_sparse_renewed(A: Any) -> Any:
-    from torch_sparse import SparseTensor
+    from torch_sparse import SparseTensor  # pyright: ignore[reportMissingImports]
 
     ptr, idx, val = A.csr()
     return SparseTensor(
@@ -137,7 +141,7 @@ def _torch_sparse_read(a: Any) -> Any:
 
 
 def _mkl(A: Any, x: Any) -> Any:
-    from sparse_dot_mkl import dot_product_mkl
+    from sparse_dot_mkl import dot_product_mkl  # pyright: ignore[reportMissingImports]
 
     return dot_product_mkl(A, x)
 
@@ -177,7 +181,7 @@ PEERS = (
     Contender(
         "torch CSR sum",
         "torch",
-        build=_csr,
+        build=_csr_int64,
         dense=torch.from_numpy,
         mm=lambda A, x: torch.sparse.mm(A, x, "sum"),
         grad=_grad,

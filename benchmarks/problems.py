@@ -32,7 +32,8 @@ class Problem:
     index: str = "int32"
 
     @cached_property
-    def S(self) -> sp.csr_array:  # noqa: N802
+    def S(self) -> Any:  # noqa: N802
+        """csr_array (m, n)."""
         return load(self.matrix, self.dtype)
 
     @cached_property
@@ -97,7 +98,7 @@ class Op:
         return rows == columns or not self.square
 
 
-def _sampled(S: sp.csr_array, x: np.ndarray, g: np.ndarray) -> sp.csr_array:
+def _sampled(S: Any, x: np.ndarray, g: np.ndarray) -> sp.csr_array:
     """g x^T at the elements of S, a block of elements at a time."""
     row, col = S.tocoo().coords
     val = np.empty(S.nnz)
@@ -119,7 +120,9 @@ OPS: dict[str, Op] = {
         Op("transposed", "Aᵀ g", "matmul", lambda S, x, g, _: (S.T @ g,)),
         Op("step", "A x, dA and dx", "mm", _step),
         Op("first", "A x, dA and dx, new pattern", "mm", _step),
-        Op("sddmm", "g xᵀ on the pattern", "sampled_addmm", lambda S, x, g, _: (_sampled(S, x, g),)),
+        Op(
+            "sddmm", "g xᵀ on the pattern", "sampled_addmm", lambda S, x, g, _: (_sampled(S, x, g),)
+        ),
         Op("spgemm", "A A", "matmul", lambda S, x, g, _: (S @ S,), dense=False, square=True),
         Op("coalesce", "coalesce A", "coalesce", lambda S, x, g, C: (C.tocsr(),), dense=False),
         Op("to_csc", "CSR to CSC", "to_sparse_csc", lambda S, x, g, _: (S,), dense=False),

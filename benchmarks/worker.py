@@ -1,7 +1,7 @@
 """A child process that measures: a request as JSON on standard input, answers a line each.
 
 Threads and memory are set for a process as a whole, so each number of threads, and each
-measurement of memory, has a process of its own. `benchmarks.plan` starts them.
+measurement of memory, has a process of its own. `benchmarks.plan` starts this one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,51 +42,66 @@ _REFUSALS = (
 def time_cell(op: str, problem: Problem, names: list[str], rounds: int, seconds: float) -> Answer:
     """Times the contenders whose results are right; says of the others why not."""
     expected = Expected.of(OPS[op], problem)
-    runs: dict[str, Run] = {}
-    out: dict[str, Answer] = {}
-    for name in names:
-        contender = CONTENDERS[name]
-        if not contender.offers(op):
-            continue
-        try:
-            runs[name] = _checked(contender, op, problem, expected)
-        except _REFUSALS as error:
-            out[name] = {"error": _in_one_line(error)}
+    tried = {name: _checked(CONTENDERS[name], op, problem, expected) for name in names}
     del expected
+    runs = {name: found for name, found in tried.items() if not isinstance(found, str)}
     taken = interleave(runs, rounds, seconds) if runs else {}
-    for name, samples in taken.items():
-        out[name] = {"seconds": spread(samples)}
-        if SPGRAD.name in taken and name != SPGRAD.name:
-            out[name]["ratio"] = paired(samples, taken[SPGRAD.name])
-    return out
+    return {name: _figures(name, found, taken) for name, found in tried.items()}
 
 
-def _checked(contender: Contender, op: str, problem: Problem, expected: Expected) -> Run:
-    """What runs the operation, run once already; this is the warm-up too."""
-    run = contender.prepare(op, problem)
-    expected.check(tuple(contender.read(result) for result in run()))
+def _checked(contender: Contender, op: str, problem: Problem, expected: Expected) -> Run | str:
+    """What runs the operation, run once already, which is the warm-up too; or what is wrong."""
+    try:
+        run = contender.prepare(op, problem)
+        expected.check(tuple(contender.read(result) for result in run()))
+    except _REFUSALS as error:
+        return _in_one_line(error)
     return run
 
 
-def measure_memory(op: str, problem: Problem, contender: Contender) -> Answer:
+def _figures(name: str, found: Run | str, taken: dict[str, list[float]]) -> Answer:
+    if isinstance(found, str):
+        return {"error": found}
+    figures: Answer = {"seconds": spread(taken[name])}
+    if name != SPGRAD.name and SPGRAD.name in taken:
+        figures["ratio"] = paired(taken[name], taken[SPGRAD.name])
+    return figures
+
+
+def measure_memory(op: str, problem: Problem, names: list[str]) -> Answer:
+    """Measures each contender in a fork of this process, which has itself computed nothing."""
+    _ = problem.needed  # makes the operands, for all forks
+    return {name: _in_a_fork(partial(_memory, op, problem, CONTENDERS[name])) for name in names}
+
+
+def _memory(op: str, problem: Problem, contender: Contender) -> Answer:
     """Growth of the process in the first calls with new inputs, and what it has to hold."""
-    # Code, thread pools and buffers that a first call brings along are no part of the step.
-    contender.prepare(op, Problem("tiny", 8, problem.dtype, problem.layout, problem.index))()
-    needed, operands = problem.needed, problem.operands
-    run = contender.prepare(op, problem)
-    problem.__dict__.clear()
     try:
-        grown = growth(run)
+        # Code, thread pools and buffers that a first call brings along are no part of the step.
+        contender.prepare(op, replace(problem, matrix="tiny"))()
+        grown = growth(contender.prepare(op, problem))
     except _REFUSALS as error:
         return {"error": _in_one_line(error)}
     if grown is None:
         return {"error": "unavailable on this system"}
-    return {
-        "growth": grown,
-        "operands": operands,
-        "needed": needed,
-        "multiple": (operands + grown) / needed,
-    }
+    multiple = (problem.operands + grown) / problem.needed
+    return {"growth": grown, "needed": problem.needed, "multiple": multiple}
+
+
+def _in_a_fork(measure: Callable[[], Answer]) -> Answer:
+    if not hasattr(os, "fork"):
+        return {"error": "unavailable on this system"}
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with os.fdopen(writing, "w") as answer:
+            json.dump(measure(), answer)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    _, status = os.waitpid(child, 0)
+    return json.loads(text) if text else {"error": f"the process ended with status {status}"}
 
 
 def _in_one_line(error: Exception) -> str:
@@ -97,13 +115,14 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     request = json.load(sys.stdin)
+    warnings.simplefilter("ignore", UserWarning)  # the process that asks has shown them
     torch.set_num_threads(request["threads"])
     limit_memory(request["limit"])
     for cell in request["cells"]:
         problem = Problem(**cell["problem"])
         op, names = cell["op"], cell["contenders"]
         if cell["memory"]:
-            answer = {name: measure_memory(op, problem, CONTENDERS[name]) for name in names}
+            answer = measure_memory(op, problem, names)
         else:
             answer = time_cell(op, problem, names, request["rounds"], request["seconds"])
         print(json.dumps(answer), file=answers, flush=True)

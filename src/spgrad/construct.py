@@ -165,6 +165,14 @@ def value_tensor(fn: str, values: Any, options: Options) -> torch.Tensor:
             f"spgrad.{fn}: `dtype` is {options.dtype!r}; a torch dtype is accepted. For example "
             "torch.float64."
         )
+    if options.device is not None:
+        try:
+            torch.device(options.device)
+        except (TypeError, RuntimeError) as error:
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `device` is {options.device!r}; a torch device or its name is "
+                "accepted. For example 'cpu'."
+            ) from error
     if isinstance(values, torch.Tensor):
         if isinstance(values, SparseTensor) or values.layout != torch.strided:
             raise ArgumentKindError(

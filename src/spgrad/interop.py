@@ -18,6 +18,9 @@ from spgrad.values import on_pattern, stored_values
 if TYPE_CHECKING:
     import scipy.sparse
 
+# Layouts whose gradients torch's own accumulation raises on ("do not have is_contiguous").
+_NOT_ACCUMULATED = (torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
 _PATTERNS: Any = WeakTensorKeyDictionary()  # native tensor -> (its index tensors, their Pattern)
 
 
@@ -57,8 +60,25 @@ def from_torch(x: torch.Tensor) -> SparseTensor:
         )
     pattern = _pattern_of(x)
     if torch.is_grad_enabled() and x.requires_grad:
-        return _FromNative.apply(x, pattern)  # type: ignore[return-value]
+        A: Any = _FromNative.apply(x, pattern)
+        if x.is_leaf and x.layout in _NOT_ACCUMULATED:
+            _accumulate(x, A.grad_fn.next_functions[0][0])
+        return A
     return SparseTensor(_native_values(x).detach().reshape(pattern.values_shape), pattern)
+
+
+def _accumulate(x: torch.Tensor, node: Any) -> None:
+    """Adds up the gradient of a leaf in place of `node`, the step that torch would do it in."""
+    if node.metadata.get(from_torch):
+        return
+
+    def add(grads: tuple[torch.Tensor, ...]) -> tuple[None]:
+        (g,) = grads
+        x.grad = g if x.grad is None else to_torch(from_torch(x.grad) + from_torch(g))
+        return (None,)
+
+    node.metadata[from_torch] = True
+    node.register_prehook(add)
 
 
 def to_torch(A: torch.Tensor) -> torch.Tensor:
@@ -236,22 +256,46 @@ def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
         )
     source: Any = S
     if form == "coo":
-        coords = [torch.from_numpy(c).to(torch.int64) for c in source.coords]
+        coords = [_from_numpy(c).to(torch.int64) for c in source.coords]
         return sparse_coo_tensor(torch.stack(coords), _from_numpy(source.data), source.shape)
-    if form not in LAYOUTS:
-        source = source.tocsr()
+    if form not in LAYOUTS or source.ndim != 2:
+        source = source.reshape(1, -1).tocsr() if source.ndim == 1 else source.tocsr()
+    _require_pointers(source)
     if not source.has_canonical_format:
         source = source.copy()
         source.sum_duplicates()
-    ptr, idx = torch.from_numpy(source.indptr), torch.from_numpy(source.indices)
-    vals, layout = _from_numpy(source.data), LAYOUTS[source.format]
+    ptr, nse = _from_numpy(source.indptr), int(source.indptr[-1])  # the arrays may have slack
+    idx, vals = _from_numpy(source.indices)[:nse], _from_numpy(source.data)[:nse]
+    layout = LAYOUTS[source.format]
     return sparse_compressed_tensor(ptr, idx, vals, source.shape, layout=layout)
+
+
+def _require_pointers(S: Any) -> None:
+    """Refuses pointers that SciPy itself would follow out of its arrays."""
+    ptr, across = S.indptr, S.format == "csc"
+    lines = S.shape[across] // (S.blocksize[0] if S.format == "bsr" else 1)
+    if len(ptr) != lines + 1 or ptr[0] != 0 or (ptr[1:] < ptr[:-1]).any():
+        says = f"does not rise from 0 in {lines + 1} steps"
+    elif ptr[-1] > min(len(S.indices), len(S.data)):
+        says = f"ends with {ptr[-1]} for {len(S.indices)} indices and {len(S.data)} values"
+    else:
+        return
+    raise ArgumentValueError(
+        f"spgrad.from_scipy: `S` has an indptr that {says}; a valid {S.format} array is accepted. "
+        "Check it with S.check_format()."
+    )
 
 
 def _from_numpy(data: Any) -> torch.Tensor:
     if not data.flags.writeable:
         data = data.copy()
-    return torch.from_numpy(data)
+    try:
+        return torch.from_numpy(data)
+    except (TypeError, ValueError) as error:
+        raise ArgumentValueError(
+            f"spgrad.from_scipy: `S` has dtype {data.dtype}; those that torch has are accepted. "
+            "Convert it with S.astype(float)."
+        ) from error
 
 
 def to_scipy(A: torch.Tensor) -> Any:
@@ -277,8 +321,19 @@ def to_scipy(A: torch.Tensor) -> Any:
     """
     import scipy.sparse
 
-    A = from_torch(A)
-    pattern, vals = A._pattern, A._vals.detach().resolve_conj().cpu()
+    if not isinstance(A, SparseTensor):
+        if not isinstance(A, torch.Tensor) or A.layout not in LAYOUT_NAMES:
+            raise ArgumentKindError(
+                f"spgrad.to_scipy: `A` is {checks.describe_kind(A)}; a sparse tensor is accepted. "
+                "Convert it with spgrad.from_dense."
+            )
+        A = from_torch(A)
+    if A.dtype in (torch.bfloat16, torch.float16):
+        raise ArgumentValueError(
+            f"spgrad.to_scipy: `A` has dtype {checks.short(A.dtype)}; those that SciPy's sparse "
+            "arrays have are accepted. Convert it with A.float()."
+        )
+    pattern, vals = A._pattern, A._vals.detach().resolve_conj().resolve_neg().cpu()
     if pattern.dense_dim or (pattern.batch and not pattern.is_coo):
         raise ArgumentValueError(
             f"spgrad.to_scipy: `A` has shape {tuple(pattern.shape)} with batch or dense "

@@ -6,9 +6,11 @@ These run underneath autograd, on the values alone; operands must share one patt
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.pattern import Pattern
@@ -46,14 +48,32 @@ _STORAGE_OPTIONS = ("layout", "memory_format", "pin_memory")
 
 
 def _finish(func: Any, first: SparseTensor, out: torch.Tensor) -> SparseTensor:
-    in_place = func._schema.name.endswith("_")
-    return first if in_place else SparseTensor(out, first._pattern)
+    if func._schema.name.endswith("_"):
+        return _changed(first)
+    with torch.inference_mode(False) if _is_view_of_normal(func, first) else nullcontext():
+        return SparseTensor(out, first._pattern)
+
+
+def _changed(A: SparseTensor) -> SparseTensor:
+    """A, with its change in place seen by graphs that saved the values."""
+    if not A._vals.is_inference():
+        increment_version(A._vals)
+    return A
+
+
+def _is_view_of_normal(func: Any, A: SparseTensor) -> bool:
+    """True where inference mode would make an inference tensor of a view of a normal one."""
+    views = (_aten.alias.default, _aten.detach.default)
+    return torch.is_inference_mode_enabled() and func in views and not A.is_inference()
 
 
 def _unary(func: Any) -> Callable[..., SparseTensor]:
     def run(A: SparseTensor, **options: Any) -> SparseTensor:
         kept = {k: v for k, v in options.items() if k not in _STORAGE_OPTIONS and v is not None}
-        return _finish(func, A, func(A._vals, **kept))
+        out = func(A._vals, **kept)
+        if out.device != A.device:
+            return SparseTensor(out, A._pattern.moved(out.device))
+        return _finish(func, A, out)
 
     return run
 
@@ -73,9 +93,9 @@ def _same_pattern(func: Any) -> Callable[..., SparseTensor]:
 
 def _by_scalar(func: Any) -> Callable[..., SparseTensor]:
     def run(A: torch.Tensor, b: Any) -> SparseTensor:
-        if isinstance(b, SparseTensor) and not isinstance(A, SparseTensor) and A.dim() == 0:
-            A, b = b, A  # a 0-d tensor times a SparseTensor
-        if not isinstance(A, SparseTensor) or (isinstance(b, torch.Tensor) and b.dim() != 0):
+        if func is _aten.mul.Tensor and _is_number(A):
+            A, b = b, A
+        if not isinstance(A, SparseTensor) or not _is_number(b):
             raise UnsupportedError(
                 f"spgrad: `{func}` of a SparseTensor and a {_kind(A, b)} is not in the support "
                 "table; a number or a 0-d tensor is accepted. Work on A.values()."
@@ -83,6 +103,11 @@ def _by_scalar(func: Any) -> Callable[..., SparseTensor]:
         return _finish(func, A, func(A._vals, b))
 
     return run
+
+
+def _is_number(x: Any) -> bool:
+    """True for a number and for a dense 0-d tensor."""
+    return not isinstance(x, torch.Tensor) or (x.dim() == 0 and not isinstance(x, SparseTensor))
 
 
 def _kind(a: Any, b: Any) -> str:
@@ -115,14 +140,15 @@ def _to_copy(
 
 
 def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) -> SparseTensor:
-    if not isinstance(source, SparseTensor):
+    if not isinstance(source, SparseTensor) or not isinstance(A, SparseTensor):
+        name = "source" if isinstance(A, SparseTensor) else "self"
         raise ArgumentValueError(
-            f"spgrad.copy_: `source` is a {_kind(A, source)}; a SparseTensor of the same pattern "
-            "is accepted. Convert it with spgrad.from_dense or spgrad.from_torch."
+            f"spgrad.copy_: `{name}` is a {_kind(A, source)}; a SparseTensor of the same pattern "
+            "is accepted. Convert with spgrad.from_dense, spgrad.from_torch or .to_dense()."
         )
     _require_same("copy_", A._pattern, source._pattern)
     A._vals.copy_(source._vals, non_blocking)
-    return A
+    return _changed(A)
 
 
 ATEN_FUNCTIONS.update({func: _unary(func) for func in _UNARY})

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.pattern import Pattern
 from spgrad.tensor import METHODS, SparseTensor
@@ -78,20 +79,37 @@ def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> Sparse
     """
     if isinstance(pattern, SparseTensor):
         pattern = pattern._pattern
+    _require_kinds(values, pattern)
     flat = values
     if values.shape != pattern.values_shape:
         if values.shape != pattern.values_shape_by_item:
             raise ArgumentValueError(
-                f"spgrad.from_values: `values` has shape {tuple(values.shape)}; this pattern takes "
-                f"{pattern.values_shape}. Give one value for each specified element."
+                f"spgrad.from_values: `values` has shape {tuple(values.shape)}; "
+                f"{pattern.values_shape} is accepted for this pattern. Give one value for each "
+                "specified element."
             )
         flat = values.reshape(pattern.values_shape)
     if flat.device != pattern.device:
         raise ArgumentValueError(
-            f"spgrad.from_values: `values` is on {flat.device}; the pattern is on "
-            f"{pattern.device}. Move one of them with .to()."
+            f"spgrad.from_values: `values` is on {flat.device}; {pattern.device}, where "
+            "the pattern is, is accepted. Move one of them with .to()."
         )
     return on_pattern(flat, pattern)
+
+
+def _require_kinds(values: Any, pattern: Any) -> None:
+    """Refuses what from_values can't join."""
+    if not isinstance(pattern, Pattern):
+        raise ArgumentKindError(
+            f"spgrad.from_values: `pattern` is {checks.describe_kind(pattern)}; a Pattern or a "
+            "SparseTensor is accepted. Use spgrad.from_torch(x).pattern for a native tensor."
+        )
+    dense = isinstance(values, torch.Tensor) and not isinstance(values, SparseTensor)
+    if not dense or values.layout != torch.strided:
+        raise ArgumentKindError(
+            f"spgrad.from_values: `values` is {checks.describe_kind(values)}; a dense tensor is "
+            "accepted. Convert it with torch.as_tensor."
+        )
 
 
 def stored_values(A: SparseTensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from spgrad.kernels import REFERENCES
 
 INDEX_DTYPES = [torch.int32, torch.int64]
 EXTREMES = {dtype: [torch.iinfo(dtype).min, torch.iinfo(dtype).max] for dtype in INDEX_DTYPES}
-BIG = 300_000  # entries: enough for several threads and for the sort by buckets
+BIG = 100_000  # entries: enough for several threads and for the sort by buckets
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 

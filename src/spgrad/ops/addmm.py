@@ -59,7 +59,7 @@ def addmm(
     require_rank(fn, "mat2", mat2, 2)
     if is_sparse(input):
         return _add_sparse(fn, input, mat1, mat2, beta, alpha)
-    y = product(fn, mat1, mat2)
+    y = product(fn, ("mat1", "mat2"), mat1, mat2)
     if isinstance(y, SparseTensor):
         y = to_dense(y)
     return _plus(fn, dense_operand(fn, "input", input), y, beta, alpha)
@@ -104,7 +104,9 @@ def addmv(
     A, x = matrix_operand(fn, "mat", mat), dense_operand(fn, "vec", vec)
     require_rank(fn, "mat", A, 2)
     require_rank(fn, "vec", x, 1)
-    return _plus(fn, dense_operand(fn, "input", input), product(fn, A, x), beta, alpha)
+    return _plus(
+        fn, dense_operand(fn, "input", input), product(fn, ("mat", "vec"), A, x), beta, alpha
+    )
 
 
 def baddbmm(
@@ -150,7 +152,7 @@ def baddbmm(
         hint = "Use spgrad.matmul to broadcast."
         shape = tuple(batch2.shape)
         raise checks.bad_shape(fn, "batch2", shape, f"a batch of {batch1.shape[0]}", hint)
-    y = product(fn, batch1, batch2)
+    y = product(fn, ("batch1", "batch2"), batch1, batch2)
     if isinstance(y, SparseTensor):
         y = to_dense(y)
     return _plus(fn, dense_operand(fn, "input", input), y, beta, alpha)
@@ -190,7 +192,8 @@ def _add_sparse(
             "matrices, are accepted. Use spgrad.sspaddmm for a sparse result."
         )
     C = matrix_operand(fn, "input", input)
-    return sparse_sum(fn, C, product(fn, mat1, mat2), beta, alpha)
+    P = product(fn, ("mat1", "mat2"), mat1, mat2)
+    return sparse_sum(fn, C, P, beta, alpha)
 
 
 def sparse_sum(

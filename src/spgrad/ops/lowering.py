@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from spgrad import checks, kernels
+from spgrad import kernels
 from spgrad.ops import products
 from spgrad.ops.convert import convert
 from spgrad.ops.views import item_offsets, rows
@@ -21,43 +21,31 @@ def flat(A: SparseTensor) -> torch.Tensor:
     return vals if vals.dim() == 1 else vals.reshape(-1)
 
 
-def sparse_dense(
-    fn: str, A: SparseTensor, x: torch.Tensor, *, transpose: bool = False
-) -> torch.Tensor:
+def sparse_dense(A: SparseTensor, x: torch.Tensor, *, transpose: bool = False) -> torch.Tensor:
     """A x, or A^T x, with the broadcasting of `torch.matmul`; x is a vector or (*batch, k, n)."""
     pattern = A._pattern
-    m, k = reversed(pattern.matrix) if transpose else pattern.matrix
     if x.dim() == 1:
-        return sparse_dense(fn, A, x.unsqueeze(-1), transpose=transpose).squeeze(-1)
-    if x.shape[-2] != k:
-        raise checks.bad_shape(
-            fn,
-            "x",
-            tuple(x.shape),
-            f"{k} {'columns' if transpose else 'rows'} (from A of shape {tuple(pattern.shape)})",
-            "The inner sizes of the two operands agree.",
-        )
-    if not pattern.batch:
-        if x.dim() == 2:
-            return products.spmm(flat(A), x, pattern, transpose)
-        folded = x.movedim(-2, 0)  # (k, *batch, n): the batch becomes more columns
-        columns = math.prod(folded.shape[1:])
-        y = products.spmm(flat(A), folded.reshape(k, columns), pattern, transpose)
-        return y.view(m, *folded.shape[1:]).movedim(0, -2).contiguous()
-    return _batched(fn, A, x, m, k, transpose)
+        return sparse_dense(A, x.unsqueeze(-1), transpose=transpose).squeeze(-1)
+    if pattern.batch:
+        return _batched(A, x, transpose)
+    if x.dim() == 2:
+        return products.spmm(flat(A), x, pattern, transpose)
+    folded = x.movedim(-2, 0)  # (k, *batch, n): the batch becomes more columns
+    columns = math.prod(folded.shape[1:])
+    y = products.spmm(flat(A), folded.reshape(x.shape[-2], columns), pattern, transpose)
+    return y.view(y.shape[0], *folded.shape[1:]).movedim(0, -2).contiguous()
 
 
-def _batched(
-    fn: str, A: SparseTensor, x: torch.Tensor, m: int, k: int, transpose: bool
-) -> torch.Tensor:
+def _batched(A: SparseTensor, x: torch.Tensor, transpose: bool) -> torch.Tensor:
     """The product of a batch of sparse matrices: one block-diagonal product.
 
     A batch dimension that A has is part of the block-diagonal matrix, and x is expanded along it;
     one that A lacks (or has as 1) becomes columns of x.
     """
     pattern = A._pattern
+    m, k = reversed(pattern.matrix) if transpose else pattern.matrix
     n = x.shape[-1]
-    batch = broadcast_batch(fn, pattern.batch, tuple(x.shape[:-2]))
+    batch = torch.broadcast_shapes(pattern.batch, x.shape[:-2])
     own = (1,) * (len(batch) - len(pattern.batch)) + pattern.batch
     matched = [i for i, size in enumerate(own) if size != 1 or batch[i] == 1]
     folded = [i for i in range(len(batch)) if i not in matched]
@@ -71,52 +59,20 @@ def _batched(
     return y.permute(*(order.index(i) for i in range(r + 2))).contiguous()
 
 
-def dense_sparse(fn: str, x: torch.Tensor, A: SparseTensor) -> torch.Tensor:
+def dense_sparse(x: torch.Tensor, A: SparseTensor) -> torch.Tensor:
     """x A = (A^T x^T)^T; x is a vector or (*batch, n, m)."""
     if x.dim() == 1:
-        if x.shape[0] != A._pattern.matrix[0]:
-            raise _rows_differ(fn, x, A)
-        return sparse_dense(fn, A, x, transpose=True)
-    if x.shape[-1] != A._pattern.matrix[0]:
-        raise _rows_differ(fn, x, A)
-    return sparse_dense(fn, A, x.mT, transpose=True).mT.contiguous()
+        return sparse_dense(A, x, transpose=True)
+    return sparse_dense(A, x.mT, transpose=True).mT.contiguous()
 
 
-def _rows_differ(fn: str, x: torch.Tensor, A: SparseTensor) -> Exception:
-    return checks.bad_shape(
-        fn,
-        "x",
-        tuple(x.shape),
-        f"{A._pattern.matrix[0]} columns (from A of shape {tuple(A._pattern.shape)})",
-        "The inner sizes of the two operands agree.",
-    )
-
-
-def broadcast_batch(fn: str, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The batch sizes that both operands broadcast to."""
-    try:
-        return tuple(torch.broadcast_shapes(a, b))
-    except RuntimeError:
-        hint = "Batch sizes are equal, or one of them is 1 or missing."
-        raise checks.bad_shape(fn, "B", b, f"a batch that broadcasts with {a}", hint) from None
-
-
-def sparse_sparse(fn: str, A: SparseTensor, B: SparseTensor) -> SparseTensor:
+def sparse_sparse(A: SparseTensor, B: SparseTensor) -> SparseTensor:
     """A B of two sparse operands, in the layout of A, batches broadcast."""
     a, b = A._pattern, B._pattern
-    if a.matrix[1] != b.matrix[0]:
-        raise checks.bad_shape(
-            fn,
-            "B",
-            tuple(b.shape),
-            f"{a.matrix[1]} rows (from A of shape {tuple(a.shape)})",
-            "The inner sizes of the two operands agree.",
-        )
-    layout = a.layout
-    blocksize = None
+    layout, blocksize = a.layout, None
     if a.blocksize is not None:
         blocksize = (a.blocksize[0], b.blocksize[1] if b.blocksize else 1)
-    batch = broadcast_batch(fn, a.batch, b.batch)
+    batch = tuple(torch.broadcast_shapes(a.batch, b.batch))
     A, B = _expanded(A, batch), _expanded(B, batch)
     a, b = A._pattern, B._pattern
     c = a.derive_with("product", b, _product_pattern)

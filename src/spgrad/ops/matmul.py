@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from spgrad import checks
@@ -11,35 +13,59 @@ from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, requir
 from spgrad.tensor import SparseTensor
 
 
-def product(fn: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def product(fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b with at least one sparse operand, broadcasting as `torch.matmul`."""
-    if not is_sparse(a) and not is_sparse(b):
+    a_sparse, b_sparse = is_sparse(a), is_sparse(b)
+    if not (a_sparse or b_sparse):
         raise ArgumentKindError(
-            f"spgrad.{fn}: both operands are dense ({checks.describe_kind(a)} and "
+            f"spgrad.{fn}: `{names[0]}` and `{names[1]}` are dense ({checks.describe_kind(a)} and "
             f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use torch.{fn}, "
             "or convert one with spgrad.from_dense."
         )
-    if is_sparse(a) and is_sparse(b):
-        A, B = matrix_operand(fn, "A", a), matrix_operand(fn, "B", b)
-        _alike(fn, A, B, "B")
-        return lowering.sparse_sparse(fn, A, B)
-    if is_sparse(a):
-        A, x = matrix_operand(fn, "A", a), dense_operand(fn, "x", b)
-        _alike(fn, A, x, "x")
-        return lowering.sparse_dense(fn, A, x)
-    A, x = matrix_operand(fn, "A", b), dense_operand(fn, "x", a)
-    _alike(fn, A, x, "x")
-    return lowering.dense_sparse(fn, x, A)
+    left = matrix_operand(fn, names[0], a) if a_sparse else dense_operand(fn, names[0], a)
+    right = matrix_operand(fn, names[1], b) if b_sparse else dense_operand(fn, names[1], b)
+    _require_fit(fn, names, left, right)
+    if not isinstance(left, SparseTensor):
+        assert isinstance(right, SparseTensor)
+        return lowering.dense_sparse(left, right)
+    if isinstance(right, SparseTensor):
+        return lowering.sparse_sparse(left, right)
+    return lowering.sparse_dense(left, right)
 
 
-def _alike(fn: str, A: SparseTensor, other: torch.Tensor, name: str) -> None:
-    if other.dim() == 0:
-        hint = "Multiply by a number with A * number."
-        raise checks.bad_shape(fn, name, (), "a vector, matrix or batch of matrices", hint)
-    if A.device != other.device:
-        checks.require_same_device(fn, A=A, **{name: other})
-    if A.dtype != other.dtype:
-        checks.require_same_dtype(fn, A=A, **{name: other})
+def _require_fit(fn: str, names: tuple[str, str], left: torch.Tensor, right: torch.Tensor) -> None:
+    """Refuses operands whose sizes, dtypes or devices don't fit each other."""
+    # the parts, not the wrapper: each property of a wrapper is a call through the torch protocol
+    a, a_shape = _parts(left)
+    b, b_shape = _parts(right)
+    if a.dtype != b.dtype:
+        checks.require_same_dtype(fn, **{names[0]: a, names[1]: b})
+    if a.device != b.device:
+        checks.require_same_device(fn, **{names[0]: a, names[1]: b})
+    for name, shape in zip(names, (a_shape, b_shape), strict=True):
+        if not shape:
+            hint = "Multiply by a number with A * number."
+            raise checks.bad_shape(fn, name, (), "a vector, matrix or batch of matrices", hint)
+    inner = b_shape[-2] if len(b_shape) > 1 else b_shape[0]
+    if a_shape[-1] != inner:
+        side = "rows" if len(b_shape) > 1 else "elements"
+        accepted = f"{a_shape[-1]} {side} (from `{names[0]}` of shape {tuple(a_shape)})"
+        hint = "The inner sizes of the two operands agree."
+        raise checks.bad_shape(fn, names[1], tuple(b_shape), accepted, hint)
+    if len(a_shape) > 2 and len(b_shape) > 2:
+        try:
+            torch.broadcast_shapes(a_shape[:-2], b_shape[:-2])
+        except RuntimeError:
+            hint = "Batch sizes are equal, or one of them is 1 or missing."
+            accepted = f"a batch that broadcasts with {tuple(a_shape[:-2])}"
+            raise checks.bad_shape(fn, names[1], tuple(b_shape), accepted, hint) from None
+
+
+def _parts(t: torch.Tensor) -> tuple[torch.Tensor, Sequence[int]]:
+    """The tensor that has dtype and device, and the shape."""
+    if isinstance(t, SparseTensor):
+        return t._vals, t._pattern.shape
+    return t, t.shape
 
 
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -74,7 +100,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         tensor([[ 8., 11.],
                 [ 6.,  9.]])
     """
-    return product("matmul", input, other)
+    return product("matmul", ("input", "other"), input, other)
 
 
 def mm(input: torch.Tensor, mat2: torch.Tensor, *, reduce: str | None = None) -> torch.Tensor:
@@ -110,7 +136,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, *, reduce: str | None = None) ->
             f"spgrad.mm: `reduce` is {reduce!r}; 'sum' is accepted. Leave it out."
         )
     _require_ranks("mm", 2, input=input, mat2=mat2)
-    return product("mm", input, mat2)
+    return product("mm", ("input", "mat2"), input, mat2)
 
 
 def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
@@ -141,7 +167,7 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     A, x = matrix_operand("mv", "input", input), dense_operand("mv", "vec", vec)
     require_rank("mv", "input", A, 2)
     require_rank("mv", "vec", x, 1)
-    return product("mv", A, x)
+    return product("mv", ("input", "vec"), A, x)
 
 
 def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
@@ -174,7 +200,7 @@ def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         hint = "Use spgrad.matmul to broadcast."
         shape = tuple(mat2.shape)
         raise checks.bad_shape("bmm", "mat2", shape, f"a batch of {input.shape[0]}", hint)
-    return product("bmm", input, mat2)
+    return product("bmm", ("input", "mat2"), input, mat2)
 
 
 def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
@@ -218,7 +244,7 @@ def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     if A.dim() == 3 and A.shape[0] != B.shape[0]:
         hint = "Use spgrad.matmul to broadcast."
         raise checks.bad_shape(fn, "B", tuple(B.shape), f"a batch of {A.shape[0]}", hint)
-    return product(fn, A, B)
+    return product(fn, ("A", "B"), A, B)
 
 
 def linear(
@@ -241,7 +267,8 @@ def linear(
         O(nse rows of the dense operand).
 
     Raises:
-        TypeError: Neither input nor weight is sparse, or both are and a bias is given.
+        TypeError: Neither input nor weight is sparse, `weight` is no matrix, or both are sparse
+            and a bias is given.
         ValueError: Sizes, dtypes or devices don't fit.
 
     Example:
@@ -250,38 +277,28 @@ def linear(
         tensor([[2.5000, 3.5000]])
     """
     fn = "linear"
-    if is_sparse(input) and is_sparse(weight):
-        if bias is not None:
-            raise ArgumentKindError(
-                f"spgrad.{fn}: `bias` is {checks.describe_kind(bias)}; None is accepted where "
-                "input and weight are sparse, as the result is. Add it to the dense result."
-            )
-        A, B = matrix_operand(fn, "input", input), matrix_operand(fn, "weight", weight)
-        require_rank(fn, "weight", B, 2)
-        _alike(fn, A, B, "weight")
-        return lowering.sparse_sparse(fn, A, lowering.transposed_matrix(B))
-    if is_sparse(weight):
-        W, x = matrix_operand(fn, "weight", weight), dense_operand(fn, "input", input)
-        require_rank(fn, "weight", W, 2)
-        _alike(fn, W, x, "input")
-        y = _dense_by_transposed(fn, x, W)
+    sparse_weight = is_sparse(weight)
+    if bias is not None and sparse_weight and is_sparse(input):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `bias` is {checks.describe_kind(bias)}; None is accepted where input "
+            "and weight are sparse, as the result is. Add it to the dense result."
+        )
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 2:
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `weight` is {checks.describe_kind(weight)}; a sparse or dense matrix is "
+            "accepted. Its shape is (output size, input size)."
+        )
+    names = ("input", "weight transposed")
+    if not sparse_weight:
+        y = product(fn, names, input, weight.mT)
     else:
-        A, w = matrix_operand(fn, "input", input), dense_operand(fn, "weight", weight)
-        require_rank(fn, "weight", w, 2)
-        _alike(fn, A, w, "weight")
-        y = lowering.sparse_dense(fn, A, w.mT)
+        W = lowering.transposed_matrix(matrix_operand(fn, "weight", weight))
+        if is_sparse(input) or input.dim() <= 2:
+            y = product(fn, names, input, W)
+        else:
+            flat = input.reshape(-1, input.shape[-1])
+            y = product(fn, names, flat, W).view(*input.shape[:-1], -1)
     return y if bias is None else y + bias
-
-
-def _dense_by_transposed(fn: str, x: torch.Tensor, W: SparseTensor) -> torch.Tensor:
-    """x W^T = (W x^T)^T."""
-    if x.shape[-1] != W._pattern.matrix[1]:
-        accepted = f"{W._pattern.matrix[1]} columns (from weight of shape {tuple(W.shape)})"
-        hint = "The last sizes of input and weight agree."
-        raise checks.bad_shape(fn, "input", tuple(x.shape), accepted, hint)
-    flat = x.reshape(-1, x.shape[-1])
-    y = lowering.sparse_dense(fn, W, flat.mT).mT.contiguous()
-    return y.view(*x.shape[:-1], W._pattern.matrix[0])
 
 
 def _require_ranks(fn: str, ndim: int, **operands: torch.Tensor) -> None:

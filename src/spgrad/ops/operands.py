@@ -71,6 +71,7 @@ def dense_operand(fn: str, arg: str, x: Any) -> torch.Tensor:
 
 def require_rank(fn: str, arg: str, x: torch.Tensor, ndim: int) -> None:
     """Refuses tensors of another number of dimensions."""
-    if x.dim() != ndim:
+    shape = x._pattern.shape if isinstance(x, SparseTensor) else x.shape
+    if len(shape) != ndim:
         hint = "Use spgrad.matmul for other numbers of dimensions."
-        raise checks.bad_shape(fn, arg, tuple(x.shape), f"a {ndim}-d tensor", hint)
+        raise checks.bad_shape(fn, arg, tuple(shape), f"a {ndim}-d tensor", hint)

@@ -125,7 +125,7 @@ def _rows_of_product(fn: str, A: torch.Tensor, x: torch.Tensor, *, hybrid: bool)
     x = dense_operand(fn, names[1], x)
     require_rank(fn, names[0], A, 2)
     require_rank(fn, names[1], x, 2)
-    y = product(fn, A, x)
+    y = product(fn, names, A, x)
     row = A._pattern.derive("nonempty_rows", _nonempty_rows)
     vals = y.index_select(0, row)
     m, n = y.shape

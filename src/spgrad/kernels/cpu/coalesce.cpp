@@ -163,9 +163,7 @@ struct Coo {
 template <class index_t, class Split, class Write>
 Tensor merge(const Tensor& indices, const Chunks& chunks, int64_t* group, const Split& split,
              const Write& write) {
-  const auto starts_run = [&](int64_t q) {
-    return q == 0 || split(q).key != split(q - 1).key;
-  };
+  const auto starts_run = [&](int64_t q) { return q == 0 || split(q).key != split(q - 1).key; };
   std::vector<int64_t> runs(chunks.count() + 1);
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
     int64_t count = 0;
@@ -216,8 +214,8 @@ Tensor coalesce_by_key(const Tensor& indices, const Coo<index_t>& coo, const Fie
       out[dim * u] = static_cast<index_t>(entry.key >> fields.shift[dim] & mask);
     }
   };
-  return merge<index_t>(indices, chunks, group, [&](int64_t q) { return split(entries[q]); },
-                        write);
+  return merge<index_t>(
+      indices, chunks, group, [&](int64_t q) { return split(entries[q]); }, write);
 }
 
 // Indices whose keys exceed 64 bits: one stable sort per dimension, the last dimension first, then
@@ -289,8 +287,6 @@ std::tuple<Tensor, Tensor> coalesce_op(const Tensor& indices,
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("coalesce", TORCH_BOX(&coalesce_op));
-}
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) { m.impl("coalesce", TORCH_BOX(&coalesce_op)); }
 
 }  // namespace spgrad

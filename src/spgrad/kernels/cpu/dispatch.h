@@ -75,7 +75,7 @@ template <class U, class F>
 SPGRAD_INLINE void float_from_half(const U& half, F& out) {
   U bits = (half & 0x7fffu) << 13;
   const U exponent = bits & 0x0f800000u;
-  bits += 112u << 23;                                         // rebias 15 -> 127
+  bits += 112u << 23;                                          // rebias 15 -> 127
   bits += exponent == 0x0f800000u ? U{} + (112u << 23) : U{};  // infinity, NaN
   const U subnormal = bits + (1u << 23);
   const F scaled = std::bit_cast<F>(subnormal) - 0x1p-14f;

@@ -44,20 +44,23 @@ inline constexpr int kFull = kBytes / (Lane<T>::count * sizeof(lane_t<T>));
 // code itself must know the width.
 #if defined(__x86_64__)
 template <class F>
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"), flatten)) void run_avx512(
-    const F& f) {
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c"),
+               flatten)) void run_avx512(const F& f) {
   f.template operator()<64>();
 }
 
 template <class F>
-__attribute__((target("avx2,fma"), flatten)) void run_avx2(const F& f) {
+__attribute__((target("avx2,fma,f16c"), flatten)) void run_avx2(const F& f) {
   f.template operator()<32>();
 }
 
 // The bytes of a vector register, of those that there is code for.
 inline int vector_bytes() {
   static const int bytes = [] {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 16;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("f16c")) {
+      return 16;
+    }
     return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                    __builtin_cpu_supports("avx512vl")
                ? 64
@@ -84,30 +87,75 @@ void with_vectors(const F& f) {
 }
 #endif
 
+// Unsigned 8 or 16 bits widened to 32. GCC converts between vectors of different size by halves;
+// the processor does it in one instruction, half floats included. Only AVX code uses eight elements
+// or more.
 template <int kElements, class T>
-SPGRAD_INLINE void load(const T* from, Lanes<T, kElements>& out) {
-  if constexpr (sizeof(T) == sizeof(lane_t<T>) * Lane<T>::count) {
-    std::memcpy(&out, from, sizeof(out));
-  } else if constexpr (std::is_integral_v<T>) {
-    Vector<T, kElements> raw;
-    std::memcpy(&raw, from, sizeof(raw));
-    out = __builtin_convertvector(raw, Lanes<T, kElements>);
-  } else {
+SPGRAD_INLINE void load_bits(const T* from, Vector<uint32_t, kElements>& out) {
+  using Raw = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
+  Vector<Raw, kElements> raw;
+  std::memcpy(&raw, from, sizeof(raw));
+#if defined(__x86_64__)
+  if constexpr (kElements >= 8 && sizeof(T) == 1) {
+    asm("vpmovzxbd %1, %0" : "=v"(out) : "vm"(raw));
+    return;
+  } else if constexpr (kElements >= 8) {
+    asm("vpmovzxwd %1, %0" : "=v"(out) : "vm"(raw));
+    return;
+  }
+#endif
+  out = __builtin_convertvector(raw, Vector<uint32_t, kElements>);
+}
+
+template <int kElements>
+SPGRAD_INLINE void load_half(const Half* from, Vector<float, kElements>& out) {
+#if defined(__x86_64__)
+  if constexpr (kElements >= 8) {
     Vector<uint16_t, kElements> raw;
     std::memcpy(&raw, from, sizeof(raw));
-    const auto bits = __builtin_convertvector(raw, Vector<uint32_t, kElements>);
-    if constexpr (std::is_same_v<T, Half>) {
-      float_from_half(bits, out);
-    } else {
-      float_from_bfloat16(bits, out);
-    }
+    asm("vcvtph2ps %1, %0" : "=v"(out) : "vm"(raw));
+    return;
   }
+#endif
+  Vector<uint32_t, kElements> bits;
+  load_bits<kElements>(from, bits);
+  float_from_half(bits, out);
+}
+
+// Integers may lose their sign here: the low bits of a sum of products do not depend on it.
+template <int kElements, class T>
+SPGRAD_INLINE void load(const T* from, Lanes<T, kElements>& out) {
+  if constexpr (std::is_same_v<T, Half>) {
+    load_half<kElements>(from, out);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    Vector<uint32_t, kElements> bits;
+    load_bits<kElements>(from, bits);
+    float_from_bfloat16(bits, out);
+  } else if constexpr (sizeof(T) < sizeof(lane_t<T>)) {
+    load_bits<kElements>(from, out);
+  } else {
+    std::memcpy(&out, from, sizeof(out));
+  }
+}
+
+// One element, by code that may use registers of kBytes.
+template <int kBytes, class T>
+SPGRAD_INLINE accumulate_t<T> load_one(const T& from) {
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, Half> && kBytes >= 32) {
+    const Vector<uint32_t, 4> raw{from.bits};
+    Vector<float, 4> out;
+    asm("vcvtph2ps %1, %0" : "=v"(out) : "v"(raw));
+    return out[0];
+  }
+#endif
+  return widen(from);
 }
 
 template <int kElements, class T>
 SPGRAD_INLINE void store(const Lanes<T, kElements>& from, T* to) {
   if constexpr (sizeof(T) == sizeof(lane_t<T>) * Lane<T>::count) {
-    std::memcpy(to, &from, sizeof(from));
+    std::memcpy(static_cast<void*>(to), &from, sizeof(from));
   } else if constexpr (std::is_integral_v<T>) {
     const auto raw = __builtin_convertvector(from, Vector<T, kElements>);
     std::memcpy(to, &raw, sizeof(raw));
@@ -158,8 +206,8 @@ SPGRAD_INLINE void sum_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out)
     constexpr auto back = [](int l) { return l % 4 < 2 ? l + 2 : kLanes + l; };
     const auto first = shuffle<kLanes>(v[0], v[1], low) + shuffle<kLanes>(v[0], v[1], high);
     const auto last = shuffle<kLanes>(v[2], v[3], low) + shuffle<kLanes>(v[2], v[3], high);
-    sum_groups<T, kLanes>(
-        shuffle<kLanes>(first, last, front) + shuffle<kLanes>(first, last, back), out);
+    sum_groups<T, kLanes>(shuffle<kLanes>(first, last, front) + shuffle<kLanes>(first, last, back),
+                          out);
   }
 }
 

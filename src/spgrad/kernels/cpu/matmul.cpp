@@ -6,6 +6,11 @@
 namespace spgrad {
 namespace {
 
+// Sums of products wrap: their low bits are the same for signed and unsigned elements.
+ScalarType without_sign(ScalarType dtype) {
+  return dtype == ScalarType::Char ? ScalarType::Byte : dtype;
+}
+
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
             const Tensor& val, const Tensor& x) {
   const ScalarType dtype = x.scalar_type();
@@ -15,11 +20,15 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
   check_size(val, 0, idx.size(0), "val");
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n});
-  dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
-    const Spmm<index_t, scalar_t> a{data<index_t>(ptr),  data<index_t>(idx),
-                                    data<index_t>(perm), data<scalar_t>(val),
-                                    data<scalar_t>(x),   mutable_data<scalar_t>(y),
-                                    n,                   idx.size(0)};
+  dispatch(ptr.scalar_type(), without_sign(dtype), [&]<class index_t, class scalar_t>() {
+    const Spmm<index_t, scalar_t> a{data<index_t>(ptr),
+                                    data<index_t>(idx),
+                                    data<index_t>(perm),
+                                    data<scalar_t>(val),
+                                    data<scalar_t>(x),
+                                    mutable_data<scalar_t>(y),
+                                    n,
+                                    idx.size(0)};
     parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
       with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last); });
     });
@@ -37,11 +46,15 @@ Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& 
   check_size(g, 0, m, "g");
   check_size(g, 1, n, "g");
   Tensor out = empty(x, {idx.size(0)});
-  dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
-    const Sddmm<index_t, scalar_t> a{data<index_t>(ptr),  data<index_t>(idx),
-                                     data<index_t>(perm), data<scalar_t>(g),
-                                     data<scalar_t>(x),   mutable_data<scalar_t>(out),
-                                     n,                   idx.size(0)};
+  dispatch(ptr.scalar_type(), without_sign(dtype), [&]<class index_t, class scalar_t>() {
+    const Sddmm<index_t, scalar_t> a{data<index_t>(ptr),
+                                     data<index_t>(idx),
+                                     data<index_t>(perm),
+                                     data<scalar_t>(g),
+                                     data<scalar_t>(x),
+                                     mutable_data<scalar_t>(out),
+                                     n,
+                                     idx.size(0)};
     parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
       with_vectors([&]<int kBytes>() { sddmm_rows<kBytes>(a, first, last); });
     });

@@ -48,7 +48,8 @@ struct Dots {
   }
 };
 
-// (a + bi)(c + di): the lanes (ac, bd) differ by the real part, (bc, ad) add up to the imaginary one.
+// (a + bi)(c + di): the lanes (ac, bd) differ by the real part, (bc, ad) add up to the imaginary
+// one.
 template <class T, int kElements>
 struct Dots<Complex<T>, kElements> {
   static constexpr int kLanes = 2 * kElements;
@@ -60,9 +61,9 @@ struct Dots<Complex<T>, kElements> {
     crossed[e] += shuffle<kLanes>(g, g, partner) * x;
   }
   SPGRAD_INLINE void finish(Complex<T> (&out)[kTogether]) {
-    for (int l = 1; l < kLanes; l += 2) {
-      for (int e = 0; e < kTogether; ++e) straight[e][l] = -straight[e][l];
-    }
+    Vector<T, kLanes> sign;
+    for (int l = 0; l < kLanes; ++l) sign[l] = l % 2 == 0 ? 1 : -1;
+    for (int e = 0; e < kTogether; ++e) straight[e] *= sign;
     Vector<T, kTogether> real, imaginary;
     sum_lanes<T, kLanes>(straight, real);
     sum_lanes<T, kLanes>(crossed, imaginary);
@@ -131,12 +132,12 @@ void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
 }
 
 // One column.
-template <class index_t, class scalar_t>
+template <int kBytes, class index_t, class scalar_t>
 void sddmm_outer(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   for (int64_t i = first; i < last; ++i) {
-    const accumulate_t<scalar_t> g = widen(a.g[i]);
+    const accumulate_t<scalar_t> g = load_one<kBytes>(a.g[i]);
     for (int64_t p = a.ptr[i], end = a.ptr[i + 1]; p < end; ++p) {
-      a.at(p) = narrow<scalar_t>(g * widen(a.x[a.idx[p]]));
+      a.at(p) = narrow<scalar_t>(g * load_one<kBytes>(*a.row(p)));
     }
   }
 }
@@ -154,7 +155,7 @@ void sddmm_narrow(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kElements = kFull<scalar_t, kBytes>;
-  if (a.n == 1) return sddmm_outer(a, first, last);
+  if (a.n == 1) return sddmm_outer<kBytes>(a, first, last);
   if constexpr (kElements > 2) {
     if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
   }

@@ -24,8 +24,9 @@ struct Spmm {
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * n;
   }
+  template <int kBytes>
   SPGRAD_INLINE accumulate_t<scalar_t> weight(int64_t p) const {
-    return widen(val[perm == nullptr ? p : static_cast<int64_t>(perm[p])]);
+    return load_one<kBytes>(val[perm == nullptr ? p : static_cast<int64_t>(perm[p])]);
   }
 };
 
@@ -56,28 +57,31 @@ struct Sums<Complex<T>, kElements> {
     by_imaginary += other.by_imaginary;
   }
   SPGRAD_INLINE void finish(Complex<T>* out) const {
-    for (int e = 0; e < kElements; ++e) {
-      const int re = 2 * e, im = re + 1;
-      out[e] = {by_real[re] - by_imaginary[im], by_real[im] + by_imaginary[re]};
-    }
+    constexpr auto partner = [](int l) { return l ^ 1; };
+    Vector<T, 2 * kElements> sign;
+    for (int l = 0; l < 2 * kElements; ++l) sign[l] = l % 2 == 0 ? -1 : 1;
+    const Vector<T, 2 * kElements> total =
+        by_real + sign * shuffle<2 * kElements>(by_imaginary, by_imaginary, partner);
+    store<kElements>(total, out);
   }
 };
 
-// Columns [column, column + kVectors * kElements) of y and, if kTail, its last kElements columns,
-// which may overlap them. The sums stay in registers over a whole row; few of them would leave the
-// adder waiting for itself, so then two sets take turns.
-template <int kElements, int kVectors, bool kTail, class index_t, class scalar_t>
+// kParts vectors of columns of y, the first at `column`; the last is moved back if it would pass
+// the end, and then computes some columns again. The sums stay in registers over a whole row; few
+// of them would leave the adder waiting for itself, so then two sets take turns.
+template <int kElements, int kParts, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last,
                                 int64_t column) {
-  constexpr int kParts = kVectors + kTail, kSets = kParts <= 2 ? 2 : 1;
-  const int64_t n = a.n, tail = n - kElements - column;
-  const auto offset = [&](int part) { return part < kVectors ? part * kElements : tail; };
+  constexpr int kSets = kParts <= 2 ? 2 : 1, kBytes = sizeof(Lanes<scalar_t, kElements>);
+  const int64_t n = a.n;
+  const int64_t final = std::min<int64_t>((kParts - 1) * kElements, n - kElements - column);
+  const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
   for (int64_t i = first; i < last; ++i) {
     Sums<scalar_t, kElements> sums[kSets][kParts];
     const auto add = [&](int64_t p, int set) {
       const scalar_t* row = a.row(p) + column;
-      const accumulate_t<scalar_t> weight = a.weight(p);
-#pragma GCC unroll 16
+      const accumulate_t<scalar_t> weight = a.template weight<kBytes>(p);
+#pragma GCC unroll 8
       for (int part = 0; part < kParts; ++part) {
         Lanes<scalar_t, kElements> lanes;
         load<kElements>(row + offset(part), lanes);
@@ -86,14 +90,14 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
     };
     int64_t p = a.ptr[i];
     const int64_t end = a.ptr[i + 1];
-    if constexpr (kVectors >= 2) prefetch_rows(a, p, column, kParts * kElements);
+    if constexpr (kParts >= 2) prefetch_rows(a, p, column, kParts * kElements);
     for (; p + kSets <= end; p += kSets) {
 #pragma GCC unroll 2
       for (int set = 0; set < kSets; ++set) add(p + set, set);
     }
     if (kSets > 1 && p < end) add(p, 0);
     scalar_t* out = a.y + i * n + column;
-#pragma GCC unroll 16
+#pragma GCC unroll 8
     for (int part = 0; part < kParts; ++part) {
       if (kSets > 1) sums[0][part].join(sums[kSets - 1][part]);
       sums[0][part].finish(out + offset(part));
@@ -101,71 +105,60 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
   }
 }
 
-template <int kElements, int kVectors, class index_t, class scalar_t>
-void spmm_block(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column,
-                bool tail) {
-  if (tail) {
-    spmm_columns<kElements, kVectors, true>(a, first, last, column);
-  } else {
-    spmm_columns<kElements, kVectors, false>(a, first, last, column);
+// Columns from `column` on, in blocks of kParts vectors while they last, then of fewer.
+template <int kElements, int kParts, class index_t, class scalar_t>
+void spmm_blocks(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
+  for (; a.n - column > (kParts - 1) * kElements; column += kParts * kElements) {
+    spmm_columns<kElements, kParts>(a, first, last, column);
+  }
+  if constexpr (kParts > 1) {
+    if (column < a.n) spmm_blocks<kElements, kParts == 8 ? 4 : kParts - 1>(a, first, last, column);
   }
 }
 
-// One column: four sums side by side, to hide the latency of the adder.
-template <class index_t, class scalar_t>
-void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  for (int64_t i = first; i < last; ++i) {
-    accumulate_t<scalar_t> sums[4]{};
-    int64_t p = a.ptr[i];
-    const int64_t end = a.ptr[i + 1];
-    for (; p + 4 <= end; p += 4) {
-      for (int s = 0; s < 4; ++s) sums[s] += a.weight(p + s) * widen(a.x[a.idx[p + s]]);
-    }
-    for (; p < end; ++p) sums[0] += a.weight(p) * widen(a.x[a.idx[p]]);
-    a.y[i] = narrow<scalar_t>((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  }
-}
-
-// Fewer columns than fill a vector: the largest power of two, overlapped with itself.
+// Fewer than 2 kElements columns: vectors of the largest power of two that is not more than n.
 template <int kElements, class index_t, class scalar_t>
 void spmm_narrow(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   if constexpr (kElements > 2) {
     if (a.n < kElements) return spmm_narrow<kElements / 2>(a, first, last);
   }
-  spmm_block<kElements, 1>(a, first, last, 0, a.n > kElements);
+  spmm_blocks<kElements, 2>(a, first, last, 0);
 }
 
-// Vectors in the widest block: types that are converted, or whose arithmetic is slow, gain nothing
-// from wider ones.
+// One column: four sums side by side, to hide the latency of the adder.
+template <int kBytes, class index_t, class scalar_t>
+void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+  const auto product = [&](int64_t p) {
+    return a.template weight<kBytes>(p) * load_one<kBytes>(*a.row(p));
+  };
+  for (int64_t i = first; i < last; ++i) {
+    accumulate_t<scalar_t> sums[4]{};
+    int64_t p = a.ptr[i];
+    const int64_t end = a.ptr[i + 1];
+    for (; p + 4 <= end; p += 4) {
+      for (int s = 0; s < 4; ++s) sums[s] += product(p + s);
+    }
+    for (; p < end; ++p) sums[0] += product(p);
+    a.y[i] = narrow<scalar_t>((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  }
+}
+
+// Vectors in the widest block: as many sums as fit in registers, fewer where each is two. Integers
+// are not worth the code.
 template <class T>
-inline constexpr int kWidest = std::is_floating_point_v<T>                            ? 8
-                               : std::is_same_v<T, Half> || std::is_same_v<T, BFloat16> ? 4
-                                                                                        : 1;
+inline constexpr int kWidest = std::is_floating_point_v<T> ? 8
+                               : std::is_integral_v<T>     ? 2
+                                                           : 4;
 
 // Rows [first, last) of y.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kElements = kFull<scalar_t, kBytes>;
-  constexpr int kMost = kWidest<scalar_t>;
-  if (a.n == 1) return spmv(a, first, last);
+  if (a.n == 1) return spmv<kBytes>(a, first, last);
   if constexpr (kElements > 2) {
     if (a.n > 1 && a.n < kElements) return spmm_narrow<kElements / 2>(a, first, last);
   }
-  for (int64_t column = 0; column < a.n;) {
-    const auto vectors = static_cast<uint64_t>((a.n - column) / kElements);
-    const int64_t block = std::min<int64_t>(std::bit_floor(vectors), kMost);
-    const int64_t rest = a.n - column - block * kElements;
-    const bool tail = rest > 0 && rest < kElements;
-    if constexpr (kMost >= 8) {
-      if (block == 8) spmm_block<kElements, 8>(a, first, last, column, tail);
-    }
-    if constexpr (kMost >= 4) {
-      if (block == 4) spmm_block<kElements, 4>(a, first, last, column, tail);
-      if (block == 2) spmm_block<kElements, 2>(a, first, last, column, tail);
-    }
-    if (block == 1) spmm_block<kElements, 1>(a, first, last, column, tail);
-    column = tail ? a.n : column + block * kElements;
-  }
+  if (a.n > 1) spmm_blocks<kElements, kWidest<scalar_t>>(a, first, last, 0);
 }
 
 }  // namespace spgrad

@@ -1,8 +1,8 @@
 // Kernels that check, build, expand and transpose index structures.
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "dispatch.h"
@@ -10,10 +10,10 @@
 namespace spgrad {
 namespace {
 
-template <class index_t>
-void check_fits(int64_t value, const char* what) {
-  STD_TORCH_CHECK(value <= std::numeric_limits<index_t>::max(), "spgrad: ", value, " ", what,
-                  " do not fit int32 indices; use int64.");
+// Called before the pointers that could not hold `count` are allocated.
+void check_fits(ScalarType index, int64_t count) {
+  STD_TORCH_CHECK(index != ScalarType::Int || count <= std::numeric_limits<int32_t>::max(),
+                  "spgrad: ", count, " entries do not fit int32 indices; use int64 indices.");
 }
 
 // ---- checks ----------------------------------------------------------------------------------
@@ -24,8 +24,8 @@ template <class index_t>
 SPGRAD_CLONES int64_t first_outside(const index_t* idx, int64_t begin, int64_t end, int64_t n) {
   using unsigned_t = std::make_unsigned_t<index_t>;
   if (n <= 0) return begin;
-  const unsigned_t last = static_cast<unsigned_t>(
-      std::min<int64_t>(n - 1, std::numeric_limits<index_t>::max()));
+  const unsigned_t last =
+      static_cast<unsigned_t>(std::min<int64_t>(n - 1, std::numeric_limits<index_t>::max()));
   constexpr int64_t kBlock = 1024;
   for (int64_t block = begin; block < end; block += kBlock) {
     const int64_t stop = std::min(block + kBlock, end);
@@ -83,8 +83,8 @@ Tensor check_compressed_op(const Tensor& ptr, const Tensor& idx, int64_t n) {
   check_view(ptr, idx, std::nullopt);
   Tensor out = empty(ptr, {2}, ScalarType::Long);
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    const Defect defect = check_compressed(data<index_t>(ptr), data<index_t>(idx), ptr.size(0) - 1,
-                                           idx.size(0), n);
+    const Defect defect =
+        check_compressed(data<index_t>(ptr), data<index_t>(idx), ptr.size(0) - 1, idx.size(0), n);
     mutable_data<int64_t>(out)[0] = defect.code;
     mutable_data<int64_t>(out)[1] = defect.position;
   });
@@ -190,9 +190,9 @@ class Histogram {
 Tensor compress_op(const Tensor& row, int64_t m) {
   check_tensor(row, 1, row.scalar_type(), "row");
   const int64_t nse = row.size(0);
+  check_fits(row.scalar_type(), nse);
   Tensor ptr = empty(row, {m + 1});
   dispatch_index(row.scalar_type(), [&]<class index_t>() {
-    check_fits<index_t>(nse, "entries");
     Histogram(data<index_t>(row), nse, m).scan(mutable_data<index_t>(ptr));
   });
   return ptr;
@@ -219,11 +219,12 @@ Tensor expand_op(const Tensor& ptr, int64_t nse) {
 
 // ---- transposition ---------------------------------------------------------------------------
 
+constexpr int64_t kAhead = 12;  // entries between a fetch and its use
+
 // The column view of a row view by a stable counting sort (Gustavson 1978, "Two fast algorithms for
 // sparse matrices"). Columns may be unsorted and repeat. cptr (n + 1,), row (nse,), perm (nse,) are
 // preallocated. Every chunk of entries writes to its own places: the result does not depend on the
 // number of threads. O(m + n + nse) time and memory.
-constexpr int64_t kAhead = 24;
 template <class index_t>
 void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n, int64_t nse,
                     index_t* cptr, index_t* row, index_t* perm) {
@@ -234,12 +235,12 @@ void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n
     int64_t i = std::upper_bound(ptr, ptr + m + 1, begin) - ptr - 1;
     for (int64_t p = begin; p < end; ++i) {
       for (const int64_t stop = std::min<int64_t>(ptr[i + 1], end); p < stop; ++p) {
-        const int64_t ahead = std::min(p + kAhead, end - 1);
-        __builtin_prefetch(&next[idx[ahead + 0]], 1);
-        const int64_t near = next[idx[std::min(p + kAhead / 2, end - 1)]];
-        __builtin_prefetch(&row[near], 1);
-        __builtin_prefetch(&perm[near], 1);
-        const index_t q = next[idx[p]]++;
+        // Columns come in any order: fetch the counter, then the places, of entries to come.
+        __builtin_prefetch(next + idx[std::min(p + 2 * kAhead, end - 1)], 1);
+        const int64_t soon = next[idx[std::min(p + kAhead, end - 1)]];
+        __builtin_prefetch(row + soon, 1);
+        __builtin_prefetch(perm + soon, 1);
+        const int64_t q = next[idx[p]]++;
         row[q] = static_cast<index_t>(i);
         perm[q] = static_cast<index_t>(p);
       }
@@ -264,10 +265,10 @@ std::tuple<Tensor, Tensor, Tensor> transpose_plan_op(const Tensor& ptr, const Te
 
 template <class index_t>
 struct BlockView {
-  const index_t *ptr, *idx;          // (M + 1,), (nb,)
-  int64_t along, across;             // lines of a block, elements of a line
-  bool transposed;                   // values lie element by element, not line by line
-  index_t *out_ptr, *out_idx, *perm; // (M * along + 1,), (nb * along * across,) twice
+  const index_t *ptr, *idx;           // (M + 1,), (nb,)
+  int64_t along, across;              // lines of a block, elements of a line
+  bool transposed;                    // values lie element by element, not line by line
+  index_t *out_ptr, *out_idx, *perm;  // (M * along + 1,), (nb * along * across,) twice
 
   // Writes the lines of block lines [first, last).
   void expand(int64_t first, int64_t last) const {
@@ -295,10 +296,10 @@ std::tuple<Tensor, Tensor, Tensor> expand_blocks_op(const Tensor& ptr, const Ten
                                                     bool transposed) {
   check_view(ptr, idx, std::nullopt);
   const int64_t block_lines = ptr.size(0) - 1, nse = idx.size(0) * along * across;
+  check_fits(ptr.scalar_type(), nse);
   Tensor out_ptr = empty(ptr, {block_lines * along + 1});
   Tensor out_idx = empty(ptr, {nse}), perm = empty(ptr, {nse});
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    check_fits<index_t>(nse, "elements");
     const BlockView<index_t> blocks{data<index_t>(ptr),
                                     data<index_t>(idx),
                                     along,

@@ -1,0 +1,160 @@
+"""The command line: the demo, and the support table."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from spgrad.errors import SpgradError
+from spgrad.support import ALL, OPS, Op
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        argument = re.sub(r"^argument ([^\s/:]+)[^:]*: ", r"`\1` ", message)
+        self.exit(2, f"{self.prog}: {argument}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command.
+
+    Args:
+        argv: Its words; those of the process by default.
+
+    Returns:
+        The exit status: 0, 1 if something is not installed or was interrupted, 2 for a wrong
+        argument.
+    """
+    parser = _parser()
+    try:
+        options = parser.parse_args(argv)
+    except SystemExit as end:  # argparse ends the process; a caller of this function wants a number
+        return int(end.code or 0)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except SpgradError as error:
+        print(f"spgrad {options.command}: {error}", file=sys.stderr)
+        return 1 if isinstance(error, ImportError) else 2
+    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print(f"spgrad {options.command}: interrupted.", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        "spgrad", description="Sparse tensors for PyTorch whose gradients stay sparse."
+    )
+    version = importlib.import_module("spgrad").__version__  # the package is above this module
+    parser.add_argument("--version", action="version", version=f"spgrad {version}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    ops = commands.add_parser("ops", help="print what works: operations, layouts, gradients")
+    ops.add_argument("--markdown", action="store_true", help="as a Markdown table")
+    ops.set_defaults(run=_ops)
+    demo = commands.add_parser(
+        "demo", help="train a graph network that learns its edge weights, beside torch.sparse"
+    )
+    demo.add_argument("--epochs", type=_whole(1), default=200, help="steps of training (200)")
+    demo.add_argument("--seed", type=_whole(0), default=0, help="the first seed (0)")
+    demo.add_argument("--seeds", type=_whole(1), default=5, help="number of seeds (5)")
+    demo.add_argument(
+        "--out", type=Path, default=Path("spgrad-demo.png"), help="the picture to write"
+    )
+    demo.add_argument("--data", type=Path, help="your own graph, .npz or .mtx (default: Cora)")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    """A parser of whole numbers of at least `least`, which torch can hold."""
+
+    def parse(text: str) -> int:
+        if re.fullmatch(r"[+-]?\d{1,18}", text) and int(text) >= least:
+            return int(text)
+        raise argparse.ArgumentTypeError(
+            f"is {text}; a whole number of at least {least} is accepted. Give one, or leave it out."
+        )
+
+    return parse
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from spgrad.demo.report import run
+
+    run(
+        options.data,
+        options.out,
+        epochs=options.epochs,
+        seed=options.seed,
+        seeds=options.seeds,
+    )
+
+
+def _ops(options: argparse.Namespace) -> None:
+    print(markdown_table() if options.markdown else plain_table())
+
+
+def plain_table(rows: Iterable[Op] = OPS.values()) -> str:
+    """The support table for a terminal: a line for each operation, its signatures under it."""
+    rows = list(rows)
+    width = max(len(row.name) for row in rows)
+    lines = [f"{'operation':{width}}  {'  '.join(ALL)}  gradient  torch"]
+    for row in rows:
+        marks = "  ".join(f"{'x' if layout in row.layouts else '-':3}" for layout in ALL)
+        lines.append(
+            f"{row.name:{width}}  {marks}  {_order(row):8}  {', '.join(row.torch)}".rstrip()
+        )
+        lines += [f"    {signature}" for signature in row.signatures]
+    return "\n".join([*lines, "", LEGEND, *_reasons(rows)])
+
+
+def markdown_table(rows: Iterable[Op] = OPS.values()) -> str:
+    """The support table as the Markdown of the README and the documents."""
+    rows = list(rows)
+    lines = [
+        f"| operation | {' | '.join(ALL)} | gradient | operands and result | torch |",
+        f"|---|{':-:|' * len(ALL)}---|---|---|",
+    ]
+    for row in rows:
+        marks = " | ".join("x" if layout in row.layouts else "-" for layout in ALL)
+        forms = "<br>".join(f"`{signature}`" for signature in row.signatures)
+        names = ", ".join(f"`{name}`" for name in row.torch)
+        lines.append(f"| `{row.name}` | {marks} | {_order(row)} | {forms} | {names} |")
+    reasons = [f"* {line}" for line in _reasons(rows)]
+    return "\n".join([*lines, "", LEGEND, *([""] * bool(reasons)), *reasons])
+
+
+LEGEND = (
+    "x: works for sparse operands of this layout; -: refused by name. Upper case is sparse, lower "
+    "case dense; a sparse result has the layout of the first sparse operand unless another stands "
+    "behind a colon. The gradient of a sparse operand is on its own pattern."
+)
+
+
+def _order(row: Op) -> str:
+    return ("none", "1st", "1st, 2nd")[row.order] if row.order <= 2 else f"to {row.order}th"
+
+
+def _reasons(rows: Iterable[Op]) -> list[str]:
+    """Why layouts are missing: a line for each operation and reason."""
+    lines = []
+    for row in rows:
+        for reason in dict.fromkeys(row.absent.values()):
+            layouts = ", ".join(name for name in ALL if row.absent.get(name) == reason)
+            lines.append(f"{row.name} not for {layouts}: {reason}.")
+    return lines

@@ -1,0 +1,222 @@
+"""Runs the demo and tells what comes out."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spgrad.demo.compare import ROUNDS, Result, compare
+from spgrad.demo.data import Graph, load, split
+from spgrad.demo.model import HIDDEN, History, train
+from spgrad.errors import ArgumentValueError, SpgradError
+from spgrad.kernels import compiled
+
+SMALL = 1 << 24  # products below this many multiplications a layer are quickest on one thread
+
+
+class MissingPackageError(SpgradError, ImportError):
+    """A package that only the demo needs is not installed."""
+
+
+def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int) -> None:
+    """Trains both networks, compares the libraries, writes the picture, and prints a transcript.
+
+    Args:
+        data: A graph file, or None for the Cora graph of the package.
+        out: The PNG to write.
+        epochs: Steps of each training run.
+        seed: The first seed.
+        seeds: Number of seeds.
+
+    Raises:
+        MissingPackageError: A package of `spgrad[demo]` is not installed.
+        ValueError: `data` or `out` is not usable.
+    """
+    _require_packages("numpy", "matplotlib", "rich", *(["scipy"] if data else []))
+    _require_writable(out)
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    graph = load(data)
+    split(graph.labels, seed)  # refuses a graph that is too small before anything is printed
+    with _threads(graph) as threads:
+        _introduce(console, graph, list(range(seed, seed + seeds)), epochs)
+        with _progress() as (begin, advance):
+            begin("training", 2 * seeds * epochs)
+            given, learned = [], []
+            for s in range(seed, seed + seeds):
+                parts = split(graph.labels, s)
+                options = {"epochs": epochs, "seed": s, "advance": advance}
+                given.append(train(graph, parts, learn_edges=False, **options))
+                learned.append(train(graph, parts, learn_edges=True, **options))
+            begin("measuring", ROUNDS + 1)
+            results = compare(graph.adjacency, HIDDEN, advance)
+            begin("drawing", 1)
+            from spgrad.demo.figure import draw
+
+            draw(graph, given, learned, out)
+        _tell_accuracy(console, graph, given, learned)
+        _tell_cost(console, graph, results, threads)
+    console.print(f"picture   {out}", soft_wrap=True)
+
+
+def _require_packages(*names: str) -> None:
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingPackageError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed; install "
+            "what the demo needs with: pip install 'spgrad[demo]'"
+        )
+
+
+def _require_writable(out: Path) -> None:
+    accepted = "the path of a .png file in a folder that is there is accepted"
+    if out.suffix.lower() != ".png" or not out.parent.is_dir() or out.is_dir():
+        raise ArgumentValueError(f"`--out` is {out}; {accepted}. Try --out spgrad-demo.png.")
+    try:
+        with out.open("ab"):
+            pass
+    except OSError as error:
+        raise ArgumentValueError(
+            f"`--out` is {out}, which can't be written ({error.strerror}); {accepted}. Choose "
+            "another folder."
+        ) from error
+
+
+@contextlib.contextmanager
+def _threads(graph: Graph) -> Iterator[int]:
+    """One thread for a small graph, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    if HIDDEN * max(graph.adjacency.nse, graph.features.nse) < SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[tuple[Any, Any]]:
+    """A progress bar on stderr: a function that begins a task, and one that advances it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:10}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+
+        def begin(name: str, total: int) -> None:
+            for task in progress.task_ids:
+                progress.remove_task(task)
+            progress.add_task(name, total=total)
+
+        yield begin, lambda: progress.advance(progress.task_ids[-1])
+
+
+def _introduce(console: Any, graph: Graph, seeds: list[int], epochs: int) -> None:
+    from rich.table import Table
+
+    parts = split(graph.labels, seeds[0])
+    n = graph.labels.numel()
+    most = graph.labels.bincount()
+    sizes = graph.labels[parts.train].bincount()
+    share = (
+        f"{sizes.max()} a class"
+        if sizes.min() == sizes.max()
+        else f"{sizes.min()} to {sizes.max()} a class"
+    )
+    lines = {
+        "network": "relu(A X W1) W2, once with A = D^-1/2 (A + I) D^-1/2 as given, once with a learned weight "
+        "for each entry of A, which starts as given",
+        "data": f"{graph.name}: {n} nodes, {graph.links} links; {graph.task}",
+        "graph": f"all of it, not its largest component alone; undirected, with self loops: A is {n} x {n} with {graph.adjacency.nse} entries",
+        "split": f"{parts.train.numel()} nodes to train ({share}), {parts.validation.numel()} for "
+        f"validation, {parts.test.numel()} to test, drawn at random with each seed (not the fixed "
+        "Planetoid split)",
+        "training": f"{epochs} epochs of Adam for {'seed' if len(seeds) == 1 else 'each of the seeds'} "
+        f"{', '.join(map(str, seeds))}; tested after the epoch of highest validation accuracy",
+        "chance": f"{100 * int(most.max()) / n:.1f} % of all nodes are of the largest class",
+        "kernels": "compiled"
+        if compiled()
+        else "torch references (the compiled ones are not there)",
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, text in lines.items():
+        table.add_row(name, text)
+    console.print(table)
+
+
+def _tell_accuracy(
+    console: Any, graph: Graph, given: Sequence[History], learned: Sequence[History]
+) -> None:
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    table = Table("edge weights", box=SIMPLE, title="Test accuracy, %", title_justify="left")
+    for name in ("mean", "spread", "lowest", "highest"):
+        table.add_column(name, justify="right")
+    figures = [[100 * run.test for run in runs] for runs in (given, learned)]
+    figures.append([b - a for a, b in zip(*figures, strict=True)])
+    for name, values in zip(("given", "learned", "learned - given"), figures, strict=True):
+        spread = f"{statistics.stdev(values):.1f}" if len(values) > 1 else "-"
+        sign = "+" if name == "learned - given" else ""
+        numbers = (f"{v:{sign}.1f}" for v in (min(values), max(values)))
+        table.add_row(name, f"{statistics.mean(values):{sign}.1f}", spread, *numbers)
+    scale = learned[0].scale
+    console.print()
+    console.print(table)
+    if scale is not None:
+        low, high = (float(scale.kthvalue(k).values) for k in _tails(scale.numel()))
+        console.print(
+            f"Spread: standard deviation over the seeds. What was learned: 90 % of the weights are "
+            f"{low:.2f} to {high:.2f} times the given ones.\n"
+        )
+
+
+def _tails(count: int) -> tuple[int, int]:
+    return max(1, round(0.05 * count)), max(1, round(0.95 * count))
+
+
+def _tell_cost(console: Any, graph: Graph, results: Sequence[Result], threads: int) -> None:
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    n = graph.labels.numel()
+    title = (
+        f"One training step of A @ H, H {n} x {HIDDEN}: product, both gradients, update; "
+        f"{threads} thread{'s' * (threads > 1)}"
+    )
+    table = Table("library", "layout", "call", box=SIMPLE, title=title, title_justify="left")
+    for name in ("time", "x spgrad", "peak memory", "x spgrad "):
+        table.add_column(name, justify="right")
+    table.add_column("gradient of A")
+    ours = results[0]
+    for result in results:
+        row: list[str] = list(result.competitor)
+        if result.seconds is None:
+            table.add_row(*row, "-", "", "-", "", result.failure)
+            continue
+        slower = result.seconds / (ours.seconds or math.nan)
+        larger = result.memory / (ours.memory or math.nan)
+        row += [
+            f"{1e3 * result.seconds:.2f} ms",
+            f"{slower:.1f}",
+            _size(result.memory),
+            f"{larger:.1f}",
+        ]
+        table.add_row(*row, result.gradient)
+    console.print(table)
+    console.print(
+        "Time: median, each library in a process of its own, in turns. Peak memory: what a step "
+        "adds to it.\n"
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"

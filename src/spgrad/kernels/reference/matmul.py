@@ -1,0 +1,74 @@
+"""References of the matmul kernels: spmm and sddmm, each other's derivatives."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spgrad.kernels.declare import kernel
+from spgrad.kernels.reference.structure import row_numbers
+
+_COLUMNS = 8
+"""Columns gathered at a time, so that no temporary is longer than 8 nse."""
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that sums are formed in."""
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+
+
+@kernel("spmm(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor x) -> Tensor")
+def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) -> Tensor:
+    """y[i, :] = sum over entries p of row i of val[perm[p]] x[idx[p], :].
+
+    The entries of a row may stand in any order and repeat.
+
+    Args:
+        ptr: Row pointers (m + 1,).
+        idx: Column of every entry (nse,).
+        perm: Where an entry's value stands in `val` (nse,); None where it stands in place.
+        val: Values (nse,).
+        x: Dense factor (k, n).
+
+    Returns:
+        y (m, n).
+    """
+    m, n = ptr.shape[0] - 1, x.shape[1]
+    row = row_numbers(ptr, idx.shape[0])
+    wide = _wide(x.dtype)
+    weight = (val if perm is None else val[perm]).to(wide)[:, None]  # (nse, 1)
+    y = x.new_empty(m, n)
+    for j in range(0, n, _COLUMNS):
+        products = weight * x[:, j : j + _COLUMNS][idx].to(wide)  # (nse, columns)
+        total = products.new_zeros(m, products.shape[1]).index_add_(0, row, products)
+        y[:, j : j + _COLUMNS] = total.to(x.dtype)
+    return y
+
+
+@kernel("sddmm(Tensor ptr, Tensor idx, Tensor? perm, Tensor g, Tensor x) -> Tensor")
+def sddmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -> Tensor:
+    """out[perm[p]] = sum over j of g[i, j] x[idx[p], j], for every entry p of every row i.
+
+    The values of g xᵀ at the entries of a pattern, which may stand in any order and repeat. No
+    factor is conjugated.
+
+    Args:
+        ptr: Row pointers (m + 1,).
+        idx: Column of every entry (nse,).
+        perm: Where an entry's value belongs in the result, a bijection (nse,); None for in place.
+        g: Dense factor (m, n).
+        x: Dense factor (k, n).
+
+    Returns:
+        out (nse,).
+    """
+    n = x.shape[1]
+    row = row_numbers(ptr, idx.shape[0])
+    wide = _wide(x.dtype)
+    total = x.new_zeros(idx.shape[0], dtype=wide)
+    for j in range(0, n, _COLUMNS):
+        columns = slice(j, j + _COLUMNS)
+        products = g[:, columns][row].to(wide) * x[:, columns][idx].to(wide)  # (nse, columns)
+        total += products.sum(1, dtype=wide)
+    total = total.to(x.dtype)
+    return total if perm is None else torch.empty_like(total).index_copy_(0, perm.long(), total)

@@ -1,0 +1,137 @@
+"""The matmul kernels against their references."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+COMPLEX = [torch.complex64, torch.complex128]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+WIDTHS = [0, 1, 2, 3, 7, 8, 16, 17, 33, 64, 130, 257]
+
+# Both sides sum in float32 or wider and round once.
+ROUNDING = {torch.float64: 1e-12, torch.complex128: 1e-12, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+
+def row_view(m, k, nse, dtype, *, permuted=False, dense_row=None):
+    """A row view (ptr, idx, perm) with unsorted and repeated columns."""
+    row = torch.randint(m, (nse,)) if m else torch.empty(0, dtype=torch.int64)
+    if dense_row is not None:
+        row[: nse // 2] = dense_row
+    ptr = torch.searchsorted(row.sort().values, torch.arange(m + 1))
+    idx = torch.randint(max(k, 1), (nse,))
+    perm = torch.randperm(nse).to(dtype) if permuted else None
+    return ptr.to(dtype), idx.to(dtype), perm
+
+
+def dense(*shape, dtype):
+    """Random elements: normal, or integers of any size, whose products wrap."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, dtype=dtype)
+    limits = torch.iinfo(dtype)
+    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
+
+
+def arguments(name, view, m, k, n, dtype):
+    """What `name` takes besides its view."""
+    first = dense(len(view[1]), dtype=dtype) if name == "spmm" else dense(m, n, dtype=dtype)
+    return *view, first, dense(k, n, dtype=dtype)
+
+
+def check(name, *args):
+    """Asserts that the op is close to its reference, and the same on one thread and on two."""
+    expected = REFERENCES[name](*args)
+    torch.set_num_threads(1)
+    actual = getattr(kernels, name)(*args)
+    dtype = expected.dtype
+    rtol = ROUNDING.get(dtype, 1e-5) if dtype.is_floating_point or dtype.is_complex else 0
+    atol = min(10 * rtol, 1e-4)
+    assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
+    torch.set_num_threads(2)
+    assert_close(getattr(kernels, name)(*args), actual, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["spmm", "sddmm"])
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_widths(name, dtype, n):
+    view = row_view(23, 19, 150, torch.int32, permuted=n % 2 == 1)
+    check(name, *arguments(name, view, 23, 19, n, dtype))
+
+
+ROW_VIEWS = {
+    "no rows": (0, 5, 0, None),
+    "no columns": (5, 0, 0, None),
+    "no entries": (4, 3, 0, None),
+    "one by one": (1, 1, 1, None),
+    "one row": (1, 50, 30, None),
+    "one column": (50, 1, 30, None),
+    "wide": (3, 10_000, 40, None),
+    "tall": (10_000, 3, 40, None),
+    "a dense row": (100, 80, 200, 17),
+    "large": (3000, 2000, 20_000, None),
+    "large, a dense row": (3000, 2000, 20_000, 2999),
+}
+
+
+@pytest.mark.parametrize("name", ["spmm", "sddmm"])
+@pytest.mark.parametrize("shape", ROW_VIEWS.values(), ids=ROW_VIEWS)
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_row_views(name, shape, index, permuted):
+    m, k, nse, dense_row = shape
+    view = row_view(m, k, nse, index, permuted=permuted, dense_row=dense_row)
+    for n in (0, 1, 5, 40):
+        check(name, *arguments(name, view, m, k, n, torch.float32))
+
+
+@pytest.mark.parametrize("name", ["spmm", "sddmm"])
+@pytest.mark.parametrize("n", [7, 33, 130])
+def test_infinities_stay_in_their_column_and_sum(name, n):
+    view = row_view(20, 15, 60, torch.int64)
+    *view, first, x = arguments(name, view, 20, 15, n, torch.float32)
+    x[3, n - 2] = torch.inf
+    x[5, n // 2] = -torch.inf
+    check(name, *view, first.abs(), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("factor", [1.0, 1.0078125, 0.0009765625])
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 64])
+def test_every_16_bit_float_is_converted_and_rounded(dtype, factor, n):
+    x = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype).reshape(-1, n)
+    m = len(x)
+    ptr, idx = torch.arange(m + 1), torch.arange(m)
+    expected = (x.float() * factor).to(dtype)
+    actual = kernels.spmm(ptr, idx, None, torch.full((m,), factor, dtype=dtype), x)
+    assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+    if n == 1:
+        actual = kernels.sddmm(ptr, idx, None, torch.full((m, 1), factor, dtype=dtype), x)
+        assert_close(actual, expected[:, 0], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["spmm", "sddmm"])
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_op_is_registered_as_torch_expects(name, permuted):
+    view = row_view(4, 3, 6, torch.int32, permuted=permuted)
+    torch.library.opcheck(getattr(kernels, name), arguments(name, view, 4, 3, 9, torch.float32))
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the reference leaves checks to torch")
+def test_mismatched_arguments_are_refused():
+    ptr, idx, _ = row_view(4, 3, 6, torch.int32)
+    val, x = dense(6, dtype=torch.float32), dense(3, 2, dtype=torch.float32)
+    for args, message in [
+        ((ptr, idx.long(), None, val, x), "`idx` has dtype Long; the call needs Int"),
+        ((ptr, idx, None, val.double(), x), "`val` has dtype Double; the call needs Float"),
+        ((ptr, idx, None, val[1:].clone(), x), "`val` has size 5 in dimension 0, not 6"),
+        ((ptr, idx, None, val, x.T), "`x` is not contiguous"),
+        ((ptr, idx, None, val.bool(), x.bool()), "dtype Bool are not supported"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            kernels.spmm(*args)
