@@ -16,6 +16,8 @@ from benchmarks.peers import CONTENDERS
 from benchmarks.problems import OPS, Problem
 
 ROOT = Path(__file__).parents[1]
+# Every array comes from the system and goes back to it, so that the peak is exact (glibc).
+EXACT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 NO_COLUMNS = 1  # what k is where the operation has no dense operand
 
 Cell = tuple[int, str, str, int]  # threads, matrix, op, k
@@ -126,8 +128,7 @@ def _ask(options: Options, threads: int, cells: list[dict[str, Any]]) -> Iterato
     env = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     if cells[0]["memory"]:
-        # Every array comes from the system and goes back to it, so that the peak is exact.
-        env |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+        env |= EXACT_MEMORY
     request = {
         "threads": threads,
         "rounds": options.rounds,

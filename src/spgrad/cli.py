@@ -20,6 +20,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         argument = re.sub(r"^argument ([^\s/:]+)[^:]*: ", r"`\1` ", message)
+        argument = argument.replace("expected one argument", "has no value; one value is accepted.")
         self.exit(2, f"{self.prog}: {argument}\n")
 
 
@@ -57,11 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        "spgrad", description="Sparse tensors for PyTorch whose gradients stay sparse."
-    )
-    version = importlib.import_module("spgrad").__version__  # the package is above this module
-    parser.add_argument("--version", action="version", version=f"spgrad {version}")
+    package = importlib.import_module("spgrad")  # by name: it is above this module
+    parser = _Parser("spgrad", description=package.__doc__)
+    parser.add_argument("--version", action="version", version=f"spgrad {package.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     ops = commands.add_parser("ops", help="print what works: operations, layouts, gradients")
     ops.add_argument("--markdown", action="store_true", help="as a Markdown table")

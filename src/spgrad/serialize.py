@@ -1,4 +1,4 @@
-"""Loading a SparseTensor that was pickled or saved: the indices are validated like any others."""
+"""Loading a SparseTensor that was pickled or saved: no part of a file is believed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from spgrad import checks
 from spgrad.errors import ArgumentValueError
-from spgrad.pattern import Pattern, Spec
+from spgrad.pattern import LAYOUTS, Pattern, Spec
 from spgrad.tensor import METHODS, SparseTensor, rebuild
 
 
@@ -22,36 +22,88 @@ def load(
     parameter: bool,
 ) -> SparseTensor:
     """Rebuilds a saved SparseTensor; what pickle and `torch.load` call."""
-    pattern = Pattern.from_spec(Spec(*spec), shape, tuple(indices))
-    if stored.shape != pattern.values_shape:
-        raise ArgumentValueError(
-            f"spgrad.load: `values` has shape {tuple(stored.shape)}; {pattern.values_shape} is "
-            "accepted for the saved indices. The file is damaged; save it again."
-        )
-    for index in indices:
-        checks.require_index("load", "indices", index)
-    if pattern.is_coo:
-        sizes = tuple(shape[: pattern.sparse_dim])
-        ordered = checks.require_coordinates("load", indices[0], sizes)
-        if pattern.ordered and not ordered:
-            raise ArgumentValueError(
-                "spgrad.load: `indices` are saved as sorted and unique but are not; the file is "
-                "damaged. Save the tensor again."
-            )
-    else:
-        by_rows = pattern.compressed_by_rows
-        along, across = pattern.blocksize or (1, 1)
-        m, k = pattern.matrix
-        lines, bound = (m // along, k // across) if by_rows else (k // across, m // along)
-        expected = lines * math.prod(pattern.batch) + 1
-        if indices[0].numel() != expected:
-            raise ArgumentValueError(
-                f"spgrad.load: `indices` has {indices[0].numel()} pointers; {expected} are "
-                f"accepted for shape {tuple(shape)}. The file is damaged; save it again."
-            )
-        names = ("compressed indices", "plain indices")
-        checks.require_compressed("load", names, indices[0], indices[1], bound, lines)
+    pattern = _pattern(spec, shape, indices)
+    if not _is_dense(stored) or stored.shape != pattern.values_shape:
+        raise _damaged("values", stored, f"a dense tensor of shape {pattern.values_shape}")
+    if stored.device != pattern.device:
+        raise _damaged("values", str(stored.device), f"the device of the indices, {pattern.device}")
+    if requires_grad and not (stored.is_floating_point() or stored.is_complex()):
+        raise _damaged("requires_grad", requires_grad, f"False for {checks.short(stored.dtype)}")
+    if not pattern.indices[0].is_meta:
+        _require_valid(pattern)
     return rebuild(stored, pattern, requires_grad, parameter)
+
+
+def _pattern(spec: Any, shape: Any, indices: Any) -> Pattern:
+    """The pattern, once its parts are known to be of the right kinds and numbers."""
+    if not isinstance(spec, (tuple, list)) or len(spec) != len(Spec._fields):
+        raise _damaged("spec", spec, f"{len(Spec._fields)} fields")
+    made = Spec(*spec)
+    coo, blocked = made.layout == "coo", made.layout in ("bsr", "bsc")
+    if str(made.layout) not in LAYOUTS or not _are_ints([made.dense_dim]) or made.dense_dim < 0:
+        raise _damaged("spec", spec, "a layout and a number of dense dimensions")
+    sparse_dim = len(shape) - made.dense_dim if isinstance(shape, (tuple, list)) else -1
+    if sparse_dim < (0 if coo else 2) or not _are_ints(shape):
+        raise _damaged("shape", shape, f"a size for each dimension of {made.layout}")
+    checks.require_addressable("load", tuple(shape))
+    if not isinstance(indices, (tuple, list)) or len(indices) != (1 if coo else 2):
+        raise _damaged("indices", indices, f"{1 if coo else 2} index tensor(s)")
+    for index in indices:
+        if not _is_dense(index) or index.dim() != (2 if coo else 1):
+            raise _damaged("indices", index, f"{2 if coo else 1}-d index tensors")
+        checks.require_index("load", "indices", index)
+    if len({(i.dtype, i.device) for i in indices}) > 1:
+        raise _damaged("indices", [i.dtype for i in indices], "one dtype and device")
+    if coo and indices[0].shape[0] != sparse_dim:
+        raise _damaged("indices", indices[0], f"a tensor ({sparse_dim}, nse)")
+    if not (_is_blocksize(made.blocksize) if blocked else made.blocksize is None):
+        raise _damaged("blocksize", made.blocksize, "two positive sizes" if blocked else "None")
+    return Pattern.from_spec(made, tuple(shape), tuple(indices))
+
+
+def _require_valid(pattern: Pattern) -> None:
+    """Refuses indices that don't fit the shape, or that are not in the order they claim."""
+    if pattern.is_coo:
+        sizes = tuple(pattern.shape[: pattern.sparse_dim])
+        if not checks.require_coordinates("load", pattern.indices[0], sizes) and pattern.ordered:
+            raise _damaged("indices", "unsorted", "what is saved as sorted and unique")
+        return
+    (along, across), (m, k) = pattern.blocksize or (1, 1), pattern.matrix
+    if m % along or k % across:
+        raise _damaged("shape", tuple(pattern.shape), f"a multiple of {pattern.blocksize}")
+    lines, bound = m // along, k // across
+    if not pattern.compressed_by_rows:
+        lines, bound = bound, lines
+    ptr, idx = pattern.indices
+    expected = lines * math.prod(pattern.batch) + 1
+    if ptr.numel() != expected:
+        raise _damaged("indices", f"{ptr.numel()} pointers", f"{expected}")
+    names = ("compressed indices", "plain indices")
+    checks.require_compressed("load", names, ptr, idx, bound, lines)
+
+
+def _is_dense(x: Any) -> bool:
+    return (
+        isinstance(x, torch.Tensor)
+        and not isinstance(x, SparseTensor)
+        and x.layout == torch.strided
+    )
+
+
+def _is_blocksize(b: Any) -> bool:
+    return isinstance(b, (tuple, list)) and len(b) == 2 and _are_ints(b) and min(b) > 0
+
+
+def _are_ints(sizes: Any) -> bool:
+    return all(type(s) is int for s in sizes)
+
+
+def _damaged(part: str, found: Any, accepted: str) -> ArgumentValueError:
+    what = checks.describe_kind(found) if isinstance(found, torch.Tensor) else found
+    return ArgumentValueError(
+        f"spgrad.load: `{part}` is {what}; {accepted} is accepted. The file is damaged: save the "
+        "tensor again."
+    )
 
 
 METHODS["load"] = load

@@ -57,7 +57,11 @@ def operand(m, n, nse, index_dtype, dtype, *, permuted=False, dense_row=False):
     ptr = torch.searchsorted(row, torch.arange(m + 1)).to(index_dtype)
     idx = torch.randint(max(n, 1), (nse,)).to(index_dtype)
     perm = torch.randperm(nse).to(index_dtype) if permuted else None
-    val = torch.randn(nse, dtype=dtype) if dtype in INEXACT else torch.randint(0, 100, (nse,)).to(dtype)
+    val = (
+        torch.randn(nse, dtype=dtype)
+        if dtype in INEXACT
+        else torch.randint(0, 100, (nse,)).to(dtype)
+    )
     return ptr, idx, perm, val
 
 
@@ -68,8 +72,8 @@ def dense(ptr, idx, perm, val, n):
     else:
         val = val.to(torch.complex128 if val.is_complex() else torch.float64)
     out = val.new_zeros(len(ptr) - 1, n)
-    row = REFERENCES["expand"](ptr, len(idx)).long()
-    return out.index_put_((row, idx.long()), val if perm is None else val[perm.long()], accumulate=True)
+    at = REFERENCES["expand"](ptr, len(idx)).long(), idx.long()
+    return out.index_put_(at, val if perm is None else val[perm.long()], accumulate=True)
 
 
 def assert_close(actual, expected, scale):
@@ -85,10 +89,10 @@ def assert_close(actual, expected, scale):
 def both_threads(name, *args):
     """The op's result, the same to the bit on one thread and on two."""
     results = []
-    for threads in (1, 2):
+    for threads in (2, 1):
         torch.set_num_threads(threads)
         results.append(getattr(kernels, name)(*args))
-    for one, two in zip(*(r if isinstance(r, tuple) else (r,) for r in results), strict=True):
+    for two, one in zip(*(r if isinstance(r, tuple) else (r,) for r in results), strict=True):
         assert torch.equal(one.view(torch.uint8), two.view(torch.uint8))
     return results[0]
 

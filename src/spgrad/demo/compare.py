@@ -27,10 +27,10 @@ PATIENCE = 8.0  # seconds after which no other round begins
 
 COMPETITORS = (
     Competitor("spgrad", "CSR", "A @ H"),
-    Competitor("torch.sparse", "CSR", "torch.sparse.mm(A, H)"),
-    Competitor("torch.sparse", "CSR", "A @ H"),
-    Competitor("torch.sparse", "COO", "torch.sparse.mm(A, H)"),
-    Competitor("torch.sparse", "COO", "A @ H"),
+    Competitor("torch", "CSR", "sparse.mm(A, H)"),
+    Competitor("torch", "CSR", "A @ H"),
+    Competitor("torch", "COO", "sparse.mm(A, H)"),
+    Competitor("torch", "COO", "A @ H"),
 )
 
 
@@ -42,14 +42,14 @@ class Result:
         competitor: Of whom.
         seconds: Median time of a step; None if there was none.
         memory: Bytes by which a step raised the peak of its process.
-        gradient: What the gradient of A is.
+        gradient: Number of values in the gradient of A.
         failure: Why there was no step.
     """
 
     competitor: Competitor
     seconds: float | None = None
     memory: int = 0
-    gradient: str = ""
+    gradient: int = 0
     failure: str = ""
 
 
@@ -64,8 +64,8 @@ def compare(A: SparseTensor, width: int, advance: Callable[[], None]) -> list[Re
     Returns:
         One result for each competitor, in their order.
     """
-    parts = (A.crow_indices(), A.col_indices(), A.values())
-    matrix = Matrix(*(part.detach().numpy() for part in parts), tuple(A.shape), width)
+    crow, col, val = (p.numpy() for p in (A.crow_indices(), A.col_indices(), A.values().detach()))
+    matrix = Matrix(crow, col, val, tuple(A.shape), width)
     with contextlib.ExitStack() as stack:
         pipes = [stack.enter_context(_process(c, matrix)) for c in COMPETITORS]
         said = [_hear(pipe) for pipe in pipes]

@@ -12,15 +12,19 @@ from typing import Any
 
 import torch
 
+from spgrad.demo.packages import require_packages
 from spgrad.errors import ArgumentValueError, SpgradError
+from spgrad.interop import to_scipy
 from spgrad.ops import from_edges
 from spgrad.tensor import SparseTensor
 from spgrad.values import from_values, values
 
+ANCHORS = 4
 KEYS = tuple(
     f"{m}_{part}" for m in ("adj", "attr") for part in ("data", "indices", "indptr", "shape")
 )
 MATRIX_KEYS = {"format", "shape", "data"}  # what scipy.sparse.save_npz writes for every format
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 ACCEPTED = (
     "a .npz file with adj_*, attr_* and labels (as cora.npz has), a .npz file that "
     "scipy.sparse.save_npz wrote, or a .mtx file is accepted"
@@ -39,6 +43,7 @@ class Graph:
         classes: Their names.
         links: Number of undirected links between two nodes.
         task: What features and labels are.
+        per_class: How many nodes of each class are trained on, a third of the class at most.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Graph:
     classes: tuple[str, ...]
     links: int
     task: str
+    per_class: int = 20
 
 
 @dataclass(frozen=True)
@@ -89,13 +95,7 @@ def load(path: Path | None = None) -> Graph:
     arrays = _arrays(path)
     if arrays.keys() >= MATRIX_KEYS:
         return _bare(path.stem, _read_scipy(path))
-    try:
-        return _labelled(path.stem, arrays)
-    except SpgradError as error:
-        reason = str(error).partition(": ")[2] if str(error).startswith("spgrad.") else None
-        if reason is None:
-            raise
-        raise refusal(f"is {path}, where {reason.partition(';')[0]}") from error
+    return _labelled(path.stem, arrays)
 
 
 def _arrays(path: Path | Traversable) -> dict[str, Any]:
@@ -104,12 +104,13 @@ def _arrays(path: Path | Traversable) -> dict[str, Any]:
 
     try:
         with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):  # numpy would advise to unpickle it
+                raise refusal(f"is {path}, which is no .npz file inside")
+            file.seek(0)
             loaded = np.load(file, allow_pickle=False)
-            if not isinstance(loaded, np.lib.npyio.NpzFile):
-                raise refusal(f"is {path}, which holds one array")
             used = {*KEYS, *MATRIX_KEYS, "labels", "class_names"} & set(loaded.files)
             return {key: loaded[key] for key in used}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         if isinstance(error, SpgradError):
             raise
         raise refusal(f"is {path}, which can't be read ({_first_line(error)})") from error
@@ -117,14 +118,18 @@ def _arrays(path: Path | Traversable) -> dict[str, Any]:
 
 def _read_scipy(path: Path) -> Any:
     """The matrix in a .mtx file, or a .npz file that SciPy wrote, as a COO array."""
+    require_packages("scipy")
     import scipy.io
     import scipy.sparse
 
     try:
         if path.suffix.lower() == ".npz":
-            return scipy.sparse.coo_array(scipy.sparse.load_npz(path))
+            S = scipy.sparse.load_npz(path)
+            if hasattr(S, "check_format"):  # SciPy converts bad pointers unchecked
+                S.check_format()
+            return scipy.sparse.coo_array(S)
         return scipy.sparse.coo_array(scipy.io.mmread(path))
-    except (OSError, ValueError, KeyError, EOFError, TypeError, OverflowError) as error:
+    except (*UNREADABLE, KeyError, TypeError, OverflowError, NotImplementedError) as error:
         raise refusal(f"is {path}, which can't be read ({_first_line(error)})") from error
 
 
@@ -133,35 +138,52 @@ def _first_line(error: Exception) -> str:
 
 
 def _bare(name: str, S: Any) -> Graph:
-    """A graph that is only a matrix.
+    """A graph that is only a matrix: nodes are told apart by where in the graph they are.
 
-    Classes are quarters of the nodes by degree. Features are one word that all nodes share and
-    one of each node's own, so the degree is not among them: the network finds it by aggregation.
+    Some nodes far from each other are anchors, and the class of a node is its nearest anchor. Its
+    one feature is which node it is, so what is known of its neighbours is all that helps.
     """
     _require_square(S.shape)
+    n = S.shape[0]
     row, col = (torch.from_numpy(c).long() for c in S.coords)
     there = torch.from_numpy(S.data != 0)
-    adjacency, links = normalised(row[there], col[there], S.shape[0])
-    n = S.shape[0]
-    degree = adjacency.crow_indices().diff() - 1
-    cuts = torch.quantile(
-        degree[:: n // 10**7 + 1].double(), torch.tensor([0.25, 0.5, 0.75]).double()
-    )
-    _, labels = torch.bucketize(degree.double(), cuts).unique(return_inverse=True)
-    if int(labels.max()) == 0:
-        raise refusal(
-            f"has {int(degree.max())} neighbours for almost every node",
-            "Give a file with features and labels.",
-            "a graph whose nodes differ in degree, where there are no labels, is accepted",
-        )
+    adjacency, links = normalised(row[there], col[there], n)
+    labels = nearest_anchor(adjacency, ANCHORS)
     node = torch.arange(n)
-    words = torch.stack([node.repeat(2), torch.cat([torch.zeros_like(node), node + 1])])
-    features = from_edges(words, torch.full((2 * n,), 0.5), size=(n, n + 1))
-    classes = tuple(f"degree, group {i + 1}" for i in range(int(labels.max()) + 1))
+    features = from_edges(torch.stack([node, node]), size=n)
+    classes = tuple(f"region {i + 1}" for i in range(int(labels.max()) + 1))
     task = (
-        "labels: the degree, in quarters; features: one common word and one word of each node's own"
+        f"Labels: which of {ANCHORS} nodes far apart is nearest, as the file has none. Features: "
+        "which node it is"
     )
-    return Graph(name, adjacency, features, labels, classes, links, task)
+    return Graph(name, adjacency, features, labels, classes, links, task, per_class=n)
+
+
+def nearest_anchor(A: SparseTensor, anchors: int) -> torch.Tensor:
+    """For each node the number of the nearest anchor, in links.
+
+    The first anchor is the node with most neighbours; each other one is farthest from those before
+    it (Gonzalez, 1985). Nodes that no anchor reaches count to the last.
+
+    Args:
+        A: Adjacency matrix (n, n).
+        anchors: How many.
+
+    Returns:
+        int64 (n,), consecutive from 0.
+    """
+    from scipy.sparse.csgraph import dijkstra
+
+    S = to_scipy(A)
+    anchor = int(A.crow_indices().diff().argmax())
+    shortest = torch.full((A.shape[0],), torch.inf, dtype=torch.float64)
+    nearest = torch.full((A.shape[0],), anchors - 1)
+    for number in range(anchors):
+        distance = torch.from_numpy(dijkstra(S, unweighted=True, indices=anchor))
+        nearest[distance < shortest] = number
+        shortest = torch.minimum(shortest, distance)
+        anchor = int(shortest.argmax())
+    return nearest.unique(return_inverse=True)[1]
 
 
 def _labelled(name: str, arrays: dict[str, Any]) -> Graph:
@@ -187,8 +209,8 @@ def _labelled(name: str, arrays: dict[str, Any]) -> Graph:
     total = entries.new_zeros(n).index_add(0, row, entries.abs()).clamp_min(1e-12)
     scaled = values(features) / torch.repeat_interleave(total, features.crow_indices().diff())
     names = [str(c) for c in arrays.get("class_names", ())]
-    classes = tuple(names[k] if k < len(names) else f"class {k}" for k in kinds.tolist())
-    task = f"labels: {len(classes)} classes; features: {words} words, {features.nse} of them there"
+    classes = tuple(names[k] if 0 <= k < len(names) else f"class {k}" for k in kinds.tolist())
+    task = f"Labels: {len(classes)} classes. Features: {features.nse} of {n} x {words} words"
     return Graph(name, adjacency, from_values(scaled, features), labels, classes, links, task)
 
 
@@ -201,7 +223,7 @@ def _shape(array: Any) -> tuple[int, int]:
 def _coordinates(
     arrays: dict[str, Any], matrix: str, shape: tuple[int, int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rows, columns and float32 values of the CSR matrix in `arrays`, whose rows may be unsorted."""
+    """Rows, columns and float32 values of a CSR matrix, whose rows may be unsorted."""
     data, col, ptr = (arrays[f"{matrix}_{part}"] for part in ("data", "indices", "indptr"))
     numeric = data.dtype.kind in "fiub" and col.dtype.kind in "iu" and ptr.dtype.kind in "iu"
     flat = data.ndim == col.ndim == ptr.ndim == 1 and data.shape == col.shape
@@ -247,14 +269,14 @@ def normalised(row: torch.Tensor, col: torch.Tensor, n: int) -> tuple[SparseTens
     return from_values(weight, A), (A.nse - n) // 2
 
 
-def split(labels: torch.Tensor, seed: int) -> Split:
+def split(graph: Graph, seed: int) -> Split:
     """A random split: 20 nodes of each class to train, 500 for validation, 1000 to test.
 
-    Of a class with fewer than 60 nodes a third is trained on. Where fewer than 1500 nodes remain,
-    a third of these is for validation and the others test.
+    At most a third of a class is trained on. Where fewer than 1500 nodes remain, a third of these
+    is for validation and the others test.
 
     Args:
-        labels: int64 (n,).
+        graph: Whose nodes.
         seed: Of the draw.
 
     Returns:
@@ -263,11 +285,12 @@ def split(labels: torch.Tensor, seed: int) -> Split:
     Raises:
         ValueError: There are too few nodes for three sets.
     """
+    labels = graph.labels
     order = torch.randperm(labels.numel(), generator=torch.Generator().manual_seed(seed))
     chosen = torch.zeros(labels.numel(), dtype=torch.bool)
     for kind in range(int(labels.max()) + 1):
         members = order[labels[order] == kind]
-        chosen[members[: min(20, max(1, members.numel() // 3))]] = True
+        chosen[members[: min(graph.per_class, max(1, members.numel() // 3))]] = True
     rest = order[~chosen[order]]
     held = min(500, rest.numel() // 3)
     if held == 0 or int(labels.max()) == 0:

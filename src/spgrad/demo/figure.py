@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GIVEN, LEARNED = "#64748b", "#c2410c"
+LESS, NEUTRAL = "#1d4ed8", "#a8b3c2"
 INK, RULE = "#1e293b", "#cbd5e1"
 MOST_DOTS = 200_000
 
@@ -34,16 +35,14 @@ def draw(graph: Graph, given: Sequence[History], learned: Sequence[History], pat
     figure = Figure(figsize=(14, 4.9), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)  # type: ignore[union-attr]
     loss, accuracy, spy = figure.subplots(1, 3, width_ratios=(1, 1, 1.12))
-    for runs, color, name in (
-        (given, GIVEN, "given weights"),
-        (learned, LEARNED, "learned weights"),
-    ):
+    for runs, color, name in ((given, GIVEN, "given"), (learned, LEARNED, "learned")):
         _curve(loss, [run.loss for run in runs], color, name)
         _curve(accuracy, [[100 * a for a in run.validation] for run in runs], color, name)
     _dress(loss, "Training loss", "cross entropy, with dropout", len(given))
     _dress(accuracy, "Validation accuracy", "% of the validation nodes", len(given))
     loss.set_ylim(bottom=0)
-    loss.legend(frameon=False, labelcolor=INK)
+    legend = loss.legend(title="edge weights", frameon=False, labelcolor=INK)
+    legend.get_title().set_color(INK)
     _spy(figure, spy, graph, learned[0])
     figure.suptitle(
         f"{graph.name}: a two-layer graph network with given and with learned edge weights",
@@ -60,9 +59,8 @@ def _curve(axes: Axes, runs: list[list[float]], color: str, name: str) -> None:
     epochs = range(1, values.shape[1] + 1)
     low, high, mean = (v.tolist() for v in (values.amin(0), values.amax(0), values.mean(0)))
     axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
-    axes.plot(
-        epochs, mean, color=color, linewidth=1.8, label=name, marker="o" * (len(runs[0]) == 1)
-    )
+    dot = "o" if len(epochs) == 1 else None
+    axes.plot(epochs, mean, color=color, linewidth=1.8, label=name, marker=dot)
 
 
 def _dress(axes: Axes, title: str, label: str, seeds: int) -> None:
@@ -79,7 +77,7 @@ def _dress(axes: Axes, title: str, label: str, seeds: int) -> None:
 
 def _spy(figure: Figure, axes: Axes, graph: Graph, run: History) -> None:
     """A dot for each entry of A, nodes sorted by class, coloured by what was learned."""
-    from matplotlib.colors import LogNorm
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
     A, scale = graph.adjacency, run.scale
     assert scale is not None
@@ -98,7 +96,7 @@ def _spy(figure: Figure, axes: Axes, graph: Graph, run: History) -> None:
         row[shown],
         c=scale[shown],
         s=min(6.0, max(0.4, 9000 / n)),
-        cmap="coolwarm",
+        cmap=LinearSegmentedColormap.from_list("change", (LESS, NEUTRAL, LEARNED)),
         norm=LogNorm(1 / limit, limit),
         linewidths=0,
         rasterized=True,

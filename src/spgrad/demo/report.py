@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
+import os
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,14 +15,11 @@ import torch
 from spgrad.demo.compare import ROUNDS, Result, compare
 from spgrad.demo.data import Graph, load, split
 from spgrad.demo.model import HIDDEN, History, train
-from spgrad.errors import ArgumentValueError, SpgradError
+from spgrad.demo.packages import require_packages
+from spgrad.errors import ArgumentValueError
 from spgrad.kernels import compiled
 
 SMALL = 1 << 24  # products below this many multiplications a layer are quickest on one thread
-
-
-class MissingPackageError(SpgradError, ImportError):
-    """A package that only the demo needs is not installed."""
 
 
 def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int) -> None:
@@ -39,20 +36,20 @@ def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int) -> 
         MissingPackageError: A package of `spgrad[demo]` is not installed.
         ValueError: `data` or `out` is not usable.
     """
-    _require_packages("numpy", "matplotlib", "rich", *(["scipy"] if data else []))
+    require_packages("numpy", "matplotlib", "rich")
     _require_writable(out)
     from rich.console import Console
 
     console = Console(highlight=False)
     graph = load(data)
-    split(graph.labels, seed)  # refuses a graph that is too small before anything is printed
+    split(graph, seed)  # refuses a graph that is too small before anything is printed
     with _threads(graph) as threads:
-        _introduce(console, graph, list(range(seed, seed + seeds)), epochs)
+        _introduce(console, graph, range(seed, seed + seeds), epochs)
         with _progress() as (begin, advance):
             begin("training", 2 * seeds * epochs)
             given, learned = [], []
             for s in range(seed, seed + seeds):
-                parts = split(graph.labels, s)
+                parts = split(graph, s)
                 options = {"epochs": epochs, "seed": s, "advance": advance}
                 given.append(train(graph, parts, learn_edges=False, **options))
                 learned.append(train(graph, parts, learn_edges=True, **options))
@@ -67,27 +64,14 @@ def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int) -> 
     console.print(f"picture   {out}", soft_wrap=True)
 
 
-def _require_packages(*names: str) -> None:
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingPackageError(
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed; install "
-            "what the demo needs with: pip install 'spgrad[demo]'"
-        )
-
-
 def _require_writable(out: Path) -> None:
     accepted = "the path of a .png file in a folder that is there is accepted"
     if out.suffix.lower() != ".png" or not out.parent.is_dir() or out.is_dir():
         raise ArgumentValueError(f"`--out` is {out}; {accepted}. Try --out spgrad-demo.png.")
-    try:
-        with out.open("ab"):
-            pass
-    except OSError as error:
+    if not os.access(out if out.exists() else out.parent, os.W_OK):
         raise ArgumentValueError(
-            f"`--out` is {out}, which can't be written ({error.strerror}); {accepted}. Choose "
-            "another folder."
-        ) from error
+            f"`--out` is {out}, which may not be written; {accepted}. Choose another folder."
+        )
 
 
 @contextlib.contextmanager
@@ -119,34 +103,30 @@ def _progress() -> Iterator[tuple[Any, Any]]:
         yield begin, lambda: progress.advance(progress.task_ids[-1])
 
 
-def _introduce(console: Any, graph: Graph, seeds: list[int], epochs: int) -> None:
+def _introduce(console: Any, graph: Graph, seeds: Sequence[int], epochs: int) -> None:
     from rich.table import Table
 
-    parts = split(graph.labels, seeds[0])
-    n = graph.labels.numel()
-    most = graph.labels.bincount()
-    sizes = graph.labels[parts.train].bincount()
-    share = (
-        f"{sizes.max()} a class"
-        if sizes.min() == sizes.max()
-        else f"{sizes.min()} to {sizes.max()} a class"
-    )
-    lines = {
-        "network": "relu(A X W1) W2, once with A = D^-1/2 (A + I) D^-1/2 as given, once with a learned weight "
-        "for each entry of A, which starts as given",
-        "data": f"{graph.name}: {n} nodes, {graph.links} links; {graph.task}",
-        "graph": f"all of it, not its largest component alone; undirected, with self loops: A is {n} x {n} with {graph.adjacency.nse} entries",
-        "split": f"{parts.train.numel()} nodes to train ({share}), {parts.validation.numel()} for "
-        f"validation, {parts.test.numel()} to test, drawn at random with each seed (not the fixed "
-        "Planetoid split)",
-        "training": f"{epochs} epochs of Adam for {'seed' if len(seeds) == 1 else 'each of the seeds'} "
-        f"{', '.join(map(str, seeds))}; tested after the epoch of highest validation accuracy",
-        "chance": f"{100 * int(most.max()) / n:.1f} % of all nodes are of the largest class",
-        "kernels": "compiled"
-        if compiled()
-        else "torch references (the compiled ones are not there)",
-    }
+    parts = split(graph, seeds[0])
+    n, nse = graph.labels.numel(), graph.adjacency.nse
+    drawn = graph.labels[parts.train].bincount()
+    few, many = int(drawn.min()), int(drawn.max())
+    share = f"{many}" if few == many else f"{few} to {many}"
+    largest = int(graph.labels.bincount().max()) / n
     table = Table.grid(padding=(0, 2))
+    lines = {
+        "network": "relu(A X W1) W2, where A is D^-1/2 (A + I) D^-1/2: once as given, once with a "
+        "learned weight for each of its entries, which starts as given. A and X are sparse.",
+        "data": f"{graph.name}: {n} nodes, {graph.links} links. {graph.task}.",
+        "graph": "All of it, not its largest component alone; undirected, with self loops: A is "
+        f"{n} x {n} with {nse} entries. {100 * largest:.1f} % of the nodes are of the largest "
+        "class.",
+        "split": f"{parts.train.numel()} nodes to train ({share} of each class), "
+        f"{parts.validation.numel()} for validation, {parts.test.numel()} to test, drawn at random "
+        "with each seed (not the fixed Planetoid split).",
+        "training": f"{epochs} epochs of Adam with seed {', '.join(map(str, seeds))}. Tested as it "
+        "was after the epoch of highest validation accuracy.",
+        "kernels": "compiled" if compiled() else "torch references; no compiled ones are loaded",
+    }
     for name, text in lines.items():
         table.add_row(name, text)
     console.print(table)
@@ -189,32 +169,27 @@ def _tell_cost(console: Any, graph: Graph, results: Sequence[Result], threads: i
 
     n = graph.labels.numel()
     title = (
-        f"One training step of A @ H, H {n} x {HIDDEN}: product, both gradients, update; "
-        f"{threads} thread{'s' * (threads > 1)}"
+        f"One training step of A @ H, H {n} x {HIDDEN}: the product, both gradients, the update "
+        f"({threads} thread{'s' * (threads > 1)})"
     )
-    table = Table("library", "layout", "call", box=SIMPLE, title=title, title_justify="left")
-    for name in ("time", "x spgrad", "peak memory", "x spgrad "):
+    table = Table("library", "call", box=SIMPLE, title=title, title_justify="left")
+    for name in ("time", "ratio", "memory", "ratio", "A.grad"):
         table.add_column(name, justify="right")
-    table.add_column("gradient of A")
     ours = results[0]
     for result in results:
-        row: list[str] = list(result.competitor)
+        library, layout, call = result.competitor
+        row = [f"{library} {layout}", call]
         if result.seconds is None:
-            table.add_row(*row, "-", "", "-", "", result.failure)
+            table.add_row(*row, "-", "-", "-", "-", result.failure)
             continue
         slower = result.seconds / (ours.seconds or math.nan)
         larger = result.memory / (ours.memory or math.nan)
-        row += [
-            f"{1e3 * result.seconds:.2f} ms",
-            f"{slower:.1f}",
-            _size(result.memory),
-            f"{larger:.1f}",
-        ]
-        table.add_row(*row, result.gradient)
+        row += [f"{1e3 * result.seconds:.2f} ms", f"{slower:.1f}"]
+        table.add_row(*row, _size(result.memory), f"{larger:.1f}", str(result.gradient))
     console.print(table)
     console.print(
-        "Time: median, each library in a process of its own, in turns. Peak memory: what a step "
-        "adds to it.\n"
+        "Time: the median step; each library in a process of its own, in turns. Memory: the peak "
+        "that a step adds. A.grad: the number of values in it.\n"
     )
 
 

@@ -44,8 +44,9 @@ def serve(pipe: Connection, competitor: Competitor, matrix: Matrix, threads: int
     """Tells what a step takes, then how long steps last.
 
     Args:
-        pipe: Gets a dict with `memory` and `gradient`; for each number of steps that comes in, a
-            dict with their `times`; and a dict with `failure` where a step can't be made. Ends on 0.
+        pipe: Gets a dict with `memory`, in bytes, and `gradient`, the number of its values; for
+            each number of steps that comes in, a dict with their `times`; and a dict with
+            `failure` where a step can't be made. The number 0 ends the process.
         competitor: Whose steps.
         matrix: The sparse operand.
         threads: Of torch.
@@ -68,16 +69,13 @@ def _prepare(competitor: Competitor, matrix: Matrix) -> Step:
     room = 4 * m * k
     if competitor.library != "spgrad" and competitor.call == "A @ H" and room > _memory() // 2:
         raise MemoryError(f"its gradient of A is dense: {room / 1e9:.0f} GB")
-    tiny = Matrix(*(part.numpy() for part in _tiny()), (64, 64), matrix.width)
+    size = torch.arange(65).numpy()
+    tiny = Matrix(size, size[:64], torch.ones(64).numpy(), (64, 64), matrix.width)
     warm = _step(competitor, tiny)
     for _ in range(3):
         warm()
     torch.ones(1 << 17).add_(1)  # starts torch's threads
     return _step(competitor, matrix)
-
-
-def _tiny() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return torch.arange(65), torch.arange(64), torch.ones(64)
 
 
 def _memory() -> int:
@@ -96,7 +94,7 @@ def _step(competitor: Competitor, matrix: Matrix) -> Step:
     G = torch.randn(matrix.shape[0], matrix.width)  # the gradient that comes from the loss
     row = torch.repeat_interleave(crow.diff())
     product = torch.sparse.mm if "mm" in competitor.call else torch.matmul
-    stored = A.detach()._values() if A.layout == torch.sparse_coo else A.detach().values()
+    stored = _sparse_values(A.detach())
 
     def step() -> torch.Tensor:
         product(A, H).backward(G)
@@ -128,24 +126,23 @@ def _operand(
 
 def _on_elements(gradient: torch.Tensor, row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
     """The gradient at the specified elements of A, from whatever the library gave."""
-    if gradient.layout == torch.strided:
-        return gradient[row, col]
-    return gradient._values() if gradient.layout == torch.sparse_coo else gradient.values()
+    return gradient[row, col] if gradient.layout == torch.strided else _sparse_values(gradient)
+
+
+def _sparse_values(A: torch.Tensor) -> torch.Tensor:
+    return A._values() if A.layout == torch.sparse_coo else A.values()
 
 
 def _first_steps(step: Step) -> dict[str, Any]:
-    """The largest memory that one of three steps takes, and what the gradient is."""
-    taken = 0
+    """The most memory that one of three steps takes, and the size of the gradient of A."""
+    taken, size = 0, 0
     for _ in range(3):
         before = _reset_peak()
         gradient = step()
         taken = max(taken, _peak() - before)
-    dense = gradient.layout == torch.strided
-    shape = " x ".join(str(size) for size in gradient.shape)
-    kept = (
-        f"dense, {shape}" if dense else f"sparse, {_on_elements(gradient, *[gradient] * 2).numel()}"
-    )
-    return {"memory": taken, "gradient": kept}
+        dense = gradient.layout == torch.strided
+        size = (gradient if dense else _sparse_values(gradient)).numel()
+    return {"memory": taken, "gradient": size}
 
 
 def _times(step: Step, count: int) -> list[float]:

@@ -31,7 +31,7 @@ int bit_width(int64_t size) {
 
 constexpr int kDigitBits = 9;  // more buckets at once would thrash the first-level TLB and cache
 constexpr int64_t kDigits = int64_t{1} << kDigitBits;
-constexpr int64_t kCached = 16384;  // entries that sort within the second-level cache
+constexpr int64_t kCached = 32768;  // entries that sort within the second-level cache
 constexpr int64_t kInsertion = 24;  // entries below which counting costs more than comparing
 
 // A stable scatter of `from` into `to` by kDigitBits bits from `shift` on. Each chunk of entries
@@ -158,8 +158,8 @@ struct Coo {
 // ---- merging ---------------------------------------------------------------------------------
 
 // Numbers the runs of equal keys among sorted entries: group[position] of each entry, and unique
-// (d, u), filled by write(unique + g, u, key, position) from the first entry of run g. `split`
-// takes an entry apart into key and position. O(d nse) time.
+// (d, u), filled by write(unique + g, u, entry) from the first entry of run g. `split(q)`
+// takes sorted entry q apart into key and position. O(d nse) time.
 template <class index_t, class Split, class Write>
 Tensor merge(const Tensor& indices, const Chunks& chunks, int64_t* group, const Split& split,
              const Write& write) {
@@ -185,8 +185,8 @@ Tensor merge(const Tensor& indices, const Chunks& chunks, int64_t* group, const 
   return unique;
 }
 
-// Keys of at most 64 bits, in entries that hold the key above `low` bits. Sorted input, found while
-// the keys are formed, is not sorted again.
+// Keys of less than 64 bits, in entries that hold the key above `low` bits. Input that turns out
+// sorted while the keys are formed is not sorted again.
 template <class index_t, class Entry, class Make, class Split>
 Tensor coalesce_by_key(const Tensor& indices, const Coo<index_t>& coo, const Fields& fields,
                        int low, int64_t* group, const Make& make, const Split& split) {
@@ -218,8 +218,8 @@ Tensor coalesce_by_key(const Tensor& indices, const Coo<index_t>& coo, const Fie
       indices, chunks, group, [&](int64_t q) { return split(entries[q]); }, write);
 }
 
-// Indices whose keys exceed 64 bits: one stable sort per dimension, the last dimension first, then
-// the rank of an entry among the distinct ones serves as its key.
+// Indices whose keys would take 64 bits or more: one stable sort per dimension, the last dimension
+// first, then the rank of an entry among the distinct ones serves as its key.
 template <class index_t>
 Tensor coalesce_by_dimension(const Tensor& indices, const Coo<index_t>& coo, const Fields& fields,
                              int64_t* group) {
@@ -265,7 +265,7 @@ std::tuple<Tensor, Tensor> coalesce_op(const Tensor& indices,
   const int low = bit_width(nse);
   dispatch_index(indices.scalar_type(), [&]<class index_t>() {
     const Coo<index_t> coo{data<index_t>(indices), indices.size(0), nse};
-    if (fields.total + low <= 64) {
+    if (fields.total + low < 64) {
       const uint64_t mask = (uint64_t{1} << low) - 1;
       const auto make = [&](uint64_t key, int64_t p) {
         return key << low | static_cast<uint64_t>(p);
@@ -274,7 +274,7 @@ std::tuple<Tensor, Tensor> coalesce_op(const Tensor& indices,
         return Wide{entry >> low, static_cast<int64_t>(entry & mask)};
       };
       unique = coalesce_by_key<index_t, Narrow>(indices, coo, fields, low, groups, make, split);
-    } else if (fields.total <= 64) {
+    } else if (fields.total < 64) {
       const auto make = [](uint64_t key, int64_t p) { return Wide{key, p}; };
       const auto split = [](Wide entry) { return entry; };
       unique = coalesce_by_key<index_t, Wide>(indices, coo, fields, 0, groups, make, split);

@@ -217,8 +217,8 @@ SPGRAD_INLINE void sum_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out)
 template <class View>
 SPGRAD_INLINE void prefetch_rows(const View& a, int64_t p, int64_t column, int64_t width) {
   constexpr int64_t kAhead = 16, kLine = 64 / sizeof(*a.x);
-  for (int64_t q = p + kAhead; q < p + kAhead + 4; ++q) {
-    const auto* row = a.row(std::min(q, a.nse - 1)) + column;
+  for (int64_t q = p + kAhead, end = std::min(q + 4, a.nse); q < end; ++q) {
+    const auto* row = a.row(q) + column;
     for (int64_t j = 0; j < width; j += kLine) __builtin_prefetch(row + j);
   }
 }

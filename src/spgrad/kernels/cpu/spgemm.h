@@ -11,6 +11,7 @@
 
 namespace spgrad {
 
+// Frees what malloc, calloc and realloc gave.
 struct Free {
   void operator()(void* pointer) const { std::free(pointer); }
 };
@@ -74,7 +75,7 @@ class RowSplit {
   }
 
  private:
-  // The products before each row; all zero, for a single chunk, where one thread is all there is.
+  // The products before each row; none, where one thread takes all rows anyway.
   static std::vector<int64_t> starts(const Rows<index_t>& a, const Rows<index_t>& b) {
     if (torch::stable::get_num_threads() == 1) return {0};
     std::vector<int64_t> work(a.count + 1);

@@ -1,0 +1,246 @@
+"""The machinery of the benchmarks, on a tiny matrix; no test depends on how long things take."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from benchmarks import __main__ as command
+from benchmarks import matrices, measure, report, summary
+from benchmarks.peers import CONTENDERS
+from benchmarks.plan import EXACT_MEMORY, ROOT
+from benchmarks.problems import OPS, Expected, Problem, WrongResultError
+from spgrad import support
+
+TINY = Problem("tiny", 4)
+GRID = [(op, name) for op in OPS for name, c in CONTENDERS.items() if c.installed and c.offers(op)]
+
+
+def results_of(contender, op, problem):
+    return tuple(contender.read(result) for result in contender.prepare(op, problem)())
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "nse"),
+    [
+        ("MIT8", 6440, 502504),
+        ("astro-ph", 16706, 242502),
+        ("wing", 62032, 243088),
+        ("memplus", 17758, 126150),
+    ],
+)
+def test_real_matrices(name, n, nse):
+    S = matrices.load(name, "float32")
+    assert S.shape == (n, n)
+    assert S.nnz == nse
+    assert S.has_canonical_format
+    pattern = sp.csr_array((np.ones(nse), S.indices, S.indptr), shape=S.shape)
+    assert (pattern != pattern.T).nnz == 0
+
+
+@pytest.mark.parametrize("name", [name for name in matrices.MATRICES if name not in matrices.REAL])
+def test_generated_matrices(name):
+    S = matrices.load(name, "float64")
+    assert S.has_canonical_format
+    assert S.indices.dtype == np.int32
+    assert S.dtype == np.float64
+    assert np.array_equal(S.data, matrices.load(name, "float64").data)
+
+
+@pytest.mark.parametrize(("op", "name"), GRID)
+def test_contenders_are_right(op, name):
+    Expected.of(OPS[op], TINY).check(results_of(CONTENDERS[name], op, TINY))
+
+
+@pytest.mark.parametrize("layout", ["coo", "csc"])
+@pytest.mark.parametrize("op", OPS)
+def test_spgrad_is_right_in_other_layouts(op, layout):
+    problem = Problem("tiny", 4, "float64", layout, "int64")
+    Expected.of(OPS[op], problem).check(results_of(CONTENDERS["spgrad"], op, problem))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_operations_are_rows_of_the_support_table(op):
+    assert OPS[op].row in support.OPS
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("wrong", [1e-3, float("nan")])
+def test_a_wrong_result_is_found(op, wrong):
+    expected = Expected.of(OPS[op], TINY)
+    *others, last = expected.results
+    spoilt = last.copy()
+    (spoilt.data if sp.issparse(spoilt) else spoilt.reshape(-1))[0] += wrong
+    with pytest.raises(WrongResultError, match="off by"):
+        expected.check((*others, spoilt))
+
+
+def test_a_result_of_another_shape_is_found():
+    expected = Expected.of(OPS["spmm"], TINY)
+    with pytest.raises(WrongResultError, match="shape"):
+        expected.check((expected.results[0].T,))
+    with pytest.raises(WrongResultError, match="2 results"):
+        expected.check(expected.results * 2)
+
+
+def test_the_needed_memory():
+    S, k = TINY.S, TINY.k
+    A = 4 * (S.nnz + S.nnz + S.shape[0] + 1)
+    x, y = 4 * k * S.shape[1], 4 * k * S.shape[0]
+    assert TINY.operands == A + x
+    assert TINY.needed == A + x + y + 4 * S.nnz + x
+    assert replace(TINY, dtype="float64").operands == A + 4 * S.nnz + 2 * x
+
+
+def test_turns():
+    calls = []
+    runs = {name: (lambda name=name: calls.append(name)) for name in "abc"}
+    taken = measure.interleave(runs, rounds=4, seconds=60, sample=0)
+    assert calls[3:] == [*"abc", *"bca", *"cab", *"abc"]  # the first three tell how long they take
+    assert {name: len(samples) for name, samples in taken.items()} == dict.fromkeys("abc", 4)
+
+
+def test_a_slow_run_leaves_after_three_rounds():
+    taken = measure.interleave({"a": lambda: None}, rounds=9, seconds=-1, sample=0)
+    assert len(taken["a"]) == 3
+
+
+def test_spread_and_pairs():
+    assert measure.spread([3.0, 1.0, 2.0, 5.0, 4.0]) == {
+        "median": 3, "q1": 2, "q3": 4, "min": 1, "n": 5,
+    }  # fmt: skip
+    assert measure.spread([7.0])["q1"] == 7
+    # the machine is ten times slower in the second round; the ratio is what it was
+    assert measure.paired([4.0, 40.0, 4.0], [2.0, 20.0])["median"] == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is known on Linux only")
+def test_peak_memory():
+    program = """if True:
+        import numpy as np
+        from benchmarks.measure import growth
+        kept = []
+        def run():
+            first = np.ones(10**6)
+            kept.append(first + 1)
+        run()
+        print(growth(run))
+    """
+    env = {**os.environ, **EXACT_MEMORY, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program]
+    found = int(subprocess.run(command, env=env, check=True, capture_output=True).stdout)
+    assert found == pytest.approx(3 * 8e6, rel=0.05)  # two are kept, and one is there besides
+
+
+def made_up(own, peer, multiple, *, matrix="wing"):
+    where = {"op": "step", "matrix": matrix, "k": 32, "threads": 1}
+    settings = {"dtype": "float32", "layout": "csr", "index": "int32"}
+    figures = {
+        "spgrad": {"seconds": measure.spread([own])},
+        "torch CSR": {
+            "seconds": measure.spread([peer]),
+            "ratio": measure.paired([peer], [own]),
+        },
+        "torch COO": {"error": "out of memory"},
+    }
+    held = {"spgrad": {"growth": 1e6, "needed": 2e6, "multiple": multiple}}
+    machine = {
+        "cpu": "a cpu", "cores": 2, "system": "Linux", "spgrad": "0", "compiled": True,
+        "simd": "none", "versions": {"torch": "2"}, "absent": ["torch_sparse"],
+        "date": "2030-01-01",
+    }  # fmt: skip
+    return {
+        "machine": machine,
+        "times": [{**where, **settings, "contenders": figures}],
+        "memory": [{**where, **settings, "contenders": held}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("own", "multiple", "matrix", "met"),
+    [
+        (1.0, 1.9, "wing", [True, True]),
+        (1.0, 2.1, "wing", [True, False]),
+        (2.0, 2.0, "wing", [False, True]),
+        (2.0, 2.1, "grid", []),
+    ],
+)
+def test_targets(own, multiple, matrix, met):
+    run = made_up(own, 4.0, multiple, matrix=matrix)
+    assert [found[-1] for found in summary.targets(run["times"], run["memory"])] == met
+
+
+@pytest.mark.parametrize("with_rich", [True, False])
+def test_report(with_rich, monkeypatch):
+    if with_rich:
+        pytest.importorskip("rich")
+    else:
+        monkeypatch.setitem(sys.modules, "rich", None)
+    run, old = made_up(1.0, 4.0, 1.5), made_up(2.0, 4.0, 1.5)
+    lines = []
+    report.show(run, old, lines.append)
+    text = "\n".join(lines)
+    for part in ("4.00x torch CSR", "out of memory", "torch_sparse", "1.50x", "a cpu", "2.00x"):
+        assert part in text
+    assert ("│" in text) is with_rich
+
+
+def test_markdown():
+    lines = report.markdown(made_up(1.0, 4.0, 1.5)).splitlines()
+    row = "| A x, dA and dx | wing | 32 | 1 | 1e+03 | 4e+03 (torch CSR) | 4.00x | 1 (1.50x) | - |"
+    assert row in lines
+
+
+def test_changes():
+    run, old = made_up(1.0, 4.0, 1.5), made_up(2.0, 4.0, 1.5)
+    assert [found[1:] for found in summary.changes(old["times"], run["times"])] == [(2.0, 1.0)]
+    old["times"][0]["dtype"] = "float64"
+    assert not list(summary.changes(old["times"], run["times"]))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--k", "0"],
+        ["--op", "fft"],
+        ["--matrix", "nowhere"],
+        ["--repeats", "many"],
+        ["--memory-limit", "-1"],
+        ["--against", "no-such-file.json"],
+        ["--against", __file__],
+        ["--out", __file__],
+        ["--unknown"],
+    ],
+)
+def test_wrong_arguments_give_one_line(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        command.main(arguments)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("benchmarks: ")
+    assert error.count("\n") == 1
+
+
+def test_a_whole_run(tmp_path, capsys):
+    where = ["--matrix", "tiny", "--op", "spmm", "step", "--k", "4", "--threads", "1"]
+    how = ["--peer", "torch CSR", "--quick", "--out", str(tmp_path)]
+    assert command.main([*where, *how]) == 0
+    printed, progress = capsys.readouterr()
+    assert "A x, dA and dx" in printed
+    assert progress.count("\n") == 3
+    run = json.loads((tmp_path / "results.json").read_text())
+    assert [(r["op"], sorted(r["contenders"])) for r in run["times"]] == [
+        ("spmm", ["spgrad", "torch CSR"]),
+        ("step", ["spgrad", "torch CSR"]),
+    ]
+    for result in run["times"]:
+        assert result["contenders"]["torch CSR"]["ratio"]["n"] >= 1
+    (memory,) = run["memory"]
+    if sys.platform == "linux":
+        assert memory["contenders"]["spgrad"]["multiple"] > 0
+    assert (tmp_path / "results.md").read_text().count("| tiny |") == 3

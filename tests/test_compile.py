@@ -1,0 +1,244 @@
+"""torch.compile with fullgraph=True: the same numbers, on the same pattern, without a break."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import spgrad
+from spgrad import support, testing
+from spgrad.pattern import LAYOUTS
+
+layouts = pytest.mark.parametrize("name", support.ALL)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function, backend="inductor"):
+    return torch.compile(function, fullgraph=True, backend=backend)
+
+
+def made(name="csr", shape=(4, 6), **options):
+    return testing.random_sparse(shape, LAYOUTS[name], **options)
+
+
+def random(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def grads(function, *operands):
+    """Result and gradients of a function for fresh leaves."""
+    leaves = [a.detach().clone().requires_grad_() for a in operands]
+    y = function(*leaves)
+    dense = testing.dense_result(y)
+    dense.sin().sum().backward()
+    return y, [leaf.grad for leaf in leaves]
+
+
+def compare(function, *operands, backend="inductor"):
+    """Asserts that a compiled function and its backward equal the eager ones."""
+    wanted, wanted_grads = grads(function, *operands)
+    got, got_grads = grads(compiled(function, backend), *operands)
+    assert type(got) is type(wanted)
+    assert got.layout == wanted.layout
+    testing.assert_close(got.detach(), testing.dense_result(wanted.detach()))
+    for a, g, w in zip(operands, got_grads, wanted_grads, strict=True):
+        assert type(g) is type(a)
+        if isinstance(a, spgrad.SparseTensor):
+            assert g.pattern.same_as(a.pattern)
+        testing.assert_close(g, testing.dense_result(w))
+    return got
+
+
+@layouts
+def test_matmul_by_inductor(name):
+    compare(lambda A, x: A @ (2 * x) + 1, made(name), random(6, 3))
+
+
+SPELLED = {
+    "torch_mm": (torch.mm, "Ax"),
+    "torch_sparse_mm": (torch.sparse.mm, "Ax"),
+    "torch_matmul": (torch.matmul, "Ax"),
+    "dense_first": (lambda x, A: x @ A, "yA"),
+    "method": (lambda A, x: A.mm(x), "Ax"),
+    "vector": (lambda A, x: A @ x[:, 0], "Ax"),
+    "mv": (lambda A, x: torch.mv(A, x[:, 0]), "Ax"),
+    "linear": (lambda x, A: torch.nn.functional.linear(x, A), "zA"),
+    "batch": (lambda A, x: A @ torch.stack([x, 2 * x]), "Ax"),
+    "addmm": (lambda A, x: spgrad.addmm(x[:1], A, x, beta=0.5, alpha=2), "Ax"),
+    "to_dense": (lambda A, x: A.to_dense() @ x, "Ax"),
+}
+
+
+# Every spelling in CSR, and each in one layout more: all of them in all would take minutes.
+PAIRS = [
+    (case, name)
+    for at, case in enumerate(SPELLED)
+    for name in {"csr", support.ALL[at % len(support.ALL)]}
+]
+
+
+@pytest.mark.parametrize(("case", "name"), sorted(PAIRS))
+def test_products_traced(case, name):
+    """By the compiler's own passes, less the slow last one that makes machine code."""
+    function, kinds = SPELLED[case]
+    operands = {"A": made(name), "x": random(6, 3), "y": random(3, 4), "z": random(3, 6)}
+    compare(function, *(operands[k] for k in kinds), backend="aot_eager")
+
+
+def test_products_by_inductor():
+    """Spellings that lead to different kernels, in one graph."""
+
+    def everything(A, x, y):
+        return torch.sparse.mm(A, x).sum() * torch.mm(y, A)
+
+    compare(everything, made(), random(6, 3), random(3, 4))
+
+
+RETURNED = {
+    "to_sparse_csc": lambda A, x, y: A.to_sparse_csc(),
+    "to_sparse_coo": lambda A, x, y: A.to_sparse_coo(),
+    "sampled_addmm": spgrad.sampled_addmm,
+    "torch_sampled_addmm": lambda A, x, y: torch.sparse.sampled_addmm(A, x, y, beta=0.5),
+    "from_values": lambda A, x, y: spgrad.from_values(A.values() * 2 + 1, A),
+    "scaled": lambda A, x, y: A * 2 - A / 4,
+    "clone": lambda A, x, y: A.clone(),
+}
+
+
+@pytest.mark.parametrize("name", ["csr", "bsc"])
+@pytest.mark.parametrize("case", RETURNED)
+def test_functions_that_return_a_sparse_tensor(case, name):
+    A, x, y = made(name), random(4, 3), random(3, 6)
+    function = RETURNED[case]
+    wanted = function(A, x, y)
+    got = compiled(function, "aot_eager")(A, x, y)
+    assert isinstance(got, spgrad.SparseTensor)
+    assert got.layout == wanted.layout
+    assert got.pattern.same_as(wanted.pattern)
+    testing.assert_close(got, wanted.to_dense())
+    used = compare(
+        lambda *o: function(*o).to_dense() + 0 * (o[1] @ o[2]), A, x, y, backend="aot_eager"
+    )
+    testing.assert_close(used.detach(), wanted.to_dense())
+
+
+def test_sparse_results_by_inductor():
+    A, x, y = made(), random(4, 3), random(3, 6)
+    got = compiled(lambda A, x, y: (A.to_sparse_csc(), spgrad.sampled_addmm(A, x, y)))(A, x, y)
+    for a, w in zip(got, (A.to_sparse_csc(), spgrad.sampled_addmm(A, x, y)), strict=True):
+        assert a.layout == w.layout
+        testing.assert_close(a, w.to_dense())
+
+
+class Layer(nn.Module):
+    def __init__(self, A, *, parameter):
+        super().__init__()
+        if parameter:
+            self.A = nn.Parameter(A)
+        else:
+            self.register_buffer("A", A)
+        self.dense = nn.Linear(3, 2, dtype=A.dtype)
+
+    def forward(self, x):
+        return self.A @ self.dense(x).relu()
+
+
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+@pytest.mark.parametrize("parameter", [True, False])
+def test_module_trained_one_step(parameter, backend):
+    layer = Layer(made(), parameter=parameter)
+    twin = copy.deepcopy(layer)
+    x = random(6, 3)
+    for model, run in ((layer, compiled(layer, backend)), (twin, twin)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(2):
+            optimizer.zero_grad()
+            run(x).sin().sum().backward()
+            optimizer.step()
+    assert layer.A.pattern is twin.A.pattern
+    for a, b in zip(layer.parameters(), twin.parameters(), strict=True):
+        testing.assert_close(a.detach(), testing.dense_result(b.detach()))
+    testing.assert_close(layer.A.detach(), twin.A.detach().to_dense())
+
+
+@layouts
+def test_module_traced(name):
+    layer = Layer(made(name), parameter=True)
+    twin = copy.deepcopy(layer)
+    x = random(6, 3)
+    compiled(layer, "aot_eager")(x).sin().sum().backward()
+    twin(x).sin().sum().backward()
+    assert isinstance(layer.A.grad, spgrad.SparseTensor)
+    assert layer.A.grad.pattern.same_as(layer.A.pattern)
+    testing.assert_close(layer.A.grad, twin.A.grad.to_dense())
+
+
+@layouts
+def test_calls_do_not_recompile(name):
+    """Neither the views that the first call derives nor other values are a reason."""
+    counter = CompileCounterWithBackend("aot_eager")
+    function = torch.compile(lambda A, x: A @ x, fullgraph=True, backend=counter)
+    A, x = made(name), random(6, 3)
+    function(A, x)
+    A.pattern  # noqa: B018
+    for factor in (1, 2, 3):
+        B = A * factor
+        testing.assert_close(function(B, factor * x), factor**2 * (A.to_dense() @ x))
+    assert counter.frame_count == 1
+
+
+@layouts
+def test_training_does_not_recompile(name):
+    counter = CompileCounterWithBackend("aot_eager")
+    A, x = made(name).requires_grad_(), random(6, 3).requires_grad_()
+    function = torch.compile(lambda A, x: A @ x, fullgraph=True, backend=counter)
+    for _ in range(3):
+        function(A, x).sum().backward()
+        with torch.no_grad():
+            A.sub_(A.grad, alpha=0.1)
+        A.grad = x.grad = None
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_other_sizes_of_the_dense_operand(dynamic):
+    counter = CompileCounterWithBackend("aot_eager")
+    function = torch.compile(lambda A, x: A @ x, fullgraph=True, backend=counter, dynamic=dynamic)
+    A = made()
+    for n in (3, 5, 2, 7):
+        x = random(6, n)
+        testing.assert_close(function(A, x), A.to_dense() @ x)
+    assert counter.frame_count <= 2
+
+
+def test_other_patterns_of_the_sparse_operand():
+    function = compiled(lambda A, x: A @ x, "aot_eager")
+    for name, shape, seed in (("csr", (4, 6), 0), ("csr", (8, 6), 1), ("csc", (4, 6), 2)):
+        A, x = made(name, shape, seed=seed), random(shape[1], 2)
+        testing.assert_close(function(A, x), A.to_dense() @ x)
+
+
+def test_properties_inside_a_trace():
+    """Inside, the wrapper looks strided to the compiler; what it is stays what it is outside."""
+    A = made("coo")
+    y = compiled(lambda A, x: A @ x if len(A) == 4 else x, "aot_eager")(A, random(6, 2))
+    assert y.shape == (4, 2)
+    assert A.layout == torch.sparse_coo
+    assert A.is_sparse
+
+
+def test_refusals_are_the_same_compiled():
+    A = made()
+    function = torch.compile(lambda A, x: A @ x, backend="aot_eager")
+    with pytest.raises(Exception, match=r"spgrad\.matmul: `\w+` has shape \(5, 2\)"):
+        function(A, random(5, 2))
