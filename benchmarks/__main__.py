@@ -92,7 +92,7 @@ def _options(args: argparse.Namespace) -> Options:
         layout=args.layout,
         index=args.index,
         rounds=args.repeats or (3 if args.quick else 15),
-        seconds=0.1 if args.quick else 0.6,
+        seconds=0.1 if args.quick else 1.2,
         limit=args.memory_limit * 1e9,
         memory=not args.no_memory,
     )

@@ -51,7 +51,7 @@ class Options:
     layout: str = "csr"
     index: str = "int32"
     rounds: int = 15
-    seconds: float = 0.6
+    seconds: float = 1.2
     limit: float = 4e9
     memory: bool = True
 

@@ -443,8 +443,8 @@ BAD = {
         "csr",
         ([0, 1, 3], [0, 2, 1], [1.0, 2.0, 3.0], (2, 3)),
         (
-            r"`col_indices` has 1 after 2 at position 2; sorted unique indices within a row or column "
-            r"are accepted\. Sort and sum duplicates with spgrad\.sparse_coo_tensor\(\.\.\.\)"
+            r"`col_indices` has 1 after 2 at position 2; sorted unique indices within a row or "
+            r"column are accepted\. Sort and sum duplicates with spgrad\.sparse_coo_tensor\(\.\.\.\)"
         ),
     ),
     "duplicate": (

@@ -13,7 +13,12 @@ INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 WIDTHS = [0, 1, 2, 3, 7, 8, 16, 17, 33, 64, 130, 257]
 
 # Both sides sum in float32 or wider and round once.
-ROUNDING = {torch.float64: 1e-12, torch.complex128: 1e-12, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+ROUNDING = {
+    torch.float64: 1e-12,
+    torch.complex128: 1e-12,
+    torch.bfloat16: 1e-2,
+    torch.float16: 2e-3,
+}
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 

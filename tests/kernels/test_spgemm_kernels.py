@@ -87,13 +87,17 @@ def assert_close(actual, expected, scale):
 
 
 def both_threads(name, *args):
-    """The op's result, the same to the bit on one thread and on two."""
+    """The op's result, the same to the bit on one thread and on two.
+
+    Not so the references: torch rounds a complex product differently where it ends a vector loop,
+    and that depends on the threads.
+    """
     results = []
     for threads in (2, 1):
         torch.set_num_threads(threads)
         results.append(getattr(kernels, name)(*args))
     for two, one in zip(*(r if isinstance(r, tuple) else (r,) for r in results), strict=True):
-        assert torch.equal(one.view(torch.uint8), two.view(torch.uint8))
+        assert not kernels.compiled() or torch.equal(one.view(torch.uint8), two.view(torch.uint8))
     return results[0]
 
 

@@ -28,9 +28,9 @@ PATIENCE = 8.0  # seconds after which no other round begins
 COMPETITORS = (
     Competitor("spgrad", "CSR", "A @ H"),
     Competitor("torch", "CSR", "sparse.mm(A, H)"),
-    Competitor("torch", "CSR", "A @ H"),
-    Competitor("torch", "COO", "sparse.mm(A, H)"),
-    Competitor("torch", "COO", "A @ H"),
+    Competitor("torch", "CSR", "A @ H", dense=2),
+    Competitor("torch", "COO", "sparse.mm(A, H)", dense=1),
+    Competitor("torch", "COO", "A @ H", dense=2),
 )
 
 
@@ -86,17 +86,19 @@ def compare(A: SparseTensor, width: int, advance: Callable[[], None]) -> list[Re
 def _take_turn(pipe: Connection, report: dict[str, Any], times: list[float]) -> None:
     if "failure" in report:
         return
-    pipe.send(STEPS)
-    answer = _hear(pipe)
+    answer = _hear(pipe, STEPS)
     times += answer.pop("times", [])
     report.update(answer)
 
 
-def _hear(pipe: Connection) -> dict[str, Any]:
+def _hear(pipe: Connection, steps: int | None = None) -> dict[str, Any]:
+    """What the process says, after it was asked for a number of steps."""
     try:
+        if steps is not None:
+            pipe.send(steps)
         return pipe.recv()
-    except (EOFError, ConnectionError):
-        return {"failure": "the system ended it, for want of memory it seems"}
+    except (EOFError, OSError):
+        return {"failure": "ended by the system"}  # which was out of memory, it seems
 
 
 @contextlib.contextmanager

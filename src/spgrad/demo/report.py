@@ -177,7 +177,7 @@ def _tell_cost(console: Any, graph: Graph, results: Sequence[Result], threads: i
         table.add_column(name, justify="right")
     ours = results[0]
     for result in results:
-        library, layout, call = result.competitor
+        library, layout, call, _ = result.competitor
         row = [f"{library} {layout}", call]
         if result.seconds is None:
             table.add_row(*row, "-", "-", "-", "-", result.failure)

@@ -19,6 +19,7 @@ import torch
 from spgrad.compressed import sparse_csr_tensor
 
 RATE = 0.01
+MOST = 4 << 30  # bytes that a step may need; beyond that it is not tried
 Step = Callable[[], torch.Tensor]
 
 
@@ -28,6 +29,7 @@ class Competitor(NamedTuple):
     library: str
     layout: str
     call: str
+    dense: int = 0  # (m, k) float32 tensors in memory at the peak, as measured on small matrices
 
 
 class Matrix(NamedTuple):
@@ -66,9 +68,9 @@ def serve(pipe: Connection, competitor: Competitor, matrix: Matrix, threads: int
 def _prepare(competitor: Competitor, matrix: Matrix) -> Step:
     """A step of the competitor; what it loads on first use is loaded."""
     m, k = matrix.shape
-    room = 4 * m * k
-    if competitor.library != "spgrad" and competitor.call == "A @ H" and room > _memory() // 2:
-        raise MemoryError(f"its gradient of A is dense: {room / 1e9:.0f} GB")
+    room = 4 * m * k * competitor.dense
+    if room > min(MOST, _memory() // 2):
+        raise MemoryError(f"not tried: {room / 1e9:.0f} GB")
     size = torch.arange(65).numpy()
     tiny = Matrix(size, size[:64], torch.ones(64).numpy(), (64, 64), matrix.width)
     warm = _step(competitor, tiny)
