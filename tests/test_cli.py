@@ -35,7 +35,7 @@ def test_the_table_has_every_operation_and_signature(capsys):
     assert cli.main(["ops"]) == 0
     lines = capsys.readouterr().out.splitlines()
     for row in OPS.values():
-        (line,) = (line for line in lines if line.startswith(f"{row.name} "))
+        (line,) = (line for line in lines if line.split()[:2] in ([row.name, "x"], [row.name, "-"]))
         marks = line.split()[1 : 1 + len(ALL)]
         assert marks == ["x" if layout in row.layouts else "-" for layout in ALL]
         assert all(name in line for name in row.torch)

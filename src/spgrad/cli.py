@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--epochs", type=_whole(1), default=200, help="steps of training (200)")
     demo.add_argument("--seed", type=_whole(0), default=0, help="the first seed (0)")
-    demo.add_argument("--seeds", type=_whole(1), default=5, help="number of seeds (5)")
+    demo.add_argument("--seeds", type=_whole(1), help="number of seeds (5; 2 if uncompiled)")
     demo.add_argument(
         "--out", type=Path, default=Path("spgrad-demo.png"), help="the picture to write"
     )

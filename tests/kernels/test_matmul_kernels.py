@@ -140,3 +140,29 @@ def test_mismatched_arguments_are_refused():
     ]:
         with pytest.raises(RuntimeError, match=message):
             kernels.spmm(*args)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("n", [0, 1, 4, 16, 17, 48, 112, 128, 272])
+@pytest.mark.parametrize("permuted", [False, True])
+def test_both_in_one_pass(dtype, n, permuted):
+    view = row_view(37, 29, 400, torch.int32, permuted=permuted, dense_row=5)
+    val, g, x = dense(400, dtype=dtype), dense(37, n, dtype=dtype), dense(29, n, dtype=dtype)
+    torch.set_num_threads(1)
+    y, out = kernels.spmm_sddmm(*view, val, g, x)
+    rtol = ROUNDING.get(dtype, 1e-5)
+    atol = min(10 * rtol, 1e-3)
+    assert_close(y, REFERENCES["spmm"](*view, val, x), rtol=rtol, atol=atol)
+    assert_close(out, REFERENCES["sddmm"](*view, g, x), rtol=rtol, atol=atol)
+    torch.set_num_threads(2)
+    again = kernels.spmm_sddmm(*view, val, g, x)
+    assert torch.equal(again[0], y)
+    assert torch.equal(again[1], out)
+
+
+def test_both_in_one_pass_without_entries():
+    ptr, idx = torch.zeros(4, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    x = torch.randn(5, 16)
+    y, out = kernels.spmm_sddmm(ptr, idx, None, x.new_zeros(0), torch.randn(3, 16), x)
+    assert torch.equal(y, torch.zeros(3, 16))
+    assert out.shape == (0,)

@@ -22,7 +22,7 @@ from spgrad.kernels import compiled
 SMALL = 1 << 24  # products below this many multiplications a layer are quickest on one thread
 
 
-def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int) -> None:
+def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int | None) -> None:
     """Trains both networks, compares the libraries, writes the picture, and prints a transcript.
 
     Args:
@@ -30,7 +30,7 @@ def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int) -> 
         out: The PNG to write.
         epochs: Steps of each training run.
         seed: The first seed.
-        seeds: Number of seeds.
+        seeds: Number of seeds; by default as many as take less than a minute.
 
     Raises:
         MissingPackageError: A package of `spgrad[demo]` is not installed.
@@ -40,6 +40,7 @@ def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int) -> 
     _require_writable(out)
     from rich.console import Console
 
+    seeds = seeds or (5 if compiled() else 2)
     console = Console(highlight=False)
     graph = load(data)
     split(graph, seed)  # refuses a graph that is too small before anything is printed
@@ -172,7 +173,9 @@ def _tell_cost(console: Any, graph: Graph, results: Sequence[Result], threads: i
         f"One training step of A @ H, H {n} x {HIDDEN}: the product, both gradients, the update "
         f"({threads} thread{'s' * (threads > 1)})"
     )
-    table = Table("library", "call", box=SIMPLE, title=title, title_justify="left")
+    table = Table(box=SIMPLE, title=title, title_justify="left")
+    for name in ("library", "call"):
+        table.add_column(name, no_wrap=True)
     for name in ("time", "ratio", "memory", "ratio", "A.grad"):
         table.add_column(name, justify="right")
     ours = results[0]

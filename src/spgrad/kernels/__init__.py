@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from spgrad.kernels.declare import REFERENCES
-from spgrad.kernels.reference.matmul import sddmm, spmm
+from spgrad.kernels.reference.matmul import sddmm, spmm, spmm_sddmm
 from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm_pattern, spgemm_values
 from spgrad.kernels.reference.structure import (
     check_compressed,
@@ -39,6 +39,7 @@ __all__ = [
     "spgemm_pattern",
     "spgemm_values",
     "spmm",
+    "spmm_sddmm",
     "transpose_plan",
 ]
 

@@ -68,6 +68,8 @@ class _SpMM(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, x = ctx.saved_tensors
+        if ctx.needs_input_grad[0] and ctx.needs_input_grad[1] and not torch.is_grad_enabled():
+            return (*_both_gradients(vals, x, g, ctx.pattern, ctx.transpose), None, None)
         grad_vals = grad_x = None
         if ctx.needs_input_grad[0]:
             # y = A^T x makes x the row operand and g the column operand of A's gradient
@@ -76,6 +78,16 @@ class _SpMM(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_x = spmm(vals.conj(), g, ctx.pattern, not ctx.transpose)
         return grad_vals, grad_x, None, None
+
+
+def _both_gradients(
+    vals: torch.Tensor, x: torch.Tensor, g: torch.Tensor, pattern: Pattern, transpose: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of the values and of x in one pass, which reads each row of g once for both."""
+    view = rows(pattern) if transpose else cols(pattern)
+    operands = plain(vals.conj()), plain(x.conj()), plain(g)
+    grad_x, grad_vals = kernels.spmm_sddmm(view.ptr, view.idx, view.perm, *operands)
+    return grad_vals, grad_x
 
 
 class _SDDMM(torch.autograd.Function):

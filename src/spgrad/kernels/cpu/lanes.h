@@ -81,6 +81,8 @@ void with_vectors(const F& f) {
   }
 }
 #else
+inline int vector_bytes() { return 16; }
+
 template <class F>
 void with_vectors(const F& f) {
   f.template operator()<16>();

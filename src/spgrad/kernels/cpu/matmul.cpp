@@ -1,7 +1,9 @@
 // The matmul family: spmm, its transpose (spmm on the column view) and sddmm are each other's
-// derivatives. Contracts and kernels are in spmm.h and sddmm.h; here are the host functions.
+// derivatives. Contracts and kernels are in spmm.h, sddmm.h and spmm_sddmm.h; here are the
+// host functions.
 #include "sddmm.h"
 #include "spmm.h"
+#include "spmm_sddmm.h"
 
 namespace spgrad {
 namespace {
@@ -62,11 +64,49 @@ Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& 
   return out;
 }
 
+// One pass where the widths allow it, two where not: a result of low precision would be rounded
+// between blocks of columns.
+std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
+                                      const std::optional<Tensor>& perm, const Tensor& val,
+                                      const Tensor& g, const Tensor& x) {
+  const ScalarType dtype = x.scalar_type();
+  const bool real = dtype == ScalarType::Float || dtype == ScalarType::Double;
+  const int64_t n = x.dim() == 2 ? x.size(1) : 0;
+  const int64_t vector = real ? vector_bytes() / static_cast<int64_t>(x.element_size()) : 1;
+  if (!real || n == 0 || n % vector != 0) {
+    return {spmm(ptr, idx, perm, val, x), sddmm(ptr, idx, perm, g, x)};
+  }
+  check_view(ptr, idx, perm);
+  check_tensor(x, 2, dtype, "x");
+  check_tensor(val, 1, dtype, "val");
+  check_size(val, 0, idx.size(0), "val");
+  check_tensor(g, 2, dtype, "g");
+  const int64_t m = ptr.size(0) - 1, nse = idx.size(0);
+  check_size(g, 0, m, "g");
+  check_size(g, 1, n, "g");
+  Tensor y = empty(x, {m, n}), out = empty(x, {nse});
+  dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+    if constexpr (std::is_floating_point_v<scalar_t>) {
+      const auto *starts = data<index_t>(ptr), *indices = data<index_t>(idx);
+      const auto* order = data<index_t>(perm);
+      const auto* rows = data<scalar_t>(x);
+      const SpmmSddmm<index_t, scalar_t> a{
+          {starts, indices, order, data<scalar_t>(val), rows, mutable_data<scalar_t>(y), n, nse},
+          {starts, indices, order, data<scalar_t>(g), rows, mutable_data<scalar_t>(out), n, nse}};
+      parallel_rows(starts, m, 2 * n, [&](int64_t first, int64_t last) {
+        with_vectors([&]<int kBytes>() { spmm_sddmm_rows<kBytes>(a, first, last); });
+      });
+    }
+  });
+  return {y, out};
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
   m.impl("spmm", TORCH_BOX(&spmm));
   m.impl("sddmm", TORCH_BOX(&sddmm));
+  m.impl("spmm_sddmm", TORCH_BOX(&spmm_sddmm));
 }
 
 }  // namespace spgrad

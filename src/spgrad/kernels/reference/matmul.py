@@ -72,3 +72,36 @@ def sddmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -
         total += products.sum(1, dtype=wide)
     total = total.to(x.dtype)
     return total if perm is None else torch.empty_like(total).index_copy_(0, perm.long(), total)
+
+
+def _pair_shapes(
+    ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, g: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    return x.new_empty(ptr.shape[0] - 1, x.shape[1]), x.new_empty(idx.shape[0])
+
+
+@kernel(
+    "spmm_sddmm(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor g, Tensor x)"
+    " -> (Tensor, Tensor)",
+    fake=_pair_shapes,
+)
+def spmm_sddmm(
+    ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, g: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """spmm and sddmm of one view and one x, which both gather the same rows of x.
+
+    They are the two gradients of a product y = A b with cotangent x, on the view of A transposed:
+    A^T x, and the values of x b^T at the pattern of A, with g = b.
+
+    Args:
+        ptr: Row pointers (m + 1,).
+        idx: Column of every entry (nse,).
+        perm: Where an entry's value stands in `val` and in the second result, a bijection (nse,).
+        val: Values (nse,).
+        g: Dense factor (m, n).
+        x: Dense factor (k, n).
+
+    Returns:
+        y (m, n) of `spmm` and out (nse,) of `sddmm`.
+    """
+    return spmm(ptr, idx, perm, val, x), sddmm(ptr, idx, perm, g, x)

@@ -1,0 +1,101 @@
+// SpMM and SDDMM over one row view in one pass: both gather the same rows of x, and that is what
+// they cost. Together they are the two gradients of a product, on the view that it did not use.
+#pragma once
+
+#include "sddmm.h"
+#include "spmm.h"
+
+namespace spgrad {
+
+// Arguments, results and guarantees are those of Spmm and of Sddmm with the same ptr, idx, perm, x
+// and n. n is a multiple of the elements of a vector register and at least one of them.
+// O(nse n) time, no memory; x is gathered once.
+template <class index_t, class scalar_t>
+struct SpmmSddmm {
+  Spmm<index_t, scalar_t> sums;
+  Sddmm<index_t, scalar_t> dots;
+};
+
+// Asks for the values and results of a group some entries after p: where they are permuted, each is
+// a cache line of its own.
+template <class index_t, class scalar_t>
+SPGRAD_INLINE void prefetch_values(const SpmmSddmm<index_t, scalar_t>& a, int64_t p) {
+  constexpr int64_t kAhead = 32;
+  if (a.sums.perm == nullptr || p + kAhead + kTogether > a.sums.nse) return;
+  for (int64_t q = p + kAhead; q < p + kAhead + kTogether; ++q) {
+    const auto at = static_cast<int64_t>(a.sums.perm[q]);
+    __builtin_prefetch(a.sums.val + at);
+    __builtin_prefetch(a.dots.out + at, 1);
+  }
+}
+
+// Columns [column, column + kVectors * kElements): rows of y, and the share of these columns in the
+// dot products, added to what is there unless they are the first.
+template <int kElements, int kVectors, class index_t, class scalar_t>
+void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int64_t last,
+                        int64_t column) {
+  using Values = Lanes<scalar_t, kElements>;
+  for (int64_t i = first; i < last; ++i) {
+    const scalar_t* g = a.dots.g + i * a.dots.n + column;
+    const int64_t end = a.sums.ptr[i + 1];
+    Values totals[kVectors]{};
+    prefetch_rows(a.sums, a.sums.ptr[i], column, kVectors * kElements);
+    for (int64_t p = a.sums.ptr[i]; p < end; p += kTogether) {
+      prefetch_values(a, p);
+      const scalar_t* rows[kTogether];
+      accumulate_t<scalar_t> weights[kTogether];
+      for (int e = 0; e < kTogether; ++e) {
+        rows[e] = a.sums.row(std::min(p + e, end - 1)) + column;
+        weights[e] = p + e < end ? a.sums.template weight<16>(p + e) : 0;
+      }
+      Dots<scalar_t, kElements> dots;
+#pragma GCC unroll 8
+      for (int part = 0; part < kVectors; ++part) {
+        Values left, right;
+        load<kElements>(g + part * kElements, left);
+#pragma GCC unroll 4
+        for (int e = 0; e < kTogether; ++e) {
+          load<kElements>(rows[e] + part * kElements, right);
+          dots.add(e, left, right);
+          totals[part] += weights[e] * right;
+        }
+      }
+      scalar_t found[kTogether];
+      dots.finish(found);
+      for (int e = 0; e < kTogether && p + e < end; ++e) {
+        scalar_t& out = a.dots.at(p + e);
+        out = column == 0 ? found[e] : out + found[e];
+      }
+    }
+    scalar_t* y = a.sums.y + i * a.sums.n + column;
+#pragma GCC unroll 8
+    for (int part = 0; part < kVectors; ++part) {
+      store<kElements>(totals[part], y + part * kElements);
+    }
+  }
+}
+
+// Rows [first, last) of the view. The sums of a block, the dots and a vector of x fit in registers.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_sddmm_rows(const SpmmSddmm<index_t, scalar_t>& a, int64_t first,
+                                   int64_t last) {
+  constexpr int kElements = kFull<scalar_t, kBytes>;
+  for (int64_t column = 0; column < a.sums.n;) {
+    const int64_t vectors = (a.sums.n - column) / kElements;
+    if (kBytes == 64 && vectors >= 8) {
+      spmm_sddmm_columns<kElements, 8>(a, first, last, column);
+      column += 8 * kElements;
+    } else if (vectors >= 4) {
+      spmm_sddmm_columns<kElements, 4>(a, first, last, column);
+      column += 4 * kElements;
+    } else if (vectors >= 2) {
+      spmm_sddmm_columns<kElements, 2>(a, first, last, column);
+      column += 2 * kElements;
+    } else {
+      spmm_sddmm_columns<kElements, 1>(a, first, last, column);
+      column += kElements;
+    }
+  }
+}
+
+}  // namespace spgrad
