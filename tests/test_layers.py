@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1] / "src" / "spgrad"
 
 # From the bottom: a module imports from the levels below its own, never from its own.
 LEVELS = [
-    {"support", "errors"},
+    {"support", "errors", "tracing"},
     {"pattern"},
     {"kernels"},
     {"checks"},
@@ -22,7 +22,8 @@ LEVELS = [
     {"linalg"},
     {"nn", "optim", "distributed", "io", "plot"},
     {"demo", "testing"},
-    {"cli", "__main__", "__init__"},
+    {"cli", "__init__"},
+    {"__main__"},
 ]
 LEVEL = {module: i for i, modules in enumerate(LEVELS) for module in modules}
 # Neighbours that are not one above the other: indices know no kernel, kernels no pattern.

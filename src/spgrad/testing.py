@@ -19,6 +19,17 @@ from spgrad.pattern import LAYOUTS, Pattern
 from spgrad.tensor import SparseTensor
 from spgrad.values import from_values
 
+__all__ = [
+    "SIZES",
+    "ZOO",
+    "Cell",
+    "assert_close",
+    "cells",
+    "random_sparse",
+    "sample",
+    "tolerance",
+]
+
 SIZES = {"m": 4, "k": 6, "n": 2, "b": 2, "c": 3, "1": 1}
 """Sizes of the letters in a signature; even, so that 2 x 2 blocks fit."""
 
@@ -33,7 +44,21 @@ _TOLERANCE = {
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Largest relative and absolute error that a result of this dtype may have; 0 for integers."""
+    """Largest relative and absolute error that a result of this dtype may have.
+
+    Args:
+        dtype: Of the result.
+
+    Returns:
+        The error; 0 for integers.
+
+    Raises:
+        Nothing.
+
+    Example:
+        >>> tolerance(torch.int64)
+        0.0
+    """
     return _TOLERANCE.get(dtype, 0.0)
 
 
@@ -83,6 +108,9 @@ def random_sparse(
     Returns:
         SparseTensor, a leaf without gradient.
 
+    Raises:
+        ValueError: `blocksize` does not divide the matrix.
+
     Example:
         >>> random_sparse((4, 6), density=0.5).shape
         torch.Size([4, 6])
@@ -90,9 +118,9 @@ def random_sparse(
     generator = torch.Generator().manual_seed(seed)
     specified = torch.rand(shape, generator=generator) < density
     indices = specified.nonzero().t()
-    if not coalesced:
+    if not coalesced and indices.shape[1]:
         order = torch.randint(indices.shape[1], (2 * indices.shape[1],), generator=generator)
-        indices = indices[:, order] if indices.shape[1] else indices
+        indices = indices[:, order]
     vals = random_dense((indices.shape[1],), dtype=dtype, generator=generator)
     A = sparse_coo_tensor(indices.to(index_dtype).contiguous(), vals, shape)
     if layout == torch.sparse_coo:
@@ -181,6 +209,9 @@ def sample(
 
     Returns:
         The operands in order.
+
+    Raises:
+        KeyError: The signature has a letter that is not in SIZES.
 
     Example:
         >>> cell = next(cells())

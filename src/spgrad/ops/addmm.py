@@ -9,7 +9,13 @@ from spgrad.errors import ArgumentKindError
 from spgrad.ops import lowering
 from spgrad.ops.convert import convert, to_dense
 from spgrad.ops.matmul import product
-from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, require_rank
+from spgrad.ops.operands import (
+    dense_operand,
+    is_sparse,
+    matrix_operand,
+    require_factors,
+    require_rank,
+)
 from spgrad.ops.structure import add_coo
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern
@@ -57,6 +63,7 @@ def addmm(
     fn = "addmm"
     require_rank(fn, "mat1", mat1, 2)
     require_rank(fn, "mat2", mat2, 2)
+    require_factors(fn, mat1.dtype, beta=beta, alpha=alpha)
     if is_sparse(input):
         return _add_sparse(fn, input, mat1, mat2, beta, alpha)
     y = product(fn, ("mat1", "mat2"), mat1, mat2)
@@ -104,6 +111,7 @@ def addmv(
     A, x = matrix_operand(fn, "mat", mat), dense_operand(fn, "vec", vec)
     require_rank(fn, "mat", A, 2)
     require_rank(fn, "vec", x, 1)
+    require_factors(fn, x.dtype, beta=beta, alpha=alpha)
     return _plus(
         fn, dense_operand(fn, "input", input), product(fn, ("mat", "vec"), A, x), beta, alpha
     )
@@ -148,6 +156,7 @@ def baddbmm(
     fn = "baddbmm"
     require_rank(fn, "batch1", batch1, 3)
     require_rank(fn, "batch2", batch2, 3)
+    require_factors(fn, batch1.dtype, beta=beta, alpha=alpha)
     if batch1.shape[0] != batch2.shape[0]:
         hint = "Use spgrad.matmul to broadcast."
         shape = tuple(batch2.shape)

@@ -166,6 +166,11 @@ def to_dense(
             "spgrad.to_dense: `masked_grad` is False; None and True are accepted, as gradients "
             "stay on the pattern. Start from a dense tensor if you need a dense gradient."
         )
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise ArgumentKindError(
+            f"spgrad.to_dense: `dtype` is {dtype!r}; a torch.dtype or None is accepted. For "
+            "example torch.float32."
+        )
     A = sparse_operand("to_dense", "A", A)
     pattern = A._pattern
     if not pattern.ordered and A.dtype in (torch.bfloat16, torch.float16, torch.bool):

@@ -7,14 +7,20 @@ from typing import Any
 import torch
 
 from spgrad import checks
-from spgrad.construct import sparse_coo_tensor
+from spgrad.construct import (
+    Options,
+    index_tensor,
+    size_tuple,
+    sparse_coo_tensor,
+    value_tensor,
+)
 from spgrad.ops.convert import convert, require_blocksize, require_layout
 from spgrad.tensor import SparseTensor
 
 
 def from_edges(
     edge_index: Any,
-    edge_weight: torch.Tensor | None = None,
+    edge_weight: Any = None,
     size: tuple[int, int] | int | None = None,
     *,
     layout: torch.layout = torch.sparse_csr,
@@ -53,17 +59,35 @@ def from_edges(
     """
     fn = "from_edges"
     require_layout(fn, layout)
-    edges = torch.as_tensor(edge_index)
+    options = Options(None, None, False, False, None)
+    weights = None if edge_weight is None else value_tensor(fn, edge_weight, options)
+    here = edge_index.device if isinstance(edge_index, torch.Tensor) else None
+    anchor = torch.empty(0, device=here) if weights is None else weights
+    if here is not None:
+        checks.require_same_device(fn, edge_index=edge_index, edge_weight=anchor)
+    edges = index_tensor(fn, "edge_index", edge_index, anchor, options)
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = "Sources in the first row, targets in the second."
         raise checks.bad_shape(fn, "edge_index", tuple(edges.shape), "(2, edges)", hint)
-    checks.require_index(fn, "edge_index", edges)
-    if edge_weight is None:
-        edge_weight = torch.ones(edges.shape[1], device=edges.device)
-    if size is None:
-        nodes = int(edges.max()) + 1 if edges.numel() else 0
-        size = (nodes, nodes)
-    rows, columns = (size, size) if isinstance(size, int) else size
-    shape = (rows, columns, *edge_weight.shape[1:])
-    A = sparse_coo_tensor(edges, edge_weight, shape)
+    if weights is None:
+        weights = torch.ones(edges.shape[1], device=edges.device)
+    if weights.dim() == 0 or weights.shape[0] != edges.shape[1]:
+        accepted = f"({edges.shape[1]},) or ({edges.shape[1]}, features)"
+        hint = "Give one weight for each edge."
+        raise checks.bad_shape(fn, "edge_weight", tuple(weights.shape), accepted, hint)
+    nodes = _nodes(fn, edges, size)
+    A = sparse_coo_tensor(edges, weights, (*nodes, *weights.shape[1:]))
     return convert(A, layout, require_blocksize(fn, A._pattern, layout, None))
+
+
+def _nodes(fn: str, edges: torch.Tensor, size: Any) -> tuple[int, int]:
+    """Rows and columns of the adjacency matrix."""
+    if size is None:
+        nodes = max(int(edges.max()) + 1, 0) if edges.numel() else 0
+        return nodes, nodes
+    shape = size_tuple(fn, (size, size) if isinstance(size, int) else size)
+    if len(shape) != 2:
+        hint = "Leave it out for the smallest square."
+        accepted = "a number of nodes, or (rows, columns),"
+        raise checks.bad_shape(fn, "size", shape, accepted, hint)
+    return shape[0], shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -288,6 +289,10 @@ def linear(
             f"spgrad.{fn}: `weight` is {checks.describe_kind(weight)}; a sparse or dense matrix is "
             "accepted. Its shape is (output size, input size)."
         )
+    if not is_sparse(input):
+        dense_operand(fn, "input", input)
+    if bias is not None:
+        _require_bias(fn, dense_operand(fn, "bias", bias), weight)
     names = ("input", "weight transposed")
     if not sparse_weight:
         y = product(fn, names, input, weight.mT)
@@ -296,16 +301,19 @@ def linear(
         if is_sparse(input) or input.dim() <= 2:
             y = product(fn, names, input, W)
         else:
-            flat = input.reshape(-1, input.shape[-1])
-            y = product(fn, names, flat, W).view(*input.shape[:-1], -1)
+            flat = input.reshape(math.prod(input.shape[:-1]), input.shape[-1])
+            y = product(fn, names, flat, W).view(*input.shape[:-1], weight.shape[0])
     return y if bias is None else y + bias
+
+
+def _require_bias(fn: str, bias: torch.Tensor, weight: torch.Tensor) -> None:
+    checks.require_same_dtype(fn, weight=weight, bias=bias)
+    checks.require_same_device(fn, weight=weight, bias=bias)
+    if tuple(bias.shape) != (weight.shape[0],):
+        hint = "It has one number for each row of `weight`."
+        raise checks.bad_shape(fn, "bias", tuple(bias.shape), f"({weight.shape[0]},)", hint)
 
 
 def _require_ranks(fn: str, ndim: int, **operands: torch.Tensor) -> None:
     for name, operand in operands.items():
-        if not isinstance(operand, torch.Tensor):
-            raise ArgumentKindError(
-                f"spgrad.{fn}: `{name}` is {checks.describe_kind(operand)}; a sparse or dense "
-                "tensor is accepted. Convert it with torch.as_tensor."
-            )
         require_rank(fn, name, operand, ndim)

@@ -69,9 +69,28 @@ def dense_operand(fn: str, arg: str, x: Any) -> torch.Tensor:
     return x
 
 
-def require_rank(fn: str, arg: str, x: torch.Tensor, ndim: int) -> None:
-    """Refuses tensors of another number of dimensions."""
+def require_rank(fn: str, arg: str, x: Any, ndim: int) -> None:
+    """Refuses what is no tensor, and tensors of another number of dimensions."""
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `{arg}` is {checks.describe_kind(x)}; a sparse or dense tensor is "
+            "accepted. Convert it with torch.as_tensor."
+        )
     shape = x._pattern.shape if isinstance(x, SparseTensor) else x.shape
     if len(shape) != ndim:
         hint = "Use spgrad.matmul for other numbers of dimensions."
         raise checks.bad_shape(fn, arg, tuple(shape), f"a {ndim}-d tensor", hint)
+
+
+def require_factors(fn: str, dtype: torch.dtype, **factors: Any) -> None:
+    """Refuses factors that are no numbers, or that tensors of this dtype can't be scaled by."""
+    kinds: tuple[type, ...] = (int,)
+    if dtype.is_floating_point or dtype.is_complex:
+        kinds = (int, float, complex) if dtype.is_complex else (int, float)
+    for name, factor in factors.items():
+        if not isinstance(factor, kinds):
+            accepted = " or ".join(kind.__name__ for kind in kinds)
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `{name}` is {factor!r}; {accepted} is accepted for operands of "
+                f"dtype {checks.short(dtype)}. Scale the operands themselves."
+            )

@@ -9,7 +9,7 @@ from spgrad.ops import lowering, products
 from spgrad.ops.addmm import Number, sparse_sum
 from spgrad.ops.convert import convert
 from spgrad.ops.matmul import product
-from spgrad.ops.operands import dense_operand, matrix_operand, require_rank
+from spgrad.ops.operands import dense_operand, matrix_operand, require_factors, require_rank
 from spgrad.ops.views import cols, rows
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
@@ -55,6 +55,7 @@ def sspaddmm(
     fn = "sspaddmm"
     C = matrix_operand(fn, "input", input)
     require_rank(fn, "input", C, 2)
+    require_factors(fn, C._vals.dtype, beta=beta, alpha=alpha)
     P = _rows_of_product(fn, mat1, mat2, hybrid=False)
     return sparse_sum(fn, convert(C, torch.sparse_coo), P, beta, alpha)
 
@@ -179,6 +180,7 @@ def sampled_addmm(
     """
     fn = "sampled_addmm"
     C = matrix_operand(fn, "input", input)
+    require_factors(fn, C._vals.dtype, beta=beta, alpha=alpha)
     if not C._pattern.coalesced:
         C = convert(C, torch.sparse_coo)
     pattern = C._pattern

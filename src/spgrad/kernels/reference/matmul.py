@@ -17,7 +17,19 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
-@kernel("spmm(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor x) -> Tensor")
+# The references take columns in chunks; shape functions keep the number of columns symbolic.
+def _rows_shape(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) -> Tensor:
+    return x.new_empty(ptr.shape[0] - 1, x.shape[1])
+
+
+def _entries_shape(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -> Tensor:
+    return x.new_empty(idx.shape[0])
+
+
+@kernel(
+    "spmm(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor x) -> Tensor",
+    fake=_rows_shape,
+)
 def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) -> Tensor:
     """y[i, :] = sum over entries p of row i of val[perm[p]] x[idx[p], :].
 
@@ -45,7 +57,10 @@ def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) 
     return y
 
 
-@kernel("sddmm(Tensor ptr, Tensor idx, Tensor? perm, Tensor g, Tensor x) -> Tensor")
+@kernel(
+    "sddmm(Tensor ptr, Tensor idx, Tensor? perm, Tensor g, Tensor x) -> Tensor",
+    fake=_entries_shape,
+)
 def sddmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -> Tensor:
     """out[perm[p]] = sum over j of g[i, j] x[idx[p], j], for every entry p of every row i.
 
@@ -77,7 +92,7 @@ def sddmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -
 def _pair_shapes(
     ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, g: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return x.new_empty(ptr.shape[0] - 1, x.shape[1]), x.new_empty(idx.shape[0])
+    return _rows_shape(ptr, idx, perm, val, x), _entries_shape(ptr, idx, perm, g, x)
 
 
 @kernel(
