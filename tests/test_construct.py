@@ -330,6 +330,7 @@ def test_sparse_dimensions_of_coo():
     )
     assert scalar.shape == ()
     assert scalar.to_dense() == 7
+    assert scalar.coalesce().values().tolist() == [7]
     cube = spgrad.sparse_coo_tensor([[1], [0], [2]], [5.0])
     assert cube.shape == (2, 1, 3)
     assert cube.sparse_dim() == 3

@@ -91,7 +91,7 @@ TWO_LAYOUTS = [c for c in CELLS if c.sample == 0 and (c.layout in ("csr", c.op.l
 @pytest.mark.parametrize("cell", TWO_LAYOUTS, ids=str)
 @pytest.mark.parametrize(
     "dtype",
-    [torch.float32, torch.bfloat16, torch.complex64, torch.complex128, torch.int64],
+    [torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.complex128, torch.int64],
     ids=str,
 )
 def test_dtypes(cell, dtype, poisoned):

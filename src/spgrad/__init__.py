@@ -11,7 +11,13 @@ from spgrad.compressed import (
     sparse_csr_tensor,
 )
 from spgrad.construct import sparse_coo_tensor
-from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError, UnsupportedError
+from spgrad.errors import (
+    ArgumentKindError,
+    ArgumentValueError,
+    SpgradError,
+    StateError,
+    UnsupportedError,
+)
 from spgrad.interop import from_scipy, from_torch, to_scipy, to_torch
 from spgrad.kernels import compiled
 from spgrad.ops import (
@@ -51,6 +57,7 @@ __all__ = [
     "Pattern",
     "SparseTensor",
     "SpgradError",
+    "StateError",
     "UnsupportedError",
     "addmm",
     "addmv",

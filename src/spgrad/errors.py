@@ -5,6 +5,7 @@
     SpgradError
     |-- ArgumentKindError    (TypeError)            not the kind of object that is accepted
     |-- ArgumentValueError   (ValueError)           wrong shape, dtype, device or index
+    |-- StateError           (RuntimeError)         a tensor that has to be changed first
     `-- UnsupportedError     (NotImplementedError)  outside the support table
 
 Each is also the built-in exception beside it, so that ``except ValueError`` keeps working.
@@ -23,6 +24,10 @@ class ArgumentKindError(SpgradError, TypeError):
 
 class ArgumentValueError(SpgradError, ValueError):
     """An argument has a shape, dtype, device or index that the function can't use."""
+
+
+class StateError(SpgradError, RuntimeError):
+    """A tensor is not in the state that the function needs, such as coalesced."""
 
 
 class UnsupportedError(SpgradError, NotImplementedError):

@@ -205,19 +205,11 @@ def _on_pattern_of(g: torch.Tensor, pattern: Pattern) -> SparseTensor:
             )
         index = pattern.indices[0][: pattern.sparse_dim]
         return on_pattern(g[tuple(index)], pattern)
+    sparse_shape = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
+    bare = Pattern.from_spec(pattern.spec._replace(dense_dim=0), sparse_shape, pattern.indices)
     positions = torch.arange(1, pattern.elements + 1, device=pattern.device)
-    probe = (
-        _native(
-            positions.view(pattern.values_shape[: 3 if pattern.blocksize else 1]),
-            Pattern.from_spec(
-                pattern.spec._replace(dense_dim=0),
-                pattern.shape[: len(pattern.shape) - pattern.dense_dim],
-                pattern.indices,
-            ),
-        )
-        .to_sparse_coo()
-        .coalesce()
-    )
+    # where each stored element is: a native tensor of their positions, from 1 as 0 is no element
+    probe = _native(positions.view(bare.values_shape), bare).to_sparse_coo().coalesce()
     if g.layout in LAYOUT_NAMES:
         found = g.to_sparse_coo().coalesce().sparse_mask(probe)._values()
     else:

@@ -10,7 +10,7 @@ import torch
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from spgrad.errors import ArgumentKindError, UnsupportedError
+from spgrad.errors import ArgumentKindError, StateError, UnsupportedError
 from spgrad.pattern import Pattern, Spec, View
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -198,7 +198,7 @@ requires_grad=True)
         """Indices (sparse_dim, nse) of a coalesced COO tensor."""
         _require_coo(self, "indices")
         if not self._pattern.coalesced:
-            raise RuntimeError(
+            raise StateError(
                 "spgrad.indices: `A` is not coalesced; indices are given for a coalesced tensor. "
                 "Call A.coalesce() first, or take A._indices()."
             )
@@ -246,7 +246,7 @@ requires_grad=True)
         if id(self) in memo:
             return memo[id(self)]
         if not self.is_leaf:
-            raise RuntimeError(
+            raise StateError(
                 "spgrad.deepcopy: `A` was computed from other tensors; only leaves are copied, as "
                 "in torch. Use A.detach() first."
             )
@@ -261,6 +261,16 @@ requires_grad=True)
         state = (tuple(pattern.spec), tuple(pattern.shape), pattern.indices)
         flags = (self.requires_grad and self.is_leaf, is_parameter(self))
         return METHODS["load"], (self._vals.detach(), *state, *flags)
+
+    def is_shared(self) -> bool:
+        """True if values and indices are in memory that other processes can map."""
+        return all(t.is_shared() for t in (self._vals, *self._pattern.indices))
+
+    def share_memory_(self) -> SparseTensor:
+        """Moves values and indices to memory that other processes can map."""
+        for t in (self._vals, *self._pattern.indices):
+            t.share_memory_()
+        return self
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refused: NumPy has no sparse array; see `spgrad.to_scipy`."""

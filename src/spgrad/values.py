@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from spgrad import checks
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
 from spgrad.pattern import Pattern
 from spgrad.tensor import METHODS, SparseTensor
 
@@ -44,7 +44,7 @@ def values(A: torch.Tensor) -> torch.Tensor:
             "sparse tensors with spgrad.from_torch."
         )
     if not A._pattern.coalesced:
-        raise RuntimeError(
+        raise StateError(
             "spgrad.values: `A` is not coalesced; values are given for a coalesced tensor. Call "
             "A.coalesce() first, or take A._values()."
         )

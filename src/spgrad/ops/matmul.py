@@ -293,7 +293,11 @@ def linear(
         dense_operand(fn, "input", input)
     if bias is not None:
         _require_bias(fn, dense_operand(fn, "bias", bias), weight)
-    names = ("input", "weight transposed")
+    if input.dim() == 0 or input.shape[-1] != weight.shape[1]:
+        accepted = f"(..., {weight.shape[1]}) (from `weight` of shape {tuple(weight.shape)})"
+        hint = "The last sizes of the two agree."
+        raise checks.bad_shape(fn, "input", tuple(input.shape), accepted, hint)
+    names = ("input", "weight")
     if not sparse_weight:
         y = product(fn, names, input, weight.mT)
     else:

@@ -33,7 +33,7 @@ def row_pointers(row: Tensor, m: int) -> Tensor:
 
 def distinct(indices: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct columns of (d, nse) in lexicographic order, and which each column became."""
-    order = _positions(indices[0], indices.shape[1]).long()
+    order = indices.new_ones(indices.shape[1], dtype=torch.int64).cumsum(0) - 1
     for key in reversed(indices.unbind(0)):  # least significant key first: the sorts are stable
         order = order[torch.argsort(key[order], stable=True)]
     entries = indices[:, order]
