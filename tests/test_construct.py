@@ -685,7 +685,7 @@ def product_errors():
     yield "sparse_mm", (x, x), value, "`A` is a strided tensor"
     yield "sparse_mm", (A, A), value, "`B` is a csr tensor"
     yield "sparse_mm", (A, wide), value, r"`B` has shape \(2, 6, 2\); a 2-d tensor is accepted"
-    yield "linear", (x, A), value, r"`weight.*` has shape \(.*\); "
+    yield "linear", (x, A), value, r"`input` has shape \(.*\); .* \(from `weight` of shape"
     yield "linear", (A, A, x), kind, "`bias` is a strided tensor"
     yield "addmm", (A, A, x), kind, "`input` is sparse and one matrix is dense"
     yield "addmm", (x[:3], A, x), value, r"`input` has shape \(3, 2\); what broadcasts to \(4, 2\)"
