@@ -37,6 +37,7 @@ from spgrad.ops import (
     smm,
     sparse_mm,
     sspaddmm,
+    t,
     to_dense,
     to_sparse,
     to_sparse_bsc,
@@ -44,6 +45,7 @@ from spgrad.ops import (
     to_sparse_coo,
     to_sparse_csc,
     to_sparse_csr,
+    transpose,
 )
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
@@ -85,6 +87,7 @@ __all__ = [
     "sparse_csr_tensor",
     "sparse_mm",
     "sspaddmm",
+    "t",
     "to_dense",
     "to_scipy",
     "to_sparse",
@@ -94,5 +97,6 @@ __all__ = [
     "to_sparse_csc",
     "to_sparse_csr",
     "to_torch",
+    "transpose",
     "values",
 ]

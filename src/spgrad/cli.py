@@ -141,7 +141,8 @@ def markdown_table(rows: Iterable[Op] = OPS.values()) -> str:
 LEGEND = (
     "x: works for sparse operands of this layout; -: refused by name. Upper case is sparse, lower "
     "case dense; a sparse result has the layout of the first sparse operand unless another stands "
-    "behind a colon. The gradient of a sparse operand is on its own pattern."
+    "behind a colon; flipped is csc for csr, bsc for bsr, and the other way round. The gradient of "
+    "a sparse operand is on its own pattern."
 )
 
 

@@ -3,7 +3,8 @@
 One row per operation. Tests, refusals, the tables in the documents, the benchmarks' list and
 `python -m spgrad ops` all come from it. A signature names the operands with their shapes: upper
 case is sparse, lower case dense; a sparse result has the layout of the first sparse operand unless
-another stands behind a colon.
+another stands behind a colon. Flipped is the layout of the transpose: CSC for CSR, BSC for BSR, and
+the other way round.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 ALL = ("coo", "csr", "csc", "bsr", "bsc")
+FLIPPED = {"coo": "coo", "csr": "csc", "csc": "csr", "bsr": "bsc", "bsc": "bsr"}
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,21 @@ _ROWS = (
         _identity,
         layouts=("coo",),
         absent=_COO_ONLY,
+    ),
+    Op(
+        "t",
+        "structure",
+        ("torch.t", "torch.Tensor.t", "torch.Tensor.T.__get__"),
+        ("A[m,k] -> C[k,m]:flipped",),
+        torch.t,
+    ),
+    Op(
+        "transpose",
+        "structure",
+        ("torch.transpose", "torch.Tensor.transpose"),
+        ("A[m,k] -> C[k,m]:flipped", "A[b,m,k] -> C[b,k,m]:flipped"),
+        torch.transpose,
+        samples=({"dim0": -2, "dim1": -1},),
     ),
 )
 

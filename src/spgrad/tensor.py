@@ -239,6 +239,11 @@ requires_grad=True)
     def __rmatmul__(self, other: torch.Tensor) -> torch.Tensor:
         return METHODS["matmul"](other, self)
 
+    @property
+    def mT(self) -> torch.Tensor:  # type: ignore[override]  # noqa: N802
+        """The tensor with its two matrix dimensions exchanged, as `spgrad.transpose`."""
+        return METHODS["transpose"](self, -2, -1)
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return METHODS["describe"](self)
 

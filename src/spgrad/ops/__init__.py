@@ -24,7 +24,7 @@ from spgrad.ops.convert import (
 from spgrad.ops.edges import from_edges
 from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm
 from spgrad.ops.sampled import hspmm, sampled_addmm, smm, sspaddmm
-from spgrad.ops.structure import coalesce
+from spgrad.ops.structure import coalesce, t, transpose
 from spgrad.support import OPS
 from spgrad.tensor import METHODS, TORCH_FUNCTIONS
 from spgrad.tracing import when_tracing
@@ -47,6 +47,7 @@ __all__ = [
     "smm",
     "sparse_mm",
     "sspaddmm",
+    "t",
     "to_dense",
     "to_sparse",
     "to_sparse_bsc",
@@ -54,6 +55,7 @@ __all__ = [
     "to_sparse_coo",
     "to_sparse_csc",
     "to_sparse_csr",
+    "transpose",
 ]
 
 

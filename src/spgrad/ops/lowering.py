@@ -125,13 +125,3 @@ def _repeat(pattern: Pattern, batch: tuple[int, ...]) -> tuple[Pattern, torch.Te
     source = torch.arange(nse, device=ptr.device) + shift[kernels.expand(new_item_ptr, nse)]
     shape = (*batch, *pattern.matrix)
     return Pattern(torch.sparse_csr, shape, (new_ptr, idx[source].to(torch.int64))), source
-
-
-def transposed_matrix(B: SparseTensor) -> SparseTensor:
-    """B^T of a sparse matrix, as CSC: the arrays of its CSR form under another name."""
-    B = convert(B, torch.sparse_csr)
-    return on_pattern(stored_values(B), B._pattern.derive("transposed", _as_csc))
-
-
-def _as_csc(pattern: Pattern) -> Pattern:
-    return Pattern(torch.sparse_csc, tuple(reversed(pattern.matrix)), pattern.indices)

@@ -11,6 +11,7 @@ from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.ops import lowering
 from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, require_rank
+from spgrad.ops.structure import t
 from spgrad.tensor import SparseTensor
 
 
@@ -301,7 +302,7 @@ def linear(
     if not sparse_weight:
         y = product(fn, names, input, weight.mT)
     else:
-        W = lowering.transposed_matrix(matrix_operand(fn, "weight", weight))
+        W = t(matrix_operand(fn, "weight", weight))
         if is_sparse(input) or input.dim() <= 2:
             y = product(fn, names, input, W)
         else:

@@ -261,8 +261,8 @@ T* mutable_data(const Tensor& t) {
 }
 
 // Asks Linux to back new memory with huge pages. A large tensor is new memory on every call, and
-// its page faults cost as much as a product; 2 MB at a time they cost less than half. NumPy does the
-// same from 4 MB on.
+// its page faults cost as much as a product; 2 MB at a time they cost less than half. NumPy does
+// the same from 4 MB on.
 inline void prefer_huge_pages([[maybe_unused]] const Tensor& t) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kLeast = 4 << 20, kPage = 4096;
