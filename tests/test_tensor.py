@@ -531,3 +531,18 @@ def test_tensors_are_freed():
         assert [r() for r in alive] == [None, None]
     finally:
         gc.enable()
+
+
+def test_training_after_inference():
+    """What is kept on a pattern in inference mode serves autograd afterwards."""
+    A = spgrad.from_dense(torch.eye(4), torch.sparse_bsr, blocksize=(2, 2)).requires_grad_()
+    x = torch.ones(4, 2, requires_grad=True)
+
+    def run():
+        return (A.to_sparse_csc() @ x).sum() + spgrad.to_dense(A @ A).sum() + A.mT.to_dense().sum()
+
+    with torch.inference_mode():
+        run()
+    run().backward()
+    assert A.grad.pattern is A.pattern
+    assert torch.equal(x.grad, torch.ones(4, 2))

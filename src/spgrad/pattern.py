@@ -212,14 +212,17 @@ class Pattern:
     def derive(self, key: Any, build: Callable[[Pattern], T]) -> T:
         """Gives what `build` makes of this pattern, computed on the first call with `key`."""
         if key not in self._derived:
-            self._derived[key] = build(self)
+            # kept tensors may be saved for a backward later, which inference tensors may not
+            with torch.inference_mode(mode=False):
+                self._derived[key] = build(self)
         return self._derived[key]
 
     def derive_with(self, key: Any, other: Pattern, build: Callable[[Pattern, Pattern], T]) -> T:
         """Gives what `build` makes of this pattern and `other`, kept while both live."""
         kept = self.derive(key, lambda _: weakref.WeakKeyDictionary())
         if other not in kept:
-            kept[other] = build(self, other)
+            with torch.inference_mode(mode=False):
+                kept[other] = build(self, other)
         return kept[other]
 
     def derived(self, key: Any) -> Any | None:
