@@ -689,7 +689,7 @@ def product_errors():
     yield "linear", (A, A, x), kind, "`bias` is a strided tensor"
     yield "addmm", (A, A, x), kind, "`input` is sparse and one matrix is dense"
     yield "addmm", (x[:3], A, x), value, r"`input` has shape \(3, 2\); what broadcasts to \(4, 2\)"
-    yield "addmm", (x[0].float(), A, x), value, "`result` has dtype float64; `input` has float32"
+    yield "addmm", (x[0].float(), A, x), value, "`input` has dtype float32; `mat1` has float64"
     yield "addmm", (3, A, x), kind, "`input` is a int; a dense tensor is accepted"
     yield "addmv", (x[0], A, x[:, 0]), value, r"`input` has shape \(2,\); what broadcasts to \(4,\)"
     yield "baddbmm", (x, B, wide[:1]), value, r"`batch2` has shape \(1, 6, 2\); a batch of 2"

@@ -66,10 +66,8 @@ def addmm(
     require_factors(fn, mat1.dtype, beta=beta, alpha=alpha)
     if is_sparse(input):
         return _add_sparse(fn, input, mat1, mat2, beta, alpha)
-    y = product(fn, ("mat1", "mat2"), mat1, mat2)
-    if isinstance(y, SparseTensor):
-        y = to_dense(y)
-    return _plus(fn, dense_operand(fn, "input", input), y, beta, alpha)
+    _require_addend(fn, input, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
+    return _plus(input, product(fn, ("mat1", "mat2"), mat1, mat2), beta, alpha)
 
 
 def addmv(
@@ -112,9 +110,8 @@ def addmv(
     require_rank(fn, "mat", A, 2)
     require_rank(fn, "vec", x, 1)
     require_factors(fn, x.dtype, beta=beta, alpha=alpha)
-    return _plus(
-        fn, dense_operand(fn, "input", input), product(fn, ("mat", "vec"), A, x), beta, alpha
-    )
+    _require_addend(fn, input, (A.shape[0],), vec=x)
+    return _plus(input, product(fn, ("mat", "vec"), A, x), beta, alpha)
 
 
 def baddbmm(
@@ -161,29 +158,34 @@ def baddbmm(
         hint = "Use spgrad.matmul to broadcast."
         shape = tuple(batch2.shape)
         raise checks.bad_shape(fn, "batch2", shape, f"a batch of {batch1.shape[0]}", hint)
-    y = product(fn, ("batch1", "batch2"), batch1, batch2)
+    _require_addend(fn, input, (*batch1.shape[:2], batch2.shape[2]), batch1=batch1)
+    return _plus(input, product(fn, ("batch1", "batch2"), batch1, batch2), beta, alpha)
+
+
+def _require_addend(
+    fn: str, input: torch.Tensor, shape: tuple[int, ...], **operand: torch.Tensor
+) -> None:
+    """Refuses what can't be added to a product of this shape, before that is computed."""
+    dense_operand(fn, "input", input)
+    checks.require_same_device(fn, **operand, input=input)
+    checks.require_same_dtype(fn, **operand, input=input)
+    try:
+        input.expand(shape)
+    except RuntimeError:
+        hint = "It is added to the product."
+        accepted = f"what broadcasts to {shape}"
+        raise checks.bad_shape(fn, "input", tuple(input.shape), accepted, hint) from None
+
+
+def _plus(input: torch.Tensor, y: torch.Tensor, beta: Number, alpha: Number) -> torch.Tensor:
+    """beta input + alpha y in the shape of y."""
     if isinstance(y, SparseTensor):
         y = to_dense(y)
-    return _plus(fn, dense_operand(fn, "input", input), y, beta, alpha)
-
-
-def _plus(
-    fn: str, input: torch.Tensor, y: torch.Tensor, beta: Number, alpha: Number
-) -> torch.Tensor:
-    """beta input + alpha y in the shape of y."""
-    checks.require_same_device(fn, input=input, result=y)
-    checks.require_same_dtype(fn, input=input, result=y)
-    try:
-        expanded = input.expand_as(y)
-    except RuntimeError:
-        accepted = f"what broadcasts to {tuple(y.shape)}"
-        hint = "It is added to the product."
-        raise checks.bad_shape(fn, "input", tuple(input.shape), accepted, hint) from None
     if alpha != 1:
         y = y * alpha
     if beta == 0:
         return y
-    return y + expanded if beta == 1 else y.add(expanded, alpha=beta)
+    return y + input if beta == 1 else y.add(input, alpha=beta)
 
 
 def _add_sparse(
@@ -201,19 +203,23 @@ def _add_sparse(
             "matrices, are accepted. Use spgrad.sspaddmm for a sparse result."
         )
     C = matrix_operand(fn, "input", input)
-    P = product(fn, ("mat1", "mat2"), mat1, mat2)
-    return sparse_sum(fn, C, P, beta, alpha)
+    require_summand(fn, C, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
+    return sparse_sum(C, product(fn, ("mat1", "mat2"), mat1, mat2), beta, alpha)
 
 
-def sparse_sum(
-    fn: str, C: SparseTensor, P: torch.Tensor, beta: Number, alpha: Number
-) -> SparseTensor:
-    """beta C + alpha P on the union of the patterns, in the layout of C."""
-    checks.require_same_dtype(fn, input=C, result=P)
-    if C._pattern.shape != P.shape:
+def require_summand(
+    fn: str, C: SparseTensor, shape: tuple[int, ...], **operand: torch.Tensor
+) -> None:
+    """Refuses a sparse tensor that can't be added to a product of this shape."""
+    checks.require_same_device(fn, **operand, input=C)
+    checks.require_same_dtype(fn, **operand, input=C)
+    if tuple(C._pattern.shape) != shape:
         hint = "It is added to the product."
-        accepted = f"{tuple(P.shape)}"
-        raise checks.bad_shape(fn, "input", tuple(C._pattern.shape), accepted, hint)
+        raise checks.bad_shape(fn, "input", tuple(C._pattern.shape), f"{shape}", hint)
+
+
+def sparse_sum(C: SparseTensor, P: torch.Tensor, beta: Number, alpha: Number) -> SparseTensor:
+    """beta C + alpha P on the union of the patterns, in the layout of C."""
     layout, blocksize = C._pattern.layout, C._pattern.blocksize
     product_part = _scaled(convert(P, torch.sparse_coo), alpha)  # type: ignore[arg-type]
     if beta == 0:

@@ -6,7 +6,7 @@ import torch
 
 from spgrad import checks
 from spgrad.ops import lowering, products
-from spgrad.ops.addmm import Number, sparse_sum
+from spgrad.ops.addmm import Number, require_summand, sparse_sum
 from spgrad.ops.convert import convert
 from spgrad.ops.matmul import product
 from spgrad.ops.operands import dense_operand, matrix_operand, require_factors, require_rank
@@ -56,8 +56,11 @@ def sspaddmm(
     C = matrix_operand(fn, "input", input)
     require_rank(fn, "input", C, 2)
     require_factors(fn, C._vals.dtype, beta=beta, alpha=alpha)
+    require_rank(fn, "mat1", mat1, 2)
+    require_rank(fn, "mat2", mat2, 2)
+    require_summand(fn, C, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
     P = _rows_of_product(fn, mat1, mat2, hybrid=False)
-    return sparse_sum(fn, convert(C, torch.sparse_coo), P, beta, alpha)
+    return sparse_sum(convert(C, torch.sparse_coo), P, beta, alpha)
 
 
 def smm(input: torch.Tensor, mat: torch.Tensor) -> SparseTensor:
@@ -181,12 +184,10 @@ def sampled_addmm(
     fn = "sampled_addmm"
     C = matrix_operand(fn, "input", input)
     require_factors(fn, C._vals.dtype, beta=beta, alpha=alpha)
-    if not C._pattern.coalesced:
-        C = convert(C, torch.sparse_coo)
-    pattern = C._pattern
     g, x = dense_operand(fn, "mat1", mat1), dense_operand(fn, "mat2", mat2)
     checks.require_same_device(fn, input=C, mat1=g, mat2=x)
     checks.require_same_dtype(fn, input=C, mat1=g, mat2=x)
+    pattern = C._pattern
     k = g.shape[-1] if g.dim() else 0
     m, n = pattern.matrix
     for name, operand, wanted in (
@@ -196,6 +197,9 @@ def sampled_addmm(
         if tuple(operand.shape) != wanted:
             hint = f"It follows from input of shape {tuple(pattern.shape)}."
             raise checks.bad_shape(fn, name, tuple(operand.shape), f"{wanted}", hint)
+    if not pattern.coalesced:
+        C = convert(C, torch.sparse_coo)
+        pattern = C._pattern
     left = g.reshape(-1, k) if g.numel() else g.new_zeros(_lines(pattern, 0), k)
     right = x.mT.reshape(-1, k) if x.numel() else x.new_zeros(_lines(pattern, 1), k)
     found = products.sddmm(left, right, pattern)
