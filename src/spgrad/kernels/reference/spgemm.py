@@ -66,7 +66,8 @@ def spgemm_pattern(
             f"spgemm_pattern: the product has {row.numel()} entries, more than {ptr_a.dtype}"
             " pointers can count; use int64 indices"
         )
-    return row_pointers(row, ptr_a.numel() - 1).to(ptr_a.dtype), col.to(idx_a.dtype)
+    # `col` is a row of a larger tensor, which a result does not keep alive
+    return row_pointers(row, ptr_a.numel() - 1).to(ptr_a.dtype), col.to(idx_a.dtype, copy=True)
 
 
 def _fake_spgemm_values(
