@@ -546,3 +546,11 @@ def test_training_after_inference():
     run().backward()
     assert A.grad.pattern is A.pattern
     assert torch.equal(x.grad, torch.ones(4, 2))
+
+
+def test_ones_like_of_repeated_elements_is_refused():
+    """Two ones at one place would be a two."""
+    A = spgrad.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,))
+    with pytest.raises(spgrad.StateError, match=r"^spgrad\.ones_like: `A` is not coalesced"):
+        torch.ones_like(A)
+    assert torch.ones_like(A.coalesce()).to_dense().tolist() == [1.0, 0.0]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
-from spgrad.errors import ArgumentValueError, UnsupportedError
+from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
 from spgrad.pattern import Pattern
 from spgrad.tensor import ATEN_FUNCTIONS, SparseTensor
 
@@ -24,7 +24,6 @@ _UNARY = (
     _aten.detach.default,
     _aten.empty_like.default,
     _aten.neg.default,
-    _aten.ones_like.default,
     _aten.zero_.default,
     _aten.zeros_like.default,
 )
@@ -76,6 +75,15 @@ def _unary(func: Any) -> Callable[..., SparseTensor]:
         return _finish(func, A, out)
 
     return run
+
+
+def _ones_like(A: SparseTensor, **options: Any) -> SparseTensor:
+    if not A._pattern.ordered:
+        raise StateError(
+            "spgrad.ones_like: `A` is not coalesced, and repeated ones would add up; a coalesced "
+            "tensor is accepted. Call A.coalesce() first."
+        )
+    return _unary(_aten.ones_like.default)(A, **options)
 
 
 def _same_pattern(func: Any) -> Callable[..., SparseTensor]:
@@ -154,5 +162,6 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
 ATEN_FUNCTIONS.update({func: _unary(func) for func in _UNARY})
 ATEN_FUNCTIONS.update({func: _same_pattern(func) for func in _SAME_PATTERN})
 ATEN_FUNCTIONS.update({func: _by_scalar(func) for func in _BY_SCALAR})
+ATEN_FUNCTIONS[_aten.ones_like.default] = _ones_like
 ATEN_FUNCTIONS[_aten._to_copy.default] = _to_copy
 ATEN_FUNCTIONS[_aten.copy_.default] = _copy_

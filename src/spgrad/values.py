@@ -68,6 +68,7 @@ def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> Sparse
         O(1).
 
     Raises:
+        TypeError: `values` is no dense tensor, or `pattern` has no pattern.
         ValueError: `values` has another shape or device than the pattern asks for.
 
     Example:

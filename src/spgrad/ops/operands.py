@@ -69,7 +69,13 @@ def dense_operand(fn: str, arg: str, x: Any) -> torch.Tensor:
     return x
 
 
-def require_rank(fn: str, arg: str, x: Any, ndim: int) -> None:
+def require_rank(
+    fn: str,
+    arg: str,
+    x: Any,
+    ndim: int,
+    hint: str = "Use spgrad.matmul for other numbers of dimensions.",
+) -> None:
     """Refuses what is no tensor, and tensors of another number of dimensions."""
     if not isinstance(x, torch.Tensor):
         raise ArgumentKindError(
@@ -78,7 +84,6 @@ def require_rank(fn: str, arg: str, x: Any, ndim: int) -> None:
         )
     shape = x._pattern.shape if isinstance(x, SparseTensor) else x.shape
     if len(shape) != ndim:
-        hint = "Use spgrad.matmul for other numbers of dimensions."
         raise checks.bad_shape(fn, arg, tuple(shape), f"a {ndim}-d tensor", hint)
 
 

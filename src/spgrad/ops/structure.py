@@ -102,7 +102,7 @@ def t(input: torch.Tensor) -> SparseTensor:
         (torch.sparse_csc, [1.0, 3.0, 2.0])
     """
     A = matrix_operand("t", "input", input)
-    require_rank("t", "input", A, 2)
+    require_rank("t", "input", A, 2, "Use spgrad.transpose(A, -2, -1) or A.mT for a batch.")
     return _transposed(A)
 
 
