@@ -30,7 +30,7 @@ __all__ = [
     "tolerance",
 ]
 
-SIZES = {"m": 4, "k": 6, "n": 2, "b": 2, "c": 3, "1": 1}
+SIZES = {"m": 4, "k": 6, "n": 2, "b": 2, "c": 3, "d": 3, "1": 1}
 """Sizes of the letters in a signature; even, so that 2 x 2 blocks fit."""
 
 _TOLERANCE = {
@@ -91,18 +91,22 @@ def random_sparse(
     blocksize: tuple[int, int] = (2, 2),
     coalesced: bool = True,
     index_dtype: torch.dtype = torch.int64,
+    dense_dim: int = 0,
+    positive: bool = False,
     seed: int = 0,
 ) -> SparseTensor:
     """A random SparseTensor; batches are ragged, and uncoalesced ones repeat and shuffle.
 
     Args:
-        shape: Size of all dimensions, none of them dense.
+        shape: Size of all dimensions.
         layout: One of the five sparse layouts.
         dtype: Of the values; integers are drawn from -4 to 4.
         density: Share of elements that are specified.
         blocksize: For BSR and BSC.
         coalesced: False gives a COO tensor with repeated, unsorted indices.
         index_dtype: torch.int64 or torch.int32.
+        dense_dim: Number of trailing dense dimensions.
+        positive: True makes all values greater than zero.
         seed: Of the generator.
 
     Returns:
@@ -116,27 +120,45 @@ def random_sparse(
         torch.Size([4, 6])
     """
     generator = torch.Generator().manual_seed(seed)
-    specified = torch.rand(shape, generator=generator) < density
+    sparse_dim = len(shape) - dense_dim
+    specified = torch.rand(shape[:sparse_dim], generator=generator) < density
     indices = specified.nonzero().t()
     if not coalesced and indices.shape[1]:
         order = torch.randint(indices.shape[1], (2 * indices.shape[1],), generator=generator)
         indices = indices[:, order]
-    vals = random_dense((indices.shape[1],), dtype=dtype, generator=generator)
+    vals = random_dense(
+        (indices.shape[1], *shape[sparse_dim:]), dtype=dtype, generator=generator, positive=positive
+    )
     A = sparse_coo_tensor(indices.to(index_dtype).contiguous(), vals, shape)
     if layout == torch.sparse_coo:
         return coalesce(A) if coalesced else A
-    blocks = blocksize if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
-    return convert(A, layout, blocks)
+    if layout not in (torch.sparse_bsr, torch.sparse_bsc):
+        return convert(A, layout)
+    pattern = convert(A, layout, blocksize)._pattern  # blocks are filled up with values, not zeros
+    return from_values(
+        random_dense(pattern.values_shape, dtype=dtype, generator=generator, positive=positive),
+        pattern,
+    )
 
 
 def random_dense(
-    shape: tuple[int, ...], *, dtype: torch.dtype = torch.float64, generator: torch.Generator
+    shape: tuple[int, ...],
+    *,
+    dtype: torch.dtype = torch.float64,
+    generator: torch.Generator,
+    positive: bool = False,
 ) -> torch.Tensor:
-    """A random dense tensor; normal values, or integers from -4 to 4."""
+    """A random dense tensor: magnitudes from 0.1 to 0.9, or integers from -4 to 4.
+
+    These are inside the domain of functions such as asin, and away from the kink of others at 0.
+    """
     if dtype.is_floating_point or dtype.is_complex:
-        wide = torch.complex128 if dtype.is_complex else torch.float64
-        return torch.randn(shape, dtype=wide, generator=generator).to(dtype)
-    low = 0 if dtype == torch.uint8 else -4
+        size = 0.1 + 0.8 * torch.rand(shape, dtype=torch.float64, generator=generator)
+        turn = torch.rand(shape, dtype=torch.float64, generator=generator)
+        if dtype.is_complex:
+            return torch.polar(size, (0 if positive else 2 * torch.pi) * turn).to(dtype)
+        return (size if positive else torch.where(turn < 0.5, -size, size)).to(dtype)
+    low = 1 if positive else 0 if dtype in (torch.uint8, torch.bool) else -4
     return torch.randint(low, 5, shape, generator=generator).to(dtype)
 
 
@@ -220,10 +242,10 @@ def sample(
     """
     generator = torch.Generator().manual_seed(seed)
     operands = []
-    differentiable = dtype.is_floating_point or dtype.is_complex
     seen = 0
     for position, operand in enumerate(support.parse(cell.signature)[0]):
         shape = tuple(SIZES[d] for d in operand.dims)
+        own = torch.promote_types(dtype, torch.complex32) if operand.complex else dtype
         if operand.sparse:
             names = cell.op.layouts
             shift = seen if mixed else 0
@@ -232,28 +254,47 @@ def sample(
             made: torch.Tensor = random_sparse(
                 shape,
                 LAYOUTS[name],
-                dtype=dtype,
+                dtype=own,
                 coalesced=coalesced or name != "coo",
+                dense_dim=operand.dense_dim,
+                positive=operand.positive,
                 seed=seed + position,
             )
         else:
-            made = random_dense(shape, dtype=dtype, generator=generator)
+            made = random_dense(shape, dtype=own, generator=generator, positive=operand.positive)
+        differentiable = own.is_floating_point or own.is_complex
         operands.append(made.requires_grad_() if differentiable else made)
     return operands
 
 
+def run_all(cell: Cell, operands: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Calls the operation of a cell; a tuple of results, or of one."""
+    return _tuple(getattr(ops, cell.op.name)(*operands, **cell.options))
+
+
 def run(cell: Cell, operands: list[torch.Tensor]) -> torch.Tensor:
-    """Calls the operation of a cell."""
-    return getattr(ops, cell.op.name)(*operands, **cell.options)
+    """The (first) result of the operation of a cell."""
+    return run_all(cell, operands)[0]
+
+
+def _tuple(result: Any) -> tuple[torch.Tensor, ...]:
+    return (result,) if isinstance(result, torch.Tensor) else tuple(result)
 
 
 def expected(cell: Cell, operands: list[torch.Tensor], dense: list[torch.Tensor]) -> torch.Tensor:
-    """The result that the specification gives for the dense form of these operands."""
+    """The (first) result that the specification gives for the dense form of these operands."""
+    return expected_all(cell, operands, dense)[0]
+
+
+def expected_all(
+    cell: Cell, operands: list[torch.Tensor], dense: list[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """All results that the specification gives."""
     options = {k: v for k, v in cell.options.items() if k not in ("blocksize", "layout")}
     if cell.op.masked:
         first = next(a for a in operands if isinstance(a, SparseTensor))
         options["mask"] = mask_of(first._pattern)
-    return cell.op.dense(*dense, **options)
+    return _tuple(cell.op.dense(*dense, **options))
 
 
 def dense_leaves(operands: list[torch.Tensor]) -> list[torch.Tensor]:

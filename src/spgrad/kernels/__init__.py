@@ -14,7 +14,17 @@ import torch
 
 from spgrad.kernels.declare import REFERENCES
 from spgrad.kernels.reference.matmul import sddmm, spmm, spmm_sddmm
+from spgrad.kernels.reference.merge import intersection, take, union
+from spgrad.kernels.reference.scale import scale
+from spgrad.kernels.reference.segment import (
+    segment_arg,
+    segment_expand,
+    segment_reduce,
+    segment_softmax,
+    segment_softmax_backward,
+)
 from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm_pattern, spgemm_values
+from spgrad.kernels.reference.spmm_reduce import spmm_prod, spmm_reduce
 from spgrad.kernels.reference.structure import (
     check_compressed,
     check_coo,
@@ -34,13 +44,24 @@ __all__ = [
     "compress",
     "expand",
     "expand_blocks",
+    "intersection",
     "masked_spgemm",
+    "scale",
     "sddmm",
+    "segment_arg",
+    "segment_expand",
+    "segment_reduce",
+    "segment_softmax",
+    "segment_softmax_backward",
     "spgemm_pattern",
     "spgemm_values",
     "spmm",
+    "spmm_prod",
+    "spmm_reduce",
     "spmm_sddmm",
+    "take",
     "transpose_plan",
+    "union",
 ]
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -22,7 +19,51 @@ from spgrad.ops.convert import (
     to_sparse_csr,
 )
 from spgrad.ops.edges import from_edges
+from spgrad.ops.elementwise import (
+    abs,
+    angle,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    ceil,
+    clamp,
+    conj,
+    deg2rad,
+    dropout,
+    erf,
+    erfinv,
+    expm1,
+    floor,
+    frac,
+    imag,
+    isinf,
+    isnan,
+    isneginf,
+    isposinf,
+    leaky_relu,
+    log1p,
+    map,
+    nan_to_num,
+    neg,
+    rad2deg,
+    real,
+    relu,
+    round,
+    sgn,
+    sign,
+    signbit,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    tan,
+    tanh,
+    trunc,
+)
+from spgrad.ops.inplace import in_place, is_in_place
 from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm
+from spgrad.ops.operands import refusal
 from spgrad.ops.sampled import hspmm, sampled_addmm, smm, sspaddmm
 from spgrad.ops.structure import coalesce, t, transpose
 from spgrad.support import OPS
@@ -31,23 +72,62 @@ from spgrad.tracing import when_tracing
 from spgrad.values import from_values, values
 
 __all__ = [
+    "abs",
     "addmm",
     "addmv",
+    "angle",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
     "baddbmm",
     "bmm",
+    "ceil",
+    "clamp",
     "coalesce",
+    "conj",
+    "deg2rad",
+    "dropout",
+    "erf",
+    "erfinv",
+    "expm1",
+    "floor",
+    "frac",
     "from_dense",
     "from_edges",
     "hspmm",
+    "imag",
+    "isinf",
+    "isnan",
+    "isneginf",
+    "isposinf",
+    "leaky_relu",
     "linear",
+    "log1p",
+    "map",
     "matmul",
     "mm",
     "mv",
+    "nan_to_num",
+    "neg",
+    "rad2deg",
+    "real",
+    "relu",
+    "round",
     "sampled_addmm",
+    "sgn",
+    "sign",
+    "signbit",
+    "sin",
+    "sinh",
     "smm",
     "sparse_mm",
+    "sqrt",
+    "square",
     "sspaddmm",
     "t",
+    "tan",
+    "tanh",
     "to_dense",
     "to_sparse",
     "to_sparse_bsc",
@@ -56,27 +136,20 @@ __all__ = [
     "to_sparse_csc",
     "to_sparse_csr",
     "transpose",
+    "trunc",
 ]
-
-
-def _in_place(op: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    @functools.wraps(op)
-    def run(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return input.copy_(op(input, *args, **kwargs))
-
-    return run
 
 
 def _register() -> None:
     """Lets torch's names find the operations that the support table gives them."""
     for row in OPS.values():
-        op = globals()[row.name]
-        METHODS[row.name] = op
-        when_tracing(op)
+        op = globals()[row.name] if row.layouts else refusal(row)
+        if row.layouts:
+            METHODS[row.name] = op
+            when_tracing(op)
         for name in row.torch:
-            in_place = name.endswith("_") and not name.endswith("__")
             func = operator.attrgetter(name.removeprefix("torch."))(torch)
-            TORCH_FUNCTIONS[func] = _in_place(op) if in_place else op
+            TORCH_FUNCTIONS[func] = in_place(row.name, op) if is_in_place(name) else op
     for function in (from_dense, from_torch, from_values, to_torch, values):
         when_tracing(function)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,6 +40,19 @@ def sparse_operand(fn: str, arg: str, x: Any) -> SparseTensor:
 
 def _torch_name(layout: str) -> str:
     return str(LAYOUTS[layout]).removeprefix("torch.")
+
+
+def refusal(row: support.Op) -> Callable[..., Any]:
+    """What answers for a name of torch that has no sparse result."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        reason = row.absent["coo"]
+        raise UnsupportedError(
+            f"spgrad.{row.name}: `input` is sparse; {reason}. Dense tensors are accepted. Use "
+            f"spgrad.map(A, torch.{row.name}) for the specified elements alone, or A.to_dense()."
+        )
+
+    return refuse
 
 
 def matrix_operand(fn: str, arg: str, x: Any) -> SparseTensor:

@@ -1,0 +1,197 @@
+"""Functions of one element that keep zero, on the specified elements alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from spgrad import checks, support
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.ops.inplace import store
+from spgrad.ops.operands import sparse_operand
+from spgrad.ops.structure import coalesce
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+
+def map(
+    input: torch.Tensor, fn: Callable[..., torch.Tensor], *args: Any, **kw: Any
+) -> SparseTensor:
+    """fn(a) for every specified element a; unspecified elements stay unspecified.
+
+    Args:
+        input: Sparse tensor of any layout and shape; repeated COO indices are added first.
+        fn: Takes the dense tensor of values, (nse, *blocksize, *dense_shape), and gives one of the
+            same shape; any torch function of one element. Of another dtype if it likes.
+        *args: Passed to `fn` behind the values.
+        **kw: Passed to `fn`.
+
+    Returns:
+        SparseTensor on the pattern of `input`.
+
+    Gradient:
+        fn'(a) g at each element, by torch's own derivative of `fn`.
+
+    Cost:
+        That of `fn` on nse values.
+
+    Raises:
+        TypeError: `input` is not sparse, or `fn` can't be called with these arguments.
+        ValueError: `fn` fails on the values, or gives another shape.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
+        >>> spgrad.map(A, torch.exp).to_dense()
+        tensor([[0.0000, 2.7183],
+                [7.3891, 0.0000]])
+    """
+    if not callable(fn):
+        raise ArgumentKindError(
+            f"spgrad.map: `fn` is {checks.describe_kind(fn)}; a function of the values is "
+            "accepted. For example torch.exp."
+        )
+    return _on_values("map", fn, input, args, kw, linear=False)
+
+
+def _on_values(
+    name: str,
+    fn: Callable[..., torch.Tensor],
+    A: torch.Tensor,
+    args: tuple[Any, ...],
+    kw: dict[str, Any],
+    *,
+    linear: bool,
+) -> SparseTensor:
+    """fn of the values; of sums of repeated elements, unless `fn` is linear."""
+    A = sparse_operand(name, "input", A)
+    if not (linear or A._pattern.ordered):
+        A = coalesce(A)
+    vals = stored_values(A)
+    out = call(name, fn, vals, *args, **kw)
+    if not isinstance(out, torch.Tensor) or out.shape != vals.shape:
+        raise ArgumentValueError(
+            f"spgrad.{name}: the function gives {checks.describe_kind(out)} for values of shape "
+            f"{tuple(vals.shape)}; one result for each value is accepted. Work on A.values() for "
+            "anything else."
+        )
+    return on_pattern(out.resolve_conj().resolve_neg().contiguous(), A._pattern)
+
+
+def call(name: str, fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
+    """`fn` on the values and the other arguments, with the name of the public function in any error."""
+    try:
+        return fn(vals, *args, **kw)
+    except (RuntimeError, ValueError, TypeError) as error:
+        made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
+        first = str(error).partition("\n")[0]
+        raise made(
+            f"spgrad.{name}: `input` has values of dtype {checks.short(vals.dtype)} and shape "
+            f"{tuple(vals.shape)}; what torch accepts for dense values is accepted. torch says: "
+            f"{first}"
+        ) from error
+
+
+def _declare(
+    name: str, what: str, *, linear: bool = False, may_lose_zero: bool = False
+) -> Callable[..., SparseTensor]:
+    """The function of a row of the support table: its dense specification, on the values."""
+    dense = support.OPS[name].dense
+
+    def run(input: torch.Tensor, *args: Any, **kw: Any) -> SparseTensor:
+        if may_lose_zero:
+            _require_zero_kept(name, dense, args, kw)
+        return _on_values(name, dense, input, args, kw, linear=linear)
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = (
+        f"{what} of every specified element: `spgrad.map` with fn=torch.{name}.\n\n"
+        f"Arguments after `input` are those of torch.{name}."
+    )
+    if linear:
+        run.__doc__ += " Repeated COO indices stay."
+    return run
+
+
+def _require_zero_kept(name: str, dense: Any, args: tuple[Any, ...], kw: dict[str, Any]) -> None:
+    """Refuses arguments with which an unspecified element would not stay 0."""
+    at_zero = call(name, dense, torch.zeros(()), *args, **kw)
+    if at_zero.shape != () or at_zero != 0:
+        given = ", ".join([*(repr(a) for a in args), *(f"{k}={v!r}" for k, v in kw.items())])
+        raise ArgumentValueError(
+            f"spgrad.{name}: the arguments ({given}) make {at_zero.tolist()} of 0, so that the "
+            f"result would be dense; numbers that keep 0 are accepted. Use spgrad.map(A, "
+            f"torch.{name}, {given}) for the specified elements alone, or A.to_dense()."
+        )
+
+
+abs = _declare("abs", "Absolute value")
+angle = _declare("angle", "Argument, in radians,")
+asin = _declare("asin", "Inverse sine")
+asinh = _declare("asinh", "Inverse hyperbolic sine")
+atan = _declare("atan", "Inverse tangent")
+atanh = _declare("atanh", "Inverse hyperbolic tangent")
+ceil = _declare("ceil", "Smallest integer not below the value")
+clamp = _declare("clamp", "Value limited to [min, max], a range that holds 0,", may_lose_zero=True)
+conj = _declare("conj", "Complex conjugate", linear=True)
+deg2rad = _declare("deg2rad", "Radians of the degrees", linear=True)
+erf = _declare("erf", "Error function")
+erfinv = _declare("erfinv", "Inverse error function")
+expm1 = _declare("expm1", "exp(a) - 1")
+floor = _declare("floor", "Largest integer not above the value")
+frac = _declare("frac", "Fractional part")
+imag = _declare("imag", "Imaginary part", linear=True)
+isinf = _declare("isinf", "Whether infinite: a bool tensor,")
+isnan = _declare("isnan", "Whether not a number: a bool tensor,")
+isneginf = _declare("isneginf", "Whether minus infinity: a bool tensor,")
+isposinf = _declare("isposinf", "Whether infinity: a bool tensor,")
+log1p = _declare("log1p", "log(1 + a)")
+nan_to_num = _declare("nan_to_num", "Number in place of NaN and infinity")
+neg = _declare("neg", "Negative", linear=True)
+rad2deg = _declare("rad2deg", "Degrees of the radians", linear=True)
+real = _declare("real", "Real part", linear=True)
+round = _declare("round", "Nearest integer, to even in the middle,")
+sgn = _declare("sgn", "Sign, a / |a| for complex numbers,")
+sign = _declare("sign", "Sign")
+signbit = _declare("signbit", "Whether the sign bit is set: a bool tensor,")
+sin = _declare("sin", "Sine")
+sinh = _declare("sinh", "Hyperbolic sine")
+sqrt = _declare("sqrt", "Square root")
+square = _declare("square", "Square")
+tan = _declare("tan", "Tangent")
+tanh = _declare("tanh", "Hyperbolic tangent")
+trunc = _declare("trunc", "Integer part")
+
+
+def relu(input: torch.Tensor, inplace: bool = False) -> SparseTensor:
+    """max(a, 0) of every specified element: `spgrad.map` with fn=torch.relu.
+
+    `inplace` stores the result in `input`.
+    """
+    out = _on_values("relu", torch.relu, input, (), {}, linear=False)
+    return store("relu", input, out) if inplace else out
+
+
+def leaky_relu(
+    input: torch.Tensor, negative_slope: float = 0.01, inplace: bool = False
+) -> SparseTensor:
+    """max(a, 0) + negative_slope min(a, 0) of every specified element: `spgrad.map` with that fn.
+
+    `inplace` stores the result in `input`.
+    """
+    out = _on_values("leaky_relu", F.leaky_relu, input, (negative_slope,), {}, linear=False)
+    return store("leaky_relu", input, out) if inplace else out
+
+
+def dropout(
+    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> SparseTensor:
+    """Each specified element is 0 with probability p, or a / (1 - p): `spgrad.map` with F.dropout.
+
+    Elements that become 0 stay specified. Without `training` nothing changes. `inplace` stores the
+    result in `input`.
+    """
+    out = _on_values("dropout", F.dropout, input, (p, training), {}, linear=not training)
+    return store("dropout", input, out) if inplace else out

@@ -1,0 +1,60 @@
+"""In-place forms: the result of an operation, stored in its first operand."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentValueError, StateError
+from spgrad.tensor import SparseTensor
+
+
+def is_in_place(torch_name: str) -> bool:
+    """True for torch's names of in-place forms, such as `torch.Tensor.abs_` and `__iadd__`."""
+    last = torch_name.rpartition(".")[2]
+    return bool(re.fullmatch(r"[a-z]\w*_|__i(?!nvert)\w+__", last))
+
+
+def in_place(name: str, op: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The in-place form of an operation of this name."""
+
+    @functools.wraps(op)
+    def run(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        # autograd may keep what the operation read, so it reads a copy of what is overwritten
+        kept = isinstance(input, SparseTensor) and input.requires_grad and torch.is_grad_enabled()
+        return store(name, input, op(input.clone() if kept else input, *args, **kwargs))
+
+    return run
+
+
+def store(name: str, input: torch.Tensor, result: torch.Tensor) -> Any:
+    """Puts `result` into `input`, where dtype and pattern allow it."""
+    if not torch.can_cast(result.dtype, input.dtype):
+        raise ArgumentValueError(
+            f"spgrad.{name}_: `input` has dtype {checks.short(input.dtype)}, and the result "
+            f"{checks.short(result.dtype)}; a dtype that holds the result is accepted. Use "
+            f"spgrad.{name}, which returns it."
+        )
+    sparse = isinstance(input, SparseTensor), isinstance(result, SparseTensor)
+    same = sparse == (False, False) and input.shape == result.shape
+    if sparse == (True, True):
+        same = input._pattern.same_as(result._pattern)  # type: ignore[attr-defined]
+    if not same:
+        raise StateError(
+            f"spgrad.{name}_: the result is {_elements(result)}, and `input` {_elements(input)}; "
+            "in place, a result with the elements of `input` is accepted. Use "
+            f"spgrad.{name}, which returns it."
+        )
+    return input.copy_(result)
+
+
+def _elements(x: torch.Tensor) -> str:
+    if isinstance(x, SparseTensor):
+        state = "" if x._pattern.coalesced else "uncoalesced "
+        return f"{state}{x._pattern.name} of shape {tuple(x.shape)} with nse {x.nse}"
+    return f"dense of shape {tuple(x.shape)}"

@@ -1,0 +1,126 @@
+"""Rows of the matrix products."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from spgrad.support.table import Op
+
+_PRODUCTS = ("A[m,k] x[k,n] -> y[m,n]", "x[m,k] A[k,n] -> y[m,n]", "A[m,k] B[k,n] -> C[m,n]")
+_BATCHED = (
+    "A[b,m,k] x[b,k,n] -> y[b,m,n]",
+    "x[b,m,k] A[b,k,n] -> y[b,m,n]",
+    "A[b,m,k] B[b,k,n] -> C[b,m,n]",
+)
+_BROADCAST = (
+    "A[m,k] x[k] -> y[m]",
+    "x[k] A[k,n] -> y[n]",
+    "A[b,m,k] x[k] -> y[b,m]",
+    "x[k] A[b,k,n] -> y[b,n]",
+    "A[m,k] x[b,k,n] -> y[b,m,n]",
+    "A[b,m,k] x[k,n] -> y[b,m,n]",
+    "x[b,m,k] A[k,n] -> y[b,m,n]",
+    "x[m,k] A[b,k,n] -> y[b,m,n]",
+    "A[b,m,k] x[c,b,k,n] -> y[c,b,m,n]",
+    "A[c,1,m,k] x[b,k,n] -> y[c,b,m,n]",
+    "A[m,k] B[b,k,n] -> C[b,m,n]",
+    "A[b,m,k] B[k,n] -> C[b,m,n]",
+)
+_ROWS_OF_PRODUCT = ("A[m,k] x[k,n] -> C[m,n]:coo",)
+_SCALED = ({}, {"beta": 0.5, "alpha": 2.0}, {"beta": 0})
+
+
+def _sampled(
+    A: torch.Tensor,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    *,
+    mask: torch.Tensor,
+    beta: float = 1,
+    alpha: float = 1,
+) -> torch.Tensor:
+    found = alpha * mask * (x @ y)
+    return found if beta == 0 else found + beta * A
+
+
+ROWS = (
+    Op(
+        "matmul",
+        "matmul",
+        ("torch.matmul", "torch.Tensor.matmul", "torch.Tensor.__matmul__"),
+        (*_PRODUCTS, *_BATCHED, *_BROADCAST),
+        torch.matmul,
+    ),
+    Op("mm", "matmul", ("torch.mm", "torch.Tensor.mm", "torch.sparse.mm"), _PRODUCTS, torch.mm),
+    Op("mv", "matmul", ("torch.mv", "torch.Tensor.mv"), _BROADCAST[:1], torch.mv),
+    Op("bmm", "matmul", ("torch.bmm", "torch.Tensor.bmm"), _BATCHED, torch.bmm),
+    Op(
+        "linear",
+        "matmul",
+        ("torch.nn.functional.linear",),
+        (
+            "x[n,k] A[m,k] -> y[n,m]",
+            "x[n,k] A[m,k] z[m] -> y[n,m]",
+            "x[b,n,k] A[m,k] z[m] -> y[b,n,m]",
+            "x[k] A[m,k] -> y[m]",
+            "A[n,k] x[m,k] z[m] -> y[n,m]",
+            "A[n,k] B[m,k] -> C[n,m]",
+        ),
+        F.linear,
+    ),
+    Op("sparse_mm", "matmul", (), (_PRODUCTS[0], _BATCHED[0]), torch.matmul),
+    Op(
+        "addmm",
+        "addmm",
+        ("torch.addmm", "torch.Tensor.addmm", "torch.Tensor.addmm_", "torch.sparse.addmm"),
+        (
+            "z[m,n] A[m,k] x[k,n] -> y[m,n]",
+            "z[n] A[m,k] x[k,n] -> y[m,n]",
+            "z[m,n] x[m,k] A[k,n] -> y[m,n]",
+            "z[m,n] A[m,k] B[k,n] -> y[m,n]",
+            "D[m,n] A[m,k] B[k,n] -> C[m,n]",
+        ),
+        torch.addmm,
+        samples=_SCALED,
+    ),
+    Op(
+        "addmv",
+        "addmm",
+        ("torch.addmv", "torch.Tensor.addmv", "torch.Tensor.addmv_"),
+        ("z[m] A[m,k] x[k] -> y[m]",),
+        torch.addmv,
+        samples=_SCALED,
+    ),
+    Op(
+        "baddbmm",
+        "addmm",
+        ("torch.baddbmm", "torch.Tensor.baddbmm", "torch.Tensor.baddbmm_"),
+        (
+            "z[b,m,n] A[b,m,k] x[b,k,n] -> y[b,m,n]",
+            "z[b,m,n] x[b,m,k] A[b,k,n] -> y[b,m,n]",
+            "z[b,m,n] A[b,m,k] B[b,k,n] -> y[b,m,n]",
+        ),
+        torch.baddbmm,
+        samples=_SCALED,
+    ),
+    Op("smm", "sampled", ("torch.smm", "torch.Tensor.smm"), _ROWS_OF_PRODUCT, torch.mm),
+    Op("hspmm", "sampled", ("torch.hspmm",), _ROWS_OF_PRODUCT, torch.mm),
+    Op(
+        "sspaddmm",
+        "sampled",
+        ("torch.sspaddmm", "torch.Tensor.sspaddmm"),
+        ("D[m,n] A[m,k] x[k,n] -> C[m,n]:coo",),
+        torch.addmm,
+        samples=_SCALED,
+    ),
+    Op(
+        "sampled_addmm",
+        "sampled",
+        ("torch.sparse.sampled_addmm",),
+        ("A[m,n] x[m,k] y[k,n] -> C[m,n]", "A[b,m,n] x[b,m,k] y[b,k,n] -> C[b,m,n]"),
+        _sampled,
+        masked=True,
+        samples=_SCALED,
+    ),
+)

@@ -1,0 +1,105 @@
+"""What a row of the support table says, and how its signatures are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+ALL = ("coo", "csr", "csc", "bsr", "bsc")
+FLIPPED = {"coo": "coo", "csr": "csc", "csc": "csr", "bsr": "bsc", "bsc": "bsr"}
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation.
+
+    Attributes:
+        name: Of the function in `spgrad`.
+        family: Of operations that share kernels, and stand in one file of `ops`.
+        torch: Names in torch that it answers to for a SparseTensor.
+        signatures: Operand kinds and shapes, and those of the result.
+        dense: The same in terms of dense tensors: its specification.
+        masked: True if `dense` also takes `mask`, the pattern of the first sparse operand as a
+            dense bool tensor.
+        layouts: Layouts that sparse operands may have; none for a name of torch whose result would
+            not be sparse, and which is refused for that reason.
+        order: Order of differentiation that is tested; 0 if there is no derivative.
+        samples: Keyword arguments to try.
+        absent: For a layout that is missing, why.
+    """
+
+    name: str
+    family: str
+    torch: tuple[str, ...]
+    signatures: tuple[str, ...]
+    dense: Callable[..., Any]
+    masked: bool = False
+    layouts: tuple[str, ...] = ALL
+    order: int = 2
+    samples: tuple[Mapping[str, Any], ...] = ({},)
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+
+class Operand(NamedTuple):
+    """One operand, or the result, of a signature."""
+
+    name: str
+    dims: tuple[str, ...]  # all of them
+    dense_dim: int
+    layout: str | None  # of a result, where it is not that of the first sparse operand
+
+    @property
+    def sparse(self) -> bool:
+        """True for upper-case names."""
+        return self.name.isupper()
+
+    @property
+    def positive(self) -> bool:
+        """True for an operand called P or p, whose values are greater than zero."""
+        return self.name in "Pp"
+
+    @property
+    def complex(self) -> bool:
+        """True for a sparse operand called Z, whose values are complex."""
+        return self.name == "Z"
+
+
+def parse(signature: str) -> tuple[tuple[Operand, ...], Operand]:
+    """Operands and result of a signature such as ``A[m,k|d] x[k] -> y[m,d]``.
+
+    Dimensions after the bar are dense ones of a sparse tensor.
+
+    Example:
+        >>> operands, result = parse("A[m,k] x[k] -> y[m]")
+        >>> [o.sparse for o in operands], result.dims
+        ([True, False], ('m',))
+    """
+    pattern = re.compile(r"(\w)\[([\w,]*)(?:\|([\w,]*))?\](?::(\w+))?")
+    found = []
+    for name, sparse, dense, layout in pattern.findall(signature):
+        parts = [d for d in sparse.split(",") if d], [d for d in dense.split(",") if d]
+        found.append(Operand(name, (*parts[0], *parts[1]), len(parts[1]), layout or None))
+    return tuple(found[:-1]), found[-1]
+
+
+def names_in_torch(*names: str) -> tuple[str, ...]:
+    """The functions, methods, in-place forms and operators of these names that torch has.
+
+    Example:
+        >>> names_in_torch("abs")
+        ('torch.abs', 'torch.Tensor.abs', 'torch.Tensor.abs_', 'torch.Tensor.__abs__')
+    """
+    forms = ("torch.{}", "torch.Tensor.{}", "torch.Tensor.{}_", "torch.Tensor.__{}__")
+    candidates = [form.format(name) for name in names for form in forms]
+    return tuple(name for name in candidates if _exists(name))
+
+
+def _exists(name: str) -> bool:
+    found: Any = torch
+    for part in name.split(".")[1:]:
+        found = getattr(found, part, None)
+    return found is not None

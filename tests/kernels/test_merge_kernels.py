@@ -1,0 +1,239 @@
+"""The merging kernels against their references and against sets of indices."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+INDEX_DTYPES = [torch.int32, torch.int64]
+BIG = 60_000  # entries: enough for several threads
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+
+def operand(m, n, nse, dtype, *, order="sorted", dense_line=False):
+    """Line pointers and indices, of which none repeats in a line; about `nse` entries."""
+    line = torch.randint(max(m, 1), (nse,))
+    if dense_line:
+        line[: nse // 2] = m // 2
+    entries = torch.stack([line, torch.randint(max(n, 1), (nse,))]).unique(dim=1)
+    line, idx = entries
+    if order != "sorted":
+        chosen = line % 3 == 1 if order == "some unsorted" else torch.ones_like(line).bool()
+        shuffled = torch.randperm(line.numel())
+        shuffled = shuffled[line[shuffled].argsort(stable=True)]
+        idx = torch.where(chosen, idx[shuffled], idx)
+    ptr = torch.searchsorted(line, torch.arange(m + 1))
+    return ptr.to(dtype), idx.to(dtype)
+
+
+def one_line(*indices, dtype=torch.int64):
+    return [
+        (torch.tensor([0, len(idx)]).to(dtype), torch.as_tensor(idx).to(dtype)) for idx in indices
+    ]
+
+
+def check(name, *args):
+    """The op's results, equal to its reference's, on one thread and on two."""
+    torch.set_num_threads(1)
+    expected = REFERENCES[name](*args)
+    for threads in (2, 1):
+        torch.set_num_threads(threads)
+        actual = getattr(kernels, name)(*args)
+        assert_close(actual, expected, rtol=0, atol=0)
+    return actual
+
+
+def check_merges(a, b):
+    """Both merges equal their references, and what NumPy makes of every line."""
+    for name, merge in (("union", np.union1d), ("intersection", np.intersect1d)):
+        ptr, idx, from_a, from_b, to_a, to_b = check(name, *a, *b)
+        bounds_a, bounds_b = a[0].tolist(), b[0].tolist()
+        lines = [
+            merge(a[1][i:j].numpy(), b[1][k:l].numpy())
+            for i, j, k, l in zip(
+                bounds_a[:-1], bounds_a[1:], bounds_b[:-1], bounds_b[1:], strict=True
+            )
+        ]
+        assert ptr.tolist() == np.cumsum([0, *map(len, lines)]).tolist()
+        assert idx.tolist() == [index for line in lines for index in line]
+        line = kernels.expand(ptr, len(idx))
+        for source, sink, (starts, indices) in ((from_a, to_a, a), (from_b, to_b, b)):
+            here = torch.arange(len(idx))[source >= 0]
+            there = source[here].long()
+            assert torch.equal(sink[there].long(), here)
+            assert int((sink >= 0).sum()) == len(here)
+            assert torch.equal(indices[there], idx[here])
+            assert torch.equal(kernels.expand(starts, len(indices))[there], line[here])
+            assert bool((source >= -1).all() and (sink >= -1).all())
+        if name == "union":
+            assert bool(((from_a >= 0) | (from_b >= 0)).all())
+            assert bool((to_a >= 0).all() and (to_b >= 0).all())
+        else:
+            assert bool((from_a >= 0).all() and (from_b >= 0).all())
+
+
+# (m, n, entries of a, entries of b)
+SHAPES = {
+    "square": (7, 7, 20, 25),
+    "no lines": (0, 5, 0, 0),
+    "no columns": (5, 0, 0, 0),
+    "no entries": (4, 3, 0, 0),
+    "no entries in a": (4, 3, 0, 9),
+    "no entries in b": (4, 3, 9, 0),
+    "one by one": (1, 1, 1, 1),
+    "one line": (1, 50, 30, 20),
+    "one column": (50, 1, 30, 40),
+    "wide": (3, 2**30, 40, 30),
+    "tall": (10_000, 3, 40, 50),
+    "empty lines": (1000, 1000, 30, 30),
+    "long lines": (5, 4000, 6000, 300),
+    "large": (3000, 500, BIG, BIG),
+    "large and small": (3000, 500, BIG, 40),
+    "large, one line": (1, 3 * BIG, BIG, BIG),
+    "large, two lines": (2, BIG, BIG, BIG),
+}
+
+
+@pytest.mark.parametrize("order", ["sorted", "unsorted", "some unsorted"])
+@pytest.mark.parametrize("dtype", INDEX_DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_merges(shape, dtype, order):
+    m, n, nse_a, nse_b = shape
+    a = operand(m, n, nse_a, dtype, order=order)
+    b = operand(m, n, nse_b, dtype, order=order)
+    check_merges(a, b)
+    check_merges(b, a)
+
+
+@pytest.mark.parametrize("nse", [60, 5000])
+def test_one_operand_sorted(nse):
+    a = operand(9, 3000, nse, torch.int32)
+    b = operand(9, 3000, nse, torch.int32, order="unsorted")
+    check_merges(a, b)
+    check_merges(b, a)
+
+
+@pytest.mark.parametrize("order", ["sorted", "unsorted"])
+def test_with_itself(order):
+    a = operand(30, 40, 300, torch.int64, order=order)
+    check_merges(a, a)
+
+
+@pytest.mark.parametrize("order", ["sorted", "unsorted"])
+@pytest.mark.parametrize("dtype", INDEX_DTYPES, ids=str)
+def test_a_line_with_half_of_the_entries(dtype, order):
+    a = operand(400, 50_000, BIG, dtype, order=order, dense_line=True)
+    check_merges(a, operand(400, 50_000, BIG, dtype, order=order, dense_line=True))
+    check_merges(a, operand(400, 50_000, 100, dtype, order=order))
+
+
+@pytest.mark.parametrize("unsorted", [False, True])
+def test_linear_keys_in_one_line(unsorted):
+    keys = torch.randint(2**62, (4 * BIG,)).unique()
+    a, b = keys[torch.rand(len(keys)) < 0.6], keys[torch.rand(len(keys)) < 0.4]
+    a = torch.cat([a, torch.tensor([2**62])])
+    if unsorted:
+        b = b[torch.randperm(len(b))]
+    check_merges(*one_line(a, b))
+
+
+@pytest.mark.parametrize("gap", [1, 2, BIG])
+def test_lines_that_interleave_follow_or_contain_each_other(gap):
+    low = torch.arange(BIG)
+    check_merges(*one_line(low * 2, low * 2 + gap))
+    check_merges(*one_line(low * 2, low * 2 - gap + 2 * BIG))
+    check_merges(*one_line(low, low[::gap]))
+    check_merges(*one_line(low, low[gap : 2 * gap]))
+
+
+def test_keys_that_collide():
+    keys = torch.arange(300) << 32
+    check_merges(*one_line(keys[torch.randperm(300)], keys[torch.randperm(200)]))
+    keys = torch.arange(300) * 4096
+    check_merges(*one_line(keys[torch.randperm(300)], keys[torch.randperm(200)], dtype=torch.int32))
+
+
+def test_results_own_their_memory():
+    a, b = operand(9, 9, 30, torch.int64), operand(9, 9, 30, torch.int64)
+    for merge in (kernels.union, kernels.intersection):
+        for result in merge(*a, *b):
+            assert result.is_contiguous()
+            assert result.untyped_storage().nbytes() == result.numel() * 8
+
+
+# ---- take
+
+
+DTYPES = [
+    *(torch.float32, torch.float64, torch.bfloat16, torch.float16),
+    *(torch.complex64, torch.complex128, torch.bool),
+    *(torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64),
+]
+
+
+def values(*shape, dtype):
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, dtype=dtype)
+    return torch.randint(0, 2 if dtype == torch.bool else 127, shape).to(dtype)
+
+
+@pytest.mark.parametrize("width", [None, 0, 1, 2, 3, 5, 8, 33])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+def test_take(index, dtype, width):
+    shape = (50,) if width is None else (50, width)
+    val = values(*shape, dtype=dtype)
+    none = torch.empty(0, dtype=torch.int64)
+    for src in (torch.randint(-1, 50, (170,)), torch.full((3,), -1), torch.arange(50), none):
+        src = src.to(index)
+        actual = check("take", val, src)
+        expected = [val[s] if s >= 0 else torch.zeros_like(val[0]) for s in src.tolist()]
+        assert torch.equal(actual, torch.stack(expected) if expected else val[:0])
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4)])
+def test_take_from_nothing(shape):
+    val = torch.empty(shape)
+    assert torch.equal(check("take", val, torch.tensor([-1, -1])), torch.zeros(2, *shape[1:]))
+    assert check("take", val, torch.tensor([], dtype=torch.int32)).shape == shape
+
+
+@pytest.mark.parametrize("shape", [(BIG,), (BIG, 5)])
+def test_take_of_much(shape):
+    check("take", torch.randn(shape), torch.randint(-1, BIG, (3 * BIG,), dtype=torch.int32))
+
+
+# ---- the operator protocol
+
+
+@pytest.mark.parametrize("dtype", INDEX_DTYPES, ids=str)
+def test_opcheck(dtype):
+    a = operand(6, 5, 14, dtype)
+    b = operand(6, 5, 12, dtype, order="unsorted")
+    torch.library.opcheck(kernels.union, (*a, *b))
+    torch.library.opcheck(kernels.intersection, (*a, *b))
+    from_a = kernels.union(*a, *b)[2]
+    torch.library.opcheck(kernels.take, (torch.randn(len(a[1])), from_a))
+    torch.library.opcheck(kernels.take, (torch.randn(len(a[1]), 3), from_a))
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the reference leaves checks to torch")
+def test_mismatched_arguments_are_refused():
+    ptr, idx = operand(6, 5, 14, torch.int64)
+    val = torch.randn(len(idx))
+    for op, args in (
+        (kernels.union, (ptr, idx, ptr.int(), idx.int())),
+        (kernels.union, (ptr, idx, ptr[:-1].clone(), idx)),
+        (kernels.union, (ptr, idx.int(), ptr, idx)),
+        (kernels.intersection, (ptr, idx, ptr, idx[1:].clone())),
+        (kernels.intersection, (ptr.double(), idx.double(), ptr.double(), idx.double())),
+        (kernels.take, (val, idx.double())),
+        (kernels.take, (torch.randn(4, 6).T, idx)),
+        (kernels.take, (val[None, None], idx)),
+    ):
+        with pytest.raises(RuntimeError, match="spgrad"):
+            op(*args)

@@ -1,0 +1,143 @@
+"""The scaling kernel against its reference and against entries scaled one by one."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+COMPLEX = [torch.complex64, torch.complex128]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+
+# Both sides multiply in float32 or wider and round once.
+ROUNDING = {
+    torch.float32: 1e-6,
+    torch.float64: 1e-14,
+    torch.bfloat16: 2**-8,
+    torch.float16: 2**-11,
+    torch.complex64: 1e-6,
+    torch.complex128: 1e-14,
+}
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+
+def row_view(m, k, nse, dtype, *, permuted=False, dense_row=None):
+    """A row view (ptr, idx, perm) with unsorted and repeated columns."""
+    row = torch.randint(m, (nse,)) if m else torch.empty(0, dtype=torch.int64)
+    if dense_row is not None:
+        row[: nse // 2] = dense_row
+    ptr = torch.searchsorted(row.sort().values, torch.arange(m + 1))
+    idx = torch.randint(max(k, 1), (nse,))
+    perm = torch.randperm(nse).to(dtype) if permuted else None
+    return ptr.to(dtype), idx.to(dtype), perm
+
+
+def dense(*shape, dtype):
+    """Random elements: normal, or integers of any size, whose products wrap."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, dtype=dtype)
+    limits = torch.iinfo(dtype)
+    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
+
+
+def check(ptr, idx, perm, val, along, across):
+    """Asserts that the op is right, and the same on one thread and on two."""
+    args = ptr, idx, perm, val, along, across
+    torch.set_num_threads(1)
+    actual = kernels.scale(*args)
+    row = REFERENCES["expand"](ptr, len(idx))
+    place = torch.arange(len(idx)) if perm is None else perm.long()
+    wide = {torch.bfloat16: torch.float32, torch.float16: torch.float32}.get(val.dtype, val.dtype)
+    product = val[place].to(wide)
+    product = product if along is None else product * along[row].to(wide)
+    product = product if across is None else product * across[idx].to(wide)
+    expected = torch.full_like(val, 77).index_copy_(0, place, product.to(val.dtype))
+    rtol = ROUNDING.get(val.dtype, 0)
+    atol = rtol if val.is_complex() else 0  # the parts of a complex product cancel
+    for other in (expected, REFERENCES["scale"](*args)):
+        assert_close(actual, other, rtol=rtol, atol=atol, equal_nan=True)
+    torch.set_num_threads(2)
+    assert_close(kernels.scale(*args), actual, rtol=0, atol=0, equal_nan=True)
+
+
+FACTORS = [(True, True), (True, False), (False, True), (False, False)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+@pytest.mark.parametrize(("has_along", "has_across"), FACTORS)
+def test_dtypes(dtype, index, permuted, has_along, has_across):
+    view = row_view(23, 19, 150, index, permuted=permuted)
+    along = dense(23, dtype=dtype) if has_along else None
+    across = dense(19, dtype=dtype) if has_across else None
+    check(*view, dense(150, dtype=dtype), along, across)
+
+
+ROW_VIEWS = {
+    "no rows": (0, 5, 0, None),
+    "no columns": (5, 0, 0, None),
+    "no entries": (4, 3, 0, None),
+    "one by one": (1, 1, 1, None),
+    "one row": (1, 50, 30, None),
+    "one column": (50, 1, 30, None),
+    "wide": (3, 10_000, 40, None),
+    "tall": (10_000, 3, 40, None),
+    "a dense row": (100, 80, 200, 17),
+    "large": (9000, 2000, 90_000, None),
+    "large, a dense row": (3000, 2000, 90_000, 2999),
+    "large, one row": (1, 2000, 90_000, None),
+}
+
+
+@pytest.mark.parametrize("shape", ROW_VIEWS.values(), ids=ROW_VIEWS)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+@pytest.mark.parametrize(("has_along", "has_across"), FACTORS)
+def test_row_views(shape, permuted, has_along, has_across):
+    m, k, nse, dense_row = shape
+    view = row_view(m, k, nse, torch.int32, permuted=permuted, dense_row=dense_row)
+    along = dense(m, dtype=torch.float32) if has_along else None
+    across = dense(k, dtype=torch.float32) if has_across else None
+    check(*view, dense(nse, dtype=torch.float32), along, across)
+
+
+def test_nan_and_infinity_reach_their_entries_only():
+    view = row_view(20, 15, 60, torch.int64, permuted=True)
+    along, across = dense(20, dtype=torch.float32), dense(15, dtype=torch.float32)
+    along[3], along[4], across[2], across[5] = torch.nan, torch.inf, -torch.inf, 0
+    check(*view, dense(60, dtype=torch.float32), along, across)
+
+
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+@pytest.mark.parametrize(("has_along", "has_across"), FACTORS)
+def test_opcheck(permuted, has_along, has_across):
+    view = row_view(4, 3, 6, torch.int32, permuted=permuted)
+    along, across = torch.randn(4) if has_along else None, torch.randn(3) if has_across else None
+    torch.library.opcheck(kernels.scale, (*view, torch.randn(6), along, across))
+
+
+def test_the_result_is_not_the_argument():
+    ptr, idx, _ = row_view(4, 3, 6, torch.int32)
+    val = torch.randn(6)
+    out = kernels.scale(ptr, idx, None, val, None, None)
+    assert out.data_ptr() != val.data_ptr()
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the reference leaves checks to torch")
+def test_mismatched_arguments_are_refused():
+    ptr, idx, _ = row_view(4, 3, 6, torch.int32)
+    val, along, across = torch.randn(6), torch.randn(4), torch.randn(3)
+    for args, message in [
+        ((ptr, idx.long(), None, val, along, across), "`idx` has dtype Long"),
+        ((ptr, idx, None, val[1:].clone(), along, across), "`val` has size 5"),
+        ((ptr, idx, None, val, along[1:].clone(), across), "`along` has size 3"),
+        ((ptr, idx, None, val, along.double(), across), "`along` has dtype Double"),
+        ((ptr, idx, None, val, along, across.double()), "`across` has dtype Double"),
+        ((ptr, idx, None, val, along, across[None]), "`across` has 2 dimensions"),
+        ((ptr, idx, None, val.bool(), None, None), "dtype Bool are not supported"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            kernels.scale(*args)

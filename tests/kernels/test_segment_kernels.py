@@ -1,0 +1,367 @@
+"""The segment kernels against their references and against dense torch, line by line."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+COMPLEX = [torch.complex64, torch.complex128]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+INDEX_DTYPES = [torch.int32, torch.int64]
+WIDTHS = [None, 0, 1, 2, 3, 7, 16, 33]
+REDUCTIONS = ["sum", "prod", "amax", "amin"]
+
+# Of one rounding and of the sums, which all sides form in float32 or wider.
+ROUNDING = {
+    torch.float32: 2e-6,
+    torch.float64: 1e-14,
+    torch.bfloat16: 2**-8,
+    torch.float16: 2**-11,
+    torch.complex64: 2e-6,
+    torch.complex128: 1e-14,
+}
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+# Entries in each line.
+LINES = {
+    "short": [3, 1, 0, 2, 7, 0, 0, 4, 15, 16, 17, 5, 31, 32, 33, 6],
+    "no lines": [],
+    "no entries": [0, 0, 0],
+    "one by one": [1],
+    "one line": [70],
+    "empty at both ends": [0, 5, 0],
+    "long": [1000, 3, 2047, 0, 4097],
+}
+
+
+def view(counts, dtype, *, permuted):
+    """Line pointers and positions of the values."""
+    ptr = torch.tensor([0, *counts]).cumsum(0)
+    perm = torch.randperm(int(ptr[-1])).to(dtype) if permuted else None
+    return ptr.to(dtype), perm
+
+
+def large(dtype, *, permuted):
+    """Many lines, one of which has half of 150 000 entries."""
+    counts = torch.randint(0, 12, (14_000,))
+    counts[5000] = 75_000
+    return view(counts.tolist(), dtype, permuted=permuted)
+
+
+def values(nse, width, dtype):
+    """Random elements, with width columns unless that is None."""
+    shape = (nse,) if width is None else (nse, width)
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, dtype=dtype)
+    limits = torch.iinfo(dtype)
+    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
+
+
+def wide(x):
+    """In the dtype of the expected results."""
+    if x.is_floating_point():
+        return x.double()
+    return x.to(torch.complex128) if x.is_complex() else x
+
+
+def by_line(ptr, perm, val):
+    """The values of every line."""
+    val = val if perm is None else val[perm.long()]
+    return val.split(ptr.diff().tolist())
+
+
+def both_threads(name, *args):
+    """The op's result, the same to the bit on one thread and on two."""
+    results = []
+    for threads in (2, 1):
+        torch.set_num_threads(threads)
+        results.append(getattr(kernels, name)(*args))
+    two, one = results
+    assert not kernels.compiled() or torch.equal(one.view(torch.uint8), two.view(torch.uint8))
+    return one
+
+
+def assert_near(actual, expected, scale=1.0):
+    """Equal to rounding, relative to `scale`, the size of what was added up, if that is more."""
+    assert actual.shape == expected.shape
+    if actual.dtype not in ROUNDING:
+        assert_close(actual, expected.to(actual.dtype), rtol=0, atol=0)
+        return
+    actual, unit = wide(actual), ROUNDING[actual.dtype]
+    same = (actual == expected) | (actual.isnan() & expected.isnan())
+    assert bool((same | ((actual - expected).abs() <= unit * (expected.abs() + scale))).all())
+
+
+def dense_reduce(x, reduce):
+    """Over the entries of one line, in wide numbers; integers wrap afterwards."""
+    if reduce == "prod" and not x.is_floating_point() and not x.is_complex():
+        return x.prod(0, dtype=torch.int64).to(x.dtype)
+    return getattr(wide(x), reduce)(0).to(wide(x).dtype)
+
+
+# ---- segment_reduce and segment_arg
+
+
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_reduce(dtype, width, permuted, reduce):
+    if dtype.is_complex and reduce in {"amax", "amin"}:
+        pytest.skip("complex numbers have no order")
+    for counts in LINES.values():
+        ptr, perm = view(counts, torch.int32, permuted=permuted)
+        val = values(int(ptr[-1]), width, dtype)
+        if reduce == "prod":  # stay within the range of the dtype
+            val = val / val.abs().clamp(1e-3) if dtype in FLOATS + COMPLEX else val
+            val = val.to(dtype)
+        actual = both_threads("segment_reduce", ptr, perm, val, reduce)
+        assert actual.dtype == dtype
+        expected = torch.full(actual.shape, int(reduce == "prod"), dtype=wide(val).dtype)
+        scale = torch.ones(actual.shape, dtype=torch.float64)
+        for i, line in enumerate(by_line(ptr, perm, val)):
+            if len(line):
+                expected[i] = dense_reduce(line, reduce)
+                sizes = wide(line).abs().sum(0)
+                scale[i] = sizes if reduce == "sum" else len(line)
+        assert_near(actual, expected, scale)
+        assert_near(actual, wide(REFERENCES["segment_reduce"](ptr, perm, val, reduce)), scale)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_arg(dtype, width, permuted, largest):
+    for counts in LINES.values():
+        ptr, perm = view(counts, torch.int64, permuted=permuted)
+        val = values(int(ptr[-1]), width, dtype)
+        if len(val) % 2:  # many ties
+            val = val.clamp(0, 2).to(torch.int8).to(dtype)
+        actual = both_threads("segment_arg", ptr, perm, val, largest)
+        assert actual.dtype == torch.int64
+        for i, line in enumerate(by_line(ptr, perm, val)):
+            if not len(line):
+                assert bool((actual[i] == -1).all())
+                continue
+            extremum = line.amax(0) if largest else line.amin(0)
+            first = (line == extremum).to(torch.uint8).argmax(0)  # of equals, the first
+            assert torch.equal(actual[i], ptr[i] + first)
+        assert torch.equal(actual, REFERENCES["segment_arg"](ptr, perm, val, largest))
+
+
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+@pytest.mark.parametrize("width", [None, 1, 4, 20])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_extrema_of_nan_and_infinity(dtype, width, permuted):
+    ptr, perm = view([1, 2, 3, 40, 0, 100, 9], torch.int32, permuted=permuted)
+    special = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, 1.0], dtype=dtype)
+    for kinds in (slice(0, 5), slice(1, 5), slice(1, 2), slice(2, 3), slice(1, 3), slice(0, 2)):
+        val = values(int(ptr[-1]), width, dtype)
+        chosen = special[kinds][torch.randint(len(special[kinds]), val.shape)]
+        val = torch.where(torch.rand(val.shape) < 0.3, chosen, val)
+        for largest, reduce in ((True, "amax"), (False, "amin")):
+            actual = both_threads("segment_reduce", ptr, perm, val, reduce)
+            arg = both_threads("segment_arg", ptr, perm, val, largest)
+            for i, line in enumerate(by_line(ptr, perm, val)):
+                if len(line):
+                    expected = getattr(line, reduce)(0)
+                    assert_close(actual[i], expected, rtol=0, atol=0, equal_nan=True)
+                    hit = (line == expected) | (line.isnan() & expected.isnan())
+                    assert torch.equal(arg[i], ptr[i] + hit.to(torch.uint8).argmax(0))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod"])
+@pytest.mark.parametrize("width", [None, 5])
+def test_nan_and_infinity_stay_in_their_line_and_column(width, reduce):
+    ptr, perm = view([4, 9, 0, 33, 2], torch.int32, permuted=True)
+    val = values(48, width, torch.float32)
+    val.view(-1)[7], val.view(-1)[30] = torch.nan, torch.inf
+    expected = REFERENCES["segment_reduce"](ptr, perm, val, reduce)
+    actual = kernels.segment_reduce(ptr, perm, val, reduce)
+    assert_close(actual, expected, equal_nan=True)
+
+
+# ---- segment_expand
+
+
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+def test_expand(index, dtype, width, permuted):
+    for counts in LINES.values():
+        ptr, perm = view(counts, index, permuted=permuted)
+        nse = int(ptr[-1])
+        x = values(len(counts), width, dtype)
+        actual = both_threads("segment_expand", ptr, perm, nse, x)
+        assert_close(actual, REFERENCES["segment_expand"](ptr, perm, nse, x), rtol=0, atol=0)
+        for i, line in enumerate(by_line(ptr, perm, actual)):
+            assert torch.equal(line, x[i].expand_as(line))
+
+
+# ---- segment_softmax and its backward
+
+
+def dense_softmax(line, *, log):
+    return (torch.log_softmax if log else torch.softmax)(line.double(), 0)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_softmax(dtype, width, permuted, log):
+    for counts in LINES.values():
+        ptr, perm = view(counts, torch.int32, permuted=permuted)
+        val = values(int(ptr[-1]), width, dtype) * 5
+        out = both_threads("segment_softmax", ptr, perm, val, log)
+        assert out.dtype == dtype
+        assert_near(out, wide(REFERENCES["segment_softmax"](ptr, perm, val, log)), 0.1)
+        for line, result in zip(by_line(ptr, perm, val), by_line(ptr, perm, out), strict=True):
+            if len(line):
+                assert_near(result, dense_softmax(line, log=log), 0.1)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_softmax_backward(dtype, width, permuted, log):
+    for counts in LINES.values():
+        ptr, perm = view(counts, torch.int32, permuted=permuted)
+        val = values(int(ptr[-1]), width, dtype) * 5
+        g = values(int(ptr[-1]), width, dtype)
+        out = kernels.segment_softmax(ptr, perm, val, log)
+        grad = both_threads("segment_softmax_backward", ptr, perm, out, g, log)
+        reference = REFERENCES["segment_softmax_backward"](ptr, perm, out, g, log)
+        lines = (by_line(ptr, perm, x) for x in (out, g, grad, reference))
+        for y, cotangent, result, other in zip(*lines, strict=True):
+            if len(y):
+                y, cotangent = y.double(), cotangent.double()
+                scale = (cotangent if log else cotangent * y).abs().sum(0)
+                total = (cotangent if log else cotangent * y).sum(0)
+                expected = cotangent - y.exp() * total if log else y * (cotangent - total)
+                assert_near(result, expected, scale)
+                assert_near(result, wide(other), scale)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("width", [None, 1, 3, 20])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_softmax_of_extreme_values(dtype, width, log):
+    ptr, perm = view([1, 1, 3, 3, 3, 20, 20, 20, 40, 300], torch.int32, permuted=False)
+    val = values(int(ptr[-1]), width, dtype)
+    val[0], val[1] = torch.inf, -torch.inf
+    val[2:5] = -torch.inf
+    val[5], val[6] = -torch.inf, torch.inf
+    val[8] = torch.nan
+    val[11:31] = val[11:31] * 1e4
+    val[31:40] = -torch.inf
+    val[51:71] = -torch.inf
+    val[80:] = val[80:] - 100
+    out = both_threads("segment_softmax", ptr, perm, val, log)
+    for line, result in zip(by_line(ptr, perm, val), by_line(ptr, perm, out), strict=True):
+        assert_near(result, dense_softmax(line, log=log), 0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_exponential_over_its_whole_range(dtype):
+    # The exponential of an element, beside a zero that is the maximum: e^x / (1 + e^x)
+    limit = 110.0 if dtype == torch.float32 else 760.0
+    x = -torch.linspace(0, limit, 20_001, dtype=torch.float64).to(dtype)
+    val = torch.stack([x, torch.zeros_like(x)], 1).reshape(-1)
+    ptr = torch.arange(0, val.numel() + 1, 2)
+    exact = x.double().exp() / (1 + x.double().exp())
+    out = kernels.segment_softmax(ptr, None, val, False)[::2]
+    info = torch.finfo(dtype)
+    error = (out.double() - exact).abs()
+    normal = exact > 4 * info.tiny
+    relative = error[normal] / exact[normal]
+    # In double what is exact is itself rounded, and exp, sum and quotient round once each.
+    assert float(relative.max()) <= 4 * info.eps
+    assert bool((error[~normal] <= 4 * info.tiny).all())
+
+
+# ---- threads, the operator protocol
+
+
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+@pytest.mark.parametrize("width", [None, 3])
+@pytest.mark.parametrize("lines", ["one dense", "one", "equal"])
+def test_threads(lines, width, permuted):
+    if lines == "one dense":
+        ptr, perm = large(torch.int32, permuted=permuted)
+    else:
+        counts = [150_001] if lines == "one" else [15] * 10_000
+        ptr, perm = view(counts, torch.int32, permuted=permuted)
+    nse = int(ptr[-1])
+    val, g = values(nse, width, torch.float32), values(nse, width, torch.float32)
+    scale = REFERENCES["segment_reduce"](ptr, perm, val.abs(), "sum").double()
+    for reduce in REDUCTIONS:
+        actual = both_threads("segment_reduce", ptr, perm, val, reduce)
+        expected = REFERENCES["segment_reduce"](ptr, perm, val, reduce)
+        assert_near(actual, expected.double(), scale)
+    for largest in (True, False):
+        actual = both_threads("segment_arg", ptr, perm, val, largest)
+        assert torch.equal(actual, REFERENCES["segment_arg"](ptr, perm, val, largest))
+    x = values(len(ptr) - 1, width, torch.float32)
+    actual = both_threads("segment_expand", ptr, perm, nse, x)
+    assert torch.equal(actual, REFERENCES["segment_expand"](ptr, perm, nse, x))
+    for log in (False, True):
+        out = both_threads("segment_softmax", ptr, perm, val, log)
+        expected = REFERENCES["segment_softmax"](ptr, perm, val.double(), log)
+        assert_near(out, expected, 0.1 if log else 0)
+        grad = both_threads("segment_softmax_backward", ptr, perm, out, g, log)
+        expected = REFERENCES["segment_softmax_backward"](ptr, perm, out.double(), g.double(), log)
+        assert_near(grad, expected)
+
+
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+@pytest.mark.parametrize("width", [None, 3])
+def test_opcheck(width, permuted):
+    ptr, perm = view([2, 0, 5, 1], torch.int32, permuted=permuted)
+    val, x = values(8, width, torch.float32), values(4, width, torch.float32)
+    for op, args in (
+        (kernels.segment_reduce, (ptr, perm, val, "sum")),
+        (kernels.segment_reduce, (ptr, perm, val, "amax")),
+        (kernels.segment_arg, (ptr, perm, val, True)),
+        (kernels.segment_expand, (ptr, perm, 8, x)),
+        (kernels.segment_softmax, (ptr, perm, val, False)),
+        (kernels.segment_softmax_backward, (ptr, perm, val, val.neg(), True)),
+    ):
+        torch.library.opcheck(op, args)
+
+
+def test_an_unknown_reduction_is_refused():
+    ptr, _ = view([2], torch.int64, permuted=False)
+    with pytest.raises(RuntimeError, match="mean"):
+        kernels.segment_reduce(ptr, None, torch.randn(2), "mean")
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the reference leaves checks to torch")
+def test_mismatched_arguments_are_refused():
+    ptr, perm = view([2, 3], torch.int64, permuted=True)
+    val = torch.randn(5)
+    for op, args in (
+        (kernels.segment_reduce, (ptr, perm.int(), val, "sum")),
+        (kernels.segment_reduce, (ptr, perm, val[1:].clone(), "sum")),
+        (kernels.segment_reduce, (ptr, None, val[1:].clone(), "sum")),
+        (kernels.segment_reduce, (ptr, perm, torch.randn(3, 5).T, "sum")),
+        (kernels.segment_reduce, (ptr, perm, val.to(torch.complex64), "amax")),
+        (kernels.segment_arg, (ptr, perm, val.to(torch.complex64), True)),
+        (kernels.segment_arg, (ptr, perm[1:].clone(), val, True)),
+        (kernels.segment_expand, (ptr, perm, 4, val[:2].clone())),
+        (kernels.segment_expand, (ptr, None, 4, val[:2].clone())),
+        (kernels.segment_expand, (ptr, perm, 5, val[:3].clone())),
+        (kernels.segment_softmax, (ptr, perm, val.long(), False)),
+        (kernels.segment_softmax, (ptr, perm, val[None, None], False)),
+        (kernels.segment_softmax_backward, (ptr, perm, val, val.double(), False)),
+        (kernels.segment_softmax_backward, (ptr, perm, val, val[1:].clone(), False)),
+    ):
+        with pytest.raises(RuntimeError, match="spgrad"):
+            op(*args)

@@ -1,0 +1,183 @@
+"""Sparse times dense over maxima, minima and products, against references and dense torch."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+COMPLEX = [torch.complex64, torch.complex128]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+WIDTHS = [0, 1, 2, 3, 7, 8, 16, 17, 33, 64, 130, 257]
+
+# Of the products, which all sides form in float32 or wider and round once.
+ROUNDING = {
+    torch.float32: 1e-5,
+    torch.float64: 1e-13,
+    torch.bfloat16: 2**-7,
+    torch.float16: 2**-10,
+    torch.complex64: 1e-5,
+    torch.complex128: 1e-13,
+}
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+
+def row_view(m, k, nse, dtype, *, permuted=False, dense_row=None):
+    """A row view (ptr, idx, perm) with unsorted and repeated columns."""
+    row = torch.randint(m, (nse,)) if m else torch.empty(0, dtype=torch.int64)
+    if dense_row is not None:
+        row[: nse // 2] = dense_row
+    ptr = torch.searchsorted(row.sort().values, torch.arange(m + 1))
+    idx = torch.randint(max(k, 1), (nse,))
+    perm = torch.randperm(nse).to(dtype) if permuted else None
+    return ptr.to(dtype), idx.to(dtype), perm
+
+
+def dense(*shape, dtype):
+    """Random elements: normal, or integers of any size, whose products wrap."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, dtype=dtype)
+    limits = torch.iinfo(dtype)
+    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
+
+
+def wide(dtype):
+    return torch.float32 if dtype in {torch.bfloat16, torch.float16} else dtype
+
+
+def check_reduce(ptr, idx, perm, val, x, largest):
+    """Asserts that every row is what dense torch makes of its products, on one thread and two."""
+    args = ptr, idx, perm, val, x, largest
+    torch.set_num_threads(1)
+    y, arg = kernels.spmm_reduce(*args)
+    assert (y.dtype, arg.dtype) == (x.dtype, ptr.dtype)
+    weight = (val if perm is None else val[perm.long()]).to(wide(x.dtype))[:, None]
+    bounds = ptr.tolist()
+    expected = torch.zeros(len(ptr) - 1, x.shape[1], dtype=x.dtype)
+    first = torch.full_like(expected, -1, dtype=ptr.dtype)
+    for i, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        if begin < end and x.shape[1]:
+            products = weight[begin:end] * x[idx[begin:end].long()].to(weight.dtype)
+            extremum = products.amax(0) if largest else products.amin(0)
+            hit = (products == extremum) | ((products != products) & (extremum != extremum))
+            expected[i] = extremum.to(x.dtype)
+            first[i] = begin + hit.to(torch.uint8).argmax(0)
+    # A product is rounded once on either side: nothing to be tolerant about.
+    assert_close(y, expected, rtol=0, atol=0, equal_nan=True)
+    assert_close(arg, first, rtol=0, atol=0)
+    reference = REFERENCES["spmm_reduce"](*args)
+    assert_close((y, arg), reference, rtol=0, atol=0, equal_nan=True)
+    torch.set_num_threads(2)
+    assert_close(kernels.spmm_reduce(*args), (y, arg), rtol=0, atol=0, equal_nan=True)
+
+
+def check_prod(ptr, idx, x):
+    """Asserts that every row is the product of its rows of x, on one thread and on two."""
+    torch.set_num_threads(1)
+    y = kernels.spmm_prod(ptr, idx, x)
+    bounds = ptr.tolist()
+    expected = torch.ones(len(ptr) - 1, x.shape[1], dtype=x.dtype)
+    for i, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        factors = x[idx[begin:end].long()].to(wide(x.dtype))
+        expected[i] = factors.prod(0, dtype=factors.dtype).to(x.dtype)
+    rtol = ROUNDING.get(x.dtype, 0)
+    atol = rtol if x.is_complex() else 0  # the parts of a complex product cancel
+    for other in (expected, REFERENCES["spmm_prod"](ptr, idx, x)):
+        assert_close(y, other, rtol=rtol, atol=atol, equal_nan=True)
+    torch.set_num_threads(2)
+    assert_close(kernels.spmm_prod(ptr, idx, x), y, rtol=0, atol=0, equal_nan=True)
+
+
+def unit(*shape, dtype):
+    """Elements whose products stay in range."""
+    x = dense(*shape, dtype=dtype)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return x
+    size = x.abs().clamp(1e-2).to(wide(dtype) if dtype.is_floating_point else x.abs().dtype)
+    return (x.to(wide(dtype)) / size).to(dtype)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_widths(dtype, n, largest):
+    view = row_view(23, 19, 150, torch.int32, permuted=n % 2 == 1)
+    check_reduce(*view, dense(150, dtype=dtype), dense(19, n, dtype=dtype), largest)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_widths_of_products(dtype, n):
+    ptr, idx, _ = row_view(23, 19, 150, torch.int32)
+    check_prod(ptr, idx, unit(19, n, dtype=dtype))
+
+
+ROW_VIEWS = {
+    "no rows": (0, 5, 0, None),
+    "no columns": (5, 0, 0, None),
+    "no entries": (4, 3, 0, None),
+    "one by one": (1, 1, 1, None),
+    "one row": (1, 50, 30, None),
+    "one column": (50, 1, 30, None),
+    "wide": (3, 10_000, 40, None),
+    "tall": (2000, 3, 40, None),
+    "a dense row": (100, 80, 200, 17),
+    "large": (1500, 2000, 20_000, None),
+    "large, a dense row": (1500, 2000, 20_000, 1499),
+}
+
+
+@pytest.mark.parametrize("shape", ROW_VIEWS.values(), ids=ROW_VIEWS)
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_row_views(shape, index, permuted):
+    m, k, nse, dense_row = shape
+    view = row_view(m, k, nse, index, permuted=permuted, dense_row=dense_row)
+    val = dense(nse, dtype=torch.float32)
+    for n in (0, 1, 5, 40):
+        check_reduce(*view, val, dense(k, n, dtype=torch.float32), n != 5)
+        check_prod(*view[:2], unit(k, n, dtype=torch.float32).sign())
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 7, 33, 130])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_nan_infinity_and_ties(dtype, n, largest):
+    view = row_view(40, 15, 160, torch.int64, permuted=True)
+    special = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1.0, -1.0], dtype=dtype)
+    for kinds in (slice(0, 7), slice(1, 7), slice(1, 2), slice(2, 3), slice(3, 7), slice(0, 2)):
+        few = special[kinds]
+        val, x = few[torch.randint(len(few), (160,))], few[torch.randint(len(few), (15, n))]
+        check_reduce(*view, val, x, largest)
+        check_reduce(*view, dense(160, dtype=dtype), x, largest)
+        check_prod(*view[:2], x)
+
+
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_opcheck(permuted):
+    view = row_view(4, 3, 6, torch.int32, permuted=permuted)
+    val, x = torch.randn(6), torch.randn(3, 9)
+    torch.library.opcheck(kernels.spmm_reduce, (*view, val, x, True))
+    torch.library.opcheck(kernels.spmm_prod, (*view[:2], x))
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the reference leaves checks to torch")
+def test_mismatched_arguments_are_refused():
+    ptr, idx, _ = row_view(4, 3, 6, torch.int32)
+    val, x = dense(6, dtype=torch.float32), dense(3, 2, dtype=torch.float32)
+    for args, message in [
+        ((ptr, idx.long(), None, val, x), "`idx` has dtype Long; the call needs Int"),
+        ((ptr, idx, None, val.double(), x), "`val` has dtype Double; the call needs Float"),
+        ((ptr, idx, None, val[1:].clone(), x), "`val` has size 5 in dimension 0, not 6"),
+        ((ptr, idx, None, val, dense(2, 3, dtype=torch.float32).T), "`x` is not contiguous"),
+        ((ptr, idx, None, val.to(torch.complex64), x.to(torch.complex64)), "not supported"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            kernels.spmm_reduce(*args, True)
+    with pytest.raises(RuntimeError, match="`idx` has dtype Long; the call needs Int"):
+        kernels.spmm_prod(ptr, idx.long(), x)
+    with pytest.raises(RuntimeError, match="`x` has 1 dimensions, not 2"):
+        kernels.spmm_prod(ptr, idx, x[0])
