@@ -123,12 +123,19 @@ def random_sparse(
     sparse_dim = len(shape) - dense_dim
     specified = torch.rand(shape[:sparse_dim], generator=generator) < density
     indices = specified.nonzero().t()
+    times = None
     if not coalesced and indices.shape[1]:
-        order = torch.randint(indices.shape[1], (2 * indices.shape[1],), generator=generator)
+        count = indices.shape[1]
+        twice = torch.arange(2 * count) % count  # every one at least once
+        twice[count:] = torch.randint(count, (count,), generator=generator)
+        order = twice[torch.randperm(2 * count, generator=generator)]
+        times = order.bincount()[order]
         indices = indices[:, order]
     vals = random_dense(
         (indices.shape[1], *shape[sparse_dim:]), dtype=dtype, generator=generator, positive=positive
     )
+    if times is not None and dtype.is_floating_point:  # sums stay in the range of single values
+        vals = (vals / times.view(-1, *[1] * dense_dim)).to(dtype)
     A = sparse_coo_tensor(indices.to(index_dtype).contiguous(), vals, shape)
     if layout == torch.sparse_coo:
         return coalesce(A) if coalesced else A
@@ -240,12 +247,12 @@ def sample(
         >>> [type(a).__name__ for a in sample(cell)]
         ['SparseTensor', 'Tensor']
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed + 1000)  # a stream that no operand has
     operands = []
     seen = 0
     for position, operand in enumerate(support.parse(cell.signature)[0]):
         shape = tuple(SIZES[d] for d in operand.dims)
-        own = torch.promote_types(dtype, torch.complex32) if operand.complex else dtype
+        own = torch.promote_types(dtype, torch.complex64) if operand.complex else dtype
         if operand.sparse:
             names = cell.op.layouts
             shift = seen if mixed else 0
@@ -256,12 +263,15 @@ def sample(
                 LAYOUTS[name],
                 dtype=own,
                 coalesced=coalesced or name != "coo",
+                density=1.1 if operand.full else 0.4,
                 dense_dim=operand.dense_dim,
                 positive=operand.positive,
                 seed=seed + position,
             )
         else:
-            made = random_dense(shape, dtype=own, generator=generator, positive=operand.positive)
+            signed = operand.positive or operand.negative
+            made = random_dense(shape, dtype=own, generator=generator, positive=signed)
+            made = -made if operand.negative else made
         differentiable = own.is_floating_point or own.is_complex
         operands.append(made.requires_grad_() if differentiable else made)
     return operands

@@ -135,7 +135,9 @@ class _Values(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> SparseTensor:  # type: ignore[override]
-        return on_pattern(g, ctx.pattern)
+        if g._is_zerotensor():  # immutable, where the next backward would add to it
+            g = g.clone()
+        return on_pattern(g.contiguous(), ctx.pattern)
 
 
 class _FromValues(torch.autograd.Function):

@@ -8,6 +8,19 @@ import torch
 
 from spgrad.interop import from_torch, to_torch
 from spgrad.ops.addmm import addmm, addmv, baddbmm
+from spgrad.ops.binary import (
+    add,
+    div,
+    floor_divide,
+    maximum,
+    minimum,
+    mul,
+    pow,
+    remainder,
+    rsub,
+    sub,
+)
+from spgrad.ops.compare import eq, ge, gt, le, lt, ne
 from spgrad.ops.convert import (
     from_dense,
     to_dense,
@@ -61,21 +74,45 @@ from spgrad.ops.elementwise import (
     tanh,
     trunc,
 )
+from spgrad.ops.extrema import argmax, argmin, max, min
 from spgrad.ops.inplace import in_place, is_in_place
 from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm
 from spgrad.ops.operands import refusal
+from spgrad.ops.reduce import (
+    all,
+    amax,
+    amin,
+    any,
+    count_nonzero,
+    mean,
+    prod,
+    sparse_sum,
+    sum,
+    trace,
+)
 from spgrad.ops.sampled import hspmm, sampled_addmm, smm, sspaddmm
+from spgrad.ops.softmax import log_softmax, softmax
 from spgrad.ops.structure import coalesce, t, transpose
+from spgrad.ops.updates import addcdiv, addcmul, lerp
 from spgrad.support import OPS
-from spgrad.tensor import METHODS, TORCH_FUNCTIONS
+from spgrad.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
 from spgrad.tracing import when_tracing
 from spgrad.values import from_values, values
 
 __all__ = [
     "abs",
+    "add",
+    "addcdiv",
+    "addcmul",
     "addmm",
     "addmv",
+    "all",
+    "amax",
+    "amin",
     "angle",
+    "any",
+    "argmax",
+    "argmin",
     "asin",
     "asinh",
     "atan",
@@ -86,34 +123,55 @@ __all__ = [
     "clamp",
     "coalesce",
     "conj",
+    "count_nonzero",
     "deg2rad",
+    "div",
     "dropout",
+    "eq",
     "erf",
     "erfinv",
     "expm1",
     "floor",
+    "floor_divide",
     "frac",
     "from_dense",
     "from_edges",
+    "ge",
+    "gt",
     "hspmm",
     "imag",
     "isinf",
     "isnan",
     "isneginf",
     "isposinf",
+    "le",
     "leaky_relu",
+    "lerp",
     "linear",
     "log1p",
+    "log_softmax",
+    "lt",
     "map",
     "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
     "mm",
+    "mul",
     "mv",
     "nan_to_num",
+    "ne",
     "neg",
+    "pow",
+    "prod",
     "rad2deg",
     "real",
     "relu",
+    "remainder",
     "round",
+    "rsub",
     "sampled_addmm",
     "sgn",
     "sign",
@@ -121,10 +179,14 @@ __all__ = [
     "sin",
     "sinh",
     "smm",
+    "softmax",
     "sparse_mm",
+    "sparse_sum",
     "sqrt",
     "square",
     "sspaddmm",
+    "sub",
+    "sum",
     "t",
     "tan",
     "tanh",
@@ -135,9 +197,14 @@ __all__ = [
     "to_sparse_coo",
     "to_sparse_csc",
     "to_sparse_csr",
+    "trace",
     "transpose",
     "trunc",
 ]
+
+
+_WITH_SWITCH = ("extrema", "norms", "reduce")
+"""Families whose functions take `specified`, which torch's own methods would not let through."""
 
 
 def _register() -> None:
@@ -147,6 +214,8 @@ def _register() -> None:
         if row.layouts:
             METHODS[row.name] = op
             when_tracing(op)
+            if row.family in _WITH_SWITCH and hasattr(torch.Tensor, row.name):
+                setattr(SparseTensor, row.name, op)
         for name in row.torch:
             func = operator.attrgetter(name.removeprefix("torch."))(torch)
             TORCH_FUNCTIONS[func] = in_place(row.name, op) if is_in_place(name) else op

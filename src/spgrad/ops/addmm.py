@@ -6,7 +6,7 @@ import torch
 
 from spgrad import checks
 from spgrad.errors import ArgumentKindError
-from spgrad.ops import lowering
+from spgrad.ops.binary import Number, add, mul
 from spgrad.ops.convert import convert, to_dense
 from spgrad.ops.matmul import product
 from spgrad.ops.operands import (
@@ -16,11 +16,7 @@ from spgrad.ops.operands import (
     require_factors,
     require_rank,
 )
-from spgrad.ops.structure import add_coo
 from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern
-
-Number = int | float | complex
 
 
 def addmm(
@@ -204,7 +200,7 @@ def _add_sparse(
         )
     C = matrix_operand(fn, "input", input)
     require_summand(fn, C, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
-    return sparse_sum(C, product(fn, ("mat1", "mat2"), mat1, mat2), beta, alpha)
+    return weighted_sum(C, product(fn, ("mat1", "mat2"), mat1, mat2), beta, alpha)
 
 
 def require_summand(
@@ -218,15 +214,9 @@ def require_summand(
         raise checks.bad_shape(fn, "input", tuple(C._pattern.shape), f"{shape}", hint)
 
 
-def sparse_sum(C: SparseTensor, P: torch.Tensor, beta: Number, alpha: Number) -> SparseTensor:
+def weighted_sum(C: SparseTensor, P: torch.Tensor, beta: Number, alpha: Number) -> SparseTensor:
     """beta C + alpha P on the union of the patterns, in the layout of C."""
-    layout, blocksize = C._pattern.layout, C._pattern.blocksize
-    product_part = _scaled(convert(P, torch.sparse_coo), alpha)  # type: ignore[arg-type]
     if beta == 0:
-        return convert(product_part, layout, blocksize)
-    both = add_coo(_scaled(convert(C, torch.sparse_coo), beta), product_part)
-    return convert(both, layout, blocksize)
-
-
-def _scaled(A: SparseTensor, factor: Number) -> SparseTensor:
-    return A if factor == 1 else on_pattern(lowering.flat(A) * factor, A._pattern)
+        P = convert(P, C._pattern.layout, C._pattern.blocksize)  # type: ignore[arg-type]
+        return P if alpha == 1 else mul(P, alpha)  # type: ignore[return-value]
+    return add(C if beta == 1 else mul(C, beta), P, alpha=alpha)  # type: ignore[return-value]

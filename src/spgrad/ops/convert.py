@@ -11,7 +11,7 @@ from spgrad import checks, kernels
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.ops.operands import dense_operand, sparse_operand
 from spgrad.ops.structure import coalesce
-from spgrad.ops.views import cols, item_offsets, linear_index, rows
+from spgrad.ops.views import cols, item_offsets, linear_positions, rows
 from spgrad.pattern import LAYOUT_NAMES, Pattern, View
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
@@ -179,7 +179,7 @@ def to_dense(
     vals = _flat_values(A)
     if dtype is not None:
         vals = vals.to(dtype)
-    linear = pattern.derive("linear", _linear)
+    linear = pattern.derive("linear", linear_positions)
     size = math.prod(pattern.shape) // math.prod(pattern.dense_shape or (1,)) if vals.numel() else 0
     dense = vals.new_zeros(pattern.shape)
     if size == 0:
@@ -188,21 +188,6 @@ def to_dense(
     if pattern.ordered:
         return flat.index_copy(0, linear, vals).view(pattern.shape)
     return flat.index_add(0, linear, vals).view(pattern.shape)
-
-
-def _linear(pattern: Pattern) -> torch.Tensor:
-    """Row-major position of each stored element among the sparse dimensions."""
-    if pattern.is_coo:
-        indices = pattern.indices[0].to(torch.int64)
-        linear = linear_index(indices, tuple(pattern.shape[: pattern.sparse_dim]))
-        return indices.new_zeros(indices.shape[1]) if linear is None else linear
-    view = rows(pattern)
-    m, k = pattern.matrix
-    row = kernels.expand(view.ptr, view.idx.numel()).to(torch.int64)
-    linear = row * k + view.idx - torch.div(row, max(m, 1), rounding_mode="floor") * k
-    if view.perm is None:
-        return linear
-    return torch.empty_like(linear).index_copy_(0, view.perm.to(torch.int64), linear)
 
 
 def to_sparse(
@@ -339,7 +324,7 @@ def from_dense(
     indices = specified.nonzero().t().contiguous()
     pattern = Pattern(torch.sparse_coo, tuple(x.shape), (indices,), dense_dim=dense_dim)
     blocks = require_blocksize(fn, pattern, layout, blocksize)
-    vals = x.reshape(-1, *pattern.dense_shape).index_select(0, _linear(pattern))
+    vals = x.reshape(-1, *pattern.dense_shape).index_select(0, linear_positions(pattern))
     return convert(on_pattern(vals, pattern), layout, blocks)
 
 

@@ -12,7 +12,7 @@ from spgrad import checks, support
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.ops.inplace import store
 from spgrad.ops.operands import sparse_operand
-from spgrad.ops.structure import coalesce
+from spgrad.ops.structure import without_repeats
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
 
@@ -67,8 +67,8 @@ def _on_values(
 ) -> SparseTensor:
     """fn of the values; of sums of repeated elements, unless `fn` is linear."""
     A = sparse_operand(name, "input", A)
-    if not (linear or A._pattern.ordered):
-        A = coalesce(A)
+    if not linear:
+        A = without_repeats(A)
     vals = stored_values(A)
     out = call(name, fn, vals, *args, **kw)
     if not isinstance(out, torch.Tensor) or out.shape != vals.shape:
@@ -81,7 +81,7 @@ def _on_values(
 
 
 def call(name: str, fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
-    """`fn` on the values and the other arguments, with the name of the public function in any error."""
+    """fn(vals, ...); an error names the public function."""
     try:
         return fn(vals, *args, **kw)
     except (RuntimeError, ValueError, TypeError) as error:

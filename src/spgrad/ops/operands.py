@@ -46,10 +46,11 @@ def refusal(row: support.Op) -> Callable[..., Any]:
     """What answers for a name of torch that has no sparse result."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        reason = row.absent["coo"]
+        function = f"torch.{row.name}" if hasattr(torch, row.name) else "fn"
         raise UnsupportedError(
-            f"spgrad.{row.name}: `input` is sparse; {reason}. Dense tensors are accepted. Use "
-            f"spgrad.map(A, torch.{row.name}) for the specified elements alone, or A.to_dense()."
+            f"spgrad.{row.name}: `input` is sparse; {row.absent['coo']}. A dense tensor is "
+            f"accepted. Use spgrad.map(A, {function}) for the specified elements alone, or "
+            "A.to_dense()."
         )
 
     return refuse

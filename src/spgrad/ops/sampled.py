@@ -6,7 +6,7 @@ import torch
 
 from spgrad import checks
 from spgrad.ops import lowering, products
-from spgrad.ops.addmm import Number, require_summand, sparse_sum
+from spgrad.ops.addmm import Number, require_summand, weighted_sum
 from spgrad.ops.convert import convert
 from spgrad.ops.matmul import product
 from spgrad.ops.operands import dense_operand, matrix_operand, require_factors, require_rank
@@ -60,7 +60,7 @@ def sspaddmm(
     require_rank(fn, "mat2", mat2, 2)
     require_summand(fn, C, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
     P = _rows_of_product(fn, mat1, mat2, hybrid=False)
-    return sparse_sum(convert(C, torch.sparse_coo), P, beta, alpha)
+    return weighted_sum(convert(C, torch.sparse_coo), P, beta, alpha)
 
 
 def smm(input: torch.Tensor, mat: torch.Tensor) -> SparseTensor:

@@ -51,6 +51,11 @@ def coalesce(A: torch.Tensor) -> SparseTensor:
     return on_pattern(vals, unique)
 
 
+def without_repeats(A: SparseTensor) -> SparseTensor:
+    """A, coalesced if it is COO that is not known to be."""
+    return A if A._pattern.coalesced else coalesce(A)
+
+
 def _coalesced(pattern: Pattern) -> tuple[Pattern, torch.Tensor | None]:
     """The coalesced pattern, and for each entry the place its value goes to (None: its own)."""
     group = None
@@ -60,19 +65,6 @@ def _coalesced(pattern: Pattern) -> tuple[Pattern, torch.Tensor | None]:
         indices, group = kernels.coalesce(indices, list(sparse_shape))
     spec = pattern.spec._replace(coalesced=True, ordered=True)
     return Pattern.from_spec(spec, pattern.shape, (indices,)), group
-
-
-def add_coo(A: SparseTensor, B: SparseTensor) -> SparseTensor:
-    """A + B of two COO tensors of one shape, coalesced, on the union of their patterns."""
-    pattern = A._pattern.derive_with("joined", B._pattern, _joined)
-    return coalesce(on_pattern(torch.cat([stored_values(A), stored_values(B)]), pattern))
-
-
-def _joined(a: Pattern, b: Pattern) -> Pattern:
-    dtype = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
-    indices = torch.cat([a.indices[0].to(dtype), b.indices[0].to(dtype)], 1)
-    spec = a.spec._replace(coalesced=False, ordered=False)
-    return Pattern.from_spec(spec, a.shape, (indices,))
 
 
 def t(input: torch.Tensor) -> SparseTensor:

@@ -112,6 +112,21 @@ def linear_index(indices: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor 
     return linear
 
 
+def linear_positions(pattern: Pattern) -> torch.Tensor:
+    """Row-major position of each stored element among the sparse dimensions."""
+    if pattern.is_coo:
+        indices = pattern.indices[0].to(torch.int64)
+        linear = linear_index(indices, tuple(pattern.shape[: pattern.sparse_dim]))
+        return indices.new_zeros(indices.shape[1]) if linear is None else linear
+    view = rows(pattern)
+    m, k = pattern.matrix
+    row = kernels.expand(view.ptr, view.idx.numel()).to(torch.int64)
+    linear = row * k + view.idx - torch.div(row, max(m, 1), rounding_mode="floor") * k
+    if view.perm is None:
+        return linear
+    return torch.empty_like(linear).index_copy_(0, view.perm.to(torch.int64), linear)
+
+
 def _from_coordinates(pattern: Pattern) -> View:
     dtype = _index_dtype(pattern)
     lines, across = _extent(pattern)

@@ -110,11 +110,13 @@ ROWS = (
         samples=({"min": -0.5, "max": 0.5}, {"min": -0.5}, {"max": 0.5}),
     ),
     _keeps_zero("nan_to_num", samples=({}, {"nan": 0.5, "posinf": 2.0, "neginf": -2.0})),
-    _keeps_zero(
+    Op(
         "dropout",
-        dense=F.dropout,
+        "elementwise",
+        ("torch.nn.functional.dropout",),
+        FORMS,
+        F.dropout,
         samples=({"p": 0.0}, {"p": 1.0}, {"training": False}),
-        more=("torch.nn.functional.dropout",),
     ),
     *(_refused(name, value) for name, value in _AT_ZERO.items()),
 )

@@ -59,8 +59,18 @@ class Operand(NamedTuple):
 
     @property
     def positive(self) -> bool:
-        """True for an operand called P or p, whose values are greater than zero."""
-        return self.name in "Pp"
+        """True for an operand called P, F or p, whose values are greater than zero."""
+        return self.name in "PFp"
+
+    @property
+    def full(self) -> bool:
+        """True for a sparse operand called F, whose elements are all specified."""
+        return self.name == "F"
+
+    @property
+    def negative(self) -> bool:
+        """True for a dense operand called n, whose values are less than zero."""
+        return self.name == "n"
 
     @property
     def complex(self) -> bool:
@@ -95,11 +105,16 @@ def names_in_torch(*names: str) -> tuple[str, ...]:
     """
     forms = ("torch.{}", "torch.Tensor.{}", "torch.Tensor.{}_", "torch.Tensor.__{}__")
     candidates = [form.format(name) for name in names for form in forms]
-    return tuple(name for name in candidates if _exists(name))
+    found = {name: _found(name) for name in candidates}
+    return tuple(
+        name if callable(value) else f"{name}.__get__"  # a property
+        for name, value in found.items()
+        if value is not None
+    )
 
 
-def _exists(name: str) -> bool:
-    found: Any = torch
+def _found(name: str) -> Any:
+    value: Any = torch
     for part in name.split(".")[1:]:
-        found = getattr(found, part, None)
-    return found is not None
+        value = getattr(value, part, None)
+    return value

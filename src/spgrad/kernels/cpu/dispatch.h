@@ -211,6 +211,29 @@ void dispatch_value(ScalarType dtype, F&& f) {
   }
 }
 
+// Calls f.operator()<T>() for an integer T of so many bytes, or a pair of them: for kernels that
+// only move elements.
+template <class F>
+void dispatch_size(int64_t bytes, F&& f) {
+  struct Pair {
+    uint64_t low, high;
+  };
+  switch (bytes) {
+    case 1:
+      return f.template operator()<uint8_t>();
+    case 2:
+      return f.template operator()<uint16_t>();
+    case 4:
+      return f.template operator()<uint32_t>();
+    case 8:
+      return f.template operator()<uint64_t>();
+    case 16:
+      return f.template operator()<Pair>();
+    default:
+      STD_TORCH_CHECK(false, "spgrad: elements of ", bytes, " bytes are not supported.");
+  }
+}
+
 // Calls f.operator()<index_t, scalar_t>().
 template <class F>
 void dispatch(ScalarType index, ScalarType value, F&& f) {
@@ -317,6 +340,18 @@ void parallel_rows(const index_t* ptr, int64_t rows, int64_t cost, const F& f) {
     const int64_t to = row_at_work(ptr, rows, last);
     if (from < to) f(from, to);
   });
+}
+
+// Calls f(first, last) on ranges that partition [0, nse), wherever lines begin and end. `cost` is
+// the multiply-adds of one entry. f must not throw.
+template <class F>
+void parallel_entries(int64_t nse, int64_t cost, const F& f) {
+  const int64_t grain = kSerialWork / (cost < 1 ? 1 : cost) + 1;
+  if (nse <= grain) {
+    if (nse > 0) f(int64_t{0}, nse);
+    return;
+  }
+  torch::stable::parallel_for(0, nse, grain, f);
 }
 
 // [0, total) in equal consecutive ranges, for algorithms that need to know which range they work on

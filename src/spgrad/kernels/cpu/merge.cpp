@@ -1,0 +1,364 @@
+// Merges two patterns line by line, and carries values over to the result.
+#include <atomic>
+#include <bit>
+#include <memory>
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+#include "radix_sort.h"
+
+namespace spgrad {
+namespace {
+
+// ---- sorting ---------------------------------------------------------------------------------
+
+// How many entries of [begin, end) are not above the one before them, lines or not.
+template <class index_t>
+SPGRAD_CLONES int64_t count_descents(const index_t* idx, int64_t begin, int64_t end) {
+  int64_t count = 0;
+  for (int64_t p = std::max<int64_t>(begin, 1); p < end; ++p) count += idx[p] <= idx[p - 1];
+  return count;
+}
+
+// Whether every line of a pattern ascends strictly: if it descends nowhere but between lines.
+template <class index_t>
+bool ascends(const index_t* ptr, const index_t* idx, int64_t m) {
+  std::atomic<int64_t> balance = 0;
+  parallel_entries(ptr[m], 1, [&](int64_t first, int64_t last) {
+    balance.fetch_add(count_descents(idx, first, last), std::memory_order_relaxed);
+  });
+  parallel_entries(m, 1, [&](int64_t first, int64_t last) {
+    int64_t count = 0;
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t p = ptr[i];
+      count += p > 0 && p < ptr[i + 1] && idx[p] <= idx[p - 1];
+    }
+    balance.fetch_sub(count, std::memory_order_relaxed);
+  });
+  return balance == 0;
+}
+
+// A pattern whose lines ascend: the operand itself, or a sorted copy that knows where its entries
+// stood.
+template <class index_t>
+class Ascending {
+ public:
+  Ascending(const Tensor& ptr_of, const Tensor& idx_of)
+      : ptr(data<index_t>(ptr_of)),
+        idx(data<index_t>(idx_of)),
+        m(ptr_of.size(0) - 1),
+        nse(ptr[ptr_of.size(0) - 1]) {
+    if (!ascends(ptr, idx, m)) sort();
+  }
+
+  const index_t *ptr, *idx;
+  const index_t* order = nullptr;  // where an entry stood in the operand; null if in place
+  int64_t m, nse;
+
+ private:
+  // A line shorter than this is one thread's work.
+  static constexpr int64_t kShort = 1 << 16;
+
+  // Sorts every line. O(nse log(longest line)) time, memory for the entries twice.
+  void sort() {
+    entries_ = std::make_unique_for_overwrite<Wide[]>(nse);
+    scratch_ = std::make_unique_for_overwrite<Wide[]>(nse);
+    sorted_ = std::make_unique_for_overwrite<index_t[]>(nse);
+    order_ = std::make_unique_for_overwrite<index_t[]>(nse);
+    parallel_rows(ptr, m, 32, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        if (ptr[i + 1] - ptr[i] < kShort) sort_line(i, true);
+      }
+    });
+    for (int64_t i = 0; i < m; ++i) {
+      if (ptr[i + 1] - ptr[i] >= kShort) sort_line(i, false);
+    }
+    entries_.reset();
+    scratch_.reset();
+    idx = sorted_.get();
+    order = order_.get();
+  }
+
+  void sort_line(int64_t i, bool serial) {
+    const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
+    Wide *entries = entries_.get() + begin, *scratch = scratch_.get() + begin;
+    const Chunks chunks(count, serial ? 1 : INT64_MAX);
+    std::vector<uint64_t> bits(chunks.count());
+    chunks.for_each([&](int64_t c, int64_t first, int64_t last) {
+      uint64_t any = 0;
+      for (int64_t e = first; e < last; ++e) {
+        const auto key = static_cast<uint64_t>(idx[begin + e]);
+        any |= key;
+        entries[e] = {key, begin + e};
+      }
+      bits[c] = any;
+    });
+    uint64_t any = 0;
+    for (const uint64_t of_chunk : bits) any |= of_chunk;
+    if (any != 0) parallel_radix_sort(entries, scratch, chunks, 0, std::bit_width(any));
+    chunks.for_each([&](int64_t, int64_t first, int64_t last) {
+      for (int64_t e = first; e < last; ++e) {
+        sorted_[begin + e] = static_cast<index_t>(entries[e].key);
+        order_[begin + e] = static_cast<index_t>(entries[e].position);
+      }
+    });
+  }
+
+  std::unique_ptr<Wide[]> entries_, scratch_;
+  std::unique_ptr<index_t[]> sorted_, order_;
+};
+
+// ---- merging ---------------------------------------------------------------------------------
+
+// A point of the merge: before entry p of a and entry q of b, both of line `line`.
+struct Point {
+  int64_t line, p, q;
+};
+
+template <class index_t>
+struct Pair {
+  const Ascending<index_t>&a, &b;
+
+  // The point after `work` steps, of which an entry takes one and the end of a line another. Equal
+  // indices are passed together. Odeh, Green, Mwassi, Shmueli and Birk 2012, "Merge path".
+  Point at(int64_t work) const {
+    if (work == 0) return {0, 0, 0};
+    int64_t low = 0, high = a.m;
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (int64_t{a.ptr[middle]} + b.ptr[middle] + middle <= work) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    if (low == a.m) return {a.m, a.nse, b.nse};
+    const index_t *of_a = a.idx + a.ptr[low], *of_b = b.idx + b.ptr[low];
+    const int64_t size_a = a.ptr[low + 1] - a.ptr[low], size_b = b.ptr[low + 1] - b.ptr[low];
+    const int64_t steps = std::min(work - a.ptr[low] - b.ptr[low] - low, size_a + size_b);
+    int64_t p = std::max<int64_t>(0, steps - size_b), limit = std::min(steps, size_a);
+    while (p < limit) {
+      const int64_t middle = p + (limit - p) / 2;
+      if (of_a[middle] < of_b[steps - 1 - middle]) {
+        p = middle + 1;
+      } else {
+        limit = middle;
+      }
+    }
+    const int64_t q = steps - p;
+    if (q > 0 && p < size_a && of_a[p] == of_b[q - 1]) ++p;
+    return {low, a.ptr[low] + p, b.ptr[low] + q};
+  }
+};
+
+// Merges entries [p, end_p) of a with entries [q, end_q) of b, numbering elements from `next` on:
+// writes the element that each entry became, for the intersection -1 for none. Returns the number
+// after the last. Both indices are looked at in every step, and nothing branches on them.
+template <bool kUnion, class index_t>
+SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t p, int64_t end_p,
+                                    int64_t q, int64_t end_q, index_t* to_a, index_t* to_b,
+                                    index_t next) {
+  while (p < end_p && q < end_q) {
+    const index_t of_a = a[p], of_b = b[q];
+    const index_t element = kUnion || of_a == of_b ? next : index_t{-1};
+    to_a[p] = element;  // of an entry that stays, the last time it is written counts
+    to_b[q] = element;
+    p += of_a <= of_b;
+    q += of_b <= of_a;
+    next += kUnion || of_a == of_b;
+  }
+  for (; p < end_p; ++p) to_a[p] = kUnion ? next++ : index_t{-1};
+  for (; q < end_q; ++q) to_b[q] = kUnion ? next++ : index_t{-1};
+  return next;
+}
+
+// From one point to another: the elements are numbered from 0 on, and ptr (m + 1) gets the numbers
+// at the ends of lines.
+template <bool kUnion, class index_t>
+index_t merge_between(const Pair<index_t>& pair, Point from, Point to, index_t* to_a, index_t* to_b,
+                      index_t* ptr) {
+  const index_t *a = pair.a.idx, *b = pair.b.idx;
+  const index_t *ptr_a = pair.a.ptr, *ptr_b = pair.b.ptr;
+  int64_t p = from.p, q = from.q;
+  index_t next = 0;
+  for (int64_t i = from.line; i < to.line; ++i) {
+    const int64_t end_p = ptr_a[i + 1], end_q = ptr_b[i + 1];
+    next = merge_stretch<kUnion>(a, b, p, end_p, q, end_q, to_a, to_b, next);
+    ptr[i + 1] = next;
+    p = end_p;
+    q = end_q;
+  }
+  return merge_stretch<kUnion>(a, b, p, to.p, q, to.q, to_a, to_b, next);
+}
+
+// The element that each entry of one operand became, first as the merge numbers them.
+template <class index_t>
+struct Renumbered {
+  const Ascending<index_t>& operand;
+  index_t* to;                          // (nse), in the order of the operand
+  std::unique_ptr<index_t[]> of_copy;  // (nse), in the order of its sorted copy, if it has one
+
+  Renumbered(const Ascending<index_t>& from, index_t* out) : operand(from), to(out) {
+    if (operand.order) of_copy = std::make_unique_for_overwrite<index_t[]>(operand.nse);
+  }
+  index_t* numbers() { return of_copy ? of_copy.get() : to; }
+
+  // Adds `base` to the elements of entries [first, last), and tells each element its index and the
+  // entry that it is from.
+  template <bool kUnion>
+  void finish(int64_t first, int64_t last, index_t base, index_t* idx, index_t* from) {
+    if (operand.order) {
+      finish<kUnion>(first, last, base, idx, from, [&](int64_t p) { return operand.order[p]; });
+    } else {
+      finish<kUnion>(first, last, base, idx, from,
+                     [](int64_t p) { return static_cast<index_t>(p); });
+    }
+  }
+
+ private:
+  template <bool kUnion, class Order>
+  void finish(int64_t first, int64_t last, index_t base, index_t* idx, index_t* from,
+              const Order& order) {
+    const index_t *number = numbers(), *indices = operand.idx;
+    index_t* const out = to;
+    for (int64_t p = first; p < last; ++p) {
+      const index_t entry = order(p), element = number[p] + base;
+      const bool kept = kUnion || number[p] >= 0;
+      out[entry] = kept ? element : index_t{-1};
+      if (kept) {
+        idx[element] = indices[p];
+        from[element] = entry;
+      }
+    }
+  }
+};
+
+using Merged = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+// Whether both operands are the same pattern, which is then also the result.
+template <class index_t>
+bool identical(const Ascending<index_t>& a, const Ascending<index_t>& b) {
+  return a.nse == b.nse && !a.order && !b.order && std::equal(a.ptr, a.ptr + a.m + 1, b.ptr) &&
+         std::equal(a.idx, a.idx + a.nse, b.idx);
+}
+
+template <class index_t>
+Merged copied(const Tensor& ptr, const Tensor& idx) {
+  const auto positions = [&] {
+    Tensor made = empty(idx, {idx.size(0)});
+    index_t* out = mutable_data<index_t>(made);
+    parallel_entries(idx.size(0), 1, [&](int64_t first, int64_t last) {
+      std::iota(out + first, out + last, static_cast<index_t>(first));
+    });
+    return made;
+  };
+  using torch::stable::clone;
+  return {clone(ptr), clone(idx), positions(), positions(), positions(), positions()};
+}
+
+// Indices of one line of an operand are distinct, in any order; those of the result ascend. The
+// merge numbers the elements, in equal shares for the threads wherever lines begin and end; once
+// their number is known, the results are filled in. Nothing depends on the number of threads.
+// O(m + nse_a + nse_b) time, and no memory but the results if both operands are sorted.
+template <bool kUnion, class index_t>
+Merged merge(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, const Tensor& idx_b) {
+  const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
+  if (identical(a, b)) return copied<index_t>(ptr_a, idx_a);
+  const Pair<index_t> pair{a, b};
+  const int64_t work = a.nse + b.nse + a.m;
+  Tensor ptr = empty(ptr_a, {a.m + 1}), to_a = empty(ptr_a, {a.nse}), to_b = empty(ptr_a, {b.nse});
+  index_t* ends = mutable_data<index_t>(ptr);
+  ends[0] = 0;
+  Renumbered<index_t> of_a(a, mutable_data<index_t>(to_a)), of_b(b, mutable_data<index_t>(to_b));
+  const Chunks chunks(work);
+  std::vector<index_t> base(chunks.count() + 1);
+  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+    base[c + 1] = merge_between<kUnion>(pair, pair.at(begin), pair.at(end), of_a.numbers(),
+                                        of_b.numbers(), ends);
+  });
+  for (int64_t c = 0; c < chunks.count(); ++c) base[c + 1] += base[c];
+  const int64_t size = base.back();
+  Tensor idx = empty(ptr_a, {size}), from_a = empty(ptr_a, {size}), from_b = empty(ptr_a, {size});
+  index_t* indices = mutable_data<index_t>(idx);
+  index_t *entries_a = mutable_data<index_t>(from_a), *entries_b = mutable_data<index_t>(from_b);
+  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+    const Point from = pair.at(begin), to = pair.at(end);
+    if (kUnion) {
+      std::fill(entries_a + base[c], entries_a + base[c + 1], index_t{-1});
+      std::fill(entries_b + base[c], entries_b + base[c + 1], index_t{-1});
+    }
+    of_a.template finish<kUnion>(from.p, to.p, base[c], indices, entries_a);
+    of_b.template finish<kUnion>(from.q, to.q, base[c], indices, entries_b);
+    for (int64_t i = from.line; i < to.line && base[c] > 0; ++i) ends[i + 1] += base[c];
+  });
+  return {ptr, idx, from_a, from_b, to_a, to_b};
+}
+
+template <bool kUnion>
+Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
+                const Tensor& idx_b) {
+  check_view(ptr_a, idx_a, std::nullopt);
+  check_view(ptr_b, idx_b, std::nullopt);
+  check_tensor(ptr_b, 1, ptr_a.scalar_type(), "ptr_b");
+  check_size(ptr_b, 0, ptr_a.size(0), "ptr_b");
+  Merged merged;
+  dispatch_index(ptr_a.scalar_type(), [&]<class index_t>() {
+    check_size(idx_a, 0, data<index_t>(ptr_a)[ptr_a.size(0) - 1], "idx_a");
+    check_size(idx_b, 0, data<index_t>(ptr_b)[ptr_b.size(0) - 1], "idx_b");
+    merged = merge<kUnion, index_t>(ptr_a, idx_a, ptr_b, idx_b);
+  });
+  return merged;
+}
+
+// ---- take ------------------------------------------------------------------------------------
+
+// out (u, d), val (n, d) and src (u), of elements of any type that has the size of T. n > 0: single
+// elements are read even where none is asked for, because a branch would be mispredicted.
+template <class index_t, class T>
+SPGRAD_CLONES void take_rows(const T* val, const index_t* src, int64_t d, int64_t first,
+                             int64_t last, T* out) {
+  const T zero{};
+  if (d == 1) {
+    for (int64_t i = first; i < last; ++i) {
+      const T taken = val[src[i] < 0 ? 0 : src[i]];
+      out[i] = src[i] < 0 ? zero : taken;
+    }
+    return;
+  }
+  for (int64_t i = first; i < last; ++i) {
+    if (src[i] < 0) {
+      std::fill_n(out + i * d, d, zero);
+    } else {
+      std::copy_n(val + static_cast<int64_t>(src[i]) * d, d, out + i * d);
+    }
+  }
+}
+
+Tensor take_op(const Tensor& val, const Tensor& src) {
+  STD_TORCH_CHECK(val.dim() == 1 || val.dim() == 2, "spgrad: `val` has ", val.dim(),
+                  " dimensions, not 1 or 2.");
+  check_tensor(val, val.dim(), val.scalar_type(), "val");
+  check_tensor(src, 1, src.scalar_type(), "src");
+  const int64_t u = src.size(0), d = val.dim() == 2 ? val.size(1) : 1;
+  Tensor out = val.dim() == 2 ? empty(val, {u, d}) : empty(val, {u});
+  if (val.size(0) == 0) return torch::stable::zero_(out);
+  dispatch_index(src.scalar_type(), [&]<class index_t>() {
+    dispatch_size(val.element_size(), [&]<class T>() {
+      parallel_entries(u, d, [&](int64_t first, int64_t last) {
+        take_rows(data<T>(val), data<index_t>(src), d, first, last, mutable_data<T>(out));
+      });
+    });
+  });
+  return out;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("union", TORCH_BOX(&merge_op<true>));
+  m.impl("intersection", TORCH_BOX(&merge_op<false>));
+  m.impl("take", TORCH_BOX(&take_op));
+}
+
+}  // namespace spgrad

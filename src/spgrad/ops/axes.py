@@ -1,0 +1,206 @@
+"""Which dimensions a reduction takes away, and the tensor that is left."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.ops.convert import convert
+from spgrad.ops.operands import sparse_operand
+from spgrad.ops.segments import Cells, cells, spread, total
+from spgrad.ops.structure import without_repeats
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+Dims = int | tuple[int, ...] | list[int] | None
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One call: the values, the cells that they are reduced to, and the shape of the result."""
+
+    A: SparseTensor
+    dims: tuple[int, ...]  # the sparse ones among the reduced
+    keepdim: bool
+    shape: tuple[int, ...]  # of the result
+    dense_dim: int  # of the result, if it is sparse
+    cells: Cells
+    vals: torch.Tensor  # (elements, reduced, kept): by reduced and by kept dense dimensions
+
+    @property
+    def size(self) -> int:
+        """Elements of the dense tensor that become one."""
+        return self.cells.size * self.vals.shape[1]
+
+    @property
+    def sparse(self) -> bool:
+        """True if the result is sparse."""
+        return self.cells.ptr is None or self.cells.unique is not None
+
+    def numbers(self, specified: bool) -> torch.Tensor | int:
+        """Elements of each cell (cells, 1): all of them, or those that are specified."""
+        if self.cells.ptr is None or not specified:
+            return self.size
+        return self.cells.counts() * self.vals.shape[1]
+
+    def missing(self, specified: bool) -> torch.Tensor | None:
+        """Unspecified sparse elements of each cell (cells, 1); None if they don't count."""
+        return None if specified else self.cells.missing()
+
+    def total(self, vals: torch.Tensor) -> torch.Tensor:
+        """Sum (cells, kept) of (elements, reduced, kept)."""
+        inner = vals.squeeze(1) if vals.shape[1] == 1 else vals.sum(1, dtype=vals.dtype)
+        return total(inner, self.cells)
+
+    def spread(self, y: torch.Tensor) -> torch.Tensor:
+        """What each cell has (cells, kept), as it joins the values (elements, 1, kept)."""
+        return spread(y, self.cells).unsqueeze(1)
+
+    def result(self, y: torch.Tensor) -> torch.Tensor:
+        """The result from its values (cells, kept)."""
+        if not self.sparse:
+            return y.reshape(self.shape)
+        pattern = self.A._pattern
+        left = pattern.derive(("left", self.dims, self.keepdim, self.shape), self._pattern_left)
+        made = on_pattern(y.reshape(left.values_shape), left)
+        if left.sparse_dim < 2 or not {*self.dims}.isdisjoint(_matrix_dims(pattern)):
+            return made
+        return convert(made, pattern.layout, pattern.blocksize)
+
+    def _pattern_left(self, pattern: Pattern) -> Pattern:
+        if self.cells.unique is None:
+            spec = pattern.spec._replace(dense_dim=self.dense_dim)
+            found = Pattern.from_spec(spec, self.shape, pattern.indices)
+            for name in ("rows", "cols"):  # which dense dimensions don't matter to
+                if (view := pattern.derived(name)) is not None:
+                    found.keep(name, view)
+            return found
+        indices = list(self.cells.unique)
+        if self.keepdim:
+            for d in self.dims:
+                indices.insert(d, torch.zeros_like(self.cells.unique[0]))
+        stacked = torch.stack(indices)
+        return Pattern(torch.sparse_coo, self.shape, (stacked,), dense_dim=self.dense_dim)
+
+
+def _matrix_dims(pattern: Pattern) -> tuple[int, int]:
+    last = len(pattern.shape) - pattern.dense_dim
+    return last - 2, last - 1
+
+
+def reduction(
+    fn: str,
+    input: Any,
+    dim: Dims,
+    keepdim: bool = False,
+    *,
+    linear: bool = False,
+    compact: bool = False,
+) -> Reduction:
+    """The parts of a call; repeated elements are added first, unless the reduction is `linear`.
+
+    With `compact` the result is sparse wherever a sparse dimension stays.
+    """
+    A = sparse_operand(fn, "input", input)
+    A = A if linear else without_repeats(A)
+    if not isinstance(keepdim, bool):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `keepdim` is {keepdim!r}; True or False is accepted. For example "
+            "keepdim=True."
+        )
+    pattern = A._pattern
+    shape = pattern.shape
+    reduced = require_dims(fn, dim, len(shape))
+    left = [1 if d in reduced else n for d, n in enumerate(shape) if keepdim or d not in reduced]
+    first = len(shape) - pattern.dense_dim
+    dense = [d for d in reduced if d >= first]
+    dims = tuple(d for d in reduced if d < first)
+    return Reduction(
+        A,
+        dims,
+        keepdim,
+        tuple(left),
+        pattern.dense_dim - (0 if keepdim else len(dense)),
+        cells(pattern, dims, compact),
+        _by_reduced(A, [d - first for d in dense]),
+    )
+
+
+def _by_reduced(A: SparseTensor, dense: list[int]) -> torch.Tensor:
+    """Values (elements, reduced, kept) for these of the dense dimensions."""
+    pattern = A._pattern
+    vals = stored_values(A).reshape(pattern.elements, *pattern.dense_shape)
+    vals = vals.movedim([d + 1 for d in dense], list(range(1, len(dense) + 1)))
+    split = len(dense) + 1
+    return vals.reshape(
+        pattern.elements, math.prod(vals.shape[1:split]), math.prod(vals.shape[split:])
+    )
+
+
+def require_dims(fn: str, dim: Dims, ndim: int) -> tuple[int, ...]:
+    """`dim` as ascending numbers from 0; all dimensions for None and ()."""
+    given = (dim,) if isinstance(dim, int) else dim
+    if given is None or (isinstance(given, (tuple, list)) and not given):
+        return tuple(range(ndim))
+    if not isinstance(given, (tuple, list)) or not all(isinstance(d, int) for d in given):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `dim` is {dim!r}; an int, a tuple of ints or None is accepted. For "
+            "example -1."
+        )
+    found = tuple(sorted(d % ndim if -ndim <= d < ndim else _refuse(fn, d, ndim) for d in given))
+    if len(set(found)) < len(found):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `dim` is {dim}; each dimension once is accepted. Leave out one of the "
+            "repeated."
+        )
+    return found
+
+
+def one_dim(fn: str, dim: Any) -> int:
+    """`dim` if it is an int."""
+    if not isinstance(dim, int):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `dim` is {dim!r}; an int is accepted. For example -1."
+        )
+    return dim
+
+
+def _refuse(fn: str, dim: int, ndim: int) -> int:
+    raise ArgumentValueError(
+        f"spgrad.{fn}: `dim` is {dim} for a tensor of {ndim} dimension(s); numbers from {-ndim} "
+        f"to {ndim - 1} are accepted. Count from the end with negative ones."
+    )
+
+
+def require_elements(fn: str, call: Reduction) -> None:
+    """Refuses reductions over dimensions of size 0, where there is nothing to choose from."""
+    if call.size == 0:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `input` has shape {tuple(call.A._pattern.shape)}, of which `dim` takes "
+            "dimensions without elements; reduced dimensions of size 1 or more are accepted. Check "
+            "the size of the input."
+        )
+
+
+def require_dense_elements(fn: str, call: Reduction) -> None:
+    """Refuses dense dimensions of size 0, which would make an unspecified element other than 0."""
+    if call.vals.shape[1] == 0:
+        require_elements(fn, call)
+
+
+def require_dtype(fn: str, dtype: torch.dtype, *, arg: str = "input", accepted: str) -> None:
+    """Refuses dtypes other than those of the kinds in `accepted`, such as "real integer"."""
+    kind = "complex" if dtype.is_complex else "real" if dtype.is_floating_point else "integer"
+    kind = "bool" if dtype == torch.bool else kind
+    if kind not in accepted.split():
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `{arg}` has dtype {checks.short(dtype)}; "
+            f"{' and '.join(accepted.split())} dtypes are accepted. Convert it with "
+            ".to(torch.float32)."
+        )

@@ -1,0 +1,171 @@
+"""Functions of two elements: arithmetic, maximum and minimum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad.ops import pairs
+from spgrad.ops.pairs import Rule
+
+Number = int | float | complex
+
+_ADD = Rule(torch.add, where="either", dense=True)
+_SUB = Rule(torch.sub, where="either", dense=True)
+_RSUB = Rule(torch.rsub, where="either", dense=True)
+_MUL = Rule(torch.mul, where="both", linear=True)
+_DIV = Rule(torch.div, where="first", linear=True)
+_FLOOR_DIVIDE = Rule(torch.floor_divide, where="first")
+_REMAINDER = Rule(torch.remainder, where="first")
+_POW = Rule(torch.pow, where="none")
+_MAXIMUM = Rule(torch.maximum, where="either", dense=True)
+_MINIMUM = Rule(torch.minimum, where="either", dense=True)
+
+
+def add(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
+    """input + alpha other with one or both operands sparse.
+
+    Args:
+        input: Sparse or dense tensor, or the number 0.
+        other: Sparse of the same shape, in any layout and with any elements; dense, broadcasting
+            as in torch; or the number 0.
+        alpha: Factor of `other`.
+
+    Returns:
+        Of two sparse operands a SparseTensor in the layout of `input` with the elements of either;
+        of a sparse and a dense one a dense tensor.
+
+    Gradient:
+        Of a sparse operand: the cotangent at its own elements. Of a dense one: dense.
+
+    Cost:
+        O(nse of both); the union of two patterns is computed once and kept. O(size of the result)
+        where that is dense.
+
+    Raises:
+        TypeError: Neither operand is sparse, or one is neither a tensor nor a number.
+        ValueError: Shapes or devices don't fit, or a number would make the result dense.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        >>> B = spgrad.from_dense(torch.tensor([[0.0, 5.0], [0.0, 7.0]]))
+        >>> spgrad.add(A, B, alpha=10).to_dense()
+        tensor([[ 1., 50.],
+                [ 0., 72.]])
+    """
+    return pairs.plus("add", _ADD, input, other, alpha)
+
+
+def sub(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
+    """input - alpha other: `spgrad.add` with -alpha."""
+    return pairs.plus("sub", _SUB, input, other, alpha)
+
+
+def rsub(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
+    """other - alpha input: `spgrad.add` with the operands exchanged."""
+    return pairs.plus("rsub", _RSUB, input, other, alpha)
+
+
+def mul(input: Any, other: Any) -> torch.Tensor:
+    """input times other, element by element, with one or both operands sparse.
+
+    Args:
+        input: Sparse or dense tensor, or a number.
+        other: Sparse of the same shape, in any layout and with any elements; dense, broadcasting
+            to the shape of the sparse operand: a number, a tensor of that shape, a row (n,) or
+            column (m, 1) vector that scales columns or rows.
+
+    Returns:
+        SparseTensor. Of two sparse operands, in the layout of `input` with the elements of both;
+        otherwise on the pattern of the sparse operand. An unspecified element stays so whatever it
+        is multiplied with, infinity and NaN too.
+
+    Gradient:
+        Of a sparse operand: other g at its own elements. Of a dense one: input g, dense.
+
+    Cost:
+        O(nse of both); the intersection of two patterns is computed once and kept.
+
+    Raises:
+        TypeError: Neither operand is sparse, or one is neither a tensor nor a number.
+        ValueError: Shapes or devices don't fit.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))
+        >>> (A * torch.tensor([[10.0], [100.0]])).to_dense()
+        tensor([[ 10.,   0.],
+                [300., 200.]])
+    """
+    return pairs.apply("mul", _MUL, input, other)
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> torch.Tensor:
+    """input / other for sparse `input`: on its elements, as `spgrad.mul` with 1 / other.
+
+    `other` may be sparse: where it lacks an element of `input`, that is divided by zero. An element
+    that `input` lacks is 0 in the result, also where 0 / 0 would not be a number. `rounding_mode`
+    is None, "trunc" or "floor", as in torch.
+    """
+    if rounding_mode is None:
+        return pairs.apply("div", _DIV, input, other)
+    rule = Rule(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), where="first")
+    return pairs.apply("div", rule, input, other)
+
+
+def floor_divide(input: Any, other: Any) -> torch.Tensor:
+    """floor(input / other) for sparse `input`: `spgrad.div` with rounding_mode="floor"."""
+    return pairs.apply("floor_divide", _FLOOR_DIVIDE, input, other)
+
+
+def remainder(input: Any, other: Any) -> torch.Tensor:
+    """input - other floor(input / other): `spgrad.div` with this in place of the quotient."""
+    return pairs.apply("remainder", _REMAINDER, input, other)
+
+
+def pow(input: Any, exponent: Any) -> torch.Tensor:
+    """input ** exponent for sparse `input` and exponents greater than 0.
+
+    Args:
+        input: Sparse tensor; repeated COO indices are added first.
+        exponent: A number, or a dense tensor that broadcasts to the shape of `input`.
+
+    Returns:
+        SparseTensor on the pattern of `input`.
+
+    Gradient:
+        exponent input^(exponent - 1) g at the elements of `input`; of a dense exponent, dense.
+
+    Cost:
+        O(nse), and O(size of the exponent) to see that it is positive.
+
+    Raises:
+        TypeError: An operand is neither a tensor nor a number.
+        ValueError: An exponent is not positive: x^0 is 1 at unspecified elements too.
+        NotImplementedError: `exponent` is sparse, or `input` dense: 0^0 is 1.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
+        >>> (A**2).to_dense()
+        tensor([[0., 4.],
+                [9., 0.]])
+    """
+    if isinstance(exponent, torch.Tensor) and pairs.is_dense(exponent) and exponent.dim():
+        pairs.require_positive("pow", "exponent", exponent)
+    return pairs.apply("pow", _POW, input, exponent)
+
+
+def maximum(input: Any, other: Any) -> torch.Tensor:
+    """The larger of two elements: `spgrad.add` with max in place of +.
+
+    Of a sparse tensor and a number the result is sparse where the number is not above 0.
+    """
+    return pairs.apply("maximum", _MAXIMUM, input, other)
+
+
+def minimum(input: Any, other: Any) -> torch.Tensor:
+    """The smaller of two elements: `spgrad.add` with min in place of +.
+
+    Of a sparse tensor and a number the result is sparse where the number is not below 0.
+    """
+    return pairs.apply("minimum", _MINIMUM, input, other)

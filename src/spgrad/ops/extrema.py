@@ -1,0 +1,189 @@
+"""The largest and smallest elements together with their places."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from spgrad import kernels
+from spgrad.errors import ArgumentKindError
+from spgrad.ops.axes import Reduction, one_dim, reduction, require_dtype, require_elements
+from spgrad.ops.products import plain
+from spgrad.ops.reduce import amax, amin
+from spgrad.ops.segments import Cells, spread, total
+from spgrad.ops.views import linear_positions, rows
+from spgrad.pattern import Pattern
+
+
+class _Places(NamedTuple):
+    """Cells, and where their elements stand along what is reduced."""
+
+    cells: Cells
+    along: torch.Tensor  # (elements,) index in the order of the cells, ascending in each
+    gap: torch.Tensor  # (cells, 1) the first index that is not specified, if there is one
+
+
+def max(
+    input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, specified: bool = False
+) -> Any:
+    """Largest element, and its index along a dimension.
+
+    Args:
+        input: Sparse tensor of any layout and a real dtype.
+        dim: The dimension that is reduced; None for the largest element of all.
+        keepdim: Whether the reduced dimension stays, with size 1.
+        specified: Whether to look at the specified elements alone, instead of counting unspecified
+            ones as zeros. Where there are none, the value is 0 and the index -1.
+
+    Returns:
+        Without `dim`, what `spgrad.amax` gives. Otherwise the pair (values, indices), each dense
+        or sparse as the result of `spgrad.sum`. Of equal elements the first counts, an unspecified
+        zero too; NaN counts as the largest.
+
+    Gradient:
+        g at the element that the index names, if it is specified.
+
+    Cost:
+        O(nse + size of the result).
+
+    Raises:
+        TypeError: `input` is not sparse, or `dim` no int.
+        ValueError: `dim` is outside the tensor or has size 0, or the dtype is complex.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 2.0, 3.0], [-1.0, 0.0, 0.0]]))
+        >>> spgrad.max(A, 1).indices, A.max(1, specified=True).indices
+        (tensor([2, 1]), tensor([2, 0]))
+    """
+    return _extremum("max", input, dim, keepdim, specified)
+
+
+def min(
+    input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, specified: bool = False
+) -> Any:
+    """Smallest element, and its index along a dimension: `spgrad.max` with the other order."""
+    return _extremum("min", input, dim, keepdim, specified)
+
+
+def argmax(
+    input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, specified: bool = False
+) -> torch.Tensor:
+    """Index of the largest element: the second result of `spgrad.max` with the same arguments.
+
+    Without `dim`, the position in the whole tensor, counted in row-major order.
+    """
+    return _arg("argmax", input, dim, keepdim, specified)
+
+
+def argmin(
+    input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, specified: bool = False
+) -> torch.Tensor:
+    """Index of the smallest element: the second result of `spgrad.min` with the same arguments.
+
+    Without `dim`, the position in the whole tensor, counted in row-major order.
+    """
+    return _arg("argmin", input, dim, keepdim, specified)
+
+
+def _extremum(fn: str, input: torch.Tensor, dim: Any, keepdim: bool, specified: bool) -> Any:
+    if isinstance(dim, torch.Tensor):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `dim` is a tensor; an int or None is accepted. Use spgrad."
+            f"{fn}imum(A, B) for the {fn}imum of two tensors."
+        )
+    if dim is None:
+        whole = amax if fn == "max" else amin
+        return whole(input, None, keepdim, specified=specified)
+    y, index = _along_dim(fn, _call(fn, input, dim, keepdim), fn == "max", specified)
+    return getattr(torch.return_types, fn)((y, index))
+
+
+def _arg(
+    fn: str, input: torch.Tensor, dim: int | None, keepdim: bool, specified: bool
+) -> torch.Tensor:
+    call = _call(fn, input, dim, keepdim)
+    require_dtype(fn, call.vals.dtype, accepted="real integer")
+    if dim is None:
+        return _in_whole(call, fn == "argmax", specified)
+    return _along_dim(fn, call, fn == "argmax", specified)[1]
+
+
+def _call(fn: str, input: torch.Tensor, dim: int | None, keepdim: bool) -> Reduction:
+    call = reduction(fn, input, dim if dim is None else one_dim(fn, dim), keepdim)
+    require_elements(fn, call)
+    require_dtype(fn, call.vals.dtype, accepted="real integer bool")
+    return call
+
+
+def _along_dim(
+    fn: str, call: Reduction, largest: bool, specified: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Extrema and their indices over one dimension."""
+    vals = call.vals.to(torch.uint8) if call.vals.dtype == torch.bool else call.vals
+    if call.cells.ptr is None:
+        y, index = torch.max(vals, 1) if largest else torch.min(vals, 1)
+    else:
+        places = call.A._pattern.derive(("places", call.dims), lambda p: _places(p, call))
+        y, index = _chosen(vals.squeeze(1), places, largest, specified)
+    return call.result(y.to(call.vals.dtype)), call.result(index)
+
+
+def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
+    """Index of the extremum in the flattened tensor."""
+    pattern = call.A._pattern
+    vals = call.vals.detach().squeeze(2)  # (elements, reduced)
+    linear = pattern.derive("linear", linear_positions)
+    order = rows(pattern).perm if len(pattern.shape) - pattern.dense_dim > 1 else None
+    if order is not None:
+        vals, linear = vals[order], linear[order]
+    each = vals.shape[1]
+    inner = torch.arange(each, device=linear.device)
+    along = (linear[:, None] * each + inner).view(-1)
+    ptr = torch.tensor([0, along.numel()], device=along.device)
+    cells = Cells(ptr, None, along.numel(), call.size, None)
+    index = _chosen(vals.reshape(-1, 1), _with_gap(cells, along), largest, specified)[1]
+    return call.result(index)
+
+
+def _places(pattern: Pattern, call: Reduction) -> _Places:
+    (dim,) = call.dims
+    sizes = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
+    linear = pattern.derive("linear", linear_positions)
+    if call.cells.perm is not None:
+        linear = linear[call.cells.perm]
+    return _with_gap(call.cells, linear // math.prod(sizes[dim + 1 :]) % sizes[dim])
+
+
+def _with_gap(cells: Cells, along: torch.Tensor) -> _Places:
+    """With no index left out before it, an element's index is its position in the cell."""
+    assert cells.ptr is not None
+    ordered = cells._replace(perm=None)
+    start = spread(cells.ptr[:-1, None], ordered).squeeze(1)
+    position = torch.arange(along.numel(), device=along.device) - start
+    gap = total((along == position).to(torch.int64)[:, None], ordered)
+    return _Places(cells, along, gap)
+
+
+def _chosen(
+    vals: torch.Tensor, places: _Places, largest: bool, specified: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The extremum of each cell, (cells, d) as the values (elements, d), and its index."""
+    cells, along, perm = places.cells, places.along, places.cells.perm
+    assert cells.ptr is not None
+    first = kernels.segment_arg(cells.ptr, perm, plain(vals), largest)
+    if vals.shape[0] == 0:  # nothing to gather from
+        vals, along, perm = F.pad(vals, (0, 0, 0, 1)), F.pad(along, (0, 1)), None
+    empty = first < 0
+    first = first.clamp(min=0)
+    at = first if perm is None else perm[first].to(torch.int64)
+    y = torch.where(empty, 0, vals.gather(0, at))
+    index = torch.where(empty, -1, along[first])
+    missing = None if specified else cells.missing()
+    if missing is None:
+        return y, index
+    beyond = y < 0 if largest else y > 0
+    zero = (missing > 0) & (empty | beyond | ((y == 0) & (places.gap < index)))
+    return torch.where(zero, 0, y), torch.where(zero, places.gap, index)

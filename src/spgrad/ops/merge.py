@@ -1,0 +1,152 @@
+"""Two sparse tensors brought to one pattern: that of both, of either, or of the first."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import checks, kernels
+from spgrad.ops.convert import convert
+from spgrad.ops.products import plain, wants_grad
+from spgrad.ops.structure import without_repeats
+from spgrad.ops.views import linear_positions
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import stored_values
+
+
+class _Source(NamedTuple):
+    """Where the values of one operand go in a joint pattern."""
+
+    entry: torch.Tensor  # (u,) entry of the operand, -1 where it has none
+    place: torch.Tensor  # (nse,) element of the joint pattern, -1 where it has none
+
+
+class _Joint(NamedTuple):
+    pattern: Pattern
+    sources: tuple[_Source | None, _Source | None]  # None: in order, as it is
+
+
+class Aligned(NamedTuple):
+    """The values of two operands, zero where one of them is not specified, on one pattern."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    pattern: Pattern
+
+
+def align(fn: str, A: SparseTensor, B: SparseTensor, where: str) -> Aligned:
+    """The values of A and B on one pattern, in the layout of A; differentiable in both.
+
+    Args:
+        fn: The public function that asks.
+        A: Of any layout; repeated elements are added first.
+        B: Of the same shape.
+        where: "either": elements of A or B; "both": of A and B; "first": of A.
+    """
+    _require_same_shape(fn, A._pattern, B._pattern)
+    A, B = without_repeats(A), without_repeats(B)
+    if not A._pattern.same_as(B._pattern):
+        B = convert(B, A._pattern.layout, A._pattern.blocksize)
+    a, b = A._pattern, B._pattern
+    joint = _Joint(a, (None, None))
+    if not a.same_as(b):
+        joint = a.derive_with(where, b, _JOINTS[where])
+    vals = [
+        v if source is None else _spread(v, source)
+        for v, source in zip((stored_values(A), stored_values(B)), joint.sources, strict=True)
+    ]
+    return Aligned(*vals, joint.pattern)
+
+
+def _require_same_shape(fn: str, a: Pattern, b: Pattern) -> None:
+    if a.shape != b.shape or a.dense_dim != b.dense_dim:
+        accepted = f"{tuple(a.shape)} with {a.dense_dim} dense dimensions, as `input`,"
+        hint = "Sparse operands do not broadcast; make a vector dense with .to_dense()."
+        raise checks.bad_shape(fn, "other", tuple(b.shape), accepted, hint)
+
+
+def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
+    """Line pointers, and the index of each stored entry or block.
+
+    COO is one line of linear indices, which asks for no memory by row.
+    """
+    if not pattern.is_coo:
+        return pattern.indices[0], pattern.indices[1]
+    keys = pattern.derive("linear", linear_positions)
+    return keys.new_tensor([0, keys.shape[0]]), keys
+
+
+def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
+    lines = [*_entries(a), *_entries(b)]
+    dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
+    if a.nse + b.nse > torch.iinfo(torch.int32).max:
+        dtype = torch.int64
+    ptr, idx, from_a, from_b, to_a, to_b = merge(*(t.to(dtype).contiguous() for t in lines))
+    sources = _Source(from_a, to_a), _Source(from_b, to_b)
+    spec = a.spec._replace(coalesced=True, ordered=True)
+    if not a.is_coo:
+        return _Joint(Pattern.from_spec(spec, a.shape, (ptr, idx)), sources)
+    index = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
+    known, other = a.indices[0].to(index), b.indices[0].to(index)
+    if known.shape[1] == 0:
+        known, from_a = other, from_b
+    else:
+        known = torch.cat([known, other], 1)
+        from_a = torch.where(from_a >= 0, from_a, from_b + a.nse)
+    found = Pattern.from_spec(spec, a.shape, (known.index_select(1, from_a),))
+    found.keep("linear", idx)
+    return _Joint(found, sources)
+
+
+def _either(a: Pattern, b: Pattern) -> _Joint:
+    return _merged(kernels.union, a, b)
+
+
+def _both(a: Pattern, b: Pattern) -> _Joint:
+    return _merged(kernels.intersection, a, b)
+
+
+def _first(a: Pattern, b: Pattern) -> _Joint:
+    """The pattern of a, and the entry of b that each of its elements is, if any."""
+    _, (in_a, in_b) = a.derive_with("both", b, _both)
+    assert in_a is not None
+    assert in_b is not None
+    entry = kernels.take(in_b.entry + 1, in_a.place) - 1
+    place = kernels.take(in_a.entry + 1, in_b.place) - 1
+    return _Joint(a, (None, _Source(entry, place)))
+
+
+_JOINTS = {"either": _either, "both": _both, "first": _first}
+
+
+def _spread(vals: torch.Tensor, source: _Source) -> torch.Tensor:
+    """Stored values of one operand at the elements of a joint pattern, zero where it has none.
+
+    Gradient: the cotangent at the elements that the operand has; the same with entry and place
+    exchanged.
+    """
+    if wants_grad(vals):
+        return _Spread.apply(vals, source)  # type: ignore[return-value]
+    return _taken(vals, source.entry)
+
+
+def _taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
+    shape = (entry.shape[0], *vals.shape[1:])
+    flat = plain(vals)
+    if flat.dim() > 2:
+        flat = flat.flatten(1)
+    return kernels.take(flat, entry).view(shape)
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, source: _Source) -> torch.Tensor:  # type: ignore[override]
+        ctx.source = source
+        return _taken(vals, source.entry)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        entry, place = ctx.source
+        return _spread(g, _Source(place, entry)), None

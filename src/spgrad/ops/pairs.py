@@ -1,0 +1,146 @@
+"""How a function of two elements is applied to operands of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.convert import to_dense
+from spgrad.ops.elementwise import call
+from spgrad.ops.gather import gather, times_vector
+from spgrad.ops.merge import align
+from spgrad.ops.operands import is_sparse, sparse_operand
+from spgrad.ops.structure import without_repeats
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+
+class Rule(NamedTuple):
+    """What a function does with zeros.
+
+    Attributes:
+        fn: The function, of dense tensors and numbers.
+        where: Which elements the result of two sparse operands has: those of "either", of "both",
+            of the "first"; "none" where such a result would be dense.
+        dense: True if with a dense operand the result is dense.
+        linear: True if it is linear in the sparse operand, so that repeated elements may stay.
+    """
+
+    fn: Callable[..., torch.Tensor]
+    where: str
+    dense: bool = False
+    linear: bool = False
+
+
+def is_dense(x: Any) -> bool:
+    """True for a dense tensor."""
+    return isinstance(x, torch.Tensor) and not is_sparse(x)
+
+
+def apply(fn: str, rule: Rule, a: Any, b: Any) -> torch.Tensor:
+    """rule.fn(a, b), where a or b is sparse and the other sparse, dense or a number."""
+    for name, x in (("input", a), ("other", b)):
+        if not isinstance(x, (torch.Tensor, bool, int, float, complex)):
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `{name}` is {checks.describe_kind(x)}; a tensor or a number is "
+                "accepted. Convert it with torch.as_tensor."
+            )
+    if is_sparse(a) and is_sparse(b):
+        return _two_sparse(fn, rule, a, b)
+    if is_sparse(a):
+        return _one_sparse(fn, rule, sparse_operand(fn, "input", a), b)
+    if not is_sparse(b):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `input` and `other` are dense ({checks.describe_kind(a)} and "
+            f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use torch.{fn}."
+        )
+    if not rule.dense and rule.where in ("first", "none"):
+        raise UnsupportedError(
+            f"spgrad.{fn}: `input` is {checks.describe_kind(a)} and `other` sparse, with which the "
+            "result would be dense or not a number wherever it has no element; a sparse `input` is "
+            "accepted. Use spgrad.map for the specified elements alone, or other.to_dense()."
+        )
+    swapped = rule._replace(fn=lambda x, y: rule.fn(y, x))
+    return _one_sparse(fn, swapped, sparse_operand(fn, "other", b), a)
+
+
+def _two_sparse(fn: str, rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
+    A, B = sparse_operand(fn, "input", a), sparse_operand(fn, "other", b)
+    checks.require_same_device(fn, input=A._vals, other=B._vals)
+    if rule.where == "none":
+        raise UnsupportedError(
+            f"spgrad.{fn}: `input` and `other` are sparse, with which the result would be dense; "
+            "a dense tensor or number is accepted as one of them. Use other.to_dense()."
+        )
+    aligned = align(fn, A, B, rule.where)
+    return on_pattern(call(fn, rule.fn, aligned.a, aligned.b), aligned.pattern)
+
+
+def _one_sparse(fn: str, rule: Rule, A: SparseTensor, other: Any) -> torch.Tensor:
+    if isinstance(other, torch.Tensor) and other.dim():
+        checks.require_same_device(fn, input=A._vals, other=other)
+        return _with_dense(fn, rule, A, other)
+    if rule.dense or rule.where == "none":
+        _require_zero_kept(fn, rule, A, other)
+    if not rule.linear:
+        A = without_repeats(A)
+    return on_pattern(call(fn, rule.fn, stored_values(A), other), A._pattern)
+
+
+def _require_zero_kept(fn: str, rule: Rule, A: SparseTensor, other: Any) -> None:
+    """Refuses a number with which an unspecified element would not stay 0."""
+    at_zero = call(fn, rule.fn, A._vals.new_zeros(()), other)
+    if at_zero != 0:
+        number = other.item() if isinstance(other, torch.Tensor) else other
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `other` is {number}, with which 0 becomes {at_zero.item()} and the "
+            "result would be dense; a number that keeps 0 is accepted. Use spgrad.map(A, fn) for "
+            "the specified elements alone, or A.to_dense()."
+        )
+
+
+def _with_dense(fn: str, rule: Rule, A: SparseTensor, x: torch.Tensor) -> torch.Tensor:
+    if rule.dense:
+        _require_broadcast(fn, A, x)
+        return call(fn, rule.fn, to_dense(A), x)
+    if rule.linear and rule.where == "both":
+        scaled = times_vector(A, x)
+        if scaled is not None:
+            return scaled
+    if not rule.linear:
+        A = without_repeats(A)
+    found = gather(fn, x, A._pattern)
+    return on_pattern(call(fn, rule.fn, stored_values(A), found), A._pattern)
+
+
+def _require_broadcast(fn: str, A: SparseTensor, x: torch.Tensor) -> None:
+    try:
+        torch.broadcast_shapes(A._pattern.shape, x.shape)
+    except RuntimeError:
+        accepted = f"what broadcasts with {tuple(A._pattern.shape)}"
+        hint = "Sizes are equal, or one of them is 1 or missing."
+        raise checks.bad_shape(fn, "other", tuple(x.shape), accepted, hint) from None
+
+
+def plus(fn: str, rule: Rule, a: Any, b: Any, alpha: Any) -> torch.Tensor:
+    """rule.fn(a, b, alpha=alpha) for addition and subtraction."""
+    if alpha != 1:
+        rule = rule._replace(fn=_with_alpha(rule.fn, alpha))
+    return apply(fn, rule, a, b)
+
+
+def _with_alpha(fn: Callable[..., torch.Tensor], alpha: Any) -> Callable[..., torch.Tensor]:
+    return lambda a, b: fn(a, b, alpha=alpha)
+
+
+def require_positive(fn: str, arg: str, x: torch.Tensor) -> None:
+    """Refuses a dense tensor that is not positive throughout."""
+    if not bool(((x.real if x.is_complex() else x) > 0).all()):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `{arg}` is not positive throughout; numbers above 0 are accepted, as "
+            "others would make unspecified elements nonzero. Work on A.values() or A.to_dense()."
+        )

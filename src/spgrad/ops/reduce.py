@@ -1,0 +1,249 @@
+"""Reductions to sums, means, products, extrema and truth values."""
+
+from __future__ import annotations
+
+import torch
+
+from spgrad.ops.axes import (
+    Dims,
+    Reduction,
+    reduction,
+    require_dense_elements,
+    require_dtype,
+    require_elements,
+)
+from spgrad.ops.operands import matrix_operand, require_rank
+from spgrad.ops.segments import extremum, product
+from spgrad.ops.views import rows
+from spgrad.pattern import Pattern
+from spgrad.values import stored_values
+
+
+def sum(
+    input: torch.Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    specified: bool = False,
+) -> torch.Tensor:
+    """Sum over dimensions, as `torch.sum` of the dense tensor.
+
+    Args:
+        input: Sparse tensor of any layout, with batch and dense dimensions or without.
+        dim: The dimensions that are reduced; all of them for None and ().
+        keepdim: Whether reduced dimensions stay, with size 1.
+        dtype: The dtype to convert to first; by default that of `input`, int64 for integers.
+        specified: Whether to reduce the specified elements alone, instead of counting unspecified
+            ones as zeros; a sum is the same. An element of the result without specified elements
+            is 0 then (1 for a product).
+
+    Returns:
+        Dense tensor if one of the two matrix dimensions is reduced. If only batch or dense
+        dimensions are: a SparseTensor in the layout of `input`, with an element where one of the
+        reduced is specified.
+
+    Gradient:
+        That of the dense function, at the elements of `input`.
+
+    Cost:
+        O(nse + size of the result); for the first reduction of columns or batches also a sort of
+        the pattern, which is kept.
+
+    Raises:
+        TypeError: `input` is not sparse, or `dim` or `keepdim` is of another kind.
+        ValueError: `dim` is outside the tensor, or the dtype has no such reduction.
+
+    Example:
+        >>> A = spgrad.sparse_csr_tensor([0, 2, 3], [0, 2, 1], [1.0, 2.0, 3.0], (2, 3))
+        >>> spgrad.sum(A, 1), A.mean(1), A.mean(1, specified=True)
+        (tensor([3., 3.]), tensor([1., 1.]), tensor([1.5000, 3.0000]))
+    """
+    call = reduction("sum", input, dim, keepdim, linear=True)
+    return call.result(call.total(_accumulated(call.vals, dtype)))
+
+
+def mean(
+    input: torch.Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    specified: bool = False,
+) -> torch.Tensor:
+    """Mean over dimensions: `spgrad.sum` with division by the number of elements.
+
+    With `specified`, by the number of specified elements: the mean over neighbours of a graph.
+    """
+    call = reduction("mean", input, dim, keepdim, linear=not specified)
+    require_dense_elements("mean", call)
+    vals = call.vals if dtype is None else call.vals.to(dtype)
+    arg = "input" if dtype is None else "dtype"
+    require_dtype("mean", vals.dtype, arg=arg, accepted="real complex")
+    number = call.numbers(specified)
+    if isinstance(number, torch.Tensor):
+        number = number.clamp(min=1)
+    return call.result(call.total(vals) / number)
+
+
+def prod(
+    input: torch.Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    specified: bool = False,
+) -> torch.Tensor:
+    """Product over dimensions: `spgrad.sum` with factors in place of summands.
+
+    It is 0 (or NaN, beside infinity) where an element is unspecified. With `specified`, the
+    product of the specified elements, 1 if there are none.
+    """
+    call = reduction("prod", input, dim, keepdim)
+    require_dense_elements("prod", call)
+    vals = _accumulated(call.vals, dtype)
+    y = product(vals.squeeze(1) if vals.shape[1] == 1 else vals.prod(1), call.cells)
+    missing = call.missing(specified)
+    if missing is not None:
+        y = torch.where(missing > 0, call.total(0 * vals.detach()), y)
+    return call.result(y)
+
+
+def amax(
+    input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, specified: bool = False
+) -> torch.Tensor:
+    """Largest element over dimensions: `spgrad.sum` with the maximum in place of the sum.
+
+    The gradient is shared evenly by the elements that attain it, unspecified zeros included. With
+    `specified`, the largest specified element, 0 if there are none.
+    """
+    return _extremum("amax", input, dim, keepdim, specified)
+
+
+def amin(
+    input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, specified: bool = False
+) -> torch.Tensor:
+    """Smallest element over dimensions: `spgrad.sum` with the minimum in place of the sum.
+
+    The gradient is shared evenly by the elements that attain it, unspecified zeros included. With
+    `specified`, the smallest specified element, 0 if there are none.
+    """
+    return _extremum("amin", input, dim, keepdim, specified)
+
+
+def _extremum(
+    fn: str, input: torch.Tensor, dim: Dims, keepdim: bool, specified: bool
+) -> torch.Tensor:
+    call = reduction(fn, input, dim, keepdim)
+    require_elements(fn, call)
+    vals = call.vals
+    require_dtype(fn, vals.dtype, accepted="real integer bool")
+    if vals.dtype == torch.bool:
+        vals = vals.to(torch.uint8)
+    y = extremum(vals, call.cells, call.missing(specified), fn == "amax")
+    return call.result(y.to(call.vals.dtype))
+
+
+def any(
+    input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, specified: bool = False
+) -> torch.Tensor:
+    """Whether an element is not zero: `spgrad.sum` with the logical or in place of the sum.
+
+    The result is bool, uint8 for uint8.
+    """
+    call = reduction("any", input, dim, keepdim)
+    return call.result(_some(call, call.vals != 0).to(_truth(call)))
+
+
+def all(
+    input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, specified: bool = False
+) -> torch.Tensor:
+    """Whether no element is zero: `spgrad.sum` with the logical and in place of the sum.
+
+    The result is bool, uint8 for uint8. With `specified`, whether no specified element is zero.
+    """
+    call = reduction("all", input, dim, keepdim)
+    require_dense_elements("all", call)
+    y = ~_some(call, call.vals == 0)
+    missing = call.missing(specified)
+    if missing is not None:
+        y = y & (missing == 0)
+    return call.result(y.to(_truth(call)))
+
+
+def _some(call: Reduction, holds: torch.Tensor) -> torch.Tensor:
+    """Whether something holds for an element of each cell (cells, kept)."""
+    return call.total(holds.to(torch.int64)) > 0
+
+
+def _truth(call: Reduction) -> torch.dtype:
+    return torch.uint8 if call.vals.dtype == torch.uint8 else torch.bool
+
+
+def count_nonzero(
+    input: torch.Tensor, dim: Dims = None, *, specified: bool = False
+) -> torch.Tensor:
+    """Number of elements that are not zero: `spgrad.sum` with 1 for each of them, in int64.
+
+    Specified elements may be zero; for their number, see `SparseTensor.nse`.
+    """
+    call = reduction("count_nonzero", input, dim)
+    return call.result(call.total((call.vals != 0).to(torch.int64)))
+
+
+def sparse_sum(
+    input: torch.Tensor, dim: Dims = None, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Sum over dimensions that stays sparse, as `torch.sparse.sum`: `spgrad.sum` with that result.
+
+    Only elements that have a specified summand are specified. COO, or if both matrix dimensions
+    stay, in the layout of `input`; dense if no sparse dimension stays. Reduced dimensions are left
+    out. The dtype is that of `input`, also for integers.
+    """
+    call = reduction("sparse_sum", input, dim, linear=True, compact=True)
+    return call.result(call.total(call.vals if dtype is None else call.vals.to(dtype)))
+
+
+def trace(input: torch.Tensor) -> torch.Tensor:
+    """Sum of the diagonal of a matrix.
+
+    Args:
+        input: Sparse (m, n) without dense dimensions.
+
+    Returns:
+        Dense 0-d tensor; int64 for integers.
+
+    Gradient:
+        g at the diagonal elements of `input`, 0 at its others.
+
+    Cost:
+        O(nse) once for each pattern, then O(diagonal elements).
+
+    Raises:
+        TypeError: `input` is not sparse.
+        ValueError: `input` is not a matrix, or bool.
+        NotImplementedError: `input` has dense dimensions.
+
+    Example:
+        >>> spgrad.trace(spgrad.from_dense(torch.tensor([[1.0, 2.0], [0.0, 3.0]])))
+        tensor(4.)
+    """
+    A = matrix_operand("trace", "input", input)
+    require_rank("trace", "input", A, 2, "Take one matrix at a time.")
+    at = A._pattern.derive("diagonal", _diagonal)
+    return _accumulated(stored_values(A).reshape(-1).index_select(0, at), None).sum()
+
+
+def _diagonal(pattern: Pattern) -> torch.Tensor:
+    """Positions of the values on the diagonal."""
+    view = rows(pattern)
+    row = torch.repeat_interleave(view.ptr.diff(), output_size=view.idx.numel())
+    at = (row == view.idx).nonzero().view(-1)
+    return at if view.perm is None else view.perm[at].to(torch.int64)
+
+
+def _accumulated(vals: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Values in the dtype that torch's sums and products have."""
+    if dtype is None and not (vals.is_floating_point() or vals.is_complex()):
+        dtype = torch.int64
+    return vals if dtype is None else vals.to(dtype)

@@ -1,0 +1,242 @@
+"""Reductions over groups of the elements of a pattern, and their derivatives.
+
+The elements that are reduced to one element of the result are a cell. Cells are kept on the
+pattern; those of the rows and columns are its views, so that they cost nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import kernels
+from spgrad.ops.products import plain, wants_grad
+from spgrad.ops.views import cols, linear_index, rows
+from spgrad.pattern import Pattern
+
+
+class Cells(NamedTuple):
+    """The elements of a pattern, grouped by the element of the result that they belong to.
+
+    Cell i holds the elements ``ptr[i] <= p < ptr[i + 1]`` with values ``vals[perm[p]]``, or
+    ``vals[p]`` where `perm` is None, in ascending order of their reduced dimensions.
+    """
+
+    ptr: torch.Tensor | None  # (cells + 1,); None: each element is a cell of its own
+    perm: torch.Tensor | None  # (elements,)
+    elements: int
+    size: int  # places that a cell has, specified or not
+    unique: torch.Tensor | None  # (kept dimensions, cells) where the result is sparse
+
+    def counts(self) -> torch.Tensor:
+        """Specified elements of each cell (cells, 1)."""
+        assert self.ptr is not None
+        return self.ptr.diff().to(torch.int64)[:, None]
+
+    def missing(self) -> torch.Tensor | None:
+        """Unspecified elements of each cell (cells, 1); None where there are none at all."""
+        return None if self.ptr is None else self.size - self.counts()
+
+
+def cells(pattern: Pattern, dims: tuple[int, ...], compact: bool = False) -> Cells:
+    """The cells that reducing the sparse dimensions `dims` asks for; O(nse + cells), then kept.
+
+    There is one cell for each element of the result, or if both matrix dimensions stay (or with
+    `compact`), only for those that have a specified element.
+    """
+    return pattern.derive(("cells", dims, compact), lambda p: _cells(p, dims, compact))
+
+
+def _cells(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Cells:
+    sizes = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
+    kept = [d for d in range(len(sizes)) if d not in dims]
+    size = math.prod(sizes[d] for d in dims)
+    if not kept:
+        ptr = torch.tensor([0, pattern.elements], device=pattern.device)
+        return Cells(ptr, None, pattern.elements, size, None)
+    if not dims:
+        return Cells(None, None, pattern.elements, 1, None)
+    row, col = len(sizes) - 2, len(sizes) - 1
+    if compact or (row in kept and col in kept):
+        return _unique_cells(pattern, kept, size)
+    if dims in ((col,), (row,)):
+        view = rows(pattern) if dims == (col,) else cols(pattern)
+        return Cells(view.ptr, view.perm, pattern.elements, size, None)
+    if dims == (row, col):
+        view, lines = rows(pattern), pattern.matrix[0]
+        items = math.prod(pattern.batch)
+        ptr = view.ptr[::lines].contiguous() if lines else view.ptr.new_zeros(items + 1)
+        return Cells(ptr, view.perm, pattern.elements, size, None)
+    coordinates, perm = _coordinates(pattern)
+    cell = linear_index(coordinates[kept], tuple(sizes[d] for d in kept))
+    assert cell is not None
+    ptr, perm = _grouped(cell, math.prod(sizes[d] for d in kept), perm)
+    return Cells(ptr, perm, pattern.elements, size, None)
+
+
+def _unique_cells(pattern: Pattern, kept: list[int], size: int) -> Cells:
+    coordinates, perm = _coordinates(pattern)
+    sizes = [pattern.shape[d] for d in kept]
+    unique, cell = kernels.coalesce(coordinates[kept].contiguous(), sizes)
+    ptr, perm = _grouped(cell, unique.shape[1], perm)
+    return Cells(ptr, perm, pattern.elements, size, unique.to(pattern.indices[0].dtype))
+
+
+def _coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Coordinates (sparse dimensions, elements) in lexicographic order, and where values stand.
+
+    Repeated COO elements come in any order, which sums don't mind.
+    """
+    if pattern.is_coo:
+        return pattern.indices[0].to(torch.int64), None
+    view = rows(pattern)
+    m, k = pattern.matrix
+    row = kernels.expand(view.ptr, view.idx.numel()).to(torch.int64)
+    item = torch.div(row, max(m, 1), rounding_mode="floor")
+    batch = torch.unravel_index(item, pattern.batch) if pattern.batch else ()
+    return torch.stack([*batch, row - item * m, view.idx - item * k]), view.perm
+
+
+def _grouped(
+    cell: torch.Tensor, count: int, perm: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pointers and positions of the elements by cell, by a stable counting sort."""
+    small = max(count, cell.numel()) <= torch.iinfo(torch.int32).max
+    cell = cell.to(torch.int32 if small else torch.int64)
+    everything = torch.stack([cell.new_zeros(()), cell.new_full((), cell.numel())])
+    ptr, _, order = kernels.transpose_plan(everything, cell, count)
+    return ptr, order if perm is None else perm[order].to(order.dtype)
+
+
+def total(vals: torch.Tensor, cells: Cells) -> torch.Tensor:
+    """Sum (cells, d) of the values (elements, d) of each cell; the adjoint of `spread`."""
+    if cells.ptr is None:
+        return vals
+    if cells.ptr.shape[0] == 2:
+        return vals.sum(0, keepdim=True, dtype=vals.dtype)
+    if wants_grad(vals):
+        return _Total.apply(vals, cells)  # type: ignore[return-value]
+    return _reduced(vals, cells, "sum")
+
+
+def spread(y: torch.Tensor, cells: Cells) -> torch.Tensor:
+    """What each cell has (cells, d), for every element of it (elements, d)."""
+    if cells.ptr is None:
+        return y
+    if cells.ptr.shape[0] == 2:
+        return y.expand(cells.elements, y.shape[1])
+    if wants_grad(y):
+        return _Spread.apply(y, cells)  # type: ignore[return-value]
+    return kernels.segment_expand(cells.ptr, cells.perm, cells.elements, plain(y))
+
+
+def product(vals: torch.Tensor, cells: Cells) -> torch.Tensor:
+    """Product (cells, d) of the values (elements, d) of each cell; 1 for an empty cell."""
+    if cells.ptr is None:
+        return vals
+    if wants_grad(vals):
+        return _Product.apply(vals, cells)  # type: ignore[return-value]
+    return _reduced(vals, cells, "prod")
+
+
+def extremum(
+    vals: torch.Tensor, cells: Cells, missing: torch.Tensor | None, largest: bool
+) -> torch.Tensor:
+    """Largest (smallest) value (cells, d) of (elements, r, d) in each cell; 0 for an empty cell.
+
+    Cells with `missing` elements hold that many zeros more. Gradient: shared evenly by all that
+    attain the extremum, these zeros included.
+    """
+    if wants_grad(vals):
+        return _Extremum.apply(vals, cells, missing, largest)  # type: ignore[return-value]
+    return _extremum(vals, cells, missing, largest)
+
+
+def _extremum(
+    vals: torch.Tensor, cells: Cells, missing: torch.Tensor | None, largest: bool
+) -> torch.Tensor:
+    y = vals.amax(1) if largest else vals.amin(1)
+    if cells.ptr is not None:
+        y = _reduced(y, cells, "amax" if largest else "amin")
+    if missing is None:
+        return y
+    return torch.where(missing > 0, y.clamp(min=0) if largest else y.clamp(max=0), y)
+
+
+def _reduced(vals: torch.Tensor, cells: Cells, reduce: str) -> torch.Tensor:
+    assert cells.ptr is not None
+    return kernels.segment_reduce(cells.ptr, cells.perm, plain(vals), reduce)
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, cells: Cells) -> torch.Tensor:  # type: ignore[override]
+        ctx.cells = cells
+        return total(vals, cells)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return spread(g, ctx.cells), None
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: torch.Tensor, cells: Cells) -> torch.Tensor:  # type: ignore[override]
+        ctx.cells = cells
+        return spread(y, cells)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return total(g, ctx.cells), None
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, cells: Cells) -> torch.Tensor:  # type: ignore[override]
+        ctx.save_for_backward(vals)
+        ctx.cells = cells
+        return product(vals, cells)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        (vals,) = ctx.saved_tensors
+        cells = ctx.cells
+        zero = vals == 0
+        nonzero = torch.where(zero, 1, vals)
+        number = total(zero.to(torch.int32), cells)
+        others = spread(number, cells) - zero.to(torch.int32)  # zeros among the other factors
+        factor = (others == 0) / nonzero
+        if torch.is_grad_enabled():  # a single other zero adds nothing, but has a derivative
+            zeros = torch.where(zero, vals, 0)
+            factor = factor + (others == 1) * (spread(total(zeros, cells), cells) - zeros) / nonzero
+        return spread(g * product(nonzero, cells).conj(), cells) * factor.conj(), None
+
+
+class _Extremum(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        vals: torch.Tensor,
+        cells: Cells,
+        missing: torch.Tensor | None,
+        largest: bool,
+    ) -> torch.Tensor:
+        y = _extremum(vals, cells, missing, largest)
+        ctx.save_for_backward(vals, y)
+        ctx.cells, ctx.missing = cells, missing
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, y = ctx.saved_tensors
+        attained = vals == spread(y.detach(), ctx.cells)[:, None]  # (elements, r, d)
+        wide = torch.promote_types(g.dtype, torch.float32)  # bfloat16 counts to 256 alone
+        times = total(attained.sum(1, dtype=wide), ctx.cells)
+        if ctx.missing is not None:
+            times = times + ctx.missing * vals.shape[1] * (y == 0)
+        # an empty cell shares with nobody; a NaN, which equals nothing, makes the gradient NaN
+        times = torch.where(y.isnan(), times, times.clamp(min=1))
+        share = spread((g / times).to(g.dtype), ctx.cells)[:, None]
+        return attained * share, None, None, None

@@ -1,0 +1,108 @@
+"""Softmax over the specified elements along a dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad import kernels
+from spgrad.ops.axes import one_dim, require_dims, require_dtype
+from spgrad.ops.operands import sparse_operand
+from spgrad.ops.products import plain, wants_grad
+from spgrad.ops.segments import Cells, cells, spread, total
+from spgrad.ops.structure import without_repeats
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+
+def softmax(
+    input: torch.Tensor, dim: int, dtype: torch.dtype | None = None, _stacklevel: int = 3
+) -> SparseTensor:
+    """exp(a) / sum of exp(a) over the specified elements along a dimension.
+
+    Unspecified elements count as minus infinity, so that they stay unspecified, as in
+    `torch.sparse.softmax`: attention over the neighbours of a graph.
+
+    Args:
+        input: Sparse tensor of any layout; repeated COO indices are added first.
+        dim: Any dimension, negative ones too: of the matrix, the batch, or a dense one.
+        dtype: The dtype to convert to first.
+        _stacklevel: Not used; torch.nn.functional passes it.
+
+    Returns:
+        SparseTensor on the pattern of `input`.
+
+    Gradient:
+        y (g - sum of y g), with the sum along `dim`; on the pattern of `input`.
+
+    Cost:
+        O(nse) in one pass, which the gradient takes again. For another dimension than the one
+        that the layout compresses, also a sort of the pattern, which is kept.
+
+    Raises:
+        TypeError: `input` is not sparse, or `dim` no int.
+        ValueError: `dim` is outside the tensor, or the dtype is not a real one.
+
+    Example:
+        >>> A = spgrad.sparse_csr_tensor([0, 2, 3], [0, 2, 1], [1.0, 1.0, 5.0], (2, 3))
+        >>> spgrad.softmax(A, 1).to_dense()
+        tensor([[0.5000, 0.0000, 0.5000],
+                [0.0000, 1.0000, 0.0000]])
+    """
+    return _along("softmax", input, dim, dtype)
+
+
+def log_softmax(
+    input: torch.Tensor, dim: int, dtype: torch.dtype | None = None, _stacklevel: int = 3
+) -> SparseTensor:
+    """a - log(sum of exp(a)): the logarithm of `spgrad.softmax` with the same arguments.
+
+    Unspecified elements of the result stand for minus infinity too.
+    """
+    return _along("log_softmax", input, dim, dtype)
+
+
+def _along(fn: str, input: Any, dim: int, dtype: torch.dtype | None) -> SparseTensor:
+    A = without_repeats(sparse_operand(fn, "input", input))
+    pattern = A._pattern
+    (d,) = require_dims(fn, one_dim(fn, dim), len(pattern.shape))
+    vals = stored_values(A)
+    vals = vals if dtype is None else vals.to(dtype)
+    require_dtype(fn, vals.dtype, arg="dtype" if dtype else "input", accepted="real")
+    sparse = len(pattern.shape) - pattern.dense_dim
+    log = fn == "log_softmax"
+    if d >= sparse:
+        dense = torch.log_softmax if log else torch.softmax
+        return on_pattern(dense(vals, d - len(pattern.shape)), pattern)
+    flat = vals.reshape(pattern.elements, vals.numel() // max(pattern.elements, 1))
+    out = _softmax(flat, cells(pattern, (d,)), log)
+    return on_pattern(out.view(pattern.values_shape), pattern)
+
+
+def _softmax(vals: torch.Tensor, cells: Cells, log: bool) -> torch.Tensor:
+    """Softmax of the values (elements, d) of each cell."""
+    if wants_grad(vals):
+        return _Softmax.apply(vals, cells, log)  # type: ignore[return-value]
+    assert cells.ptr is not None
+    return kernels.segment_softmax(cells.ptr, cells.perm, plain(vals), log)
+
+
+class _Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, cells: Cells, log: bool) -> torch.Tensor:  # type: ignore[override]
+        out = _softmax(vals, cells, log)
+        ctx.save_for_backward(out)
+        ctx.cells, ctx.log = cells, log
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+        (out,) = ctx.saved_tensors
+        cells, log = ctx.cells, ctx.log
+        if not torch.is_grad_enabled():
+            operands = cells.ptr, cells.perm, out, plain(g)
+            return kernels.segment_softmax_backward(*operands, log), None, None
+        if log:
+            return g - out.exp() * spread(total(g, cells), cells), None, None
+        return out * (g - spread(total(out * g, cells), cells)), None, None

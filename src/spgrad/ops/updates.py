@@ -1,0 +1,98 @@
+"""Fused updates of one tensor by others, as optimizers use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad.ops.binary import Number, add, div, mul, sub
+from spgrad.ops.elementwise import call
+from spgrad.ops.operands import is_sparse, sparse_operand
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> torch.Tensor:
+    """input + value tensor1 tensor2, element by element.
+
+    Args:
+        input: Sparse or dense tensor.
+        tensor1: Sparse, dense or a number.
+        tensor2: Sparse, dense or a number.
+        value: Factor of the product.
+
+    Returns:
+        What `spgrad.add` and `spgrad.mul` make of these operands. In one pass, on the common
+        pattern, if all three have one.
+
+    Gradient:
+        Of a sparse operand on its own pattern.
+
+    Cost:
+        O(nse).
+
+    Raises:
+        TypeError: An operand is neither a tensor nor a number, or none is sparse.
+        ValueError: Shapes or devices don't fit.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.eye(2))
+        >>> spgrad.addcmul(A, A, A, value=0.5).values()
+        tensor([1.5000, 1.5000])
+    """
+    fn = "addcmul"
+    input, tensor1, tensor2 = _operands(fn, torch.addcmul, input, tensor1, tensor2)
+    pattern = _shared_pattern(input, tensor1, tensor2)
+    if pattern is not None:
+        vals = (stored_values(t) for t in (input, tensor1, tensor2))
+        return on_pattern(call(fn, torch.addcmul, *vals, value=value), pattern)
+    return add(input, mul(tensor1, tensor2), alpha=value)
+
+
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> torch.Tensor:
+    """input + value tensor1 / tensor2: `spgrad.addcmul` with `spgrad.div` in place of *."""
+    fn = "addcdiv"
+    input, tensor1, tensor2 = _operands(fn, torch.addcdiv, input, tensor1, tensor2)
+    pattern = _shared_pattern(input, tensor1, tensor2)
+    if pattern is not None:
+        vals = (stored_values(t) for t in (input, tensor1, tensor2))
+        return on_pattern(call(fn, torch.addcdiv, *vals, value=value), pattern)
+    return add(input, div(tensor1, tensor2), alpha=value)
+
+
+def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
+    """input + weight (end - input): `spgrad.addcmul` with these operands.
+
+    `weight` is a number or a tensor.
+    """
+    fn = "lerp"
+    input, end, weight = _operands(fn, torch.lerp, input, end, weight)
+    pattern = _shared_pattern(input, end)
+    if pattern is not None and not (isinstance(weight, torch.Tensor) and weight.dim()):
+        vals = (stored_values(t) for t in (input, end))
+        return on_pattern(call(fn, torch.lerp, *vals, weight), pattern)
+    return add(input, mul(sub(end, input), weight))
+
+
+def _operands(fn: str, rule: Any, *operands: Any) -> list[Any]:
+    """The operands, native sparse ones wrapped once, if torch takes their dtypes."""
+    names = ("input", "tensor1", "tensor2")
+    found = [
+        sparse_operand(fn, name, x) if is_sparse(x) else x
+        for name, x in zip(names, operands, strict=True)
+    ]
+    parts = (x._vals if isinstance(x, SparseTensor) else x for x in found)
+    empty = [x.new_empty(0 if x.dim() else ()) if isinstance(x, torch.Tensor) else x for x in parts]
+    call(fn, rule, *empty)
+    return found
+
+
+def _shared_pattern(*operands: Any) -> Pattern | None:
+    """The pattern of sparse operands that all have the same, without repeats."""
+    if not all(isinstance(x, SparseTensor) for x in operands):
+        return None
+    first = operands[0]._pattern
+    same = first.coalesced and all(first.same_as(other._pattern) for other in operands[1:])
+    return first if same else None
