@@ -319,10 +319,10 @@ def test_repeated_elements():
 def test_more_sparse_dimensions_than_a_dense_tensor_has_elements():
     size = (2**20, 2**20, 2**20)
     A = spgrad.sparse_coo_tensor([[0, 5], [1, 2**20 - 1], [7, 3]], [1.0, 2.0], size)
-    B = spgrad.sparse_coo_tensor([[5, 6], [2**20 - 1, 0], [3, 0]], [10.0, 20.0], size)
-    assert (A + B).coalesce().values().tolist() == [1, 12, 20]
-    assert (A * B).values().tolist() == [20]
-    assert (A / B).values().tolist() == [float("inf"), 0.2]
+    B = spgrad.sparse_coo_tensor([[5, 6], [2**20 - 1, 0], [3, 0]], [8.0, 20.0], size)
+    assert (A + B).coalesce().values().tolist() == [1, 10, 20]
+    assert (A * B).values().tolist() == [16]
+    assert (A / B).values().tolist() == [float("inf"), 0.25]
 
 
 def test_hybrid_and_three_sparse_dimensions():

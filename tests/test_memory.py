@@ -1,6 +1,7 @@
 """A step needs memory of the order of its inputs: never m x k, nor entries x columns."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import spgrad
-from spgrad import support
+from spgrad import support, testing
 
 CLEAR = Path("/proc/self/clear_refs")
 STATUS = Path("/proc/self/status")
@@ -133,3 +134,47 @@ def test_shapes_that_no_dense_matrix_fits(name):
     ((A @ x).sum() + (x.t() @ A).sum() + (A @ A).values().sum()).backward()
     assert A.grad.pattern is A.pattern
     assert x.grad.sum() == 2 * 64
+
+
+HUGE = {**testing.SIZES, "m": 2**18, "k": 2**18}
+
+
+def dense_fits(cell):
+    """Whether the dense operands and the result of a signature are small at these sizes."""
+    operands, result = support.parse(cell.signature)
+    return all(
+        operand.sparse or math.prod(HUGE[d] for d in operand.dims) <= 2**23
+        for operand in (*operands, result)
+    ) and not any(operand.full for operand in operands)
+
+
+@pytest.mark.parametrize(
+    "cell", [c for c in testing.cells() if c.sample == 0 and dense_fits(c)], ids=str
+)
+def test_no_operation_forms_the_dense_matrix(cell, monkeypatch):
+    """Forwards and backwards on 2^18 x 2^18 with 64 elements: one byte for each is 64 GB."""
+    monkeypatch.setattr(testing, "SIZES", HUGE)
+    monkeypatch.setattr(testing, "random_sparse", scattered)
+    operands = testing.sample(cell)
+    y = testing.run(cell, operands)
+    if cell.op.order:
+        y = y.values() if isinstance(y, spgrad.SparseTensor) else y
+        y.real.sum().backward()
+        for operand in operands:
+            if isinstance(operand, spgrad.SparseTensor) and operand.grad is not None:
+                assert operand.grad.pattern is operand.pattern
+
+
+def scattered(shape, layout, *, dtype, dense_dim, positive, seed, **_):
+    """64 random elements, or blocks, of a huge tensor."""
+    generator = torch.Generator().manual_seed(seed)
+    sparse_shape = shape[: len(shape) - dense_dim]
+    indices = torch.stack([torch.randint(n, (64,), generator=generator) for n in sparse_shape])
+    A = spgrad.sparse_coo_tensor(indices, torch.ones(64, *shape[len(sparse_shape) :]), shape)
+    blocks = {"blocksize": (2, 2)} if layout in (torch.sparse_bsr, torch.sparse_bsc) else {}
+    A = A.coalesce()
+    pattern = (A if layout == torch.sparse_coo else A.to_sparse(layout=layout, **blocks)).pattern
+    vals = testing.random_dense(
+        pattern.values_shape, dtype=dtype, generator=generator, positive=positive
+    )
+    return spgrad.from_values(vals, pattern)
