@@ -5,7 +5,7 @@ import io
 import re
 from pathlib import Path
 
-from spgrad.cli import markdown_table
+from spgrad.cli import markdown_table, summary_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -17,8 +17,8 @@ def block(text):
 
 def test_support_tables_are_those_of_the_code():
     """Mend with: python tests/test_docs.py."""
-    for path in DOCUMENTS:
-        assert block(path.read_text()) == markdown_table()
+    for path, table in TABLES.items():
+        assert block(path.read_text()) == table()
 
 
 def test_readme_example_prints_what_it_says():
@@ -35,10 +35,10 @@ def test_linked_files_exist():
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "support.md"]
+TABLES = {ROOT / "README.md": summary_table, ROOT / "docs" / "support.md": markdown_table}
 
 if __name__ == "__main__":
-    for document in DOCUMENTS:
+    for document, table in TABLES.items():
         text = document.read_text()
         start, end = text.index("<!-- support -->\n") + 17, text.index("<!-- /support -->")
-        document.write_text(f"{text[:start]}{markdown_table()}\n{text[end:]}")
+        document.write_text(f"{text[:start]}{table()}\n{text[end:]}")

@@ -1,6 +1,7 @@
 """Reductions: what the rows of the support table do not reach."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ def compare(function, A, dense=None, **options):
         g = torch.randn(wanted.shape, dtype=wanted.dtype)
         on_result = testing.mask_of(y.pattern) if isinstance(y, spgrad.SparseTensor) else 1
         got = torch.autograd.grad(testing.dense_result(y), A, g)[0]
-        want = torch.autograd.grad(wanted, x, g * on_result)[0]
+        (want,) = torch.autograd.grad(wanted, x, g * on_result, materialize_grads=True)
         assert got.pattern is A.pattern
         at = spgrad.to_dense(spgrad.from_values(torch.ones_like(A._vals), A.pattern))
         testing.assert_close(got, torch.where(at == 0, at, want * at))
@@ -97,3 +98,406 @@ def test_any_dimension(function, shape, layout, keepdim, poisoned):
             y = compare(function, A, dim=dim, keepdim=keepdim)
             check_kind(A, (dim % A.dim(),), y if isinstance(y, torch.Tensor) else y[0])
         compare(function, A)
+
+
+def coarse(layout, shape=(4, 6), **options):
+    """A tensor of few values, explicit zeros among them, so that many elements are equal."""
+    A = made(layout, shape, **options)
+    return spgrad.from_values((3 * A._vals).round(), A._pattern)
+
+
+TIED = {
+    "amax": lambda A, **o: A.amax(**o),
+    "amin": lambda A, **o: A.amin(**o),
+    "max": lambda A, **o: A.max(**o),
+    "min": lambda A, **o: A.min(**o),
+    "argmax": lambda A, **o: A.argmax(**o),
+    "argmin": lambda A, **o: A.argmin(**o),
+    "prod": lambda A, **o: A.prod(**o),
+    "std": lambda A, **o: A.std(**o),
+    "norm": lambda A, **o: A.norm(**o),
+    "largest": lambda A, **o: torch.linalg.vector_norm(A, torch.inf, **o),
+    "smallest": lambda A, **o: torch.linalg.vector_norm(A, -torch.inf, **o),
+    "root": lambda A, **o: torch.linalg.vector_norm(A, 0.5, **o),
+    "inverse": lambda A, **o: torch.linalg.vector_norm(A, -1, **o),
+    "nonzero": lambda A, **o: torch.linalg.vector_norm(A, 0, **o),
+}
+
+
+@pytest.mark.parametrize("density", [0.3, 1.0])
+@pytest.mark.parametrize(("shape", "layout"), CASES)
+@pytest.mark.parametrize("name", TIED)
+def test_ties_and_explicit_zeros(name, shape, layout, density):
+    sizes, dense_dim = (SHAPES | OF_COO)[shape]
+    for seed in range(3):
+        A = coarse(layout, sizes, dense_dim=dense_dim, density=density, seed=seed)
+        for dim in range(A.dim()):
+            compare(TIED[name], A, dim=dim)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_product_with_zeros(zeros, dtype):
+    """Its second derivative does not vanish with two zeros, where the first does."""
+    x = testing.random_dense((2, 4), dtype=dtype, generator=torch.Generator())
+    vals = x.clone()
+    vals[0, :zeros] = 0
+    pattern = spgrad.from_dense(x).pattern
+    vals = vals.view(-1).requires_grad_()
+
+    def run(vals):
+        return spgrad.from_values(vals, pattern).prod(1)
+
+    assert torch.autograd.gradcheck(run, vals)
+    assert torch.autograd.gradgradcheck(run, vals)
+
+
+@layouts
+def test_negative_rows(layout):
+    """Where one element is unspecified the largest is that zero, which has no gradient."""
+    A = made(layout, (6, 8), positive=True)
+    A = spgrad.from_values(-A._vals, A._pattern)
+    for function in (torch.amax, torch.max, torch.argmax):
+        for dim in (0, 1):
+            compare(function, A, dim=dim)
+
+
+@pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("density", [0.5, 1.0])
+@layouts
+def test_nan_and_infinity(layout, density, special, poisoned):
+    A = made(layout, (6, 8), density=density)
+    vals = A._vals.clone()
+    vals.view(-1)[::5] = special
+    A = spgrad.from_values(vals, A._pattern)
+    x = A.to_dense()
+    functions = (*OVER_MANY, *OVER_ONE, torch.norm, torch.var, torch.logsumexp)
+    for function, dim in itertools.product(functions, (0, 1)):
+        y, wanted = function(A, dim=dim), function(x, dim=dim)
+        pairs = [(y, wanted)] if isinstance(y, torch.Tensor) else zip(y, wanted, strict=True)
+        for got, want in pairs:
+            testing.assert_close(got, want)
+
+
+EMPTY = {"no_entries": (4, 6), "no_rows": (0, 4), "no_columns": (4, 0), "nothing": (0, 0)}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+@layouts
+def test_nothing_to_reduce(layout, name, poisoned):
+    x = torch.zeros(EMPTY[name], dtype=torch.float64)
+    blocks = (2, 2) if layout in ("bsr", "bsc") else None
+    A = spgrad.from_dense(x, LAYOUTS[layout], blocksize=blocks)
+    for function in (*OVER_MANY, *OVER_ONE, torch.norm, torch.logsumexp):
+        for dim in (0, 1):
+            try:
+                wanted = function(x, dim=dim)
+            except (RuntimeError, IndexError):
+                with pytest.raises(spgrad.ArgumentValueError, match="has shape"):
+                    function(A, dim=dim)
+                continue
+            y = function(A.detach().requires_grad_(), dim=dim)
+            pairs = [(y, wanted)] if isinstance(y, torch.Tensor) else zip(y, wanted, strict=True)
+            for got, want in pairs:
+                testing.assert_close(got.detach(), want)
+                if got.requires_grad:
+                    got.sum().backward()
+
+
+def specified_alone(name, x, mask, dim):
+    """A reduction of the specified elements of each row or column, one after the other."""
+    found = []
+    for line, at in zip(x.movedim(dim, -1), mask.movedim(dim, -1), strict=True):
+        vals = line[at]
+        if vals.numel():
+            y = getattr(torch, name)(vals, dim=0)
+        else:
+            y = vals.new_tensor(WITHOUT_ELEMENTS[name])
+        found.append(y if isinstance(y, torch.Tensor) else y[0])
+    return torch.stack(found)
+
+
+WITHOUT_ELEMENTS = {
+    "sum": 0,
+    "mean": 0,
+    "prod": 1,
+    "amax": 0,
+    "amin": 0,
+    "max": 0,
+    "min": 0,
+    "norm": 0,
+    "logsumexp": -torch.inf,
+    "var": torch.nan,
+    "std": torch.nan,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("name", WITHOUT_ELEMENTS)
+@layouts
+def test_specified_elements_alone(layout, name, poisoned):
+    A = made(layout, (8, 6), density=0.25)
+    for dim in (0, 1):
+        y = getattr(spgrad, name)(A, dim=dim, specified=True)
+        y = y if isinstance(y, torch.Tensor) else y[0]
+        testing.assert_close(
+            y, specified_alone(name, A.to_dense(), testing.mask_of(A.pattern), dim)
+        )
+        method = getattr(A, name)(dim=dim, specified=True)
+        testing.assert_close(method if isinstance(method, torch.Tensor) else method[0], y)
+
+
+@layouts
+def test_specified_elements_of_a_batch(layout):
+    """What is reduced over the batch stays sparse."""
+    A = made(layout, (3, 4, 6))
+    mask, x = testing.mask_of(A.pattern), A.to_dense()
+    filled = mask.any(0)
+    mean = (x.sum(0) / mask.sum(0).clamp(min=1)).masked_fill(~filled, 0)
+    assert A.mean(0, specified=True).layout == A.layout
+    testing.assert_close(A.mean(0, specified=True), mean)
+    largest, index = x.masked_fill(~mask, -torch.inf).max(0)
+    y, at = A.max(0, specified=True)
+    testing.assert_close(y, largest.masked_fill(~filled, 0))
+    found = testing.mask_of(spgrad.to_sparse_coo(at).pattern) & filled
+    testing.assert_close(at.to_dense()[found], index[found])
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bool, torch.uint8, torch.int8, torch.int32, torch.float16, torch.bfloat16, torch.cfloat],
+    ids=str,
+)
+@pytest.mark.parametrize("layout", ["coo", "csc", "bsr"])
+@pytest.mark.parametrize("function", [*OVER_MANY, *OVER_ONE, torch.norm], ids=lambda f: f.__name__)
+def test_dtypes_are_those_of_torch(function, layout, dtype):
+    A = made(layout, (4, 6), dtype=dtype)
+    x = A.to_dense()
+    for dim in (0, 1):
+        try:
+            wanted = function(x, dim=dim)
+        except (RuntimeError, TypeError):
+            name = function.__name__
+            with pytest.raises(spgrad.ArgumentValueError, match=rf"spgrad\.{name}: .* dtype"):
+                function(A, dim=dim)
+            continue
+        y = function(A, dim=dim)
+        pairs = [(y, wanted)] if isinstance(y, torch.Tensor) else zip(y, wanted, strict=True)
+        for got, want in pairs:
+            assert got.dtype == want.dtype
+            testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("function", [torch.sum, torch.mean, torch.prod])
+def test_dtype_argument(function):
+    A = made("csr", (4, 6), dtype=torch.int64)
+    y = function(A, 1, dtype=torch.float32)
+    assert y.dtype == torch.float32
+    testing.assert_close(y, function(A.to_dense(), 1, dtype=torch.float32))
+
+
+def test_variance_by_its_older_name():
+    A = made("csr", (4, 6))
+    x = A.to_dense()
+    testing.assert_close(torch.var(A, 1, False), torch.var(x, 1, False))
+    testing.assert_close(torch.std(A, False), torch.std(x, False))
+    testing.assert_close(torch.var(A, 1, True, True), torch.var(x, 1, True, True))
+    testing.assert_close(torch.var(A, (0, 1), correction=2), torch.var(x, (0, 1), correction=2))
+    with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.var: `unbiased`"):
+        spgrad.var(A, 1, False, correction=0)
+
+
+@pytest.mark.parametrize("ord", ["fro", 1, -1, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dim", [(-2, -1), (-1, -2), (0, 1), (2, 0)])
+@pytest.mark.parametrize("keepdim", [False, True])
+@layouts
+def test_matrix_norms_of_a_batch(layout, ord, dim, keepdim):
+    A = made(layout, (2, 4, 6))
+    compare(torch.linalg.matrix_norm, A, ord=ord, dim=dim, keepdim=keepdim)
+
+
+def test_large_numbers_do_not_overflow():
+    A = spgrad.from_dense(torch.tensor([[300.0, 300.0], [0.0, -90.0]], dtype=torch.float16))
+    testing.assert_close(A.norm(dim=1), torch.tensor([424.25, 90.0]))
+    testing.assert_close((1000 * A.float()).logsumexp(1), torch.tensor([3e5 + 0.6931, 0.0]))
+
+
+SUMMED = [None, 0, -1, 1, [1, 3], [0, 1, 3], (0,), (0, 1), 2, [2, 3], (0, 1, 2, 3), (-4, -2)]
+
+
+@pytest.mark.parametrize("dim", SUMMED)
+@pytest.mark.parametrize("coalesced", [True, False])
+def test_sparse_sum_is_that_of_torch(dim, coalesced):
+    """The example of its documentation, and others: layout, pattern, values, gradient."""
+    A = made("coo", (5, 5, 2, 3), dense_dim=2, coalesced=coalesced).requires_grad_()
+    native = spgrad.to_torch(A.detach()).requires_grad_()
+    options = {} if dim is None else {"dim": dim}
+    y, wanted = torch.sparse.sum(A, **options), torch.sparse.sum(native, **options)
+    assert y.layout == wanted.layout
+    assert y.shape == wanted.shape
+    assert y.dense_dim() == wanted.dense_dim()
+    testing.assert_close(y, wanted.to_dense())
+    if y.layout != torch.strided:
+        assert torch.equal(y.coalesce().indices(), wanted.coalesce().indices())
+    testing.dense_result(y).sin().sum().backward()
+    wanted.to_dense().sin().sum().backward()
+    testing.assert_close(
+        A.grad.to_dense(), native.grad.to_dense() if coalesced else A.grad.to_dense()
+    )
+
+
+@layouts
+def test_sparse_sum_of_other_layouts(layout):
+    A = made(layout, (2, 4, 6))
+    for dim in some_dims(3):
+        y = compare(spgrad.sparse_sum, A, lambda x, dim=None: torch.sum(x, dim), dim=dim)
+        sparse = dim is not None and len(dim) < 3
+        assert isinstance(y, spgrad.SparseTensor) == sparse
+        if sparse:
+            assert y.pattern.name == (layout if dim == (0,) else "coo")
+
+
+def test_sparse_sum_of_integers():
+    A = made("coo", (4, 6), dtype=torch.int32)
+    assert torch.sparse.sum(A, 1).dtype == torch.int32
+    assert torch.sparse.sum(A, 1, dtype=torch.float64).dtype == torch.float64
+
+
+@layouts
+def test_second_derivatives_of_sparse_results(layout):
+    A = made(layout, (2, 4, 6))
+    vals = A._vals.clone().requires_grad_()
+    for name in ("sum", "mean", "prod", "amax", "min", "norm", "std"):
+
+        def run(vals, name=name):
+            y = getattr(spgrad, name)(
+                spgrad.from_values(vals, A.pattern), 0 if name != "norm" else 2
+            )
+            return testing.dense_result(y if isinstance(y, torch.Tensor) else y[0])
+
+        assert torch.autograd.gradcheck(run, vals, fast_mode=True)
+        assert torch.autograd.gradgradcheck(run, vals, fast_mode=True)
+
+
+@layouts
+def test_one_and_two_threads(layout):
+    A = made(layout, (400, 300), dtype=torch.float32)
+    functions = (torch.sum, torch.prod, torch.amax, torch.max, torch.var, torch.norm)
+    results = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        B = spgrad.from_values(A._vals, A._pattern)
+        results.append([function(B, dim=dim) for function in functions for dim in (0, 1)])
+        results[-1].append(torch.sum(B))
+    for one, two in zip(*results, strict=True):
+        pairs = [(one, two)] if isinstance(one, torch.Tensor) else zip(one, two, strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+
+REFUSED = {
+    "dim": (lambda A: A.sum(2), "spgrad.sum: `dim` is 2 for a tensor of 2"),
+    "kind": (lambda A: A.sum("a"), "spgrad.sum: `dim` is 'a'"),
+    "twice": (lambda A: A.sum((1, -1)), "spgrad.sum: `dim` is (1, -1)"),
+    "keepdim": (lambda A: A.sum(1, 2), "spgrad.sum: `keepdim` is 2"),
+    "tensors": (lambda A: torch.max(A, A), "spgrad.max: `dim` is a tensor; .* spgrad.maximum"),
+    "many": (lambda A: A.max((0, 1)), "spgrad.max: `dim` is (0, 1); an int"),
+    "nuclear": (lambda A: torch.linalg.matrix_norm(A, "nuc"), "spgrad.matrix_norm: `ord` is 'nuc'"),
+    "spectral": (lambda A: torch.linalg.matrix_norm(A, 2), "spgrad.matrix_norm: `ord` is 2"),
+    "other": (lambda A: torch.linalg.matrix_norm(A, 3), "spgrad.matrix_norm: `ord` is 3"),
+    "norm": (lambda A: A.norm("nuc"), "spgrad.norm: `p` is 'nuc'"),
+    "order": (lambda A: spgrad.vector_norm(A, "a"), "spgrad.vector_norm: `ord` is 'a'"),
+    "pair": (lambda A: spgrad.matrix_norm(A, 1, 0), "spgrad.matrix_norm: `dim` is 0; a pair"),
+    "none": (lambda A: torch.any(A, ()), "spgrad.any: `dim` is ()"),
+    "reduce": (lambda A: spgrad.mm(A, torch.ones(6, 2), "max"), "spgrad.mm: `reduce` is 'max'"),
+    "softmax": (lambda A: spgrad.softmax(A, None), "spgrad.softmax: `dim` is None"),
+    "dense": (lambda A: spgrad.sum(A.to_dense()), "spgrad.sum: `input` is a strided"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case):
+    call, message = REFUSED[case]
+    pattern = re.escape(message).replace(r"\.\*", ".*")
+    with pytest.raises(spgrad.SpgradError, match=pattern):
+        call(made("csr", (4, 6), dtype=torch.float32))
+
+
+def test_results_that_would_not_be_sparse_are_refused():
+    A = made("csr", (2, 4, 6, 3), dense_dim=1)
+    for dim in (0, -1, (0, 3)):
+        with pytest.raises(spgrad.UnsupportedError, match=r"spgrad\.logsumexp: `dim` is"):
+            A.logsumexp(dim)
+    with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.var: `correction` is 3"):
+        A.var(3, correction=3)
+    assert A.logsumexp(3, specified=True).layout == torch.sparse_csr
+
+
+REDUCE = ("sum", "mean", "amax", "amin", "prod")
+
+
+def dense_reduced_product(A, x, mask, reduce):
+    """All products (m, k, n), with unspecified ones left out."""
+    terms = A[:, :, None] * x
+    left_out = ~mask[:, :, None]
+    count = mask.sum(1)[:, None]
+    if reduce in ("sum", "mean"):
+        y = terms.sum(1)
+        return y / count.clamp(min=1) if reduce == "mean" else y
+    fill = {"amax": -torch.inf, "amin": torch.inf, "prod": 1}[reduce]
+    terms = terms.masked_fill(left_out, fill)
+    y = terms.prod(1) if reduce == "prod" else getattr(terms, reduce)(1)
+    return y.masked_fill(count == 0, 0)
+
+
+@pytest.mark.parametrize("reduce", REDUCE)
+@pytest.mark.parametrize("density", [0.0, 0.4, 1.0])
+@layouts
+def test_mm_reduce(layout, density, reduce, poisoned):
+    for coalesced in (True, False) if layout == "coo" else (True,):
+        A = made(layout, (6, 4), density=density, coalesced=coalesced).requires_grad_()
+        x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+        y = torch.sparse.mm(A, x, reduce)
+        twins = [t.detach().clone().requires_grad_() for t in (A.to_dense(), x)]
+        wanted = dense_reduced_product(*twins, testing.mask_of(A.pattern), reduce)
+        testing.assert_close(y, wanted)
+        g = torch.randn_like(wanted)
+        want = torch.autograd.grad(wanted, twins, g)
+        got = torch.autograd.grad(y, (A, x), g)
+        assert got[0].pattern is A.pattern
+        at = spgrad.to_dense(spgrad.from_values(torch.ones_like(A._vals), A.pattern))
+        testing.assert_close(got[0], torch.where(at == 0, at, want[0] * at))
+        testing.assert_close(got[1], want[1])
+
+
+@pytest.mark.parametrize(
+    ("reduce", "zeros"), [*((reduce, 0) for reduce in REDUCE), ("mean", 0.3), ("prod", 0.3)]
+)
+def test_derivatives_of_mm_reduce(reduce, zeros):
+    A = made("csr", (5, 4), density=0.6)
+    vals, x = A.values().clone(), torch.randn(4, 3, dtype=torch.float64)
+    for t in (vals, x):
+        t[torch.rand_like(t) < zeros] = 0
+        t.requires_grad_()
+
+    def run(vals, x):
+        return spgrad.mm(spgrad.from_values(vals, A), x, reduce)
+
+    assert torch.autograd.gradcheck(run, (vals, x))
+    assert torch.autograd.gradgradcheck(run, (vals, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64])
+@pytest.mark.parametrize("reduce", REDUCE)
+def test_mm_reduce_of_other_dtypes(reduce, dtype):
+    A = made("csc", (6, 4), dtype=dtype)
+    x = testing.random_dense((4, 3), dtype=dtype, generator=torch.Generator())
+    if dtype == torch.int64 and reduce == "mean":
+        with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.mm: `input` has dtype int64"):
+            spgrad.mm(A, x, reduce)
+        return
+    y = spgrad.mm(A, x, reduce)
+    assert y.dtype == dtype
+    wide = torch.float64 if dtype.is_floating_point else dtype
+    dense = A.to_dense().to(wide).double(), x.double()
+    wanted = dense_reduced_product(*dense, testing.mask_of(A.pattern), reduce)
+    testing.assert_close(y, wanted.to(wide))

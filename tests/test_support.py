@@ -95,7 +95,9 @@ def test_first_and_second_derivative(cell):
 TWO_LAYOUTS = [
     c
     for c in CELLS
-    if c.sample == 0 and c.signature in c.op.signatures[:4] and c.layout in ("csr", c.op.layouts[-1])
+    if c.sample == 0
+    and c.signature in c.op.signatures[:4]
+    and c.layout in ("csr", c.op.layouts[-1])
 ]
 
 

@@ -261,9 +261,8 @@ OTHERS = {
 @pytest.mark.parametrize("case", OTHERS)
 def test_other_patterns_are_refused(case):
     A, other = made(), OTHERS[case]()
-    for step in (A.add_, A.sub_, A.copy_):
-        with pytest.raises(spgrad.ArgumentValueError, match="of different patterns"):
-            step(other)
+    with pytest.raises(spgrad.ArgumentValueError, match="of different patterns"):
+        A.copy_(other)
 
 
 def test_equal_patterns_need_not_be_one_object():
@@ -423,7 +422,6 @@ def test_sgd_keeps_the_pattern(name, options, set_to_none):
 
 
 REFUSED = {
-    "reduction": lambda A: A.sum(),
     "view": lambda A: A.view(-1),
     "select": lambda A: A[0],
     "stack": lambda A: torch.stack([A, A]),
@@ -431,12 +429,8 @@ REFUSED = {
     "random": lambda A: A.normal_(),
     "resize": lambda A: A.resize_(2, 2),
     "comparison": lambda A: A == A,
-    "product_of_two": lambda A: A * A,
     "divide_number": lambda A: torch.tensor(2.0) / A,
     "add_number": lambda A: A + 1,
-    "add_dense": lambda A: A + torch.ones(4, 6, dtype=torch.float64),
-    "dense_add": lambda A: torch.ones(4, 6, dtype=torch.float64) + A,
-    "dense_in_place": lambda A: torch.ones(4, 6, dtype=torch.float64).add_(A),
     "number_in_place": lambda A: torch.tensor(2.0, dtype=torch.float64).mul_(A),
     "iteration": list,
     "equal": lambda A: torch.equal(A, A),
@@ -470,10 +464,10 @@ def test_what_has_no_sparse_form_is_refused_by_name(case, name):
 
 
 def test_refusal_names_the_operation():
-    with pytest.raises(spgrad.UnsupportedError, match=r"`aten\.cosh\.default` has no SparseTensor"):
-        made().cosh()
+    with pytest.raises(spgrad.UnsupportedError, match=r"`aten\.gelu\.default` has no SparseTensor"):
+        nn.functional.gelu(made())
     with pytest.raises(NotImplementedError):
-        made().cosh()
+        nn.functional.gelu(made())
 
 
 def test_shared_memory():

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from spgrad.errors import SpgradError
 from spgrad.support import ALL, OPS, Op
@@ -110,39 +110,69 @@ def _ops(options: argparse.Namespace) -> None:
 
 def plain_table(rows: Iterable[Op] = OPS.values()) -> str:
     """The support table for a terminal: a line for each operation, its signatures under it."""
-    rows = list(rows)
-    width = max(len(row.name) for row in rows)
+    offered, refused = _split(rows)
+    width = max(len(row.name) for row in offered)
     lines = [f"{'operation':{width}}  {'  '.join(ALL)}  gradient  torch"]
-    for row in rows:
-        marks = "  ".join(f"{'x' if layout in row.layouts else '-':3}" for layout in ALL)
+    for row in offered:
+        marks = "  ".join(f"{mark:3}" for mark in _marks(row))
         lines.append(
             f"{row.name:{width}}  {marks}  {_order(row):8}  {', '.join(row.torch)}".rstrip()
         )
         lines += [f"    {signature}" for signature in row.signatures]
-    return "\n".join([*lines, "", LEGEND, *_reasons(rows)])
+    return "\n".join([*lines, "", LEGEND, *_reasons(offered), *_refusals(refused, "")])
 
 
 def markdown_table(rows: Iterable[Op] = OPS.values()) -> str:
-    """The support table as the Markdown of the README and the documents."""
-    rows = list(rows)
+    """The support table as the Markdown of the documents."""
+    offered, refused = _split(rows)
     lines = [
         f"| operation | {' | '.join(ALL)} | gradient | operands and result | torch |",
         f"|---|{':-:|' * len(ALL)}---|---|---|",
     ]
-    for row in rows:
-        marks = " | ".join("x" if layout in row.layouts else "-" for layout in ALL)
-        forms = "<br>".join(f"`{signature}`" for signature in row.signatures)
+    for row in offered:
+        forms = "<br>".join(f"`{signature}`" for signature in row.signatures).replace("|", r"\|")
         names = ", ".join(f"`{name}`" for name in row.torch)
+        marks = " | ".join(_marks(row))
         lines.append(f"| `{row.name}` | {marks} | {_order(row)} | {forms} | {names} |")
-    reasons = [f"* {line}" for line in _reasons(rows)]
+    reasons = [f"* {line}" for line in [*_reasons(offered), *_refusals(refused, "`")]]
     return "\n".join([*lines, "", LEGEND, *([""] * bool(reasons)), *reasons])
+
+
+def summary_table(rows: Iterable[Op] = OPS.values()) -> str:
+    """The support table in short, for the README: operations that are alike share a line."""
+    offered, refused = _split(rows)
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for row in offered:
+        alike.setdefault((row.family, *_marks(row), _order(row)), []).append(f"`{row.name}`")
+    lines = [f"| operations | {' | '.join(ALL)} | gradient |", f"|---|{':-:|' * len(ALL)}---|"]
+    lines += [
+        f"| {', '.join(names)} | {' | '.join(marks)} | {order} |"
+        for (_, *marks, order), names in alike.items()
+    ]
+    names = ", ".join(f"`{row.name}`" for row in refused)
+    closing = "x: works for sparse operands of this layout; -: refused by name."
+    if names:
+        closing += f" Refused because the result would not be sparse: {names}."
+    return "\n".join([*lines, "", closing])
+
+
+def _split(rows: Iterable[Op]) -> tuple[list[Op], list[Op]]:
+    """Rows that work in some layout, and those that work in none."""
+    rows = list(rows)
+    return [row for row in rows if row.layouts], [row for row in rows if not row.layouts]
+
+
+def _marks(row: Op) -> list[str]:
+    return ["x" if layout in row.layouts else "-" for layout in ALL]
 
 
 LEGEND = (
     "x: works for sparse operands of this layout; -: refused by name. Upper case is sparse, lower "
-    "case dense; a sparse result has the layout of the first sparse operand unless another stands "
-    "behind a colon; flipped is csc for csr, bsc for bsr, and the other way round. The gradient of "
-    "a sparse operand is on its own pattern."
+    "case dense; dense dimensions of a sparse tensor stand behind a bar; s[], p[] and n[] are "
+    "numbers or 0-d tensors; values of P, F and p are positive, those of n negative, those of Z "
+    "complex, and F has every element. A sparse result has the layout of the first sparse operand "
+    "unless another stands behind a colon; flipped is csc for csr, bsc for bsr, and the other way "
+    "round. The gradient of a sparse operand is on its own pattern."
 )
 
 
@@ -158,3 +188,8 @@ def _reasons(rows: Iterable[Op]) -> list[str]:
             layouts = ", ".join(name for name in ALL if row.absent.get(name) == reason)
             lines.append(f"{row.name} not for {layouts}: {reason}.")
     return lines
+
+
+def _refusals(rows: Iterable[Op], quote: str) -> list[str]:
+    """Why names of torch are refused in every layout."""
+    return [f"{quote}{row.name}{quote} is refused: {row.absent[ALL[0]]}." for row in rows]

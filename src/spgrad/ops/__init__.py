@@ -77,6 +77,15 @@ from spgrad.ops.elementwise import (
 from spgrad.ops.extrema import argmax, argmin, max, min
 from spgrad.ops.inplace import in_place, is_in_place
 from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm
+from spgrad.ops.norms import (
+    logsumexp,
+    matrix_norm,
+    native_norm,
+    norm,
+    std,
+    var,
+    vector_norm,
+)
 from spgrad.ops.operands import refusal
 from spgrad.ops.reduce import (
     all,
@@ -150,9 +159,11 @@ __all__ = [
     "linear",
     "log1p",
     "log_softmax",
+    "logsumexp",
     "lt",
     "map",
     "matmul",
+    "matrix_norm",
     "max",
     "maximum",
     "mean",
@@ -162,8 +173,10 @@ __all__ = [
     "mul",
     "mv",
     "nan_to_num",
+    "native_norm",
     "ne",
     "neg",
+    "norm",
     "pow",
     "prod",
     "rad2deg",
@@ -185,6 +198,7 @@ __all__ = [
     "sqrt",
     "square",
     "sspaddmm",
+    "std",
     "sub",
     "sum",
     "t",
@@ -200,6 +214,8 @@ __all__ = [
     "trace",
     "transpose",
     "trunc",
+    "var",
+    "vector_norm",
 ]
 
 
@@ -213,7 +229,8 @@ def _register() -> None:
         op = globals()[row.name] if row.layouts else refusal(row)
         if row.layouts:
             METHODS[row.name] = op
-            when_tracing(op)
+            if op is not map:  # which passes a function on, and is traced through
+                when_tracing(op)
             if row.family in _WITH_SWITCH and hasattr(torch.Tensor, row.name):
                 setattr(SparseTensor, row.name, op)
         for name in row.torch:

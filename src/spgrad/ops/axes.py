@@ -102,12 +102,13 @@ def reduction(
     *,
     linear: bool = False,
     compact: bool = False,
+    arg: str = "input",
 ) -> Reduction:
     """The parts of a call; repeated elements are added first, unless the reduction is `linear`.
 
     With `compact` the result is sparse wherever a sparse dimension stays.
     """
-    A = sparse_operand(fn, "input", input)
+    A = sparse_operand(fn, arg, input)
     A = A if linear else without_repeats(A)
     if not isinstance(keepdim, bool):
         raise ArgumentKindError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from typing import Any
 
 import torch
@@ -11,16 +13,25 @@ from spgrad.ops.pairs import Rule
 
 Number = int | float | complex
 
-_ADD = Rule(torch.add, where="either", dense=True)
-_SUB = Rule(torch.sub, where="either", dense=True)
-_RSUB = Rule(torch.rsub, where="either", dense=True)
-_MUL = Rule(torch.mul, where="both", linear=True)
-_DIV = Rule(torch.div, where="first", linear=True)
-_FLOOR_DIVIDE = Rule(torch.floor_divide, where="first")
-_REMAINDER = Rule(torch.remainder, where="first")
-_POW = Rule(torch.pow, where="none")
-_MAXIMUM = Rule(torch.maximum, where="either", dense=True)
-_MINIMUM = Rule(torch.minimum, where="either", dense=True)
+
+def _larger(a: Any, b: Any) -> Any:
+    return b if math.isnan(b) or b > a else a
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return b if math.isnan(b) or b < a else a
+
+
+_ADD = Rule(torch.add, "either", operator.add, dense=True)
+_SUB = Rule(torch.sub, "either", operator.sub, dense=True)
+_RSUB = Rule(torch.rsub, "either", operator.sub, dense=True)
+_MUL = Rule(torch.mul, "both", linear=True)
+_DIV = Rule(torch.div, "first", linear=True)
+_FLOOR_DIVIDE = Rule(torch.floor_divide, "first")
+_REMAINDER = Rule(torch.remainder, "first")
+_POW = Rule(torch.pow, "none", operator.pow)
+_MAXIMUM = Rule(torch.maximum, "either", _larger, dense=True)
+_MINIMUM = Rule(torch.minimum, "either", _smaller, dense=True)
 
 
 def add(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
@@ -109,7 +120,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> torch.Te
     """
     if rounding_mode is None:
         return pairs.apply("div", _DIV, input, other)
-    rule = Rule(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), where="first")
+    rule = Rule(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), "first")
     return pairs.apply("div", rule, input, other)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -9,17 +10,13 @@ import torch
 from spgrad.ops import pairs
 from spgrad.ops.pairs import Rule
 
-
-def _compares(fn: Any, *, at_zero: bool) -> Rule:
-    return Rule(fn, where="none" if at_zero else "either", dense=True)
-
-
-_EQ = _compares(torch.eq, at_zero=True)
-_GE = _compares(torch.ge, at_zero=True)
-_GT = _compares(torch.gt, at_zero=False)
-_LE = _compares(torch.le, at_zero=True)
-_LT = _compares(torch.lt, at_zero=False)
-_NE = _compares(torch.ne, at_zero=False)
+# Where neither operand has an element, 0 is compared with 0.
+_EQ = Rule(torch.eq, "none", operator.eq, dense=True)
+_GE = Rule(torch.ge, "none", operator.ge, dense=True)
+_GT = Rule(torch.gt, "either", operator.gt, dense=True)
+_LE = Rule(torch.le, "none", operator.le, dense=True)
+_LT = Rule(torch.lt, "either", operator.lt, dense=True)
+_NE = Rule(torch.ne, "either", operator.ne, dense=True)
 
 
 def ne(input: Any, other: Any) -> torch.Tensor:

@@ -14,7 +14,7 @@ from spgrad.ops.inplace import store
 from spgrad.ops.operands import sparse_operand
 from spgrad.ops.structure import without_repeats
 from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.values import from_values, on_pattern, stored_values, values
 
 
 def map(
@@ -53,6 +53,8 @@ def map(
             f"spgrad.map: `fn` is {checks.describe_kind(fn)}; a function of the values is "
             "accepted. For example torch.exp."
         )
+    if torch.compiler.is_compiling():  # a graph holds no functions, but what they do
+        return from_values(fn(values(input), *args, **kw), input)  # type: ignore[arg-type]
     return _on_values("map", fn, input, args, kw, linear=False)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import torch
 
 from spgrad import checks
-from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.ops import lowering
 from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, require_rank
+from spgrad.ops.spmm_reduce import reduced_product
 from spgrad.ops.structure import t
 from spgrad.tensor import SparseTensor
 
@@ -105,40 +106,48 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return product("matmul", ("input", "other"), input, other)
 
 
-def mm(input: torch.Tensor, mat2: torch.Tensor, *, reduce: str | None = None) -> torch.Tensor:
+def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> torch.Tensor:
     """Matrix product of two matrices of which at least one is sparse.
 
     Args:
         input: Sparse or dense (m, k).
         mat2: Sparse or dense (k, n).
-        reduce: "sum", the product itself, or None for the same.
+        reduce: How the products of the elements of a row are joined: "sum" or None for the matrix
+            product; "mean", "amax", "amin" or "prod" for a sparse input and dense mat2. These
+            leave out unspecified elements, as in torch.sparse.mm, and a row without elements
+            gives 0.
 
     Returns:
         As `spgrad.matmul`: dense (m, n), or sparse in the layout of `input` if both are sparse.
 
     Gradient:
-        As `spgrad.matmul`: that of a sparse operand on its own pattern.
+        As `spgrad.matmul`: that of a sparse operand on its own pattern. Of "amax" and "amin", at
+        the first product that attains it.
 
     Cost:
         O(nse n), as `spgrad.matmul`.
 
     Raises:
         TypeError: Neither operand is sparse, or one is no tensor.
-        ValueError: An operand is not a matrix, or sizes, dtypes or devices don't fit.
-        NotImplementedError: `reduce` is another reduction.
+        ValueError: An operand is not a matrix, sizes, dtypes or devices don't fit, or `reduce` is
+            none of these.
 
     Example:
         >>> A = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0])
         >>> spgrad.mm(A, torch.eye(2))
         tensor([[0., 2.],
                 [3., 0.]])
+        >>> spgrad.mm(A, torch.eye(2), "amax")
+        tensor([[0., 2.],
+                [3., 0.]])
     """
-    if reduce not in (None, "sum"):
-        raise UnsupportedError(
-            f"spgrad.mm: `reduce` is {reduce!r}; 'sum' is accepted. Leave it out."
-        )
-    _require_ranks("mm", 2, input=input, mat2=mat2)
-    return product("mm", ("input", "mat2"), input, mat2)
+    fn, names = "mm", ("input", "mat2")
+    _require_ranks(fn, 2, input=input, mat2=mat2)
+    if reduce in (None, "sum"):
+        return product(fn, names, input, mat2)
+    A, x = matrix_operand(fn, "input", input), dense_operand(fn, "mat2", mat2)
+    _require_fit(fn, names, A, x)
+    return reduced_product(fn, A, x, reduce)
 
 
 def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:

@@ -53,11 +53,12 @@ def align(fn: str, A: SparseTensor, B: SparseTensor, where: str) -> Aligned:
     joint = _Joint(a, (None, None))
     if not a.same_as(b):
         joint = a.derive_with(where, b, _JOINTS[where])
-    vals = [
-        v if source is None else _spread(v, source)
-        for v, source in zip((stored_values(A), stored_values(B)), joint.sources, strict=True)
-    ]
-    return Aligned(*vals, joint.pattern)
+    of_a, of_b = joint.sources
+    return Aligned(_placed(stored_values(A), of_a), _placed(stored_values(B), of_b), joint.pattern)
+
+
+def _placed(vals: torch.Tensor, source: _Source | None) -> torch.Tensor:
+    return vals if source is None else _spread(vals, source)
 
 
 def _require_same_shape(fn: str, a: Pattern, b: Pattern) -> None:

@@ -32,6 +32,7 @@ class Rule(NamedTuple):
 
     fn: Callable[..., torch.Tensor]
     where: str
+    of_numbers: Callable[[Any, Any], Any] | None = None
     dense: bool = False
     linear: bool = False
 
@@ -64,7 +65,11 @@ def apply(fn: str, rule: Rule, a: Any, b: Any) -> torch.Tensor:
             "result would be dense or not a number wherever it has no element; a sparse `input` is "
             "accepted. Use spgrad.map for the specified elements alone, or other.to_dense()."
         )
-    swapped = rule._replace(fn=lambda x, y: rule.fn(y, x))
+    numbers = rule.of_numbers
+    swapped = rule._replace(
+        fn=lambda x, y: rule.fn(y, x),
+        of_numbers=None if numbers is None else lambda x, y: numbers(y, x),
+    )
     return _one_sparse(fn, swapped, sparse_operand(fn, "other", b), a)
 
 
@@ -84,22 +89,27 @@ def _one_sparse(fn: str, rule: Rule, A: SparseTensor, other: Any) -> torch.Tenso
     if isinstance(other, torch.Tensor) and other.dim():
         checks.require_same_device(fn, input=A._vals, other=other)
         return _with_dense(fn, rule, A, other)
-    if rule.dense or rule.where == "none":
-        _require_zero_kept(fn, rule, A, other)
+    if rule.of_numbers is not None:
+        _require_zero_kept(fn, rule.of_numbers, other)
     if not rule.linear:
         A = without_repeats(A)
     return on_pattern(call(fn, rule.fn, stored_values(A), other), A._pattern)
 
 
-def _require_zero_kept(fn: str, rule: Rule, A: SparseTensor, other: Any) -> None:
+def _require_zero_kept(fn: str, of_numbers: Callable[[Any, Any], Any], other: Any) -> None:
     """Refuses a number with which an unspecified element would not stay 0."""
-    at_zero = call(fn, rule.fn, A._vals.new_zeros(()), other)
+    number = other.item() if isinstance(other, torch.Tensor) else other
+    try:
+        at_zero = of_numbers(0, number)
+    except ZeroDivisionError:
+        at_zero = float("inf")
+    except TypeError:  # complex numbers have no order, as torch will say
+        return
     if at_zero != 0:
-        number = other.item() if isinstance(other, torch.Tensor) else other
         raise ArgumentValueError(
-            f"spgrad.{fn}: `other` is {number}, with which 0 becomes {at_zero.item()} and the "
-            "result would be dense; a number that keeps 0 is accepted. Use spgrad.map(A, fn) for "
-            "the specified elements alone, or A.to_dense()."
+            f"spgrad.{fn}: `other` is {number}, with which 0 becomes {at_zero} and the result "
+            "would be dense; a number that keeps 0 is accepted. Use spgrad.map(A, fn) for the "
+            "specified elements alone, or A.to_dense()."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from spgrad.errors import ArgumentValueError
 from spgrad.ops.axes import (
     Dims,
     Reduction,
@@ -151,6 +152,7 @@ def any(
 
     The result is bool, uint8 for uint8.
     """
+    _require_given("any", dim)
     call = reduction("any", input, dim, keepdim)
     return call.result(_some(call, call.vals != 0).to(_truth(call)))
 
@@ -162,6 +164,7 @@ def all(
 
     The result is bool, uint8 for uint8. With `specified`, whether no specified element is zero.
     """
+    _require_given("all", dim)
     call = reduction("all", input, dim, keepdim)
     require_dense_elements("all", call)
     y = ~_some(call, call.vals == 0)
@@ -169,6 +172,15 @@ def all(
     if missing is not None:
         y = y & (missing == 0)
     return call.result(y.to(_truth(call)))
+
+
+def _require_given(fn: str, dim: Dims) -> None:
+    """Refuses (), which torch takes for all dimensions elsewhere, and for none of them here."""
+    if dim in ((), []):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `dim` is {dim}; an int, a tuple of ints or None is accepted. Use None "
+            "for all dimensions, or A != 0 for each element."
+        )
 
 
 def _some(call: Reduction, holds: torch.Tensor) -> torch.Tensor:

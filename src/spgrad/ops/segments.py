@@ -114,8 +114,6 @@ def total(vals: torch.Tensor, cells: Cells) -> torch.Tensor:
     """Sum (cells, d) of the values (elements, d) of each cell; the adjoint of `spread`."""
     if cells.ptr is None:
         return vals
-    if cells.ptr.shape[0] == 2:
-        return vals.sum(0, keepdim=True, dtype=vals.dtype)
     if wants_grad(vals):
         return _Total.apply(vals, cells)  # type: ignore[return-value]
     return _reduced(vals, cells, "sum")

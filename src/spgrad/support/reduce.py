@@ -83,6 +83,38 @@ def _softmax(name: str) -> Op:
     )
 
 
+def _logsumexp(
+    A: torch.Tensor, *, mask: torch.Tensor, dim: Any, keepdim: bool = False, specified: bool = False
+) -> torch.Tensor:
+    return torch.logsumexp(A.masked_fill(~mask, -_INF) if specified else A, dim, keepdim)
+
+
+def _var(
+    A: torch.Tensor,
+    dim: Any = None,
+    *,
+    mask: torch.Tensor,
+    keepdim: bool = False,
+    correction: float = 1,
+    specified: bool = False,
+) -> torch.Tensor:
+    if not specified:
+        return torch.var(A, dim, keepdim=keepdim, correction=correction)
+    number = torch.sum(mask, dim, keepdim=True)
+    mean = torch.sum(A, dim, keepdim=True) / number.clamp(min=1)
+    squares = torch.where(mask, (A - mean) ** 2, 0)
+    y = torch.sum(squares, dim, keepdim=True) / (number - correction).clamp(min=0)
+    return y if keepdim else y.squeeze(dim)
+
+
+def _std(A: torch.Tensor, dim: Any = None, **options: Any) -> torch.Tensor:
+    return torch.sqrt(_var(A, dim, **options))
+
+
+def _norm(A: torch.Tensor, p: float = 2, **options: Any) -> torch.Tensor:
+    return torch.linalg.vector_norm(A, p, **options)
+
+
 ROWS = (
     _reduced("sum", 0, 0),
     Op("mean", "reduce", names_in_torch("mean"), _FORMS, _mean, masked=True, samples=_SAMPLES),
@@ -114,4 +146,67 @@ ROWS = (
     _reduced("argmin", _INF, -1, order=0, samples=_ALONG),
     _softmax("softmax"),
     _softmax("log_softmax"),
+    Op(
+        "norm",
+        "norms",
+        names_in_torch("norm"),
+        _FORMS,
+        torch.norm,
+        samples=({"dim": -1}, {}, {"p": 1, "dim": (-2, -1), "keepdim": True}),
+    ),
+    Op(
+        "native_norm",
+        "norms",
+        names_in_torch("native_norm"),
+        _FORMS,
+        _norm,
+        samples=({}, {"p": 3, "dim": -2, "keepdim": False}),
+    ),
+    Op(
+        "vector_norm",
+        "norms",
+        ("torch.linalg.vector_norm",),
+        _FORMS,
+        torch.linalg.vector_norm,
+        samples=(
+            {"dim": -1},
+            {"ord": _INF},
+            {"ord": 0.5, "dim": -2},
+            {"ord": -1, "dim": (-2, -1)},
+            {"ord": 0, "dim": -1},
+        ),
+    ),
+    Op(
+        "matrix_norm",
+        "norms",
+        ("torch.linalg.matrix_norm",),
+        _FORMS,
+        torch.linalg.matrix_norm,
+        samples=({}, {"ord": 1}, {"ord": -_INF, "dim": (-1, -2), "keepdim": True}),
+    ),
+    Op(
+        "logsumexp",
+        "norms",
+        (*names_in_torch("logsumexp"), "torch.special.logsumexp"),
+        _FORMS,
+        _logsumexp,
+        masked=True,
+        samples=(
+            {"dim": -1},
+            {"dim": (-2, -1), "keepdim": True},
+            {"dim": (-2, -1), "specified": True},
+        ),
+    ),
+    *(
+        Op(
+            name,
+            "norms",
+            names_in_torch(name),
+            _FORMS,
+            dense,
+            masked=True,
+            samples=({"dim": -1}, {}, {"dim": (-2, -1), "correction": 0, "specified": True}),
+        )
+        for name, dense in (("var", _var), ("std", _std))
+    ),
 )

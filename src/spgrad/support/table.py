@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-ALL = ("coo", "csr", "csc", "bsr", "bsc")
+ALL: tuple[str, ...] = ("coo", "csr", "csc", "bsr", "bsc")
 FLIPPED = {"coo": "coo", "csr": "csc", "csc": "csr", "bsr": "bsc", "bsc": "bsr"}
 
 

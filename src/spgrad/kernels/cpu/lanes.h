@@ -181,36 +181,50 @@ SPGRAD_INLINE auto shuffle(const V& a, const V& b, F) {
   }(std::make_integer_sequence<int, kLanes>());
 }
 
-// The sum of the groups of four lanes in v.
-template <class T, int kLanes>
-SPGRAD_INLINE void sum_groups(const Vector<T, kLanes>& v, Vector<T, 4>& out) {
+// Joins the groups of four lanes in v.
+template <class T, int kLanes, class Join>
+SPGRAD_INLINE void join_groups(const Vector<T, kLanes>& v, Vector<T, 4>& out, const Join& join) {
   if constexpr (kLanes == 4) {
     out = v;
   } else {
     constexpr auto lower = [](int l) { return l; };
     constexpr auto upper = [](int l) { return l + kLanes / 2; };
     const Vector<T, kLanes / 2> half =
-        shuffle<kLanes / 2>(v, v, lower) + shuffle<kLanes / 2>(v, v, upper);
-    sum_groups<T, kLanes / 2>(half, out);
+        join(shuffle<kLanes / 2>(v, v, lower), shuffle<kLanes / 2>(v, v, upper));
+    join_groups<T, kLanes / 2>(half, out, join);
   }
 }
 
-// out[e] = the sum of all lanes of v[e]. Groups of four lanes are transposed in place, then added:
-// 13 instructions for sixteen lanes, where summing each vector by halves takes 32.
-template <class T, int kLanes>
-SPGRAD_INLINE void sum_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out) {
+// out[e] = all lanes of v[e] joined. Groups of four lanes are transposed in place, then joined: 13
+// instructions for sums of sixteen lanes, where summing each vector by halves takes 32.
+template <class T, int kLanes, class Join>
+SPGRAD_INLINE void join_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out,
+                              const Join& join) {
   if constexpr (kLanes == 2) {
-    for (int e = 0; e < 4; ++e) out[e] = v[e][0] + v[e][1];
+    for (int e = 0; e < 4; ++e) out[e] = join(T(v[e][0]), T(v[e][1]));
   } else {
     constexpr auto low = [](int l) { return l % 2 * kLanes + l / 4 * 4 + l % 4 / 2; };
     constexpr auto high = [](int l) { return l % 2 * kLanes + l / 4 * 4 + l % 4 / 2 + 2; };
     constexpr auto front = [](int l) { return l % 4 < 2 ? l : kLanes + l - 2; };
     constexpr auto back = [](int l) { return l % 4 < 2 ? l + 2 : kLanes + l; };
-    const auto first = shuffle<kLanes>(v[0], v[1], low) + shuffle<kLanes>(v[0], v[1], high);
-    const auto last = shuffle<kLanes>(v[2], v[3], low) + shuffle<kLanes>(v[2], v[3], high);
-    sum_groups<T, kLanes>(shuffle<kLanes>(first, last, front) + shuffle<kLanes>(first, last, back),
-                          out);
+    const auto first = join(shuffle<kLanes>(v[0], v[1], low), shuffle<kLanes>(v[0], v[1], high));
+    const auto last = join(shuffle<kLanes>(v[2], v[3], low), shuffle<kLanes>(v[2], v[3], high));
+    join_groups<T, kLanes>(
+        join(shuffle<kLanes>(first, last, front), shuffle<kLanes>(first, last, back)), out, join);
   }
+}
+
+struct Add {
+  template <class V>
+  SPGRAD_INLINE V operator()(const V& a, const V& b) const {
+    return a + b;
+  }
+};
+
+// out[e] = the sum of all lanes of v[e].
+template <class T, int kLanes>
+SPGRAD_INLINE void sum_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out) {
+  join_lanes<T, kLanes>(v, out, Add());
 }
 
 // Asks for columns [column, column + width) of the rows of x that four entries will need, some

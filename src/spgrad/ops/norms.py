@@ -1,0 +1,377 @@
+"""Norms, and the other reductions that are composed of sums and extrema."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.axes import (
+    Dims,
+    Reduction,
+    reduction,
+    require_dense_elements,
+    require_dtype,
+    require_elements,
+)
+from spgrad.ops.reduce import amax, amin
+from spgrad.ops.segments import extremum
+from spgrad.tensor import SparseTensor
+
+Order = float | str
+
+
+def norm(
+    input: torch.Tensor,
+    p: Order | None = "fro",
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+    *,
+    specified: bool = False,
+) -> torch.Tensor:
+    """Norm over dimensions: `spgrad.vector_norm` with order `p`; "fro" is the order 2."""
+    if p == "nuc":
+        raise _dense_only("norm", "p", p)
+    order = 2 if p is None or p == "fro" else p
+    return _vector_norm("norm", ("input", "p"), input, order, dim, keepdim, dtype, specified)
+
+
+def native_norm(
+    input: torch.Tensor,
+    p: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+    *,
+    specified: bool = False,
+) -> torch.Tensor:
+    """Norm over dimensions: `spgrad.vector_norm` with order `p`."""
+    return _vector_norm("native_norm", ("input", "p"), input, p, dim, keepdim, dtype, specified)
+
+
+def vector_norm(
+    x: torch.Tensor,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    specified: bool = False,
+) -> torch.Tensor:
+    """(sum of abs(a)^ord)^(1/ord) over dimensions, as `torch.linalg.vector_norm`.
+
+    Args:
+        x: Sparse tensor of any layout; repeated COO indices are added first.
+        ord: The order: any number, infinity for the largest absolute value, minus infinity for the
+            smallest, 0 for the number of elements that are not zero.
+        dim: The dimensions that are reduced; all of them for None and ().
+        keepdim: Whether reduced dimensions stay, with size 1.
+        dtype: The dtype to convert to first.
+        specified: Whether to reduce the specified elements alone; it matters to negative orders,
+            which are 0 beside an unspecified element.
+
+    Returns:
+        Real; dense or sparse as the result of `spgrad.sum`.
+
+    Gradient:
+        That of the dense function, at the elements of `x`; 0 where the norm is 0.
+
+    Cost:
+        O(nse + size of the result).
+
+    Raises:
+        TypeError: `x` is not sparse, or `ord` or `dim` is of another kind.
+        ValueError: `dim` is outside the tensor, or the dtype is not real or complex.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[3.0, 4.0], [0.0, -2.0]]))
+        >>> spgrad.vector_norm(A, dim=1), spgrad.vector_norm(A, float("inf"))
+        (tensor([5., 2.]), tensor(4.))
+    """
+    return _vector_norm("vector_norm", ("x", "ord"), x, ord, dim, keepdim, dtype, specified)
+
+
+def _vector_norm(
+    fn: str,
+    names: tuple[str, str],
+    input: Any,
+    p: Any,
+    dim: Dims,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+    specified: bool,
+) -> torch.Tensor:
+    if not isinstance(p, (int, float)):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `{names[1]}` is {p!r}; a number is accepted. For example 2."
+        )
+    call = reduction(fn, input, dim, keepdim, arg=names[0])
+    vals = call.vals if dtype is None else call.vals.to(dtype)
+    require_dtype(fn, vals.dtype, arg="dtype" if dtype else names[0], accepted="real complex")
+    y = _norm(fn, call, _wide(vals).abs(), float(p), call.missing(specified))
+    return call.result(y.to(vals.dtype.to_real()))
+
+
+def _norm(
+    fn: str, call: Reduction, size: torch.Tensor, p: float, missing: torch.Tensor | None
+) -> torch.Tensor:
+    """Norm (cells, kept) of the absolute values (elements, reduced, kept)."""
+    if math.isinf(p):
+        require_elements(fn, call)
+        return extremum(size, call.cells, missing, p > 0)
+    if p == 0:
+        return call.total(size.sign())
+    if p == 1:
+        return call.total(size)
+    y = _power(call.total(size**p if p >= 2 else _power(size, p)), 1 / p)
+    if p > 0:
+        return y
+    require_dense_elements(fn, call)
+    zeros = call.total((size == 0).to(torch.int64))
+    return torch.where((zeros if missing is None else zeros + missing) > 0, 0, y)
+
+
+def _power(x: torch.Tensor, p: float) -> torch.Tensor:
+    """x^p, and 0 with derivatives of 0 where x is 0."""
+    zero = x == 0
+    return torch.where(zero, 0, torch.where(zero, 1, x) ** p)
+
+
+def _wide(vals: torch.Tensor) -> torch.Tensor:
+    """Values in a dtype for more than one step of calculation."""
+    return vals.float() if vals.dtype in (torch.bfloat16, torch.float16) else vals
+
+
+def _dense_only(fn: str, arg: str, order: Any) -> UnsupportedError:
+    return UnsupportedError(
+        f"spgrad.{fn}: `{arg}` is {order!r}, which takes the singular values of a dense matrix; "
+        "'fro', 1, -1, inf and -inf are accepted. Use torch.linalg.matrix_norm(A.to_dense(), "
+        f"{order!r})."
+    )
+
+
+def matrix_norm(
+    A: torch.Tensor,
+    ord: Order = "fro",
+    dim: tuple[int, int] = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Norm of a matrix or of each of a batch, as `torch.linalg.matrix_norm`.
+
+    Args:
+        A: Sparse tensor of any layout with two or more dimensions.
+        ord: "fro" (the square root of the sum of squares), 1 or -1 (largest or smallest sum of
+            absolute values in a column), inf or -inf (the same in a row).
+        dim: The dimensions of rows and columns.
+        keepdim: Whether these stay, with size 1.
+        dtype: The dtype to convert to first.
+
+    Returns:
+        Real; dense or sparse as the result of `spgrad.sum`.
+
+    Gradient:
+        That of the dense function, at the elements of `A`.
+
+    Cost:
+        O(nse + size of the result + columns or rows).
+
+    Raises:
+        TypeError: `A` is not sparse, or `dim` no pair.
+        ValueError: `dim` or `ord` is none of these, or the dtype is not real or complex.
+        NotImplementedError: `ord` is "nuc", 2 or -2, which need a dense matrix.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[3.0, 4.0], [0.0, -2.0]]))
+        >>> spgrad.matrix_norm(A, 1), spgrad.matrix_norm(A, float("inf"))
+        (tensor(6.), tensor(7.))
+    """
+    fn, names = "matrix_norm", ("A", "ord")
+    if ord in ("nuc", 2, -2):
+        raise _dense_only(fn, "ord", ord)
+    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `dim` is {dim!r}; a pair of ints is accepted. For example (-2, -1)."
+        )
+    if ord == "fro":
+        return _vector_norm(fn, names, A, 2, dim, keepdim, dtype, False)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `ord` is {ord!r}; 'fro', 1, -1, inf and -inf are accepted. Use "
+            "spgrad.vector_norm for other orders."
+        )
+    ndim = len(reduction(fn, A, dim, keepdim, arg="A").A._pattern.shape)
+    summed, chosen = (d % ndim for d in (dim if abs(ord) == 1 else reversed(dim)))
+    sums = _vector_norm(fn, names, A, 1, summed, keepdim, dtype, False)
+    if chosen > summed and not keepdim:
+        chosen -= 1
+    sparse, dense = (amax, torch.amax) if ord > 0 else (amin, torch.amin)
+    choose = sparse if isinstance(sums, SparseTensor) else dense
+    return choose(sums, chosen, keepdim)
+
+
+def logsumexp(
+    input: torch.Tensor, dim: Dims, keepdim: bool = False, *, specified: bool = False
+) -> torch.Tensor:
+    """log(sum of exp(a)) over dimensions, without overflow.
+
+    Args:
+        input: Sparse tensor of any layout; repeated COO indices are added first.
+        dim: The dimensions that are reduced; one of the two matrix dimensions among them, or
+            unspecified elements of the result would not be 0.
+        keepdim: Whether reduced dimensions stay, with size 1.
+        specified: Whether to reduce the specified elements alone, as `spgrad.softmax` does,
+            instead of counting exp(0) for unspecified ones. -inf where there are none.
+
+    Returns:
+        Dense tensor. With `specified`, sparse if both matrix dimensions stay.
+
+    Gradient:
+        g exp(a - y) at each element.
+
+    Cost:
+        O(nse + size of the result).
+
+    Raises:
+        TypeError: `input` is not sparse, or `dim` is of another kind.
+        ValueError: `dim` is outside the tensor.
+        NotImplementedError: Both matrix dimensions stay.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+        >>> spgrad.logsumexp(A, 1), A.logsumexp(1, specified=True)
+        (tensor([1.3133, 0.6931]), tensor([1., -inf]))
+    """
+    call = reduction("logsumexp", input, dim, keepdim)
+    require_dense_elements("logsumexp", call)
+    if call.sparse and not specified:
+        raise UnsupportedError(
+            f"spgrad.logsumexp: `dim` is {dim} and leaves both matrix dimensions, so that the "
+            "result would be dense; dimensions with one of these two are accepted. Pass "
+            "specified=True for the specified elements alone, or use A.to_dense()."
+        )
+    dtype = call.vals.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        dtype = torch.get_default_dtype()
+    vals = _wide(call.vals.to(dtype))
+    missing = call.missing(specified)
+    with torch.no_grad():  # the shift has no influence
+        top = extremum(vals.real, call.cells, missing, largest=True)
+        top = torch.where(top.isinf(), 0, top)
+    total = call.total((vals - call.spread(top)).exp())
+    if missing is not None:
+        total = total + missing * vals.shape[1] * (-top).exp()
+    nothing = total == 0
+    y = torch.where(nothing, -math.inf, torch.where(nothing, 1, total).log() + top)
+    return call.result(y.to(dtype))
+
+
+def var(
+    input: torch.Tensor,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    specified: bool = False,
+) -> torch.Tensor:
+    """Variance over dimensions: sum of abs(a - mean)^2 / max(0, number - correction).
+
+    Args:
+        input: Sparse tensor of any layout; repeated COO indices are added first.
+        dim: The dimensions that are reduced; all of them for None and ().
+        unbiased: torch's older name: True for a correction of 1, False for 0. Also in place of
+            `dim`.
+        keepdim: Whether reduced dimensions stay, with size 1.
+        correction: What the number of elements is lowered by; by default 1.
+        specified: Whether to reduce the specified elements alone, instead of counting unspecified
+            ones as zeros. NaN where there are not more than `correction`, as torch's of so few.
+
+    Returns:
+        Real; dense or sparse as the result of `spgrad.sum`.
+
+    Gradient:
+        2 g (a - mean) / (number - correction) at each element.
+
+    Cost:
+        O(nse + size of the result), in two passes.
+
+    Raises:
+        TypeError: `input` is not sparse, or `dim` is of another kind.
+        ValueError: `dim` is outside the tensor, the dtype is not real or complex, `correction`
+            makes the variance of zeros NaN in a sparse result, or both it and `unbiased` are given.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 3.0, 0.0], [0.0, 0.0, 6.0]]))
+        >>> spgrad.var(A, 1), A.var(1, correction=0, specified=True)
+        (tensor([ 2.3333, 12.0000]), tensor([1., 0.]))
+    """
+    return _spread_of("var", input, dim, unbiased, keepdim, correction, specified)
+
+
+def std(
+    input: torch.Tensor,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    specified: bool = False,
+) -> torch.Tensor:
+    """Standard deviation over dimensions: the square root of `spgrad.var` with these arguments.
+
+    Its gradient is 0 where it is 0.
+    """
+    return _spread_of("std", input, dim, unbiased, keepdim, correction, specified)
+
+
+def _spread_of(
+    fn: str,
+    input: torch.Tensor,
+    dim: Dims | bool,
+    unbiased: bool | None,
+    keepdim: bool,
+    correction: float | None,
+    specified: bool,
+) -> torch.Tensor:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `unbiased` is {unbiased} beside a correction of {correction}; one of "
+            "the two is accepted. Leave out unbiased."
+        )
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    call = reduction(fn, input, dim, keepdim)
+    require_dtype(fn, call.vals.dtype, accepted="real complex")
+    if call.sparse and not specified and call.size <= correction:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `correction` is {correction} for {call.size} element(s), so that the "
+            "result would be NaN where it is not specified; less than their number is accepted. "
+            "For example correction=0."
+        )
+    y = _variance(call, _wide(call.vals), correction, specified)
+    y = y if fn == "var" else _power(y, 0.5)
+    return call.result(y.to(call.vals.dtype.to_real()))
+
+
+def _variance(
+    call: Reduction, vals: torch.Tensor, correction: float, specified: bool
+) -> torch.Tensor:
+    number = torch.as_tensor(call.numbers(specified), device=vals.device)
+    mean = call.total(vals) / number.clamp(min=1)
+    squares = call.total(_square(vals - call.spread(mean)))
+    missing = call.missing(specified)
+    if missing is not None:
+        squares = squares + missing * vals.shape[1] * _square(mean)
+    return squares / (number - correction).clamp(min=0)
+
+
+def _square(x: torch.Tensor) -> torch.Tensor:
+    """abs(x)^2."""
+    return (x * x.conj()).real if x.is_complex() else x * x

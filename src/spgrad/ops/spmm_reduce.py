@@ -1,0 +1,94 @@
+"""Products of a sparse and a dense matrix over other reductions than the sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad import kernels
+from spgrad.errors import ArgumentValueError
+from spgrad.ops import lowering
+from spgrad.ops.axes import require_dtype
+from spgrad.ops.products import plain, spmm, wants_grad
+from spgrad.ops.segments import cells, product
+from spgrad.ops.structure import without_repeats
+from spgrad.ops.views import rows
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+
+REDUCTIONS = ("sum", "mean", "amax", "amin", "prod")
+
+
+def reduced_product(fn: str, A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tensor:
+    """The mean, maximum, minimum or product of a_ij x_jc over the elements of each row i of A.
+
+    A row without elements gives 0, a product of them too.
+    """
+    if reduce not in REDUCTIONS:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `reduce` is {reduce!r}; {', '.join(REDUCTIONS)} are accepted. Leave it "
+            "out for the matrix product."
+        )
+    A = without_repeats(A)
+    vals, pattern = lowering.flat(A), A._pattern
+    row = cells(pattern, (1,))
+    if reduce == "mean":
+        require_dtype(fn, vals.dtype, accepted="real complex")
+        return spmm(vals, x, pattern) / row.counts().clamp(min=1)
+    if reduce == "prod":
+        factors = product(vals[:, None], row) * _rows_product(x, pattern)
+        return torch.where(row.counts() == 0, 0, factors)
+    require_dtype(fn, vals.dtype, accepted="real integer")
+    return _extremum(vals, x, pattern, reduce == "amax")
+
+
+def _extremum(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool) -> torch.Tensor:
+    if vals.numel() == 0:  # nothing to gather from
+        return spmm(vals, x, pattern)
+    view = rows(pattern)
+    operands = plain(vals.detach()), plain(x.detach())
+    y, arg = kernels.spmm_reduce(view.ptr, view.idx, view.perm, *operands, largest)
+    if not wants_grad(vals, x):
+        return y
+    at = arg.clamp(min=0)  # the one entry that each element of the result is made of
+    chosen = vals[at if view.perm is None else view.perm[at]]
+    return torch.where(arg < 0, 0, chosen * x.gather(0, view.idx[at].to(torch.int64)))
+
+
+def _rows_product(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    """Products of the rows of x that each row of the pattern names."""
+    if wants_grad(x):
+        return _RowsProduct.apply(x, pattern)  # type: ignore[return-value]
+    view = rows(pattern)
+    return kernels.spmm_prod(view.ptr, view.idx, plain(x))
+
+
+class _RowsProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x)
+        ctx.pattern = pattern
+        return _rows_product(x, pattern)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        pattern = ctx.pattern
+        ones = x.new_ones(pattern.elements)
+
+        def to_columns(t: torch.Tensor) -> torch.Tensor:
+            return spmm(ones, t, pattern, True)
+
+        zero = x == 0
+        nonzero = torch.where(zero, 1, x)
+        number = spmm(ones, zero.to(x.dtype), pattern)  # of zeros among the factors (m, n)
+        g = g * _rows_product(nonzero, pattern).conj()
+        of_nonzero, of_zero = to_columns(g * (number == 0)), to_columns(g * (number == 1))
+        if torch.is_grad_enabled():  # a single other zero adds nothing, but has a derivative
+            zeros = torch.where(zero, x, 0)
+            other = spmm(ones, zeros, pattern).conj()
+            of_nonzero = of_nonzero + to_columns(g * (number == 1) * other)
+            of_zero = of_zero + to_columns(g * (number == 2) * other)
+            of_zero = of_zero - to_columns(g * (number == 2)) * zeros.conj()
+        return torch.where(zero, of_zero, of_nonzero / nonzero.conj()), None

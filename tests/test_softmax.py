@@ -1,0 +1,147 @@
+"""Softmax: what the rows of the support table do not reach."""
+
+import itertools
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import support, testing
+from spgrad.pattern import LAYOUTS
+
+layouts = pytest.mark.parametrize("layout", support.ALL)
+functions = pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
+
+
+def made(layout, shape, **options):
+    return testing.random_sparse(shape, LAYOUTS[layout], **options)
+
+
+def dense(function, x, mask, dim):
+    return torch.where(mask, function(torch.where(mask, x, -torch.inf), dim), 0)
+
+
+def compare(function, A, dim):
+    """Value and gradient against the dense function of minus infinities."""
+    A = A.detach().requires_grad_()
+    x = A.to_dense().detach().requires_grad_()
+    mask = testing.mask_of(A.pattern)
+    y, wanted = function(A, dim), dense(function, x, mask, dim)
+    assert y.pattern is A.pattern or not A.pattern.ordered
+    testing.assert_close(y, wanted)
+    g = torch.randn_like(x)
+    got = torch.autograd.grad(testing.dense_result(y), A, g)[0]
+    want = torch.autograd.grad(wanted, x, g * mask)[0]
+    at = spgrad.to_dense(spgrad.from_values(torch.ones_like(A._vals), A.pattern))
+    testing.assert_close(got, torch.where(at == 0, at, want * at))
+
+
+SHAPES = {"matrix": ((4, 6), 0), "batch": ((3, 4, 6), 0), "hybrid": ((4, 6, 3, 2), 2)}
+OF_COO = {"vector": ((7,), 0), "wide_vector": ((5, 3), 1), "cube": ((2, 3, 4, 2), 0)}
+CASES = [(shape, layout) for shape in SHAPES for layout in support.ALL]
+CASES += [(shape, "coo") for shape in OF_COO]
+
+
+@pytest.mark.parametrize(("shape", "layout"), CASES)
+@functions
+def test_any_dimension(function, shape, layout, poisoned):
+    sizes, dense_dim = (SHAPES | OF_COO)[shape]
+    for coalesced in {True, layout != "coo"}:
+        A = made(layout, sizes, dense_dim=dense_dim, coalesced=coalesced)
+        for dim in range(-A.dim(), A.dim()):
+            compare(function, A, dim)
+
+
+@pytest.mark.parametrize(
+    ("function", "native"),
+    [(torch.softmax, torch.sparse.softmax), (torch.log_softmax, torch.sparse.log_softmax)],
+)
+def test_negative_dimensions_unlike_torch(function, native):
+    """torch.sparse.softmax gives a wrong gradient for a negative dimension."""
+    A = made("coo", (4, 6))
+    for dim in (0, 1):
+        grads = []
+        for d in (dim, dim - 2):
+            leaf = A.detach().requires_grad_()
+            y = native(leaf, d)
+            other = native(spgrad.to_torch(A), dim)
+            testing.assert_close(y, other.to_dense())
+            (y * torch.arange(6.0, dtype=torch.float64)[:1] + y * 2).values().sin().sum().backward()
+            grads.append(leaf.grad.values())
+        testing.assert_close(grads[1], grads[0])
+
+
+@pytest.mark.parametrize("name", list(testing.ZOO))
+@layouts
+@functions
+def test_on_the_zoo(function, layout, name, poisoned):
+    x = testing.ZOO[name]().double()
+    blocks = (2, 2) if layout in ("bsr", "bsc") else None
+    A = spgrad.from_dense(x, LAYOUTS[layout], blocksize=blocks)
+    for dim in (0, 1):
+        compare(function, A, dim)
+
+
+@functions
+def test_second_derivatives(function):
+    A = made("csc", (4, 6))
+    vals = A.values().clone().requires_grad_()
+    for dim in (0, 1):
+
+        def run(vals, dim=dim):
+            return function(spgrad.from_values(vals, A.pattern), dim).values()
+
+        assert torch.autograd.gradcheck(run, vals)
+        assert torch.autograd.gradgradcheck(run, vals)
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc"])
+@functions
+def test_large_and_special_values(function, layout):
+    x = torch.tensor(
+        [
+            [1e4, 1e4 - 1, 0.0, -1e4],
+            [torch.inf, 1.0, 2.0, 3.0],
+            [torch.nan, 1.0, 2.0, 3.0],
+            [-torch.inf, 1.0, 2.0, 3.0],
+            [-torch.inf, -torch.inf, -torch.inf, -torch.inf],
+        ],
+        dtype=torch.float64,
+    )
+    A = spgrad.from_dense(x, LAYOUTS[layout])
+    mask = testing.mask_of(A.pattern)
+    for dim in (0, 1):
+        testing.assert_close(function(A, dim), dense(function, x, mask, dim))
+
+
+@functions
+def test_dtypes(function):
+    A = made("csr", (4, 6), dtype=torch.bfloat16)
+    assert function(A, 1).dtype == torch.bfloat16
+    wide = function(A, 1, dtype=torch.float32)
+    assert wide.dtype == torch.float32
+    testing.assert_close(
+        wide, function(spgrad.from_values(A._vals.float(), A.pattern), 1).to_dense()
+    )
+    leaf = A.detach().requires_grad_()
+    function(leaf, 1, dtype=torch.float64).values().sin().sum().backward()
+    assert leaf.grad.dtype == torch.bfloat16
+    whole = made("csr", (4, 6), dtype=torch.int64)
+    assert function(whole, 1, dtype=torch.float32).dtype == torch.float32
+    for dtype in (torch.int64, torch.complex64):
+        with pytest.raises(spgrad.ArgumentValueError, match=rf"{function.__name__}: `input` has"):
+            function(made("csr", (4, 6), dtype=dtype), 1)
+
+
+@layouts
+def test_one_and_two_threads(layout):
+    A = made(layout, (400, 300), dtype=torch.float32)
+    for function, dim in itertools.product((torch.softmax, torch.log_softmax), (0, 1)):
+        results = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            leaf = A.detach().requires_grad_()
+            y = function(leaf, dim)
+            y.values().sin().sum().backward()
+            results.append((y.values().detach(), leaf.grad.values()))
+        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
