@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
-from benchmarks.problems import Problem
+from benchmarks.problems import OPS, Problem
 
 Run = Callable[[], tuple[Any, ...]]
 
@@ -21,41 +22,31 @@ def _itself(a: Any) -> Any:
 
 @dataclass(frozen=True)
 class Contender:
-    """One library, as a grid of what it offers; None where it offers nothing.
+    """One library and what it offers.
 
     Attributes:
         name: In tables.
         module: To import; the contender is absent without it.
         build: Its matrix from SciPy's CSR.
         dense: Its dense array from NumPy's.
-        mm: Matrix times dense matrix.
-        tmm: Transpose of its matrix times dense matrix; without it the transpose is a matrix of
-            its own, made before the clock starts.
-        mv: Matrix times vector.
+        functions: The operations that it offers, by name: functions of its operands. Of
+            "coalesce", from SciPy's COO, what coalesces the same entries. "transposed" only where
+            a matrix can be multiplied as its transpose; elsewhere that is a matrix of its own,
+            made before the clock starts.
         grad: The gradient of its matrix, as a matrix; None where it can't differentiate.
         leaf: What of its matrix collects the gradient.
         renew: The same matrix with nothing kept from earlier calls.
-        sddmm: g x^T at the elements of the matrix, from (A, g, x).
-        spgemm: Matrix times matrix.
-        coalesce: From SciPy's COO, what coalesces the same entries.
-        to_csc: Conversion of its matrix.
-        read: NumPy or SciPy array from what the above give.
+        read: NumPy or SciPy array from what the above give, a vector as a dense one.
     """
 
     name: str
     module: str
     build: Callable[[Any, Problem], Any]
     dense: Callable[[np.ndarray], Any]
-    mm: Callable[[Any, Any], Any] | None = None
-    tmm: Callable[[Any, Any], Any] | None = None
-    mv: Callable[[Any, Any], Any] | None = None
+    functions: Mapping[str, Callable[..., Any]]
     grad: Callable[[Any], Any] | None = None
     leaf: Callable[[Any], torch.Tensor] = _itself
     renew: Callable[[Any], Any] = _itself
-    sddmm: Callable[[Any, Any, Any], Any] | None = None
-    spgemm: Callable[[Any, Any], Any] | None = None
-    coalesce: Callable[[Any], Callable[[], Any]] | None = None
-    to_csc: Callable[[Any], Any] | None = None
     read: Callable[[Any], Any] = _itself
 
     @property
@@ -63,88 +54,63 @@ class Contender:
         return find_spec(self.module) is not None
 
     def offers(self, op: str) -> bool:
-        return getattr(self, _PREPARE[op][0]) is not None
+        differentiates = self.grad is not None or not OPS[op].cotangent
+        return OPS[op].asks_for in self.functions and differentiates
 
     def prepare(self, op: str, problem: Problem) -> Run:
         """What runs operation `op` once, its inputs made; it gives the results as they come."""
-        return _PREPARE[op][1](self, problem)
+        return _PREPARE.get(op, _prepared)(self, op, problem)
 
 
-def _spmm(lib: Any, p: Problem) -> Run:
-    A, x = lib.build(p.S, p), lib.dense(p.x)
-    return lambda: (lib.mm(A, x),)
+def _prepared(lib: Contender, op: str, p: Problem) -> Run:
+    how = OPS[op]
+    function = lib.functions[how.asks_for]
+    given = {name: getattr(p, name) for name in how.operands}
+    sparse = {name for name, a in given.items() if sp.issparse(a)}
+    made = {name: lib.build(a, p) if name in sparse else lib.dense(a) for name, a in given.items()}
+
+    def operands() -> list[Any]:
+        """Those of one call; one that is there twice is the same."""
+        new = {name: lib.renew(made[name]) for name in sparse} if how.new else {}
+        return [new.get(name, made[name]) for name in how.operands]
+
+    if how.cotangent:
+        g = None if how.cotangent == "y" else lib.dense(getattr(p, how.cotangent))
+        is_sparse = [name in sparse for name in how.operands]
+        return lambda: _forward_backward(lib, function, operands(), is_sparse, g)
+    if how.new:
+        return lambda: (function(*operands()),)
+    same = operands()
+    return lambda: (function(*same),)
 
 
-def _spmv(lib: Any, p: Problem) -> Run:
-    A, x = lib.build(p.S, p), lib.dense(np.ascontiguousarray(p.x[:, 0]))
-    return lambda: (lib.mv(A, x),)
+def _forward_backward(
+    lib: Any, function: Callable[..., Any], operands: list[Any], sparse: list[bool], g: Any
+) -> tuple[Any, ...]:
+    """The result and the gradients of the operands for the cotangent g; if None, the result."""
+    for a, is_sparse in zip(operands, sparse, strict=True):
+        leaf = lib.leaf(a) if is_sparse else a
+        leaf.requires_grad_()
+        leaf.grad = None
+    y = function(*operands)
+    if g is None:
+        lib.leaf(y).backward(lib.leaf(y).detach())
+    else:
+        y.backward(g)
+    grads = (lib.grad(a) if s else a.grad for a, s in zip(operands, sparse, strict=True))
+    return (y, *grads)
 
 
-def _transposed(lib: Any, p: Problem) -> Run:
-    of_itself = lib.tmm is not None
-    A, g = lib.build(p.S if of_itself else p.S.T.tocsr(), p), lib.dense(p.g)
-    multiply = lib.tmm if of_itself else lib.mm
+def _transposed(lib: Contender, op: str, p: Problem) -> Run:
+    multiply = lib.functions.get(op)
+    A = lib.build(p.S.T.tocsr() if multiply is None else p.S, p)
+    multiply, g = multiply or lib.functions["spmm"], lib.dense(p.g)
     return lambda: (multiply(A, g),)
 
 
-def _step(lib: Any, p: Problem) -> Run:
-    A, x, g = lib.build(p.S, p), lib.dense(p.x).requires_grad_(), lib.dense(p.g)
-    lib.leaf(A).requires_grad_()
-    return lambda: _forward_backward(lib, A, x, g)
-
-
-def _first(lib: Any, p: Problem) -> Run:
-    given, x, g = lib.build(p.S, p), lib.dense(p.x).requires_grad_(), lib.dense(p.g)
-
-    def run() -> tuple[Any, ...]:
-        A = lib.renew(given)
-        lib.leaf(A).requires_grad_()
-        return _forward_backward(lib, A, x, g)
-
-    return run
-
-
-def _forward_backward(lib: Any, A: Any, x: torch.Tensor, g: torch.Tensor) -> tuple[Any, ...]:
-    lib.leaf(A).grad = x.grad = None
-    y = lib.mm(A, x)
-    y.backward(g)
-    return y.detach(), lib.grad(A), x.grad
-
-
-def _sddmm(lib: Any, p: Problem) -> Run:
-    A, g, x = lib.build(p.S, p), lib.dense(p.g), lib.dense(p.x)
-    return lambda: (lib.sddmm(A, g, x),)
-
-
-def _spgemm(lib: Any, p: Problem) -> Run:
-    given = lib.build(p.S, p)
-
-    def run() -> tuple[Any, ...]:
-        A = lib.renew(given)
-        return (lib.spgemm(A, A),)
-
-    return run
-
-
-def _coalesce(lib: Any, p: Problem) -> Run:
-    run = lib.coalesce(p.shuffled)
+def _coalesce(lib: Contender, op: str, p: Problem) -> Run:
+    run = lib.functions[op](p.shuffled)
     return lambda: (run(),)
 
 
-def _to_csc(lib: Any, p: Problem) -> Run:
-    A = lib.build(p.S, p)
-    return lambda: (lib.to_csc(lib.renew(A)),)
-
-
-# Operation -> what a contender has to have for it, and its preparation.
-_PREPARE: dict[str, tuple[str, Callable[[Any, Problem], Run]]] = {
-    "spmm": ("mm", _spmm),
-    "spmv": ("mv", _spmv),
-    "transposed": ("mm", _transposed),
-    "step": ("grad", _step),
-    "first": ("grad", _first),
-    "sddmm": ("sddmm", _sddmm),
-    "spgemm": ("spgemm", _spgemm),
-    "coalesce": ("coalesce", _coalesce),
-    "to_csc": ("to_csc", _to_csc),
-}
+_PREPARE = {"transposed": _transposed, "coalesce": _coalesce}

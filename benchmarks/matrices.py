@@ -50,6 +50,12 @@ def _dense_row(n: int, per_row: int, rng: np.random.Generator) -> sp.csr_array:
     return sp.csr_array(S)
 
 
+def _tiny(rng: np.random.Generator) -> sp.csr_array:
+    """A row with all entries, and one without any."""
+    row, col = _dense_row(60, 4, rng).tocoo().coords
+    return _from_pairs(row[row != 7], col[row != 7], (60, 60))
+
+
 def _from_pairs(row: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
     return sp.csr_array(sp.coo_array((np.ones(len(row)), (row, col)), shape=shape))
 
@@ -63,7 +69,7 @@ MATRICES: dict[str, Callable[[np.random.Generator], sp.csr_array]] = {
     "grid": partial(_grid, 250),
     "tall": partial(_uniform, 100_000, 1_000, 3),
     "dense-row": partial(_dense_row, 20_000, 6),
-    "tiny": partial(_uniform, 60, 60, 4),
+    "tiny": _tiny,
 }
 """Name -> what makes its pattern; `tiny` is for tests and warm-up."""
 
@@ -71,7 +77,11 @@ MATRICES: dict[str, Callable[[np.random.Generator], sp.csr_array]] = {
 def load(name: str, dtype: str) -> sp.csr_array:
     """A matrix by name: CSR with sorted unique int32 indices and seeded normal values."""
     rng = np.random.default_rng(0)
-    S = MATRICES[name](rng)
+    return with_values(MATRICES[name](rng), rng, dtype)
+
+
+def with_values(S: sp.csr_array, rng: np.random.Generator, dtype: str) -> sp.csr_array:
+    """The pattern of S, as `load` gives it, with normal values."""
     S.sum_duplicates()
     val = rng.standard_normal(S.nnz).astype(dtype)
     ptr, idx = S.indptr.astype(np.int32), S.indices.astype(np.int32)

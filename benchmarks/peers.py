@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import scipy.sparse as sp
 import torch
 
 from benchmarks.contender import Contender
+from benchmarks.entries import TORCH_VALUES
 from benchmarks.problems import Problem
 
 _LAYOUTS = {"csr": torch.sparse_csr, "csc": torch.sparse_csc, "coo": torch.sparse_coo}
@@ -24,12 +26,12 @@ def _spgrad_matrix(S: Any, p: Problem) -> Any:
     import spgrad
 
     stored = S.asformat(p.layout)
-    val, size = torch.from_numpy(stored.data), tuple(stored.shape)
+    val, size = torch.tensor(stored.data), tuple(stored.shape)
     index = getattr(torch, p.index)
     if p.layout == "coo":
-        indices = torch.from_numpy(np.stack(stored.coords)).to(index)
+        indices = torch.tensor(np.stack(stored.coords), dtype=index)
         return spgrad.sparse_coo_tensor(indices, val, size, is_coalesced=True)
-    ptr, idx = (torch.from_numpy(i).to(index) for i in (stored.indptr, stored.indices))
+    ptr, idx = (torch.tensor(i, dtype=index) for i in (stored.indptr, stored.indices))
     return spgrad.sparse_compressed_tensor(ptr, idx, val, size, layout=_LAYOUTS[p.layout])
 
 
@@ -43,7 +45,7 @@ def _spgrad_renewed(A: Any) -> Any:
 def _spgrad_coalesce(C: Any) -> Callable[[], Any]:
     import spgrad
 
-    indices, val = torch.from_numpy(np.stack(C.coords)), torch.from_numpy(C.data)
+    indices, val = torch.tensor(np.stack(C.coords)), torch.tensor(C.data)
     size = tuple(C.shape)
     return lambda: spgrad.coalesce(
         spgrad.sparse_coo_tensor(indices, val, size, check_invariants=False)
@@ -59,13 +61,15 @@ def _spgrad_sddmm(A: Any, g: torch.Tensor, x: torch.Tensor) -> Any:
 def _spgrad_read(a: Any) -> Any:
     import spgrad
 
+    a = a.detach()
     return spgrad.to_scipy(a).tocsr() if isinstance(a, spgrad.SparseTensor) else a.numpy()
 
 
 def _csr(S: Any, p: Problem) -> torch.Tensor:
     """With int32 indices by default, which MKL takes as they are."""
-    ptr, idx = (torch.from_numpy(i).to(getattr(torch, p.index)) for i in (S.indptr, S.indices))
-    val = torch.from_numpy(S.data)
+    index = getattr(torch, p.index)
+    ptr, idx = (torch.tensor(i, dtype=index) for i in (S.indptr, S.indices))
+    val = torch.tensor(S.data)
     return torch.sparse_csr_tensor(ptr, idx, val, S.shape, check_invariants=False)
 
 
@@ -75,19 +79,22 @@ def _csr_int64(S: Any, p: Problem) -> torch.Tensor:
 
 
 def _coo(S: Any, p: Problem) -> torch.Tensor:
-    indices, val = torch.from_numpy(np.stack(S.tocoo().coords)), torch.from_numpy(S.data)
+    indices, val = torch.tensor(np.stack(S.tocoo().coords)), torch.tensor(S.data)
     return torch.sparse_coo_tensor(indices, val, S.shape, is_coalesced=True, check_invariants=False)
 
 
 def _coo_coalesce(C: Any) -> Callable[[], Any]:
-    indices, val = torch.from_numpy(np.stack(C.coords)), torch.from_numpy(C.data)
+    indices, val = torch.tensor(np.stack(C.coords)), torch.tensor(C.data)
     A = torch.sparse_coo_tensor(indices, val, C.shape, check_invariants=False)
     return A.coalesce
 
 
 def _torch_read(a: torch.Tensor) -> Any:
+    a = a.detach()
     if a.layout == torch.strided:
         return a.numpy()
+    if 1 in a.shape:
+        return a.to_dense().view(-1).numpy()
     if a.layout == torch.sparse_coo:
         a = a.coalesce()
         return sp.coo_array((a.values().numpy(), tuple(a.indices().numpy())), a.shape).tocsr()
@@ -96,6 +103,15 @@ def _torch_read(a: torch.Tensor) -> Any:
         return sp.csr_array(tuple(t.numpy() for t in parts), a.shape)
     parts = a.values(), a.row_indices(), a.ccol_indices()
     return sp.csc_array(tuple(t.numpy() for t in parts), a.shape)
+
+
+def _csr_mean(A: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """MKL's sum, divided."""
+    return torch.sparse.mm(A, x).div_(A.crow_indices().diff().clamp_(min=1).unsqueeze(1))
+
+
+def _times_ones(A: torch.Tensor) -> torch.Tensor:
+    return torch.mv(A, torch.ones(A.shape[1], dtype=A.dtype))
 
 
 def _grad(A: torch.Tensor) -> torch.Tensor | None:
@@ -111,11 +127,11 @@ def _tsgu_mm(A: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _torch_sparse_matrix(S: Any, p: Problem) -> Any:
     from torch_sparse import SparseTensor  # pyright: ignore[reportMissingImports]
 
-    ptr, idx = (torch.from_numpy(i).to(torch.int64) for i in (S.indptr, S.indices))
+    ptr, idx = (torch.tensor(i, dtype=torch.int64) for i in (S.indptr, S.indices))
     return SparseTensor(
         rowptr=ptr,
         col=idx,
-        value=torch.from_numpy(S.data),
+        value=torch.tensor(S.data),
         sparse_sizes=tuple(S.shape),
         is_sorted=True,
         trust_data=True,
@@ -137,7 +153,15 @@ def _torch_sparse_renewed(A: Any) -> Any:
 
 
 def _torch_sparse_read(a: Any) -> Any:
-    return a.numpy() if isinstance(a, torch.Tensor) else a.to_scipy(layout="csr")
+    return a.detach().numpy() if isinstance(a, torch.Tensor) else a.to_scipy(layout="csr")
+
+
+def _torch_sparse_mm(reduce: str) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+    return lambda A, x: A.matmul(x, reduce=reduce)
+
+
+def _scipy_mean(A: Any, x: np.ndarray) -> np.ndarray:
+    return (A @ x) / np.maximum(np.diff(A.indptr), 1).astype(x.dtype)[:, None]
 
 
 def _mkl(A: Any, x: Any) -> Any:
@@ -151,15 +175,28 @@ SPGRAD = Contender(
     "spgrad",
     build=_spgrad_matrix,
     dense=torch.tensor,
-    mm=operator.matmul,
-    tmm=lambda A, g: (g.mT @ A).mT,
-    mv=operator.matmul,
+    functions={
+        "spmm": operator.matmul,
+        "spmv": operator.matmul,
+        "transposed": lambda A, g: (g.mT @ A).mT,
+        "sddmm": _spgrad_sddmm,
+        "spgemm": operator.matmul,
+        "coalesce": _spgrad_coalesce,
+        "to_csc": methodcaller("to_sparse_csc"),
+        "sin": torch.sin,
+        "add": operator.add,
+        "times": operator.mul,
+        "scale": operator.mul,
+        "sum_rows": methodcaller("sum", 1),
+        "sum_columns": methodcaller("sum", 0),
+        "amax_rows": methodcaller("amax", 1),
+        "amax_specified": methodcaller("amax", 1, specified=True),
+        "softmax": lambda A: torch.softmax(A, 1),
+        "mm_mean": lambda A, x: torch.sparse.mm(A, x, "mean"),
+        "mm_amax": lambda A, x: torch.sparse.mm(A, x, "amax"),
+    },
     grad=_grad,
     renew=_spgrad_renewed,
-    sddmm=_spgrad_sddmm,
-    spgemm=operator.matmul,
-    coalesce=_spgrad_coalesce,
-    to_csc=operator.methodcaller("to_sparse_csc"),
     read=_spgrad_read,
 )
 
@@ -169,12 +206,20 @@ PEERS = (
         "torch",
         build=_csr,
         dense=torch.tensor,
-        mm=torch.sparse.mm,
-        mv=torch.mv,
+        functions={
+            "spmm": torch.sparse.mm,
+            "spmv": torch.mv,
+            "sddmm": lambda A, g, x: torch.sparse.sampled_addmm(A, g, x.mT, beta=0),
+            "spgemm": torch.sparse.mm,
+            "to_csc": methodcaller("to_sparse_csc"),
+            "sin": torch.sin,
+            "add": operator.add,
+            "times": operator.mul,
+            "sum_rows": methodcaller("sum", 1, keepdim=True),
+            "sum_columns": methodcaller("sum", 0, keepdim=True),
+            "mm_mean": _csr_mean,
+        },
         grad=_grad,
-        sddmm=lambda A, g, x: torch.sparse.sampled_addmm(A, g, x.mT, beta=0),
-        spgemm=torch.sparse.mm,
-        to_csc=operator.methodcaller("to_sparse_csc"),
         read=_torch_read,
     ),
     # The kernel of its own that torch has for message passing, documented for CSR on the CPU.
@@ -183,7 +228,19 @@ PEERS = (
         "torch",
         build=_csr_int64,
         dense=torch.tensor,
-        mm=lambda A, x: torch.sparse.mm(A, x, "sum"),
+        functions={"spmm": lambda A, x: torch.sparse.mm(A, x, "sum")},
+        grad=_grad,
+        read=_torch_read,
+    ),
+    Contender(
+        "torch CSR reduce",
+        "torch",
+        build=_csr_int64,
+        dense=torch.tensor,
+        functions={
+            "mm_mean": lambda A, x: torch.sparse.mm(A, x, "mean"),
+            "mm_amax": lambda A, x: torch.sparse.mm(A, x, "amax"),
+        },
         grad=_grad,
         read=_torch_read,
     ),
@@ -192,30 +249,53 @@ PEERS = (
         "torch",
         build=_coo,
         dense=torch.tensor,
-        mm=torch.sparse.mm,
-        mv=torch.mv,
+        functions={
+            "spmm": torch.sparse.mm,
+            "spmv": torch.mv,
+            "spgemm": torch.sparse.mm,
+            "coalesce": _coo_coalesce,
+            "sin": torch.sin,
+            "add": operator.add,
+            "times": operator.mul,
+            "scale": operator.mul,
+            "sum_rows": _times_ones,  # faster than torch.sparse.sum
+            "sum_columns": lambda A: _times_ones(A.t()),
+            "softmax": lambda A: torch.sparse.softmax(A, 1),
+        },
         grad=_grad,
-        spgemm=torch.sparse.mm,
-        coalesce=_coo_coalesce,
         read=_torch_read,
     ),
+    TORCH_VALUES,
     Contender(
         "SciPy",
         "scipy",
         build=lambda S, p: S,
         dense=lambda a: a,
-        mm=operator.matmul,
-        mv=operator.matmul,
-        spgemm=operator.matmul,
-        coalesce=lambda C: C.tocsr,  # sums what repeats, and is faster than to sort the pairs
-        to_csc=operator.methodcaller("tocsc"),
+        functions={
+            "spmm": operator.matmul,
+            "spmv": operator.matmul,
+            "spgemm": operator.matmul,
+            "coalesce": lambda C: (
+                C.tocsr
+            ),  # sums what repeats, and is faster than to sort the pairs
+            "to_csc": methodcaller("tocsc"),
+            "sin": methodcaller("sin"),
+            "add": operator.add,
+            "times": lambda A, B: A.multiply(B),
+            "scale": lambda A, v: A.multiply(v),  # faster than diags_array(v) @ A
+            "sum_rows": methodcaller("sum", axis=1),
+            "sum_columns": methodcaller("sum", axis=0),
+            "amax_rows": methodcaller("max", axis=1),
+            "mm_mean": _scipy_mean,
+        },
+        read=lambda a: a.toarray() if sp.issparse(a) and a.ndim == 1 else a,
     ),
     Contender(
         "torchsparsegradutils",
         "torchsparsegradutils",
         build=_csr,
         dense=torch.tensor,
-        mm=_tsgu_mm,
+        functions={"spmm": _tsgu_mm},
         grad=_grad,
         read=_torch_read,
     ),
@@ -224,11 +304,21 @@ PEERS = (
         "torch_sparse",
         build=_torch_sparse_matrix,
         dense=torch.tensor,
-        mm=operator.matmul,
+        functions={
+            "spmm": operator.matmul,
+            "spgemm": operator.matmul,
+            "add": operator.add,
+            "times": operator.mul,
+            "scale": operator.mul,
+            "sum_rows": methodcaller("sum", 1),
+            "sum_columns": methodcaller("sum", 0),
+            "amax_specified": methodcaller("max", 1),
+            "mm_mean": _torch_sparse_mm("mean"),
+            "mm_amax": _torch_sparse_mm("max"),
+        },
         grad=lambda A: A.set_value(A.storage.value().grad, layout="csr"),
         leaf=lambda A: A.storage.value(),
         renew=_torch_sparse_renewed,
-        spgemm=operator.matmul,
         read=_torch_sparse_read,
     ),
     Contender(
@@ -236,9 +326,7 @@ PEERS = (
         "sparse_dot_mkl",
         build=lambda S, p: S,
         dense=lambda a: a,
-        mm=_mkl,
-        mv=_mkl,
-        spgemm=_mkl,
+        functions={"spmm": _mkl, "spmv": _mkl, "spgemm": _mkl},
     ),
 )
 

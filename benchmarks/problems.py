@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.matrices import load
+from benchmarks import formulas
+from benchmarks.matrices import load, with_values
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,26 @@ class Problem:
         return self._normal(self.S.shape[0], 2)
 
     @cached_property
+    def column(self) -> np.ndarray:
+        """(n,)."""
+        return np.ascontiguousarray(self.x[:, 0])
+
+    @cached_property
+    def factors(self) -> np.ndarray:
+        """(m, 1), one for each row."""
+        return np.ascontiguousarray(self.g[:, :1])
+
+    @cached_property
+    def B(self) -> Any:  # noqa: N802
+        """csr_array (m, n): half of the elements of S, the others elsewhere in their rows."""
+        rng = np.random.default_rng(4)
+        row, col = self.S.tocoo().coords
+        elsewhere = rng.integers(0, self.S.shape[1], len(col))
+        pairs = row, np.where(rng.random(len(col)) < 0.5, col, elsewhere)
+        B = sp.coo_array((np.ones(len(row)), pairs), shape=self.S.shape).tocsr()
+        return with_values(B, rng, self.dtype)
+
+    @cached_property
     def shuffled(self) -> sp.coo_array:
         """S in random order, every other entry as two that add."""
         S = self.S.tocoo()
@@ -69,7 +90,7 @@ class Problem:
         return np.random.default_rng(seed).standard_normal((rows, self.k)).astype(self.dtype)
 
 
-Formula = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
+Formula = Callable[[Any], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -80,52 +101,130 @@ class Op:
         name: What the command line calls it.
         title: What it computes.
         row: The row of spgrad's support table that answers.
-        formula: Its results from S, x, g and the shuffled S; also on their absolute values,
-            which bounds the rounding error.
-        dense: False where there is no dense operand, so that k means nothing.
+        operands: Names of those that a contender is given, as attributes of a problem.
+        formula: Its results from a problem in float64; also from the absolute values, which bounds
+            the rounding error where `sizes` does not.
+        sizes: What the rounding error of each result is in proportion to.
+        function: The operation that a contender has to offer for it, if it is not this one.
+        new: True if the sparse operands of each call have a pattern not seen before.
+        cotangent: "g" if gradients of the operands belong to it, or "y" if they do and the
+            result is its own cotangent.
         square: True where the matrix has to be.
     """
 
     name: str
     title: str
     row: str
+    operands: tuple[str, ...]
     formula: Formula
-    dense: bool = True
+    sizes: Formula | None = None
+    function: str = ""
+    new: bool = False
+    cotangent: str = ""
     square: bool = False
+
+    @property
+    def dense(self) -> bool:
+        """False where k means nothing, for lack of an operand with k columns."""
+        return not {"x", "g"}.isdisjoint(self.operands)
+
+    @property
+    def asks_for(self) -> str:
+        """The operation that a contender has to offer."""
+        return self.function or self.name
 
     def applies(self, problem: Problem) -> bool:
         rows, columns = problem.S.shape
         return rows == columns or not self.square
 
 
-def _sampled(S: Any, x: np.ndarray, g: np.ndarray) -> sp.csr_array:
-    """g x^T at the elements of S, a block of elements at a time."""
-    row, col = S.tocoo().coords
-    val = np.empty(S.nnz)
-    for at in range(0, S.nnz, 65_536):
-        part = slice(at, at + 65_536)
-        val[part] = np.einsum("ij,ij->i", g[row[part]], x[col[part]])
-    return sp.csr_array((val, S.indices, S.indptr), shape=S.shape)
-
-
-def _step(S: Any, x: Any, g: Any, shuffled: Any) -> tuple[Any, ...]:
-    return S @ x, _sampled(S, x, g), S.T @ g
-
+_A, _AB, _AX = ("S",), ("S", "B"), ("S", "x")
 
 OPS: dict[str, Op] = {
     op.name: op
     for op in (
-        Op("spmm", "A x", "mm", lambda S, x, g, _: (S @ x,)),
-        Op("spmv", "A x, one column", "mv", lambda S, x, g, _: (S @ x[:, 0],), dense=False),
-        Op("transposed", "Aᵀ g", "matmul", lambda S, x, g, _: (S.T @ g,)),
-        Op("step", "A x, dA and dx", "mm", _step),
-        Op("first", "A x, dA and dx, new pattern", "mm", _step),
+        Op("spmm", "A x", "mm", _AX, lambda p: (p.S @ p.x,)),
+        Op("spmv", "A x, one column", "mv", ("S", "column"), lambda p: (p.S @ p.column,)),
+        Op("transposed", "Aᵀ g", "matmul", ("S", "g"), lambda p: (p.S.T @ p.g,), function="spmm"),
+        Op("step", "A x, dA and dx", "mm", _AX, formulas.step, function="spmm", cotangent="g"),
         Op(
-            "sddmm", "g xᵀ on the pattern", "sampled_addmm", lambda S, x, g, _: (_sampled(S, x, g),)
+            "first",
+            "A x, dA and dx, new pattern",
+            "mm",
+            _AX,
+            formulas.step,
+            function="spmm",
+            new=True,
+            cotangent="g",
         ),
-        Op("spgemm", "A A", "matmul", lambda S, x, g, _: (S @ S,), dense=False, square=True),
-        Op("coalesce", "coalesce A", "coalesce", lambda S, x, g, C: (C.tocsr(),), dense=False),
-        Op("to_csc", "CSR to CSC", "to_sparse_csc", lambda S, x, g, _: (S,), dense=False),
+        Op(
+            "sddmm",
+            "g xᵀ on the pattern",
+            "sampled_addmm",
+            ("S", "g", "x"),
+            lambda p: (formulas.sampled(p.S, p.x, p.g),),
+        ),
+        Op("spgemm", "A A", "matmul", ("S", "S"), lambda p: (p.S @ p.S,), new=True, square=True),
+        Op("coalesce", "coalesce A", "coalesce", ("shuffled",), lambda p: (p.shuffled.tocsr(),)),
+        Op("to_csc", "CSR to CSC", "to_sparse_csc", _A, lambda p: (p.S,), new=True),
+        Op("sin", "sin(A)", "sin", _A, lambda p: (p.S.sin(),)),
+        Op("add", "A + B, new patterns", "add", _AB, lambda p: (p.S + p.B,), new=True),
+        Op("add_kept", "A + B", "add", _AB, lambda p: (p.S + p.B,), function="add"),
+        Op(
+            "times",
+            "A * B, new patterns",
+            "mul",
+            _AB,
+            lambda p: (p.S.multiply(p.B).tocsr(),),
+            new=True,
+        ),
+        Op(
+            "scale",
+            "A * v, v one column",
+            "mul",
+            ("S", "factors"),
+            lambda p: (p.S.multiply(p.factors).tocsr(),),
+        ),
+        Op("sum_rows", "sums of rows", "sum", _A, lambda p: (p.S.sum(axis=1),)),
+        Op("sum_columns", "sums of columns", "sum", _A, lambda p: (p.S.sum(axis=0),)),
+        Op("amax_rows", "maxima of rows", "amax", _A, lambda p: (p.S.max(axis=1).toarray(),)),
+        Op(
+            "amax_specified",
+            "maxima of rows, specified elements",
+            "amax",
+            _A,
+            formulas.amax_specified,
+        ),
+        Op(
+            "softmax",
+            "softmax of rows",
+            "softmax",
+            _A,
+            formulas.softmax,
+            formulas.softmax_sizes,
+        ),
+        Op(
+            "softmax_step",
+            "softmax of rows, and dA",
+            "softmax",
+            _A,
+            formulas.softmax_step,
+            formulas.softmax_step_sizes,
+            function="softmax",
+            cotangent="y",
+        ),
+        Op("mm_mean", "A x, mean", "mm", _AX, formulas.mm_mean),
+        Op("mm_amax", "A x, maximum", "mm", _AX, formulas.mm_amax),
+        Op(
+            "mm_amax_step",
+            "A x, maximum, dA and dx",
+            "mm",
+            _AX,
+            formulas.mm_amax_step,
+            formulas.mm_amax_step_sizes,
+            function="mm_amax",
+            cotangent="g",
+        ),
     )
 }
 """Name -> operation."""
@@ -133,6 +232,16 @@ OPS: dict[str, Op] = {
 
 class WrongResultError(Exception):
     """A contender's result is further from SciPy's in float64 than rounding explains."""
+
+
+class _Wide:
+    """The operands of a problem in float64, or their absolute values; each made when asked for."""
+
+    def __init__(self, problem: Problem, change: Callable[[Any], Any]) -> None:
+        self._problem, self._change = problem, change
+
+    def __getattr__(self, name: str) -> Any:
+        return self._change(getattr(self._problem, name).astype(np.float64))
 
 
 @dataclass(frozen=True)
@@ -145,12 +254,12 @@ class Expected:
     @classmethod
     def of(cls, op: Op, problem: Problem) -> Expected:
         """A sum of n products has an error of at most (n + 2) eps times that of their sizes."""
-        wide = [a.astype(np.float64) for a in (problem.S, problem.x, problem.g, problem.shuffled)]
+        wide = _Wide(problem, lambda a: a)
+        sizes = op.sizes(wide) if op.sizes else op.formula(_Wide(problem, abs))
         S = problem.S
         terms = max(np.diff(S.indptr).max(), np.bincount(S.indices).max(), problem.k)
         unit = float((terms + 2) * np.finfo(problem.dtype).eps)
-        sizes = op.formula(*(abs(a) for a in wide))
-        return cls(op.formula(*wide), tuple(size * unit for size in sizes))
+        return cls(op.formula(wide), tuple(abs(size) * unit for size in sizes))
 
     def check(self, found: tuple[Any, ...]) -> None:
         """Compares NumPy or SciPy results with these.

@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from benchmarks import __main__ as command
-from benchmarks import matrices, measure, report, summary
+from benchmarks import formulas, matrices, measure, report, summary
 from benchmarks.peers import CONTENDERS
 from benchmarks.plan import EXACT_MEMORY, ROOT
 from benchmarks.problems import OPS, Expected, Problem, WrongResultError
@@ -50,6 +51,48 @@ def test_generated_matrices(name):
     assert S.indices.dtype == np.int32
     assert S.dtype == np.float64
     assert np.array_equal(S.data, matrices.load(name, "float64").data)
+
+
+def test_the_tiny_matrix_has_an_empty_and_a_full_row():
+    assert {0, 60} <= set(np.diff(TINY.S.indptr))
+
+
+@pytest.mark.parametrize("name", ["MIT8", "wing", "tall"])
+def test_the_second_matrix_shares_half_of_the_elements(name):
+    problem = Problem(name)
+    shared = problem.S.multiply(problem.B).nnz
+    assert problem.B.has_canonical_format
+    assert shared / problem.S.nnz == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_operation_has_something_to_compare(op):
+    assert CONTENDERS["spgrad"].offers(op)
+    assert any(c.offers(op) for c in CONTENDERS.values() if c.module in ("torch", "scipy"))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_new_patterns_are_new_in_each_call(op):
+    matrices_of = {name for name in OPS[op].operands if name in "SB"}
+    renewed = []
+    own = CONTENDERS["spgrad"]
+    counting = replace(own, renew=lambda A: renewed.append(A) or own.renew(A))
+    run = counting.prepare(op, TINY)
+    run()
+    run()
+    assert len(renewed) == 2 * OPS[op].new * len(matrices_of)
+
+
+@pytest.mark.parametrize(("second", "tied"), [(1.0, True), (1 + 1e-8, True), (1.1, False)])
+def test_a_tie_has_no_right_gradient(second, tied):
+    S = sp.csr_array([[1.0, second]])
+    p = SimpleNamespace(S=S, x=np.ones((2, 1)), g=np.full((1, 1), 3.0))
+    y, dA, dx = formulas.mm_amax_step_sizes(p)
+    assert y == pytest.approx(second)
+    assert np.isinf(dA.data).tolist() == np.isinf(dx[:, 0]).tolist() == [tied, tied]
+    results = formulas.mm_amax_step(p)
+    assert results[1].data[1] == 3
+    assert results[2][1] == pytest.approx(3 * second)
 
 
 @pytest.mark.parametrize(("op", "name"), GRID)

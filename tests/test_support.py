@@ -53,6 +53,8 @@ def check_layout(cell, operands, y):
     if result.sparse:
         first = next(a for a in operands if isinstance(a, spgrad.SparseTensor))
         wanted = result.layout or first.pattern.name
+        if wanted == "second":
+            wanted = operands[1].pattern.name
         wanted = support.FLIPPED[first.pattern.name] if wanted == "flipped" else wanted
         assert y.pattern.name == wanted
         if cell.op.family == "elementwise":
@@ -131,6 +133,8 @@ def test_dtypes(cell, dtype, poisoned):
     torch.autograd.backward(expected, g.to(wide) * on_result)
     for operand, twin in zip(operands, dense, strict=True):
         if isinstance(operand, spgrad.SparseTensor):
+            if not operand.requires_grad:
+                continue
             twin.grad = twin.grad.where(testing.mask_of(operand.pattern), 0)
         testing.assert_close(operand.grad, twin.grad)
         assert operand.grad.dtype == operand.dtype
@@ -264,15 +268,20 @@ def fits_in_place(operand, result):
 def test_native_operands_get_native_gradients(cell):
     operands = testing.sample(cell)
     natives = [
-        spgrad.to_torch(a.detach()).requires_grad_() if isinstance(a, spgrad.SparseTensor) else a
+        spgrad.to_torch(a.detach()).requires_grad_(a.requires_grad)
+        if isinstance(a, spgrad.SparseTensor)
+        else a
         for a in operands
     ]
     y = testing.dense_result(testing.run(cell, natives))
     testing.assert_close(y, testing.dense_result(testing.run(cell, operands)))
     g = torch.randn(y.shape, dtype=y.dtype)
-    grads = torch.autograd.grad(y, natives, g)
-    wanted = torch.autograd.grad(testing.dense_result(testing.run(cell, operands)), operands, g)
-    for operand, got, want in zip(operands, grads, wanted, strict=True):
+    asked = [i for i, a in enumerate(operands) if a.requires_grad]
+    grads = torch.autograd.grad(y, [natives[i] for i in asked], g)
+    again = testing.dense_result(testing.run(cell, operands))
+    wanted = torch.autograd.grad(again, [operands[i] for i in asked], g)
+    for i, got, want in zip(asked, grads, wanted, strict=True):
+        operand = operands[i]
         if isinstance(operand, spgrad.SparseTensor):
             assert type(got) is torch.Tensor
             assert got.layout == operand.layout

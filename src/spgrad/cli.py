@@ -170,9 +170,10 @@ LEGEND = (
     "x: works for sparse operands of this layout; -: refused by name. Upper case is sparse, lower "
     "case dense; dense dimensions of a sparse tensor stand behind a bar; s[], p[] and n[] are "
     "numbers or 0-d tensors; values of P, F and p are positive, those of n negative, those of Z "
-    "complex, and F has every element. A sparse result has the layout of the first sparse operand "
-    "unless another stands behind a colon; flipped is csc for csr, bsc for bsr, and the other way "
-    "round. The gradient of a sparse operand is on its own pattern."
+    "complex, F has every element, and of M "
+    "the pattern alone counts. A sparse result has the layout of the first sparse operand "
+    "unless another stands behind a colon; second is that of the second, flipped is csc for csr, "
+    "bsc for bsr, and the other way round. The gradient of a sparse operand is on its own pattern."
 )
 
 

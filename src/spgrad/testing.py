@@ -272,7 +272,7 @@ def sample(
             signed = operand.positive or operand.negative
             made = random_dense(shape, dtype=own, generator=generator, positive=signed)
             made = -made if operand.negative else made
-        differentiable = own.is_floating_point or own.is_complex
+        differentiable = (own.is_floating_point or own.is_complex) and not operand.constant
         operands.append(made.requires_grad_() if differentiable else made)
     return operands
 
@@ -327,7 +327,10 @@ def mask_of(pattern: Pattern) -> torch.Tensor:
 def parameters(operands: list[torch.Tensor]) -> list[torch.Tensor]:
     """Dense leaves of what is differentiable in operands: stored values and dense tensors."""
     return [
-        (a._vals if isinstance(a, SparseTensor) else a).detach().clone().requires_grad_()
+        (a._vals if isinstance(a, SparseTensor) else a)
+        .detach()
+        .clone()
+        .requires_grad_(a.requires_grad)
         for a in operands
     ]
 

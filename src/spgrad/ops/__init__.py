@@ -76,6 +76,7 @@ from spgrad.ops.elementwise import (
 )
 from spgrad.ops.extrema import argmax, argmin, max, min
 from spgrad.ops.inplace import in_place, is_in_place
+from spgrad.ops.mask import sparse_mask
 from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm
 from spgrad.ops.norms import (
     logsumexp,
@@ -193,6 +194,7 @@ __all__ = [
     "sinh",
     "smm",
     "softmax",
+    "sparse_mask",
     "sparse_mm",
     "sparse_sum",
     "sqrt",

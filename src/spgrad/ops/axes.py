@@ -189,9 +189,9 @@ def require_elements(fn: str, call: Reduction) -> None:
         )
 
 
-def require_dense_elements(fn: str, call: Reduction) -> None:
-    """Refuses dense dimensions of size 0, which would make an unspecified element other than 0."""
-    if call.vals.shape[1] == 0:
+def require_zero_of_nothing(fn: str, call: Reduction) -> None:
+    """Refuses dimensions of size 0 where a result that is not 0 would stand unspecified."""
+    if call.vals.shape[1] == 0 or call.sparse:
         require_elements(fn, call)
 
 

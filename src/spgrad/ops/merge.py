@@ -63,9 +63,10 @@ def _placed(vals: torch.Tensor, source: _Source | None) -> torch.Tensor:
 
 def _require_same_shape(fn: str, a: Pattern, b: Pattern) -> None:
     if a.shape != b.shape or a.dense_dim != b.dense_dim:
-        accepted = f"{tuple(a.shape)} with {a.dense_dim} dense dimensions, as `input`,"
+        accepted = f"{tuple(a.shape)} with {a.dense_dim} dense dimensions, as of the other operand,"
         hint = "Sparse operands do not broadcast; make a vector dense with .to_dense()."
-        raise checks.bad_shape(fn, "other", tuple(b.shape), accepted, hint)
+        name = "input" if fn == "sparse_mask" else "other"
+        raise checks.bad_shape(fn, name, tuple(b.shape), accepted, hint)
 
 
 def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,9 +12,9 @@ from spgrad.ops.axes import (
     Dims,
     Reduction,
     reduction,
-    require_dense_elements,
     require_dtype,
     require_elements,
+    require_zero_of_nothing,
 )
 from spgrad.ops.reduce import amax, amin
 from spgrad.ops.segments import extremum
@@ -129,7 +129,7 @@ def _norm(
     y = _power(call.total(size**p if p >= 2 else _power(size, p)), 1 / p)
     if p > 0:
         return y
-    require_dense_elements(fn, call)
+    require_zero_of_nothing(fn, call)
     zeros = call.total((size == 0).to(torch.int64))
     return torch.where((zeros if missing is None else zeros + missing) > 0, 0, y)
 
@@ -247,7 +247,7 @@ def logsumexp(
         (tensor([1.3133, 0.6931]), tensor([1., -inf]))
     """
     call = reduction("logsumexp", input, dim, keepdim)
-    require_dense_elements("logsumexp", call)
+    require_zero_of_nothing("logsumexp", call)
     if call.sparse and not specified:
         raise UnsupportedError(
             f"spgrad.logsumexp: `dim` is {dim} and leaves both matrix dimensions, so that the "

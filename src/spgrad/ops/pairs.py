@@ -13,7 +13,7 @@ from spgrad.ops.convert import to_dense
 from spgrad.ops.elementwise import call
 from spgrad.ops.gather import gather, times_vector
 from spgrad.ops.merge import align
-from spgrad.ops.operands import is_sparse, sparse_operand
+from spgrad.ops.operands import is_sparse, require_factors, sparse_operand
 from spgrad.ops.structure import without_repeats
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
@@ -44,12 +44,7 @@ def is_dense(x: Any) -> bool:
 
 def apply(fn: str, rule: Rule, a: Any, b: Any) -> torch.Tensor:
     """rule.fn(a, b), where a or b is sparse and the other sparse, dense or a number."""
-    for name, x in (("input", a), ("other", b)):
-        if not isinstance(x, (torch.Tensor, bool, int, float, complex)):
-            raise ArgumentKindError(
-                f"spgrad.{fn}: `{name}` is {checks.describe_kind(x)}; a tensor or a number is "
-                "accepted. Convert it with torch.as_tensor."
-            )
+    require_kinds(fn, input=a, other=b)
     if is_sparse(a) and is_sparse(b):
         return _two_sparse(fn, rule, a, b)
     if is_sparse(a):
@@ -73,6 +68,16 @@ def apply(fn: str, rule: Rule, a: Any, b: Any) -> torch.Tensor:
     return _one_sparse(fn, swapped, sparse_operand(fn, "other", b), a)
 
 
+def require_kinds(fn: str, **operands: Any) -> None:
+    """Refuses operands that are neither tensors nor numbers."""
+    for name, x in operands.items():
+        if not isinstance(x, (torch.Tensor, bool, int, float, complex)):
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `{name}` is {checks.describe_kind(x)}; a tensor or a number is "
+                "accepted. Convert it with torch.as_tensor."
+            )
+
+
 def _two_sparse(fn: str, rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
     A, B = sparse_operand(fn, "input", a), sparse_operand(fn, "other", b)
     checks.require_same_device(fn, input=A._vals, other=B._vals)
@@ -86,9 +91,11 @@ def _two_sparse(fn: str, rule: Rule, a: torch.Tensor, b: torch.Tensor) -> Sparse
 
 
 def _one_sparse(fn: str, rule: Rule, A: SparseTensor, other: Any) -> torch.Tensor:
-    if isinstance(other, torch.Tensor) and other.dim():
-        checks.require_same_device(fn, input=A._vals, other=other)
-        return _with_dense(fn, rule, A, other)
+    if isinstance(other, torch.Tensor):
+        if other.dim() or other.device.type != "cpu":  # a number may stay where it is, as in torch
+            checks.require_same_device(fn, input=A._vals, other=other)
+        if other.dim():
+            return _with_dense(fn, rule, A, other)
     if rule.of_numbers is not None:
         _require_zero_kept(fn, rule.of_numbers, other)
     if not rule.linear:
@@ -138,6 +145,7 @@ def _require_broadcast(fn: str, A: SparseTensor, x: torch.Tensor) -> None:
 
 def plus(fn: str, rule: Rule, a: Any, b: Any, alpha: Any) -> torch.Tensor:
     """rule.fn(a, b, alpha=alpha) for addition and subtraction."""
+    require_factors(fn, torch.complex64, alpha=alpha)
     if alpha != 1:
         rule = rule._replace(fn=_with_alpha(rule.fn, alpha))
     return apply(fn, rule, a, b)
@@ -149,7 +157,7 @@ def _with_alpha(fn: Callable[..., torch.Tensor], alpha: Any) -> Callable[..., to
 
 def require_positive(fn: str, arg: str, x: torch.Tensor) -> None:
     """Refuses a dense tensor that is not positive throughout."""
-    if not bool(((x.real if x.is_complex() else x) > 0).all()):
+    if not x.is_meta and not bool(((x.real if x.is_complex() else x) > 0).all()):
         raise ArgumentValueError(
             f"spgrad.{fn}: `{arg}` is not positive throughout; numbers above 0 are accepted, as "
             "others would make unspecified elements nonzero. Work on A.values() or A.to_dense()."

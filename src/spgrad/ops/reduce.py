@@ -9,13 +9,13 @@ from spgrad.ops.axes import (
     Dims,
     Reduction,
     reduction,
-    require_dense_elements,
     require_dtype,
     require_elements,
+    require_zero_of_nothing,
 )
 from spgrad.ops.operands import matrix_operand, require_rank
 from spgrad.ops.segments import extremum, product
-from spgrad.ops.views import rows
+from spgrad.ops.views import linear_positions
 from spgrad.pattern import Pattern
 from spgrad.values import stored_values
 
@@ -77,7 +77,7 @@ def mean(
     With `specified`, by the number of specified elements: the mean over neighbours of a graph.
     """
     call = reduction("mean", input, dim, keepdim, linear=not specified)
-    require_dense_elements("mean", call)
+    require_zero_of_nothing("mean", call)
     vals = call.vals if dtype is None else call.vals.to(dtype)
     arg = "input" if dtype is None else "dtype"
     require_dtype("mean", vals.dtype, arg=arg, accepted="real complex")
@@ -101,7 +101,7 @@ def prod(
     product of the specified elements, 1 if there are none.
     """
     call = reduction("prod", input, dim, keepdim)
-    require_dense_elements("prod", call)
+    require_zero_of_nothing("prod", call)
     vals = _accumulated(call.vals, dtype)
     y = product(vals.squeeze(1) if vals.shape[1] == 1 else vals.prod(1), call.cells)
     missing = call.missing(specified)
@@ -166,7 +166,7 @@ def all(
     """
     _require_given("all", dim)
     call = reduction("all", input, dim, keepdim)
-    require_dense_elements("all", call)
+    require_zero_of_nothing("all", call)
     y = ~_some(call, call.vals == 0)
     missing = call.missing(specified)
     if missing is not None:
@@ -229,7 +229,7 @@ def trace(input: torch.Tensor) -> torch.Tensor:
         g at the diagonal elements of `input`, 0 at its others.
 
     Cost:
-        O(nse) once for each pattern, then O(diagonal elements).
+        O(nse).
 
     Raises:
         TypeError: `input` is not sparse.
@@ -242,16 +242,16 @@ def trace(input: torch.Tensor) -> torch.Tensor:
     """
     A = matrix_operand("trace", "input", input)
     require_rank("trace", "input", A, 2, "Take one matrix at a time.")
-    at = A._pattern.derive("diagonal", _diagonal)
-    return _accumulated(stored_values(A).reshape(-1).index_select(0, at), None).sum()
+    on_diagonal = A._pattern.derive("diagonal", _on_diagonal)
+    vals = _accumulated(stored_values(A).reshape(-1), None)
+    return torch.where(on_diagonal, vals, 0).sum()
 
 
-def _diagonal(pattern: Pattern) -> torch.Tensor:
-    """Positions of the values on the diagonal."""
-    view = rows(pattern)
-    row = torch.repeat_interleave(view.ptr.diff(), output_size=view.idx.numel())
-    at = (row == view.idx).nonzero().view(-1)
-    return at if view.perm is None else view.perm[at].to(torch.int64)
+def _on_diagonal(pattern: Pattern) -> torch.Tensor:
+    """Whether each element (elements,) is on the diagonal."""
+    linear = pattern.derive("linear", linear_positions)
+    columns = pattern.matrix[1] or 1  # without columns there are no elements
+    return linear // columns == linear % columns
 
 
 def _accumulated(vals: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:

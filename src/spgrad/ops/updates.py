@@ -6,9 +6,12 @@ from typing import Any
 
 import torch
 
+from spgrad import checks
+from spgrad.errors import ArgumentKindError
 from spgrad.ops.binary import Number, add, div, mul, sub
 from spgrad.ops.elementwise import call
 from spgrad.ops.operands import is_sparse, sparse_operand
+from spgrad.ops.pairs import require_kinds
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
@@ -78,13 +81,19 @@ def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
 
 def _operands(fn: str, rule: Any, *operands: Any) -> list[Any]:
     """The operands, native sparse ones wrapped once, if torch takes their dtypes."""
-    names = ("input", "tensor1", "tensor2")
+    names = ("input", "end", "weight") if fn == "lerp" else ("input", "tensor1", "tensor2")
+    require_kinds(fn, **dict(zip(names, operands, strict=True)))
     found = [
         sparse_operand(fn, name, x) if is_sparse(x) else x
         for name, x in zip(names, operands, strict=True)
     ]
     parts = (x._vals if isinstance(x, SparseTensor) else x for x in found)
     empty = [x.new_empty(0 if x.dim() else ()) if isinstance(x, torch.Tensor) else x for x in parts]
+    if not isinstance(found[0], torch.Tensor):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `input` is {checks.describe_kind(found[0])}; a sparse or dense tensor "
+            "is accepted. Convert it with torch.as_tensor."
+        )
     call(fn, rule, *empty)
     return found
 

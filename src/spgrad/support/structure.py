@@ -16,6 +16,10 @@ def _identity(A: torch.Tensor, **options: Any) -> torch.Tensor:
     return A.clone()
 
 
+def _at_mask(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return input * (mask != 0)
+
+
 def _conversion(layout: str) -> Op:
     blocked = layout in ("bsr", "bsc")
     return Op(
@@ -52,6 +56,18 @@ ROWS = (
         _identity,
         layouts=("coo",),
         absent=_COO_ONLY,
+    ),
+    Op(
+        "sparse_mask",
+        "structure",
+        ("torch.Tensor.sparse_mask",),
+        (
+            "x[m,k] M[m,k] -> C[m,k]",
+            "x[b,m,k] M[b,m,k] -> C[b,m,k]",
+            "x[m,k,d] M[m,k|d] -> C[m,k|d]",
+            "A[m,k] M[m,k] -> C[m,k]:second",
+        ),
+        _at_mask,
     ),
     Op(
         "t",

@@ -59,8 +59,8 @@ class Operand(NamedTuple):
 
     @property
     def positive(self) -> bool:
-        """True for an operand called P, F or p, whose values are greater than zero."""
-        return self.name in "PFp"
+        """True for an operand called P, F, M or p, whose values are greater than zero."""
+        return self.name in "PFMp"
 
     @property
     def full(self) -> bool:
@@ -71,6 +71,11 @@ class Operand(NamedTuple):
     def negative(self) -> bool:
         """True for a dense operand called n, whose values are less than zero."""
         return self.name == "n"
+
+    @property
+    def constant(self) -> bool:
+        """True for a sparse operand called M, of which the pattern alone counts."""
+        return self.name == "M"
 
     @property
     def complex(self) -> bool:

@@ -181,6 +181,15 @@ SPGRAD_INLINE auto shuffle(const V& a, const V& b, F) {
   }(std::make_integer_sequence<int, kLanes>());
 }
 
+// Hides how v came about: what combines the outcomes of two comparisons of 64-byte vectors, and be
+// it a choice within a choice, GCC 12 does one element after the other.
+template <class V>
+SPGRAD_INLINE void opaque([[maybe_unused]] V& v) {
+#if defined(__x86_64__)
+  asm("" : "+v"(v));
+#endif
+}
+
 // Joins the groups of four lanes in v.
 template <class T, int kLanes, class Join>
 SPGRAD_INLINE void join_groups(const Vector<T, kLanes>& v, Vector<T, 4>& out, const Join& join) {

@@ -79,13 +79,14 @@ void for_lines(const Lines<index_t>& lines, int64_t cost, const Few& few, const 
   }
 }
 
-// Calls f(i, j) on consecutive ranges of the lines [first, last), of at_once() entries or one line.
+// Calls f(i, j) on consecutive ranges of the lines [first, last), of at_once() entries or one line;
+// on all of them if they are not to go through a buffer.
 template <class index_t, class F>
 SPGRAD_INLINE void for_batches(const Lines<index_t>& lines, int64_t first, int64_t last,
-                               const F& f) {
+                               bool buffered, const F& f) {
   const int64_t most = lines.at_once();
   while (first < last) {
-    int64_t next = first + 1;
+    int64_t next = buffered ? first + 1 : last;
     while (next < last && lines.ptr[next + 1] - lines.ptr[first] <= most) ++next;
     f(first, next);
     first = next;

@@ -41,10 +41,12 @@ struct Extreme {
   static constexpr int kEmpty = 0;
   template <class V>
   SPGRAD_INLINE V operator()(const V& a, const V& b) const {
-    if constexpr (kLargest) {
-      return ((a > b) | (a != a)) ? a : b;
+    if constexpr (std::is_arithmetic_v<V>) {
+      return (kLargest ? a > b : a < b) || a != a ? a : b;
     } else {
-      return ((a < b) | (a != a)) ? a : b;
+      V other = kLargest ? (a > b ? a : b) : (a < b ? a : b);  // b, if either is NaN
+      opaque(other);
+      return a == a ? other : a;
     }
   }
 };
@@ -72,58 +74,52 @@ struct Reduce {
   const T* val;
   T* out;
 
-  // Elements [x, x + count) of one column.
+  // Joins the elements of up to four lines of one column, from entries starts[e] to starts[e + 1]:
+  // those from entry `origin` on stand at x, and vectors can be read past a line if there is `room`.
+  // Four take hardly longer than one.
   template <int kBytes>
-  static SPGRAD_INLINE C line(const C* x, int64_t count, bool room) {
+  static SPGRAD_INLINE void join_lines(const int64_t* starts, int64_t count, const C* x,
+                                       int64_t origin, bool room, C* joined) {
+    const C none = identity<Op, C>();
     if constexpr (std::is_floating_point_v<C>) {
       constexpr int kLanes = kBytes / sizeof(C);
-      const C none = identity<Op, C>();
-      Vector<C, kLanes> joined = load_part<kLanes>(x, count, none, room || count >= kLanes);
-      for (int64_t p = kLanes; p < count; p += kLanes) {
-        const bool whole = room || count - p >= kLanes;
-        joined = Op()(joined, load_part<kLanes>(x + p, count - p, none, whole));
+      Vector<C, kLanes> lanes[4];
+      Vector<C, 4> four;
+#pragma GCC unroll 4
+      for (int e = 0; e < 4; ++e) {
+        lanes[e] = all<Vector<C, kLanes>>(none);
+        if (e >= count) continue;
+        for (int64_t p = starts[e]; p < starts[e + 1]; p += kLanes) {
+          const int64_t left = starts[e + 1] - p;
+          lanes[e] = Op()(lanes[e], load_part<kLanes>(x + (p - origin), left, none,
+                                                      room || left >= kLanes));
+        }
       }
-      return fold_lanes<kLanes>(joined, Op())[0];
+      join_lanes<C, kLanes>(lanes, four, Op());
+      std::memcpy(joined, &four, sizeof(four));
     } else {
-      C joined = identity<Op, C>();
-      for (int64_t p = 0; p < count; ++p) joined = Op()(joined, x[p]);
-      return joined;
+      for (int64_t e = 0; e < count; ++e) {
+        joined[e] = none;
+        for (int64_t p = starts[e]; p < starts[e + 1]; ++p) joined[e] = Op()(joined[e], x[p - origin]);
+      }
     }
   }
 
-  // Lines [first, last) of column j, whose elements from entry `origin` on stand at x. Entries
-  // below `limit` can be read.
+  // Lines [first, last) of column j.
   template <int kBytes>
   SPGRAD_INLINE void column(int64_t first, int64_t last, int64_t j, const C* x, int64_t origin,
                             int64_t limit) const {
-    constexpr int kLanes = std::max<int>(kBytes / sizeof(C), 1);
-    int64_t i = first;
-    if constexpr (std::is_floating_point_v<C>) {
-      for (; i + 4 <= last && lines.ptr[i + 4] + kLanes <= limit; i += 4) {
-        Vector<C, kLanes> joined[4];
-        Vector<C, 4> four;
-#pragma GCC unroll 4
-        for (int e = 0; e < 4; ++e) {
-          const int64_t p = lines.ptr[i + e], end = lines.ptr[i + e + 1];
-          joined[e] = load_part<kLanes>(x + (p - origin), end - p, identity<Op, C>(), true);
-          for (int64_t q = p + kLanes; q < end; q += kLanes) {
-            joined[e] = Op()(joined[e], load_part<kLanes>(x + (q - origin), end - q,
-                                                          identity<Op, C>(), true));
-          }
-        }
-        join_lanes<C, kLanes>(joined, four, Op());
-#pragma GCC unroll 4
-        for (int e = 0; e < 4; ++e) {
-          const bool none = lines.ptr[i + e] == lines.ptr[i + e + 1];
-          out[(i + e) * lines.d + j] = narrow<T>(none ? C(Op::kEmpty) : four[e]);
-        }
+    constexpr int64_t kLanes = std::max<int64_t>(kBytes / sizeof(C), 1);
+    for (int64_t i = first; i < last; i += 4) {
+      const int64_t count = std::min<int64_t>(last - i, 4);
+      int64_t starts[5];
+      for (int64_t e = 0; e <= 4; ++e) starts[e] = lines.ptr[i + std::min(e, count)];
+      C joined[4];
+      join_lines<kBytes>(starts, count, x, origin, starts[4] + kLanes <= limit, joined);
+      for (int64_t e = 0; e < count; ++e) {
+        const bool none = starts[e] == starts[e + 1];
+        out[(i + e) * lines.d + j] = narrow<T>(none ? C(Op::kEmpty) : joined[e]);
       }
-    }
-    for (; i < last; ++i) {
-      const int64_t p = lines.ptr[i], count = lines.length(i);
-      const bool room = p + (count / kLanes + 1) * kLanes <= limit;
-      const C joined = line<kBytes>(x + (p - origin), count, room);
-      out[i * lines.d + j] = narrow<T>(count == 0 ? C(Op::kEmpty) : joined);
     }
   }
 
@@ -149,21 +145,23 @@ struct Reduce {
     if constexpr (std::is_floating_point_v<C>) {
       constexpr int kElements = kFull<T, kBytes>;
       if (lines.d >= kElements) return columns<kElements>(first, last);
-      if constexpr (kElements > 4) {
+      if constexpr (kBytes == 64) {
         if (lines.d >= kElements / 2) return columns<kElements / 2>(first, last);
       }
     }
-    if constexpr (std::is_same_v<T, C>) {
-      if (lines.template in_place<T>()) {
-        return column<kBytes>(first, last, 0, val, 0, lines.ptr[lines.m]);
-      }
-    }
-    Buffer<C> x;
-    for_batches(lines, first, last, [&](int64_t from, int64_t to) {
+    const bool in_place = lines.template in_place<T>();
+    Buffer<C> buffer;
+    for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
       const int64_t begin = lines.ptr[from], end = lines.ptr[to];
       for (int64_t j = 0; j < lines.d; ++j) {
-        gather(lines, val, j, begin, end, x.elements);
-        column<kBytes>(from, to, j, x.elements, begin, end + 64 / sizeof(float));
+        const C* x = buffer.elements;
+        if (in_place) {
+          x = reinterpret_cast<const C*>(val) + begin;
+        } else {
+          gather(lines, val, j, begin, end, buffer.elements);
+        }
+        const int64_t limit = in_place ? lines.ptr[lines.m] : end + 64 / sizeof(float);
+        column<kBytes>(from, to, j, x, begin, limit);
       }
     });
   }
@@ -176,9 +174,10 @@ struct Reduce {
       Buffer<C> x;
       for (int64_t j = 0; j < d; ++j) {
         gather(lines, val, j, begin, end, x.elements);
-        vectors([&]<int kBytes>() {
-          partial[b * d + j] = line<kBytes>(x.elements, end - begin, true);
-        });
+        const int64_t starts[2] = {0, end - begin};
+        C joined[4];
+        vectors([&]<int kBytes>() { join_lines<kBytes>(starts, 1, x.elements, 0, true, joined); });
+        partial[b * d + j] = joined[0];
       }
     });
     for (int64_t j = 0; j < d; ++j) {
@@ -272,15 +271,14 @@ struct Arg {
   }
 
   void few(int64_t first, int64_t last) const {
-    if constexpr (std::is_same_v<T, C>) {
-      if (lines.template in_place<T>()) return column(first, last, 0, val, 0);
-    }
-    Buffer<C> x;
-    for_batches(lines, first, last, [&](int64_t from, int64_t to) {
+    const bool in_place = lines.template in_place<T>();
+    Buffer<C> buffer;
+    for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
       const int64_t begin = lines.ptr[from], end = lines.ptr[to];
       for (int64_t j = 0; j < lines.d; ++j) {
-        gather(lines, val, j, begin, end, x.elements);
-        column(from, to, j, x.elements, begin);
+        if (!in_place) gather(lines, val, j, begin, end, buffer.elements);
+        const C* x = in_place ? reinterpret_cast<const C*>(val) + begin : buffer.elements;
+        column(from, to, j, x, begin);
       }
     });
   }

@@ -41,32 +41,31 @@ SPGRAD_INLINE void softmax_lines(const Lines<index_t> lines, const T* val, bool 
   if (lines.d >= kElements) {
     return softmax_columns<kElements>(lines, val, log, first, last, out);
   }
-  if constexpr (kElements > 4) {
+  if constexpr (kBytes == 64) {
     if (lines.d >= kElements / 2) {
       return softmax_columns<kElements / 2>(lines, val, log, first, last, out);
     }
   }
-  const auto forward = [&](int64_t from, int64_t to, const F* x, F* y, int64_t origin,
-                           int64_t limit) {
-    for (int64_t i = from; i < to; ++i) {
-      const int64_t p = lines.ptr[i], count = lines.length(i);
-      if (count == 0) continue;
-      const bool room = p + (count / kElements + 1) * kElements <= limit;
-      Softmax<kBytes, F>::forward(x + (p - origin), count, log, room, y + (p - origin));
-    }
-  };
-  if constexpr (std::is_same_v<T, F>) {
-    if (lines.template in_place<T>()) {
-      return forward(first, last, val, out, 0, lines.ptr[last]);
-    }
-  }
-  Buffer<F> x, y;
-  for_batches(lines, first, last, [&](int64_t from, int64_t to) {
+  const bool in_place = lines.template in_place<T>();
+  Buffer<F> of_x, of_y;
+  for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
     const int64_t begin = lines.ptr[from], end = lines.ptr[to];
+    const int64_t limit = in_place ? end : end + kElements;
     for (int64_t j = 0; j < lines.d; ++j) {
-      gather(lines, val, j, begin, end, x.elements);
-      forward(from, to, x.elements, y.elements, begin, end + kElements);
-      scatter_column(lines, y.elements, j, begin, end, out);
+      const F* x = of_x.elements;
+      F* y = of_y.elements;
+      if (in_place) {
+        x = reinterpret_cast<const F*>(val) + begin;
+        y = reinterpret_cast<F*>(out) + begin;
+      } else {
+        gather(lines, val, j, begin, end, of_x.elements);
+      }
+      for (int64_t i = from; i < to; ++i) {
+        const int64_t p = lines.ptr[i], count = lines.length(i);
+        const bool room = p + (count / kElements + 1) * kElements <= limit;
+        if (count > 0) Softmax<kBytes, F>::forward(x + p - begin, count, log, room, y + p - begin);
+      }
+      if (!in_place) scatter_column(lines, y, j, begin, end, out);
     }
   });
 }
@@ -137,32 +136,33 @@ SPGRAD_INLINE void softmax_backward_lines(const Lines<index_t> lines, const T* y
   if (lines.d >= kElements) {
     return softmax_backward_columns<kElements>(lines, y, g, log, first, last, out);
   }
-  if constexpr (kElements > 4) {
+  if constexpr (kBytes == 64) {
     if (lines.d >= kElements / 2) {
       return softmax_backward_columns<kElements / 2>(lines, y, g, log, first, last, out);
     }
   }
-  const auto backward = [&](int64_t from, int64_t to, const F* of_y, const F* of_g, F* result,
-                            int64_t origin, int64_t limit) {
-    for (int64_t i = from; i < to; ++i) {
-      const int64_t p = lines.ptr[i], at = p - origin, count = lines.length(i);
-      const bool room = p + (count / kElements + 1) * kElements <= limit;
-      Softmax<kBytes, F>::backward(of_y + at, of_g + at, count, log, room, result + at);
-    }
-  };
-  if constexpr (std::is_same_v<T, F>) {
-    if (lines.template in_place<T>()) {
-      return backward(first, last, y, g, out, 0, lines.ptr[last]);
-    }
-  }
-  Buffer<F> of_y, of_g, result;
-  for_batches(lines, first, last, [&](int64_t from, int64_t to) {
+  const bool in_place = lines.template in_place<T>();
+  Buffer<F> for_y, for_g, for_out;
+  for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
     const int64_t begin = lines.ptr[from], end = lines.ptr[to];
+    const int64_t limit = in_place ? end : end + kElements;
     for (int64_t j = 0; j < lines.d; ++j) {
-      gather(lines, y, j, begin, end, of_y.elements);
-      gather(lines, g, j, begin, end, of_g.elements);
-      backward(from, to, of_y.elements, of_g.elements, result.elements, begin, end + kElements);
-      scatter_column(lines, result.elements, j, begin, end, out);
+      const F *of_y = for_y.elements, *of_g = for_g.elements;
+      F* result = for_out.elements;
+      if (in_place) {
+        of_y = reinterpret_cast<const F*>(y) + begin;
+        of_g = reinterpret_cast<const F*>(g) + begin;
+        result = reinterpret_cast<F*>(out) + begin;
+      } else {
+        gather(lines, y, j, begin, end, for_y.elements);
+        gather(lines, g, j, begin, end, for_g.elements);
+      }
+      for (int64_t i = from; i < to; ++i) {
+        const int64_t p = lines.ptr[i], at = p - begin, count = lines.length(i);
+        const bool room = p + (count / kElements + 1) * kElements <= limit;
+        Softmax<kBytes, F>::backward(of_y + at, of_g + at, count, log, room, result + at);
+      }
+      if (!in_place) scatter_column(lines, result, j, begin, end, out);
     }
   });
 }

@@ -121,10 +121,13 @@ SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t
       for (int part = 0; part < kParts; ++part) {
         const Lanes<scalar_t, kElements> value = product(p, part);
         const Lanes<scalar_t, kElements> best = found[part].best;
-        const auto better = ~(value <= best) & (best == best);
-        found[part].best = better ? value : best;
-        found[part].position = better ? position - Vector<position_t<scalar_t>, kElements>{}
-                                      : found[part].position;
+        const Vector<position_t<scalar_t>, kElements> before = found[part].position;
+        Lanes<scalar_t, kElements> next = value <= best ? best : value;  // value, if either is NaN
+        auto place = value <= best ? before : position - Vector<position_t<scalar_t>, kElements>{};
+        opaque(next);
+        opaque(place);
+        found[part].best = best == best ? next : best;
+        found[part].position = best == best ? place : before;
       }
     }
 #pragma GCC unroll 8

@@ -1,0 +1,122 @@
+"""What SciPy and NumPy make of the operands, for the operations that take more than a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+_TIE = 1e-6  # relative distance within which rounding may choose either of two products
+
+
+def _rows(S: Any) -> np.ndarray:
+    """The row of each element."""
+    return np.repeat(np.arange(S.shape[0]), np.diff(S.indptr))
+
+
+def _with(S: Any, val: np.ndarray) -> sp.csr_array:
+    """The matrix on the same pattern with these values."""
+    return sp.csr_array((val, S.indices, S.indptr), shape=S.shape)
+
+
+def _maxima(S: Any, val: np.ndarray) -> np.ndarray:
+    """The largest of the values in each row of S; 0 where it has none."""
+    found = np.zeros(S.shape[0])
+    filled = np.flatnonzero(np.diff(S.indptr))
+    found[filled] = np.maximum.reduceat(val, S.indptr[filled])
+    return found
+
+
+def sampled(S: Any, x: np.ndarray, g: np.ndarray) -> sp.csr_array:
+    """g x^T at the elements of S, a block of elements at a time."""
+    row, col = _rows(S), S.indices
+    val = np.empty(S.nnz)
+    for at in range(0, S.nnz, 65_536):
+        part = slice(at, at + 65_536)
+        val[part] = np.einsum("ij,ij->i", g[row[part]], x[col[part]])
+    return _with(S, val)
+
+
+def step(p: Any) -> tuple[Any, ...]:
+    """A x and its gradients."""
+    return p.S @ p.x, sampled(p.S, p.x, p.g), p.S.T @ p.g
+
+
+def amax_specified(p: Any) -> tuple[Any, ...]:
+    """The largest element of each row, leaving out unspecified ones."""
+    S = p.S
+    return (_maxima(S, S.data),)
+
+
+def softmax(p: Any) -> tuple[Any, ...]:
+    """exp(a) / sum of exp(a) along the rows."""
+    S = p.S
+    row = _rows(S)
+    grown = np.exp(S.data - _maxima(S, S.data)[row])
+    return (_with(S, grown / np.bincount(row, grown)[row]),)
+
+
+def softmax_sizes(p: Any) -> tuple[Any, ...]:
+    """Of an exponential: that of its argument, a difference of two elements, besides its own."""
+    (y,) = softmax(p)
+    return (y * (1 + 2 * abs(p.S.data).max()),)
+
+
+def softmax_step(p: Any, sign: int = -1) -> tuple[Any, ...]:
+    """The same and its gradient y (g - sum of y g) for the cotangent g = y."""
+    (y,) = softmax(p)
+    inner = np.bincount(_rows(y), y.data**2)[_rows(y)]
+    return y, _with(y, y.data * (y.data + sign * inner))
+
+
+def softmax_step_sizes(p: Any) -> tuple[Any, ...]:
+    """Those of the softmax, and twice that for the products of two."""
+    y, grad = softmax_step(p, sign=1)
+    reach = 1 + 2 * abs(p.S.data).max()
+    return y * reach, grad * 2 * reach
+
+
+def mm_mean(p: Any) -> tuple[Any, ...]:
+    """A x divided by the number of elements of each row."""
+    S = p.S
+    return (S @ p.x / np.maximum(np.diff(S.indptr), 1)[:, None],)
+
+
+def mm_amax(p: Any) -> tuple[Any, ...]:
+    """The largest product instead of the sum in A x."""
+    S = p.S
+    found = [_maxima(S, S.data * column[S.indices]) for column in p.x.T]
+    return (np.stack(found, axis=1),)
+
+
+def mm_amax_step(p: Any) -> tuple[Any, ...]:
+    """The same with its gradients: of each maximum, at the product that it is."""
+    S, x, g = p.S, p.x, p.g
+    row, col = _rows(S), S.indices
+    y, dA, dx = np.empty(g.shape), np.zeros(S.nnz), np.empty(x.shape)
+    for j in range(x.shape[1]):
+        factor = x[col, j]
+        products = S.data * factor
+        y[:, j] = _maxima(S, products)
+        chosen = np.where(products == y[row, j], g[row, j], 0)
+        dA += chosen * factor
+        dx[:, j] = np.bincount(col, chosen * S.data, S.shape[1])
+    return y, _with(S, dA), dx
+
+
+def mm_amax_step_sizes(p: Any) -> tuple[Any, ...]:
+    """Infinite for gradients that go to one of several products nearly as large as each other."""
+    S, x, g = p.S, p.x, p.g
+    row, col = _rows(S), S.indices
+    y, dA, dx = np.empty(g.shape), np.zeros(S.nnz), np.empty(x.shape)
+    for j in range(x.shape[1]):
+        factor = x[col, j]
+        products = S.data * factor
+        y[:, j] = top = _maxima(S, products)
+        near = products >= (top - _TIE * abs(top))[row]
+        tied = near & (np.bincount(row, near)[row] > 1)
+        size = np.where(tied, np.inf, np.where(near, abs(g[row, j]), 0))
+        dA += np.where(near, size * abs(factor), 0)
+        dx[:, j] = np.bincount(col, np.where(near, size * abs(S.data), 0), S.shape[1])
+    return abs(y), _with(S, dA), dx

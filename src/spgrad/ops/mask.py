@@ -1,0 +1,55 @@
+"""Elements at the places of another tensor's: sparse_mask."""
+
+from __future__ import annotations
+
+import torch
+
+from spgrad import checks
+from spgrad.ops.gather import gather
+from spgrad.ops.merge import align
+from spgrad.ops.operands import dense_operand, is_sparse, sparse_operand
+from spgrad.ops.structure import without_repeats
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern
+
+
+def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
+    """The elements of `input` at the specified elements of `mask`.
+
+    Args:
+        input: Dense or sparse, of the shape of `mask`; sparse in any layout.
+        mask: Sparse tensor whose pattern is taken; its values play no role. Repeated elements
+            count once.
+
+    Returns:
+        SparseTensor in the layout and on the pattern of `mask`, coalesced; 0 where a sparse `input`
+        has no element.
+
+    Gradient:
+        Of a dense `input`: dense, 0 off the mask. Of a sparse one: on its own pattern.
+
+    Cost:
+        O(nse of both); the places are found once for a pair of patterns.
+
+    Raises:
+        TypeError: `mask` is not sparse, or `input` no tensor.
+        ValueError: Shapes or devices differ.
+
+    Example:
+        >>> mask = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 1.0], (2, 2))
+        >>> spgrad.sparse_mask(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), mask).values()
+        tensor([2., 3.])
+    """
+    fn = "sparse_mask"
+    M = without_repeats(sparse_operand(fn, "mask", mask))
+    if is_sparse(input):
+        A = sparse_operand(fn, "input", input)
+        checks.require_same_device(fn, input=A._vals, mask=M._vals)
+        aligned = align(fn, M.detach(), A, "first")
+        return on_pattern(aligned.b, aligned.pattern)
+    x = dense_operand(fn, "input", input)
+    checks.require_same_device(fn, input=x, mask=M._vals)
+    if x.shape != M._pattern.shape:
+        accepted = f"{tuple(M._pattern.shape)}, the shape of `mask`,"
+        raise checks.bad_shape(fn, "input", tuple(x.shape), accepted, "Expand it first.")
+    return on_pattern(gather(fn, x, M._pattern).contiguous(), M._pattern)

@@ -1,0 +1,85 @@
+"""mm with another reduction than the sum, in every layout."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import support, testing
+from spgrad.pattern import LAYOUTS
+
+layouts = pytest.mark.parametrize("layout", support.ALL)
+
+
+def made(layout, shape, **options):
+    return testing.random_sparse(shape, LAYOUTS[layout], **options)
+
+
+REDUCE = ("sum", "mean", "amax", "amin", "prod")
+
+
+def dense_reduced_product(A, x, mask, reduce):
+    """All products (m, k, n), with unspecified ones left out."""
+    terms = A[:, :, None] * x
+    left_out = ~mask[:, :, None]
+    count = mask.sum(1)[:, None]
+    if reduce in ("sum", "mean"):
+        y = terms.sum(1)
+        return y / count.clamp(min=1) if reduce == "mean" else y
+    fill = {"amax": -torch.inf, "amin": torch.inf, "prod": 1}[reduce]
+    terms = terms.masked_fill(left_out, fill)
+    y = terms.prod(1) if reduce == "prod" else getattr(terms, reduce)(1)
+    return y.masked_fill(count == 0, 0)
+
+
+@pytest.mark.parametrize("reduce", REDUCE)
+@pytest.mark.parametrize("density", [0.0, 0.4, 1.0])
+@layouts
+def test_mm_reduce(layout, density, reduce, poisoned):
+    for coalesced in (True, False) if layout == "coo" else (True,):
+        A = made(layout, (6, 4), density=density, coalesced=coalesced).requires_grad_()
+        x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+        y = torch.sparse.mm(A, x, reduce)
+        twins = [t.detach().clone().requires_grad_() for t in (A.to_dense(), x)]
+        wanted = dense_reduced_product(*twins, testing.mask_of(A.pattern), reduce)
+        testing.assert_close(y, wanted)
+        g = torch.randn_like(wanted)
+        want = torch.autograd.grad(wanted, twins, g)
+        got = torch.autograd.grad(y, (A, x), g)
+        assert got[0].pattern is A.pattern
+        at = spgrad.to_dense(spgrad.from_values(torch.ones_like(A._vals), A.pattern))
+        testing.assert_close(got[0], torch.where(at == 0, at, want[0] * at))
+        testing.assert_close(got[1], want[1])
+
+
+@pytest.mark.parametrize(
+    ("reduce", "zeros"), [*((reduce, 0) for reduce in REDUCE), ("mean", 0.3), ("prod", 0.3)]
+)
+def test_derivatives_of_mm_reduce(reduce, zeros):
+    A = made("csr", (5, 4), density=0.6)
+    vals, x = A.values().clone(), torch.randn(4, 3, dtype=torch.float64)
+    for t in (vals, x):
+        t[torch.rand_like(t) < zeros] = 0
+        t.requires_grad_()
+
+    def run(vals, x):
+        return spgrad.mm(spgrad.from_values(vals, A), x, reduce)
+
+    assert torch.autograd.gradcheck(run, (vals, x))
+    assert torch.autograd.gradgradcheck(run, (vals, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64])
+@pytest.mark.parametrize("reduce", REDUCE)
+def test_mm_reduce_of_other_dtypes(reduce, dtype):
+    A = made("csc", (6, 4), dtype=dtype)
+    x = testing.random_dense((4, 3), dtype=dtype, generator=torch.Generator())
+    if dtype == torch.int64 and reduce == "mean":
+        with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.mm: `input` has dtype int64"):
+            spgrad.mm(A, x, reduce)
+        return
+    y = spgrad.mm(A, x, reduce)
+    assert y.dtype == dtype
+    wide = torch.float64 if dtype.is_floating_point else dtype
+    dense = A.to_dense().to(wide).double(), x.double()
+    wanted = dense_reduced_product(*dense, testing.mask_of(A.pattern), reduce)
+    testing.assert_close(y, wanted.to(wide))
