@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -92,31 +93,35 @@ def mm_amax(p: Any) -> tuple[Any, ...]:
 
 def mm_amax_step(p: Any) -> tuple[Any, ...]:
     """The same with its gradients: of each maximum, at the product that it is."""
-    S, x, g = p.S, p.x, p.g
-    row, col = _rows(S), S.indices
-    y, dA, dx = np.empty(g.shape), np.zeros(S.nnz), np.empty(x.shape)
-    for j in range(x.shape[1]):
-        factor = x[col, j]
-        products = S.data * factor
-        y[:, j] = _maxima(S, products)
-        chosen = np.where(products == y[row, j], g[row, j], 0)
-        dA += chosen * factor
-        dx[:, j] = np.bincount(col, chosen * S.data, S.shape[1])
-    return y, _with(S, dA), dx
+
+    def weigh(products: np.ndarray, top: np.ndarray, row: np.ndarray, g: np.ndarray) -> np.ndarray:
+        return np.where(products == top[row], g[row], 0)
+
+    return _of_maxima(p, weigh, lambda factor: factor)
 
 
 def mm_amax_step_sizes(p: Any) -> tuple[Any, ...]:
     """Infinite for gradients that go to one of several products nearly as large as each other."""
+
+    def weigh(products: np.ndarray, top: np.ndarray, row: np.ndarray, g: np.ndarray) -> np.ndarray:
+        near = products >= (top - _TIE * abs(top))[row]
+        tied = near & (np.bincount(row, near) > 1)[row]
+        return np.where(tied, np.inf, np.where(near, abs(g[row]), 0))
+
+    return _of_maxima(p, weigh, abs)
+
+
+def _of_maxima(
+    p: Any, weigh: Callable[..., np.ndarray], size: Callable[[np.ndarray], np.ndarray]
+) -> tuple[Any, ...]:
+    """Maxima, and sums of what `weigh` gives each product times the factors of that product."""
     S, x, g = p.S, p.x, p.g
     row, col = _rows(S), S.indices
     y, dA, dx = np.empty(g.shape), np.zeros(S.nnz), np.empty(x.shape)
     for j in range(x.shape[1]):
         factor = x[col, j]
-        products = S.data * factor
-        y[:, j] = top = _maxima(S, products)
-        near = products >= (top - _TIE * abs(top))[row]
-        tied = near & (np.bincount(row, near)[row] > 1)
-        size = np.where(tied, np.inf, np.where(near, abs(g[row, j]), 0))
-        dA += np.where(near, size * abs(factor), 0)
-        dx[:, j] = np.bincount(col, np.where(near, size * abs(S.data), 0), S.shape[1])
-    return abs(y), _with(S, dA), dx
+        y[:, j] = _maxima(S, S.data * factor)
+        weight = weigh(S.data * factor, y[:, j], row, g[:, j])
+        dA += weight * size(factor)
+        dx[:, j] = np.bincount(col, weight * size(S.data), S.shape[1])
+    return y, _with(S, dA), dx

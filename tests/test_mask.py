@@ -8,7 +8,7 @@ from spgrad import support, testing
 from spgrad.pattern import LAYOUTS
 
 
-def test_defect_8_repeats_in_the_mask_count_once():
+def test_repeats_in_the_mask_count_once():
     mask = spgrad.sparse_coo_tensor([[0, 0, 1], [1, 1, 0]], torch.ones(3), (2, 2))
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     y = x.sparse_mask(mask)
