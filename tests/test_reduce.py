@@ -358,7 +358,6 @@ REFUSED = {
     "kind": (lambda A: A.sum("a"), "spgrad.sum: `dim` is 'a'"),
     "twice": (lambda A: A.sum((1, -1)), "spgrad.sum: `dim` is (1, -1)"),
     "keepdim": (lambda A: A.sum(1, 2), "spgrad.sum: `keepdim` is 2"),
-    "tensors": (lambda A: torch.max(A, A), "spgrad.max: `dim` is a tensor; .* spgrad.maximum"),
     "many": (lambda A: A.max((0, 1)), "spgrad.max: `dim` is (0, 1); an int"),
     "nuclear": (lambda A: torch.linalg.matrix_norm(A, "nuc"), "spgrad.matrix_norm: `ord` is 'nuc'"),
     "spectral": (lambda A: torch.linalg.matrix_norm(A, 2), "spgrad.matrix_norm: `ord` is 2"),
@@ -389,3 +388,9 @@ def test_results_that_would_not_be_sparse_are_refused():
     with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.var: `correction` is 3"):
         A.var(3, correction=3)
     assert A.logsumexp(3, specified=True).layout == torch.sparse_csr
+
+
+def test_max_of_two_tensors_is_maximum():
+    A, B = made("csr", (4, 6)), made("coo", (4, 6), seed=1)
+    testing.assert_close(torch.max(A, B), torch.maximum(A.to_dense(), B.to_dense()))
+    testing.assert_close(A.min(B), torch.minimum(A.to_dense(), B.to_dense()))

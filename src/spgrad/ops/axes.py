@@ -195,6 +195,18 @@ def require_zero_of_nothing(fn: str, call: Reduction) -> None:
         require_elements(fn, call)
 
 
+def converted(fn: str, vals: torch.Tensor, dtype: Any) -> torch.Tensor:
+    """Values in the dtype that a caller asks for, if one does."""
+    if dtype is None:
+        return vals
+    if not isinstance(dtype, torch.dtype):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `dtype` is {dtype!r}; a torch.dtype or None is accepted. For example "
+            "torch.float32."
+        )
+    return vals.to(dtype)
+
+
 def require_dtype(fn: str, dtype: torch.dtype, *, arg: str = "input", accepted: str) -> None:
     """Refuses dtypes other than those of the kinds in `accepted`, such as "real integer"."""
     kind = "complex" if dtype.is_complex else "real" if dtype.is_floating_point else "integer"

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from spgrad import kernels
-from spgrad.errors import ArgumentKindError
 from spgrad.ops.axes import Reduction, one_dim, reduction, require_dtype, require_elements
+from spgrad.ops.binary import maximum, minimum
 from spgrad.ops.products import plain
 from spgrad.ops.reduce import amax, amin
 from spgrad.ops.segments import Cells, spread, total
@@ -33,7 +33,8 @@ def max(
 
     Args:
         input: Sparse tensor of any layout and a real dtype.
-        dim: The dimension that is reduced; None for the largest element of all.
+        dim: The dimension that is reduced; None for the largest element of all. A tensor in this
+            place makes it `spgrad.maximum` of the two.
         keepdim: Whether the reduced dimension stays, with size 1.
         specified: Whether to look at the specified elements alone, instead of counting unspecified
             ones as zeros. Where there are none, the value is 0 and the index -1.
@@ -89,11 +90,8 @@ def argmin(
 
 
 def _extremum(fn: str, input: torch.Tensor, dim: Any, keepdim: bool, specified: bool) -> Any:
-    if isinstance(dim, torch.Tensor):
-        raise ArgumentKindError(
-            f"spgrad.{fn}: `dim` is a tensor; an int or None is accepted. Use spgrad."
-            f"{fn}imum(A, B) for the {fn}imum of two tensors."
-        )
+    if isinstance(dim, torch.Tensor):  # torch's other meaning of these names
+        return maximum(input, dim) if fn == "max" else minimum(input, dim)
     if dim is None:
         whole = amax if fn == "max" else amin
         return whole(input, None, keepdim, specified=specified)

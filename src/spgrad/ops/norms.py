@@ -11,6 +11,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedErro
 from spgrad.ops.axes import (
     Dims,
     Reduction,
+    converted,
     reduction,
     require_dtype,
     require_elements,
@@ -109,7 +110,7 @@ def _vector_norm(
             f"spgrad.{fn}: `{names[1]}` is {p!r}; a number is accepted. For example 2."
         )
     call = reduction(fn, input, dim, keepdim, arg=names[0])
-    vals = call.vals if dtype is None else call.vals.to(dtype)
+    vals = converted(fn, call.vals, dtype)
     require_dtype(fn, vals.dtype, arg="dtype" if dtype else names[0], accepted="real complex")
     y = _norm(fn, call, _wide(vals).abs(), float(p), call.missing(specified))
     return call.result(y.to(vals.dtype.to_real()))
@@ -347,6 +348,10 @@ def _spread_of(
         )
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
+    if not isinstance(correction, (int, float)):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `correction` is {correction!r}; a number is accepted. For example 1."
+        )
     call = reduction(fn, input, dim, keepdim)
     require_dtype(fn, call.vals.dtype, accepted="real complex")
     if call.sparse and not specified and call.size <= correction:

@@ -8,6 +8,7 @@ from spgrad.errors import ArgumentValueError
 from spgrad.ops.axes import (
     Dims,
     Reduction,
+    converted,
     reduction,
     require_dtype,
     require_elements,
@@ -61,7 +62,7 @@ def sum(
         (tensor([3., 3.]), tensor([1., 1.]), tensor([1.5000, 3.0000]))
     """
     call = reduction("sum", input, dim, keepdim, linear=True)
-    return call.result(call.total(_accumulated(call.vals, dtype)))
+    return call.result(call.total(_accumulated("sum", call.vals, dtype)))
 
 
 def mean(
@@ -78,7 +79,7 @@ def mean(
     """
     call = reduction("mean", input, dim, keepdim, linear=not specified)
     require_zero_of_nothing("mean", call)
-    vals = call.vals if dtype is None else call.vals.to(dtype)
+    vals = converted("mean", call.vals, dtype)
     arg = "input" if dtype is None else "dtype"
     require_dtype("mean", vals.dtype, arg=arg, accepted="real complex")
     number = call.numbers(specified)
@@ -102,7 +103,7 @@ def prod(
     """
     call = reduction("prod", input, dim, keepdim)
     require_zero_of_nothing("prod", call)
-    vals = _accumulated(call.vals, dtype)
+    vals = _accumulated("prod", call.vals, dtype)
     y = product(vals.squeeze(1) if vals.shape[1] == 1 else vals.prod(1), call.cells)
     missing = call.missing(specified)
     if missing is not None:
@@ -213,7 +214,7 @@ def sparse_sum(
     out. The dtype is that of `input`, also for integers.
     """
     call = reduction("sparse_sum", input, dim, linear=True, compact=True)
-    return call.result(call.total(call.vals if dtype is None else call.vals.to(dtype)))
+    return call.result(call.total(converted("sparse_sum", call.vals, dtype)))
 
 
 def trace(input: torch.Tensor) -> torch.Tensor:
@@ -243,7 +244,7 @@ def trace(input: torch.Tensor) -> torch.Tensor:
     A = matrix_operand("trace", "input", input)
     require_rank("trace", "input", A, 2, "Take one matrix at a time.")
     on_diagonal = A._pattern.derive("diagonal", _on_diagonal)
-    vals = _accumulated(stored_values(A).reshape(-1), None)
+    vals = _accumulated("trace", stored_values(A).reshape(-1), None)
     return torch.where(on_diagonal, vals, 0).sum()
 
 
@@ -254,8 +255,8 @@ def _on_diagonal(pattern: Pattern) -> torch.Tensor:
     return linear // columns == linear % columns
 
 
-def _accumulated(vals: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+def _accumulated(fn: str, vals: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     """Values in the dtype that torch's sums and products have."""
     if dtype is None and not (vals.is_floating_point() or vals.is_complex()):
         dtype = torch.int64
-    return vals if dtype is None else vals.to(dtype)
+    return converted(fn, vals, dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.ops.axes import one_dim, require_dims, require_dtype
+from spgrad.ops.axes import converted, one_dim, require_dims, require_dtype
 from spgrad.ops.operands import sparse_operand
 from spgrad.ops.products import plain, wants_grad
 from spgrad.ops.segments import Cells, cells, spread, total
@@ -67,8 +67,7 @@ def _along(fn: str, input: Any, dim: int, dtype: torch.dtype | None) -> SparseTe
     A = without_repeats(sparse_operand(fn, "input", input))
     pattern = A._pattern
     (d,) = require_dims(fn, one_dim(fn, dim), len(pattern.shape))
-    vals = stored_values(A)
-    vals = vals if dtype is None else vals.to(dtype)
+    vals = converted(fn, stored_values(A), dtype)
     require_dtype(fn, vals.dtype, arg="dtype" if dtype else "input", accepted="real")
     sparse = len(pattern.shape) - pattern.dense_dim
     log = fn == "log_softmax"

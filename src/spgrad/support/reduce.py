@@ -86,7 +86,10 @@ def _softmax(name: str) -> Op:
 def _logsumexp(
     A: torch.Tensor, *, mask: torch.Tensor, dim: Any, keepdim: bool = False, specified: bool = False
 ) -> torch.Tensor:
-    return torch.logsumexp(A.masked_fill(~mask, -_INF) if specified else A, dim, keepdim)
+    if not specified:
+        return torch.logsumexp(A, dim, keepdim)
+    A = A * 1.0  # bool and integers have no infinity to fill in
+    return torch.logsumexp(A.masked_fill(~mask, -_INF), dim, keepdim)
 
 
 def _var(

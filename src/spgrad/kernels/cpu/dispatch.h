@@ -211,13 +211,14 @@ void dispatch_value(ScalarType dtype, F&& f) {
   }
 }
 
+struct WordPair {
+  uint64_t low, high;
+};
+
 // Calls f.operator()<T>() for an integer T of so many bytes, or a pair of them: for kernels that
 // only move elements.
 template <class F>
 void dispatch_size(int64_t bytes, F&& f) {
-  struct Pair {
-    uint64_t low, high;
-  };
   switch (bytes) {
     case 1:
       return f.template operator()<uint8_t>();
@@ -228,7 +229,7 @@ void dispatch_size(int64_t bytes, F&& f) {
     case 8:
       return f.template operator()<uint64_t>();
     case 16:
-      return f.template operator()<Pair>();
+      return f.template operator()<WordPair>();
     default:
       STD_TORCH_CHECK(false, "spgrad: elements of ", bytes, " bytes are not supported.");
   }

@@ -40,7 +40,8 @@ struct Lines {
 // A line, or lines, of one column: kBlock elements, and more that may be read and written in vain.
 template <class C>
 struct Buffer {
-  C elements[Lines<int32_t>::kBlock + 64 / sizeof(float)]{};
+  static constexpr int64_t kVain = 5 * 64 / sizeof(float);
+  C elements[Lines<int32_t>::kBlock + kVain]{};
 };
 
 // Column `column` of entries [begin, end), one after another.
@@ -167,8 +168,8 @@ SPGRAD_INLINE void for_columns(int64_t d, const F& f) {
   for (int64_t column = 0; column < d; column += kElements) f(std::min(column, d - kElements));
 }
 
-// Joins f(p) of the entries [begin, end) onto `joined`. First among 64 at a time: a sum's error grows
-// with the number of its terms.
+// Joins f(p) of the entries [begin, end) onto `joined`. First among 64 at a time: a sum's error
+// grows with the number of its terms.
 template <class V, class Join, class F>
 SPGRAD_INLINE void join_entries(int64_t begin, int64_t end, V& joined, const Join& join,
                                 const F& f) {

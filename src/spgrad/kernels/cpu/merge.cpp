@@ -196,7 +196,7 @@ index_t merge_between(const Pair<index_t>& pair, Point from, Point to, index_t* 
 template <class index_t>
 struct Renumbered {
   const Ascending<index_t>& operand;
-  index_t* to;                          // (nse), in the order of the operand
+  index_t* to;                         // (nse), in the order of the operand
   std::unique_ptr<index_t[]> of_copy;  // (nse), in the order of its sorted copy, if it has one
 
   Renumbered(const Ascending<index_t>& from, index_t* out) : operand(from), to(out) {
@@ -204,32 +204,44 @@ struct Renumbered {
   }
   index_t* numbers() { return of_copy ? of_copy.get() : to; }
 
-  // Adds `base` to the elements of entries [first, last), and tells each element its index and the
-  // entry that it is from.
+  // Adds `base` to the elements of entries [first, last), which end before `end`, and tells each
+  // element its index and the entry that it is from.
   template <bool kUnion>
-  void finish(int64_t first, int64_t last, index_t base, index_t* idx, index_t* from) {
+  void finish(int64_t first, int64_t last, index_t base, index_t end, index_t* idx, index_t* from) {
     if (operand.order) {
-      finish<kUnion>(first, last, base, idx, from, [&](int64_t p) { return operand.order[p]; });
+      finish<kUnion>(first, last, base, end, idx, from,
+                     [&](int64_t p) { return operand.order[p]; });
     } else {
-      finish<kUnion>(first, last, base, idx, from,
+      finish<kUnion>(first, last, base, end, idx, from,
                      [](int64_t p) { return static_cast<index_t>(p); });
     }
   }
 
  private:
   template <bool kUnion, class Order>
-  void finish(int64_t first, int64_t last, index_t base, index_t* idx, index_t* from,
+  void finish(int64_t first, int64_t last, index_t base, index_t end, index_t* idx, index_t* from,
               const Order& order) {
     const index_t *number = numbers(), *indices = operand.idx;
     index_t* const out = to;
-    for (int64_t p = first; p < last; ++p) {
-      const index_t entry = order(p), element = number[p] + base;
-      const bool kept = kUnion || number[p] >= 0;
-      out[entry] = kept ? element : index_t{-1};
-      if (kept) {
+    if constexpr (kUnion) {
+      for (int64_t p = first; p < last; ++p) {
+        const index_t entry = order(p), element = number[p] + base;
+        out[entry] = element;
         idx[element] = indices[p];
         from[element] = entry;
       }
+    } else {
+      // Elements ascend: what an entry without one writes, the next entry writes again.
+      index_t element = base;
+      int64_t p = first;
+      for (; p < last && element < end; ++p) {
+        const index_t entry = order(p), found = number[p] >= 0;
+        out[entry] = element | (found - 1);
+        idx[element] = indices[p];
+        from[element] = entry;
+        element += found;
+      }
+      for (; p < last; ++p) out[order(p)] = -1;
     }
   }
 };
@@ -288,8 +300,8 @@ Merged merge(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, cons
       std::fill(entries_a + base[c], entries_a + base[c + 1], index_t{-1});
       std::fill(entries_b + base[c], entries_b + base[c + 1], index_t{-1});
     }
-    of_a.template finish<kUnion>(from.p, to.p, base[c], indices, entries_a);
-    of_b.template finish<kUnion>(from.q, to.q, base[c], indices, entries_b);
+    of_a.template finish<kUnion>(from.p, to.p, base[c], base[c + 1], indices, entries_a);
+    of_b.template finish<kUnion>(from.q, to.q, base[c], base[c + 1], indices, entries_b);
     for (int64_t i = from.line; i < to.line && base[c] > 0; ++i) ends[i + 1] += base[c];
   });
   return {ptr, idx, from_a, from_b, to_a, to_b};
@@ -313,22 +325,29 @@ Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
 
 // ---- take ------------------------------------------------------------------------------------
 
-// out (u, d), val (n, d) and src (u), of elements of any type that has the size of T. n > 0: single
-// elements are read even where none is asked for, because a branch would be mispredicted.
+// What is taken, or zero if `none` has all bits set: without a branch, which would be mispredicted.
+template <class T>
+SPGRAD_INLINE T unless(T taken, int64_t none) {
+  if constexpr (std::is_integral_v<T>) {
+    return taken & static_cast<T>(~none);
+  } else {
+    return {unless(taken.low, none), unless(taken.high, none)};
+  }
+}
+
+// out (u, d), val (n, d) and src (u), of elements of any type that has the size of T. n > 0.
 template <class index_t, class T>
-SPGRAD_CLONES void take_rows(const T* val, const index_t* src, int64_t d, int64_t first,
-                             int64_t last, T* out) {
-  const T zero{};
+void take_rows(const T* val, const index_t* src, int64_t d, int64_t first, int64_t last, T* out) {
   if (d == 1) {
     for (int64_t i = first; i < last; ++i) {
-      const T taken = val[src[i] < 0 ? 0 : src[i]];
-      out[i] = src[i] < 0 ? zero : taken;
+      const int64_t from = src[i], none = from >> 63;
+      out[i] = unless(val[from & ~none], none);
     }
     return;
   }
   for (int64_t i = first; i < last; ++i) {
     if (src[i] < 0) {
-      std::fill_n(out + i * d, d, zero);
+      std::fill_n(out + i * d, d, T{});
     } else {
       std::copy_n(val + static_cast<int64_t>(src[i]) * d, d, out + i * d);
     }

@@ -20,7 +20,8 @@ using Narrow = uint64_t;
 SPGRAD_INLINE uint64_t word(Wide entry) { return entry.key; }
 SPGRAD_INLINE uint64_t word(Narrow entry) { return entry; }
 
-inline constexpr int kDigitBits = 9;  // more buckets at once would thrash the first-level TLB and cache
+inline constexpr int kDigitBits =
+    9;  // more buckets at once would thrash the first-level TLB and cache
 inline constexpr int64_t kDigits = int64_t{1} << kDigitBits;
 inline constexpr int64_t kCached = 32768;  // entries that sort within the second-level cache
 inline constexpr int64_t kInsertion = 24;  // entries below which counting costs more than comparing

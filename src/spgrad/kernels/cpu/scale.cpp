@@ -50,14 +50,10 @@ Tensor scale_op(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor
   if (along) check_size(*along, 0, m, "along");
   Tensor out = empty(val, {nse});
   dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
-    const Scale<index_t, scalar_t> a{data<index_t>(ptr),
-                                     data<index_t>(idx),
-                                     data<index_t>(perm),
-                                     data<scalar_t>(val),
-                                     data<scalar_t>(along),
-                                     data<scalar_t>(across),
-                                     mutable_data<scalar_t>(out),
-                                     m};
+    const Scale<index_t, scalar_t> a{data<index_t>(ptr),          data<index_t>(idx),
+                                     data<index_t>(perm),         data<scalar_t>(val),
+                                     data<scalar_t>(along),       data<scalar_t>(across),
+                                     mutable_data<scalar_t>(out), m};
     parallel_entries(nse, 1, [&](int64_t first, int64_t last) { scale_entries(a, first, last); });
   });
   return out;

@@ -75,24 +75,35 @@ struct Reduce {
   T* out;
 
   // Joins the elements of up to four lines of one column, from entries starts[e] to starts[e + 1]:
-  // those from entry `origin` on stand at x, and vectors can be read past a line if there is `room`.
-  // Four take hardly longer than one.
+  // those from entry `origin` on stand at x, and four vectors can be read past them if there is
+  // `room`. Four lines take hardly longer than one.
   template <int kBytes>
-  static SPGRAD_INLINE void join_lines(const int64_t* starts, int64_t count, const C* x,
+  static SPGRAD_INLINE void join_lines(const int64_t (&starts)[5], int64_t count, const C* x,
                                        int64_t origin, bool room, C* joined) {
     const C none = identity<Op, C>();
     if constexpr (std::is_floating_point_v<C>) {
       constexpr int kLanes = kBytes / sizeof(C);
+      constexpr int64_t kTogether = 4 * kLanes;  // the length up to which lines wait for each other
       Vector<C, kLanes> lanes[4];
       Vector<C, 4> four;
+      int64_t longest = 0;
+      for (int64_t e = 0; e < count; ++e) longest = std::max(longest, starts[e + 1] - starts[e]);
+      for (auto& of_line : lanes) of_line = all<Vector<C, kLanes>>(none);
+      for (int64_t q = 0; q < std::min(longest, kTogether); q += kLanes) {
+#pragma GCC unroll 4
+        for (int e = 0; e < 4; ++e) {
+          if (!room && e >= count) continue;
+          const int64_t p = starts[e] + q, left = std::max<int64_t>(starts[e + 1] - p, 0);
+          lanes[e] = Op()(lanes[e], load_part<kLanes>(x + (p - origin), left, none, room));
+        }
+      }
 #pragma GCC unroll 4
       for (int e = 0; e < 4; ++e) {
-        lanes[e] = all<Vector<C, kLanes>>(none);
-        if (e >= count) continue;
-        for (int64_t p = starts[e]; p < starts[e + 1]; p += kLanes) {
+        if (longest <= kTogether || e >= count) continue;
+        for (int64_t p = starts[e] + kTogether; p < starts[e + 1]; p += kLanes) {
           const int64_t left = starts[e + 1] - p;
-          lanes[e] = Op()(lanes[e], load_part<kLanes>(x + (p - origin), left, none,
-                                                      room || left >= kLanes));
+          lanes[e] = Op()(lanes[e],
+                          load_part<kLanes>(x + (p - origin), left, none, room || left >= kLanes));
         }
       }
       join_lanes<C, kLanes>(lanes, four, Op());
@@ -100,7 +111,8 @@ struct Reduce {
     } else {
       for (int64_t e = 0; e < count; ++e) {
         joined[e] = none;
-        for (int64_t p = starts[e]; p < starts[e + 1]; ++p) joined[e] = Op()(joined[e], x[p - origin]);
+        for (int64_t p = starts[e]; p < starts[e + 1]; ++p)
+          joined[e] = Op()(joined[e], x[p - origin]);
       }
     }
   }
@@ -115,7 +127,7 @@ struct Reduce {
       int64_t starts[5];
       for (int64_t e = 0; e <= 4; ++e) starts[e] = lines.ptr[i + std::min(e, count)];
       C joined[4];
-      join_lines<kBytes>(starts, count, x, origin, starts[4] + kLanes <= limit, joined);
+      join_lines<kBytes>(starts, count, x, origin, starts[4] + 5 * kLanes <= limit, joined);
       for (int64_t e = 0; e < count; ++e) {
         const bool none = starts[e] == starts[e + 1];
         out[(i + e) * lines.d + j] = narrow<T>(none ? C(Op::kEmpty) : joined[e]);
@@ -160,7 +172,7 @@ struct Reduce {
         } else {
           gather(lines, val, j, begin, end, buffer.elements);
         }
-        const int64_t limit = in_place ? lines.ptr[lines.m] : end + 64 / sizeof(float);
+        const int64_t limit = in_place ? lines.ptr[lines.m] : end + buffer.kVain;
         column<kBytes>(from, to, j, x, begin, limit);
       }
     });
@@ -174,9 +186,9 @@ struct Reduce {
       Buffer<C> x;
       for (int64_t j = 0; j < d; ++j) {
         gather(lines, val, j, begin, end, x.elements);
-        const int64_t starts[2] = {0, end - begin};
+        const int64_t size = end - begin, starts[5] = {0, size, size, size, size};
         C joined[4];
-        vectors([&]<int kBytes>() { join_lines<kBytes>(starts, 1, x.elements, 0, true, joined); });
+        vectors([&]<int kBytes>() { join_lines<kBytes>(starts, 1, x.elements, 0, false, joined); });
         partial[b * d + j] = joined[0];
       }
     });

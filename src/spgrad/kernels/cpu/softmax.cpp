@@ -213,9 +213,8 @@ Tensor segment_softmax_backward(const Tensor& ptr, const std::optional<Tensor>& 
         softmax_backward_lines<kBytes>(lines, of_y, of_g, log, first, last, to);
       });
     };
-    for_lines(lines, 8, few, [&](int64_t i) {
-      softmax_backward_long(lines, of_y, of_g, log, i, to);
-    });
+    for_lines(lines, 8, few,
+              [&](int64_t i) { softmax_backward_long(lines, of_y, of_g, log, i, to); });
   });
   return grad;
 }

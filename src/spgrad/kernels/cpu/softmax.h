@@ -159,9 +159,8 @@ SPGRAD_INLINE void softmax_backward_columns(const Lines<index_t> lines, const T*
       };
       const int64_t begin = lines.ptr[i], end = lines.ptr[i + 1];
       V sum{};
-      join_entries(begin, end, sum, Add(), [&](int64_t p) {
-        return log ? element(g, p) : element(g, p) * element(y, p);
-      });
+      join_entries(begin, end, sum, Add(),
+                   [&](int64_t p) { return log ? element(g, p) : element(g, p) * element(y, p); });
       for (int64_t p = begin; p < end; ++p) {
         const V of_y = element(y, p), of_g = element(g, p);
         const V result = log ? of_g - exp_lanes<F>(of_y) * sum : of_y * (of_g - sum);

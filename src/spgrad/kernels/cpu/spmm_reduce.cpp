@@ -54,18 +54,16 @@ Tensor spmm_prod_op(const Tensor& ptr, const Tensor& idx, const Tensor& x) {
   check_tensor(x, 2, dtype, "x");
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n});
-  dispatch(ptr.scalar_type(), dtype == ScalarType::Char ? ScalarType::Byte : dtype,
-           [&]<class index_t, class scalar_t>() {
-             const SpmmProd<index_t, scalar_t> a{data<index_t>(ptr),
-                                                 data<index_t>(idx),
-                                                 data<scalar_t>(x),
-                                                 mutable_data<scalar_t>(y),
-                                                 n,
-                                                 idx.size(0)};
-             parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
-               with_vectors([&]<int kBytes>() { prod_rows<kBytes>(a, first, last); });
-             });
-           });
+  dispatch(
+      ptr.scalar_type(), dtype == ScalarType::Char ? ScalarType::Byte : dtype,
+      [&]<class index_t, class scalar_t>() {
+        const SpmmProd<index_t, scalar_t> a{
+            data<index_t>(ptr), data<index_t>(idx), data<scalar_t>(x), mutable_data<scalar_t>(y), n,
+            idx.size(0)};
+        parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+          with_vectors([&]<int kBytes>() { prod_rows<kBytes>(a, first, last); });
+        });
+      });
   return y;
 }
 

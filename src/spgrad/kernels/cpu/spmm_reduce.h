@@ -1,4 +1,5 @@
-// Sparse times dense over other reductions than the sum: y (m, n) from a row view (ptr, idx, perm?).
+// Sparse times dense over other reductions than the sum: y (m, n) from a row view (ptr, idx,
+// perm?).
 #pragma once
 
 #include "lanes.h"
