@@ -13,7 +13,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.ops.convert import convert
 from spgrad.ops.operands import sparse_operand
 from spgrad.ops.segments import Cells, cells, spread, total
-from spgrad.ops.structure import without_repeats
+from spgrad.ops.structure import as_summands, without_repeats
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
@@ -109,7 +109,7 @@ def reduction(
     With `compact` the result is sparse wherever a sparse dimension stays.
     """
     A = sparse_operand(fn, arg, input)
-    A = A if linear else without_repeats(A)
+    A = as_summands(A) if linear else without_repeats(A)
     if not isinstance(keepdim, bool):
         raise ArgumentKindError(
             f"spgrad.{fn}: `keepdim` is {keepdim!r}; True or False is accepted. For example "

@@ -17,7 +17,7 @@ from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
 
 
-class _Move(NamedTuple):
+class Move(NamedTuple):
     """Another pattern of the same elements, and where their values go."""
 
     pattern: Pattern
@@ -34,7 +34,7 @@ def convert(
     pattern = A._pattern
     if pattern.layout == layout and pattern.blocksize == blocksize:
         return A
-    move = pattern.derive(("layout", layout, blocksize), lambda p: _move(p, layout, blocksize))
+    move = moved(pattern, layout, blocksize)
     vals = _flat_values(A)
     if move.gather is not None:
         vals = vals.index_select(0, move.gather)
@@ -49,7 +49,14 @@ def _flat_values(A: SparseTensor) -> torch.Tensor:
     return stored_values(A).reshape(pattern.elements, *pattern.dense_shape)
 
 
-def _move(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None) -> _Move:
+def moved(
+    pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None = None
+) -> Move:
+    """A coalesced pattern in another layout; O(nse) on the first call, then kept."""
+    return pattern.derive(("layout", layout, blocksize), lambda p: _move(p, layout, blocksize))
+
+
+def _move(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None) -> Move:
     if layout == torch.sparse_coo:
         return _to_coo(pattern)
     if blocksize is None:
@@ -65,7 +72,7 @@ def _gather(view: View) -> torch.Tensor | None:
     return None if view.perm is None else view.perm.to(torch.int64)
 
 
-def _to_coo(pattern: Pattern) -> _Move:
+def _to_coo(pattern: Pattern) -> Move:
     view = rows(pattern)
     dtype = _index_dtype(pattern)
     m, k = pattern.matrix
@@ -78,10 +85,10 @@ def _to_coo(pattern: Pattern) -> _Move:
     indices = torch.stack([c.to(dtype) for c in coordinates])
     found = Pattern(torch.sparse_coo, pattern.shape, (indices,), dense_dim=pattern.dense_dim)
     found.keep("rows", view._replace(perm=None))
-    return _Move(found, _gather(view), None)
+    return Move(found, _gather(view), None)
 
 
-def _to_compressed(pattern: Pattern, layout: torch.layout) -> _Move:
+def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
     by_rows = layout == torch.sparse_csr
     view = rows(pattern) if by_rows else cols(pattern)
     dtype = _index_dtype(pattern)
@@ -91,7 +98,7 @@ def _to_compressed(pattern: Pattern, layout: torch.layout) -> _Move:
         (view.ptr.to(dtype), view.idx.to(dtype)),
         dense_dim=pattern.dense_dim,
     )
-    return _Move(_local(found, view), _gather(view), None)
+    return Move(_local(found, view), _gather(view), None)
 
 
 def _local(found: Pattern, view: View) -> Pattern:
@@ -106,7 +113,7 @@ def _local(found: Pattern, view: View) -> Pattern:
     return found
 
 
-def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int]) -> _Move:
+def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int]) -> Move:
     by_rows = layout == torch.sparse_bsr
     view = rows(pattern)
     row = kernels.expand(view.ptr, view.idx.numel()).to(torch.int64)
@@ -131,7 +138,7 @@ def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int
         ptr, idx = found.indices
         found = Pattern.from_spec(found.spec, found.shape, (ptr, idx - offsets.to(dtype)))
     scatter = group * (bm * bn) + (row % bm) * bn + col % bn
-    return _Move(found, _gather(view), scatter)
+    return Move(found, _gather(view), scatter)
 
 
 def to_dense(

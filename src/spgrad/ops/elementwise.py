@@ -12,7 +12,7 @@ from spgrad import checks, support
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.ops.inplace import store
 from spgrad.ops.operands import sparse_operand
-from spgrad.ops.structure import without_repeats
+from spgrad.ops.structure import as_summands, without_repeats
 from spgrad.tensor import SparseTensor
 from spgrad.values import from_values, on_pattern, stored_values, values
 
@@ -69,8 +69,7 @@ def _on_values(
 ) -> SparseTensor:
     """fn of the values; of sums of repeated elements, unless `fn` is linear."""
     A = sparse_operand(name, "input", A)
-    if not linear:
-        A = without_repeats(A)
+    A = as_summands(A) if linear else without_repeats(A)
     vals = stored_values(A)
     out = call(name, fn, vals, *args, **kw)
     if not isinstance(out, torch.Tensor) or out.shape != vals.shape:

@@ -9,6 +9,7 @@ import torch
 
 from spgrad import checks, kernels
 from spgrad.ops import products
+from spgrad.ops.elementwise import call
 from spgrad.ops.products import plain, wants_grad
 from spgrad.ops.views import cols, linear_positions, rows
 from spgrad.pattern import Pattern
@@ -35,7 +36,8 @@ def gather(fn: str, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     kept = tuple(i for i in range(sparse) if sizes[i] == pattern.shape[i])
     at = pattern.derive(("position", kept), lambda p: _positions(p, kept))
     flat = x.reshape(math.prod(sizes[:sparse]), *dense)
-    return flat.index_select(0, at).view(*pattern.values_shape[: 1 + _block_dims(pattern)], *dense)
+    found = call(fn, torch.index_select, flat, 0, at)
+    return found.view(*pattern.values_shape[: 1 + _block_dims(pattern)], *dense)
 
 
 def _block_dims(pattern: Pattern) -> int:

@@ -41,15 +41,16 @@ def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
         tensor([2., 3.])
     """
     fn = "sparse_mask"
-    M = without_repeats(sparse_operand(fn, "mask", mask))
+    M = sparse_operand(fn, "mask", mask)
     if is_sparse(input):
         A = sparse_operand(fn, "input", input)
         checks.require_same_device(fn, input=A._vals, mask=M._vals)
-        aligned = align(fn, M.detach(), A, "first")
+        aligned = align(fn, without_repeats(M.detach()), A, "first")
         return on_pattern(aligned.b, aligned.pattern)
     x = dense_operand(fn, "input", input)
     checks.require_same_device(fn, input=x, mask=M._vals)
     if x.shape != M._pattern.shape:
         accepted = f"{tuple(M._pattern.shape)}, the shape of `mask`,"
         raise checks.bad_shape(fn, "input", tuple(x.shape), accepted, "Expand it first.")
-    return on_pattern(gather(fn, x, M._pattern).contiguous(), M._pattern)
+    pattern = without_repeats(M.detach())._pattern
+    return on_pattern(gather(fn, x, pattern).contiguous(), pattern)

@@ -307,6 +307,7 @@ def linear(
         accepted = f"(..., {weight.shape[1]}) (from `weight` of shape {tuple(weight.shape)})"
         hint = "The last sizes of the two agree."
         raise checks.bad_shape(fn, "input", tuple(input.shape), accepted, hint)
+    checks.require_same_device(fn, input=input, weight=weight)
     names = ("input", "weight")
     if not sparse_weight:
         y = product(fn, names, input, weight.mT)

@@ -16,7 +16,7 @@ from spgrad.tensor import SparseTensor
 from spgrad.values import stored_values
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
     """Where the values of one operand go in a joint pattern."""
 
     entry: torch.Tensor  # (u,) entry of the operand, -1 where it has none
@@ -25,7 +25,7 @@ class _Source(NamedTuple):
 
 class _Joint(NamedTuple):
     pattern: Pattern
-    sources: tuple[_Source | None, _Source | None]  # None: in order, as it is
+    sources: tuple[Source | None, Source | None]  # None: in order, as it is
 
 
 class Aligned(NamedTuple):
@@ -57,8 +57,8 @@ def align(fn: str, A: SparseTensor, B: SparseTensor, where: str) -> Aligned:
     return Aligned(_placed(stored_values(A), of_a), _placed(stored_values(B), of_b), joint.pattern)
 
 
-def _placed(vals: torch.Tensor, source: _Source | None) -> torch.Tensor:
-    return vals if source is None else _spread(vals, source)
+def _placed(vals: torch.Tensor, source: Source | None) -> torch.Tensor:
+    return vals if source is None else spread(vals, source)
 
 
 def _require_same_shape(fn: str, a: Pattern, b: Pattern) -> None:
@@ -86,7 +86,7 @@ def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
     if a.nse + b.nse > torch.iinfo(torch.int32).max:
         dtype = torch.int64
     ptr, idx, from_a, from_b, to_a, to_b = merge(*(t.to(dtype).contiguous() for t in lines))
-    sources = _Source(from_a, to_a), _Source(from_b, to_b)
+    sources = Source(from_a, to_a), Source(from_b, to_b)
     spec = a.spec._replace(coalesced=True, ordered=True)
     if not a.is_coo:
         return _Joint(Pattern.from_spec(spec, a.shape, (ptr, idx)), sources)
@@ -117,13 +117,13 @@ def _first(a: Pattern, b: Pattern) -> _Joint:
     assert in_b is not None
     entry = kernels.take(in_b.entry + 1, in_a.place) - 1
     place = kernels.take(in_a.entry + 1, in_b.place) - 1
-    return _Joint(a, (None, _Source(entry, place)))
+    return _Joint(a, (None, Source(entry, place)))
 
 
 _JOINTS = {"either": _either, "both": _both, "first": _first}
 
 
-def _spread(vals: torch.Tensor, source: _Source) -> torch.Tensor:
+def spread(vals: torch.Tensor, source: Source) -> torch.Tensor:
     """Stored values of one operand at the elements of a joint pattern, zero where it has none.
 
     Gradient: the cotangent at the elements that the operand has; the same with entry and place
@@ -144,11 +144,11 @@ def _taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
 
 class _Spread(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vals: torch.Tensor, source: _Source) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, vals: torch.Tensor, source: Source) -> torch.Tensor:  # type: ignore[override]
         ctx.source = source
         return _taken(vals, source.entry)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
         entry, place = ctx.source
-        return _spread(g, _Source(place, entry)), None
+        return spread(g, Source(place, entry)), None

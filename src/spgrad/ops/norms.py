@@ -127,10 +127,11 @@ def _norm(
         return call.total(size.sign())
     if p == 1:
         return call.total(size)
+    if p < 0:
+        require_elements(fn, call)
     y = _power(call.total(size**p if p >= 2 else _power(size, p)), 1 / p)
     if p > 0:
         return y
-    require_zero_of_nothing(fn, call)
     zeros = call.total((size == 0).to(torch.int64))
     return torch.where((zeros if missing is None else zeros + missing) > 0, 0, y)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from spgrad import checks, support
-from spgrad.errors import ArgumentKindError, UnsupportedError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.interop import from_torch
 from spgrad.pattern import LAYOUT_NAMES, LAYOUTS
 from spgrad.tensor import SparseTensor
@@ -114,3 +114,29 @@ def require_factors(fn: str, dtype: torch.dtype, **factors: Any) -> None:
                 f"spgrad.{fn}: `{name}` is {factor!r}; {accepted} is accepted for operands of "
                 f"dtype {checks.short(dtype)}. Scale the operands themselves."
             )
+
+
+def require_dim(fn: str, arg: str, dim: Any, ndim: int) -> int:
+    """`dim` counted from 0, or the refusal of what is no dimension."""
+    require_int(fn, arg, dim)
+    if not -ndim <= dim < ndim:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `{arg}` is {dim} for {ndim} dimension(s); numbers from {-ndim} to "
+            f"{ndim - 1} are accepted. Count from the end with negative ones."
+        )
+    return dim % ndim
+
+
+def require_int(fn: str, arg: str, value: Any) -> int:
+    """`value` if it is an int."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `{arg}` is {value!r}; an int is accepted. For example 1."
+        )
+    return value
+
+
+def require_ints(fn: str, arg: str, first: Any, more: tuple[Any, ...] = ()) -> tuple[int, ...]:
+    """Ints given as one tuple or list, or one after the other."""
+    given = first if isinstance(first, (tuple, list)) and not more else (first, *more)
+    return tuple(require_int(fn, arg, value) for value in given)

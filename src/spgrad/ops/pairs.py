@@ -14,7 +14,7 @@ from spgrad.ops.elementwise import call
 from spgrad.ops.gather import gather, times_vector
 from spgrad.ops.merge import align
 from spgrad.ops.operands import is_sparse, require_factors, sparse_operand
-from spgrad.ops.structure import without_repeats
+from spgrad.ops.structure import as_summands, without_repeats
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
 
@@ -98,8 +98,7 @@ def _one_sparse(fn: str, rule: Rule, A: SparseTensor, other: Any) -> torch.Tenso
             return _with_dense(fn, rule, A, other)
     if rule.of_numbers is not None:
         _require_zero_kept(fn, rule.of_numbers, other)
-    if not rule.linear:
-        A = without_repeats(A)
+    A = as_summands(A) if rule.linear else without_repeats(A)
     return on_pattern(call(fn, rule.fn, stored_values(A), other), A._pattern)
 
 
@@ -124,12 +123,11 @@ def _with_dense(fn: str, rule: Rule, A: SparseTensor, x: torch.Tensor) -> torch.
     if rule.dense:
         _require_broadcast(fn, A, x)
         return call(fn, rule.fn, to_dense(A), x)
+    A = as_summands(A) if rule.linear else without_repeats(A)
     if rule.linear and rule.where == "both":
         scaled = times_vector(A, x)
         if scaled is not None:
             return scaled
-    if not rule.linear:
-        A = without_repeats(A)
     found = gather(fn, x, A._pattern)
     return on_pattern(call(fn, rule.fn, stored_values(A), found), A._pattern)
 
@@ -157,7 +155,9 @@ def _with_alpha(fn: Callable[..., torch.Tensor], alpha: Any) -> Callable[..., to
 
 def require_positive(fn: str, arg: str, x: torch.Tensor) -> None:
     """Refuses a dense tensor that is not positive throughout."""
-    if not x.is_meta and not bool(((x.real if x.is_complex() else x) > 0).all()):
+    if x.is_meta:
+        return
+    if not bool(call(fn, torch.gt, x.real if x.is_complex() else x, 0).all()):
         raise ArgumentValueError(
             f"spgrad.{fn}: `{arg}` is not positive throughout; numbers above 0 are accepted, as "
             "others would make unspecified elements nonzero. Work on A.values() or A.to_dense()."

@@ -211,10 +211,12 @@ def sparse_sum(
 
     Only elements that have a specified summand are specified. COO, or if both matrix dimensions
     stay, in the layout of `input`; dense if no sparse dimension stays. Reduced dimensions are left
-    out. The dtype is that of `input`, also for integers.
+    out. The dtype is that of `input`, also for integers; without `dim`, that of `spgrad.sum`.
     """
-    call = reduction("sparse_sum", input, dim, linear=True, compact=True)
-    return call.result(call.total(converted("sparse_sum", call.vals, dtype)))
+    fn = "sparse_sum"
+    call = reduction(fn, input, dim, linear=True, compact=True)
+    cast = _accumulated if dim is None else converted
+    return call.result(call.total(cast(fn, call.vals, dtype)))
 
 
 def trace(input: torch.Tensor) -> torch.Tensor:

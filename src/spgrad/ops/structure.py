@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from spgrad import kernels
-from spgrad.errors import ArgumentKindError, UnsupportedError
 from spgrad.ops.operands import matrix_operand, require_rank, sparse_operand
-from spgrad.pattern import LAYOUTS, Pattern
+from spgrad.ops.order import lexicographic
+from spgrad.pattern import Pattern
 from spgrad.support import FLIPPED
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
@@ -56,6 +56,11 @@ def without_repeats(A: SparseTensor) -> SparseTensor:
     return A if A._pattern.coalesced else coalesce(A)
 
 
+def as_summands(A: SparseTensor) -> SparseTensor:
+    """A, ready for a linear function: repeated elements may stay, but bools do not add up."""
+    return without_repeats(A) if A._vals.dtype == torch.bool else A
+
+
 def _coalesced(pattern: Pattern) -> tuple[Pattern, torch.Tensor | None]:
     """The coalesced pattern, and for each entry the place its value goes to (None: its own)."""
     group = None
@@ -95,54 +100,12 @@ def t(input: torch.Tensor) -> SparseTensor:
     """
     A = matrix_operand("t", "input", input)
     require_rank("t", "input", A, 2, "Use spgrad.transpose(A, -2, -1) or A.mT for a batch.")
-    return _transposed(A)
+    return transposed(A)
 
 
-def transpose(input: torch.Tensor, dim0: int, dim1: int) -> SparseTensor:
-    """`input` with its two matrix dimensions exchanged; batches too.
-
-    Args:
-        input: Sparse (*b, m, n) without dense dimensions.
-        dim0: One of the last two dimensions.
-        dim1: One of the last two dimensions.
-
-    Returns:
-        SparseTensor (*b, n, m), in the layout that `spgrad.t` gives; `input` itself if both
-        dimensions are the same.
-
-    Gradient:
-        The transposed cotangent, on the pattern of `input`.
-
-    Cost:
-        As `spgrad.t`.
-
-    Raises:
-        TypeError: `input` is not sparse, or a dimension is no int.
-        NotImplementedError: A dimension is not one of the last two, or `input` has dense ones.
-
-    Example:
-        >>> A = spgrad.from_dense(torch.ones(3, 1, 2))
-        >>> spgrad.transpose(A, 1, 2).shape
-        torch.Size([3, 2, 1])
-    """
-    A = matrix_operand("transpose", "input", input)
-    ndim = len(A._pattern.shape)
-    for name, dim in (("dim0", dim0), ("dim1", dim1)):
-        if not isinstance(dim, int):
-            raise ArgumentKindError(
-                f"spgrad.transpose: `{name}` is {dim!r}; an int is accepted. For example -1."
-            )
-        if dim not in (-2, -1, ndim - 2, ndim - 1):
-            raise UnsupportedError(
-                f"spgrad.transpose: `{name}` is {dim} of {ndim} dimensions; the last two, "
-                f"{ndim - 2} and {ndim - 1}, are accepted. Batch dimensions stay in front."
-            )
-    return A if dim0 % ndim == dim1 % ndim else _transposed(A)
-
-
-def _transposed(A: SparseTensor) -> SparseTensor:
-    if not A._pattern.coalesced:
-        A = coalesce(A)
+def transposed(A: SparseTensor) -> SparseTensor:
+    """A with its last two sparse dimensions exchanged; batches and dense dimensions stay."""
+    A = without_repeats(A)
     pattern, order = A._pattern.derive("transposed", _transposed_pattern)
     vals = stored_values(A)
     if pattern.blocksize is not None:
@@ -152,14 +115,14 @@ def _transposed(A: SparseTensor) -> SparseTensor:
 
 def _transposed_pattern(pattern: Pattern) -> tuple[Pattern, torch.Tensor | None]:
     """The pattern of the transpose, and which old entry each of its entries is (None: the same)."""
-    shape = (*pattern.batch, *reversed(pattern.matrix))
+    shape = (*pattern.batch, *reversed(pattern.matrix), *pattern.dense_shape)
     if not pattern.is_coo:
         blocks = pattern.blocksize and (pattern.blocksize[1], pattern.blocksize[0])
-        flipped = LAYOUTS[FLIPPED[pattern.name]]
-        return Pattern(flipped, shape, pattern.indices, blocksize=blocks), None
+        spec = pattern.spec._replace(layout=FLIPPED[pattern.name], blocksize=blocks)
+        return Pattern.from_spec(spec, shape, pattern.indices), None
     swapped = pattern.indices[0].clone()
     swapped[-2], swapped[-1] = pattern.indices[0][-1], pattern.indices[0][-2]
-    indices, group = kernels.coalesce(swapped, list(shape))  # unique, so `group` is a bijection
-    positions = torch.arange(group.numel(), device=group.device)
-    order = torch.empty_like(group).index_copy_(0, group, positions)
-    return Pattern(torch.sparse_coo, shape, (indices,)), order
+    batch = len(pattern.batch)
+    order = lexicographic(swapped, shape[: batch + 2], batch + 1)
+    indices = swapped.index_select(1, order)
+    return Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim), order

@@ -80,7 +80,7 @@ def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
 
 
 def _operands(fn: str, rule: Any, *operands: Any) -> list[Any]:
-    """The operands, native sparse ones wrapped once, if torch takes their dtypes."""
+    """The operands in one dtype, native sparse ones wrapped once, if torch takes their dtypes."""
     names = ("input", "end", "weight") if fn == "lerp" else ("input", "tensor1", "tensor2")
     require_kinds(fn, **dict(zip(names, operands, strict=True)))
     found = [
@@ -94,8 +94,8 @@ def _operands(fn: str, rule: Any, *operands: Any) -> list[Any]:
             f"spgrad.{fn}: `input` is {checks.describe_kind(found[0])}; a sparse or dense tensor "
             "is accepted. Convert it with torch.as_tensor."
         )
-    call(fn, rule, *empty)
-    return found
+    dtype = call(fn, rule, *empty).dtype
+    return [x.to(dtype) if isinstance(x, torch.Tensor) else x for x in found]
 
 
 def _shared_pattern(*operands: Any) -> Pattern | None:

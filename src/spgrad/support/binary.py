@@ -36,8 +36,10 @@ _BY_NUMBER = "A[m,k] s[] -> C[m,k]"
 def _masked(fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`fn` where the first sparse operand is specified, 0 elsewhere."""
 
-    def dense(A: torch.Tensor, b: torch.Tensor, *, mask: torch.Tensor, **kw: Any) -> torch.Tensor:
-        safe = torch.where(mask, b, torch.ones((), dtype=b.dtype))  # no NaN in the gradient
+    def dense(A: torch.Tensor, b: Any, *, mask: torch.Tensor, **kw: Any) -> torch.Tensor:
+        safe = b  # no NaN in the gradient
+        if isinstance(b, torch.Tensor):
+            safe = torch.where(mask, b, torch.ones((), dtype=b.dtype))
         return torch.where(mask, fn(A, safe, **kw), torch.zeros((), dtype=A.dtype))
 
     return dense
@@ -76,6 +78,14 @@ def _comparison(name: str, number: str | None, *, two_sparse: bool) -> Op:
     if two_sparse:
         signatures = (*_TWO_SPARSE, *signatures)
     return _binary(name, names_in_torch(name), signatures, order=0)
+
+
+def _addcdiv(
+    A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, *, value: float = 1
+) -> torch.Tensor:
+    torch.addcdiv(*(t.new_empty(0 if t.dim() else ()) for t in (A, B, C)))  # its rules for dtypes
+    quotient = B / C
+    return A + value * torch.where((B == 0) & quotient.isnan(), 0, quotient)
 
 
 def _refused(name: str, operator: str) -> Op:
@@ -135,6 +145,7 @@ ROWS: tuple[Op, ...] = (
         "addcdiv",
         names_in_torch("addcdiv"),
         ("A[m,k] B[m,k] p[m,k] -> C[m,k]", "A[b,m,k] B[b,m,k] p[] -> C[b,m,k]"),
+        dense=_addcdiv,
         samples=_VALUE,
     ),
     _binary(

@@ -1,0 +1,71 @@
+"""The lexicographic order of coordinates, by counting sorts where these are short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from spgrad import kernels
+
+_SHORT = 1 << 16
+
+
+def lexicographic(
+    indices: torch.Tensor, sizes: Sequence[int], leading: int | None = None
+) -> torch.Tensor:
+    """The order (n,) that sorts distinct coordinates (d, n), int64.
+
+    Args:
+        indices: Of the elements, no two alike.
+        sizes: Exclusive bounds of the coordinates (d,).
+        leading: Number of dimensions to sort by, where elements that agree in those are in order
+            already; by default all.
+
+    Returns:
+        Position of each sorted element. O(d (n + size)) by one stable counting sort for each
+        dimension (Knuth, TAOCP 3, 5.2.5, algorithm R), least significant first; where a dimension
+        is much longer than n, by the radix sort of `kernels.coalesce`.
+    """
+    count = indices.shape[1]
+    keys = _joined_keys(indices[:leading], list(sizes[:leading]), max(2 * count, _SHORT))
+    if keys is None:
+        _, group = kernels.coalesce(indices.contiguous(), list(sizes))
+        return inverse(group, count)
+    order = None
+    for key, size in reversed(keys):
+        step = _stable(key if order is None else key.index_select(0, order), size)
+        order = step if order is None else order.index_select(0, step)
+    return indices.new_ones(count).cumsum(0) - 1 if order is None else order.to(torch.int64)
+
+
+def inverse(to: torch.Tensor, size: int) -> torch.Tensor:
+    """For each of `size` places the position in `to` that names it, -1 for none; skips -1."""
+    position = torch.ones_like(to).cumsum(0, dtype=torch.int64) - 1
+    found = position.new_full((size + 1,), -1)
+    return found.index_copy_(0, torch.where(to < 0, size, to).to(torch.int64), position)[:size]
+
+
+def _joined_keys(
+    indices: torch.Tensor, sizes: list[int], limit: int
+) -> list[tuple[torch.Tensor, int]] | None:
+    """Keys to sort by, neighbours joined while they stay below `limit`; None if one is above."""
+    if any(size > limit for size in sizes):
+        return None
+    keys: list[tuple[torch.Tensor, int]] = []
+    for index, size in zip(indices, sizes, strict=True):
+        if keys and keys[-1][1] * size <= limit:
+            above, extent = keys.pop()
+            keys.append((above * size + index, extent * size))
+        else:
+            keys.append((index, size))
+    return keys
+
+
+def _stable(key: torch.Tensor, size: int) -> torch.Tensor:
+    """The order that sorts keys (n,) below `size` and leaves equal ones as they are."""
+    largest = max(size, key.shape[0])
+    dtype = torch.int32 if largest <= torch.iinfo(torch.int32).max else torch.int64
+    key = key.to(dtype).contiguous()
+    whole = torch.stack([key.new_zeros(()), key.new_full((), key.shape[0])])
+    return kernels.transpose_plan(whole, key, size)[2]

@@ -1,0 +1,201 @@
+"""Operations that move elements elsewhere: a map of coordinates, and one gather of the values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad.ops.convert import moved
+from spgrad.ops.merge import Source, spread
+from spgrad.ops.order import inverse, lexicographic
+from spgrad.ops.structure import without_repeats
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+KEPT = 8
+"""Results that one pattern keeps, so that a loop over arguments does not fill the memory."""
+
+
+class Found(NamedTuple):
+    """A new pattern, and which old stored element each of its stored elements is.
+
+    The elements inside blocks are counted one by one. -1 stands for a zero that fills up a block;
+    None says that all elements are taken in order.
+    """
+
+    pattern: Pattern
+    entry: torch.Tensor | None  # (elements,)
+
+
+class _Kept(NamedTuple):
+    pattern: Pattern
+    entry: torch.Tensor | None
+    place: torch.Tensor | None  # the inverse of entry; None where an old element is taken twice
+
+
+def rebuild(
+    A: SparseTensor,
+    key: tuple[Any, ...],
+    build: Callable[[Pattern], Found],
+    *,
+    repeats: bool = False,
+    inner: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> SparseTensor:
+    """The tensor whose elements are those of A in other places; differentiable.
+
+    Args:
+        A: Of any layout; repeated elements are added first.
+        key: Names the operation and its arguments: what `build` finds is kept under it.
+        build: Gives the new pattern from that of A.
+        repeats: True where an element of A may come more than once.
+        inner: What happens to the dense dimensions, of values (elements, *dense).
+    """
+    A = without_repeats(A)
+    old = A._pattern
+    kept = old.derive("rebuilt", lambda _: {})
+    made = remembered(kept, key, lambda: _finished(build(old), old, repeats))
+    vals = gathered(flat_values(A), made.entry, made.place)
+    if inner is not None:
+        vals = inner(vals)
+    return on_pattern(vals.reshape(made.pattern.values_shape).contiguous(), made.pattern)
+
+
+def remembered(kept: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """What `make` gave for `key`; of all keys, the last used are kept."""
+    found = kept.pop(key, None)
+    if found is None:
+        with torch.inference_mode(mode=False):  # a backward may save what is kept
+            found = make()
+    kept[key] = found
+    for oldest in list(kept)[:-KEPT]:
+        kept.pop(oldest, None)
+    return found
+
+
+def _finished(found: Found, old: Pattern, repeats: bool) -> _Kept:
+    place = None
+    if found.entry is not None and not repeats:
+        place = inverse(found.entry, old.elements)
+    return _Kept(found.pattern, found.entry, place)
+
+
+def flat_values(A: SparseTensor) -> torch.Tensor:
+    """Values (elements, *dense) as stored, those inside blocks one by one."""
+    return stored_values(A).reshape(A._pattern.elements, *A._pattern.dense_shape)
+
+
+def gathered(
+    vals: torch.Tensor, entry: torch.Tensor | None, place: torch.Tensor | None
+) -> torch.Tensor:
+    """vals[entry], zero where entry is -1; differentiable. `place` is its inverse, if any."""
+    if entry is None:
+        return vals
+    if place is not None:
+        return spread(vals, Source(entry, place))
+    some = (entry >= 0).view(-1, *[1] * (vals.dim() - 1))
+    if vals.shape[0] == 0:
+        return vals.new_zeros(entry.shape[0], *vals.shape[1:])
+    return torch.where(some, vals.index_select(0, entry.clamp(min=0)), 0)
+
+
+def coordinates(pattern: Pattern) -> Found:
+    """The pattern as COO, its elements in lexicographic order."""
+    if pattern.is_coo:
+        return Found(pattern, None)
+    move = moved(pattern, torch.sparse_coo)
+    return Found(move.pattern, move.gather)
+
+
+def index_dtype(like: torch.dtype, shape: tuple[int, ...]) -> torch.dtype:
+    """The dtype for indices into `shape`: `like`, if they fit."""
+    fits = max(shape, default=0) <= torch.iinfo(like).max
+    return like if fits else torch.int64
+
+
+class Placed(NamedTuple):
+    """New coordinates of elements, and which old one each of them is (None: all, in order).
+
+    `leading`: the dimensions to sort by, where elements that agree in those are in order already;
+    0 where all are in order, None for all dimensions.
+    """
+
+    indices: torch.Tensor  # (d, n)
+    entry: torch.Tensor | None = None  # (n,)
+    leading: int | None = None
+
+
+def placed(
+    pattern: Pattern,
+    shape: tuple[int, ...],
+    by: Callable[[torch.Tensor], Placed],
+    *,
+    dense_dim: int | None = None,
+    like: tuple[torch.layout, tuple[int, int] | None] | None = None,
+) -> Found:
+    """Each element at the coordinates that `by` gives it, in the layout of `pattern` if it fits.
+
+    Args:
+        pattern: Coalesced, of any layout.
+        shape: Of the result.
+        by: Gives new coordinates from the old (d, nse), which are in lexicographic order.
+        dense_dim: Of the result; by default that of `pattern`.
+        like: Layout and block size of the result, where these are not those of `pattern`.
+    """
+    coo, first = coordinates(pattern)
+    old = coo.indices[0]
+    found = by(old.to(index_dtype(old.dtype, shape)))
+    return assembled(
+        shape,
+        found._replace(entry=composed(first, found.entry)),
+        pattern.dense_dim if dense_dim is None else dense_dim,
+        like or (pattern.layout, pattern.blocksize),
+    )
+
+
+def assembled(
+    shape: tuple[int, ...],
+    found: Placed,
+    dense_dim: int,
+    like: tuple[torch.layout, tuple[int, int] | None],
+) -> Found:
+    """The pattern of distinct coordinates, sorted, in a layout if it fits and in COO otherwise."""
+    indices, entry, leading = found
+    if leading != 0:
+        order = lexicographic(indices, shape[: indices.shape[0]], leading)
+        indices = indices.index_select(1, order)
+        entry = composed(entry, order) if entry is not None else order
+    indices = indices.contiguous()
+    coo = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
+    layout, blocksize = fitting(like, coo)
+    if layout == torch.sparse_coo:
+        return Found(coo, entry)
+    move = moved(coo, layout, blocksize)
+    entry = composed(entry, move.gather)
+    if move.scatter is not None:
+        if entry is None:
+            entry = move.scatter.new_ones(coo.nse).cumsum(0) - 1
+        filled = move.scatter.new_full((move.pattern.elements,), -1)
+        entry = filled.index_copy_(0, move.scatter, entry.to(filled.dtype))
+    return Found(move.pattern, entry)
+
+
+def composed(first: torch.Tensor | None, then: torch.Tensor | None) -> torch.Tensor | None:
+    """The entries that `then` takes of those that `first` takes."""
+    if first is None or then is None:
+        return then if first is None else first
+    return first.index_select(0, then)
+
+
+def fitting(
+    like: tuple[torch.layout, tuple[int, int] | None], coo: Pattern
+) -> tuple[torch.layout, tuple[int, int] | None]:
+    """`like` where it can hold such a tensor: a matrix or batch whose sizes blocks divide."""
+    layout, blocksize = like
+    if coo.sparse_dim < 2:
+        return torch.sparse_coo, None
+    m, k = coo.matrix
+    bm, bn = blocksize or (1, 1)
+    return (torch.sparse_coo, None) if m % bm or k % bn else like
