@@ -279,7 +279,15 @@ def sample(
 
 def run_all(cell: Cell, operands: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Calls the operation of a cell; a tuple of results, or of one."""
-    return _tuple(getattr(ops, cell.op.name)(*operands, **cell.options))
+    return _tuple(call(cell, getattr(ops, cell.op.name), operands, cell.options))
+
+
+def call(
+    cell: Cell, function: Callable[..., Any], operands: list[Any], options: dict[str, Any]
+) -> Any:
+    """Calls a function with the operands of a cell, as one list if its signature says so."""
+    listed = cell.signature.startswith("(")
+    return function(list(operands), **options) if listed else function(*operands, **options)
 
 
 def run(cell: Cell, operands: list[torch.Tensor]) -> torch.Tensor:

@@ -76,6 +76,7 @@ from spgrad.ops.elementwise import (
 )
 from spgrad.ops.extrema import argmax, argmin, max, min
 from spgrad.ops.inplace import in_place, is_in_place
+from spgrad.ops.join import block_diag, cat, dstack, hstack, stack, vstack
 from spgrad.ops.mask import sparse_mask
 from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm
 from spgrad.ops.norms import (
@@ -100,9 +101,22 @@ from spgrad.ops.reduce import (
     sum,
     trace,
 )
+from spgrad.ops.repeat import broadcast_to, expand, repeat, tile
 from spgrad.ops.sampled import hspmm, sampled_addmm, smm, sspaddmm
 from spgrad.ops.softmax import log_softmax, softmax
-from spgrad.ops.structure import coalesce, t, transpose
+from spgrad.ops.shape import (
+    flatten,
+    movedim,
+    permute,
+    reshape,
+    squeeze,
+    swapaxes,
+    transpose,
+    unflatten,
+    unsqueeze,
+    view,
+)
+from spgrad.ops.structure import coalesce, t
 from spgrad.ops.updates import addcdiv, addcmul, lerp
 from spgrad.support import OPS
 from spgrad.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
@@ -128,7 +142,10 @@ __all__ = [
     "atan",
     "atanh",
     "baddbmm",
+    "block_diag",
     "bmm",
+    "broadcast_to",
+    "cat",
     "ceil",
     "clamp",
     "coalesce",
@@ -137,10 +154,13 @@ __all__ = [
     "deg2rad",
     "div",
     "dropout",
+    "dstack",
     "eq",
     "erf",
     "erfinv",
+    "expand",
     "expm1",
+    "flatten",
     "floor",
     "floor_divide",
     "frac",
@@ -149,6 +169,7 @@ __all__ = [
     "ge",
     "gt",
     "hspmm",
+    "hstack",
     "imag",
     "isinf",
     "isnan",
@@ -171,6 +192,7 @@ __all__ = [
     "min",
     "minimum",
     "mm",
+    "movedim",
     "mul",
     "mv",
     "nan_to_num",
@@ -178,12 +200,15 @@ __all__ = [
     "ne",
     "neg",
     "norm",
+    "permute",
     "pow",
     "prod",
     "rad2deg",
     "real",
     "relu",
     "remainder",
+    "repeat",
+    "reshape",
     "round",
     "rsub",
     "sampled_addmm",
@@ -199,13 +224,17 @@ __all__ = [
     "sparse_sum",
     "sqrt",
     "square",
+    "squeeze",
     "sspaddmm",
+    "stack",
     "std",
     "sub",
     "sum",
+    "swapaxes",
     "t",
     "tan",
     "tanh",
+    "tile",
     "to_dense",
     "to_sparse",
     "to_sparse_bsc",
@@ -216,8 +245,12 @@ __all__ = [
     "trace",
     "transpose",
     "trunc",
+    "unflatten",
+    "unsqueeze",
     "var",
     "vector_norm",
+    "view",
+    "vstack",
 ]
 
 

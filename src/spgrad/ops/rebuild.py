@@ -30,7 +30,9 @@ class Found(NamedTuple):
     entry: torch.Tensor | None  # (elements,)
 
 
-class _Kept(NamedTuple):
+class Kept(NamedTuple):
+    """A new pattern, and how values get there and back."""
+
     pattern: Pattern
     entry: torch.Tensor | None
     place: torch.Tensor | None  # the inverse of entry; None where an old element is taken twice
@@ -56,7 +58,7 @@ def rebuild(
     A = without_repeats(A)
     old = A._pattern
     kept = old.derive("rebuilt", lambda _: {})
-    made = remembered(kept, key, lambda: _finished(build(old), old, repeats))
+    made = remembered(kept, key, lambda: finished(build(old), old.elements, repeats))
     vals = gathered(flat_values(A), made.entry, made.place)
     if inner is not None:
         vals = inner(vals)
@@ -75,11 +77,12 @@ def remembered(kept: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
     return found
 
 
-def _finished(found: Found, old: Pattern, repeats: bool) -> _Kept:
+def finished(found: Found, elements: int, repeats: bool = False) -> Kept:
+    """What is kept of a new pattern, of so many old elements."""
     place = None
     if found.entry is not None and not repeats:
-        place = inverse(found.entry, old.elements)
-    return _Kept(found.pattern, found.entry, place)
+        place = inverse(found.entry, elements)
+    return Kept(found.pattern, found.entry, place)
 
 
 def flat_values(A: SparseTensor) -> torch.Tensor:
@@ -101,12 +104,22 @@ def gathered(
     return torch.where(some, vals.index_select(0, entry.clamp(min=0)), 0)
 
 
+def sparse_dims(pattern: Pattern) -> int:
+    """Dimensions of a tensor that are not dense, those of a batch included."""
+    return len(pattern.shape) - pattern.dense_dim
+
+
 def coordinates(pattern: Pattern) -> Found:
     """The pattern as COO, its elements in lexicographic order."""
     if pattern.is_coo:
         return Found(pattern, None)
     move = moved(pattern, torch.sparse_coo)
     return Found(move.pattern, move.gather)
+
+
+def positions(like: torch.Tensor, count: int) -> torch.Tensor:
+    """0, 1, ..., count - 1, int64, on the device of `like`."""
+    return like.new_ones(count, dtype=torch.int64).cumsum(0) - 1
 
 
 def index_dtype(like: torch.dtype, shape: tuple[int, ...]) -> torch.dtype:
@@ -176,7 +189,7 @@ def assembled(
     entry = composed(entry, move.gather)
     if move.scatter is not None:
         if entry is None:
-            entry = move.scatter.new_ones(coo.nse).cumsum(0) - 1
+            entry = positions(indices, coo.nse)
         filled = move.scatter.new_full((move.pattern.elements,), -1)
         entry = filled.index_copy_(0, move.scatter, entry.to(filled.dtype))
     return Found(move.pattern, entry)

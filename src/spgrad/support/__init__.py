@@ -3,18 +3,19 @@
 One row per operation. Tests, refusals, the tables in the documents, the benchmarks' list and
 `python -m spgrad ops` all come from it. A signature names the operands with their shapes: upper
 case is sparse, lower case dense, dense dimensions of a sparse tensor stand behind a bar; a sparse
-result has the layout of the first sparse operand unless another stands behind a colon. Flipped is
+result has the layout of the first sparse operand, or COO where that can't hold it, unless another
+stands behind a colon. Operands in parentheses are given as one list. Flipped is
 the layout of the transpose: CSC for CSR, BSC for BSR, and the other way round.
 """
 
-from spgrad.support import binary, elementwise, matmul, reduce, structure
+from spgrad.support import binary, elementwise, matmul, reduce, shape, structure
 from spgrad.support.table import ALL, FLIPPED, Op, Operand, parse
 
 __all__ = ["ALL", "FLIPPED", "OPS", "Op", "Operand", "parse"]
 
 OPS: dict[str, Op] = {
     row.name: row
-    for family in (matmul, elementwise, binary, reduce, structure)
+    for family in (matmul, elementwise, binary, reduce, structure, shape)
     for row in family.ROWS
 }
 """Name -> its row."""

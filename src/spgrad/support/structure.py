@@ -76,12 +76,4 @@ ROWS = (
         ("A[m,k] -> C[k,m]:flipped",),
         torch.t,
     ),
-    Op(
-        "transpose",
-        "structure",
-        ("torch.transpose", "torch.Tensor.transpose"),
-        ("A[m,k] -> C[k,m]:flipped", "A[b,m,k] -> C[b,k,m]:flipped"),
-        torch.transpose,
-        samples=({"dim0": -2, "dim1": -1},),
-    ),
 )

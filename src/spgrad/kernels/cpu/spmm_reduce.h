@@ -83,9 +83,9 @@ struct Extremes {
   template <class index_t>
   SPGRAD_INLINE void finish(lane_t<T> sign, index_t first, T* y, index_t* arg) const {
     store<kElements>(best * sign, y);
-    const auto offset = __builtin_convertvector(position, Vector<index_t, kElements>);
-    const Vector<index_t, kElements> entry = offset + first;
-    std::memcpy(arg, &entry, sizeof(entry));
+    position_t<T> offset[kElements];
+    std::memcpy(offset, &position, sizeof(position));
+    for (int l = 0; l < kElements; ++l) arg[l] = first + static_cast<index_t>(offset[l]);
   }
 };
 

@@ -1,0 +1,324 @@
+"""Tensors joined to one: cat, stack and their relatives, and block_diag."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.ops.merge import align
+from spgrad.ops.operands import require_dim, sparse_operand
+from spgrad.ops.rebuild import (
+    Found,
+    Kept,
+    Placed,
+    assembled,
+    coordinates,
+    finished,
+    flat_values,
+    gathered,
+    index_dtype,
+    positions,
+    remembered,
+    sparse_dims,
+)
+from spgrad.ops.shape import unsqueeze
+from spgrad.ops.structure import without_repeats
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+_JOINED: dict[Any, tuple[tuple[weakref.ref[Pattern], ...], Kept]] = {}
+"""The last joins, by the patterns of their operands, while these live.
+
+Not kept on a pattern: one that is joined with others again and again, as a graph of a data set in
+its mini-batches, would collect them all.
+"""
+
+_Like = tuple[torch.layout, tuple[int, int] | None]
+
+
+def cat(tensors: Any, dim: int = 0) -> SparseTensor:
+    """The tensors one behind the other along a dimension they have.
+
+    Args:
+        tensors: List or tuple of sparse tensors of any layouts, equal in shape but for `dim`.
+        dim: A sparse, batch or dense dimension.
+
+    Returns:
+        SparseTensor in the layout of the first; COO where its blocks do not fit. Along a dense
+        dimension it has the elements that any of the tensors has.
+
+    Gradient:
+        To each tensor its part of the cotangent, on its own pattern.
+
+    Cost:
+        O(nse of all); the index work of the last joins is kept. Rows of CSR, columns of CSC and
+        items of batches are copied as they are, anything else is sorted.
+
+    Raises:
+        TypeError: An operand is not sparse, or `dim` is no int.
+        ValueError: There is no operand, or shapes or devices do not fit.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0]]))
+        >>> spgrad.cat([A, 2 * A]).to_dense()
+        tensor([[0., 1.],
+                [0., 2.]])
+    """
+    operands = _operands("cat", tensors)
+    at = require_dim("cat", "dim", dim, operands[0].dim())
+    return _cat("cat", operands, at, _like(operands[0]))
+
+
+def stack(tensors: Any, dim: int = 0) -> SparseTensor:
+    """`spgrad.cat` with a new dimension `dim`; all shapes are equal."""
+    operands = _operands("stack", tensors)
+    at = require_dim("stack", "dim", dim, operands[0].dim() + 1)
+    _require_alike("stack", operands, None)
+    return _cat("stack", [unsqueeze(A, at) for A in operands], at, _like(operands[0]))
+
+
+def hstack(tensors: Any) -> SparseTensor:
+    """`spgrad.cat` with dim=1, or dim=0 for vectors: side by side."""
+    operands = _operands("hstack", tensors)
+    at = 0 if operands[0].dim() == 1 else 1
+    return _cat("hstack", operands, at, _like(operands[0]))
+
+
+def vstack(tensors: Any) -> SparseTensor:
+    """`spgrad.cat` with dim=0; vectors become rows."""
+    operands = _operands("vstack", tensors)
+    lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
+    return _cat("vstack", lifted, 0, _like(operands[0]))
+
+
+def dstack(tensors: Any) -> SparseTensor:
+    """`spgrad.cat` with dim=2; vectors (n,) become (1, n, 1) and matrices (m, n, 1)."""
+    operands = _operands("dstack", tensors)
+    lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
+    lifted = [unsqueeze(A, 2) if A.dim() == 2 else A for A in lifted]
+    return _cat("dstack", lifted, 2, _like(operands[0]))
+
+
+def block_diag(*tensors: torch.Tensor) -> SparseTensor:
+    """The matrix with these matrices along its diagonal, and nothing elsewhere.
+
+    Args:
+        *tensors: Sparse matrices of any layouts and shapes.
+
+    Returns:
+        SparseTensor of the sum of the shapes, in the layout of the first; COO where its blocks do
+        not fit.
+
+    Gradient:
+        To each matrix its block of the cotangent, on its own pattern.
+
+    Cost:
+        O(nse of all); matrices of one layout are copied as they are.
+
+    Raises:
+        TypeError: An operand is not sparse.
+        ValueError: There is no operand, one is no matrix, or devices differ.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0]]))
+        >>> spgrad.block_diag(A, A).to_dense()
+        tensor([[1., 2., 0., 0.],
+                [0., 0., 1., 2.]])
+    """
+    fn = "block_diag"
+    operands = _operands(fn, tensors)
+    for i, A in enumerate(operands):
+        if sparse_dims(A._pattern) != 2:
+            hint = "Split a batch with spgrad.unbind, and give a vector a dimension of size 1."
+            raise checks.bad_shape(fn, f"tensors[{i}]", A.shape, "a sparse matrix", hint)
+        if A._pattern.dense_shape != operands[0]._pattern.dense_shape:
+            accepted = f"a matrix with dense sizes {operands[0]._pattern.dense_shape}"
+            raise checks.bad_shape(fn, f"tensors[{i}]", A.shape, accepted, "Make them alike.")
+    like = _like(operands[0])
+    sizes = [A._pattern.matrix for A in operands]
+    m, k = (sum(column) for column in zip(*sizes, strict=True))
+    starts = [*itertools.accumulate(sizes, lambda a, b: (a[0] + b[0], a[1] + b[1]), initial=(0, 0))]
+    shape = (m, k, *operands[0]._pattern.dense_shape)
+    checks.require_addressable(fn, shape)
+
+    def build(patterns: Sequence[Pattern]) -> Found:
+        if _same_lines(patterns):
+            first = patterns[0]
+            plain = 1 if first.compressed_by_rows else 0
+            step = (first.blocksize or (1, 1))[plain]
+            return _lines(patterns, shape, [start[plain] // step for start in starts])
+        return _together(patterns, shape, lambda i, x: _shifted(x, starts[i]), 0, like)
+
+    return _joined(operands, (fn,), build)
+
+
+def _operands(fn: str, tensors: Any) -> list[SparseTensor]:
+    """The operands as sparse tensors without repeats, on one device."""
+    if isinstance(tensors, torch.Tensor) or not isinstance(tensors, Sequence):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `tensors` is {checks.describe_kind(tensors)}; a list or tuple of sparse "
+            "tensors is accepted. Put the tensors into a list."
+        )
+    if not tensors:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `tensors` is empty; one sparse tensor or more is accepted. Leave the "
+            "call out."
+        )
+    found = [without_repeats(sparse_operand(fn, f"tensors[{i}]", A)) for i, A in enumerate(tensors)]
+    for i, A in enumerate(found[1:], 1):
+        checks.require_same_device(fn, **{"tensors[0]": found[0]._vals, f"tensors[{i}]": A._vals})
+    return found
+
+
+def _like(A: SparseTensor) -> _Like:
+    return A._pattern.layout, A._pattern.blocksize
+
+
+def _require_alike(fn: str, operands: Sequence[SparseTensor], at: int | None) -> None:
+    """Refuses shapes that differ in other dimensions than `at`."""
+    first = operands[0]._pattern
+    if at is not None and at >= len(first.shape):
+        raise checks.bad_shape(
+            fn, "tensors[0]", first.shape, f"{at + 1} dimensions or more", "Add one first."
+        )
+    wanted = ["*" if d == at else str(size) for d, size in enumerate(first.shape)]
+    for i, A in enumerate(operands):
+        own = A._pattern
+        same = len(own.shape) == len(first.shape) and own.dense_dim == first.dense_dim
+        pairs = zip(own.shape, first.shape, strict=False)
+        if not same or any(a != b and d != at for d, (a, b) in enumerate(pairs)):
+            accepted = f"({', '.join(wanted)}) with {first.dense_dim} dense dimension(s)"
+            hint = "Pad or reshape it first."
+            raise checks.bad_shape(fn, f"tensors[{i}]", own.shape, accepted, hint)
+
+
+def _cat(fn: str, operands: list[SparseTensor], at: int, like: _Like) -> SparseTensor:
+    _require_alike(fn, operands, at)
+    first = operands[0]._pattern
+    if at >= sparse_dims(first):
+        return _cat_dense(fn, operands, at)
+    sizes = [A._pattern.shape[at] for A in operands]
+    starts = [0, *itertools.accumulate(sizes)]
+    shape = (*first.shape[:at], starts[-1], *first.shape[at + 1 :])
+    checks.require_addressable(fn, shape)
+
+    def build(patterns: Sequence[Pattern]) -> Found:
+        if _same_lines(patterns) and like == _like(operands[0]) and _by_lines(first, at):
+            return _lines(patterns, shape, [0] * len(patterns))
+        ahead = (0,) * at
+        return _together(patterns, shape, lambda i, x: _shifted(x, (*ahead, starts[i])), at, like)
+
+    return _joined(operands, ("cat", at, like), build)
+
+
+def _shifted(indices: torch.Tensor, by: Sequence[int]) -> torch.Tensor:
+    """Coordinates moved by these numbers in the first dimensions."""
+    moved = indices.clone()
+    for dim, start in enumerate(by):
+        if start:
+            moved[dim] += start
+    return moved
+
+
+def _by_lines(pattern: Pattern, at: int) -> bool:
+    """True where joining along `at` puts whole lines behind one another."""
+    return at == 0 if pattern.batch else at == (0 if pattern.compressed_by_rows else 1)
+
+
+def _cat_dense(fn: str, operands: list[SparseTensor], at: int) -> SparseTensor:
+    """Along a dense dimension: each padded with zeros, and added on the elements of all."""
+    sizes = [A._pattern.shape[at] for A in operands]
+    starts = [0, *itertools.accumulate(sizes)]
+    behind = len(operands[0]._pattern.shape) - at - 1
+    padded = []
+    for A, start, size in zip(operands, starts, sizes, strict=False):
+        old = A._pattern
+        shape = (*old.shape[:at], starts[-1], *old.shape[at + 1 :])
+        vals = F.pad(stored_values(A), [*[0, 0] * behind, start, starts[-1] - start - size])
+        spec = old.spec
+        wider = old.derive(("dense", shape), lambda p: Pattern.from_spec(spec, shape, p.indices))
+        padded.append(on_pattern(vals, wider))
+    return functools.reduce(functools.partial(_sum, fn), padded)
+
+
+def _sum(fn: str, A: SparseTensor, B: SparseTensor) -> SparseTensor:
+    aligned = align(fn, A, B, "either")
+    return on_pattern(aligned.a + aligned.b, aligned.pattern)
+
+
+def _joined(
+    operands: Sequence[SparseTensor],
+    key: tuple[Any, ...],
+    build: Callable[[Sequence[Pattern]], Found],
+) -> SparseTensor:
+    """One tensor of the elements of all operands, where `build` puts them; differentiable."""
+    made = _kept(key, [A._pattern for A in operands], build)
+    vals = torch.cat([flat_values(A) for A in operands])
+    vals = gathered(vals, made.entry, made.place)
+    return on_pattern(vals.view(made.pattern.values_shape), made.pattern)
+
+
+def _kept(
+    key: tuple[Any, ...], patterns: Sequence[Pattern], build: Callable[[Sequence[Pattern]], Found]
+) -> Kept:
+    where = (*key, *map(id, patterns))
+
+    def forget(_: Any) -> None:
+        _JOINED.pop(where, None)
+
+    def make() -> Any:
+        made = finished(build(patterns), sum(p.elements for p in patterns))
+        return tuple(weakref.ref(p, forget) for p in patterns), made
+
+    return remembered(_JOINED, where, make)[1]
+
+
+def _same_lines(patterns: Sequence[Pattern]) -> bool:
+    """True for compressed patterns of one layout and block size."""
+    first = patterns[0]
+    return not first.is_coo and all(
+        p.layout == first.layout and p.blocksize == first.blocksize for p in patterns
+    )
+
+
+def _lines(patterns: Sequence[Pattern], shape: tuple[int, ...], shifts: Sequence[int]) -> Found:
+    """The lines of compressed patterns one behind the other, plain indices shifted."""
+    like = functools.reduce(torch.promote_types, (p.indices[0].dtype for p in patterns))
+    dtype = index_dtype(like, (*shape, sum(p.nse for p in patterns)))
+    starts = [0, *itertools.accumulate(p.nse for p in patterns)]
+    pointers = [p.indices[0].to(dtype) for p in patterns]
+    ptr = torch.cat(
+        [pointers[0][:1], *(q[1:] + start for q, start in zip(pointers, starts, strict=False))]
+    )
+    plain = [p.indices[1].to(dtype) for p in patterns]
+    idx = torch.cat([q + s if s else q for q, s in zip(plain, shifts, strict=False)])
+    return Found(Pattern.from_spec(patterns[0].spec, shape, (ptr, idx)), None)
+
+
+def _together(
+    patterns: Sequence[Pattern],
+    shape: tuple[int, ...],
+    by: Callable[[int, torch.Tensor], torch.Tensor],
+    leading: int,
+    like: _Like,
+) -> Found:
+    """The elements of all patterns, those of pattern i where `by(i, indices)` puts them."""
+    parts = [coordinates(p) for p in patterns]
+    own = functools.reduce(torch.promote_types, (p.pattern.indices[0].dtype for p in parts))
+    dtype = index_dtype(own, shape)
+    indices = torch.cat([by(i, p.pattern.indices[0].to(dtype)) for i, p in enumerate(parts)], 1)
+    entry = None
+    if any(p.entry is not None for p in parts):
+        starts = itertools.accumulate((p.elements for p in patterns), initial=0)
+        each = [positions(indices, p.nse) if e is None else e for p, e in parts]
+        entry = torch.cat([start + e for start, e in zip(starts, each, strict=False)])
+    return assembled(shape, Placed(indices, entry, leading), patterns[0].dense_dim, like)

@@ -1,0 +1,149 @@
+"""Elements stored several times: repeat, tile, and the explicit form of broadcasting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from spgrad import checks
+from spgrad.ops.operands import require_ints, sparse_operand
+from spgrad.ops.rebuild import Found, Placed, placed, rebuild, sparse_dims
+from spgrad.ops.shape import reshaped
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+
+
+def expand(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
+    """`input` with dimensions of size 1 repeated, and new ones in front.
+
+    Args:
+        input: Sparse tensor of any layout.
+        size: A tuple of sizes, or the sizes one after the other; -1 keeps a size.
+        *more: The other sizes.
+
+    Returns:
+        SparseTensor in the layout of `input` if that fits, else COO. It has elements of its own:
+        what is repeated is stored again.
+
+    Gradient:
+        The cotangent summed over what was repeated, on the pattern of `input`.
+
+    Cost:
+        O(nse of the result), the index work once for each pattern.
+
+    Raises:
+        TypeError: `input` is not sparse, or a size is no int.
+        ValueError: A size other than 1 would change.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0]]))
+        >>> spgrad.expand(A, 2, -1).to_dense()
+        tensor([[0., 1.],
+                [0., 1.]])
+    """
+    return _broadcast("expand", input, require_ints("expand", "size", size, more))
+
+
+def broadcast_to(input: torch.Tensor, size: Any) -> SparseTensor:
+    """`spgrad.expand` with this name."""
+    return _broadcast("broadcast_to", input, require_ints("broadcast_to", "size", size))
+
+
+def repeat(input: torch.Tensor, repeats: Any, *more: int) -> SparseTensor:
+    """`input` side by side with itself, as often as `repeats` says for each dimension.
+
+    Args:
+        input: Sparse tensor of any layout.
+        repeats: A tuple of numbers, or the numbers one after the other; more of them than
+            dimensions give new dimensions in front.
+        *more: The other numbers.
+
+    Returns:
+        SparseTensor in the layout of `input`; COO if it has fewer than two sparse dimensions.
+
+    Gradient:
+        The sum of the cotangents of all copies, on the pattern of `input`.
+
+    Cost:
+        O(nse of the result), the index work once for each pattern.
+
+    Raises:
+        TypeError: `input` is not sparse, or a number is no int.
+        ValueError: There are fewer numbers than dimensions, or a negative one.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0]]))
+        >>> spgrad.repeat(A, 2, 2).to_dense()
+        tensor([[0., 1., 0., 1.],
+                [0., 1., 0., 1.]])
+    """
+    A = sparse_operand("repeat", "input", input)
+    return _repeated("repeat", A, "repeats", require_ints("repeat", "repeats", repeats, more))
+
+
+def tile(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
+    """`spgrad.repeat` with 1 for each leading dimension that `dims` has no number for."""
+    A = sparse_operand("tile", "input", input)
+    given = require_ints("tile", "dims", dims, more)
+    given = (1,) * (len(A._pattern.shape) - len(given)) + given
+    return _repeated("tile", A, "dims", given)
+
+
+def _broadcast(fn: str, input: Any, size: tuple[int, ...]) -> SparseTensor:
+    A = sparse_operand(fn, "input", input)
+    shape = tuple(A._pattern.shape)
+    lead = len(size) - len(shape)
+    own = (1,) * lead + shape
+    wanted = tuple(
+        have if want == -1 and d >= lead else want
+        for d, (have, want) in enumerate(zip(own, size, strict=False))
+    )
+    pairs = list(zip(own, wanted, strict=False))
+    if lead < 0 or any(want < 0 or have not in (want, 1) for have, want in pairs):
+        accepted = f"what {shape} broadcasts to"
+        raise checks.bad_shape(fn, "size", size, accepted, "Sizes of 1 are repeated, others kept.")
+    return _repeated(fn, A, "size", tuple(w if h != w else 1 for h, w in pairs))
+
+
+def _repeated(fn: str, A: SparseTensor, arg: str, times: tuple[int, ...]) -> SparseTensor:
+    shape = tuple(A._pattern.shape)
+    lead = len(times) - len(shape)
+    if lead < 0 or any(n < 0 for n in times):
+        accepted = f"a number from 0 for each of the {len(shape)} dimension(s)"
+        raise checks.bad_shape(fn, arg, times, accepted, "Give 1 for a dimension to keep.")
+    if lead:
+        shape = (1,) * lead + shape
+        A = reshaped(A, shape, lead + sparse_dims(A._pattern))
+    if all(n == 1 for n in times):
+        return A
+    checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=True)))
+    split = sparse_dims(A._pattern)
+    return rebuild(
+        A,
+        ("repeat", times),
+        lambda p: _repeated_pattern(p, times),
+        repeats=True,
+        inner=lambda vals: vals.repeat(1, *times[split:]),
+    )
+
+
+def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found:
+    shape = tuple(s * n for s, n in zip(pattern.shape, times, strict=True))
+    split = sparse_dims(pattern)
+    copies = math.prod(times[:split])
+
+    def by(indices: torch.Tensor) -> Placed:
+        copy = indices.new_ones(copies, dtype=torch.int64).cumsum(0) - 1
+        shifts = torch.stack(torch.unravel_index(copy, times[:split])) if copies else None
+        if shifts is None:
+            return Placed(indices[:, :0], copy, 0)
+        sizes = shifts.new_tensor(shape[:split]) // shifts.new_tensor(times[:split])
+        shifts = (shifts * sizes[:, None]).to(indices.dtype)
+        spread = (shifts[:, :, None] + indices[:, None, :]).flatten(1)  # (d, copies * nse)
+        entry = (indices.new_ones(indices.shape[1], dtype=torch.int64).cumsum(0) - 1).repeat(copies)
+        first_alone = all(n == 1 for n in times[1:split])
+        return Placed(spread, entry, 0 if first_alone else None)
+
+    return placed(pattern, shape, by)

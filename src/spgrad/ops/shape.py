@@ -1,0 +1,354 @@
+"""Operations on the shape: dimensions permuted, added, taken away, joined and split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.operands import require_dim, require_ints, sparse_operand
+from spgrad.ops.rebuild import Found, Placed, placed, rebuild, sparse_dims
+from spgrad.ops.structure import transposed
+from spgrad.ops.views import linear_index
+from spgrad.pattern import LAYOUTS, Pattern
+from spgrad.support import FLIPPED
+from spgrad.tensor import SparseTensor
+
+
+def permute(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
+    """`input` with its dimensions in another order.
+
+    Args:
+        input: Sparse tensor of any layout; batch dimensions are dimensions like any other.
+        dims: A tuple of all dimensions, or its numbers one after the other. Dense dimensions stay
+            behind the sparse ones.
+        *more: The other numbers.
+
+    Returns:
+        SparseTensor of the permuted shape; `input` itself if nothing changes. A matrix
+        transpose flips the layout, CSR to CSC and BSR to BSC, and the other way round; otherwise
+        the layout is kept, or is COO where blocks do not fit any more.
+
+    Gradient:
+        The cotangent permuted back, on the pattern of `input`.
+
+    Cost:
+        O(1) for the transpose of CSR and CSC; otherwise O(nse), the index work once for each
+        pattern.
+
+    Raises:
+        TypeError: `input` is not sparse, or a dimension is no int.
+        ValueError: `dims` is no permutation.
+        NotImplementedError: A dense dimension would come before a sparse one.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.ones(3, 1, 2))
+        >>> spgrad.permute(A, (2, 0, 1)).shape
+        torch.Size([2, 3, 1])
+    """
+    A = sparse_operand("permute", "input", input)
+    ndim = len(A._pattern.shape)
+    given = require_ints("permute", "dims", dims, more)
+    order = tuple(require_dim("permute", "dims", d, ndim) for d in given)
+    if len(set(order)) < len(order) or len(order) < ndim:
+        raise ArgumentValueError(
+            f"spgrad.permute: `dims` is {given}; each of the {ndim} dimensions once is accepted. "
+            "Name all of them."
+        )
+    return _permuted("permute", A, order)
+
+
+def transpose(input: torch.Tensor, dim0: int, dim1: int) -> SparseTensor:
+    """`spgrad.permute` with two dimensions exchanged."""
+    return _swapped("transpose", input, ("dim0", dim0), ("dim1", dim1))
+
+
+def swapaxes(input: torch.Tensor, axis0: int, axis1: int) -> SparseTensor:
+    """`spgrad.permute` with two dimensions exchanged, as `spgrad.transpose`."""
+    return _swapped("swapaxes", input, ("axis0", axis0), ("axis1", axis1))
+
+
+def movedim(input: torch.Tensor, source: Any, destination: Any) -> SparseTensor:
+    """`spgrad.permute` with the dimensions `source` at the places `destination`.
+
+    Both are ints or tuples of ints of one length; the other dimensions keep their order.
+    """
+    A = sparse_operand("movedim", "input", input)
+    ndim = len(A._pattern.shape)
+    moved = []
+    for arg, dims in (("source", source), ("destination", destination)):
+        given = require_ints("movedim", arg, dims)
+        moved.append([require_dim("movedim", arg, d, ndim) for d in given])
+        if len(set(moved[-1])) < len(given):
+            raise ArgumentValueError(
+                f"spgrad.movedim: `{arg}` is {dims}; each dimension once is accepted. Leave out "
+                "one of the repeated."
+            )
+    froms, tos = moved
+    if len(froms) != len(tos):
+        raise ArgumentValueError(
+            f"spgrad.movedim: `source` has {len(froms)} dimension(s) and `destination` {len(tos)}; "
+            "as many in both are accepted. Name the place of each."
+        )
+    left = iter(d for d in range(ndim) if d not in froms)
+    at = dict(zip(tos, froms, strict=True))
+    return _permuted("movedim", A, tuple(at[d] if d in at else next(left) for d in range(ndim)))
+
+
+def _swapped(fn: str, input: Any, *dims: tuple[str, Any]) -> SparseTensor:
+    A = sparse_operand(fn, "input", input)
+    ndim = len(A._pattern.shape)
+    if ndim == 0 and all(d in (0, -1) for _, d in dims):  # as torch has it
+        return A
+    i, j = (require_dim(fn, arg, d, ndim) for arg, d in dims)
+    order = list(range(ndim))
+    order[i], order[j] = j, i
+    return _permuted(fn, A, tuple(order))
+
+
+def _permuted(fn: str, A: SparseTensor, order: tuple[int, ...]) -> SparseTensor:
+    pattern = A._pattern
+    split = sparse_dims(pattern)
+    first, last = order[:split], tuple(d - split for d in order[split:])
+    if any(d >= split for d in first):
+        raise UnsupportedError(
+            f"spgrad.{fn}: the dimensions would be in the order {order}, of which those from "
+            f"{split} are dense; dense dimensions behind the sparse ones are accepted. Make the "
+            "tensor dense with .to_dense(), or permute among the sparse and among the dense."
+        )
+    straight = tuple(range(split))
+    if first == straight and last == tuple(range(len(last))):
+        return A
+    if split > 1 and first == (*straight[:-2], split - 1, split - 2):
+        A = transposed(A)
+        first = straight
+        if last == tuple(range(len(last))):
+            return A
+    return rebuild(
+        A,
+        ("permute", first, last),
+        lambda p: _permuted_pattern(p, first, last),
+        inner=lambda vals: vals.permute(0, *(d + 1 for d in last)),
+    )
+
+
+def _permuted_pattern(pattern: Pattern, first: tuple[int, ...], last: tuple[int, ...]) -> Found:
+    split = sparse_dims(pattern)
+    shape = tuple(pattern.shape[d] for d in (*first, *(d + split for d in last)))
+    if first == tuple(range(split)):
+        return Found(same_elements(pattern, shape, pattern.dense_dim), None)
+    # elements that agree in the leading dimensions are in order if the others keep theirs
+    leading = next(q for q in range(split) if list(first[q:]) == sorted(first[q:]))
+    like = pattern.layout, pattern.blocksize
+    if first[-2:] == (split - 1, split - 2):
+        blocks = pattern.blocksize and (pattern.blocksize[1], pattern.blocksize[0])
+        like = LAYOUTS[FLIPPED[pattern.name]], blocks
+    return placed(
+        pattern,
+        shape,
+        lambda indices: Placed(indices[list(first)], None, leading),
+        like=like,
+    )
+
+
+def same_elements(pattern: Pattern, shape: tuple[int, ...], dense_dim: int) -> Pattern:
+    """The same indices in a tensor of another batch or dense shape."""
+    found = Pattern.from_spec(pattern.spec._replace(dense_dim=dense_dim), shape, pattern.indices)
+    for name in ("rows", "cols"):  # which the batch as one matrix and the dense part leave alone
+        if (view := pattern.derived(name)) is not None:
+            found.keep(name, view)
+    return found
+
+
+def unsqueeze(input: torch.Tensor, dim: int) -> SparseTensor:
+    """`spgrad.reshape` with a new dimension of size 1 at `dim`; behind dense ones it is dense."""
+    A = sparse_operand("unsqueeze", "input", input)
+    shape = tuple(A._pattern.shape)
+    at = require_dim("unsqueeze", "dim", dim, len(shape) + 1)
+    split = sparse_dims(A._pattern)
+    return reshaped(A, (*shape[:at], 1, *shape[at:]), split + (1 if at <= split else 0))
+
+
+def squeeze(input: torch.Tensor, dim: Any = None) -> SparseTensor:
+    """`spgrad.reshape` without the dimensions of size 1, or without those in `dim` of size 1."""
+    A = sparse_operand("squeeze", "input", input)
+    shape = A._pattern.shape
+    asked = range(len(shape)) if dim is None else require_ints("squeeze", "dim", dim)
+    ndim = len(shape)
+    if ndim == 0:
+        return A
+    gone = {d for d in (require_dim("squeeze", "dim", d, ndim) for d in asked) if shape[d] == 1}
+    if not gone:
+        return A
+    left = tuple(size for d, size in enumerate(shape) if d not in gone)
+    split = sparse_dims(A._pattern)
+    return reshaped(A, left, split - sum(d < split for d in gone))
+
+
+def flatten(input: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> SparseTensor:
+    """`spgrad.reshape` with the dimensions from `start_dim` to `end_dim` joined to one."""
+    A = sparse_operand("flatten", "input", input)
+    shape = tuple(A._pattern.shape)
+    if not shape:
+        return reshape(A, (1,))
+    start = require_dim("flatten", "start_dim", start_dim, len(shape))
+    end = require_dim("flatten", "end_dim", end_dim, len(shape))
+    if start > end:
+        raise ArgumentValueError(
+            f"spgrad.flatten: `start_dim` is {start_dim}, behind `end_dim` {end_dim}; the first "
+            "and the last dimension to join are accepted. Exchange them."
+        )
+    size = math.prod(shape[start : end + 1])
+    return _checked("flatten", A, (*shape[:start], size, *shape[end + 1 :]))
+
+
+def unflatten(input: torch.Tensor, dim: int, sizes: Any) -> SparseTensor:
+    """`spgrad.reshape` with dimension `dim` split into `sizes`, one of which may be -1."""
+    A = sparse_operand("unflatten", "input", input)
+    shape = tuple(A._pattern.shape)
+    at = require_dim("unflatten", "dim", dim, len(shape))
+    parts = _complete("unflatten", "sizes", require_ints("unflatten", "sizes", sizes), shape[at])
+    return _checked("unflatten", A, (*shape[:at], *parts, *shape[at + 1 :]))
+
+
+def reshape(input: torch.Tensor, shape: Any, *more: int) -> SparseTensor:
+    """`input` with the same elements, in row-major order, in another shape.
+
+    Args:
+        input: Sparse tensor of any layout.
+        shape: A tuple of sizes, or the sizes one after the other; one may be -1. Sparse dimensions
+            become sparse ones and dense become dense: there is a place in `shape` that separates
+            them.
+        *more: The other sizes.
+
+    Returns:
+        SparseTensor in the layout of `input`; in COO where the result has fewer than two sparse
+        dimensions, or a size that its blocks do not divide.
+
+    Gradient:
+        The cotangent in the old shape, on the pattern of `input`.
+
+    Cost:
+        O(nse), the index work once for each pattern; nothing for the batch dimensions of
+        compressed matrices.
+
+    Raises:
+        TypeError: `input` is not sparse, or a size is no int.
+        ValueError: The shape has another number of elements.
+        NotImplementedError: It would join sparse and dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
+        >>> spgrad.reshape(A, (4, 1)).to_dense().t()
+        tensor([[0., 1., 2., 0.]])
+    """
+    A = sparse_operand("reshape", "input", input)
+    return _checked("reshape", A, require_ints("reshape", "shape", shape, more))
+
+
+def view(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
+    """`spgrad.reshape` with this name; the result has indices of its own."""
+    if isinstance(size, torch.dtype):
+        raise ArgumentKindError(
+            f"spgrad.view: `size` is {size}; sizes are accepted. Convert values with .to(dtype)."
+        )
+    A = sparse_operand("view", "input", input)
+    return _checked("view", A, require_ints("view", "size", size, more))
+
+
+def _complete(fn: str, arg: str, sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
+    """`sizes` with -1 replaced by what makes their product `whole`."""
+    known = math.prod(size for size in sizes if size != -1)
+    unknown = sizes.count(-1)
+    wrong = unknown > 1 or any(size < -1 for size in sizes)
+    if not wrong and unknown:
+        wrong = known == 0 or whole % known != 0
+    elif not wrong:
+        wrong = known != whole
+    if wrong:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `{arg}` is {sizes}; sizes whose product is {whole}, one of them perhaps "
+            "-1, are accepted. Check the number of elements."
+        )
+    return tuple(whole // known if size == -1 else size for size in sizes)
+
+
+def _checked(fn: str, A: SparseTensor, shape: tuple[int, ...]) -> SparseTensor:
+    pattern = A._pattern
+    shape = _complete(fn, "shape", shape, math.prod(pattern.shape))
+    if shape == tuple(pattern.shape):
+        return A
+    return reshaped(A, shape, _split(fn, pattern, shape))
+
+
+def _split(fn: str, pattern: Pattern, shape: tuple[int, ...]) -> int:
+    """The number of sparse dimensions in a new shape."""
+    if not pattern.dense_dim:
+        return len(shape)
+    old = sparse_dims(pattern)
+    whole, inner = math.prod(pattern.shape[:old]), math.prod(pattern.shape[old:])
+    places = [
+        i
+        for i in range(len(shape) + 1)
+        if math.prod(shape[:i]) == whole and math.prod(shape[i:]) == inner
+    ]
+    if not places:
+        raise UnsupportedError(
+            f"spgrad.{fn}: `shape` is {shape} for sparse sizes {tuple(pattern.shape[:old])} and "
+            f"dense sizes {pattern.dense_shape}; sizes that keep the two apart are accepted. Make "
+            "the tensor dense with .to_dense()."
+        )
+    kept = len(shape) - pattern.dense_dim
+    return kept if kept in places else places[-1]
+
+
+def reshaped(A: SparseTensor, shape: tuple[int, ...], split: int) -> SparseTensor:
+    """A in a shape of the same elements, of which the first `split` dimensions are sparse."""
+    return rebuild(A, ("reshape", shape, split), lambda p: _reshaped_pattern(p, shape, split))
+
+
+def _reshaped_pattern(pattern: Pattern, shape: tuple[int, ...], split: int) -> Found:
+    old, new = tuple(pattern.shape[: sparse_dims(pattern)]), shape[:split]
+    dense_dim = len(shape) - split
+    same_matrix = not pattern.is_coo and len(new) > 1 and new[-2:] == pattern.matrix
+    if old == new or (same_matrix and math.prod(old[:-2]) == math.prod(new[:-2])):
+        return Found(same_elements(pattern, shape, dense_dim), None)
+    return placed(
+        pattern,
+        shape,
+        lambda indices: Placed(_regrouped(indices, old, new), None, 0),
+        dense_dim=dense_dim,
+    )
+
+
+def _regrouped(indices: torch.Tensor, old: Sequence[int], new: Sequence[int]) -> torch.Tensor:
+    """Coordinates in another shape of as many elements, in the same row-major order."""
+    count = indices.shape[1]
+    if not count:
+        return indices.new_zeros(len(new), 0)
+    found = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        have, want = 1, 1
+        start, first = i, j
+        while have != want or (i == start and j == first):  # the shortest runs of equal size
+            if j < len(new) and (have >= want or i == len(old)):
+                want, j = want * new[j], j + 1
+            else:
+                have, i = have * old[i], i + 1
+        found += _as_sizes(indices[start:i], old[start:i], new[first:j], count)
+    return torch.stack(found) if found else indices.new_zeros(0, count)
+
+
+def _as_sizes(
+    indices: torch.Tensor, old: Sequence[int], new: Sequence[int], count: int
+) -> list[torch.Tensor]:
+    if len(old) == len(new) == 1:
+        return [indices[0]]
+    wide = linear_index(indices.to(torch.int64), tuple(old))
+    if wide is None:
+        return [indices.new_zeros(count) for _ in new]
+    return [part.to(indices.dtype) for part in torch.unravel_index(wide, tuple(new))] if new else []
