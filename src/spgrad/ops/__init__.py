@@ -31,6 +31,7 @@ from spgrad.ops.convert import (
     to_sparse_csc,
     to_sparse_csr,
 )
+from spgrad.ops.diagonal import diag, diag_embed, diagonal, tril, triu
 from spgrad.ops.edges import from_edges
 from spgrad.ops.elementwise import (
     abs,
@@ -77,8 +78,10 @@ from spgrad.ops.elementwise import (
 from spgrad.ops.extrema import argmax, argmin, max, min
 from spgrad.ops.inplace import in_place, is_in_place
 from spgrad.ops.join import block_diag, cat, dstack, hstack, stack, vstack
+from spgrad.ops.kron import kron
 from spgrad.ops.mask import sparse_mask
 from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm
+from spgrad.ops.nonzero import find, nonzero, prune
 from spgrad.ops.norms import (
     logsumexp,
     matrix_norm,
@@ -89,6 +92,7 @@ from spgrad.ops.norms import (
     vector_norm,
 )
 from spgrad.ops.operands import refusal
+from spgrad.ops.rearrange import flip, fliplr, flipud, roll
 from spgrad.ops.reduce import (
     all,
     amax,
@@ -103,7 +107,6 @@ from spgrad.ops.reduce import (
 )
 from spgrad.ops.repeat import broadcast_to, expand, repeat, tile
 from spgrad.ops.sampled import hspmm, sampled_addmm, smm, sspaddmm
-from spgrad.ops.softmax import log_softmax, softmax
 from spgrad.ops.shape import (
     flatten,
     movedim,
@@ -116,6 +119,7 @@ from spgrad.ops.shape import (
     unsqueeze,
     view,
 )
+from spgrad.ops.softmax import log_softmax, softmax
 from spgrad.ops.structure import coalesce, t
 from spgrad.ops.updates import addcdiv, addcmul, lerp
 from spgrad.support import OPS
@@ -152,6 +156,9 @@ __all__ = [
     "conj",
     "count_nonzero",
     "deg2rad",
+    "diag",
+    "diag_embed",
+    "diagonal",
     "div",
     "dropout",
     "dstack",
@@ -160,7 +167,11 @@ __all__ = [
     "erfinv",
     "expand",
     "expm1",
+    "find",
     "flatten",
+    "flip",
+    "fliplr",
+    "flipud",
     "floor",
     "floor_divide",
     "frac",
@@ -175,6 +186,7 @@ __all__ = [
     "isnan",
     "isneginf",
     "isposinf",
+    "kron",
     "le",
     "leaky_relu",
     "lerp",
@@ -199,16 +211,19 @@ __all__ = [
     "native_norm",
     "ne",
     "neg",
+    "nonzero",
     "norm",
     "permute",
     "pow",
     "prod",
+    "prune",
     "rad2deg",
     "real",
     "relu",
     "remainder",
     "repeat",
     "reshape",
+    "roll",
     "round",
     "rsub",
     "sampled_addmm",
@@ -244,6 +259,8 @@ __all__ = [
     "to_sparse_csr",
     "trace",
     "transpose",
+    "tril",
+    "triu",
     "trunc",
     "unflatten",
     "unsqueeze",

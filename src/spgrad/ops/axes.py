@@ -136,6 +136,8 @@ def reduction(
 def _by_reduced(A: SparseTensor, dense: list[int]) -> torch.Tensor:
     """Values (elements, reduced, kept) for these of the dense dimensions."""
     pattern = A._pattern
+    if not pattern.dense_dim:
+        return stored_values(A).reshape(pattern.elements, 1, 1)
     vals = stored_values(A).reshape(pattern.elements, *pattern.dense_shape)
     vals = vals.movedim([d + 1 for d in dense], list(range(1, len(dense) + 1)))
     split = len(dense) + 1

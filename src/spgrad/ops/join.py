@@ -18,6 +18,7 @@ from spgrad.ops.operands import require_dim, sparse_operand
 from spgrad.ops.rebuild import (
     Found,
     Kept,
+    Like,
     Placed,
     assembled,
     coordinates,
@@ -29,7 +30,7 @@ from spgrad.ops.rebuild import (
     remembered,
     sparse_dims,
 )
-from spgrad.ops.shape import unsqueeze
+from spgrad.ops.shape import same_elements, unsqueeze
 from spgrad.ops.structure import without_repeats
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
@@ -41,8 +42,6 @@ _JOINED: dict[Any, tuple[tuple[weakref.ref[Pattern], ...], Kept]] = {}
 Not kept on a pattern: one that is joined with others again and again, as a graph of a data set in
 its mini-batches, would collect them all.
 """
-
-_Like = tuple[torch.layout, tuple[int, int] | None]
 
 
 def cat(tensors: Any, dim: int = 0) -> SparseTensor:
@@ -75,29 +74,32 @@ def cat(tensors: Any, dim: int = 0) -> SparseTensor:
     """
     operands = _operands("cat", tensors)
     at = require_dim("cat", "dim", dim, operands[0].dim())
-    return _cat("cat", operands, at, _like(operands[0]))
+    return _cat("cat", operands, at)
 
 
 def stack(tensors: Any, dim: int = 0) -> SparseTensor:
-    """`spgrad.cat` with a new dimension `dim`; all shapes are equal."""
+    """`spgrad.cat` with a new dimension `dim`; all shapes are equal.
+
+    The layout is that of `spgrad.unsqueeze`: of matrices it is kept where `dim` makes a batch.
+    """
     operands = _operands("stack", tensors)
     at = require_dim("stack", "dim", dim, operands[0].dim() + 1)
     _require_alike("stack", operands, None)
-    return _cat("stack", [unsqueeze(A, at) for A in operands], at, _like(operands[0]))
+    return _cat("stack", [unsqueeze(A, at) for A in operands], at)
 
 
 def hstack(tensors: Any) -> SparseTensor:
     """`spgrad.cat` with dim=1, or dim=0 for vectors: side by side."""
     operands = _operands("hstack", tensors)
     at = 0 if operands[0].dim() == 1 else 1
-    return _cat("hstack", operands, at, _like(operands[0]))
+    return _cat("hstack", operands, at)
 
 
 def vstack(tensors: Any) -> SparseTensor:
     """`spgrad.cat` with dim=0; vectors become rows."""
     operands = _operands("vstack", tensors)
     lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
-    return _cat("vstack", lifted, 0, _like(operands[0]))
+    return _cat("vstack", lifted, 0)
 
 
 def dstack(tensors: Any) -> SparseTensor:
@@ -105,7 +107,7 @@ def dstack(tensors: Any) -> SparseTensor:
     operands = _operands("dstack", tensors)
     lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
     lifted = [unsqueeze(A, 2) if A.dim() == 2 else A for A in lifted]
-    return _cat("dstack", lifted, 2, _like(operands[0]))
+    return _cat("dstack", lifted, 2)
 
 
 def block_diag(*tensors: torch.Tensor) -> SparseTensor:
@@ -179,7 +181,7 @@ def _operands(fn: str, tensors: Any) -> list[SparseTensor]:
     return found
 
 
-def _like(A: SparseTensor) -> _Like:
+def _like(A: SparseTensor) -> Like:
     return A._pattern.layout, A._pattern.blocksize
 
 
@@ -201,7 +203,7 @@ def _require_alike(fn: str, operands: Sequence[SparseTensor], at: int | None) ->
             raise checks.bad_shape(fn, f"tensors[{i}]", own.shape, accepted, hint)
 
 
-def _cat(fn: str, operands: list[SparseTensor], at: int, like: _Like) -> SparseTensor:
+def _cat(fn: str, operands: list[SparseTensor], at: int) -> SparseTensor:
     _require_alike(fn, operands, at)
     first = operands[0]._pattern
     if at >= sparse_dims(first):
@@ -209,15 +211,16 @@ def _cat(fn: str, operands: list[SparseTensor], at: int, like: _Like) -> SparseT
     sizes = [A._pattern.shape[at] for A in operands]
     starts = [0, *itertools.accumulate(sizes)]
     shape = (*first.shape[:at], starts[-1], *first.shape[at + 1 :])
+    like = _like(operands[0])
     checks.require_addressable(fn, shape)
 
     def build(patterns: Sequence[Pattern]) -> Found:
-        if _same_lines(patterns) and like == _like(operands[0]) and _by_lines(first, at):
+        if _same_lines(patterns) and _by_lines(first, at):
             return _lines(patterns, shape, [0] * len(patterns))
         ahead = (0,) * at
         return _together(patterns, shape, lambda i, x: _shifted(x, (*ahead, starts[i])), at, like)
 
-    return _joined(operands, ("cat", at, like), build)
+    return _joined(operands, ("cat", at), build)
 
 
 def _shifted(indices: torch.Tensor, by: Sequence[int]) -> torch.Tensor:
@@ -244,9 +247,8 @@ def _cat_dense(fn: str, operands: list[SparseTensor], at: int) -> SparseTensor:
         old = A._pattern
         shape = (*old.shape[:at], starts[-1], *old.shape[at + 1 :])
         vals = F.pad(stored_values(A), [*[0, 0] * behind, start, starts[-1] - start - size])
-        spec = old.spec
-        wider = old.derive(("dense", shape), lambda p: Pattern.from_spec(spec, shape, p.indices))
-        padded.append(on_pattern(vals, wider))
+        wider = functools.partial(same_elements, shape=shape, dense_dim=old.dense_dim)
+        padded.append(on_pattern(vals, old.derive(("dense", shape), wider)))
     return functools.reduce(functools.partial(_sum, fn), padded)
 
 
@@ -309,7 +311,7 @@ def _together(
     shape: tuple[int, ...],
     by: Callable[[int, torch.Tensor], torch.Tensor],
     leading: int,
-    like: _Like,
+    like: Like,
 ) -> Found:
     """The elements of all patterns, those of pattern i where `by(i, indices)` puts them."""
     parts = [coordinates(p) for p in patterns]

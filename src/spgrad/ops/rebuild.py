@@ -19,6 +19,12 @@ KEPT = 8
 """Results that one pattern keeps, so that a loop over arguments does not fill the memory."""
 
 
+Like = tuple[torch.layout, tuple[int, int] | None]
+"""A layout and its block size."""
+
+COO: Like = (torch.sparse_coo, None)
+
+
 class Found(NamedTuple):
     """A new pattern, and which old stored element each of its stored elements is.
 
@@ -146,7 +152,7 @@ def placed(
     by: Callable[[torch.Tensor], Placed],
     *,
     dense_dim: int | None = None,
-    like: tuple[torch.layout, tuple[int, int] | None] | None = None,
+    like: Like | None = None,
 ) -> Found:
     """Each element at the coordinates that `by` gives it, in the layout of `pattern` if it fits.
 
@@ -168,11 +174,26 @@ def placed(
     )
 
 
+def subset(pattern: Pattern, kept: torch.Tensor) -> Found:
+    """The stored elements of a pattern for which `kept` (elements,) is True, in its layout."""
+    if pattern.is_coo or pattern.blocksize is not None:
+        coo, first = coordinates(pattern)
+        there = (kept if first is None else kept.index_select(0, first)).nonzero().squeeze(1)
+        found = Placed(coo.indices[0].index_select(1, there), composed(first, there), 0)
+        like = pattern.layout, pattern.blocksize
+        return assembled(tuple(pattern.shape), found, pattern.dense_dim, like)
+    ptr, idx = pattern.indices
+    entry = kept.nonzero().squeeze(1)
+    before = torch.cat([ptr.new_zeros(1), kept.cumsum(0, dtype=ptr.dtype)])
+    indices = before.index_select(0, ptr.to(torch.int64)), idx.index_select(0, entry)
+    return Found(Pattern.from_spec(pattern.spec, tuple(pattern.shape), indices), entry)
+
+
 def assembled(
     shape: tuple[int, ...],
     found: Placed,
     dense_dim: int,
-    like: tuple[torch.layout, tuple[int, int] | None],
+    like: Like,
 ) -> Found:
     """The pattern of distinct coordinates, sorted, in a layout if it fits and in COO otherwise."""
     indices, entry, leading = found
@@ -202,13 +223,11 @@ def composed(first: torch.Tensor | None, then: torch.Tensor | None) -> torch.Ten
     return first.index_select(0, then)
 
 
-def fitting(
-    like: tuple[torch.layout, tuple[int, int] | None], coo: Pattern
-) -> tuple[torch.layout, tuple[int, int] | None]:
+def fitting(like: Like, coo: Pattern) -> Like:
     """`like` where it can hold such a tensor: a matrix or batch whose sizes blocks divide."""
-    layout, blocksize = like
+    blocksize = like[1]
     if coo.sparse_dim < 2:
-        return torch.sparse_coo, None
+        return COO
     m, k = coo.matrix
     bm, bn = blocksize or (1, 1)
-    return (torch.sparse_coo, None) if m % bm or k % bn else like
+    return COO if m % bm or k % bn else like

@@ -10,7 +10,7 @@ import torch
 
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.ops.operands import require_dim, require_ints, sparse_operand
-from spgrad.ops.rebuild import Found, Placed, placed, rebuild, sparse_dims
+from spgrad.ops.rebuild import COO, Found, Placed, placed, rebuild, sparse_dims
 from spgrad.ops.structure import transposed
 from spgrad.ops.views import linear_index
 from spgrad.pattern import LAYOUTS, Pattern
@@ -28,9 +28,9 @@ def permute(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
         *more: The other numbers.
 
     Returns:
-        SparseTensor of the permuted shape; `input` itself if nothing changes. A matrix
-        transpose flips the layout, CSR to CSC and BSR to BSC, and the other way round; otherwise
-        the layout is kept, or is COO where blocks do not fit any more.
+        SparseTensor of the permuted shape; `input` itself if nothing changes. Where the matrix
+        dimensions stay so, the layout is kept, or flipped if they are exchanged: CSR to CSC and
+        BSR to BSC, and the other way round. Otherwise it is COO.
 
     Gradient:
         The cotangent permuted back, on the pattern of `input`.
@@ -146,6 +146,8 @@ def _permuted_pattern(pattern: Pattern, first: tuple[int, ...], last: tuple[int,
     if first[-2:] == (split - 1, split - 2):
         blocks = pattern.blocksize and (pattern.blocksize[1], pattern.blocksize[0])
         like = LAYOUTS[FLIPPED[pattern.name]], blocks
+    elif first[-2:] != (split - 2, split - 1):
+        like = COO  # pointers for each line of each new batch item could be more than nse
     return placed(
         pattern,
         shape,
@@ -225,15 +227,14 @@ def reshape(input: torch.Tensor, shape: Any, *more: int) -> SparseTensor:
         *more: The other sizes.
 
     Returns:
-        SparseTensor in the layout of `input`; in COO where the result has fewer than two sparse
-        dimensions, or a size that its blocks do not divide.
+        SparseTensor in the layout of `input` where the matrices stay the same, or in CSR and BSR
+        their columns; in COO otherwise. `input` itself if its shape is the same.
 
     Gradient:
         The cotangent in the old shape, on the pattern of `input`.
 
     Cost:
-        O(nse), the index work once for each pattern; nothing for the batch dimensions of
-        compressed matrices.
+        O(nse), the index work once for each pattern; O(1) where the layout is kept.
 
     Raises:
         TypeError: `input` is not sparse, or a size is no int.
@@ -313,15 +314,24 @@ def reshaped(A: SparseTensor, shape: tuple[int, ...], split: int) -> SparseTenso
 def _reshaped_pattern(pattern: Pattern, shape: tuple[int, ...], split: int) -> Found:
     old, new = tuple(pattern.shape[: sparse_dims(pattern)]), shape[:split]
     dense_dim = len(shape) - split
-    same_matrix = not pattern.is_coo and len(new) > 1 and new[-2:] == pattern.matrix
-    if old == new or (same_matrix and math.prod(old[:-2]) == math.prod(new[:-2])):
+    if old == new or _same_lines(pattern, new):
         return Found(same_elements(pattern, shape, dense_dim), None)
     return placed(
         pattern,
         shape,
         lambda indices: Placed(_regrouped(indices, old, new), None, 0),
         dense_dim=dense_dim,
+        like=COO,
     )
+
+
+def _same_lines(pattern: Pattern, new: tuple[int, ...]) -> bool:
+    """True where a compressed pattern has the same lines in another shape of its elements."""
+    if pattern.is_coo or len(new) < 2:
+        return False
+    m, k = pattern.matrix
+    by_rows = pattern.compressed_by_rows and new[-1] == k  # a batch is stored as its rows
+    return new[-2:] == (m, k) or (by_rows and new[-2] % (pattern.blocksize or (1, 1))[0] == 0)
 
 
 def _regrouped(indices: torch.Tensor, old: Sequence[int], new: Sequence[int]) -> torch.Tensor:

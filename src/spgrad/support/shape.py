@@ -40,11 +40,11 @@ def _join(name: str, signatures: tuple[str, ...], *samples: Mapping[str, Any], *
     return _op(name, signatures, *samples, dense=_on_list(getattr(torch, name)), **kw)
 
 
-_THREE = ("A[b,m,k] -> C[m,b,k]", "A[b,m,k|d] -> C[m,b,k|d]")
+_THREE = ("A[b,m,k] -> C[m,b,k]:coo", "A[b,m,k|d] -> C[m,b,k|d]:coo")
 _ONES = ("A[1,m,k] -> C[m,k]", "A[1,b,m,k] -> C[b,m,k]", "A[1,m,k|d] -> C[m,k|d]")
 
 _SHAPES = (
-    _op("permute", ("A[b,m,k] -> C[m,b,k]",), {"dims": (1, 0, 2)}, {"dims": (2, 0, 1)}),
+    _op("permute", ("A[b,m,k] -> C[m,b,k]:coo",), {"dims": (1, 0, 2)}, {"dims": (2, 0, 1)}),
     _op(
         "transpose",
         ("A[m,k] -> C[k,m]:flipped", "A[b,m,k] -> C[b,k,m]:flipped"),
@@ -63,20 +63,18 @@ _SHAPES = (
         "unsqueeze",
         ("A[m,k] -> C[1,m,k]", "A[b,m,k] -> C[1,b,m,k]", "A[m,k|d] -> C[1,m,k|d]"),
         {"dim": 0},
-        {"dim": 2},
     ),
     _op("squeeze", _ONES, {}, {"dim": 0}, {"dim": (0, 1)}),
-    _op("flatten", ("A[m,k] -> C[mk]", "A[b,m,k] -> C[bmk]"), {}, {"end_dim": 1}),
+    _op("flatten", ("A[m,k] -> C[mk]:coo", "A[b,m,k] -> C[bmk]:coo"), {}, {"start_dim": -2}),
     _op(
         "unflatten",
-        ("A[m,k] -> C[2,m2,k]", "A[b,m,k] -> C[2,b2,m,k]", "A[m,k|d] -> C[2,m2,k|d]"),
+        ("A[b,m,k] -> C[2,b2,m,k]", "A[b,m,k|d] -> C[2,b2,m,k|d]"),
         {"dim": 0, "sizes": (2, -1)},
-        {"dim": 1, "sizes": (-1, 2)},
     ),
     *(
         _op(
             name,
-            ("A[m,k] -> C[mk]", "A[b,m,k] -> C[bmk]"),
+            ("A[m,k] -> C[mk]:coo", "A[b,m,k] -> C[bmk]:coo"),
             {arg: (-1,)},
             {arg: (2, -1)},
             {arg: (2, -1, 4)},
@@ -121,11 +119,83 @@ _JOINS = (
         ("(A[m,k] B[m,k]) -> C[2m,k]", "(A[b,m,k] B[b,m,k]) -> C[2b,m,k]"),
         names=("torch.vstack", "torch.row_stack"),
     ),
-    _join("dstack", ("(A[m,k] B[m,k]) -> C[m,k,2]", "(A[b,m,k] B[b,m,k]) -> C[b,m,2k]")),
+    _join("dstack", ("(A[m,k] B[m,k]) -> C[m,k,2]:coo", "(A[b,m,k] B[b,m,k]) -> C[b,m,2k]")),
     _op(
         "block_diag",
         ("A[m,k] B[k,m] -> C[mk,mk]", "A[m,k] -> C[m,k]", "A[m,k] B[m,m] F[k,k] -> C[2mk,2km]"),
     ),
 )
 
-ROWS = (*_SHAPES, *_JOINS)
+_DIAGONALS = (
+    *(
+        _op(
+            name,
+            ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]"),
+            {},
+            {"diagonal": 1},
+            {"diagonal": -2},
+            names=names_in_torch(name),
+        )
+        for name in ("tril", "triu")
+    ),
+    _op(
+        "diagonal",
+        ("A[m,k] -> y[m]", "A[k,m] -> y[m]", "A[m,k|d] -> y[d,m]"),
+        {},
+        {"offset": 2},
+        {"offset": -1, "dim1": 1, "dim2": 0},
+    ),
+    _op("diag", ("A[m,k] -> y[m]", "A[k,m] -> y[m]"), {}, {"diagonal": 1}, {"diagonal": -3}),
+    _op(
+        "diag_embed",
+        ("A[m,k] -> C[m,k,k]:coo", "A[b,m,k] -> C[b,m,k,k]:coo"),
+        {},
+        {"offset": 1, "dim1": 0},
+        {"offset": -2, "dim1": 0, "dim2": 1},
+    ),
+)
+
+
+def _pruned(A: torch.Tensor, threshold: float = 0.0) -> torch.Tensor:
+    return torch.where(A.abs() > threshold, A, 0)
+
+
+def _find(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    at = torch.nonzero(A, as_tuple=True)
+    return (*at, A[at])
+
+
+_FORMS = ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]")
+
+_MOVED = (
+    _op("flip", _FORMS, {"dims": (0,)}, {"dims": (-1, 0)}, {"dims": (1,)}),
+    _op("fliplr", _FORMS),
+    _op("flipud", _FORMS),
+    _op(
+        "roll",
+        _FORMS,
+        {"shifts": 1, "dims": 0},
+        {"shifts": -3, "dims": -1},
+        {"shifts": (2, 1), "dims": (1, 0)},
+    ),
+    _op(
+        "kron",
+        (
+            "A[m,k] B[m,k] -> C[mm,kk]",
+            "A[b,m,k] B[b,m,k] -> C[bb,mm,kk]",
+            "A[m,k] B[b,k,m] -> C[b,mk,km]",
+        ),
+    ),
+    _op("prune", _FORMS[:2], {"threshold": 0.5}, {}, names=(), dense=_pruned),
+    _op(
+        "nonzero",
+        ("A[m,k] -> y[nse,2]", "A[b,m,k] -> y[nse,3]", "A[m,k|d] -> y[nse,3]"),
+        {},
+        {"as_tuple": True},
+        names=names_in_torch("nonzero", "argwhere"),
+        order=0,
+    ),
+    _op("find", ("A[m,k] -> y[nse]",), names=(), dense=_find, order=0),
+)
+
+ROWS = (*_SHAPES, *_JOINS, *_DIAGONALS, *_MOVED)

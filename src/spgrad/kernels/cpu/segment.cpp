@@ -9,10 +9,11 @@ namespace {
 
 // ---- reductions ------------------------------------------------------------------------------
 
-// Each joins numbers, or vectors of them, starting from kIdentity; an empty line gives kEmpty.
+// Each joins numbers, or vectors of them, starting from kIdentity; an empty line gives kEmpty. Lines
+// of up to kShort entries, on average, are quicker without vectors.
 // Integers wrap.
 struct Sum {
-  static constexpr int kIdentity = 0, kEmpty = 0;
+  static constexpr int kIdentity = 0, kEmpty = 0, kShort = 8;
   template <class V>
   SPGRAD_INLINE V operator()(const V& a, const V& b) const {
     if constexpr (std::is_integral_v<V>) {
@@ -24,7 +25,7 @@ struct Sum {
 };
 
 struct Product {
-  static constexpr int kIdentity = 1, kEmpty = 1;
+  static constexpr int kIdentity = 1, kEmpty = 1, kShort = 8;
   template <class V>
   SPGRAD_INLINE V operator()(const V& a, const V& b) const {
     if constexpr (std::is_integral_v<V>) {
@@ -38,7 +39,7 @@ struct Product {
 // The larger, or the smaller; NaN is either.
 template <bool kLargest>
 struct Extreme {
-  static constexpr int kEmpty = 0;
+  static constexpr int kEmpty = 0, kShort = 16;
   template <class V>
   SPGRAD_INLINE V operator()(const V& a, const V& b) const {
     if constexpr (std::is_arithmetic_v<V>) {
@@ -48,6 +49,16 @@ struct Extreme {
       opaque(other);
       return a == a ? other : a;
     }
+  }
+  // The same of a number at a time, with NaN looked for beside: no branches.
+  template <class C>
+  static SPGRAD_INLINE C join_few(C joined, const C* x, int64_t count) {
+    bool ordered = true;
+    for (int64_t p = 0; p < count; ++p) {
+      joined = (kLargest ? x[p] > joined : x[p] < joined) ? x[p] : joined;
+      ordered &= x[p] == x[p];
+    }
+    return ordered ? joined : std::numeric_limits<C>::quiet_NaN();
   }
 };
 
@@ -117,11 +128,30 @@ struct Reduce {
     }
   }
 
+  SPGRAD_INLINE void short_lines(int64_t first, int64_t last, int64_t j, const C* x,
+                                 int64_t origin) const {
+    int64_t p = lines.ptr[first] - origin;
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t end = lines.ptr[i + 1] - origin;
+      C joined = p == end ? C(Op::kEmpty) : identity<Op, C>();
+      if constexpr (requires { Op::join_few(joined, x, end); } && std::is_floating_point_v<C>) {
+        joined = Op::join_few(joined, x + p, end - p);
+        p = end;
+      } else {
+        for (; p < end; ++p) joined = Op()(joined, x[p]);
+      }
+      out[i * lines.d + j] = narrow<T>(joined);
+    }
+  }
+
   // Lines [first, last) of column j.
   template <int kBytes>
   SPGRAD_INLINE void column(int64_t first, int64_t last, int64_t j, const C* x, int64_t origin,
                             int64_t limit) const {
     constexpr int64_t kLanes = std::max<int64_t>(kBytes / sizeof(C), 1);
+    if (lines.ptr[last] - lines.ptr[first] <= Op::kShort * (last - first)) {
+      return short_lines(first, last, j, x, origin);
+    }
     for (int64_t i = first; i < last; i += 4) {
       const int64_t count = std::min<int64_t>(last - i, 4);
       int64_t starts[5];

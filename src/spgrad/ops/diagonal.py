@@ -1,0 +1,290 @@
+"""Diagonals, and what lies on either side of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad import checks, kernels
+from spgrad.errors import UnsupportedError
+from spgrad.ops.convert import convert
+from spgrad.ops.operands import is_sparse, require_dim, require_int, sparse_operand
+from spgrad.ops.order import inverse
+from spgrad.ops.rebuild import (
+    COO,
+    Found,
+    Placed,
+    coordinates,
+    flat_values,
+    gathered,
+    placed,
+    positions,
+    rebuild,
+    remembered,
+    sparse_dims,
+    subset,
+)
+from spgrad.ops.shape import permute
+from spgrad.ops.structure import without_repeats
+from spgrad.ops.views import linear_index
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern
+
+
+def tril(input: torch.Tensor, diagonal: int = 0) -> SparseTensor:
+    """The specified elements (i, j) of each matrix with j <= i + diagonal.
+
+    Args:
+        input: Sparse matrix or batch of any layout.
+        diagonal: Of the elements that are kept, the last one; 1 is above the main diagonal.
+
+    Returns:
+        SparseTensor in the layout of `input`. In BSR and BSC blocks are kept whole, with zeros for
+        what they lose.
+
+    Gradient:
+        The cotangent at what is kept, 0 at the other elements; on the pattern of `input`.
+
+    Cost:
+        O(nse), the index work once for each pattern.
+
+    Raises:
+        TypeError: `input` is not sparse, or `diagonal` is no int.
+        ValueError: `input` has no matrix dimensions.
+        NotImplementedError: `input` has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [3.0, 0.0]]))
+        >>> spgrad.tril(A).to_dense()
+        tensor([[1., 0.],
+                [3., 0.]])
+    """
+    return _triangle("tril", input, diagonal, lower=True)
+
+
+def triu(input: torch.Tensor, diagonal: int = 0) -> SparseTensor:
+    """The specified elements (i, j) with j >= i + diagonal: `spgrad.tril` with the other side."""
+    return _triangle("triu", input, diagonal, lower=False)
+
+
+def diagonal(input: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
+    """The elements (i, i + offset) of each matrix, as a dense tensor.
+
+    Args:
+        input: Sparse matrix or batch of any layout.
+        offset: Above the main diagonal if positive, below it if negative.
+        dim1: One of the two matrix dimensions; the rows.
+        dim2: The other one; the columns.
+
+    Returns:
+        Dense (*b, *dense_shape, length), 0 where an element is not specified.
+
+    Gradient:
+        The cotangent at the diagonal, 0 at the other elements; on the pattern of `input`.
+
+    Cost:
+        O(nse) on the first call for each pattern, then O(size of the result).
+
+    Raises:
+        TypeError: `input` is not sparse, or an argument is no int.
+        ValueError: A dimension is out of range.
+        NotImplementedError: `dim1` and `dim2` are not the matrix dimensions, the last two sparse.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [3.0, 0.0]]))
+        >>> spgrad.diagonal(A), spgrad.diagonal(A, 1)
+        (tensor([1., 0.]), tensor([2.]))
+    """
+    A = sparse_operand("diagonal", "input", input)
+    require_int("diagonal", "offset", offset)
+    ndim, split = len(A._pattern.shape), sparse_dims(A._pattern)
+    _require_matrix("diagonal", A)
+    i, j = (require_dim("diagonal", n, d, ndim) for n, d in (("dim1", dim1), ("dim2", dim2)))
+    if {i, j} != {split - 2, split - 1}:
+        raise UnsupportedError(
+            f"spgrad.diagonal: `dim1` and `dim2` are {dim1} and {dim2}; the matrix dimensions "
+            f"{split - 2} and {split - 1} are accepted, as others would give a large dense result. "
+            "Move them with spgrad.movedim first."
+        )
+    return _diagonal(A, offset if i < j else -offset)
+
+
+def diag(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
+    """A matrix with the vector `input` on a diagonal, or a diagonal of the matrix `input`.
+
+    Args:
+        input: Sparse matrix of any layout; sparse or dense vector.
+        diagonal: Above the main diagonal if positive, below it if negative.
+
+    Returns:
+        Of a matrix the dense vector that `spgrad.diagonal` gives; of a vector (n,) a SparseTensor
+        (n + |diagonal|, n + |diagonal|) with its elements, in COO, or in CSR if it is dense.
+
+    Gradient:
+        Of a matrix as `spgrad.diagonal`; of a vector the cotangent at the diagonal.
+
+    Cost:
+        O(nse), the index work once for each pattern.
+
+    Raises:
+        TypeError: `input` is no tensor, or `diagonal` no int.
+        ValueError: `input` is neither a vector nor a matrix.
+
+    Example:
+        >>> spgrad.diag(torch.tensor([1.0, 2.0]), 1).to_dense()
+        tensor([[0., 1., 0.],
+                [0., 0., 2.],
+                [0., 0., 0.]])
+    """
+    require_int("diag", "diagonal", diagonal)
+    A = _vector_or_sparse("diag", input)
+    ndim = len(A._pattern.shape)
+    if ndim not in (1, 2) or A._pattern.dense_dim:
+        raise checks.bad_shape(
+            "diag", "input", A._pattern.shape, "a vector or a matrix", "Use spgrad.diagonal."
+        )
+    if ndim == 2:
+        return _diagonal(A, diagonal)
+    made = _embedded(A, diagonal)
+    return made if is_sparse(input) else convert(made, torch.sparse_csr)
+
+
+def diag_embed(
+    input: torch.Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1
+) -> SparseTensor:
+    """Matrices with the last dimension of `input` on a diagonal.
+
+    Args:
+        input: Sparse (*b, n) of any layout, or a dense tensor.
+        offset: Above the main diagonal if positive, below it if negative.
+        dim1: Dimension of the result for the rows.
+        dim2: And for the columns.
+
+    Returns:
+        COO SparseTensor (*b, n + |offset|, n + |offset|).
+
+    Gradient:
+        The cotangent at the diagonals.
+
+    Cost:
+        O(nse), the index work once for each pattern.
+
+    Raises:
+        TypeError: `input` is no tensor, or an argument no int.
+        ValueError: A dimension is out of range, or `input` has none.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        >>> spgrad.diag_embed(A).shape, spgrad.diag_embed(A).nse
+        (torch.Size([2, 2, 2]), 2)
+    """
+    require_int("diag_embed", "offset", offset)
+    A = _vector_or_sparse("diag_embed", input)
+    ndim = len(A._pattern.shape)
+    if ndim == 0 or A._pattern.dense_dim:
+        raise checks.bad_shape(
+            "diag_embed", "input", A._pattern.shape, "a tensor (*b, n)", "Its dimensions be sparse."
+        )
+    i, j = (require_dim("diag_embed", n, d, ndim + 1) for n, d in (("dim1", dim1), ("dim2", dim2)))
+    if i == j:
+        raise checks.bad_shape(
+            "diag_embed", "input", A._pattern.shape, "`dim1` other than `dim2`", "Change one."
+        )
+    made = _embedded(A, offset)
+    others = iter(range(ndim - 1))
+    order = [ndim - 1 if d == i else ndim if d == j else next(others) for d in range(ndim + 1)]
+    return made if order == list(range(ndim + 1)) else permute(made, order)
+
+
+def _require_matrix(fn: str, A: SparseTensor) -> None:
+    if sparse_dims(A._pattern) < 2:
+        hint = "Give it a dimension with spgrad.unsqueeze."
+        raise checks.bad_shape(fn, "input", A._pattern.shape, "a sparse matrix or batch", hint)
+
+
+def _vector_or_sparse(fn: str, input: Any) -> SparseTensor:
+    """A sparse operand as it is; a dense one with all of its elements specified."""
+    if is_sparse(input) or not isinstance(input, torch.Tensor):
+        return sparse_operand(fn, "input", input)
+    sizes = tuple(input.shape)
+    at = positions(input.new_empty(0, dtype=torch.int64), input.numel())
+    indices = torch.stack(torch.unravel_index(at, sizes)) if sizes else at.new_zeros(0, at.numel())
+    full = Pattern(torch.sparse_coo, sizes, (indices,))
+    return on_pattern(input.reshape(-1), full)
+
+
+def _triangle(fn: str, input: Any, diagonal: int, *, lower: bool) -> SparseTensor:
+    A = sparse_operand(fn, "input", input)
+    require_int(fn, "diagonal", diagonal)
+    _require_matrix(fn, A)
+    if A._pattern.dense_dim:
+        raise UnsupportedError(
+            f"spgrad.{fn}: `input` has {A._pattern.dense_dim} dense dimension(s), which are among "
+            "the last two; a matrix or batch with scalar elements is accepted. Take one slice of "
+            "the dense dimensions at a time."
+        )
+    return rebuild(A, (fn, diagonal), lambda p: _triangle_pattern(p, diagonal, lower))
+
+
+def _triangle_pattern(pattern: Pattern, diagonal: int, lower: bool) -> Found:
+    distance = _distances(pattern)
+    return subset(pattern, distance <= diagonal if lower else distance >= diagonal)
+
+
+def _distances(pattern: Pattern) -> torch.Tensor:
+    """Column less row of each stored element."""
+    if pattern.is_coo or pattern.blocksize is not None:
+        coo, entry = coordinates(pattern)
+        found = coo.indices[0][-1].to(torch.int64) - coo.indices[0][-2]
+        return found if entry is None else torch.empty_like(found).index_copy_(0, entry, found)
+    ptr, idx = pattern.indices
+    line = kernels.expand(ptr, idx.shape[0]).to(torch.int64)
+    if pattern.batch:
+        line %= max(pattern.matrix[0 if pattern.compressed_by_rows else 1], 1)
+    return idx - line if pattern.compressed_by_rows else line - idx
+
+
+def _diagonal(A: SparseTensor, offset: int) -> torch.Tensor:
+    A = without_repeats(A)
+    pattern = A._pattern
+    kept = pattern.derive("rebuilt", lambda _: {})
+    entry, place = remembered(kept, ("diagonal", offset), lambda: _on_diagonal(pattern, offset))
+    vals = gathered(flat_values(A), entry, place)
+    vals = vals.view(*pattern.batch, -1, *pattern.dense_shape)
+    return vals.movedim(len(pattern.batch), -1)
+
+
+def _on_diagonal(pattern: Pattern, offset: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The stored element at each place of the diagonals (items * length,), -1 for none."""
+    m, k = pattern.matrix
+    length = max(min(m + min(offset, 0), k - max(offset, 0)), 0)
+    coo, entry = coordinates(pattern)
+    indices = coo.indices[0].to(torch.int64)
+    there = (indices[-1] - indices[-2] == offset).nonzero().squeeze(1)
+    at = indices.index_select(1, there)
+    along = at[-2] + min(offset, 0)
+    place = linear_index(torch.cat([at[:-2], along[None]]), (*pattern.batch, length))
+    assert place is not None
+    size = length
+    for items in pattern.batch:
+        size *= items
+    found = there if entry is None else entry.index_select(0, there)
+    to = place.new_full((pattern.elements,), -1).index_copy_(0, found, place)
+    return inverse(to, size), to
+
+
+def _embedded(A: SparseTensor, offset: int) -> SparseTensor:
+    return rebuild(A, ("diag_embed", offset), lambda p: _embedded_pattern(p, offset))
+
+
+def _embedded_pattern(pattern: Pattern, offset: int) -> Found:
+    *batch, n = pattern.shape
+    side = n + abs(offset)
+
+    def by(indices: torch.Tensor) -> Placed:
+        row, col = indices[-1] - min(offset, 0), indices[-1] + max(offset, 0)
+        return Placed(torch.cat([indices[:-1], row[None], col[None]]), None, 0)
+
+    return placed(pattern, (*batch, side, side), by, like=COO)

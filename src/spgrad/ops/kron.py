@@ -1,0 +1,108 @@
+"""The Kronecker product of two sparse tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import UnsupportedError
+from spgrad.ops.operands import sparse_operand
+from spgrad.ops.rebuild import (
+    Kept,
+    Placed,
+    assembled,
+    coordinates,
+    finished,
+    flat_values,
+    gathered,
+    index_dtype,
+    positions,
+)
+from spgrad.ops.shape import reshaped
+from spgrad.ops.structure import without_repeats
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern
+
+
+def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
+    """The Kronecker product: every element of `input` times all of `other`, as a block.
+
+    Args:
+        input: Sparse tensor of any layout.
+        other: Sparse tensor of any layout. One with fewer dimensions gets some of size 1 in front.
+
+    Returns:
+        SparseTensor of the products of the sizes, in the layout of `input`; in BSR and BSC with the
+        blocks of `other`, if it has some. It has an element for each pair of elements.
+
+    Gradient:
+        Of `input`: for each element, the sum over its block of the cotangent times `other`; of
+        `other` likewise; each on its own pattern.
+
+    Cost:
+        O(nse of the result), the index work once for each pair of patterns.
+
+    Raises:
+        TypeError: An operand is not sparse.
+        ValueError: Devices differ, or the result has more than 2^63 - 1 elements.
+        NotImplementedError: An operand has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        >>> spgrad.kron(A, spgrad.from_dense(torch.tensor([[3.0, 4.0]]))).to_dense()
+        tensor([[3., 4., 0., 0.],
+                [0., 0., 6., 8.]])
+    """
+    operands = []
+    for arg, x in (("input", input), ("other", other)):
+        A = sparse_operand("kron", arg, x)
+        if A._pattern.dense_dim:
+            raise UnsupportedError(
+                f"spgrad.kron: `{arg}` has {A._pattern.dense_dim} dense dimension(s); sparse "
+                "dimensions alone are accepted. Take one slice of the dense dimensions at a time."
+            )
+        operands.append(without_repeats(A))
+    A, B = operands
+    checks.require_same_device("kron", input=A._vals, other=B._vals)
+    ndim = max(len(A._pattern.shape), len(B._pattern.shape))
+    A, B = _lifted(A, ndim), _lifted(B, ndim)
+    a, b = A._pattern, B._pattern
+    checks.require_addressable("kron", _shape(a, b))
+    made = a.derive_with("kron", b, _product)
+    vals = (flat_values(A)[:, None] * flat_values(B)).reshape(-1)
+    vals = gathered(vals, made.entry, made.place)
+    return on_pattern(vals.view(made.pattern.values_shape), made.pattern)
+
+
+def _lifted(A: SparseTensor, ndim: int) -> SparseTensor:
+    """A with dimensions of size 1 in front."""
+    shape = tuple(A._pattern.shape)
+    lead = ndim - len(shape)
+    return reshaped(A, (1,) * lead + shape, ndim) if lead else A
+
+
+def _shape(a: Pattern, b: Pattern) -> tuple[int, ...]:
+    return tuple(p * q for p, q in zip(a.shape, b.shape, strict=True))
+
+
+def _product(a: Pattern, b: Pattern) -> Kept:
+    """Of the pair (p, q) of elements, in the order of pairs: where it goes."""
+    shape = _shape(a, b)
+    of_a, of_b = coordinates(a), coordinates(b)
+    own = torch.promote_types(of_a.pattern.indices[0].dtype, of_b.pattern.indices[0].dtype)
+    dtype = index_dtype(own, shape)
+    at_a, at_b = (f.pattern.indices[0].to(dtype) for f in (of_a, of_b))
+    sizes = at_b.new_tensor(list(b.shape))[:, None]
+    indices = ((at_a * sizes)[:, :, None] + at_b[:, None, :]).flatten(1)
+    entry = None
+    if of_a.entry is not None or of_b.entry is not None:
+        first, second = (
+            positions(at_a, p.elements) if f.entry is None else f.entry
+            for p, f in ((a, of_a), (b, of_b))
+        )
+        entry = (first[:, None] * b.elements + second).reshape(-1)
+    # pairs of one row stand in order: by the column in a, then in b
+    found = Placed(indices, entry, max(len(shape) - 1, 0))
+    made = assembled(shape, found, 0, (a.layout, a.blocksize and (b.blocksize or a.blocksize)))
+    return finished(made, a.elements * b.elements)

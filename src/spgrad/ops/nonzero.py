@@ -1,0 +1,129 @@
+"""What depends on which values are zero or small: nonzero, find, prune."""
+
+from __future__ import annotations
+
+import torch
+
+from spgrad.errors import ArgumentKindError
+from spgrad.ops.operands import matrix_operand, require_rank, sparse_operand
+from spgrad.ops.rebuild import coordinates, finished, flat_values, gathered, subset
+from spgrad.ops.structure import without_repeats
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern
+
+
+def nonzero(
+    input: torch.Tensor, *, as_tuple: bool = False
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """Indices of the elements that are not zero, in row-major order.
+
+    Args:
+        input: Sparse tensor of any layout; repeated elements are added first.
+        as_tuple: True gives one vector for each dimension, which index a dense tensor.
+
+    Returns:
+        Dense int64 (n, dimensions), or a tuple of (n,). A specified zero is left out.
+
+    Gradient:
+        None.
+
+    Cost:
+        O(nse).
+
+    Raises:
+        TypeError: `input` is not sparse.
+
+    Example:
+        >>> spgrad.nonzero(spgrad.from_dense(torch.tensor([[0.0, 1.0], [2.0, 0.0]])))
+        tensor([[0, 1],
+                [1, 0]])
+    """
+    found = _nonzero(without_repeats(sparse_operand("nonzero", "input", input)))[0]
+    return found.unbind(0) if as_tuple else found.t().contiguous()
+
+
+def find(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows, columns and values of the elements of a matrix that are not zero.
+
+    Args:
+        input: Sparse matrix of any layout; repeated elements are added first.
+
+    Returns:
+        Three dense tensors (n,) in row-major order, indices as int64; what `scipy.sparse.find`
+        gives.
+
+    Gradient:
+        Of the values: the cotangent at those elements, 0 at the other; on the pattern of `input`.
+
+    Cost:
+        O(nse).
+
+    Raises:
+        TypeError: `input` is not sparse.
+        ValueError: `input` is not a matrix.
+        NotImplementedError: `input` has dense dimensions.
+
+    Example:
+        >>> spgrad.find(spgrad.from_dense(torch.tensor([[0.0, 1.0], [2.0, 0.0]])))
+        (tensor([0, 1]), tensor([1, 0]), tensor([1., 2.]))
+    """
+    A = matrix_operand("find", "input", input)
+    require_rank("find", "input", A, 2, "Take one matrix of a batch at a time.")
+    A = without_repeats(A)
+    indices, entry = _nonzero(A)
+    return indices[0], indices[1], flat_values(A).index_select(0, entry)
+
+
+def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
+    """The elements of `input` whose magnitude is above a threshold; the others go.
+
+    Args:
+        input: Sparse tensor of any layout; repeated elements are added first. An element with
+            dense dimensions stays whole if any of its numbers is above.
+        threshold: 0 takes away specified zeros. NaN stays.
+
+    Returns:
+        SparseTensor in the layout of `input`, with fewer elements. A block of BSR and BSC goes if
+        all of it does; in one that stays, what is taken away becomes 0.
+
+    Gradient:
+        The cotangent at what is kept, 0 at the other elements; on the pattern of `input`.
+
+    Cost:
+        O(nse), on every call: the result depends on the values.
+
+    Raises:
+        TypeError: `input` is not sparse, or `threshold` is no number.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.1, 1.0], [2.0, 0.0]]))
+        >>> spgrad.prune(A, 0.5).to_dense()
+        tensor([[0., 1.],
+                [2., 0.]])
+    """
+    A = without_repeats(sparse_operand("prune", "input", input))
+    if not isinstance(threshold, (int, float)):
+        raise ArgumentKindError(
+            f"spgrad.prune: `threshold` is {threshold!r}; a number is accepted. For example 1e-6."
+        )
+    vals = flat_values(A)
+    detached = vals.detach()
+    size = detached if detached.dtype == torch.bool else detached.abs()
+    kept = ~(size <= threshold)
+    if A._pattern.dense_dim:
+        kept = kept.flatten(1).any(1)
+    with torch.inference_mode(mode=False):
+        made = finished(subset(A._pattern, kept), A._pattern.elements)
+    out = gathered(vals, made.entry, made.place)
+    return on_pattern(out.view(made.pattern.values_shape), made.pattern)
+
+
+def _nonzero(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Coordinates (dimensions, n) of what is not zero, and which stored element each of them is."""
+    coo, entry = coordinates(A._pattern)
+    vals = flat_values(A).detach()
+    vals = vals if entry is None else vals.index_select(0, entry)
+    at, *dense = (vals != 0).nonzero().unbind(1)
+    first = coo.indices[0].to(torch.int64).index_select(1, at)
+    found = torch.cat([first, *(d[None] for d in dense)])
+    return found, at if entry is None else entry.index_select(0, at)

@@ -1,0 +1,155 @@
+"""Elements moved within the shape: flip and roll."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad.errors import ArgumentValueError
+from spgrad.ops.operands import require_dim, require_ints, sparse_operand
+from spgrad.ops.rebuild import Found, Placed, placed, rebuild, sparse_dims
+from spgrad.ops.shape import flatten, reshape
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+
+
+def flip(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
+    """`input` with its elements in reverse order along some dimensions.
+
+    Args:
+        input: Sparse tensor of any layout.
+        dims: A tuple of dimensions, or its numbers one after the other.
+        *more: The other numbers.
+
+    Returns:
+        SparseTensor in the layout of `input`.
+
+    Gradient:
+        The cotangent flipped back, on the pattern of `input`.
+
+    Cost:
+        O(nse), the index work once for each pattern.
+
+    Raises:
+        TypeError: `input` is not sparse, or a dimension is no int.
+        ValueError: A dimension is out of range, or named twice.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [3.0, 0.0]]))
+        >>> spgrad.flip(A, 0).to_dense()
+        tensor([[3., 0.],
+                [1., 2.]])
+    """
+    return _flipped("flip", input, require_ints("flip", "dims", dims, more))
+
+
+def fliplr(input: torch.Tensor) -> SparseTensor:
+    """`spgrad.flip` with dims=1: left and right exchanged."""
+    return _flipped("fliplr", input, (1,))
+
+
+def flipud(input: torch.Tensor) -> SparseTensor:
+    """`spgrad.flip` with dims=0: up and down exchanged."""
+    return _flipped("flipud", input, (0,))
+
+
+def roll(input: torch.Tensor, shifts: Any, dims: Any = None) -> SparseTensor:
+    """`input` with its elements moved along dimensions; what leaves at the end comes in again.
+
+    Args:
+        input: Sparse tensor of any layout.
+        shifts: By how many places to move, an int or a tuple with one for each of `dims`.
+        dims: A dimension or a tuple of them; by default the tensor is rolled as if it were flat.
+
+    Returns:
+        SparseTensor in the layout of `input`; rolled as if flat, in that of `spgrad.reshape`.
+
+    Gradient:
+        The cotangent rolled back, on the pattern of `input`.
+
+    Cost:
+        O(nse), the index work once for each pattern.
+
+    Raises:
+        TypeError: `input` is not sparse, or an argument is no int.
+        ValueError: A dimension is out of range, or there are not as many shifts as dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [3.0, 0.0]]))
+        >>> spgrad.roll(A, 1, 1).to_dense()
+        tensor([[2., 1.],
+                [0., 3.]])
+    """
+    A = sparse_operand("roll", "input", input)
+    by = require_ints("roll", "shifts", shifts)
+    along = () if dims is None else require_ints("roll", "dims", dims)
+    if not along and len(by) == 1:
+        return reshape(roll(flatten(A), by, 0), tuple(A._pattern.shape))
+    if len(by) != len(along):
+        raise ArgumentValueError(
+            f"spgrad.roll: `shifts` has {len(by)} number(s) and `dims` {len(along)}; one shift for "
+            "each dimension is accepted. Give as many of both."
+        )
+    shape = tuple(A._pattern.shape)
+    total = [0] * len(shape)
+    for shift, dim in zip(by, along, strict=True):
+        total[require_dim("roll", "dims", dim, len(shape))] += shift
+    moves = tuple(shift % max(size, 1) for shift, size in zip(total, shape, strict=True))
+    split = sparse_dims(A._pattern)
+    dense = [d for d in range(split, len(shape)) if moves[d]]
+    return rebuild(
+        A,
+        ("roll", moves),
+        lambda p: _rolled_pattern(p, moves[:split]),
+        inner=lambda v: (
+            v.roll([moves[d] for d in dense], [d - split + 1 for d in dense]) if dense else v
+        ),
+    )
+
+
+def _flipped(fn: str, input: Any, dims: tuple[int, ...]) -> SparseTensor:
+    A = sparse_operand(fn, "input", input)
+    ndim, split = len(A._pattern.shape), sparse_dims(A._pattern)
+    asked = [require_dim(fn, "dims", d, ndim) for d in dims]
+    if len(set(asked)) < len(asked):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `dims` is {dims}; each dimension once is accepted. Leave out one of the "
+            "repeated."
+        )
+    first = tuple(sorted(d for d in asked if d < split))
+    last = tuple(sorted(d - split + 1 for d in asked if d >= split))
+    return rebuild(
+        A,
+        ("flip", first, last),
+        lambda p: _flipped_pattern(p, first),
+        inner=lambda vals: vals.flip(last),
+    )
+
+
+def _flipped_pattern(pattern: Pattern, dims: tuple[int, ...]) -> Found:
+    if not dims:
+        return Found(pattern, None)
+
+    def by(indices: torch.Tensor) -> Placed:
+        turned = indices.clone()
+        for d in dims:
+            turned[d] = pattern.shape[d] - 1 - indices[d]
+        return Placed(turned, None, dims[-1] + 1)
+
+    return placed(pattern, tuple(pattern.shape), by)
+
+
+def _rolled_pattern(pattern: Pattern, moves: tuple[int, ...]) -> Found:
+    moved = [d for d, shift in enumerate(moves) if shift]
+    if not moved:
+        return Found(pattern, None)
+
+    def by(indices: torch.Tensor) -> Placed:
+        turned = indices.clone()
+        for d in moved:
+            index = indices[d].to(torch.int64) + moves[d]
+            turned[d] = torch.where(index >= pattern.shape[d], index - pattern.shape[d], index)
+        return Placed(turned, None, moved[-1] + 1)
+
+    return placed(pattern, tuple(pattern.shape), by)
