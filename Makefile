@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --progress-bar off
-PYTEST := $(BIN)/python -m pytest
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
 CPP := src/spgrad/kernels/cpu/*.cpp src/spgrad/kernels/cpu/*.h

@@ -21,7 +21,7 @@ LEVELS = [
     {"ops"},
     {"linalg"},
     {"nn", "optim", "distributed", "io", "plot"},
-    {"demo", "testing"},
+    {"demo", "info", "testing"},
     {"cli", "__init__"},
     {"__main__"},
 ]

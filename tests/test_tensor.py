@@ -422,9 +422,7 @@ def test_sgd_keeps_the_pattern(name, options, set_to_none):
 
 
 REFUSED = {
-    "view": lambda A: A.view(-1),
     "select": lambda A: A[0],
-    "stack": lambda A: torch.stack([A, A]),
     "fill": lambda A: A.fill_(1.0),
     "random": lambda A: A.normal_(),
     "resize": lambda A: A.resize_(2, 2),
@@ -433,7 +431,6 @@ REFUSED = {
     "add_number": lambda A: A + 1,
     "number_in_place": lambda A: torch.tensor(2.0, dtype=torch.float64).mul_(A),
     "iteration": list,
-    "equal": lambda A: torch.equal(A, A),
     "masked_grad": lambda A: A.to_dense(masked_grad=False),
     "copy_dense": lambda A: A.copy_(torch.ones(4, 6, dtype=torch.float64)),
     "dense_copy": lambda A: torch.ones(4, 6, dtype=torch.float64).copy_(A),
@@ -542,9 +539,9 @@ def test_training_after_inference():
     assert torch.equal(x.grad, torch.ones(4, 2))
 
 
-def test_ones_like_of_repeated_elements_is_refused():
+def test_ones_like_below_autograd_refuses_repeated_elements():
     """Two ones at one place would be a two."""
     A = spgrad.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,))
     with pytest.raises(spgrad.StateError, match=r"^spgrad\.ones_like: `A` is not coalesced"):
-        torch.ones_like(A)
-    assert torch.ones_like(A.coalesce()).to_dense().tolist() == [1.0, 0.0]
+        torch.ops.aten.ones_like.default(A)
+    assert torch.ones_like(A).to_dense().tolist() == [1.0, 0.0]

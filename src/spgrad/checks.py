@@ -5,13 +5,14 @@ Every message reads: ``spgrad.<fn>: `<arg>` <what it is>; <what is accepted>. <w
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from typing import Any
 
 import torch
 
 from spgrad import kernels
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, MissingPackageError
 from spgrad.pattern import LAYOUT_NAMES
 
 INDEX_DTYPES = (torch.int64, torch.int32)
@@ -165,3 +166,14 @@ def require_addressable(fn: str, shape: tuple[int, ...]) -> None:
 def short(dtype: torch.dtype) -> str:
     """A dtype's name without the module."""
     return str(dtype).removeprefix("torch.")
+
+
+def require_packages(fn: str, extra: str, *names: str) -> None:
+    """Refuses to go on without optional packages, and says which extra of spgrad has them."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise MissingPackageError(
+            f"spgrad.{fn}: {' and '.join(missing)} {verb} not installed; {' and '.join(names)} "
+            f"must be there. Install with: pip install 'spgrad[{extra}]'"
+        )

@@ -5,6 +5,7 @@
     SpgradError
     |-- ArgumentKindError    (TypeError)            not the kind of object that is accepted
     |-- ArgumentValueError   (ValueError)           wrong shape, dtype, device or index
+    |-- MissingPackageError  (ImportError)          an optional package is not installed
     |-- StateError           (RuntimeError)         a tensor that has to be changed first
     `-- UnsupportedError     (NotImplementedError)  outside the support table
 
@@ -24,6 +25,10 @@ class ArgumentKindError(SpgradError, TypeError):
 
 class ArgumentValueError(SpgradError, ValueError):
     """An argument has a shape, dtype, device or index that the function can't use."""
+
+
+class MissingPackageError(SpgradError, ImportError):
+    """A package that only this function needs is not installed."""
 
 
 class StateError(SpgradError, RuntimeError):

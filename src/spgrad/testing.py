@@ -200,7 +200,7 @@ class Cell(NamedTuple):
     sample: int
 
     def __str__(self) -> str:
-        options = ",".join(f"{k}={v}" for k, v in self.options.items()).replace(" ", "")
+        options = ",".join(f"{k}={_told(v)}" for k, v in self.options.items()).replace(" ", "")
         signature = self.signature.replace(" -> ", ">").replace(" ", "_")
         return f"{self.op.name}-{signature}-{self.layout}" + (f"-{options}" if options else "")
 
@@ -208,6 +208,11 @@ class Cell(NamedTuple):
     def options(self) -> dict[str, Any]:
         """The keyword arguments."""
         return dict(self.op.samples[self.sample])
+
+
+def _told(value: Any) -> str:
+    """A value in the name of a test, which must not change from run to run."""
+    return getattr(value, "__name__", None) or str(value)
 
 
 def cells() -> Iterator[Cell]:

@@ -2,11 +2,7 @@
 
 import importlib.util
 
-from spgrad.errors import SpgradError
-
-
-class MissingPackageError(SpgradError, ImportError):
-    """A package of `spgrad[demo]` is not installed."""
+from spgrad.errors import MissingPackageError
 
 
 def require_packages(*names: str) -> None:

@@ -79,8 +79,9 @@ from spgrad.ops.extrema import argmax, argmin, max, min
 from spgrad.ops.inplace import in_place, is_in_place
 from spgrad.ops.join import block_diag, cat, dstack, hstack, stack, vstack
 from spgrad.ops.kron import kron
+from spgrad.ops.like import full_like, ones_like, zeros_like
 from spgrad.ops.mask import sparse_mask
-from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm
+from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm, spmm
 from spgrad.ops.nonzero import find, nonzero, prune
 from spgrad.ops.norms import (
     logsumexp,
@@ -92,6 +93,7 @@ from spgrad.ops.norms import (
     vector_norm,
 )
 from spgrad.ops.operands import refusal
+from spgrad.ops.queries import isclose
 from spgrad.ops.rearrange import flip, fliplr, flipud, roll
 from spgrad.ops.reduce import (
     all,
@@ -177,11 +179,13 @@ __all__ = [
     "frac",
     "from_dense",
     "from_edges",
+    "full_like",
     "ge",
     "gt",
     "hspmm",
     "hstack",
     "imag",
+    "isclose",
     "isinf",
     "isnan",
     "isneginf",
@@ -213,6 +217,7 @@ __all__ = [
     "neg",
     "nonzero",
     "norm",
+    "ones_like",
     "permute",
     "pow",
     "prod",
@@ -237,6 +242,7 @@ __all__ = [
     "sparse_mask",
     "sparse_mm",
     "sparse_sum",
+    "spmm",
     "sqrt",
     "square",
     "squeeze",
@@ -268,6 +274,7 @@ __all__ = [
     "vector_norm",
     "view",
     "vstack",
+    "zeros_like",
 ]
 
 

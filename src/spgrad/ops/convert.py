@@ -49,9 +49,7 @@ def _flat_values(A: SparseTensor) -> torch.Tensor:
     return stored_values(A).reshape(pattern.elements, *pattern.dense_shape)
 
 
-def moved(
-    pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None = None
-) -> Move:
+def moved(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None = None) -> Move:
     """A coalesced pattern in another layout; O(nse) on the first call, then kept."""
     return pattern.derive(("layout", layout, blocksize), lambda p: _move(p, layout, blocksize))
 

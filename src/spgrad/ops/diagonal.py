@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -208,6 +209,8 @@ def _vector_or_sparse(fn: str, input: Any) -> SparseTensor:
     """A sparse operand as it is; a dense one with all of its elements specified."""
     if is_sparse(input) or not isinstance(input, torch.Tensor):
         return sparse_operand(fn, "input", input)
+    if input.dtype != torch.bool:
+        checks.require_numeric(fn, "input", input)
     sizes = tuple(input.shape)
     at = positions(input.new_empty(0, dtype=torch.int64), input.numel())
     indices = torch.stack(torch.unravel_index(at, sizes)) if sizes else at.new_zeros(0, at.numel())
@@ -262,17 +265,13 @@ def _on_diagonal(pattern: Pattern, offset: int) -> tuple[torch.Tensor, torch.Ten
     length = max(min(m + min(offset, 0), k - max(offset, 0)), 0)
     coo, entry = coordinates(pattern)
     indices = coo.indices[0].to(torch.int64)
-    there = (indices[-1] - indices[-2] == offset).nonzero().squeeze(1)
-    at = indices.index_select(1, there)
-    along = at[-2] + min(offset, 0)
-    place = linear_index(torch.cat([at[:-2], along[None]]), (*pattern.batch, length))
+    along = indices[-2] + min(offset, 0)
+    place = linear_index(torch.cat([indices[:-2], along[None]]), (*pattern.batch, length))
     assert place is not None
-    size = length
-    for items in pattern.batch:
-        size *= items
-    found = there if entry is None else entry.index_select(0, there)
-    to = place.new_full((pattern.elements,), -1).index_copy_(0, found, place)
-    return inverse(to, size), to
+    to = torch.where(indices[-1] - indices[-2] == offset, place, -1)
+    if entry is not None:
+        to = torch.empty_like(to).index_copy_(0, entry, to)
+    return inverse(to, math.prod(pattern.batch) * length), to
 
 
 def _embedded(A: SparseTensor, offset: int) -> SparseTensor:

@@ -139,17 +139,15 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
     fn = "block_diag"
     operands = _operands(fn, tensors)
     for i, A in enumerate(operands):
-        if sparse_dims(A._pattern) != 2:
-            hint = "Split a batch with spgrad.unbind, and give a vector a dimension of size 1."
-            raise checks.bad_shape(fn, f"tensors[{i}]", A.shape, "a sparse matrix", hint)
-        if A._pattern.dense_shape != operands[0]._pattern.dense_shape:
-            accepted = f"a matrix with dense sizes {operands[0]._pattern.dense_shape}"
-            raise checks.bad_shape(fn, f"tensors[{i}]", A.shape, accepted, "Make them alike.")
+        if A._pattern.dense_dim or A.dim() != 2:
+            hint = "Take one matrix of a batch at a time; give a vector a dimension of size 1."
+            accepted = "a matrix without dense dimensions"
+            raise checks.bad_shape(fn, f"tensors[{i}]", A.shape, accepted, hint)
     like = _like(operands[0])
     sizes = [A._pattern.matrix for A in operands]
     m, k = (sum(column) for column in zip(*sizes, strict=True))
     starts = [*itertools.accumulate(sizes, lambda a, b: (a[0] + b[0], a[1] + b[1]), initial=(0, 0))]
-    shape = (m, k, *operands[0]._pattern.dense_shape)
+    shape = (m, k)
     checks.require_addressable(fn, shape)
 
     def build(patterns: Sequence[Pattern]) -> Found:
@@ -175,10 +173,10 @@ def _operands(fn: str, tensors: Any) -> list[SparseTensor]:
             f"spgrad.{fn}: `tensors` is empty; one sparse tensor or more is accepted. Leave the "
             "call out."
         )
-    found = [without_repeats(sparse_operand(fn, f"tensors[{i}]", A)) for i, A in enumerate(tensors)]
+    found = [sparse_operand(fn, f"tensors[{i}]", A) for i, A in enumerate(tensors)]
     for i, A in enumerate(found[1:], 1):
         checks.require_same_device(fn, **{"tensors[0]": found[0]._vals, f"tensors[{i}]": A._vals})
-    return found
+    return [without_repeats(A) for A in found]
 
 
 def _like(A: SparseTensor) -> Like:

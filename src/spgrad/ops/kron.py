@@ -62,9 +62,10 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
                 f"spgrad.kron: `{arg}` has {A._pattern.dense_dim} dense dimension(s); sparse "
                 "dimensions alone are accepted. Take one slice of the dense dimensions at a time."
             )
-        operands.append(without_repeats(A))
+        operands.append(A)
     A, B = operands
     checks.require_same_device("kron", input=A._vals, other=B._vals)
+    A, B = without_repeats(A), without_repeats(B)
     ndim = max(len(A._pattern.shape), len(B._pattern.shape))
     A, B = _lifted(A, ndim), _lifted(B, ndim)
     a, b = A._pattern, B._pattern

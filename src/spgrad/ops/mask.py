@@ -42,15 +42,16 @@ def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
     """
     fn = "sparse_mask"
     M = sparse_operand(fn, "mask", mask)
+    M = SparseTensor(M._vals, M._pattern)  # the pattern alone counts, and takes no gradient
     if is_sparse(input):
         A = sparse_operand(fn, "input", input)
         checks.require_same_device(fn, input=A._vals, mask=M._vals)
-        aligned = align(fn, without_repeats(M.detach()), A, "first")
+        aligned = align(fn, without_repeats(M), A, "first")
         return on_pattern(aligned.b, aligned.pattern)
     x = dense_operand(fn, "input", input)
     checks.require_same_device(fn, input=x, mask=M._vals)
     if x.shape != M._pattern.shape:
         accepted = f"{tuple(M._pattern.shape)}, the shape of `mask`,"
         raise checks.bad_shape(fn, "input", tuple(x.shape), accepted, "Expand it first.")
-    pattern = without_repeats(M.detach())._pattern
+    pattern = without_repeats(M)._pattern
     return on_pattern(gather(fn, x, pattern).contiguous(), pattern)

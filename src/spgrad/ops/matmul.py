@@ -112,17 +112,14 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> to
     Args:
         input: Sparse or dense (m, k).
         mat2: Sparse or dense (k, n).
-        reduce: How the products of the elements of a row are joined: "sum" or None for the matrix
-            product; "mean", "amax", "amin" or "prod" for a sparse input and dense mat2. These
-            leave out unspecified elements, as in torch.sparse.mm, and a row without elements
-            gives 0.
+        reduce: "sum" or None for the matrix product; any reduction of `spgrad.spmm`, for a
+            sparse input and a dense mat2.
 
     Returns:
         As `spgrad.matmul`: dense (m, n), or sparse in the layout of `input` if both are sparse.
 
     Gradient:
-        As `spgrad.matmul`: that of a sparse operand on its own pattern. Of "amax" and "amin", at
-        the first product that attains it.
+        As `spgrad.matmul`: that of a sparse operand on its own pattern.
 
     Cost:
         O(nse n), as `spgrad.matmul`.
@@ -137,16 +134,57 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> to
         >>> spgrad.mm(A, torch.eye(2))
         tensor([[0., 2.],
                 [3., 0.]])
-        >>> spgrad.mm(A, torch.eye(2), "amax")
-        tensor([[0., 2.],
-                [3., 0.]])
     """
-    fn, names = "mm", ("input", "mat2")
-    _require_ranks(fn, 2, input=input, mat2=mat2)
+    names = ("input", "mat2")
+    _require_ranks("mm", 2, input=input, mat2=mat2)
     if reduce in (None, "sum"):
-        return product(fn, names, input, mat2)
-    A, x = matrix_operand(fn, "input", input), dense_operand(fn, "mat2", mat2)
+        return product("mm", names, input, mat2)
+    return _reducing("mm", names, input, mat2, reduce)
+
+
+def spmm(A: torch.Tensor, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
+    """The sum, mean, maximum, minimum or product of a_ij x_jc over the elements of each row of A.
+
+    A step of message passing: each node aggregates what its neighbours hold.
+
+    Args:
+        A: Sparse (m, k).
+        x: Dense (k, n).
+        reduce: "sum", the matrix product, "mean", "amax", "amin" or "prod", over the specified
+            elements of the row alone. A row without elements gives 0.
+
+    Returns:
+        Dense (m, n).
+
+    Gradient:
+        Of `A` on its own pattern, of `x` dense. Of "amax" and "amin", at the first product that
+        attains it.
+
+    Cost:
+        O(nse n) time; no memory beyond result and gradients but O(m n) for other than "sum".
+
+    Raises:
+        TypeError: `A` is not sparse or `x` not dense.
+        ValueError: An operand is no matrix, sizes, dtypes or devices don't fit, or `reduce` is
+            none of these.
+
+    Example:
+        >>> A = spgrad.from_edges(torch.tensor([[0, 0, 1], [1, 2, 0]]), size=3)
+        >>> x = torch.tensor([[1.0], [5.0], [7.0]])
+        >>> spgrad.spmm(A, x, "mean").T, spgrad.spmm(A, x, "amax").T
+        (tensor([[6., 1., 0.]]), tensor([[7., 1., 0.]]))
+    """
+    _require_ranks("spmm", 2, A=A, x=x)
+    return _reducing("spmm", ("A", "x"), A, x, reduce)
+
+
+def _reducing(
+    fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor, reduce: str
+) -> torch.Tensor:
+    A, x = matrix_operand(fn, names[0], a), dense_operand(fn, names[1], b)
     _require_fit(fn, names, A, x)
+    if reduce == "sum":
+        return lowering.sparse_dense(A, x)
     return reduced_product(fn, A, x, reduce)
 
 

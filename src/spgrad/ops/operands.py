@@ -28,12 +28,12 @@ def sparse_operand(fn: str, arg: str, x: Any) -> SparseTensor:
                 "torch sparse tensor is accepted. Convert it with spgrad.from_dense."
             )
         x = from_torch(x)
-    row = support.OPS[fn]
+    layouts = support.OPS[fn].layouts if fn in support.OPS else support.ALL
     name = x._pattern.name
-    if name not in row.layouts:
+    if name not in layouts:
         raise UnsupportedError(
-            f"spgrad.{fn}: `{arg}` has layout {name}; {', '.join(row.layouts)} are accepted. "
-            f"Convert it with {arg}.to_sparse(layout=torch.{_torch_name(row.layouts[0])})."
+            f"spgrad.{fn}: `{arg}` has layout {name}; {', '.join(layouts)} are accepted. "
+            f"Convert it with {arg}.to_sparse(layout=torch.{_torch_name(layouts[0])})."
         )
     return x
 

@@ -155,10 +155,8 @@ def extremum(
 def _extremum(
     vals: torch.Tensor, cells: Cells, missing: torch.Tensor | None, largest: bool
 ) -> torch.Tensor:
-    if vals.shape[1] == 1:
-        y = vals.squeeze(1)
-    else:
-        y = vals.amax(1) if largest else vals.amin(1)
+    inner = torch.amax if largest else torch.amin
+    y = vals.squeeze(1) if vals.shape[1] == 1 else inner(vals, 1)
     if cells.ptr is not None:
         y = _reduced(y, cells, "amax" if largest else "amin")
     if missing is None:

@@ -159,9 +159,10 @@ def _permuted_pattern(pattern: Pattern, first: tuple[int, ...], last: tuple[int,
 def same_elements(pattern: Pattern, shape: tuple[int, ...], dense_dim: int) -> Pattern:
     """The same indices in a tensor of another batch or dense shape."""
     found = Pattern.from_spec(pattern.spec._replace(dense_dim=dense_dim), shape, pattern.indices)
-    for name in ("rows", "cols"):  # which the batch as one matrix and the dense part leave alone
-        if (view := pattern.derived(name)) is not None:
-            found.keep(name, view)
+    if sparse_dims(found) > 1 and found.matrix == pattern.matrix:
+        for name in ("rows", "cols"):  # of all items as one matrix
+            if (view := pattern.derived(name)) is not None:
+                found.keep(name, view)
     return found
 
 
@@ -175,14 +176,20 @@ def unsqueeze(input: torch.Tensor, dim: int) -> SparseTensor:
 
 
 def squeeze(input: torch.Tensor, dim: Any = None) -> SparseTensor:
-    """`spgrad.reshape` without the dimensions of size 1, or without those in `dim` of size 1."""
+    """`spgrad.reshape` with the dimensions of size 1 left out: all, or those in `dim`."""
     A = sparse_operand("squeeze", "input", input)
     shape = A._pattern.shape
     asked = range(len(shape)) if dim is None else require_ints("squeeze", "dim", dim)
     ndim = len(shape)
-    if ndim == 0:
+    if ndim == 0 and all(d in (0, -1) for d in asked):  # as torch has it
         return A
-    gone = {d for d in (require_dim("squeeze", "dim", d, ndim) for d in asked) if shape[d] == 1}
+    named = [require_dim("squeeze", "dim", d, ndim) for d in asked]
+    if len(set(named)) < len(named):
+        raise ArgumentValueError(
+            f"spgrad.squeeze: `dim` is {dim}; each dimension once is accepted. Leave out one of "
+            "the repeated."
+        )
+    gone = {d for d in named if shape[d] == 1}
     if not gone:
         return A
     left = tuple(size for d, size in enumerate(shape) if d not in gone)
@@ -194,10 +201,10 @@ def flatten(input: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> Spars
     """`spgrad.reshape` with the dimensions from `start_dim` to `end_dim` joined to one."""
     A = sparse_operand("flatten", "input", input)
     shape = tuple(A._pattern.shape)
+    start = require_dim("flatten", "start_dim", start_dim, max(len(shape), 1))
+    end = require_dim("flatten", "end_dim", end_dim, max(len(shape), 1))
     if not shape:
         return reshape(A, (1,))
-    start = require_dim("flatten", "start_dim", start_dim, len(shape))
-    end = require_dim("flatten", "end_dim", end_dim, len(shape))
     if start > end:
         raise ArgumentValueError(
             f"spgrad.flatten: `start_dim` is {start_dim}, behind `end_dim` {end_dim}; the first "

@@ -44,6 +44,21 @@ def _sampled(
     return found if beta == 0 else found + beta * A
 
 
+def _reduced(
+    A: torch.Tensor, x: torch.Tensor, *, mask: torch.Tensor, reduce: str
+) -> torch.Tensor:
+    count = mask.sum(1)[:, None]
+    if reduce == "sum":
+        return A @ x
+    if reduce == "mean":
+        return A @ x / count.clamp(min=1)
+    terms = A[:, :, None] * x  # (m, k, n)
+    far = 1e3 if reduce == "amin" else -1e3  # beyond any sample
+    terms = terms.masked_fill(~mask[:, :, None], 1 if reduce == "prod" else far)
+    y = terms.prod(1) if reduce == "prod" else getattr(terms, reduce)(1)
+    return y.masked_fill(count == 0, 0)
+
+
 ROWS = (
     Op(
         "matmul",
@@ -53,6 +68,15 @@ ROWS = (
         torch.matmul,
     ),
     Op("mm", "matmul", ("torch.mm", "torch.Tensor.mm", "torch.sparse.mm"), _PRODUCTS, torch.mm),
+    Op(
+        "spmm",
+        "matmul",
+        (),
+        _PRODUCTS[:1],
+        _reduced,
+        masked=True,
+        samples=tuple({"reduce": reduce} for reduce in ("sum", "mean", "amax", "amin", "prod")),
+    ),
     Op("mv", "matmul", ("torch.mv", "torch.Tensor.mv"), _BROADCAST[:1], torch.mv),
     Op("bmm", "matmul", ("torch.bmm", "torch.Tensor.bmm"), _BATCHED, torch.bmm),
     Op(

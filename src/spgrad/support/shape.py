@@ -157,7 +157,8 @@ _DIAGONALS = (
 
 
 def _pruned(A: torch.Tensor, threshold: float = 0.0) -> torch.Tensor:
-    return torch.where(A.abs() > threshold, A, 0)
+    size = A if A.dtype == torch.bool else A.abs()
+    return torch.where(size > threshold, A, 0)
 
 
 def _find(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -181,9 +182,9 @@ _MOVED = (
     _op(
         "kron",
         (
-            "A[m,k] B[m,k] -> C[mm,kk]",
-            "A[b,m,k] B[b,m,k] -> C[bb,mm,kk]",
-            "A[m,k] B[b,k,m] -> C[b,mk,km]",
+            "A[m,k] B[2,2] -> C[2m,2k]",
+            "A[b,m,k] B[3,2,2] -> C[3b,2m,2k]",
+            "A[m,k] B[b,2,2] -> C[b,2m,2k]",
         ),
     ),
     _op("prune", _FORMS[:2], {"threshold": 0.5}, {}, names=(), dense=_pruned),
@@ -192,10 +193,33 @@ _MOVED = (
         ("A[m,k] -> y[nse,2]", "A[b,m,k] -> y[nse,3]", "A[m,k|d] -> y[nse,3]"),
         {},
         {"as_tuple": True},
-        names=names_in_torch("nonzero", "argwhere"),
+        names=("torch.nonzero", "torch.Tensor.nonzero", *names_in_torch("argwhere")),
         order=0,
     ),
     _op("find", ("A[m,k] -> y[nse]",), names=(), dense=_find, order=0),
 )
 
-ROWS = (*_SHAPES, *_JOINS, *_DIAGONALS, *_MOVED)
+
+def _full_like(A: torch.Tensor, fill_value: float = 1, *, mask: torch.Tensor) -> torch.Tensor:
+    return torch.where(mask, torch.full_like(A, fill_value), 0)
+
+
+_ALIKE = tuple(
+    Op(name, "shape", (f"torch.{name}",), _FORMS, dense, masked, order=0, samples=(options,))
+    for name, dense, masked, options in (
+        ("zeros_like", torch.zeros_like, False, {}),
+        ("ones_like", _full_like, True, {}),
+        ("full_like", _full_like, True, {"fill_value": 2}),
+    )
+)
+
+_CLOSE = _op(
+    "isclose",
+    ("A[m,k] x[m,k] -> y[m,k]", "x[m,k] A[m,k] -> y[m,k]", "A[b,m,k] x[k] -> y[b,m,k]"),
+    {},
+    {"rtol": 0.5, "atol": 0.2},
+    names=names_in_torch("isclose"),
+    order=0,
+)
+
+ROWS = (*_SHAPES, *_JOINS, *_DIAGONALS, *_MOVED, *_ALIKE, _CLOSE)

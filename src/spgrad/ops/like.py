@@ -1,0 +1,134 @@
+"""Sparse tensors with the pattern of another one, and values of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from spgrad import checks
+from spgrad.construct import Options, leaf
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.convert import convert, require_blocksize
+from spgrad.ops.operands import sparse_operand
+from spgrad.ops.structure import without_repeats
+from spgrad.pattern import LAYOUT_NAMES
+from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.tracing import when_tracing
+
+
+def zeros_like(input: torch.Tensor, **options: Any) -> SparseTensor:
+    """`spgrad.full_like` with fill_value=0."""
+    return _like("zeros_like", input, torch.zeros_like, options, add=False)
+
+
+def empty_like(input: torch.Tensor, **options: Any) -> SparseTensor:
+    """`spgrad.full_like` with whatever the memory holds."""
+    return _like("empty_like", input, torch.empty_like, options, add=False)
+
+
+def ones_like(input: torch.Tensor, **options: Any) -> SparseTensor:
+    """`spgrad.full_like` with fill_value=1."""
+    return _like("ones_like", input, torch.ones_like, options)
+
+
+def full_like(input: torch.Tensor, fill_value: Any, **options: Any) -> SparseTensor:
+    """`input` with one value in place of all of its specified elements.
+
+    Args:
+        input: Sparse tensor of any layout. Where elements are repeated they become one.
+        fill_value: A number.
+        **options: dtype, device, layout (a sparse one without blocks, or that of `input`),
+            requires_grad, pin_memory; memory_format plays no role.
+
+    Returns:
+        SparseTensor on the pattern of `input`.
+
+    Gradient:
+        None.
+
+    Cost:
+        O(nse).
+
+    Raises:
+        TypeError: `input` is not sparse, or an option is unknown.
+        NotImplementedError: `layout` is strided: the result would be dense.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
+        >>> spgrad.full_like(A, 5).to_dense()
+        tensor([[0., 5.],
+                [5., 0.]])
+    """
+    return _like("full_like", input, lambda v, **kw: torch.full_like(v, fill_value, **kw), options)
+
+
+def rand_like(input: torch.Tensor, **options: Any) -> SparseTensor:
+    """`spgrad.full_like` with random values between 0 and 1; takes a `generator` as well."""
+    return _like("rand_like", input, torch.rand_like, options)
+
+
+def randn_like(input: torch.Tensor, **options: Any) -> SparseTensor:
+    """`spgrad.full_like` with normal random values; takes a `generator` as well."""
+    return _like("randn_like", input, torch.randn_like, options)
+
+
+_OPTIONS = (
+    "dtype",
+    "device",
+    "layout",
+    "requires_grad",
+    "pin_memory",
+    "memory_format",
+    "generator",
+)
+
+
+def _like(
+    fn: str,
+    input: Any,
+    make: Callable[..., torch.Tensor],
+    options: dict[str, Any],
+    *,
+    add: bool = True,
+) -> SparseTensor:
+    """`make` of the values, on the pattern; repeated elements become one if they would `add`."""
+    A = sparse_operand(fn, "input", input)
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `{unknown[0]}` is no option; {', '.join(_OPTIONS)} are accepted. Leave "
+            "it out."
+        )
+    layout = options.get("layout")
+    if layout is not None and layout not in LAYOUT_NAMES:
+        raise UnsupportedError(
+            f"spgrad.{fn}: `layout` is {layout}; a sparse layout is accepted. Use torch.{fn} of "
+            "A.to_dense() for a dense result."
+        )
+    if add:
+        A = without_repeats(A)
+    if layout is not None and layout != A._pattern.layout:
+        blocks = require_blocksize(fn, A._pattern, layout, None)
+        A = convert(A, layout, blocks)
+    names = ("dtype", "device", "pin_memory", "generator")
+    passed = {k: v for k, v in options.items() if k in names and v is not None}
+    try:
+        vals = make(A._vals.detach(), **passed)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `input` has dtype {checks.short(A.dtype)}, and the options are "
+            f"{passed}; what torch.{fn} accepts is accepted. torch says: {error}"
+        ) from error
+    flags = Options(None, None, False, bool(options.get("requires_grad")), None)
+    return leaf(fn, vals, A._pattern.moved(vals.device), flags)
+
+
+for _name, _function in (
+    ("empty_like", empty_like),
+    ("rand_like", rand_like),
+    ("randn_like", randn_like),
+):  # no dense function says what these are, so that they have no row in the support table
+    TORCH_FUNCTIONS[getattr(torch, _name)] = _function
+    when_tracing(_function)

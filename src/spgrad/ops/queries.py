@@ -1,0 +1,187 @@
+"""Questions about sparse tensors whose answer is no tensor, and isclose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.ops import pairs
+from spgrad.ops.convert import to_dense
+from spgrad.ops.elementwise import call
+from spgrad.ops.merge import align
+from spgrad.ops.operands import dense_operand, is_sparse, sparse_operand
+from spgrad.ops.pairs import Rule
+from spgrad.ops.structure import without_repeats
+from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.values import stored_values
+
+
+def isclose(
+    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> torch.Tensor:
+    """`spgrad.eq` with |input - other| <= atol + rtol |other| in place of equality.
+
+    Of two sparse tensors the result would be dense, and is refused; `spgrad.allclose` is not.
+    """
+    rule = Rule(
+        lambda a, b: torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan),
+        "none",
+        lambda a, b: abs(a - b) <= atol + rtol * abs(b),
+        dense=True,
+    )
+    _require_tensors("isclose", input=input, other=other)
+    return pairs.apply("isclose", rule, input, other)
+
+
+def equal(input: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tells whether two tensors have the same shape and the same elements, specified or not.
+
+    Args:
+        input: Sparse tensor of any layout, or a dense one.
+        other: Likewise; one of the two is sparse.
+
+    Returns:
+        bool. An element that is specified as 0 equals one that is not specified.
+
+    Gradient:
+        None.
+
+    Cost:
+        O(nse of both), or O(size) if one is dense.
+
+    Raises:
+        TypeError: Neither is sparse, or one is no tensor.
+        ValueError: Devices differ.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.eye(2))
+        >>> spgrad.equal(A, A.to_sparse_coo()), spgrad.equal(A, torch.ones(2, 2))
+        (True, False)
+    """
+    found = _same_places("equal", input, other)
+    return found is not None and call("equal", torch.equal, *found)
+
+
+def allclose(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+) -> bool:
+    """`spgrad.equal` with |input - other| <= atol + rtol |other| for every element.
+
+    Tensors of different shapes are refused.
+    """
+    found = _same_places("allclose", input, other)
+    if found is None:
+        accepted = f"{tuple(input.shape)}, the shape of `input`,"
+        raise checks.bad_shape("allclose", "other", tuple(other.shape), accepted, "Expand it.")
+    options = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
+    return call("allclose", torch.allclose, *found, **options)
+
+
+def is_same_size(input: torch.Tensor, other: torch.Tensor) -> bool:
+    """`spgrad.equal` with the shapes alone."""
+    _require_tensors("is_same_size", input=input, other=other)
+    return tuple(input.shape) == tuple(other.shape)
+
+
+def is_nonzero(input: torch.Tensor) -> bool:
+    """Tells whether the only element of a tensor is not zero.
+
+    Args:
+        input: Sparse tensor of one element, specified or not.
+
+    Returns:
+        bool.
+
+    Gradient:
+        None.
+
+    Cost:
+        O(nse).
+
+    Raises:
+        TypeError: `input` is not sparse.
+        ValueError: It has no element, or more than one.
+
+    Example:
+        >>> spgrad.is_nonzero(spgrad.from_dense(torch.ones(1, 1)))
+        True
+    """
+    return bool(_only("is_nonzero", input))
+
+
+def item(input: torch.Tensor) -> Any:
+    """`spgrad.is_nonzero` with the number itself as the result."""
+    return _only("item", input)
+
+
+def _only(fn: str, input: Any) -> Any:
+    A = without_repeats(sparse_operand(fn, "input", input))
+    if A._pattern.shape.numel() != 1:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `input` has shape {tuple(A._pattern.shape)}; a tensor of one element is "
+            "accepted. Reduce it first, for example with A.sum()."
+        )
+    return A._vals.sum().item() if A._vals.numel() else torch.zeros((), dtype=A.dtype).item()
+
+
+def _same_places(fn: str, input: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Elements of both at the same places, all that may not be 0; None for unequal shapes."""
+    _require_tensors(fn, input=input, other=other)
+    if not is_sparse(input) and not is_sparse(other):
+        sparse_operand(fn, "input", input)  # which says so
+    a, b = _operand(fn, "input", input), _operand(fn, "other", other)
+    checks.require_same_device(fn, input=_data(a), other=_data(b))
+    if tuple(a.shape) != tuple(b.shape):
+        return None
+    if (
+        isinstance(a, SparseTensor)
+        and isinstance(b, SparseTensor)
+        and a.dense_dim() == b.dense_dim()
+    ):
+        aligned = align(fn, a, b, "either")
+        return aligned.a.detach(), aligned.b.detach()
+    return _dense(a), _dense(b)
+
+
+def _require_tensors(fn: str, **operands: Any) -> None:
+    for name, x in operands.items():
+        if not isinstance(x, torch.Tensor):
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `{name}` is {checks.describe_kind(x)}; a sparse or dense tensor is "
+                "accepted. Convert it with torch.as_tensor."
+            )
+
+
+def _operand(fn: str, arg: str, x: Any) -> torch.Tensor:
+    return sparse_operand(fn, arg, x) if is_sparse(x) else dense_operand(fn, arg, x)
+
+
+def _data(x: torch.Tensor) -> torch.Tensor:
+    return stored_values(x) if isinstance(x, SparseTensor) else x
+
+
+def _dense(x: torch.Tensor) -> torch.Tensor:
+    return to_dense(x.detach()) if isinstance(x, SparseTensor) else x.detach()
+
+
+for _name, _function in (
+    ("allclose", allclose),
+    ("equal", equal),
+    ("is_nonzero", is_nonzero),
+    ("is_same_size", is_same_size),
+    ("item", item),
+):  # they have no dense result to compare with, so that they have no row in the support table
+    for _place in (torch, torch.Tensor):
+        if hasattr(_place, _name):
+            TORCH_FUNCTIONS[getattr(_place, _name)] = _function
+TORCH_FUNCTIONS[torch.Tensor.__bool__] = is_nonzero
+TORCH_FUNCTIONS[torch.Tensor.__complex__] = lambda A: complex(item(A))
+TORCH_FUNCTIONS[torch.Tensor.__float__] = lambda A: float(item(A))
+TORCH_FUNCTIONS[torch.Tensor.__int__] = lambda A: int(item(A))

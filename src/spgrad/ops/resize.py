@@ -1,0 +1,215 @@
+"""In-place changes of shape: the tensor object gets another pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from spgrad import checks
+from spgrad.construct import size_tuple
+from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
+from spgrad.ops.create import empty_pattern
+from spgrad.ops.operands import is_sparse, require_int
+from spgrad.ops.rebuild import Found, Placed, placed, rebuild, sparse_dims
+from spgrad.ops.shape import squeeze, swapaxes, transpose, unsqueeze
+from spgrad.ops.structure import t
+from spgrad.pattern import Pattern
+from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+
+
+def t_(input: SparseTensor) -> SparseTensor:
+    """`spgrad.transpose_` with the two dimensions of a matrix."""
+    return _become("t_", input, t)
+
+
+def transpose_(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
+    """Exchanges two dimensions of a tensor in place.
+
+    Args:
+        input: SparseTensor, which changes its pattern, shape and perhaps its layout.
+        dim0: A dimension.
+        dim1: Another one.
+
+    Returns:
+        `input`. Values are shared or copied as `spgrad.transpose` does.
+
+    Gradient:
+        As that of `spgrad.transpose`; a leaf that requires a gradient is refused.
+
+    Cost:
+        That of `spgrad.transpose`.
+
+    Raises:
+        TypeError: `input` is no SparseTensor, or a dimension no int.
+        ValueError: A dimension is out of range.
+        RuntimeError: `input` is a leaf that requires a gradient, or something else holds on to it.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.ones(2, 3))
+        >>> spgrad.transpose_(A, 0, 1).shape, A.shape
+        (torch.Size([3, 2]), torch.Size([3, 2]))
+    """
+    return _become("transpose_", input, lambda A: transpose(A, dim0, dim1))
+
+
+def sparse_resize_(input: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
+    """Changes the shape of a tensor in place and keeps the indices of its elements.
+
+    Args:
+        input: SparseTensor of any layout.
+        size: The new sizes; where there are elements, none below the present one.
+        sparse_dim: Number of sparse dimensions as `sparse_dim()` gives it: 2 if compressed. Where
+            there are elements, the present number.
+        dense_dim: Number of dense dimensions; where there are elements, the present number.
+
+    Returns:
+        `input`. Dense dimensions that grow are filled up with zeros. Without elements it is COO
+        where it can't be of its layout any more.
+
+    Gradient:
+        The cotangent at the elements that were there; a leaf that requires a gradient is refused.
+
+    Cost:
+        O(nse); for compressed layouts also O(rows or columns).
+
+    Raises:
+        TypeError: `input` is no SparseTensor, or an argument no int.
+        ValueError: A size shrinks, or the numbers of dimensions do not fit.
+        RuntimeError: `input` is a leaf that requires a gradient, or something else holds on to it.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.ones(1, 2), torch.sparse_coo)
+        >>> spgrad.sparse_resize_(A, (2, 3), 2, 0).to_dense()
+        tensor([[1., 1., 0.],
+                [0., 0., 0.]])
+    """
+    return _become("sparse_resize_", input, lambda A: _resized(A, size, sparse_dim, dense_dim))
+
+
+def sparse_resize_and_clear_(
+    input: SparseTensor, size: Any, sparse_dim: int, dense_dim: int
+) -> SparseTensor:
+    """`spgrad.sparse_resize_` with all elements taken away first, so that any size will do."""
+    fn = "sparse_resize_and_clear_"
+    return _become(fn, input, lambda A: _cleared(fn, A, size, sparse_dim, dense_dim))
+
+
+def resize_as_(input: SparseTensor, other: torch.Tensor) -> SparseTensor:
+    """`spgrad.sparse_resize_` with the shape and the numbers of dimensions of a sparse tensor."""
+    if not is_sparse(other):
+        raise ArgumentKindError(
+            f"spgrad.resize_as_: `other` is {checks.describe_kind(other)}; a sparse tensor is "
+            "accepted. Use spgrad.sparse_resize_."
+        )
+    shape = tuple(other.shape)
+    return _become(
+        "resize_as_", input, lambda A: _resized(A, shape, other.sparse_dim(), other.dense_dim())
+    )
+
+
+def _become(fn: str, A: Any, make: Callable[[SparseTensor], SparseTensor]) -> SparseTensor:
+    """Gives the object A the contents of `make(A)`: a tensor's shape can't be written to."""
+    if not isinstance(A, SparseTensor):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `input` is {checks.describe_kind(A)}; a SparseTensor is accepted. Wrap "
+            "a native sparse tensor with spgrad.from_torch."
+        )
+    if A.requires_grad and A.is_leaf:  # whose gradient would not fit any more
+        raise StateError(
+            f"spgrad.{fn}: `input` is a leaf that requires a gradient; others are accepted. Change "
+            "A.detach(), and call requires_grad_() afterwards."
+        )
+    made = make(A)
+    if made is A:
+        return A
+    try:
+        torch.utils.swap_tensors(A, made)
+    except RuntimeError as error:
+        raise StateError(
+            f"spgrad.{fn}: `input` can't change, as something holds on to it ({error}); a tensor "
+            "without weak references and outside of graphs is accepted. Make a new one."
+        ) from error
+    return A
+
+
+def _dims(
+    fn: str, A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int
+) -> tuple[tuple[int, ...], bool]:
+    """The new shape, and whether the layout of A can hold it."""
+    shape = size_tuple(fn, size)
+    for name, value in (("sparse_dim", sparse_dim), ("dense_dim", dense_dim)):
+        if require_int(fn, name, value) < 0:
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `{name}` is {value}; numbers from 0 are accepted. Check the order "
+                "of the arguments."
+            )
+    compressed = not A._pattern.is_coo and sparse_dim == 2 and len(shape) - dense_dim >= 2
+    if not compressed and sparse_dim + dense_dim != len(shape):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `sparse_dim` is {sparse_dim} and `dense_dim` {dense_dim} for `size` "
+            f"{shape}; numbers that add up to {len(shape)} are accepted. Count the dimensions."
+        )
+    m, k = shape[-2 - dense_dim :][:2] if compressed else (0, 0)
+    bm, bn = A._pattern.blocksize or (1, 1)
+    return shape, compressed and m % bm == 0 and k % bn == 0
+
+
+def _cleared(fn: str, A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
+    shape, fits = _dims(fn, A, size, sparse_dim, dense_dim)
+    old = A._pattern
+    like = (old.layout, old.blocksize) if fits else (torch.sparse_coo, None)
+    pattern = empty_pattern(fn, shape, *like, dense_dim, old.device)
+    return SparseTensor(A._vals.new_zeros(pattern.values_shape), pattern)
+
+
+def _resized(A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
+    fn = "sparse_resize_"
+    old = A._pattern
+    if old.nse == 0:
+        return _cleared(fn, A, size, sparse_dim, dense_dim)
+    shape, _ = _dims(fn, A, size, sparse_dim, dense_dim)
+    have = tuple(old.shape), old.sparse_dim, old.dense_dim
+    same = have[1:] == (sparse_dim, dense_dim) and len(shape) == len(old.shape)
+    if not same or any(new < now for new, now in zip(shape, old.shape, strict=False)):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `size`, `sparse_dim` and `dense_dim` are {shape}, {sparse_dim}, "
+            f"{dense_dim} for a tensor with {old.nse} elements and {have}; the same numbers and no "
+            "smaller size are accepted. Use spgrad.sparse_resize_and_clear_ to drop the elements."
+        )
+    if shape == tuple(old.shape):
+        return A
+    split = sparse_dims(old)
+    grown = [new - now for new, now in zip(shape[split:], old.dense_shape, strict=True)]
+    pad = [n for extra in reversed(grown) for n in (0, extra)]
+    return rebuild(
+        A, ("resize", shape), lambda p: _larger(p, shape), inner=lambda vals: F.pad(vals, pad)
+    )
+
+
+def _larger(pattern: Pattern, shape: tuple[int, ...]) -> Found:
+    return placed(pattern, shape, lambda indices: Placed(indices, None, 0))
+
+
+TORCH_FUNCTIONS.update(
+    {
+        torch.Tensor.resize_as_: resize_as_,
+        torch.Tensor.resize_as_sparse_: resize_as_,
+        torch.Tensor.sparse_resize_: sparse_resize_,
+        torch.Tensor.sparse_resize_and_clear_: sparse_resize_and_clear_,
+        torch.Tensor.t_: t_,
+        torch.Tensor.transpose_: transpose_,
+        torch.Tensor.swapdims_: transpose_,
+        torch.Tensor.swapaxes_: lambda A, axis0, axis1: _become(
+            "swapaxes_", A, lambda a: swapaxes(a, axis0, axis1)
+        ),
+        torch.Tensor.squeeze_: lambda A, dim=None: _become(
+            "squeeze_", A, lambda a: squeeze(a, dim)
+        ),
+        torch.Tensor.unsqueeze_: lambda A, dim: _become(
+            "unsqueeze_", A, lambda a: unsqueeze(a, dim)
+        ),
+    }
+)
