@@ -1,0 +1,84 @@
+"""Edge lists: text with a line for each edge, its source, its target and perhaps its weight."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spgrad.io.stream import reading, writing
+from spgrad.ops.convert import convert
+from spgrad.ops.edges import from_edges
+from spgrad.tensor import SparseTensor
+
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": " "}
+COMMENTS = ("#", "%")
+
+
+def read(path: Path, kind: str, size: Any) -> SparseTensor:
+    """The adjacency matrix as COO; ValueError says what is wrong with the file."""
+    import numpy as np
+
+    with reading(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+        first = next((line for line in text if _has_data(line)), None)
+        if first is None:
+            return from_edges(torch.zeros(2, 0, dtype=torch.int64), size=size, layout=_COO)
+        delimiter = DELIMITERS[kind]
+        if kind == ".txt":
+            delimiter = "," if "," in first else None
+        fields = [field.strip().strip('"') for field in first.strip().split(delimiter)]
+        if not 2 <= len(fields) <= 3:
+            raise ValueError(f"its first line of data has {len(fields)} columns, not two or three")
+        if _is_number(fields[0]) or _is_number(fields[1]):
+            text.seek(0)  # else it names the columns
+        columns = [("row", "i8"), ("col", "i8"), ("value", "f8")][: len(fields)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)  # a number 1.5 is no node
+            warnings.simplefilter("ignore", UserWarning)  # names of columns and nothing else
+            table = np.loadtxt(
+                text,
+                dtype=columns,
+                comments=COMMENTS,
+                delimiter=delimiter,
+                quotechar='"',
+                ndmin=1,
+            )
+    edges = torch.stack([torch.from_numpy(table[name].copy()) for name in ("row", "col")])
+    weights = torch.from_numpy(table["value"].copy()) if len(fields) == 3 else None
+    return from_edges(edges, weights, size, layout=_COO)
+
+
+_COO = torch.sparse_coo
+
+
+def _has_data(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith(COMMENTS)
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def write(path: Path, kind: str, A: SparseTensor) -> None:
+    """Writes row, column and value of each element; numbers in as few digits as tell them apart."""
+    import numpy as np
+
+    A = convert(A, torch.sparse_coo)
+    vals = A._vals.detach().cpu()
+    if A.dtype in (torch.bfloat16, torch.float16):
+        vals = vals.float()
+    elif A.dtype == torch.bool:
+        vals = vals.to(torch.uint8)
+    row, col = A._pattern.indices[0].cpu().numpy()
+    columns = [("row", "i8"), ("col", "i8"), ("value", vals.numpy().dtype)]
+    table = np.empty(vals.shape[0], dtype=columns)
+    table["row"], table["col"], table["value"] = row, col, vals.numpy()
+    with writing(path) as file:
+        np.savetxt(file, table, fmt="%s", delimiter=DELIMITERS[kind])

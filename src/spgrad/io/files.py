@@ -1,0 +1,259 @@
+"""load and save: which kind a file is, and the wording of what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import (
+    ArgumentKindError,
+    ArgumentValueError,
+    MissingPackageError,
+    SpgradError,
+    UnsupportedError,
+)
+from spgrad.io import edges, market, npz, saved
+from spgrad.ops.convert import convert
+from spgrad.ops.operands import sparse_operand
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+
+
+class Kind(NamedTuple):
+    """A kind of file: its suffixes, what is accepted in words, and the packages it needs."""
+
+    suffixes: tuple[str, ...]
+    accepted: str
+    packages: tuple[str, ...]
+
+
+NPZ = Kind((".npz",), "a .npz file as scipy.sparse.save_npz writes it", ("numpy",))
+MARKET = Kind((".mtx", ".mtx.gz"), "a Matrix Market file", ("numpy", "scipy"))
+EDGES = Kind(
+    tuple(suffix + packed for suffix in edges.DELIMITERS for packed in ("", ".gz")),
+    "text with two whole numbers, and perhaps a weight, in each line",
+    ("numpy",),
+)
+SAVED = Kind((".pt", ".pth"), "a file that torch.save made of a sparse tensor", ())
+KINDS = {suffix: kind for kind in (NPZ, MARKET, EDGES, SAVED) for suffix in kind.suffixes}
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    layout: torch.layout | None = None,
+    dtype: torch.dtype | None = None,
+    size: tuple[int, int] | int | None = None,
+) -> SparseTensor:
+    r"""The sparse tensor in a file, whose suffix says what it is.
+
+    ============================== ===============================================================
+    .npz                           as `scipy.sparse.save_npz` writes; diagonals become COO
+    .mtx, .mtx.gz                  Matrix Market; symmetric, skew and hermitian ones in full
+    .csv, .tsv, .txt (and .gz)     edge list: source, target and perhaps weight, counted from 0;
+                                   # and % begin comments, a first line may name the columns
+    .pt, .pth                      as `torch.save` writes; native sparse tensors too
+    ============================== ===============================================================
+
+    No part of a file is believed: indices are validated, sizes in headers are held against the
+    size of the file, and nothing is unpickled but what `torch.load` allows with weights_only.
+    Files over 20 MB show their progress on a terminal if tqdm or rich is installed.
+
+    Args:
+        path: The file.
+        layout: torch.sparse_coo, sparse_csr or sparse_csc; by default that of a .npz or .pt file,
+            and CSR for the others.
+        dtype: Of the values; by default the file's: numbers in text are float64 (int64 or
+            complex128 where Matrix Market says so), and where there are none, the values are ones
+            of torch's default dtype.
+        size: For edge lists: the number of nodes, or (rows, columns); by default the smallest
+            square that holds the edges.
+
+    Returns:
+        SparseTensor on the CPU. But for .pt files, which are given back as they were saved,
+        it is coalesced: repeated entries add.
+
+    Cost:
+        O(size of the unpacked file).
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: The file is missing, damaged, or of another kind than its suffix says.
+        ImportError: NumPy, or SciPy for Matrix Market, is not installed.
+
+    Example:
+        >>> import pathlib, tempfile, spgrad.io
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "edges.csv")
+        >>> _ = path.write_text("source,target,weight\n0,1,0.5\n2,0,3\n")
+        >>> spgrad.io.load(path).to_dense()
+        tensor([[0.0000, 0.5000, 0.0000],
+                [0.0000, 0.0000, 0.0000],
+                [3.0000, 0.0000, 0.0000]], dtype=torch.float64)
+    """
+    fn = "io.load"
+    file, suffix = _known(fn, path)
+    kind = KINDS[suffix]
+    if layout not in (None, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `layout` is {layout}; torch.sparse_coo, sparse_csr, sparse_csc and None "
+            "are accepted. Convert to blocks with A.to_sparse_bsr(blocksize)."
+        )
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `dtype` is {dtype!r}; a torch.dtype or None is accepted. For example "
+            "torch.float32."
+        )
+    if size is not None and kind is not EDGES:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `size` is {size} for a {suffix} file, which has its own; None is "
+            "accepted. Leave it out."
+        )
+    if not file.is_file():
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `path` is {file}, which is not there; {kind.accepted} is accepted. "
+            "Check the path."
+        )
+    checks.require_packages(fn, "io", *kind.packages)
+    try:
+        A = _read(file, suffix, size)
+        if layout is None and kind in (MARKET, EDGES):
+            layout = torch.sparse_csr
+        if layout is not None:
+            _require_pointers_to_fit(A._pattern, layout)
+            A = convert(A, layout)
+    except MissingPackageError:
+        raise
+    except Exception as error:  # a file from outside trips its parser in ways that no list has
+        raise _unreadable(file, kind, error) from error
+    return A if dtype is None else A.to(dtype)  # type: ignore[return-value]
+
+
+def _known(fn: str, path: Any) -> tuple[Path, str]:
+    """The path, and the suffix that tells what kind of file it is."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `path` is {checks.describe_kind(path)}; a path is accepted. Name a "
+            "file, as a str or pathlib.Path."
+        )
+    file = Path(path)
+    packed = file.suffix.lower() == ".gz"
+    suffix = "".join(file.suffixes[-2:] if packed else file.suffixes[-1:]).lower()
+    if suffix not in KINDS:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `path` is {file}; {', '.join(KINDS)} are accepted. Give the file one of "
+            "these suffixes."
+        )
+    return file, suffix
+
+
+def _read(file: Path, suffix: str, size: Any) -> SparseTensor:
+    kind = KINDS[suffix]
+    if kind is NPZ:
+        return npz.read(file)
+    if kind is MARKET:
+        return market.read(file)
+    if kind is EDGES:
+        return edges.read(file, suffix.removesuffix(".gz"), size)
+    return saved.read(file)
+
+
+_FEW_LINES = 1 << 24
+
+
+def _require_pointers_to_fit(pattern: Pattern, layout: torch.layout) -> None:
+    """Refuses row pointers that would take far more memory than the entries do.
+
+    Two numbers in a text file are enough to ask for 8 GB of them.
+    """
+    if layout == torch.sparse_coo or len(pattern.shape) - pattern.dense_dim < 2:
+        return
+    lines = math.prod(pattern.batch) * max(pattern.matrix)
+    if lines > max(_FEW_LINES, 64 * pattern.nse):
+        raise ValueError(
+            f"its shape {tuple(pattern.shape)} has far more rows or columns than the {pattern.nse} "
+            "entries fill; ask for it with layout=torch.sparse_coo"
+        )
+
+
+def _unreadable(file: Path, kind: Kind, error: Exception) -> ArgumentValueError:
+    """What says which file is wrong, and how."""
+    lines = str(error).strip().splitlines()
+    what = (lines[0] if lines else type(error).__name__).rstrip(".")[:300]
+    if isinstance(error, SpgradError):
+        what = what.partition(": ")[2] or what
+    return ArgumentValueError(
+        f"spgrad.io.load: `path` is {file}, which can't be read ({what}); {kind.accepted} is "
+        "accepted. Check where the file is from, or make it again."
+    )
+
+
+def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
+    """Writes a sparse tensor to a file, whose suffix says what it is: see `load`.
+
+    Layout, index dtype and values come back from .npz, for what SciPy has, and from .pt, for
+    everything. Matrix Market keeps the size, and the values; an edge list the values alone.
+
+    Args:
+        A: Sparse tensor of any layout. A matrix without dense dimensions, but for .pt files;
+            for .npz not BSC, and COO of any number of dimensions.
+        path: The file; one that is there is overwritten.
+
+    Cost:
+        O(nse).
+
+    Raises:
+        TypeError: `A` is not sparse, or `path` is no path.
+        ValueError: The suffix of `path` is not known.
+        NotImplementedError: The kind of file can't hold `A`.
+        ImportError: NumPy, or SciPy for Matrix Market, is not installed.
+        OSError: The file can't be written.
+
+    Example:
+        >>> import pathlib, tempfile, spgrad.io
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "eye.mtx")
+        >>> spgrad.io.save(spgrad.eye(3), path)
+        >>> spgrad.io.load(path).nse
+        3
+    """
+    fn = "io.save"
+    A = sparse_operand(fn, "A", A)
+    file, suffix = _known(fn, path)
+    kind = KINDS[suffix]
+    checks.require_packages(fn, "io", *kind.packages)
+    if kind is not SAVED:
+        _require_kept(fn, A, suffix)
+    if kind is NPZ:
+        npz.write(file, A)
+    elif kind is MARKET:
+        market.write(file, A)
+    elif kind is EDGES:
+        edges.write(file, suffix.removesuffix(".gz"), A)
+    else:
+        saved.write(file, A)
+
+
+def _require_kept(fn: str, A: SparseTensor, suffix: str) -> None:
+    """Refuses what another kind of file than torch's can't hold."""
+    pattern, kind = A._pattern, KINDS[suffix]
+    many = kind is NPZ and pattern.is_coo
+    half = (torch.bfloat16, torch.float16)
+    if pattern.dense_dim or (len(pattern.shape) != 2 and not many):
+        what, accepted = f"has shape {tuple(pattern.shape)}", "a matrix"
+        if pattern.dense_dim:
+            what += f" with {pattern.dense_dim} dense dimension(s)"
+    elif kind is NPZ and pattern.name == "bsc":
+        what, accepted = "has layout bsc", "any other layout"
+    elif (kind is NPZ and A.dtype in half) or (kind is EDGES and A.is_complex()):
+        what = f"has dtype {checks.short(A.dtype)}"
+        accepted = "real numbers" if kind is EDGES else "a dtype that SciPy has"
+    else:
+        return
+    raise UnsupportedError(
+        f"spgrad.{fn}: `A` {what}; {accepted} is accepted for {suffix} files. Save it as "
+        ".pt, which keeps everything, or convert it."
+    )

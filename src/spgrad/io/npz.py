@@ -1,0 +1,168 @@
+"""SciPy's .npz files, read and written with NumPy alone.
+
+`scipy.sparse.load_npz` allocates what a header asks for and follows pointers that it has not
+checked, so the arrays are read here, each after its header was held against the file.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spgrad import kernels
+from spgrad.compressed import sparse_compressed_tensor
+from spgrad.construct import sparse_coo_tensor
+from spgrad.io.stream import MOST_PACKED, reading, writing
+from spgrad.ops.convert import convert
+from spgrad.ops.structure import coalesce
+from spgrad.pattern import LAYOUTS
+from spgrad.tensor import SparseTensor
+
+INDEX_KEYS = {
+    "csr": ("indptr", "indices"),
+    "csc": ("indptr", "indices"),
+    "bsr": ("indptr", "indices"),
+    "dia": ("offsets",),
+}
+
+
+def read(path: Path) -> SparseTensor:
+    """The matrix or COO tensor in a file; ValueError says what is wrong with it."""
+    with reading(path) as file, zipfile.ZipFile(file) as archive:
+        names = set(archive.namelist())
+        missing = [key for key in ("format", "shape", "data") if f"{key}.npy" not in names]
+        if missing:
+            raise ValueError(f"it has no array {' and no '.join(f'`{key}`' for key in missing)}")
+        form = _format(_array(archive, "format", "SU"))
+        keys = INDEX_KEYS.get(form) or (("coords",) if "coords.npy" in names else ("row", "col"))
+        missing = [key for key in keys if f"{key}.npy" not in names]
+        if missing:
+            raise ValueError(f"it has no array `{missing[0]}`, which {form} has")
+        shape = tuple(int(s) for s in _array(archive, "shape", "iu").reshape(-1))
+        indices = [_index(_array(archive, key, "iu")) for key in keys]
+        vals = _tensor("data", _array(archive, "data", "biufc"))
+    if form == "coo":
+        stacked = indices[0] if len(indices) == 1 else torch.stack(_alike(indices))
+        return coalesce(sparse_coo_tensor(stacked, vals, shape))
+    if len(shape) != 2:
+        raise ValueError(f"its shape {shape} has not the two dimensions of {form}")
+    if form == "dia":
+        return _from_diagonals(indices[0], vals, shape)
+    ptr, idx = _alike(indices)
+    return _from_compressed(form, ptr, idx, vals, shape)
+
+
+def _array(archive: zipfile.ZipFile, key: str, kinds: str) -> Any:
+    """An array of the archive, once its header is known to ask for no more than is there."""
+    from numpy.lib import format as npy
+
+    info = archive.getinfo(f"{key}.npy")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"its array `{key}` is packed in another way than numpy packs")
+    if info.file_size > (info.compress_size + 1) * MOST_PACKED:
+        raise ValueError(f"its array `{key}` claims {info.file_size} bytes, which don't fit in it")
+    with archive.open(info) as file:
+        version = npy.read_magic(file)
+        header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = header(file)
+        there = info.file_size - file.tell()
+    if dtype.hasobject:
+        raise ValueError(f"its array `{key}` holds pickled objects, which are never loaded")
+    if dtype.kind not in kinds:
+        raise ValueError(f"its array `{key}` has dtype {dtype}")
+    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != there:
+        raise ValueError(f"its array `{key}` claims shape {shape} and has {there} bytes")
+    with archive.open(info) as file:
+        return npy.read_array(file, allow_pickle=False)
+
+
+def _format(array: Any) -> str:
+    name = array.item() if array.ndim == 0 else ""
+    name = name.decode("ascii", "replace") if isinstance(name, bytes) else name
+    if name not in (*INDEX_KEYS, "coo"):
+        raise ValueError(f"its format is {name!r}, not one of coo, {', '.join(INDEX_KEYS)}")
+    return name
+
+
+def _tensor(key: str, array: Any) -> torch.Tensor:
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    try:
+        return torch.from_numpy(array)
+    except TypeError as error:
+        raise ValueError(f"its array `{key}` has dtype {array.dtype}, which torch lacks") from error
+
+
+def _index(array: Any) -> torch.Tensor:
+    if array.dtype.kind == "u" or array.dtype.itemsize < 4:
+        array = array.astype("int64")  # what is beyond it wraps to a negative index: refused
+    return _tensor("indices", array)
+
+
+def _alike(indices: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Index tensors of the widest dtype among them."""
+    narrow = all(index.dtype == torch.int32 for index in indices)
+    return [index if narrow else index.long() for index in indices]
+
+
+def _from_compressed(
+    form: str, ptr: torch.Tensor, idx: torch.Tensor, vals: torch.Tensor, shape: tuple[int, ...]
+) -> SparseTensor:
+    """CSR, CSC or BSR, whose lines SciPy allows to be unsorted and to repeat."""
+    if ptr.dim() != 1 or idx.dim() != 1 or vals.dim() != (3 if form == "bsr" else 1):
+        raise ValueError(f"its arrays have other dimensions than those of {form}")
+    if ptr.numel():
+        used = int(ptr[-1])
+        if 0 <= used <= min(idx.numel(), vals.shape[0]):
+            idx, vals = idx[:used], vals[:used]  # SciPy's arrays may have slack
+    block = tuple(vals.shape[1:])
+    lines, bound = (shape[1], shape[0]) if form == "csc" else shape
+    if block:
+        if 0 in block or shape[0] % block[0] or shape[1] % block[1]:
+            raise ValueError(f"its blocks {block} do not divide the shape {shape}")
+        lines, bound = shape[0] // block[0], shape[1] // block[1]
+    if ptr.numel() != lines + 1:
+        raise ValueError(f"its array `indptr` has {ptr.numel()} pointers for {lines} lines")
+    if int(kernels.check_compressed(ptr, idx, bound)[0]) == _UNSORTED:
+        line = kernels.expand(ptr, idx.numel())
+        A = coalesce(sparse_coo_tensor(torch.stack([line, idx]), vals, (lines, bound, *block)))
+        by_line = convert(A, torch.sparse_csr)
+        (ptr, idx), vals = by_line._pattern.indices, by_line._vals
+    return sparse_compressed_tensor(ptr, idx, vals, shape, layout=LAYOUTS[form])
+
+
+_UNSORTED = 5  # of kernels.check_compressed
+
+
+def _from_diagonals(
+    offsets: torch.Tensor, vals: torch.Tensor, shape: tuple[int, ...]
+) -> SparseTensor:
+    """COO from diagonals (d, length): element (j - offset, j) is in column j; zeros are padding."""
+    if offsets.dim() != 1 or vals.dim() != 2 or vals.shape[0] != offsets.numel():
+        raise ValueError("its arrays `offsets` and `data` don't fit")
+    col = torch.arange(vals.shape[1]).expand(vals.shape)  # (d, length)
+    row = col - offsets[:, None].long()
+    inside = (row >= 0) & (row < shape[0]) & (col < shape[1]) & (vals != 0)
+    indices = torch.stack([row[inside], col[inside]])
+    return coalesce(sparse_coo_tensor(indices, vals[inside], shape))
+
+
+def write(path: Path, A: SparseTensor) -> None:
+    """Writes a matrix, or COO without dense dimensions, as `scipy.sparse.save_npz` does."""
+    import numpy as np
+
+    pattern = A._pattern
+    arrays = {"format": pattern.name.encode(), "shape": tuple(pattern.shape), "_is_array": True}
+    indices = [index.cpu().numpy() for index in pattern.indices]
+    if not pattern.is_coo:
+        arrays.update(indptr=indices[0], indices=indices[1])
+    elif len(pattern.shape) == 2:
+        arrays.update(row=indices[0][0], col=indices[0][1])
+    else:
+        arrays.update(coords=indices[0])
+    arrays["data"] = A._vals.detach().resolve_conj().resolve_neg().cpu().numpy()
+    with writing(path) as file:
+        np.savez_compressed(file, **arrays)

@@ -1,0 +1,35 @@
+"""What `torch.save` writes: any layout, dtype, batch and dense dimensions; requires_grad too."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import torch
+
+from spgrad import checks
+from spgrad.interop import from_torch
+from spgrad.pattern import LAYOUT_NAMES
+from spgrad.tensor import SparseTensor
+
+
+def read(path: Path) -> SparseTensor:
+    """The sparse tensor in a file, on the CPU; ValueError says what is wrong with it."""
+    try:
+        A = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # torch's words advise to load it all the same
+        names = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if names:
+            raise ValueError(f"it calls {names[1]}, and no code of a file is run") from error
+        raise ValueError("it is cut short, or no file of torch.save") from error
+    if isinstance(A, SparseTensor):
+        return A
+    if isinstance(A, torch.Tensor) and A.layout in LAYOUT_NAMES:
+        return from_torch(A)
+    raise ValueError(f"it holds {checks.describe_kind(A)}, not a sparse tensor")
+
+
+def write(path: Path, A: SparseTensor) -> None:
+    """Saves a tensor with its pattern."""
+    torch.save(A, path)

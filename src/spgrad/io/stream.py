@@ -1,0 +1,87 @@
+"""Files as streams: unpacked where they are .gz, with a progress bar where they are large."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import importlib.util
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+LARGE = 20_000_000
+"""Bytes of a file that is read with a progress bar."""
+
+MOST_PACKED = 1032
+"""Bytes that one byte of a .gz or .zip can stand for; from deflate's code for a run of 258."""
+
+
+def unpacked_limit(path: Path) -> int:
+    """Most bytes that the file can hold once unpacked."""
+    size = path.stat().st_size
+    return size * MOST_PACKED if path.suffix.lower() == ".gz" else size
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked; progress is shown on a terminal, by tqdm or rich."""
+    with contextlib.ExitStack() as stack:
+        raw = stack.enter_context(path.open("rb"))
+        size = path.stat().st_size
+        if size > LARGE and (advance := stack.enter_context(_progress(path.name, size))):
+            raw = io.BufferedReader(_Counted(raw, advance))
+        if path.suffix.lower() == ".gz":
+            yield stack.enter_context(gzip.GzipFile(fileobj=raw))  # type: ignore[misc]
+        else:
+            yield raw
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """The new content of a file, packed if it is .gz."""
+    with gzip.open(path, "wb") if path.suffix.lower() == ".gz" else path.open("wb") as file:
+        yield file  # type: ignore[misc]
+
+
+class _Counted(io.RawIOBase):
+    """A file that tells how many bytes were read from it."""
+
+    def __init__(self, file: BinaryIO, advance: Callable[[int], Any]) -> None:
+        self._file, self._advance = file, advance
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        self._advance(count)
+        return count
+
+
+@contextlib.contextmanager
+def _progress(name: str, size: int) -> Iterator[Callable[[int], Any] | None]:
+    """What to call with each number of bytes that was read; None if nothing can show it."""
+    if importlib.util.find_spec("tqdm"):
+        from tqdm import tqdm
+
+        # `disable=None`: only on a terminal
+        with tqdm(
+            total=size, desc=name, unit="B", unit_scale=True, leave=False, disable=None
+        ) as bar:
+            yield bar.update
+    elif importlib.util.find_spec("rich"):
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bars:
+            task = bars.add_task(name, total=size)
+            yield lambda count: bars.advance(task, count)
+    else:
+        yield None
