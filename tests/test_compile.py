@@ -76,6 +76,14 @@ SPELLED = {
     "batch": (lambda A, x: A @ torch.stack([x, 2 * x]), "Ax"),
     "addmm": (lambda A, x: spgrad.addmm(x[:1], A, x, beta=0.5, alpha=2), "Ax"),
     "to_dense": (lambda A, x: A.to_dense() @ x, "Ax"),
+    "elementwise": (lambda A, x: torch.sin(A).abs() @ x, "Ax"),
+    "arithmetic": (lambda A, x: (2 * A - A * A / 3 + A**2) @ x, "Ax"),
+    "map": (lambda A, x: spgrad.map(A, torch.exp) @ x, "Ax"),
+    "vectors": (lambda A, x: (A * x[:, 0] / x[:, 1]) @ x, "Ax"),
+    "dense_sum": (lambda A, x: A + x[:, 0], "Ax"),
+    "in_place": (lambda A, x: (A * 1).relu_().mul_(2) @ x, "Ax"),
+    "attention": (lambda A, x: torch.softmax(A, 1) @ x, "Ax"),
+    "message_passing": (lambda A, x: spgrad.spmm(A, x, "amax"), "Ax"),
 }
 
 

@@ -380,13 +380,16 @@ def test_calls(number):
 
 
 def check_answer(cell, operands, options, y, told):
+    if isinstance(y, tuple) and not y:  # the coordinates of a tensor without dimensions
+        return
     y = y if isinstance(y, torch.Tensor) else y[0]
     if y.device.type == "meta":
         return
     options = {
         k: v
         for k, v in options.items()
-        if k not in ("blocksize", "layout", "reduce", "dtype", "masked_grad")
+        if k
+        not in ("blocksize", "layout", "dtype", "masked_grad", cell.op.name == "mm" and "reduce")
     }
     if cell.op.masked:
         options["mask"] = testing.mask_of(spgrad.from_torch(operands[0]).pattern)

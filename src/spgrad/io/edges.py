@@ -23,13 +23,19 @@ def read(path: Path, kind: str, size: Any) -> SparseTensor:
     import numpy as np
 
     with reading(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
-        first = next((line for line in text if _has_data(line)), None)
+        first, comment = None, "#"
+        for line in text:
+            if line.lstrip().startswith(COMMENTS):
+                comment = line.lstrip()[0]
+            elif line.strip():
+                first = line
+                break
         if first is None:
             return from_edges(torch.zeros(2, 0, dtype=torch.int64), size=size, layout=_COO)
         delimiter = DELIMITERS[kind]
         if kind == ".txt":
             delimiter = "," if "," in first else None
-        fields = [field.strip().strip('"') for field in first.strip().split(delimiter)]
+        fields = first.strip().split(delimiter)
         if not 2 <= len(fields) <= 3:
             raise ValueError(f"its first line of data has {len(fields)} columns, not two or three")
         if _is_number(fields[0]) or _is_number(fields[1]):
@@ -41,9 +47,8 @@ def read(path: Path, kind: str, size: Any) -> SparseTensor:
             table = np.loadtxt(
                 text,
                 dtype=columns,
-                comments=COMMENTS,
+                comments=comment,  # more than one would be slower
                 delimiter=delimiter,
-                quotechar='"',
                 ndmin=1,
             )
     edges = torch.stack([torch.from_numpy(table[name].copy()) for name in ("row", "col")])
@@ -52,10 +57,6 @@ def read(path: Path, kind: str, size: Any) -> SparseTensor:
 
 
 _COO = torch.sparse_coo
-
-
-def _has_data(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith(COMMENTS)
 
 
 def _is_number(field: str) -> bool:

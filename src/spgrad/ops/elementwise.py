@@ -85,7 +85,7 @@ def call(name: str, fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw
     """fn(vals, ...); an error names the public function."""
     try:
         return fn(vals, *args, **kw)
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
         made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
         first = str(error).partition("\n")[0]
         raise made(

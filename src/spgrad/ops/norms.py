@@ -17,6 +17,7 @@ from spgrad.ops.axes import (
     require_elements,
     require_zero_of_nothing,
 )
+from spgrad.ops.elementwise import call
 from spgrad.ops.reduce import amax, amin
 from spgrad.ops.segments import extremum
 from spgrad.tensor import SparseTensor
@@ -213,7 +214,7 @@ def matrix_norm(
         chosen -= 1
     sparse, dense = (amax, torch.amax) if ord > 0 else (amin, torch.amin)
     choose = sparse if isinstance(sums, SparseTensor) else dense
-    return choose(sums, chosen, keepdim)
+    return call(fn, choose, sums, chosen, keepdim)
 
 
 def logsumexp(

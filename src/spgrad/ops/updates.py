@@ -12,6 +12,7 @@ from spgrad.ops.binary import Number, add, div, mul, sub
 from spgrad.ops.elementwise import call
 from spgrad.ops.operands import is_sparse, sparse_operand
 from spgrad.ops.pairs import require_kinds
+from spgrad.ops.structure import as_summands
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
@@ -84,7 +85,7 @@ def _operands(fn: str, rule: Any, *operands: Any) -> list[Any]:
     names = ("input", "end", "weight") if fn == "lerp" else ("input", "tensor1", "tensor2")
     require_kinds(fn, **dict(zip(names, operands, strict=True)))
     found = [
-        sparse_operand(fn, name, x) if is_sparse(x) else x
+        as_summands(sparse_operand(fn, name, x)) if is_sparse(x) else x
         for name, x in zip(names, operands, strict=True)
     ]
     parts = (x._vals if isinstance(x, SparseTensor) else x for x in found)

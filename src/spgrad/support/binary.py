@@ -83,8 +83,8 @@ def _comparison(name: str, number: str | None, *, two_sparse: bool) -> Op:
 def _addcdiv(
     A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, *, value: float = 1
 ) -> torch.Tensor:
-    torch.addcdiv(*(t.new_empty(0 if t.dim() else ()) for t in (A, B, C)))  # its rules for dtypes
-    quotient = B / C
+    dtype = torch.addcdiv(*(t.new_empty(0 if t.dim() else ()) for t in (A, B, C))).dtype
+    quotient = B.to(dtype) / C
     return A + value * torch.where((B == 0) & quotient.isnan(), 0, quotient)
 
 

@@ -44,9 +44,7 @@ def _sampled(
     return found if beta == 0 else found + beta * A
 
 
-def _reduced(
-    A: torch.Tensor, x: torch.Tensor, *, mask: torch.Tensor, reduce: str
-) -> torch.Tensor:
+def _reduced(A: torch.Tensor, x: torch.Tensor, *, mask: torch.Tensor, reduce: str) -> torch.Tensor:
     count = mask.sum(1)[:, None]
     if reduce == "sum":
         return A @ x
