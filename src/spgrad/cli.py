@@ -1,4 +1,4 @@
-"""The command line: the demo, and the support table."""
+"""The command line: the demo, the support table, and what is in a file."""
 
 from __future__ import annotations
 
@@ -65,6 +65,12 @@ def _parser() -> argparse.ArgumentParser:
     ops = commands.add_parser("ops", help="print what works: operations, layouts, gradients")
     ops.add_argument("--markdown", action="store_true", help="as a Markdown table")
     ops.set_defaults(run=_ops)
+    info = commands.add_parser(
+        "info", help="print what is in a file: sizes, row lengths, symmetry, memory, the pattern"
+    )
+    info.add_argument("file", type=Path, help="a .npz, .mtx, .csv, .tsv, .txt or .pt file")
+    info.add_argument("--png", type=Path, metavar="OUT", help="a picture to write")
+    info.set_defaults(run=_info)
     demo = commands.add_parser(
         "demo", help="train a graph network that learns its edge weights, beside torch.sparse"
     )
@@ -102,6 +108,21 @@ def _demo(options: argparse.Namespace) -> None:
         seed=options.seed,
         seeds=options.seeds,
     )
+
+
+def _info(options: argparse.Namespace) -> None:
+    from spgrad.info import run
+
+    print(run(options.file, options.png, plain=not _prints(sys.stdout.encoding, "×⠿█")))
+
+
+def _prints(encoding: str | None, characters: str) -> bool:
+    """Tells whether an output has these characters."""
+    try:
+        characters.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _ops(options: argparse.Namespace) -> None:

@@ -183,9 +183,11 @@ def _require_pointers_to_fit(pattern: Pattern, layout: torch.layout) -> None:
 def _unreadable(file: Path, kind: Kind, error: Exception) -> ArgumentValueError:
     """What says which file is wrong, and how."""
     lines = str(error).strip().splitlines()
-    what = (lines[0] if lines else type(error).__name__).rstrip(".")[:300]
+    what = (lines[0] if lines else "").rstrip(".")[:300]
     if isinstance(error, SpgradError):
         what = what.partition(": ")[2] or what
+    elif not isinstance(error, (ValueError, RuntimeError)):  # others say little without their name
+        what = f"{type(error).__name__} {what}".rstrip()
     return ArgumentValueError(
         f"spgrad.io.load: `path` is {file}, which can't be read ({what}); {kind.accepted} is "
         "accepted. Check where the file is from, or make it again."

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,17 +20,33 @@ from spgrad.values import on_pattern, stored_values
 Dims = int | tuple[int, ...] | list[int] | None
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """One call: the values, the cells that they are reduced to, and the shape of the result."""
+class Axes(NamedTuple):
+    """What a reduction of a pattern over some dimensions asks for."""
 
-    A: SparseTensor
     dims: tuple[int, ...]  # the sparse ones among the reduced
+    dense: tuple[int, ...]  # the dense ones, counted from the first dense dimension
     keepdim: bool
     shape: tuple[int, ...]  # of the result
     dense_dim: int  # of the result, if it is sparse
     cells: Cells
+
+
+class Reduction(NamedTuple):
+    """One call: the values, and what they are reduced to."""
+
+    A: SparseTensor
+    axes: Axes
     vals: torch.Tensor  # (elements, reduced, kept): by reduced and by kept dense dimensions
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The sparse dimensions that are reduced."""
+        return self.axes.dims
+
+    @property
+    def cells(self) -> Cells:
+        """The elements by the element of the result that they belong to."""
+        return self.axes.cells
 
     @property
     def size(self) -> int:
@@ -65,9 +80,9 @@ class Reduction:
     def result(self, y: torch.Tensor) -> torch.Tensor:
         """The result from its values (cells, kept)."""
         if not self.sparse:
-            return y.reshape(self.shape)
+            return y.reshape(self.axes.shape)
         pattern = self.A._pattern
-        left = pattern.derive(("left", self.dims, self.keepdim, self.shape), self._pattern_left)
+        left = pattern.derive(("left", *self.axes[:4]), self._pattern_left)
         made = on_pattern(y.reshape(left.values_shape), left)
         if left.sparse_dim < 2 or not {*self.dims}.isdisjoint(_matrix_dims(pattern)):
             return made
@@ -75,18 +90,19 @@ class Reduction:
 
     def _pattern_left(self, pattern: Pattern) -> Pattern:
         if self.cells.unique is None:
-            spec = pattern.spec._replace(dense_dim=self.dense_dim)
-            found = Pattern.from_spec(spec, self.shape, pattern.indices)
+            spec = pattern.spec._replace(dense_dim=self.axes.dense_dim)
+            found = Pattern.from_spec(spec, self.axes.shape, pattern.indices)
             for name in ("rows", "cols"):  # which dense dimensions don't matter to
                 if (view := pattern.derived(name)) is not None:
                     found.keep(name, view)
             return found
         indices = list(self.cells.unique)
-        if self.keepdim:
+        if self.axes.keepdim:
             for d in self.dims:
                 indices.insert(d, torch.zeros_like(self.cells.unique[0]))
         stacked = torch.stack(indices)
-        return Pattern(torch.sparse_coo, self.shape, (stacked,), dense_dim=self.dense_dim)
+        _, _, _, shape, dense_dim, _ = self.axes
+        return Pattern(torch.sparse_coo, shape, (stacked,), dense_dim=dense_dim)
 
 
 def _matrix_dims(pattern: Pattern) -> tuple[int, int]:
@@ -115,25 +131,28 @@ def reduction(
             f"spgrad.{fn}: `keepdim` is {keepdim!r}; True or False is accepted. For example "
             "keepdim=True."
         )
-    pattern = A._pattern
+    dim = tuple(dim) if isinstance(dim, list) else dim
+    if not isinstance(dim, (int, tuple, type(None))):
+        require_dims(fn, dim, 0)
+    axes = A._pattern.derive(
+        ("axes", dim, keepdim, compact), lambda p: _axes(fn, p, dim, keepdim, compact)
+    )
+    return Reduction(A, axes, _by_reduced(A, axes.dense))
+
+
+def _axes(fn: str, pattern: Pattern, dim: Dims, keepdim: bool, compact: bool) -> Axes:
     shape = pattern.shape
     reduced = require_dims(fn, dim, len(shape))
     left = [1 if d in reduced else n for d, n in enumerate(shape) if keepdim or d not in reduced]
     first = len(shape) - pattern.dense_dim
-    dense = [d for d in reduced if d >= first]
+    dense = tuple(d - first for d in reduced if d >= first)
     dims = tuple(d for d in reduced if d < first)
-    return Reduction(
-        A,
-        dims,
-        keepdim,
-        tuple(left),
-        pattern.dense_dim - (0 if keepdim else len(dense)),
-        cells(pattern, dims, compact),
-        _by_reduced(A, [d - first for d in dense]),
-    )
+    dense_dim = pattern.dense_dim - (0 if keepdim else len(dense))
+    found = cells(pattern, dims, compact)
+    return Axes(dims, dense, keepdim, tuple(left), dense_dim, found)
 
 
-def _by_reduced(A: SparseTensor, dense: list[int]) -> torch.Tensor:
+def _by_reduced(A: SparseTensor, dense: tuple[int, ...]) -> torch.Tensor:
     """Values (elements, reduced, kept) for these of the dense dimensions."""
     pattern = A._pattern
     if not pattern.dense_dim:

@@ -141,7 +141,7 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
     inner = torch.arange(each, device=linear.device)
     along = (linear[:, None] * each + inner).view(-1)
     ptr = torch.tensor([0, along.numel()], device=along.device)
-    cells = Cells(ptr, None, along.numel(), call.size, None)
+    cells = Cells(ptr, None, along.numel(), call.size)
     index = _chosen(vals.reshape(-1, 1), _with_gap(cells, along), largest, specified)[1]
     return call.result(index)
 
@@ -158,7 +158,7 @@ def _places(pattern: Pattern, call: Reduction) -> _Places:
 def _with_gap(cells: Cells, along: torch.Tensor) -> _Places:
     """With no index left out before it, an element's index is its position in the cell."""
     assert cells.ptr is not None
-    ordered = cells._replace(perm=None)
+    ordered = cells._replace(perm=None, index=None)
     start = spread(cells.ptr[:-1, None], ordered).squeeze(1)
     position = torch.arange(along.numel(), device=along.device) - start
     gap = total((along == position).to(torch.int64)[:, None], ordered)

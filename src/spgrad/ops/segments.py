@@ -14,7 +14,7 @@ import torch
 from spgrad import kernels
 from spgrad.ops.products import plain, wants_grad
 from spgrad.ops.views import cols, linear_index, rows
-from spgrad.pattern import Pattern
+from spgrad.pattern import Pattern, View
 
 
 class Cells(NamedTuple):
@@ -28,7 +28,8 @@ class Cells(NamedTuple):
     perm: torch.Tensor | None  # (elements,)
     elements: int
     size: int  # places that a cell has, specified or not
-    unique: torch.Tensor | None  # (kept dimensions, cells) where the result is sparse
+    unique: torch.Tensor | None = None  # (kept dimensions, cells) where the result is sparse
+    index: torch.Tensor | None = None  # (elements,) the cell of each stored element, if at hand
 
     def counts(self) -> torch.Tensor:
         """Specified elements of each cell (cells, 1)."""
@@ -55,25 +56,42 @@ def _cells(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Cells:
     size = math.prod(sizes[d] for d in dims)
     if not kept:
         ptr = torch.tensor([0, pattern.elements], device=pattern.device)
-        return Cells(ptr, None, pattern.elements, size, None)
+        return Cells(ptr, None, pattern.elements, size)
     if not dims:
-        return Cells(None, None, pattern.elements, 1, None)
+        return Cells(None, None, pattern.elements, 1)
     row, col = len(sizes) - 2, len(sizes) - 1
     if compact or (row in kept and col in kept):
         return _unique_cells(pattern, kept, size)
     if dims in ((col,), (row,)):
-        view = rows(pattern) if dims == (col,) else cols(pattern)
-        return Cells(view.ptr, view.perm, pattern.elements, size, None)
+        view, other = rows(pattern), cols(pattern)
+        if dims == (row,):
+            view, other = other, view
+        index = other.idx if _to_be_scattered(view, other) else None
+        return Cells(view.ptr, view.perm, pattern.elements, size, index=index)
     if dims == (row, col):
         view, lines = rows(pattern), pattern.matrix[0]
         items = math.prod(pattern.batch)
         ptr = view.ptr[::lines].contiguous() if lines else view.ptr.new_zeros(items + 1)
-        return Cells(ptr, view.perm, pattern.elements, size, None)
+        return Cells(ptr, view.perm, pattern.elements, size)
     coordinates, perm = _coordinates(pattern)
     cell = linear_index(coordinates[kept], tuple(sizes[d] for d in kept))
     assert cell is not None
     ptr, perm = _grouped(cell, math.prod(sizes[d] for d in kept), perm)
-    return Cells(ptr, perm, pattern.elements, size, None)
+    return Cells(ptr, perm, pattern.elements, size)
+
+
+LONGEST = 4096
+"""Elements of a cell up to which they are added one by one: the error grows with their number."""
+
+
+def _to_be_scattered(view: View, other: View) -> bool:
+    """True where adding each value to its cell, in storage order, beats gathering those of a cell.
+
+    Both ways add the elements of a cell in the same order.
+    """
+    if view.perm is None or other.perm is not None or torch.compiler.is_compiling():
+        return False
+    return int(view.ptr.diff().amax()) <= LONGEST if view.ptr.shape[0] > 1 else False
 
 
 def _unique_cells(pattern: Pattern, kept: list[int], size: int) -> Cells:
@@ -116,7 +134,13 @@ def total(vals: torch.Tensor, cells: Cells) -> torch.Tensor:
         return vals
     if wants_grad(vals):
         return _Total.apply(vals, cells)  # type: ignore[return-value]
-    return _reduced(vals, cells, "sum")
+    if cells.index is None or vals.shape[1] != 1:
+        return _reduced(vals, cells, "sum")
+    narrow = vals.dtype in (torch.bfloat16, torch.float16)
+    flat = plain(vals).view(-1)
+    flat = flat.float() if narrow else flat
+    added = flat.new_zeros(cells.ptr.shape[0] - 1).index_add_(0, cells.index, flat)
+    return added.to(vals.dtype)[:, None]
 
 
 def spread(y: torch.Tensor, cells: Cells) -> torch.Tensor:
@@ -127,6 +151,8 @@ def spread(y: torch.Tensor, cells: Cells) -> torch.Tensor:
         return y.expand(cells.elements, y.shape[1])
     if wants_grad(y):
         return _Spread.apply(y, cells)  # type: ignore[return-value]
+    if cells.index is not None:
+        return y.index_select(0, cells.index)
     return kernels.segment_expand(cells.ptr, cells.perm, cells.elements, plain(y))
 
 

@@ -1,0 +1,209 @@
+"""What `info` tells is what the dense matrix says."""
+
+import sys
+
+import pytest
+import torch
+
+import spgrad
+import spgrad.io
+from spgrad import cli, info, support, testing
+from spgrad.pattern import LAYOUTS
+
+
+def saved(A, path):
+    spgrad.io.save(A, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", support.ALL)
+@pytest.mark.parametrize("shape", [(6, 8), (8, 6), (3, 6, 6)])
+def test_structure(name, shape):
+    A = testing.random_sparse(shape, LAYOUTS[name], coalesced=name != "coo", density=0.2)
+    dense = testing.mask_of(A.coalesce().pattern if name == "coo" else A.pattern)
+    M = info.matrix(A)
+    lengths = dense.sum(-1).flatten().sort().values
+    found = info.row_lengths(M)
+    n = lengths.numel()
+    assert found.least == lengths[0]
+    assert found.most == lengths[-1]
+    assert found.empty == (lengths == 0).sum()
+    assert found.quartiles == tuple(int(lengths[(n - 1) * q // 4]) for q in (1, 2, 3))
+    row, col = dense.nonzero().t()[-2:]
+    assert info.bandwidth(M) == (max((row - col).max(), 0), max((col - row).max(), 0))
+    if shape[-1] == shape[-2]:
+        off = dense & ~torch.eye(6, dtype=torch.bool)
+        share = float((off & off.mT).sum() / off.sum())
+        assert info.symmetry(M).partners == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("dense", "values"),
+    [
+        ([[1.0, 2.0], [2.0, 0.0]], "symmetric"),
+        ([[0.0, 2.0], [-2.0, 0.0]], "skew-symmetric"),
+        ([[1.0, 2.0], [3.0, 0.0]], "neither"),
+        ([[1.0, 2 + 1j], [2 - 1j, 0.0]], "hermitian"),
+        ([[0.0, 0.0], [0.0, 0.0]], "symmetric"),
+        ([[True, True], [True, False]], "symmetric"),
+    ],
+)
+@pytest.mark.parametrize("batch", [False, True])
+def test_symmetry(dense, values, batch):
+    x = torch.tensor(dense)
+    A = spgrad.from_dense(torch.stack([x, x]) if batch else x)
+    assert info.symmetry(info.matrix(A)) == (1.0, values)
+
+
+def test_a_pattern_without_partners():
+    A = spgrad.from_dense(torch.tensor([[1.0, 2.0, 3.0], [2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+    assert info.symmetry(info.matrix(A)) == (pytest.approx(2 / 3), "neither")
+    assert "symmetry   66.6 % of the off-diagonal elements have a partner" in info.report(A)
+
+
+@pytest.mark.parametrize("name", support.ALL)
+@pytest.mark.parametrize("shape", [(8, 12), (3, 8, 12)])
+def test_memory_is_what_each_layout_takes(name, shape):
+    A = testing.random_sparse(shape, LAYOUTS[name], dtype=torch.float32)
+    told = dict(info.memory(info.matrix(A), A.pattern, A.element_size()))
+    for words, size in told.items():
+        kind, *rest = words.split(",")[0].split(" ", 1)
+        options = {"blocksize": tuple(map(int, rest[0].split(" × ")))} if rest else {}
+        B = A.to_sparse(layout=LAYOUTS[kind], **options)
+        taken = [B._vals, *B.pattern.indices]
+        assert size == sum(t.numel() * t.element_size() for t in taken), words
+    assert {words.split()[0] for words in told} == set(support.ALL)
+
+
+def test_drawing_of_dots():
+    lines = info.drawing(info.matrix(spgrad.eye(8)))
+    assert lines == ["⠑⢄⠀⠀", "⠀⠀⠑⢄"]
+    assert info.drawing(info.matrix(spgrad.sparse_coo_tensor((0, 4)))) == []
+    assert info.drawing(info.matrix(spgrad.sparse_coo_tensor((4, 2)))) == ["⠀"]
+
+
+def test_drawing_of_shades():
+    crowded = torch.ones(200, 200)
+    crowded[:100, 100:] = 0
+    crowded[:100, 100:].fill_diagonal_(1)
+    lines = info.drawing(info.matrix(spgrad.from_dense(crowded)), width=10)
+    assert lines[0] == "█████░░   "
+    assert lines[-1] == "█" * 10
+    plain = info.drawing(info.matrix(spgrad.from_dense(crowded)), width=10, plain=True)
+    assert plain[0] == "@@@@@..   "
+
+
+@pytest.mark.parametrize("shape", [(1, 1000), (1000, 1), (3, 5), (96, 96), (97, 500)])
+@pytest.mark.parametrize("plain", [False, True])
+def test_drawings_fit_and_show_every_corner(shape, plain):
+    m, k = shape
+    A = spgrad.sparse_coo_tensor([[0, m - 1], [0, k - 1]], [1.0, 1.0], shape)
+    lines = info.drawing(info.matrix(A), plain=plain)
+    blank = " ⠀"
+    assert 1 <= len(lines) <= info.WIDTH // 2
+    assert len({len(line) for line in lines}) == 1
+    assert len(lines[0]) <= info.WIDTH
+    assert lines[0][0] not in blank
+    assert lines[-1][-1] not in blank
+
+
+@pytest.mark.parametrize("name", support.ALL)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bool, torch.int64, torch.complex64, torch.bfloat16]
+)
+def test_reports(name, dtype):
+    for A in (
+        testing.random_sparse((2, 4, 6), LAYOUTS[name], dtype=torch.float32).to(dtype),
+        testing.random_sparse((4, 4), LAYOUTS[name], density=0).to(dtype),
+    ):
+        told = info.report(A)
+        for word in ("shape", "layout", "nse", "density", "rows", "bandwidth", "memory"):
+            assert f"\n{word}" in told
+        assert info.report(A, plain=True).isascii()
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (0, 4), (4, 0), (0, 2, 3)])
+def test_reports_of_other_shapes(shape):
+    A = testing.random_sparse(shape, torch.sparse_coo, density=1.1)
+    assert "\nnse" in info.report(A)
+
+
+def test_odd_values_are_counted():
+    x = torch.tensor([[1.0, torch.nan], [torch.inf, -2.0]])
+    A = spgrad.from_dense(x) * torch.tensor([[0.0, 1.0]])
+    assert "values     -2 to 0, 1 explicit zeros, 2 not finite" in info.report(A)
+    twice = spgrad.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2))
+    told = info.report(twice)
+    assert "nse        2, not coalesced: 1 elements" in told
+    assert "density    25 %" in told
+    hybrid = testing.random_sparse((4, 4, 2), dense_dim=1)
+    assert "1 dense dimension(s)" in info.report(hybrid)
+
+
+def test_memory_does_not_grow_with_the_shape():
+    A = spgrad.sparse_coo_tensor([[0, 2**40], [5, 2**20]], [1.0, 2.0], (2**41, 2**21))
+    assert "2,199,023,255,550 of 2,199,023,255,552 are empty" in info.report(A)
+
+
+# The command
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".mtx", ".csv", ".pt"])
+def test_the_command(suffix, tmp_path, capsys):
+    path = saved(spgrad.eye(8), tmp_path / f"a{suffix}")
+    assert cli.main(["info", path]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.startswith(f"tensor     {path}\nshape      8 × 8\nlayout     ")
+    assert "symmetry   pattern symmetric, values symmetric" in said.out
+
+
+def test_a_picture(tmp_path, capsys):
+    path, png = saved(spgrad.eye(8), tmp_path / "a.npz"), tmp_path / "a.png"
+    assert cli.main(["info", path, "--png", str(png)]) == 0
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out.endswith(f"\n\npicture    {png}\n")
+
+
+@pytest.mark.parametrize(
+    ("png", "says"),
+    [("a.jpg", "a.jpg; the path of a .png file"), ("no/a.png", "a folder that is there")],
+)
+def test_wrong_pictures(png, says, tmp_path, capsys):
+    path = saved(spgrad.eye(8), tmp_path / "a.npz")
+    assert cli.main(["info", path, "--png", str(tmp_path / png)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert says in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_wrong_files(tmp_path, capsys):
+    (tmp_path / "bad.npz").write_text("bad")
+    for name, says in (("none.npz", "which is not there"), ("bad.npz", "not a zip file")):
+        assert cli.main(["info", str(tmp_path / name)]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_a_missing_package(tmp_path, monkeypatch, capsys):
+    path = saved(spgrad.eye(8), tmp_path / "a.mtx")
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    assert cli.main(["info", path]) == 1
+    assert "scipy is not installed" in capsys.readouterr().err
+
+
+def test_an_output_without_dots(tmp_path, monkeypatch):
+    import io
+
+    path = saved(spgrad.eye(8), tmp_path / "a.npz")
+    out = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert cli.main(["info", path]) == 0
+    out.seek(0)
+    assert "shape      8 x 8" in out.read()
+
+
+@pytest.mark.parametrize("argv", [["info", "--help"], ["info"]])
+def test_help(argv, capsys):
+    assert cli.main(argv) == (0 if "--help" in argv else 2)
+    assert "spgrad info" in "".join(capsys.readouterr())
