@@ -35,7 +35,7 @@ def reduced_product(fn: str, A: SparseTensor, x: torch.Tensor, reduce: str) -> t
     row = cells(pattern, (1,))
     if reduce == "mean":
         require_dtype(fn, vals.dtype, accepted="real complex")
-        return spmm(vals, x, pattern) / row.counts().clamp(min=1)
+        return spmm(vals, x, pattern).div_(row.counts().clamp(min=1))
     if reduce == "prod":
         factors = product(vals[:, None], row) * _rows_product(x, pattern)
         return torch.where(row.counts() == 0, 0, factors)
