@@ -185,3 +185,43 @@ def test_mismatched_arguments_are_refused():
         kernels.spmm_prod(ptr, idx.long(), x)
     with pytest.raises(RuntimeError, match="`x` has 1 dimensions, not 2"):
         kernels.spmm_prod(ptr, idx, x[0])
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64], ids=str)
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("permuted", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 5, 40])
+def test_backward(dtype, index, permuted, n):
+    """Against dense sums over arg, the reference, and on one thread and two."""
+    m, k, nse = 300, 50, 900
+    ptr, idx, perm = row_view(m, k, nse, index, permuted=permuted, dense_row=7)
+    val, x, g = (dense(*shape, dtype=dtype) for shape in ((nse,), (k, n), (m, n)))
+    arg = kernels.spmm_reduce(ptr, idx, perm, val, x, True)[1]
+    args = ptr, idx, perm, val, x, g, arg
+    torch.set_num_threads(1)
+    got = kernels.spmm_reduce_backward(*args)
+    exact = torch.float64 if dtype.is_floating_point else dtype
+    entry = arg.clamp(min=0).long()
+    place = entry if perm is None else perm.long()[entry]
+    share = torch.where(arg >= 0, g.to(exact), 0)
+    column = idx.long()[entry]
+    of_values = (share * x.to(exact).gather(0, column)).view(-1)
+    grad_val = torch.zeros(nse, dtype=exact).index_add_(0, place.view(-1), of_values)
+    of_x = share * val.to(exact)[place]
+    grad_x = torch.zeros(k, n, dtype=exact).scatter_add_(0, column, of_x)
+    bound = 40 * ROUNDING.get(dtype, 0)  # sums of many terms
+    for result, wanted in zip(got, (grad_val, grad_x), strict=True):
+        assert result.dtype == dtype
+        assert_close(result.to(exact), wanted, rtol=bound, atol=bound)
+    reference = REFERENCES["spmm_reduce_backward"](*args)
+    assert_close(got, reference, rtol=bound, atol=bound)
+    torch.set_num_threads(2)
+    assert_close(kernels.spmm_reduce_backward(*args), got, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+def test_opcheck_of_the_backward(permuted):
+    ptr, idx, perm = row_view(20, 9, 50, torch.int64, permuted=permuted)
+    val, x, g = torch.randn(50), torch.randn(9, 4), torch.randn(20, 4)
+    arg = kernels.spmm_reduce(ptr, idx, perm, val, x, False)[1]
+    torch.library.opcheck(kernels.spmm_reduce_backward, (ptr, idx, perm, val, x, g, arg))

@@ -24,7 +24,11 @@ from spgrad.kernels.reference.segment import (
     segment_softmax_backward,
 )
 from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm_pattern, spgemm_values
-from spgrad.kernels.reference.spmm_reduce import spmm_prod, spmm_reduce
+from spgrad.kernels.reference.spmm_reduce import (
+    spmm_prod,
+    spmm_reduce,
+    spmm_reduce_backward,
+)
 from spgrad.kernels.reference.structure import (
     check_compressed,
     check_coo,
@@ -58,6 +62,7 @@ __all__ = [
     "spmm",
     "spmm_prod",
     "spmm_reduce",
+    "spmm_reduce_backward",
     "spmm_sddmm",
     "take",
     "transpose_plan",

@@ -44,16 +44,45 @@ def reduced_product(fn: str, A: SparseTensor, x: torch.Tensor, reduce: str) -> t
 
 
 def _extremum(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool) -> torch.Tensor:
-    if vals.numel() == 0:  # nothing to gather from
-        return spmm(vals, x, pattern)
+    if wants_grad(vals, x):
+        return _Extremum.apply(vals, x, pattern, largest)  # type: ignore[return-value]
+    return _forward(vals, x, pattern, largest)[0]
+
+
+def _forward(
+    vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     view = rows(pattern)
-    operands = plain(vals.detach()), plain(x.detach())
-    y, arg = kernels.spmm_reduce(view.ptr, view.idx, view.perm, *operands, largest)
-    if not wants_grad(vals, x):
+    return kernels.spmm_reduce(view.ptr, view.idx, view.perm, plain(vals), plain(x), largest)
+
+
+class _Extremum(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool
+    ) -> torch.Tensor:
+        y, arg = _forward(vals, x, pattern, largest)
+        ctx.save_for_backward(vals, x, arg)
+        ctx.pattern = pattern
         return y
-    at = arg.clamp(min=0)  # the one entry that each element of the result is made of
-    chosen = vals[at if view.perm is None else view.perm[at]]
-    return torch.where(arg < 0, 0, chosen * x.gather(0, view.idx[at].to(torch.int64)))
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, x, arg = ctx.saved_tensors
+        view = rows(ctx.pattern)
+        if not torch.is_grad_enabled() or vals.shape[0] == 0:
+            operands = plain(vals), plain(x), plain(g), arg
+            grads = kernels.spmm_reduce_backward(view.ptr, view.idx, view.perm, *operands)
+            return (*grads, None, None)
+        chosen = arg >= 0
+        at = arg.clamp(min=0).view(-1)  # the one entry that each element of the result is made of
+        entry = (at if view.perm is None else view.perm[at]).to(torch.int64)
+        column = view.idx[at].to(torch.int64).view(arg.shape)
+        share = torch.where(chosen, g, 0)
+        factor = share * x.gather(0, column)
+        grad_vals = torch.zeros_like(vals).index_add(0, entry, factor.view(-1))
+        weight = share * vals.gather(0, entry).view(arg.shape)
+        return grad_vals, torch.zeros_like(x).scatter_add(0, column, weight), None, None
 
 
 def _rows_product(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:

@@ -1,5 +1,6 @@
 // Reduces the entries of every line, finds their extrema, and gives every entry what its line has.
 #include "segment.h"
+#include "joins.h"
 
 #include <memory>
 #include <string>
@@ -8,71 +9,6 @@ namespace spgrad {
 namespace {
 
 // ---- reductions ------------------------------------------------------------------------------
-
-// Each joins numbers, or vectors of them, starting from kIdentity; an empty line gives kEmpty. Lines
-// of up to kShort entries, on average, are quicker without vectors.
-// Integers wrap.
-struct Sum {
-  static constexpr int kIdentity = 0, kEmpty = 0, kShort = 8;
-  template <class V>
-  SPGRAD_INLINE V operator()(const V& a, const V& b) const {
-    if constexpr (std::is_integral_v<V>) {
-      return static_cast<V>(widen(a) + widen(b));
-    } else {
-      return a + b;
-    }
-  }
-};
-
-struct Product {
-  static constexpr int kIdentity = 1, kEmpty = 1, kShort = 8;
-  template <class V>
-  SPGRAD_INLINE V operator()(const V& a, const V& b) const {
-    if constexpr (std::is_integral_v<V>) {
-      return static_cast<V>(widen(a) * widen(b));
-    } else {
-      return a * b;
-    }
-  }
-};
-
-// The larger, or the smaller; NaN is either.
-template <bool kLargest>
-struct Extreme {
-  static constexpr int kEmpty = 0, kShort = 16;
-  template <class V>
-  SPGRAD_INLINE V operator()(const V& a, const V& b) const {
-    if constexpr (std::is_arithmetic_v<V>) {
-      return (kLargest ? a > b : a < b) || a != a ? a : b;
-    } else {
-      V other = kLargest ? (a > b ? a : b) : (a < b ? a : b);  // b, if either is NaN
-      opaque(other);
-      return a == a ? other : a;
-    }
-  }
-  // The same of a number at a time, with NaN looked for beside: no branches.
-  template <class C>
-  static SPGRAD_INLINE C join_few(C joined, const C* x, int64_t count) {
-    bool ordered = true;
-    for (int64_t p = 0; p < count; ++p) {
-      joined = (kLargest ? x[p] > joined : x[p] < joined) ? x[p] : joined;
-      ordered &= x[p] == x[p];
-    }
-    return ordered ? joined : std::numeric_limits<C>::quiet_NaN();
-  }
-};
-
-template <class Op, class C>
-SPGRAD_INLINE C identity() {
-  if constexpr (std::is_same_v<Op, Extreme<true>> || std::is_same_v<Op, Extreme<false>>) {
-    using Limits = std::numeric_limits<C>;
-    constexpr bool kLargest = std::is_same_v<Op, Extreme<true>>;
-    if constexpr (Limits::has_infinity) return kLargest ? -Limits::infinity() : Limits::infinity();
-    return kLargest ? Limits::lowest() : Limits::max();
-  } else {
-    return C(Op::kIdentity);
-  }
-}
 
 // ptr (m + 1), perm (nse) or null, val (nse, d), out (m, d), allocated and not initialised. The
 // order of a sum depends on its line alone: long lines are taken in blocks of a fixed size, so

@@ -56,6 +56,61 @@ def spmm_reduce(
     return y, arg
 
 
+def _operand_shapes(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    val: Tensor,
+    x: Tensor,
+    g: Tensor,
+    arg: Tensor,
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(val), torch.empty_like(x)
+
+
+@kernel(
+    "spmm_reduce_backward(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor x, Tensor g,"
+    " Tensor arg) -> (Tensor, Tensor)",
+    fake=_operand_shapes,
+)
+def spmm_reduce_backward(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    val: Tensor,
+    x: Tensor,
+    g: Tensor,
+    arg: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of y of `spmm_reduce` in `val` and x, for a cotangent g of y.
+
+    Args:
+        ptr: Row pointers (m + 1,).
+        idx: Column of every entry (nse,).
+        perm: Where an entry's value stands in `val`, a bijection (nse,); None for in place.
+        val: Values (nse,).
+        x: Dense factor (k, n).
+        g: Cotangent (m, n).
+        arg: The entry that each element of y is made of (m, n), -1 for none.
+
+    Returns:
+        Of `val` (nse,): the sum of g[i, j] x[idx[p], j] where arg[i, j] is the entry p. Of x
+        (k, n): at [idx[p], j] the sum of g[i, j] val[perm[p]].
+    """
+    grad_val, grad_x = widened(torch.zeros_like(val)), torch.empty_like(x)
+    if val.shape[0] == 0:
+        return torch.zeros_like(val), torch.zeros_like(x)
+    for j in range(x.shape[1]):
+        there = (arg[:, j] >= 0).nonzero().squeeze(1)
+        entry = arg[there, j].long()
+        column, place = idx[entry].long(), entry if perm is None else perm[entry].long()
+        share = widened(g[there, j])
+        grad_val.index_add_(0, place, share * widened(x[:, j])[column])
+        total = share.new_zeros(x.shape[0]).index_add_(0, column, share * widened(val[place]))
+        grad_x[:, j] = total.to(x.dtype)
+    return grad_val.to(val.dtype), grad_x
+
+
 def _rows_shape(ptr: Tensor, idx: Tensor, x: Tensor) -> Tensor:
     return x.new_empty(ptr.shape[0] - 1, x.shape[1])
 
