@@ -46,24 +46,24 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> tor
         >>> spgrad.addcmul(A, A, A, value=0.5).values()
         tensor([1.5000, 1.5000])
     """
-    fn = "addcmul"
-    input, tensor1, tensor2 = _operands(fn, torch.addcmul, input, tensor1, tensor2)
-    pattern = _shared_pattern(input, tensor1, tensor2)
-    if pattern is not None:
-        vals = (stored_values(t) for t in (input, tensor1, tensor2))
-        return on_pattern(call(fn, torch.addcmul, *vals, value=value), pattern)
-    return add(input, mul(tensor1, tensor2), alpha=value)
+    return _updated("addcmul", torch.addcmul, mul, (input, tensor1, tensor2), value)
 
 
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> torch.Tensor:
     """input + value tensor1 / tensor2: `spgrad.addcmul` with `spgrad.div` in place of *."""
-    fn = "addcdiv"
-    input, tensor1, tensor2 = _operands(fn, torch.addcdiv, input, tensor1, tensor2)
-    pattern = _shared_pattern(input, tensor1, tensor2)
+    return _updated("addcdiv", torch.addcdiv, div, (input, tensor1, tensor2), value)
+
+
+def _updated(
+    fn: str, fused: Any, pairwise: Any, operands: tuple[Any, Any, Any], value: Number
+) -> torch.Tensor:
+    """input + value pairwise(tensor1, tensor2), by torch's fused function on a common pattern."""
+    input, tensor1, tensor2 = found = _operands(fn, fused, *operands)
+    pattern = _shared_pattern(*found)
     if pattern is not None:
-        vals = (stored_values(t) for t in (input, tensor1, tensor2))
-        return on_pattern(call(fn, torch.addcdiv, *vals, value=value), pattern)
-    return add(input, div(tensor1, tensor2), alpha=value)
+        vals = (stored_values(t) for t in found)
+        return on_pattern(call(fn, fused, *vals, value=value), pattern)
+    return add(input, pairwise(tensor1, tensor2), alpha=value)
 
 
 def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:

@@ -48,8 +48,16 @@ struct Buffer {
 template <class index_t, class T>
 SPGRAD_INLINE void gather(const Lines<index_t>& lines, const T* val, int64_t column, int64_t begin,
                           int64_t end, calc_t<T>* out) {
-  for (int64_t p = begin; p < end; ++p) {
-    out[p - begin] = static_cast<calc_t<T>>(widen(val[lines.place(p) + column]));
+  const int64_t d = lines.d, count = end - begin;
+  val += column;
+  if (lines.perm == nullptr) {
+    for (int64_t e = 0; e < count; ++e) {
+      out[e] = static_cast<calc_t<T>>(widen(val[(begin + e) * d]));
+    }
+  } else if (const index_t* perm = lines.perm + begin; d == 1) {  // without the multiplication
+    for (int64_t e = 0; e < count; ++e) out[e] = static_cast<calc_t<T>>(widen(val[perm[e]]));
+  } else {
+    for (int64_t e = 0; e < count; ++e) out[e] = static_cast<calc_t<T>>(widen(val[perm[e] * d]));
   }
 }
 

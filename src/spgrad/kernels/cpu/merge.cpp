@@ -1,177 +1,11 @@
 // Merges two patterns line by line, and carries values over to the result.
-#include <atomic>
-#include <bit>
-#include <memory>
+#include "merge.h"
+
 #include <numeric>
 #include <tuple>
-#include <vector>
-
-#include "radix_sort.h"
 
 namespace spgrad {
 namespace {
-
-// ---- sorting ---------------------------------------------------------------------------------
-
-// How many entries of [begin, end) are not above the one before them, lines or not.
-template <class index_t>
-SPGRAD_CLONES int64_t count_descents(const index_t* idx, int64_t begin, int64_t end) {
-  int64_t count = 0;
-  for (int64_t p = std::max<int64_t>(begin, 1); p < end; ++p) count += idx[p] <= idx[p - 1];
-  return count;
-}
-
-// Whether every line of a pattern ascends strictly: if it descends nowhere but between lines.
-template <class index_t>
-bool ascends(const index_t* ptr, const index_t* idx, int64_t m) {
-  std::atomic<int64_t> balance = 0;
-  parallel_entries(ptr[m], 1, [&](int64_t first, int64_t last) {
-    balance.fetch_add(count_descents(idx, first, last), std::memory_order_relaxed);
-  });
-  parallel_entries(m, 1, [&](int64_t first, int64_t last) {
-    int64_t count = 0;
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t p = ptr[i];
-      count += p > 0 && p < ptr[i + 1] && idx[p] <= idx[p - 1];
-    }
-    balance.fetch_sub(count, std::memory_order_relaxed);
-  });
-  return balance == 0;
-}
-
-// A pattern whose lines ascend: the operand itself, or a sorted copy that knows where its entries
-// stood.
-template <class index_t>
-class Ascending {
- public:
-  Ascending(const Tensor& ptr_of, const Tensor& idx_of)
-      : ptr(data<index_t>(ptr_of)),
-        idx(data<index_t>(idx_of)),
-        m(ptr_of.size(0) - 1),
-        nse(ptr[ptr_of.size(0) - 1]) {
-    if (!ascends(ptr, idx, m)) sort();
-  }
-
-  const index_t *ptr, *idx;
-  const index_t* order = nullptr;  // where an entry stood in the operand; null if in place
-  int64_t m, nse;
-
- private:
-  // A line shorter than this is one thread's work.
-  static constexpr int64_t kShort = 1 << 16;
-
-  // Sorts every line. O(nse log(longest line)) time, memory for the entries twice.
-  void sort() {
-    entries_ = std::make_unique_for_overwrite<Wide[]>(nse);
-    scratch_ = std::make_unique_for_overwrite<Wide[]>(nse);
-    sorted_ = std::make_unique_for_overwrite<index_t[]>(nse);
-    order_ = std::make_unique_for_overwrite<index_t[]>(nse);
-    parallel_rows(ptr, m, 32, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        if (ptr[i + 1] - ptr[i] < kShort) sort_line(i, true);
-      }
-    });
-    for (int64_t i = 0; i < m; ++i) {
-      if (ptr[i + 1] - ptr[i] >= kShort) sort_line(i, false);
-    }
-    entries_.reset();
-    scratch_.reset();
-    idx = sorted_.get();
-    order = order_.get();
-  }
-
-  void sort_line(int64_t i, bool serial) {
-    const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
-    Wide *entries = entries_.get() + begin, *scratch = scratch_.get() + begin;
-    const Chunks chunks(count, serial ? 1 : INT64_MAX);
-    std::vector<uint64_t> bits(chunks.count());
-    chunks.for_each([&](int64_t c, int64_t first, int64_t last) {
-      uint64_t any = 0;
-      for (int64_t e = first; e < last; ++e) {
-        const auto key = static_cast<uint64_t>(idx[begin + e]);
-        any |= key;
-        entries[e] = {key, begin + e};
-      }
-      bits[c] = any;
-    });
-    uint64_t any = 0;
-    for (const uint64_t of_chunk : bits) any |= of_chunk;
-    if (any != 0) parallel_radix_sort(entries, scratch, chunks, 0, std::bit_width(any));
-    chunks.for_each([&](int64_t, int64_t first, int64_t last) {
-      for (int64_t e = first; e < last; ++e) {
-        sorted_[begin + e] = static_cast<index_t>(entries[e].key);
-        order_[begin + e] = static_cast<index_t>(entries[e].position);
-      }
-    });
-  }
-
-  std::unique_ptr<Wide[]> entries_, scratch_;
-  std::unique_ptr<index_t[]> sorted_, order_;
-};
-
-// ---- merging ---------------------------------------------------------------------------------
-
-// A point of the merge: before entry p of a and entry q of b, both of line `line`.
-struct Point {
-  int64_t line, p, q;
-};
-
-template <class index_t>
-struct Pair {
-  const Ascending<index_t>&a, &b;
-
-  // The point after `work` steps, of which an entry takes one and the end of a line another. Equal
-  // indices are passed together. Odeh, Green, Mwassi, Shmueli and Birk 2012, "Merge path".
-  Point at(int64_t work) const {
-    if (work == 0) return {0, 0, 0};
-    int64_t low = 0, high = a.m;
-    while (low < high) {
-      const int64_t middle = low + (high - low + 1) / 2;
-      if (int64_t{a.ptr[middle]} + b.ptr[middle] + middle <= work) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    if (low == a.m) return {a.m, a.nse, b.nse};
-    const index_t *of_a = a.idx + a.ptr[low], *of_b = b.idx + b.ptr[low];
-    const int64_t size_a = a.ptr[low + 1] - a.ptr[low], size_b = b.ptr[low + 1] - b.ptr[low];
-    const int64_t steps = std::min(work - a.ptr[low] - b.ptr[low] - low, size_a + size_b);
-    int64_t p = std::max<int64_t>(0, steps - size_b), limit = std::min(steps, size_a);
-    while (p < limit) {
-      const int64_t middle = p + (limit - p) / 2;
-      if (of_a[middle] < of_b[steps - 1 - middle]) {
-        p = middle + 1;
-      } else {
-        limit = middle;
-      }
-    }
-    const int64_t q = steps - p;
-    if (q > 0 && p < size_a && of_a[p] == of_b[q - 1]) ++p;
-    return {low, a.ptr[low] + p, b.ptr[low] + q};
-  }
-};
-
-// Merges entries [p, end_p) of a with entries [q, end_q) of b, numbering elements from `next` on:
-// writes the element that each entry became, for the intersection -1 for none. Returns the number
-// after the last. Both indices are looked at in every step, and nothing branches on them.
-template <bool kUnion, class index_t>
-SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t p, int64_t end_p,
-                                    int64_t q, int64_t end_q, index_t* to_a, index_t* to_b,
-                                    index_t next) {
-  while (p < end_p && q < end_q) {
-    const index_t of_a = a[p], of_b = b[q];
-    const index_t element = kUnion || of_a == of_b ? next : index_t{-1};
-    to_a[p] = element;  // of an entry that stays, the last time it is written counts
-    to_b[q] = element;
-    p += of_a <= of_b;
-    q += of_b <= of_a;
-    next += kUnion || of_a == of_b;
-  }
-  for (; p < end_p; ++p) to_a[p] = kUnion ? next++ : index_t{-1};
-  for (; q < end_q; ++q) to_b[q] = kUnion ? next++ : index_t{-1};
-  return next;
-}
 
 // From one point to another: the elements are numbered from 0 on, and ptr (m + 1) gets the numbers
 // at the ends of lines.
@@ -182,12 +16,20 @@ index_t merge_between(const Pair<index_t>& pair, Point from, Point to, index_t* 
   const index_t *ptr_a = pair.a.ptr, *ptr_b = pair.b.ptr;
   int64_t p = from.p, q = from.q;
   index_t next = 0;
-  for (int64_t i = from.line; i < to.line; ++i) {
-    const int64_t end_p = ptr_a[i + 1], end_q = ptr_b[i + 1];
-    next = merge_stretch<kUnion>(a, b, p, end_p, q, end_q, to_a, to_b, next);
-    ptr[i + 1] = next;
-    p = end_p;
-    q = end_q;
+  Batch<index_t> batch;
+  for (int64_t i = from.line; i < to.line;) {
+    const bool whole = p == ptr_a[i] && q == ptr_b[i];
+    int64_t end = whole ? batch.fill(pair, i, to.line) : i;
+    if (end > i) {
+      next = batch.template merge<kUnion>(to_a + p, to_b + q, next, ptr);
+    } else {
+      end = i + 1;
+      next = merge_stretch<kUnion>(a, b, p, ptr_a[end], q, ptr_b[end], to_a, to_b, next);
+      ptr[end] = next;
+    }
+    p = ptr_a[end];
+    q = ptr_b[end];
+    i = end;
   }
   return merge_stretch<kUnion>(a, b, p, to.p, q, to.q, to_a, to_b, next);
 }

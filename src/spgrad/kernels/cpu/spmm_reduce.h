@@ -150,6 +150,16 @@ void reduce_blocks(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_
   }
 }
 
+// Fewer columns than fill a vector of twice as many elements.
+template <int kElements, int kBytes, class index_t, class scalar_t>
+void reduce_narrow(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if (a.n >= kElements) return reduce_blocks<kElements, 2>(a, first, last, 0);
+  if constexpr (sizeof(Lanes<scalar_t, kElements>) > 16) {
+    return reduce_narrow<kElements / 2, kBytes>(a, first, last);
+  }
+  for (int64_t i = first; i < last; ++i) reduce_row<kBytes>(a, i);
+}
+
 // Rows [first, last) of y and arg.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void reduce_rows(const SpmmReduce<index_t, scalar_t>& a, int64_t first,
@@ -159,9 +169,7 @@ SPGRAD_INLINE void reduce_rows(const SpmmReduce<index_t, scalar_t>& a, int64_t f
     if (a.n >= kElements) {
       return reduce_blocks<kElements, kBytes == 64 ? 8 : 4>(a, first, last, 0);
     }
-    if constexpr (kElements > 4) {
-      if (a.n >= kElements / 2) return reduce_blocks<kElements / 2, 2>(a, first, last, 0);
-    }
+    if constexpr (kBytes > 16) return reduce_narrow<kElements / 2, kBytes>(a, first, last);
   }
   for (int64_t i = first; i < last; ++i) reduce_row<kBytes>(a, i);
 }
