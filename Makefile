@@ -43,10 +43,11 @@ demo: kernels
 test: kernels
 	$(PYTEST)
 
-# The same suite on the reference kernels alone; needs no compiler. The tests of the kernels compare
-# both with dense torch already.
+# The same suite on the reference kernels alone; needs no compiler. Left out are the tests of the
+# kernels, which compare both with dense torch already, and those of time and memory.
 reference: $(INSTALLED)
-	SPGRAD_NO_EXT=1 $(PYTEST) --ignore=tests/kernels
+	SPGRAD_NO_EXT=1 $(PYTEST) --ignore=tests/kernels --ignore=tests/test_benchmarks.py \
+	  --ignore=tests/test_memory.py
 
 lint: lint-python lint-types lint-cpp
 
