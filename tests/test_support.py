@@ -91,33 +91,36 @@ def check_gradient(operand, twin):
 
 
 @pytest.mark.parametrize("cell", DIFFERENTIABLE, ids=str)
-def test_first_and_second_derivative(cell):
+def test_second_derivative(cell):
+    """The first one is compared with that of the dense function."""
     operands = testing.sample(cell, coalesced=cell.layout != "coo")
     leaves = testing.parameters(operands)
 
     def run(*leaves):
         return testing.dense_result(testing.run(cell, testing.with_parameters(operands, leaves)))
 
-    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
     assert torch.autograd.gradgradcheck(run, leaves, fast_mode=True)
 
 
-# what does not depend on the layout is tried in two: the plainest and the farthest from it
-TWO_LAYOUTS = [
-    c
-    for c in CELLS
-    if c.sample == 0
-    and c.signature in c.op.signatures[:4]
-    and c.layout in ("csr", c.op.layouts[-1])
+DTYPES = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.complex64,
+    torch.complex128,
+    torch.int64,
+)
+# Dtypes do not depend on the layout: they take turns at the plainest and the farthest from it.
+TYPED = [
+    (cell, dtype)
+    for cell in CELLS
+    if cell.sample == 0 and cell.signature in cell.op.signatures[:4]
+    for turn, dtype in enumerate(DTYPES)
+    if cell.layout == ("csr" if turn % 2 and "csr" in cell.op.layouts else cell.op.layouts[-1])
 ]
 
 
-@pytest.mark.parametrize("cell", TWO_LAYOUTS, ids=str)
-@pytest.mark.parametrize(
-    "dtype",
-    [torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.complex128, torch.int64],
-    ids=str,
-)
+@pytest.mark.parametrize(("cell", "dtype"), TYPED, ids=str)
 def test_dtypes(cell, dtype, poisoned):
     operands = testing.sample(cell, dtype)
     try:

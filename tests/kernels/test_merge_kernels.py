@@ -21,8 +21,8 @@ def operand(m, n, nse, dtype, *, order="sorted", dense_line=False):
     line = torch.randint(max(m, 1), (nse,))
     if dense_line:
         line[: nse // 2] = m // 2
-    entries = torch.stack([line, torch.randint(max(n, 1), (nse,))]).unique(dim=1)
-    line, idx = entries.contiguous().unbind()
+    keys = (line * max(n, 1) + torch.randint(max(n, 1), (nse,))).unique()
+    line, idx = keys // max(n, 1), keys % max(n, 1)
     if order != "sorted":
         chosen = line % 3 == 1 if order == "some unsorted" else torch.ones_like(line).bool()
         shuffled = torch.randperm(line.numel())
