@@ -13,6 +13,7 @@ from spgrad.ops.products import plain, wants_grad
 from spgrad.ops.segments import Cells, cells, spread, total
 from spgrad.ops.structure import without_repeats
 from spgrad.tensor import SparseTensor
+from spgrad.transforms import Function
 from spgrad.values import on_pattern, stored_values
 
 
@@ -75,11 +76,11 @@ def _along(fn: str, input: Any, dim: int, dtype: torch.dtype | None) -> SparseTe
         dense = torch.log_softmax if log else torch.softmax
         return on_pattern(dense(vals, d - len(pattern.shape)), pattern)
     flat = vals.reshape(pattern.elements, vals.numel() // max(pattern.elements, 1))
-    out = _softmax(flat, cells(pattern, (d,)), log)
+    out = softmax_values(flat, cells(pattern, (d,)), log)
     return on_pattern(out.view(pattern.values_shape), pattern)
 
 
-def _softmax(vals: torch.Tensor, cells: Cells, log: bool) -> torch.Tensor:
+def softmax_values(vals: torch.Tensor, cells: Cells, log: bool) -> torch.Tensor:
     """Softmax of the values (elements, d) of each cell."""
     if wants_grad(vals):
         return _Softmax.apply(vals, cells, log)  # type: ignore[return-value]
@@ -87,10 +88,10 @@ def _softmax(vals: torch.Tensor, cells: Cells, log: bool) -> torch.Tensor:
     return kernels.segment_softmax(cells.ptr, cells.perm, plain(vals), log)
 
 
-class _Softmax(torch.autograd.Function):
+class _Softmax(Function):
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, cells: Cells, log: bool) -> torch.Tensor:  # type: ignore[override]
-        out = _softmax(vals, cells, log)
+        out = softmax_values(vals, cells, log)
         ctx.save_for_backward(out)
         ctx.cells, ctx.log = cells, log
         return out

@@ -6,6 +6,25 @@
 #include "spmm_sddmm.h"
 
 namespace spgrad {
+
+template <class index_t, class scalar_t>
+void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last); });
+}
+template <class index_t, class scalar_t>
+void sddmm_lines(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  with_vectors([&]<int kBytes>() { sddmm_rows<kBytes>(a, first, last); });
+}
+
+template void spmm_lines(const Spmm<int32_t, float>&, int64_t, int64_t);
+template void spmm_lines(const Spmm<int32_t, double>&, int64_t, int64_t);
+template void spmm_lines(const Spmm<int64_t, float>&, int64_t, int64_t);
+template void spmm_lines(const Spmm<int64_t, double>&, int64_t, int64_t);
+template void sddmm_lines(const Sddmm<int32_t, float>&, int64_t, int64_t);
+template void sddmm_lines(const Sddmm<int32_t, double>&, int64_t, int64_t);
+template void sddmm_lines(const Sddmm<int64_t, float>&, int64_t, int64_t);
+template void sddmm_lines(const Sddmm<int64_t, double>&, int64_t, int64_t);
+
 namespace {
 
 // Sums of products wrap: their low bits are the same for signed and unsigned elements.
@@ -31,9 +50,7 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
                                     mutable_data<scalar_t>(y),
                                     n,
                                     idx.size(0)};
-    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
-      with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last); });
-    });
+    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) { spmm_lines(a, first, last); });
   });
   return y;
 }
@@ -57,9 +74,7 @@ Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& 
                                      mutable_data<scalar_t>(out),
                                      n,
                                      idx.size(0)};
-    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
-      with_vectors([&]<int kBytes>() { sddmm_rows<kBytes>(a, first, last); });
-    });
+    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) { sddmm_lines(a, first, last); });
   });
   return out;
 }

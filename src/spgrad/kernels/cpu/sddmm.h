@@ -162,4 +162,8 @@ SPGRAD_INLINE void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, 
   sddmm_dots<kElements, true>(a, first, last);
 }
 
+// The same by the widest vectors of this processor, compiled once in matmul.cpp.
+template <class index_t, class scalar_t>
+void sddmm_lines(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last);
+
 }  // namespace spgrad

@@ -161,4 +161,8 @@ SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, in
   if (a.n > 1) spmm_blocks<kElements, kWidest<scalar_t>>(a, first, last, 0);
 }
 
+// The same by the widest vectors of this processor, compiled once in matmul.cpp.
+template <class index_t, class scalar_t>
+void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last);
+
 }  // namespace spgrad

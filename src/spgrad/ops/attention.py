@@ -1,0 +1,244 @@
+"""Attention over the specified elements of a sparse mask."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from spgrad import checks, kernels
+from spgrad.errors import ArgumentValueError
+from spgrad.ops import lowering
+from spgrad.ops.axes import require_dtype
+from spgrad.ops.nonzero import prune
+from spgrad.ops.operands import dense_operand, matrix_operand
+from spgrad.ops.products import plain, sddmm, spmm, wants_grad
+from spgrad.ops.segments import cells
+from spgrad.ops.softmax import softmax_values
+from spgrad.ops.structure import without_repeats
+from spgrad.ops.views import cols, rows
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.transforms import transforming
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """softmax(scale Q K^T + A) V over the specified elements of each row of A: sparse attention.
+
+    Scores, softmax and product are computed together, some thousand elements at a time, and no
+    score or weight is stored. The gradients compute them again.
+
+    Args:
+        query: Dense (*b, m, d).
+        key: Dense (*b, n, d).
+        value: Dense (*b, n, e).
+        attn_mask: Sparse (m, n), or a batch (*b, m, n) that broadcasts with the other operands.
+            What is not specified takes no part. Values of the dtype of `query` are added to the
+            scores; of a bool mask the True elements take part. A graph whose values are no scores
+            is given as ``A.to(torch.bool)``.
+        dropout_p: Share of the weights that are set to zero; stores nse weights for each head.
+        is_causal: False: a causal mask is a pattern (`spgrad.tril`).
+        scale: Factor of the scores; d^-1/2 if it is None.
+        enable_gqa: False: as many heads of each operand.
+
+    Returns:
+        Dense (*b, m, e). Rows of A without elements give zeros.
+
+    Gradient:
+        Of all operands; of A on its pattern, summed over the heads that share it.
+
+    Cost:
+        O(nse (d + e)) time for each head, memory for the result and one number per row of it, in
+        the gradient for those of the operands. float32 copies of 16-bit operands. Derivatives of
+        second order store nse numbers for each head.
+
+    Raises:
+        TypeError: `attn_mask` is not sparse or another operand not dense.
+        ValueError: Sizes, dtypes or devices don't fit, or an option has another value.
+
+    Source:
+        Dao, Fu, Ermon, Rudra, Re 2022, "FlashAttention".
+
+    Example:
+        >>> A = spgrad.sparse_csr_tensor([0, 2, 3], [0, 2, 1], [True, True, True], (2, 3))
+        >>> q, k, v = torch.zeros(2, 4), torch.ones(3, 4), torch.tensor([[1.0], [2.0], [5.0]])
+        >>> spgrad.scaled_dot_product_attention(q, k, v, A)
+        tensor([[3.],
+                [2.]])
+    """
+    fn = "scaled_dot_product_attention"
+    A = without_repeats(matrix_operand(fn, "attn_mask", attn_mask, mask=True))
+    given = {"query": query, "key": key, "value": value}
+    q, k, v = (dense_operand(fn, name, operand) for name, operand in given.items())
+    _require(fn, A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)
+    if A._vals.dtype == torch.bool and not bool(A._vals.all()):
+        A = prune(A)
+    bias = None if A._vals.dtype == torch.bool else lowering.flat(A)
+    batch = torch.broadcast_shapes(A._pattern.batch, *(t.shape[:-2] for t in (q, k, v)))
+    A, order = _arranged(A, tuple(batch))
+    q, k, v = (_heads(t, tuple(batch), order) for t in (q, k, v))
+    factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    operands = (None if bias is None else bias.to(wide), q.to(wide), k.to(wide), v.to(wide))
+    if dropout_p or transforming():
+        out = _stored(*operands, A, factor, dropout_p)
+    elif wants_grad(*(t for t in operands if t is not None)):
+        out = _Attention.apply(*operands, A, factor)
+    else:
+        out = _forward(*operands, A, factor)[0]
+    return _batched(out.to(value.dtype), tuple(batch), order, query.shape[-2])
+
+
+def _require(fn: str, A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
+    checks.require_same_device(fn, attn_mask=A, query=q, key=k, value=v)
+    checks.require_same_dtype(fn, query=q, key=k, value=v)
+    require_dtype(fn, q.dtype, arg="query", accepted="real")
+    if A._vals.dtype != torch.bool:
+        checks.require_same_dtype(fn, query=q, attn_mask=A)
+    m, n = A._pattern.matrix
+    for name, t, size in (("query", q, m), ("key", k, n), ("value", v, n)):
+        if t.dim() < 2 or t.shape[-2] != size:
+            hint = f"It follows from attn_mask of shape {tuple(A._pattern.shape)}."
+            raise checks.bad_shape(fn, name, tuple(t.shape), f"(..., {size}, features)", hint)
+    if q.shape[-1] != k.shape[-1]:
+        hint = "Queries and keys have the same features."
+        raise checks.bad_shape(fn, "key", tuple(k.shape), f"(..., {n}, {q.shape[-1]})", hint)
+    if not 0 <= options["dropout_p"] < 1:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `dropout_p` is {options['dropout_p']}; numbers from 0 to 1 are "
+            "accepted, 1 is not. Leave it out for none."
+        )
+    shapes = [A._pattern.batch, *(tuple(t.shape[:-2]) for t in (q, k, v))]
+    try:
+        torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        told = tuple(A._pattern.shape), *(tuple(t.shape) for t in (q, k, v))
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `attn_mask`, `query`, `key` and `value` have shapes {told}; leading "
+            "dimensions that broadcast are accepted. Add dimensions of size 1 where heads or "
+            "items share an operand."
+        ) from None
+    for name, hint in (
+        ("is_causal", "Give a mask without elements above the diagonal, such as spgrad.tril(A)"),
+        ("enable_gqa", "Repeat keys and values with repeat_interleave"),
+    ):
+        if options[name]:
+            raise ArgumentValueError(f"spgrad.{fn}: `{name}` is True; False is accepted. {hint}.")
+
+
+# ---- batches: one block-diagonal matrix, and heads that share it -----------------------------
+
+
+def _arranged(
+    A: SparseTensor, batch: tuple[int, ...]
+) -> tuple[Pattern, tuple[list[int], list[int]]]:
+    """The pattern, and which batch dimensions are heads that share it, which are its own."""
+    pattern = A._pattern
+    own = (1,) * (len(batch) - len(pattern.batch)) + pattern.batch
+    items = [i for i, size in enumerate(own) if size != 1 or batch[i] == 1]
+    return pattern, ([i for i in range(len(batch)) if i not in items], items)
+
+
+def _heads(t: torch.Tensor, batch: tuple[int, ...], order: Any) -> torch.Tensor:
+    """(*batch, lines, features) as (heads, items x lines, features)."""
+    heads, items = order
+    r = len(batch)
+    lines, features = t.shape[-2:]
+    t = t.expand(*batch, lines, features).permute(*heads, *items, r, r + 1)
+    lines *= math.prod(batch[i] for i in items)
+    return t.reshape(math.prod(batch[i] for i in heads), lines, features)
+
+
+def _batched(t: torch.Tensor, batch: tuple[int, ...], order: Any, lines: int) -> torch.Tensor:
+    """What `_heads` did, undone."""
+    at = [*order[0], *order[1]]
+    r = len(batch)
+    t = t.reshape(*(batch[i] for i in at), lines, t.shape[-1])
+    return t.permute(*(at.index(i) for i in range(r)), r, r + 1)
+
+
+# ---- one matrix, (heads, lines, features) ----------------------------------------------------
+
+
+def _forward(
+    bias: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    pattern: Pattern,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    view = rows(pattern)
+    operands = None if bias is None else plain(bias), plain(q), plain(k), plain(v)
+    return kernels.attention(view.ptr, view.idx, view.perm, *operands, scale)
+
+
+def _stored(
+    bias: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    pattern: Pattern,
+    scale: float,
+    dropout_p: float = 0.0,
+) -> torch.Tensor:
+    """The same by operations that store scores and weights, for derivatives of any order."""
+    row = cells(pattern, (len(pattern.shape) - 1,))
+    outs = []
+    for i in range(q.shape[0]):
+        scores = sddmm(q[i], k[i], pattern) * scale
+        scores = scores if bias is None else scores + bias
+        weights = softmax_values(scores[:, None], row, False)[:, 0]
+        outs.append(spmm(torch.dropout(weights, dropout_p, True), v[i], pattern))
+    return torch.stack(outs) if outs else q.new_zeros(0, q.shape[1], v.shape[2])
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        bias: torch.Tensor | None,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        pattern: Pattern,
+        scale: float,
+    ) -> torch.Tensor:
+        out, lse = _forward(bias, q, k, v, pattern, scale)
+        ctx.save_for_backward(bias, q, k, v, out, lse)
+        ctx.pattern, ctx.scale = pattern, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        bias, q, k, v, out, lse = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[:4]
+        if torch.is_grad_enabled():
+            given = [t for t, asked in zip((bias, q, k, v), wanted, strict=True) if asked]
+            y = _stored(bias, q, k, v, ctx.pattern, ctx.scale)
+            grads = iter(torch.autograd.grad(y, given, g, create_graph=True))
+            return (*(next(grads) if asked else None for asked in wanted), None, None)
+        bias = None if bias is None else plain(bias)
+        q, k, v, g = plain(q), plain(k), plain(v), plain(g)
+        delta = torch.linalg.vecdot(g, out)
+        dq = dk = dv = d_bias = None
+        if wanted[0] or wanted[1]:
+            view = rows(ctx.pattern)
+            arrays = view.ptr, view.idx, view.perm, bias, q, k, g, v, lse, delta
+            dq, _, d_bias = kernels.attention_backward(*arrays, ctx.scale, True)
+        if wanted[2] or wanted[3]:
+            view = cols(ctx.pattern)
+            arrays = view.ptr, view.idx, view.perm, bias, k, q, v, g, lse, delta
+            dk, dv, _ = kernels.attention_backward(*arrays, ctx.scale, False)
+        found = (d_bias, dq, dk, dv)
+        return (*(d if asked else None for d, asked in zip(found, wanted, strict=True)), None, None)
