@@ -1,0 +1,187 @@
+"""Products of several matrices in the order with the least work."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.ops.einsum import require_operands
+from spgrad.ops.matmul import product
+from spgrad.ops.operands import require_rank
+from spgrad.ops.reduce import sum
+from spgrad.ops.shape import reshape
+from spgrad.tensor import SparseTensor
+
+SPARSE_COST = 8
+"""Work of a multiplication of two sparse matrices, in those of a sparse and a dense one."""
+
+
+class Factor(NamedTuple):
+    """What the cost of products of a matrix depends on."""
+
+    rows: int
+    columns: int
+    nse: float | None  # None: dense
+
+
+def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The product of two or more matrices, of which at least one is sparse.
+
+    The order is that with the least estimated work, found by dynamic programming over all orders.
+    A sparse (m, k) times a dense (k, n) counts nse n; two dense ones m k n; two sparse ones, whose
+    product stays sparse, 8 times the nse_A nse_B / k multiplications that elements in random places
+    would need. So A (B x) is chosen before (A B) x.
+
+    Args:
+        tensors: Sparse and dense matrices whose inner sizes agree; the first and the last may be
+            vectors.
+
+    Returns:
+        The product, (m, n): sparse if all factors are, in the layout of the first; dense otherwise.
+        Without the dimension of a factor that is a vector.
+
+    Gradient:
+        As `spgrad.matmul`; of each sparse factor on its own pattern.
+
+    Cost:
+        That of the products; no memory beyond results of products and gradients.
+
+    Raises:
+        TypeError: No factor is sparse, or one is no tensor.
+        ValueError: There are fewer than two, one has a wrong number of dimensions, or sizes, dtypes
+            or devices don't fit.
+        NotImplementedError: A sparse factor has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))
+        >>> spgrad.multi_dot([A, A, torch.tensor([1.0, 10.0])])
+        tensor([ 1., 49.])
+    """
+    fn = "multi_dot"
+    given = _listed(fn, tensors)
+    if len(given) < 2:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `tensors` has {len(given)} tensor(s); two or more are accepted. There "
+            "is nothing to multiply."
+        )
+    factors = require_operands(fn, _named(given))
+    first_vector, last_vector = (_rank(factors[i]) == 1 for i in (0, -1))
+    if first_vector:
+        factors[0] = _as_shape(factors[0], (1, _shape(factors[0])[0]))
+    if last_vector:
+        factors[-1] = _as_shape(factors[-1], (_shape(factors[-1])[0], 1))
+    y = _multiplied(fn, factors)
+    m, n = _shape(y)
+    shape = (*(() if first_vector else (m,)), *(() if last_vector else (n,)))
+    return y if len(shape) == 2 else _as_shape(y, shape)
+
+
+def chain_matmul(*matrices: torch.Tensor) -> torch.Tensor:
+    """`spgrad.multi_dot` with the matrices one after the other; one alone is given back."""
+    fn = "chain_matmul"
+    factors = require_operands(fn, _named(_listed(fn, matrices)))
+    return _multiplied(fn, factors)
+
+
+def _listed(fn: str, tensors: Any) -> list[Any]:
+    if not isinstance(tensors, (tuple, list)):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `tensors` is {checks.describe_kind(tensors)}; a list of sparse and "
+            "dense matrices is accepted. Put them into one list."
+        )
+    return list(tensors)
+
+
+def _named(given: list[Any]) -> list[tuple[str, Any]]:
+    return [(f"tensors[{i}]", x) for i, x in enumerate(given)]
+
+
+def _shape(x: torch.Tensor) -> tuple[int, ...]:
+    return tuple(x._pattern.shape if isinstance(x, SparseTensor) else x.shape)
+
+
+def _rank(x: torch.Tensor) -> int:
+    return len(_shape(x))
+
+
+def _as_shape(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    if not isinstance(x, SparseTensor):
+        return x.reshape(shape)
+    return reshape(x, shape) if shape else sum(x, dtype=x.dtype)  # one element, of two vectors
+
+
+def _multiplied(fn: str, factors: list[torch.Tensor]) -> torch.Tensor:
+    for i, x in enumerate(factors):
+        require_rank(fn, f"tensors[{i}]", x, 2, "The first and last of multi_dot may be vectors.")
+    for i, (x, y) in enumerate(itertools.pairwise(factors)):
+        if _shape(x)[1] != _shape(y)[0]:
+            accepted = f"{_shape(x)[1]} rows (from the shape {_shape(x)} before it)"
+            hint = "The inner sizes of neighbours agree."
+            raise checks.bad_shape(fn, f"tensors[{i + 1}]", _shape(y), accepted, hint)
+    splits = best_order(
+        [
+            Factor(
+                _shape(x)[0],
+                _shape(x)[1],
+                x._pattern.elements if isinstance(x, SparseTensor) else None,
+            )
+            for x in factors
+        ]
+    )
+
+    def between(first: int, last: int) -> torch.Tensor:
+        if first == last:
+            return factors[first]
+        split = splits[first, last]
+        left, right = between(first, split), between(split + 1, last)
+        if isinstance(left, SparseTensor) or isinstance(right, SparseTensor):
+            return product(fn, ("tensors", "tensors"), left, right)
+        return left @ right
+
+    return between(0, len(factors) - 1)
+
+
+def best_order(factors: Sequence[Factor]) -> dict[tuple[int, int], int]:
+    """The last factor of the left part of the product from one factor to another, for all pairs.
+
+    The chain order of Cormen et al., Introduction to Algorithms, 15.2, with this file's costs.
+    """
+    count = len(factors)
+    best: dict[tuple[int, int], tuple[float, Factor]] = {
+        (i, i): (0.0, factor) for i, factor in enumerate(factors)
+    }
+    splits: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for first in range(count - length):
+            last = first + length
+            for split in range(first, last):
+                left_work, left = best[first, split]
+                right_work, right = best[split + 1, last]
+                work, made = _estimate(left, right)
+                work += left_work + right_work
+                if (first, last) not in splits or work < best[first, last][0]:
+                    best[first, last] = work, made
+                    splits[first, last] = split
+    return splits
+
+
+def _estimate(a: Factor, b: Factor) -> tuple[float, Factor]:
+    """The work of a product, and what it will be."""
+    m, k, n = a.rows, a.columns, b.columns
+    if a.nse is not None and b.nse is not None:
+        terms = a.nse * b.nse / max(k, 1)
+        size = max(m * n, 1)
+        # distinct places of so many random ones
+        nse = size * -math.expm1(-terms / size)
+        return SPARSE_COST * terms, Factor(m, n, nse)
+    if a.nse is not None:
+        return a.nse * n, Factor(m, n, None)
+    if b.nse is not None:
+        return b.nse * m, Factor(m, n, None)
+    return float(m * k * n), Factor(m, n, None)

@@ -1,0 +1,204 @@
+"""Products summed over named dimensions: tensordot, inner, dot, vdot, outer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.einsum import contract, require_operands
+from spgrad.ops.elementwise import conj
+from spgrad.ops.operands import is_sparse, require_dim, require_rank, sparse_operand
+from spgrad.ops.terms import Term
+from spgrad.tensor import SparseTensor
+
+
+def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
+    """Sum of products over dimensions of two tensors, of which at least one is sparse.
+
+    Args:
+        a: Sparse of any layout without dense dimensions, or dense.
+        b: Likewise.
+        dims: The number of dimensions to sum over, the last of `a` and the first of `b`; or a pair
+            of lists, the dimensions of `a` and those of `b` that belong together.
+
+    Returns:
+        The other dimensions of `a`, then those of `b`; as `spgrad.einsum`: sparse if both operands
+        are, dense if one is dense and something is summed.
+
+    Gradient:
+        As `spgrad.matmul`, to which it lowers.
+
+    Cost:
+        That of the matrix product, and O(nse) to rearrange sparse operands, once for each pattern.
+
+    Raises:
+        TypeError: Neither operand is sparse, one is no tensor, or `dims` is no int and no pair.
+        ValueError: `dims` are out of range, or sizes, dtypes or devices don't fit.
+        NotImplementedError: A sparse operand has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))
+        >>> spgrad.tensordot(A, torch.ones(2, 2), dims=([0, 1], [0, 1]))
+        tensor(6.)
+    """
+    fn = "tensordot"
+    operands = require_operands(fn, [("a", a), ("b", b)])
+    ranks = [_rank(x) for x in operands]
+    of_a, of_b = _pairs(dims, ranks)
+    left, right = [f"a{d}" for d in range(ranks[0])], [f"b{d}" for d in range(ranks[1])]
+    for i, j in zip(of_a, of_b, strict=True):
+        right[j] = left[i]
+    result = [s for d, s in enumerate(left) if d not in of_a]
+    result += [s for d, s in enumerate(right) if d not in of_b]
+    terms = [Term(operands[0], tuple(left)), Term(operands[1], tuple(right))]
+    return contract(fn, terms, tuple(result))
+
+
+def _rank(x: torch.Tensor) -> int:
+    return len(x._pattern.shape) if isinstance(x, SparseTensor) else x.dim()
+
+
+def _pairs(dims: Any, ranks: list[int]) -> tuple[list[int], list[int]]:
+    """The dimensions of either operand that are summed over."""
+    fn = "tensordot"
+    if isinstance(dims, torch.Tensor):
+        dims = dims.tolist() if dims.numel() > 1 else int(dims.item())
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(ranks):
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `dims` is {dims} for operands of {ranks[0]} and {ranks[1]} "
+                f"dimension(s); numbers from 0 to {min(ranks)} are accepted. Sum over fewer."
+            )
+        return list(range(ranks[0] - dims, ranks[0])), list(range(dims))
+    if not isinstance(dims, (tuple, list)) or len(dims) != 2:
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `dims` is {dims!r}; an int or a pair of lists of ints is accepted. For "
+            "example ([1], [0])."
+        )
+    given = [[d] if isinstance(d, int) else list(d) for d in dims]
+    found = [
+        [require_dim(fn, "dims", d, rank) for d in side]
+        for side, rank in zip(given, ranks, strict=True)
+    ]
+    if len(found[0]) != len(found[1]) or any(len(set(side)) < len(side) for side in found):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `dims` is {dims}; as many dimensions of `a` as of `b`, each of them "
+            "once, are accepted. Pair each dimension with one of the other operand."
+        )
+    return found[0], found[1]
+
+
+def inner(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`spgrad.tensordot` with the last dimension of both summed over: sum_k input_.k other_.k.
+
+    Of two matrices it is input other^T, of two vectors `spgrad.dot`.
+    """
+    operands = require_operands("inner", [("input", input), ("other", other)])
+    ranks = [_rank(x) for x in operands]
+    left, right = [f"a{d}" for d in range(ranks[0])], [f"b{d}" for d in range(ranks[1])]
+    if min(ranks):
+        right[-1] = left[-1] = "k"
+    terms = [Term(operands[0], tuple(left)), Term(operands[1], tuple(right))]
+    return contract("inner", terms, tuple(s for s in (*left, *right) if s != "k"))
+
+
+def dot(input: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """sum_i input_i tensor_i for two vectors of which at least one is sparse.
+
+    Args:
+        input: Sparse or dense (n,).
+        tensor: Likewise.
+
+    Returns:
+        Dense 0-d tensor.
+
+    Gradient:
+        Of a sparse operand, g times the other at its own elements; of a dense one, dense.
+
+    Cost:
+        O(nse of both), the elements that both have found once for a pair of patterns.
+
+    Raises:
+        TypeError: Neither operand is sparse, or one is no tensor.
+        ValueError: An operand is no vector, or sizes, dtypes or devices don't fit.
+        NotImplementedError: A sparse operand has another layout than COO: a vector has no other.
+
+    Example:
+        >>> a = spgrad.sparse_coo_tensor([[1, 4]], [2.0, 3.0], (5,))
+        >>> spgrad.dot(a, torch.arange(5.0))
+        tensor(14.)
+    """
+    return _of_vectors("dot", input, ("tensor", tensor))
+
+
+def vdot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`spgrad.dot` with the complex conjugate of `input`."""
+    _vectors("vdot", input, ("other", other))
+    left = conj(input) if is_sparse(input) else input.conj()
+    return _of_vectors("vdot", left, ("other", other))
+
+
+def _vectors(fn: str, input: Any, second: tuple[str, Any]) -> list[torch.Tensor]:
+    named = [("input", input), second]
+    operands = [sparse_operand(fn, name, x) if is_sparse(x) else x for name, x in named]
+    operands = require_operands(fn, [(n, x) for (n, _), x in zip(named, operands, strict=True)])
+    for (name, _), x in zip(named, operands, strict=True):
+        require_rank(fn, name, x, 1, "Use spgrad.tensordot for other numbers of dimensions.")
+    return operands
+
+
+def _of_vectors(fn: str, input: Any, second: tuple[str, Any]) -> torch.Tensor:
+    operands = _vectors(fn, input, second)
+    sizes = [x._pattern.shape[0] if isinstance(x, SparseTensor) else x.shape[0] for x in operands]
+    if sizes[0] != sizes[1]:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `{second[0]}` has {sizes[1]} element(s) and `input` {sizes[0]}; as many "
+            "in both are accepted. Check the sizes of the vectors."
+        )
+    return contract(fn, [Term(x, ("i",)) for x in operands], ())
+
+
+def outer(input: torch.Tensor, vec2: torch.Tensor) -> SparseTensor:
+    """input_i vec2_j for two vectors, of which the first, or both, are sparse.
+
+    Args:
+        input: Sparse (n,).
+        vec2: Sparse or dense (m,).
+
+    Returns:
+        COO SparseTensor (n, m). With a dense `vec2` its second dimension is dense: a row of values
+        for each element of `input`.
+
+    Gradient:
+        Of `input`: for each element, the sum of its row of the cotangent times `vec2`; of `vec2`
+        likewise; of sparse ones on their own patterns.
+
+    Cost:
+        O(nse of the result).
+
+    Raises:
+        TypeError: Neither operand is sparse, or one is no tensor.
+        ValueError: An operand is no vector, or dtypes or devices don't fit.
+        NotImplementedError: `input` is dense, so that the dense dimension would come first, or a
+            sparse operand has another layout than COO.
+
+    Example:
+        >>> a = spgrad.sparse_coo_tensor([[1]], [2.0], (3,))
+        >>> spgrad.outer(a, torch.tensor([1.0, 10.0])).to_dense()
+        tensor([[ 0.,  0.],
+                [ 2., 20.],
+                [ 0.,  0.]])
+    """
+    operands = _vectors("outer", input, ("vec2", vec2))
+    if not isinstance(operands[0], SparseTensor):
+        raise UnsupportedError(
+            "spgrad.outer: `input` is dense and `vec2` sparse, with which the dense dimension "
+            "would come first; a sparse `input` is accepted. Use spgrad.outer(vec2, input), the "
+            "transpose, or spgrad.outer(spgrad.from_dense(input, torch.sparse_coo), vec2)."
+        )
+    terms = [Term(x, (s,)) for x, s in zip(operands, "ij", strict=True)]
+    y = contract("outer", terms, ("i", "j"))
+    assert isinstance(y, SparseTensor)
+    return y

@@ -1,0 +1,336 @@
+"""Einstein sums with sparse operands, lowered to products of two operands at a time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.operands import dense_operand, is_sparse, sparse_operand
+from spgrad.ops.rebuild import COO, Found, Placed, placed, rebuild
+from spgrad.ops.reduce import sparse_sum, sum
+from spgrad.ops.shape import permute, reshape
+from spgrad.ops.structure import without_repeats
+from spgrad.ops.subscripts import Labels, as_equation, parse
+from spgrad.ops.terms import (
+    Term,
+    elementwise,
+    hybrid,
+    matrix_product,
+    outer_product,
+    sampled,
+    sampled_by_head,
+)
+from spgrad.pattern import Pattern
+from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.tracing import when_tracing
+
+
+def einsum(*args: Any) -> torch.Tensor:
+    """Sum of products of elements, in the notation of `torch.einsum`, with sparse operands.
+
+    The product is taken of two operands at a time, those with the least work first; a pair becomes
+    a matrix product, an element-wise one or an outer one. A product of two dense operands summed
+    over a shared label, as "ik,jk" in "ij,ik,jk->ij", is taken at the elements of the sparse one
+    alone, also for each of several heads h, "ij,ihk,jhk->ijh".
+
+    Args:
+        *args: An equation such as "ij,jk->ik", "bij,j->bi", "ii->i" or "...ij,ij->...", and its
+            operands; or each operand followed by its list of subscripts, and last perhaps that of
+            the result, as in A, [0, 1], x, [1, 2], [0, 2]. Sparse operands of any layout without
+            dense dimensions, and dense ones. Sizes of 1 broadcast.
+
+    Returns:
+        A product of sparse operands alone, or a rearrangement of one, is a SparseTensor; what is
+        summed over last is as `spgrad.sum` has it, dense unless both matrix dimensions stay. With
+        a dense operand the result is dense where something is summed in a matrix product. It is on
+        the elements of the sparse operand where the dense one has none but its labels, as in
+        "ij,j->ij"; and where nothing is summed and the dense operand has labels of its own, as in
+        "ij,jk->ijk", these are dense dimensions of a COO tensor.
+
+    Gradient:
+        Of every operand; of sparse ones on their own patterns.
+
+    Cost:
+        That of the products it lowers to. No dense tensor is made of a sparse one.
+
+    Raises:
+        TypeError: No operand is sparse, or one is no tensor.
+        ValueError: The equation is wrong, or sizes, dtypes or devices don't fit.
+        NotImplementedError: An operand has dense dimensions, or the dense dimensions of the result
+            would not stand last.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))
+        >>> x = torch.tensor([1.0, 10.0])
+        >>> spgrad.einsum("i,ij,j->", x, A, x)
+        tensor(231.)
+        >>> spgrad.einsum("ij,j->ij", A, x).to_dense()
+        tensor([[ 1.,  0.],
+                [ 3., 20.]])
+    """
+    equation, given = as_equation(args)
+    operands = require_operands("einsum", [(f"operands[{i}]", x) for i, x in enumerate(given)])
+    labels, result = parse(equation, tuple(len(_shape(x)) for x in operands))
+    return contract("einsum", [Term(x, s) for x, s in zip(operands, labels, strict=True)], result)
+
+
+def require_operands(fn: str, named: Sequence[tuple[str, Any]]) -> list[torch.Tensor]:
+    """Sparse and dense tensors of one dtype and device, one of them sparse, or the refusal."""
+    if not any(is_sparse(x) for _, x in named):
+        kinds = ", ".join(checks.describe_kind(x) for _, x in named)
+        raise ArgumentKindError(
+            f"spgrad.{fn}: no operand is sparse ({kinds}); at least one sparse operand is "
+            "accepted. Use the function of torch, or convert one with spgrad.from_dense."
+        )
+    operands = [
+        sparse_operand(fn, name, x) if is_sparse(x) else dense_operand(fn, name, x)
+        for name, x in named
+    ]
+    parts = {}
+    for (name, _), x in zip(named, operands, strict=True):
+        parts[name] = x._vals if isinstance(x, SparseTensor) else x
+        checks.require_numeric(fn, name, parts[name])
+        if isinstance(x, SparseTensor) and x._pattern.dense_dim:
+            raise UnsupportedError(
+                f"spgrad.{fn}: `{name}` has {x._pattern.dense_dim} dense dimension(s); sparse "
+                "dimensions alone are accepted. Take one slice of the dense dimensions at a time."
+            )
+    checks.require_same_dtype(fn, **parts)
+    checks.require_same_device(fn, **parts)
+    return operands
+
+
+def contract(fn: str, terms: list[Term], result: Labels) -> torch.Tensor:
+    """The sum of products of terms over all labels that the result does not have."""
+    sizes = _sizes(fn, terms)
+    terms = [_distinct(fn, term, sizes) for term in terms]
+    while len(terms) > 1:
+        terms = [
+            _summed(term, _needed(terms[:i] + terms[i + 1 :], result))
+            for i, term in enumerate(terms)
+        ]
+        terms = _with_sampled(terms, result) or _with_best_pair(fn, terms, result, sizes)
+    return _finished(fn, terms[0], result)
+
+
+def _shape(x: torch.Tensor) -> tuple[int, ...]:
+    return tuple(x._pattern.shape if isinstance(x, SparseTensor) else x.shape)
+
+
+def _sizes(fn: str, terms: list[Term]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for i, term in enumerate(terms):
+        own: dict[str, int] = {}
+        for label, size in zip(term.labels, _shape(term.tensor), strict=True):
+            known = sizes.get(label, 1)
+            if own.get(label, size) != size or (size != known and 1 not in (size, known)):
+                wanted = own.get(label, known)
+                raise ArgumentValueError(
+                    f"spgrad.{fn}: `operands[{i}]` has size {size} in a dimension that is {wanted} "
+                    "elsewhere; equal sizes, or 1 in another operand, are accepted for one label. "
+                    "Check which dimensions are paired."
+                )
+            own[label] = size
+            if label not in sizes or known == 1:
+                sizes[label] = size
+    return sizes
+
+
+def _distinct(fn: str, term: Term, sizes: dict[str, int]) -> Term:
+    """A term with each label once, without those of size 1 that broadcast."""
+    tensor, labels = term
+    kept = tuple(dict.fromkeys(labels))
+    if len(kept) < len(labels):
+        if isinstance(tensor, SparseTensor):
+            tensor = _diagonal(tensor, labels)
+        else:
+            at = {label: i for i, label in enumerate(kept)}
+            tensor = torch.einsum(tensor, [at[s] for s in labels], list(range(len(kept))))
+    own = dict(zip(kept, _shape(tensor), strict=True))
+    if all(own[s] == sizes[s] for s in kept):
+        return Term(tensor, kept)
+    left = tuple(s for s in kept if own[s] == sizes[s])
+    shape = tuple(own[s] for s in left)
+    if isinstance(tensor, SparseTensor):
+        return Term(reshape(tensor, shape), left)
+    return Term(tensor.reshape(shape), left)
+
+
+def _diagonal(A: SparseTensor, labels: Labels) -> SparseTensor:
+    """The elements of A whose indices agree wherever labels do."""
+    first = tuple(labels.index(s) for s in labels)
+    kept = [d for d, at in enumerate(first) if d == at]
+
+    def build(pattern: Pattern) -> Found:
+        def by(indices: torch.Tensor) -> Placed:
+            agree = (indices == indices[list(first)]).all(0).nonzero().squeeze(1)
+            return Placed(indices[kept].index_select(1, agree), agree, 0)
+
+        return placed(pattern, tuple(pattern.shape[d] for d in kept), by, like=COO)
+
+    return rebuild(A, ("diagonal", first), build)
+
+
+def _needed(others: list[Term], result: Labels) -> set[str]:
+    """Labels that the result or another term has."""
+    return {*result, *(label for term in others for label in term.labels)}
+
+
+def _summed(term: Term, needed: Collection[str]) -> Term:
+    """A term summed over the labels that nothing else has; a sparse one stays sparse."""
+    dims = tuple(d for d, label in enumerate(term.labels) if label not in needed)
+    if not dims:
+        return term
+    tensor = term.tensor
+    left = tuple(label for label in term.labels if label in needed)
+    if isinstance(tensor, SparseTensor):
+        return Term(sparse_sum(tensor, dims, dtype=tensor.dtype), left)
+    return Term(tensor.sum(dims, dtype=tensor.dtype), left)
+
+
+class Sampled(NamedTuple):
+    """A sparse term, and two dense ones whose product is needed at its elements alone."""
+
+    at: int
+    x: int
+    y: int
+
+
+def _with_sampled(terms: list[Term], result: Labels) -> list[Term] | None:
+    """The terms with one product of two dense ones taken at the elements of a sparse one."""
+    found = next((s for s in _triples(terms) if _is_sampled(terms, s, result)), None)
+    if found is None:
+        return None
+    left = [term for i, term in enumerate(terms) if i not in found]
+    a, x, y = (terms[i] for i in found)
+    needed = _needed(left, result)
+    heads = tuple(s for s in x.labels if s in needed and s not in a.labels)
+    return [*left, sampled_by_head(a, x, y, heads) if heads else sampled(a, x, y)]
+
+
+def _triples(terms: list[Term]) -> list[Sampled]:
+    sparse = [i for i, term in enumerate(terms) if isinstance(term.tensor, SparseTensor)]
+    dense = [i for i in range(len(terms)) if i not in sparse]
+    return [Sampled(s, x, y) for s in sparse for x, y in itertools.combinations(dense, 2)]
+
+
+def _is_sampled(terms: list[Term], triple: Sampled, result: Labels) -> bool:
+    A, x, y = ({*terms[i].labels} for i in triple)
+    inner = (x | y) - A
+    # labels of the dense two that the result has become dense dimensions, which must come last
+    shared = bool(inner) and inner <= (x & y) and (len(terms) == 3 or not inner & {*result})
+    left = _needed([term for i, term in enumerate(terms) if i not in triple], ())
+    return shared and not inner & left and bool(x - y and y - x) and A == (x | y) - inner
+
+
+def _with_best_pair(
+    fn: str, terms: list[Term], result: Labels, sizes: dict[str, int]
+) -> list[Term]:
+    """The terms with the product of the two of them that is the least work."""
+    best: tuple[float, int, int] | None = None
+    for i, j in itertools.combinations(range(len(terms)), 2):
+        others = [term for at, term in enumerate(terms) if at not in (i, j)]
+        work = _work(terms[i], terms[j], _needed(others, result), sizes)
+        if best is None or work < best[0]:
+            best = work, i, j
+    assert best is not None
+    _, i, j = best  # of three terms, two are of one kind, so that infinite work is left to the last
+    left = [term for at, term in enumerate(terms) if at not in (i, j)]
+    needed = _needed(left, result)
+    return [*left, _product(fn, terms[i], terms[j], needed, result)]
+
+
+def _work(a: Term, b: Term, needed: Collection[str], sizes: dict[str, int]) -> float:
+    """About how many multiplications a product is; infinite if it has dense dimensions."""
+    mine, other = {*a.labels}, {*b.labels}
+    nse = [
+        t.tensor._pattern.elements if isinstance(t.tensor, SparseTensor) else None for t in (a, b)
+    ]
+    dense_size = math.prod(sizes[s] for s in mine | other)
+    if nse == [None, None]:
+        return dense_size
+    if nse[0] is not None and nse[1] is not None:
+        return nse[0] * nse[1] / max(math.prod(sizes[s] for s in mine & other), 1)
+    if nse[0] is None:
+        mine, other, nse = other, mine, nse[::-1]
+    assert nse[0] is not None
+    own = other - mine
+    summed = {s for s in mine & other if s not in needed}
+    if own and not summed:
+        return math.inf
+    size = math.prod(sizes[s] for s in (mine | other) - summed) if own or mine - other else 0
+    return nse[0] * math.prod(sizes[s] for s in own) + size
+
+
+def _product(fn: str, a: Term, b: Term, needed: Collection[str], result: Labels) -> Term:
+    """The product of two terms, summed over the labels that only the two have."""
+    sparse_a, sparse_b = (isinstance(t.tensor, SparseTensor) for t in (a, b))
+    if not (sparse_a or sparse_b):
+        return _of_dense(a, b, needed)
+    if not sparse_a:
+        a, b = b, a
+    summed = tuple(s for s in a.labels if s in b.labels and s not in needed)
+    own_a = tuple(s for s in a.labels if s not in b.labels)
+    own_b = tuple(s for s in b.labels if s not in a.labels)
+    both = sparse_a and sparse_b
+    if both and _first(own_b, result) < _first(own_a, result):
+        a, b, own_a, own_b = b, a, own_b, own_a
+    if summed and (own_a or own_b):
+        return matrix_product(a, b, summed)
+    if not own_b:
+        return elementwise(fn, a, b)
+    if not both:
+        return hybrid(a, b)
+    if not own_a:
+        return elementwise(fn, b, a)
+    if len(own_a) < len(a.labels):
+        return matrix_product(a, b, ())
+    return outer_product(a, b)
+
+
+def _first(labels: Labels, result: Labels) -> int:
+    """The place in the result of the first of these labels."""
+    return min((result.index(s) for s in labels if s in result), default=len(result))
+
+
+def _of_dense(a: Term, b: Term, needed: Collection[str]) -> Term:
+    labels = tuple(dict.fromkeys((*a.labels, *b.labels)))
+    at = {label: i for i, label in enumerate(labels)}
+    left = tuple(s for s in labels if s in needed)
+    given = (a.tensor, [at[s] for s in a.labels], b.tensor, [at[s] for s in b.labels])
+    return Term(torch.einsum(*given, [at[s] for s in left]), left)
+
+
+def _finished(fn: str, term: Term, result: Labels) -> torch.Tensor:
+    """The last term, summed over what the result lacks, its dimensions in order."""
+    y, labels = term
+    dims = tuple(d for d, label in enumerate(labels) if label not in result)
+    if dims:
+        y = (
+            sum(y, dims, dtype=y.dtype)
+            if isinstance(y, SparseTensor)
+            else y.sum(dims, dtype=y.dtype)
+        )
+        labels = tuple(label for label in labels if label in result)
+    order = tuple(labels.index(label) for label in result)
+    if not isinstance(y, SparseTensor):
+        return y.permute(order)
+    y = without_repeats(y)
+    split = len(labels) - y._pattern.dense_dim
+    if any(d >= split for d in order[:split]):
+        raise UnsupportedError(
+            f"spgrad.{fn}: dimensions {''.join(labels[split:])} of the result are dense, as only a "
+            f"dense operand has them, and would not stand behind {''.join(labels[:split])}; "
+            "dense dimensions that stand last are accepted. Let the result have them last."
+        )
+    return y if order == tuple(range(len(order))) else permute(y, order)
+
+
+TORCH_FUNCTIONS[torch.einsum] = einsum
+when_tracing(einsum)

@@ -1,0 +1,184 @@
+"""Products of two tensors whose dimensions have labels: what an Einstein sum consists of."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from spgrad import kernels
+from spgrad.ops.binary import mul
+from spgrad.ops.convert import convert
+from spgrad.ops.kron import kron
+from spgrad.ops.matmul import matmul
+from spgrad.ops.merge import align
+from spgrad.ops.repeat import expand
+from spgrad.ops.sampled import sampled_addmm
+from spgrad.ops.shape import permute, reshape, same_elements
+from spgrad.ops.subscripts import Labels
+from spgrad.ops.views import linear_index
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+
+class Term(NamedTuple):
+    """A tensor, and a label for each of its dimensions."""
+
+    tensor: torch.Tensor
+    labels: Labels
+
+    def sizes(self, labels: Labels) -> tuple[int, ...]:
+        """The sizes of these of its dimensions."""
+        at = dict(zip(self.labels, self.shape, strict=True))
+        return tuple(at[label] for label in labels)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, without a call through the torch protocol."""
+        x = self.tensor
+        return tuple(x._pattern.shape if isinstance(x, SparseTensor) else x.shape)
+
+    def ordered(self, labels: Labels) -> torch.Tensor:
+        """The tensor with its dimensions in this order."""
+        if labels == self.labels:
+            return self.tensor
+        order = tuple(self.labels.index(label) for label in labels)
+        if not isinstance(self.tensor, SparseTensor):
+            return self.tensor.permute(order)
+        return permute(self.tensor, order)
+
+    def grouped(self, batch: Labels, *groups: Labels) -> torch.Tensor:
+        """The tensor with a dimension for each of `batch` and one for each group of labels."""
+        x = self.ordered((*batch, *(label for group in groups for label in group)))
+        if all(len(group) == 1 for group in groups):
+            return x
+        shape = (*self.sizes(batch), *(math.prod(self.sizes(group)) for group in groups))
+        return _as_shape(x, shape)
+
+
+def _as_shape(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    return reshape(x, shape) if isinstance(x, SparseTensor) else x.reshape(shape)
+
+
+def matrix_product(a: Term, b: Term, summed: Labels) -> Term:
+    """The product summed over these labels; others that the two share are those of a batch."""
+    batch = tuple(s for s in a.labels if s in b.labels and s not in summed)
+    rows = tuple(s for s in a.labels if s not in b.labels)
+    cols = tuple(s for s in b.labels if s not in a.labels)
+    left, right = a.grouped(batch, rows, summed), b.grouped(batch, summed, cols)
+    y = matmul(left, right)
+    if len(rows) == len(cols) == 1:
+        return Term(y, (*batch, *rows, *cols))
+    shape = (*a.sizes(batch), *a.sizes(rows), *b.sizes(cols))
+    return Term(_as_shape(y, shape), (*batch, *rows, *cols))
+
+
+def outer_product(a: Term, b: Term) -> Term:
+    """All products of an element of one sparse tensor and one of the other."""
+    left, right = (reshape(t.tensor, (math.prod(t.shape),)) for t in (a, b))
+    column, row = reshape(left, (-1, 1)), reshape(right, (1, -1))
+    return Term(_as_shape(kron(column, row), a.shape + b.shape), a.labels + b.labels)
+
+
+def elementwise(fn: str, a: Term, b: Term) -> Term:
+    """a times b at the elements of a sparse a, which has all the labels of b."""
+    A = a.tensor
+    assert isinstance(A, SparseTensor)
+    shared = tuple(s for s in a.labels if s in b.labels)
+    x = b.ordered(shared)
+    if isinstance(x, SparseTensor):
+        y = mul(A, x) if shared == a.labels else _at_elements(fn, A, a, x, shared)
+        return Term(y, a.labels)
+    sizes = dict(zip(shared, x.shape, strict=True))
+    return Term(mul(A, x.reshape([sizes.get(s, 1) for s in a.labels])), a.labels)
+
+
+def _at_elements(
+    fn: str, A: SparseTensor, a: Term, B: SparseTensor, shared: Labels
+) -> SparseTensor:
+    """A times a sparse B that has some of its dimensions alone; 0 where B has no element."""
+    layout, blocksize = A._pattern.layout, A._pattern.blocksize
+    A = convert(A, torch.sparse_coo)
+    dims = [a.labels.index(s) for s in shared]
+    if not dims:
+        return on_pattern(stored_values(A) * stored_values(B).sum(), A._pattern)
+    wanted, group = A._pattern.derive(("projected", *dims), lambda p: _projected(p, dims))
+    empty = SparseTensor(B._vals.new_zeros(wanted.nse), wanted)
+    found = align(fn, empty, B, "first").b.index_select(0, group)
+    return convert(on_pattern(stored_values(A) * found, A._pattern), layout, blocksize)
+
+
+def _projected(pattern: Pattern, dims: list[int]) -> tuple[Pattern, torch.Tensor]:
+    """The distinct indices in some dimensions, and which of them each element has."""
+    indices = pattern.indices[0][dims].contiguous()
+    shape = tuple(pattern.shape[d] for d in dims)
+    unique, group = kernels.coalesce(indices, list(shape))
+    return Pattern(torch.sparse_coo, shape, (unique,)), group
+
+
+def hybrid(a: Term, b: Term) -> Term:
+    """Each element of a sparse a times the part of a dense b that it meets: dense dimensions."""
+    A = a.tensor
+    assert isinstance(A, SparseTensor)
+    A = convert(A, torch.sparse_coo)
+    shared = tuple(s for s in a.labels if s in b.labels)
+    own = tuple(s for s in b.labels if s not in a.labels)
+    inner = b.sizes(own)
+    x = b.ordered((*shared, *own)).reshape(math.prod(b.sizes(shared)), *inner)
+    pattern = A._pattern
+    if shared:
+        dims = tuple(a.labels.index(s) for s in shared)
+        at = pattern.derive(("line", dims), lambda p: _lines(p, dims))
+        x = x.index_select(0, at)
+    shape = (*pattern.shape, *inner)
+    found = pattern.derive(("inner", inner), lambda p: same_elements(p, shape, len(inner)))
+    vals = stored_values(A).reshape(-1, *[1] * len(inner)) * x
+    return Term(on_pattern(vals, found), a.labels + own)
+
+
+def _lines(pattern: Pattern, dims: tuple[int, ...]) -> torch.Tensor:
+    """Row-major position of each element of a COO pattern among these dimensions."""
+    indices = pattern.indices[0].to(torch.int64)[list(dims)]
+    found = linear_index(indices, tuple(pattern.shape[d] for d in dims))
+    assert found is not None
+    return found
+
+
+def sampled(a: Term, x: Term, y: Term) -> Term:
+    """A sparse a times the product of two dense terms at its elements (SDDMM)."""
+    batch = tuple(s for s in a.labels if s in x.labels and s in y.labels)
+    rows = tuple(s for s in a.labels if s not in y.labels)
+    cols = tuple(s for s in a.labels if s not in x.labels)
+    inner = tuple(s for s in x.labels if s not in a.labels)
+    A = a.grouped(batch, rows, cols)
+    found = sampled_addmm(A, x.grouped(batch, rows, inner), y.grouped(batch, inner, cols), beta=0)
+    order = (*batch, *rows, *cols)
+    return Term(_as_shape(mul(A, found), a.sizes(order)), order)
+
+
+def sampled_by_head(a: Term, x: Term, y: Term, heads: Labels) -> Term:
+    """`sampled` for each value of labels that the dense two share: dense dimensions."""
+    batch = tuple(s for s in a.labels if s in x.labels and s in y.labels)
+    rows = tuple(s for s in a.labels if s not in y.labels)
+    cols = tuple(s for s in a.labels if s not in x.labels)
+    inner = tuple(s for s in x.labels if s not in a.labels and s not in heads)
+    flat = a.grouped(batch, rows, cols)
+    assert isinstance(flat, SparseTensor)
+    A = convert(flat, torch.sparse_coo)
+    outer = x.sizes(heads)
+    whole = tuple(A._pattern.shape)
+    # as many copies of the pattern, one after the other, as there are heads
+    copies = convert(expand(A, (math.prod(outer), *whole)), torch.sparse_csr)
+    left, right = x.grouped((*heads, *batch), rows, inner), y.grouped((*heads, *batch), inner, cols)
+    left, right = (t.flatten(0, len(heads) - 1) for t in (left, right))
+    found = stored_values(sampled_addmm(copies, left, right, beta=0))
+    nse = A._pattern.nse
+    vals = stored_values(A)[:, None] * found.reshape(-1, nse).T
+    order = (*batch, *rows, *cols)
+    pattern = reshape(A, a.sizes(order))._pattern
+    made = pattern.derive(
+        ("inner", outer), lambda p: same_elements(p, (*p.shape, *outer), len(outer))
+    )
+    return Term(on_pattern(vals.reshape(nse, *outer), made), order + heads)
