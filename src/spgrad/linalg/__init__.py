@@ -1,0 +1,17 @@
+"""Algorithms on sparse matrices, made of operations and without kernels of their own."""
+
+import torch
+
+from spgrad.linalg.lobpcg import lobpcg
+from spgrad.linalg.lowrank import pca_lowrank, svd_lowrank
+from spgrad.tensor import TORCH_FUNCTIONS
+
+__all__ = ["lobpcg", "pca_lowrank", "svd_lowrank"]
+
+TORCH_FUNCTIONS.update(
+    {
+        torch.lobpcg: lobpcg,
+        torch.pca_lowrank: pca_lowrank,
+        torch.svd_lowrank: svd_lowrank,
+    }
+)

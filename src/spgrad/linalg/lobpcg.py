@@ -1,0 +1,330 @@
+"""Some eigenvalues and eigenvectors of a symmetric matrix: lobpcg, with its derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import _lobpcg as theirs
+
+from spgrad import checks
+from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
+from spgrad.ops import products
+from spgrad.ops.einsum import require_operands
+from spgrad.ops.lowering import flat
+from spgrad.ops.operands import is_sparse, require_int, require_rank, sparse_operand
+from spgrad.ops.structure import without_repeats
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+
+MOST_STEPS = 10_000
+"""Conjugate gradient steps that a derivative of eigenvectors may take."""
+
+
+SAME = 100
+"""Rounding errors by which eigenvalues may differ that count as equal."""
+
+
+class Matrix(NamedTuple):
+    """A sparse matrix by its pattern, or a dense one (None); the values come apart."""
+
+    pattern: Pattern | None
+
+    def times(self, vals: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """The product with a dense matrix."""
+        return vals @ x if self.pattern is None else products.spmm(vals, x, self.pattern)
+
+    def sampled(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """x y^T at the elements of the matrix, made symmetric, as its values."""
+        left, right = torch.cat([x, y], 1) / 2, torch.cat([y, x], 1)
+        if self.pattern is None:
+            return left @ right.mT
+        return products.sddmm(left, right, self.pattern)
+
+
+class Problem(NamedTuple):
+    """A x = e B x, solved for the largest or smallest e."""
+
+    A: Matrix
+    B: Matrix | None  # None: the identity
+    largest: bool
+    solve: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+
+
+def lobpcg(
+    A: torch.Tensor,
+    k: int | None = None,
+    B: torch.Tensor | None = None,
+    X: torch.Tensor | None = None,
+    n: int | None = None,
+    iK: torch.Tensor | None = None,
+    niter: int | None = None,
+    tol: float | None = None,
+    largest: bool | None = None,
+    method: str | None = None,
+    tracker: Any = None,
+    ortho_iparams: Mapping[str, int] | None = None,
+    ortho_fparams: Mapping[str, float] | None = None,
+    ortho_bparams: Mapping[str, bool] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k largest or smallest eigenvalues E, with vectors X: A X = B X diag(E), X^T B X = 1.
+
+    Runs `torch.lobpcg` (Knyazev, 2001; Stathopoulos and Wu, 2002) on products with the sparse
+    operands, and adds the derivative.
+
+    Args:
+        A: Sparse symmetric (m, m) of any layout, or dense if B is sparse.
+        k: Number of eigenvalues; by default that of the columns of X, or 1.
+        B: Sparse or dense symmetric positive definite (m, m), or None for the identity.
+        X: Dense (m, n), the eigenvectors to start from; by default random.
+        n: Columns of a random X; by default k.
+        iK: Sparse or dense (m, m) preconditioner, or None.
+        niter: Most iterations, 1000 by default; -1 for no bound.
+        tol: Relative residual to stop at; by default the square root of the smallest number that
+            makes a difference to 1.
+        largest: False for the smallest eigenvalues.
+        method: "ortho" (the default) or "basic".
+        tracker: Called with the state of the iteration in each step, as torch documents.
+        ortho_iparams: Options of "ortho", as torch documents.
+        ortho_fparams: Likewise.
+        ortho_bparams: Likewise.
+
+    Returns:
+        E (k,) and X (m, k), dense.
+
+    Gradient:
+        Of the eigenvalues: x x^T at the elements of A, -e x x^T at those of B, for each pair.
+        Of the eigenvectors: what the k found contribute in closed form, and the rest by conjugate
+        gradients on (A - e B) restricted to the complement of the found, where it is definite; the
+        eigenvalues must be distinct, or the loss may not depend on the basis of those that are
+        equal. As torch does, A and B are taken as the mean with their transposes. The second order
+        is there for the eigenvalues alone. It is as accurate as the pairs: lower `tol` for more.
+
+    Cost:
+        O(nse n) for each iteration, O(m n) memory. Gradients: O((nse + m) k), for eigenvectors in
+        each step of conjugate gradients.
+
+    Raises:
+        TypeError: Neither A nor B is sparse, or an operand is no tensor.
+        ValueError: Sizes, dtypes or devices don't fit, m is less than 3 n, or k is not between 1
+            and n; the dtype is other than float32 and float64.
+        RuntimeError: In the backward: the gradient of the eigenvectors did not converge.
+        NotImplementedError: A is a batch or has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.diag(torch.tensor([1.0, 2.0, 5.0]))).requires_grad_()
+        >>> E, X = spgrad.lobpcg(A, k=1)
+        >>> E.sum().backward()
+        >>> torch.allclose(A.grad.values(), torch.tensor([0.0, 0.0, 1.0]), atol=1e-3)
+        True
+    """
+    given = {"A": A, "B": B, "X": X, "iK": iK}
+    named = [(name, x) for name, x in given.items() if x is not None]
+    parts = dict(zip([name for name, _ in named], _operands(named), strict=True))
+    columns = _require_fit(parts, k, n)
+    k = columns if k is None else k
+    detached = {name: _detached(x) for name, x in parts.items()}
+
+    def solve() -> tuple[torch.Tensor, torch.Tensor]:
+        options = (niter, tol, largest, method, tracker, ortho_iparams, ortho_fparams)
+        a, b, x, ik = (detached.get(name) for name in given)
+        # their function and not torch.lobpcg, which would ask this one for the products
+        return theirs._lobpcg(a, k, b, x, n, ik, *options, ortho_bparams)  # type: ignore[arg-type]
+
+    first, second = parts["A"], parts.get("B")
+    problem = Problem(
+        Matrix(_pattern(first)),
+        None if second is None else Matrix(_pattern(second)),
+        largest is None or largest,
+        solve,
+    )
+    vals = [None if x is None else _values(x) for x in (first, second)]
+    return _Lobpcg.apply(*vals, problem)  # type: ignore[return-value]
+
+
+def _operands(named: list[tuple[str, Any]]) -> list[torch.Tensor]:
+    ready = [
+        (name, without_repeats(sparse_operand("lobpcg", name, x)) if is_sparse(x) else x)
+        for name, x in named
+    ]
+    return require_operands("lobpcg", ready)
+
+
+def _require_fit(parts: dict[str, torch.Tensor], k: int | None, n: int | None) -> int:
+    """Refuses what the iteration can't run on; the number of columns that it runs with."""
+    fn = "lobpcg"
+    for name, x in parts.items():
+        if name in ("A", "B") and is_sparse(x) and x.dim() > 2:
+            raise UnsupportedError(
+                f"spgrad.{fn}: `{name}` is a batch of shape {tuple(x.shape)}; one matrix is "
+                "accepted. Call it once for each item."
+            )
+        require_rank(fn, name, x, 2, "Call it once for each item of a batch.")
+    A = parts["A"]
+    m = A.shape[0]
+    if A.dtype not in (torch.float32, torch.float64):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `A` has dtype {checks.short(A.dtype)}; float32 and float64 are "
+            "accepted. Convert it with A.to(torch.float32)."
+        )
+    for name, x in parts.items():
+        if name != "X" and tuple(x.shape) != (m, m):
+            accepted = "a square matrix" if name == "A" else f"{(m, m)}, the shape of `A`,"
+            raise checks.bad_shape(fn, name, tuple(x.shape), accepted, "Check the sizes.")
+    start = parts.get("X")
+    k = k if k is None else require_int(fn, "k", k)
+    columns = require_int(fn, "n", n) if n is not None else 1 if k is None else k
+    if start is not None:
+        columns = start.shape[1]
+        if start.shape[0] != m:
+            raise checks.bad_shape(
+                fn, "X", tuple(start.shape), f"({m}, n)", "It starts the columns."
+            )
+    if m < 3 * columns:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `A` has {m} rows for {columns} column(s) of `X`; 3 rows or more for "
+            "each are accepted. Use torch.linalg.eigh of A.to_dense() for so small a matrix."
+        )
+    if not 1 <= (columns if k is None else k) <= columns:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `k` is {k} for {columns} column(s) of `X`; ints from 1 to {columns} are "
+            "accepted. Raise `n`, or give `X` more columns."
+        )
+    return columns
+
+
+def _pattern(x: torch.Tensor) -> Pattern | None:
+    return x._pattern if isinstance(x, SparseTensor) else None
+
+
+def _values(x: torch.Tensor) -> torch.Tensor:
+    return flat(x) if isinstance(x, SparseTensor) else x
+
+
+def _detached(x: torch.Tensor) -> torch.Tensor:
+    return SparseTensor(x._vals.detach(), x._pattern) if isinstance(x, SparseTensor) else x.detach()
+
+
+class _Lobpcg(torch.autograd.Function):
+    """E and X from the values of A and B.
+
+    With S = X^T g for the cotangent g of X, and h that of E, a change of the pair (e, x) is
+
+        de = x^T (dA - e dB) x,
+        dx = sum_j x_j x_j^T (dA - e dB) x / (e - e_j) - x (x^T dB x) / 2
+
+    over all other eigenvectors x_j. With w = x h + sum_j x_j (x_j^T g) / (e - e_j), the gradient of
+    A is the sum of w x^T over the pairs, that of B the sum of -e w x^T - (x^T g) x x^T / 2.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, a: torch.Tensor, b: torch.Tensor | None, problem: Problem
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        E, X = problem.solve()
+        E, X = E.clone(), X.contiguous().clone()
+        ctx.save_for_backward(a, b, E, X)
+        ctx.problem = problem
+        ctx.set_materialize_grads(False)
+        return E, X
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, h: torch.Tensor | None, g: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        a, b, E, X = ctx.saved_tensors
+        problem: Problem = ctx.problem
+        W = X * h if h is not None else torch.zeros_like(X)
+        own = None
+        if g is not None:
+            S = X.mT @ g
+            own = S.diagonal()
+            apart = E - E[:, None]  # e_p - e_q in row q and column p
+            same = apart.abs() <= SAME * torch.finfo(E.dtype).eps * E.abs().max()
+            weights = torch.where(same, 0, 1 / torch.where(same, 1, apart))
+            W = W + X @ (S * weights) + _Rest.apply(g, a, b, E, X, problem)
+        grad_a = grad_b = None
+        if ctx.needs_input_grad[0]:
+            grad_a = problem.A.sampled(W, X)
+        if problem.B is not None and ctx.needs_input_grad[1]:
+            right = -W * E if own is None else -W * E - X * own / 2
+            grad_b = problem.B.sampled(right, X)
+        return grad_a, grad_b, None
+
+
+class _Rest(torch.autograd.Function):
+    """Column by column, the sum over the eigenvectors not found of x_j (x_j^T g) / (e - e_j)."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        g: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor | None,
+        E: torch.Tensor,
+        X: torch.Tensor,
+        problem: Problem,
+    ) -> torch.Tensor:
+        return _solved(g, a, b, E, X, problem)
+
+    @staticmethod
+    def backward(ctx: Any, w: torch.Tensor) -> Any:  # type: ignore[override]
+        raise UnsupportedError(
+            "spgrad.lobpcg: a second derivative of the eigenvectors was asked for; that of the "
+            "eigenvalues, and first derivatives, are accepted. Use torch.linalg.eigh of "
+            "A.to_dense()."
+        )
+
+
+def _solved(
+    g: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor | None,
+    E: torch.Tensor,
+    X: torch.Tensor,
+    problem: Problem,
+) -> torch.Tensor:
+    """Conjugate gradients for all columns at once, each with its own shift e.
+
+    On the complement of the found eigenvectors +-(A - e B) is positive definite: the found are the
+    largest, or the smallest. P projects on it, and is the preconditioner P P^T of the residuals.
+    """
+    sign = 1 if problem.largest else -1
+    BX = X if problem.B is None or b is None else problem.B.times(b, X)
+
+    def outside(y: torch.Tensor) -> torch.Tensor:  # P y
+        return y - X @ (BX.mT @ y)
+
+    def dual(r: torch.Tensor) -> torch.Tensor:  # P^T r
+        return r - BX @ (X.mT @ r)
+
+    def shifted(y: torch.Tensor) -> torch.Tensor:  # +-(e B - A) y
+        By = y if problem.B is None or b is None else problem.B.times(b, y)
+        return dual(sign * (By * E - problem.A.times(a, y)))
+
+    r = dual(sign * g)
+    y = torch.zeros_like(r)
+    bound = torch.finfo(r.dtype).eps ** 0.75 * g.norm(dim=0)
+    z = outside(r)
+    p = z
+    rz = (r * z).sum(0)
+    for _ in range(min(MOST_STEPS, 10 * r.shape[0])):
+        active = r.norm(dim=0) > bound
+        if not bool(active.any()):
+            return outside(y)
+        Ap = shifted(p)
+        curvature = (p * Ap).sum(0)
+        if bool((active & (curvature <= 0)).any()):  # an eigenvalue further out was not found
+            break
+        step = torch.where(active, rz / torch.where(active, curvature, 1), 0)
+        y, r = y + step * p, dual(r - step * Ap)
+        z = outside(r)
+        before, rz = rz, (r * z).sum(0)
+        p = z + torch.where(active, rz / torch.where(active, before, 1), 0) * p
+    left = float((r.norm(dim=0) / g.norm(dim=0).clamp(min=torch.finfo(r.dtype).tiny)).max())
+    raise StateError(
+        f"spgrad.lobpcg: the gradient of the eigenvectors did not converge (relative residual "
+        f"{left:.1e}); eigenvalues apart from those that were not asked for are accepted. Raise "
+        "`k` past a gap, or lower `tol`."
+    )

@@ -1,0 +1,243 @@
+"""Randomised singular value decompositions: svd_lowrank and pca_lowrank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.ops import adjoint, matmul, sum, to_sparse  # noqa: A004
+from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, require_int
+from spgrad.tensor import SparseTensor
+
+DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+Factors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class Operator(NamedTuple):
+    """A matrix (*b, m, n) known by its products, each differentiable."""
+
+    shape: tuple[int, int]
+    dtype: torch.dtype
+    device: torch.device
+    times: Callable[[torch.Tensor], torch.Tensor]  # (n, q) -> (m, q)
+    adjoint_times: Callable[[torch.Tensor], torch.Tensor]  # (m, q) -> (n, q)
+
+    def adjoint(self) -> Operator:
+        """The operator of the conjugate transpose."""
+        shape = self.shape[1], self.shape[0]
+        return Operator(shape, self.dtype, self.device, self.adjoint_times, self.times)
+
+
+def svd_lowrank(
+    A: torch.Tensor,
+    q: int | None = 6,
+    niter: int | None = 2,
+    M: torch.Tensor | None = None,
+) -> Factors:
+    """Singular values and vectors of a matrix of low rank: A - M is about U diag(S) V^H.
+
+    Halko, Martinsson and Tropp, Finding structure with randomness (SIAM Review, 2011), algorithms
+    4.4 and 5.1, as `torch.svd_lowrank`, with the random numbers that it draws.
+
+    Args:
+        A: Sparse (*b, m, n) of any layout.
+        q: Number of singular values, somewhat more than the rank.
+        niter: Number of subspace iterations, from 0.
+        M: Subtracted from A: dense, or sparse in any layout; what broadcasts to the shape of A. A
+            row (1, n) or a column (m, 1) is never repeated.
+
+    Returns:
+        U (*b, m, q), S (*b, q), V (*b, n, q), dense.
+
+    Gradient:
+        That of the algorithm, for the random matrix of the call; where A has a rank below q, whose
+        range the algorithm finds wholly, that of the exact decomposition, as the algorithm has
+        none. Of A on its own pattern. U and V have a gradient if the singular values are distinct
+        and not zero, and are determined up to a factor of modulus 1 for each column.
+
+    Cost:
+        2 niter + 2 products with A or A^H, O(nse q) each, and O((m + n) q^2).
+
+    Raises:
+        TypeError: A is not sparse, or an argument is no int or tensor.
+        ValueError: A is no matrix, or of an integer or 16-bit dtype, q or niter is negative, or M
+            does not fit.
+        NotImplementedError: A has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.diag(torch.tensor([3.0, 2.0, 0.0])))
+        >>> U, S, V = spgrad.svd_lowrank(A, q=2)
+        >>> torch.allclose(S, torch.tensor([3.0, 2.0]))
+        True
+    """
+    fn = "svd_lowrank"
+    P = _matrix(fn, A)
+    shift = None if M is None else _shift(fn, P, M)
+    q = 6 if q is None else _from_zero(fn, "q", q)
+    return _factors(_operator(P, shift), q, 2 if niter is None else _from_zero(fn, "niter", niter))
+
+
+def pca_lowrank(
+    A: torch.Tensor, q: int | None = None, center: bool = True, niter: int = 2
+) -> Factors:
+    """Principal components of the rows of a sparse matrix: `spgrad.svd_lowrank` with M their mean.
+
+    The centred matrix, which would be dense, is never made.
+
+    Args:
+        A: Sparse (*b, m, n) of any layout: m samples of n features.
+        q: Number of components; by default the least of 6, m and n.
+        center: False takes A as it is.
+        niter: Number of subspace iterations, from 0.
+
+    Returns:
+        U (*b, m, q), S (*b, q), V (*b, n, q), dense. The columns of V are the principal directions,
+        S^2 / (m - 1) the variances along them.
+
+    Gradient:
+        As `spgrad.svd_lowrank`, through the mean too; on the pattern of A.
+
+    Cost:
+        As `spgrad.svd_lowrank`.
+
+    Raises:
+        TypeError: A is not sparse, or an argument is no int.
+        ValueError: A is no matrix, or of an integer or 16-bit dtype, q is not between 0 and the
+            least of m and n, or niter is negative.
+        NotImplementedError: A has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [3.0, 0.0], [5.0, 0.0]]))
+        >>> U, S, V = spgrad.pca_lowrank(A, q=1)
+        >>> torch.allclose(S, torch.tensor([8.0]).sqrt())
+        True
+    """
+    fn = "pca_lowrank"
+    P = _matrix(fn, A)
+    m, n = P._pattern.matrix
+    q = min(6, m, n) if q is None else _from_zero(fn, "q", q)
+    if q > min(m, n):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `q` is {q} for a matrix of size {(m, n)}; ints from 0 to {min(m, n)} "
+            "are accepted. Ask for fewer components."
+        )
+    shift = sum(P, -2, keepdim=True) / m if center else None
+    return _factors(_operator(P, shift), q, _from_zero(fn, "niter", niter))
+
+
+def _matrix(fn: str, A: Any) -> SparseTensor:
+    """A in a layout whose transpose is free; COO would be sorted for it."""
+    P = matrix_operand(fn, "A", A)
+    if P._vals.dtype not in DTYPES:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `A` has dtype {checks.short(P._vals.dtype)}; float32, float64, "
+            "complex64 and complex128 are accepted. Convert it with A.to(torch.float32)."
+        )
+    return to_sparse(P, layout=torch.sparse_csr) if P._pattern.is_coo else P
+
+
+def _from_zero(fn: str, arg: str, value: Any) -> int:
+    if require_int(fn, arg, value) < 0:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `{arg}` is {value}; ints from 0 are accepted. For example 2."
+        )
+    return value
+
+
+def _shift(fn: str, A: SparseTensor, M: Any) -> torch.Tensor:
+    """M with two dimensions or more, sparse or dense, neither of them repeated."""
+    if not isinstance(M, torch.Tensor):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `M` is {checks.describe_kind(M)}; a sparse or dense tensor or None is "
+            "accepted. Convert it with torch.as_tensor."
+        )
+    M = matrix_operand(fn, "M", M) if is_sparse(M) else torch.atleast_2d(dense_operand(fn, "M", M))
+    shape = tuple(A._pattern.shape)
+    own = tuple(M.shape)
+    try:
+        fits = tuple(torch.broadcast_shapes(own, shape)) == shape
+    except RuntimeError:
+        fits = False
+    if not fits or (isinstance(M, SparseTensor) and own[-2:] != shape[-2:]):
+        accepted = f"what broadcasts to {shape} (sparse: without repeating rows or columns)"
+        raise checks.bad_shape(fn, "M", own, accepted, "Give the mean of the rows as (1, n).")
+    checks.require_same_dtype(fn, A=A._vals, M=M)
+    checks.require_same_device(fn, A=A._vals, M=M)
+    return M
+
+
+def _operator(A: SparseTensor, M: torch.Tensor | None) -> Operator:
+    """A - M; a row or column M has products that broadcast to those of the repeated one."""
+    AH = adjoint(A)
+    m, n = A._pattern.matrix
+    like = m, n, A._vals.dtype, A._vals.device
+    if M is None:
+        return Operator((m, n), *like[2:], lambda x: matmul(A, x), lambda y: matmul(AH, y))
+    if isinstance(M, SparseTensor):
+        P, PH = M, adjoint(M)
+        return Operator(
+            (m, n),
+            *like[2:],
+            lambda x: matmul(A, x) - matmul(P, x),
+            lambda y: matmul(AH, y) - matmul(PH, y),
+        )
+    rows, columns = M.shape[-2:]
+
+    def times(x: torch.Tensor) -> torch.Tensor:
+        inner = x if columns == n else x.sum(-2, keepdim=True)
+        return matmul(A, x) - M @ inner
+
+    def adjoint_times(y: torch.Tensor) -> torch.Tensor:
+        inner = y if rows == m else y.sum(-2, keepdim=True)
+        return matmul(AH, y) - M.mH @ inner
+
+    return Operator((m, n), *like[2:], times, adjoint_times)
+
+
+def _factors(A: Operator, q: int, niter: int) -> Factors:
+    if A.shape[0] < A.shape[1]:
+        V, S, U = _of_tall(A.adjoint(), q, niter)
+        return U, S, V
+    return _of_tall(A, q, niter)
+
+
+def _of_tall(A: Operator, q: int, niter: int) -> Factors:
+    Q = _basis(A, q, niter)
+    U, S, V = _projected(A, Q)
+    if not S.requires_grad or not S.numel():
+        return Q @ U, S, V
+    missing = S[..., -1] <= torch.finfo(S.dtype).eps * max(A.shape) * S[..., 0]
+    if not bool(missing.any()):
+        return Q @ U, S, V
+    # The range is spanned wholly, and some columns of Q are noise, through which no derivative
+    # goes; that of the exact factors asks for none: V follows from Q^H A, and U from A V / S.
+    fixed = Q.detach()
+    if not bool(missing.all()):
+        fixed = torch.where(missing[..., None, None], fixed, Q)
+    U, S, V = _projected(A, fixed)
+    product = A.times(V)
+    outside = product - fixed @ (fixed.mH @ product)
+    nonzero = S > torch.finfo(S.dtype).eps * max(A.shape) * S[..., :1]
+    inverse = torch.where(nonzero, 1 / torch.where(nonzero, S, 1), 0)
+    return fixed @ U + outside * inverse[..., None, :], S, V
+
+
+def _basis(A: Operator, q: int, niter: int) -> torch.Tensor:
+    """Orthonormal columns (*b, m, q) that about span the range of A (algorithm 4.4)."""
+    X = torch.randn(A.shape[1], q, dtype=A.dtype, device=A.device)
+    Q = torch.linalg.qr(A.times(X)).Q
+    for _ in range(niter):
+        Q = torch.linalg.qr(A.adjoint_times(Q)).Q
+        Q = torch.linalg.qr(A.times(Q)).Q
+    return Q
+
+
+def _projected(A: Operator, Q: torch.Tensor) -> Factors:
+    """The decomposition of Q^H A (algorithm 5.1)."""
+    U, S, Vh = torch.linalg.svd(A.adjoint_times(Q).mH, full_matrices=False)
+    return U, S, Vh.mH
