@@ -1,0 +1,260 @@
+"""New values for elements that are specified, and rows added to rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
+from spgrad.ops.binary import add
+from spgrad.ops.convert import convert, to_dense
+from spgrad.ops.gather import gather
+from spgrad.ops.index_expression import read, vector
+from spgrad.ops.inplace import in_place
+from spgrad.ops.merge import align
+from spgrad.ops.operands import is_sparse, require_dim, require_factors, sparse_operand
+from spgrad.ops.part import Plan, chosen, inner, planned, points_of
+from spgrad.ops.rebuild import positions, sparse_dims
+from spgrad.ops.select import Taken, located
+from spgrad.ops.select_coo import spelled
+from spgrad.ops.structure import without_repeats
+from spgrad.pattern import Pattern
+from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+
+def setitem(input: torch.Tensor, index: Any, value: Any) -> SparseTensor:
+    """`input` with `value` in place of `input[index]`; what `input[index] = value` stores.
+
+    Args:
+        input: Sparse tensor of any layout.
+        index: As for `spgrad.getitem`.
+        value: A number, or a sparse or dense tensor that broadcasts to `input[index]`; a sparse one
+            has that shape. It is 0 wherever `input` has no element.
+
+    Returns:
+        SparseTensor on the pattern of `input`. Where an element is taken twice, one of its new
+        values stays.
+
+    Gradient:
+        Of `input`, the cotangent where it was left as it is, and 0 where it was not; on its
+        pattern. Of `value`, the cotangent at the elements that it went to.
+
+    Cost:
+        That of `input[index]`, and a copy of the values; `input[index] = value` makes none where no
+        gradient is recorded.
+
+    Raises:
+        TypeError: `input` is not sparse, or `index` or `value` of another kind.
+        ValueError: An index is out of range, or shapes do not fit.
+        RuntimeError: `value` is not 0 where `input` has no element.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+        >>> spgrad.setitem(A, 0, torch.tensor([5.0, 6.0])).to_dense()
+        tensor([[5., 6.],
+                [0., 3.]])
+        >>> A[A > 2] = 0.0
+        >>> A.values()
+        tensor([1., 2., 0.])
+    """
+    A = without_repeats(sparse_operand("setitem", "input", input))
+    places, new = _written(A, index, value)
+    vals = stored_values(A)
+    out = vals.reshape(-1).index_put((places,), new.to(vals.dtype))
+    return on_pattern(out.view(vals.shape), A._pattern)
+
+
+def assign(input: Any, index: Any, value: Any) -> None:
+    """`input[index] = value`, without a copy of the values where none is needed."""
+    recorded = torch.is_grad_enabled() and (
+        getattr(input, "requires_grad", False) or getattr(value, "requires_grad", False)
+    )
+    direct = isinstance(input, SparseTensor) and input._pattern.coalesced and not recorded
+    if not direct or not input._vals.is_contiguous() or torch.compiler.is_compiling():
+        in_place("setitem", setitem)(input, index, value)
+        return
+    places, new = _written(input, index, value)
+    input._vals.view(-1)[places] = new.detach().to(input._vals.dtype)
+
+
+class _Places(NamedTuple):
+    """Which stored numbers a part holds; its pattern, if it is sparse, and its shape."""
+
+    number: torch.Tensor  # in the shape of the result's values; below 0 for none
+    taken: Taken | None
+    shape: tuple[int, ...]
+
+
+def _written(A: SparseTensor, index: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions in the flat values of A, and what to write there; differentiable in `value`."""
+    subscript = read("setitem", index, A._pattern.shape, A._vals.device)
+    plan = planned("setitem", A._pattern, subscript)
+    places = _places(A._pattern, plan)
+    new, nonzero = _spread_out(A, value, places)
+    there = places.number >= 0
+    found, new = places.number[there], new[there]
+    if nonzero is not None:
+        lost = nonzero - int(torch.count_nonzero(new.detach()))
+        if lost > 0:
+            raise StateError(
+                f"spgrad.setitem: `value` is not 0 at {lost} place(s) where `input` has no "
+                "element; specified elements, and 0 elsewhere, are accepted. Add elements first: "
+                "A + spgrad.sparse_coo_tensor(indices, values, A.shape)."
+            )
+    return found, new
+
+
+def _places(pattern: Pattern, plan: Plan) -> _Places:
+    """Where the numbers of A[index] are stored."""
+    like = pattern.indices[0]
+    if plan.stays_sparse:
+        made = chosen(pattern, plan)
+        entry = spelled(made.entry, like)
+        if entry is None:
+            entry = positions(like, pattern.nse if made.blocks else pattern.elements)
+        if made.blocks and pattern.blocksize is not None:
+            size = math.prod(pattern.blocksize)
+            entry = (entry.to(torch.int64)[:, None] * size + positions(like, size)).view(-1)
+        point = points_of(made.pattern, plan)
+    else:
+        made = None
+        entry = located(pattern, plan.subscript, plan.target)
+        point = positions(entry, entry.shape[0])
+    width = math.prod(pattern.dense_shape)
+    own = positions(like, width).view(1, *pattern.dense_shape)
+    start = entry.to(torch.int64).view(-1, *[1] * pattern.dense_dim)
+    number = torch.where(start < 0, -1, start * width + own)
+    number = inner(number, plan, point)
+    if made is None:
+        return _Places(number.reshape(plan.target.shape), None, plan.target.shape)
+    return _Places(number.reshape(made.pattern.values_shape), made, plan.target.shape)
+
+
+def _spread_out(A: SparseTensor, value: Any, places: _Places) -> tuple[torch.Tensor, int | None]:
+    """`value` for each number of the result, and how many of all its numbers are not 0."""
+    shape, vals = places.shape, A._vals
+    _require_real(value, vals.dtype)
+    if isinstance(value, (bool, int, float, complex)):
+        new = torch.full(places.number.shape, value, dtype=vals.dtype, device=vals.device)
+        return new, math.prod(shape) if value != 0 else None
+    if not isinstance(value, torch.Tensor):
+        raise ArgumentKindError(
+            f"spgrad.setitem: `value` is {checks.describe_kind(value)}; a number or a tensor is "
+            "accepted. Convert it with torch.as_tensor."
+        )
+    if is_sparse(value):
+        V = without_repeats(sparse_operand("setitem", "value", value))
+        checks.require_same_device("setitem", input=vals, value=V._vals)
+        _require_fits(tuple(V._pattern.shape), shape, exactly=True)
+        total = int(torch.count_nonzero(V._vals.detach()))
+        if places.taken is None:
+            return to_dense(V), total
+        zeros = vals.new_zeros(places.taken.pattern.values_shape)
+        return align("setitem", on_pattern(zeros, places.taken.pattern), V, "first").b, total
+    if value.dim():
+        checks.require_same_device("setitem", input=vals, value=value)
+    value = value.to(vals.device)
+    _require_fits(tuple(value.shape), shape, exactly=False)
+    times = math.prod(shape) // value.numel() if value.numel() else 0
+    total = int(torch.count_nonzero(value.detach())) * times
+    value = value.reshape(tuple(value.shape)[max(value.dim() - len(shape), 0) :])
+    if places.taken is None:
+        return value.expand(shape), total
+    new = gather("setitem", value, places.taken.pattern)
+    return new.expand(places.number.shape), total
+
+
+def _require_real(value: Any, dtype: torch.dtype) -> None:
+    """Refuses complex values for what can't hold them."""
+    is_complex = value.is_complex() if isinstance(value, torch.Tensor) else type(value) is complex
+    if is_complex and not dtype.is_complex:
+        raise ArgumentValueError(
+            f"spgrad.setitem: `value` is complex for `input` of dtype {checks.short(dtype)}; real "
+            "numbers are accepted. Take value.real, or convert `input` first."
+        )
+
+
+def _require_fits(own: tuple[int, ...], shape: tuple[int, ...], *, exactly: bool) -> None:
+    behind = own[max(len(own) - len(shape), 0) :]
+    ahead = own[: len(own) - len(behind)]
+    pairs = zip(reversed(behind), reversed(shape), strict=False)
+    fits = all(size == 1 for size in ahead) and all(a in (1, b) for a, b in pairs)
+    if not fits or (exactly and own != shape):
+        what = (
+            f"{shape}, the shape of `input[index]`," if exactly else f"what broadcasts to {shape}"
+        )
+        raise checks.bad_shape("setitem", "value", own, what, "Reshape it, or change the index.")
+
+
+def index_add(
+    input: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: Any = 1
+) -> torch.Tensor:
+    """`input` with slice j of `source` added to slice index[j], for every j.
+
+    Args:
+        input: Sparse tensor of any layout.
+        dim: The dimension of the slices, a sparse one.
+        index: Dense vector of ints, which may repeat.
+        source: Sparse tensor of the shape of `input`, but for as many slices as `index` has.
+        alpha: What `source` is multiplied by.
+
+    Returns:
+        SparseTensor in the layout of `input`, with the elements of both.
+
+    Gradient:
+        Of `input`, the cotangent; of `source`, alpha times the cotangent where it went; each on
+        its own pattern.
+
+    Cost:
+        O(nse of both), and the sort of the elements of `source`.
+
+    Raises:
+        TypeError: An operand is of another kind.
+        ValueError: An index is out of range, or shapes do not fit.
+
+    Example:
+        >>> A, B = spgrad.eye(2), spgrad.from_dense(torch.tensor([[1.0, 2.0], [3.0, 0.0]]))
+        >>> spgrad.index_add(A, 0, torch.tensor([1, 1]), B).to_dense()
+        tensor([[1., 0.],
+                [4., 3.]])
+    """
+    fn = "index_add"
+    A = sparse_operand(fn, "input", input)
+    B = without_repeats(sparse_operand(fn, "source", source))
+    old, shape = B._pattern, tuple(A._pattern.shape)
+    at = require_dim(fn, "dim", dim, len(shape))
+    require_factors(fn, A._vals.dtype, alpha=alpha)
+    if at >= sparse_dims(A._pattern):
+        raise checks.bad_shape(
+            fn, "input", shape, "a tensor with a sparse dimension `dim`", "Work on A.values()."
+        )
+    places = vector(fn, index, A, at)
+    wanted = (*shape[:at], places.shape[0], *shape[at + 1 :])
+    if tuple(old.shape) != wanted or old.dense_dim != A._pattern.dense_dim:
+        accepted = f"{wanted} with {A._pattern.dense_dim} dense dimension(s)"
+        raise checks.bad_shape(fn, "source", tuple(old.shape), accepted, "Check `index`.")
+    B = convert(B, torch.sparse_coo)
+    indices = B._pattern.indices[0].to(torch.int64, copy=True)
+    indices[at] = places.index_select(0, indices[at])
+    moved = Pattern(
+        torch.sparse_coo,
+        shape,
+        (indices.to(A._pattern.indices[0].dtype),),
+        dense_dim=old.dense_dim,
+        coalesced=False,
+        ordered=False,
+    )
+    return add(A, on_pattern(stored_values(B), moved), alpha=alpha)
+
+
+TORCH_FUNCTIONS.update(
+    {
+        torch.index_add: index_add,
+        torch.Tensor.index_add: index_add,
+        torch.Tensor.index_add_: in_place("index_add", index_add),
+    }
+)

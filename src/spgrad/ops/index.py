@@ -1,0 +1,265 @@
+"""Parts of a sparse tensor: index expressions, select, narrow and their relatives."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.ops.convert import convert, to_dense
+from spgrad.ops.index_expression import GROUP, Group, Slice, Subscript, one, read, vector, whole
+from spgrad.ops.operands import require_dim, require_int, require_ints, sparse_operand
+from spgrad.ops.part import part
+from spgrad.ops.rebuild import positions, sparse_dims
+from spgrad.ops.shape import permute
+from spgrad.ops.structure import without_repeats
+from spgrad.pattern import Pattern
+from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+
+def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
+    """`input[index]`, with any index that a dense tensor takes, and slices with negative steps.
+
+    Args:
+        input: Sparse tensor of any layout; batch and dense dimensions are dimensions like others.
+        index: Ints, slices, None, ..., lists and tensors of ints, bools, and masks, dense or
+            sparse: one of them or a tuple. Several lists, tensors and masks go together element by
+            element, as in torch. A list is an index tensor, also if it holds lists.
+
+    Returns:
+        SparseTensor. Its layout is that of `input` where rows and columns are kept, by slices or
+        each by one list, and the other dimensions are a batch; COO otherwise: a row of CSR is a
+        COO vector. BSR and BSC keep whole blocks as they are, make new ones of anything else
+        if these fit, and become CSR and CSC if not. Where no sparse dimension is left over, since
+        ints, lists or a mask took all, the result is dense: `A[i, j]`, `A[rows, cols]` and
+        `A[mask]` give values, 0 where an element is not specified. The result is `input` itself
+        if everything is taken, else a copy.
+
+    Gradient:
+        The cotangent at the elements that were taken, added where one was taken twice, 0 at the
+        others; on the pattern of `input`.
+
+    Cost:
+        O(selected + log nse) for rows of CSR, columns of CSC, items of a batch and the leading
+        dimensions of COO; O(points log nse) for points; O(nse + result) for anything else. The
+        backward is O(nse). The index work of the last ints and slices is kept.
+
+    Raises:
+        TypeError: `input` is not sparse, or `index` holds something else.
+        ValueError: An index is out of range, or shapes do not fit.
+        NotImplementedError: A dense dimension would come before a sparse one.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0, 0.0], [0.0, 3.0, 4.0]]))
+        >>> A[:, ::-1].to_dense()
+        tensor([[0., 2., 1.],
+                [4., 3., 0.]])
+        >>> A[1].indices(), A[[0, 1], [0, 0]]
+        (tensor([[1, 2]]), tensor([1., 0.]))
+    """
+    A = sparse_operand("getitem", "input", input)
+    return part("getitem", A, read("getitem", index, A._pattern.shape, A._vals.device))
+
+
+def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
+    """`spgrad.getitem` with the int `index` for dimension `dim`, which goes."""
+    A, at = _operand("select", input, dim)
+    place = one("select", "index", _number(index), at, A._pattern.shape[at])
+    return part("select", A, _subscript(A, at, place))
+
+
+def narrow(input: torch.Tensor, dim: int, start: int, length: int) -> SparseTensor:
+    """`spgrad.getitem` with the slice of `length` from `start` on for dimension `dim`."""
+    return _narrowed("narrow", input, dim, start, length)
+
+
+def narrow_copy(input: torch.Tensor, dim: int, start: int, length: int) -> SparseTensor:
+    """`spgrad.getitem` with a slice, as `spgrad.narrow`."""
+    return _narrowed("narrow_copy", input, dim, start, length)
+
+
+def index_select(input: torch.Tensor, dim: int, index: torch.Tensor) -> SparseTensor:
+    """`spgrad.getitem` with a vector of ints for dimension `dim`; the result is always sparse.
+
+    Indices are not negative, as in torch; they may repeat.
+    """
+    A, at = _operand("index_select", input, dim)
+    index = vector("index_select", index, A, at)
+    group = Group((at,), (index,), (index.shape[0],), index.shape[0])
+    return part("index_select", A, _subscript(A, at, group), sparse=at < sparse_dims(A._pattern))
+
+
+def masked_select(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """`spgrad.getitem` with a mask, dense or sparse, of the shape of `input`: a dense vector."""
+    A = sparse_operand("masked_select", "input", input)
+    shape = tuple(A._pattern.shape)
+    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
+        raise ArgumentKindError(
+            f"spgrad.masked_select: `mask` is {checks.describe_kind(mask)}; a bool tensor is "
+            "accepted. Compare with a number first, as in x > 0."
+        )
+    if tuple(mask.shape) != shape:
+        accepted = f"{shape}, the shape of `input`,"
+        raise checks.bad_shape("masked_select", "mask", tuple(mask.shape), accepted, "Expand it.")
+    return part("masked_select", A, read("masked_select", mask, shape, A._vals.device))
+
+
+def split(
+    input: torch.Tensor, split_size_or_sections: Any, dim: int = 0
+) -> tuple[SparseTensor, ...]:
+    """`spgrad.getitem` with slices one behind the other: of one size, or of the sizes in a list."""
+    A, at = _operand("split", input, dim)
+    size = A._pattern.shape[at]
+    if isinstance(split_size_or_sections, (list, tuple)):
+        sizes = require_ints("split", "split_size_or_sections", split_size_or_sections)
+        if sum(sizes) != size or any(n < 0 for n in sizes):
+            raise ArgumentValueError(
+                f"spgrad.split: `split_size_or_sections` is {sizes} for dimension {at} of size "
+                f"{size}; sizes that add up to that are accepted. Check their sum, {sum(sizes)}."
+            )
+        return _pieces("split", A, at, sizes)
+    step = require_int("split", "split_size_or_sections", split_size_or_sections)
+    if step < 0 or (step == 0 and size):
+        raise ArgumentValueError(
+            f"spgrad.split: `split_size_or_sections` is {step} for dimension {at} of size {size}; "
+            "a size from 1 on is accepted. Use spgrad.chunk for a number of pieces."
+        )
+    return _pieces("split", A, at, _even(size, step))
+
+
+def chunk(input: torch.Tensor, chunks: int, dim: int = 0) -> tuple[SparseTensor, ...]:
+    """`spgrad.split` with the size that gives `chunks` pieces, or fewer."""
+    A, at = _operand("chunk", input, dim)
+    size = A._pattern.shape[at]
+    if require_int("chunk", "chunks", chunks) < 1:
+        raise ArgumentValueError(
+            f"spgrad.chunk: `chunks` is {chunks}; a number of pieces from 1 on is accepted. Use "
+            "spgrad.split for their size."
+        )
+    if size == 0:
+        return _pieces("chunk", A, at, [0] * chunks)
+    return _pieces("chunk", A, at, _even(size, -(-size // chunks)))
+
+
+def unbind(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
+    """`spgrad.getitem` with every int for dimension `dim`, one after the other.
+
+    Cost: O(nse + size of the dimension) for all of them together, backward too.
+    """
+    A, at = _operand("unbind", input, dim)
+    A = without_repeats(A)
+    pattern = A._pattern
+    size = pattern.shape[at]
+    if at >= sparse_dims(pattern):
+        return tuple(part("unbind", A, _subscript(A, at, i)) for i in range(size))
+    if sparse_dims(pattern) == 1:
+        return to_dense(A).unbind(0)
+    if at == 0 and pattern.batch and not pattern.is_coo:
+        return _items(A)
+    C = convert(A, torch.sparse_coo)
+    order = [at, *(d for d in range(len(pattern.shape)) if d != at)]
+    return _leading(permute(C, order) if at else C)
+
+
+def _operand(fn: str, input: Any, dim: Any) -> tuple[SparseTensor, int]:
+    A = sparse_operand(fn, "input", input)
+    return A, require_dim(fn, "dim", dim, len(A._pattern.shape))
+
+
+def _number(x: Any) -> Any:
+    """A 0-d integer tensor as an int."""
+    return (
+        int(x) if isinstance(x, torch.Tensor) and x.dim() == 0 and not x.is_floating_point() else x
+    )
+
+
+def _subscript(A: SparseTensor, dim: int, take: Slice | int | Group) -> Subscript:
+    """What takes all of the other dimensions."""
+    taken = whole(A._pattern.shape)
+    group = take if isinstance(take, Group) else None
+    taken[dim] = None if isinstance(take, Group) else take
+    own = () if isinstance(take, int) else (dim if group is None else GROUP,)
+    return Subscript(tuple(taken), (*range(dim), *own, *range(dim + 1, len(taken))), group)
+
+
+def _narrowed(fn: str, input: Any, dim: Any, start: Any, length: Any) -> SparseTensor:
+    A, at = _operand(fn, input, dim)
+    size = A._pattern.shape[at]
+    first = require_int(fn, "start", _number(start))
+    count = require_int(fn, "length", length)
+    first = first + size if first < 0 else first
+    if not 0 <= first <= size or not 0 <= count <= size - first:
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `start` is {start} and `length` {length} for dimension {at} of size "
+            f"{size}; what lies inside is accepted. Check the shape."
+        )
+    return _pieces(fn, A, at, [count], first)[0]
+
+
+def _pieces(
+    fn: str, A: SparseTensor, dim: int, sizes: Sequence[int], start: int = 0
+) -> tuple[SparseTensor, ...]:
+    """Slices of these sizes, one behind the other."""
+    starts = itertools.accumulate(sizes, initial=start)
+    return tuple(
+        part(fn, A, _subscript(A, dim, Slice(at if n else 0, 1, n)), sparse=True)
+        for at, n in zip(starts, sizes, strict=False)
+    )
+
+
+def _even(size: int, step: int) -> list[int]:
+    return [min(step, size - at) for at in range(0, size, step)] if size else [0]
+
+
+def _items(A: SparseTensor) -> tuple[SparseTensor, ...]:
+    """The items of a batch of compressed matrices, along its first dimension."""
+    pattern = A._pattern
+    size, shape = pattern.shape[0], tuple(pattern.shape[1:])
+    ptr, idx = pattern.indices
+    lines = (ptr.shape[0] - 1) // max(size, 1)
+    ends = ptr[:: max(lines, 1)][: size + 1].tolist() if lines else [0] * (size + 1)
+    counts = [b - a for a, b in itertools.pairwise(ends)]
+    vals = stored_values(A).clone().split(counts) if size else ()
+    found = []
+    for i, own in enumerate(vals):
+        own_ptr = ptr[i * lines : (i + 1) * lines + 1] - ends[i]
+        indices = own_ptr, idx[ends[i] : ends[i + 1]].clone()
+        found.append(on_pattern(own, Pattern.from_spec(pattern.spec, shape, indices)))
+    return tuple(found)
+
+
+def _leading(C: SparseTensor) -> tuple[SparseTensor, ...]:
+    """The parts of a coalesced COO tensor along its first dimension."""
+    pattern = C._pattern
+    indices = pattern.indices[0]
+    size, shape = pattern.shape[0], tuple(pattern.shape[1:])
+    bounds = positions(indices, size + 1).to(indices.dtype)
+    ends = torch.searchsorted(indices[0], bounds).tolist()
+    counts = [b - a for a, b in itertools.pairwise(ends)]
+    vals = stored_values(C).clone().split(counts) if size else ()
+    return tuple(
+        on_pattern(
+            own,
+            Pattern(
+                torch.sparse_coo,
+                shape,
+                (indices[1:, a:b].clone(memory_format=torch.contiguous_format),),
+                dense_dim=pattern.dense_dim,
+            ),
+        )
+        for own, (a, b) in zip(vals, itertools.pairwise(ends), strict=True)
+    )
+
+
+TORCH_FUNCTIONS.update(
+    {
+        torch.Tensor.split: split,
+        torch.masked_select: masked_select,
+        torch.Tensor.masked_select: masked_select,
+    }
+)

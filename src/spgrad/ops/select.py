@@ -1,0 +1,346 @@
+"""What a subscript takes of a pattern: the new pattern, and the old entries that it is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from spgrad import kernels
+from spgrad.ops.carry import Pieces
+from spgrad.ops.index_expression import GROUP, NEW, Group, Slice, Subscript
+from spgrad.ops.order import lexicographic
+from spgrad.ops.rebuild import Found, composed, coordinates, in_layout, index_dtype, positions
+from spgrad.ops.select_coo import (
+    Entries,
+    Run,
+    Target,
+    is_whole,
+    of_coordinates,
+    sparse_part,
+    spelled,
+    unraveled,
+    window,
+)
+from spgrad.ops.shape import same_elements
+from spgrad.ops.views import linear_index, linear_positions
+from spgrad.pattern import Pattern
+
+_INT32 = torch.iinfo(torch.int32).max
+
+
+class Taken(NamedTuple):
+    """A new pattern, and which old elements its elements are; with `blocks`, which old blocks."""
+
+    pattern: Pattern
+    entry: Entries
+    blocks: bool = False
+
+
+class _Lines(NamedTuple):
+    """Lines of a matrix, as a compressed layout has them, and which old entries they list."""
+
+    ptr: torch.Tensor
+    idx: torch.Tensor
+    entry: Entries
+
+
+def taken(pattern: Pattern, subscript: Subscript, target: Target) -> Taken:
+    """The elements of a coalesced pattern that a subscript takes.
+
+    The layout stays where the two matrix dimensions do; the result is COO otherwise. Blocks stay
+    where whole ones are taken; otherwise they are made of the single elements, if they fit.
+    """
+    if pattern.is_coo:
+        return Taken(*of_coordinates(pattern, subscript, target))
+    keeps = _keeps_matrix(pattern, subscript, target)
+    split = len(pattern.batch) + 2
+    sizes = pattern.shape[:split]
+    if keeps and all(map(is_whole, subscript.taken[:split], sizes)) and GROUP not in target.out:
+        return Taken(same_elements(pattern, target.shape, target.dense_dim), None, True)
+    if pattern.blocksize is None:
+        return Taken(*_of_compressed(pattern, subscript, target, keeps))
+    scaled = _in_blocks(pattern, subscript, target) if keeps else None
+    if scaled is not None:
+        blocks, entry = _of_compressed(*scaled, True)
+        spec = pattern.spec._replace(dense_dim=target.dense_dim)
+        return Taken(Pattern.from_spec(spec, target.shape, blocks.indices), entry, True)
+    plain = torch.sparse_csr if pattern.compressed_by_rows else torch.sparse_csc
+    single, first = _whole(in_layout(pattern, None, (plain, None)))
+    found, own = _of_compressed(single, subscript, target, keeps)
+    entry = composed(first, spelled(own, pattern.indices[1]))
+    m, k = found.matrix if keeps else (1, 1)
+    if keeps and m % pattern.blocksize[0] == k % pattern.blocksize[1] == 0:
+        return Taken(*_whole(in_layout(found, entry, (pattern.layout, pattern.blocksize))))
+    return Taken(found, entry)
+
+
+def _whole(found: Found) -> tuple[Pattern, torch.Tensor | None]:
+    """What conversions give, whose entries are never in pieces."""
+    assert not isinstance(found.entry, Pieces)
+    return found.pattern, found.entry
+
+
+def _keeps_matrix(pattern: Pattern, subscript: Subscript, target: Target) -> bool:
+    """True where the last two sparse dimensions of the result are rows and columns of A."""
+    group, split = subscript.group, len(pattern.batch) + 2
+    if len(target.out) < 2:
+        return False
+    if group is not None and 0 < len(sparse_part(group, split)) < len(group.dims):
+        return False  # values differ with the point, which COO tells
+
+    def is_dim(item: int, dim: int) -> bool:
+        alone = group is not None and group.dims == (dim,) and len(group.shape) == 1
+        return item == dim or (item == GROUP and alone)
+
+    return is_dim(target.out[-2], split - 2) and is_dim(target.out[-1], split - 1)
+
+
+def _in_blocks(
+    pattern: Pattern, subscript: Subscript, target: Target
+) -> tuple[Pattern, Subscript, Target] | None:
+    """The same of a matrix whose elements are the blocks, where whole blocks are taken in order."""
+    assert pattern.blocksize is not None
+    taken, shape = list(subscript.taken), list(target.shape)
+    own = list(pattern.shape[: len(pattern.batch) + 2])
+    behind = target.dense_dim
+    for dim, size in zip((-2, -1), pattern.blocksize, strict=True):
+        at = len(own) + dim
+        take = taken[at]
+        if not isinstance(take, Slice) or (take.step != 1 and take.count > 1):
+            return None
+        if take.start % size or take.count % size:
+            return None
+        taken[at] = Slice(take.start // size, 1, take.count // size)
+        own[dim] //= size
+        shape[len(shape) - behind + dim] //= size
+    layout = torch.sparse_csr if pattern.compressed_by_rows else torch.sparse_csc
+    blocks = Pattern(layout, tuple(own), pattern.indices)
+    shape = shape[: len(shape) - behind]
+    return blocks, subscript._replace(taken=tuple(taken)), Target(target.out, tuple(shape), 0)
+
+
+def _of_compressed(
+    pattern: Pattern, subscript: Subscript, target: Target, keeps: bool
+) -> tuple[Pattern, Entries]:
+    """The part of a CSR or CSC pattern, in that layout if `keeps`, and in COO otherwise."""
+    batch = len(pattern.batch)
+    line, across = (batch, batch + 1) if pattern.compressed_by_rows else (batch + 1, batch)
+    points = sparse_part(subscript.group, batch + 2)
+    alone = len(points) == 1 and len(_group(subscript).shape) == 1
+    long = pattern.shape[across] > 4 * (pattern.nse + 2**16)  # a list for each would cost more
+    mixed = bool(points) and len(points) < len(_group(subscript).dims)
+    if mixed or (across in points and (long or not alone)):
+        coo, first = _whole(coordinates(pattern))
+        found, own = of_coordinates(coo, subscript, target)
+        entry = composed(first, spelled(own, coo.indices[0]))
+        like = (pattern.layout, None) if keeps else (torch.sparse_coo, None)
+        return _whole(in_layout(found, entry, like))
+    dims = [*range(batch), line]
+    lines = _whole_lines(pattern, subscript, target, dims)
+    take = subscript.taken[across]
+    if take is None:
+        lines = _columns(lines, points[across], pattern.shape[across])
+    elif not is_whole(take, pattern.shape[across]):
+        lines = _range(lines, take)
+    if not keeps:
+        return _as_coordinates(lines, subscript, target, dims, across)
+    indices = lines.ptr.contiguous(), _owned(lines.idx, pattern.indices[1])
+    found = Pattern(pattern.layout, target.shape, indices, dense_dim=target.dense_dim)
+    return found, lines.entry
+
+
+def _group(subscript: Subscript) -> Group:
+    assert subscript.group is not None
+    return subscript.group
+
+
+def _owned(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """A part of a tensor as one of its own, which does not keep the whole alive."""
+    view = part is not whole and part.untyped_storage().data_ptr() == (
+        whole.untyped_storage().data_ptr()
+    )
+    return part.clone() if view else part
+
+
+def _whole_lines(
+    pattern: Pattern, subscript: Subscript, target: Target, dims: Sequence[int]
+) -> _Lines:
+    """The lines that the other dimensions than `across` take, in the order of the result."""
+    ptr, idx = pattern.indices
+    run = _run_of_lines(pattern, subscript, dims)
+    if run is not None:
+        if run.count == ptr.shape[0] - 1:
+            return _Lines(ptr, idx, None)
+        ptr = ptr[run.start : run.start + run.count + 1]
+        first, end = int(ptr[0]), int(ptr[-1])
+        return _Lines(ptr - first, idx[first:end], Run(first, end - first))
+    lines = _line_numbers(pattern, subscript, target, dims)
+    if ptr.dtype == torch.int32 and lines.shape[0] * idx.shape[0] > _INT32:
+        lengths = ptr[1:].index_select(0, lines) - ptr.index_select(0, lines)
+        if int(lengths.sum()) > _INT32:
+            ptr, idx = ptr.to(torch.int64), idx.to(torch.int64)
+    return _Lines(*kernels.select_lines(ptr, idx, lines))
+
+
+def _run_of_lines(pattern: Pattern, subscript: Subscript, dims: Sequence[int]) -> Run | None:
+    """Lines one behind the other: of ints, then a slice in steps of 1, then all; or None."""
+    group = subscript.group
+    if group is not None and not (group.dims and set(group.dims).isdisjoint(dims)):
+        return None
+    start, count, sliced = 0, 1, False
+    for d in dims:
+        take, size = subscript.taken[d], pattern.shape[d]
+        start *= size
+        if isinstance(take, int):
+            if sliced:
+                return None
+            start += take
+        elif take is None or (sliced and not is_whole(take, size)) or take.step != 1:
+            return None
+        else:
+            start, count, sliced = start + take.start, count * take.count, True
+    return Run(start, count)
+
+
+def _line_dims(subscript: Subscript, target: Target, dims: Sequence[int]) -> list[int]:
+    """The dimensions of the result that come from lines."""
+    points = subscript.group is not None and subscript.group.dims
+    grouped = not points or not set(_group(subscript).dims).isdisjoint(dims)
+    return [item for item in target.out if item in dims or (item == GROUP and grouped)]
+
+
+def _line_numbers(
+    pattern: Pattern, subscript: Subscript, target: Target, dims: Sequence[int]
+) -> torch.Tensor:
+    """Numbers of the lines, in row-major order of the result's dimensions that come from them."""
+    items = _line_dims(subscript, target, dims)
+    below = {d: math.prod(pattern.shape[e] for e in dims[i + 1 :]) for i, d in enumerate(dims)}
+    ptr = pattern.indices[0]
+    total = ptr.new_zeros([1] * len(items), dtype=torch.int64)
+    for d in dims:
+        take = subscript.taken[d]
+        if isinstance(take, int):
+            total = total + take * below[d]
+            continue
+        if isinstance(take, Slice):
+            own, at = positions(ptr, take.count) * take.step + take.start, items.index(d)
+        else:
+            own, at = sparse_part(subscript.group, len(pattern.shape))[d], items.index(GROUP)
+        total = total + (own * below[d]).view([-1 if i == at else 1 for i in range(len(items))])
+    if GROUP in items and not _group(subscript).dims:  # True and False: once, or not at all
+        at = items.index(GROUP)
+        total = total.narrow(at, 0, _group(subscript).points)
+    return total.reshape(-1)
+
+
+def _range(lines: _Lines, take: Slice | int) -> _Lines:
+    """What a slice, or an int, takes of each line."""
+    part = Slice(take, 1, 1) if isinstance(take, int) else take
+    ptr, idx, source = kernels.select_range(lines.ptr, lines.idx, *part)
+    return _composed(lines.entry, ptr, idx, source)
+
+
+def _columns(lines: _Lines, points: torch.Tensor, size: int) -> _Lines:
+    """What an index tensor takes of each line."""
+    count, nse = points.shape[0], lines.idx.shape[0]
+    dtype = lines.ptr.dtype
+    if dtype == torch.int32 and count * nse > _INT32:
+        often = int(points.bincount().max())
+        dtype = torch.int64 if max(often * nse, count) > _INT32 else dtype
+    one_line = torch.tensor([0, count], dtype=dtype, device=points.device)
+    inv_ptr, _, inv_idx = kernels.transpose_plan(one_line, points.to(dtype), size)
+    ptr, idx = lines.ptr.to(dtype), lines.idx.to(dtype)
+    return _composed(lines.entry, *kernels.select_columns(ptr, idx, inv_ptr, inv_idx))
+
+
+def _composed(first: Entries, ptr: torch.Tensor, idx: torch.Tensor, source: torch.Tensor) -> _Lines:
+    """Lines made of others, whose entries are `first`."""
+    if isinstance(first, Run):
+        return _Lines(ptr, idx, source + first.start)
+    return _Lines(ptr, idx, composed(first, source))
+
+
+def _as_coordinates(
+    lines: _Lines, subscript: Subscript, target: Target, dims: Sequence[int], across: int
+) -> tuple[Pattern, Entries]:
+    """Lines as COO, in the order of the result's dimensions."""
+    ptr, idx, entry = lines
+    items = _line_dims(subscript, target, dims)
+    shapes = {item: shape_of(subscript, item) for item in (*target.out, *items)}
+    whole = tuple(size for item in items for size in shapes[item])
+    rows: dict[int, list[torch.Tensor]] = {}
+    if any(size != 1 for size in whole):
+        numbers = iter(unraveled(kernels.expand(ptr.contiguous(), idx.shape[0]), whole))
+        rows = {item: [next(numbers) for _ in shapes[item]] for item in items}
+    none = idx.new_zeros(idx.shape[0])
+    found: list[torch.Tensor] = []
+    order = [item for item in target.out if item != NEW]
+    for item in target.out:
+        if item == NEW or item in items:
+            found += rows.get(item) or [none] * len(shapes[item])
+        else:  # the one across
+            found.append(idx)
+    dtype = index_dtype(idx.dtype, target.shape)
+    indices = torch.stack([r.to(dtype) for r in found])
+    if any(item not in items for item in order[:-1]):
+        sizes = target.shape[: indices.shape[0]]
+        by = lexicographic(indices, sizes)
+        indices = indices.index_select(1, by)
+        entry = composed(spelled(entry, idx), by)
+    return Pattern(torch.sparse_coo, target.shape, (indices,), dense_dim=target.dense_dim), entry
+
+
+def shape_of(subscript: Subscript, item: int) -> tuple[int, ...]:
+    """Sizes of what a dimension of the result becomes."""
+    if item == NEW:
+        return (1,)
+    if item == GROUP:
+        return _group(subscript).shape
+    take = subscript.taken[item]
+    assert isinstance(take, Slice)
+    return (take.count,)
+
+
+def located(pattern: Pattern, subscript: Subscript, target: Target) -> torch.Tensor:
+    """The element at each point of a subscript that takes all sparse dimensions, -1 for none.
+
+    O(points log nse); the first time for points of COO also O(nse).
+    """
+    group, split = subscript.group, len(pattern.shape) - pattern.dense_dim
+    sizes = tuple(pattern.shape[:split])
+    like = pattern.indices[0]
+    if pattern.is_coo and GROUP not in target.out:
+        first, end, _ = window(like, subscript.taken[:split], sizes)
+        return torch.tensor([first if first < end else -1], device=like.device)
+    points = sparse_part(group, split)
+    count = group.points if group is not None and GROUP in target.out else 1
+    at = [
+        torch.full((count,), take, device=like.device) if isinstance(take, int) else points[d]
+        for d, take in enumerate(subscript.taken[:split])
+    ]
+    if pattern.is_coo:
+        keys = pattern.derive("linear", linear_positions)
+        wanted = linear_index(torch.stack(at), sizes)
+        assert wanted is not None
+        one_line = torch.tensor([0, keys.shape[0]], device=like.device)
+        return kernels.locate(one_line, keys, torch.zeros_like(wanted), wanted)
+    return _in_lines(pattern, at)
+
+
+def _in_lines(pattern: Pattern, at: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The element of a compressed pattern at each point, -1 for none."""
+    bm, bn = pattern.blocksize or (1, 1)
+    *batch, row, col = at
+    m, k = pattern.matrix[0] // bm, pattern.matrix[1] // bn
+    places = [row // bm, col // bn] if pattern.blocksize else [row, col]
+    line, across = places if pattern.compressed_by_rows else reversed(places)
+    sizes = (*pattern.batch, m if pattern.compressed_by_rows else k)
+    number = linear_index(torch.stack([*batch, line]), sizes)
+    assert number is not None
+    found = kernels.locate(*pattern.indices, number, across)
+    if pattern.blocksize is None:
+        return found
+    return torch.where(found < 0, found, (found * bm + row % bm) * bn + col % bn)
