@@ -86,6 +86,16 @@ def _ones_like(A: SparseTensor, **options: Any) -> SparseTensor:
     return _unary(_aten.ones_like.default)(A, **options)
 
 
+def _new_empty(A: SparseTensor, size: Any, stride: Any, **options: Any) -> SparseTensor:
+    """Room for a copy of `A`, as autograd asks for when it may not keep a gradient it was given."""
+    if tuple(size) != tuple(A._pattern.shape):
+        raise UnsupportedError(
+            f"spgrad.new_empty_strided: `size` is {tuple(size)} for a SparseTensor of shape "
+            f"{tuple(A._pattern.shape)}; its own shape is accepted. Use spgrad.empty."
+        )
+    return _unary(_aten.empty_like.default)(A, **options)
+
+
 def _same_pattern(func: Any) -> Callable[..., SparseTensor]:
     def run(A: torch.Tensor, B: torch.Tensor, **options: Any) -> SparseTensor:
         if not (isinstance(A, SparseTensor) and isinstance(B, SparseTensor)):
@@ -154,9 +164,39 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
             f"spgrad.copy_: `{name}` is a {_kind(A, source)}; a SparseTensor of the same pattern "
             "is accepted. Convert with spgrad.from_dense, spgrad.from_torch or .to_dense()."
         )
-    _require_same("copy_", A._pattern, source._pattern)
+    if torch.is_grad_enabled() or not _alike(A._pattern, source._pattern):
+        _require_same("copy_", A._pattern, source._pattern)
+    if not A._pattern.same_as(source._pattern):
+        return _replaced(A, source)
     A._vals.copy_(source._vals, non_blocking)
     return _changed(A)
+
+
+def _alike(a: Pattern, b: Pattern) -> bool:
+    """True for patterns that differ in their elements alone."""
+    same = (a.layout, a.shape, a.dense_dim, a.blocksize) == (
+        b.layout,
+        b.shape,
+        b.dense_dim,
+        b.blocksize,
+    )
+    return same and a.indices[0].is_meta == b.indices[0].is_meta
+
+
+def _replaced(A: SparseTensor, source: SparseTensor) -> SparseTensor:
+    """A with the elements of `source`, as `load_state_dict` asks of a pruned or regrown parameter.
+
+    Graphs that were recorded before keep the values that A had.
+    """
+    if A.grad is not None:
+        raise StateError(
+            f"spgrad.copy_: `self` has a gradient on its {A._pattern.nse} elements, which are not "
+            f"the {source._pattern.nse} of `source`; a tensor without gradient is accepted. Call "
+            "optimizer.zero_grad() first, and make a new optimizer afterwards."
+        )
+    A._vals = source._vals.detach().to(dtype=A.dtype, device=A.device, copy=True)
+    A._pattern = source._pattern.moved(A.device)
+    return A
 
 
 ATEN_FUNCTIONS.update({func: _unary(func) for func in _UNARY})
@@ -164,4 +204,5 @@ ATEN_FUNCTIONS.update({func: _same_pattern(func) for func in _SAME_PATTERN})
 ATEN_FUNCTIONS.update({func: _by_scalar(func) for func in _BY_SCALAR})
 ATEN_FUNCTIONS[_aten.ones_like.default] = _ones_like
 ATEN_FUNCTIONS[_aten._to_copy.default] = _to_copy
+ATEN_FUNCTIONS[_aten.new_empty_strided.default] = _new_empty
 ATEN_FUNCTIONS[_aten.copy_.default] = _copy_

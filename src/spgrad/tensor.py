@@ -10,6 +10,7 @@ import torch
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
+from spgrad.callers import optimizing
 from spgrad.errors import ArgumentKindError, StateError, UnsupportedError
 from spgrad.pattern import Pattern, Spec, View
 
@@ -77,6 +78,8 @@ requires_grad=True)
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Sends a torch function to the spgrad function that answers for it."""
+        if optimizing(func):
+            return METHODS["on_values"](func, args, kwargs)
         op = TORCH_FUNCTIONS.get(func)
         if op is not None:
             if kwargs and "out" in kwargs:
@@ -98,8 +101,7 @@ requires_grad=True)
         if op is None:
             raise UnsupportedError(
                 f"spgrad: torch operation `{func}` has no SparseTensor form; the operations that "
-                "have one are listed by `python -m spgrad ops`. Use one of those, work on "
-                "`A.values()`, or make it dense yourself with `A.to_dense()`."
+                f"have one are listed by `python -m spgrad ops`. {_way_out(func)}"
             )
         out = op(*args, **(kwargs or {}))
         return return_and_correct_aliasing(func, args, kwargs or {}, out)
@@ -155,8 +157,8 @@ requires_grad=True)
 
     @property
     def is_sparse(self) -> bool:  # type: ignore[override]
-        """True for COO, as torch answers."""
-        return self._pattern.is_coo and not _traced()
+        """True for COO, as torch answers; not to optimizers, which update any layout alike."""
+        return self._pattern.is_coo and not _traced() and not optimizing()
 
     @property
     def is_sparse_csr(self) -> bool:  # type: ignore[override]
@@ -324,6 +326,24 @@ def _require_coo(A: SparseTensor, name: str) -> None:
             f"spgrad.{name}: `A` has layout {A._pattern.name}; coo has {name}. Convert with "
             "A.to_sparse_coo()."
         )
+
+
+def _way_out(func: Any) -> str:
+    """What to do instead of a torch operation that is refused."""
+    if func.namespace == "c10d":
+        return (
+            "Where all processes have the same pattern, let them exchange the values: "
+            "all_reduce(A.values())."
+        )
+    if func is torch.ops.aten.view.default:  # DistributedDataParallel flattens what it sends
+        return (
+            "Where parameters or buffers are flattened, as DistributedDataParallel does, hold "
+            "A.values() as a Parameter, and call spgrad.from_values(values, pattern) in forward."
+        )
+    return (
+        "Use one of those, work on `A.values()`, or make it dense yourself with `A.to_dense()`. "
+        "For torch.func, differentiate a function of the values: spgrad.from_values(values, A)."
+    )
 
 
 def _no_dense_form(name: str) -> ArgumentKindError:

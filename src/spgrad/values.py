@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from spgrad import checks
-from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.pattern import Pattern
 from spgrad.tensor import METHODS, SparseTensor
+from spgrad.transforms import in_torch_func
 
 
 def values(A: torch.Tensor) -> torch.Tensor:
@@ -116,13 +117,20 @@ def _require_kinds(values: Any, pattern: Any) -> None:
 def stored_values(A: SparseTensor) -> torch.Tensor:
     """Values as stored, (nse, *blocksize, *dense_shape), with the gradient attached."""
     if torch.is_grad_enabled() and A.requires_grad:
+        if in_torch_func():
+            raise UnsupportedError(
+                "spgrad: a SparseTensor that requires a gradient is used in a transform of "
+                "torch.func (grad, jvp, jacrev, vmap ...); one that does not is accepted. "
+                "Transform a function of its values, spgrad.from_values(values, A.pattern), or "
+                "use A.detach()."
+            )
         return _Values.apply(A)  # type: ignore[return-value]
     return A._vals
 
 
 def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
     """The inverse of `stored_values`."""
-    if torch.is_grad_enabled() and stored.requires_grad:
+    if torch.is_grad_enabled() and stored.requires_grad and not in_torch_func():
         return _FromValues.apply(stored, pattern)  # type: ignore[return-value]
     return SparseTensor(stored, pattern)
 
@@ -137,17 +145,35 @@ class _Values(torch.autograd.Function):
     def backward(ctx: Any, g: torch.Tensor) -> SparseTensor:  # type: ignore[override]
         if g._is_zerotensor():  # immutable, where the next backward would add to it
             g = g.clone()
-        return on_pattern(g.contiguous(), ctx.pattern)
+        # lazy conjugation does not survive the sum with another gradient of A
+        return on_pattern(g.resolve_conj().resolve_neg().contiguous(), ctx.pattern)
 
 
 class _FromValues(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, stored: torch.Tensor, pattern: Pattern) -> SparseTensor:  # type: ignore[override]
+        ctx.pattern = pattern
         return SparseTensor(stored.detach(), pattern)
 
     @staticmethod
-    def backward(ctx: Any, G: SparseTensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        return stored_values(G), None
+    def backward(ctx: Any, G: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return _at(ctx.pattern, G), None
+
+
+def _at(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:
+    """Stored values of a cotangent at the elements of `pattern`, to which alone it matters."""
+    if isinstance(G, SparseTensor):
+        traced = type(G._vals) is not torch.Tensor  # where patterns are equal but not the same
+        if traced or G._pattern.same_as(pattern):
+            return stored_values(G)
+    if not pattern.coalesced:
+        raise ArgumentValueError(
+            "spgrad: a gradient of an uncoalesced SparseTensor has other elements than the tensor; "
+            "one on its own pattern is accepted. Call coalesce() before, or build the gradient "
+            "with spgrad.from_values."
+        )
+    mask = SparseTensor(torch.zeros(pattern.values_shape, device=pattern.device), pattern)
+    return stored_values(METHODS["sparse_mask"](G, mask))
 
 
 METHODS["values"] = values

@@ -1,0 +1,35 @@
+"""Tells code of torch that updates parameters from code that computes with them.
+
+An optimizer treats a parameter as a bag of numbers: it adds eps to each, divides one by the other,
+and knows no rows or columns. For a sparse parameter these numbers are the specified elements. The
+same `add_(eps)` elsewhere means every element of the tensor, the unspecified ones too, and is
+refused. Which of the two is meant is decided by whose code calls: only the code of torch's own
+optimizers, gradient clipping and gradient scaling, and only where no gradient is recorded.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+_UPDATING = ("torch.optim.", "torch.nn.utils.clip_grad", "torch.amp.grad_scaler")
+_BETWEEN = ("torch._tensor", "torch.functional", "torch.overrides")
+
+
+def optimizing(func: Any = None) -> bool:
+    """True in what an optimizer's step calls; to be asked from `__torch_function__` or a property.
+
+    A closure that the step calls is not such code, nor is anything that `torch.compile` traces.
+    Adagrad fills its state when it is made, where gradients are recorded.
+    """
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and func is not torch.full_like):
+        return False
+    frame = sys._getframe(2)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module not in _BETWEEN and frame.f_code.co_name != "__torch_function__":
+            return module.startswith(_UPDATING)
+        frame = frame.f_back
+    return False

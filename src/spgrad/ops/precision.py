@@ -1,0 +1,35 @@
+"""Products under `torch.autocast`: in the precision that torch's own products have there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_CAST = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def lowered(product: Callable[P, T]) -> Callable[P, T]:
+    """`product` with its operands in autocast's dtype, where autocast is on for their device."""
+
+    @functools.wraps(product)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch._C._is_any_autocast_enabled():
+            args = tuple(map(_cast, args))  # type: ignore[assignment]
+            kwargs = {k: _cast(v) for k, v in kwargs.items()}  # type: ignore[assignment]
+        return product(*args, **kwargs)
+
+    return run
+
+
+def _cast(x: Any) -> Any:
+    if not isinstance(x, torch.Tensor) or x.dtype not in _CAST:
+        return x
+    kind = x.device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return x
+    return x.to(torch.get_autocast_dtype(kind))

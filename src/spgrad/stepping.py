@@ -1,0 +1,110 @@
+"""What an optimizer's step asks of a SparseTensor: torch's function, on the specified elements."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from spgrad.errors import ArgumentValueError
+from spgrad.pattern import Pattern
+from spgrad.tensor import METHODS, SparseTensor
+
+_T = torch.Tensor
+_GRAD = operator.attrgetter("grad.__get__")(_T)
+OF_THE_TENSOR = frozenset(
+    [
+        *(
+            getattr(getattr(_T, name), access)
+            for name in ("grad", "requires_grad", "data", "_grad", "grad_fn", "is_leaf", "_version")
+            for access in ("__get__", "__set__", "__delete__")
+        ),
+        *(_T.requires_grad_, _T.detach_, _T.retain_grad, _T.register_hook, _T.backward),
+        *(_T.__hash__, _T.__deepcopy__, _T.__reduce_ex__, _T.__repr__),
+    ]
+)
+"""Functions that concern the tensor itself and not the numbers in it."""
+
+
+def on_values(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None
+) -> Any:
+    """func of the values of all SparseTensors, its results on their pattern where they fit.
+
+    O(nse), with the memory that `func` takes for a dense tensor of nse elements.
+    """
+    if func in OF_THE_TENSOR:
+        with torch._C.DisableTorchFunctionSubclass():
+            out = func(*args, **(kwargs or {}))
+        return _gradient(out) if func == _GRAD else out
+    given = [*args, *kwargs.values()] if kwargs else args
+    pattern = _common(func, [a for a in given if isinstance(a, SparseTensor)])
+    lists = [a for a in given if isinstance(a, (list, tuple))]
+    patterns = _common_of_lists(func, lists)
+    out = func(*map(_stored, args), **{k: _stored(v) for k, v in (kwargs or {}).items()})
+    if isinstance(out, (list, tuple)):
+        found = patterns if patterns is not None else [pattern] * len(out)
+        if len(found) == len(out):
+            return type(out)([_wrapped(o, p) for o, p in zip(out, found, strict=True)])
+        return out
+    if pattern is not None and isinstance(args[0], SparseTensor) and out is args[0]._vals:
+        fits = out.shape == pattern.values_shape  # not so where its shape was changed in place
+        return args[0] if fits else out
+    return _wrapped(out, pattern)
+
+
+def _gradient(grad: torch.Tensor | None) -> torch.Tensor | None:
+    """A gradient as a step reads it, if it has one number for each specified element."""
+    if grad is None or isinstance(grad, SparseTensor):
+        return grad
+    raise ArgumentValueError(
+        f"spgrad: the gradient of a SparseTensor is a dense tensor of shape {tuple(grad.shape)}; "
+        "for an optimizer, one on the pattern of the parameter is accepted. Use "
+        "grad.sparse_mask(A), or spgrad.from_values(numbers, A.pattern)."
+    )
+
+
+def _stored(x: Any) -> Any:
+    if isinstance(x, SparseTensor):
+        return x._vals
+    if isinstance(x, (list, tuple)) and any(isinstance(a, SparseTensor) for a in x):
+        return type(x)([_stored(a) for a in x])
+    return x
+
+
+def _wrapped(out: Any, pattern: Pattern | None) -> Any:
+    if pattern is None or not isinstance(out, torch.Tensor) or out.shape != pattern.values_shape:
+        return out
+    return SparseTensor(out, pattern)
+
+
+def _common(func: Any, operands: list[SparseTensor]) -> Pattern | None:
+    """The pattern of all operands, or the refusal."""
+    if not operands:
+        return None
+    first = operands[0]._pattern
+    for other in operands[1:]:
+        if not first.same_as(other._pattern):
+            name = getattr(func, "__name__", str(func))
+            raise ArgumentValueError(
+                f"spgrad: `{name}` in an optimizer got two SparseTensors of different patterns "
+                f"({first.name}, nse {first.nse}; {other._pattern.name}, nse {other._pattern.nse}) "
+                "for one parameter; a gradient and a state on the pattern of the parameter are "
+                "accepted. Make a new optimizer when the pattern of a parameter changes."
+            )
+    return first
+
+
+def _common_of_lists(func: Any, lists: list[Any]) -> list[Pattern | None] | None:
+    """The patterns of the operands that stand at the same place of each list."""
+    sparse = [x for x in lists if any(isinstance(a, SparseTensor) for a in x)]
+    if not sparse:
+        return None
+    length = len(sparse[0])
+    rows = zip(*(x for x in sparse if len(x) == length), strict=True)
+    return [_common(func, [a for a in row if isinstance(a, SparseTensor)]) for row in rows]
+
+
+METHODS["on_values"] = on_values

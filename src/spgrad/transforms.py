@@ -1,0 +1,159 @@
+"""Lets the derivatives of operations take part in torch.func and in forward mode.
+
+An operation is a `Function` whose backward is itself made of differentiable operations. In an
+ordinary step that is all it is. Inside of `torch.func` (grad, vjp, jvp, jacrev, jacfwd, hessian,
+vmap) and of `torch.autograd.forward_ad`, a form of it is made for the call that also says how it
+acts on tangents: backward is u -> J^H u, linear in u, so that its own derivative with respect to u
+takes a tangent t to J t.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+_inside = threading.local()
+
+
+def transforming() -> bool:
+    """True where torch.func or forward mode is at work, but not in the kernels of an operation."""
+    active = forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    return active and not getattr(_inside, "operation", False)
+
+
+def in_torch_func() -> bool:
+    """True inside of a transform of torch.func."""
+    return torch._C._are_functorch_transforms_active()
+
+
+class Function(torch.autograd.Function):
+    """An operation with one result, `forward(ctx, ...)` and `backward(ctx, g)`."""
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Calls the operation and records it."""
+        if not transforming():
+            return super().apply(*args)
+        call = _Call(cls, args)
+        out = _transformed(call).apply(*(args[i] for i in call.at))
+        return out[0] if isinstance(out, tuple) else out
+
+
+class _Notes:
+    """What an operation leaves on `ctx`, and what its backward reads there."""
+
+    def __init__(self) -> None:
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.needs_input_grad: tuple[bool, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+
+class _Call:
+    """One call of an operation: its arguments by position, the tensors among them to be given."""
+
+    def __init__(self, cls: type[Function], args: tuple[Any, ...]) -> None:
+        self.cls = cls
+        self.at = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        self.others = [None if isinstance(a, torch.Tensor) else a for a in args]
+        self.notes = _Notes()
+        self.saved: list[int | None] = []  # where each was: among the tensors, then the results
+
+    def filled(self, tensors: Sequence[Any], others: list[Any]) -> list[Any]:
+        full = list(others)
+        for i, t in zip(self.at, tensors, strict=True):
+            full[i] = t
+        return full
+
+    def forward(self, tensors: tuple[torch.Tensor, ...]) -> Any:
+        """The result, or a tuple of it and what else the backward needs."""
+        before = getattr(_inside, "operation", False)
+        _inside.operation = True
+        try:
+            y = self.cls.forward(self.notes, *self.filled(tensors, self.others))
+        finally:
+            _inside.operation = before
+        known = [*tensors, y]
+        for t in self.notes.saved_tensors:
+            if t is not None and not any(t is other for other in known):
+                known.append(t)
+        self.saved = [
+            None if t is None else next(i for i, other in enumerate(known) if other is t)
+            for t in self.notes.saved_tensors
+        ]
+        more = known[len(tensors) + 1 :]
+        return (y, *more) if more else y
+
+    def backward(
+        self, saved: Sequence[Any], needs: Sequence[bool], g: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of the tensors."""
+        ctx = _Notes()
+        vars(ctx).update(vars(self.notes))
+        ctx.saved_tensors = tuple(saved)
+        ctx.needs_input_grad = tuple(self.filled(needs, [False] * len(self.others)))
+        grads = self.cls.backward(ctx, g)
+        return tuple(grads[i] for i in self.at)
+
+
+def _primal(t: Any) -> Any:
+    """`t` without its tangent, which would have the derivative taken twice."""
+    return forward_ad.unpack_dual(t).primal if isinstance(t, torch.Tensor) else t
+
+
+def _transformed(call: _Call) -> type[torch.autograd.Function]:
+    """The operation for one call, as a function of the tensors among its arguments."""
+
+    class Transformed(torch.autograd.Function):
+        @staticmethod
+        def forward(*tensors: torch.Tensor) -> Any:  # type: ignore[override]
+            return call.forward(tensors)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            results = output if isinstance(output, tuple) else (output,)
+            if results[1:]:
+                ctx.mark_non_differentiable(*results[1:])
+            ctx.more = len(results) - 1
+            known = (*inputs, *results)
+            saved = [None if i is None else known[i] for i in call.saved]
+            ctx.save_for_backward(*saved)
+            ctx.save_for_forward(*saved, results[0])
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor, *_: Any) -> Any:  # type: ignore[override]
+            return call.backward(ctx.saved_tensors, ctx.needs_input_grad, g)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: torch.Tensor | None) -> Any:
+            asked = [t is not None for t in tangents]
+            *saved, y = map(_primal, ctx.saved_tensors)
+
+            def pull(u: torch.Tensor) -> tuple[Any, ...]:
+                grads = call.backward(saved, asked, u)
+                return tuple(g for g, wanted in zip(grads, asked, strict=True) if wanted)
+
+            push = torch.func.vjp(pull, torch.zeros_like(y))[1]
+            (out,) = push(tuple(t for t in tangents if t is not None))
+            return (out, *[None] * ctx.more) if ctx.more else out
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> Any:
+            # one item at a time: kernels take no further dimension
+            found = []
+            for i in range(info.batch_size):
+                pairs = zip(tensors, in_dims, strict=True)
+                item = [t if d is None else t.select(d, i) for t, d in pairs]
+                one = _Call(call.cls, tuple(call.filled(item, call.others)))
+                out = _transformed(one).apply(*item)
+                found.append(out if isinstance(out, tuple) else (out,))
+                call.notes, call.saved = one.notes, one.saved  # forward did not run for `call`
+            y, *more = [torch.stack(parts) for parts in zip(*found, strict=True)]
+            return ((y, *more), (0,) * (1 + len(more))) if more else (y, 0)
+
+    return Transformed

@@ -1,0 +1,148 @@
+"""torch.func and forward mode, of functions of the values of a sparse tensor."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import testing
+
+F64 = torch.float64
+
+pytestmark = [
+    # torch says so when the first transform loads what it needs
+    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated"),
+    # and so when vmap takes the items of a batch one after the other
+    pytest.mark.filterwarnings("ignore:There is a performance drop"),
+]
+
+
+def places():
+    """A pattern, its values, x, and the dense function of the values that is meant."""
+    A = testing.random_sparse((4, 6))
+    at = testing.mask_of(A.pattern).view(-1).nonzero().view(-1)
+    x = torch.randn(6, 3, dtype=F64)
+
+    def dense(v):
+        return torch.zeros(24, dtype=F64).index_add(0, at, v).view(4, 6)
+
+    return A, A.values().clone(), x, dense
+
+
+OTHER = testing.random_sparse((4, 6), seed=7)
+FUNCTIONS = {
+    "matmul": (lambda A, x: A @ x, lambda a, x: a @ x),
+    "sampled": (
+        lambda A, x: spgrad.sampled_addmm(A, x[:4], x.t()).to_dense(),
+        lambda a, x: a + (x[:4] @ x.t()) * (a != 0),
+    ),
+    "spgemm": (lambda A, x: (A @ A.t()).to_dense(), lambda a, x: a @ a.t()),
+    "sum": (lambda A, x: A.sum(1), lambda a, x: a.sum(1)),
+    "mean": (
+        lambda A, x: spgrad.spmm(A, x, "mean"),
+        lambda a, x: a @ x / (a != 0).sum(1, keepdim=True).clamp(min=1),
+    ),
+    "amax": (lambda A, x: A.amax(0), lambda a, x: a.amax(0)),
+    "prod": (
+        lambda A, x: A.prod(1, specified=True),
+        lambda a, x: torch.where(a == 0, 1, a).prod(1),
+    ),
+    "softmax": (
+        lambda A, x: torch.softmax(A, 1) @ x,
+        lambda a, x: torch.where(a == 0, -torch.inf, a).softmax(1).nan_to_num(0.0) @ x,
+    ),
+    "scale": (lambda A, x: (A * x[:4, :1]).sin().to_dense(), lambda a, x: (a * x[:4, :1]).sin()),
+    "add": (lambda A, x: (A + OTHER).to_dense(), lambda a, x: a + OTHER.to_dense()),
+}
+
+
+@pytest.mark.parametrize("function", list(FUNCTIONS))
+def test_transforms_of_functions(function):
+    """Forward and backward mode, one in the other, and vmap, of a function of the values."""
+    func, fw = torch.func, torch.autograd.forward_ad
+    A, v, x, dense = places()
+    sparse_form, dense_form = FUNCTIONS[function]
+
+    def f(v, x=x):
+        return sparse_form(spgrad.from_values(v, A), x)
+
+    def expected(v, x=x):
+        return dense_form(dense(v), x)
+
+    def total(g):
+        return lambda v: g(v).square().sum()
+
+    jacobian = func.jacrev(expected)(v)
+    testing.assert_close(func.jacrev(f)(v), jacobian)
+    testing.assert_close(func.jacfwd(f)(v), jacobian)
+    testing.assert_close(func.grad(total(f))(v), func.grad(total(expected))(v))
+    testing.assert_close(func.hessian(total(f))(v), func.hessian(total(expected))(v))
+    testing.assert_close(func.jacrev(func.jacfwd(total(f)))(v), func.hessian(total(expected))(v))
+    several = torch.stack([v, 2 * v])
+    testing.assert_close(func.vmap(f)(several), torch.stack([*map(expected, several)]))
+    testing.assert_close(
+        func.jacrev(lambda x: f(v, x))(x), func.jacrev(lambda x: expected(v, x))(x)
+    )
+    t = torch.randn_like(v)
+    with fw.dual_level():
+        out, tangent = fw.unpack_dual(f(fw.make_dual(v, t)))
+    testing.assert_close(out, expected(v))
+    testing.assert_close(tangent, (jacobian * t).sum(-1))
+
+
+def test_a_sparse_tensor_in_a_transform_is_refused_clearly():
+    A, _, x, _ = places()
+    for transform in (torch.func.grad, torch.func.jacrev):
+        with pytest.raises(spgrad.UnsupportedError, match=r"torch\.func, .*from_values"):
+            transform(lambda A: (A @ x).sum())(A)
+    with pytest.raises(spgrad.UnsupportedError, match=r"torch\.func, .*from_values"):
+        torch.func.jvp(lambda A: A @ x, (A,), (A,))
+    leaf = A.clone().requires_grad_()
+    with pytest.raises(spgrad.UnsupportedError, match=r"requires a gradient .*from_values"):
+        torch.func.grad(lambda x: (leaf @ x).sum())(x)
+
+
+def test_constructors_in_a_transform():
+    """The values of a tensor that is made inside are the argument."""
+    x = torch.randn(6, 3, dtype=F64)
+    index = torch.tensor([[0, 1, 1], [2, 0, 5]])
+
+    def coo(v):
+        return spgrad.sparse_coo_tensor(index, v, (4, 6)).coalesce() @ x
+
+    def csr(v):
+        return spgrad.sparse_csr_tensor([0, 1, 3, 3, 3], [2, 0, 5], v, (4, 6)) @ x
+
+    v = torch.randn(3, dtype=F64)
+    wanted = torch.zeros(4, 3, 3, dtype=F64)
+    for p, (i, j) in enumerate(index.t().tolist()):
+        wanted[i, :, p] = x[j]
+    for f in (coo, csr):
+        for jacobian in (torch.func.jacrev, torch.func.jacfwd):
+            testing.assert_close(jacobian(f)(v), wanted)
+        twice = torch.func.vmap(f)(torch.stack([v, -v]))
+        testing.assert_close(twice, torch.stack([f(v), -f(v)]))
+
+
+def test_a_layer_by_functional_call():
+    """Gradients for each item of a batch, of a module that holds the values."""
+    A = testing.random_sparse((4, 6))
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.values = torch.nn.Parameter(A.values().clone())
+
+        def forward(self, x):
+            return spgrad.from_values(self.values, A) @ x
+
+    layer, x = Layer(), torch.randn(5, 6, dtype=F64)
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+
+    def loss(parameters, x):
+        return torch.func.functional_call(layer, parameters, (x,)).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)["values"]
+    for i in range(5):
+        layer.zero_grad()
+        layer(x[i]).square().sum().backward()
+        testing.assert_close(each[i], layer.values.grad)
