@@ -29,6 +29,11 @@ def _maxima(S: Any, val: np.ndarray) -> np.ndarray:
     return found
 
 
+def kron(p: Any) -> tuple[Any, ...]:
+    """A block of `small` for each element."""
+    return (sp.kron(p.S, p.small, format="csr"),)
+
+
 def sampled(S: Any, x: np.ndarray, g: np.ndarray) -> sp.csr_array:
     """g x^T at the elements of S, a block of elements at a time."""
     row, col = _rows(S), S.indices

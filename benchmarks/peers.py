@@ -15,24 +15,25 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from benchmarks import selection, structure
 from benchmarks.contender import Contender
 from benchmarks.entries import TORCH_VALUES
 from benchmarks.problems import Problem
 
-_LAYOUTS = {"csr": torch.sparse_csr, "csc": torch.sparse_csc, "coo": torch.sparse_coo}
+_LAYOUTS = {"csr": torch.sparse_csr, "csc": torch.sparse_csc, "bsr": torch.sparse_bsr}
 
 
 def _spgrad_matrix(S: Any, p: Problem) -> Any:
     import spgrad
 
-    stored = S.asformat(p.layout)
+    stored = S.asformat(p.layout) if S.format == "csr" else S
     val, size = torch.tensor(stored.data), tuple(stored.shape)
     index = getattr(torch, p.index)
-    if p.layout == "coo":
+    if stored.format == "coo":
         indices = torch.tensor(np.stack(stored.coords), dtype=index)
         return spgrad.sparse_coo_tensor(indices, val, size, is_coalesced=True)
     ptr, idx = (torch.tensor(i, dtype=index) for i in (stored.indptr, stored.indices))
-    return spgrad.sparse_compressed_tensor(ptr, idx, val, size, layout=_LAYOUTS[p.layout])
+    return spgrad.sparse_compressed_tensor(ptr, idx, val, size, layout=_LAYOUTS[stored.format])
 
 
 def _spgrad_renewed(A: Any) -> Any:
@@ -70,7 +71,9 @@ def _csr(S: Any, p: Problem) -> torch.Tensor:
     index = getattr(torch, p.index)
     ptr, idx = (torch.tensor(i, dtype=index) for i in (S.indptr, S.indices))
     val = torch.tensor(S.data)
-    return torch.sparse_csr_tensor(ptr, idx, val, S.shape, check_invariants=False)
+    return torch.sparse_compressed_tensor(
+        ptr, idx, val, S.shape, layout=_LAYOUTS[S.format], check_invariants=False
+    )
 
 
 def _csr_int64(S: Any, p: Problem) -> torch.Tensor:
@@ -98,9 +101,10 @@ def _torch_read(a: torch.Tensor) -> Any:
     if a.layout == torch.sparse_coo:
         a = a.coalesce()
         return sp.coo_array((a.values().numpy(), tuple(a.indices().numpy())), a.shape).tocsr()
-    if a.layout == torch.sparse_csr:
-        parts = a.values(), a.col_indices(), a.crow_indices()
-        return sp.csr_array(tuple(t.numpy() for t in parts), a.shape)
+    if a.layout in (torch.sparse_csr, torch.sparse_bsr):
+        parts = (t.numpy() for t in (a.values(), a.col_indices(), a.crow_indices()))
+        made = sp.csr_array if a.layout == torch.sparse_csr else sp.bsr_array
+        return made(tuple(parts), a.shape).tocsr()
     parts = a.values(), a.row_indices(), a.ccol_indices()
     return sp.csc_array(tuple(t.numpy() for t in parts), a.shape)
 
@@ -182,7 +186,8 @@ SPGRAD = Contender(
         "sddmm": _spgrad_sddmm,
         "spgemm": operator.matmul,
         "coalesce": _spgrad_coalesce,
-        "to_csc": methodcaller("to_sparse_csc"),
+        **structure.SPGRAD,
+        **selection.SPGRAD,
         "sin": torch.sin,
         "add": operator.add,
         "times": operator.mul,
@@ -211,7 +216,8 @@ PEERS = (
             "spmv": torch.mv,
             "sddmm": lambda A, g, x: torch.sparse.sampled_addmm(A, g, x.mT, beta=0),
             "spgemm": torch.sparse.mm,
-            "to_csc": methodcaller("to_sparse_csc"),
+            **structure.TORCH_CSR,
+            **selection.TORCH_CSR,
             "sin": torch.sin,
             "add": operator.add,
             "times": operator.mul,
@@ -254,6 +260,8 @@ PEERS = (
             "spmv": torch.mv,
             "spgemm": torch.sparse.mm,
             "coalesce": _coo_coalesce,
+            **structure.TORCH_COO,
+            **selection.TORCH_COO,
             "sin": torch.sin,
             "add": operator.add,
             "times": operator.mul,
@@ -278,7 +286,8 @@ PEERS = (
             "coalesce": lambda C: (
                 C.tocsr
             ),  # sums what repeats, and is faster than to sort the pairs
-            "to_csc": methodcaller("tocsc"),
+            **structure.SCIPY,
+            **selection.SCIPY,
             "sin": methodcaller("sin"),
             "add": operator.add,
             "times": lambda A, B: A.multiply(B),

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from benchmarks import formulas
 from benchmarks.matrices import load, with_values
+from benchmarks.selection import columns_slice, row, rows_listed, rows_slice
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,48 @@ class Problem:
         order = np.random.default_rng(3).permutation(np.concatenate([np.arange(S.nnz), again]))
         return sp.coo_array((S.data[order], (S.row[order], S.col[order])), shape=S.shape)
 
+    @cached_property
+    def C(self) -> sp.coo_array:  # noqa: N802
+        """S in COO, in order."""
+        C = self.S.tocoo()
+        C.has_canonical_format = True
+        return C
+
+    @cached_property
+    def blocks(self) -> sp.bsr_array:
+        """S in blocks of 2 x 2, one row or column larger if it has to be."""
+        S = self.S.copy()
+        m, n = self.S.shape
+        S.resize(m + m % 2, n + n % 2)
+        blocks = S.tobsr((2, 2))
+        blocks.sort_indices()
+        return blocks
+
+    @cached_property
+    def even(self) -> Any:
+        """S, as large as `blocks`."""
+        S: Any = self.S.copy()
+        m, n = self.S.shape
+        S.resize(m + m % 2, n + n % 2)
+        return S
+
+    @cached_property
+    def full(self) -> np.ndarray:
+        """S as a dense array."""
+        return self.S.toarray()
+
+    @cached_property
+    def small(self) -> Any:
+        """csr_array (3, 3) of four elements."""
+        val = np.array([2, -1, 3, 1], dtype=self.dtype)
+        return sp.csr_array((val, ([0, 0, 1, 2], [0, 2, 1, 0])), shape=(3, 3))
+
+    @cached_property
+    def chosen(self) -> np.ndarray:
+        """Numbers of rows, in any order, some of them twice: a quarter as many as there are."""
+        m = self.S.shape[0]
+        return np.random.default_rng(5).integers(0, m, m // 4)
+
     @property
     def needed(self) -> int:
         """Bytes of operands, result and gradients of a step, A in CSR with int32 indices."""
@@ -110,6 +153,7 @@ class Op:
         cotangent: "g" if gradients of the operands belong to it, or "y" if they do and the
             result is its own cotangent.
         square: True where the matrix has to be.
+        full: True where it has to be small enough to be dense.
     """
 
     name: str
@@ -122,6 +166,7 @@ class Op:
     new: bool = False
     cotangent: str = ""
     square: bool = False
+    full: bool = False
 
     @property
     def dense(self) -> bool:
@@ -135,10 +180,12 @@ class Op:
 
     def applies(self, problem: Problem) -> bool:
         rows, columns = problem.S.shape
-        return rows == columns or not self.square
+        small = rows * columns <= _MOST or not self.full
+        return small and (rows == columns or not self.square)
 
 
 _A, _AB, _AX = ("S",), ("S", "B"), ("S", "x")
+_MOST = 50_000_000  # elements of a dense matrix
 
 OPS: dict[str, Op] = {
     op.name: op
@@ -167,6 +214,38 @@ OPS: dict[str, Op] = {
         Op("spgemm", "A A", "matmul", ("S", "S"), lambda p: (p.S @ p.S,), new=True, square=True),
         Op("coalesce", "coalesce A", "coalesce", ("shuffled",), lambda p: (p.shuffled.tocsr(),)),
         Op("to_csc", "CSR to CSC", "to_sparse_csc", _A, lambda p: (p.S,), new=True),
+        Op("to_coo", "CSR to COO", "to_sparse_coo", _A, lambda p: (p.S,), new=True),
+        Op("from_coo", "COO to CSR", "to_sparse_csr", ("C",), lambda p: (p.S,), new=True),
+        Op("to_bsr", "CSR to BSR", "to_sparse_bsr", ("even",), lambda p: (p.even,), new=True),
+        Op("from_bsr", "BSR to CSR", "to_sparse_csr", ("blocks",), lambda p: (p.even,), new=True),
+        Op("to_dense", "CSR to dense", "to_dense", _A, lambda p: (p.full,), new=True, full=True),
+        Op("from_dense", "dense to CSR", "to_sparse_csr", ("full",), lambda p: (p.S,), full=True),
+        Op("transpose", "CSR of Aᵀ", "to_sparse_csr", _A, lambda p: (p.S.T,), new=True),
+        Op("transpose_coo", "COO of Aᵀ", "t", ("C",), lambda p: (p.S.T,), new=True),
+        Op("cat_rows", "A above B", "cat", _AB, lambda p: (sp.vstack([p.S, p.B]),), new=True),
+        Op("cat_columns", "A beside B", "cat", _AB, lambda p: (sp.hstack([p.S, p.B]),), new=True),
+        Op("tril", "lower triangle", "tril", _A, lambda p: (sp.tril(p.S, format="csr"),), new=True),
+        Op("flip_rows", "rows reversed", "flip", _A, lambda p: (p.S[::-1],), new=True),
+        Op("flip_columns", "columns reversed", "flip", _A, lambda p: (p.S[:, ::-1],), new=True),
+        Op("kron", "A ⊗ B, B 3 x 3", "kron", ("S", "small"), formulas.kron, new=True),
+        Op("row", "one row", "getitem", _A, lambda p: (row(p.S).toarray(),), new=True),
+        Op("rows_slice", "a slice of rows", "getitem", _A, lambda p: (rows_slice(p.S),), new=True),
+        Op(
+            "columns_slice",
+            "a slice of columns",
+            "getitem",
+            _A,
+            lambda p: (columns_slice(p.S),),
+            new=True,
+        ),
+        Op(
+            "rows_listed",
+            "rows in a list",
+            "index_select",
+            ("S", "chosen"),
+            lambda p: (rows_listed(p.S, p.chosen.astype(np.int64)),),
+            new=True,
+        ),
         Op("sin", "sin(A)", "sin", _A, lambda p: (p.S.sin(),)),
         Op("add", "A + B, new patterns", "add", _AB, lambda p: (p.S + p.B,), new=True),
         Op("add_kept", "A + B", "add", _AB, lambda p: (p.S + p.B,), function="add"),

@@ -9,18 +9,18 @@ ROOT = Path(__file__).parents[1] / "src" / "spgrad"
 
 # From the bottom: a module imports from the levels below its own, never from its own.
 LEVELS = [
-    {"support", "errors", "tracing"},
+    {"callers", "support", "errors", "tracing", "transforms"},
     {"pattern"},
     {"kernels"},
     {"checks"},
     {"tensor"},
-    {"values", "protocol", "describe", "serialize"},
+    {"values", "protocol", "stepping", "describe", "serialize"},
     {"construct"},
     {"compressed"},
     {"interop"},
     {"ops"},
     {"linalg"},
-    {"nn", "optim", "distributed", "io", "plot"},
+    {"dropin", "nn", "optim", "distributed", "io", "plot"},
     {"demo", "info", "testing"},
     {"cli", "__init__"},
     {"__main__"},

@@ -303,6 +303,20 @@ def test_one_element():
 
 A46 = testing.random_sparse((4, 6))
 H = testing.random_sparse((4, 6, 3), dense_dim=1)
+
+
+def test_other_ways_to_ask():
+    A = made(shape=(4, 6))
+    assert A.to_sparse(2).layout == torch.sparse_coo
+    assert A.to_sparse(dense_dim=0).layout == torch.sparse_coo
+    testing.assert_close(A.H, A.to_dense().H)
+    testing.assert_close(A.repeat_interleave(2), A.to_dense().repeat_interleave(2))
+    hybrid = made("coo", (4, 3, 2), dense_dim=1)
+    for dim in (0, 1, 2):
+        wanted = hybrid.to_dense().repeat_interleave(3, dim)
+        testing.assert_close(torch.repeat_interleave(hybrid, 3, dim), wanted)
+
+
 REFUSALS = {
     "no_permutation": (lambda: A46.permute(0, 0), ValueError, "permute: `dims`"),
     "dense_first": (lambda: H.permute(2, 0, 1), NotImplementedError, "dense dimensions behind"),
@@ -329,6 +343,16 @@ REFUSALS = {
     "kron_dense": (lambda: torch.kron(A46, torch.ones(2, 2)), TypeError, "kron: `other`"),
     "threshold": (lambda: spgrad.prune(A46, "x"), TypeError, "prune: `threshold`"),
     "triangle": (H.tril, NotImplementedError, "tril: `input`"),
+    "batch_adjoint": (lambda: A46.unsqueeze(0).H, ValueError, "H: `input`"),
+    "no_other": (lambda: spgrad.view_as(A46, 24), TypeError, "view_as: `other`"),
+    "as_other": (lambda: A46.reshape_as(torch.ones(5)), ValueError, "reshape_as: `shape`"),
+    "interleaved": (lambda: A46.repeat_interleave(-1, 0), ValueError, "`repeats`"),
+    "interleaved_by": (
+        lambda: A46.repeat_interleave(torch.tensor([1, 2]), 0),
+        TypeError,
+        "repeat_interleave: `repeats`",
+    ),
+    "sparse_dim": (lambda: A46.to_sparse(1), ValueError, "to_sparse: `sparse_dim` is 1"),
 }
 
 

@@ -203,7 +203,7 @@ REFUSED = [(row, name) for row in OFFERED for name in support.ALL if name not in
 def test_unlisted_layouts_are_refused_by_name(row, layout):
     A = testing.random_sparse((4, 6), LAYOUTS[layout])
     with pytest.raises(spgrad.UnsupportedError, match=rf"spgrad\.{row.name}: .*layout {layout};"):
-        getattr(spgrad, row.name)(A)
+        getattr(spgrad, row.name)(*[A for _ in support.parse(row.signatures[0])[0]])
 
 
 @pytest.mark.parametrize("layout", support.ALL)

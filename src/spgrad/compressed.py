@@ -351,7 +351,7 @@ def _flat(
         )
     base = counts.cumsum(0) - counts
     flat = torch.cat([(rows[:, :-1] + base[:, None]).reshape(-1), counts.sum()[None]])
-    idx = idx.reshape(-1)
+    idx = idx.reshape(-1).contiguous()
     if idx.numel() > torch.iinfo(ptr.dtype).max:
         return flat, idx.to(torch.int64)
     return flat.to(ptr.dtype), idx

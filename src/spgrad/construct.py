@@ -244,7 +244,8 @@ def leaf(fn: str, vals: torch.Tensor, pattern: Pattern, options: Options) -> Spa
             f"spgrad.{fn}: `requires_grad` is set for values of dtype {checks.short(vals.dtype)}; "
             "floating and complex values are accepted with it. Convert them with `dtype`."
         )
-    A = on_pattern(vals, pattern)
+    # a tensor of its own on the same memory: the caller may reshape theirs in place
+    A = on_pattern(vals if vals.requires_grad else vals.detach(), pattern)
     if options.requires_grad:
         A.requires_grad_()
     return A

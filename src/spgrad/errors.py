@@ -4,7 +4,8 @@
 
     SpgradError
     |-- ArgumentKindError    (TypeError)            not the kind of object that is accepted
-    |-- ArgumentValueError   (ValueError)           wrong shape, dtype, device or index
+    |-- ArgumentValueError   (ValueError)           wrong shape, dtype or device
+    |   `-- ArgumentIndexError (IndexError)         an index or dimension that is not there
     |-- MissingPackageError  (ImportError)          an optional package is not installed
     |-- StateError           (RuntimeError)         a tensor that has to be changed first
     `-- UnsupportedError     (NotImplementedError)  outside the support table
@@ -25,6 +26,10 @@ class ArgumentKindError(SpgradError, TypeError):
 
 class ArgumentValueError(SpgradError, ValueError):
     """An argument has a shape, dtype, device or index that the function can't use."""
+
+
+class ArgumentIndexError(ArgumentValueError, IndexError):
+    """An index or the number of a dimension is out of range."""
 
 
 class MissingPackageError(SpgradError, ImportError):

@@ -167,6 +167,11 @@ def _pattern_of(x: torch.Tensor) -> Pattern:
 
 
 def _native(stored: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    with torch._C.DisableTorchFunction():  # a mode may make something else of torch's constructors
+        return _constructed(stored, pattern)
+
+
+def _constructed(stored: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     size = tuple(pattern.shape)
     if pattern.is_coo:
         return torch.sparse_coo_tensor(

@@ -269,7 +269,7 @@ def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
 def _uniform_items(pattern: Pattern) -> tuple[int, ...]:
     items = math.prod(pattern.batch)
     ptr = pattern.indices[0]
-    if items == 0 or ptr.numel() == 1:
+    if items == 0 or ptr.numel() == 1 or ptr.is_meta:
         return pattern.batch
     counts = ptr[:: (ptr.numel() - 1) // items].diff()
     return pattern.batch if bool((counts == counts[0]).all()) else ()

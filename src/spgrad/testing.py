@@ -6,6 +6,7 @@ compared on the pattern of the *input*.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -291,6 +292,8 @@ def call(
     cell: Cell, function: Callable[..., Any], operands: list[Any], options: dict[str, Any]
 ) -> Any:
     """Calls a function with the operands of a cell, as one list if its signature says so."""
+    if isinstance(function, types.WrapperDescriptorType):  # which takes no names of arguments
+        return function(*operands, *options.values())
     listed = cell.signature.startswith("(")
     return function(list(operands), **options) if listed else function(*operands, **options)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from spgrad.kernels.declare import REFERENCES
+from spgrad.kernels.reference.attention import attention, attention_backward
 from spgrad.kernels.reference.matmul import sddmm, spmm, spmm_sddmm
 from spgrad.kernels.reference.merge import intersection, take, union
 from spgrad.kernels.reference.scale import scale
@@ -23,6 +24,7 @@ from spgrad.kernels.reference.segment import (
     segment_softmax,
     segment_softmax_backward,
 )
+from spgrad.kernels.reference.select import locate, select_columns, select_lines, select_range
 from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm_pattern, spgemm_values
 from spgrad.kernels.reference.spmm_reduce import (
     spmm_prod,
@@ -36,19 +38,34 @@ from spgrad.kernels.reference.structure import (
     compress,
     expand,
     expand_blocks,
+    sort_coo,
     transpose_plan,
+)
+from spgrad.kernels.reference.structure_lines import (
+    cut_lines,
+    group_blocks,
+    join_ranges,
+    kron_lines,
+    take_ranges,
 )
 
 __all__ = [
     "REFERENCES",
+    "attention",
+    "attention_backward",
     "check_compressed",
     "check_coo",
     "coalesce",
     "compiled",
     "compress",
+    "cut_lines",
     "expand",
     "expand_blocks",
+    "group_blocks",
     "intersection",
+    "join_ranges",
+    "kron_lines",
+    "locate",
     "masked_spgemm",
     "scale",
     "sddmm",
@@ -57,6 +74,10 @@ __all__ = [
     "segment_reduce",
     "segment_softmax",
     "segment_softmax_backward",
+    "select_columns",
+    "select_lines",
+    "select_range",
+    "sort_coo",
     "spgemm_pattern",
     "spgemm_values",
     "spmm",
@@ -65,6 +86,7 @@ __all__ = [
     "spmm_reduce_backward",
     "spmm_sddmm",
     "take",
+    "take_ranges",
     "transpose_plan",
     "union",
 ]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from spgrad.callers import optimizing
 from spgrad.interop import from_torch, to_torch
 from spgrad.ops.addmm import addmm, addmv, baddbmm
+from spgrad.ops.assign import assign, setitem
+from spgrad.ops.attention import scaled_dot_product_attention
 from spgrad.ops.binary import (
     add,
     div,
@@ -20,7 +26,9 @@ from spgrad.ops.binary import (
     rsub,
     sub,
 )
+from spgrad.ops.chain import chain_matmul, multi_dot
 from spgrad.ops.compare import eq, ge, gt, le, lt, ne
+from spgrad.ops.contract import dot, inner, outer, tensordot, vdot
 from spgrad.ops.convert import (
     from_dense,
     to_dense,
@@ -76,6 +84,16 @@ from spgrad.ops.elementwise import (
     trunc,
 )
 from spgrad.ops.extrema import argmax, argmin, max, min
+from spgrad.ops.index import (
+    chunk,
+    getitem,
+    index_select,
+    narrow,
+    narrow_copy,
+    select,
+    split,
+    unbind,
+)
 from spgrad.ops.inplace import in_place, is_in_place
 from spgrad.ops.join import block_diag, cat, dstack, hstack, stack, vstack
 from spgrad.ops.kron import kron
@@ -94,7 +112,7 @@ from spgrad.ops.norms import (
 )
 from spgrad.ops.operands import refusal
 from spgrad.ops.queries import isclose
-from spgrad.ops.rearrange import flip, fliplr, flipud, roll
+from spgrad.ops.rearrange import adjoint, flip, fliplr, flipud, roll
 from spgrad.ops.reduce import (
     all,
     amax,
@@ -107,19 +125,21 @@ from spgrad.ops.reduce import (
     sum,
     trace,
 )
-from spgrad.ops.repeat import broadcast_to, expand, repeat, tile
+from spgrad.ops.repeat import broadcast_to, expand, expand_as, repeat, repeat_interleave, tile
 from spgrad.ops.sampled import hspmm, sampled_addmm, smm, sspaddmm
 from spgrad.ops.shape import (
     flatten,
     movedim,
     permute,
     reshape,
+    reshape_as,
     squeeze,
     swapaxes,
     transpose,
     unflatten,
     unsqueeze,
     view,
+    view_as,
 )
 from spgrad.ops.softmax import log_softmax, softmax
 from spgrad.ops.structure import coalesce, t
@@ -136,6 +156,7 @@ __all__ = [
     "addcmul",
     "addmm",
     "addmv",
+    "adjoint",
     "all",
     "amax",
     "amin",
@@ -153,6 +174,8 @@ __all__ = [
     "broadcast_to",
     "cat",
     "ceil",
+    "chain_matmul",
+    "chunk",
     "clamp",
     "coalesce",
     "conj",
@@ -162,12 +185,14 @@ __all__ = [
     "diag_embed",
     "diagonal",
     "div",
+    "dot",
     "dropout",
     "dstack",
     "eq",
     "erf",
     "erfinv",
     "expand",
+    "expand_as",
     "expm1",
     "find",
     "flatten",
@@ -181,10 +206,13 @@ __all__ = [
     "from_edges",
     "full_like",
     "ge",
+    "getitem",
     "gt",
     "hspmm",
     "hstack",
     "imag",
+    "index_select",
+    "inner",
     "isclose",
     "isinf",
     "isnan",
@@ -210,14 +238,18 @@ __all__ = [
     "mm",
     "movedim",
     "mul",
+    "multi_dot",
     "mv",
     "nan_to_num",
+    "narrow",
+    "narrow_copy",
     "native_norm",
     "ne",
     "neg",
     "nonzero",
     "norm",
     "ones_like",
+    "outer",
     "permute",
     "pow",
     "prod",
@@ -227,11 +259,16 @@ __all__ = [
     "relu",
     "remainder",
     "repeat",
+    "repeat_interleave",
     "reshape",
+    "reshape_as",
     "roll",
     "round",
     "rsub",
     "sampled_addmm",
+    "scaled_dot_product_attention",
+    "select",
+    "setitem",
     "sgn",
     "sign",
     "signbit",
@@ -242,6 +279,7 @@ __all__ = [
     "sparse_mask",
     "sparse_mm",
     "sparse_sum",
+    "split",
     "spmm",
     "sqrt",
     "square",
@@ -255,6 +293,7 @@ __all__ = [
     "t",
     "tan",
     "tanh",
+    "tensordot",
     "tile",
     "to_dense",
     "to_sparse",
@@ -268,11 +307,14 @@ __all__ = [
     "tril",
     "triu",
     "trunc",
+    "unbind",
     "unflatten",
     "unsqueeze",
     "var",
+    "vdot",
     "vector_norm",
     "view",
+    "view_as",
     "vstack",
     "zeros_like",
 ]
@@ -280,6 +322,18 @@ __all__ = [
 
 _WITH_SWITCH = ("extrema", "norms", "reduce")
 """Families whose functions take `specified`, which torch's own methods would not let through."""
+
+
+def _method(op: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """`op` as a method, which an optimizer's step sees as torch's own."""
+
+    @functools.wraps(op)
+    def run(self: SparseTensor, *args: Any, **kwargs: Any) -> Any:
+        if optimizing():
+            return METHODS["on_values"](theirs, (self, *args), kwargs)
+        return op(self, *args, **kwargs)
+
+    return run
 
 
 def _register() -> None:
@@ -291,10 +345,11 @@ def _register() -> None:
             if op is not map:  # which passes a function on, and is traced through
                 when_tracing(op)
             if row.family in _WITH_SWITCH and hasattr(torch.Tensor, row.name):
-                setattr(SparseTensor, row.name, op)
+                setattr(SparseTensor, row.name, _method(op, getattr(torch.Tensor, row.name)))
         for name in row.torch:
             func = operator.attrgetter(name.removeprefix("torch."))(torch)
             TORCH_FUNCTIONS[func] = in_place(row.name, op) if is_in_place(name) else op
+    TORCH_FUNCTIONS[torch.Tensor.__setitem__] = assign  # which need not copy the values
     for function in (from_dense, from_torch, from_values, to_torch, values):
         when_tracing(function)
 

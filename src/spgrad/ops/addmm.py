@@ -16,9 +16,11 @@ from spgrad.ops.operands import (
     require_factors,
     require_rank,
 )
+from spgrad.ops.precision import lowered
 from spgrad.tensor import SparseTensor
 
 
+@lowered
 def addmm(
     input: torch.Tensor,
     mat1: torch.Tensor,
@@ -66,6 +68,7 @@ def addmm(
     return _plus(input, product(fn, ("mat1", "mat2"), mat1, mat2), beta, alpha)
 
 
+@lowered
 def addmv(
     input: torch.Tensor,
     mat: torch.Tensor,
@@ -110,6 +113,7 @@ def addmv(
     return _plus(input, product(fn, ("mat", "vec"), A, x), beta, alpha)
 
 
+@lowered
 def baddbmm(
     input: torch.Tensor,
     batch1: torch.Tensor,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import checks
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentIndexError, ArgumentKindError, ArgumentValueError
 from spgrad.ops.convert import convert
 from spgrad.ops.operands import sparse_operand
 from spgrad.ops.segments import Cells, cells, spread, total
@@ -194,7 +194,7 @@ def one_dim(fn: str, dim: Any) -> int:
 
 
 def _refuse(fn: str, dim: int, ndim: int) -> int:
-    raise ArgumentValueError(
+    raise ArgumentIndexError(
         f"spgrad.{fn}: `dim` is {dim} for a tensor of {ndim} dimension(s); numbers from {-ndim} "
         f"to {ndim - 1} are accepted. Count from the end with negative ones."
     )

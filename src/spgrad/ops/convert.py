@@ -9,7 +9,9 @@ import torch
 
 from spgrad import checks, kernels
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.carry import Carried, carry
 from spgrad.ops.operands import dense_operand, sparse_operand
+from spgrad.ops.order import lexicographic, many
 from spgrad.ops.structure import coalesce
 from spgrad.ops.views import cols, item_offsets, linear_positions, rows
 from spgrad.pattern import LAYOUT_NAMES, Pattern, View
@@ -18,11 +20,10 @@ from spgrad.values import on_pattern, stored_values
 
 
 class Move(NamedTuple):
-    """Another pattern of the same elements, and where their values go."""
+    """Another pattern of the same elements, and where its values come from."""
 
     pattern: Pattern
-    gather: torch.Tensor | None  # (elements,) position in the old values; None: in order
-    scatter: torch.Tensor | None  # (elements,) position in the new, zero-filled blocks
+    how: Carried
 
 
 def convert(
@@ -35,12 +36,7 @@ def convert(
     if pattern.layout == layout and pattern.blocksize == blocksize:
         return A
     move = moved(pattern, layout, blocksize)
-    vals = _flat_values(A)
-    if move.gather is not None:
-        vals = vals.index_select(0, move.gather)
-    if move.scatter is not None:
-        target = vals.new_zeros(move.pattern.elements, *pattern.dense_shape)
-        vals = target.index_copy(0, move.scatter, vals)
+    vals = carry(_flat_values(A), move.how)
     return on_pattern(vals.view(move.pattern.values_shape), move.pattern)
 
 
@@ -66,14 +62,17 @@ def _index_dtype(pattern: Pattern) -> torch.dtype:
     return pattern.indices[0].dtype
 
 
-def _gather(view: View) -> torch.Tensor | None:
-    return None if view.perm is None else view.perm.to(torch.int64)
-
-
 def _to_coo(pattern: Pattern) -> Move:
+    if (
+        pattern.layout == torch.sparse_csc
+        and not pattern.batch
+        and many(pattern.matrix[0], pattern)
+    ):
+        return _sorted_coo(pattern)
     view = rows(pattern)
     dtype = _index_dtype(pattern)
     m, k = pattern.matrix
+    how = Carried(view.perm, pattern.elements)
     row, col = kernels.expand(view.ptr, view.idx.numel()), view.idx
     coordinates = [row, col]
     if pattern.batch:
@@ -83,7 +82,17 @@ def _to_coo(pattern: Pattern) -> Move:
     indices = torch.stack([c.to(dtype) for c in coordinates])
     found = Pattern(torch.sparse_coo, pattern.shape, (indices,), dense_dim=pattern.dense_dim)
     found.keep("rows", view._replace(perm=None))
-    return Move(found, _gather(view), None)
+    return Move(found, how)
+
+
+def _sorted_coo(pattern: Pattern) -> Move:
+    """COO of CSC without memory for each row."""
+    ptr, idx = pattern.indices
+    indices = torch.stack([idx, kernels.expand(ptr, idx.numel())])
+    order = lexicographic(indices, pattern.matrix)
+    shape, dense_dim = pattern.shape, pattern.dense_dim
+    found = Pattern(torch.sparse_coo, shape, (indices.index_select(1, order),), dense_dim=dense_dim)
+    return Move(found, Carried(order, pattern.elements))
 
 
 def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
@@ -96,7 +105,7 @@ def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
         (view.ptr.to(dtype), view.idx.to(dtype)),
         dense_dim=pattern.dense_dim,
     )
-    return Move(_local(found, view), _gather(view), None)
+    return Move(_local(found, view), Carried(view.perm, pattern.elements))
 
 
 def _local(found: Pattern, view: View) -> Pattern:
@@ -113,30 +122,28 @@ def _local(found: Pattern, view: View) -> Pattern:
 
 def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int]) -> Move:
     by_rows = layout == torch.sparse_bsr
-    view = rows(pattern)
-    row = kernels.expand(view.ptr, view.idx.numel()).to(torch.int64)
-    col = view.idx.to(torch.int64)
     bm, bn = blocksize
-    lines, across = (view.ptr.numel() - 1) // bm, view.across // bn
-    block = [row // bm, col // bn] if by_rows else [col // bn, row // bm]
-    size = [lines, across] if by_rows else [across, lines]
-    unique, group = kernels.coalesce(torch.stack(block), size)
-    ptr = kernels.compress(unique[0].contiguous(), size[0])
+    view = rows(pattern) if by_rows else cols(pattern)
+    along, across = (bm, bn) if by_rows else (bn, bm)
+    ptr, idx = view.ptr, view.idx
+    if pattern.elements * bm * bn > torch.iinfo(torch.int32).max:
+        ptr, idx = ptr.to(torch.int64), idx.to(torch.int64)
+    ptr, idx, entry = kernels.group_blocks(ptr, idx, along, across, not by_rows)
     dtype = _index_dtype(pattern)
     found = Pattern(
         layout,
         pattern.shape,
-        (ptr.to(dtype), unique[1].to(dtype).contiguous()),
+        (ptr.to(dtype), idx.to(dtype)),
         dense_dim=pattern.dense_dim,
         blocksize=blocksize,
     )
-    bound = found.matrix[1] // bn if by_rows else found.matrix[0] // bm
-    offsets = item_offsets(found, bound)
+    offsets = item_offsets(found, found.matrix[1 if by_rows else 0] // across)
     if isinstance(offsets, torch.Tensor):
         ptr, idx = found.indices
         found = Pattern.from_spec(found.spec, found.shape, (ptr, idx - offsets.to(dtype)))
-    scatter = group * (bm * bn) + (row % bm) * bn + col % bn
-    return Move(found, _gather(view), scatter)
+    if view.perm is not None:
+        entry = kernels.take(view.perm + 1, entry) - 1
+    return Move(found, Carried(entry, pattern.elements))
 
 
 def to_dense(
@@ -186,28 +193,32 @@ def to_dense(
         vals = vals.to(dtype)
     linear = pattern.derive("linear", linear_positions)
     size = math.prod(pattern.shape) // math.prod(pattern.dense_shape or (1,)) if vals.numel() else 0
-    dense = vals.new_zeros(pattern.shape)
     if size == 0:
+        dense = vals.new_zeros(pattern.shape)
         return dense + vals.sum() if vals.requires_grad else dense
-    flat = dense.view(size, *pattern.dense_shape)
-    if pattern.ordered:
-        return flat.index_copy(0, linear, vals).view(pattern.shape)
-    return flat.index_add(0, linear, vals).view(pattern.shape)
+    dense = vals.new_zeros(size, *pattern.dense_shape)
+    dense = (dense.index_copy_ if pattern.ordered else dense.index_add_)(0, linear, vals)
+    return dense.view(pattern.shape)
 
 
 def to_sparse(
     A: torch.Tensor,
+    sparse_dim: int | None = None,
     *,
     layout: torch.layout | None = None,
     blocksize: tuple[int, int] | None = None,
+    dense_dim: int | None = None,
 ) -> SparseTensor:
     """`A` in another sparse layout.
 
     Args:
         A: SparseTensor of any layout; a COO tensor with d sparse dimensions is a batch of matrices
             in its first d - 2.
+        sparse_dim: None, or the number of dimensions of `A` that are not dense, with which the
+            result is COO.
         layout: torch.sparse_coo (the default), sparse_csr, sparse_csc, sparse_bsr or sparse_bsc.
         blocksize: Rows and columns of a block, which divide those of the matrix; for BSR and BSC.
+        dense_dim: None, or the number of dense dimensions of `A`, which stays.
 
     Returns:
         SparseTensor with the same elements; `A` itself if it is in that layout. Blocks that hold
@@ -221,7 +232,8 @@ def to_sparse(
 
     Raises:
         TypeError: `A` is not sparse, or `layout` is not a sparse one.
-        ValueError: `blocksize` is missing, not wanted, or does not divide the matrix.
+        ValueError: `blocksize` is missing, not wanted, or does not divide the matrix; `sparse_dim`
+            or `dense_dim` is another than that of `A`.
         NotImplementedError: `A` has fewer than two sparse dimensions.
 
     Example:
@@ -231,6 +243,14 @@ def to_sparse(
     """
     fn = "to_sparse"
     A = sparse_operand(fn, "A", A)
+    dense = A._pattern.dense_dim
+    own = {"sparse_dim": len(A._pattern.shape) - dense, "dense_dim": dense}
+    for arg, asked in (("sparse_dim", sparse_dim), ("dense_dim", dense_dim)):
+        if asked not in (None, own[arg]):
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `{arg}` is {asked} for a sparse tensor that has {own[arg]}; that "
+                "number is accepted. Use spgrad.from_dense(A.to_dense(), dense_dim=...)."
+            )
     layout = torch.sparse_coo if layout is None else layout
     require_layout(fn, layout)
     return convert(A, layout, require_blocksize(fn, A._pattern, layout, blocksize))
@@ -329,7 +349,8 @@ def from_dense(
     indices = specified.nonzero().t().contiguous()
     pattern = Pattern(torch.sparse_coo, tuple(x.shape), (indices,), dense_dim=dense_dim)
     blocks = require_blocksize(fn, pattern, layout, blocksize)
-    vals = x.reshape(-1, *pattern.dense_shape).index_select(0, linear_positions(pattern))
+    flat = x.reshape(math.prod(x.shape[:sparse_dim]), *pattern.dense_shape)
+    vals = flat.index_select(0, linear_positions(pattern))
     return convert(on_pattern(vals, pattern), layout, blocks)
 
 

@@ -9,16 +9,18 @@ import torch
 
 from spgrad import checks, kernels
 from spgrad.errors import UnsupportedError
+from spgrad.ops.carry import gathered
 from spgrad.ops.convert import convert
+from spgrad.ops.lines import Lines, Ranges, by_rows, joined, lines_of
 from spgrad.ops.operands import is_sparse, require_dim, require_int, sparse_operand
 from spgrad.ops.order import inverse
 from spgrad.ops.rebuild import (
     COO,
     Found,
+    InPieces,
     Placed,
     coordinates,
     flat_values,
-    gathered,
     placed,
     positions,
     rebuild,
@@ -231,22 +233,32 @@ def _triangle(fn: str, input: Any, diagonal: int, *, lower: bool) -> SparseTenso
     return rebuild(A, (fn, diagonal), lambda p: _triangle_pattern(p, diagonal, lower))
 
 
-def _triangle_pattern(pattern: Pattern, diagonal: int, lower: bool) -> Found:
+def _triangle_pattern(pattern: Pattern, diagonal: int, lower: bool) -> Found | InPieces:
+    lines = lines_of(pattern)
+    if lines is not None:
+        return _triangle_lines(lines, diagonal, lower)
     distance = _distances(pattern)
     return subset(pattern, distance <= diagonal if lower else distance >= diagonal)
 
 
+def _triangle_lines(lines: Lines, diagonal: int, lower: bool) -> InPieces:
+    """Of each line what lies on one side of the diagonal: its beginning or its end."""
+    pattern = lines.pattern
+    extent = sum(pattern.matrix)
+    diagonal = max(min(diagonal, extent), -extent)
+    number = lines.numbers()
+    if not by_rows(pattern):  # column j keeps the rows i >= j - diagonal, or i <= j - diagonal
+        diagonal, lower = -diagonal, not lower
+    cut = kernels.cut_lines(lines.ptr, lines.idx, number.add_(diagonal + lower))
+    begin, end = (lines.ptr[:-1], cut) if lower else (cut, lines.ptr[1:])
+    return joined(pattern, tuple(pattern.shape), lines.idx, Ranges(begin, end))
+
+
 def _distances(pattern: Pattern) -> torch.Tensor:
     """Column less row of each stored element."""
-    if pattern.is_coo or pattern.blocksize is not None:
-        coo, entry = coordinates(pattern)
-        found = coo.indices[0][-1].to(torch.int64) - coo.indices[0][-2]
-        return found if entry is None else torch.empty_like(found).index_copy_(0, entry, found)
-    ptr, idx = pattern.indices
-    line = kernels.expand(ptr, idx.shape[0]).to(torch.int64)
-    if pattern.batch:
-        line %= max(pattern.matrix[0 if pattern.compressed_by_rows else 1], 1)
-    return idx - line if pattern.compressed_by_rows else line - idx
+    coo, entry = coordinates(pattern)
+    found = coo.indices[0][-1].to(torch.int64) - coo.indices[0][-2]
+    return found if entry is None else torch.empty_like(found).index_copy_(0, entry, found)
 
 
 def _diagonal(A: SparseTensor, offset: int) -> torch.Tensor:

@@ -14,6 +14,7 @@ from spgrad.ops.products import plain, wants_grad
 from spgrad.ops.views import cols, linear_positions, rows
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
+from spgrad.transforms import Function
 from spgrad.values import on_pattern, stored_values
 
 
@@ -114,7 +115,7 @@ def _conj(t: torch.Tensor | None) -> torch.Tensor | None:
     return None if t is None else t.conj()
 
 
-class _Scale(torch.autograd.Function):
+class _Scale(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any,

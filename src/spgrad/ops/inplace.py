@@ -17,7 +17,7 @@ from spgrad.tensor import SparseTensor
 def is_in_place(torch_name: str) -> bool:
     """True for torch's names of in-place forms, such as `torch.Tensor.abs_` and `__iadd__`."""
     last = torch_name.rpartition(".")[2]
-    return bool(re.fullmatch(r"[a-z]\w*_|__i(?!nvert)\w+__", last))
+    return bool(re.fullmatch(r"[a-z]\w*_|__i(?!nvert)\w+__|__setitem__", last))
 
 
 def in_place(name: str, op: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

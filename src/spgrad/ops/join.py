@@ -13,10 +13,13 @@ import torch.nn.functional as F
 
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.ops.carry import carry
+from spgrad.ops.lines import Ranges, joined, lines_of, wide_enough
 from spgrad.ops.merge import align
 from spgrad.ops.operands import require_dim, sparse_operand
 from spgrad.ops.rebuild import (
     Found,
+    InPieces,
     Kept,
     Like,
     Placed,
@@ -24,7 +27,6 @@ from spgrad.ops.rebuild import (
     coordinates,
     finished,
     flat_values,
-    gathered,
     index_dtype,
     positions,
     remembered,
@@ -35,6 +37,8 @@ from spgrad.ops.structure import without_repeats
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
+
+_Build = Callable[[Sequence[Pattern]], Found | InPieces]
 
 _JOINED: dict[Any, tuple[tuple[weakref.ref[Pattern], ...], Kept]] = {}
 """The last joins, by the patterns of their operands, while these live.
@@ -150,7 +154,7 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
     shape = (m, k)
     checks.require_addressable(fn, shape)
 
-    def build(patterns: Sequence[Pattern]) -> Found:
+    def build(patterns: Sequence[Pattern]) -> Found | InPieces:
         if _same_lines(patterns):
             first = patterns[0]
             plain = 1 if first.compressed_by_rows else 0
@@ -212,9 +216,12 @@ def _cat(fn: str, operands: list[SparseTensor], at: int) -> SparseTensor:
     like = _like(operands[0])
     checks.require_addressable(fn, shape)
 
-    def build(patterns: Sequence[Pattern]) -> Found:
+    def build(patterns: Sequence[Pattern]) -> Found | InPieces:
         if _same_lines(patterns) and _by_lines(first, at):
             return _lines(patterns, shape, [0] * len(patterns))
+        found = _ranges(patterns, shape, at, starts) if at else None
+        if found is not None:
+            return found
         ahead = (0,) * at
         return _together(patterns, shape, lambda i, x: _shifted(x, (*ahead, starts[i])), at, like)
 
@@ -258,17 +265,19 @@ def _sum(fn: str, A: SparseTensor, B: SparseTensor) -> SparseTensor:
 def _joined(
     operands: Sequence[SparseTensor],
     key: tuple[Any, ...],
-    build: Callable[[Sequence[Pattern]], Found],
+    build: _Build,
 ) -> SparseTensor:
     """One tensor of the elements of all operands, where `build` puts them; differentiable."""
     made = _kept(key, [A._pattern for A in operands], build)
     vals = torch.cat([flat_values(A) for A in operands])
-    vals = gathered(vals, made.entry, made.place)
+    vals = carry(vals, made.how)
     return on_pattern(vals.view(made.pattern.values_shape), made.pattern)
 
 
 def _kept(
-    key: tuple[Any, ...], patterns: Sequence[Pattern], build: Callable[[Sequence[Pattern]], Found]
+    key: tuple[Any, ...],
+    patterns: Sequence[Pattern],
+    build: _Build,
 ) -> Kept:
     where = (*key, *map(id, patterns))
 
@@ -302,6 +311,32 @@ def _lines(patterns: Sequence[Pattern], shape: tuple[int, ...], shifts: Sequence
     plain = [p.indices[1].to(dtype) for p in patterns]
     idx = torch.cat([q + s if s else q for q, s in zip(plain, shifts, strict=False)])
     return Found(Pattern.from_spec(patterns[0].spec, shape, (ptr, idx)), None)
+
+
+def _ranges(
+    patterns: Sequence[Pattern], shape: tuple[int, ...], at: int, starts: Sequence[int]
+) -> InPieces | None:
+    """The patterns joined line by line, if they are of one layout that has lines."""
+    layout = patterns[0].layout
+    count = sum(p.nse for p in patterns)
+    own = functools.reduce(torch.promote_types, (p.indices[0].dtype for p in patterns))
+    dtype = wide_enough(own, shape, count)
+    parts = [lines_of(p, dtype) if p.layout == layout else None for p in patterns]
+    first = parts[0]
+    if first is None or any(part is None for part in parts):
+        return None
+    parts = [part for part in parts if part is not None]
+    before = itertools.accumulate((p.nse for p in patterns), initial=0)
+    behind = [(x.starts() + n, x.ends() + n) for x, n in zip(parts, before, strict=False)]
+    idx = torch.cat([x.idx for x in parts])
+    if at == first.across:  # the lines of all, one behind the other
+        begin, end = (torch.stack(side, -1) for side in zip(*behind, strict=True))
+        ranges = Ranges(begin, end, starts[: len(parts)], count)
+    else:
+        by = first.along.index(at)
+        begin, end = (torch.cat(side, by) for side in zip(*behind, strict=True))
+        ranges = Ranges(begin, end, count=count)
+    return joined(patterns[0], shape, idx, ranges)
 
 
 def _together(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from spgrad import checks
+from spgrad import checks, kernels
 from spgrad.errors import UnsupportedError
+from spgrad.ops.carry import carry
+from spgrad.ops.lines import lines_of, of_lines, wide_enough
 from spgrad.ops.operands import sparse_operand
 from spgrad.ops.rebuild import (
+    Found,
     Kept,
     Placed,
     assembled,
     coordinates,
     finished,
     flat_values,
-    gathered,
     index_dtype,
     positions,
 )
@@ -72,7 +74,7 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     checks.require_addressable("kron", _shape(a, b))
     made = a.derive_with("kron", b, _product)
     vals = (flat_values(A)[:, None] * flat_values(B)).reshape(-1)
-    vals = gathered(vals, made.entry, made.place)
+    vals = carry(vals, made.how)
     return on_pattern(vals.view(made.pattern.values_shape), made.pattern)
 
 
@@ -87,9 +89,29 @@ def _shape(a: Pattern, b: Pattern) -> tuple[int, ...]:
     return tuple(p * q for p, q in zip(a.shape, b.shape, strict=True))
 
 
+def _by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | None:
+    """The product of two matrices of one layout without blocks."""
+    if len(shape) != 2 or a.layout != b.layout:
+        return None
+    if a.is_coo and shape[0] > 4 * a.nse * b.nse:  # pointers to rows would be most of the work
+        return None
+    own = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
+    dtype = wide_enough(own, shape, a.elements * b.elements)
+    of_a, of_b = lines_of(a, dtype), lines_of(b, dtype)
+    if of_a is None or of_b is None:
+        return None
+    across = b.shape[of_b.across]
+    operands = (of_a.ptr, of_a.idx.contiguous(), of_b.ptr, of_b.idx.contiguous())
+    ptr, idx, entry = kernels.kron_lines(*operands, across)
+    return Found(of_lines(a, shape, ptr, idx), entry)
+
+
 def _product(a: Pattern, b: Pattern) -> Kept:
     """Of the pair (p, q) of elements, in the order of pairs: where it goes."""
     shape = _shape(a, b)
+    found = _by_lines(a, b, shape)
+    if found is not None:
+        return finished(found, a.elements * b.elements)
     of_a, of_b = coordinates(a), coordinates(b)
     own = torch.promote_types(of_a.pattern.indices[0].dtype, of_b.pattern.indices[0].dtype)
     dtype = index_dtype(own, shape)

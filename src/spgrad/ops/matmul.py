@@ -11,6 +11,7 @@ from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.ops import lowering
 from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, require_rank
+from spgrad.ops.precision import lowered
 from spgrad.ops.spmm_reduce import reduced_product
 from spgrad.ops.structure import t
 from spgrad.tensor import SparseTensor
@@ -71,6 +72,7 @@ def _parts(t: torch.Tensor) -> tuple[torch.Tensor, Sequence[int]]:
     return t, t.shape
 
 
+@lowered
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """input @ other with one or both operands sparse, broadcasting as `torch.matmul`.
 
@@ -106,6 +108,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return product("matmul", ("input", "other"), input, other)
 
 
+@lowered
 def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> torch.Tensor:
     """Matrix product of two matrices of which at least one is sparse.
 
@@ -142,6 +145,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> to
     return _reducing("mm", names, input, mat2, reduce)
 
 
+@lowered
 def spmm(A: torch.Tensor, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
     """The sum, mean, maximum, minimum or product of a_ij x_jc over the elements of each row of A.
 
@@ -188,6 +192,7 @@ def _reducing(
     return reduced_product(fn, A, x, reduce)
 
 
+@lowered
 def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     """Product of a sparse matrix and a dense vector.
 
@@ -219,6 +224,7 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     return product("mv", ("input", "vec"), A, x)
 
 
+@lowered
 def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     """Batched product of two 3-d tensors of which at least one is sparse.
 
@@ -252,6 +258,7 @@ def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     return product("bmm", ("input", "mat2"), input, mat2)
 
 
+@lowered
 def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """A B for a sparse A and dense B, 2-d or batched 3-d, as torchsparsegradutils names it.
 
@@ -296,6 +303,7 @@ def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     return product(fn, ("A", "B"), A, B)
 
 
+@lowered
 def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:

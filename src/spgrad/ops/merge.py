@@ -7,20 +7,13 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import checks, kernels
+from spgrad.ops.carry import Source, spread
 from spgrad.ops.convert import convert
-from spgrad.ops.products import plain, wants_grad
 from spgrad.ops.structure import without_repeats
 from spgrad.ops.views import linear_positions
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
 from spgrad.values import stored_values
-
-
-class Source(NamedTuple):
-    """Where the values of one operand go in a joint pattern."""
-
-    entry: torch.Tensor  # (u,) entry of the operand, -1 where it has none
-    place: torch.Tensor  # (nse,) element of the joint pattern, -1 where it has none
 
 
 class _Joint(NamedTuple):
@@ -121,34 +114,3 @@ def _first(a: Pattern, b: Pattern) -> _Joint:
 
 
 _JOINTS = {"either": _either, "both": _both, "first": _first}
-
-
-def spread(vals: torch.Tensor, source: Source) -> torch.Tensor:
-    """Stored values of one operand at the elements of a joint pattern, zero where it has none.
-
-    Gradient: the cotangent at the elements that the operand has; the same with entry and place
-    exchanged.
-    """
-    if wants_grad(vals):
-        return _Spread.apply(vals, source)  # type: ignore[return-value]
-    return _taken(vals, source.entry)
-
-
-def _taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
-    shape = (entry.shape[0], *vals.shape[1:])
-    flat = plain(vals)
-    if flat.dim() > 2:
-        flat = flat.flatten(1)
-    return kernels.take(flat, entry).view(shape)
-
-
-class _Spread(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, vals: torch.Tensor, source: Source) -> torch.Tensor:  # type: ignore[override]
-        ctx.source = source
-        return _taken(vals, source.entry)
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        entry, place = ctx.source
-        return spread(g, Source(place, entry)), None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from spgrad.errors import ArgumentKindError
+from spgrad.ops.carry import carry
 from spgrad.ops.operands import matrix_operand, require_rank, sparse_operand
-from spgrad.ops.rebuild import coordinates, finished, flat_values, gathered, subset
+from spgrad.ops.rebuild import coordinates, finished, flat_values, subset
 from spgrad.ops.structure import without_repeats
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern
@@ -114,7 +115,7 @@ def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
         kept = kept.flatten(1).any(1)
     with torch.inference_mode(mode=False):
         made = finished(subset(A._pattern, kept), A._pattern.elements)
-    out = gathered(vals, made.entry, made.place)
+    out = carry(vals, made.how)
     return on_pattern(out.view(made.pattern.values_shape), made.pattern)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from spgrad import checks, support
-from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.errors import ArgumentIndexError, ArgumentKindError, UnsupportedError
 from spgrad.interop import from_torch
 from spgrad.pattern import LAYOUT_NAMES, LAYOUTS
 from spgrad.tensor import SparseTensor
@@ -56,8 +56,11 @@ def refusal(row: support.Op) -> Callable[..., Any]:
     return refuse
 
 
-def matrix_operand(fn: str, arg: str, x: Any) -> SparseTensor:
-    """`x` as a SparseTensor that is a matrix or batch of matrices without dense dimensions."""
+def matrix_operand(fn: str, arg: str, x: Any, *, mask: bool = False) -> SparseTensor:
+    """`x` as a SparseTensor that is a matrix or batch of matrices without dense dimensions.
+
+    Its values are numbers; of a `mask` they may be bool.
+    """
     A = sparse_operand(fn, arg, x)
     pattern = A._pattern
     if pattern.dense_dim:
@@ -70,7 +73,8 @@ def matrix_operand(fn: str, arg: str, x: Any) -> SparseTensor:
         raise checks.bad_shape(
             fn, arg, pattern.shape, "a sparse matrix or batch of them", "Use a dense vector."
         )
-    checks.require_numeric(fn, arg, A._vals)
+    if not (mask and A._vals.dtype == torch.bool):
+        checks.require_numeric(fn, arg, A._vals)
     return A
 
 
@@ -102,6 +106,16 @@ def require_rank(
         raise checks.bad_shape(fn, arg, tuple(shape), f"a {ndim}-d tensor", hint)
 
 
+def shape_of(fn: str, other: Any) -> tuple[int, ...]:
+    """The shape of a tensor, sparse or dense, from which nothing else is taken."""
+    if not isinstance(other, torch.Tensor):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `other` is {checks.describe_kind(other)}; a sparse or dense tensor is "
+            "accepted. Give sizes to the function without `_as`."
+        )
+    return tuple(other.shape)
+
+
 def require_factors(fn: str, dtype: torch.dtype, **factors: Any) -> None:
     """Refuses factors that are no numbers, or that tensors of this dtype can't be scaled by."""
     kinds: tuple[type, ...] = (int,)
@@ -120,7 +134,7 @@ def require_dim(fn: str, arg: str, dim: Any, ndim: int) -> int:
     """`dim` counted from 0, or the refusal of what is no dimension."""
     require_int(fn, arg, dim)
     if not -ndim <= dim < ndim:
-        raise ArgumentValueError(
+        raise ArgumentIndexError(
             f"spgrad.{fn}: `{arg}` is {dim} for {ndim} dimension(s); numbers from {-ndim} to "
             f"{ndim - 1} are accepted. Count from the end with negative ones."
         )

@@ -7,8 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from spgrad import kernels
+from spgrad.pattern import Pattern
 
 _SHORT = 1 << 16
+
+
+def many(lines: int, pattern: Pattern) -> bool:
+    """True where an array with one element for each of so many lines dwarfs the pattern."""
+    return lines > max(4 * pattern.nse, _SHORT)
 
 
 def lexicographic(
@@ -30,8 +36,7 @@ def lexicographic(
     count = indices.shape[1]
     keys = _joined_keys(indices[:leading], list(sizes[:leading]), max(2 * count, _SHORT))
     if keys is None:
-        _, group = kernels.coalesce(indices.contiguous(), list(sizes))
-        return inverse(group, count)
+        return kernels.sort_coo(indices.contiguous(), list(sizes))[2].to(torch.int64)
     order = None
     for key, size in reversed(keys):
         step = _stable(key if order is None else key.index_select(0, order), size)

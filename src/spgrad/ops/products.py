@@ -12,11 +12,14 @@ import torch
 from spgrad import kernels
 from spgrad.ops.views import cols, rows
 from spgrad.pattern import Pattern, View
+from spgrad.transforms import Function, transforming
 
 
 def wants_grad(*tensors: torch.Tensor) -> bool:
-    """True where autograd has to record an operation on these."""
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    """True where autograd, or a transform of torch.func, has to record an operation on these."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return True
+    return transforming()
 
 
 def spmm(
@@ -56,7 +59,7 @@ def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     return kernels.sddmm(view.ptr, view.idx, view.perm, plain(g), plain(x))
 
 
-class _SpMM(torch.autograd.Function):
+class _SpMM(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
@@ -90,7 +93,7 @@ def _both_gradients(
     return grad_vals, grad_x
 
 
-class _SDDMM(torch.autograd.Function):
+class _SDDMM(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, g: torch.Tensor, x: torch.Tensor, pattern: Pattern
@@ -165,7 +168,7 @@ def _alike(*views: View) -> tuple[View, ...]:
     )
 
 
-class _Trilinear(torch.autograd.Function):
+class _Trilinear(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, left: torch.Tensor, right: torch.Tensor, out: int, patterns: Any

@@ -1,4 +1,4 @@
-"""Elements moved within the shape: flip and roll."""
+"""Elements moved within the shape: adjoint, flip and roll."""
 
 from __future__ import annotations
 
@@ -6,12 +6,58 @@ from typing import Any
 
 import torch
 
+from spgrad import kernels
 from spgrad.errors import ArgumentValueError
-from spgrad.ops.operands import require_dim, require_ints, sparse_operand
-from spgrad.ops.rebuild import Found, Placed, placed, rebuild, sparse_dims
+from spgrad.ops.elementwise import conj
+from spgrad.ops.lines import Lines, Ranges, joined, lines_of
+from spgrad.ops.operands import (
+    matrix_operand,
+    require_dim,
+    require_ints,
+    require_rank,
+    sparse_operand,
+)
+from spgrad.ops.rebuild import Found, InPieces, Placed, placed, rebuild, sparse_dims
 from spgrad.ops.shape import flatten, reshape
+from spgrad.ops.structure import transposed
 from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
+from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+
+
+def adjoint(input: torch.Tensor) -> SparseTensor:
+    """The conjugate transpose of a sparse matrix, or of each of a batch.
+
+    Args:
+        input: Sparse (*b, m, n) of any layout, without dense dimensions.
+
+    Returns:
+        SparseTensor (*b, n, m), in the layout that `spgrad.transpose` gives; the transpose itself
+        if `input` is real.
+
+    Gradient:
+        The adjoint of the cotangent, on the pattern of `input`.
+
+    Cost:
+        That of `spgrad.transpose`; O(nse) for complex numbers.
+
+    Raises:
+        TypeError: `input` is not sparse.
+        ValueError: `input` has fewer than two dimensions.
+        NotImplementedError: `input` has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[3.0, 1.0 + 2.0j]]))
+        >>> A.mH.to_dense()
+        tensor([[3.-0.j],
+                [1.-2.j]])
+    """
+    A = transposed(matrix_operand("adjoint", "input", input))
+    return conj(A) if A.is_complex() else A
+
+
+def _matrix_adjoint(input: torch.Tensor) -> SparseTensor:
+    require_rank("H", "input", input, 2, "Use A.mH for a batch.")
+    return adjoint(input)
 
 
 def flip(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
@@ -123,13 +169,16 @@ def _flipped(fn: str, input: Any, dims: tuple[int, ...]) -> SparseTensor:
         A,
         ("flip", first, last),
         lambda p: _flipped_pattern(p, first),
-        inner=lambda vals: vals.flip(last),
+        inner=lambda vals: vals.flip(last) if last else vals,
     )
 
 
-def _flipped_pattern(pattern: Pattern, dims: tuple[int, ...]) -> Found:
+def _flipped_pattern(pattern: Pattern, dims: tuple[int, ...]) -> Found | InPieces:
     if not dims:
         return Found(pattern, None)
+    lines = lines_of(pattern)
+    if lines is not None:
+        return _flipped_lines(lines, dims)
 
     def by(indices: torch.Tensor) -> Placed:
         turned = indices.clone()
@@ -140,10 +189,40 @@ def _flipped_pattern(pattern: Pattern, dims: tuple[int, ...]) -> Found:
     return placed(pattern, tuple(pattern.shape), by)
 
 
-def _rolled_pattern(pattern: Pattern, moves: tuple[int, ...]) -> Found:
+def _flipped_lines(lines: Lines, dims: tuple[int, ...]) -> InPieces:
+    pattern = lines.pattern
+    order = [lines.along.index(d) for d in dims if d != lines.across]
+    begin, end = lines.starts().flip(order), lines.ends().flip(order)
+    ranges = Ranges(begin, end, count=pattern.nse)
+    if lines.across in dims:
+        ranges = ranges._replace(shift=(pattern.shape[lines.across] - 1,), backward=True)
+    return joined(pattern, tuple(pattern.shape), lines.idx, ranges)
+
+
+def _rolled_lines(lines: Lines, moves: tuple[int, ...]) -> InPieces:
+    pattern = lines.pattern
+    shifts = [moves[d] for d in lines.along]
+    over = list(range(len(shifts)))
+    begin, end = (t.roll(shifts, over) for t in (lines.starts(), lines.ends()))
+    shape, shift = tuple(pattern.shape), moves[lines.across]
+    if not shift:
+        ranges = Ranges(begin, end, count=pattern.nse)
+    else:  # what leaves at the end of a line comes first
+        size = shape[lines.across]
+        bound = lines.numbers().fill_(size - shift)
+        cut = kernels.cut_lines(lines.ptr, lines.idx, bound).view(begin.shape).roll(shifts, over)
+        begin, end = torch.stack([cut, begin], -1), torch.stack([end, cut], -1)
+        ranges = Ranges(begin, end, (shift - size, shift), pattern.nse)
+    return joined(pattern, shape, lines.idx, ranges)
+
+
+def _rolled_pattern(pattern: Pattern, moves: tuple[int, ...]) -> Found | InPieces:
     moved = [d for d, shift in enumerate(moves) if shift]
     if not moved:
         return Found(pattern, None)
+    lines = lines_of(pattern)
+    if lines is not None:
+        return _rolled_lines(lines, moves)
 
     def by(indices: torch.Tensor) -> Placed:
         turned = indices.clone()
@@ -153,3 +232,6 @@ def _rolled_pattern(pattern: Pattern, moves: tuple[int, ...]) -> Found:
         return Placed(turned, None, moved[-1] + 1)
 
     return placed(pattern, tuple(pattern.shape), by)
+
+
+TORCH_FUNCTIONS[torch.Tensor.H.__get__] = _matrix_adjoint  # type: ignore[attr-defined]

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from spgrad import kernels
+from spgrad.ops.carry import Carried, Pieces, carry
 from spgrad.ops.convert import moved
-from spgrad.ops.merge import Source, spread
-from spgrad.ops.order import inverse, lexicographic
+from spgrad.ops.order import lexicographic
 from spgrad.ops.structure import without_repeats
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
@@ -36,18 +37,24 @@ class Found(NamedTuple):
     entry: torch.Tensor | None  # (elements,)
 
 
+class InPieces(NamedTuple):
+    """A new pattern, whose stored elements are pieces of the old ones."""
+
+    pattern: Pattern
+    entry: Pieces
+
+
 class Kept(NamedTuple):
     """A new pattern, and how values get there and back."""
 
     pattern: Pattern
-    entry: torch.Tensor | None
-    place: torch.Tensor | None  # the inverse of entry; None where an old element is taken twice
+    how: Carried
 
 
 def rebuild(
     A: SparseTensor,
     key: tuple[Any, ...],
-    build: Callable[[Pattern], Found],
+    build: Callable[[Pattern], Found | InPieces],
     *,
     repeats: bool = False,
     inner: Callable[[torch.Tensor], torch.Tensor] | None = None,
@@ -65,7 +72,7 @@ def rebuild(
     old = A._pattern
     kept = old.derive("rebuilt", lambda _: {})
     made = remembered(kept, key, lambda: finished(build(old), old.elements, repeats))
-    vals = gathered(flat_values(A), made.entry, made.place)
+    vals = carry(flat_values(A), made.how)
     if inner is not None:
         vals = inner(vals)
     return on_pattern(vals.reshape(made.pattern.values_shape).contiguous(), made.pattern)
@@ -83,31 +90,14 @@ def remembered(kept: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
     return found
 
 
-def finished(found: Found, elements: int, repeats: bool = False) -> Kept:
+def finished(found: Found | InPieces, elements: int, repeats: bool = False) -> Kept:
     """What is kept of a new pattern, of so many old elements."""
-    place = None
-    if found.entry is not None and not repeats:
-        place = inverse(found.entry, elements)
-    return Kept(found.pattern, found.entry, place)
+    return Kept(found.pattern, Carried(found.entry, elements, repeats))
 
 
 def flat_values(A: SparseTensor) -> torch.Tensor:
     """Values (elements, *dense) as stored, those inside blocks one by one."""
     return stored_values(A).reshape(A._pattern.elements, *A._pattern.dense_shape)
-
-
-def gathered(
-    vals: torch.Tensor, entry: torch.Tensor | None, place: torch.Tensor | None
-) -> torch.Tensor:
-    """vals[entry], zero where entry is -1; differentiable. `place` is its inverse, if any."""
-    if entry is None:
-        return vals
-    if place is not None:
-        return spread(vals, Source(entry, place))
-    some = (entry >= 0).view(-1, *[1] * (vals.dim() - 1))
-    if vals.shape[0] == 0:
-        return vals.new_zeros(entry.shape[0], *vals.shape[1:])
-    return torch.where(some, vals.index_select(0, entry.clamp(min=0)), 0)
 
 
 def sparse_dims(pattern: Pattern) -> int:
@@ -120,7 +110,8 @@ def coordinates(pattern: Pattern) -> Found:
     if pattern.is_coo:
         return Found(pattern, None)
     move = moved(pattern, torch.sparse_coo)
-    return Found(move.pattern, move.gather)
+    entry = move.how.entry
+    return Found(move.pattern, None if entry is None else entry.to(torch.int64))
 
 
 def positions(like: torch.Tensor, count: int) -> torch.Tensor:
@@ -203,17 +194,18 @@ def assembled(
         entry = composed(entry, order) if entry is not None else order
     indices = indices.contiguous()
     coo = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
-    layout, blocksize = fitting(like, coo)
-    if layout == torch.sparse_coo:
-        return Found(coo, entry)
-    move = moved(coo, layout, blocksize)
-    entry = composed(entry, move.gather)
-    if move.scatter is not None:
-        if entry is None:
-            entry = positions(indices, coo.nse)
-        filled = move.scatter.new_full((move.pattern.elements,), -1)
-        entry = filled.index_copy_(0, move.scatter, entry.to(filled.dtype))
-    return Found(move.pattern, entry)
+    return in_layout(coo, entry, fitting(like, coo))
+
+
+def in_layout(pattern: Pattern, entry: torch.Tensor | None, like: Like) -> Found:
+    """A pattern in another layout that can hold it, and what becomes of its entries."""
+    if (pattern.layout, pattern.blocksize) == like:
+        return Found(pattern, entry)
+    move = moved(pattern, *like)
+    then = move.how.entry
+    if like[1] is None or entry is None or then is None:
+        return Found(move.pattern, composed(entry, then))
+    return Found(move.pattern, kernels.take(entry + 1, then) - 1)  # -1 stays
 
 
 def composed(first: torch.Tensor | None, then: torch.Tensor | None) -> torch.Tensor | None:

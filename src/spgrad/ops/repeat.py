@@ -1,4 +1,4 @@
-"""Elements stored several times: repeat, tile, and the explicit form of broadcasting."""
+"""Elements stored several times: repeat, tile, repeat_interleave, and explicit broadcasting."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from spgrad import checks
-from spgrad.ops.operands import require_ints, sparse_operand
-from spgrad.ops.rebuild import Found, Placed, placed, rebuild, sparse_dims
-from spgrad.ops.shape import reshaped
+from spgrad.ops.lines import Lines, Ranges, joined, lines_of, wide_enough
+from spgrad.ops.operands import require_dim, require_int, require_ints, shape_of, sparse_operand
+from spgrad.ops.rebuild import Found, InPieces, Placed, placed, positions, rebuild, sparse_dims
+from spgrad.ops.shape import flatten, reshaped
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
 
@@ -49,6 +50,11 @@ def expand(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
 def broadcast_to(input: torch.Tensor, size: Any) -> SparseTensor:
     """`spgrad.expand` with this name."""
     return _broadcast("broadcast_to", input, require_ints("broadcast_to", "size", size))
+
+
+def expand_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
+    """`spgrad.expand` with the shape of `other`, sparse or dense."""
+    return _broadcast("expand_as", input, shape_of("expand_as", other))
 
 
 def repeat(input: torch.Tensor, repeats: Any, *more: int) -> SparseTensor:
@@ -91,6 +97,72 @@ def tile(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
     return _repeated("tile", A, "dims", given)
 
 
+def repeat_interleave(
+    input: torch.Tensor, repeats: int, dim: int | None = None, *, output_size: int | None = None
+) -> SparseTensor:
+    """`input` with each of its slices along a dimension several times in a row.
+
+    Args:
+        input: Sparse tensor of any layout.
+        repeats: How often each slice comes, an int from 0.
+        dim: The dimension; by default `input` is made flat first.
+        output_size: Ignored: the size of the result is known.
+
+    Returns:
+        SparseTensor in the layout of `input`; COO if it was made flat.
+
+    Gradient:
+        The sum of the cotangents of all copies, on the pattern of `input`.
+
+    Cost:
+        O(nse of the result), the index work once for each pattern.
+
+    Raises:
+        TypeError: `input` is not sparse, or `repeats` or `dim` is no int.
+        ValueError: `repeats` is negative, or `dim` out of range.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0]]))
+        >>> spgrad.repeat_interleave(A, 2, 1).to_dense()
+        tensor([[0., 0., 1., 1.]])
+    """
+    fn = "repeat_interleave"
+    A = sparse_operand(fn, "input", input)
+    times = require_int(fn, "repeats", repeats)
+    if times < 0:
+        accepted = "an int from 0"
+        raise checks.bad_shape(fn, "repeats", (times,), accepted, "Give 0 to leave all out.")
+    if dim is None:
+        A, dim = flatten(A), 0
+    shape = list(A._pattern.shape)
+    at, split = require_dim(fn, "dim", dim, len(shape)), sparse_dims(A._pattern)
+    shape[at] *= times
+    checks.require_addressable(fn, tuple(shape))
+    return rebuild(
+        A,
+        (fn, times, at),
+        lambda p: _interleaved_pattern(p, times, at),
+        repeats=True,
+        inner=lambda vals: vals.repeat_interleave(times, at - split + 1) if at >= split else vals,
+    )
+
+
+def _interleaved_pattern(pattern: Pattern, times: int, dim: int) -> Found:
+    shape = tuple(size * times if d == dim else size for d, size in enumerate(pattern.shape))
+
+    def by(indices: torch.Tensor) -> Placed:
+        if dim >= indices.shape[0]:
+            return Placed(indices, None, 0)
+        nse = indices.shape[1]
+        entry = positions(indices, nse).repeat_interleave(times)
+        copy = positions(indices, times).repeat(nse).to(indices.dtype)
+        found = indices.index_select(1, entry)
+        found[dim] = found[dim] * times + copy
+        return Placed(found, entry, 0 if dim == indices.shape[0] - 1 else dim + 1)
+
+    return placed(pattern, shape, by)
+
+
 def _broadcast(fn: str, input: Any, size: tuple[int, ...]) -> SparseTensor:
     A = sparse_operand(fn, "input", input)
     shape = tuple(A._pattern.shape)
@@ -129,9 +201,27 @@ def _repeated(fn: str, A: SparseTensor, arg: str, times: tuple[int, ...]) -> Spa
     )
 
 
-def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found:
+def _repeated_lines(
+    lines: Lines, shape: tuple[int, ...], times: tuple[int, ...], count: int
+) -> InPieces:
+    over = [times[d] for d in lines.along]
+    side, size = times[lines.across], lines.pattern.shape[lines.across]
+    begin, end = (t.repeat(over) for t in (lines.starts(), lines.ends()))
+    if side != 1:
+        begin, end = (t[..., None].expand(*t.shape, side) for t in (begin, end))
+    shift = [size * i for i in range(side)]
+    if not side:
+        shift, begin, end = [0], begin.sum(-1), end.sum(-1)  # empty lines
+    return joined(lines.pattern, shape, lines.idx, Ranges(begin, end, shift, count))
+
+
+def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found | InPieces:
     shape = tuple(s * n for s, n in zip(pattern.shape, times, strict=True))
     split = sparse_dims(pattern)
+    count = pattern.nse * math.prod(times[:split])
+    lines = lines_of(pattern, wide_enough(pattern.indices[0].dtype, shape, count))
+    if lines is not None:
+        return _repeated_lines(lines, shape, times, count)
     copies = math.prod(times[:split])
 
     def by(indices: torch.Tensor) -> Placed:

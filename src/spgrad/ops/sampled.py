@@ -10,12 +10,14 @@ from spgrad.ops.addmm import Number, require_summand, weighted_sum
 from spgrad.ops.convert import convert
 from spgrad.ops.matmul import product
 from spgrad.ops.operands import dense_operand, matrix_operand, require_factors, require_rank
+from spgrad.ops.precision import lowered
 from spgrad.ops.views import cols, rows
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern
 
 
+@lowered
 def sspaddmm(
     input: torch.Tensor,
     mat1: torch.Tensor,
@@ -63,6 +65,7 @@ def sspaddmm(
     return weighted_sum(convert(C, torch.sparse_coo), P, beta, alpha)
 
 
+@lowered
 def smm(input: torch.Tensor, mat: torch.Tensor) -> SparseTensor:
     """Product of a sparse and a dense matrix as a sparse tensor.
 
@@ -92,6 +95,7 @@ def smm(input: torch.Tensor, mat: torch.Tensor) -> SparseTensor:
     return _rows_of_product("smm", input, mat, hybrid=False)
 
 
+@lowered
 def hspmm(mat1: torch.Tensor, mat2: torch.Tensor) -> SparseTensor:
     """Product of a sparse and a dense matrix as a hybrid tensor of its rows.
 
@@ -145,6 +149,7 @@ def _nonempty_rows(pattern: Pattern) -> torch.Tensor:
     return rows(pattern).ptr.diff().nonzero().view(-1)
 
 
+@lowered
 def sampled_addmm(
     input: torch.Tensor,
     mat1: torch.Tensor,

@@ -15,6 +15,7 @@ from spgrad import kernels
 from spgrad.ops.products import plain, wants_grad
 from spgrad.ops.views import cols, linear_index, rows
 from spgrad.pattern import Pattern, View
+from spgrad.transforms import Function
 
 
 class Cells(NamedTuple):
@@ -195,7 +196,7 @@ def _reduced(vals: torch.Tensor, cells: Cells, reduce: str) -> torch.Tensor:
     return kernels.segment_reduce(cells.ptr, cells.perm, plain(vals), reduce)
 
 
-class _Total(torch.autograd.Function):
+class _Total(Function):
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, cells: Cells) -> torch.Tensor:  # type: ignore[override]
         ctx.cells = cells
@@ -206,7 +207,7 @@ class _Total(torch.autograd.Function):
         return spread(g, ctx.cells), None
 
 
-class _Spread(torch.autograd.Function):
+class _Spread(Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, cells: Cells) -> torch.Tensor:  # type: ignore[override]
         ctx.cells = cells
@@ -217,7 +218,7 @@ class _Spread(torch.autograd.Function):
         return total(g, ctx.cells), None
 
 
-class _Product(torch.autograd.Function):
+class _Product(Function):
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, cells: Cells) -> torch.Tensor:  # type: ignore[override]
         ctx.save_for_backward(vals)
@@ -239,7 +240,7 @@ class _Product(torch.autograd.Function):
         return spread(g * product(nonzero, cells).conj(), cells) * factor.conj(), None
 
 
-class _Extremum(torch.autograd.Function):
+class _Extremum(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.operands import require_dim, require_ints, sparse_operand
+from spgrad.ops.operands import require_dim, require_ints, shape_of, sparse_operand
 from spgrad.ops.rebuild import COO, Found, Placed, placed, rebuild, sparse_dims
 from spgrad.ops.structure import transposed
 from spgrad.ops.views import linear_index
@@ -265,6 +265,18 @@ def view(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
         )
     A = sparse_operand("view", "input", input)
     return _checked("view", A, require_ints("view", "size", size, more))
+
+
+def reshape_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
+    """`spgrad.reshape` with the shape of `other`, sparse or dense."""
+    A = sparse_operand("reshape_as", "input", input)
+    return _checked("reshape_as", A, shape_of("reshape_as", other))
+
+
+def view_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
+    """`spgrad.reshape` with the shape of `other`, as `spgrad.view`."""
+    A = sparse_operand("view_as", "input", input)
+    return _checked("view_as", A, shape_of("view_as", other))
 
 
 def _complete(fn: str, arg: str, sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from spgrad.ops.structure import without_repeats
 from spgrad.ops.views import rows
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
+from spgrad.transforms import Function
 
 REDUCTIONS = ("sum", "mean", "amax", "amin", "prod")
 
@@ -56,7 +57,7 @@ def _forward(
     return kernels.spmm_reduce(view.ptr, view.idx, view.perm, plain(vals), plain(x), largest)
 
 
-class _Extremum(torch.autograd.Function):
+class _Extremum(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool
@@ -93,7 +94,7 @@ def _rows_product(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     return kernels.spmm_prod(view.ptr, view.idx, plain(x))
 
 
-class _RowsProduct(torch.autograd.Function):
+class _RowsProduct(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:  # type: ignore[override]
         ctx.save_for_backward(x)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 
 from spgrad import kernels
+from spgrad.ops.carry import Carried, carry
 from spgrad.ops.operands import matrix_operand, require_rank, sparse_operand
-from spgrad.ops.order import lexicographic
+from spgrad.ops.order import lexicographic, many
+from spgrad.ops.segments import Cells, total
+from spgrad.ops.views import cols
 from spgrad.pattern import Pattern
 from spgrad.support import FLIPPED
 from spgrad.tensor import SparseTensor
@@ -42,12 +45,15 @@ def coalesce(A: torch.Tensor) -> SparseTensor:
     pattern = A._pattern
     if pattern.coalesced:
         return A
-    unique, group = pattern.derive("coalesced", _coalesced)
+    unique, runs = pattern.derive("coalesced", _coalesced)
     vals = stored_values(A)
-    if group is not None:
-        wide = vals.float() if vals.dtype in (torch.bfloat16, torch.float16) else vals
-        total = wide.new_zeros(unique.values_shape).index_add(0, group, wide)
-        vals = total.to(vals.dtype)
+    if runs is not None:
+        flat = vals.reshape(vals.shape[0], -1)
+        if vals.dtype == torch.bool:
+            added = total(flat.to(torch.uint8), runs) != 0
+        else:
+            added = total(flat, runs)
+        vals = added.view(unique.values_shape)
     return on_pattern(vals, unique)
 
 
@@ -61,15 +67,16 @@ def as_summands(A: SparseTensor) -> SparseTensor:
     return without_repeats(A) if A._vals.dtype == torch.bool else A
 
 
-def _coalesced(pattern: Pattern) -> tuple[Pattern, torch.Tensor | None]:
-    """The coalesced pattern, and for each entry the place its value goes to (None: its own)."""
-    group = None
+def _coalesced(pattern: Pattern) -> tuple[Pattern, Cells | None]:
+    """The coalesced pattern, and the entries that each of its elements is (None: one, in order)."""
+    runs = None
     indices = pattern.indices[0]
     if not pattern.ordered:
         sparse_shape = pattern.shape[: pattern.sparse_dim]
-        indices, group = kernels.coalesce(indices, list(sparse_shape))
+        indices, ptr, order = kernels.sort_coo(indices.contiguous(), list(sparse_shape))
+        runs = Cells(ptr, order, pattern.nse, 1)
     spec = pattern.spec._replace(coalesced=True, ordered=True)
-    return Pattern.from_spec(spec, pattern.shape, (indices,)), group
+    return Pattern.from_spec(spec, pattern.shape, (indices,)), runs
 
 
 def t(input: torch.Tensor) -> SparseTensor:
@@ -106,23 +113,33 @@ def t(input: torch.Tensor) -> SparseTensor:
 def transposed(A: SparseTensor) -> SparseTensor:
     """A with its last two sparse dimensions exchanged; batches and dense dimensions stay."""
     A = without_repeats(A)
-    pattern, order = A._pattern.derive("transposed", _transposed_pattern)
+    pattern, how = A._pattern.derive("transposed", _transposed_pattern)
     vals = stored_values(A)
     if pattern.blocksize is not None:
         vals = vals.transpose(1, 2).contiguous()
-    return on_pattern(vals if order is None else vals.index_select(0, order), pattern)
+    return on_pattern(carry(vals, how), pattern)
 
 
-def _transposed_pattern(pattern: Pattern) -> tuple[Pattern, torch.Tensor | None]:
-    """The pattern of the transpose, and which old entry each of its entries is (None: the same)."""
+def _transposed_pattern(pattern: Pattern) -> tuple[Pattern, Carried]:
+    """The pattern of the transpose, and which old entry each of its entries is."""
     shape = (*pattern.batch, *reversed(pattern.matrix), *pattern.dense_shape)
     if not pattern.is_coo:
         blocks = pattern.blocksize and (pattern.blocksize[1], pattern.blocksize[0])
         spec = pattern.spec._replace(layout=FLIPPED[pattern.name], blocksize=blocks)
-        return Pattern.from_spec(spec, shape, pattern.indices), None
+        return Pattern.from_spec(spec, shape, pattern.indices), Carried(None, pattern.nse)
+    if pattern.sparse_dim == 2 and not many(max(pattern.matrix), pattern):
+        by_columns = cols(pattern)
+        assert by_columns.perm is not None
+        row = kernels.expand(by_columns.ptr, pattern.nse)
+        indices = torch.stack([row, by_columns.idx]).to(pattern.indices[0].dtype)
+        found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim)
+        found.keep("rows", by_columns._replace(perm=None))
+        return found, Carried(by_columns.perm, pattern.nse)
     swapped = pattern.indices[0].clone()
     swapped[-2], swapped[-1] = pattern.indices[0][-1], pattern.indices[0][-2]
     batch = len(pattern.batch)
     order = lexicographic(swapped, shape[: batch + 2], batch + 1)
     indices = swapped.index_select(1, order)
-    return Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim), order
+    return Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim), Carried(
+        order, pattern.nse
+    )

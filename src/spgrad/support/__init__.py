@@ -8,14 +8,34 @@ stands behind a colon. Operands in parentheses are given as one list. Flipped is
 the layout of the transpose: CSC for CSR, BSC for BSR, and the other way round.
 """
 
-from spgrad.support import binary, elementwise, matmul, reduce, shape, structure
+from spgrad.support import (
+    attention,
+    binary,
+    contract,
+    elementwise,
+    index,
+    matmul,
+    reduce,
+    shape,
+    structure,
+)
 from spgrad.support.table import ALL, FLIPPED, Op, Operand, parse
 
 __all__ = ["ALL", "FLIPPED", "OPS", "Op", "Operand", "parse"]
 
 OPS: dict[str, Op] = {
     row.name: row
-    for family in (matmul, elementwise, binary, reduce, structure, shape)
+    for family in (
+        attention,
+        matmul,
+        contract,
+        elementwise,
+        binary,
+        reduce,
+        structure,
+        shape,
+        index,
+    )
     for row in family.ROWS
 }
 """Name -> its row."""

@@ -91,6 +91,15 @@ _SHAPES = (
         {"repeats": (2, 1, 2)},
         {"repeats": (1, 2, 0)},
     ),
+    _op("reshape_as", ("A[m,k] M[k,m] -> C[k,m]:coo",)),
+    _op("view_as", ("A[m,k] M[k,m] -> C[k,m]:coo",)),
+    _op("expand_as", ("A[m,k] M[b,m,k] -> C[b,m,k]",)),
+    _op(
+        "repeat_interleave",
+        ("A[m,k] -> C[2m,k]", "A[b,m,k] -> C[2b,m,k]", "A[m,k|d] -> C[2m,k|d]"),
+        {"repeats": 2, "dim": 0},
+        {"repeats": 3, "dim": -1},
+    ),
     _op("tile", ("A[m,k] -> C[m,2k]", "A[m,k|d] -> C[m,k|2d]"), {"dims": (2,)}, {"dims": (3, 1)}),
 )
 
@@ -170,6 +179,15 @@ _FORMS = ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]")
 
 _MOVED = (
     _op("flip", _FORMS, {"dims": (0,)}, {"dims": (-1, 0)}, {"dims": (1,)}),
+    _op(
+        "adjoint",
+        (
+            "A[m,k] -> C[k,m]:flipped",
+            "A[b,m,k] -> C[b,k,m]:flipped",
+            "Z[m,k] -> C[k,m]:flipped",
+        ),
+        names=("torch.adjoint", "torch.Tensor.adjoint", "torch.Tensor.mH.__get__"),
+    ),
     _op("fliplr", _FORMS),
     _op("flipud", _FORMS),
     _op(

@@ -186,6 +186,23 @@ class Histogram {
   std::unique_ptr<index_t[]> starts_;
 };
 
+// How many of row[begin + 1, end) are below the one before them.
+template <class index_t>
+SPGRAD_CLONES int64_t count_descents(const index_t* row, int64_t begin, int64_t end) {
+  int64_t count = 0;
+  for (int64_t p = begin + 1; p < end; ++p) count += row[p] < row[p - 1];
+  return count;
+}
+
+// ptr (m + 1,) from row (nse,) that ascends: the last entry of a row says where the row ends, and
+// no count waits for the one before. Serial.
+template <class index_t>
+void compress_sorted(const index_t* row, int64_t nse, int64_t m, index_t* ptr) {
+  std::fill_n(ptr, m + 1, index_t{0});
+  for (int64_t p = 0; p < nse; ++p) ptr[row[p] + 1] = static_cast<index_t>(p + 1);
+  for (int64_t i = 0; i < m; ++i) ptr[i + 1] = std::max(ptr[i], ptr[i + 1]);
+}
+
 // ptr (m + 1,) preallocated; row (nse,) in any order. O(m + nse) time.
 Tensor compress_op(const Tensor& row, int64_t m) {
   check_tensor(row, 1, row.scalar_type(), "row");
@@ -193,7 +210,12 @@ Tensor compress_op(const Tensor& row, int64_t m) {
   check_fits(row.scalar_type(), nse);
   Tensor ptr = empty(row, {m + 1});
   dispatch_index(row.scalar_type(), [&]<class index_t>() {
-    Histogram(data<index_t>(row), nse, m).scan(mutable_data<index_t>(ptr));
+    const index_t* rows = data<index_t>(row);
+    if (count_descents(rows, 0, nse) == 0) {
+      compress_sorted(rows, nse, m, mutable_data<index_t>(ptr));
+    } else {
+      Histogram(rows, nse, m).scan(mutable_data<index_t>(ptr));
+    }
   });
   return ptr;
 }
@@ -272,6 +294,20 @@ struct BlockView {
 
   // Writes the lines of block lines [first, last).
   void expand(int64_t first, int64_t last) const {
+    switch (across) {  // short loops of a known length need no branch
+      case 2:
+        return expand<2>(first, last);
+      case 4:
+        return expand<4>(first, last);
+      default:
+        return expand<0>(first, last);
+    }
+  }
+
+ private:
+  template <int64_t kAcross>
+  SPGRAD_INLINE void expand(int64_t first, int64_t last) const {
+    const int64_t across = kAcross == 0 ? this->across : kAcross;
     const int64_t line_step = transposed ? 1 : across, element_step = transposed ? along : 1;
     for (int64_t I = first; I < last; ++I) {
       int64_t q = ptr[I] * along * across;

@@ -1,0 +1,130 @@
+"""New patterns whose lines are ranges of entries of old lines: no sort is needed.
+
+The lines are the rows of CSR and COO and the columns of CSC, those of a batch one item after the
+other. BSR and BSC, and COO of other than two sparse dimensions, go another way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from spgrad import kernels
+from spgrad.ops.carry import Pieces
+from spgrad.ops.order import many
+from spgrad.ops.rebuild import InPieces
+from spgrad.ops.views import rows
+from spgrad.pattern import Pattern, View
+
+
+class Lines(NamedTuple):
+    """A pattern by lines, each ascending.
+
+    Line i has the entries ``ptr[i] .. ptr[i + 1]``, with indices `idx` inside of its batch item.
+    """
+
+    pattern: Pattern
+    ptr: torch.Tensor
+    idx: torch.Tensor
+
+    @property
+    def across(self) -> int:
+        """The dimension that `idx` counts."""
+        split = len(self.pattern.shape) - self.pattern.dense_dim
+        return split - 1 if by_rows(self.pattern) else split - 2
+
+    @property
+    def along(self) -> list[int]:
+        """The other sparse dimensions, whose places are the lines in row-major order."""
+        split = len(self.pattern.shape) - self.pattern.dense_dim
+        return [d for d in range(split) if d != self.across]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of `along`."""
+        return [self.pattern.shape[d] for d in self.along]
+
+    def starts(self) -> torch.Tensor:
+        """The first entry of each line, by the dimensions of the lines."""
+        return self.ptr[:-1].view(self.sizes)
+
+    def ends(self) -> torch.Tensor:
+        """The entry behind each line, by the dimensions of the lines."""
+        return self.ptr[1:].view(self.sizes)
+
+    def numbers(self) -> torch.Tensor:
+        """The number of each line inside of its batch item (lines,), int64."""
+        lines = self.ptr.shape[0] - 1
+        number = self.ptr.new_ones(lines, dtype=torch.int64).cumsum_(0).sub_(1)
+        return number.remainder_(max(self.sizes[-1], 1)) if len(self.sizes) > 1 else number
+
+
+def by_rows(pattern: Pattern) -> bool:
+    """True where the lines of a pattern are its rows."""
+    return pattern.is_coo or pattern.compressed_by_rows
+
+
+def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
+    """A coalesced pattern by lines, of its own index dtype or another; None if it has no such.
+
+    Of COO only if the lines are not many more than the elements.
+    """
+    if pattern.blocksize is not None:
+        return None
+    if not pattern.is_coo:
+        ptr, idx = pattern.indices
+    elif pattern.sparse_dim != 2 or many(pattern.matrix[0], pattern):
+        return None
+    else:
+        ptr, idx = rows(pattern).ptr, pattern.indices[0][1]
+    dtype = like or pattern.indices[0].dtype
+    return Lines(pattern, ptr.to(dtype), idx.to(dtype))
+
+
+def wide_enough(like: torch.dtype, shape: Sequence[int], count: int) -> torch.dtype:
+    """`like`, if it holds indices into `shape` and pointers to `count` entries, else int64."""
+    return like if max(*shape, count) <= torch.iinfo(like).max else torch.int64
+
+
+class Ranges(NamedTuple):
+    """Which ranges of entries become lines: as many as there are shifts make one line.
+
+    `begin` and `end` are of any shape, in row-major order; range j adds ``shift[j % group]`` to
+    its indices, or goes backward and subtracts them from it.
+    """
+
+    begin: torch.Tensor
+    end: torch.Tensor
+    shift: Sequence[int] = (0,)
+    count: int | None = None  # entries in all
+    backward: bool = False
+
+
+def joined(like: Pattern, shape: tuple[int, ...], idx: torch.Tensor, ranges: Ranges) -> InPieces:
+    """A pattern of ranges of the indices `idx`, in the layout of `like`."""
+    begin, end = (t.reshape(-1).contiguous() for t in (ranges.begin, ranges.end))
+    count = int((end - begin).sum()) if ranges.count is None else ranges.count
+    shift = idx.new_tensor(ranges.shift)
+    ptr, idx = kernels.join_ranges(idx.contiguous(), begin, end, shift, count, ranges.backward)
+    pieces = Pieces(ptr, begin, end, count, ranges.backward)
+    group = len(ranges.shift)
+    if group > 1:
+        ptr = ptr[::group].contiguous()
+    return InPieces(of_lines(like, shape, ptr, idx), pieces)
+
+
+def of_lines(
+    like: Pattern, shape: tuple[int, ...], ptr: torch.Tensor, idx: torch.Tensor
+) -> Pattern:
+    """A pattern of ascending lines, in the layout of `like`: COO, CSR or CSC."""
+    if not like.is_coo:
+        return Pattern.from_spec(like.spec, shape, (ptr, idx))
+    indices = torch.stack([kernels.expand(ptr, idx.shape[0]), idx])
+    made = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=like.dense_dim)
+    fits = max(math.prod(shape[:1]), shape[1], idx.shape[0]) <= torch.iinfo(torch.int32).max
+    if ptr.dtype == (torch.int32 if fits else torch.int64):
+        made.keep("rows", View(ptr, indices[1], None, shape[1]))
+    return made
