@@ -24,7 +24,9 @@ def optimizing(func: Any = None) -> bool:
     A closure that the step calls is not such code, nor is anything that `torch.compile` traces.
     Adagrad fills its state when it is made, where gradients are recorded.
     """
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and func is not torch.full_like):
+    if torch.is_grad_enabled() and func is not torch.full_like:
+        return False
+    if torch.compiler.is_compiling():
         return False
     frame = sys._getframe(2)
     while frame is not None:

@@ -69,6 +69,11 @@ def _to_coo(pattern: Pattern) -> Move:
         and many(pattern.matrix[0], pattern)
     ):
         return _sorted_coo(pattern)
+    if pattern.layout == torch.sparse_csr and not pattern.batch:
+        shape, dense_dim = pattern.shape, pattern.dense_dim
+        indices = kernels.coordinates(*pattern.indices)
+        found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
+        return Move(found, Carried(None, pattern.elements))
     view = rows(pattern)
     dtype = _index_dtype(pattern)
     m, k = pattern.matrix
@@ -97,6 +102,13 @@ def _sorted_coo(pattern: Pattern) -> Move:
 
 def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
     by_rows = layout == torch.sparse_csr
+    if by_rows and pattern.is_coo and not pattern.batch:
+        row, col = pattern.indices[0]  # ascending, as the pattern is coalesced
+        shape, dense_dim = pattern.shape, pattern.dense_dim
+        parts = kernels.compress(row, pattern.matrix[0]), col
+        return Move(
+            Pattern(layout, shape, parts, dense_dim=dense_dim), Carried(None, pattern.elements)
+        )
     view = rows(pattern) if by_rows else cols(pattern)
     dtype = _index_dtype(pattern)
     found = Pattern(

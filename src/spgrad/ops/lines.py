@@ -122,7 +122,7 @@ def of_lines(
     """A pattern of ascending lines, in the layout of `like`: COO, CSR or CSC."""
     if not like.is_coo:
         return Pattern.from_spec(like.spec, shape, (ptr, idx))
-    indices = torch.stack([kernels.expand(ptr, idx.shape[0]), idx])
+    indices = kernels.coordinates(ptr, idx)
     made = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=like.dense_dim)
     fits = max(math.prod(shape[:1]), shape[1], idx.shape[0]) <= torch.iinfo(torch.int32).max
     if ptr.dtype == (torch.int32 if fits else torch.int64):

@@ -220,23 +220,37 @@ Tensor compress_op(const Tensor& row, int64_t m) {
   return ptr;
 }
 
-// row (nse,) preallocated; ptr[m] is nse. O(m + nse) time.
+// Row numbers, and beside them the columns `idx` (nse) unless these are null: out (nse) or (2,
+// nse), preallocated; ptr[m] is nse. O(m + nse) time.
+template <class index_t>
+void expand(const index_t* ptr, int64_t m, int64_t nse, const index_t* idx, index_t* out) {
+  STD_TORCH_CHECK(ptr[m] == nse, "spgrad: `ptr` counts ", ptr[m], " entries, not ", nse, ".");
+  parallel_rows(ptr, m, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      std::fill(out + ptr[i], out + ptr[i + 1], static_cast<index_t>(i));
+    }
+    if (idx != nullptr) std::copy(idx + ptr[first], idx + ptr[last], out + nse + ptr[first]);
+  });
+}
+
 Tensor expand_op(const Tensor& ptr, int64_t nse) {
   check_view(ptr, ptr, std::nullopt);
   Tensor row = empty(ptr, {nse});
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    const index_t* starts = data<index_t>(ptr);
-    index_t* out = mutable_data<index_t>(row);
-    const int64_t m = ptr.size(0) - 1;
-    STD_TORCH_CHECK(starts[m] == nse, "spgrad: `ptr` counts ", starts[m], " entries, not ", nse,
-                    ".");
-    parallel_rows(starts, m, 1, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        std::fill(out + starts[i], out + starts[i + 1], static_cast<index_t>(i));
-      }
-    });
+    expand<index_t>(data<index_t>(ptr), ptr.size(0) - 1, nse, nullptr, mutable_data<index_t>(row));
   });
   return row;
+}
+
+Tensor coordinates_op(const Tensor& ptr, const Tensor& idx) {
+  check_view(ptr, idx, std::nullopt);
+  const int64_t nse = idx.size(0);
+  Tensor out = empty(ptr, {2, nse});
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    expand<index_t>(data<index_t>(ptr), ptr.size(0) - 1, nse, data<index_t>(idx),
+                    mutable_data<index_t>(out));
+  });
+  return out;
 }
 
 // ---- transposition ---------------------------------------------------------------------------
@@ -357,6 +371,7 @@ STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
   m.impl("check_compressed", TORCH_BOX(&check_compressed_op));
   m.impl("check_coo", TORCH_BOX(&check_coo_op));
   m.impl("compress", TORCH_BOX(&compress_op));
+  m.impl("coordinates", TORCH_BOX(&coordinates_op));
   m.impl("expand", TORCH_BOX(&expand_op));
   m.impl("transpose_plan", TORCH_BOX(&transpose_plan_op));
   m.impl("expand_blocks", TORCH_BOX(&expand_blocks_op));

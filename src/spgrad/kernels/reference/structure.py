@@ -115,6 +115,12 @@ def expand(ptr: Tensor, nse: int) -> Tensor:
     return row_numbers(ptr, nse)
 
 
+@kernel("coordinates(Tensor ptr, Tensor idx) -> Tensor")
+def coordinates(ptr: Tensor, idx: Tensor) -> Tensor:
+    """Row and column (2, nse) of every entry, from row pointers (m + 1,) and columns (nse,)."""
+    return torch.stack([row_numbers(ptr, idx.shape[0]), idx])
+
+
 @kernel("transpose_plan(Tensor ptr, Tensor idx, SymInt n) -> (Tensor, Tensor, Tensor)")
 def transpose_plan(ptr: Tensor, idx: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
     """The column view of a row view: pointers (n + 1,), rows (nse,), positions (nse,).
