@@ -4,12 +4,14 @@ An optimizer treats a parameter as a bag of numbers: it adds eps to each, divide
 and knows no rows or columns. For a sparse parameter these numbers are the specified elements. The
 same `add_(eps)` elsewhere means every element of the tensor, the unspecified ones too, and is
 refused. Which of the two is meant is decided by whose code calls: only the code of torch's own
-optimizers, gradient clipping and gradient scaling, and only where no gradient is recorded.
+optimizers, gradient clipping and gradient scaling, and the methods of any `torch.optim.Optimizer`,
+and only where no gradient is recorded.
 """
 
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any
 
 import torch
@@ -32,6 +34,12 @@ def optimizing(func: Any = None) -> bool:
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module not in _BETWEEN and frame.f_code.co_name != "__torch_function__":
-            return module.startswith(_UPDATING)
+            return module.startswith(_UPDATING) or _of_an_optimizer(frame)
         frame = frame.f_back
     return False
+
+
+def _of_an_optimizer(frame: FrameType) -> bool:
+    """True for a method of an optimizer that is not torch's."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    return names[:1] == ("self",) and isinstance(frame.f_locals.get("self"), torch.optim.Optimizer)
