@@ -57,18 +57,6 @@ def lines_of(ptr, *arrays):
 
 
 @shapes
-def test_lines(shape, dtype):
-    ptr, idx = operand(*shape, dtype)
-    m = shape[0]
-    entries = lines_of(ptr, idx, torch.arange(len(idx)))
-    chosen = [[], list(range(m)), torch.randint(max(m, 1), (9 if m else 0,)).tolist()]
-    for lines in chosen:
-        got = check("select_lines", ptr, idx, torch.tensor(lines, dtype=torch.int64))
-        assert lines_of(*got) == [entries[i] for i in lines]
-        assert {t.dtype for t in got} == {dtype}
-
-
-@shapes
 def test_ranges(shape, dtype):
     ptr, idx = operand(*shape, dtype)
     n = shape[1]
@@ -119,8 +107,6 @@ def test_points(shape, dtype):
 def test_much(shape, dtype):
     ptr, idx = operand(*shape, dtype)
     m, n, _ = shape
-    lines = torch.randint(m, (2 * m,))
-    check("select_lines", ptr, idx, lines)
     for step in (1, -3):
         check("select_range", ptr, idx, n // 2, step, n // 8)
     columns = torch.randint(n, (2 * n,)).to(dtype)
@@ -138,7 +124,6 @@ def test_indices_beyond_the_dtype_are_nowhere(dtype):
 
 def test_the_operator_protocol(dtype):
     ptr, idx = operand(6, 5, 14, dtype)
-    torch.library.opcheck(kernels.select_lines, (ptr, idx, torch.tensor([1, 5, 1])))
     torch.library.opcheck(kernels.select_range, (ptr, idx, 4, -2, 2))
     inv_ptr, _, inv_idx = kernels.transpose_plan(
         torch.tensor([0, 3], dtype=dtype), torch.tensor([4, 0, 4], dtype=dtype), 5
@@ -152,9 +137,6 @@ def test_mismatched_arguments_are_refused(dtype):
     ptr, idx = operand(6, 5, 14, dtype)
     lines = torch.tensor([0, 5])
     for op, args in (
-        (kernels.select_lines, (ptr, idx, torch.tensor([6]))),
-        (kernels.select_lines, (ptr, idx, torch.tensor([-1]))),
-        (kernels.select_lines, (ptr, idx, lines.int())),
         (kernels.select_range, (ptr, idx, 0, 0, 3)),
         (kernels.select_columns, (ptr, idx, lines.to(dtype), idx)),
         (kernels.locate, (ptr, idx, torch.tensor([6, 0]), lines)),

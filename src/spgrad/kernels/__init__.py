@@ -24,7 +24,7 @@ from spgrad.kernels.reference.segment import (
     segment_softmax,
     segment_softmax_backward,
 )
-from spgrad.kernels.reference.select import locate, select_columns, select_lines, select_range
+from spgrad.kernels.reference.select import locate, select_columns, select_range
 from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm_pattern, spgemm_values
 from spgrad.kernels.reference.spmm_reduce import (
     spmm_prod,
@@ -77,7 +77,6 @@ __all__ = [
     "segment_softmax",
     "segment_softmax_backward",
     "select_columns",
-    "select_lines",
     "select_range",
     "sort_coo",
     "spgemm_pattern",

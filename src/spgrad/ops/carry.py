@@ -28,10 +28,18 @@ class Pieces(NamedTuple):
     count: int  # of the entries in all
     backward: bool
 
-    def entry(self, nse: int) -> torch.Tensor:
-        """Which of `nse` old entries each new one is (count,)."""
-        position = self.begin.new_ones(nse).cumsum_(0, dtype=self.begin.dtype).sub_(1)
-        return kernels.take_ranges(position, *self)
+    def entry(self) -> torch.Tensor:
+        """Which old entry each new one is (count,)."""
+        line = kernels.expand(self.ptr, self.count)
+        position = self.begin.new_ones(self.count).cumsum_(0, dtype=self.begin.dtype).sub_(1)
+        if self.backward:
+            return (self.end + self.ptr[:-1] - 1).index_select(0, line).sub_(position)
+        return (self.begin - self.ptr[:-1]).index_select(0, line).add_(position)
+
+    def of(self, vals: torch.Tensor) -> torch.Tensor:
+        """The values (count, *dense) of the entries; not differentiable."""
+        shape = (self.count, *vals.shape[1:])
+        return kernels.take_ranges(_flat(vals), *self).view(shape)
 
 
 class Carried:
@@ -61,7 +69,7 @@ class Carried:
         """The old entry that each element is (u,); None where all are taken in order."""
         if self._entry is None and self.pieces is not None:
             with torch.inference_mode(mode=False):
-                self._entry = self.pieces.entry(self.nse)
+                self._entry = self.pieces.entry()
         return self._entry
 
     @property
@@ -77,8 +85,7 @@ def carry(vals: torch.Tensor, how: Carried) -> torch.Tensor:
     """vals[entry], zero where entry is -1; differentiable."""
     if not wants_grad(vals):
         if how.pieces is not None:
-            shape = (how.pieces.count, *vals.shape[1:])
-            return kernels.take_ranges(_flat(vals), *how.pieces).view(shape)
+            return how.pieces.of(vals)
         return vals if how.entry is None else taken(vals, how.entry)
     return gathered(vals, how.entry, how.place)
 

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad.errors import UnsupportedError
+from spgrad.ops.carry import Pieces
 from spgrad.ops.index_expression import GROUP, Slice, Subscript
+from spgrad.ops.products import wants_grad
 from spgrad.ops.rebuild import flat_values, positions, remembered, sparse_dims
 from spgrad.ops.select import Taken, located, shape_of, taken
 from spgrad.ops.select_coo import Run, Target, is_whole
@@ -119,6 +121,8 @@ def _picked(A: SparseTensor, made: Taken) -> torch.Tensor:
     vals = stored_values(A) if made.blocks else flat_values(A)
     if isinstance(entry, Run):  # a copy, as other parts are
         vals = vals.narrow(0, entry.start, entry.count).clone()
+    elif isinstance(entry, Pieces):
+        vals = vals.index_select(0, entry.entry()) if wants_grad(vals) else entry.of(vals)
     elif entry is not None and made.pattern.blocksize is not None and not made.blocks:
         vals = _filled(vals, entry)
     elif entry is not None:

@@ -178,11 +178,12 @@ def _whole_lines(
         first, end = int(ptr[0]), int(ptr[-1])
         return _Lines(ptr - first, idx[first:end], Run(first, end - first))
     lines = _line_numbers(pattern, subscript, target, dims)
-    if ptr.dtype == torch.int32 and lines.shape[0] * idx.shape[0] > _INT32:
-        lengths = ptr[1:].index_select(0, lines) - ptr.index_select(0, lines)
-        if int(lengths.sum()) > _INT32:
-            ptr, idx = ptr.to(torch.int64), idx.to(torch.int64)
-    return _Lines(*kernels.select_lines(ptr, idx, lines))
+    begin, end = ptr.index_select(0, lines), ptr[1:].index_select(0, lines)
+    count = int((end - begin).sum())
+    dtype = ptr.dtype if count <= _INT32 else torch.int64
+    idx, begin, end = (t.to(dtype).contiguous() for t in (idx, begin, end))
+    ptr, idx = kernels.join_ranges(idx, begin, end, idx.new_zeros(1), count, False)
+    return _Lines(ptr, idx, Pieces(ptr, begin, end, count, False))
 
 
 def _run_of_lines(pattern: Pattern, subscript: Subscript, dims: Sequence[int]) -> Run | None:
@@ -260,7 +261,7 @@ def _composed(first: Entries, ptr: torch.Tensor, idx: torch.Tensor, source: torc
     """Lines made of others, whose entries are `first`."""
     if isinstance(first, Run):
         return _Lines(ptr, idx, source + first.start)
-    return _Lines(ptr, idx, composed(first, source))
+    return _Lines(ptr, idx, composed(spelled(first, source), source))
 
 
 def _as_coordinates(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
+from spgrad.ops.carry import Pieces
 from spgrad.ops.index_expression import GROUP, NEW, Group, Slice, Subscript
 from spgrad.ops.order import lexicographic
 from spgrad.ops.rebuild import composed, index_dtype, positions
@@ -23,7 +24,7 @@ class Run(NamedTuple):
     count: int
 
 
-Entries = torch.Tensor | Run | None
+Entries = torch.Tensor | Run | Pieces | None
 """Which old entry each new one is: all in order if None; -1 for a zero that fills up a block."""
 
 
@@ -37,6 +38,8 @@ class Target(NamedTuple):
 
 def spelled(entry: Entries, like: torch.Tensor) -> torch.Tensor | None:
     """Entries as a tensor."""
+    if isinstance(entry, Pieces):
+        return entry.entry()
     return positions(like, entry.count) + entry.start if isinstance(entry, Run) else entry
 
 

@@ -1,4 +1,4 @@
-// Kernels that take lines of a pattern, and ranges and lists of what is across them.
+// Kernels that take ranges and lists of what is across the lines of a pattern.
 #include <memory>
 #include <numeric>
 #include <tuple>
@@ -17,44 +17,6 @@ template <class index_t>
 void scan(index_t* ptr, int64_t m) {
   ptr[0] = 0;
   std::partial_sum(ptr, ptr + m + 1, ptr);
-}
-
-// ---- lines -----------------------------------------------------------------------------------
-
-// ptr (m + 1,), idx (nse,), lines (l,) in any order, with repeats. The results are allocated here.
-// O(l + entries of the result) time.
-template <class index_t>
-Taken select_lines(const Tensor& ptr, const Tensor& idx, const Tensor& lines) {
-  const int64_t m = ptr.size(0) - 1, count = lines.size(0);
-  const index_t *starts = data<index_t>(ptr), *indices = data<index_t>(idx);
-  const int64_t* line = data<int64_t>(lines);
-  Tensor new_ptr = empty(ptr, {count + 1});
-  index_t* out_ptr = mutable_data<index_t>(new_ptr);
-  out_ptr[0] = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    STD_TORCH_CHECK(0 <= line[i] && line[i] < m, "spgrad: line ", line[i], " of ", m, ".");
-    out_ptr[i + 1] = out_ptr[i] + (starts[line[i] + 1] - starts[line[i]]);
-  }
-  const int64_t nse = out_ptr[count];
-  Tensor new_idx = empty(ptr, {nse}), source = empty(ptr, {nse});
-  index_t *out_idx = mutable_data<index_t>(new_idx), *from = mutable_data<index_t>(source);
-  parallel_rows(out_ptr, count, 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const index_t start = starts[line[i]];
-      std::copy_n(indices + start, out_ptr[i + 1] - out_ptr[i], out_idx + out_ptr[i]);
-      std::iota(from + out_ptr[i], from + out_ptr[i + 1], start);
-    }
-  });
-  return {new_ptr, new_idx, source};
-}
-
-Taken select_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& lines) {
-  check_view(ptr, idx, std::nullopt);
-  check_tensor(lines, 1, ScalarType::Long, "lines");
-  Taken taken;
-  dispatch_index(ptr.scalar_type(),
-                 [&]<class index_t>() { taken = select_lines<index_t>(ptr, idx, lines); });
-  return taken;
 }
 
 // ---- ranges ----------------------------------------------------------------------------------
@@ -277,7 +239,6 @@ Tensor locate_op(const Tensor& ptr, const Tensor& idx, const Tensor& line, const
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("select_lines", TORCH_BOX(&select_lines_op));
   m.impl("select_range", TORCH_BOX(&select_range_op));
   m.impl("select_columns", TORCH_BOX(&select_columns_op));
   m.impl("locate", TORCH_BOX(&locate_op));

@@ -1,4 +1,4 @@
-"""References of the kernels that take lines, and ranges and lists of what is across them."""
+"""References of the kernels that take ranges and lists of what is across lines."""
 
 from __future__ import annotations
 
@@ -14,31 +14,6 @@ _Taken = tuple[Tensor, Tensor, Tensor]
 def _dynamic(ptr: Tensor, idx: Tensor) -> tuple[Tensor, Tensor]:
     size = torch.library.get_ctx().new_dynamic_size()
     return idx.new_empty(size), idx.new_empty(size)
-
-
-def _fake_lines(ptr: Tensor, idx: Tensor, lines: Tensor) -> _Taken:
-    return (ptr.new_empty(lines.shape[0] + 1), *_dynamic(ptr, idx))
-
-
-@kernel(
-    "select_lines(Tensor ptr, Tensor idx, Tensor lines) -> (Tensor, Tensor, Tensor)",
-    fake=_fake_lines,
-)
-def select_lines(ptr: Tensor, idx: Tensor, lines: Tensor) -> _Taken:
-    """Whole lines in the given order, repeats allowed.
-
-    Args:
-        ptr: Line pointers (m + 1,).
-        idx: Index of each entry (nse,).
-        lines: Numbers of lines (l,), int64.
-
-    Returns:
-        Line pointers (l + 1,) and indices (n,) of these lines, and the old entry that each new one
-        is (n,); all of the dtype of `ptr`, which has to hold n.
-    """
-    start = ptr[lines]
-    new_ptr = torch.cat([ptr.new_zeros(1), (ptr[1:][lines] - start).cumsum(0, dtype=ptr.dtype)])
-    return new_ptr, *_between(idx, new_ptr, start)
 
 
 def _between(idx: Tensor, ptr: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
