@@ -121,7 +121,14 @@ def test_bands_and_positive_definite(layout):
         assert torch.equal(dense, dense.t())
         assert torch.linalg.eigvalsh(dense).min() > 0.999
         assert B.nse == n + 2 * round(0.3 * n * (n - 1) / 2)
+        for upper in (False, True):
+            C = spgrad.random_triangular(n, 0.3, upper=upper, layout=LAYOUTS[layout])
+            one_side = torch.triu if upper else torch.tril
+            assert torch.equal(C.to_dense(), one_side(C.to_dense()))
+            assert C.nse == n + round(0.3 * n * (n - 1) / 2)
+            assert C.to_dense().diagonal().min() >= 1
     assert spgrad.random_spd(2**17, 1e-8).nse > 2**17
+    assert spgrad.random_triangular(0).shape == spgrad.random_spd(0).shape == (0, 0)
 
 
 REFUSALS = {

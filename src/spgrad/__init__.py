@@ -33,7 +33,7 @@ from spgrad.ops.einsum import einsum
 from spgrad.ops.index import masked_select
 from spgrad.ops.like import empty_like, rand_like, randn_like
 from spgrad.ops.queries import allclose, equal, is_nonzero, is_same_size, item
-from spgrad.ops.random import banded, rand, randn, random_spd
+from spgrad.ops.random import banded, rand, randn, random_spd, random_triangular
 from spgrad.ops.resize import resize_as_, sparse_resize_, sparse_resize_and_clear_, t_, transpose_
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
@@ -75,6 +75,7 @@ __all__ = [
     "randn",
     "randn_like",
     "random_spd",
+    "random_triangular",
     "resize_as_",
     "sparse_bsc_tensor",
     "sparse_bsr_tensor",

@@ -186,28 +186,95 @@ def random_spd(
         (True, True)
     """
     fn = "random_spd"
-    if require_int(fn, "n", n) < 0:
-        raise ArgumentValueError(f"spgrad.{fn}: `n` is {n}; sizes from 0 are accepted. Check it.")
-    require_layout(fn, layout)
-    pairs = n * (n - 1) // 2
-    count = _count(fn, pairs, density, None)
-    t = _places(pairs, count, device, generator)
-    row = ((1 + (1 + 8 * t.double()).sqrt()) / 2).long()  # t = row (row - 1) / 2 + col
-    row -= (row * (row - 1) // 2 > t).long()  # what the root was rounded by
-    row += ((row + 1) * row // 2 <= t).long()
-    col = t - row * (row - 1) // 2
-    beside = torch.randn(count, dtype=dtype, device=device, generator=generator)
+    row, col = _below_diagonal(fn, n, density, layout, device, generator)
+    beside = torch.randn(row.numel(), dtype=dtype, device=device, generator=generator)
     step = torch.arange(n, device=device)
     size = beside.abs()
     diagonal = beside.new_ones(n).index_add_(0, row, size).index_add_(0, col, size)
     indices = torch.stack([torch.cat([row, col, step]), torch.cat([col, row, step])])
+    flags = Options(dtype, device, False, requires_grad, None)
+    return _square(fn, indices, torch.cat([beside, beside, diagonal]), layout, flags)
+
+
+def random_triangular(
+    n: int,
+    density: float = 0.1,
+    *,
+    upper: bool = False,
+    layout: torch.layout = torch.sparse_csr,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: torch.Generator | None = None,
+    requires_grad: bool = False,
+) -> SparseTensor:
+    """A random triangular matrix with a full diagonal, safe to solve with.
+
+    Its diagonal is 1 plus the sum of the magnitudes beside it in the row.
+
+    Args:
+        n: Rows and columns.
+        density: Share of the elements on one side of the diagonal that are specified.
+        upper: True for elements above the diagonal.
+        layout: torch.sparse_csr, sparse_csc or sparse_coo.
+        dtype: Of the values, a floating-point one; torch's default dtype if None.
+        device: Of values and indices.
+        generator: Of the random numbers, on `device`.
+        requires_grad: Makes the result a leaf that collects a gradient.
+
+    Returns:
+        SparseTensor (n, n).
+
+    Gradient:
+        None.
+
+    Cost:
+        O(nse log nse) time and O(nse) memory.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: `n` is negative, or `density` out of range.
+
+    Example:
+        >>> L = spgrad.random_triangular(4, 1.0)
+        >>> L.nse, torch.equal(L.to_dense(), L.to_dense().tril())
+        (10, True)
+    """
+    fn = "random_triangular"
+    row, col = _below_diagonal(fn, n, density, layout, device, generator)
+    row, col = (col, row) if upper else (row, col)
+    beside = torch.randn(row.numel(), dtype=dtype, device=device, generator=generator)
+    step = torch.arange(n, device=device)
+    diagonal = beside.new_ones(n).index_add_(0, row, beside.abs())
+    indices = torch.stack([torch.cat([row, step]), torch.cat([col, step])])
+    flags = Options(dtype, device, False, requires_grad, None)
+    return _square(fn, indices, torch.cat([beside, diagonal]), layout, flags)
+
+
+def _below_diagonal(
+    fn: str, n: int, density: float, layout: torch.layout, device: Any, generator: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows and columns of random elements below the diagonal."""
+    if require_int(fn, "n", n) < 0:
+        raise ArgumentValueError(f"spgrad.{fn}: `n` is {n}; sizes from 0 are accepted. Check it.")
+    require_layout(fn, layout)
+    pairs = n * (n - 1) // 2
+    t = _places(pairs, _count(fn, pairs, density, None), device, generator)
+    row = ((1 + (1 + 8 * t.double()).sqrt()) / 2).long()  # t = row (row - 1) / 2 + col
+    row -= (row * (row - 1) // 2 > t).long()  # what the root was rounded by
+    row += ((row + 1) * row // 2 <= t).long()
+    return row, t - row * (row - 1) // 2
+
+
+def _square(
+    fn: str, indices: torch.Tensor, vals: torch.Tensor, layout: torch.layout, options: Options
+) -> SparseTensor:
+    """The square matrix with a full diagonal whose elements are these, in any order."""
+    n = int(indices[0].max()) + 1 if indices.numel() else 0
     order = torch.argsort(indices[0] * n + indices[1])
     pattern = Pattern(torch.sparse_coo, (n, n), (indices[:, order].contiguous(),))
-    vals = torch.cat([beside, beside, diagonal])[order]
     blocks = require_blocksize(fn, pattern, layout, None)
-    made = convert(on_pattern(vals, pattern), layout, blocks)
-    flags = Options(dtype, device, False, requires_grad, None)
-    return leaf(fn, made._vals, made._pattern, flags)
+    made = convert(on_pattern(vals[order], pattern), layout, blocks)
+    return leaf(fn, made._vals, made._pattern, options)
 
 
 def _random(
