@@ -11,6 +11,7 @@ from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
+from spgrad.transforms import transforming
 from spgrad.values import on_pattern
 
 
@@ -245,7 +246,7 @@ def leaf(fn: str, vals: torch.Tensor, pattern: Pattern, options: Options) -> Spa
             "floating and complex values are accepted with it. Convert them with `dtype`."
         )
     # a tensor of its own on the same memory: the caller may reshape theirs in place
-    A = on_pattern(vals if vals.requires_grad else vals.detach(), pattern)
+    A = on_pattern(vals if vals.requires_grad or transforming() else vals.detach(), pattern)
     if options.requires_grad:
         A.requires_grad_()
     return A

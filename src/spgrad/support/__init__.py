@@ -26,9 +26,9 @@ __all__ = ["ALL", "FLIPPED", "OPS", "Op", "Operand", "parse"]
 OPS: dict[str, Op] = {
     row.name: row
     for family in (
-        attention,
         matmul,
         contract,
+        attention,
         elementwise,
         binary,
         reduce,
