@@ -65,7 +65,13 @@ _SHAPES = (
         {"dim": 0},
     ),
     _op("squeeze", _ONES, {}, {"dim": 0}, {"dim": (0, 1)}),
-    _op("flatten", ("A[m,k] -> C[mk]:coo", "A[b,m,k] -> C[bmk]:coo"), {}, {"start_dim": -2}),
+    _op(
+        "flatten",
+        ("A[m,k] -> C[mk]:coo", "A[b,m,k] -> C[bmk]:coo"),
+        {},
+        {"start_dim": -2},
+        names=names_in_torch("flatten", "ravel"),
+    ),
     _op(
         "unflatten",
         ("A[b,m,k] -> C[2,b2,m,k]", "A[b,m,k|d] -> C[2,b2,m,k|d]"),
