@@ -35,8 +35,8 @@ def scaled_dot_product_attention(
 ) -> torch.Tensor:
     """softmax(scale Q K^T + A) V over the specified elements of each row of A: sparse attention.
 
-    Scores, softmax and product are computed together, some thousand elements at a time, and no
-    score or weight is stored. The gradients compute them again.
+    Scores, softmax and product are computed together, a million elements at a time, and nothing of
+    them is kept for the gradients, which compute them again, one head after the other.
 
     Args:
         query: Dense (*b, m, d).
@@ -58,9 +58,9 @@ def scaled_dot_product_attention(
         Of all operands; of A on its pattern, summed over the heads that share it.
 
     Cost:
-        O(nse (d + e)) time for each head, memory for the result and one number per row of it, in
-        the gradient for those of the operands. float32 copies of 16-bit operands. Derivatives of
-        second order store nse numbers for each head.
+        O(nse (d + e)) time for each head, memory for the result and one number per row of it; in
+        the gradient for those of the operands, and for 2 nse numbers. float32 copies of 16-bit
+        operands. Derivatives of second order store nse numbers for each head.
 
     Raises:
         TypeError: `attn_mask` is not sparse or another operand not dense.
@@ -231,14 +231,8 @@ class _Attention(torch.autograd.Function):
         bias = None if bias is None else plain(bias)
         q, k, v, g = plain(q), plain(k), plain(v), plain(g)
         delta = torch.linalg.vecdot(g, out)
-        dq = dk = dv = d_bias = None
-        if wanted[0] or wanted[1]:
-            view = rows(ctx.pattern)
-            arrays = view.ptr, view.idx, view.perm, bias, q, k, g, v, lse, delta
-            dq, _, d_bias = kernels.attention_backward(*arrays, ctx.scale, True)
-        if wanted[2] or wanted[3]:
-            view = cols(ctx.pattern)
-            arrays = view.ptr, view.idx, view.perm, bias, k, q, v, g, lse, delta
-            dk, dv, _ = kernels.attention_backward(*arrays, ctx.scale, False)
-        found = (d_bias, dq, dk, dv)
-        return (*(d if asked else None for d, asked in zip(found, wanted, strict=True)), None, None)
+        by_rows, by_cols = rows(ctx.pattern)[:3], cols(ctx.pattern)[:3]
+        arrays = *by_rows, *by_cols, bias, q, k, v, g, lse, delta
+        *found, d_bias = kernels.attention_backward(*arrays, ctx.scale)
+        grads = zip((d_bias, *found), wanted, strict=True)
+        return (*(d if asked else None for d, asked in grads), None, None)

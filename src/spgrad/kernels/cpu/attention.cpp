@@ -100,30 +100,23 @@ template <class index_t, class F>
 void differentiate_long(const AttentionBackward<index_t, F>& a, const index_t* ptr, int64_t i) {
   const auto starts = blocks_of(ptr, i);
   const auto count = static_cast<int64_t>(starts.size()) - 1;
-  const auto of_a = std::make_unique_for_overwrite<F[]>(count * a.d);
-  const auto of_b = std::make_unique_for_overwrite<F[]>(a.db == nullptr ? 0 : count * a.e);
+  const auto parts = std::make_unique_for_overwrite<F[]>(count * a.d);
   torch::stable::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
       AttentionBackward<index_t, F> block = a;
-      block.left = a.left + i * a.d;
+      block.q = a.q + i * a.d;
       block.g = a.g + i * a.e;
-      if (a.by_rows) {
-        block.lse = a.lse + i;
-        block.delta = a.delta + i;
-      }
-      block.da = of_a.get() + b * a.d;
-      if (a.db != nullptr) block.db = of_b.get() + b * a.e;
+      block.lse = a.lse + i;
+      block.delta = a.delta + i;
+      block.dq = parts.get() + b * a.d;
       block.lines(starts.data() + b, 0, 1);
     }
   });
-  const auto add = [&](const F* parts, int64_t columns, F* sum) {
-    std::fill_n(sum, columns, F{0});
-    for (int64_t b = 0; b < count; ++b) {
-      for (int64_t j = 0; j < columns; ++j) sum[j] += parts[b * columns + j];
-    }
-  };
-  add(of_a.get(), a.d, a.da + i * a.d);
-  if (a.db != nullptr) add(of_b.get(), a.e, a.db + i * a.e);
+  F* sum = a.dq + i * a.d;
+  std::fill_n(sum, a.d, F{0});
+  for (int64_t b = 0; b < count; ++b) {
+    for (int64_t j = 0; j < a.d; ++j) sum[j] += parts[b * a.d + j];
+  }
 }
 
 std::tuple<Tensor, Tensor> attention(const Tensor& ptr, const Tensor& idx,
@@ -168,61 +161,78 @@ std::tuple<Tensor, Tensor> attention(const Tensor& ptr, const Tensor& idx,
   return {out, lse};
 }
 
-std::tuple<Tensor, Tensor, Tensor> attention_backward(
-    const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-    const std::optional<Tensor>& bias, const Tensor& left, const Tensor& right, const Tensor& g,
-    const Tensor& v, const Tensor& lse, const Tensor& delta, double scale, bool by_rows) {
-  const ScalarType dtype = left.scalar_type();
+// The gradients of keys and values: sums by columns of what the rows have found.
+template <class index_t, class F>
+void by_columns(const index_t* ptr, int64_t n, const Spmm<index_t, F>& keys,
+                const Spmm<index_t, F>& values) {
+  parallel_rows(ptr, n, keys.n + values.n, [&](int64_t first, int64_t last) {
+    spmm_lines(keys, first, last);
+    spmm_lines(values, first, last);
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
+    const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm, const Tensor& cols_ptr,
+    const Tensor& cols_idx, const std::optional<Tensor>& cols_perm,
+    const std::optional<Tensor>& bias, const Tensor& q, const Tensor& k, const Tensor& v,
+    const Tensor& g, const Tensor& lse, const Tensor& delta, double scale) {
+  const ScalarType dtype = q.scalar_type();
   check_view(ptr, idx, perm);
-  check_tensor(left, 3, dtype, "left");
-  check_tensor(right, 3, dtype, "right");
-  const int64_t heads = left.size(0), m = left.size(1), d = left.size(2), nse = idx.size(0);
-  const int64_t n = right.size(1), e = g.dim() == 3 ? g.size(2) : 0, rows = by_rows ? m : n;
+  check_view(cols_ptr, cols_idx, cols_perm);
+  check_tensor(cols_ptr, 1, ptr.scalar_type(), "cols_ptr");
+  check_tensor(q, 3, dtype, "q");
+  check_tensor(v, 3, dtype, "v");
+  const int64_t heads = q.size(0), m = q.size(1), d = q.size(2), nse = idx.size(0);
+  const int64_t n = v.size(1), e = v.size(2);
   check_size(ptr, 0, m + 1, "ptr");
-  check_heads(right, heads, n, d, dtype, "right");
-  check_heads(g, heads, m, e, dtype, "g");
+  check_size(cols_ptr, 0, n + 1, "cols_ptr");
+  check_size(cols_idx, 0, nse, "cols_idx");
+  check_heads(k, heads, n, d, dtype, "k");
   check_heads(v, heads, n, e, dtype, "v");
+  check_heads(g, heads, m, e, dtype, "g");
   check_bias(bias, nse, dtype);
   for (const Tensor& of_rows : {lse, delta}) {
     check_tensor(of_rows, 2, dtype, "lse, delta");
     check_size(of_rows, 0, heads, "lse, delta");
-    check_size(of_rows, 1, rows, "lse, delta");
+    check_size(of_rows, 1, m, "lse, delta");
   }
-  const bool wants_bias = by_rows && bias.has_value();
-  Tensor da = empty(left, {heads, m, d}), db = empty(left, {by_rows ? 0 : heads, m, e});
-  Tensor d_bias = empty(left, {wants_bias ? nse : 0});
+  Tensor dq = empty(q, {heads, m, d}), dk = empty(q, {heads, n, d}), dv = empty(q, {heads, n, e});
+  Tensor weights = empty(q, {nse}), changes = empty(q, {nse});
+  Tensor d_bias = empty(q, {bias ? nse : 0});
   dispatch_wide(ptr.scalar_type(), dtype, [&]<class index_t, class F>() {
-    const auto* starts = data<index_t>(ptr);
-    F* of_bias = wants_bias ? mutable_data<F>(d_bias) : nullptr;
-    if (wants_bias) std::fill_n(of_bias, nse, F{0});
-    const auto head = [&](int64_t h) {
-      return AttentionBackward<index_t, F>{
+    const auto *starts = data<index_t>(ptr), *cols = data<index_t>(cols_ptr);
+    F *w = mutable_data<F>(weights), *c = mutable_data<F>(changes);
+    F* of_bias = bias ? mutable_data<F>(d_bias) : nullptr;
+    if (bias) std::fill_n(of_bias, nse, F{0});
+    const auto product = [&](const F* val, const F* x, F* y, int64_t features) {
+      const auto *indices = data<index_t>(cols_idx), *order = data<index_t>(cols_perm);
+      return Spmm<index_t, F>{cols, indices, order, val, x, y, features, nse};
+    };
+    for (int64_t h = 0; h < heads; ++h) {
+      const F *of_q = data<F>(q) + h * m * d, *of_g = data<F>(g) + h * m * e;
+      const AttentionBackward<index_t, F> a{
           {data<index_t>(idx), data<index_t>(perm), data<F>(bias), static_cast<F>(scale), nse},
-          data<F>(left) + h * m * d,
-          data<F>(right) + h * n * d,
-          data<F>(g) + h * m * e,
+          of_q,
+          data<F>(k) + h * n * d,
           data<F>(v) + h * n * e,
-          data<F>(lse) + h * rows,
-          data<F>(delta) + h * rows,
+          of_g,
+          data<F>(lse) + h * m,
+          data<F>(delta) + h * m,
           d,
           e,
-          mutable_data<F>(da) + h * m * d,
-          by_rows ? nullptr : mutable_data<F>(db) + h * m * e,
-          of_bias,
-          by_rows};
-    };
-    for_short_and_long(
-        starts, m, heads * 2 * (d + e),
-        [&](int64_t first, int64_t last) {
-          for (int64_t h = 0; h < heads; ++h) {
-            head(h).lines(starts, first, last);
-          }
-        },
-        [&](int64_t i) {
-          for (int64_t h = 0; h < heads; ++h) differentiate_long(head(h), starts, i);
-        });
+          w,
+          c,
+          mutable_data<F>(dq) + h * m * d,
+          of_bias};
+      for_short_and_long(
+          starts, m, 2 * (d + e),
+          [&](int64_t first, int64_t last) { a.lines(starts, first, last); },
+          [&](int64_t i) { differentiate_long(a, starts, i); });
+      by_columns(cols, n, product(c, of_q, mutable_data<F>(dk) + h * n * d, d),
+                 product(w, of_g, mutable_data<F>(dv) + h * n * e, e));
+    }
   });
-  return {da, db, d_bias};
+  return {dq, dk, dv, d_bias};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Attention over the entries of a row view: SDDMM, softmax and SpMM on a range of entries at a
 // time, so that scores and weights stay in the cache and are never stored. The gradients compute
-// them again (Dao et al. 2022, "FlashAttention", with a pattern in place of the tiles).
+// them again, of one head after the other (Dao et al. 2022, "FlashAttention", with a pattern in
+// place of the tiles).
 #pragma once
 
 #include <cmath>
@@ -33,8 +34,8 @@ struct Scores {
 };
 
 // The longest line that is not split, and the entries that are taken together: so many that rows of
-// keys and values that fit in a cache are read from memory once for all of them.
-inline constexpr int64_t kLongest = 4096, kAttended = 65536;
+// keys, and then those of values, are read from memory once for all of them, and not in turns.
+inline constexpr int64_t kLongest = 4096, kAttended = 1 << 20;
 
 // Calls f(i, j) on consecutive ranges of the lines [first, last), none longer than kLongest, with
 // at most kAttended entries.
@@ -115,67 +116,56 @@ struct Attention {
   }
 };
 
-// The gradients of one side, for one head. By rows, `left` is q and `right` k, `g` and `v` are what
-// their names say: da (m, d) = dq. By columns, on the transposed view, `left` is k, `right` q, and
-// g and v have changed places: da = dk, and db (n, e) = dv. lse and delta, the dot product of g and
-// out, are those of rows. d_bias (nse), or null, is added to. Results, costs and order of the sums
-// as above.
+// What the gradients of one head are made of, by rows: g (m, e) the cotangent, lse (m), delta (m)
+// the dot products of g and out. For every entry, where its bias stands (nse): `weights`, and
+// `changes`, what the loss changes by with the score, times scale. dq (m, d) is written, d_bias
+// (nse), or null, is added to. Costs, and the order of the sums, as above.
 template <class index_t, class F>
 struct AttentionBackward {
   Scores<index_t, F> scores;
-  const F *left, *right, *g, *v;
+  const F *q, *k, *v, *g;
   const F *lse, *delta;
   int64_t d, e;
-  F *da, *db, *d_bias;
-  bool by_rows;
+  F *weights, *changes, *dq, *d_bias;
 
   // Lines of a range that for_attended gives, or one.
   void lines(const index_t* ptr, int64_t first, int64_t last) const {
-    const int64_t begin = ptr[first];
-    const auto weights = buffer_of<F>(ptr[last] - begin), changes = buffer_of<F>(ptr[last] - begin);
-    F *w = weights.get(), *c = changes.get();
-    dots_of(ptr, scores, left, right, d, first, last, w);
+    const int64_t begin = ptr[first], entries = ptr[last] - begin;
+    const bool direct = scores.perm == nullptr;
+    const auto buffers = buffer_of<F>(direct ? 0 : 2 * entries);
+    F* w = direct ? weights + begin : buffers.get();
+    F* c = direct ? changes + begin : buffers.get() + entries;
+    dots_of(ptr, scores, q, k, d, first, last, w);
     dots_of(ptr, scores, g, v, e, first, last, c);
     with_vectors([&]<int kBytes>() {
       for (int64_t i = first; i < last; ++i) {
         const int64_t from = ptr[i] - begin, count = ptr[i + 1] - ptr[i];
         scores.finish(ptr[i], count, w + from);
-        if (by_rows) {
-          changes_of_line<kBytes>(w + from, c + from, count, [&](int64_t) { return i; });
-        } else {
-          const index_t* rows = scores.idx + ptr[i];
-          changes_of_line<kBytes>(w + from, c + from, count,
-                                  [&](int64_t p) { return static_cast<int64_t>(rows[p]); });
-        }
+        finish<kBytes>(w + from, c + from, count, lse[i], delta[i]);
       }
     });
-    if (d_bias != nullptr) {
-      for (int64_t p = begin; p < ptr[last]; ++p) {
-        d_bias[scores.perm == nullptr ? p : static_cast<int64_t>(scores.perm[p])] += c[p - begin];
-      }
+    for (int64_t p = 0; p < entries; ++p) {
+      const int64_t at = direct ? begin + p : static_cast<int64_t>(scores.perm[begin + p]);
+      if (d_bias != nullptr) d_bias[at] += c[p];
+      c[p] *= scores.scale;
+      if (!direct) weights[at] = w[p], changes[at] = c[p];
     }
-    for (int64_t p = 0; p < ptr[last] - begin; ++p) c[p] *= scores.scale;
-    sums_of(ptr, scores, c, right, d, first, last, da);
-    if (db != nullptr) sums_of(ptr, scores, w, v, e, first, last, db);
+    sums_of(ptr, scores, c, k, d, first, last, dq);
   }
 
-  // Makes weights of the scores, and of the dot products c what the scores change by. Weights of a
-  // row whose scores are all minus infinity are 0. row(p) is the row of entry p of the line.
-  template <int kBytes, class Row>
-  SPGRAD_INLINE void changes_of_line(F* w, F* c, int64_t count, const Row& row) const {
+  // Makes weights of the scores of a row, and changes of the dot products c.
+  template <int kBytes>
+  static SPGRAD_INLINE void finish(F* w, F* c, int64_t count, F of_row, F dot) {
     constexpr F kNone = -std::numeric_limits<F>::infinity();
     constexpr int kLanes = kBytes / sizeof(F);
-    for (int64_t p = 0; p < count; ++p) {
-      const F of_row = lse[row(p)];
-      w[p] = of_row == kNone ? kNone : w[p] - of_row;
-      c[p] -= delta[row(p)];
-    }
+    if (of_row == kNone) std::fill_n(w, count, kNone), of_row = 0;
     for (int64_t p = 0; p < count; p += kLanes) {
       const bool whole = count - p >= kLanes;
-      const auto weight = exp_lanes<F>(load_part<kLanes>(w + p, count - p, kNone, whole));
+      const auto weight = exp_lanes<F>(load_part<kLanes>(w + p, count - p, kNone, whole) - of_row);
+      const auto change = weight * (load_part<kLanes>(c + p, count - p, F{0}, whole) - dot);
       store_part<kLanes, F>(weight, count - p, w + p, whole);
+      store_part<kLanes, F>(change, count - p, c + p, whole);
     }
-    for (int64_t p = 0; p < count; ++p) c[p] *= w[p];
   }
 };
 

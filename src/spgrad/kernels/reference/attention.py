@@ -87,90 +87,89 @@ def attention(
     return torch.stack(outs), torch.stack(sums)
 
 
-def _sides_shape(
+def _gradients_shape(
     ptr: Tensor,
     idx: Tensor,
     perm: Tensor | None,
+    cols_ptr: Tensor,
+    cols_idx: Tensor,
+    cols_perm: Tensor | None,
     bias: Tensor | None,
-    left: Tensor,
-    right: Tensor,
-    g: Tensor,
+    q: Tensor,
+    k: Tensor,
     v: Tensor,
+    g: Tensor,
     lse: Tensor,
     delta: Tensor,
     scale: float,
-    by_rows: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    db = g.new_empty(0 if by_rows else g.shape[0], *g.shape[1:])
-    return (
-        torch.empty_like(left),
-        db,
-        left.new_empty(idx.shape[0] if by_rows and bias is not None else 0),
-    )
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return *made, q.new_empty(0 if bias is None else idx.shape[0])
 
 
 @kernel(
-    "attention_backward(Tensor ptr, Tensor idx, Tensor? perm, Tensor? bias, Tensor left,"
-    " Tensor right, Tensor g, Tensor v, Tensor lse, Tensor delta, float scale, bool by_rows)"
-    " -> (Tensor, Tensor, Tensor)",
-    fake=_sides_shape,
+    "attention_backward(Tensor ptr, Tensor idx, Tensor? perm, Tensor cols_ptr, Tensor cols_idx,"
+    " Tensor? cols_perm, Tensor? bias, Tensor q, Tensor k, Tensor v, Tensor g, Tensor lse,"
+    " Tensor delta, float scale) -> (Tensor, Tensor, Tensor, Tensor)",
+    fake=_gradients_shape,
 )
 def attention_backward(
     ptr: Tensor,
     idx: Tensor,
     perm: Tensor | None,
+    cols_ptr: Tensor,
+    cols_idx: Tensor,
+    cols_perm: Tensor | None,
     bias: Tensor | None,
-    left: Tensor,
-    right: Tensor,
-    g: Tensor,
+    q: Tensor,
+    k: Tensor,
     v: Tensor,
+    g: Tensor,
     lse: Tensor,
     delta: Tensor,
     scale: float,
-    by_rows: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of one side of `attention`; with w the weights, c = w (g.v - delta).
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of `attention`.
 
-    By rows, left_i = q_i, right_j = k_j: dq_i = scale sum of c k_j, and d bias = c. By columns, on
-    the transposed view, left_j = k_j, right_i = q_i, and `g`, `v` have changed places:
-    dk_j = scale sum of c q_i, dv_j = sum of w g_i.
+    With w the weights and c = w (g . v - delta): dq_i = scale sum of c k_j over the row, dk_j =
+    scale sum of c q_i and dv_j = sum of w g_i over the column, and d bias = c.
 
     Args:
-        ptr: Line pointers (lines + 1,), of rows or of columns.
-        idx: Index across the lines of every entry (nse,).
+        ptr: Row pointers (m + 1,).
+        idx: Column of every entry (nse,).
         perm: Where an entry's value stands in `bias` (nse,); None for in place.
+        cols_ptr: Column pointers (n + 1,) of the same pattern.
+        cols_idx: Row of every entry, by columns (nse,).
+        cols_perm: Where its value stands in `bias` (nse,); None for in place.
         bias: As in `attention`.
-        left: q or k (heads, lines, d).
-        right: k or q (heads, across, d).
-        g: The cotangent, or the values (heads, lines, e).
-        v: The values, or the cotangent (heads, across, e).
-        lse: Of `attention` (heads, rows).
-        delta: Dot product of cotangent and result (heads, rows).
+        q: Queries (heads, m, d).
+        k: Keys (heads, n, d).
+        v: Values (heads, n, e).
+        g: Cotangent (heads, m, e).
+        lse: Of `attention` (heads, m).
+        delta: Dot product of cotangent and result (heads, m).
         scale: Factor of the scores.
-        by_rows: Which of the two.
 
     Returns:
-        dq or dk; empty or dv; d bias (nse,) by rows if there is a bias, or else empty.
+        dq, dk, dv, and d bias (nse,), empty if there is no bias.
     """
-    line = row_numbers(ptr, idx.shape[0])
-    row = line if by_rows else idx
+    row = row_numbers(ptr, idx.shape[0])
     in_view = _in_view(bias, perm)
-    of_left, of_right = (
-        torch.empty_like(left),
-        g.new_empty(0 if by_rows else g.shape[0], *g.shape[1:]),
-    )
-    of_bias = left.new_zeros(idx.shape[0])
-    for head in range(left.shape[0]):
-        scores = _scores(ptr, idx, in_view, left[head], right[head], scale)
+    made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    of_bias = q.new_zeros(idx.shape[0])
+    for head, (dq, dk, dv) in enumerate(zip(*made, strict=True)):
+        scores = _scores(ptr, idx, in_view, q[head], k[head], scale)
         of_row = lse[head][row]
         weights = (scores - of_row).exp().where(of_row != -torch.inf, 0)
         change = weights * (sddmm(ptr, idx, None, g[head], v[head]) - delta[head][row])
-        of_left[head] = spmm(ptr, idx, None, change * scale, right[head])
-        if not by_rows:
-            of_right[head] = spmm(ptr, idx, None, weights, v[head])
         of_bias += change
-    if not by_rows or bias is None:
-        return of_left, of_right, of_bias[:0].clone()
-    if perm is None:
-        return of_left, of_right, of_bias
-    return of_left, of_right, torch.empty_like(of_bias).index_copy_(0, perm.long(), of_bias)
+        dq.copy_(spmm(ptr, idx, None, change * scale, k[head]))
+        change, weights = _stored(change * scale, perm), _stored(weights, perm)
+        dk.copy_(spmm(cols_ptr, cols_idx, cols_perm, change, q[head]))
+        dv.copy_(spmm(cols_ptr, cols_idx, cols_perm, weights, g[head]))
+    return *made, _stored(of_bias, perm) if bias is not None else of_bias[:0].clone()
+
+
+def _stored(t: Tensor, perm: Tensor | None) -> Tensor:
+    """What is in the order of the view, in that of the values."""
+    return t if perm is None else torch.empty_like(t).index_copy_(0, perm.long(), t)
