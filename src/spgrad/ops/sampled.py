@@ -205,8 +205,7 @@ def sampled_addmm(
     if not pattern.coalesced:
         C = convert(C, torch.sparse_coo)
         pattern = C._pattern
-    left = g.reshape(-1, k) if g.numel() else g.new_zeros(_lines(pattern, 0), k)
-    right = x.mT.reshape(-1, k) if x.numel() else x.new_zeros(_lines(pattern, 1), k)
+    left, right = g.reshape(_lines(pattern, 0), k), x.mT.reshape(_lines(pattern, 1), k)
     found = products.sddmm(left, right, pattern)
     if alpha != 1:
         found = found * alpha

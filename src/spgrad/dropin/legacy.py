@@ -1,0 +1,71 @@
+"""`torch.sparse.FloatTensor` and its siblings: classes, whose calls no mode of torch sees."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from spgrad.dropin.state import state
+from spgrad.interop import from_torch
+from spgrad.tensor import SparseTensor
+
+_DTYPES = {
+    "FloatTensor": torch.float32,
+    "DoubleTensor": torch.float64,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "LongTensor": torch.int64,
+    "IntTensor": torch.int32,
+    "ShortTensor": torch.int16,
+    "CharTensor": torch.int8,
+    "ByteTensor": torch.uint8,
+}
+_LOCK = threading.Lock()
+_REPLACED: dict[str, Any] = {}
+_USERS = [0]  # threads in which the mode is on
+
+
+class _Stand(type):
+    """A class in place of one of torch's: makes SparseTensors where the mode is on."""
+
+    native: Any
+    dtype: torch.dtype
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = cls.native(*args, **kwargs)
+        return from_torch(made) if state.fallbacks else made
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if isinstance(instance, SparseTensor):
+            return instance._pattern.is_coo and instance.dtype == cls.dtype
+        return isinstance(instance, cls.native)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.native, name)
+
+
+def install() -> None:
+    """Puts the stand-ins in place, with the first thread that turns the mode on."""
+    with _LOCK:
+        _USERS[0] += 1
+        if _USERS[0] > 1:
+            return
+        for name, dtype in _DTYPES.items():
+            native = getattr(torch.sparse, name, None)
+            if native is not None:
+                _REPLACED[name] = native
+                stand = _Stand(name, (), {"native": native, "dtype": dtype})
+                setattr(torch.sparse, name, stand)
+
+
+def remove() -> None:
+    """Puts torch's classes back, with the last thread that turns the mode off."""
+    with _LOCK:
+        _USERS[0] -= 1
+        if _USERS[0]:
+            return
+        for name, native in _REPLACED.items():
+            setattr(torch.sparse, name, native)
+        _REPLACED.clear()

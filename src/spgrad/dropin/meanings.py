@@ -1,0 +1,234 @@
+"""Functions that mean in drop-in mode what torch means by them, where spgrad means more or else."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import _tensor_str
+
+from spgrad import checks, ops
+from spgrad.dropin.native import fall_back
+from spgrad.dropin.state import state
+from spgrad.errors import SpgradError, StateError, UnsupportedError
+from spgrad.interop import to_torch
+from spgrad.pattern import LAYOUTS, Pattern
+from spgrad.support import OPS
+from spgrad.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+MEANINGS: dict[Any, Callable[..., Any]] = {}
+"""torch function -> what it does in drop-in mode."""
+
+
+def _of_torch(name: str) -> Any:
+    return operator.attrgetter(name.removeprefix("torch."))(torch)
+
+
+REFUSALS = {
+    TORCH_FUNCTIONS[_of_torch(name)]
+    for row in OPS.values()
+    if not row.layouts
+    for name in row.torch
+}
+"""Answers that refuse a name of torch, as its result would be dense or wrong without a word."""
+
+_TORCHS = (
+    "_dimI",
+    "_dimV",
+    "is_contiguous",
+    "new",
+    "resize_as_",
+    "resize_as_sparse_",
+    "sparse_resize_",
+    "sparse_resize_and_clear_",
+    "storage",
+    "stride",
+    "untyped_storage",
+)
+"""Methods that only torch can answer."""
+
+_CHECKED = (
+    "__matmul__",
+    "__rmatmul__",
+    "ccol_indices",
+    "col_indices",
+    "crow_indices",
+    "indices",
+    "is_coalesced",
+    "row_indices",
+    "values",
+)
+"""Methods of the class, which no mode sees, and whose refusals are torch's where it is on."""
+
+
+def to_dense(
+    A: Any, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
+) -> torch.Tensor:
+    """`masked_grad` is taken and changes nothing: a gradient stays on its pattern."""
+    return ops.to_dense(A, dtype)
+
+
+def eq(input: Any, other: Any) -> torch.Tensor:
+    """Comparison with 0 holds for what is not specified: the result is dense."""
+    if isinstance(other, torch.Tensor) or other != 0:
+        return ops.eq(input, other)
+    return ops.to_dense(input.detach()) == other
+
+
+def as_type(A: SparseTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """The name of torch's class for it, or `A` with another dtype."""
+    if isinstance(dtype, torch.dtype):
+        return A.to(dtype)
+    return _leave_to_torch("type")()
+
+
+def to(A: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """On meta there are no elements, as torch has it."""
+    device = kwargs.get("device", args[0] if args else None)
+    if isinstance(device, (str, torch.device)) and torch.device(device).type == "meta":
+        return _leave_to_torch("to")()
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.to(A, *args, **kwargs)
+
+
+_BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
+
+
+def _converted(name: str, to: torch.layout | None) -> Callable[..., Any]:
+    """A conversion between sparse layouts: those that torch 2.13 has, the others torch is asked."""
+
+    def run(A: SparseTensor, *args: Any, layout: Any = None, blocksize: Any = None) -> Any:
+        target = to or layout or torch.sparse_coo
+        if args and to in _BLOCKED:
+            blocksize, *args = args  # type: ignore[assignment]
+        if args or _unknown_to_torch(A._pattern, target, blocksize):
+            return _leave_to_torch(name)()
+        if target == torch.strided:
+            return ops.to_dense(A)
+        if A.layout == target == torch.sparse_coo:
+            return A
+        made = ops.to_sparse(A, layout=target, blocksize=blocksize and tuple(blocksize))
+        return _long(made) if made._pattern.is_coo else made
+
+    return run
+
+
+def _long(A: SparseTensor) -> SparseTensor:
+    """A COO tensor with the int64 indices that torch's have."""
+    if A._pattern.indices[0].dtype == torch.int64:
+        return A
+    pattern = A._pattern.derive("int64", _with_long_indices)
+    return on_pattern(stored_values(A), pattern)
+
+
+def _with_long_indices(pattern: Pattern) -> Pattern:
+    indices = (pattern.indices[0].to(torch.int64),)
+    return Pattern.from_spec(pattern.spec, tuple(pattern.shape), indices)
+
+
+def _unknown_to_torch(pattern: Pattern, target: torch.layout, blocksize: Any) -> bool:
+    if target in (torch.sparse_coo, torch.strided):
+        return False
+    if pattern.is_coo:
+        return pattern.sparse_dim != 2
+    if pattern.layout in _BLOCKED:
+        return target not in _BLOCKED or tuple(blocksize or ()) != pattern.blocksize
+    return target in _BLOCKED and bool(pattern.batch)
+
+
+def coalesced_(A: SparseTensor, coalesced: bool) -> SparseTensor:
+    """Claims that indices are sorted and unique, which is checked, or no longer claims it."""
+    old = A._pattern
+    if coalesced and not old.ordered:
+        ordered = checks.require_coordinates(
+            "_coalesced_", old.indices[0], tuple(old.shape[: old.sparse_dim])
+        )
+        if not ordered:
+            raise StateError(
+                "spgrad._coalesced_: the indices are not sorted and unique; False is accepted. "
+                "Call A.coalesce()."
+            )
+    spec = old.spec._replace(coalesced=coalesced, ordered=old.ordered or coalesced)
+    A._pattern = Pattern.from_spec(spec, tuple(old.shape), old.indices)
+    return A
+
+
+class LeftToTorchError(UnsupportedError):
+    """What drop-in mode means torch to answer: no refusal."""
+
+
+def _leave_to_torch(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise LeftToTorchError(
+            f"spgrad.{name}: `input` is a SparseTensor; a tensor of torch's own is accepted. "
+            "Convert it with spgrad.to_torch."
+        )
+
+    return refuse
+
+
+def _checked(method: Callable[..., Any], func: Any) -> Callable[..., Any]:
+    """`method`; what it refuses is asked of torch where the mode is on."""
+
+    @functools.wraps(method)
+    def run(self: SparseTensor, *args: Any) -> Any:
+        try:
+            return method(self, *args)
+        except SpgradError as error:
+            if not state.fallbacks or state.fallbacks[-1] == "refuse":
+                raise
+            with torch._C.DisableTorchFunction():
+                return fall_back(func, (self, *args), {}, error, warn=False)
+
+    return run
+
+
+def _native_text(describe: Callable[[SparseTensor], str]) -> Callable[[SparseTensor], str]:
+    """How a SparseTensor prints: as torch prints its own where the mode is on."""
+
+    def run(A: SparseTensor) -> str:
+        if not state.fallbacks:
+            return describe(A)
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            try:
+                x = to_torch(SparseTensor(A._vals.detach(), A._pattern))
+            except SpgradError:  # a ragged batch
+                return describe(A)
+            if A.requires_grad and A.grad_fn is None:
+                x.requires_grad_()
+            text = _tensor_str._str(x)
+        if A.grad_fn is not None:
+            text = f"{text[:-1]}, grad_fn=<{type(A.grad_fn).__name__}>)"
+        return text
+
+    return run
+
+
+def _register() -> None:
+    for name, method in vars(SparseTensor).items():
+        func = getattr(torch.Tensor, name, None)
+        if isinstance(method, FunctionType) and func is not None and func not in TORCH_FUNCTIONS:
+            MEANINGS[func] = method
+    for name in _TORCHS:
+        MEANINGS[getattr(torch.Tensor, name)] = _leave_to_torch(name)
+    for function in (torch.zeros_like, torch.empty_like):
+        MEANINGS[function] = _leave_to_torch(function.__name__)
+    MEANINGS[torch.Tensor.to_dense] = to_dense
+    MEANINGS[torch.Tensor.to] = to
+    MEANINGS[torch.Tensor.type] = as_type
+    for name, layout in (("to_sparse", None), *((f"to_sparse_{n}", m) for n, m in LAYOUTS.items())):
+        MEANINGS[getattr(torch.Tensor, name)] = _converted(name, layout)
+    MEANINGS[torch.Tensor.eq] = MEANINGS[torch.eq] = eq
+    MEANINGS[torch.Tensor._coalesced_] = coalesced_
+    for name in _CHECKED:
+        func = getattr(torch.Tensor, name)
+        setattr(SparseTensor, name, _checked(vars(SparseTensor)[name], func))
+    METHODS["describe"] = _native_text(METHODS["describe"])
+
+
+_register()

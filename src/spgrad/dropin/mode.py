@@ -1,0 +1,97 @@
+"""The torch function mode: what each call of a torch function becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from spgrad.callers import optimizing
+from spgrad.dropin import makers, meanings, native, outputs
+from spgrad.dropin.state import state
+from spgrad.errors import SpgradError
+from spgrad.pattern import LAYOUT_NAMES
+from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class Mode(TorchFunctionMode):
+    """Sends torch functions on sparse tensors to spgrad, and what it refuses back to torch."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        maker = makers.MAKERS.get(func)
+        if maker is not None and not optimizing(func):
+            made = maker(func, args, kwargs)
+            if made is not NotImplemented:
+                return made
+        ours = bool(types) and SparseTensor in types
+        if not ours and not _native_among(args) and not (kwargs and _asks_sparse(kwargs)):
+            return func(*args, **kwargs)
+        if optimizing(func):  # which handles the native gradient of an embedding in its own way
+            if not ours:
+                return func(*args, **kwargs)
+            return SparseTensor.__torch_function__(func, types, args, kwargs)
+        return _call(func, types if ours else (), args, kwargs)
+
+
+def _native_among(args: tuple[Any, ...]) -> bool:
+    for a in args:
+        kind = type(a)
+        if kind in _PLAIN:
+            if a.layout is not torch.strided:
+                return True
+        elif (kind is tuple or kind is list) and _native_among(a):
+            return True
+    return False
+
+
+def _asks_sparse(kwargs: dict[str, Any]) -> bool:
+    return kwargs.get("layout") in LAYOUT_NAMES or _native_among(tuple(kwargs.values()))
+
+
+def _call(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call that has to do with sparse tensors."""
+    if not types and getattr(func, "__name__", "") in ("__get__", "__set__"):
+        return func(*args, **kwargs)  # attributes of a native tensor are its own
+    try:
+        if outputs.has_out(kwargs):
+            rest = {name: value for name, value in kwargs.items() if name != "out"}
+            return outputs.store(_call(func, types, args, rest), kwargs["out"])
+        return _answer(func, types, args, kwargs)
+    except torch.OutOfMemoryError:
+        raise
+    except (SpgradError, TypeError, RuntimeError) as error:
+        refused = not isinstance(error, meanings.LeftToTorchError)
+        wish = state.fallbacks[-1] if refused else "torch"
+        if wish == "refuse" or TORCH_FUNCTIONS.get(func) in meanings.REFUSALS:
+            raise
+        return native.fall_back(func, args, kwargs, error, warn=wish == "warn")
+
+
+def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What spgrad answers, or its refusal."""
+    own = meanings.MEANINGS.get(func)
+    if own is None and func not in TORCH_FUNCTIONS:
+        if not types:  # native tensors alone, or an option
+            return _changed_or_sparse(func, args, kwargs)
+        answer = SparseTensor.__torch_function__(func, types, args, kwargs)
+        return native.sparsed(answer)
+    if not types and native.changed(func, args, kwargs):
+        return _changed_or_sparse(func, args, kwargs)
+    sparse, options = native.sparsed(args), native.sparsed(kwargs)
+    if own is not None and isinstance(sparse[0] if sparse else None, SparseTensor):
+        return own(*sparse, **options)
+    if func not in TORCH_FUNCTIONS:
+        return native.sparsed(SparseTensor.__torch_function__(func, types, sparse, options))
+    return outputs.in_place(TORCH_FUNCTIONS[func], sparse, options)
+
+
+def _changed_or_sparse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What torch makes of native tensors: the one that it changed in place, or a SparseTensor."""
+    result = func(*args, **kwargs)
+    return result if args and result is args[0] else native.sparsed(result)

@@ -1,0 +1,15 @@
+"""Whether drop-in mode is on in this thread."""
+
+from __future__ import annotations
+
+import threading
+
+
+class _State(threading.local):
+    """Of this thread: the `fallback` of each block that is on, the innermost last."""
+
+    def __init__(self) -> None:
+        self.fallbacks: list[str] = []
+
+
+state = _State()

@@ -1,0 +1,104 @@
+"""The switch of drop-in mode: a context manager, a decorator, and on and off for a program."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch.overrides import _get_current_function_mode
+
+from spgrad.dropin import legacy
+from spgrad.dropin.mode import Mode
+from spgrad.dropin.state import state
+from spgrad.errors import ArgumentValueError, StateError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FALLBACKS = ("torch", "warn", "refuse")
+_TURNS = threading.local()
+
+
+class dropin:  # noqa: N801
+    """Makes torch's sparse functions give SparseTensors, and run on spgrad's, while it is on.
+
+    Within the block every constructor and conversion of torch gives a SparseTensor, native sparse
+    tensors that go into a function are taken as such, and what spgrad refuses is computed by torch
+    on native tensors. Nothing of torch is changed outside of it. It holds in the thread that
+    turns it on. Blocks nest; the `fallback` of the inner one holds.
+
+    Args:
+        fallback: What to do with a call that spgrad refuses: "torch" lets torch try it on native
+            tensors, "warn" does so with a warning, and "refuse" raises spgrad's error.
+
+    Returns:
+        A context manager that decorates functions as well, with `enable` and `disable` for a whole
+        program.
+
+    Gradient:
+        On the pattern of the sparse operand, also where torch computed the result.
+
+    Cost:
+        A microsecond or so for each call of a torch function.
+
+    Raises:
+        ValueError: `fallback` is something else.
+
+    Example:
+        >>> with spgrad.dropin():
+        ...     A = torch.eye(3).to_sparse().requires_grad_()
+        ...     torch.sparse.mm(A, torch.ones(3, 2)).sum().backward()
+        >>> type(A.grad).__name__, A.grad.values()
+        ('SparseTensor', tensor([2., 2., 2.]))
+    """
+
+    def __init__(self, fallback: str = "torch") -> None:
+        if fallback not in _FALLBACKS:
+            raise ArgumentValueError(
+                f"spgrad.dropin: `fallback` is {fallback!r}; {', '.join(map(repr, _FALLBACKS))} "
+                "are accepted. Leave it out for 'torch'."
+            )
+        self.fallback = fallback
+
+    def __enter__(self) -> dropin:
+        if not state.fallbacks:
+            mode = _TURNS.mode = Mode()
+            legacy.install()
+            mode.__enter__()
+        state.fallbacks.append(self.fallback)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if len(state.fallbacks) == 1:
+            if _get_current_function_mode() is not _TURNS.mode:
+                raise StateError(
+                    "spgrad.dropin: another torch function mode was entered within this one and is "
+                    "still on; modes are left in the opposite order. Leave that one first."
+                )
+            _TURNS.mode.__exit__(*(error or (None, None, None)))
+            legacy.remove()
+        state.fallbacks.pop()
+
+    def __call__(self, function: F) -> F:
+        """`function` in drop-in mode."""
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with dropin(self.fallback):
+                return function(*args, **kwargs)
+
+        return run  # type: ignore[return-value]
+
+    def enable(self) -> None:
+        """Turns the mode on in this thread until `disable`."""
+        self.__enter__()
+
+    def disable(self) -> None:
+        """Turns off what `enable` turned on."""
+        if not state.fallbacks:
+            raise StateError(
+                "spgrad.dropin: the mode is not on in this thread; `disable` is accepted after "
+                "`enable`. Call it in the thread that enabled the mode."
+            )
+        self.__exit__()
