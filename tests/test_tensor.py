@@ -557,3 +557,19 @@ def test_ones_like_below_autograd_refuses_repeated_elements():
     with pytest.raises(spgrad.StateError, match=r"^spgrad\.ones_like: `A` is not coalesced"):
         torch.ops.aten.ones_like.default(A)
     assert torch.ones_like(A).to_dense().tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("dense", [(), (2,), (2, 2)], ids=str)
+def test_any_number_of_repeated_truths_is_true(dense):
+    """256 of them are 0 in eight bits."""
+    indices = torch.zeros(1, 257, dtype=torch.int64)
+    indices[0, -1] = 1
+    vals = torch.ones(257, *dense, dtype=torch.bool)
+    vals[-1] = False
+    A = spgrad.sparse_coo_tensor(indices, vals, (3, *dense))
+    at = A.coalesce().values()
+    assert at.shape == (2, *dense)
+    assert at[0].all()
+    assert not at[1].any()
+    assert A.to_dense()[0].all()
+    assert torch.equal(A.any(0), torch.ones(dense, dtype=torch.bool))

@@ -1,6 +1,10 @@
-"""Operands of kernels, for the tests of several of them."""
+"""Operands of kernels, and the comparison with their references, for the tests of several."""
 
 import torch
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 COMPLEX = [torch.complex64, torch.complex128]
@@ -25,3 +29,14 @@ def dense(*shape, dtype):
         return torch.randn(shape, dtype=dtype)
     limits = torch.iinfo(dtype)
     return torch.randint(limits.min, limits.max, shape, dtype=dtype)
+
+
+def check(name, *args):
+    """The op's results, equal to its reference's, on one thread and on two."""
+    torch.set_num_threads(1)
+    expected = REFERENCES[name](*args)
+    for threads in (2, 1) if kernels.compiled() else (1,):
+        torch.set_num_threads(threads)
+        actual = getattr(kernels, name)(*args)
+        assert_close(actual, expected, rtol=0, atol=0)
+    return actual

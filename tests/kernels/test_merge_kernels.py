@@ -5,10 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from torch.testing import assert_close
+from operands import check
 
 from spgrad import kernels
-from spgrad.kernels import REFERENCES
 
 INDEX_DTYPES = [torch.int32, torch.int64]
 BIG = 60_000  # entries: enough for several threads
@@ -36,17 +35,6 @@ def one_line(*indices, dtype=torch.int64):
     return [
         (torch.tensor([0, len(idx)]).to(dtype), torch.as_tensor(idx).to(dtype)) for idx in indices
     ]
-
-
-def check(name, *args):
-    """The op's results, equal to its reference's, on one thread and on two."""
-    torch.set_num_threads(1)
-    expected = REFERENCES[name](*args)
-    for threads in (2, 1) if kernels.compiled() else (1,):
-        torch.set_num_threads(threads)
-        actual = getattr(kernels, name)(*args)
-        assert_close(actual, expected, rtol=0, atol=0)
-    return actual
 
 
 def check_merges(a, b):

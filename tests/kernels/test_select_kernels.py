@@ -4,10 +4,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch.testing import assert_close
+from operands import check
 
 from spgrad import kernels
-from spgrad.kernels import REFERENCES
 
 INDEX_DTYPES = [torch.int32, torch.int64]
 BIG = 60_000  # entries: enough for several threads
@@ -35,17 +34,6 @@ def operand(m, n, nse, dtype):
     pairs = torch.stack([torch.randint(max(m, 1), (nse,)), torch.randint(max(n, 1), (nse,))])
     line, idx = pairs.unique(dim=1).contiguous().unbind()
     return torch.searchsorted(line, torch.arange(m + 1)).to(dtype), idx.to(dtype)
-
-
-def check(name, *args):
-    """The op's results, equal to its reference's, on one thread and on two."""
-    torch.set_num_threads(1)
-    expected = REFERENCES[name](*args)
-    for threads in (2, 1) if kernels.compiled() else (1,):
-        torch.set_num_threads(threads)
-        actual = getattr(kernels, name)(*args)
-        assert_close(actual, expected, rtol=0, atol=0)
-    return actual
 
 
 def lines_of(ptr, *arrays):

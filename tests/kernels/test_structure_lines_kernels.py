@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from operands import check
 
 from spgrad import kernels
-from spgrad.kernels import REFERENCES
 
 INDEX_DTYPES = [torch.int32, torch.int64]
 
@@ -28,15 +28,6 @@ SHAPES = {
 }
 sizes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 dtypes = pytest.mark.parametrize("dtype", INDEX_DTYPES)
-
-
-def check(name, *args):
-    """Asserts that the op equals its reference, on one thread and on two."""
-    expected = REFERENCES[name](*args)
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        torch.testing.assert_close(getattr(kernels, name)(*args), expected, rtol=0, atol=0)
-    return expected
 
 
 @sizes

@@ -8,7 +8,7 @@ from spgrad import kernels
 from spgrad.ops.carry import Carried, carry
 from spgrad.ops.operands import matrix_operand, require_rank, sparse_operand
 from spgrad.ops.order import lexicographic, many
-from spgrad.ops.segments import Cells, total
+from spgrad.ops.segments import Cells, extremum, total
 from spgrad.ops.views import cols
 from spgrad.pattern import Pattern
 from spgrad.support import FLIPPED
@@ -50,7 +50,7 @@ def coalesce(A: torch.Tensor) -> SparseTensor:
     if runs is not None:
         flat = vals.reshape(vals.shape[0], -1)
         if vals.dtype == torch.bool:
-            added = total(flat.to(torch.uint8), runs) != 0
+            added = extremum(flat.to(torch.uint8)[:, None], runs, None, largest=True) != 0
         else:
             added = total(flat, runs)
         vals = added.view(unique.values_shape)

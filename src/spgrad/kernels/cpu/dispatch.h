@@ -17,6 +17,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <type_traits>
 
@@ -267,6 +268,12 @@ inline void check_view(const Tensor& ptr, const Tensor& idx, const std::optional
     check_tensor(*perm, 1, dtype, "perm");
     check_size(*perm, 0, idx.size(0), "perm");
   }
+}
+
+// Called before the pointers that could not hold `count` are allocated.
+inline void check_fits(ScalarType index, int64_t count) {
+  STD_TORCH_CHECK(index != ScalarType::Int || count <= std::numeric_limits<int32_t>::max(),
+                  "spgrad: ", count, " entries do not fit int32 indices; use int64 indices.");
 }
 
 template <class T>

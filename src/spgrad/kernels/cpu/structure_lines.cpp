@@ -8,12 +8,6 @@
 namespace spgrad {
 namespace {
 
-// Called before the pointers that could not hold `count` are allocated.
-void check_fits(ScalarType index, int64_t count) {
-  STD_TORCH_CHECK(index != ScalarType::Int || count <= std::numeric_limits<int32_t>::max(),
-                  "spgrad: ", count, " entries do not fit int32 indices; use int64 indices.");
-}
-
 // ---- ranges ----------------------------------------------------------------------------------
 
 // Ranges of entries [begin[j], end[j]), which stand one behind the other from ptr[j] on; of each
