@@ -40,7 +40,7 @@ def _spgrad_renewed(A: Any) -> Any:
     from spgrad import Pattern, from_values
 
     old = A.pattern
-    return from_values(A.detach().values(), Pattern.from_spec(old.spec, old.shape, old.indices))
+    return from_values(A._values(), Pattern.from_spec(old.spec, old.shape, old.indices))
 
 
 def _spgrad_coalesce(C: Any) -> Callable[[], Any]:

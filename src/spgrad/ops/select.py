@@ -217,6 +217,8 @@ def _line_numbers(
     pattern: Pattern, subscript: Subscript, target: Target, dims: Sequence[int]
 ) -> torch.Tensor:
     """Numbers of the lines, in row-major order of the result's dimensions that come from them."""
+    if len(dims) == 1 and subscript.taken[dims[0]] is None:
+        return sparse_part(subscript.group, len(pattern.shape))[dims[0]].reshape(-1)
     items = _line_dims(subscript, target, dims)
     below = {d: math.prod(pattern.shape[e] for e in dims[i + 1 :]) for i, d in enumerate(dims)}
     ptr = pattern.indices[0]
