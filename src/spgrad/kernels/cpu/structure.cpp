@@ -180,21 +180,24 @@ class Histogram {
   std::unique_ptr<index_t[]> starts_;
 };
 
-// How many of row[begin + 1, end) are below the one before them.
+// ptr (m + 1,) from row (nse,), if that ascends: the last entry of a row says where the row ends,
+// and no count waits for the one before. False, and ptr is of no use, if it does not. Serial.
 template <class index_t>
-SPGRAD_CLONES int64_t count_descents(const index_t* row, int64_t begin, int64_t end) {
-  int64_t count = 0;
-  for (int64_t p = begin + 1; p < end; ++p) count += row[p] < row[p - 1];
-  return count;
-}
-
-// ptr (m + 1,) from row (nse,) that ascends: the last entry of a row says where the row ends, and
-// no count waits for the one before. Serial.
-template <class index_t>
-void compress_sorted(const index_t* row, int64_t nse, int64_t m, index_t* ptr) {
+bool compress_sorted(const index_t* row, int64_t nse, int64_t m, index_t* ptr) {
+  constexpr int64_t kBlock = 4096;
   std::fill_n(ptr, m + 1, index_t{0});
-  for (int64_t p = 0; p < nse; ++p) ptr[row[p] + 1] = static_cast<index_t>(p + 1);
+  index_t before = 0;
+  for (int64_t block = 0; block < nse; block += kBlock) {
+    bool ascends = true;
+    for (int64_t p = block; p < std::min(block + kBlock, nse); ++p) {
+      ascends &= row[p] >= before;
+      before = row[p];
+      ptr[before + 1] = static_cast<index_t>(p + 1);
+    }
+    if (!ascends) return false;
+  }
   for (int64_t i = 0; i < m; ++i) ptr[i + 1] = std::max(ptr[i], ptr[i + 1]);
+  return true;
 }
 
 // ptr (m + 1,) preallocated; row (nse,) in any order. O(m + nse) time.
@@ -205,9 +208,7 @@ Tensor compress_op(const Tensor& row, int64_t m) {
   Tensor ptr = empty(row, {m + 1});
   dispatch_index(row.scalar_type(), [&]<class index_t>() {
     const index_t* rows = data<index_t>(row);
-    if (count_descents(rows, 0, nse) == 0) {
-      compress_sorted(rows, nse, m, mutable_data<index_t>(ptr));
-    } else {
+    if (!compress_sorted(rows, nse, m, mutable_data<index_t>(ptr))) {
       Histogram(rows, nse, m).scan(mutable_data<index_t>(ptr));
     }
   });
