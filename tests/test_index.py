@@ -378,7 +378,7 @@ def test_rows_of_csr_and_coo_look_at_nothing_else():
         assert part.nse < A.nse
         _ = (A[:, 3:9], A[:, 5:6]) if name == "csc" else (A[3:9], A[5:6])
         _ = A[2, 3], A[:, [4, 2]] if name == "csc" else A[[4, 2]]
-        assert set(A.pattern._derived) - before == {"taken"}
+        assert set(A.pattern._derived) - before <= {"taken", "lines taken"}
 
 
 def test_index_work_is_kept_for_slices_and_limited():

@@ -235,6 +235,9 @@ requires_grad=True)
         _require_compressed(self, "row_indices", rows=False)
         return self._pattern.plain_by_item()
 
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return METHODS["getitem"](self, index)
+
     def __matmul__(self, other: torch.Tensor) -> torch.Tensor:
         return METHODS["matmul"](self, other)
 
@@ -351,6 +354,12 @@ def _no_dense_form(name: str) -> ArgumentKindError:
         f"spgrad.{name}: `A` is a SparseTensor; a dense tensor is accepted. Use A.to_dense(), "
         "A.values() or spgrad.to_scipy(A)."
     )
+
+
+def requires_grad(A: torch.Tensor) -> bool:
+    """`A.requires_grad`, without the detour through the torch protocol: six times as fast."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return A.requires_grad
 
 
 def is_parameter(A: torch.Tensor) -> bool:

@@ -14,7 +14,8 @@ import torch
 
 from spgrad import ops, support
 from spgrad.construct import sparse_coo_tensor
-from spgrad.ops.convert import convert, to_dense
+from spgrad.ops.convert import convert
+from spgrad.ops.dense import to_dense
 from spgrad.ops.structure import coalesce
 from spgrad.pattern import LAYOUTS, Pattern
 from spgrad.tensor import SparseTensor

@@ -9,7 +9,7 @@ import torch
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.pattern import Pattern
-from spgrad.tensor import METHODS, SparseTensor
+from spgrad.tensor import METHODS, SparseTensor, requires_grad
 from spgrad.transforms import in_torch_func
 
 
@@ -116,7 +116,7 @@ def _require_kinds(values: Any, pattern: Any) -> None:
 
 def stored_values(A: SparseTensor) -> torch.Tensor:
     """Values as stored, (nse, *blocksize, *dense_shape), with the gradient attached."""
-    if torch.is_grad_enabled() and A.requires_grad:
+    if torch.is_grad_enabled() and requires_grad(A):
         if in_torch_func():
             raise UnsupportedError(
                 "spgrad: a SparseTensor that requires a gradient is used in a transform of "

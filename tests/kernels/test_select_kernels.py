@@ -55,6 +55,21 @@ def test_ranges(shape, dtype):
             got = check("select_range", ptr, idx, wanted.start, step, len(wanted))
             kept = [[(wanted.index(j), p) for j, p in e if j in wanted] for e in entries]
             assert lines_of(*got) == [sorted(line) for line in kept]
+            check(
+                "select_range", *(ptr, idx, wanted.start, step, len(wanted), torch.randn(len(idx)))
+            )
+
+
+@shapes
+def test_listed_lines(shape, dtype):
+    ptr, idx = operand(*shape, dtype)
+    m = shape[0]
+    val = torch.randn(len(idx), dtype=torch.float64)
+    entries = lines_of(ptr, idx, val)
+    for count in (0, 1, 90) if m else (0,):
+        lines = torch.randint(max(m, 1), (count,))
+        got = check("list_lines", ptr, idx, val, lines)
+        assert lines_of(*got) == [entries[i] for i in lines]
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES.values() if s[1] < 2**20], ids=str)
@@ -101,6 +116,7 @@ def test_much(shape, dtype):
     whole = torch.tensor([0, len(columns)], dtype=dtype)
     inv_ptr, _, inv_idx = kernels.transpose_plan(whole, columns, n)
     check("select_columns", ptr, idx, inv_ptr, inv_idx)
+    check("list_lines", ptr, idx, torch.rand(len(idx)) < 0.5, torch.randint(m, (2 * m,)))
     check("locate", ptr, idx, torch.randint(m, (BIG,)), torch.randint(n, (BIG,)))
 
 
@@ -113,6 +129,9 @@ def test_indices_beyond_the_dtype_are_nowhere(dtype):
 def test_the_operator_protocol(dtype):
     ptr, idx = operand(6, 5, 14, dtype)
     torch.library.opcheck(kernels.select_range, (ptr, idx, 4, -2, 2))
+    val = torch.randn(len(idx))
+    torch.library.opcheck(kernels.select_range, (ptr, idx, 4, -2, 2, val))
+    torch.library.opcheck(kernels.list_lines, (ptr, idx, val, torch.tensor([5, 0, 5])))
     inv_ptr, _, inv_idx = kernels.transpose_plan(
         torch.tensor([0, 3], dtype=dtype), torch.tensor([4, 0, 4], dtype=dtype), 5
     )
@@ -126,6 +145,9 @@ def test_mismatched_arguments_are_refused(dtype):
     lines = torch.tensor([0, 5])
     for op, args in (
         (kernels.select_range, (ptr, idx, 0, 0, 3)),
+        (kernels.select_range, (ptr, idx, 0, 1, 3, torch.randn(len(idx) + 1))),
+        (kernels.list_lines, (ptr, idx, torch.randn(len(idx)), torch.tensor([6]))),
+        (kernels.list_lines, (ptr, idx, torch.randn(len(idx)), torch.tensor([-1]))),
         (kernels.select_columns, (ptr, idx, lines.to(dtype), idx)),
         (kernels.locate, (ptr, idx, torch.tensor([6, 0]), lines)),
         (kernels.locate, (ptr, idx, lines, lines[:1].clone())),

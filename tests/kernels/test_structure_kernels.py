@@ -59,6 +59,8 @@ def test_row_views(shape, dtype):
     ptr, idx = row_view(m, n, nse, dtype, dense_row=dense_row)
     check("expand", ptr, nse)
     check("transpose_plan", ptr, idx, n)
+    for val in (torch.randn(nse), torch.randn(nse, dtype=torch.complex128), torch.rand(nse) < 0.5):
+        check("transpose_plan", ptr, idx, n, val)
     check("compress", kernels.expand(ptr, nse), m)
     check("compress", idx, n)
     check("check_compressed", ptr, idx, n)
@@ -82,6 +84,21 @@ def test_transpose_plan_twice_is_the_sorted_row_view(dtype):
 def test_expand_blocks(lines, nb, along, across, transposed, dtype):
     ptr, idx = row_view(lines, 11, nb, dtype)
     check("expand_blocks", ptr, idx, along, across, transposed)
+    check("expand_blocks", ptr, idx, along, across, transposed, torch.randn(nb * along * across))
+
+
+@pytest.mark.parametrize("dtype", INDEX_DTYPES)
+@pytest.mark.parametrize("items", [1, 3])
+@pytest.mark.parametrize(("m", "n", "nse"), [(4, 6, 11), (5, 3, 0), (1, 9, 4), (400, 300, 40_000)])
+def test_densify(m, n, nse, items, dtype):
+    pairs = torch.randperm(items * m * n)[:nse].sort().values
+    row, col = pairs // n, pairs % n
+    ptr = torch.searchsorted(row, torch.arange(items * m + 1)).to(dtype)
+    idx = (col + row // m * n).to(dtype)
+    perm = torch.randperm(nse).to(dtype)
+    for val in (torch.randn(nse), torch.randn(nse, 3), torch.randint(9, (nse,), dtype=torch.int8)):
+        check("densify", ptr, idx, None, val, m, n)
+        check("densify", ptr, idx, perm, val, m, n)
 
 
 def test_expand_blocks_that_overflow_int32():
@@ -247,6 +264,8 @@ def test_opcheck(dtype):
         (kernels.compress, (indices[0], 6)),
         (kernels.expand, (ptr, 14)),
         (kernels.transpose_plan, (ptr, idx, 5)),
+        (kernels.transpose_plan, (ptr, idx, 5, torch.randn(14))),
+        (kernels.densify, (ptr, torch.arange(14).to(dtype), None, torch.randn(14, 2), 6, 14)),
         (kernels.expand_blocks, (ptr, idx, 2, 3, True)),
         (kernels.coalesce, (indices, (6, 5))),
     ):
@@ -260,6 +279,9 @@ def test_wrong_arguments_are_refused():
     for op, args in (
         (kernels.transpose_plan, (ptr, ptr[:1].int(), 1)),
         (kernels.transpose_plan, (ptr.double(), ptr[:1].double(), 1)),
+        (kernels.transpose_plan, (ptr, ptr[:1], 1, torch.randn(2))),
+        (kernels.densify, (ptr, ptr[:1], None, torch.randn(2), 1, 1)),
+        (kernels.densify, (ptr, ptr[:1], None, torch.randn(1), 0, 1)),
         (kernels.expand, (ptr, 2)),
         (kernels.expand, (ptr[:0], 0)),
         (kernels.coalesce, (ptr[None], (2, 2))),

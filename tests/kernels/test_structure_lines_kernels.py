@@ -71,7 +71,9 @@ def test_kronecker_products(other, dtype):
 def test_blocks(block, transposed, dtype):
     along, across = block
     for m, n, nse in ((12, 30, 50), (0, 30, 0), (6, 30, 0), (600, 150, 9000)):
-        check("group_blocks", *sorted_lines(m, n, nse, dtype), along, across, transposed)
+        view = sorted_lines(m, n, nse, dtype)
+        check("group_blocks", *view, along, across, transposed)
+        check("group_blocks", *view, along, across, transposed, torch.randn(nse))
 
 
 @pytest.mark.parametrize("size", [(30, 40), (2**31, 2**31, 2**31), (5,), (7, 0), (2**40, 9)])

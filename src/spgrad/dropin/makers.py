@@ -12,8 +12,8 @@ from spgrad.construct import sparse_coo_tensor
 from spgrad.dropin.state import state
 from spgrad.errors import ArgumentValueError, SpgradError, UnsupportedError
 from spgrad.interop import from_torch
-from spgrad.ops.convert import from_dense
 from spgrad.ops.create import spdiags
+from spgrad.ops.dense import from_dense
 from spgrad.pattern import LAYOUT_NAMES, LAYOUTS
 
 MAKERS: dict[Any, Callable[..., Any]] = {}

@@ -14,7 +14,8 @@ import torch
 from spgrad.construct import sparse_coo_tensor
 from spgrad.interop import to_scipy
 from spgrad.io.stream import reading, unpacked_limit, writing
-from spgrad.ops.convert import convert, from_dense
+from spgrad.ops.convert import convert
+from spgrad.ops.dense import from_dense
 from spgrad.ops.structure import coalesce
 from spgrad.tensor import SparseTensor
 

@@ -24,7 +24,7 @@ from spgrad.kernels.reference.segment import (
     segment_softmax,
     segment_softmax_backward,
 )
-from spgrad.kernels.reference.select import locate, select_columns, select_range
+from spgrad.kernels.reference.select import list_lines, locate, select_columns, select_range
 from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm_pattern, spgemm_values
 from spgrad.kernels.reference.spmm_reduce import (
     spmm_prod,
@@ -37,6 +37,7 @@ from spgrad.kernels.reference.structure import (
     coalesce,
     compress,
     coordinates,
+    densify,
     expand,
     expand_blocks,
     sort_coo,
@@ -61,12 +62,14 @@ __all__ = [
     "compress",
     "coordinates",
     "cut_lines",
+    "densify",
     "expand",
     "expand_blocks",
     "group_blocks",
     "intersection",
     "join_ranges",
     "kron_lines",
+    "list_lines",
     "locate",
     "masked_spgemm",
     "scale",

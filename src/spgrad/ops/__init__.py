@@ -30,8 +30,6 @@ from spgrad.ops.chain import chain_matmul, multi_dot
 from spgrad.ops.compare import eq, ge, gt, le, lt, ne
 from spgrad.ops.contract import dot, inner, outer, tensordot, vdot
 from spgrad.ops.convert import (
-    from_dense,
-    to_dense,
     to_sparse,
     to_sparse_bsc,
     to_sparse_bsr,
@@ -39,6 +37,7 @@ from spgrad.ops.convert import (
     to_sparse_csc,
     to_sparse_csr,
 )
+from spgrad.ops.dense import from_dense, to_dense
 from spgrad.ops.diagonal import diag, diag_embed, diagonal, tril, triu
 from spgrad.ops.edges import from_edges
 from spgrad.ops.elementwise import (

@@ -7,7 +7,8 @@ import torch
 from spgrad import checks
 from spgrad.errors import ArgumentKindError
 from spgrad.ops.binary import Number, add, mul
-from spgrad.ops.convert import convert, to_dense
+from spgrad.ops.convert import convert
+from spgrad.ops.dense import to_dense
 from spgrad.ops.matmul import product
 from spgrad.ops.operands import (
     dense_operand,

@@ -10,7 +10,8 @@ import torch
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
 from spgrad.ops.binary import add
-from spgrad.ops.convert import convert, to_dense
+from spgrad.ops.convert import convert
+from spgrad.ops.dense import to_dense
 from spgrad.ops.gather import gather
 from spgrad.ops.index_expression import read, vector
 from spgrad.ops.inplace import in_place

@@ -1,19 +1,19 @@
-"""Conversions between layouts and to dense; differentiable, index work kept on the pattern."""
+"""Conversions between layouts; differentiable, index work kept on the pattern."""
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 
-from spgrad import checks, kernels
+from spgrad import kernels
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.ops.carry import Carried, carry
-from spgrad.ops.operands import dense_operand, sparse_operand
+from spgrad.ops.operands import sparse_operand
 from spgrad.ops.order import lexicographic, many
+from spgrad.ops.products import plain, wants_grad
 from spgrad.ops.structure import coalesce
-from spgrad.ops.views import cols, item_offsets, linear_positions, rows
+from spgrad.ops.views import cols, item_offsets, rows
 from spgrad.pattern import LAYOUT_NAMES, Pattern, View
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
@@ -35,19 +35,34 @@ def convert(
     pattern = A._pattern
     if pattern.layout == layout and pattern.blocksize == blocksize:
         return A
-    move = moved(pattern, layout, blocksize)
-    vals = carry(_flat_values(A), move.how)
-    return on_pattern(vals.view(move.pattern.values_shape), move.pattern)
+    vals = flat_values(A)
+    first = ("first", layout, blocksize)  # where values went is found for a second conversion
+    new = pattern.derived(first) is None and pattern.derived(("layout", layout, blocksize)) is None
+    if new and vals.dim() == 1 and not wants_grad(vals):
+        with torch.inference_mode(mode=False):
+            together = _together(pattern, layout, blocksize, plain(vals))
+        if together is not None:
+            found, vals = together
+            pattern.keep(first, found)
+            return on_pattern(vals.view(found.values_shape), found)
+    found, how = moved(pattern, layout, blocksize)
+    return on_pattern(carry(vals, how).view(found.values_shape), found)
 
 
-def _flat_values(A: SparseTensor) -> torch.Tensor:
+def flat_values(A: SparseTensor) -> torch.Tensor:
+    """Values (elements, *dense) as stored, those inside blocks one by one."""
     pattern = A._pattern
     return stored_values(A).reshape(pattern.elements, *pattern.dense_shape)
 
 
 def moved(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None = None) -> Move:
     """A coalesced pattern in another layout; O(nse) on the first call, then kept."""
-    return pattern.derive(("layout", layout, blocksize), lambda p: _move(p, layout, blocksize))
+
+    def make(p: Pattern) -> Move:
+        move = _move(p, layout, blocksize)
+        return Move(p.derived(("first", layout, blocksize)) or move.pattern, move.how)
+
+    return pattern.derive(("layout", layout, blocksize), make)
 
 
 def _move(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None) -> Move:
@@ -56,6 +71,50 @@ def _move(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | N
     if blocksize is None:
         return _to_compressed(pattern, layout)
     return _to_blocks(pattern, layout, blocksize)
+
+
+def _together(
+    pattern: Pattern,
+    layout: torch.layout,
+    blocksize: tuple[int, int] | None,
+    vals: torch.Tensor,
+) -> tuple[Pattern, torch.Tensor] | None:
+    """A matrix in another layout, indices and values in one pass; None where that saves nothing."""
+    if pattern.is_coo or pattern.batch or layout == torch.sparse_coo:
+        return None
+    ptr, idx = pattern.indices
+    by_rows = pattern.compressed_by_rows
+    turns = (layout in (torch.sparse_csr, torch.sparse_bsr)) != by_rows
+    if pattern.blocksize is None and blocksize is None and turns:
+        across = pattern.matrix[1 if by_rows else 0]
+        *indices, vals = kernels.transpose_plan(ptr, idx, across, vals)
+    elif blocksize is not None and pattern.blocksize is None and not turns:
+        *indices, vals = _grouped((ptr, idx), by_rows, blocksize, vals)
+    elif blocksize is None and not turns:
+        assert pattern.blocksize is not None
+        if ptr.dtype == torch.int32 and pattern.elements > torch.iinfo(torch.int32).max:
+            return None
+        along, across = pattern.blocksize if by_rows else reversed(pattern.blocksize)
+        *indices, vals = kernels.expand_blocks(ptr, idx, along, across, not by_rows, vals)
+    else:
+        return None
+    dtype = _index_dtype(pattern)
+    indices = tuple(i.to(dtype) for i in indices)
+    return Pattern(layout, pattern.shape, indices, blocksize=blocksize), vals
+
+
+def _grouped(
+    view: tuple[torch.Tensor, torch.Tensor],
+    by_rows: bool,
+    blocksize: tuple[int, int],
+    vals: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Lines in blocks, with the entry that each element of these is, or its value."""
+    ptr, idx = view
+    along, across = blocksize if by_rows else reversed(blocksize)
+    if idx.shape[0] * along * across > torch.iinfo(torch.int32).max:
+        ptr, idx = ptr.to(torch.int64), idx.to(torch.int64)
+    return kernels.group_blocks(ptr, idx, along, across, not by_rows, vals)
 
 
 def _index_dtype(pattern: Pattern) -> torch.dtype:
@@ -134,13 +193,8 @@ def _local(found: Pattern, view: View) -> Pattern:
 
 def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int]) -> Move:
     by_rows = layout == torch.sparse_bsr
-    bm, bn = blocksize
     view = rows(pattern) if by_rows else cols(pattern)
-    along, across = (bm, bn) if by_rows else (bn, bm)
-    ptr, idx = view.ptr, view.idx
-    if pattern.elements * bm * bn > torch.iinfo(torch.int32).max:
-        ptr, idx = ptr.to(torch.int64), idx.to(torch.int64)
-    ptr, idx, entry = kernels.group_blocks(ptr, idx, along, across, not by_rows)
+    ptr, idx, entry = _grouped((view.ptr, view.idx), by_rows, blocksize)
     dtype = _index_dtype(pattern)
     found = Pattern(
         layout,
@@ -149,6 +203,7 @@ def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int
         dense_dim=pattern.dense_dim,
         blocksize=blocksize,
     )
+    across = blocksize[1 if by_rows else 0]
     offsets = item_offsets(found, found.matrix[1 if by_rows else 0] // across)
     if isinstance(offsets, torch.Tensor):
         ptr, idx = found.indices
@@ -156,61 +211,6 @@ def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int
     if view.perm is not None:
         entry = kernels.take(view.perm + 1, entry) - 1
     return Move(found, Carried(entry, pattern.elements))
-
-
-def to_dense(
-    A: torch.Tensor, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
-) -> torch.Tensor:
-    """The dense tensor with the values of `A` at its indices and zeros elsewhere.
-
-    Args:
-        A: SparseTensor of any layout; repeated COO indices add.
-        dtype: Of the result; by default that of `A`.
-        masked_grad: True or None: the gradient stays on the pattern, as always here.
-
-    Returns:
-        Dense tensor of the shape of `A`.
-
-    Gradient:
-        The cotangent at the indices of `A`, on its pattern.
-
-    Cost:
-        O(size of the result).
-
-    Raises:
-        TypeError: `A` is not sparse.
-        NotImplementedError: `masked_grad` is False.
-
-    Example:
-        >>> spgrad.to_dense(spgrad.sparse_coo_tensor([[1, 1]], [3.0, 4.0], (3,)))
-        tensor([0., 7., 0.])
-    """
-    if masked_grad is False:
-        raise UnsupportedError(
-            "spgrad.to_dense: `masked_grad` is False; None and True are accepted, as gradients "
-            "stay on the pattern. Start from a dense tensor if you need a dense gradient."
-        )
-    if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise ArgumentKindError(
-            f"spgrad.to_dense: `dtype` is {dtype!r}; a torch.dtype or None is accepted. For "
-            "example torch.float32."
-        )
-    A = sparse_operand("to_dense", "A", A)
-    pattern = A._pattern
-    if not pattern.ordered and A.dtype in (torch.bfloat16, torch.float16, torch.bool):
-        A = coalesce(A)  # adds repeated elements in float32 and rounds once
-        pattern = A._pattern
-    vals = _flat_values(A)
-    if dtype is not None:
-        vals = vals.to(dtype)
-    linear = pattern.derive("linear", linear_positions)
-    size = math.prod(pattern.shape) // math.prod(pattern.dense_shape or (1,)) if vals.numel() else 0
-    if size == 0:
-        dense = vals.new_zeros(pattern.shape)
-        return dense + vals.sum() if vals.requires_grad else dense
-    dense = vals.new_zeros(size, *pattern.dense_shape)
-    dense = (dense.index_copy_ if pattern.ordered else dense.index_add_)(0, linear, vals)
-    return dense.view(pattern.shape)
 
 
 def to_sparse(
@@ -309,61 +309,6 @@ def require_blocksize(
             "other blocks."
         )
     return blocksize[0], blocksize[1]
-
-
-def from_dense(
-    x: torch.Tensor,
-    layout: torch.layout = torch.sparse_csr,
-    *,
-    blocksize: tuple[int, int] | None = None,
-    dense_dim: int = 0,
-) -> SparseTensor:
-    """The non-zero elements of a dense tensor as a SparseTensor.
-
-    Args:
-        x: Dense tensor (*batch, m, n, *dense_shape); COO takes any number of dimensions.
-        layout: The sparse layout of the result.
-        blocksize: Rows and columns of a block, for BSR and BSC.
-        dense_dim: Number of trailing dimensions to keep dense.
-
-    Returns:
-        SparseTensor of the shape of `x`. An element is specified where `x`, or with dense
-        dimensions any part of it, is not zero.
-
-    Gradient:
-        Dense, of the shape of `x`, zero where an element is not specified.
-
-    Cost:
-        O(size of x).
-
-    Raises:
-        TypeError: `x` is not dense, or `layout` is not a sparse one.
-        ValueError: `blocksize` or `dense_dim` does not fit.
-
-    Example:
-        >>> spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]])).col_indices()
-        tensor([1, 0])
-    """
-    fn = "from_dense"
-    x = dense_operand(fn, "x", x)
-    require_layout(fn, layout)
-    sparse_dim = x.dim() - dense_dim
-    if dense_dim < 0 or sparse_dim < (1 if layout == torch.sparse_coo else 2):
-        raise ArgumentValueError(
-            f"spgrad.{fn}: `dense_dim` is {dense_dim} for a tensor of shape {tuple(x.shape)}; at "
-            f"least {1 if layout == torch.sparse_coo else 2} leading sparse dimension(s) are "
-            "accepted. Lower dense_dim or add dimensions."
-        )
-    checks.require_addressable(fn, tuple(x.shape))
-    specified = x.detach() != 0
-    if dense_dim:
-        specified = specified.flatten(sparse_dim).any(-1)
-    indices = specified.nonzero().t().contiguous()
-    pattern = Pattern(torch.sparse_coo, tuple(x.shape), (indices,), dense_dim=dense_dim)
-    blocks = require_blocksize(fn, pattern, layout, blocksize)
-    flat = x.reshape(math.prod(x.shape[:sparse_dim]), *pattern.dense_shape)
-    vals = flat.index_select(0, linear_positions(pattern))
-    return convert(on_pattern(vals, pattern), layout, blocks)
 
 
 def to_sparse_coo(A: torch.Tensor) -> SparseTensor:

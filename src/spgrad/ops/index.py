@@ -10,8 +10,10 @@ import torch
 
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.ops.convert import convert, to_dense
+from spgrad.ops.convert import convert
+from spgrad.ops.dense import to_dense
 from spgrad.ops.index_expression import GROUP, Group, Slice, Subscript, one, read, vector, whole
+from spgrad.ops.line_part import line_dim, listed, subscripted
 from spgrad.ops.operands import require_dim, require_int, require_ints, sparse_operand
 from spgrad.ops.part import part
 from spgrad.ops.rebuild import positions, sparse_dims
@@ -63,6 +65,9 @@ def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
         (tensor([[1, 2]]), tensor([1., 0.]))
     """
     A = sparse_operand("getitem", "input", input)
+    lines = subscripted("getitem", A, index)
+    if lines is not None:
+        return lines
     return part("getitem", A, read("getitem", index, A._pattern.shape, A._vals.device))
 
 
@@ -90,6 +95,8 @@ def index_select(input: torch.Tensor, dim: int, index: torch.Tensor) -> SparseTe
     """
     A, at = _operand("index_select", input, dim)
     index = vector("index_select", index, A, at)
+    if at == line_dim(A._pattern) and (lines := listed(A, index)) is not None:
+        return lines
     group = Group((at,), (index,), (index.shape[0],), index.shape[0])
     return part("index_select", A, _subscript(A, at, group), sparse=at < sparse_dims(A._pattern))
 

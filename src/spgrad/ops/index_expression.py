@@ -268,9 +268,10 @@ def vector(fn: str, index: Any, A: SparseTensor, dim: int) -> torch.Tensor:
         raise checks.bad_shape(fn, "index", tuple(index.shape), "a vector", "Use A[index].")
     index = index.reshape(-1).to(torch.int64)
     size = A._pattern.shape[dim]
-    if index.numel() and (low := int(index.min())) < 0:
+    found = in_range(fn, index, dim, size)
+    if found is not index:
         raise ArgumentIndexError(
-            f"spgrad.{fn}: `index` has {low} for dimension {dim} of size {size}; indices from 0 on "
-            "are accepted. Use A[index] to count from the end."
+            f"spgrad.{fn}: `index` has {int(index.min())} for dimension {dim} of size {size}; "
+            "indices from 0 on are accepted. Use A[index] to count from the end."
         )
-    return in_range(fn, index, dim, size)
+    return index

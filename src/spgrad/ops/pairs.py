@@ -9,7 +9,7 @@ import torch
 
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.convert import to_dense
+from spgrad.ops.dense import to_dense
 from spgrad.ops.elementwise import call
 from spgrad.ops.gather import gather, times_vector
 from spgrad.ops.merge import align

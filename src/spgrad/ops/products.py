@@ -17,8 +17,10 @@ from spgrad.transforms import Function, transforming
 
 def wants_grad(*tensors: torch.Tensor) -> bool:
     """True where autograd, or a transform of torch.func, has to record an operation on these."""
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return True
+    if torch.is_grad_enabled():
+        for t in tensors:  # a generator would take as long as the rest of a small call
+            if t.requires_grad:
+                return True
     return transforming()
 
 

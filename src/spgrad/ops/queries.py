@@ -9,7 +9,7 @@ import torch
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.ops import pairs
-from spgrad.ops.convert import to_dense
+from spgrad.ops.dense import to_dense
 from spgrad.ops.elementwise import call
 from spgrad.ops.merge import align
 from spgrad.ops.operands import dense_operand, is_sparse, sparse_operand

@@ -9,12 +9,12 @@ import torch
 
 from spgrad import kernels
 from spgrad.ops.carry import Carried, Pieces, carry
-from spgrad.ops.convert import moved
+from spgrad.ops.convert import flat_values, moved
 from spgrad.ops.order import lexicographic
 from spgrad.ops.structure import without_repeats
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.values import on_pattern
 
 KEPT = 8
 """Results that one pattern keeps, so that a loop over arguments does not fill the memory."""
@@ -93,11 +93,6 @@ def remembered(kept: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
 def finished(found: Found | InPieces, elements: int, repeats: bool = False) -> Kept:
     """What is kept of a new pattern, of so many old elements."""
     return Kept(found.pattern, Carried(found.entry, elements, repeats))
-
-
-def flat_values(A: SparseTensor) -> torch.Tensor:
-    """Values (elements, *dense) as stored, those inside blocks one by one."""
-    return stored_values(A).reshape(A._pattern.elements, *A._pattern.dense_shape)
 
 
 def sparse_dims(pattern: Pattern) -> int:

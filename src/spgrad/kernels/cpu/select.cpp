@@ -1,4 +1,4 @@
-// Kernels that take ranges and lists of what is across the lines of a pattern.
+// Kernels that take lines, and ranges and lists of what is across them.
 #include <memory>
 #include <numeric>
 #include <tuple>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "payload.h"
 
 namespace spgrad {
 namespace {
@@ -63,7 +64,16 @@ struct Range {
   }
 
   // Writes the `count` entries of a line that are taken, of which none lies before `start`.
-  void fill(int64_t start, int64_t count, index_t* out_idx, index_t* from) const {
+  template <class Payload>
+  void fill(int64_t start, int64_t count, int64_t to, index_t* out_idx,
+            const Payload& payload) const {
+    if (stride == 1 && !backwards) {
+      for (int64_t q = 0; q < count; ++q) {
+        out_idx[to + q] = idx[start + q] - base();
+        payload.place(to + q, start + q);
+      }
+      return;
+    }
     for (int64_t p = start, q = 0; q < count; ++p) {
       index_t place = idx[p] - base();
       if (stride != 1) {
@@ -71,9 +81,9 @@ struct Range {
         if (whole * stride != place) continue;
         place = whole;
       }
-      const int64_t at = backwards ? count - 1 - q : q;
+      const int64_t at = to + (backwards ? count - 1 - q : q);
       out_idx[at] = backwards ? last - place : place;
-      from[at] = static_cast<index_t>(p);
+      payload.place(at, p);
       ++q;
     }
   }
@@ -82,12 +92,12 @@ struct Range {
   index_t base() const { return static_cast<index_t>(low); }
 };
 
-// ptr (m + 1,), idx (nse,) ascending in each line. The results are allocated here. Two searches a
-// line and one more pass over what lies between the bounds: O(m log(nse / m) + entries between)
-// time, and m numbers of memory.
+// ptr (m + 1,), idx (nse,) ascending in each line, val (nse,) or null. The results are allocated
+// here. Two searches a line and one more pass over what lies between the bounds: O(m log(nse / m) +
+// entries between) time, and m numbers of memory.
 template <class index_t>
-Taken select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step,
-                   int64_t count) {
+Taken select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step, int64_t count,
+                   const std::optional<Tensor>& val) {
   const int64_t m = ptr.size(0) - 1;
   const Range<index_t> range(data<index_t>(ptr), data<index_t>(idx), first, step, count);
   const auto starts = std::make_unique_for_overwrite<index_t[]>(m);
@@ -98,20 +108,22 @@ Taken select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t 
   });
   scan(out_ptr, m);
   const int64_t nse = out_ptr[m];
-  Tensor new_idx = empty(ptr, {nse}), source = empty(ptr, {nse});
-  index_t *out_idx = mutable_data<index_t>(new_idx), *entries = mutable_data<index_t>(source);
-  parallel_rows(out_ptr, m, 1, [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i) {
-      const index_t start = out_ptr[i];
-      range.fill(starts[i], out_ptr[i + 1] - start, out_idx + start, entries + start);
-    }
+  Tensor new_idx = empty(ptr, {nse}), moved = empty_payload(val, ptr, nse);
+  index_t* out_idx = mutable_data<index_t>(new_idx);
+  dispatch_payload<index_t>(val, moved, [&](auto payload) {
+    parallel_rows(out_ptr, m, 1, [&](int64_t from, int64_t to) {
+      for (int64_t i = from; i < to; ++i) {
+        range.fill(starts[i], out_ptr[i + 1] - out_ptr[i], out_ptr[i], out_idx, payload);
+      }
+    });
   });
-  return {new_ptr, new_idx, source};
+  return {new_ptr, new_idx, moved};
 }
 
 Taken select_range_op(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step,
-                      int64_t count) {
+                      int64_t count, const std::optional<Tensor>& val) {
   check_view(ptr, idx, std::nullopt);
+  check_payload(val, idx.size(0));
   STD_TORCH_CHECK(step != 0, "spgrad: `step` is 0.");
   const int64_t most = ptr.scalar_type() == ScalarType::Int ? INT32_MAX : INT64_MAX;
   STD_TORCH_CHECK(
@@ -119,9 +131,73 @@ Taken select_range_op(const Tensor& ptr, const Tensor& idx, int64_t first, int64
       "spgrad: `first`, `step` and `count` do not fit the dtype of the indices.");
   Taken taken;
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    taken = select_range<index_t>(ptr, idx, first, step, count);
+    taken = select_range<index_t>(ptr, idx, first, step, count, val);
   });
   return taken;
+}
+
+// ---- lines -----------------------------------------------------------------------------------
+
+// Lines by their numbers, in any order and as often as they are listed, with their values. A few
+// entries at a time, some of them in vain, are quicker than just as many as there are: what is too
+// much the next line writes over.
+template <class index_t, class T>
+void copy_lines(const index_t* ptr, const index_t* idx, const T* val, const int64_t* lines,
+                int64_t first, int64_t last, int64_t nse, const index_t* out_ptr, index_t* out_idx,
+                T* out) {
+  constexpr int64_t kTogether = 8, kSoon = 8;
+  const int64_t writable = out_ptr[last] - kTogether;
+  for (int64_t j = first; j < last; ++j) {
+    if (j + kSoon < last) {
+      const int64_t soon = ptr[lines[j + kSoon]];
+      __builtin_prefetch(idx + soon);
+      __builtin_prefetch(val + soon);
+    }
+    int64_t p = ptr[lines[j]], q = out_ptr[j];
+    const int64_t stop = ptr[lines[j] + 1];
+    for (; p < stop && p <= nse - kTogether && q <= writable; p += kTogether, q += kTogether) {
+      std::copy_n(idx + p, kTogether, out_idx + q);
+      std::copy_n(val + p, kTogether, out + q);
+    }
+    for (; p < stop; ++p, ++q) {
+      out_idx[q] = idx[p];
+      out[q] = val[p];
+    }
+  }
+}
+
+// ptr (m + 1,), idx (nse,), val (nse,), lines (l,) int64 in [0, m), the result `count` entries.
+// O(l + count) time; nothing but the result is allocated.
+Taken list_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& val, const Tensor& lines) {
+  check_view(ptr, idx, std::nullopt);
+  check_payload(val, idx.size(0));
+  check_tensor(lines, 1, ScalarType::Long, "lines");
+  const int64_t listed = lines.size(0), m = ptr.size(0) - 1, nse = idx.size(0);
+  Tensor new_ptr = empty(ptr, {listed + 1}), new_idx, moved;
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    const index_t* starts = data<index_t>(ptr);
+    const int64_t* numbers = data<int64_t>(lines);
+    index_t* out_ptr = mutable_data<index_t>(new_ptr);
+    int64_t count = 0;
+    for (int64_t j = 0; j < listed; ++j) {
+      out_ptr[j] = static_cast<index_t>(count);
+      const int64_t line = numbers[j];
+      STD_TORCH_CHECK(line >= 0 && line < m, "spgrad: `lines` holds ", line, "; there are ", m,
+                      " lines.");
+      count += starts[line + 1] - starts[line];
+    }
+    check_fits(ptr.scalar_type(), count);
+    out_ptr[listed] = static_cast<index_t>(count);
+    new_idx = empty(ptr, {count});
+    moved = empty(val, {count});
+    dispatch_size(val.element_size(), [&]<class T>() {
+      parallel_rows(out_ptr, listed, 1, [&](int64_t first, int64_t last) {
+        copy_lines(starts, data<index_t>(idx), data<T>(val), numbers, first, last, nse, out_ptr,
+                   mutable_data<index_t>(new_idx), mutable_data<T>(moved));
+      });
+    });
+  });
+  return {new_ptr, new_idx, moved};
 }
 
 // ---- columns ---------------------------------------------------------------------------------
@@ -241,6 +317,7 @@ Tensor locate_op(const Tensor& ptr, const Tensor& idx, const Tensor& line, const
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
   m.impl("select_range", TORCH_BOX(&select_range_op));
   m.impl("select_columns", TORCH_BOX(&select_columns_op));
+  m.impl("list_lines", TORCH_BOX(&list_lines_op));
   m.impl("locate", TORCH_BOX(&locate_op));
 }
 

@@ -1,4 +1,4 @@
-// Kernels that check, build, expand and transpose index structures.
+// Kernels that check, build and expand index structures.
 #include <limits>
 #include <memory>
 #include <tuple>
@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "histogram.h"
+#include "payload.h"
 
 namespace spgrad {
 namespace {
@@ -143,43 +145,6 @@ Tensor check_coo_op(const Tensor& indices, torch::headeronly::IntHeaderOnlyArray
 
 // ---- counting --------------------------------------------------------------------------------
 
-// Where each chunk of entries starts to write in each of n buckets, so that a scatter in chunk
-// order is stable. Holds count() * n counters; chunks are limited so that this stays O(nse + n).
-template <class index_t>
-class Histogram {
- public:
-  Histogram(const index_t* bucket, int64_t nse, int64_t n)
-      : n_(n),
-        chunks_(nse, nse / (n + 1) + 1),
-        starts_(std::make_unique_for_overwrite<index_t[]>(chunks_.count() * n)) {
-    chunks_.for_each([&](int64_t c, int64_t begin, int64_t end) {
-      index_t* count = chunk(c);
-      std::fill_n(count, n_, index_t{0});
-      for (int64_t p = begin; p < end; ++p) ++count[bucket[p]];
-    });
-  }
-
-  const Chunks& chunks() const { return chunks_; }
-  index_t* chunk(int64_t c) { return starts_.get() + c * n_; }
-
-  // Turns counts into starts, and writes the bucket pointers ptr (n + 1,).
-  void scan(index_t* ptr) {
-    index_t next = 0;
-    for (int64_t j = 0; j < n_; ++j) {
-      ptr[j] = next;
-      for (int64_t c = 0; c < chunks_.count(); ++c) {
-        next += std::exchange(chunk(c)[j], next);
-      }
-    }
-    ptr[n_] = next;
-  }
-
- private:
-  int64_t n_;
-  Chunks chunks_;
-  std::unique_ptr<index_t[]> starts_;
-};
-
 // ptr (m + 1,) from row (nse,), if that ascends: the last entry of a row says where the row ends,
 // and no count waits for the one before. False, and ptr is of no use, if it does not. Serial.
 template <class index_t>
@@ -248,58 +213,15 @@ Tensor coordinates_op(const Tensor& ptr, const Tensor& idx) {
   return out;
 }
 
-// ---- transposition ---------------------------------------------------------------------------
-
-constexpr int64_t kAhead = 12;  // entries between a fetch and its use
-
-// The column view of a row view by a stable counting sort (Gustavson 1978, "Two fast algorithms for
-// sparse matrices"). Columns may be unsorted and repeat. cptr (n + 1,), row (nse,), perm (nse,) are
-// preallocated. Every chunk of entries writes to its own places: the result does not depend on the
-// number of threads. O(m + n + nse) time and memory.
-template <class index_t>
-void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n, int64_t nse,
-                    index_t* cptr, index_t* row, index_t* perm) {
-  Histogram<index_t> histogram(idx, nse, n);
-  histogram.scan(cptr);
-  histogram.chunks().for_each([&](int64_t c, int64_t begin, int64_t end) {
-    index_t* next = histogram.chunk(c);
-    int64_t i = std::upper_bound(ptr, ptr + m + 1, begin) - ptr - 1;
-    for (int64_t p = begin; p < end; ++i) {
-      for (const int64_t stop = std::min<int64_t>(ptr[i + 1], end); p < stop; ++p) {
-        // Columns come in any order: fetch the counter, then the places, of entries to come.
-        __builtin_prefetch(next + idx[std::min(p + 2 * kAhead, end - 1)], 1);
-        const int64_t soon = next[idx[std::min(p + kAhead, end - 1)]];
-        __builtin_prefetch(row + soon, 1);
-        __builtin_prefetch(perm + soon, 1);
-        const int64_t q = next[idx[p]]++;
-        row[q] = static_cast<index_t>(i);
-        perm[q] = static_cast<index_t>(p);
-      }
-    }
-  });
-}
-
-std::tuple<Tensor, Tensor, Tensor> transpose_plan_op(const Tensor& ptr, const Tensor& idx,
-                                                     int64_t n) {
-  check_view(ptr, idx, std::nullopt);
-  const int64_t nse = idx.size(0);
-  Tensor cptr = empty(ptr, {n + 1}), row = empty(ptr, {nse}), perm = empty(ptr, {nse});
-  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    transpose_plan(data<index_t>(ptr), data<index_t>(idx), ptr.size(0) - 1, n, nse,
-                   mutable_data<index_t>(cptr), mutable_data<index_t>(row),
-                   mutable_data<index_t>(perm));
-  });
-  return {cptr, row, perm};
-}
-
 // ---- blocks ----------------------------------------------------------------------------------
 
-template <class index_t>
+template <class index_t, class Payload>
 struct BlockView {
-  const index_t *ptr, *idx;           // (M + 1,), (nb,)
-  int64_t along, across;              // lines of a block, elements of a line
-  bool transposed;                    // values lie element by element, not line by line
-  index_t *out_ptr, *out_idx, *perm;  // (M * along + 1,), (nb * along * across,) twice
+  const index_t *ptr, *idx;    // (M + 1,), (nb,)
+  int64_t along, across;       // lines of a block, elements of a line
+  bool transposed;             // values lie element by element, not line by line
+  index_t *out_ptr, *out_idx;  // (M * along + 1,), (nb * along * across,)
+  Payload payload;             // as long as out_idx
 
   // Writes the lines of block lines [first, last).
   void expand(int64_t first, int64_t last) const {
@@ -326,7 +248,7 @@ struct BlockView {
           const int64_t value = p * along * across + c * line_step;
           for (int64_t r = 0; r < across; ++r, ++q) {
             out_idx[q] = static_cast<index_t>(idx[p] * across + r);
-            perm[q] = static_cast<index_t>(value + r * element_step);
+            payload.place(q, value + r * element_step);
           }
         }
       }
@@ -334,30 +256,33 @@ struct BlockView {
   }
 };
 
-// The scalar view of a matrix of nb blocks: see BlockView. O(M * along + nb * along * across) time;
-// nothing but the result is allocated.
+// The scalar view of a matrix of nb blocks: see BlockView. val is null, or holds all elements of
+// the blocks. O(M * along + nb * along * across) time; nothing but the result is allocated.
 std::tuple<Tensor, Tensor, Tensor> expand_blocks_op(const Tensor& ptr, const Tensor& idx,
-                                                    int64_t along, int64_t across,
-                                                    bool transposed) {
+                                                    int64_t along, int64_t across, bool transposed,
+                                                    const std::optional<Tensor>& val) {
   check_view(ptr, idx, std::nullopt);
   const int64_t block_lines = ptr.size(0) - 1, nse = idx.size(0) * along * across;
   check_fits(ptr.scalar_type(), nse);
-  Tensor out_ptr = empty(ptr, {block_lines * along + 1});
-  Tensor out_idx = empty(ptr, {nse}), perm = empty(ptr, {nse});
+  check_payload(val, nse);
+  Tensor out_ptr = empty(ptr, {block_lines * along + 1}), out_idx = empty(ptr, {nse});
+  Tensor moved = empty_payload(val, ptr, nse);
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    const BlockView<index_t> blocks{data<index_t>(ptr),
-                                    data<index_t>(idx),
-                                    along,
-                                    across,
-                                    transposed,
-                                    mutable_data<index_t>(out_ptr),
-                                    mutable_data<index_t>(out_idx),
-                                    mutable_data<index_t>(perm)};
-    parallel_rows(blocks.ptr, block_lines, along * across,
-                  [&](int64_t first, int64_t last) { blocks.expand(first, last); });
-    blocks.out_ptr[block_lines * along] = static_cast<index_t>(nse);
+    dispatch_payload<index_t>(val, moved, [&](auto payload) {
+      const BlockView<index_t, decltype(payload)> blocks{data<index_t>(ptr),
+                                                         data<index_t>(idx),
+                                                         along,
+                                                         across,
+                                                         transposed,
+                                                         mutable_data<index_t>(out_ptr),
+                                                         mutable_data<index_t>(out_idx),
+                                                         payload};
+      parallel_rows(blocks.ptr, block_lines, along * across,
+                    [&](int64_t first, int64_t last) { blocks.expand(first, last); });
+      blocks.out_ptr[block_lines * along] = static_cast<index_t>(nse);
+    });
   });
-  return {out_ptr, out_idx, perm};
+  return {out_ptr, out_idx, moved};
 }
 
 }  // namespace
@@ -368,7 +293,6 @@ STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
   m.impl("compress", TORCH_BOX(&compress_op));
   m.impl("coordinates", TORCH_BOX(&coordinates_op));
   m.impl("expand", TORCH_BOX(&expand_op));
-  m.impl("transpose_plan", TORCH_BOX(&transpose_plan_op));
   m.impl("expand_blocks", TORCH_BOX(&expand_blocks_op));
 }
 

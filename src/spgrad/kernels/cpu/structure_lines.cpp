@@ -1,9 +1,11 @@
 // Kernels that make new lines of old ones: ranges joined, triangles, Kronecker products.
+#include <bit>
 #include <limits>
 #include <tuple>
 #include <vector>
 
 #include "dispatch.h"
+#include "payload.h"
 
 namespace spgrad {
 namespace {
@@ -259,7 +261,25 @@ struct Blocks {
   // Finds the blocks of block line I in ascending order; `at` and `next` are `along` long. Returns
   // their number.
   int64_t find(int64_t I, index_t* at, index_t* next) const {
+    switch (along) {  // short loops of a known length need no branch
+      case 2:
+        return find<2>(I, at, next);
+      case 4:
+        return find<4>(I, at, next);
+      default:
+        return find<0>(I, at, next);
+    }
+  }
+
+ private:
+  template <int64_t kAlong>
+  SPGRAD_INLINE int64_t find(int64_t I, index_t* at, index_t* next) const {
+    const int64_t along = kAlong == 0 ? this->along : kAlong;
     constexpr index_t kNone = std::numeric_limits<index_t>::max();
+    // a division takes as long as all the rest of an entry
+    const int shift = std::has_single_bit(static_cast<uint64_t>(across))
+                          ? std::countr_zero(static_cast<uint64_t>(across))
+                          : -1;
     const index_t* start = ptr + I * along;
     index_t* column = columns + start[0];
     for (int64_t c = 0; c < along; ++c) {
@@ -270,7 +290,7 @@ struct Blocks {
       index_t least = kNone;
       for (int64_t c = 0; c < along; ++c) least = std::min(least, next[c]);
       if (least == kNone) return block;
-      column[block] = least / static_cast<index_t>(across);
+      column[block] = shift < 0 ? least / static_cast<index_t>(across) : least >> shift;
       const int64_t first = int64_t{column[block]} * across, stop = first + across;
       const int64_t base = block * along * across;
       for (int64_t c = 0; c < along; ++c) {
@@ -294,15 +314,18 @@ void parallel_blocks(int64_t lines, int64_t nse, const F& f) {
 
 // ptr (m + 1,) with m a multiple of `along`, every line ascending. The pointers (m / along + 1,)
 // and columns (b,) of the blocks, and for each of their b * along * across elements the entry that
-// it is, -1 for none. Elements lie line by line in a block, or column by column if `transposed`.
-// O(m + nse + result) time; two arrays of the entries' number are allocated beside it.
+// it is, -1 for none, or its value in val (nse,), zero for none. Elements lie line by line in a
+// block, or column by column if `transposed`. O(m + nse + result) time; two arrays of the entries'
+// number are allocated beside it.
 std::tuple<Tensor, Tensor, Tensor> group_blocks_op(const Tensor& ptr, const Tensor& idx,
-                                                   int64_t along, int64_t across, bool transposed) {
+                                                   int64_t along, int64_t across, bool transposed,
+                                                   const std::optional<Tensor>& val) {
   check_view(ptr, idx, std::nullopt);
+  check_payload(val, idx.size(0));
   STD_TORCH_CHECK(along > 0 && across > 0 && (ptr.size(0) - 1) % along == 0, "spgrad: blocks of ",
                   along, " x ", across, " do not divide the lines.");
   const int64_t lines = (ptr.size(0) - 1) / along, size = along * across, nse = idx.size(0);
-  Tensor out_ptr = empty(ptr, {lines + 1}), out_idx, entry;
+  Tensor out_ptr = empty(ptr, {lines + 1}), out_idx, moved;
   Tensor columns = empty(ptr, {nse}), where = empty(ptr, {nse});
   check_fits(ptr.scalar_type(), nse * size);  // what the places may come to
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
@@ -325,19 +348,22 @@ std::tuple<Tensor, Tensor, Tensor> group_blocks_op(const Tensor& ptr, const Tens
     });
     for (int64_t I = 0; I < lines; ++I) starts[I + 1] += starts[I];
     out_idx = empty(ptr, {starts[lines]});
-    entry = empty(ptr, {starts[lines] * size});
-    index_t *found = mutable_data<index_t>(out_idx), *from = mutable_data<index_t>(entry);
-    parallel_blocks(lines, nse, [&](int64_t first, int64_t last) {
-      std::fill(from + starts[first] * size, from + starts[last] * size, index_t{-1});
-      for (int64_t I = first; I < last; ++I) {
-        const int64_t begin = entries[I * along], end = entries[(I + 1) * along];
-        std::copy_n(blocks.columns + begin, starts[I + 1] - starts[I], found + starts[I]);
-        index_t* const line = from + starts[I] * size;
-        for (int64_t p = begin; p < end; ++p) line[blocks.where[p]] = static_cast<index_t>(p);
-      }
+    moved = empty_payload(val, ptr, starts[lines] * size);
+    index_t* const found = mutable_data<index_t>(out_idx);
+    dispatch_payload<index_t>(val, moved, [&](auto payload) {
+      parallel_blocks(lines, nse, [&](int64_t first, int64_t last) {
+        std::fill(payload.out + starts[first] * size, payload.out + starts[last] * size,
+                  payload.kNone);
+        for (int64_t I = first; I < last; ++I) {
+          const int64_t begin = entries[I * along], end = entries[(I + 1) * along];
+          std::copy_n(blocks.columns + begin, starts[I + 1] - starts[I], found + starts[I]);
+          const int64_t line = starts[I] * size;
+          for (int64_t p = begin; p < end; ++p) payload.place(line + blocks.where[p], p);
+        }
+      });
     });
   });
-  return {out_ptr, out_idx, entry};
+  return {out_ptr, out_idx, moved};
 }
 
 }  // namespace

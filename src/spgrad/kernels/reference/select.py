@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.structure import row_numbers, row_pointers
+from spgrad.kernels.reference.structure import moved, row_numbers, row_pointers
 
 _Taken = tuple[Tensor, Tensor, Tensor]
 
 
-def _dynamic(ptr: Tensor, idx: Tensor) -> tuple[Tensor, Tensor]:
+def _dynamic(idx: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     size = torch.library.get_ctx().new_dynamic_size()
-    return idx.new_empty(size), idx.new_empty(size)
+    return idx.new_empty(size), like.new_empty(size)
 
 
 def _between(idx: Tensor, ptr: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
@@ -24,16 +24,20 @@ def _between(idx: Tensor, ptr: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     return idx[source], source
 
 
-def _fake_range(ptr: Tensor, idx: Tensor, first: int, step: int, count: int) -> _Taken:
-    return (torch.empty_like(ptr), *_dynamic(ptr, idx))
+def _fake_range(
+    ptr: Tensor, idx: Tensor, first: int, step: int, count: int, val: Tensor | None = None
+) -> _Taken:
+    return (torch.empty_like(ptr), *_dynamic(idx, idx if val is None else val))
 
 
 @kernel(
-    "select_range(Tensor ptr, Tensor idx, SymInt first, SymInt step, SymInt count)"
-    " -> (Tensor, Tensor, Tensor)",
+    "select_range(Tensor ptr, Tensor idx, SymInt first, SymInt step, SymInt count,"
+    " Tensor? val=None) -> (Tensor, Tensor, Tensor)",
     fake=_fake_range,
 )
-def select_range(ptr: Tensor, idx: Tensor, first: int, step: int, count: int) -> _Taken:
+def select_range(
+    ptr: Tensor, idx: Tensor, first: int, step: int, count: int, val: Tensor | None = None
+) -> _Taken:
     """The entries of each line whose index is first, first + step, ..., one of `count`.
 
     Args:
@@ -42,10 +46,11 @@ def select_range(ptr: Tensor, idx: Tensor, first: int, step: int, count: int) ->
         first: Becomes index 0.
         step: Not 0; below 0 reverses each line.
         count: Of the indices; becomes the bound of the new ones.
+        val: Values (nse,), or None.
 
     Returns:
         Line pointers (m + 1,) and ascending indices (n,) of what is kept, and the old entry that
-        each new one is (n,); all of the dtype of `ptr`.
+        each new one is (n,), all of the dtype of `ptr`; or the values in place of the entries.
     """
     away = idx.long() - first
     kept = (away % step == 0) & (away // step >= 0) & (away // step < count)
@@ -55,11 +60,38 @@ def select_range(ptr: Tensor, idx: Tensor, first: int, step: int, count: int) ->
         order = torch.argsort(line.flip(0), stable=True)
         source = source.flip(0)[order]
     new = (away // step)[source]
-    return row_pointers(line, ptr.numel() - 1), new.to(idx.dtype), source.to(idx.dtype)
+    ptr = row_pointers(line, ptr.numel() - 1)
+    return ptr, new.to(idx.dtype), moved(source.to(idx.dtype), val)
+
+
+def _fake_lines(ptr: Tensor, idx: Tensor, val: Tensor, lines: Tensor) -> _Taken:
+    return ptr.new_empty(lines.shape[0] + 1), *_dynamic(idx, val)
+
+
+@kernel(
+    "list_lines(Tensor ptr, Tensor idx, Tensor val, Tensor lines) -> (Tensor, Tensor, Tensor)",
+    fake=_fake_lines,
+)
+def list_lines(ptr: Tensor, idx: Tensor, val: Tensor, lines: Tensor) -> _Taken:
+    """Lines by their numbers, with their values.
+
+    Args:
+        ptr: Line pointers (m + 1,).
+        idx: Index of each entry (nse,).
+        val: Value of each entry (nse,).
+        lines: Numbers of lines (l,), int64, in any order; they may repeat.
+
+    Returns:
+        Line pointers (l + 1,), indices and values (n,). The dtype of `ptr` has to hold n.
+    """
+    begin, end = ptr[lines], ptr[lines + 1]
+    made = torch.cat([ptr.new_zeros(1), (end - begin).cumsum(0, dtype=ptr.dtype)])
+    found, entry = _between(idx, made, begin)
+    return made, found, val[entry]
 
 
 def _fake_columns(ptr: Tensor, idx: Tensor, inv_ptr: Tensor, inv_idx: Tensor) -> _Taken:
-    return (torch.empty_like(ptr), *_dynamic(ptr, idx))
+    return (torch.empty_like(ptr), *_dynamic(idx, idx))
 
 
 @kernel(

@@ -121,29 +121,84 @@ def coordinates(ptr: Tensor, idx: Tensor) -> Tensor:
     return torch.stack([row_numbers(ptr, idx.shape[0]), idx])
 
 
-@kernel("transpose_plan(Tensor ptr, Tensor idx, SymInt n) -> (Tensor, Tensor, Tensor)")
-def transpose_plan(ptr: Tensor, idx: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The column view of a row view: pointers (n + 1,), rows (nse,), positions (nse,).
-
-    The sort is stable: a column lists its entries in ascending row order, then storage order.
-    """
-    perm = torch.argsort(idx, stable=True)
-    row = row_numbers(ptr, idx.numel())[perm]
-    return row_pointers(idx, n), row, perm.to(idx.dtype)
+def moved(entry: Tensor, val: Tensor | None) -> Tensor:
+    """The entries that went somewhere, or their values; -1 and zero stand for none."""
+    if val is None:
+        return entry
+    if val.numel() == 0:
+        return val.new_zeros(entry.shape)
+    none = entry < 0
+    return val[entry.clamp(min=0)].masked_fill(none, 0)
 
 
 @kernel(
-    "expand_blocks(Tensor ptr, Tensor idx, SymInt along, SymInt across, bool transposed)"
-    " -> (Tensor, Tensor, Tensor)"
+    "transpose_plan(Tensor ptr, Tensor idx, SymInt n, Tensor? val=None) -> (Tensor, Tensor, Tensor)"
+)
+def transpose_plan(
+    ptr: Tensor, idx: Tensor, n: int, val: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The column view of a row view: pointers (n + 1,), rows (nse,), positions (nse,).
+
+    The sort is stable: a column lists its entries in ascending row order, then storage order.
+    With values val (nse,), these in the new order in place of the positions.
+    """
+    perm = torch.argsort(idx, stable=True)
+    row = row_numbers(ptr, idx.numel())[perm]
+    return row_pointers(idx, n), row, moved(perm.to(idx.dtype), val)
+
+
+def _fake_densify(
+    ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, lines: int, n: int
+) -> Tensor:
+    return val.new_empty(ptr.shape[0] - 1, n, *val.shape[1:])
+
+
+@kernel(
+    "densify(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, SymInt lines, SymInt n) -> Tensor",
+    fake=_fake_densify,
+)
+def densify(
+    ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, lines: int, n: int
+) -> Tensor:
+    """The dense matrix of a row view, or the dense batch of a block-diagonal one.
+
+    Args:
+        ptr: Row pointers (m + 1,).
+        idx: Column of every entry (nse,), distinct in each row.
+        perm: Position in `val` of every entry (nse,); None: in order.
+        val: Values (nse,) or (nse, d).
+        lines: Rows of an item; item i has the columns from i * n on.
+        n: Columns of an item.
+
+    Returns:
+        out (m, n) or (m, n, d).
+    """
+    row = row_numbers(ptr, idx.shape[0]).long()
+    place = row * n + idx.long() - torch.div(row, lines, rounding_mode="floor") * n
+    m = ptr.shape[0] - 1
+    out = val.new_zeros(m * n, *val.shape[1:])
+    out.index_copy_(0, place, val if perm is None else val[perm.long()])
+    return out.view(m, n, *val.shape[1:])
+
+
+@kernel(
+    "expand_blocks(Tensor ptr, Tensor idx, SymInt along, SymInt across, bool transposed,"
+    " Tensor? val=None) -> (Tensor, Tensor, Tensor)"
 )
 def expand_blocks(
-    ptr: Tensor, idx: Tensor, along: int, across: int, transposed: bool
+    ptr: Tensor,
+    idx: Tensor,
+    along: int,
+    across: int,
+    transposed: bool,
+    val: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The scalar view (pointers, indices, positions of the values) of a compressed block matrix.
 
     A block holds `along` lines, in the compressed dimension, of `across` elements; its values
     lie line by line, or element by element if `transposed`. Line c of block line I lists, block
-    after block, the `across` elements of line c of the block.
+    after block, the `across` elements of line c of the block. With values val (nb along across,),
+    these in the new order in place of their positions.
     """
     lines = ptr.diff()[:, None].expand(-1, along).reshape(-1)  # blocks met by each line
     ends = lines.cumsum(0, dtype=ptr.dtype)
@@ -157,7 +212,7 @@ def expand_blocks(
     perm = block * (along * across) + offset  # (nb * along, across)
     eidx = idx[block.long()] * across + r
     eptr = torch.cat([ptr.new_zeros(1), ends * across])
-    return eptr, eidx.reshape(-1), perm.reshape(-1)
+    return eptr, eidx.reshape(-1), moved(perm.reshape(-1), val)
 
 
 def _fake_sort_coo(indices: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.structure import distinct, row_numbers, row_pointers
+from spgrad.kernels.reference.structure import distinct, moved, row_numbers, row_pointers
 
 _Made = tuple[Tensor, Tensor, Tensor]
 
@@ -121,19 +121,32 @@ def kron_lines(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor, acros
 
 
 def _fake_group_blocks(
-    ptr: Tensor, idx: Tensor, along: int, across: int, transposed: bool
+    ptr: Tensor,
+    idx: Tensor,
+    along: int,
+    across: int,
+    transposed: bool,
+    val: Tensor | None = None,
 ) -> _Made:
     size = torch.library.get_ctx().new_dynamic_size()
     lines = (ptr.shape[0] - 1) // along
-    return ptr.new_empty(lines + 1), idx.new_empty(size), idx.new_empty(size * along * across)
+    like = idx if val is None else val
+    return ptr.new_empty(lines + 1), idx.new_empty(size), like.new_empty(size * along * across)
 
 
 @kernel(
-    "group_blocks(Tensor ptr, Tensor idx, SymInt along, SymInt across, bool transposed)"
-    " -> (Tensor, Tensor, Tensor)",
+    "group_blocks(Tensor ptr, Tensor idx, SymInt along, SymInt across, bool transposed,"
+    " Tensor? val=None) -> (Tensor, Tensor, Tensor)",
     fake=_fake_group_blocks,
 )
-def group_blocks(ptr: Tensor, idx: Tensor, along: int, across: int, transposed: bool) -> _Made:
+def group_blocks(
+    ptr: Tensor,
+    idx: Tensor,
+    along: int,
+    across: int,
+    transposed: bool,
+    val: Tensor | None = None,
+) -> _Made:
     """The blocks of `along` lines by `across` indices that hold an entry.
 
     Args:
@@ -142,11 +155,12 @@ def group_blocks(ptr: Tensor, idx: Tensor, along: int, across: int, transposed: 
         along: Lines of a block.
         across: Indices of a block.
         transposed: True where the elements of a block lie index by index, not line by line.
+        val: Values (nse,), or None.
 
     Returns:
         Block line pointers (m / along + 1,), ascending block indices (b,), and the entry that each
-        element of the blocks is (b along across,), -1 for none. All of one dtype, which has to
-        hold the number of the elements.
+        element of the blocks is (b along across,), -1 for none, or its value, zero for none. The
+        dtype of the indices has to hold the number of the elements.
     """
     row = row_numbers(ptr, idx.shape[0]).long()
     col = idx.long()
@@ -156,4 +170,4 @@ def group_blocks(ptr: Tensor, idx: Tensor, along: int, across: int, transposed: 
     entry = idx.new_full((unique.shape[1] * along * across,), -1)
     entry.index_copy_(0, place, _positions(idx, idx.shape[0]))
     starts = row_pointers(unique[0], (ptr.shape[0] - 1) // along)
-    return starts.to(ptr.dtype), unique[1].to(ptr.dtype), entry
+    return starts.to(ptr.dtype), unique[1].to(ptr.dtype), moved(entry, val)

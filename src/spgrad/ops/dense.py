@@ -1,0 +1,162 @@
+"""Sparse to dense and back; differentiable."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from spgrad import checks, kernels
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.convert import convert, flat_values, require_blocksize, require_layout
+from spgrad.ops.operands import dense_operand, sparse_operand
+from spgrad.ops.products import plain, wants_grad
+from spgrad.ops.rebuild import sparse_dims
+from spgrad.ops.structure import coalesce
+from spgrad.ops.views import linear_positions, rows
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.transforms import Function
+from spgrad.values import on_pattern
+
+
+def to_dense(
+    A: torch.Tensor, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
+) -> torch.Tensor:
+    """The dense tensor with the values of `A` at its indices and zeros elsewhere.
+
+    Args:
+        A: SparseTensor of any layout; repeated COO indices add.
+        dtype: Of the result; by default that of `A`.
+        masked_grad: True or None: the gradient stays on the pattern, as always here.
+
+    Returns:
+        Dense tensor of the shape of `A`.
+
+    Gradient:
+        The cotangent at the indices of `A`, on its pattern.
+
+    Cost:
+        O(size of the result).
+
+    Raises:
+        TypeError: `A` is not sparse.
+        NotImplementedError: `masked_grad` is False.
+
+    Example:
+        >>> spgrad.to_dense(spgrad.sparse_coo_tensor([[1, 1]], [3.0, 4.0], (3,)))
+        tensor([0., 7., 0.])
+    """
+    if masked_grad is False:
+        raise UnsupportedError(
+            "spgrad.to_dense: `masked_grad` is False; None and True are accepted, as gradients "
+            "stay on the pattern. Start from a dense tensor if you need a dense gradient."
+        )
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise ArgumentKindError(
+            f"spgrad.to_dense: `dtype` is {dtype!r}; a torch.dtype or None is accepted. For "
+            "example torch.float32."
+        )
+    A = sparse_operand("to_dense", "A", A)
+    pattern = A._pattern
+    if not pattern.ordered and A.dtype in (torch.bfloat16, torch.float16, torch.bool):
+        A = coalesce(A)  # adds repeated elements in float32 and rounds once
+        pattern = A._pattern
+    vals = flat_values(A)
+    if dtype is not None:
+        vals = vals.to(dtype)
+    if vals.numel() == 0:
+        dense = vals.new_zeros(pattern.shape)
+        return dense + vals.sum() if vals.requires_grad else dense
+    if not pattern.ordered or sparse_dims(pattern) < 2:
+        return _added(vals, pattern)
+    if wants_grad(vals):
+        return _Densify.apply(vals, pattern)  # type: ignore[return-value]
+    return _densify(vals, pattern)
+
+
+def _added(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    """The sum of the values at each place; differentiable."""
+    dense = vals.new_zeros(math.prod(pattern.shape[: sparse_dims(pattern)]), *pattern.dense_shape)
+    return dense.index_add_(0, _places(pattern), vals).view(pattern.shape)
+
+
+def _places(pattern: Pattern) -> torch.Tensor:
+    return pattern.derive("linear", linear_positions)
+
+
+def _densify(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    view = rows(pattern)
+    flat = plain(vals).reshape(pattern.elements, -1) if pattern.dense_dim else plain(vals)
+    m, n = pattern.matrix
+    return kernels.densify(view.ptr, view.idx, view.perm, flat, m, n).view(pattern.shape)
+
+
+class _Densify(Function):
+    """Gradient: the cotangent at the elements."""
+
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:  # type: ignore[override]
+        ctx.pattern = pattern
+        return _densify(vals, pattern)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        pattern = ctx.pattern
+        return g.reshape(-1, *pattern.dense_shape).index_select(0, _places(pattern)), None
+
+
+def from_dense(
+    x: torch.Tensor,
+    layout: torch.layout = torch.sparse_csr,
+    *,
+    blocksize: tuple[int, int] | None = None,
+    dense_dim: int = 0,
+) -> SparseTensor:
+    """The non-zero elements of a dense tensor as a SparseTensor.
+
+    Args:
+        x: Dense tensor (*batch, m, n, *dense_shape); COO takes any number of dimensions.
+        layout: The sparse layout of the result.
+        blocksize: Rows and columns of a block, for BSR and BSC.
+        dense_dim: Number of trailing dimensions to keep dense.
+
+    Returns:
+        SparseTensor of the shape of `x`. An element is specified where `x`, or with dense
+        dimensions any part of it, is not zero.
+
+    Gradient:
+        Dense, of the shape of `x`, zero where an element is not specified.
+
+    Cost:
+        O(size of x).
+
+    Raises:
+        TypeError: `x` is not dense, or `layout` is not a sparse one.
+        ValueError: `blocksize` or `dense_dim` does not fit.
+
+    Example:
+        >>> spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]])).col_indices()
+        tensor([1, 0])
+    """
+    fn = "from_dense"
+    x = dense_operand(fn, "x", x)
+    require_layout(fn, layout)
+    sparse_dim = x.dim() - dense_dim
+    if dense_dim < 0 or sparse_dim < (1 if layout == torch.sparse_coo else 2):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `dense_dim` is {dense_dim} for a tensor of shape {tuple(x.shape)}; at "
+            f"least {1 if layout == torch.sparse_coo else 2} leading sparse dimension(s) are "
+            "accepted. Lower dense_dim or add dimensions."
+        )
+    checks.require_addressable(fn, tuple(x.shape))
+    specified = x.detach() != 0
+    if dense_dim:
+        specified = specified.flatten(sparse_dim).any(-1)
+    indices = specified.nonzero().t().contiguous()
+    pattern = Pattern(torch.sparse_coo, tuple(x.shape), (indices,), dense_dim=dense_dim)
+    blocks = require_blocksize(fn, pattern, layout, blocksize)
+    flat = x.reshape(math.prod(x.shape[:sparse_dim]), *pattern.dense_shape)
+    vals = flat.index_select(0, linear_positions(pattern))
+    return convert(on_pattern(vals, pattern), layout, blocks)

@@ -1,0 +1,125 @@
+"""The common subscripts of a CSR or CSC matrix, in as few calls as they need.
+
+`part.part` answers for every subscript. What is here gives the same for whole lines (rows of CSR,
+columns of CSC) and for a slice across them, in a half to a fifth of the time of a small call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad import kernels
+from spgrad.ops.index_expression import in_range
+from spgrad.ops.products import plain, wants_grad
+from spgrad.ops.rebuild import remembered
+from spgrad.pattern import Pattern
+from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
+
+_PLAIN = (torch.sparse_csr, torch.sparse_csc)
+_ALL = slice(None)
+_INT32 = torch.iinfo(torch.int32).max
+
+
+def subscripted(fn: str, A: SparseTensor, index: Any) -> SparseTensor | None:
+    """`A[index]` for an int, slice or list of lines, or a slice across; None for anything else."""
+    pattern = A._pattern
+    dim = line_dim(pattern)
+    if dim is None:
+        return None
+    row, col = index if type(index) is tuple and len(index) == 2 else (index, _ALL)
+    line, across = (row, col) if dim == 0 else (col, row)
+    if type(across) is not slice:
+        return None
+    if across != _ALL:
+        return _range(A, across) if type(line) is slice and line == _ALL else None
+    if type(line) is torch.Tensor and line.dtype == torch.int64 and line.dim() == 1:
+        return listed(A, in_range(fn, line, dim, pattern.shape[dim]))
+    if type(line) is int or type(line) is slice:
+        return _run(A, line, dim)
+    return None
+
+
+def line_dim(pattern: Pattern) -> int | None:
+    """The dimension of the lines of a CSR or CSC matrix; None for anything else."""
+    if len(pattern.shape) != 2 or pattern.layout not in _PLAIN:
+        return None
+    return 0 if pattern.compressed_by_rows else 1
+
+
+def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
+    """The lines of these numbers, int64, from 0 on and in range; None if `part` has to do it."""
+    pattern, vals = A._pattern, stored_values(A)
+    (ptr, idx), longest = pattern.indices, pattern.shape[1 if pattern.compressed_by_rows else 0]
+    most = lines.shape[0] * min(pattern.nse, longest)
+    if wants_grad(vals) or (ptr.dtype == torch.int32 and most > _INT32):
+        return None
+    *indices, vals = kernels.list_lines(ptr, idx, plain(vals), lines.contiguous())
+    return SparseTensor(vals, _of_lines(pattern, tuple(indices), lines.shape[0]))
+
+
+def _of_lines(pattern: Pattern, indices: tuple[torch.Tensor, ...], count: int) -> Pattern:
+    """Other lines across the same size."""
+    m, k = pattern.shape
+    return Pattern(
+        pattern.layout, (count, k) if pattern.compressed_by_rows else (m, count), indices
+    )
+
+
+def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
+    """One line, or lines one behind the other; differentiable. The last ones are kept."""
+    pattern = A._pattern
+    size = pattern.shape[dim]
+    if isinstance(take, int):
+        if not -size <= take < size:
+            return None
+        first, count = take % size, 1
+    else:
+        try:
+            first, stop, step = take.indices(size)
+        except (TypeError, ValueError):
+            return None
+        count = max(stop - first, 0)
+        if step != 1 or count in (0, size):
+            return None
+    one = isinstance(take, int)
+
+    def make() -> tuple[Pattern, int, int]:
+        ptr, idx = pattern.indices
+        begin, end = ptr[first : first + count + 1 : count].tolist()
+        own = idx[begin:end].clone()
+        if one:
+            return (
+                Pattern(torch.sparse_coo, (pattern.shape[1 - dim],), (own[None],)),
+                begin,
+                end,
+            )
+        own_ptr = ptr[first : first + count + 1] - begin
+        return _of_lines(pattern, (own_ptr, own), count), begin, end
+
+    kept = pattern.derive("lines taken", lambda _: {})
+    made, begin, end = remembered(kept, (first, count, one), make)
+    return on_pattern(stored_values(A)[begin:end].clone(), made)
+
+
+def _range(A: SparseTensor, across: slice) -> SparseTensor | None:
+    """A slice across all lines, the first time; `part` keeps what it finds for others."""
+    pattern, vals = A._pattern, stored_values(A)
+    size = pattern.shape[1 if pattern.compressed_by_rows else 0]
+    try:
+        start, stop, step = across.indices(size)
+    except (TypeError, ValueError):
+        return None
+    count = len(range(start, stop, step))
+    if wants_grad(vals) or count in (0, size):
+        return None
+    once = pattern.derive("ranges taken", lambda _: {})
+    if (start, step, count) in once:
+        return None
+    remembered(once, (start, step, count), lambda: True)
+    ptr, idx, vals = kernels.select_range(*pattern.indices, start, step, count, plain(vals))
+    m, k = pattern.shape
+    shape = (m, count) if pattern.compressed_by_rows else (count, k)
+    return SparseTensor(vals, Pattern(pattern.layout, shape, (ptr, idx)))
