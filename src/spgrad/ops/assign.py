@@ -50,7 +50,8 @@ def setitem(input: torch.Tensor, index: Any, value: Any) -> SparseTensor:
 
     Raises:
         TypeError: `input` is not sparse, or `index` or `value` of another kind.
-        ValueError: An index is out of range, or shapes do not fit.
+        IndexError: An index is out of range; it is a ValueError too.
+        ValueError: Shapes do not fit.
         RuntimeError: `value` is not 0 where `input` has no element.
 
     Example:
@@ -215,7 +216,8 @@ def index_add(
 
     Raises:
         TypeError: An operand is of another kind.
-        ValueError: An index is out of range, or shapes do not fit.
+        IndexError: An index is out of range; it is a ValueError too.
+        ValueError: Shapes do not fit.
 
     Example:
         >>> A, B = spgrad.eye(2), spgrad.from_dense(torch.tensor([[1.0, 2.0], [3.0, 0.0]]))

@@ -53,7 +53,8 @@ def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
 
     Raises:
         TypeError: `input` is not sparse, or `index` holds something else.
-        ValueError: An index is out of range, or shapes do not fit.
+        IndexError: An index is out of range; it is a ValueError too.
+        ValueError: Shapes do not fit.
         NotImplementedError: A dense dimension would come before a sparse one.
 
     Example:

@@ -236,6 +236,58 @@ SPGRAD_INLINE void sum_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out)
   join_lanes<T, kLanes>(v, out, Add());
 }
 
+// Writes whole registers past the caches where the address is aligned to them: a result larger than
+// the cache would be read before it is written, and drive out what is read again.
+template <int kElements, class T>
+SPGRAD_INLINE void stream(const Lanes<T, kElements>& from, T* to) {
+#if defined(__x86_64__)
+  if constexpr (std::is_floating_point_v<T> && sizeof(from) >= 32) {
+    asm("vmovntps %1, %0" : "=m"(*reinterpret_cast<Lanes<T, kElements>*>(to)) : "v"(from));
+    return;
+  }
+#endif
+  store<kElements>(from, to);
+}
+
+// Before another thread may read what was streamed.
+inline void finish_streams() {
+#if defined(__x86_64__)
+  asm volatile("sfence" ::: "memory");
+#endif
+}
+
+// True for results that `stream` is for: rows of whole cache lines, more than a cache holds that
+// is not shared by many.
+inline bool worth_streaming(const Tensor& y) {
+  constexpr int64_t kLeast = 8 << 20, kLine = 64;
+  const int64_t row = y.size(1) * static_cast<int64_t>(y.element_size());
+  const auto address = reinterpret_cast<uintptr_t>(y.mutable_data_ptr());
+  return row % kLine == 0 && address % kLine == 0 && y.size(0) * row >= kLeast;
+}
+
+// Bytes of rows of x to ask for before they are needed: none where the second-level cache holds
+// all of x, since then the requests alone cost a tenth.
+inline int64_t bytes_ahead(const Tensor& x) {
+  constexpr int64_t kNear = 1 << 20, kAhead = 8 << 10;
+  return x.numel() * static_cast<int64_t>(x.element_size()) > kNear ? kAhead : 0;
+}
+
+// The entries that so many bytes are, for `width` columns of T each.
+template <class T>
+SPGRAD_INLINE int64_t entries_ahead(int64_t bytes, int64_t width) {
+  const int64_t row = width * static_cast<int64_t>(sizeof(T));
+  return bytes == 0 ? 0 : std::clamp<int64_t>(bytes / row, 8, 64);
+}
+
+// Asks for columns [column, column + width) of the row of x that an entry some way after p needs.
+template <class View>
+SPGRAD_INLINE void prefetch_row(const View& a, int64_t p, int64_t ahead, int64_t column,
+                                int64_t width) {
+  constexpr int64_t kLine = 64 / sizeof(*a.x);
+  const auto* row = a.row(std::min(p + ahead, a.nse - 1)) + column;
+  for (int64_t j = 0; j < width; j += kLine) __builtin_prefetch(row + j);
+}
+
 // Asks for columns [column, column + width) of the rows of x that four entries will need, some
 // entries after p: once for every row of the matrix, which is enough for short rows and costs
 // nothing in long ones.

@@ -49,8 +49,13 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
                                     data<scalar_t>(x),
                                     mutable_data<scalar_t>(y),
                                     n,
-                                    idx.size(0)};
-    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) { spmm_lines(a, first, last); });
+                                    idx.size(0),
+                                    bytes_ahead(x),
+                                    worth_streaming(y)};
+    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+      spmm_lines(a, first, last);
+      if (a.streamed) finish_streams();
+    });
   });
   return y;
 }
@@ -73,7 +78,8 @@ Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& 
                                      data<scalar_t>(x),
                                      mutable_data<scalar_t>(out),
                                      n,
-                                     idx.size(0)};
+                                     idx.size(0),
+                                     bytes_ahead(x)};
     parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) { sddmm_lines(a, first, last); });
   });
   return out;
@@ -106,10 +112,12 @@ std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
       const auto* order = data<index_t>(perm);
       const auto* rows = data<scalar_t>(x);
       const SpmmSddmm<index_t, scalar_t> a{
-          {starts, indices, order, data<scalar_t>(val), rows, mutable_data<scalar_t>(y), n, nse},
+          {starts, indices, order, data<scalar_t>(val), rows, mutable_data<scalar_t>(y), n, nse,
+           bytes_ahead(x), worth_streaming(y)},
           {starts, indices, order, data<scalar_t>(g), rows, mutable_data<scalar_t>(out), n, nse}};
       parallel_rows(starts, m, 2 * n, [&](int64_t first, int64_t last) {
         with_vectors([&]<int kBytes>() { spmm_sddmm_rows<kBytes>(a, first, last); });
+        if (a.sums.streamed) finish_streams();
       });
     }
   });

@@ -20,6 +20,7 @@ struct Sddmm {
   scalar_t* out;
   int64_t n;
   int64_t nse;
+  int64_t fetched = 0;  // bytes of x that are asked for ahead
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * n;
@@ -89,17 +90,20 @@ struct Fresh {
 };
 
 // n >= kElements columns. A group that passes the end of its row repeats the row's last entry.
-template <int kElements, bool kPrefetch, class index_t, class scalar_t>
+template <int kElements, class index_t, class scalar_t>
 void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   const int64_t n = a.n, whole = n - n % kElements;
   const Fresh<kElements, scalar_t> fresh(n);
+  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, n);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* g = a.g + i * n;
     const int64_t end = a.ptr[i + 1];
-    if constexpr (kPrefetch) prefetch_rows(a, a.ptr[i], 0, n);
     for (int64_t p = a.ptr[i]; p < end; p += kTogether) {
       const scalar_t* rows[kTogether];
-      for (int e = 0; e < kTogether; ++e) rows[e] = a.row(std::min(p + e, end - 1));
+      for (int e = 0; e < kTogether; ++e) {
+        if (ahead != 0 && p + e < end) prefetch_row(a, p + e, ahead, 0, n);
+        rows[e] = a.row(std::min(p + e, end - 1));
+      }
       Dots<scalar_t, kElements> dots;
       Lanes<scalar_t, kElements> left, right;
       for (int64_t j = 0; j < whole; j += kElements) {
@@ -148,7 +152,7 @@ void sddmm_narrow(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last
   if constexpr (kElements > 2) {
     if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
   }
-  sddmm_dots<kElements, false>(a, first, last);
+  sddmm_dots<kElements>(a, first, last);
 }
 
 // Rows [first, last) of the view.
@@ -159,7 +163,7 @@ SPGRAD_INLINE void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, 
   if constexpr (kElements > 2) {
     if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
   }
-  sddmm_dots<kElements, true>(a, first, last);
+  sddmm_dots<kElements>(a, first, last);
 }
 
 // The same by the widest vectors of this processor, compiled once in matmul.cpp.

@@ -20,15 +20,31 @@ struct Spmm {
   scalar_t* y;
   int64_t n;
   int64_t nse;
+  int64_t fetched = 0;    // bytes of x that are asked for ahead
+  bool streamed = false;  // whether y is written past the caches
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * n;
   }
-  template <int kBytes>
+  template <int kBytes, bool kInOrder = false>
   SPGRAD_INLINE accumulate_t<scalar_t> weight(int64_t p) const {
-    return load_one<kBytes>(val[perm == nullptr ? p : static_cast<int64_t>(perm[p])]);
+    return load_one<kBytes>(val[kInOrder || perm == nullptr ? p : static_cast<int64_t>(perm[p])]);
   }
 };
+
+// What is known of the operands when the loop over the entries is compiled: with few columns an
+// entry takes some six cycles, and every question asked of it shows.
+struct Known {
+  bool in_order,
+      fetched;   // perm is null; some of x is asked for ahead, which costs where x is near
+  bool nothing;  // both are to be found out
+
+  template <class index_t, class scalar_t>
+  SPGRAD_INLINE constexpr bool fetches(const Spmm<index_t, scalar_t>& a) const {
+    return nothing ? a.fetched != 0 : fetched;
+  }
+};
+inline constexpr Known kNothing{false, false, true};
 
 // A vector of sums of products, with one weight for all lanes.
 template <class T, int kElements>
@@ -39,7 +55,9 @@ struct Sums {
     total += weight * x;
   }
   SPGRAD_INLINE void join(const Sums& other) { total += other.total; }
-  SPGRAD_INLINE void finish(T* out) const { store<kElements>(total, out); }
+  SPGRAD_INLINE void finish(T* out, bool streamed) const {
+    streamed ? stream<kElements>(total, out) : store<kElements>(total, out);
+  }
 };
 
 // Interleaved complex lanes times a complex weight without a shuffle per product: the products with
@@ -56,7 +74,7 @@ struct Sums<Complex<T>, kElements> {
     by_real += other.by_real;
     by_imaginary += other.by_imaginary;
   }
-  SPGRAD_INLINE void finish(Complex<T>* out) const {
+  SPGRAD_INLINE void finish(Complex<T>* out, bool) const {
     constexpr auto partner = [](int l) { return l ^ 1; };
     Vector<T, 2 * kElements> sign;
     for (int l = 0; l < 2 * kElements; ++l) sign[l] = l % 2 == 0 ? -1 : 1;
@@ -69,18 +87,20 @@ struct Sums<Complex<T>, kElements> {
 // kParts vectors of columns of y, the first at `column`; the last is moved back if it would pass
 // the end, and then computes some columns again. The sums stay in registers over a whole row; few
 // of them would leave the adder waiting for itself, so then two sets take turns.
-template <int kElements, int kParts, class index_t, class scalar_t>
+template <int kElements, int kParts, Known kKnown = kNothing, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last,
                                 int64_t column) {
   constexpr int kSets = kParts <= 2 ? 2 : 1, kBytes = sizeof(Lanes<scalar_t, kElements>);
   const int64_t n = a.n;
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, n - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
+  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, kParts * kElements);
   for (int64_t i = first; i < last; ++i) {
     Sums<scalar_t, kElements> sums[kSets][kParts];
     const auto add = [&](int64_t p, int set) {
+      if (kKnown.fetches(a)) prefetch_row(a, p, ahead, column, kParts * kElements);
       const scalar_t* row = a.row(p) + column;
-      const accumulate_t<scalar_t> weight = a.template weight<kBytes>(p);
+      const accumulate_t<scalar_t> weight = a.template weight<kBytes, kKnown.in_order>(p);
 #pragma GCC unroll 8
       for (int part = 0; part < kParts; ++part) {
         Lanes<scalar_t, kElements> lanes;
@@ -90,7 +110,6 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
     };
     int64_t p = a.ptr[i];
     const int64_t end = a.ptr[i + 1];
-    if constexpr (kParts >= 2) prefetch_rows(a, p, column, kParts * kElements);
     for (; p + kSets <= end; p += kSets) {
 #pragma GCC unroll 2
       for (int set = 0; set < kSets; ++set) add(p + set, set);
@@ -100,19 +119,20 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
 #pragma GCC unroll 8
     for (int part = 0; part < kParts; ++part) {
       if (kSets > 1) sums[0][part].join(sums[kSets - 1][part]);
-      sums[0][part].finish(out + offset(part));
+      sums[0][part].finish(out + offset(part), a.streamed);
     }
   }
 }
 
 // Columns from `column` on, in blocks of kParts vectors while they last, then of fewer.
-template <int kElements, int kParts, class index_t, class scalar_t>
+template <int kElements, int kParts, Known kKnown = kNothing, class index_t, class scalar_t>
 void spmm_blocks(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
   for (; a.n - column > (kParts - 1) * kElements; column += kParts * kElements) {
-    spmm_columns<kElements, kParts>(a, first, last, column);
+    spmm_columns<kElements, kParts, kKnown>(a, first, last, column);
   }
   if constexpr (kParts > 1) {
-    if (column < a.n) spmm_blocks<kElements, kParts == 8 ? 4 : kParts - 1>(a, first, last, column);
+    constexpr int kFewer = kParts == 8 ? 4 : kParts - 1;
+    if (column < a.n) spmm_blocks<kElements, kFewer, kKnown>(a, first, last, column);
   }
 }
 
@@ -128,7 +148,9 @@ void spmm_narrow(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) 
 // One column: four sums side by side, to hide the latency of the adder.
 template <int kBytes, class index_t, class scalar_t>
 void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, 1);
   const auto product = [&](int64_t p) {
+    if (ahead != 0) prefetch_row(a, p, ahead, 0, 1);
     return a.template weight<kBytes>(p) * load_one<kBytes>(*a.row(p));
   };
   for (int64_t i = first; i < last; ++i) {
@@ -158,7 +180,16 @@ SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, in
   if constexpr (kElements > 2) {
     if (a.n > 1 && a.n < kElements) return spmm_narrow<kElements / 2>(a, first, last);
   }
-  if (a.n > 1) spmm_blocks<kElements, kWidest<scalar_t>>(a, first, last, 0);
+  constexpr int kParts = kWidest<scalar_t>;
+  if (a.n < 2) return;
+  if constexpr (std::is_floating_point_v<scalar_t> && kBytes > 16) {
+    constexpr Known kNear{true, false, false}, kFar{true, true, false};
+    if (a.perm == nullptr) {
+      return a.fetched != 0 ? spmm_blocks<kElements, kParts, kFar>(a, first, last, 0)
+                            : spmm_blocks<kElements, kParts, kNear>(a, first, last, 0);
+    }
+  }
+  spmm_blocks<kElements, kParts>(a, first, last, 0);
 }
 
 // The same by the widest vectors of this processor, compiled once in matmul.cpp.

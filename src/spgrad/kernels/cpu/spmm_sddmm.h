@@ -35,16 +35,18 @@ template <int kElements, int kVectors, class index_t, class scalar_t>
 void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int64_t last,
                         int64_t column) {
   using Values = Lanes<scalar_t, kElements>;
+  constexpr int64_t kWidth = kVectors * kElements;
+  const int64_t ahead = entries_ahead<scalar_t>(a.sums.fetched, kWidth);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* g = a.dots.g + i * a.dots.n + column;
     const int64_t end = a.sums.ptr[i + 1];
     Values totals[kVectors]{};
-    prefetch_rows(a.sums, a.sums.ptr[i], column, kVectors * kElements);
     for (int64_t p = a.sums.ptr[i]; p < end; p += kTogether) {
       prefetch_values(a, p);
       const scalar_t* rows[kTogether];
       accumulate_t<scalar_t> weights[kTogether];
       for (int e = 0; e < kTogether; ++e) {
+        if (ahead != 0 && p + e < end) prefetch_row(a.sums, p + e, ahead, column, kWidth);
         rows[e] = a.sums.row(std::min(p + e, end - 1)) + column;
         weights[e] = p + e < end ? a.sums.template weight<16>(p + e) : 0;
       }
@@ -70,7 +72,8 @@ void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int
     scalar_t* y = a.sums.y + i * a.sums.n + column;
 #pragma GCC unroll 8
     for (int part = 0; part < kVectors; ++part) {
-      store<kElements>(totals[part], y + part * kElements);
+      scalar_t* const out = y + part * kElements;
+      a.sums.streamed ? stream<kElements>(totals[part], out) : store<kElements>(totals[part], out);
     }
   }
 }
