@@ -12,7 +12,7 @@ DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
 CPP := src/spgrad/kernels/cpu/*.cpp src/spgrad/kernels/cpu/*.h
 
-.PHONY: demo test reference lint lint-python lint-types lint-cpp format bench asan kernels clean
+.PHONY: demo test reference lint lint-python lint-types lint-cpp format bench bench-peers asan kernels clean
 .DEFAULT_GOAL := kernels
 
 $(DEPS): requirements/dev.txt
@@ -70,6 +70,10 @@ format: $(DEPS)
 
 bench: kernels
 	$(BIN)/python -m benchmarks
+
+# The libraries that are compared besides torch and SciPy; those that are absent are named.
+bench-peers: $(DEPS)
+	$(PIP) --no-deps -r requirements/bench.txt
 
 # The sanitized library is installed apart; -S keeps the editable install out of sight. libstdc++
 # is preloaded too, or AddressSanitizer looks for __cxa_throw before there is one. Uncaptured (-s),

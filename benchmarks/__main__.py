@@ -11,13 +11,28 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from benchmarks import report
+from benchmarks.contender import DTYPES
+from benchmarks.limits import LIMITS
 from benchmarks.machine import describe
-from benchmarks.matrices import MATRICES, REAL
+from benchmarks.matrices import ALL_KINDS, GROUPS, GROWTH, MATRICES, REAL, SMALL
+from benchmarks.measure import available_memory
+from benchmarks.operations import OPS
 from benchmarks.peers import CONTENDERS, PEERS
-from benchmarks.plan import ROOT, Options, Result, all_threads, measure_all_memory, time_all
-from benchmarks.problems import OPS
+from benchmarks.plan import (
+    ROOT,
+    Options,
+    Result,
+    all_threads,
+    measure_all_memory,
+    measure_bandwidth,
+    memory_cells,
+    time_all,
+)
+from benchmarks.plots import draw
 from benchmarks.summary import OWN
 
+_BUSY = 0.5  # load above which others are at work
+_INDICES = ("int32", "int64")
 _DEFAULT_OUT = ROOT / "build" / "benchmarks"
 
 
@@ -55,23 +70,30 @@ def _parser() -> argparse.ArgumentParser:
         description="Compares spgrad with other libraries: time in turns, and peak memory. "
         "Without options: A x and A x with both gradients, on the real matrices, with 32 and 128 "
         "columns, on one thread.",
-        epilog="Results go to --out as results.json and results.md, progress to standard error.",
+        epilog="Results go to --out as results.json, results.md and plots, progress to standard "
+        "error. Groups of matrices have names too: " + ", ".join(GROUPS) + ".",
     )
     add = parser.add_argument
     count = _at_least(int, 1)
     peers = [peer.name for peer in PEERS]
-    add("--full", action="store_true", help="every operation, matrix, k and number of threads")
+    add(
+        "--full",
+        action="store_true",
+        help="every operation, matrix, k, dtype and number of threads",
+    )
     add("--quick", action="store_true", help="few samples: figures to glance at")
     add("--op", nargs="+", choices=OPS, metavar="OP", help=", ".join(OPS))
-    add("--matrix", nargs="+", choices=MATRICES, metavar="NAME", help=", ".join(MATRICES))
+    names = (*MATRICES, *GROUPS)
+    add("--matrix", nargs="+", choices=names, metavar="NAME", help=", ".join(MATRICES))
     add("--k", nargs="+", type=count, metavar="K", help="columns of the dense operands")
     add("--threads", choices=("1", "all", "both"), help="default: 1; with --full: both")
     add("--peer", nargs="+", choices=peers, metavar="PEER", help=", ".join(peers))
-    add("--dtype", choices=("float32", "float64"), default="float32")
+    add("--dtype", nargs="+", choices=DTYPES, metavar="DTYPE", help=", ".join(DTYPES))
     add("--layout", choices=("csr", "csc", "coo"), default="csr", help="of spgrad's operand")
-    add("--index", choices=("int32", "int64"), default="int32", help="of spgrad and torch CSR")
+    add("--index", nargs="+", choices=_INDICES, metavar="INDEX", help="int32, int64")
     add("--repeats", type=count, metavar="N", help="samples of each contender (default: 15)")
-    add("--memory-limit", type=_at_least(float, 0.1), default=4.0, metavar="GB", help="default: 4")
+    limit = "of a process, default: 4, or half of what is free if that is more"
+    add("--memory-limit", type=_at_least(float, 0.1), metavar="GB", help=limit)
     add("--no-memory", action="store_true", help="time only")
     add("--out", type=Path, default=_DEFAULT_OUT, metavar="DIR", help="default: build/benchmarks")
     add("--against", type=_file, metavar="FILE", help="compare with an earlier results.json")
@@ -82,20 +104,28 @@ def _parser() -> argparse.ArgumentParser:
 def _options(args: argparse.Namespace) -> Options:
     threads = args.threads or ("both" if args.full else "1")
     counts = {"1": (1,), "all": (all_threads(),), "both": tuple({1: 0, all_threads(): 0})}
-    everything = tuple(name for name in MATRICES if name != "tiny")
+    matrices = [m for name in args.matrix or () for m in GROUPS.get(name, (name,))]
+    limit = args.memory_limit * 1e9 if args.memory_limit else _memory_limit()
     return Options(
         ops=tuple(args.op or (OPS if args.full else ("spmm", "step"))),
-        matrices=tuple(args.matrix or (everything if args.full else REAL)),
-        columns=tuple(args.k or ((1, 32, 128) if args.full else (32, 128))),
+        matrices=tuple(dict.fromkeys(matrices))
+        or ((*ALL_KINDS, *GROWTH, *SMALL) if args.full else REAL),
+        columns=tuple(args.k or ((1, 8, 32, 128, 512) if args.full else (32, 128))),
         threads=counts[threads],
-        dtype=args.dtype,
+        dtypes=tuple(args.dtype or (DTYPES if args.full else DTYPES[:1])),
         layout=args.layout,
-        index=args.index,
+        indices=tuple(args.index or (_INDICES if args.full else _INDICES[:1])),
         rounds=args.repeats or (3 if args.quick else 15),
-        seconds=0.1 if args.quick else 1.2,
-        limit=args.memory_limit * 1e9,
+        seconds=0.1 if args.quick else 0.5 if args.full else 0.8,
+        limit=limit,
         memory=not args.no_memory,
+        full=args.full,
     )
+
+
+def _memory_limit() -> float:
+    free = available_memory()
+    return max(4e9, free / 2) if free < float("inf") else 4e9
 
 
 def _progress(total: int, what: str) -> Callable[[Result], None]:
@@ -107,11 +137,20 @@ def _progress(total: int, what: str) -> Callable[[Result], None]:
         found = ", ".join(
             f"{name} {_brief(figures)}" for name, figures in result["contenders"].items()
         )
-        where = f"{result['op']} {result['matrix']} k={result['k']} threads={result['threads']}"
+        kind = f"{result['dtype']} {result['index']} threads={result['threads']}"
+        where = f"{result['op']} {result['matrix']} k={result['k']} {kind}"
         seconds = time.monotonic() - start
-        print(f"[{what} {done}/{total}, {seconds:.0f} s] {where}: {found}", file=sys.stderr)
+        left = _duration(seconds / done * (total - done))
+        at = f"{what} {done}/{total}, {_duration(seconds)}, {left} left"
+        print(f"[{at}] {where}: {found}", file=sys.stderr, flush=True)
 
     return tell
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _brief(figures: dict[str, Any]) -> str:
@@ -125,9 +164,12 @@ def _brief(figures: dict[str, Any]) -> str:
 def run(options: Options, names: list[str]) -> dict[str, Any]:
     """Measures, and gives what results.json holds."""
     machine = describe()  # imports spgrad, which warns here if its kernels are not compiled
-    cells = len(list(options.cells()))
-    timed = time_all(options, names, _progress(cells, "time"))
-    steps = len(options.matrices) * len(options.columns)
+    if machine["load"] > _BUSY:
+        busy = f"this machine is busy (load {machine['load']:.1f}): with more than one thread, and"
+        print(f"benchmarks: {busy} in short calls, figures say little.", file=sys.stderr)
+    machine["bandwidth"] = measure_bandwidth(options)
+    timed = time_all(options, names, _progress(len(list(options.cells())), "time"))
+    steps = len(memory_cells(options))
     memory = measure_all_memory(options, names, _progress(steps, "memory"))
     return {"machine": machine, "times": timed, "memory": memory}
 
@@ -139,10 +181,13 @@ def main(arguments: list[str] | None = None) -> int:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out: {args.out} can't be made ({error.strerror})")
-    wanted = [OWN, *(args.peer or (peer.name for peer in PEERS))]
+    peers = args.peer or [peer.name for peer in PEERS]
+    wanted = [OWN, *peers, *(limit.name for limit in LIMITS)]
     found = run(_options(args), [name for name in wanted if CONTENDERS[name].installed])
     (args.out / "results.json").write_text(json.dumps(found, indent=1) + "\n")
     (args.out / "results.md").write_text(report.markdown(found, args.against))
+    drawn = draw(found, args.out)
+    print(f"Plots: {', '.join(drawn) or 'none, matplotlib is not installed'}.", file=sys.stderr)
     if args.markdown:
         print(report.markdown(found, args.against))
     else:

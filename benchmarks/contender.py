@@ -11,13 +11,26 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from benchmarks.problems import OPS, Problem
+from benchmarks.operations import OPS
+from benchmarks.problems import Problem
 
 Run = Callable[[], tuple[Any, ...]]
+
+DTYPES = ("float32", "float64", "bfloat16")
 
 
 def _itself(a: Any) -> Any:
     return a
+
+
+def as_torch(a: np.ndarray, p: Problem) -> torch.Tensor:
+    """In the dtype of the problem; indices and masks as they are."""
+    return torch.tensor(a, dtype=getattr(torch, p.dtype) if a.dtype.kind == "f" else None)
+
+
+def in_numpy(a: torch.Tensor) -> np.ndarray:
+    """In float32 where NumPy lacks the dtype."""
+    return (a.float() if a.dtype == torch.bfloat16 else a).numpy()
 
 
 @dataclass(frozen=True)
@@ -27,35 +40,45 @@ class Contender:
     Attributes:
         name: In tables.
         module: To import; the contender is absent without it.
-        build: Its matrix from SciPy's CSR.
-        dense: Its dense array from NumPy's.
+        build: Its matrix from SciPy's, for a problem, which tells the dtype of values.
+        dense: Its dense array from NumPy's, the same.
         functions: The operations that it offers, by name: functions of its operands. Of
-            "coalesce", from SciPy's COO, what coalesces the same entries. "transposed" only where
-            a matrix can be multiplied as its transpose; elsewhere that is a matrix of its own,
-            made before the clock starts.
+            "coalesce", from SciPy's COO and a problem, what coalesces the same entries.
+            "transposed" only where a matrix can be multiplied as its transpose; elsewhere that is a
+            matrix of its own, made before the clock starts.
         grad: The gradient of its matrix, as a matrix; None where it can't differentiate.
         leaf: What of its matrix collects the gradient.
         renew: The same matrix with nothing kept from earlier calls.
         read: NumPy or SciPy array from what the above give, a vector as a dense one.
+        vjp: Where gradients are not asked of tensors: of one of `functions`, what gives its result
+            and the gradients of its operands from the operands and the cotangent.
+        dtypes: Those that it takes.
+        limit: True for what is no peer: a part of the work alone, which tells how fast it can be.
+        available: Whether it can run, besides that its module is there.
     """
 
     name: str
     module: str
     build: Callable[[Any, Problem], Any]
-    dense: Callable[[np.ndarray], Any]
+    dense: Callable[[np.ndarray, Problem], Any]
     functions: Mapping[str, Callable[..., Any]]
     grad: Callable[[Any], Any] | None = None
     leaf: Callable[[Any], torch.Tensor] = _itself
     renew: Callable[[Any], Any] = _itself
     read: Callable[[Any], Any] = _itself
+    vjp: Callable[[Callable[..., Any]], Callable[..., tuple[Any, ...]]] | None = None
+    dtypes: tuple[str, ...] = ("float32", "float64")
+    limit: bool = False
+    available: Callable[[], bool] = lambda: True
 
     @property
     def installed(self) -> bool:
-        return find_spec(self.module) is not None
+        return find_spec(self.module) is not None and self.available()
 
-    def offers(self, op: str) -> bool:
-        differentiates = self.grad is not None or not OPS[op].cotangent
-        return OPS[op].asks_for in self.functions and differentiates
+    def offers(self, op: str, dtype: str = "float32") -> bool:
+        differentiates = self.grad is not None or self.vjp is not None or not OPS[op].cotangent
+        offered = OPS[op].asks_for in self.functions
+        return offered and differentiates and dtype in self.dtypes
 
     def prepare(self, op: str, problem: Problem) -> Run:
         """What runs operation `op` once, its inputs made; it gives the results as they come."""
@@ -67,7 +90,7 @@ def _prepared(lib: Contender, op: str, p: Problem) -> Run:
     function = lib.functions[how.asks_for]
     given = {name: getattr(p, name) for name in how.operands}
     sparse = {name for name, a in given.items() if sp.issparse(a)}
-    made = {name: lib.build(a, p) if name in sparse else lib.dense(a) for name, a in given.items()}
+    made = {n: lib.build(a, p) if n in sparse else lib.dense(a, p) for n, a in given.items()}
 
     def operands() -> list[Any]:
         """Those of one call; one that is there twice is the same."""
@@ -75,9 +98,12 @@ def _prepared(lib: Contender, op: str, p: Problem) -> Run:
         return [new.get(name, made[name]) for name in how.operands]
 
     if how.cotangent:
-        g = None if how.cotangent == "y" else lib.dense(getattr(p, how.cotangent))
-        is_sparse = [name in sparse for name in how.operands]
-        return lambda: _forward_backward(lib, function, operands(), is_sparse, g)
+        g = None if how.cotangent == "y" else lib.dense(getattr(p, how.cotangent), p)
+        if lib.vjp is not None:
+            step = lib.vjp(function)
+            return lambda: step(*operands(), g)
+        kinds = [None if name in how.fixed else name in sparse for name in how.operands]
+        return lambda: _forward_backward(lib, function, operands(), kinds, g)
     if how.new:
         return lambda: (function(*operands()),)
     same = operands()
@@ -85,10 +111,19 @@ def _prepared(lib: Contender, op: str, p: Problem) -> Run:
 
 
 def _forward_backward(
-    lib: Any, function: Callable[..., Any], operands: list[Any], sparse: list[bool], g: Any
+    lib: Contender,
+    function: Callable[..., Any],
+    operands: list[Any],
+    sparse: list[bool | None],
+    g: Any,
 ) -> tuple[Any, ...]:
-    """The result and the gradients of the operands for the cotangent g; if None, the result."""
-    for a, is_sparse in zip(operands, sparse, strict=True):
+    """The result and the gradients for the cotangent g; if None, the result.
+
+    `sparse` says of each operand what it is, and None of those without a gradient.
+    """
+    assert lib.grad is not None
+    wanted = [(a, kind) for a, kind in zip(operands, sparse, strict=True) if kind is not None]
+    for a, is_sparse in wanted:
         leaf = lib.leaf(a) if is_sparse else a
         leaf.requires_grad_()
         leaf.grad = None
@@ -97,19 +132,18 @@ def _forward_backward(
         lib.leaf(y).backward(lib.leaf(y).detach())
     else:
         y.backward(g)
-    grads = (lib.grad(a) if s else a.grad for a, s in zip(operands, sparse, strict=True))
-    return (y, *grads)
+    return (y, *(lib.grad(a) if is_sparse else a.grad for a, is_sparse in wanted))
 
 
 def _transposed(lib: Contender, op: str, p: Problem) -> Run:
     multiply = lib.functions.get(op)
     A = lib.build(p.S.T.tocsr() if multiply is None else p.S, p)
-    multiply, g = multiply or lib.functions["spmm"], lib.dense(p.g)
+    multiply, g = multiply or lib.functions["spmm"], lib.dense(p.g, p)
     return lambda: (multiply(A, g),)
 
 
 def _coalesce(lib: Contender, op: str, p: Problem) -> Run:
-    run = lib.functions[op](p.shuffled)
+    run = lib.functions[op](p.shuffled, p)
     return lambda: (run(),)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import scipy.sparse as sp
 import torch
 
-from benchmarks.contender import Contender
+from benchmarks.contender import DTYPES, Contender, as_torch, in_numpy
 from benchmarks.problems import Problem
 
 
@@ -22,7 +22,7 @@ class _Entries(NamedTuple):
 def _build(S: Any, p: Problem) -> _Entries:
     row, col = (torch.tensor(i, dtype=torch.int64) for i in S.tocoo().coords)
     ptr = torch.tensor(S.indptr, dtype=getattr(torch, p.index))
-    return _Entries(torch.tensor(S.data), ptr, row, col, tuple(S.shape))
+    return _Entries(as_torch(S.data, p), ptr, row, col, tuple(S.shape))
 
 
 def _scale(A: _Entries, v: torch.Tensor) -> _Entries:
@@ -46,16 +46,17 @@ def _softmax(A: _Entries) -> _Entries:
 def _read(a: Any) -> Any:
     """The maximum of a row without elements is -inf here, which the others have as 0."""
     if isinstance(a, torch.Tensor):
-        return a.masked_fill(a.isneginf(), 0).numpy()
-    parts = a.val.detach(), a.col, a.ptr
-    return sp.csr_array(tuple(t.numpy() for t in parts), a.shape)
+        a = a.detach()
+        return in_numpy(a.masked_fill(a.isneginf(), 0))
+    parts = in_numpy(a.val.detach()), a.col.numpy(), a.ptr.numpy()
+    return sp.csr_array(parts, a.shape)
 
 
 TORCH_VALUES = Contender(
     "torch values",
     "torch",
     build=_build,
-    dense=torch.tensor,
+    dense=as_torch,
     functions={
         "sin": lambda A: A._replace(val=A.val.sin()),
         "scale": _scale,
@@ -67,4 +68,5 @@ TORCH_VALUES = Contender(
     grad=lambda A: A._replace(val=A.val.grad),
     leaf=lambda A: A.val,
     read=_read,
+    dtypes=DTYPES,
 )

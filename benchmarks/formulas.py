@@ -83,6 +83,53 @@ def softmax_step_sizes(p: Any) -> tuple[Any, ...]:
     return y * reach, grad * 2 * reach
 
 
+def attention(p: Any) -> tuple[Any, ...]:
+    """softmax(Q K^T / sqrt(k)) V over the elements of each row of the mask."""
+    return (_weights(p) @ p.value,)
+
+
+def attention_sizes(p: Any) -> tuple[Any, ...]:
+    """Of an exponential, that of its argument besides its own."""
+    return (_weights(p) @ abs(p.value) * _reach(p),)
+
+
+def attention_step(p: Any) -> tuple[Any, ...]:
+    """The same and the gradients of Q, K and V for the cotangent g."""
+    weights, factor = _weights(p), p.query.shape[1] ** -0.5
+    part = sampled(p.mask, p.value, p.g).data
+    mean = np.bincount(_rows(weights), weights.data * part, weights.shape[0])
+    scores = _with(weights, weights.data * (part - mean[_rows(weights)]) * factor)
+    return weights @ p.value, scores @ p.x, scores.T @ p.query, weights.T @ p.g
+
+
+def attention_step_sizes(p: Any) -> tuple[Any, ...]:
+    """The same of absolute values and sums for differences."""
+    weights, factor = _weights(p), p.query.shape[1] ** -0.5
+    part = sampled(p.mask, abs(p.value), abs(p.g)).data
+    mean = np.bincount(_rows(weights), weights.data * part, weights.shape[0])
+    scores = _with(weights, weights.data * (part + mean[_rows(weights)]) * factor)
+    found = (
+        weights @ abs(p.value),
+        scores @ abs(p.x),
+        scores.T @ abs(p.query),
+        weights.T @ abs(p.g),
+    )
+    return tuple(size * _reach(p) for size in found)
+
+
+def _weights(p: Any) -> sp.csr_array:
+    scores = sampled(p.mask, p.x, p.query).data * p.query.shape[1] ** -0.5
+    row = _rows(p.mask)
+    grown = np.exp(scores - _maxima(p.mask, scores)[row])
+    return _with(p.mask, grown / np.bincount(row, grown)[row])
+
+
+def _reach(p: Any) -> float:
+    """A difference of two scores, made of rounded products, is the argument."""
+    sizes = sampled(p.mask, abs(p.x), abs(p.query)).data
+    return 1 + 2 * sizes.max() * p.query.shape[1] ** -0.5
+
+
 def mm_mean(p: Any) -> tuple[Any, ...]:
     """A x divided by the number of elements of each row."""
     S = p.S

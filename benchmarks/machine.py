@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,6 +31,7 @@ def describe() -> dict[str, Any]:
         "mkl": torch.backends.mkl.is_available(),
         "versions": {module: _version(module) for module in sorted(modules)},
         "absent": [name for name, c in CONTENDERS.items() if not c.installed],
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
         "date": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
     }
 
@@ -37,9 +39,16 @@ def describe() -> dict[str, Any]:
 def in_words(machine: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
     kernels = "compiled kernels" if machine["compiled"] else "reference kernels only"
+    moved = "; ".join(
+        f"{threads} thread{'s' * (threads != '1')}: copies {found['copy'] / 1e9:.1f} GB/s, "
+        f"sums {found['add'] / 1e9:.1f} GB/s"
+        for threads, found in machine.get("bandwidth", {}).items()
+        if isinstance(found, dict)
+    )
     return (
         f"{machine['cpu']}, {machine['cores']} cores ({machine['simd']}), {machine['system']}; "
-        f"spgrad {machine['spgrad']} ({kernels}), {versions}; {machine['date'][:10]}"
+        f"spgrad {machine['spgrad']} ({kernels}), {versions}; "
+        f"{moved}{'; ' * bool(moved)}{machine['date'][:10]}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import resource
 import statistics
 import time
@@ -17,13 +18,18 @@ _LEAST_ROUNDS = 3
 
 
 def interleave(
-    runs: Mapping[str, Callable[[], Any]], rounds: int, seconds: float, sample: float = 0.003
+    runs: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    seconds: float,
+    sample: float = 0.003,
+    pause: float = 0,
 ) -> dict[str, list[float]]:
     """Seconds a call of each run, taken in turns: A B C, B C A, C A B, A B C ...
 
     Turns put what else the machine does on all alike, so that two runs can be compared round by
     round. A run that has used up its `seconds` leaves after three rounds or more. One sample
-    repeats a call until `sample` seconds are over.
+    repeats a call until `sample` seconds are over. In the `pause` before it, threads that the run
+    before has left waiting in a loop go to sleep; then one call wakes those of this run.
     """
     repeats = {name: _repeats(run, sample) for name, run in runs.items()}
     taken: dict[str, list[float]] = {name: [] for name in runs}
@@ -36,6 +42,9 @@ def interleave(
             for name in names:
                 if spent[name] > seconds and len(taken[name]) >= _LEAST_ROUNDS:
                     continue
+                if pause:
+                    time.sleep(pause)
+                    runs[name]()  # wakes its own
                 elapsed = _time(runs[name], repeats[name])
                 taken[name].append(elapsed / repeats[name])
                 spent[name] += elapsed
@@ -47,7 +56,12 @@ def interleave(
 
 
 def _repeats(run: Callable[[], Any], sample: float) -> int:
-    return max(1, round(sample / max(_time(run, 1), 1e-7)))
+    """How many calls take about `sample` seconds; the least of three, as first ones are slow."""
+    fastest = _time(run, 1)
+    for _ in range(2):
+        if fastest < sample:
+            fastest = min(fastest, _time(run, 1))
+    return max(1, round(sample / max(fastest, 1e-7)))
 
 
 def _time(run: Callable[[], Any], repeats: int) -> float:
@@ -68,6 +82,16 @@ def spread(values: list[float]) -> dict[str, float]:
 def paired(peer: list[float], own: list[float]) -> dict[str, float]:
     """Spread of peer / own, round by round: above 1 the peer is slower."""
     return spread([a / b for a, b in zip(peer, own, strict=False)])
+
+
+def settle_allocator() -> None:
+    """Brings glibc's malloc where a process that has worked for a while has it.
+
+    It gives memory back above a threshold that grows with the largest array freed, up to 32 MB.
+    Until then, whether a call's results fault in page by page is up to what the calls before it
+    freed, which can double a small call's time.
+    """
+    bytearray(31 << 20)
 
 
 def limit_memory(extra: float) -> None:
@@ -95,6 +119,16 @@ def growth(run: Callable[[], Any], calls: int = 2) -> int | None:
         run()
     peak = _status("VmHWM")
     return None if before is None or peak is None else max(0, peak - before)
+
+
+def available_memory() -> float:
+    """Bytes that new arrays may have; infinite where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return math.inf
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return 1024.0 * int(found[0]) if found else math.inf
 
 
 def _status(field: str) -> int | None:

@@ -6,18 +6,23 @@ A library is imported when its contender first builds something, so that absent 
 from __future__ import annotations
 
 import operator
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-from benchmarks import selection, structure
-from benchmarks.contender import Contender
+from benchmarks import attention, selection, structure
+from benchmarks.compiled import JAX, NUMBA, PYDATA
+from benchmarks.contender import DTYPES, Contender, as_torch, in_numpy
 from benchmarks.entries import TORCH_VALUES
+from benchmarks.limits import LIMITS
 from benchmarks.problems import Problem
 
 _LAYOUTS = {"csr": torch.sparse_csr, "csc": torch.sparse_csc, "bsr": torch.sparse_bsr}
@@ -27,7 +32,7 @@ def _spgrad_matrix(S: Any, p: Problem) -> Any:
     import spgrad
 
     stored = S.asformat(p.layout) if S.format == "csr" else S
-    val, size = torch.tensor(stored.data), tuple(stored.shape)
+    val, size = as_torch(stored.data, p), tuple(stored.shape)
     index = getattr(torch, p.index)
     if stored.format == "coo":
         indices = torch.tensor(np.stack(stored.coords), dtype=index)
@@ -43,10 +48,10 @@ def _spgrad_renewed(A: Any) -> Any:
     return from_values(A._values(), Pattern.from_spec(old.spec, old.shape, old.indices))
 
 
-def _spgrad_coalesce(C: Any) -> Callable[[], Any]:
+def _spgrad_coalesce(C: Any, p: Problem) -> Callable[[], Any]:
     import spgrad
 
-    indices, val = torch.tensor(np.stack(C.coords)), torch.tensor(C.data)
+    indices, val = torch.tensor(np.stack(C.coords)), as_torch(C.data, p)
     size = tuple(C.shape)
     return lambda: spgrad.coalesce(
         spgrad.sparse_coo_tensor(indices, val, size, check_invariants=False)
@@ -63,14 +68,16 @@ def _spgrad_read(a: Any) -> Any:
     import spgrad
 
     a = a.detach()
-    return spgrad.to_scipy(a).tocsr() if isinstance(a, spgrad.SparseTensor) else a.numpy()
+    if isinstance(a, spgrad.SparseTensor):
+        return spgrad.to_scipy(a.float() if a.dtype == torch.bfloat16 else a).tocsr()
+    return in_numpy(a)
 
 
 def _csr(S: Any, p: Problem) -> torch.Tensor:
     """With int32 indices by default, which MKL takes as they are."""
     index = getattr(torch, p.index)
     ptr, idx = (torch.tensor(i, dtype=index) for i in (S.indptr, S.indices))
-    val = torch.tensor(S.data)
+    val = as_torch(S.data, p)
     return torch.sparse_compressed_tensor(
         ptr, idx, val, S.shape, layout=_LAYOUTS[S.format], check_invariants=False
     )
@@ -82,18 +89,19 @@ def _csr_int64(S: Any, p: Problem) -> torch.Tensor:
 
 
 def _coo(S: Any, p: Problem) -> torch.Tensor:
-    indices, val = torch.tensor(np.stack(S.tocoo().coords)), torch.tensor(S.data)
+    indices, val = torch.tensor(np.stack(S.tocoo().coords)), as_torch(S.data, p)
     return torch.sparse_coo_tensor(indices, val, S.shape, is_coalesced=True, check_invariants=False)
 
 
-def _coo_coalesce(C: Any) -> Callable[[], Any]:
-    indices, val = torch.tensor(np.stack(C.coords)), torch.tensor(C.data)
+def _coo_coalesce(C: Any, p: Problem) -> Callable[[], Any]:
+    indices, val = torch.tensor(np.stack(C.coords)), as_torch(C.data, p)
     A = torch.sparse_coo_tensor(indices, val, C.shape, check_invariants=False)
     return A.coalesce
 
 
 def _torch_read(a: torch.Tensor) -> Any:
     a = a.detach()
+    a = a.float() if a.dtype == torch.bfloat16 else a
     if a.layout == torch.strided:
         return a.numpy()
     if 1 in a.shape:
@@ -135,7 +143,7 @@ def _torch_sparse_matrix(S: Any, p: Problem) -> Any:
     return SparseTensor(
         rowptr=ptr,
         col=idx,
-        value=torch.tensor(S.data),
+        value=as_torch(S.data, p),
         sparse_sizes=tuple(S.shape),
         is_sorted=True,
         trust_data=True,
@@ -157,7 +165,9 @@ def _torch_sparse_renewed(A: Any) -> Any:
 
 
 def _torch_sparse_read(a: Any) -> Any:
-    return a.detach().numpy() if isinstance(a, torch.Tensor) else a.to_scipy(layout="csr")
+    if isinstance(a, torch.Tensor):
+        return in_numpy(a.detach())
+    return a.set_value(a.storage.value().detach(), layout="csr").to_scipy(layout="csr")
 
 
 def _torch_sparse_mm(reduce: str) -> Callable[[Any, torch.Tensor], torch.Tensor]:
@@ -169,6 +179,9 @@ def _scipy_mean(A: Any, x: np.ndarray) -> np.ndarray:
 
 
 def _mkl(A: Any, x: Any) -> Any:
+    # The wheel of mkl puts its library where the loader doesn't look.
+    for found in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.so*")):
+        os.environ.setdefault("MKL_RT", str(found))
     from sparse_dot_mkl import dot_product_mkl  # pyright: ignore[reportMissingImports]
 
     return dot_product_mkl(A, x)
@@ -178,7 +191,7 @@ SPGRAD = Contender(
     "spgrad",
     "spgrad",
     build=_spgrad_matrix,
-    dense=torch.tensor,
+    dense=as_torch,
     functions={
         "spmm": operator.matmul,
         "spmv": operator.matmul,
@@ -197,12 +210,14 @@ SPGRAD = Contender(
         "amax_rows": methodcaller("amax", 1),
         "amax_specified": methodcaller("amax", 1, specified=True),
         "softmax": lambda A: torch.softmax(A, 1),
+        "attention": attention.spgrad,
         "mm_mean": lambda A, x: torch.sparse.mm(A, x, "mean"),
         "mm_amax": lambda A, x: torch.sparse.mm(A, x, "amax"),
     },
     grad=_grad,
     renew=_spgrad_renewed,
     read=_spgrad_read,
+    dtypes=DTYPES,
 )
 
 PEERS = (
@@ -210,7 +225,7 @@ PEERS = (
         "torch CSR",
         "torch",
         build=_csr,
-        dense=torch.tensor,
+        dense=as_torch,
         functions={
             "spmm": torch.sparse.mm,
             "spmv": torch.mv,
@@ -224,37 +239,41 @@ PEERS = (
             "sum_rows": methodcaller("sum", 1, keepdim=True),
             "sum_columns": methodcaller("sum", 0, keepdim=True),
             "mm_mean": _csr_mean,
+            "attention": attention.torch_csr,
         },
         grad=_grad,
         read=_torch_read,
+        dtypes=DTYPES,
     ),
     # The kernel of its own that torch has for message passing, documented for CSR on the CPU.
     Contender(
         "torch CSR sum",
         "torch",
         build=_csr_int64,
-        dense=torch.tensor,
+        dense=as_torch,
         functions={"spmm": lambda A, x: torch.sparse.mm(A, x, "sum")},
         grad=_grad,
         read=_torch_read,
+        dtypes=DTYPES,
     ),
     Contender(
         "torch CSR reduce",
         "torch",
         build=_csr_int64,
-        dense=torch.tensor,
+        dense=as_torch,
         functions={
             "mm_mean": lambda A, x: torch.sparse.mm(A, x, "mean"),
             "mm_amax": lambda A, x: torch.sparse.mm(A, x, "amax"),
         },
         grad=_grad,
         read=_torch_read,
+        dtypes=DTYPES,
     ),
     Contender(
         "torch COO",
         "torch",
         build=_coo,
-        dense=torch.tensor,
+        dense=as_torch,
         functions={
             "spmm": torch.sparse.mm,
             "spmv": torch.mv,
@@ -269,23 +288,25 @@ PEERS = (
             "sum_rows": _times_ones,  # faster than torch.sparse.sum
             "sum_columns": lambda A: _times_ones(A.t()),
             "softmax": lambda A: torch.sparse.softmax(A, 1),
+            "attention": attention.torch_coo,
         },
         grad=_grad,
         read=_torch_read,
+        dtypes=DTYPES,
     ),
     TORCH_VALUES,
+    attention.TORCH_DENSE,
     Contender(
         "SciPy",
         "scipy",
         build=lambda S, p: S,
-        dense=lambda a: a,
+        dense=lambda a, p: a,
         functions={
             "spmm": operator.matmul,
             "spmv": operator.matmul,
             "spgemm": operator.matmul,
-            "coalesce": lambda C: (
-                C.tocsr
-            ),  # sums what repeats, and is faster than to sort the pairs
+            # sums what repeats, and is faster than to sort the pairs
+            "coalesce": lambda C, p: C.tocsr,
             **structure.SCIPY,
             **selection.SCIPY,
             "sin": methodcaller("sin"),
@@ -303,16 +324,17 @@ PEERS = (
         "torchsparsegradutils",
         "torchsparsegradutils",
         build=_csr,
-        dense=torch.tensor,
+        dense=as_torch,
         functions={"spmm": _tsgu_mm},
         grad=_grad,
         read=_torch_read,
+        dtypes=DTYPES,
     ),
     Contender(
         "torch_sparse",
         "torch_sparse",
         build=_torch_sparse_matrix,
-        dense=torch.tensor,
+        dense=as_torch,
         functions={
             "spmm": operator.matmul,
             "spgemm": operator.matmul,
@@ -329,15 +351,21 @@ PEERS = (
         leaf=lambda A: A.storage.value(),
         renew=_torch_sparse_renewed,
         read=_torch_sparse_read,
+        dtypes=DTYPES,
     ),
     Contender(
         "sparse_dot_mkl",
         "sparse_dot_mkl",
         build=lambda S, p: S,
-        dense=lambda a: a,
+        dense=lambda a, p: a,
         functions={"spmm": _mkl, "spmv": _mkl, "spgemm": _mkl},
     ),
+    NUMBA,
+    JAX,
+    PYDATA,
 )
 
-CONTENDERS: dict[str, Contender] = {contender.name: contender for contender in (SPGRAD, *PEERS)}
+CONTENDERS: dict[str, Contender] = {
+    contender.name: contender for contender in (SPGRAD, *PEERS, *LIMITS)
+}
 """Name -> contender, installed or not."""

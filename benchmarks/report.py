@@ -8,8 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.machine import in_words
-from benchmarks.problems import OPS
-from benchmarks.summary import OWN, best_peer, changes, means, median, ratio, targets
+from benchmarks.operations import OPS
+from benchmarks.summary import (
+    LIMITS,
+    OWN,
+    best_peer,
+    best_ratio,
+    changes,
+    kind,
+    means,
+    median,
+    share,
+)
+from benchmarks.targets import findings
 
 Result = dict[str, Any]
 NONE = "-"
@@ -44,14 +55,25 @@ def _where(result: Result) -> tuple[str, ...]:
         result["matrix"],
         str(result["k"]) if op.dense else NONE,
         str(result["threads"]),
+        kind(result),
     )
 
 
-_WHERE = ("", "matrix", "k", "threads")
+_WHERE = ("", "matrix", "k", "threads", "types")
+
+
+def percent(part: float | None) -> str:
+    return NONE if part is None else f"{100 * part:.0f} %"
+
+
+def _share_cell(result: Result) -> str:
+    found = share(result)
+    return f"{percent(found[0])} {found[1].split()[0]}" if found else NONE
 
 
 def _named(results: list[Result]) -> list[str]:
-    return list(dict.fromkeys(name for result in results for name in result["contenders"]))
+    names = dict.fromkeys(name for result in results for name in result["contenders"])
+    return [name for name in names if name not in LIMITS]
 
 
 def _time_cell(result: Result, name: str) -> str:
@@ -70,9 +92,10 @@ def time_table(results: list[Result]) -> Table:
     rows = []
     for result in results:
         best = best_peer(result)
-        last = f"{times(ratio(result, best))} {best}" if best else NONE
-        rows.append((*_where(result), *(_time_cell(result, name) for name in names), last))
-    header = (*_WHERE, *names, "best peer / spgrad")
+        last = f"{times(best_ratio(result))} {best}" if best else NONE
+        cells = (_time_cell(result, name) for name in names)
+        rows.append((*_where(result), *cells, last, _share_cell(result)))
+    header = (*_WHERE, *names, "best peer / spgrad", "of the limit")
     title = "Milliseconds: median ± half the interquartile range; ratios above 1: spgrad is faster"
     return Table(title, header, tuple(rows))
 
@@ -80,12 +103,14 @@ def time_table(results: list[Result]) -> Table:
 def mean_table(results: list[Result]) -> Table:
     peers = [name for name in _named(results) if name != OWN]
     rows = []
-    for op, threads, found in means(results):
+    for op, threads, types, found in means(results):
         cells = [found.get(name) for name in ("best", *peers)]
         texts = (NONE if c is None else f"{times(c[0])} ({c[1]})" for c in cells)
-        rows.append((OPS[op].title, str(threads), *texts))
+        part = percent(found["share"][0]) if "share" in found else NONE
+        rows.append((OPS[op].title, types, str(threads), *texts, part))
     title = "Geometric means of peer / spgrad, and of how many cells"
-    return Table(title, ("", "threads", "best peer", *peers), tuple(rows))
+    header = ("", "types", "threads", "best peer", *peers, "of the limit")
+    return Table(title, header, tuple(rows))
 
 
 def _memory_cell(result: Result, name: str) -> str:
@@ -109,11 +134,21 @@ def memory_table(results: list[Result]) -> Table:
 
 def target_table(results: list[Result], memory: list[Result]) -> Table:
     rows = [
-        (title, times(bound), times(worst), cell, "yes" if met else "NO")
-        for title, bound, worst, cell, met in targets(results, memory)
+        (
+            found.target.title,
+            str(found.threads),
+            times(found.target.bound),
+            times(found.mean),
+            times(found.worst),
+            found.where,
+            str(found.cells),
+            "yes" if found.met else "NO",
+        )
+        for found in findings(results, memory)
     ]
-    title = "Targets: one thread, float32, real matrices, k >= 32"
-    return Table(title, ("", "bound", "worst", "where", "met"), tuple(rows), 1)
+    title = "Targets: float32, k of 32 and 128; means are geometric"
+    header = ("", "threads", "bound", "mean", "worst", "where", "cells", "met")
+    return Table(title, header, tuple(rows), 1)
 
 
 def change_table(old: dict[str, Any], new: dict[str, Any]) -> Table:
@@ -124,7 +159,8 @@ def change_table(old: dict[str, Any], new: dict[str, Any]) -> Table:
     ]
     for op in dict.fromkeys(r["op"] for r, _, _ in found):
         mean = statistics.geometric_mean(was / now for r, was, now in found if r["op"] == op)
-        rows.append((OPS[op].title, "geometric mean", NONE, NONE, NONE, NONE, times(mean)))
+        empty = (NONE,) * (len(_WHERE) - 2)
+        rows.append((OPS[op].title, "geometric mean", *empty, NONE, NONE, times(mean)))
     title = f"spgrad against {old['machine']['date'][:10]}; above 1 it has become faster"
     if any(old["machine"].get(f) != new["machine"].get(f) for f in ("cpu", "cores", "compiled")):
         title += f" (ANOTHER MACHINE OR BUILD: {in_words(old['machine'])})"
@@ -206,21 +242,23 @@ def _rich(table: Table, write: Callable[[str], Any]) -> None:
 def markdown(run: dict[str, Any], against: dict[str, Any] | None = None) -> str:
     """Tables for the README: spgrad and the best peer; means; memory; targets."""
     rows = []
-    memory = {(r["matrix"], r["k"]): r for r in run["memory"]}
+    memory = {(r["matrix"], r["k"], kind(r)): r for r in run["memory"]}
     for r in run["times"]:
         best = best_peer(r)
-        held = memory.get((r["matrix"], r["k"])) if r["op"] == "step" else None
+        step = r["op"] == "step" and r["threads"] == 1
+        held = memory.get((r["matrix"], r["k"], kind(r))) if step else None
         rows.append(
             (
                 *_where(r),
                 milliseconds(median(r, OWN)),
                 f"{milliseconds(median(r, best))} ({best})" if best else NONE,
-                times(ratio(r, best)) if best else NONE,
+                times(best_ratio(r)),
+                _share_cell(r),
                 _memory_cell(held, OWN) if held else NONE,
                 _memory_cell(held, best) if held and best else NONE,
             )
         )
-    header = (*_WHERE, "spgrad ms", "best peer ms", "ratio", "spgrad MB", "its MB")
+    header = (*_WHERE, "spgrad ms", "best peer ms", "ratio", "of the limit", "spgrad MB", "its MB")
     title = (
         "Times are medians; a ratio is peer / spgrad, so above 1 spgrad is faster. Memory is the "
         "peak above the inputs, and in brackets, with A and x, the multiple of (operands + result "

@@ -7,6 +7,7 @@ measurement of memory, has a process of its own. `benchmarks.plan` starts this o
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import warnings
@@ -18,13 +19,16 @@ from typing import Any
 import torch
 
 from benchmarks.contender import Contender
-from benchmarks.measure import growth, interleave, limit_memory, paired, spread
+from benchmarks.limits import bandwidth
+from benchmarks.measure import growth, interleave, limit_memory, paired, settle_allocator, spread
+from benchmarks.operations import OPS
 from benchmarks.peers import CONTENDERS, SPGRAD
-from benchmarks.problems import OPS, Expected, Problem, WrongResultError
+from benchmarks.problems import Expected, Problem, WrongResultError
 
 Answer = dict[str, Any]
 Run = Callable[[], tuple[Any, ...]]
 
+_PAUSE = 0.002  # seconds
 # What a library raises for what it can't do or hold; anything else is a mistake of ours.
 _REFUSALS = (
     RuntimeError,
@@ -39,21 +43,51 @@ _REFUSALS = (
 )
 
 
-def time_cell(op: str, problem: Problem, names: list[str], rounds: int, seconds: float) -> Answer:
-    """Times the contenders whose results are right; says of the others why not."""
-    expected = Expected.of(OPS[op], problem)
-    tried = {name: _checked(CONTENDERS[name], op, problem, expected) for name in names}
-    del expected
-    runs = {name: found for name, found in tried.items() if not isinstance(found, str)}
-    taken = interleave(runs, rounds, seconds) if runs else {}
-    return {name: _figures(name, found, taken) for name, found in tried.items()}
+def time_cell(
+    op: str,
+    problem: Problem,
+    names: list[str],
+    rounds: int,
+    seconds: float,
+    limit: float = math.inf,
+) -> Answer:
+    """Times the contenders whose results are right; says of the others why not.
+
+    All of them in turns; or each peer with spgrad, if together they would not fit.
+    """
+    try:
+        expected = Expected.of(OPS[op], problem)
+    except MemoryError as error:
+        return {name: {"error": _in_one_line(error)} for name in names}
+    if len(names) * 2 * problem.needed < limit:
+        groups = [names]
+    else:
+        groups = [[name] for name in names if name != SPGRAD.name]
+    own: list[float] = []
+    answer: Answer = {}
+    kept: dict[str, Run | str] = {}
+    if SPGRAD.name in names:
+        kept[SPGRAD.name] = _checked(SPGRAD, op, problem, expected)
+    for group in groups:
+        others = {n: _checked(CONTENDERS[n], op, problem, expected) for n in group if n not in kept}
+        tried = {**kept, **others}
+        runs = {name: found for name, found in tried.items() if not isinstance(found, str)}
+        pause = _PAUSE if torch.get_num_threads() > 1 else 0
+        taken = interleave(runs, rounds, seconds, pause=pause) if runs else {}
+        answer |= {name: _figures(name, found, taken) for name, found in tried.items()}
+        own += taken.get(SPGRAD.name, [])
+    if own:
+        answer[SPGRAD.name] = {"seconds": spread(own)}
+    return {name: answer[name] for name in names}
 
 
 def _checked(contender: Contender, op: str, problem: Problem, expected: Expected) -> Run | str:
     """What runs the operation, run once already, which is the warm-up too; or what is wrong."""
     try:
         run = contender.prepare(op, problem)
-        expected.check(tuple(contender.read(result) for result in run()))
+        found = run()  # of a limit no result, but one that it has looked at
+        if not contender.limit:
+            expected.check(tuple(contender.read(result) for result in found))
     except _REFUSALS as error:
         return _in_one_line(error)
     return run
@@ -117,15 +151,21 @@ def main() -> None:
     request = json.load(sys.stdin)
     warnings.simplefilter("ignore", UserWarning)  # the process that asks has shown them
     torch.set_num_threads(request["threads"])
+    settle_allocator()
     limit_memory(request["limit"])
     for cell in request["cells"]:
-        problem = Problem(**cell["problem"])
-        op, names = cell["op"], cell["contenders"]
-        if cell["memory"]:
-            answer = measure_memory(op, problem, names)
-        else:
-            answer = time_cell(op, problem, names, request["rounds"], request["seconds"])
-        print(json.dumps(answer), file=answers, flush=True)
+        print(json.dumps(_answer(request, cell)), file=answers, flush=True)
+
+
+def _answer(request: dict[str, Any], cell: dict[str, Any]) -> Answer:
+    if cell["what"] == "bandwidth":
+        return bandwidth()
+    problem = Problem(**cell["problem"])
+    op, names = cell["op"], cell["contenders"]
+    if cell["what"] == "memory":
+        return measure_memory(op, problem, names)
+    how = request["rounds"], request["seconds"], request["limit"]
+    return time_cell(op, problem, names, *how)
 
 
 if __name__ == "__main__":

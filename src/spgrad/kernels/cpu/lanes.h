@@ -265,11 +265,14 @@ inline bool worth_streaming(const Tensor& y) {
   return row % kLine == 0 && address % kLine == 0 && y.size(0) * row >= kLeast;
 }
 
-// Bytes of rows of x to ask for before they are needed: none where the second-level cache holds
-// all of x, since then the requests alone cost a tenth.
-inline int64_t bytes_ahead(const Tensor& x) {
+// Bytes of rows of x, which has so many, to ask for before they are needed: none where the
+// second-level cache holds all of x, since then the requests alone cost a tenth.
+inline int64_t bytes_ahead(int64_t bytes) {
   constexpr int64_t kNear = 1 << 20, kAhead = 8 << 10;
-  return x.numel() * static_cast<int64_t>(x.element_size()) > kNear ? kAhead : 0;
+  return bytes > kNear ? kAhead : 0;
+}
+inline int64_t bytes_ahead(const Tensor& x) {
+  return bytes_ahead(x.numel() * static_cast<int64_t>(x.element_size()));
 }
 
 // The entries that so many bytes are, for `width` columns of T each.

@@ -8,18 +8,18 @@
 namespace spgrad {
 
 template <class index_t, class scalar_t>
-void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last); });
+void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
+  with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last, column); });
 }
 template <class index_t, class scalar_t>
 void sddmm_lines(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   with_vectors([&]<int kBytes>() { sddmm_rows<kBytes>(a, first, last); });
 }
 
-template void spmm_lines(const Spmm<int32_t, float>&, int64_t, int64_t);
-template void spmm_lines(const Spmm<int32_t, double>&, int64_t, int64_t);
-template void spmm_lines(const Spmm<int64_t, float>&, int64_t, int64_t);
-template void spmm_lines(const Spmm<int64_t, double>&, int64_t, int64_t);
+template void spmm_lines(const Spmm<int32_t, float>&, int64_t, int64_t, int64_t);
+template void spmm_lines(const Spmm<int32_t, double>&, int64_t, int64_t, int64_t);
+template void spmm_lines(const Spmm<int64_t, float>&, int64_t, int64_t, int64_t);
+template void spmm_lines(const Spmm<int64_t, double>&, int64_t, int64_t, int64_t);
 template void sddmm_lines(const Sddmm<int32_t, float>&, int64_t, int64_t);
 template void sddmm_lines(const Sddmm<int32_t, double>&, int64_t, int64_t);
 template void sddmm_lines(const Sddmm<int64_t, float>&, int64_t, int64_t);
@@ -30,6 +30,38 @@ namespace {
 // Sums of products wrap: their low bits are the same for signed and unsigned elements.
 ScalarType without_sign(ScalarType dtype) {
   return dtype == ScalarType::Char ? ScalarType::Byte : dtype;
+}
+
+// Two tiles of x at a time, then what is left of the columns from x itself.
+template <class index_t, class scalar_t>
+void spmm_tiled(Spmm<index_t, scalar_t> a, int64_t m, const Tensor& x) {
+  constexpr int64_t kWidth = kTileBytes / sizeof(scalar_t);
+  const int64_t k = x.size(0);
+  const Tensor copied = empty(x, {kTilesAtOnce, k, kWidth});
+  scalar_t* const tiles = mutable_data<scalar_t>(copied);
+  int64_t column = 0;
+  while (a.n - column >= kWidth) {
+    const int64_t count = std::min(kTilesAtOnce, (a.n - column) / kWidth);
+    parallel_entries(k, count * kWidth, [&](int64_t first, int64_t last) {
+      copy_tiles(a.x, a.n, column, k, count, first, last, tiles);
+    });
+    Spmm<index_t, scalar_t> part = a;
+    part.fetched = bytes_ahead(k * kTileBytes);
+    parallel_rows(a.ptr, m, count * kWidth, [&](int64_t first, int64_t last) {
+      with_vectors([&]<int kBytes>() {
+        for (int64_t t = 0; t < count; ++t) {
+          spmm_tile<kBytes>(part, tiles + t * k * kWidth, first, last, column + t * kWidth);
+        }
+      });
+      if (a.streamed) finish_streams();
+    });
+    column += count * kWidth;
+  }
+  if (column == a.n) return;
+  parallel_rows(a.ptr, m, a.n - column, [&](int64_t first, int64_t last) {
+    spmm_lines(a, first, last, column);
+    if (a.streamed) finish_streams();
+  });
 }
 
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
@@ -52,6 +84,9 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
                                     idx.size(0),
                                     bytes_ahead(x),
                                     worth_streaming(y)};
+    if constexpr (std::is_floating_point_v<scalar_t>) {
+      if (worth_tiling(a, x.size(0))) return spmm_tiled(a, m, x);
+    }
     parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
       spmm_lines(a, first, last);
       if (a.streamed) finish_streams();

@@ -7,9 +7,10 @@ namespace spgrad {
 
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n) and y (m, n) row by row. y is
 // allocated and not initialised; every element of the rows asked for is written.
-// Columns of a row may be unsorted and repeat. The order of a sum depends on its row and on n
-// alone, so a result does not depend on the number of threads.
-// O((nse + m) n) time, no memory. The view is read once for every eight vectors of columns.
+// Columns of a row may be unsorted and repeat. The order of a sum depends on its row, on n
+// and on whether x is copied in tiles (on nse and the sizes), but not on the number of threads.
+// O((nse + m) n) time, no memory but the tiles. The view is read once for every eight vectors of
+// columns, or for every tile.
 template <class index_t, class scalar_t>
 struct Spmm {
   const index_t* ptr;
@@ -22,9 +23,10 @@ struct Spmm {
   int64_t nse;
   int64_t fetched = 0;    // bytes of x that are asked for ahead
   bool streamed = false;  // whether y is written past the caches
+  int64_t stride = n;     // between rows of x
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
-    return x + static_cast<int64_t>(idx[p]) * n;
+    return x + static_cast<int64_t>(idx[p]) * stride;
   }
   template <int kBytes, bool kInOrder = false>
   SPGRAD_INLINE accumulate_t<scalar_t> weight(int64_t p) const {
@@ -172,9 +174,11 @@ inline constexpr int kWidest = std::is_floating_point_v<T> ? 8
                                : std::is_integral_v<T>     ? 2
                                                            : 4;
 
-// Rows [first, last) of y.
+// Rows [first, last) of y, the columns from `column` on; 0 unless there are as many as fill a
+// vector.
 template <int kBytes, class index_t, class scalar_t>
-SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
+                             int64_t column) {
   constexpr int kElements = kFull<scalar_t, kBytes>;
   if (a.n == 1) return spmv<kBytes>(a, first, last);
   if constexpr (kElements > 2) {
@@ -185,15 +189,59 @@ SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, in
   if constexpr (std::is_floating_point_v<scalar_t> && kBytes > 16) {
     constexpr Known kNear{true, false, false}, kFar{true, true, false};
     if (a.perm == nullptr) {
-      return a.fetched != 0 ? spmm_blocks<kElements, kParts, kFar>(a, first, last, 0)
-                            : spmm_blocks<kElements, kParts, kNear>(a, first, last, 0);
+      return a.fetched != 0 ? spmm_blocks<kElements, kParts, kFar>(a, first, last, column)
+                            : spmm_blocks<kElements, kParts, kNear>(a, first, last, column);
     }
   }
-  spmm_blocks<kElements, kParts>(a, first, last, 0);
+  spmm_blocks<kElements, kParts>(a, first, last, column);
+}
+
+// ---- tiles -----------------------------------------------------------------------------------
+
+// Columns of x that are copied together, so that the gathered rows lie side by side: in fewer
+// pages, and in the second-level cache if they fit. A tile is two cache lines of a row; two tiles
+// are copied at a time, to read whole pieces of x and to need half of its size at most.
+inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
+
+// Whether copying x pays: every row of it has to be gathered often enough.
+template <class index_t, class scalar_t>
+bool worth_tiling(const Spmm<index_t, scalar_t>& a, int64_t k) {
+  constexpr int64_t kUses = 16;
+  const int64_t columns = kTileBytes / static_cast<int64_t>(sizeof(scalar_t));
+  return std::is_floating_point_v<scalar_t> && a.perm == nullptr && a.fetched != 0 &&
+         a.n >= 2 * columns && a.nse >= kUses * k;
+}
+
+// Rows [first, last) of x, k rows: columns [column, column + tiles * width) as tiles (k, width).
+template <class scalar_t>
+void copy_tiles(const scalar_t* x, int64_t n, int64_t column, int64_t k, int64_t tiles,
+                int64_t first, int64_t last, scalar_t* out) {
+  constexpr int64_t kWidth = kTileBytes / sizeof(scalar_t), kAhead = 16;
+  for (int64_t i = first; i < last; ++i) {
+    const scalar_t* const soon = x + std::min(i + kAhead, last - 1) * n + column;
+    for (int64_t t = 0; t < tiles; ++t) {
+      __builtin_prefetch(soon + t * kWidth);
+      __builtin_prefetch(soon + t * kWidth + kWidth / 2);
+      std::copy_n(x + i * n + column + t * kWidth, kWidth, out + (t * k + i) * kWidth);
+    }
+  }
+}
+
+// Rows [first, last) of the columns of y that one tile of x has; the first is `column`.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_tile(Spmm<index_t, scalar_t> a, const scalar_t* tile, int64_t first,
+                             int64_t last, int64_t column) {
+  constexpr int64_t kWidth = kTileBytes / sizeof(scalar_t);
+  constexpr int kElements = kFull<scalar_t, kBytes>;
+  constexpr Known kNear{true, false, false}, kFar{true, true, false};
+  a.stride = kWidth;
+  a.x = tile - column;
+  a.fetched != 0 ? spmm_columns<kElements, kWidth / kElements, kFar>(a, first, last, column)
+                 : spmm_columns<kElements, kWidth / kElements, kNear>(a, first, last, column);
 }
 
 // The same by the widest vectors of this processor, compiled once in matmul.cpp.
 template <class index_t, class scalar_t>
-void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last);
+void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column = 0);
 
 }  // namespace spgrad
