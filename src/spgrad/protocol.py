@@ -70,7 +70,7 @@ def _unary(func: Any) -> Callable[..., SparseTensor]:
     def run(A: SparseTensor, **options: Any) -> SparseTensor:
         kept = {k: v for k, v in options.items() if k not in _STORAGE_OPTIONS and v is not None}
         out = func(A._vals, **kept)
-        if out.device != A.device:
+        if out.device != A._vals.device:
             return SparseTensor(out, A._pattern.moved(out.device))
         return _finish(func, A, out)
 

@@ -27,6 +27,9 @@ _VIEWS = ("rows", "cols")
 _VIEW_FIELDS = ("ptr", "idx", "perm")
 
 
+_DETACH = torch.ops.aten.detach.default
+
+
 class SparseTensor(torch.Tensor):
     """A sparse tensor of any layout whose gradients stay on its own pattern.
 
@@ -97,6 +100,8 @@ requires_grad=True)
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Answers the calls of autograd, modules and optimizers; refuses every other."""
+        if func is _DETACH and _is_plain(args[0]):  # asked of every gradient that is stored
+            return SparseTensor(args[0]._vals.detach(), args[0]._pattern)
         op = ATEN_FUNCTIONS.get(func)
         if op is None:
             raise UnsupportedError(
@@ -302,6 +307,11 @@ def _view(inner: dict[str, torch.Tensor], fields: Any, across: int) -> View:
 def _traced() -> bool:
     """True while torch.compile traces: Dynamo takes a wrapper only if it looks strided."""
     return TracingContext.try_get() is not None
+
+
+def _is_plain(A: SparseTensor) -> bool:
+    """True where nothing traces and inference mode has no say."""
+    return type(A._vals) is torch.Tensor and not torch.is_inference_mode_enabled()
 
 
 def _without_out(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,60 @@ def test_row_views(name, shape, index, permuted):
 
 
 @pytest.mark.parametrize("name", ["spmm", "sddmm"])
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+@pytest.mark.parametrize(
+    ("m", "k", "nse", "n", "dtype"),
+    [
+        (200, 6000, 100_000, 96, torch.float32),  # x beyond the cache, each row used often: tiles
+        (200, 6000, 100_000, 70, torch.float32),  # two tiles and a rest
+        (200, 6000, 100_000, 170, torch.float32),  # an odd number of tiles, and a rest
+        (200, 6000, 100_000, 39, torch.float64),
+        (200, 30_000, 60_000, 17, torch.float32),  # x beyond the cache, each row used twice
+        (200, 300_000, 5_000, 1, torch.float32),
+        (20_000, 50, 30_000, 112, torch.float32),  # a result beyond the cache
+        (20_000, 50, 30_000, 65, torch.float64),
+    ],
+)
+def test_far_operands(name, m, k, nse, n, dtype, permuted):
+    view = row_view(m, k, nse, torch.int32, permuted=permuted)
+    check(name, *arguments(name, view, m, k, n, dtype))
+
+
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+@pytest.mark.parametrize("n", [1, 5, 16, 70, 128])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.int64, torch.bfloat16])
+def test_rows_that_are_split(dtype, n, permuted):
+    m, k, nse = 300, 6000, 120_000
+    ptr, idx, perm = row_view(m, k, nse, torch.int32, permuted=permuted, dense_row=17)
+    first, last = ptr[17].item(), ptr[18].item()
+    ptr[18:40] = first + (last - first) // 3  # the row behind is long too, and then none has any
+    ptr[40:] = ptr[40:].clamp(min=last)
+    view = ptr, idx, perm
+    val, g = dense(nse, dtype=dtype), dense(m, n, dtype=dtype)
+    x = dense(k, n, dtype=dtype)
+    if dtype != torch.bfloat16:  # whose long sums depend on their order
+        check("spmm", *view, val, x)
+    check("sddmm", *view, g, x)
+    y, out = kernels.spmm_sddmm(*view, val, g, x)
+    if dtype != torch.bfloat16:
+        assert_close(y, REFERENCES["spmm"](*view, val, x))
+    assert_close(out, REFERENCES["sddmm"](*view, g, x), rtol=ROUNDING.get(dtype, 1e-6), atol=0.1)
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
+def test_shares_of_threads_are_even(workers, index):
+    m, nse = 20_000, 140_000
+    for dense_row in (None, 0, 7, m - 1):
+        ptr, _, _ = row_view(m, m, nse, index, dense_row=dense_row)
+        shares = kernels.shares(ptr, workers)
+        assert shares.tolist() == REFERENCES["shares"](ptr, workers).tolist()
+        assert shares[0].sum() == nse
+        work = shares.sum(0)  # rows take time too
+        assert work.max() <= 1.1 * work.double().mean()
+
+
+@pytest.mark.parametrize("name", ["spmm", "sddmm"])
 @pytest.mark.parametrize("n", [7, 33, 130])
 def test_infinities_stay_in_their_column_and_sum(name, n):
     view = row_view(20, 15, 60, torch.int64)
@@ -131,6 +185,24 @@ def test_both_in_one_pass(dtype, n, permuted):
     atol = min(10 * rtol, 1e-3)
     assert_close(y, REFERENCES["spmm"](*view, val, x), rtol=rtol, atol=atol)
     assert_close(out, REFERENCES["sddmm"](*view, g, x), rtol=rtol, atol=atol)
+    torch.set_num_threads(2)
+    again = kernels.spmm_sddmm(*view, val, g, x)
+    assert torch.equal(again[0], y)
+    assert torch.equal(again[1], out)
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype"), [(16, torch.float32), (144, torch.float32), (8, torch.double)]
+)
+def test_both_in_one_pass_of_values_beyond_the_cache(n, dtype):
+    m, k, nse = 500, 300, 300_000
+    view = row_view(m, k, nse, torch.int32, permuted=True, dense_row=7)
+    val, g, x = dense(nse, dtype=dtype), dense(m, n, dtype=dtype), dense(k, n, dtype=dtype)
+    torch.set_num_threads(1)
+    y, out = kernels.spmm_sddmm(*view, val, g, x)
+    exact = REFERENCES["spmm"](*view, val.double(), x.double())
+    assert_close(y.double(), exact, rtol=1e-4, atol=1e-2)
+    assert_close(out, REFERENCES["sddmm"](*view, g, x), rtol=1e-4, atol=1e-3)
     torch.set_num_threads(2)
     again = kernels.spmm_sddmm(*view, val, g, x)
     assert torch.equal(again[0], y)

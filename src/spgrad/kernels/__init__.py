@@ -14,7 +14,7 @@ import torch
 
 from spgrad.kernels.declare import REFERENCES
 from spgrad.kernels.reference.attention import attention, attention_backward
-from spgrad.kernels.reference.matmul import sddmm, spmm, spmm_sddmm
+from spgrad.kernels.reference.matmul import sddmm, shares, spmm, spmm_sddmm
 from spgrad.kernels.reference.merge import intersection, take, union
 from spgrad.kernels.reference.scale import scale
 from spgrad.kernels.reference.segment import (
@@ -81,6 +81,7 @@ __all__ = [
     "segment_softmax_backward",
     "select_columns",
     "select_range",
+    "shares",
     "sort_coo",
     "spgemm_pattern",
     "spgemm_values",

@@ -1,6 +1,7 @@
 // The matmul family: spmm, its transpose (spmm on the column view) and sddmm are each other's
 // derivatives. Contracts and kernels are in spmm.h, sddmm.h and spmm_sddmm.h; here are the
 // host functions.
+#include "hubs.h"
 #include "sddmm.h"
 #include "spmm.h"
 #include "spmm_sddmm.h"
@@ -32,9 +33,44 @@ ScalarType without_sign(ScalarType dtype) {
   return dtype == ScalarType::Char ? ScalarType::Byte : dtype;
 }
 
+// Whether rows may be split: pieces of low precision would be rounded before they are joined.
+template <class scalar_t>
+inline constexpr bool kSplits = std::is_same_v<scalar_t, accumulate_t<scalar_t>>;
+
+// The view of a part of the lines, with its results where they belong: in y, or among the pieces.
+template <class index_t, class scalar_t>
+Spmm<index_t, scalar_t> of_part(Spmm<index_t, scalar_t> a, const SplitRows<index_t>& split,
+                                const typename SplitRows<index_t>::Part& part, scalar_t* pieces) {
+  a.ptr = split.starts();
+  a.y =
+      part.slot < 0 ? a.y + (part.row - part.first) * a.n : pieces + (part.slot - part.first) * a.n;
+  a.streamed = a.streamed && part.slot < 0;
+  return a;
+}
+
+template <class index_t, class scalar_t>
+Sddmm<index_t, scalar_t> of_part(Sddmm<index_t, scalar_t> a, const SplitRows<index_t>& split,
+                                 const typename SplitRows<index_t>::Part& part) {
+  a.ptr = split.starts();
+  a.g += (part.slot < 0 ? part.row - part.first : part.row) * a.n;
+  a.step = part.slot < 0 ? a.n : 0;
+  return a;
+}
+
+// Calls f(view, first, last) on ranges of lines, in parallel. `columns` of x are multiplied in it.
+template <class index_t, class scalar_t, class F>
+void for_lines(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
+               int64_t columns, const F& f) {
+  split.parallel(columns, [&](const auto& part) {
+    f(of_part(a, split, part, pieces), part.first, part.last);
+    if (a.streamed) finish_streams();
+  });
+}
+
 // Two tiles of x at a time, then what is left of the columns from x itself.
 template <class index_t, class scalar_t>
-void spmm_tiled(Spmm<index_t, scalar_t> a, int64_t m, const Tensor& x) {
+void spmm_tiled(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
+                const Tensor& x) {
   constexpr int64_t kWidth = kTileBytes / sizeof(scalar_t);
   const int64_t k = x.size(0);
   const Tensor copied = empty(x, {kTilesAtOnce, k, kWidth});
@@ -45,23 +81,30 @@ void spmm_tiled(Spmm<index_t, scalar_t> a, int64_t m, const Tensor& x) {
     parallel_entries(k, count * kWidth, [&](int64_t first, int64_t last) {
       copy_tiles(a.x, a.n, column, k, count, first, last, tiles);
     });
-    Spmm<index_t, scalar_t> part = a;
-    part.fetched = bytes_ahead(k * kTileBytes);
-    parallel_rows(a.ptr, m, count * kWidth, [&](int64_t first, int64_t last) {
+    for_lines(a, split, pieces, count * kWidth, [&](auto part, int64_t first, int64_t last) {
+      part.fetched = bytes_ahead(k * kTileBytes);
       with_vectors([&]<int kBytes>() {
         for (int64_t t = 0; t < count; ++t) {
           spmm_tile<kBytes>(part, tiles + t * k * kWidth, first, last, column + t * kWidth);
         }
       });
-      if (a.streamed) finish_streams();
     });
     column += count * kWidth;
   }
   if (column == a.n) return;
-  parallel_rows(a.ptr, m, a.n - column, [&](int64_t first, int64_t last) {
-    spmm_lines(a, first, last, column);
-    if (a.streamed) finish_streams();
+  for_lines(a, split, pieces, a.n - column, [&](const auto& part, int64_t first, int64_t last) {
+    spmm_lines(part, first, last, column);
   });
+}
+
+template <class index_t, class scalar_t>
+void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
+                const Tensor& x) {
+  if constexpr (std::is_floating_point_v<scalar_t>) {
+    if (worth_tiling(a, x.size(0))) return spmm_tiled(a, split, pieces, x);
+  }
+  for_lines(a, split, pieces, a.n,
+            [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
 }
 
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
@@ -84,13 +127,18 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
                                     idx.size(0),
                                     bytes_ahead(x),
                                     worth_streaming(y)};
-    if constexpr (std::is_floating_point_v<scalar_t>) {
-      if (worth_tiling(a, x.size(0))) return spmm_tiled(a, m, x);
+    if constexpr (kSplits<scalar_t>) {
+      const SplitRows<index_t> split(a.ptr, m);
+      const Tensor joined = empty(x, {split.slots(), n});
+      scalar_t* const pieces = mutable_data<scalar_t>(joined);
+      spmm_split(a, split, pieces, x);
+      split.join(pieces, n, a.y);
+    } else {
+      parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+        spmm_lines(a, first, last);
+        if (a.streamed) finish_streams();
+      });
     }
-    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
-      spmm_lines(a, first, last);
-      if (a.streamed) finish_streams();
-    });
   });
   return y;
 }
@@ -115,7 +163,9 @@ Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& 
                                      n,
                                      idx.size(0),
                                      bytes_ahead(x)};
-    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) { sddmm_lines(a, first, last); });
+    const SplitRows<index_t> split(a.ptr, m);
+    split.parallel(
+        n, [&](const auto& part) { sddmm_lines(of_part(a, split, part), part.first, part.last); });
   });
   return out;
 }
@@ -150,18 +200,40 @@ std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
           {starts, indices, order, data<scalar_t>(val), rows, mutable_data<scalar_t>(y), n, nse,
            bytes_ahead(x), worth_streaming(y)},
           {starts, indices, order, data<scalar_t>(g), rows, mutable_data<scalar_t>(out), n, nse}};
-      parallel_rows(starts, m, 2 * n, [&](int64_t first, int64_t last) {
-        with_vectors([&]<int kBytes>() { spmm_sddmm_rows<kBytes>(a, first, last); });
+      const bool scattered = order != nullptr && bytes_ahead(val) != 0;
+      const SplitRows<index_t> split(starts, m);
+      const Tensor joined = empty(x, {split.slots(), n});
+      scalar_t* const pieces = mutable_data<scalar_t>(joined);
+      split.parallel(2 * n, [&](const auto& part) {
+        const SpmmSddmm<index_t, scalar_t> lines{of_part(a.sums, split, part, pieces),
+                                                 of_part(a.dots, split, part)};
+        with_vectors([&]<int kBytes>() {
+          scattered ? spmm_sddmm_batches<kBytes>(lines, part.first, part.last)
+                    : spmm_sddmm_rows<kBytes>(lines, part.first, part.last);
+        });
         if (a.sums.streamed) finish_streams();
       });
+      split.join(pieces, n, a.sums.y);
     }
   });
   return {y, out};
 }
 
+Tensor shares(const Tensor& ptr, int64_t workers) {
+  check_view(ptr, ptr, std::nullopt);
+  STD_TORCH_CHECK(workers >= 1, "spgrad: `workers` is ", workers, "; 1 or more is accepted.");
+  Tensor out = empty(ptr, {2, workers}, ScalarType::Long);
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    const SplitRows<index_t> split(data<index_t>(ptr), ptr.size(0) - 1);
+    split.measure(workers, mutable_data<int64_t>(out));
+  });
+  return out;
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("shares", TORCH_BOX(&shares));
   m.impl("spmm", TORCH_BOX(&spmm));
   m.impl("sddmm", TORCH_BOX(&sddmm));
   m.impl("spmm_sddmm", TORCH_BOX(&spmm_sddmm));

@@ -181,7 +181,9 @@ SPGRAD_INLINE T unless(T taken, int64_t none) {
 template <class index_t, class T>
 void take_rows(const T* val, const index_t* src, int64_t d, int64_t first, int64_t last, T* out) {
   if (d == 1) {
+    constexpr int64_t kAhead = 32;
     for (int64_t i = first; i < last; ++i) {
+      __builtin_prefetch(val + src[std::min(i + kAhead, last - 1)]);  // of -1 too: it may be wild
       const int64_t from = src[i], none = from >> 63;
       out[i] = unless(val[from & ~none], none);
     }

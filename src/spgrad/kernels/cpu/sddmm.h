@@ -21,6 +21,7 @@ struct Sddmm {
   int64_t n;
   int64_t nse;
   int64_t fetched = 0;  // bytes of x that are asked for ahead
+  int64_t step = n;     // between rows of g
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * n;
@@ -96,7 +97,7 @@ void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   const Fresh<kElements, scalar_t> fresh(n);
   const int64_t ahead = entries_ahead<scalar_t>(a.fetched, n);
   for (int64_t i = first; i < last; ++i) {
-    const scalar_t* g = a.g + i * n;
+    const scalar_t* g = a.g + i * a.step;
     const int64_t end = a.ptr[i + 1];
     for (int64_t p = a.ptr[i]; p < end; p += kTogether) {
       const scalar_t* rows[kTogether];
@@ -139,7 +140,7 @@ void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
 template <int kBytes, class index_t, class scalar_t>
 void sddmm_outer(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   for (int64_t i = first; i < last; ++i) {
-    const accumulate_t<scalar_t> g = load_one<kBytes>(a.g[i]);
+    const accumulate_t<scalar_t> g = load_one<kBytes>(a.g[i * a.step]);
     for (int64_t p = a.ptr[i], end = a.ptr[i + 1]; p < end; ++p) {
       a.at(p) = narrow<scalar_t>(g * load_one<kBytes>(*a.row(p)));
     }

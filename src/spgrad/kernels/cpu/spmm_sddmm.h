@@ -2,6 +2,8 @@
 // they cost. Together they are the two gradients of a product, on the view that it did not use.
 #pragma once
 
+#include <vector>
+
 #include "sddmm.h"
 #include "spmm.h"
 
@@ -38,7 +40,7 @@ void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int
   constexpr int64_t kWidth = kVectors * kElements;
   const int64_t ahead = entries_ahead<scalar_t>(a.sums.fetched, kWidth);
   for (int64_t i = first; i < last; ++i) {
-    const scalar_t* g = a.dots.g + i * a.dots.n + column;
+    const scalar_t* g = a.dots.g + i * a.dots.step + column;
     const int64_t end = a.sums.ptr[i + 1];
     Values totals[kVectors]{};
     for (int64_t p = a.sums.ptr[i]; p < end; p += kTogether) {
@@ -98,6 +100,38 @@ SPGRAD_INLINE void spmm_sddmm_rows(const SpmmSddmm<index_t, scalar_t>& a, int64_
       spmm_sddmm_columns<kElements, 1>(a, first, last, column);
       column += kElements;
     }
+  }
+}
+
+// The same for permuted values that the cache does not hold: those of some lines are collected, and
+// their results spread, in loops that do nothing else. Between the products of a line each would
+// wait for a cache line, and for its page, of its own.
+template <int kBytes, class index_t, class scalar_t>
+void spmm_sddmm_batches(const SpmmSddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  constexpr int64_t kBatch = 16384, kAhead = 32;
+  const index_t* const ptr = a.sums.ptr;
+  std::vector<scalar_t> weights, dots;
+  SpmmSddmm<index_t, scalar_t> part = a;
+  part.sums.perm = part.dots.perm = nullptr;
+  while (first < last) {
+    int64_t next = first + 1;
+    while (next < last && ptr[next + 1] - ptr[first] <= kBatch) ++next;
+    const int64_t begin = ptr[first], count = ptr[next] - begin;
+    const index_t* const perm = a.sums.perm + begin;
+    weights.resize(std::max<size_t>(weights.size(), count));
+    dots.resize(weights.size());
+    for (int64_t p = 0; p < count; ++p) {
+      __builtin_prefetch(a.sums.val + perm[std::min(p + kAhead, count - 1)]);
+      weights[p] = a.sums.val[perm[p]];
+    }
+    part.sums.val = weights.data() - begin;
+    part.dots.out = dots.data() - begin;
+    spmm_sddmm_rows<kBytes>(part, first, next);
+    for (int64_t p = 0; p < count; ++p) {
+      __builtin_prefetch(a.dots.out + perm[std::min(p + kAhead, count - 1)], 1);
+      a.dots.out[perm[p]] = dots[p];
+    }
+    first = next;
   }
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -120,3 +122,32 @@ def spmm_sddmm(
         y (m, n) of `spmm` and out (nse,) of `sddmm`.
     """
     return spmm(ptr, idx, perm, val, x), sddmm(ptr, idx, perm, g, x)
+
+
+@kernel(
+    "shares(Tensor ptr, SymInt workers) -> Tensor",
+    fake=lambda ptr, workers: ptr.new_empty(2, workers, dtype=torch.int64),
+)
+def shares(ptr: Tensor, workers: int) -> Tensor:
+    """What each of so many threads does in a product: entries, and lines (2, workers).
+
+    A line is a row, or a piece of a row with more than 256 entries and a 2048th of all. Threads
+    get equal numbers of entries and lines together, but none shares a line.
+
+    Args:
+        ptr: Row pointers (m + 1,).
+        workers: Number of threads.
+    """
+    starts, nse = ptr.tolist(), int(ptr[-1])
+    longest = max(256, nse // 2048)
+    lines: list[int] = []
+    for begin, end in itertools.pairwise(starts):
+        half, length = longest // 2, end - begin
+        pieces = -(-length // half) if length > longest else 1
+        lines += [begin + length * b // pieces for b in range(pieces)]
+    at = torch.tensor([*lines, nse])
+    work = at + torch.arange(len(at))
+    each = -(-int(work[-1]) // workers)
+    bounds = (torch.arange(workers + 1) * each).clamp(max=int(work[-1]))
+    line = torch.searchsorted(work, bounds)
+    return torch.stack([at[line].diff(), line.diff()]).to(ptr.device)
