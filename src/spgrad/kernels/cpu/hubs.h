@@ -1,92 +1,100 @@
 // Rows so long that one thread would work on them while the others wait.
 #pragma once
+#include <deque>
 #include <vector>
 
 #include "dispatch.h"
 
 namespace spgrad {
 
+// The first row from i on that is longer than `longest`, else m. Looks at blocks without branching,
+// so that the compiler vectorises the common case of nothing to find.
+template <class index_t>
+SPGRAD_CLONES int64_t next_longer(const index_t* ptr, int64_t i, int64_t m, index_t longest) {
+  constexpr int64_t kBlock = 512;
+  while (i < m) {
+    const int64_t stop = std::min(i + kBlock, m);
+    index_t found = 0;
+    for (int64_t j = i; j < stop; ++j) found |= longest - (ptr[j + 1] - ptr[j]);
+    for (; found < 0 && i < stop; ++i) {
+      if (ptr[i + 1] - ptr[i] > longest) return i;
+    }
+    i = stop;
+  }
+  return m;
+}
+
 // Rows (m) of a view as lines: a long row is several of them, whose results are joined afterwards.
 // How a row is cut depends on the view alone, and so does the order of its sum. O(m) time; memory
-// only where there is a long row.
+// only for long rows.
 template <class index_t>
 class SplitRows {
  public:
-  // Consecutive lines that are whole rows, or pieces of one row.
+  // Lines [first, last) of `starts`: rows of the view, or pieces of one row of it.
   struct Part {
-    int64_t first, last;  // lines
-    int64_t row;          // of line `first`
-    int64_t slot;         // of line `first` among the pieces; -1 for whole rows
+    const index_t* starts;
+    int64_t first, last;
+    int64_t row;   // -1 for whole rows
+    int64_t slot;  // of the row's first piece among the pieces of all
   };
 
-  SplitRows(const index_t* ptr, int64_t m) : starts_(ptr), lines_(m) {
+  SplitRows(const index_t* ptr, int64_t m) {
     const int64_t nse = m > 0 ? int64_t{ptr[m]} : 0;
     const int64_t longest = std::max<int64_t>(kLeast, nse / kShare);
-    if (nse <= longest) return;
-    int64_t whole = 0;  // the first row of those that are whole
-    for (int64_t i = 0; i < m; ++i) {
+    int64_t whole = 0;  // the first row behind the last long one
+    const auto next = [&](int64_t i) {
+      return nse > longest ? next_longer(ptr, i, m, static_cast<index_t>(longest)) : m;
+    };
+    for (int64_t i = next(0); i < m; i = next(i + 1)) {
       const int64_t begin = ptr[i], length = ptr[i + 1] - begin;
-      if (length <= longest) continue;
-      const int64_t pieces = (length + longest / 2 - 1) / (longest / 2);
-      add_whole(ptr, whole, i);
-      parts_.push_back({line(), line() + pieces, i, slots_});
-      for (int64_t b = 0; b < pieces; ++b) {
-        split_.push_back(static_cast<index_t>(begin + length * b / pieces));
-      }
-      slots_ += pieces;
+      add({ptr, whole, i, -1, 0});
       whole = i + 1;
+      const int64_t pieces = (length + longest / 2 - 1) / (longest / 2);
+      auto& starts = cuts_.emplace_back(pieces + 1);
+      for (int64_t b = 0; b <= pieces; ++b) {
+        starts[b] = static_cast<index_t>(begin + length * b / pieces);
+      }
+      add({starts.data(), 0, pieces, i, slots_});
+      slots_ += pieces;
     }
-    if (parts_.empty()) return;
-    add_whole(ptr, whole, m);
-    lines_ = line();
-    split_.push_back(ptr[m]);
-    starts_ = split_.data();
+    add({ptr, whole, m, -1, 0});
   }
   SplitRows(const SplitRows&) = delete;
   SplitRows& operator=(const SplitRows&) = delete;
 
-  bool any() const { return slots_ > 0; }
-  const index_t* starts() const { return starts_; }  // (lines + 1,)
-  int64_t lines() const { return lines_; }
   int64_t slots() const { return slots_; }
 
-  // Calls f(part) on the parts of lines [first, last), in parallel over equal shares of all lines.
+  // Calls f(part) in parallel, on lines with equal shares of entries and lines together. `cost` is
+  // the multiply-adds of an entry.
   template <class F>
   void parallel(int64_t cost, const F& f) const {
-    parallel_rows(starts_, lines_, cost, [&](int64_t first, int64_t last) {
-      if (!any()) return f(Part{first, last, first, -1});
-      auto part = std::upper_bound(parts_.begin(), parts_.end(), first,
-                                   [](int64_t line, const Part& p) { return line < p.last; });
-      for (; first < last; ++part) {
-        const int64_t end = std::min(last, part->last), skipped = first - part->first;
-        f(Part{first, end, part->slot < 0 ? part->row + skipped : part->row,
-               part->slot < 0 ? -1 : part->slot + skipped});
-        first = end;
-      }
-    });
+    const int64_t grain = kSerialWork / std::max<int64_t>(cost, 1) + 1;
+    if (work_ <= grain) return share(0, work_, f);
+    torch::stable::parallel_for(0, work_, grain,
+                                [&](int64_t first, int64_t last) { share(first, last, f); });
   }
 
   // Entries and lines of each of `workers` threads: shares (2, workers), preallocated.
   void measure(int64_t workers, int64_t* shares) const {
-    const int64_t work = lines_ == 0 ? 0 : starts_[lines_] + lines_;
-    const int64_t each = (work + workers - 1) / workers;
+    const int64_t each = (work_ + workers - 1) / workers;
+    std::fill_n(shares, 2 * workers, 0);
     for (int64_t w = 0; w < workers; ++w) {
-      const int64_t from = row_at_work(starts_, lines_, std::min(w * each, work));
-      const int64_t to = row_at_work(starts_, lines_, std::min((w + 1) * each, work));
-      shares[w] = lines_ == 0 ? 0 : int64_t{starts_[to]} - starts_[from];
-      shares[workers + w] = to - from;
+      share(std::min(w * each, work_), std::min((w + 1) * each, work_), [&](const Part& part) {
+        shares[w] += part.starts[part.last] - part.starts[part.first];
+        shares[workers + w] += part.last - part.first;
+      });
     }
   }
 
   // Rows of y (m, n) that were split: the sums of their pieces (slots, n), in order.
   template <class scalar_t>
   void join(const scalar_t* pieces, int64_t n, scalar_t* y) const {
-    for (const Part& part : parts_) {
-      if (part.slot < 0) continue;
+    for (const auto& [part, _] : parts_) {
+      if (part.row < 0) continue;
       scalar_t* const out = y + part.row * n;
       const scalar_t* in = pieces + part.slot * n;
       std::copy_n(in, n, out);
-      for (int64_t b = 1; b < part.last - part.first; ++b) {
+      for (int64_t b = 1; b < part.last; ++b) {
         in += n;
         for (int64_t j = 0; j < n; ++j) out[j] = out[j] + in[j];
       }
@@ -96,19 +104,47 @@ class SplitRows {
  private:
   // Entries of a row that is never split; the part of all entries that a longer one may have, so
   // that 64 threads get shares that differ by a tenth at most.
-  static constexpr int64_t kLeast = 256, kShare = 2048;
+  static constexpr int64_t kLeast = 256, kShare = 1024;
 
-  int64_t line() const { return static_cast<int64_t>(split_.size()); }
-  void add_whole(const index_t* ptr, int64_t first, int64_t last) {
-    if (first == last) return;
-    parts_.push_back({line(), line() + last - first, first, -1});
-    split_.insert(split_.end(), ptr + first, ptr + last);
+  struct Placed {
+    Part part;
+    int64_t work;  // before it
+  };
+
+  static int64_t work_of(const Part& part, int64_t line) {
+    return part.starts[line] - part.starts[part.first] + line - part.first;
+  }
+  // The first line whose work begins at or after `work`.
+  static int64_t line_at(const Part& part, int64_t work) {
+    if (work <= 0) return part.first;
+    if (work >= work_of(part, part.last)) return part.last;
+    const index_t* const starts = part.starts + part.first;
+    return part.first + row_at_work(starts, part.last - part.first, work + starts[0]);
   }
 
-  const index_t* starts_;
-  int64_t lines_, slots_ = 0;
-  std::vector<index_t> split_;
-  std::vector<Part> parts_;
+  void add(const Part& part) {
+    if (part.first == part.last) return;
+    parts_.push_back({part, work_});
+    work_ += work_of(part, part.last);
+  }
+
+  // The lines whose work begins in [first, last).
+  template <class F>
+  void share(int64_t first, int64_t last, const F& f) const {
+    auto next = std::upper_bound(parts_.begin(), parts_.end(), first,
+                                 [](int64_t work, const Placed& p) { return work < p.work; });
+    if (next != parts_.begin()) --next;
+    for (; next != parts_.end() && next->work < last; ++next) {
+      Part part = next->part;
+      part.first = line_at(next->part, first - next->work);
+      part.last = line_at(next->part, last - next->work);
+      if (part.first < part.last) f(part);
+    }
+  }
+
+  int64_t work_ = 0, slots_ = 0;
+  std::deque<std::vector<index_t>> cuts_;
+  std::vector<Placed> parts_;
 };
 
 }  // namespace spgrad

@@ -39,21 +39,22 @@ inline constexpr bool kSplits = std::is_same_v<scalar_t, accumulate_t<scalar_t>>
 
 // The view of a part of the lines, with its results where they belong: in y, or among the pieces.
 template <class index_t, class scalar_t>
-Spmm<index_t, scalar_t> of_part(Spmm<index_t, scalar_t> a, const SplitRows<index_t>& split,
+Spmm<index_t, scalar_t> of_part(Spmm<index_t, scalar_t> a,
                                 const typename SplitRows<index_t>::Part& part, scalar_t* pieces) {
-  a.ptr = split.starts();
-  a.y =
-      part.slot < 0 ? a.y + (part.row - part.first) * a.n : pieces + (part.slot - part.first) * a.n;
-  a.streamed = a.streamed && part.slot < 0;
+  a.ptr = part.starts;
+  if (part.row < 0) return a;
+  a.y = pieces + part.slot * a.n;
+  a.streamed = false;
   return a;
 }
 
 template <class index_t, class scalar_t>
-Sddmm<index_t, scalar_t> of_part(Sddmm<index_t, scalar_t> a, const SplitRows<index_t>& split,
+Sddmm<index_t, scalar_t> of_part(Sddmm<index_t, scalar_t> a,
                                  const typename SplitRows<index_t>::Part& part) {
-  a.ptr = split.starts();
-  a.g += (part.slot < 0 ? part.row - part.first : part.row) * a.n;
-  a.step = part.slot < 0 ? a.n : 0;
+  a.ptr = part.starts;
+  if (part.row < 0) return a;
+  a.g += part.row * a.n;
+  a.step = 0;
   return a;
 }
 
@@ -62,7 +63,7 @@ template <class index_t, class scalar_t, class F>
 void for_lines(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
                int64_t columns, const F& f) {
   split.parallel(columns, [&](const auto& part) {
-    f(of_part(a, split, part, pieces), part.first, part.last);
+    f(of_part(a, part, pieces), part.first, part.last);
     if (a.streamed) finish_streams();
   });
 }
@@ -164,8 +165,8 @@ Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& 
                                      idx.size(0),
                                      bytes_ahead(x)};
     const SplitRows<index_t> split(a.ptr, m);
-    split.parallel(
-        n, [&](const auto& part) { sddmm_lines(of_part(a, split, part), part.first, part.last); });
+    split.parallel(n,
+                   [&](const auto& part) { sddmm_lines(of_part(a, part), part.first, part.last); });
   });
   return out;
 }
@@ -205,8 +206,8 @@ std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
       const Tensor joined = empty(x, {split.slots(), n});
       scalar_t* const pieces = mutable_data<scalar_t>(joined);
       split.parallel(2 * n, [&](const auto& part) {
-        const SpmmSddmm<index_t, scalar_t> lines{of_part(a.sums, split, part, pieces),
-                                                 of_part(a.dots, split, part)};
+        const SpmmSddmm<index_t, scalar_t> lines{of_part(a.sums, part, pieces),
+                                                 of_part(a.dots, part)};
         with_vectors([&]<int kBytes>() {
           scattered ? spmm_sddmm_batches<kBytes>(lines, part.first, part.last)
                     : spmm_sddmm_rows<kBytes>(lines, part.first, part.last);

@@ -131,7 +131,7 @@ def spmm_sddmm(
 def shares(ptr: Tensor, workers: int) -> Tensor:
     """What each of so many threads does in a product: entries, and lines (2, workers).
 
-    A line is a row, or a piece of a row with more than 256 entries and a 2048th of all. Threads
+    A line is a row, or a piece of a row with more than 256 entries and a 1024th of all. Threads
     get equal numbers of entries and lines together, but none shares a line.
 
     Args:
@@ -139,7 +139,7 @@ def shares(ptr: Tensor, workers: int) -> Tensor:
         workers: Number of threads.
     """
     starts, nse = ptr.tolist(), int(ptr[-1])
-    longest = max(256, nse // 2048)
+    longest = max(256, nse // 1024)
     lines: list[int] = []
     for begin, end in itertools.pairwise(starts):
         half, length = longest // 2, end - begin
