@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from spgrad.errors import StateError, UnsupportedError
+from spgrad.ops.resize import exchanged
 from spgrad.tensor import SparseTensor
 
 
@@ -58,14 +59,7 @@ def become(A: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     if same and not made.requires_grad and (A.is_leaf or not torch.is_grad_enabled()):
         A._vals, A._pattern = made._vals, made._pattern
         return A
-    try:
-        torch.utils.swap_tensors(A, made)
-    except RuntimeError as error:
-        raise StateError(
-            f"spgrad.dropin: `input` can't change in place, as something holds on to it ({error}); "
-            "a tensor outside of graphs is accepted. Use the form that returns a new tensor."
-        ) from error
-    return A
+    return exchanged("dropin", A, made)
 
 
 def in_place(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -193,7 +193,7 @@ def random_spd(
     diagonal = beside.new_ones(n).index_add_(0, row, size).index_add_(0, col, size)
     indices = torch.stack([torch.cat([row, col, step]), torch.cat([col, row, step])])
     flags = Options(dtype, device, False, requires_grad, None)
-    return _square(fn, indices, torch.cat([beside, beside, diagonal]), layout, flags)
+    return _square(fn, n, indices, torch.cat([beside, beside, diagonal]), layout, flags)
 
 
 def random_triangular(
@@ -247,7 +247,7 @@ def random_triangular(
     diagonal = beside.new_ones(n).index_add_(0, row, beside.abs())
     indices = torch.stack([torch.cat([row, step]), torch.cat([col, step])])
     flags = Options(dtype, device, False, requires_grad, None)
-    return _square(fn, indices, torch.cat([beside, diagonal]), layout, flags)
+    return _square(fn, n, indices, torch.cat([beside, diagonal]), layout, flags)
 
 
 def _below_diagonal(
@@ -266,10 +266,14 @@ def _below_diagonal(
 
 
 def _square(
-    fn: str, indices: torch.Tensor, vals: torch.Tensor, layout: torch.layout, options: Options
+    fn: str,
+    n: int,
+    indices: torch.Tensor,
+    vals: torch.Tensor,
+    layout: torch.layout,
+    options: Options,
 ) -> SparseTensor:
-    """The square matrix with a full diagonal whose elements are these, in any order."""
-    n = int(indices[0].max()) + 1 if indices.numel() else 0
+    """The matrix (n, n) whose elements are these, in any order."""
     order = torch.argsort(indices[0] * n + indices[1])
     pattern = Pattern(torch.sparse_coo, (n, n), (indices[:, order].contiguous(),))
     blocks = require_blocksize(fn, pattern, layout, None)

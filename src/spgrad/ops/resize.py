@@ -123,14 +123,17 @@ def _become(fn: str, A: Any, make: Callable[[SparseTensor], SparseTensor]) -> Sp
             "A.detach(), and call requires_grad_() afterwards."
         )
     made = make(A)
-    if made is A:
-        return A
+    return A if made is A else exchanged(fn, A, made)
+
+
+def exchanged(fn: str, A: SparseTensor, made: SparseTensor) -> SparseTensor:
+    """The object A with all that `made` is, its place in the graph too; `made` becomes A."""
     try:
         torch.utils.swap_tensors(A, made)
     except RuntimeError as error:
         raise StateError(
-            f"spgrad.{fn}: `input` can't change, as something holds on to it ({error}); a tensor "
-            "without weak references and outside of graphs is accepted. Make a new one."
+            f"spgrad.{fn}: `input` can't change in place, as something holds on to it ({error}); "
+            "a tensor without weak references and outside of graphs is accepted. Make a new one."
         ) from error
     return A
 

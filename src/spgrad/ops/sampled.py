@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from spgrad import checks
@@ -11,7 +13,7 @@ from spgrad.ops.convert import convert
 from spgrad.ops.matmul import product
 from spgrad.ops.operands import dense_operand, matrix_operand, require_factors, require_rank
 from spgrad.ops.precision import lowered
-from spgrad.ops.views import cols, rows
+from spgrad.ops.views import rows
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern
@@ -190,8 +192,8 @@ def sampled_addmm(
     C = matrix_operand(fn, "input", input)
     require_factors(fn, C._vals.dtype, beta=beta, alpha=alpha)
     g, x = dense_operand(fn, "mat1", mat1), dense_operand(fn, "mat2", mat2)
-    checks.require_same_device(fn, input=C, mat1=g, mat2=x)
-    checks.require_same_dtype(fn, input=C, mat1=g, mat2=x)
+    checks.require_same_device(fn, input=C._vals, mat1=g, mat2=x)
+    checks.require_same_dtype(fn, input=C._vals, mat1=g, mat2=x)
     pattern = C._pattern
     k = g.shape[-1] if g.dim() else 0
     m, n = pattern.matrix
@@ -205,7 +207,8 @@ def sampled_addmm(
     if not pattern.coalesced:
         C = convert(C, torch.sparse_coo)
         pattern = C._pattern
-    left, right = g.reshape(_lines(pattern, 0), k), x.mT.reshape(_lines(pattern, 1), k)
+    items = math.prod(pattern.batch)
+    left, right = g.reshape(items * m, k), x.mT.reshape(items * n, k)
     found = products.sddmm(left, right, pattern)
     if alpha != 1:
         found = found * alpha
@@ -213,8 +216,3 @@ def sampled_addmm(
         old = lowering.flat(C)
         found = found + (old if beta == 1 else old * beta)
     return on_pattern(found.view(pattern.values_shape), pattern)
-
-
-def _lines(pattern: Pattern, side: int) -> int:
-    view = rows(pattern) if side == 0 else cols(pattern)
-    return view.ptr.numel() - 1
