@@ -139,12 +139,12 @@ void spmm_blocks(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, 
 }
 
 // Fewer than 2 kElements columns: vectors of the largest power of two that is not more than n.
-template <int kElements, class index_t, class scalar_t>
+template <int kElements, Known kKnown, class index_t, class scalar_t>
 void spmm_narrow(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   if constexpr (kElements > 2) {
-    if (a.n < kElements) return spmm_narrow<kElements / 2>(a, first, last);
+    if (a.n < kElements) return spmm_narrow<kElements / 2, kKnown>(a, first, last);
   }
-  spmm_blocks<kElements, 2>(a, first, last, 0);
+  spmm_blocks<kElements, 2, kKnown>(a, first, last, 0);
 }
 
 // One column: four sums side by side, to hide the latency of the adder.
@@ -174,33 +174,38 @@ inline constexpr int kWidest = std::is_floating_point_v<T> ? 8
                                : std::is_integral_v<T>     ? 2
                                                            : 4;
 
+template <int kElements, Known kKnown, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
+                               int64_t column) {
+  if constexpr (kElements > 2) {
+    if (a.n < kElements) return spmm_narrow<kElements / 2, kKnown>(a, first, last);
+  }
+  spmm_blocks<kElements, kWidest<scalar_t>, kKnown>(a, first, last, column);
+}
+
 // Rows [first, last) of y, the columns from `column` on; 0 unless there are as many as fill a
 // vector.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
                              int64_t column) {
   constexpr int kElements = kFull<scalar_t, kBytes>;
+  if (a.n == 0) return;
   if (a.n == 1) return spmv<kBytes>(a, first, last);
-  if constexpr (kElements > 2) {
-    if (a.n > 1 && a.n < kElements) return spmm_narrow<kElements / 2>(a, first, last);
-  }
-  constexpr int kParts = kWidest<scalar_t>;
-  if (a.n < 2) return;
   if constexpr (std::is_floating_point_v<scalar_t> && kBytes > 16) {
     constexpr Known kNear{true, false, false}, kFar{true, true, false};
     if (a.perm == nullptr) {
-      return a.fetched != 0 ? spmm_blocks<kElements, kParts, kFar>(a, first, last, column)
-                            : spmm_blocks<kElements, kParts, kNear>(a, first, last, column);
+      return a.fetched != 0 ? spmm_matrix<kElements, kFar>(a, first, last, column)
+                            : spmm_matrix<kElements, kNear>(a, first, last, column);
     }
   }
-  spmm_blocks<kElements, kParts>(a, first, last, column);
+  spmm_matrix<kElements, kNothing>(a, first, last, column);
 }
 
 // ---- tiles -----------------------------------------------------------------------------------
 
 // Columns of x that are copied together, so that the gathered rows lie side by side: in fewer
 // pages, and in the second-level cache if they fit. A tile is two cache lines of a row; two tiles
-// are copied at a time, to read whole pieces of x and to need half of its size at most.
+// are copied at a time, to read whole pieces of x: half of x with 128 columns of float32.
 inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
 
 // Whether copying x pays: every row of it has to be gathered often enough.
