@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.contender import DTYPES, Contender
+from benchmarks.contender import DTYPES, Contender, as_numpy
 from benchmarks.problems import Problem
 
 _KEPT = Path(__file__).parents[1] / "build" / "benchmarks" / "numba"
@@ -32,7 +32,7 @@ NUMBA = Contender(
     "numba",
     "numba",
     build=lambda S, p: S,
-    dense=lambda a, p: a,
+    dense=as_numpy,
     functions={
         "spmm": lambda A, x: _numba().spmm(A.indptr, A.indices, A.data, x),
         "spmv": lambda A, x: _numba().spmv(A.indptr, A.indices, A.data, x),
@@ -140,7 +140,7 @@ PYDATA = Contender(
     "pydata/sparse",
     "sparse",
     build=_pydata_matrix,
-    dense=lambda a, p: a,
+    dense=as_numpy,
     functions={
         "spmm": operator.matmul,
         "spmv": operator.matmul,

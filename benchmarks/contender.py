@@ -28,6 +28,11 @@ def as_torch(a: np.ndarray, p: Problem) -> torch.Tensor:
     return torch.tensor(a, dtype=getattr(torch, p.dtype) if a.dtype.kind == "f" else None)
 
 
+def as_numpy(a: np.ndarray, p: Problem) -> np.ndarray:
+    """In memory that torch has aligned to 64 bytes: NumPy's 16 halve the speed of vector loads."""
+    return torch.tensor(a).numpy()
+
+
 def in_numpy(a: torch.Tensor) -> np.ndarray:
     """In float32 where NumPy lacks the dtype."""
     return (a.float() if a.dtype == torch.bfloat16 else a).numpy()

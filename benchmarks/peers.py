@@ -20,7 +20,7 @@ import torch
 
 from benchmarks import attention, selection, structure
 from benchmarks.compiled import JAX, NUMBA, PYDATA
-from benchmarks.contender import DTYPES, Contender, as_torch, in_numpy
+from benchmarks.contender import DTYPES, Contender, as_numpy, as_torch, in_numpy
 from benchmarks.entries import TORCH_VALUES
 from benchmarks.limits import LIMITS
 from benchmarks.problems import Problem
@@ -300,7 +300,7 @@ PEERS = (
         "SciPy",
         "scipy",
         build=lambda S, p: S,
-        dense=lambda a, p: a,
+        dense=as_numpy,
         functions={
             "spmm": operator.matmul,
             "spmv": operator.matmul,
@@ -357,7 +357,7 @@ PEERS = (
         "sparse_dot_mkl",
         "sparse_dot_mkl",
         build=lambda S, p: S,
-        dense=lambda a, p: a,
+        dense=as_numpy,
         functions={"spmm": _mkl, "spmv": _mkl, "spgemm": _mkl},
     ),
     NUMBA,
