@@ -35,11 +35,24 @@ def subscripted(fn: str, A: SparseTensor, index: Any) -> SparseTensor | None:
         return None
     if across != _ALL:
         return _range(A, across) if type(line) is slice and line == _ALL else None
-    if type(line) is torch.Tensor and line.dtype == torch.int64 and line.dim() == 1:
+    if type(line) is torch.Tensor and _is_list(line, A):
         return listed(A, in_range(fn, line, dim, pattern.shape[dim]))
     if type(line) is int or type(line) is slice:
         return _run(A, line, dim)
     return None
+
+
+def _is_list(line: torch.Tensor, A: SparseTensor) -> bool:
+    strided = line.layout == torch.strided and line.device == A._vals.device
+    return strided and line.dtype == torch.int64 and line.dim() == 1
+
+
+def _apart(vals: torch.Tensor) -> bool:
+    """True where values can't move with the indices.
+
+    That is where they are recorded, and in inference mode, whose indices no later graph may save.
+    """
+    return wants_grad(vals) or torch.is_inference_mode_enabled()
 
 
 def line_dim(pattern: Pattern) -> int | None:
@@ -54,7 +67,7 @@ def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
     pattern, vals = A._pattern, stored_values(A)
     (ptr, idx), longest = pattern.indices, pattern.shape[1 if pattern.compressed_by_rows else 0]
     most = lines.shape[0] * min(pattern.nse, longest)
-    if wants_grad(vals) or (ptr.dtype == torch.int32 and most > _INT32):
+    if _apart(vals) or (ptr.dtype == torch.int32 and most > _INT32):
         return None
     *indices, vals = kernels.list_lines(ptr, idx, plain(vals), lines.contiguous())
     return SparseTensor(vals, _of_lines(pattern, tuple(indices), lines.shape[0]))
@@ -113,7 +126,7 @@ def _range(A: SparseTensor, across: slice) -> SparseTensor | None:
     except (TypeError, ValueError):
         return None
     count = len(range(start, stop, step))
-    if wants_grad(vals) or count in (0, size):
+    if _apart(vals) or count in (0, size):
         return None
     once = pattern.derive("ranges taken", lambda _: {})
     if (start, step, count) in once:
