@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import spgrad
+
 Samples = Mapping[str, list[float]]
 
 _LEAST_ROUNDS = 3
@@ -109,6 +111,7 @@ def growth(run: Callable[[], Any], calls: int = 2) -> int | None:
     so that the calls have to ask for it anew.
     """
     gc.collect()
+    spgrad.empty_cache()
     try:
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again at VmRSS

@@ -12,7 +12,7 @@ LEVELS = [
     {"callers", "support", "errors", "tracing", "transforms"},
     {"pattern"},
     {"kernels"},
-    {"checks"},
+    {"checks", "memory"},
     {"tensor"},
     {"values", "protocol", "stepping", "describe", "serialize"},
     {"construct"},

@@ -26,6 +26,7 @@ from spgrad.errors import (
 from spgrad.interop import from_scipy, from_torch, to_scipy, to_torch
 from spgrad.kernels import compiled
 from spgrad.linalg import lobpcg, pca_lowrank, svd_lowrank
+from spgrad.memory import empty_cache
 from spgrad.ops import *  # noqa: F403
 from spgrad.ops.assign import index_add
 from spgrad.ops.create import empty, eye, spdiags, zeros
@@ -57,6 +58,7 @@ __all__ = [
     "dropin",
     "einsum",
     "empty",
+    "empty_cache",
     "empty_like",
     "equal",
     "eye",

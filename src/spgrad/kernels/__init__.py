@@ -15,6 +15,7 @@ import torch
 from spgrad.kernels.declare import REFERENCES
 from spgrad.kernels.reference.attention import attention, attention_backward
 from spgrad.kernels.reference.matmul import sddmm, shares, spmm, spmm_sddmm
+from spgrad.kernels.reference.memory import empty_cache
 from spgrad.kernels.reference.merge import intersection, take, union
 from spgrad.kernels.reference.scale import scale
 from spgrad.kernels.reference.segment import (
@@ -25,7 +26,7 @@ from spgrad.kernels.reference.segment import (
     segment_softmax_backward,
 )
 from spgrad.kernels.reference.select import list_lines, locate, select_columns, select_range
-from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm_pattern, spgemm_values
+from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm, spgemm_values
 from spgrad.kernels.reference.spmm_reduce import (
     spmm_prod,
     spmm_reduce,
@@ -63,6 +64,7 @@ __all__ = [
     "coordinates",
     "cut_lines",
     "densify",
+    "empty_cache",
     "expand",
     "expand_blocks",
     "group_blocks",
@@ -83,7 +85,7 @@ __all__ = [
     "select_range",
     "shares",
     "sort_coo",
-    "spgemm_pattern",
+    "spgemm",
     "spgemm_values",
     "spmm",
     "spmm_prod",

@@ -21,9 +21,7 @@
 #include <optional>
 #include <type_traits>
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
+#include "memory.h"
 
 // SPGRAD_CLONES on a function compiles it three times and picks one when the library loads: the
 // build needs no -march and runs everywhere. What it calls must be inlined into each copy
@@ -39,9 +37,6 @@
 #define SPGRAD_INLINE inline __attribute__((always_inline))
 
 namespace spgrad {
-
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
 
 struct BFloat16 {
   uint16_t bits;
@@ -289,28 +284,6 @@ const T* data(const std::optional<Tensor>& t) {
 template <class T>
 T* mutable_data(const Tensor& t) {
   return static_cast<T*>(t.mutable_data_ptr());
-}
-
-// Asks Linux to back new memory with huge pages. A large tensor is new memory on every call, and
-// its page faults cost as much as a product; 2 MB at a time they cost less than half. NumPy does
-// the same from 4 MB on.
-inline void prefer_huge_pages([[maybe_unused]] const Tensor& t) {
-#ifdef MADV_HUGEPAGE
-  constexpr uintptr_t kLeast = 4 << 20, kPage = 4096;
-  const uintptr_t bytes = static_cast<uintptr_t>(t.numel()) * t.element_size();
-  if (bytes < kLeast) return;
-  const auto begin = reinterpret_cast<uintptr_t>(t.mutable_data_ptr());
-  const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
-  madvise(reinterpret_cast<void*>(first), begin + bytes - first, MADV_HUGEPAGE);  // may be refused
-#endif
-}
-
-// An uninitialised tensor on like's device, of like's dtype unless another is given.
-inline Tensor empty(const Tensor& like, std::initializer_list<int64_t> size,
-                    std::optional<ScalarType> dtype = std::nullopt) {
-  Tensor made = torch::stable::new_empty(like, {size.begin(), size.size()}, dtype);
-  prefer_huge_pages(made);
-  return made;
 }
 
 // Multiply-adds below which a second thread costs more than it saves.

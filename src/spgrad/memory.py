@@ -1,0 +1,31 @@
+"""The memory that is kept for large results."""
+
+from __future__ import annotations
+
+import torch
+
+from spgrad import kernels
+
+
+def empty_cache() -> int:
+    """Gives the memory that freed results have left back to the system.
+
+    When a result of 4 MB or more is freed, its memory is kept for the next result of about that
+    size, because new memory costs as much time as a product: each of its pages is cleared first.
+    At most 512 MB are kept, or as many as the environment variable ``SPGRAD_CACHE_MB`` said when
+    spgrad was imported; 0 keeps none. Where memory becomes short, Linux takes it back by itself,
+    so a call is needed only where a process is to look smaller. On other systems, and without the
+    compiled kernels, nothing is kept.
+
+    Returns:
+        How many bytes were kept.
+
+    Examples:
+        >>> A = spgrad.eye(100_000)
+        >>> y = A @ torch.ones(100_000, 16)
+        >>> del y
+        >>> _ = spgrad.empty_cache()
+        >>> spgrad.empty_cache()
+        0
+    """
+    return kernels.empty_cache(torch.empty(0))
