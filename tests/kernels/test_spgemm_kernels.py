@@ -32,6 +32,8 @@ SHAPES = {
     "inner": (1, 40, 1, 30, 30),
     "wide": (5, 6, 2_000_000, 12, 40),
     "rows in a wide range": (4, 30, 700_000, 100, 20_000),
+    "short rows in a wide range": (4, 30, 700_000, 40, 2000),
+    "few columns in a wide range": (4, 30, 2_000_000, 40, 300),
     "empty rows": (300, 300, 300, 40, 40),
     "dense": (20, 20, 20, 800, 800),
     "threads": (800, 400, 600, 9000, 4000),
@@ -102,19 +104,65 @@ def both_threads(name, *args):
 
 
 def pattern(A, B, n):
-    return both_threads("spgemm_pattern", *A[:2], *B[:2], n)
+    return both_threads("spgemm", *A, *B, n)[:2]
 
 
-@pytest.mark.parametrize("dense_row", [False, True])
+def ascending(view, n):
+    """The view with the columns of each row in ascending order, unless they are permuted."""
+    ptr, idx, perm, val = view
+    if perm is not None:
+        return view
+    row = REFERENCES["expand"](ptr, len(idx)).long()
+    return ptr, idx[torch.argsort(row * max(n, 1) + idx)], None, val
+
+
+@pytest.mark.parametrize("order", ["permuted", "any", "ascending", "dense row"])
 @pytest.mark.parametrize("index_dtype", INDEX_DTYPES)
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_pattern(shape, index_dtype, dense_row):
-    m, k, n, nse_a, nse_b = shape
-    A = operand(m, k, nse_a, index_dtype, torch.float32, dense_row=dense_row)
-    B = operand(k, n, nse_b, index_dtype, torch.float32, dense_row=dense_row)
-    actual = pattern(A, B, n)
-    expected = REFERENCES["spgemm_pattern"](*A[:2], *B[:2], n)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+@pytest.mark.parametrize(("shape", "dtype"), EVERY_SHAPE + EVERY_DTYPE)
+def test_product(shape, index_dtype, dtype, order):
+    m, k, n, nse_a, nse_b = SHAPES[shape]
+    options = {"permuted": order == "permuted", "dense_row": order == "dense row"}
+    A = operand(m, k, nse_a, index_dtype, dtype, **options)
+    B = operand(k, n, nse_b, index_dtype, dtype, **options)
+    if order == "ascending":
+        B = ascending(B, n)
+    ptr, idx, val = both_threads("spgemm", *A, *B, n)
+    expected = REFERENCES["spgemm"](*A, *B, n)
+    torch.testing.assert_close((ptr, idx), expected[:2], rtol=0, atol=0)
+    scale = 0
+    if dtype in INEXACT:
+        A_abs, B_abs = ((*view[:3], view[3].abs().double()) for view in (A, B))
+        scale = REFERENCES["spgemm"](*A_abs, *B_abs, n)[2]
+    assert_close(val, expected[2], scale)
+    # the values on a known pattern are formed in the same order
+    assert not kernels.compiled() or torch.equal(
+        kernels.spgemm_values(ptr, idx, *A, *B, n).view(torch.uint8), val.view(torch.uint8)
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 63, 64, 65, 4095, 4096, 4097, 10_000])
+def test_product_has_every_column_at_the_ends_of_the_looks(columns):
+    """A times one, of rows with a few, many and all columns, is A."""
+    for count in {1, min(70, columns), columns}:
+        idx = torch.randperm(columns)[:count].sort().values
+        B = torch.tensor([0, count]), idx, None, torch.arange(1.0, count + 1)
+        one = torch.tensor([0, 1, 1, 2]), torch.zeros(2, dtype=torch.int64), None, torch.ones(2)
+        ptr, found, val = kernels.spgemm(*one, *B, columns)
+        assert ptr.tolist() == [0, count, count, 2 * count]
+        assert torch.equal(found, idx.repeat(2))
+        assert torch.equal(val, B[3].repeat(2))
+
+
+def test_product_of_which_much_is_listed_before_the_rest_is_known():
+    """A hub first, then empty rows, then equal ones: no guess at the size fits."""
+    k = 300
+    rows = torch.cat([torch.full((k,), 0), torch.arange(k, 2 * k)])
+    idx = torch.arange(k).repeat(2)
+    ptr = torch.searchsorted(rows, torch.arange(2 * k + 1))
+    B = torch.arange(k + 1) * 40, torch.randint(9000, (k * 40,)), None, torch.randn(k * 40).double()
+    A = ptr, idx, None, torch.randn(2 * k).double()
+    found, expected = kernels.spgemm(*A, *B, 9000), REFERENCES["spgemm"](*A, *B, 9000)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("permuted", [False, True])
@@ -210,9 +258,8 @@ def test_masked_multiplies_no_entry_that_is_not_there(op, dtype):
 def test_opcheck(permuted, index_dtype):
     A = operand(6, 5, 14, index_dtype, torch.float32, permuted=permuted)
     B = operand(5, 7, 12, index_dtype, torch.float32, permuted=permuted)
-    C = kernels.spgemm_pattern(*A[:2], *B[:2], 7)
-    val = kernels.spgemm_values(*C, *A, *B, 7)
-    torch.library.opcheck(kernels.spgemm_pattern, (*A[:2], *B[:2], 7))
+    *C, val = kernels.spgemm(*A, *B, 7)
+    torch.library.opcheck(kernels.spgemm, (*A, *B, 7))
     torch.library.opcheck(kernels.spgemm_values, (*C, *A, *B, 7))
     torch.library.opcheck(kernels.masked_spgemm, (*A[:3], *C, None, val, *B, 7))
 
@@ -222,7 +269,7 @@ def test_wrong_arguments_are_refused():
         pytest.skip("references take what torch takes")
     A = operand(6, 5, 14, torch.int64, torch.float32)
     B = operand(5, 7, 12, torch.int64, torch.float32)
-    C = kernels.spgemm_pattern(*A[:2], *B[:2], 7)
+    C = pattern(A, B, 7)
     ptr, idx, perm, val = B
     for bad in (
         (ptr.int(), idx.int(), perm, val),
@@ -232,6 +279,8 @@ def test_wrong_arguments_are_refused():
     ):
         with pytest.raises(RuntimeError, match="spgrad"):
             kernels.spgemm_values(*C, *A, *bad, 7)
+        with pytest.raises(RuntimeError, match="spgrad"):
+            kernels.spgemm(*A, *bad, 7)
         with pytest.raises(RuntimeError, match="spgrad"):
             kernels.masked_spgemm(*A[:3], *C, None, torch.zeros(len(C[1])), *bad, 7)
     with pytest.raises(RuntimeError, match="Bool"):

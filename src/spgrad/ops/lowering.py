@@ -9,8 +9,7 @@ import torch
 from spgrad import kernels
 from spgrad.ops import products
 from spgrad.ops.convert import convert
-from spgrad.ops.views import item_offsets, rows
-from spgrad.pattern import Pattern, View
+from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
 
@@ -75,29 +74,8 @@ def sparse_sparse(A: SparseTensor, B: SparseTensor) -> SparseTensor:
     batch = tuple(torch.broadcast_shapes(a.batch, b.batch))
     A, B = _expanded(A, batch), _expanded(B, batch)
     a, b = A._pattern, B._pattern
-    c = a.derive_with("product", b, _product_pattern)
-    vals = products.spgemm(flat(A), flat(B), (a, b, c))
+    vals, c = products.spgemm(flat(A), flat(B), (a, b))
     return convert(on_pattern(vals, c), layout, blocksize)
-
-
-def _product_pattern(a: Pattern, b: Pattern) -> Pattern:
-    """The CSR pattern of A B; the symbolic phase, once for each pair of patterns."""
-    view_a, view_b = rows(a), rows(b)
-    operands = (view_a.ptr, view_a.idx, view_b.ptr, view_b.idx)
-    largest = int(view_b.ptr.diff()[view_a.idx].sum()) if view_a.idx.numel() else 0
-    if largest > torch.iinfo(torch.int32).max:
-        operands = tuple(t.to(torch.int64) for t in operands)
-    ptr, idx = kernels.spgemm_pattern(*operands, view_b.across)
-    shape = (*a.batch, a.matrix[0], b.matrix[1])
-    dtype = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
-    if idx.dtype == torch.int64:
-        dtype = torch.int64
-    found = Pattern(torch.sparse_csr, shape, (ptr.to(dtype), idx.to(dtype)))
-    offsets = item_offsets(found, shape[-1])
-    if isinstance(offsets, torch.Tensor):
-        found = Pattern(torch.sparse_csr, shape, (found.indices[0], found.indices[1] - offsets))
-    found.keep("rows", View(ptr, idx, None, view_b.across))
-    return found
 
 
 def _expanded(A: SparseTensor, batch: tuple[int, ...]) -> SparseTensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.ops.views import cols, rows
+from spgrad.ops.views import cols, item_offsets, rows
 from spgrad.pattern import Pattern, View
 from spgrad.transforms import Function, transforming
 
@@ -113,22 +113,67 @@ class _SDDMM(Function):
 
 
 def spgemm(
-    a: torch.Tensor, b: torch.Tensor, patterns: tuple[Pattern, Pattern, Pattern]
-) -> torch.Tensor:
-    """Flat values of C = A B on C's pattern, from the flat values of A and B.
+    a: torch.Tensor, b: torch.Tensor, patterns: tuple[Pattern, Pattern]
+) -> tuple[torch.Tensor, Pattern]:
+    """Flat values of C = A B, and C's pattern, from the flat values and the patterns of A and B.
 
-    `patterns` are those of A, B and C. With c the cotangent, everything here is one trilinear form
-    sum_ijl a_ij b_jl c_il: fixing two of its arguments gives the third on its own pattern.
+    The pattern is found along with the values the first time, and kept. With c the cotangent,
+    everything here is one trilinear form sum_ijl a_ij b_jl c_il: fixing two of its arguments gives
+    the third on its own pattern.
     """
-    return _trilinear((a, b), 2, patterns)
+    ready: list[torch.Tensor] = []  # the values, if this call finds the pattern
+
+    def find(A: Pattern, B: Pattern) -> Pattern:
+        if transforming():  # the values are a transform's own tensors
+            vals = (torch.zeros(p.elements, dtype=torch.int8, device=p.device) for p in patterns)
+            return _product(A, B, *vals)[0]
+        pattern, vals = _product(A, B, plain(a.detach()), plain(b.detach()))
+        ready.append(vals)
+        return pattern
+
+    C = patterns[0].derive_with("product", patterns[1], find)
+    return _trilinear((a, b), 2, (*patterns, C), *ready), C
+
+
+def _product(
+    A: Pattern, B: Pattern, a: torch.Tensor, b: torch.Tensor
+) -> tuple[Pattern, torch.Tensor]:
+    """The CSR pattern of A B and its flat values."""
+    view_a, view_b = _alike(rows(A), rows(B))
+    if _products(view_a, view_b) > torch.iinfo(torch.int32).max:
+        view_a, view_b = _wide(view_a), _wide(view_b)
+    ptr, idx, vals = kernels.spgemm(*view_a[:3], a, *view_b[:3], b, view_b.across)
+    shape = (*A.batch, A.matrix[0], B.matrix[1])
+    dtype = torch.promote_types(A.indices[0].dtype, B.indices[0].dtype)
+    if idx.dtype == torch.int64:
+        dtype = torch.int64
+    found = Pattern(torch.sparse_csr, shape, (ptr.to(dtype), idx.to(dtype)))
+    offsets = item_offsets(found, shape[-1])
+    if isinstance(offsets, torch.Tensor):
+        found = Pattern(torch.sparse_csr, shape, (found.indices[0], found.indices[1] - offsets))
+    found.keep("rows", View(ptr, idx, None, view_b.across))
+    return found, vals
+
+
+def _products(a: View, b: View) -> int:
+    """How many products A B takes, or a bound that int32 can count."""
+    counts, entries = b.ptr.diff(), a.idx.numel()
+    if entries == 0 or counts.numel() == 0:
+        return 0
+    bound = entries * int(counts.max())
+    return bound if bound <= torch.iinfo(torch.int32).max else int(counts[a.idx].sum())
 
 
 def _trilinear(
-    given: tuple[torch.Tensor, torch.Tensor], out: int, patterns: tuple[Pattern, Pattern, Pattern]
+    given: tuple[torch.Tensor, torch.Tensor],
+    out: int,
+    patterns: tuple[Pattern, Pattern, Pattern],
+    ready: torch.Tensor | None = None,
 ) -> torch.Tensor:
+    """Component `out`, which `ready` is where it has been computed already."""
     if wants_grad(*given):
-        return _Trilinear.apply(*given, out, patterns)  # type: ignore[return-value]
-    return _contract(given, out, patterns)
+        return _Trilinear.apply(*given, out, patterns, ready)  # type: ignore[return-value]
+    return _contract(given, out, patterns) if ready is None else ready
 
 
 def _contract(
@@ -159,25 +204,28 @@ def _alike(*views: View) -> tuple[View, ...]:
     dtypes = {view.ptr.dtype for view in views}
     if len(dtypes) == 1:
         return views
-    return tuple(
-        View(
-            view.ptr.to(torch.int64),
-            view.idx.to(torch.int64),
-            None if view.perm is None else view.perm.to(torch.int64),
-            view.across,
-        )
-        for view in views
-    )
+    return tuple(_wide(view) for view in views)
+
+
+def _wide(view: View) -> View:
+    ptr, idx, perm, across = view
+    perm = None if perm is None else perm.to(torch.int64)
+    return View(ptr.to(torch.int64), idx.to(torch.int64), perm, across)
 
 
 class _Trilinear(Function):
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, left: torch.Tensor, right: torch.Tensor, out: int, patterns: Any
+        ctx: Any,
+        left: torch.Tensor,
+        right: torch.Tensor,
+        out: int,
+        patterns: Any,
+        ready: torch.Tensor | None,
     ) -> torch.Tensor:
         ctx.save_for_backward(left, right)
         ctx.out, ctx.patterns = out, patterns
-        return _contract((left, right), out, patterns)
+        return _contract((left, right), out, patterns) if ready is None else ready
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
@@ -190,7 +238,7 @@ class _Trilinear(Function):
         if ctx.needs_input_grad[1]:
             pair = _in_order({ctx.out: g, first: left.conj()})
             grad_right = _trilinear(pair, second, ctx.patterns)
-        return grad_left, grad_right, None, None
+        return grad_left, grad_right, None, None, None
 
 
 def _in_order(parts: dict[int, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,44 +1,18 @@
 // The values of a product of sparse matrices, and the product under a mask.
 #include "spgemm.h"
+#include "lanes.h"
 
 namespace spgrad {
 namespace {
 
 // ---- values ----------------------------------------------------------------------------------
 
-// A row view with its values widened to the type of the sums and in the order of the rows. They
-// are copied where that asks for it: the inner loops pass over a row of B once for every entry of
-// A in its column, and find it contiguous.
-template <class index_t, class scalar_t>
-struct Matrix : Rows<index_t> {
-  using sum_t = accumulate_t<scalar_t>;
-
-  std::unique_ptr<sum_t[]> copy;
-  const sum_t* val;
-
-  Matrix(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-         const Tensor& values)
-      : Rows<index_t>(ptr, idx) {
-    constexpr bool kSameBits = sizeof(scalar_t) == sizeof(sum_t);  // integers: modulo 2^bits
-    val = static_cast<const sum_t*>(values.const_data_ptr());
-    if (kSameBits && !perm) return;
-    const int64_t nse = idx.size(0);
-    copy = std::make_unique_for_overwrite<sum_t[]>(nse);
-    val = copy.get();
-    const scalar_t* from = data<scalar_t>(values);
-    const index_t* order = data<index_t>(perm);
-    Chunks(nse).for_each([&](int64_t, int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; ++p) copy[p] = widen(from[order ? order[p] : p]);
-    });
-  }
-};
-
 // Row i of A @ B at the columns of row i of c. `sum` (n,) holds what it may elsewhere: only the
 // columns of c are cleared and read, so products outside c vanish.
 template <class index_t, class scalar_t>
-void value_row(const Rows<index_t>& c, const Matrix<index_t, scalar_t>& a,
-               const Matrix<index_t, scalar_t>& b, int64_t i, accumulate_t<scalar_t>* sum,
-               scalar_t* out) {
+SPGRAD_INLINE void value_row(const Rows<index_t>& c, const Matrix<index_t, scalar_t>& a,
+                             const Matrix<index_t, scalar_t>& b, int64_t i,
+                             accumulate_t<scalar_t>* sum, scalar_t* out) {
   for (int64_t q = c.ptr[i]; q < c.ptr[i + 1]; ++q) sum[c.idx[q]] = {};
   for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
     b.prefetch(a, p, b.val);
@@ -48,11 +22,6 @@ void value_row(const Rows<index_t>& c, const Matrix<index_t, scalar_t>& a,
     }
   }
   for (int64_t q = c.ptr[i]; q < c.ptr[i + 1]; ++q) out[q] = narrow<scalar_t>(sum[c.idx[q]]);
-}
-
-void check_values(const Tensor& val, const Tensor& idx, ScalarType dtype, const char* name) {
-  check_tensor(val, 1, dtype, name);
-  check_size(val, 0, idx.size(0), name);
 }
 
 // The values (nse of c,) of A (m, k) @ B (k, n) on a pattern c (m, n) whose columns are distinct in
@@ -81,7 +50,10 @@ Tensor spgemm_values_op(const Tensor& ptr_c, const Tensor& idx_c, const Tensor& 
     const ZeroedArray<sum_t> sums(split.count() * n);
     scalar_t* out = mutable_data<scalar_t>(val_c);
     split.for_each([&](int64_t chunk, int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) value_row(c, a, b, i, sums.get() + chunk * n, out);
+      // Compiled as where the pattern is found as well: fused multiply-adds round the sums alike.
+      with_vectors([&]<int kBytes>() {
+        for (int64_t i = first; i < last; ++i) value_row(c, a, b, i, sums.get() + chunk * n, out);
+      });
     });
   });
   return val_c;

@@ -55,6 +55,38 @@ struct Rows {
   static constexpr int64_t kAhead = 8;
 };
 
+// A row view with its values widened to the type of the sums and in the order of the rows. They
+// are copied where that asks for it: the inner loops pass over a row of B once for every entry of
+// A in its column, and find it contiguous.
+template <class index_t, class scalar_t>
+struct Matrix : Rows<index_t> {
+  using sum_t = accumulate_t<scalar_t>;
+
+  std::unique_ptr<sum_t[]> copy;
+  const sum_t* val;
+
+  Matrix(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+         const Tensor& values)
+      : Rows<index_t>(ptr, idx) {
+    constexpr bool kSameBits = sizeof(scalar_t) == sizeof(sum_t);  // integers: modulo 2^bits
+    val = static_cast<const sum_t*>(values.const_data_ptr());
+    if (kSameBits && !perm) return;
+    const int64_t nse = idx.size(0);
+    copy = std::make_unique_for_overwrite<sum_t[]>(nse);
+    val = copy.get();
+    const scalar_t* from = data<scalar_t>(values);
+    const index_t* order = data<index_t>(perm);
+    Chunks(nse).for_each([&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) copy[p] = widen(from[order ? order[p] : p]);
+    });
+  }
+};
+
+inline void check_values(const Tensor& val, const Tensor& idx, ScalarType dtype, const char* name) {
+  check_tensor(val, 1, dtype, name);
+  check_size(val, 0, idx.size(0), name);
+}
+
 // Ranges of a's rows with equal shares of the products a row meets in b.
 template <class index_t>
 class RowSplit {

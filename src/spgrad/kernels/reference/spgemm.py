@@ -43,31 +43,50 @@ def _number(*entries: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]
     return unique, group.split([row.numel() for row, _ in entries])
 
 
-def _fake_spgemm_pattern(
-    ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor, n: int
-) -> tuple[Tensor, Tensor]:
+def _fake_spgemm(
+    ptr_a: Tensor,
+    idx_a: Tensor,
+    perm_a: Tensor | None,
+    val_a: Tensor,
+    ptr_b: Tensor,
+    idx_b: Tensor,
+    perm_b: Tensor | None,
+    val_b: Tensor,
+    n: int,
+) -> tuple[Tensor, Tensor, Tensor]:
     nse = torch.library.get_ctx().new_dynamic_size()
-    return torch.empty_like(ptr_a), idx_a.new_empty(nse)
+    return torch.empty_like(ptr_a), idx_a.new_empty(nse), val_a.new_empty(nse)
 
 
 @kernel(
-    "spgemm_pattern(Tensor ptr_a, Tensor idx_a, Tensor ptr_b, Tensor idx_b, SymInt n)"
-    " -> (Tensor, Tensor)",
-    fake=_fake_spgemm_pattern,
+    "spgemm(Tensor ptr_a, Tensor idx_a, Tensor? perm_a, Tensor val_a, Tensor ptr_b, Tensor idx_b,"
+    " Tensor? perm_b, Tensor val_b, SymInt n) -> (Tensor, Tensor, Tensor)",
+    fake=_fake_spgemm,
 )
-def spgemm_pattern(
-    ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor, n: int
-) -> tuple[Tensor, Tensor]:
-    """The structural product A (m, k) @ B (k, n): row pointers and sorted, distinct columns."""
+def spgemm(
+    ptr_a: Tensor,
+    idx_a: Tensor,
+    perm_a: Tensor | None,
+    val_a: Tensor,
+    ptr_b: Tensor,
+    idx_b: Tensor,
+    perm_b: Tensor | None,
+    val_b: Tensor,
+    n: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A (m, k) @ B (k, n): row pointers, sorted and distinct columns, and values."""
     p, q = _pair(idx_a, ptr_b)
-    (row, col), _ = _number((_rows(ptr_a, idx_a)[p], idx_b[q]))
+    products = _permuted(val_a, perm_a)[p] * _permuted(val_b, perm_b)[q]
+    (row, col), (at,) = _number((_rows(ptr_a, idx_a)[p], idx_b[q]))
     if row.numel() > torch.iinfo(ptr_a.dtype).max:
         raise RuntimeError(
-            f"spgemm_pattern: the product has {row.numel()} entries, more than {ptr_a.dtype}"
-            " pointers can count; use int64 indices"
+            f"spgemm: the product has {row.numel()} entries, more than {ptr_a.dtype} pointers can"
+            " count; use int64 indices"
         )
+    sums = products.new_zeros(row.numel()).index_add_(0, at, products).to(val_a.dtype)
+    ptr = row_pointers(row, ptr_a.numel() - 1).to(ptr_a.dtype)
     # `col` is a row of a larger tensor, which a result does not keep alive
-    return row_pointers(row, ptr_a.numel() - 1).to(ptr_a.dtype), col.to(idx_a.dtype, copy=True)
+    return ptr, col.to(idx_a.dtype, copy=True), sums
 
 
 def _fake_spgemm_values(
