@@ -95,7 +95,7 @@ def test_memory_that_is_of_no_use_any_more_is_given_back():
         del y
     y = result(16)
     assert (y == 1).all()
-    assert spgrad.empty_cache() == 6 * MB  # 5 MB and what makes it whole pages
+    assert spgrad.empty_cache() == 5 * MB
 
 
 def test_results_that_live_share_nothing():

@@ -11,7 +11,6 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
@@ -27,9 +26,10 @@ namespace {
 // Smallest result whose memory is kept. Below, malloc does so: it keeps up to 32 MB.
 constexpr size_t kLeastKept = 4 << 20;
 
+constexpr size_t kPage = 4096;
+
 // Asks for huge pages: 2 MB at a time, page faults cost less than half. NumPy does so from 4 MB on.
 void prefer_huge_pages(void* start, size_t bytes) {
-  constexpr uintptr_t kPage = 4096;
   const auto begin = reinterpret_cast<uintptr_t>(start);
   const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
   madvise(reinterpret_cast<void*>(first), begin + bytes - first, MADV_HUGEPAGE);  // may be refused
@@ -49,8 +49,8 @@ class Kept {
   // if the system has none.
   void* take(size_t& bytes) noexcept {
     if (!keeps(bytes)) return nullptr;
-    const size_t step = std::max(kHuge, std::bit_floor(bytes) / 8);
-    const size_t wanted = (bytes + step - 1) / step * step;
+    // Whole small pages: what a huge one at the end had too much would count as used.
+    const size_t wanted = (bytes + kPage - 1) / kPage * kPage;
     std::vector<Block> dropped;
     // Another thread, or one that was lost in a fork, may hold the list: then this block is new.
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
