@@ -105,6 +105,18 @@ def dense_reduce(x, reduce):
 # ---- segment_reduce and segment_arg
 
 
+@pytest.mark.parametrize(("shorter", "longer"), [(3, 30), (7, 10), (15, 18)])
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_no_sum_depends_on_the_lines_beside_it(permuted, shorter, longer):
+    """The second thread has longer lines than the first, and one thread has both."""
+    ptr, perm = view([shorter] * 8000 + [longer] * 8000, torch.int32, permuted=permuted)
+    val = torch.randn(int(ptr[-1]))
+    for reduce in ("sum", "prod"):
+        both_threads("segment_reduce", ptr, perm, val, reduce)
+    out = both_threads("segment_softmax", ptr, perm, val, False)
+    both_threads("segment_softmax_backward", ptr, perm, out, val, False)
+
+
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)

@@ -85,9 +85,8 @@ struct Reduce {
   SPGRAD_INLINE void column(int64_t first, int64_t last, int64_t j, const C* x, int64_t origin,
                             int64_t limit) const {
     constexpr int64_t kLanes = std::max<int64_t>(kBytes / sizeof(C), 1);
-    if (lines.ptr[last] - lines.ptr[first] <= Op::kShort * (last - first)) {
-      return short_lines(first, last, j, x, origin);
-    }
+    // Of all lines, not of these: sums must not depend on which of them a thread has.
+    if (lines.ptr[lines.m] <= Op::kShort * lines.m) return short_lines(first, last, j, x, origin);
     for (int64_t i = first; i < last; i += 4) {
       const int64_t count = std::min<int64_t>(last - i, 4);
       int64_t starts[5];
