@@ -77,8 +77,7 @@ SPGRAD_INLINE uint64_t take_marks(int8_t* marks) {
 }
 
 // Writes start + place of every bit at `out`, in ascending order, and up to kWrites more; returns
-// the end. Most looks find few bits, and a branch on their number would be mispredicted;
-// nor is there one where no bits are left.
+// the end. Most looks find few bits: a branch on their number, or for none, would be mispredicted.
 constexpr int64_t kWrites = 4;
 
 template <class index_t>
@@ -108,8 +107,8 @@ struct Accumulator {
 template <class T>
 class Growing {
  public:
-  // Room for `count` more, null if there is none to be had: nothing may throw here. With `share` of
-  // the rows behind it, the list knows how long it will be.
+  // Room for `count` more, null if there is none to be had: nothing may throw here. How long the
+  // list will be is foreseen from the `share` of it that these make whole.
   T* reserve(int64_t count, double share) {
     if (size_ + count > capacity_) {
       const double foreseen = 1.1 * static_cast<double>(size_ + count) / share;
