@@ -160,6 +160,17 @@ def test_coalesce_with_most_entries_in_one_bucket():
     check("coalesce", indices, (2**20, 2**20))
 
 
+@pytest.mark.parametrize("size", [(1000, 1000), (3, 2**40), (2**31 - 1, 2**20, 7), (2**40, 2**40)])
+@pytest.mark.parametrize("nse", [0, 1, 24, 25, 64, 65, 1000, 32768, 32769, BIG])
+def test_sort_coo(size, nse):
+    """About the numbers of entries where another way to sort begins, for words of every kind."""
+    indices = coo(size, nse, torch.int64)
+    check("sort_coo", indices, size)
+    few = indices % torch.tensor([2, 3, 2])[: len(size), None]  # nearly all of them are repeated
+    check("sort_coo", few, size)
+    check("sort_coo", torch.cat([few, indices[:, :99]], 1), size)
+
+
 # ---- checks of what is not to be trusted
 
 

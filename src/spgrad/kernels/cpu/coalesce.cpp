@@ -39,24 +39,53 @@ struct Coo {
   int64_t d, nse;
 
   index_t at(int64_t dim, int64_t p) const { return indices[dim * nse + p]; }
+};
 
-  uint64_t key(const Fields& fields, int64_t p) const {
+// The keys of the entries, of any number of dimensions.
+template <class index_t>
+struct Keys {
+  const Coo<index_t>& coo;
+  const Fields& fields;
+
+  uint64_t operator()(int64_t p) const {
     uint64_t key = 0;
-    for (int64_t dim = 0; dim < d; ++dim) {
-      key |= static_cast<uint64_t>(at(dim, p)) << fields.shift[dim];
+    for (int64_t dim = 0; dim < coo.d; ++dim) {
+      key |= static_cast<uint64_t>(coo.at(dim, p)) << fields.shift[dim];
     }
     return key;
+  }
+  // Writes the indices of a key to out[dim * stride].
+  void write(uint64_t key, index_t* out, int64_t stride) const {
+    for (int64_t dim = 0; dim < coo.d; ++dim) {
+      const uint64_t mask = (uint64_t{1} << fields.width[dim]) - 1;
+      out[dim * stride] = static_cast<index_t>(key >> fields.shift[dim] & mask);
+    }
+  }
+};
+
+// Those of a matrix, without the loops.
+template <class index_t>
+struct MatrixKeys {
+  const index_t *row, *column;
+  int width;  // of a column
+
+  SPGRAD_INLINE uint64_t operator()(int64_t p) const {
+    return static_cast<uint64_t>(row[p]) << width | static_cast<uint64_t>(column[p]);
+  }
+  SPGRAD_INLINE void write(uint64_t key, index_t* out, int64_t stride) const {
+    out[0] = static_cast<index_t>(key >> width);
+    out[stride] = static_cast<index_t>(key & ((uint64_t{1} << width) - 1));
   }
 };
 
 // ---- merging ---------------------------------------------------------------------------------
 
-// Memory for entries under the sort, in large pages where there are some.
+// Memory for entries under the sort, with what is read beyond their end.
 template <class Entry>
 class Scratch {
  public:
   Scratch(const Tensor& like, int64_t nse)
-      : words_(empty(like, {nse * static_cast<int64_t>(sizeof(Entry) / sizeof(int64_t))},
+      : words_(empty(like, {nse * static_cast<int64_t>(sizeof(Entry) / sizeof(int64_t)) + kSlack},
                      ScalarType::Long)) {}
 
   Entry* get() { return static_cast<Entry*>(words_.mutable_data_ptr()); }
@@ -66,21 +95,27 @@ class Scratch {
 };
 
 // Numbers the runs of equal keys among sorted entries, and gives the indices (d, u) of the runs.
-// `split(q)` takes sorted entry q apart into key and position; write(unique + g, u, entry) writes
-// the indices of run g from its first entry; emit(q, entry, g, starts) is told of every entry, and
-// whether the run starts with it. O(d nse) time.
+// `split(q)` takes sorted entry q apart into key and position; write(entry, out, u) writes the
+// indices of a run to out[dim u] from an entry of it; emit(q, entry, g) is told of every entry, in
+// order, and its run. O(d nse) time.
 template <class index_t, class Split, class Write, class Emit>
 Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, const Write& write,
              const Emit& emit) {
+  const int64_t nse = indices.size(1);
+  const auto starts = [&](int64_t q) { return split(q - 1).key != split(q).key; };
+  // Calls f(first, last) for the runs that start in a chunk.
+  const auto for_runs = [&](int64_t begin, int64_t end, const auto& f) {
+    while (0 < begin && begin < end && !starts(begin)) ++begin;
+    while (begin < end && end < nse && !starts(end)) ++end;
+    if (begin < end) with_vectors([&]<int>() { f(begin, end); });
+  };
   std::vector<int64_t> runs(chunks.count() + 1);
-  const auto key_before = [&](int64_t q) { return q == 0 ? ~uint64_t{0} : split(q - 1).key; };
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
-    int64_t count = 0;
-    uint64_t before = key_before(begin);
-    for (int64_t q = begin; q < end; ++q) {
-      count += std::exchange(before, split(q).key) != before;
-    }
-    runs[c + 1] = count;
+    for_runs(begin, end, [&](int64_t first, int64_t last) {
+      int64_t count = 1;
+      for (int64_t q = first + 1; q < last; ++q) count += starts(q);
+      runs[c + 1] = count;
+    });
   });
   std::partial_sum(runs.begin(), runs.end(), runs.begin());
   const int64_t u = runs.back();
@@ -88,49 +123,56 @@ Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, co
   index_t* out = mutable_data<index_t>(unique);
   emit.count(u);
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
-    int64_t g = runs[c] - 1;
-    uint64_t before = key_before(begin);
-    for (int64_t q = begin; q < end; ++q) {
-      const Wide entry = split(q);
-      const bool starts = std::exchange(before, entry.key) != entry.key;
-      g += starts;
-      write(out + g, u, entry);  // once more for every other entry of the run: no branch
-      emit(q, entry, g, starts);
-    }
+    for_runs(begin, end, [&](int64_t first, int64_t last) {
+      int64_t g = runs[c];
+      for (int64_t q = first; q < last; ++q) {
+        const Wide entry = split(q);
+        g += q > first && starts(q);
+        write(entry, out + g, u);  // once more for every other entry of the run: no branch
+        emit(q, entry, g);
+      }
+    });
   });
   return unique;
 }
 
-// Keys of less than 64 bits, in entries that hold the key above `low` bits. Input that turns out
-// sorted while the keys are formed is not sorted again.
-template <class index_t, class Entry, class Make, class Split, class Emit>
-Tensor coalesce_by_key(const Tensor& indices, const Coo<index_t>& coo, const Fields& fields,
-                       int low, const Make& make, const Split& split, const Emit& emit) {
-  const Chunks chunks(coo.nse);
-  Scratch<Entry> memory(indices, coo.nse);
-  Entry* const entries = memory.get();
+// True if the keys of all entries ascend; O(1) time for most that do not.
+template <class Keys>
+bool ascend(const Keys& keys, const Chunks& chunks) {
   std::vector<char> sorted(chunks.count());
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
-    uint64_t before = begin == 0 ? 0 : coo.key(fields, begin - 1);
+    constexpr int64_t kBlock = 1024;
     bool ascending = true;
-    for (int64_t p = begin; p < end; ++p) {
-      const uint64_t key = coo.key(fields, p);
-      ascending &= before <= key;
-      before = key;
-      entries[p] = make(key, p);
-    }
+    with_vectors([&]<int>() {
+      for (int64_t start = std::max<int64_t>(begin, 1); start < end && ascending; start += kBlock) {
+        for (int64_t p = start; p < std::min(start + kBlock, end); ++p) {
+          ascending &= keys(p - 1) <= keys(p);
+        }
+      }
+    });
     sorted[c] = ascending;
   });
-  if (!std::all_of(sorted.begin(), sorted.end(), [](char flag) { return flag; })) {
-    Scratch<Entry> spare(indices, coo.nse);
-    parallel_radix_sort(entries, spare.get(), chunks, low, low + fields.total);
+  return std::all_of(sorted.begin(), sorted.end(), [](char flag) { return flag; });
+}
+
+// Keys of less than 64 bits, in entries that hold the key above `low` bits.
+template <class index_t, class Entry, class Keys, class Make, class Split, class Emit>
+Tensor coalesce_by_key(const Tensor& indices, const Keys& keys, int low, int high, const Make& make,
+                       const Split& split, const Emit& emit) {
+  const int64_t nse = indices.size(1);
+  const Chunks chunks(nse);
+  Scratch<Entry> memory(indices, nse);
+  Entry* const entries = memory.get();
+  const auto entry_at = [&](int64_t p) { return make(keys(p), p); };
+  if (ascend(keys, chunks)) {
+    chunks.for_each([&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) entries[p] = entry_at(p);
+    });
+  } else {
+    Scratch<Entry> spare(indices, nse);
+    parallel_radix_sort(entry_at, entries, spare.get(), chunks, low, high);
   }
-  const auto write = [&](index_t* out, int64_t u, Wide entry) {
-    for (int64_t dim = 0; dim < coo.d; ++dim) {
-      const uint64_t mask = (uint64_t{1} << fields.width[dim]) - 1;
-      out[dim * u] = static_cast<index_t>(entry.key >> fields.shift[dim] & mask);
-    }
-  };
+  const auto write = [&](Wide entry, index_t* out, int64_t u) { keys.write(entry.key, out, u); };
   return merge<index_t>(indices, chunks, [&](int64_t q) { return split(entries[q]); }, write, emit);
 }
 
@@ -147,7 +189,8 @@ Tensor coalesce_by_dimension(const Tensor& indices, const Coo<index_t>& coo, con
     for (int64_t q = 0; q < coo.nse; ++q) {
       entries[q].key = static_cast<uint64_t>(coo.at(dim, entries[q].position));
     }
-    parallel_radix_sort(entries, spare.get(), chunks, 0, fields.width[dim]);
+    const auto entry_at = [=](int64_t q) { return entries[q]; };
+    parallel_radix_sort(entry_at, entries, spare.get(), chunks, 0, fields.width[dim]);
   }
   uint64_t rank = 0;
   int64_t before = 0;  // the position of the entry before
@@ -162,7 +205,7 @@ Tensor coalesce_by_dimension(const Tensor& indices, const Coo<index_t>& coo, con
     entries[q].key = rank;
     before = position;
   }
-  const auto write = [&](index_t* out, int64_t u, Wide entry) {
+  const auto write = [&](Wide entry, index_t* out, int64_t u) {
     for (int64_t dim = 0; dim < coo.d; ++dim) out[dim * u] = coo.at(dim, entry.position);
   };
   return merge<index_t>(indices, chunks, [&](int64_t q) { return entries[q]; }, write, emit);
@@ -179,26 +222,27 @@ Tensor sorted_entries(const Tensor& indices, torch::headeronly::IntHeaderOnlyArr
   check_size(indices, 0, static_cast<int64_t>(size.size()), "indices");
   const int64_t nse = indices.size(1);
   const Fields fields(size);
-  const int low = bit_width(nse);
+  const int low = bit_width(nse), bits = fields.total;
   Tensor unique;
   dispatch_index(indices.scalar_type(), [&]<class index_t>() {
     const Coo<index_t> coo{data<index_t>(indices), indices.size(0), nse};
-    if (fields.total + low < 64) {
-      const uint64_t mask = (uint64_t{1} << low) - 1;
-      const auto make = [&](uint64_t key, int64_t p) {
-        return key << low | static_cast<uint64_t>(p);
-      };
-      const auto split = [&](Narrow entry) {
-        return Wide{entry >> low, static_cast<int64_t>(entry & mask)};
-      };
-      unique = coalesce_by_key<index_t, Narrow>(indices, coo, fields, low, make, split, emit);
-    } else if (fields.total < 64) {
+    const auto by_key = [&](const auto& keys) {
+      if (bits + low < 64) {
+        const int64_t mask = (int64_t{1} << low) - 1;
+        const auto make = [=](uint64_t key, int64_t p) {
+          return static_cast<Narrow>(key << low | static_cast<uint64_t>(p));
+        };
+        const auto split = [=](Narrow entry) { return Wide{word(entry) >> low, entry & mask}; };
+        return coalesce_by_key<index_t, Narrow>(indices, keys, low, low + bits, make, split, emit);
+      }
       const auto make = [](uint64_t key, int64_t p) { return Wide{key, p}; };
       const auto split = [](Wide entry) { return entry; };
-      unique = coalesce_by_key<index_t, Wide>(indices, coo, fields, 0, make, split, emit);
-    } else {
-      unique = coalesce_by_dimension(indices, coo, fields, emit);
-    }
+      return coalesce_by_key<index_t, Wide>(indices, keys, 0, bits, make, split, emit);
+    };
+    unique = bits >= 64 ? coalesce_by_dimension(indices, coo, fields, emit)
+             : coo.d == 2
+                 ? by_key(MatrixKeys<index_t>{coo.indices, coo.indices + nse, fields.width[1]})
+                 : by_key(Keys<index_t>{coo, fields});
   });
   return unique;
 }
@@ -208,9 +252,7 @@ struct Groups {
   int64_t* group;  // (nse,)
 
   void count(int64_t) const {}
-  SPGRAD_INLINE void operator()(int64_t, Wide entry, int64_t g, bool) const {
-    group[entry.position] = g;
-  }
+  SPGRAD_INLINE void operator()(int64_t, Wide entry, int64_t g) const { group[entry.position] = g; }
 };
 
 std::tuple<Tensor, Tensor> coalesce_op(const Tensor& indices,
@@ -225,19 +267,19 @@ std::tuple<Tensor, Tensor> coalesce_op(const Tensor& indices,
 template <class position_t>
 struct Runs {
   const Tensor& like;
-  int64_t nse;
-  Tensor& ptr;                              // (u + 1,), made when u is known
-  position_t* order;                        // (nse,)
-  mutable position_t* starts_at = nullptr;  // those of ptr
+  Tensor& ptr;                            // (u + 1,), made when u is known
+  position_t* order;                      // (nse,)
+  mutable position_t* ends_at = nullptr;  // where runs end in `ptr`
 
   void count(int64_t u) const {
     constexpr bool kNarrow = sizeof(position_t) == 4;
     ptr = empty(like, {u + 1}, kNarrow ? ScalarType::Int : ScalarType::Long);
-    starts_at = mutable_data<position_t>(ptr);
-    starts_at[u] = static_cast<position_t>(nse);
+    mutable_data<position_t>(ptr)[0] = 0;
+    ends_at = mutable_data<position_t>(ptr) + 1;
   }
-  SPGRAD_INLINE void operator()(int64_t q, Wide entry, int64_t g, bool starts) const {
-    if (starts) starts_at[g] = static_cast<position_t>(q);
+  // Every entry is the end of its run until the next one comes: no branch.
+  SPGRAD_INLINE void operator()(int64_t q, Wide entry, int64_t g) const {
+    ends_at[g] = static_cast<position_t>(q + 1);
     order[q] = static_cast<position_t>(entry.position);
   }
 };
@@ -251,7 +293,7 @@ std::tuple<Tensor, Tensor, Tensor> sort_coo_op(const Tensor& indices,
   Tensor ptr, order = empty(indices, {nse}, dtype), unique;
   dispatch_index(dtype, [&]<class position_t>() {
     unique = sorted_entries(indices, size,
-                            Runs<position_t>{indices, nse, ptr, mutable_data<position_t>(order)});
+                            Runs<position_t>{indices, ptr, mutable_data<position_t>(order)});
   });
   return {unique, ptr, order};
 }

@@ -44,13 +44,13 @@ inline constexpr int kFull = kBytes / (Lane<T>::count * sizeof(lane_t<T>));
 // code itself must know the width.
 #if defined(__x86_64__)
 template <class F>
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,popcnt,bmi"),
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,popcnt,bmi,bmi2"),
                flatten)) void run_avx512(const F& f) {
   f.template operator()<64>();
 }
 
 template <class F>
-__attribute__((target("avx2,fma,f16c,popcnt,bmi"), flatten)) void run_avx2(const F& f) {
+__attribute__((target("avx2,fma,f16c,popcnt,bmi,bmi2"), flatten)) void run_avx2(const F& f) {
   f.template operator()<32>();
 }
 
@@ -58,7 +58,7 @@ __attribute__((target("avx2,fma,f16c,popcnt,bmi"), flatten)) void run_avx2(const
 inline int vector_bytes() {
   static const int bytes = [] {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("f16c") || !__builtin_cpu_supports("bmi")) {
+        !__builtin_cpu_supports("f16c") || !__builtin_cpu_supports("bmi2")) {
       return 16;
     }
     return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&

@@ -88,15 +88,16 @@ class Ascending {
     chunks.for_each([&](int64_t c, int64_t first, int64_t last) {
       uint64_t any = 0;
       for (int64_t e = first; e < last; ++e) {
-        const auto key = static_cast<uint64_t>(idx[begin + e]);
-        any |= key;
-        entries[e] = {key, begin + e};
+        any |= static_cast<uint64_t>(idx[begin + e]);
       }
       bits[c] = any;
     });
     uint64_t any = 0;
     for (const uint64_t of_chunk : bits) any |= of_chunk;
-    if (any != 0) parallel_radix_sort(entries, scratch, chunks, 0, std::bit_width(any));
+    const auto entry_at = [&](int64_t e) {
+      return Wide{static_cast<uint64_t>(idx[begin + e]), begin + e};
+    };
+    parallel_radix_sort(entry_at, entries, scratch, chunks, 0, std::bit_width(any));
     chunks.for_each([&](int64_t, int64_t first, int64_t last) {
       for (int64_t e = first; e < last; ++e) {
         sorted_[begin + e] = static_cast<index_t>(entries[e].key);

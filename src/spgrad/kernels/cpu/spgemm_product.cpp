@@ -10,7 +10,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "lanes.h"
+#include "counting.h"
 #include "spgemm.h"
 
 namespace spgrad {
@@ -24,36 +24,14 @@ enum class Listing { kSort, kMarks, kBlocks };
 
 constexpr int64_t kBlock = 64;
 
-// At most so many columns are sorted by counting, for each, how many are less.
-constexpr int64_t kCounted = 64;
-
-// Reads up to kSlack beyond the end of the list.
-template <int kBytes>
-SPGRAD_INLINE void sort_by_counting(int32_t* list, int64_t count) {
-  constexpr int64_t kLanes = kBytes / sizeof(int32_t);
-  using Keys = Vector<int32_t, kLanes>;
-  int32_t keys[kCounted], places[kCounted];
-  for (int64_t start = 0; start < count; start += kLanes) {
-    Keys own, less{};
-    std::memcpy(&own, list + start, sizeof own);
-    for (int64_t i = 0; i < count; ++i) less -= own > list[i];  // true is -1
-    std::memcpy(keys + start, &own, sizeof own);
-    std::memcpy(places + start, &less, sizeof less);
-  }
-  for (int64_t i = 0; i < count; ++i) list[places[i]] = keys[i];
-}
-
 // Sorts distinct columns.
 template <int kBytes, class index_t>
 SPGRAD_INLINE void sort_columns(index_t* list, int64_t count) {
   if constexpr (sizeof(index_t) == sizeof(int32_t)) {
-    if (count <= kCounted) return sort_by_counting<kBytes>(list, count);
+    if (count <= kCounted) return sort_by_counting<kBytes>(list, count, list);
   }
   std::sort(list, list + count);
 }
-
-// Room behind the end of a list.
-constexpr int64_t kSlack = 16;
 
 // A bit for each of 64 marks, whose bits are all 0 or all 1. Clears them.
 SPGRAD_INLINE uint64_t take_marks(int8_t* marks) {
