@@ -6,9 +6,9 @@
 namespace spgrad {
 
 // Each joins numbers, or vectors of them, starting from kIdentity; an empty line gives kEmpty.
-// Lines of up to kShort entries, on average, are quicker without vectors. Integers wrap.
+// Integers wrap.
 struct Sum {
-  static constexpr int kIdentity = 0, kEmpty = 0, kShort = 8;
+  static constexpr int kIdentity = 0, kEmpty = 0;
   template <class V>
   SPGRAD_INLINE V operator()(const V& a, const V& b) const {
     if constexpr (std::is_integral_v<V>) {
@@ -20,7 +20,7 @@ struct Sum {
 };
 
 struct Product {
-  static constexpr int kIdentity = 1, kEmpty = 1, kShort = 8;
+  static constexpr int kIdentity = 1, kEmpty = 1;
   template <class V>
   SPGRAD_INLINE V operator()(const V& a, const V& b) const {
     if constexpr (std::is_integral_v<V>) {
@@ -34,7 +34,7 @@ struct Product {
 // The larger, or the smaller; NaN is either.
 template <bool kLargest>
 struct Extreme {
-  static constexpr int kEmpty = 0, kShort = 16;
+  static constexpr int kEmpty = 0;
   template <class V>
   SPGRAD_INLINE V operator()(const V& a, const V& b) const {
     if constexpr (std::is_arithmetic_v<V>) {
@@ -44,16 +44,6 @@ struct Extreme {
       opaque(other);
       return a == a ? other : a;
     }
-  }
-  // The same of a number at a time, with NaN looked for beside: no branches.
-  template <class C>
-  static SPGRAD_INLINE C join_few(C joined, const C* x, int64_t count) {
-    bool ordered = true;
-    for (int64_t p = 0; p < count; ++p) {
-      joined = (kLargest ? x[p] > joined : x[p] < joined) ? x[p] : joined;
-      ordered &= x[p] == x[p];
-    }
-    return ordered ? joined : std::numeric_limits<C>::quiet_NaN();
   }
 };
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <limits>
 
+#include "hubs.h"
 #include "lanes.h"
 
 namespace spgrad {
@@ -76,8 +77,7 @@ void for_lines(const Lines<index_t>& lines, int64_t cost, const Few& few, const 
   std::atomic<bool> found = false;
   parallel_rows(lines.ptr, lines.m, cost * lines.d, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last;) {
-      int64_t j = i;
-      while (j < last && lines.length(j) <= lines.kBlock) ++j;
+      const int64_t j = next_longer(lines.ptr, i, last, static_cast<index_t>(lines.kBlock));
       if (i < j) few(i, j);
       if (j < last) found.store(true, std::memory_order_relaxed);
       i = j + 1;

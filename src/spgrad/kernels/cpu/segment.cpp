@@ -21,81 +21,73 @@ struct Reduce {
   const T* val;
   T* out;
 
-  // Joins the elements of up to four lines of one column, from entries starts[e] to starts[e + 1]:
-  // those from entry `origin` on stand at x, and four vectors can be read past them if there is
-  // `room`. Four lines take hardly longer than one.
-  template <int kBytes>
-  static SPGRAD_INLINE void join_lines(const int64_t (&starts)[5], int64_t count, const C* x,
-                                       int64_t origin, bool room, C* joined) {
+  // Joins the elements of four lines of one column, line e's being start[e], of which there are
+  // length[e]; up to a vector more may be read behind them if there is room. A vector's lanes are
+  // joined last, for the four together; most short lines take one vector each.
+  template <int kBytes, bool kRoom>
+  static SPGRAD_INLINE void join_lines(const C* const (&start)[4], const int64_t (&length)[4],
+                                       C (&out)[4]) {
+    constexpr int kLanes = kBytes / sizeof(C);
+    constexpr bool kEmptyDiffers =
+        std::is_same_v<Op, Extreme<true>> || std::is_same_v<Op, Extreme<false>>;
     const C none = identity<Op, C>();
-    if constexpr (std::is_floating_point_v<C>) {
-      constexpr int kLanes = kBytes / sizeof(C);
-      constexpr int64_t kTogether = 4 * kLanes;  // the length up to which lines wait for each other
-      Vector<C, kLanes> lanes[4];
-      Vector<C, 4> four;
-      int64_t longest = 0;
-      for (int64_t e = 0; e < count; ++e) longest = std::max(longest, starts[e + 1] - starts[e]);
-      for (auto& of_line : lanes) of_line = all<Vector<C, kLanes>>(none);
-      for (int64_t q = 0; q < std::min(longest, kTogether); q += kLanes) {
+    Vector<C, kLanes> lanes[4];
 #pragma GCC unroll 4
-        for (int e = 0; e < 4; ++e) {
-          if (!room && e >= count) continue;
-          const int64_t p = starts[e] + q, left = std::max<int64_t>(starts[e + 1] - p, 0);
-          lanes[e] = Op()(lanes[e], load_part<kLanes>(x + (p - origin), left, none, room));
-        }
-      }
+    for (int e = 0; e < 4; ++e) lanes[e] = load_part<kLanes>(start[e], length[e], none, kRoom);
+    if (std::max({length[0], length[1], length[2], length[3]}) > kLanes) {
 #pragma GCC unroll 4
       for (int e = 0; e < 4; ++e) {
-        if (longest <= kTogether || e >= count) continue;
-        for (int64_t p = starts[e] + kTogether; p < starts[e + 1]; p += kLanes) {
-          const int64_t left = starts[e + 1] - p;
-          lanes[e] = Op()(lanes[e],
-                          load_part<kLanes>(x + (p - origin), left, none, room || left >= kLanes));
+        for (int64_t q = kLanes; q < length[e]; q += kLanes) {
+          const bool room = kRoom || length[e] - q >= kLanes;
+          lanes[e] = Op()(lanes[e], load_part<kLanes>(start[e] + q, length[e] - q, none, room));
         }
       }
-      join_lanes<C, kLanes>(lanes, four, Op());
-      std::memcpy(joined, &four, sizeof(four));
-    } else {
-      for (int64_t e = 0; e < count; ++e) {
-        joined[e] = none;
-        for (int64_t p = starts[e]; p < starts[e + 1]; ++p)
-          joined[e] = Op()(joined[e], x[p - origin]);
-      }
     }
+    Vector<C, 4> joined;
+    join_lanes<C, kLanes>(lanes, joined, Op());
+    if constexpr (kEmptyDiffers) {
+      Vector<lane_int_t<C>, 4> entries;
+      for (int e = 0; e < 4; ++e) entries[e] = static_cast<lane_int_t<C>>(length[e]);
+      joined = entries > 0 ? joined : all<Vector<C, 4>>(C(Op::kEmpty));
+    }
+    std::memcpy(out, &joined, sizeof joined);
   }
 
-  SPGRAD_INLINE void short_lines(int64_t first, int64_t last, int64_t j, const C* x,
-                                 int64_t origin) const {
-    int64_t p = lines.ptr[first] - origin;
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t end = lines.ptr[i + 1] - origin;
-      C joined = p == end ? C(Op::kEmpty) : identity<Op, C>();
-      if constexpr (requires { Op::join_few(joined, x, end); } && std::is_floating_point_v<C>) {
-        joined = Op::join_few(joined, x + p, end - p);
-        p = end;
-      } else {
-        for (; p < end; ++p) joined = Op()(joined, x[p]);
-      }
-      out[i * lines.d + j] = narrow<T>(joined);
+  // Lines [i, i + count) of column j, four at most, whose entries from `origin` on stand at x.
+  template <int kBytes, bool kRoom>
+  SPGRAD_INLINE void four(int64_t i, int64_t count, int64_t j, const C* x, int64_t origin) const {
+    const C* start[4];
+    int64_t length[4];
+    for (int64_t e = 0; e < 4; ++e) {
+      const int64_t begin = lines.ptr[i + std::min(e, count)];
+      start[e] = x + (begin - origin);
+      length[e] = lines.ptr[i + std::min(e + 1, count)] - begin;
     }
+    C joined[4];
+    join_lines<kBytes, kRoom>(start, length, joined);
+    if constexpr (std::is_same_v<T, C>) {
+      if (lines.d == 1 && count == 4) return std::memcpy(out + i, joined, sizeof joined), void();
+    }
+    for (int64_t e = 0; e < count; ++e) out[(i + e) * lines.d + j] = narrow<T>(joined[e]);
   }
 
-  // Lines [first, last) of column j.
+  // Lines [first, last) of column j; the elements before entry `limit` may be read.
   template <int kBytes>
   SPGRAD_INLINE void column(int64_t first, int64_t last, int64_t j, const C* x, int64_t origin,
                             int64_t limit) const {
-    constexpr int64_t kLanes = std::max<int64_t>(kBytes / sizeof(C), 1);
-    // Of all lines, not of these: sums must not depend on which of them a thread has.
-    if (lines.ptr[lines.m] <= Op::kShort * lines.m) return short_lines(first, last, j, x, origin);
-    for (int64_t i = first; i < last; i += 4) {
-      const int64_t count = std::min<int64_t>(last - i, 4);
-      int64_t starts[5];
-      for (int64_t e = 0; e <= 4; ++e) starts[e] = lines.ptr[i + std::min(e, count)];
-      C joined[4];
-      join_lines<kBytes>(starts, count, x, origin, starts[4] + 5 * kLanes <= limit, joined);
-      for (int64_t e = 0; e < count; ++e) {
-        const bool none = starts[e] == starts[e + 1];
-        out[(i + e) * lines.d + j] = narrow<T>(none ? C(Op::kEmpty) : joined[e]);
+    if constexpr (std::is_floating_point_v<C>) {
+      constexpr int64_t kLanes = kBytes / sizeof(C);
+      int64_t i = first;
+      for (; i + 4 <= last && lines.ptr[i + 4] + kLanes <= limit; i += 4) {
+        four<kBytes, true>(i, 4, j, x, origin);
+      }
+      for (; i < last; i += 4) four<kBytes, false>(i, std::min<int64_t>(last - i, 4), j, x, origin);
+    } else {
+      for (int64_t i = first; i < last; ++i) {
+        C joined = lines.length(i) == 0 ? C(Op::kEmpty) : identity<Op, C>();
+        for (int64_t p = lines.ptr[i]; p < lines.ptr[i + 1]; ++p)
+          joined = Op()(joined, x[p - origin]);
+        out[i * lines.d + j] = narrow<T>(joined);
       }
     }
   }
@@ -143,6 +135,21 @@ struct Reduce {
     });
   }
 
+  // All of the elements x (count,).
+  static C whole(const C* x, int64_t count) {
+    C joined = identity<Op, C>();
+    if constexpr (std::is_floating_point_v<C>) {
+      with_vectors([&]<int kBytes>() {
+        C of_lines[4];
+        join_lines<kBytes, false>({x, x, x, x}, {count, 0, 0, 0}, of_lines);
+        joined = of_lines[0];
+      });
+    } else {
+      for (int64_t p = 0; p < count; ++p) joined = Op()(joined, x[p]);
+    }
+    return joined;
+  }
+
   void one(int64_t i) const {
     const int64_t d = lines.d, size = lines.at_once();
     const auto partial =
@@ -151,10 +158,7 @@ struct Reduce {
       Buffer<C> x;
       for (int64_t j = 0; j < d; ++j) {
         gather(lines, val, j, begin, end, x.elements);
-        const int64_t size = end - begin, starts[5] = {0, size, size, size, size};
-        C joined[4];
-        vectors([&]<int kBytes>() { join_lines<kBytes>(starts, 1, x.elements, 0, false, joined); });
-        partial[b * d + j] = joined[0];
+        partial[b * d + j] = whole(x.elements, end - begin);
       }
     });
     for (int64_t j = 0; j < d; ++j) {
