@@ -90,50 +90,112 @@ struct Fresh {
   }
 };
 
-// n >= kElements columns. A group that passes the end of its row repeats the row's last entry.
+// The dot products of kTogether rows of g, or of one that they share, with as many rows of x, of
+// n >= kElements columns.
+template <int kElements, bool kShared, class scalar_t>
+SPGRAD_INLINE void dots_of(const scalar_t* const (&g)[kTogether],
+                           const scalar_t* const (&x)[kTogether], int64_t n,
+                           const Fresh<kElements, scalar_t>& fresh, scalar_t (&out)[kTogether]) {
+  Dots<scalar_t, kElements> dots;
+  const auto add = [&](int64_t column, const auto& keep) {
+    Lanes<scalar_t, kElements> left, right;
+#pragma GCC unroll 4
+    for (int e = 0; e < kTogether; ++e) {
+      if (e == 0 || !kShared) {
+        load<kElements>(g[e] + column, left);
+        keep(left);
+      }
+      load<kElements>(x[e] + column, right);
+      keep(right);
+      dots.add(e, left, right);
+    }
+  };
+  const int64_t whole = n - n % kElements;
+  for (int64_t j = 0; j < whole; j += kElements) add(j, [](auto&) {});
+  if (whole < n) add(n - kElements, [&](auto& lanes) { fresh.keep(lanes); });
+  dots.finish(out);
+}
+
+// The sums of kTogether entries from p on, of rows of which owner(q) is that of entry q, or, if not
+// kWhole, of those before entry `end`, of which the last is repeated.
+template <int kElements, bool kShared, bool kFar, bool kWhole, class index_t, class scalar_t,
+          class Owner>
+SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
+                               int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
+                               const Owner& owner) {
+  const scalar_t *g[kTogether], *x[kTogether];
+#pragma GCC unroll 4
+  for (int e = 0; e < kTogether; ++e) {
+    const int64_t q = kWhole ? p + e : std::min(p + e, end - 1);
+    if constexpr (kFar) prefetch_row(a, q, ahead, 0, a.n);
+    g[e] = kShared && e > 0 ? g[0] : a.g + static_cast<int64_t>(owner(q)) * a.step;
+    x[e] = a.row(q);
+  }
+  scalar_t sums[kTogether];
+  dots_of<kElements, kShared>(g, x, a.n, fresh, sums);
+  if (kWhole && a.perm == nullptr) {
+    std::memcpy(a.out + p, sums, sizeof(sums));
+  } else {
+    for (int e = 0; e < kTogether && (kWhole || p + e < end); ++e) a.at(p + e) = sums[e];
+  }
+}
+
+// The entries [p, end), all of one row if kShared.
+template <int kElements, bool kShared, bool kFar, class index_t, class scalar_t, class Owner>
+SPGRAD_INLINE void sddmm_entries(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
+                                 int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
+                                 const Owner& owner) {
+  for (; p + kTogether <= end; p += kTogether) {
+    sddmm_group<kElements, kShared, kFar, true>(a, p, end, ahead, fresh, owner);
+  }
+  if (p < end) sddmm_group<kElements, kShared, kFar, false>(a, p, end, ahead, fresh, owner);
+}
+
+// Writes the row of each of the entries [begin, end), and some more behind them; row i is that of
+// the first. Returns the row of entry `end`. Most short rows take one copy, without a branch.
+template <int64_t kCopies, class index_t>
+SPGRAD_INLINE int64_t write_rows(const index_t* ptr, int64_t i, int64_t begin, int64_t end,
+                                 index_t* out) {
+  for (int64_t p = begin; p < end;) {
+    const int64_t stop = std::min<int64_t>(ptr[i + 1], end);
+    for (; p < stop; p += kCopies) std::fill_n(out + (p - begin), kCopies, static_cast<index_t>(i));
+    p = stop;
+    i += stop == ptr[i + 1];
+  }
+  return i;
+}
+
+// Entries of a row, on average, up to which groups go on across the ends of rows, which would be
+// mispredicted; each entry has its own row of g then.
+inline constexpr int64_t kShortRow = 12;
+
+// n >= kElements columns. Rows of x are asked for ahead if they are kFar.
+template <int kElements, bool kFar, class index_t, class scalar_t>
+SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  const Fresh<kElements, scalar_t> fresh(a.n);
+  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, a.n), stop = a.ptr[last];
+  if (stop - a.ptr[first] > kShortRow * (last - first)) {
+    for (int64_t i = first; i < last; ++i) {
+      sddmm_entries<kElements, true, kFar>(a, a.ptr[i], a.ptr[i + 1], ahead, fresh,
+                                           [i](int64_t) { return i; });
+    }
+    return;
+  }
+  constexpr int64_t kBatch = 1024, kCopies = 8;
+  index_t owners[kBatch + kCopies];
+  int64_t i = first;
+  for (int64_t begin = a.ptr[first]; begin < stop; begin += kBatch) {
+    const int64_t end = std::min(begin + kBatch, stop);
+    i = write_rows<kCopies>(a.ptr, i, begin, end, owners);
+    sddmm_entries<kElements, false, kFar>(a, begin, end, ahead, fresh,
+                                          [&](int64_t q) { return owners[q - begin]; });
+  }
+}
+
 template <int kElements, class index_t, class scalar_t>
 void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  const int64_t n = a.n, whole = n - n % kElements;
-  const Fresh<kElements, scalar_t> fresh(n);
-  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, n);
-  for (int64_t i = first; i < last; ++i) {
-    const scalar_t* g = a.g + i * a.step;
-    const int64_t end = a.ptr[i + 1];
-    for (int64_t p = a.ptr[i]; p < end; p += kTogether) {
-      const scalar_t* rows[kTogether];
-      for (int e = 0; e < kTogether; ++e) {
-        if (ahead != 0 && p + e < end) prefetch_row(a, p + e, ahead, 0, n);
-        rows[e] = a.row(std::min(p + e, end - 1));
-      }
-      Dots<scalar_t, kElements> dots;
-      Lanes<scalar_t, kElements> left, right;
-      for (int64_t j = 0; j < whole; j += kElements) {
-        load<kElements>(g + j, left);
-#pragma GCC unroll 4
-        for (int e = 0; e < kTogether; ++e) {
-          load<kElements>(rows[e] + j, right);
-          dots.add(e, left, right);
-        }
-      }
-      if (whole < n) {
-        load<kElements>(g + n - kElements, left);
-        fresh.keep(left);
-#pragma GCC unroll 4
-        for (int e = 0; e < kTogether; ++e) {
-          load<kElements>(rows[e] + n - kElements, right);
-          fresh.keep(right);
-          dots.add(e, left, right);
-        }
-      }
-      scalar_t sums[kTogether];
-      dots.finish(sums);
-      if (a.perm == nullptr && p + kTogether <= end) {
-        std::memcpy(a.out + p, sums, sizeof(sums));
-      } else {
-        for (int e = 0; e < kTogether && p + e < end; ++e) a.at(p + e) = sums[e];
-      }
-    }
-  }
+  a.fetched == 0 ? sddmm_dots<kElements, false>(a, first, last)
+                 : sddmm_dots<kElements, true>(a, first, last);
 }
 
 // One column.
