@@ -85,6 +85,8 @@ def test_row_views(name, shape, index, permuted):
         (200, 300_000, 5_000, 1, torch.float32),
         (20_000, 50, 30_000, 112, torch.float32),  # a result beyond the cache
         (20_000, 50, 30_000, 65, torch.float64),
+        (400, 300, 300_000, 20, torch.float32),  # values beyond the cache: collected if permuted
+        (400, 300, 150_000, 1, torch.float64),
     ],
 )
 def test_far_operands(name, m, k, nse, n, dtype, permuted):
@@ -134,6 +136,15 @@ def test_infinities_stay_in_their_column_and_sum(name, n):
     x[3, n - 2] = torch.inf
     x[5, n // 2] = -torch.inf
     check(name, *view, first.abs(), x)
+
+
+@pytest.mark.parametrize("n", [16, 48, 128])
+def test_infinities_stay_in_their_column_of_both(n):
+    view = row_view(20, 15, 60, torch.int64)
+    *view, val, x = arguments("spmm", view, 20, 15, n, torch.float32)
+    x[3, n - 2] = torch.inf
+    y, _ = kernels.spmm_sddmm(*view, val.abs(), dense(20, n, dtype=torch.float32), x)
+    assert_close(y, REFERENCES["spmm"](*view, val.abs(), x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

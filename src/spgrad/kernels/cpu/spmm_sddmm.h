@@ -31,45 +31,65 @@ SPGRAD_INLINE void prefetch_values(const SpmmSddmm<index_t, scalar_t>& a, int64_
   }
 }
 
-// Columns [column, column + kVectors * kElements): rows of y, and the share of these columns in the
-// dot products, added to what is there unless they are the first.
+// The entries from p on, kTogether of one row, or, if not kWhole, those before `end`: adds to the
+// sums of kVectors vectors of y from `column` on, and the share of these columns to the entries'
+// dot products, or gives it if the columns are the first. What an entry that is not there would
+// multiply is zero: zero times infinity is not.
+template <bool kWhole, int kElements, int kVectors, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_sddmm_group(const SpmmSddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
+                                    int64_t ahead, const scalar_t* g, int64_t column,
+                                    Lanes<scalar_t, kElements> (&totals)[kVectors]) {
+  constexpr int64_t kWidth = kVectors * kElements;
+  static constexpr scalar_t kNothing[kWidth]{};
+  const scalar_t* rows[kTogether];
+  accumulate_t<scalar_t> weights[kTogether];
+#pragma GCC unroll 4
+  for (int e = 0; e < kTogether; ++e) {
+    const bool there = kWhole || p + e < end;
+    if (ahead != 0 && there) prefetch_row(a.sums, p + e, ahead, column, kWidth);
+    rows[e] = there ? a.sums.row(p + e) + column : kNothing;
+    weights[e] = there ? a.sums.template weight<16>(p + e) : 0;
+  }
+  Dots<scalar_t, kElements> dots;
+#pragma GCC unroll 8
+  for (int part = 0; part < kVectors; ++part) {
+    Lanes<scalar_t, kElements> left, right;
+    load<kElements>(g + part * kElements, left);
+#pragma GCC unroll 4
+    for (int e = 0; e < kTogether; ++e) {
+      load<kElements>(rows[e] + part * kElements, right);
+      dots.add(e, left, right);
+      totals[part] += weights[e] * right;
+    }
+  }
+  scalar_t found[kTogether];
+  dots.finish(found);
+#pragma GCC unroll 4
+  for (int e = 0; e < kTogether; ++e) {
+    if (!kWhole && p + e >= end) break;
+    scalar_t& out = a.dots.at(p + e);
+    out = column == 0 ? found[e] : out + found[e];
+  }
+}
+
+// Columns [column, column + kVectors * kElements) of rows [first, last).
 template <int kElements, int kVectors, class index_t, class scalar_t>
 void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int64_t last,
                         int64_t column) {
   using Values = Lanes<scalar_t, kElements>;
-  constexpr int64_t kWidth = kVectors * kElements;
-  const int64_t ahead = entries_ahead<scalar_t>(a.sums.fetched, kWidth);
+  const int64_t ahead = entries_ahead<scalar_t>(a.sums.fetched, kVectors * kElements);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* g = a.dots.g + i * a.dots.step + column;
     const int64_t end = a.sums.ptr[i + 1];
     Values totals[kVectors]{};
-    for (int64_t p = a.sums.ptr[i]; p < end; p += kTogether) {
+    int64_t p = a.sums.ptr[i];
+    for (; p + kTogether <= end; p += kTogether) {
       prefetch_values(a, p);
-      const scalar_t* rows[kTogether];
-      accumulate_t<scalar_t> weights[kTogether];
-      for (int e = 0; e < kTogether; ++e) {
-        if (ahead != 0 && p + e < end) prefetch_row(a.sums, p + e, ahead, column, kWidth);
-        rows[e] = a.sums.row(std::min(p + e, end - 1)) + column;
-        weights[e] = p + e < end ? a.sums.template weight<16>(p + e) : 0;
-      }
-      Dots<scalar_t, kElements> dots;
-#pragma GCC unroll 8
-      for (int part = 0; part < kVectors; ++part) {
-        Values left, right;
-        load<kElements>(g + part * kElements, left);
-#pragma GCC unroll 4
-        for (int e = 0; e < kTogether; ++e) {
-          load<kElements>(rows[e] + part * kElements, right);
-          dots.add(e, left, right);
-          totals[part] += weights[e] * right;
-        }
-      }
-      scalar_t found[kTogether];
-      dots.finish(found);
-      for (int e = 0; e < kTogether && p + e < end; ++e) {
-        scalar_t& out = a.dots.at(p + e);
-        out = column == 0 ? found[e] : out + found[e];
-      }
+      spmm_sddmm_group<true, kElements>(a, p, end, ahead, g, column, totals);
+    }
+    if (p < end) {
+      prefetch_values(a, p);
+      spmm_sddmm_group<false, kElements>(a, p, end, ahead, g, column, totals);
     }
     scalar_t* y = a.sums.y + i * a.sums.n + column;
 #pragma GCC unroll 8
