@@ -197,6 +197,23 @@ def test_nan_and_infinity_stay_in_their_line_and_column(width, reduce):
     assert_close(actual, expected, equal_nan=True)
 
 
+# ---- scatter_sum
+
+
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+def test_scatter_sum(index, dtype):
+    for n, nse in ((0, 0), (3, 0), (1, 50), (7, 40), (5000, 60), (300, 40_000)):
+        idx, val = torch.randint(max(n, 1), (nse,), dtype=index), values(nse, None, dtype)
+        actual = both_threads("scatter_sum", idx, val, n)
+        assert_near(actual, REFERENCES["scatter_sum"](idx, val, n))
+        exact = val.to(torch.complex128 if dtype.is_complex else torch.float64)
+        if not dtype.is_floating_point and not dtype.is_complex:
+            exact = val.long()
+        expected = exact.new_zeros(n).index_add_(0, idx, exact)
+        assert_close(actual, expected.to(dtype), rtol=ROUNDING.get(dtype, 0), atol=1e-4)
+
+
 # ---- segment_expand
 
 
@@ -343,6 +360,7 @@ def test_opcheck(width, permuted):
         (kernels.segment_reduce, (ptr, perm, val, "amax")),
         (kernels.segment_arg, (ptr, perm, val, True)),
         (kernels.segment_expand, (ptr, perm, 8, x)),
+        (kernels.scatter_sum, (torch.tensor([2, 0, 2], dtype=torch.int32), torch.randn(3), 4)),
         (kernels.segment_softmax, (ptr, perm, val, False)),
         (kernels.segment_softmax_backward, (ptr, perm, val, val.neg(), True)),
     ):
@@ -370,6 +388,8 @@ def test_mismatched_arguments_are_refused():
         (kernels.segment_expand, (ptr, perm, 4, val[:2].clone())),
         (kernels.segment_expand, (ptr, None, 4, val[:2].clone())),
         (kernels.segment_expand, (ptr, perm, 5, val[:3].clone())),
+        (kernels.scatter_sum, (perm, val[1:].clone(), 5)),
+        (kernels.scatter_sum, (perm[None], val, 5)),
         (kernels.segment_softmax, (ptr, perm, val.long(), False)),
         (kernels.segment_softmax, (ptr, perm, val[None, None], False)),
         (kernels.segment_softmax_backward, (ptr, perm, val, val.double(), False)),

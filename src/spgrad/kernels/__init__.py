@@ -19,6 +19,7 @@ from spgrad.kernels.reference.memory import empty_cache
 from spgrad.kernels.reference.merge import intersection, take, union
 from spgrad.kernels.reference.scale import scale
 from spgrad.kernels.reference.segment import (
+    scatter_sum,
     segment_arg,
     segment_expand,
     segment_reduce,
@@ -75,6 +76,7 @@ __all__ = [
     "locate",
     "masked_spgemm",
     "scale",
+    "scatter_sum",
     "sddmm",
     "segment_arg",
     "segment_expand",

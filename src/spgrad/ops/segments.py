@@ -137,11 +137,7 @@ def total(vals: torch.Tensor, cells: Cells) -> torch.Tensor:
         return _Total.apply(vals, cells)  # type: ignore[return-value]
     if cells.index is None or vals.shape[1] != 1:
         return _reduced(vals, cells, "sum")
-    narrow = vals.dtype in (torch.bfloat16, torch.float16)
-    flat = plain(vals).view(-1)
-    flat = flat.float() if narrow else flat
-    added = flat.new_zeros(cells.ptr.shape[0] - 1).index_add_(0, cells.index, flat)
-    return added.to(vals.dtype)[:, None]
+    return kernels.scatter_sum(cells.index, plain(vals).view(-1), cells.ptr.shape[0] - 1)[:, None]
 
 
 def spread(y: torch.Tensor, cells: Cells) -> torch.Tensor:

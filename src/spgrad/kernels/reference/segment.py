@@ -140,6 +140,22 @@ def segment_expand(ptr: Tensor, perm: Tensor | None, nse: int, x: Tensor) -> Ten
     return _in_place(x[row_numbers(ptr, nse)], perm, x.dtype)
 
 
+@kernel("scatter_sum(Tensor idx, Tensor val, SymInt n) -> Tensor")
+def scatter_sum(idx: Tensor, val: Tensor, n: int) -> Tensor:
+    """out[j] = the sum of val[p] over all entries p with idx[p] == j, added in their order.
+
+    Args:
+        idx: Index of every entry (nse,), below n.
+        val: Values (nse,). 16-bit floats are added in float32.
+        n: The number of sums.
+
+    Returns:
+        out (n,).
+    """
+    wide = widened(val)
+    return wide.new_zeros(n).index_add_(0, idx, wide).to(val.dtype)
+
+
 @kernel(
     "segment_softmax(Tensor ptr, Tensor? perm, Tensor val, bool log) -> Tensor",
     fake=_values_shape,
