@@ -204,22 +204,22 @@ SPGRAD_INLINE void join_groups(const Vector<T, kLanes>& v, Vector<T, 4>& out, co
   }
 }
 
-// out[e] = all lanes of v[e] joined. Groups of four lanes are transposed in place, then joined: 13
-// instructions for sums of sixteen lanes, where summing each vector by halves takes 32.
+// out[e] = all lanes of v[e] joined, neighbours first. Groups of four lanes are transposed in
+// place, then joined: 13 instructions for sums of sixteen lanes, where summing each vector by
+// halves takes 32.
 template <class T, int kLanes, class Join>
 SPGRAD_INLINE void join_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out,
                               const Join& join) {
   if constexpr (kLanes == 2) {
     for (int e = 0; e < 4; ++e) out[e] = join(T(v[e][0]), T(v[e][1]));
   } else {
-    constexpr auto low = [](int l) { return l % 2 * kLanes + l / 4 * 4 + l % 4 / 2; };
-    constexpr auto high = [](int l) { return l % 2 * kLanes + l / 4 * 4 + l % 4 / 2 + 2; };
-    constexpr auto front = [](int l) { return l % 4 < 2 ? l : kLanes + l - 2; };
-    constexpr auto back = [](int l) { return l % 4 < 2 ? l + 2 : kLanes + l; };
-    const auto first = join(shuffle<kLanes>(v[0], v[1], low), shuffle<kLanes>(v[0], v[1], high));
-    const auto last = join(shuffle<kLanes>(v[2], v[3], low), shuffle<kLanes>(v[2], v[3], high));
-    join_groups<T, kLanes>(
-        join(shuffle<kLanes>(first, last, front), shuffle<kLanes>(first, last, back)), out, join);
+    // Of each group of four, two lanes of one vector, then two of the other.
+    constexpr auto even = [](int l) { return l % 4 / 2 * kLanes + l / 4 * 4 + l % 2 * 2; };
+    constexpr auto odd = [](int l) { return l % 4 / 2 * kLanes + l / 4 * 4 + l % 2 * 2 + 1; };
+    const auto pairs = [&](const Vector<T, kLanes>& a, const Vector<T, kLanes>& b) {
+      return join(shuffle<kLanes>(a, b, even), shuffle<kLanes>(a, b, odd));
+    };
+    join_groups<T, kLanes>(pairs(pairs(v[0], v[1]), pairs(v[2], v[3])), out, join);
   }
 }
 
