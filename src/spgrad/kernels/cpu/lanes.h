@@ -190,6 +190,10 @@ SPGRAD_INLINE void opaque([[maybe_unused]] V& v) {
 #endif
 }
 
+// Between the elements of a loop that lie apart: GCC 12 would make vectors of them, element by
+// element, which takes longer than all else.
+SPGRAD_INLINE void one_by_one() { asm volatile("" ::: "memory"); }
+
 // Joins the groups of four lanes in v.
 template <class T, int kLanes, class Join>
 SPGRAD_INLINE void join_groups(const Vector<T, kLanes>& v, Vector<T, 4>& out, const Join& join) {

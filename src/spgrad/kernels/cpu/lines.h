@@ -55,11 +55,16 @@ SPGRAD_INLINE void gather(const Lines<index_t>& lines, const T* val, int64_t col
     for (int64_t e = 0; e < count; ++e) {
       out[e] = static_cast<calc_t<T>>(widen(val[(begin + e) * d]));
     }
-  } else if (const index_t* perm = lines.perm + begin; d == 1) {  // without the multiplication
-    for (int64_t e = 0; e < count; ++e) out[e] = static_cast<calc_t<T>>(widen(val[perm[e]]));
-  } else {
-    for (int64_t e = 0; e < count; ++e) out[e] = static_cast<calc_t<T>>(widen(val[perm[e] * d]));
+    return;
   }
+  const index_t* const perm = lines.perm + begin;
+  const auto each = [&](const auto& place) {
+    for (int64_t e = 0; e < count; ++e) {
+      out[e] = static_cast<calc_t<T>>(widen(val[place(perm[e])]));
+      one_by_one();
+    }
+  };
+  d == 1 ? each([](int64_t p) { return p; }) : each([d](int64_t p) { return p * d; });
 }
 
 template <class index_t, class T>

@@ -72,7 +72,7 @@ SPGRAD_INLINE index_t* write_places(uint64_t bits, int64_t start, index_t* out) 
   do {
     for (int64_t i = 0; i < kWrites; ++i, bits &= bits - 1) {
       out[i] = static_cast<index_t>(start + std::countr_zero(bits | uint64_t{1} << 63));
-      asm volatile("" ::: "memory");  // or GCC 12 makes a vector of four, which takes longer
+      one_by_one();
     }
     out += kWrites;
   } while (bits != 0);
