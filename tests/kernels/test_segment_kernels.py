@@ -214,6 +214,14 @@ def test_scatter_sum(index, dtype):
         assert_close(actual, expected.to(dtype), rtol=ROUNDING.get(dtype, 0), atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.complex64], ids=str)
+def test_long_sums_are_rounded_once(dtype):
+    val = torch.full((200_000,), 0.1, dtype=dtype)
+    idx = torch.zeros(200_000, dtype=torch.int32)
+    exact = val.to(torch.complex128 if dtype.is_complex else torch.float64).sum()
+    assert torch.equal(kernels.scatter_sum(idx, val, 1)[0], exact.to(dtype))
+
+
 # ---- segment_expand
 
 

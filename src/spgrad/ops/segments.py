@@ -81,18 +81,12 @@ def _cells(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Cells:
     return Cells(ptr, perm, pattern.elements, size)
 
 
-LONGEST = 4096
-"""Elements of a cell up to which they are added one by one: the error grows with their number."""
-
-
 def _to_be_scattered(view: View, other: View) -> bool:
     """True where adding each value to its cell, in storage order, beats gathering those of a cell.
 
     Both ways add the elements of a cell in the same order.
     """
-    if view.perm is None or other.perm is not None or torch.compiler.is_compiling():
-        return False
-    return int(view.ptr.diff().amax()) <= LONGEST if view.ptr.shape[0] > 1 else False
+    return view.perm is not None and other.perm is None and not torch.compiler.is_compiling()
 
 
 def _unique_cells(pattern: Pattern, kept: list[int], size: int) -> Cells:

@@ -6,30 +6,52 @@
 namespace spgrad {
 namespace {
 
-// idx (nse,) in any order, val (nse,), out (n,) all zero: adds every value to the sum of its index,
-// in the order of the entries, which threads could not keep. O(nse) time.
-template <class index_t, class T, class sum_t>
-void add_values(const index_t* idx, const T* val, int64_t nse, sum_t* out) {
-  for (int64_t p = 0; p < nse; ++p) out[idx[p]] += widen(val[p]);
+// What sums of T are formed in: floats in double, because the error of a long sum in storage order
+// grows with its length.
+template <class T>
+struct Wide {
+  using type = std::conditional_t<std::is_same_v<accumulate_t<T>, float>, double, accumulate_t<T>>;
+};
+template <>
+struct Wide<Complex<float>> {
+  using type = Complex<double>;
+};
+
+template <class To, class From>
+SPGRAD_INLINE To as(From value) {
+  if constexpr (requires { value.re; }) {
+    using Part = decltype(To::re);
+    return To(static_cast<Part>(value.re), static_cast<Part>(value.im));
+  } else {
+    return static_cast<To>(value);
+  }
 }
 
+// idx (nse,) in any order, val (nse,), sums (n,) all zero: adds every value to the sum of its
+// index, in the order of the entries, which threads could not keep. O(nse) time.
+template <class index_t, class T, class sum_t>
+void add_values(const index_t* idx, const T* val, int64_t nse, sum_t* sums) {
+  for (int64_t p = 0; p < nse; ++p) sums[idx[p]] += as<sum_t>(widen(val[p]));
+}
+
+// out (n,). Memory for n sums where they are wider than the values.
 Tensor scatter_sum(const Tensor& idx, const Tensor& val, int64_t n) {
   check_tensor(idx, 1, idx.scalar_type(), "idx");
   check_tensor(val, 1, val.scalar_type(), "val");
   check_size(val, 0, idx.size(0), "val");
   Tensor out = empty(val, {n});
   dispatch(idx.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
-    using sum_t = accumulate_t<T>;
+    using sum_t = typename Wide<T>::type;
     const auto* indices = data<index_t>(idx);
     const T* const values = data<T>(val);
-    T* const sums = mutable_data<T>(out);
+    T* const made = mutable_data<T>(out);
     if constexpr (std::is_same_v<sum_t, T>) {
-      std::fill_n(sums, n, T{});
-      add_values(indices, values, idx.size(0), sums);
+      std::fill_n(made, n, T{});
+      add_values(indices, values, idx.size(0), made);
     } else {
-      const auto wide = std::make_unique<sum_t[]>(n);  // zeros
-      add_values(indices, values, idx.size(0), wide.get());
-      for (int64_t j = 0; j < n; ++j) sums[j] = narrow<T>(wide[j]);
+      const auto sums = std::make_unique<sum_t[]>(n);  // zeros
+      add_values(indices, values, idx.size(0), sums.get());
+      for (int64_t j = 0; j < n; ++j) made[j] = narrow<T>(as<accumulate_t<T>>(sums[j]));
     }
   });
   return out;

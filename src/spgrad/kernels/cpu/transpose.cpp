@@ -1,5 +1,6 @@
 // Kernels that turn lines into what is across them: transposition, and dense matrices.
 #include <algorithm>
+#include <cstdlib>
 #include <tuple>
 
 #include "dispatch.h"
@@ -11,6 +12,22 @@ namespace {
 
 constexpr int64_t kAhead = 12;      // entries between a fetch and its use
 constexpr int64_t kNear = 160'000;  // entries whose places the second-level cache holds
+
+// True if most rows have about the columns of the row before, as those of grids and bands: then
+// what is written lies in the caches. Asks 64 rows.
+template <class index_t>
+bool follows(const index_t* ptr, const index_t* idx, int64_t m) {
+  constexpr int64_t kAsked = 64, kLine = 64 / sizeof(index_t);
+  const int64_t step = std::max<int64_t>(m / kAsked, 1);
+  const auto middle = [&](int64_t i) { return int64_t{idx[ptr[i] + (ptr[i + 1] - ptr[i]) / 2]}; };
+  int64_t asked = 0, near = 0;
+  for (int64_t i = 0; i + 1 < m; i += step) {
+    if (ptr[i] == ptr[i + 1] || ptr[i + 1] == ptr[i + 2]) continue;
+    ++asked;
+    near += std::abs(middle(i + 1) - middle(i)) <= kLine;
+  }
+  return near > asked / 4 * 3;
+}
 
 // The column view of a row view by a stable counting sort (Gustavson 1978, "Two fast algorithms for
 // sparse matrices"). Columns may be unsorted and repeat. cptr (n + 1,), row (nse,) and what the
@@ -39,9 +56,10 @@ void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n
       }
     }
   };
+  const bool fetch = nse > kNear && !follows(ptr, idx, m);
   histogram.chunks().for_each([&](int64_t c, int64_t begin, int64_t end) {
-    nse > kNear ? scatter.template operator()<true>(c, begin, end)
-                : scatter.template operator()<false>(c, begin, end);
+    fetch ? scatter.template operator()<true>(c, begin, end)
+          : scatter.template operator()<false>(c, begin, end);
   });
 }
 

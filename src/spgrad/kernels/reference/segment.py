@@ -146,13 +146,14 @@ def scatter_sum(idx: Tensor, val: Tensor, n: int) -> Tensor:
 
     Args:
         idx: Index of every entry (nse,), below n.
-        val: Values (nse,). 16-bit floats are added in float32.
+        val: Values (nse,). Floats are added in float64.
         n: The number of sums.
 
     Returns:
         out (n,).
     """
-    wide = widened(val)
+    wide = val.double() if val.is_floating_point() else val
+    wide = val.to(torch.complex128) if val.is_complex() else wide
     return wide.new_zeros(n).index_add_(0, idx, wide).to(val.dtype)
 
 
