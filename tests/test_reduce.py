@@ -394,3 +394,12 @@ def test_max_of_two_tensors_is_maximum():
     A, B = made("csr", (4, 6)), made("coo", (4, 6), seed=1)
     testing.assert_close(torch.max(A, B), torch.maximum(A.to_dense(), B.to_dense()))
     testing.assert_close(A.min(B), torch.minimum(A.to_dense(), B.to_dense()))
+
+
+def test_a_column_of_many_entries_keeps_its_digits():
+    val = torch.full((100_000,), 0.1, requires_grad=True)
+    ptr, col = torch.arange(100_001), torch.zeros(100_000, dtype=torch.int64)
+    A = spgrad.sparse_csr_tensor(ptr, col, val, (100_000, 2))
+    assert torch.equal(A.sum(0), torch.tensor([val.detach().double().sum(), 0.0]))
+    A.sum(0)[0].backward()
+    assert torch.equal(val.grad, torch.ones(100_000))

@@ -205,8 +205,12 @@ def test_nan_and_infinity_stay_in_their_line_and_column(width, reduce):
 def test_scatter_sum(index, dtype):
     for n, nse in ((0, 0), (3, 0), (1, 50), (7, 40), (5000, 60), (300, 40_000)):
         idx, val = torch.randint(max(n, 1), (nse,), dtype=index), values(nse, None, dtype)
-        actual = both_threads("scatter_sum", idx, val, n)
-        assert_near(actual, REFERENCES["scatter_sum"](idx, val, n))
+        actual = both_threads("scatter_sum", idx, val, n, False)
+        assert_near(actual, REFERENCES["scatter_sum"](idx, val, n, False))
+        assert_near(
+            both_threads("scatter_sum", idx, val, n, True),
+            REFERENCES["scatter_sum"](idx, val, n, True),
+        )
         exact = val.to(torch.complex128 if dtype.is_complex else torch.float64)
         if not dtype.is_floating_point and not dtype.is_complex:
             exact = val.long()
@@ -219,7 +223,7 @@ def test_long_sums_are_rounded_once(dtype):
     val = torch.full((200_000,), 0.1, dtype=dtype)
     idx = torch.zeros(200_000, dtype=torch.int32)
     exact = val.to(torch.complex128 if dtype.is_complex else torch.float64).sum()
-    assert torch.equal(kernels.scatter_sum(idx, val, 1)[0], exact.to(dtype))
+    assert torch.equal(kernels.scatter_sum(idx, val, 1, True)[0], exact.to(dtype))
 
 
 # ---- segment_expand
@@ -368,7 +372,7 @@ def test_opcheck(width, permuted):
         (kernels.segment_reduce, (ptr, perm, val, "amax")),
         (kernels.segment_arg, (ptr, perm, val, True)),
         (kernels.segment_expand, (ptr, perm, 8, x)),
-        (kernels.scatter_sum, (torch.tensor([2, 0, 2], dtype=torch.int32), torch.randn(3), 4)),
+        (kernels.scatter_sum, (torch.tensor([2, 0, 2]), torch.randn(3), 4, True)),
         (kernels.segment_softmax, (ptr, perm, val, False)),
         (kernels.segment_softmax_backward, (ptr, perm, val, val.neg(), True)),
     ):
@@ -396,8 +400,8 @@ def test_mismatched_arguments_are_refused():
         (kernels.segment_expand, (ptr, perm, 4, val[:2].clone())),
         (kernels.segment_expand, (ptr, None, 4, val[:2].clone())),
         (kernels.segment_expand, (ptr, perm, 5, val[:3].clone())),
-        (kernels.scatter_sum, (perm, val[1:].clone(), 5)),
-        (kernels.scatter_sum, (perm[None], val, 5)),
+        (kernels.scatter_sum, (perm, val[1:].clone(), 5, False)),
+        (kernels.scatter_sum, (perm[None], val, 5, False)),
         (kernels.segment_softmax, (ptr, perm, val.long(), False)),
         (kernels.segment_softmax, (ptr, perm, val[None, None], False)),
         (kernels.segment_softmax_backward, (ptr, perm, val, val.double(), False)),

@@ -31,6 +31,7 @@ class Cells(NamedTuple):
     size: int  # places that a cell has, specified or not
     unique: torch.Tensor | None = None  # (kept dimensions, cells) where the result is sparse
     index: torch.Tensor | None = None  # (elements,) the cell of each stored element, if at hand
+    long: bool = False  # whether a cell has more than LONGEST elements; told with `index`
 
     def counts(self) -> torch.Tensor:
         """Specified elements of each cell (cells, 1)."""
@@ -67,8 +68,10 @@ def _cells(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Cells:
         view, other = rows(pattern), cols(pattern)
         if dims == (row,):
             view, other = other, view
-        index = other.idx if _to_be_scattered(view, other) else None
-        return Cells(view.ptr, view.perm, pattern.elements, size, index=index)
+        if not _to_be_scattered(view, other):
+            return Cells(view.ptr, view.perm, pattern.elements, size)
+        long = view.ptr.shape[0] > 1 and int(view.ptr.diff().amax()) > LONGEST
+        return Cells(view.ptr, view.perm, pattern.elements, size, None, other.idx, long)
     if dims == (row, col):
         view, lines = rows(pattern), pattern.matrix[0]
         items = math.prod(pattern.batch)
@@ -79,6 +82,10 @@ def _cells(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Cells:
     assert cell is not None
     ptr, perm = _grouped(cell, math.prod(sizes[d] for d in kept), perm)
     return Cells(ptr, perm, pattern.elements, size)
+
+
+LONGEST = 4096
+"""Elements that are added one by one in their own precision: the error grows with their number."""
 
 
 def _to_be_scattered(view: View, other: View) -> bool:
@@ -131,7 +138,8 @@ def total(vals: torch.Tensor, cells: Cells) -> torch.Tensor:
         return _Total.apply(vals, cells)  # type: ignore[return-value]
     if cells.index is None or vals.shape[1] != 1:
         return _reduced(vals, cells, "sum")
-    return kernels.scatter_sum(cells.index, plain(vals).view(-1), cells.ptr.shape[0] - 1)[:, None]
+    flat, count = plain(vals).view(-1), cells.ptr.shape[0] - 1
+    return kernels.scatter_sum(cells.index, flat, count, cells.long)[:, None]
 
 
 def spread(y: torch.Tensor, cells: Cells) -> torch.Tensor:

@@ -6,8 +6,7 @@
 namespace spgrad {
 namespace {
 
-// What sums of T are formed in: floats in double, because the error of a long sum in storage order
-// grows with its length.
+// What long sums of T are formed in, whose error grows with their length: floats in double.
 template <class T>
 struct Wide {
   using type = std::conditional_t<std::is_same_v<accumulate_t<T>, float>, double, accumulate_t<T>>;
@@ -34,25 +33,28 @@ void add_values(const index_t* idx, const T* val, int64_t nse, sum_t* sums) {
   for (int64_t p = 0; p < nse; ++p) sums[idx[p]] += as<sum_t>(widen(val[p]));
 }
 
-// out (n,). Memory for n sums where they are wider than the values.
-Tensor scatter_sum(const Tensor& idx, const Tensor& val, int64_t n) {
+// out (n,). With `wide`, floats are added in double. Memory for n sums that are wider than values.
+Tensor scatter_sum(const Tensor& idx, const Tensor& val, int64_t n, bool wide) {
   check_tensor(idx, 1, idx.scalar_type(), "idx");
   check_tensor(val, 1, val.scalar_type(), "val");
   check_size(val, 0, idx.size(0), "val");
   Tensor out = empty(val, {n});
   dispatch(idx.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
-    using sum_t = typename Wide<T>::type;
     const auto* indices = data<index_t>(idx);
     const T* const values = data<T>(val);
     T* const made = mutable_data<T>(out);
-    if constexpr (std::is_same_v<sum_t, T>) {
-      std::fill_n(made, n, T{});
-      add_values(indices, values, idx.size(0), made);
-    } else {
-      const auto sums = std::make_unique<sum_t[]>(n);  // zeros
-      add_values(indices, values, idx.size(0), sums.get());
-      for (int64_t j = 0; j < n; ++j) made[j] = narrow<T>(as<accumulate_t<T>>(sums[j]));
-    }
+    const auto add = [&]<class sum_t>() {
+      if constexpr (std::is_same_v<sum_t, T>) {
+        std::fill_n(made, n, T{});
+        add_values(indices, values, idx.size(0), made);
+      } else {
+        const auto sums = std::make_unique<sum_t[]>(n);  // zeros
+        add_values(indices, values, idx.size(0), sums.get());
+        for (int64_t j = 0; j < n; ++j) made[j] = narrow<T>(as<accumulate_t<T>>(sums[j]));
+      }
+    };
+    wide ? add.template operator()<typename Wide<T>::type>()
+         : add.template operator()<accumulate_t<T>>();
   });
   return out;
 }

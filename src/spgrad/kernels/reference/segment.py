@@ -140,21 +140,23 @@ def segment_expand(ptr: Tensor, perm: Tensor | None, nse: int, x: Tensor) -> Ten
     return _in_place(x[row_numbers(ptr, nse)], perm, x.dtype)
 
 
-@kernel("scatter_sum(Tensor idx, Tensor val, SymInt n) -> Tensor")
-def scatter_sum(idx: Tensor, val: Tensor, n: int) -> Tensor:
+@kernel("scatter_sum(Tensor idx, Tensor val, SymInt n, bool wide) -> Tensor")
+def scatter_sum(idx: Tensor, val: Tensor, n: int, wide: bool) -> Tensor:
     """out[j] = the sum of val[p] over all entries p with idx[p] == j, added in their order.
 
     Args:
         idx: Index of every entry (nse,), below n.
-        val: Values (nse,). Floats are added in float64.
+        val: Values (nse,). 16-bit floats are added in float32.
         n: The number of sums.
+        wide: Adds floats in float64, for sums so long that they would lose digits.
 
     Returns:
         out (n,).
     """
-    wide = val.double() if val.is_floating_point() else val
-    wide = val.to(torch.complex128) if val.is_complex() else wide
-    return wide.new_zeros(n).index_add_(0, idx, wide).to(val.dtype)
+    terms = widened(val)
+    if wide and (val.is_floating_point() or val.is_complex()):
+        terms = val.to(torch.complex128 if val.is_complex() else torch.float64)
+    return terms.new_zeros(n).index_add_(0, idx, terms).to(val.dtype)
 
 
 @kernel(
