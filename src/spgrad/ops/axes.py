@@ -66,7 +66,10 @@ class Reduction(NamedTuple):
 
     def missing(self, specified: bool) -> torch.Tensor | None:
         """Unspecified sparse elements of each cell (cells, 1); None if they don't count."""
-        return None if specified else self.cells.missing()
+        if specified:
+            return None
+        key = ("missing", self.dims, self.cells.unique is not None)
+        return self.A._pattern.derive(key, lambda _: self.cells.missing())
 
     def total(self, vals: torch.Tensor) -> torch.Tensor:
         """Sum (cells, kept) of (elements, reduced, kept)."""

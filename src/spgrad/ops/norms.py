@@ -18,6 +18,7 @@ from spgrad.ops.axes import (
     require_zero_of_nothing,
 )
 from spgrad.ops.elementwise import call
+from spgrad.ops.products import wants_grad
 from spgrad.ops.reduce import amax, amin
 from spgrad.ops.segments import extremum
 from spgrad.tensor import SparseTensor
@@ -113,17 +114,15 @@ def _vector_norm(
     call = reduction(fn, input, dim, keepdim, arg=names[0])
     vals = converted(fn, call.vals, dtype)
     require_dtype(fn, vals.dtype, arg="dtype" if dtype else names[0], accepted="real complex")
-    y = _norm(fn, call, _wide(vals).abs(), float(p), call.missing(specified))
+    y = _norm(fn, call, _wide(vals).abs(), float(p), specified)
     return call.result(y.to(vals.dtype.to_real()))
 
 
-def _norm(
-    fn: str, call: Reduction, size: torch.Tensor, p: float, missing: torch.Tensor | None
-) -> torch.Tensor:
+def _norm(fn: str, call: Reduction, size: torch.Tensor, p: float, specified: bool) -> torch.Tensor:
     """Norm (cells, kept) of the absolute values (elements, reduced, kept)."""
     if math.isinf(p):
         require_elements(fn, call)
-        return extremum(size, call.cells, missing, p > 0)
+        return extremum(size, call.cells, call.missing(specified), p > 0)
     if p == 0:
         return call.total(size.sign())
     if p == 1:
@@ -133,12 +132,14 @@ def _norm(
     y = _power(call.total(size**p if p >= 2 else _power(size, p)), 1 / p)
     if p > 0:
         return y
-    zeros = call.total((size == 0).to(torch.int64))
+    zeros, missing = call.total((size == 0).to(torch.int64)), call.missing(specified)
     return torch.where((zeros if missing is None else zeros + missing) > 0, 0, y)
 
 
 def _power(x: torch.Tensor, p: float) -> torch.Tensor:
     """x^p, and 0 with derivatives of 0 where x is 0."""
+    if p > 0 and not wants_grad(x):
+        return x**p
     zero = x == 0
     return torch.where(zero, 0, torch.where(zero, 1, x) ** p)
 
