@@ -536,6 +536,24 @@ def test_tensors_are_freed():
         gc.enable()
 
 
+@pytest.mark.parametrize("name", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+def test_tensors_that_are_made_in_inference_mode(name):
+    dense = torch.eye(4)
+    dense[0, 2] = 3
+    with torch.inference_mode():
+        native = getattr(dense, name)()
+        assert torch.equal(spgrad.mm(native, dense), dense @ dense)
+        native.values().mul_(2) if name != "to_sparse" else native._values().mul_(2)
+        A = spgrad.from_torch(native)
+        assert torch.equal(A @ dense, 2 * dense @ dense)
+        for converted in (A.to(torch.float64), A.double(), A.to(dense.double())):
+            assert converted.dtype == torch.float64
+            assert torch.equal(converted.to_dense(), 2 * dense.double())
+        assert torch.equal(A.cpu().to_dense(), 2 * dense)
+        with pytest.raises(spgrad.UnsupportedError, match="cholesky"):
+            torch.linalg.cholesky(A)
+
+
 def test_training_after_inference():
     """What is kept on a pattern in inference mode serves autograd afterwards."""
     A = spgrad.from_dense(torch.eye(4), torch.sparse_bsr, blocksize=(2, 2)).requires_grad_()

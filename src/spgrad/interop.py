@@ -152,17 +152,20 @@ def _pattern_of(x: torch.Tensor) -> Pattern:
     """The pattern of a native tensor, validated once for as long as its indices stay."""
     indices = _native_indices(x)
     coalesced = x.is_coalesced() if x.layout == torch.sparse_coo else True
-    state = (tuple(x.shape), coalesced, *((i.data_ptr(), i.shape, i._version) for i in indices))
-    kept = _PATTERNS.get(x)
-    if kept is not None and kept[0] == state:
-        return kept[1]
+    state = None  # inference tensors don't count their changes
+    if not any(i.is_inference() for i in indices):
+        state = (tuple(x.shape), coalesced, *((i.data_ptr(), i.shape, i._version) for i in indices))
+        kept = _PATTERNS.get(x)
+        if kept is not None and kept[0] == state:
+            return kept[1]
     vals, size = _native_values(x).detach(), tuple(x.shape)
     if x.layout == torch.sparse_coo:
         made = sparse_coo_tensor(indices[0], vals, size, is_coalesced=coalesced)
     else:
         ptr, idx = indices
         made = sparse_compressed_tensor(ptr, idx, vals, size, layout=x.layout)
-    _PATTERNS[x] = (state, made._pattern)
+    if state is not None:
+        _PATTERNS[x] = (state, made._pattern)
     return made._pattern
 
 

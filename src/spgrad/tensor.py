@@ -104,6 +104,10 @@ requires_grad=True)
             return SparseTensor(args[0]._vals.detach(), args[0]._pattern)
         op = ATEN_FUNCTIONS.get(func)
         if op is None:
+            if torch.is_inference_mode_enabled():  # where autograd takes nothing apart
+                out = func.decompose(*args, **(kwargs or {}))
+                if out is not NotImplemented:
+                    return out
             raise UnsupportedError(
                 f"spgrad: torch operation `{func}` has no SparseTensor form; the operations that "
                 f"have one are listed by `python -m spgrad ops`. {_way_out(func)}"
