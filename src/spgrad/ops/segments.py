@@ -89,10 +89,7 @@ LONGEST = 4096
 
 
 def _to_be_scattered(view: View, other: View) -> bool:
-    """True where adding each value to its cell, in storage order, beats gathering those of a cell.
-
-    Both ways add the elements of a cell in the same order.
-    """
+    """True where adding each value to its cell, in storage order, beats gathering those of a cell."""
     return view.perm is not None and other.perm is None and not torch.compiler.is_compiling()
 
 

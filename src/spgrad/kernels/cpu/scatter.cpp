@@ -8,11 +8,11 @@ namespace {
 
 // What long sums of T are formed in, whose error grows with their length: floats in double.
 template <class T>
-struct Wide {
+struct LongSum {
   using type = std::conditional_t<std::is_same_v<accumulate_t<T>, float>, double, accumulate_t<T>>;
 };
 template <>
-struct Wide<Complex<float>> {
+struct LongSum<Complex<float>> {
   using type = Complex<double>;
 };
 
@@ -53,7 +53,7 @@ Tensor scatter_sum(const Tensor& idx, const Tensor& val, int64_t n, bool wide) {
         for (int64_t j = 0; j < n; ++j) made[j] = narrow<T>(as<accumulate_t<T>>(sums[j]));
       }
     };
-    wide ? add.template operator()<typename Wide<T>::type>()
+    wide ? add.template operator()<typename LongSum<T>::type>()
          : add.template operator()<accumulate_t<T>>();
   });
   return out;
