@@ -1,5 +1,7 @@
 """The segment kernels against their references and against dense torch, line by line."""
 
+import itertools
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -195,6 +197,17 @@ def test_nan_and_infinity_stay_in_their_line_and_column(width, reduce):
     expected = REFERENCES["segment_reduce"](ptr, perm, val, reduce)
     actual = kernels.segment_reduce(ptr, perm, val, reduce)
     assert_close(actual, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_sums_of_up_to_three_are_formed_in_their_order(permuted):
+    """So that coalescing gives what adding one element after the other does."""
+    ptr, perm = view([3, 1, 0, 2, 3, 3] * 20, torch.int64, permuted=permuted)
+    val = torch.randn(int(ptr[-1]))
+    terms = val if perm is None else val[perm]
+    expected = [sum(terms[p:q], torch.tensor(0.0)) for p, q in itertools.pairwise(ptr)]
+    actual = both_threads("segment_reduce", ptr, perm, val, "sum")
+    assert torch.equal(actual, torch.stack(expected))
 
 
 # ---- scatter_sum

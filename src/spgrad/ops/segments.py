@@ -89,7 +89,7 @@ LONGEST = 4096
 
 
 def _to_be_scattered(view: View, other: View) -> bool:
-    """True where adding each value to its cell, in storage order, beats gathering those of a cell."""
+    """True where adding values to their cells, in storage order, beats gathering each cell."""
     return view.perm is not None and other.perm is None and not torch.compiler.is_compiling()
 
 
