@@ -25,7 +25,7 @@ from spgrad.errors import (
 )
 from spgrad.interop import from_scipy, from_torch, to_scipy, to_torch
 from spgrad.kernels import compiled
-from spgrad.linalg import lobpcg, pca_lowrank, svd_lowrank
+from spgrad.linalg import lobpcg, pca_lowrank, reverse_cuthill_mckee, svd_lowrank
 from spgrad.memory import empty_cache
 from spgrad.ops import *  # noqa: F403
 from spgrad.ops.assign import index_add
@@ -79,6 +79,7 @@ __all__ = [
     "random_spd",
     "random_triangular",
     "resize_as_",
+    "reverse_cuthill_mckee",
     "sparse_bsc_tensor",
     "sparse_bsr_tensor",
     "sparse_compressed_tensor",
