@@ -14,7 +14,7 @@ from torch.autograd.graph import increment_version
 
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
 from spgrad.pattern import Pattern
-from spgrad.tensor import ATEN_FUNCTIONS, SparseTensor
+from spgrad.tensor import ATEN_FUNCTIONS, METHODS, SparseTensor
 
 _aten = torch.ops.aten
 
@@ -153,8 +153,18 @@ def _to_copy(
     non_blocking: bool = False,
     **options: Any,
 ) -> SparseTensor:
+    if not A._pattern.coalesced and dtype is not None and _rounds(A.dtype, dtype):
+        A = METHODS["coalesce"](A)
     vals = _aten._to_copy.default(A._vals, dtype=dtype, device=device, non_blocking=non_blocking)
     return SparseTensor(vals, A._pattern.moved(vals.device, non_blocking))
+
+
+def _rounds(old: torch.dtype, new: torch.dtype) -> bool:
+    """True where the sum of converted values is not the converted sum: 0.6 + 0.6, True + True."""
+    if torch.bool in (old, new):
+        return old != new
+    exact = (t.is_floating_point or t.is_complex for t in (old, new))
+    return next(exact) and not next(exact)
 
 
 def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) -> SparseTensor:

@@ -11,6 +11,7 @@ from spgrad import checks, kernels
 from spgrad.errors import ArgumentValueError
 from spgrad.ops import lowering
 from spgrad.ops.axes import require_dtype
+from spgrad.ops.convert import convert
 from spgrad.ops.nonzero import prune
 from spgrad.ops.operands import dense_operand, matrix_operand
 from spgrad.ops.products import plain, sddmm, spmm, wants_grad
@@ -82,7 +83,8 @@ def scaled_dot_product_attention(
     q, k, v = (dense_operand(fn, name, operand) for name, operand in given.items())
     _require(fn, A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)
     if A._vals.dtype == torch.bool and not bool(A._vals.all()):
-        A = prune(A)
+        blocks = A._pattern.blocksize is not None  # pruned, they would keep some elements
+        A = prune(convert(A, torch.sparse_csr) if blocks else A)
     bias = None if A._vals.dtype == torch.bool else lowering.flat(A)
     batch = torch.broadcast_shapes(A._pattern.batch, *(t.shape[:-2] for t in (q, k, v)))
     A, order = _arranged(A, tuple(batch))
