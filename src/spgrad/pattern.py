@@ -134,6 +134,13 @@ class Pattern:
         return self.shape[start], self.shape[start + 1]
 
     @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns of the block-diagonal matrix that a batch is stored as."""
+        m, k = self.matrix
+        items = math.prod(self.batch)
+        return items * m, items * k
+
+    @property
     def dense_shape(self) -> tuple[int, ...]:
         """Sizes of the dense dimensions."""
         return tuple(self.shape[len(self.shape) - self.dense_dim :])

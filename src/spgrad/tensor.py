@@ -133,7 +133,8 @@ requires_grad=True)
                     names[id(t)] = f"_{key}_{field}"
                     tensors.append(f"_{key}_{field}")
                 fields.append(None if t is None else names[id(t)])
-            views.append((key, tuple(fields), view.across))
+            views.append((key, tuple(fields)))
+        # no size may stand here: compiled code is guarded on it, and would know one size alone
         return tensors, (tuple(pattern.spec), tuple(views))
 
     @staticmethod
@@ -143,12 +144,18 @@ requires_grad=True)
         spec, views = context
         indices = tuple(inner[n] for n in ("_index_0", "_index_1") if n in inner)
         pattern = Pattern.from_spec(Spec(*spec), tuple(size), indices)
-        for key, fields, across in views:
-            pattern.keep(key, _view(inner, fields, across))
+        for key, fields in views:
+            ptr, idx, perm = (None if field is None else inner[field] for field in fields)
+            assert ptr is not None
+            assert idx is not None
+            pattern.keep(key, View(ptr, idx, perm, pattern.extent[key == "rows"]))
         return SparseTensor(inner["_vals"], pattern)
 
     def _stable_hash_for_caching(self) -> str:
-        return repr(self.__tensor_flatten__())
+        """All of this tensor that code compiled for it depends on, for caches on disk."""
+        names, context = self.__tensor_flatten__()
+        inner = [(name, *_compiled_for(getattr(self, name))) for name in names]
+        return repr((tuple(self.shape), requires_grad(self), self.is_inference(), context, inner))
 
     _index_0 = property(lambda self: self._pattern.indices[0])
     _index_1 = property(lambda self: self._pattern.indices[1])
@@ -303,9 +310,10 @@ requires_grad=True)
         raise _no_dense_form("numpy")
 
 
-def _view(inner: dict[str, torch.Tensor], fields: Any, across: int) -> View:
-    ptr, idx, perm = fields
-    return View(inner[ptr], inner[idx], None if perm is None else inner[perm], across)
+def _compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
+    """What compiled code takes for granted of an inner tensor; symbols stand for varying sizes."""
+    flags = (t.requires_grad, t.is_inference(), t.is_conj(), t.is_neg())
+    return (type(t).__name__, t.dtype, t.device, tuple(t.shape), t.stride(), *flags)
 
 
 def _traced() -> bool:

@@ -46,15 +46,8 @@ def _cols(pattern: Pattern) -> View:
     return _from_compressed(pattern)
 
 
-def _extent(pattern: Pattern) -> tuple[int, int]:
-    """Rows and columns of the block-diagonal matrix."""
-    m, k = pattern.matrix
-    items = math.prod(pattern.batch)
-    return items * m, items * k
-
-
 def _index_dtype(pattern: Pattern) -> torch.dtype:
-    largest = max(*_extent(pattern), pattern.elements)
+    largest = max(*pattern.extent, pattern.elements)
     return torch.int32 if largest <= torch.iinfo(torch.int32).max else torch.int64
 
 
@@ -80,11 +73,11 @@ def _from_compressed(pattern: Pattern) -> View:
     dtype = _index_dtype(pattern)
     along, across = pattern.blocksize or (1, 1)
     bound = pattern.matrix[1]
-    extent = _extent(pattern)[1]
+    extent = pattern.extent[1]
     if not pattern.compressed_by_rows:
         along, across = across, along
         bound = pattern.matrix[0]
-        extent = _extent(pattern)[0]
+        extent = pattern.extent[0]
     ptr, idx = (t.to(dtype) for t in pattern.indices)
     offsets = item_offsets(pattern, bound // across)
     if isinstance(offsets, torch.Tensor):
@@ -129,7 +122,7 @@ def linear_positions(pattern: Pattern) -> torch.Tensor:
 
 def _from_coordinates(pattern: Pattern) -> View:
     dtype = _index_dtype(pattern)
-    lines, across = _extent(pattern)
+    lines, across = pattern.extent
     if len(pattern.batch) > 0 and pattern.indices[0].dtype == torch.int32:
         wide = pattern.indices[0].to(torch.int64)  # item * k may pass 2^31 before the cast
         pattern = Pattern.from_spec(pattern.spec, pattern.shape, (wide,))
