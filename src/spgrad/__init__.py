@@ -1,5 +1,6 @@
 """Sparse tensors for PyTorch whose gradients stay sparse."""
 
+from spgrad import requirement as _requirement  # noqa: F401, I001  # before torch is made use of
 from spgrad import describe as _describe  # noqa: F401
 from spgrad import ops
 from spgrad import protocol as _protocol  # noqa: F401
