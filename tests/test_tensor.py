@@ -465,15 +465,13 @@ REFUSED = {
 def test_what_has_no_sparse_form_is_refused_by_name(case, name):
     A = made(name)
     before = A.to_dense()
-    with pytest.raises(
-        spgrad.SpgradError, match=r"^spgrad(\.\w+)?: .*; .* accepted|^spgrad: torch"
-    ):
+    with pytest.raises(spgrad.SpgradError, match=r"^spgrad(\.\w+)?: .*; .* accepted"):
         REFUSED[case](A)
     assert torch.equal(A.to_dense(), before)
 
 
 def test_refusal_names_the_operation():
-    with pytest.raises(spgrad.UnsupportedError, match=r"`aten\.gelu\.default` has no SparseTensor"):
+    with pytest.raises(spgrad.UnsupportedError, match=r"`aten\.gelu\.default`\) has no form"):
         nn.functional.gelu(made())
     with pytest.raises(NotImplementedError):
         nn.functional.gelu(made())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.dlpack
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from spgrad import checks
@@ -12,6 +14,7 @@ from spgrad.compressed import sparse_compressed_tensor
 from spgrad.construct import sparse_coo_tensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.pattern import LAYOUT_NAMES, LAYOUTS, Pattern
+from spgrad.refusals import no_memory
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
 
@@ -348,3 +351,17 @@ def to_scipy(A: torch.Tensor) -> Any:
         return flipped.T.tocsr()
     make = getattr(scipy.sparse, f"{pattern.name}_array")
     return make((data, idx, ptr), shape=shape)
+
+
+_to_dlpack = torch.utils.dlpack.to_dlpack
+
+
+@functools.wraps(_to_dlpack)
+def _checked_to_dlpack(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(tensor, SparseTensor):
+        raise no_memory("to_dlpack")
+    return _to_dlpack(tensor, *args, **kwargs)
+
+
+# torch asks nobody before it exports a tensor in this way
+torch.to_dlpack = torch.utils.dlpack.to_dlpack = _checked_to_dlpack  # type: ignore[assignment]

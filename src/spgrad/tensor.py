@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from spgrad.callers import optimizing
 from spgrad.errors import ArgumentKindError, StateError, UnsupportedError
 from spgrad.pattern import Pattern, Spec, View
+from spgrad.refusals import no_dense_form, no_memory, no_sparse_form
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """torch function -> spgrad function that answers for it when an argument is a SparseTensor."""
@@ -28,6 +29,7 @@ _VIEW_FIELDS = ("ptr", "idx", "perm")
 
 
 _DETACH = torch.ops.aten.detach.default
+_without_memory = torch._C._set_throw_on_mutable_data_ptr
 
 
 class SparseTensor(torch.Tensor):
@@ -60,13 +62,15 @@ requires_grad=True)
         cls: type[SparseTensor], values: torch.Tensor, pattern: Pattern, requires_grad: bool = False
     ) -> SparseTensor:
         """Wraps `values` without a copy and without autograd; use `from_values` for a gradient."""
-        return torch.Tensor._make_wrapper_subclass(
+        A = torch.Tensor._make_wrapper_subclass(
             cls,
             pattern.shape,
             dtype=values.dtype,
             device=values.device,
             requires_grad=requires_grad,
         )
+        _without_memory(A)  # C++ that asks for its address gets an exception, not a null pointer
+        return A
 
     def __init__(self, values: torch.Tensor, pattern: Pattern, requires_grad: bool = False) -> None:
         self._vals = values
@@ -108,10 +112,7 @@ requires_grad=True)
                 out = func.decompose(*args, **(kwargs or {}))
                 if out is not NotImplemented:
                     return out
-            raise UnsupportedError(
-                f"spgrad: torch operation `{func}` has no SparseTensor form; the operations that "
-                f"have one are listed by `python -m spgrad ops`. {_way_out(func)}"
-            )
+            raise no_sparse_form(func)
         out = op(*args, **(kwargs or {}))
         return return_and_correct_aliasing(func, args, kwargs or {}, out)
 
@@ -300,14 +301,24 @@ requires_grad=True)
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refused: NumPy has no sparse array; see `spgrad.to_scipy`."""
-        raise _no_dense_form("numpy")
+        raise no_dense_form("numpy")
 
     def tolist(self) -> Any:
         """Refused: a list would be dense."""
-        raise _no_dense_form("tolist")
+        raise no_dense_form("tolist")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise _no_dense_form("numpy")
+        raise no_dense_form("numpy")
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        raise no_memory("__dlpack__")
+
+    def __dlpack_device__(self) -> Any:
+        raise no_memory("__dlpack__")
+
+    def data_ptr(self) -> int:
+        """Refused: values and indices are apart."""
+        raise no_memory("data_ptr")
 
 
 def _compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
@@ -351,31 +362,6 @@ def _require_coo(A: SparseTensor, name: str) -> None:
             f"spgrad.{name}: `A` has layout {A._pattern.name}; coo has {name}. Convert with "
             "A.to_sparse_coo()."
         )
-
-
-def _way_out(func: Any) -> str:
-    """What to do instead of a torch operation that is refused."""
-    if func.namespace == "c10d":
-        return (
-            "Where all processes have the same pattern, let them exchange the values: "
-            "all_reduce(A.values())."
-        )
-    if func is torch.ops.aten.view.default:  # DistributedDataParallel flattens what it sends
-        return (
-            "Where parameters or buffers are flattened, as DistributedDataParallel does, hold "
-            "A.values() as a Parameter, and call spgrad.from_values(values, pattern) in forward."
-        )
-    return (
-        "Use one of those, work on `A.values()`, or make it dense yourself with `A.to_dense()`. "
-        "For torch.func, differentiate a function of the values: spgrad.from_values(values, A)."
-    )
-
-
-def _no_dense_form(name: str) -> ArgumentKindError:
-    return ArgumentKindError(
-        f"spgrad.{name}: `A` is a SparseTensor; a dense tensor is accepted. Use A.to_dense(), "
-        "A.values() or spgrad.to_scipy(A)."
-    )
 
 
 def requires_grad(A: torch.Tensor) -> bool:
