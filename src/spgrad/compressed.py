@@ -19,7 +19,7 @@ from spgrad.construct import (
     wants_check,
 )
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.pattern import LAYOUT_NAMES, Pattern
+from spgrad.pattern import LAYOUT_NAMES, Pattern, reaching
 from spgrad.tensor import SparseTensor
 
 
@@ -43,7 +43,8 @@ def sparse_compressed_tensor(
 
     Args:
         compressed_indices: int32 or int64 (*b, lines + 1) pointers, from 0 in each item; lines
-            are rows (CSR), columns (CSC), or those of blocks (BSR, BSC).
+            are rows (CSR), columns (CSC), or those of blocks (BSR, BSC). int32 becomes int64 for
+            sizes that it does not hold.
         plain_indices: Same dtype, (*b, nse), sorted and unique within a line.
         values: (*b, nse, *dense_shape); for BSR and BSC (*b, nse, rows, columns, *dense_shape).
         size: Size of all dimensions; by default the smallest that holds the indices.
@@ -242,7 +243,7 @@ def _build(
     pattern = Pattern(
         layout,
         shape,
-        (flat_ptr, flat_idx),
+        reaching(shape, (flat_ptr, flat_idx), len(parts.dense)),
         dense_dim=len(parts.dense),
         blocksize=(block[0], block[1]) if parts.block else None,
     )

@@ -9,7 +9,7 @@ import torch
 
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.pattern import Pattern
+from spgrad.pattern import Pattern, reaching
 from spgrad.tensor import SparseTensor
 from spgrad.transforms import transforming
 from spgrad.values import on_pattern
@@ -41,7 +41,8 @@ def sparse_coo_tensor(
 
     Args:
         indices: int (sparse_dim, nse); coordinates may come in any order and repeat, and then
-            their values add. int64 and int32 are kept as given. None for an empty tensor.
+            their values add. int64 and int32 are kept as given, but int32 becomes
+            int64 for sizes that it does not hold. None for an empty tensor.
         values: (nse, *dense_shape).
         size: Size of all dimensions; by default the smallest that holds the indices.
         dtype: Of the values; by default theirs.
@@ -109,7 +110,7 @@ def sparse_coo_tensor(
     pattern = Pattern(
         torch.sparse_coo,
         shape,
-        (idx,),
+        reaching(shape, (idx,), len(dense)),
         dense_dim=len(dense),
         coalesced=is_coalesced,
         ordered=ordered,

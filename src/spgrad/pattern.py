@@ -261,6 +261,20 @@ class Pattern:
         return Pattern.from_spec(self.spec, self.shape, moved)
 
 
+def reaching(
+    shape: tuple[int, ...], indices: tuple[torch.Tensor, ...], dense_dim: int
+) -> tuple[torch.Tensor, ...]:
+    """The indices, as int64 where a sparse size is one that int32 does not hold.
+
+    Operations add and multiply indices within the shape in the dtype that they have: an index of
+    a block, for example, becomes that of its last column.
+    """
+    sparse = shape[: len(shape) - dense_dim]
+    if indices[0].dtype == torch.int64 or max(sparse, default=0) <= torch.iinfo(torch.int32).max:
+        return indices
+    return tuple(i.to(torch.int64) for i in indices)
+
+
 def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a is b:
         return True

@@ -9,7 +9,7 @@ import torch
 
 from spgrad import checks
 from spgrad.errors import ArgumentValueError
-from spgrad.pattern import LAYOUTS, Pattern, Spec
+from spgrad.pattern import LAYOUTS, Pattern, Spec, reaching
 from spgrad.tensor import METHODS, SparseTensor, rebuild
 
 
@@ -58,7 +58,8 @@ def _pattern(spec: Any, shape: Any, indices: Any) -> Pattern:
         raise _damaged("indices", indices[0], f"a tensor ({sparse_dim}, nse)")
     if not (_is_blocksize(made.blocksize) if blocked else made.blocksize is None):
         raise _damaged("blocksize", made.blocksize, "two positive sizes" if blocked else "None")
-    return Pattern.from_spec(made, tuple(shape), tuple(indices))
+    indices = reaching(tuple(shape), tuple(indices), made.dense_dim)
+    return Pattern.from_spec(made, tuple(shape), indices)
 
 
 def _require_valid(pattern: Pattern) -> None:

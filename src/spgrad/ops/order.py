@@ -57,6 +57,7 @@ def _joined_keys(
     """Keys to sort by, neighbours joined while they stay below `limit`; None if one is above."""
     if any(size > limit for size in sizes):
         return None
+    limit = min(limit, torch.iinfo(indices.dtype).max)  # joined in the dtype of the indices
     keys: list[tuple[torch.Tensor, int]] = []
     for index, size in zip(indices, sizes, strict=True):
         if keys and keys[-1][1] * size <= limit:

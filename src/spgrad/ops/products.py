@@ -150,7 +150,8 @@ def _product(
     found = Pattern(torch.sparse_csr, shape, (ptr.to(dtype), idx.to(dtype)))
     offsets = item_offsets(found, shape[-1])
     if isinstance(offsets, torch.Tensor):
-        found = Pattern(torch.sparse_csr, shape, (found.indices[0], found.indices[1] - offsets))
+        own = found.indices[1] - offsets.to(dtype)
+        found = Pattern(torch.sparse_csr, shape, (found.indices[0], own))
     found.keep("rows", View(ptr, idx, None, view_b.across))
     return found, vals
 

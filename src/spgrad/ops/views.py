@@ -66,7 +66,7 @@ def item_offsets(pattern: Pattern, step: int) -> torch.Tensor | int:
     if items <= 1 or ptr.numel() == 1:
         return 0
     item_ptr = ptr[:: (ptr.numel() - 1) // items].contiguous()
-    return kernels.expand(item_ptr, pattern.nse) * step
+    return kernels.expand(item_ptr, pattern.nse).to(torch.int64) * step
 
 
 def _from_compressed(pattern: Pattern) -> View:

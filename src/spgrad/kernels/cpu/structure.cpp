@@ -241,13 +241,13 @@ struct BlockView {
     const int64_t across = kAcross == 0 ? this->across : kAcross;
     const int64_t line_step = transposed ? 1 : across, element_step = transposed ? along : 1;
     for (int64_t I = first; I < last; ++I) {
-      int64_t q = ptr[I] * along * across;
+      int64_t q = int64_t{ptr[I]} * along * across;
       for (int64_t c = 0; c < along; ++c) {
         out_ptr[I * along + c] = static_cast<index_t>(q);
         for (int64_t p = ptr[I]; p < ptr[I + 1]; ++p) {
           const int64_t value = p * along * across + c * line_step;
           for (int64_t r = 0; r < across; ++r, ++q) {
-            out_idx[q] = static_cast<index_t>(idx[p] * across + r);
+            out_idx[q] = static_cast<index_t>(int64_t{idx[p]} * across + r);
             payload.place(q, value + r * element_step);
           }
         }
