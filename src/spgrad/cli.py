@@ -191,7 +191,7 @@ LEGEND = (
     "x: works for sparse operands of this layout; -: refused by name. Upper case is sparse, lower "
     "case dense; dense dimensions of a sparse tensor stand behind a bar; s[], p[] and n[] are "
     "numbers or 0-d tensors; values of P, F and p are positive, those of n negative, those of Z "
-    "complex, F has every element, and of M "
+    "complex, those of I, J and i integers; F has every element, and of M "
     "the pattern alone counts. Operands in parentheses are given as one list. A sparse result has "
     "the layout of the first sparse operand, or COO where that can't hold it, "
     "unless another stands behind a colon; second is that of the second, flipped is csc for csr, "

@@ -260,6 +260,8 @@ def sample(
     for position, operand in enumerate(support.parse(cell.signature)[0]):
         shape = tuple(SIZES[d] for d in operand.dims)
         own = torch.promote_types(dtype, torch.complex64) if operand.complex else dtype
+        if operand.integer and (own.is_floating_point or own.is_complex):
+            own = torch.int64
         if operand.sparse:
             names = cell.op.layouts
             shift = seen if mixed else 0

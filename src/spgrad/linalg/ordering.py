@@ -42,7 +42,7 @@ def reverse_cuthill_mckee(A: torch.Tensor) -> torch.Tensor:
         1
     """
     fn = "reverse_cuthill_mckee"
-    M = without_repeats(matrix_operand(fn, "A", A, mask=True))
+    M = without_repeats(matrix_operand(fn, "A", A, bools=True))
     require_rank(fn, "A", M, 2, "Call it for each matrix of a batch.")
     pattern = M._pattern
     m, n = pattern.matrix

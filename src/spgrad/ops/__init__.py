@@ -97,6 +97,14 @@ from spgrad.ops.inplace import in_place, is_in_place
 from spgrad.ops.join import block_diag, cat, dstack, hstack, stack, vstack
 from spgrad.ops.kron import kron
 from spgrad.ops.like import full_like, ones_like, zeros_like
+from spgrad.ops.logic import (
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    logical_and,
+    logical_or,
+    logical_xor,
+)
 from spgrad.ops.mask import sparse_mask
 from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm, spmm
 from spgrad.ops.nonzero import find, nonzero, prune
@@ -168,6 +176,9 @@ __all__ = [
     "atan",
     "atanh",
     "baddbmm",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
     "block_diag",
     "bmm",
     "broadcast_to",
@@ -224,6 +235,9 @@ __all__ = [
     "linear",
     "log1p",
     "log_softmax",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
     "logsumexp",
     "lt",
     "map",

@@ -168,6 +168,7 @@ def _require_addend(
 ) -> None:
     """Refuses what can't be added to a product of this shape, before that is computed."""
     dense_operand(fn, "input", input)
+    checks.require_numeric(fn, "input", input)
     checks.require_same_device(fn, **operand, input=input)
     checks.require_same_dtype(fn, **operand, input=input)
     try:

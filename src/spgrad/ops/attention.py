@@ -78,7 +78,7 @@ def scaled_dot_product_attention(
                 [2.]])
     """
     fn = "scaled_dot_product_attention"
-    A = without_repeats(matrix_operand(fn, "attn_mask", attn_mask, mask=True))
+    A = without_repeats(matrix_operand(fn, "attn_mask", attn_mask, bools=True))
     given = {"query": query, "key": key, "value": value}
     q, k, v = (dense_operand(fn, name, operand) for name, operand in given.items())
     _require(fn, A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)

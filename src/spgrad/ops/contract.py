@@ -11,6 +11,7 @@ from spgrad.ops.einsum import contract, require_operands
 from spgrad.ops.elementwise import conj
 from spgrad.ops.operands import is_sparse, require_dim, require_rank, sparse_operand
 from spgrad.ops.terms import Term
+from spgrad.ops.truth import are_bools, as_counts, as_truth
 from spgrad.tensor import SparseTensor
 
 
@@ -191,6 +192,8 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> SparseTensor:
                 [ 2., 20.],
                 [ 0.,  0.]])
     """
+    if are_bools(input, vec2):
+        return as_truth(outer(*(as_counts("outer", "input", x) for x in (input, vec2))))
     operands = _vectors("outer", input, ("vec2", vec2))
     if not isinstance(operands[0], SparseTensor):
         raise UnsupportedError(

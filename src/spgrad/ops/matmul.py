@@ -14,6 +14,7 @@ from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, requir
 from spgrad.ops.precision import lowered
 from spgrad.ops.spmm_reduce import reduced_product
 from spgrad.ops.structure import t
+from spgrad.ops.truth import are_bools, as_counts, as_truth
 from spgrad.tensor import SparseTensor
 
 
@@ -26,8 +27,13 @@ def product(fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -
             f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use torch.{fn}, "
             "or convert one with spgrad.from_dense."
         )
-    left = matrix_operand(fn, names[0], a) if a_sparse else dense_operand(fn, names[0], a)
-    right = matrix_operand(fn, names[1], b) if b_sparse else dense_operand(fn, names[1], b)
+    try:
+        left = matrix_operand(fn, names[0], a) if a_sparse else dense_operand(fn, names[0], a)
+        right = matrix_operand(fn, names[1], b) if b_sparse else dense_operand(fn, names[1], b)
+    except ArgumentValueError:
+        if not are_bools(a, b):
+            raise
+        return as_truth(product(fn, names, *map(as_counts, (fn, fn), names, (a, b))))
     _require_fit(fn, names, left, right)
     if not isinstance(left, SparseTensor):
         assert isinstance(right, SparseTensor)
@@ -83,7 +89,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     Returns:
         Dense (*b, m, n) if one operand is dense; a SparseTensor in the layout of `input` if both
         are sparse (blocks of BSR and BSC take their rows from `input`, their columns from
-        `other`).
+        `other`). Of bool operands, whether any of the products is True.
 
     Gradient:
         Of a sparse operand A in A x: g x^T at the pattern of A, by SDDMM. Of x: A^T g. Of both in
@@ -218,7 +224,8 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
         >>> spgrad.mv(A, torch.tensor([1.0, 10.0]))
         tensor([20.,  3.])
     """
-    A, x = matrix_operand("mv", "input", input), dense_operand("mv", "vec", vec)
+    A = matrix_operand("mv", "input", input, bools=True)
+    x = dense_operand("mv", "vec", vec)
     require_rank("mv", "input", A, 2)
     require_rank("mv", "vec", x, 1)
     return product("mv", ("input", "vec"), A, x)
@@ -358,7 +365,7 @@ def linear(
     if not sparse_weight:
         y = product(fn, names, input, weight.mT)
     else:
-        W = t(matrix_operand(fn, "weight", weight))
+        W = t(matrix_operand(fn, "weight", weight, bools=True))
         if is_sparse(input) or input.dim() <= 2:
             y = product(fn, names, input, W)
         else:

@@ -68,7 +68,7 @@ def find(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
         >>> spgrad.find(spgrad.from_dense(torch.tensor([[0.0, 1.0], [2.0, 0.0]])))
         (tensor([0, 1]), tensor([1, 0]), tensor([1., 2.]))
     """
-    A = matrix_operand("find", "input", input)
+    A = matrix_operand("find", "input", input, bools=True)
     require_rank("find", "input", A, 2, "Take one matrix of a batch at a time.")
     A = without_repeats(A)
     indices, entry = _nonzero(A)

@@ -56,10 +56,10 @@ def refusal(row: support.Op) -> Callable[..., Any]:
     return refuse
 
 
-def matrix_operand(fn: str, arg: str, x: Any, *, mask: bool = False) -> SparseTensor:
+def matrix_operand(fn: str, arg: str, x: Any, *, bools: bool = False) -> SparseTensor:
     """`x` as a SparseTensor that is a matrix or batch of matrices without dense dimensions.
 
-    Its values are numbers; of a `mask` they may be bool.
+    Its values are numbers, or with `bools` also truth values.
     """
     A = sparse_operand(fn, arg, x)
     pattern = A._pattern
@@ -73,7 +73,7 @@ def matrix_operand(fn: str, arg: str, x: Any, *, mask: bool = False) -> SparseTe
         raise checks.bad_shape(
             fn, arg, pattern.shape, "a sparse matrix or batch of them", "Use a dense vector."
         )
-    if not (mask and A._vals.dtype == torch.bool):
+    if not (bools and A._vals.dtype == torch.bool):
         checks.require_numeric(fn, arg, A._vals)
     return A
 

@@ -51,7 +51,7 @@ def adjoint(input: torch.Tensor) -> SparseTensor:
         tensor([[3.-0.j],
                 [1.-2.j]])
     """
-    A = transposed(matrix_operand("adjoint", "input", input))
+    A = transposed(matrix_operand("adjoint", "input", input, bools=True))
     return conj(A) if A.is_complex() else A
 
 

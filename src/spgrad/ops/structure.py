@@ -105,7 +105,7 @@ def t(input: torch.Tensor) -> SparseTensor:
         >>> A.t().layout, (A.T @ torch.ones(2)).tolist()
         (torch.sparse_csc, [1.0, 3.0, 2.0])
     """
-    A = matrix_operand("t", "input", input)
+    A = matrix_operand("t", "input", input, bools=True)
     require_rank("t", "input", A, 2, "Use spgrad.transpose(A, -2, -1) or A.mT for a batch.")
     return transposed(A)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -80,6 +81,28 @@ def _comparison(name: str, number: str | None, *, two_sparse: bool) -> Op:
     return _binary(name, names_in_torch(name), signatures, order=0)
 
 
+def _bitwise(name: str, *, dense: bool) -> Op:
+    """`dense`: whether the result is, with a dense operand."""
+    with_dense = _integer(_DENSE_RESULT if dense else (*_BY_DENSE, "x[m,k] A[m,k] -> C[m,k]"))
+    by_number = () if dense else ("I[m,k] i[] -> C[m,k]",)
+    signatures = (*_integer(_TWO_SPARSE), *with_dense, *by_number)
+    names = f"bitwise_{name}", name, f"i{name}"
+    operators = *names_in_torch(*names), f"torch.Tensor.__r{name}__"
+    return _binary(names[0], operators, signatures, order=0)
+
+
+def _integer(signatures: tuple[str, ...]) -> tuple[str, ...]:
+    """The same of integers."""
+    named = {"A": "I", "B": "J", "x": "i"}
+    return tuple(re.sub(r"\b[ABx](?=\[)", lambda m: named[m[0]], s) for s in signatures)
+
+
+def _logical(name: str, *, dense: bool) -> Op:
+    with_dense = _DENSE_RESULT if dense else (*_BY_DENSE, "x[m,k] A[m,k] -> C[m,k]", _BY_NUMBER)
+    names = names_in_torch(f"logical_{name}")
+    return _binary(f"logical_{name}", names, (*_TWO_SPARSE, *with_dense), order=0)
+
+
 def _addcdiv(
     A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, *, value: float = 1
 ) -> torch.Tensor:
@@ -140,6 +163,12 @@ ROWS: tuple[Op, ...] = (
     _comparison("ge", "p", two_sparse=False),
     _comparison("lt", "n", two_sparse=True),
     _comparison("le", "n", two_sparse=False),
+    _bitwise("and", dense=False),
+    _bitwise("or", dense=True),
+    _bitwise("xor", dense=True),
+    _logical("and", dense=False),
+    _logical("or", dense=True),
+    _logical("xor", dense=True),
     _binary("addcmul", names_in_torch("addcmul"), _THREE, samples=_VALUE),
     _binary(
         "addcdiv",

@@ -34,11 +34,12 @@ def _keeps_zero(
     )
 
 
-def _refused(name: str, at_zero: object) -> Op:
+def _refused(name: str, at_zero: object, *aliases: str) -> Op:
     reason = f"{name}(0) is {at_zero}, so that the result would be dense"
     dense = getattr(torch, name)
     absent = dict.fromkeys(ALL, reason)
-    return Op(name, "elementwise", names_in_torch(name), (), dense, layouts=(), absent=absent)
+    names = names_in_torch(name, *aliases)
+    return Op(name, "elementwise", names, (), dense, layouts=(), absent=absent)
 
 
 def _called(A: torch.Tensor, *, fn: Callable[..., torch.Tensor], mask: torch.Tensor) -> Any:
@@ -72,6 +73,7 @@ _AT_ZERO = {
     "log": "-inf",
     "log10": "-inf",
     "log2": "-inf",
+    "logical_not": True,
     "logit": "-inf",
     "reciprocal": "inf",
     "rsqrt": "inf",
@@ -119,4 +121,5 @@ ROWS = (
         samples=({"p": 0.0}, {"p": 1.0}, {"training": False}),
     ),
     *(_refused(name, value) for name, value in _AT_ZERO.items()),
+    _refused("bitwise_not", "-1, of bool True", "invert"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 
@@ -29,6 +31,17 @@ _BROADCAST = (
 )
 _ROWS_OF_PRODUCT = ("A[m,k] x[k,n] -> C[m,n]:coo",)
 _SCALED = ({}, {"beta": 0.5, "alpha": 2.0}, {"beta": 0})
+
+
+def _with_bools(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`product`, and of bool tensors, which torch refuses, whether any product is True."""
+
+    def dense(a: torch.Tensor, b: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        if a.dtype != torch.bool:
+            return product(a, b, *more)
+        return product(a.int(), b.int(), *(x.int() for x in more)) != 0
+
+    return dense
 
 
 def _sampled(
@@ -63,9 +76,15 @@ ROWS = (
         "matmul",
         ("torch.matmul", "torch.Tensor.matmul", "torch.Tensor.__matmul__"),
         (*_PRODUCTS, *_BATCHED, *_BROADCAST),
-        torch.matmul,
+        _with_bools(torch.matmul),
     ),
-    Op("mm", "matmul", ("torch.mm", "torch.Tensor.mm", "torch.sparse.mm"), _PRODUCTS, torch.mm),
+    Op(
+        "mm",
+        "matmul",
+        ("torch.mm", "torch.Tensor.mm", "torch.sparse.mm"),
+        _PRODUCTS,
+        _with_bools(torch.mm),
+    ),
     Op(
         "spmm",
         "matmul",
@@ -75,8 +94,8 @@ ROWS = (
         masked=True,
         samples=tuple({"reduce": reduce} for reduce in ("sum", "mean", "amax", "amin", "prod")),
     ),
-    Op("mv", "matmul", ("torch.mv", "torch.Tensor.mv"), _BROADCAST[:1], torch.mv),
-    Op("bmm", "matmul", ("torch.bmm", "torch.Tensor.bmm"), _BATCHED, torch.bmm),
+    Op("mv", "matmul", ("torch.mv", "torch.Tensor.mv"), _BROADCAST[:1], _with_bools(torch.mv)),
+    Op("bmm", "matmul", ("torch.bmm", "torch.Tensor.bmm"), _BATCHED, _with_bools(torch.bmm)),
     Op(
         "linear",
         "matmul",
@@ -89,9 +108,9 @@ ROWS = (
             "A[n,k] x[m,k] z[m] -> y[n,m]",
             "A[n,k] B[m,k] -> C[n,m]",
         ),
-        F.linear,
+        _with_bools(F.linear),
     ),
-    Op("sparse_mm", "matmul", (), (_PRODUCTS[0], _BATCHED[0]), torch.matmul),
+    Op("sparse_mm", "matmul", (), (_PRODUCTS[0], _BATCHED[0]), _with_bools(torch.matmul)),
     Op(
         "addmm",
         "addmm",

@@ -173,7 +173,7 @@ _DIAGONALS = (
 
 def _pruned(A: torch.Tensor, threshold: float = 0.0) -> torch.Tensor:
     size = A if A.dtype == torch.bool else A.abs()
-    return torch.where(size > threshold, A, 0)
+    return torch.where(size > threshold, A, A.new_zeros(()))
 
 
 def _find(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -225,7 +225,7 @@ _MOVED = (
 
 
 def _full_like(A: torch.Tensor, fill_value: float = 1, *, mask: torch.Tensor) -> torch.Tensor:
-    return torch.where(mask, torch.full_like(A, fill_value), 0)
+    return torch.where(mask, torch.full_like(A, fill_value), A.new_zeros(()))
 
 
 _ALIKE = tuple(

@@ -82,6 +82,11 @@ class Operand(NamedTuple):
         """True for a sparse operand called Z, whose values are complex."""
         return self.name == "Z"
 
+    @property
+    def integer(self) -> bool:
+        """True for an operand called I, J or i, whose values are integers."""
+        return self.name in "IJi"
+
 
 def parse(signature: str) -> tuple[tuple[Operand, ...], Operand]:
     """Operands and result of a signature such as ``A[m,k|d] x[k] -> y[m,d]``.

@@ -1,0 +1,119 @@
+"""And, or, exclusive or: of truth values, and of the bits of integers."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from spgrad.ops import pairs
+from spgrad.ops.pairs import Rule
+
+
+def _either(a: Any, b: Any) -> bool:
+    return bool(a) or bool(b)
+
+
+def _one(a: Any, b: Any) -> bool:
+    return bool(a) != bool(b)
+
+
+_BITWISE_AND = Rule(torch.bitwise_and, "both")
+_BITWISE_OR = Rule(torch.bitwise_or, "either", operator.or_, dense=True)
+_BITWISE_XOR = Rule(torch.bitwise_xor, "either", operator.xor, dense=True)
+_LOGICAL_AND = Rule(torch.logical_and, "both")
+_LOGICAL_OR = Rule(torch.logical_or, "either", _either, dense=True)
+_LOGICAL_XOR = Rule(torch.logical_xor, "either", _one, dense=True)
+
+
+def bitwise_and(input: Any, other: Any) -> torch.Tensor:
+    """input & other of bool or integer tensors, with one or both operands sparse.
+
+    Args:
+        input: Sparse or dense tensor, or a number.
+        other: Sparse of the same shape, in any layout and with any elements; dense, broadcasting
+            to the shape of the sparse operand; or a number.
+
+    Returns:
+        SparseTensor without gradient. Of two sparse operands, in the layout of `input` with the
+        elements of both; otherwise on the pattern of the sparse operand.
+
+    Gradient:
+        None.
+
+    Cost:
+        As `spgrad.mul`.
+
+    Raises:
+        TypeError: Neither operand is sparse, or one is neither a tensor nor a number.
+        ValueError: Shapes, dtypes or devices don't fit.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1, 0], [6, 2]]))
+        >>> (A & 2).to_dense(), ((A > 1) & (A.t() > 1)).to_dense()
+        (tensor([[0, 0],
+                [2, 2]]), tensor([[False, False],
+                [False,  True]]))
+    """
+    return pairs.apply("bitwise_and", _BITWISE_AND, input, other)
+
+
+def bitwise_or(input: Any, other: Any) -> torch.Tensor:
+    """input | other of bool or integer tensors, with one or both operands sparse.
+
+    Args:
+        input: Sparse or dense tensor, or the number 0.
+        other: Sparse of the same shape, in any layout and with any elements; dense, broadcasting
+            as in torch; or the number 0.
+
+    Returns:
+        Without gradient. Of two sparse operands a SparseTensor in the layout of `input` with the
+        elements of either; of a sparse and a dense one a dense tensor.
+
+    Gradient:
+        None.
+
+    Cost:
+        As `spgrad.add`.
+
+    Raises:
+        TypeError: Neither operand is sparse, or one is neither a tensor nor a number.
+        ValueError: Shapes, dtypes or devices don't fit, or a number would make the result dense.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1, 0], [6, 2]]))
+        >>> (A | A.t()).to_dense()
+        tensor([[1, 6],
+                [6, 2]])
+    """
+    return pairs.apply("bitwise_or", _BITWISE_OR, input, other)
+
+
+def bitwise_xor(input: Any, other: Any) -> torch.Tensor:
+    """input ^ other: `spgrad.bitwise_or` with the exclusive or in place of or."""
+    return pairs.apply("bitwise_xor", _BITWISE_XOR, input, other)
+
+
+def logical_and(input: Any, other: Any) -> torch.Tensor:
+    """Whether both are not zero: `spgrad.bitwise_and` with truth values of any dtype.
+
+    The result is bool. As in torch, a number is given as a tensor without dimensions.
+    """
+    return pairs.apply("logical_and", _LOGICAL_AND, input, other)
+
+
+def logical_or(input: Any, other: Any) -> torch.Tensor:
+    """Whether one or both are not zero: `spgrad.bitwise_or` with truth values of any dtype.
+
+    The result is bool. As in torch, a number is given as a tensor without dimensions.
+    """
+    return pairs.apply("logical_or", _LOGICAL_OR, input, other)
+
+
+def logical_xor(input: Any, other: Any) -> torch.Tensor:
+    """Whether one alone is not zero: `spgrad.bitwise_or` with truth values of any dtype.
+
+    The result is bool. As in torch, a number is given as a tensor without dimensions.
+    """
+    return pairs.apply("logical_xor", _LOGICAL_XOR, input, other)
