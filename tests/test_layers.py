@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1] / "src" / "spgrad"
 # From the bottom: a module imports from the levels below its own, never from its own.
 LEVELS = [
     {"callers", "support", "errors", "tracing", "transforms"},
-    {"pattern", "refusals", "requirement"},
+    {"pattern", "arguments", "refusals", "requirement"},
     {"kernels"},
     {"checks", "memory"},
     {"tensor"},

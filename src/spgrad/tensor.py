@@ -10,6 +10,7 @@ import torch
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
+from spgrad.arguments import as_ours
 from spgrad.callers import optimizing
 from spgrad.errors import ArgumentKindError, StateError, UnsupportedError
 from spgrad.pattern import Pattern, Spec, View
@@ -89,9 +90,7 @@ requires_grad=True)
             return METHODS["on_values"](func, args, kwargs)
         op = TORCH_FUNCTIONS.get(func)
         if op is not None:
-            if kwargs and "out" in kwargs:
-                kwargs = _without_out(func, kwargs)
-            return op(*args, **(kwargs or {}))
+            return op(*args, **as_ours(func, kwargs)) if kwargs else op(*args)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
@@ -335,15 +334,6 @@ def _traced() -> bool:
 def _is_plain(A: SparseTensor) -> bool:
     """True where nothing traces and inference mode has no say."""
     return type(A._vals) is torch.Tensor and not torch.is_inference_mode_enabled()
-
-
-def _without_out(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    if kwargs["out"] is None:
-        return {k: v for k, v in kwargs.items() if k != "out"}
-    name = getattr(func, "__name__", str(func))
-    raise UnsupportedError(
-        f"spgrad.{name}: `out` is a tensor; None is accepted. Take the result that is returned."
-    )
 
 
 def _require_compressed(A: SparseTensor, name: str, *, rows: bool) -> None:

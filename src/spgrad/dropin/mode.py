@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from spgrad.arguments import as_ours
 from spgrad.callers import optimizing
 from spgrad.dropin import makers, meanings, native, outputs
 from spgrad.dropin.state import state
@@ -88,7 +89,7 @@ def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return own(*sparse, **options)
     if func not in TORCH_FUNCTIONS:
         return native.sparsed(SparseTensor.__torch_function__(func, types, sparse, options))
-    return outputs.in_place(TORCH_FUNCTIONS[func], sparse, options)
+    return outputs.in_place(TORCH_FUNCTIONS[func], sparse, as_ours(func, options))
 
 
 def _changed_or_sparse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

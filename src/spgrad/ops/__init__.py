@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from spgrad.arguments import as_ours
 from spgrad.callers import optimizing
 from spgrad.interop import from_torch, to_torch
 from spgrad.ops.addmm import addmm, addmv, baddbmm
@@ -344,7 +345,7 @@ def _method(op: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[...,
     def run(self: SparseTensor, *args: Any, **kwargs: Any) -> Any:
         if optimizing():
             return METHODS["on_values"](theirs, (self, *args), kwargs)
-        return op(self, *args, **kwargs)
+        return op(self, *args, **as_ours(theirs, kwargs)) if kwargs else op(self, *args)
 
     return run
 

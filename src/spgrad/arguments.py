@@ -1,0 +1,30 @@
+"""Keyword arguments under the names that torch's functions take them by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spgrad.errors import UnsupportedError
+
+_NUMPYS = {"axis": "dim", "keepdims": "keepdim"}
+_OTHERS = frozenset([*_NUMPYS, "out"])
+
+
+def as_ours(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of torch's `func` as spgrad names them.
+
+    torch takes NumPy's names too. An `out` that is None is left out; a tensor is refused.
+    """
+    if _OTHERS.isdisjoint(kwargs):
+        return kwargs
+    if kwargs.get("out") is not None:
+        name = getattr(func, "__name__", str(func))
+        raise UnsupportedError(
+            f"spgrad.{name}: `out` is a tensor; None is accepted. Take the result that is returned."
+        )
+    found = {}
+    for name, value in kwargs.items():
+        ours = _NUMPYS.get(name, name)
+        if name != "out":
+            found[name if ours in kwargs else ours] = value  # given twice, Python refuses it
+    return found
