@@ -100,6 +100,37 @@ def test_layouts_of_results(name):
     assert A.permute(0, 1) is A.reshape(4, 6) is A.squeeze() is A
 
 
+WITHOUT_ELEMENTS = [
+    (2, 0, 4),
+    (0, 4),
+    (3, 0, 4),
+    (2, 4, 0),
+    (4, 0),
+    (6, 0),
+    (0, 2, 4),
+    (2, 2, 0, 4),
+]
+
+
+@pytest.mark.parametrize("shape", WITHOUT_ELEMENTS, ids=str)
+@layouts
+def test_shapes_without_elements(name, shape):
+    """These differ in the number of their rows, columns or batch items, not of their elements."""
+    for source in WITHOUT_ELEMENTS:
+        A = made(name, source)
+        testing.assert_close(A.sum(-1), torch.zeros(source[:-1]))  # finds and keeps its views
+        testing.assert_close(A.sum(-2), torch.zeros(*source[:-2], source[-1]))
+        B = A.reshape(shape)
+        assert B.shape == shape
+        x = torch.ones(shape[-1], 3, dtype=F64, requires_grad=True)
+        y = B @ x
+        assert y.shape == (*shape[:-1], 3)
+        y.sum().backward()
+        assert A.grad.pattern is A.pattern
+        assert x.grad.eq(0).all()
+        spgrad.from_torch(spgrad.to_torch(B.detach()))  # checks what it is given
+
+
 def test_repeated_elements_are_added():
     A = spgrad.sparse_coo_tensor([[1, 1, 0], [0, 0, 2]], [1.0, 2.0, 3.0], (2, 3))
     for function in (lambda A: A.flip(0), lambda A: A.reshape(6), lambda A: torch.cat([A, A])):

@@ -184,9 +184,10 @@ class Pattern:
         if not self.batch:
             return ptr
         items = math.prod(self.batch)
-        lines = (ptr.numel() - 1) // items if items else 0
-        if lines == 0:
-            return ptr.new_zeros(*self.batch, 1)
+        along = 0 if self.compressed_by_rows else 1
+        lines = self.matrix[along] // (self.blocksize or (1, 1))[along]
+        if items * lines == 0:
+            return ptr.new_zeros(*self.batch, lines + 1)
         starts, ends = ptr[:-1].view(items, lines), ptr[1:].view(items, lines)
         full = torch.cat([starts, ends[:, -1:]], 1)  # (items, lines + 1)
         return (full - full[:, :1]).view(*self.batch, lines + 1)

@@ -159,7 +159,9 @@ def _permuted_pattern(pattern: Pattern, first: tuple[int, ...], last: tuple[int,
 def same_elements(pattern: Pattern, shape: tuple[int, ...], dense_dim: int) -> Pattern:
     """The same indices in a tensor of another batch or dense shape."""
     found = Pattern.from_spec(pattern.spec._replace(dense_dim=dense_dim), shape, pattern.indices)
-    if sparse_dims(found) > 1 and found.matrix == pattern.matrix:
+    same_matrices = sparse_dims(found) > 1 and found.matrix == pattern.matrix
+    # their number too: a batch without rows has the elements of one matrix without rows
+    if same_matrices and math.prod(found.batch) == math.prod(pattern.batch):
         for name in ("rows", "cols"):  # of all items as one matrix
             if (view := pattern.derived(name)) is not None:
                 found.keep(name, view)
@@ -350,7 +352,12 @@ def _same_lines(pattern: Pattern, new: tuple[int, ...]) -> bool:
         return False
     m, k = pattern.matrix
     by_rows = pattern.compressed_by_rows and new[-1] == k  # a batch is stored as its rows
-    return new[-2:] == (m, k) or (by_rows and new[-2] % (pattern.blocksize or (1, 1))[0] == 0)
+    bm, bn = pattern.blocksize or (1, 1)
+    if new[-2:] != (m, k) and not (by_rows and new[-2] % bm == 0):
+        return False
+    # without elements there may be another number of lines in the same number of elements, none
+    lines = new[-2] // bm if pattern.compressed_by_rows else new[-1] // bn
+    return math.prod(new[:-2]) * lines == pattern.indices[0].numel() - 1
 
 
 def _regrouped(indices: torch.Tensor, old: Sequence[int], new: Sequence[int]) -> torch.Tensor:
