@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spgrad.arguments import as_ours
 from spgrad.callers import optimizing
-from spgrad.errors import ArgumentKindError, StateError, UnsupportedError
+from spgrad.errors import ArgumentKindError, StateError
 from spgrad.pattern import Pattern, Spec, View
 from spgrad.refusals import no_dense_form, no_memory, no_sparse_form
 

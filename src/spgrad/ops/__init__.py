@@ -27,7 +27,7 @@ from spgrad.ops.binary import (
     rsub,
     sub,
 )
-from spgrad.ops.chain import chain_matmul, multi_dot
+from spgrad.ops.chain import chain_matmul, matrix_power, multi_dot
 from spgrad.ops.compare import eq, ge, gt, le, lt, ne
 from spgrad.ops.contract import dot, inner, outer, tensordot, vdot
 from spgrad.ops.convert import (
@@ -98,6 +98,7 @@ from spgrad.ops.inplace import in_place, is_in_place
 from spgrad.ops.join import block_diag, cat, dstack, hstack, stack, vstack
 from spgrad.ops.kron import kron
 from spgrad.ops.like import full_like, ones_like, zeros_like
+from spgrad.ops.linalg_norms import linalg_norm, matrix_norm, normalize
 from spgrad.ops.logic import (
     bitwise_and,
     bitwise_or,
@@ -111,7 +112,6 @@ from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm, spmm
 from spgrad.ops.nonzero import find, nonzero, prune
 from spgrad.ops.norms import (
     logsumexp,
-    matrix_norm,
     native_norm,
     norm,
     std,
@@ -233,6 +233,7 @@ __all__ = [
     "le",
     "leaky_relu",
     "lerp",
+    "linalg_norm",
     "linear",
     "log1p",
     "log_softmax",
@@ -244,6 +245,7 @@ __all__ = [
     "map",
     "matmul",
     "matrix_norm",
+    "matrix_power",
     "max",
     "maximum",
     "mean",
@@ -262,6 +264,7 @@ __all__ = [
     "neg",
     "nonzero",
     "norm",
+    "normalize",
     "ones_like",
     "outer",
     "permute",

@@ -80,6 +80,17 @@ class Reduction(NamedTuple):
         """What each cell has (cells, kept), as it joins the values (elements, 1, kept)."""
         return spread(y, self.cells).unsqueeze(1)
 
+    def on_elements(self, y: torch.Tensor) -> SparseTensor:
+        """The tensor with other values (elements, reduced, kept)."""
+        pattern = self.A._pattern
+        if pattern.dense_dim:
+            dense = self.axes.dense
+            kept = [d for d in range(pattern.dense_dim) if d not in dense]
+            order = [0, *(d + 1 for d in (*dense, *kept))]
+            y = y.reshape(pattern.elements, *(pattern.dense_shape[d - 1] for d in order[1:]))
+            y = y.permute(*(order.index(i) for i in range(len(order))))
+        return on_pattern(y.reshape(pattern.values_shape), pattern)
+
     def result(self, y: torch.Tensor) -> torch.Tensor:
         """The result from its values (cells, kept)."""
         if not self.sparse:

@@ -10,13 +10,17 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import checks
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.convert import convert
 from spgrad.ops.einsum import require_operands
 from spgrad.ops.matmul import product
-from spgrad.ops.operands import require_rank
+from spgrad.ops.operands import matrix_operand, require_int, require_rank
 from spgrad.ops.reduce import sum
 from spgrad.ops.shape import reshape
+from spgrad.ops.structure import without_repeats
+from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
+from spgrad.values import on_pattern, stored_values
 
 SPARSE_COST = 8
 """Work of a multiplication of two sparse matrices, in those of a sparse and a dense one."""
@@ -87,6 +91,72 @@ def chain_matmul(*matrices: torch.Tensor) -> torch.Tensor:
     fn = "chain_matmul"
     factors = require_operands(fn, _named(_listed(fn, matrices)))
     return _multiplied(fn, factors)
+
+
+def matrix_power(input: torch.Tensor, n: int) -> SparseTensor:
+    """input input ... input with n factors, as `torch.matrix_power`; sparse.
+
+    Args:
+        input: Sparse (*b, m, m), of any layout; of bool values, the power says whether a path of n
+            steps leads from one row to another.
+        n: 0, which gives the identity, or more.
+
+    Returns:
+        SparseTensor (*b, m, m) in the layout of `input`.
+
+    Gradient:
+        On the pattern of `input`, as of repeated products.
+
+    Cost:
+        At most 2 log2(n) sparse products, whose nse grows with n.
+
+    Raises:
+        TypeError: `input` is not sparse, or `n` no int.
+        ValueError: The matrices are not square.
+        NotImplementedError: `n` is negative, or `input` has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
+        >>> spgrad.matrix_power(A, 10).to_dense()
+        tensor([[ 1., 20.],
+                [ 0.,  1.]])
+    """
+    fn = "matrix_power"
+    A = matrix_operand(fn, "input", input, bools=True)
+    rows, columns = A._pattern.matrix
+    if rows != columns:
+        hint = "Multiply it with its transpose, A @ A.mT."
+        raise checks.bad_shape(fn, "input", tuple(A._pattern.shape), "square matrices", hint)
+    if require_int(fn, "n", n) < 0:
+        raise UnsupportedError(
+            f"spgrad.{fn}: `n` is {n}, a power of the inverse, which is dense in general; 0 and "
+            f"positive ints are accepted. Use torch.matrix_power(A.to_dense(), {n})."
+        )
+    A = without_repeats(A)
+    if n == 0:
+        return _identity(A)
+    if n == 1:
+        return A.clone()  # type: ignore[return-value]
+    y, square = None, A
+    while n:
+        if n % 2:
+            y = square if y is None else product(fn, ("input", "input"), y, square)
+        n //= 2
+        if n:
+            square = product(fn, ("input", "input"), square, square)  # type: ignore[assignment]
+    return y  # type: ignore[return-value]
+
+
+def _identity(A: SparseTensor) -> SparseTensor:
+    """One for each diagonal element of the batch, with a gradient of 0."""
+    pattern = A._pattern
+    where = torch.ones((*pattern.batch, pattern.matrix[0]), device=pattern.device).nonzero().t()
+    indices = torch.cat([where, where[-1:]])
+    vals = torch.ones(indices.shape[1], dtype=A._vals.dtype, device=pattern.device)
+    made = SparseTensor(vals, Pattern(torch.sparse_coo, pattern.shape, (indices,)))
+    made = convert(made, pattern.layout, pattern.blocksize)
+    nothing = stored_values(A).flatten()[:0].sum(dtype=A._vals.dtype)
+    return on_pattern(made._vals + nothing, made._pattern)
 
 
 def _listed(fn: str, tensors: Any) -> list[Any]:

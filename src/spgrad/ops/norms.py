@@ -17,11 +17,8 @@ from spgrad.ops.axes import (
     require_elements,
     require_zero_of_nothing,
 )
-from spgrad.ops.elementwise import call
 from spgrad.ops.products import wants_grad
-from spgrad.ops.reduce import amax, amin
 from spgrad.ops.segments import extremum
-from spgrad.tensor import SparseTensor
 
 Order = float | str
 
@@ -37,9 +34,9 @@ def norm(
 ) -> torch.Tensor:
     """Norm over dimensions: `spgrad.vector_norm` with order `p`; "fro" is the order 2."""
     if p == "nuc":
-        raise _dense_only("norm", "p", p)
+        raise dense_only("norm", "p", p)
     order = 2 if p is None or p == "fro" else p
-    return _vector_norm("norm", ("input", "p"), input, order, dim, keepdim, dtype, specified)
+    return norm_over("norm", ("input", "p"), input, order, dim, keepdim, dtype, specified)
 
 
 def native_norm(
@@ -52,7 +49,7 @@ def native_norm(
     specified: bool = False,
 ) -> torch.Tensor:
     """Norm over dimensions: `spgrad.vector_norm` with order `p`."""
-    return _vector_norm("native_norm", ("input", "p"), input, p, dim, keepdim, dtype, specified)
+    return norm_over("native_norm", ("input", "p"), input, p, dim, keepdim, dtype, specified)
 
 
 def vector_norm(
@@ -94,10 +91,10 @@ def vector_norm(
         >>> spgrad.vector_norm(A, dim=1), spgrad.vector_norm(A, float("inf"))
         (tensor([5., 2.]), tensor(4.))
     """
-    return _vector_norm("vector_norm", ("x", "ord"), x, ord, dim, keepdim, dtype, specified)
+    return norm_over("vector_norm", ("x", "ord"), x, ord, dim, keepdim, dtype, specified)
 
 
-def _vector_norm(
+def norm_over(
     fn: str,
     names: tuple[str, str],
     input: Any,
@@ -107,6 +104,7 @@ def _vector_norm(
     dtype: torch.dtype | None,
     specified: bool,
 ) -> torch.Tensor:
+    """What `vector_norm` computes, for the function `fn` that names its arguments so."""
     if not isinstance(p, (int, float)):
         raise ArgumentKindError(
             f"spgrad.{fn}: `{names[1]}` is {p!r}; a number is accepted. For example 2."
@@ -114,11 +112,13 @@ def _vector_norm(
     call = reduction(fn, input, dim, keepdim, arg=names[0])
     vals = converted(fn, call.vals, dtype)
     require_dtype(fn, vals.dtype, arg="dtype" if dtype else names[0], accepted="real complex")
-    y = _norm(fn, call, _wide(vals).abs(), float(p), specified)
+    y = norms_of_cells(fn, call, wide(vals).abs(), float(p), specified)
     return call.result(y.to(vals.dtype.to_real()))
 
 
-def _norm(fn: str, call: Reduction, size: torch.Tensor, p: float, specified: bool) -> torch.Tensor:
+def norms_of_cells(
+    fn: str, call: Reduction, size: torch.Tensor, p: float, specified: bool
+) -> torch.Tensor:
     """Norm (cells, kept) of the absolute values (elements, reduced, kept)."""
     if math.isinf(p):
         require_elements(fn, call)
@@ -144,78 +144,18 @@ def _power(x: torch.Tensor, p: float) -> torch.Tensor:
     return torch.where(zero, 0, torch.where(zero, 1, x) ** p)
 
 
-def _wide(vals: torch.Tensor) -> torch.Tensor:
+def wide(vals: torch.Tensor) -> torch.Tensor:
     """Values in a dtype for more than one step of calculation."""
     return vals.float() if vals.dtype in (torch.bfloat16, torch.float16) else vals
 
 
-def _dense_only(fn: str, arg: str, order: Any) -> UnsupportedError:
+def dense_only(fn: str, arg: str, order: Any) -> UnsupportedError:
+    """The refusal of a norm that singular values define."""
     return UnsupportedError(
         f"spgrad.{fn}: `{arg}` is {order!r}, which takes the singular values of a dense matrix; "
         "'fro', 1, -1, inf and -inf are accepted. Use torch.linalg.matrix_norm(A.to_dense(), "
         f"{order!r})."
     )
-
-
-def matrix_norm(
-    A: torch.Tensor,
-    ord: Order = "fro",
-    dim: tuple[int, int] = (-2, -1),
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """Norm of a matrix or of each of a batch, as `torch.linalg.matrix_norm`.
-
-    Args:
-        A: Sparse tensor of any layout with two or more dimensions.
-        ord: "fro" (the square root of the sum of squares), 1 or -1 (largest or smallest sum of
-            absolute values in a column), inf or -inf (the same in a row).
-        dim: The dimensions of rows and columns.
-        keepdim: Whether these stay, with size 1.
-        dtype: The dtype to convert to first.
-
-    Returns:
-        Real; dense or sparse as the result of `spgrad.sum`.
-
-    Gradient:
-        That of the dense function, at the elements of `A`.
-
-    Cost:
-        O(nse + size of the result + columns or rows).
-
-    Raises:
-        TypeError: `A` is not sparse, or `dim` no pair.
-        ValueError: `dim` or `ord` is none of these, or the dtype is not real or complex.
-        NotImplementedError: `ord` is "nuc", 2 or -2, which need a dense matrix.
-
-    Example:
-        >>> A = spgrad.from_dense(torch.tensor([[3.0, 4.0], [0.0, -2.0]]))
-        >>> spgrad.matrix_norm(A, 1), spgrad.matrix_norm(A, float("inf"))
-        (tensor(6.), tensor(7.))
-    """
-    fn, names = "matrix_norm", ("A", "ord")
-    if ord in ("nuc", 2, -2):
-        raise _dense_only(fn, "ord", ord)
-    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
-        raise ArgumentKindError(
-            f"spgrad.{fn}: `dim` is {dim!r}; a pair of ints is accepted. For example (-2, -1)."
-        )
-    if ord == "fro":
-        return _vector_norm(fn, names, A, 2, dim, keepdim, dtype, False)
-    if ord not in (1, -1, math.inf, -math.inf):
-        raise ArgumentValueError(
-            f"spgrad.{fn}: `ord` is {ord!r}; 'fro', 1, -1, inf and -inf are accepted. Use "
-            "spgrad.vector_norm for other orders."
-        )
-    ndim = len(reduction(fn, A, dim, keepdim, arg="A").A._pattern.shape)
-    summed, chosen = (d % ndim for d in (dim if abs(ord) == 1 else reversed(dim)))
-    sums = _vector_norm(fn, names, A, 1, summed, keepdim, dtype, False)
-    if chosen > summed and not keepdim:
-        chosen -= 1
-    sparse, dense = (amax, torch.amax) if ord > 0 else (amin, torch.amin)
-    choose = sparse if isinstance(sums, SparseTensor) else dense
-    return call(fn, choose, sums, chosen, keepdim)
 
 
 def logsumexp(
@@ -261,7 +201,7 @@ def logsumexp(
     dtype = call.vals.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         dtype = torch.get_default_dtype()
-    vals = _wide(call.vals.to(dtype))
+    vals = wide(call.vals.to(dtype))
     missing = call.missing(specified)
     with torch.no_grad():  # the shift has no influence
         top = extremum(vals.real, call.cells, missing, largest=True)
@@ -363,7 +303,7 @@ def _spread_of(
             "result would be NaN where it is not specified; less than their number is accepted. "
             "For example correction=0."
         )
-    y = _variance(call, _wide(call.vals), correction, specified)
+    y = _variance(call, wide(call.vals), correction, specified)
     y = y if fn == "var" else _power(y, 0.5)
     return call.result(y.to(call.vals.dtype.to_real()))
 

@@ -16,6 +16,12 @@ def _multiplied(*operands: torch.Tensor) -> Any:
     return torch.linalg.multi_dot(list(operands))
 
 
+def _power(A: torch.Tensor, n: int) -> torch.Tensor:
+    """Of bool tensors, which torch refuses, whether any product is True."""
+    power = torch.matrix_power(A.int() if A.dtype == torch.bool else A, n)
+    return power != 0 if A.dtype == torch.bool else power
+
+
 def _of_vectors(name: str, *aliases: str, signatures: tuple[str, ...] = _DOTS) -> Op:
     names = names_in_torch(name, *aliases)
     fn = getattr(torch, name)
@@ -64,5 +70,13 @@ ROWS = (
         ("torch.chain_matmul",),
         ("A[m,k] x[k,n] -> y[m,n]", "A[m,k] B[k,m] x[m,n] -> y[m,n]"),
         _multiplied,
+    ),
+    Op(
+        "matrix_power",
+        "contract",
+        (*names_in_torch("matrix_power"), "torch.linalg.matrix_power"),
+        ("A[m,m] -> C[m,m]", "A[b,m,m] -> C[b,m,m]"),
+        _power,
+        samples=({"n": 3}, {"n": 1}),
     ),
 )

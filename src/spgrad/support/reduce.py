@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from spgrad.support.table import Op, names_in_torch
 
@@ -186,6 +187,27 @@ ROWS = (
         _FORMS,
         torch.linalg.matrix_norm,
         samples=({}, {"ord": 1}, {"ord": -_INF, "dim": (-1, -2), "keepdim": True}),
+    ),
+    Op(
+        "linalg_norm",
+        "norms",
+        ("torch.linalg.norm",),
+        _FORMS,
+        torch.linalg.norm,
+        samples=(
+            {"dim": -1},
+            {"ord": 3, "dim": -2},
+            {"ord": 1, "dim": (-2, -1)},
+            {"dim": (-1, -2), "keepdim": True},
+        ),
+    ),
+    Op(
+        "normalize",
+        "norms",
+        ("torch.nn.functional.normalize",),
+        ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]"),
+        F.normalize,
+        samples=({}, {"p": 1, "dim": -1}, {"p": 3, "dim": (0, -1)}, {"p": _INF, "dim": 0}),
     ),
     Op(
         "logsumexp",

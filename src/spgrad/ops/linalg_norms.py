@@ -1,0 +1,182 @@
+"""Norms of matrices, torch.linalg.norm, and tensors divided by their norms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.ops.axes import Dims, reduction, require_dtype
+from spgrad.ops.elementwise import call
+from spgrad.ops.norms import Order, dense_only, norm_over, norms_of_cells, wide
+from spgrad.ops.operands import sparse_operand
+from spgrad.ops.reduce import amax, amin
+from spgrad.tensor import SparseTensor
+
+_NAMES = ("A", "ord")
+
+
+def matrix_norm(
+    A: torch.Tensor,
+    ord: Order = "fro",
+    dim: tuple[int, int] = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Norm of a matrix or of each of a batch, as `torch.linalg.matrix_norm`.
+
+    Args:
+        A: Sparse tensor of any layout with two or more dimensions.
+        ord: "fro" (the square root of the sum of squares), 1 or -1 (largest or smallest sum of
+            absolute values in a column), inf or -inf (the same in a row).
+        dim: The dimensions of rows and columns.
+        keepdim: Whether these stay, with size 1.
+        dtype: The dtype to convert to first.
+
+    Returns:
+        Real; dense or sparse as the result of `spgrad.sum`.
+
+    Gradient:
+        That of the dense function, at the elements of `A`.
+
+    Cost:
+        O(nse + size of the result + columns or rows).
+
+    Raises:
+        TypeError: `A` is not sparse, or `dim` no pair.
+        ValueError: `dim` or `ord` is none of these, or the dtype is not real or complex.
+        NotImplementedError: `ord` is "nuc", 2 or -2, which need a dense matrix.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[3.0, 4.0], [0.0, -2.0]]))
+        >>> spgrad.matrix_norm(A, 1), spgrad.matrix_norm(A, float("inf"))
+        (tensor(6.), tensor(7.))
+    """
+    return _matrix_norm("matrix_norm", A, ord, dim, keepdim, dtype)
+
+
+def _matrix_norm(
+    fn: str, A: Any, ord: Any, dim: Any, keepdim: bool, dtype: torch.dtype | None
+) -> torch.Tensor:
+    if ord in ("nuc", 2, -2):
+        raise dense_only(fn, "ord", ord)
+    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `dim` is {dim!r}; a pair of ints is accepted. For example (-2, -1)."
+        )
+    if ord == "fro":
+        return norm_over(fn, _NAMES, A, 2, dim, keepdim, dtype, False)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `ord` is {ord!r}; 'fro', 1, -1, inf and -inf are accepted. Use "
+            "spgrad.vector_norm for other orders."
+        )
+    ndim = len(reduction(fn, A, dim, keepdim, arg="A").A._pattern.shape)
+    summed, chosen = (d % ndim for d in (dim if abs(ord) == 1 else reversed(dim)))
+    sums = norm_over(fn, _NAMES, A, 1, summed, keepdim, dtype, False)
+    if chosen > summed and not keepdim:
+        chosen -= 1
+    sparse, dense = (amax, torch.amax) if ord > 0 else (amin, torch.amin)
+    choose = sparse if isinstance(sums, SparseTensor) else dense
+    return call(fn, choose, sums, chosen, keepdim)
+
+
+def linalg_norm(
+    A: torch.Tensor,
+    ord: Order | None = None,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Norm of vectors or matrices, as `torch.linalg.norm`.
+
+    Args:
+        A: Sparse tensor of any layout.
+        ord: The order of `spgrad.vector_norm` where `dim` is one dimension, of `spgrad.matrix_norm`
+            where it is two. None is 2 and "fro".
+        dim: One dimension or two. None is all of them: of any number without `ord`, of one or two
+            with it.
+        keepdim: Whether reduced dimensions stay, with size 1.
+        dtype: The dtype to convert to first.
+
+    Returns:
+        Real; dense or sparse as the result of `spgrad.sum`.
+
+    Gradient:
+        That of the dense function, at the elements of `A`.
+
+    Cost:
+        That of `spgrad.vector_norm` or `spgrad.matrix_norm`.
+
+    Raises:
+        TypeError: `A` is not sparse, or `ord` or `dim` is of another kind.
+        ValueError: `dim` or `ord` is none of these, or the dtype is not real or complex.
+        NotImplementedError: `ord` is "nuc", 2 or -2 of matrices, which need a dense matrix.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[3.0, 4.0], [0.0, -2.0]]))
+        >>> spgrad.linalg_norm(A, dim=1), spgrad.linalg_norm(A, 1)
+        (tensor([5., 2.]), tensor(6.))
+    """
+    fn = "linalg_norm"
+    A = sparse_operand(fn, "A", A)
+    dims = (dim,) if isinstance(dim, int) else dim
+    if dims is None and ord is not None:
+        dims = tuple(range(len(A._pattern.shape)))
+    if dims is not None and len(dims) not in (1, 2):
+        raise ArgumentValueError(
+            f"spgrad.{fn}: `dim` is {dim} of a tensor of {A.dim()} dimension(s); one dimension or "
+            "two are accepted. Use spgrad.vector_norm for more."
+        )
+    if ord is None:
+        return norm_over(fn, _NAMES, A, 2, dims, keepdim, dtype, False)
+    if len(dims) == 1:  # type: ignore[arg-type]
+        return norm_over(fn, _NAMES, A, ord, dims, keepdim, dtype, False)
+    return _matrix_norm(fn, A, ord, dims, keepdim, dtype)
+
+
+def normalize(
+    input: torch.Tensor, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12
+) -> SparseTensor:
+    """input / max(norm over `dim`, eps), as `torch.nn.functional.normalize`.
+
+    Args:
+        input: Sparse tensor of any layout; repeated COO indices are added first.
+        p: The order of the norm, as in `spgrad.vector_norm`.
+        dim: The dimensions that a norm is taken over: rows of a matrix by default, 0 for columns.
+        eps: The least number to divide by.
+
+    Returns:
+        SparseTensor on the pattern of `input`.
+
+    Gradient:
+        That of the dense function, at the elements of `input`.
+
+    Cost:
+        O(nse); for the first norm of columns or batches also a sort of the pattern, which is kept.
+
+    Raises:
+        TypeError: `input` is not sparse, or `p` or `dim` is of another kind.
+        ValueError: `dim` is outside the tensor, or the dtype is not real or complex.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[3.0, 4.0], [0.0, -2.0]]))
+        >>> spgrad.normalize(A).to_dense()
+        tensor([[ 0.6000,  0.8000],
+                [ 0.0000, -1.0000]])
+    """
+    fn = "normalize"
+    for name, number in (("p", p), ("eps", eps)):
+        if not isinstance(number, (int, float)):
+            raise ArgumentKindError(
+                f"spgrad.{fn}: `{name}` is {number!r}; a number is accepted. For example 1.0."
+            )
+    call = reduction(fn, input, dim, True)
+    require_dtype(fn, call.vals.dtype, accepted="real complex")
+    vals = wide(call.vals)
+    size = norms_of_cells(fn, call, vals.abs(), float(p), False).clamp_min(eps)
+    return call.on_elements((vals / call.spread(size)).to(call.vals.dtype))
