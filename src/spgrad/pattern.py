@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from spgrad.tracing import lasting
+
 T = TypeVar("T")
 
 LAYOUTS: dict[str, torch.layout] = {
@@ -220,8 +222,7 @@ class Pattern:
     def derive(self, key: Any, build: Callable[[Pattern], T]) -> T:
         """Gives what `build` makes of this pattern, computed on the first call with `key`."""
         if key not in self._derived:
-            # kept tensors may be saved for a backward later, which inference tensors may not
-            with torch.inference_mode(mode=False):
+            with lasting(*self.indices):
                 self._derived[key] = build(self)
         return self._derived[key]
 
@@ -229,7 +230,7 @@ class Pattern:
         """Gives what `build` makes of this pattern and `other`, kept while both live."""
         kept = self.derive(key, lambda _: weakref.WeakKeyDictionary())
         if other not in kept:
-            with torch.inference_mode(mode=False):
+            with lasting(*self.indices, *other.indices):
                 kept[other] = build(self, other)
         return kept[other]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._guards import TracingContext
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spgrad.arguments import as_ours
@@ -15,6 +14,7 @@ from spgrad.callers import optimizing
 from spgrad.errors import ArgumentKindError, StateError
 from spgrad.pattern import Pattern, Spec, View
 from spgrad.refusals import no_dense_form, no_memory, no_sparse_form
+from spgrad.tracing import compiled_for, traced
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """torch function -> spgrad function that answers for it when an argument is a SparseTensor."""
@@ -120,7 +120,7 @@ requires_grad=True)
         if type(self._vals) is torch.Tensor:
             METHODS["plan"](pattern)  # once here, instead of inside the graph on every call
         names = {id(t): f"_index_{i}" for i, t in enumerate(pattern.indices)}
-        tensors = ["_vals", *names.values()]
+        tensors = ["_stored", *names.values()]
         views = []
         for key in _VIEWS:
             view = pattern.derived(key)
@@ -149,14 +149,20 @@ requires_grad=True)
             assert ptr is not None
             assert idx is not None
             pattern.keep(key, View(ptr, idx, perm, pattern.extent[key == "rows"]))
-        return SparseTensor(inner["_vals"], pattern)
+        return SparseTensor(inner["_stored"], pattern)
+
+    def __dir__(self) -> list[str]:
+        # torch.export asks for the place in its graph of each tensor behind a name given here, also
+        # where the SparseTensor is an intermediate result, which has none
+        return [name for name in super().__dir__() if name != "_vals"]
 
     def _stable_hash_for_caching(self) -> str:
         """All of this tensor that code compiled for it depends on, for caches on disk."""
         names, context = self.__tensor_flatten__()
-        inner = [(name, *_compiled_for(getattr(self, name))) for name in names]
+        inner = [(name, *compiled_for(getattr(self, name))) for name in names]
         return repr((tuple(self.shape), requires_grad(self), self.is_inference(), context, inner))
 
+    _stored = property(lambda self: self._vals)
     _index_0 = property(lambda self: self._pattern.indices[0])
     _index_1 = property(lambda self: self._pattern.indices[1])
     _rows_ptr = property(lambda self: self._pattern.derived("rows").ptr)
@@ -169,17 +175,17 @@ requires_grad=True)
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]
         """The sparse layout; strided while torch.compile traces, as the wrapper's storage is."""
-        return torch.strided if _traced() else self._pattern.layout
+        return torch.strided if traced() else self._pattern.layout
 
     @property
     def is_sparse(self) -> bool:  # type: ignore[override]
         """True for COO, as torch answers; not to optimizers, which update any layout alike."""
-        return self._pattern.is_coo and not _traced() and not optimizing()
+        return self._pattern.is_coo and not traced() and not optimizing()
 
     @property
     def is_sparse_csr(self) -> bool:  # type: ignore[override]
         """True for CSR."""
-        return self._pattern.layout == torch.sparse_csr and not _traced()
+        return self._pattern.layout == torch.sparse_csr and not traced()
 
     @property
     def nse(self) -> int:
@@ -318,17 +324,6 @@ requires_grad=True)
     def data_ptr(self) -> int:
         """Refused: values and indices are apart."""
         raise no_memory("data_ptr")
-
-
-def _compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
-    """What compiled code takes for granted of an inner tensor; symbols stand for varying sizes."""
-    flags = (t.requires_grad, t.is_inference(), t.is_conj(), t.is_neg())
-    return (type(t).__name__, t.dtype, t.device, tuple(t.shape), t.stride(), *flags)
-
-
-def _traced() -> bool:
-    """True while torch.compile traces: Dynamo takes a wrapper only if it looks strided."""
-    return TracingContext.try_get() is not None
 
 
 def _is_plain(A: SparseTensor) -> bool:

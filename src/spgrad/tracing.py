@@ -1,8 +1,9 @@
-"""Makes functions atoms of `torch.compile`'s first pass, without importing the compiler.
+"""What the library knows of `torch.compile` and `torch.export`, without importing the compiler.
 
-Dynamo, which reads Python bytecode, puts such a function into its graph as it is; the second pass
-then runs it on fake tensors and finds the kernels. Importing Dynamo doubles the time that
-``import torch`` takes, so functions are handed to it only once something else has imported it.
+Functions are made atoms of the compiler's first pass: Dynamo, which reads Python bytecode, puts
+such a function into its graph as it is; the second pass then runs it on fake tensors and finds the
+kernels. Importing Dynamo doubles the time that ``import torch`` takes, so functions are handed to
+it only once something else has imported it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
+
+import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._guards import TracingContext
 
 _DYNAMO = "torch._dynamo"
 _WAITING: list[Callable[..., Any]] = []
@@ -58,3 +64,58 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 if _DYNAMO not in sys.modules:
     sys.meta_path.insert(0, _AfterDynamo())
+
+
+_TRACING = (
+    torch._C._TorchDispatchModeKey.FAKE,
+    torch._C._TorchDispatchModeKey.PROXY,
+    torch._C._TorchDispatchModeKey.FUNCTIONAL,
+)
+"""Modes in which an operation on a real tensor gives a fake one, or a step of a graph."""
+
+
+def lasting(*made_of: torch.Tensor) -> AbstractContextManager[Any]:
+    """Where tensors are made that are kept for later calls.
+
+    A backward may save them, which takes no inference tensor. Made of real tensors they are real,
+    also while torch.export, torch.compile or FakeTensorMode traces or torch.func transforms: who
+    asks for them next may not.
+    """
+    if torch.compiler.is_dynamo_compiling():  # where all is part of one graph
+        return torch.inference_mode(False)
+    if torch._C._are_functorch_transforms_active() or (
+        torch._C._len_torch_dispatch_stack()
+        and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
+    ):
+        return _undisturbed() if all(map(is_real, made_of)) else torch.inference_mode(False)
+    return torch.inference_mode(False)
+
+
+def is_real(t: torch.Tensor) -> bool:
+    """True for a tensor that neither a trace nor a transform stands behind."""
+    return type(t) is torch.Tensor and not is_functorch_wrapped_tensor(t)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No mode, and no transform of torch.func, takes part in what is done here."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes(), torch._C._DisableFuncTorch(), torch.inference_mode(False):
+        yield
+
+
+def traced() -> bool:
+    """True to torch.compile and torch.export: they take a wrapper only if it looks strided.
+
+    To be asked from a property. What makes fake tensors also runs where nothing traces yet.
+    """
+    if TracingContext.try_get() is not None:
+        return True
+    return sys._getframe(2).f_globals.get("__name__") == "torch._subclasses.meta_utils"
+
+
+def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
+    """What compiled code takes for granted of an inner tensor; symbols stand for varying sizes."""
+    flags = (t.requires_grad, t.is_inference(), t.is_conj(), t.is_neg())
+    return (type(t).__name__, t.dtype, t.device, tuple(t.shape), t.stride(), *flags)

@@ -9,6 +9,7 @@ import torch
 from spgrad import kernels
 from spgrad.ops.order import inverse
 from spgrad.ops.products import plain, wants_grad
+from spgrad.tracing import lasting
 from spgrad.transforms import Function
 
 
@@ -68,7 +69,7 @@ class Carried:
     def entry(self) -> torch.Tensor | None:
         """The old entry that each element is (u,); None where all are taken in order."""
         if self._entry is None and self.pieces is not None:
-            with torch.inference_mode(mode=False):
+            with lasting(self.pieces.ptr):
                 self._entry = self.pieces.entry()
         return self._entry
 
@@ -76,7 +77,7 @@ class Carried:
     def place(self) -> torch.Tensor | None:
         """The inverse of `entry` (nse,); None where it is None or an entry is taken twice."""
         if self._place is None and self.entry is not None and not self.repeats:
-            with torch.inference_mode(mode=False):  # a backward may save it
+            with lasting(self.entry):
                 self._place = inverse(self.entry, self.nse)
         return self._place
 

@@ -16,6 +16,7 @@ from spgrad.ops.structure import coalesce
 from spgrad.ops.views import cols, item_offsets, rows
 from spgrad.pattern import LAYOUT_NAMES, Pattern, View
 from spgrad.tensor import SparseTensor
+from spgrad.tracing import is_real, lasting
 from spgrad.values import on_pattern, stored_values
 
 
@@ -38,8 +39,9 @@ def convert(
     vals = flat_values(A)
     first = ("first", layout, blocksize)  # where values went is found for a second conversion
     new = pattern.derived(first) is None and pattern.derived(("layout", layout, blocksize)) is None
+    new = new and is_real(vals) == is_real(pattern.indices[0])
     if new and vals.dim() == 1 and not wants_grad(vals):
-        with torch.inference_mode(mode=False):
+        with lasting(*pattern.indices, vals):
             together = _together(pattern, layout, blocksize, plain(vals))
         if together is not None:
             found, vals = together

@@ -264,8 +264,9 @@ def _distances(pattern: Pattern) -> torch.Tensor:
 def _diagonal(A: SparseTensor, offset: int) -> torch.Tensor:
     A = without_repeats(A)
     pattern = A._pattern
-    kept = pattern.derive("rebuilt", lambda _: {})
-    entry, place = remembered(kept, ("diagonal", offset), lambda: _on_diagonal(pattern, offset))
+    entry, place = remembered(
+        pattern, "rebuilt", ("diagonal", offset), lambda: _on_diagonal(pattern, offset)
+    )
     vals = gathered(flat_values(A), entry, place)
     vals = vals.view(*pattern.batch, -1, *pattern.dense_shape)
     return vals.movedim(len(pattern.batch), -1)

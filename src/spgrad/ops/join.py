@@ -28,8 +28,8 @@ from spgrad.ops.rebuild import (
     finished,
     flat_values,
     index_dtype,
+    last_used,
     positions,
-    remembered,
     sparse_dims,
 )
 from spgrad.ops.shape import same_elements, unsqueeze
@@ -288,7 +288,7 @@ def _kept(
         made = finished(build(patterns), sum(p.elements for p in patterns))
         return tuple(weakref.ref(p, forget) for p in patterns), made
 
-    return remembered(_JOINED, where, make)[1]
+    return last_used(_JOINED, where, make, patterns)[1]
 
 
 def _same_lines(patterns: Sequence[Pattern]) -> bool:

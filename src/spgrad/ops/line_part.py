@@ -112,8 +112,7 @@ def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
         own_ptr = ptr[first : first + count + 1] - begin
         return _of_lines(pattern, (own_ptr, own), count), begin, end
 
-    kept = pattern.derive("lines taken", lambda _: {})
-    made, begin, end = remembered(kept, (first, count, one), make)
+    made, begin, end = remembered(pattern, "lines taken", (first, count, one), make)
     return on_pattern(stored_values(A)[begin:end].clone(), made)
 
 
@@ -128,10 +127,9 @@ def _range(A: SparseTensor, across: slice) -> SparseTensor | None:
     count = len(range(start, stop, step))
     if _apart(vals) or count in (0, size):
         return None
-    once = pattern.derive("ranges taken", lambda _: {})
-    if (start, step, count) in once:
+    if (start, step, count) in pattern.derive("ranges taken", lambda _: {}):
         return None
-    remembered(once, (start, step, count), lambda: True)
+    remembered(pattern, "ranges taken", (start, step, count), lambda: True)
     ptr, idx, vals = kernels.select_range(*pattern.indices, start, step, count, plain(vals))
     m, k = pattern.shape
     shape = (m, count) if pattern.compressed_by_rows else (count, k)

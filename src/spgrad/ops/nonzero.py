@@ -10,6 +10,7 @@ from spgrad.ops.operands import matrix_operand, require_rank, sparse_operand
 from spgrad.ops.rebuild import coordinates, finished, flat_values, subset
 from spgrad.ops.structure import without_repeats
 from spgrad.tensor import SparseTensor
+from spgrad.tracing import lasting
 from spgrad.values import on_pattern
 
 
@@ -113,7 +114,7 @@ def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
     kept = ~(size <= threshold)
     if A._pattern.dense_dim:
         kept = kept.flatten(1).any(1)
-    with torch.inference_mode(mode=False):
+    with lasting(*A._pattern.indices, kept):
         made = finished(subset(A._pattern, kept), A._pattern.elements)
     out = carry(vals, made.how)
     return on_pattern(out.view(made.pattern.values_shape), made.pattern)

@@ -18,6 +18,7 @@ from spgrad.ops.structure import without_repeats
 from spgrad.ops.views import linear_index
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
+from spgrad.tracing import lasting
 from spgrad.values import on_pattern, stored_values
 
 
@@ -94,11 +95,11 @@ def chosen(pattern: Pattern, plan: Plan) -> Taken:
     """The pattern of a sparse result; of ints and slices, the last ones are kept."""
     subscript, target = plan.subscript, plan.target
     if GROUP in target.out:
-        with torch.inference_mode(mode=False):  # a backward may save the indices
+        group = subscript.group.index if subscript.group is not None else ()
+        with lasting(*pattern.indices, *group):
             return taken(pattern, subscript, target)
-    kept = pattern.derive("taken", lambda _: {})
     key = subscript.taken[: plan.split], target
-    return remembered(kept, key, lambda: taken(pattern, subscript, target))
+    return remembered(pattern, "taken", key, lambda: taken(pattern, subscript, target))
 
 
 def points_of(pattern: Pattern, plan: Plan) -> torch.Tensor | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +14,7 @@ from spgrad.ops.order import lexicographic
 from spgrad.ops.structure import without_repeats
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
+from spgrad.tracing import lasting
 from spgrad.values import on_pattern
 
 KEPT = 8
@@ -70,19 +71,25 @@ def rebuild(
     """
     A = without_repeats(A)
     old = A._pattern
-    kept = old.derive("rebuilt", lambda _: {})
-    made = remembered(kept, key, lambda: finished(build(old), old.elements, repeats))
+    made = remembered(old, "rebuilt", key, lambda: finished(build(old), old.elements, repeats))
     vals = carry(flat_values(A), made.how)
     if inner is not None:
         vals = inner(vals)
     return on_pattern(vals.reshape(made.pattern.values_shape).contiguous(), made.pattern)
 
 
-def remembered(kept: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
-    """What `make` gave for `key`; of all keys, the last used are kept."""
+def remembered(pattern: Pattern, name: str, key: Any, make: Callable[[], Any]) -> Any:
+    """What `make` gave for `key`; of all keys, `pattern` keeps the last used under `name`."""
+    return last_used(pattern.derive(name, lambda _: {}), key, make, (pattern,))
+
+
+def last_used(
+    kept: dict[Any, Any], key: Any, make: Callable[[], Any], patterns: Sequence[Pattern]
+) -> Any:
+    """What `make` gave of these patterns for `key`; of all keys, the last used are kept."""
     found = kept.pop(key, None)
     if found is None:
-        with torch.inference_mode(mode=False):  # a backward may save what is kept
+        with lasting(*(i for p in patterns for i in p.indices)):
             found = make()
     kept[key] = found
     for oldest in list(kept)[:-KEPT]:
