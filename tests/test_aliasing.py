@@ -1,0 +1,179 @@
+"""What shares memory with what, and that results lie in memory in order."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import support, testing
+from spgrad.pattern import LAYOUTS
+
+layouts = pytest.mark.parametrize("name", support.ALL)
+compressed = pytest.mark.parametrize("name", [n for n in support.ALL if n != "coo"])
+
+
+def made(name, shape=(4, 6), **options):
+    return testing.random_sparse(shape, LAYOUTS[name], **options)
+
+
+def memory(A):
+    """The addresses of all that a SparseTensor is made of."""
+    parts = (A._vals, *A._pattern.indices)
+    return {part.untyped_storage().data_ptr() for part in parts if part.numel()}
+
+
+def apart(A, B):
+    return not memory(A) & memory(B)
+
+
+def in_order(A):
+    return all(part.is_contiguous() for part in (A._vals, *A._pattern.indices))
+
+
+OPS = {
+    name: [cell for cell in testing.cells() if cell.op.name == name]
+    for name, op in support.OPS.items()
+    if op.layouts
+}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_values_and_indices_of_results_are_contiguous(op):
+    """Kernels read arrays from one end to the other."""
+    for cell in OPS[op]:
+        operands = [
+            a if isinstance(a, spgrad.SparseTensor) or a.dim() < 2 else a.mT.contiguous().mT
+            for a in (t.detach() for t in testing.sample(cell))
+        ]
+        for y in testing.run_all(cell, operands):
+            assert not isinstance(y, spgrad.SparseTensor) or in_order(y), str(cell)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if OPS[op][0].op.order])
+def test_gradients_are_contiguous(op):
+    """Also those that come from an expanded cotangent."""
+    for cell in OPS[op]:
+        operands = testing.sample(cell)
+        y = testing.run(cell, operands)
+        testing.dense_result(y).real.sum().backward()
+        for a in operands:
+            assert not isinstance(a.grad, spgrad.SparseTensor) or in_order(a.grad), str(cell)
+
+
+@compressed
+@pytest.mark.parametrize("recorded", [False, True])
+def test_items_of_a_batch_are_copies(name, recorded):
+    A = made(name, (3, 4, 6))
+    before = A.to_dense()
+    items = A.requires_grad_(recorded).unbind()
+    for item in items:
+        item.detach()._vals.mul_(2)
+        assert apart(item.detach(), A.detach())
+        assert in_order(item.detach())
+    testing.assert_close(A.detach(), before)
+    testing.assert_close(torch.stack([i.detach().to_dense() for i in items]), 2 * before)
+
+
+@layouts
+def test_lines_of_a_matrix_are_copies(name):
+    A = made(name)
+    for dim in (0, 1):
+        for item in A.unbind(dim):
+            assert apart(item, A)
+            assert in_order(item)
+
+
+@layouts
+def test_slices_of_dense_dimensions_are_contiguous_copies(name):
+    A = made(name, (4, 6, 5, 3), dense_dim=2)
+    dense = A.to_dense()
+    for take in (
+        (..., slice(0, 5, 2), slice(None)),
+        (..., slice(None), slice(1, 3)),
+        (..., slice(4, None, -2), slice(None, None, -1)),
+        (slice(1, 3), slice(None), slice(1, 4)),
+        (..., 1, slice(0, 3, 2)),
+        (..., [2, 0]),
+    ):
+        part = A[take]
+        assert in_order(part), take
+        storage = part._vals.untyped_storage()
+        assert storage.data_ptr() != A._vals.untyped_storage().data_ptr(), take
+        assert storage.nbytes() == part._vals.nbytes, take
+    testing.assert_close(A[..., ::2, :], dense[..., ::2, :])
+
+
+@layouts
+def test_a_gradient_of_values_can_be_written_to(name):
+    """The cotangent of a sum is one number that stands for all: the gradient is not."""
+    A = made(name).requires_grad_()
+    A.values().sum().backward()
+    assert in_order(A.grad)
+    with torch.no_grad():
+        A.grad.mul_(2)
+        A.grad._vals.view(-1)[0] = 5
+    assert A.grad._vals.sum() == 2 * A._vals.numel() + 3
+    A.values().sum().backward()
+    assert A.grad._vals.sum() == 3 * A._vals.numel() + 3
+
+
+@layouts
+def test_a_gradient_of_from_values_can_be_written_to(name):
+    pattern = made(name).pattern
+    vals = torch.ones(pattern.values_shape, requires_grad=True)
+    for _ in range(2):
+        (3 * spgrad.from_values(vals, pattern)).sum().backward()
+    vals.grad.view(-1)[0] = 1
+    assert vals.grad.sum() == 6 * vals.numel() - 5
+
+
+@layouts
+def test_values_share_memory_and_detached_tensors_too(name):
+    A = made(name)
+    for other in (A.values(), A.detach()._vals, spgrad.from_values(A._vals, A)._vals):
+        assert other.data_ptr() == A._vals.data_ptr()
+    for other in (A.clone(), A.to(torch.float32), A * 1, A + A, -A):
+        assert other._vals.data_ptr() != A._vals.data_ptr()
+        assert other.pattern is A.pattern
+
+
+@layouts
+def test_constructors_share_the_values_that_fit(name):
+    """A leaf made of a tensor with a history has none of it."""
+    A = made(name)
+    parts = A.pattern.indices
+    if name == "coo":
+        again = spgrad.sparse_coo_tensor(parts[0], A._vals, A.shape, is_coalesced=True)
+    else:
+        again = spgrad.sparse_compressed_tensor(*parts, A._vals, A.shape, layout=A.layout)
+    assert memory(again) == memory(A)
+    assert again._vals.data_ptr() == A._vals.data_ptr()
+
+
+@layouts
+def test_a_native_leaf_taken_twice_adds_up_its_gradients(name):
+    """Of CSC, BSR and BSC torch's own accumulation raises: it is done in its place, once."""
+    A = made(name)
+    x = torch.randn(6, 2, dtype=torch.float64)
+    leaf = spgrad.to_torch(A).requires_grad_()
+    first, second = spgrad.from_torch(leaf), spgrad.from_torch(leaf)
+    (first @ x).sum().backward()
+    once = spgrad.from_torch(leaf.grad).to_dense()
+    (second @ x).sum().backward()
+    assert leaf.grad.layout == A.layout
+    testing.assert_close(spgrad.from_torch(leaf.grad), 2 * once)
+    (second @ x + second @ x).sum().backward()
+    testing.assert_close(spgrad.from_torch(leaf.grad), 4 * once)
+    wanted = A.detach().requires_grad_()
+    (wanted @ x).sum().backward()
+    testing.assert_close(wanted.grad, once)
+
+
+@layouts
+def test_a_gradient_that_is_zero_can_be_written_to(name):
+    """Autograd stands in for some zeros with a tensor that has no memory."""
+    A = made(name).requires_grad_()
+    A.values().backward(torch._efficientzerotensor(A._vals.shape, dtype=A.dtype))
+    A.values().sum().backward()
+    with torch.no_grad():
+        A.grad.add_(A.grad)
+    assert (A.grad._vals == 2).all()
