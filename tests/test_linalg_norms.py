@@ -128,3 +128,14 @@ def test_a_first_power_is_a_copy():
 def test_powers_that_are_refused(shape, n, error, text):
     with pytest.raises(error, match=rf"spgrad\.matrix_power: .*{text}"):
         spgrad.matrix_power(testing.random_sparse(shape), n)
+
+
+@pytest.mark.parametrize("ord", [1, torch.inf, "fro"])
+@pytest.mark.parametrize("shape", [(4, 0), (0, 4), (2, 4, 0), (0, 0)], ids=str)
+@pytest.mark.parametrize("layout", support.ALL)
+def test_matrix_norms_of_no_elements_are_0(layout, shape, ord):
+    A = testing.random_sparse(shape, LAYOUTS[layout]).requires_grad_()
+    y = spgrad.matrix_norm(A, ord)
+    testing.assert_close(y, torch.linalg.matrix_norm(torch.zeros(shape), ord))
+    y.sum().backward()
+    assert A.grad.pattern is A.pattern

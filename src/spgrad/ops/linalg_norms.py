@@ -79,6 +79,8 @@ def _matrix_norm(
     sums = norm_over(fn, _NAMES, A, 1, summed, keepdim, dtype, False)
     if chosen > summed and not keepdim:
         chosen -= 1
+    if ord > 0 and sums.shape[chosen] == 0:
+        return sums.sum(chosen, keepdim)  # 0, the largest of no norms
     sparse, dense = (amax, torch.amax) if ord > 0 else (amin, torch.amin)
     choose = sparse if isinstance(sums, SparseTensor) else dense
     return call(fn, choose, sums, chosen, keepdim)
