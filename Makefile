@@ -12,7 +12,7 @@ DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
 CPP := src/spgrad/kernels/cpu/*.cpp src/spgrad/kernels/cpu/*.h
 
-.PHONY: demo test reference lint lint-python lint-types lint-cpp format bench bench-peers asan kernels clean
+.PHONY: demo test reference fuzz lint lint-python lint-types lint-cpp format bench bench-peers asan kernels clean
 .DEFAULT_GOAL := kernels
 
 $(DEPS): requirements/dev.txt
@@ -50,6 +50,13 @@ ON_REFERENCES := $(addprefix tests/,test_construct.py test_demo.py test_interop.
   test_tensor.py test_support.py::test_value_layout_and_gradient test_support.py::test_matmul_on_the_zoo)
 reference: $(INSTALLED)
 	SPGRAD_NO_EXT=1 $(PYTEST) $(ON_REFERENCES)
+
+# Random programs against dense torch: `make fuzz N=100000 SEED=7`. Those that fail are printed,
+# made small. tests/test_program_fuzz.py runs some thousand of seed 0.
+N ?= 10000
+SEED ?= 0
+fuzz: kernels
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(N) --seed $(SEED)
 
 lint: lint-python lint-types lint-cpp
 

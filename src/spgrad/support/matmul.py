@@ -53,7 +53,7 @@ def _sampled(
     beta: float = 1,
     alpha: float = 1,
 ) -> torch.Tensor:
-    found = alpha * mask * (x @ y)
+    found = alpha * (mask * (x @ y))
     return found if beta == 0 else found + beta * A
 
 
@@ -66,7 +66,10 @@ def _reduced(A: torch.Tensor, x: torch.Tensor, *, mask: torch.Tensor, reduce: st
     terms = A[:, :, None] * x  # (m, k, n)
     far = 1e3 if reduce == "amin" else -1e3  # beyond any sample
     terms = terms.masked_fill(~mask[:, :, None], 1 if reduce == "prod" else far)
-    y = terms.prod(1) if reduce == "prod" else getattr(terms, reduce)(1)
+    if reduce == "prod":
+        y = terms.prod(1, dtype=terms.dtype)
+    else:  # of equal ones, the first
+        y = (terms.max(1) if reduce == "amax" else terms.min(1)).values
     return y.masked_fill(count == 0, 0)
 
 

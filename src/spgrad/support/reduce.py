@@ -21,6 +21,17 @@ _ALONG = ({"dim": -1}, {}, {"dim": -2, "keepdim": True}, {"dim": -1, "specified"
 _INF = float("inf")
 
 
+def _filled(A: torch.Tensor, mask: torch.Tensor, value: float) -> torch.Tensor:
+    """A with `value`, or what its dtype has instead of an infinity, where `mask` is False."""
+    if value in (_INF, -_INF) and not A.is_floating_point():
+        if A.dtype == torch.bool:
+            value = value > 0
+        else:
+            limits = torch.iinfo(A.dtype)
+            value = limits.max if value > 0 else limits.min
+    return A.masked_fill(~mask, value)
+
+
 def _reduced(
     name: str, fill: float, empty: float, *, order: int = 2, samples: Any = _SAMPLES
 ) -> Op:
@@ -31,8 +42,8 @@ def _reduced(
     ) -> torch.Tensor:
         if not specified:
             return function(A, **options)
-        y = function(A.masked_fill(~mask, fill), **options)
-        return torch.where(torch.any(mask, **options), y, empty)
+        y = function(_filled(A, mask, fill), **options)
+        return y.masked_fill(~torch.any(mask, **options), empty)
 
     function = getattr(torch, name)
     names = names_in_torch(name)
@@ -59,9 +70,12 @@ def _along(name: str, worst: float) -> Op:
     ) -> Any:
         if not specified:
             return function(A, **options)
-        y, index = function(A.masked_fill(~mask, worst), **options)
-        filled = torch.any(mask, **options)
-        return torch.where(filled, y, 0), torch.where(filled, index, -1)
+        y = function(_filled(A, mask, worst), **options)
+        if "dim" not in options:
+            return y.masked_fill(~mask.any(), 0)
+        y, index = y
+        missing = ~torch.any(mask, **options)
+        return y.masked_fill(missing, 0), index.masked_fill(missing, -1)
 
     function = getattr(torch, name)
     return Op(name, "extrema", names_in_torch(name), _FORMS, dense, masked=True, samples=_ALONG)
@@ -106,13 +120,24 @@ def _var(
         return torch.var(A, dim, keepdim=keepdim, correction=correction)
     number = torch.sum(mask, dim, keepdim=True)
     mean = torch.sum(A, dim, keepdim=True) / number.clamp(min=1)
-    squares = torch.where(mask, (A - mean) ** 2, 0)
+    squares = torch.where(mask, (A - mean).abs() ** 2, 0)
     y = torch.sum(squares, dim, keepdim=True) / (number - correction).clamp(min=0)
-    return y if keepdim else y.squeeze(dim)
+    return y if keepdim else y.sum(dim)
 
 
-def _std(A: torch.Tensor, dim: Any = None, **options: Any) -> torch.Tensor:
-    return torch.sqrt(_var(A, dim, **options))
+def _std(
+    A: torch.Tensor,
+    dim: Any = None,
+    *,
+    mask: torch.Tensor,
+    specified: bool = False,
+    **options: Any,
+) -> torch.Tensor:
+    if not specified:
+        return torch.std(A, dim, **options)
+    y = _var(A, dim, mask=mask, specified=True, **options)
+    positive = y > 0
+    return torch.sqrt(y.where(positive, 1)).where(positive, y)  # the derivative at 0 is 0
 
 
 def _norm(A: torch.Tensor, p: float = 2, **options: Any) -> torch.Tensor:

@@ -1,0 +1,442 @@
+"""Runs a program twice, with sparse and with dense operands, and compares what it gives."""
+
+import dataclasses
+
+import torch
+
+import spgrad
+from fuzz.differences import adjusted, answer_is_right, refusal_is_right
+from fuzz.operands import Number, Sparse, differentiable, is_sparse
+from fuzz.programs import Drawn, Program, Step, can_go_on
+from spgrad import testing
+from spgrad.values import stored_values
+
+STEPS = 0
+FIRST = 1
+SECOND = 2
+
+
+class Failure(Exception):  # noqa: N818
+    """What differs.
+
+    Attributes:
+        kind: In a word, which a smaller program has to share.
+        name: Of the operation.
+        program: That which failed.
+    """
+
+    def __init__(self, kind, name, told):
+        super().__init__(f"{kind} of {name}: {told}")
+        self.kind = kind
+        self.name = name
+        self.program = None
+
+    @property
+    def key(self):
+        return self.kind, self.name
+
+
+class Twin:
+    """The dense side of a program.
+
+    Attributes:
+        values: Of the items so far.
+        jitter: Relative error to put on everything, for asking how much rounding changes.
+        wide: Whether to calculate in double precision.
+    """
+
+    def __init__(self, *, wide=False, jitter=0.0, seed=0):
+        self.values = []
+        self.wide = wide
+        self.jitter = jitter
+        self.finite = self.finite_before = True  # all values; all but the last
+        self.generator = torch.Generator().manual_seed(seed) if jitter else None
+
+    def operand(self, spec, made):
+        if isinstance(spec, Number):
+            self.values.append(made)
+            return
+        x = (spgrad.to_dense(made.detach()) if is_sparse(made) else made.detach()).clone()
+        if self.wide and differentiable(x.dtype):
+            x = x.to(torch.complex128 if x.is_complex() else torch.float64)
+        self.values.append(self._shaken(x).detach().requires_grad_(spec.grad))
+
+    def _shaken(self, x):
+        if not self.jitter or not differentiable(x.dtype):
+            return x
+        noise = torch.randn(x.shape, generator=self.generator, dtype=torch.float64)
+        return (x * (1 + self.jitter * noise)).to(x.dtype)
+
+    def step(self, step, mask):
+        """All results."""
+        options = {k: v for k, v in step.options if k not in ("blocksize", "layout")}
+        if step.row.masked:
+            options["mask"] = mask
+        result = step.row.dense(*(self.values[place] for place in step.args), **options)
+        result = (result,) if isinstance(result, torch.Tensor) else tuple(result)
+        return tuple(self._shaken(y) for y in result)
+
+    def append(self, result, mask):
+        """Keeps a result; off its pattern (mask) it is zero, and passes back no infinity."""
+        if mask is not None and differentiable(result.dtype):
+            result = torch.where(mask, result, result + 0)  # which makes 0 of -0
+        if mask is not None and result.requires_grad:
+            result.register_hook(
+                lambda g: None if g is None else torch.where(mask | g.isfinite(), g, 0)
+            )
+        self.values.append(result)
+        self.finite_before = self.finite
+        self.finite = self.finite and bool(result.isfinite().all())
+
+
+class Run:
+    """A program on both sides; raises `Failure` where they differ.
+
+    Attributes:
+        items: Operands and steps so far.
+        values: What they gave.
+        refused: Names of operations that refused an operand beyond their signatures.
+    """
+
+    def __init__(self):
+        self.items = []
+        self.values = []
+        self.twin = Twin()
+        self.masks = []  # for each item: the mask that its specification takes
+        self.refused = []
+        self.known = {}  # id of a pattern: its mask, and the pattern
+
+    def mask(self, A):
+        """True at the elements of a sparse tensor; None of a dense one."""
+        if not is_sparse(A):
+            return None
+        kept = self.known.get(id(A.pattern))
+        if kept is None:
+            kept = self.known[id(A.pattern)] = testing.mask_of(A.pattern), A.pattern
+        return kept[0]
+
+    def operand(self, spec):
+        made = spec.make()
+        self.items.append(spec)
+        self.values.append(made)
+        self.masks.append((None, None))
+        self.twin.operand(spec, made)
+
+    def step(self, step):
+        """False if both sides refuse."""
+        self.items.append(step)
+        args = [self.values[place] for place in step.args]
+        first = next((a for a in args if is_sparse(a)), None)
+        mask = self.mask(first) if step.row.masked else None
+        self.masks.append((mask, None))
+        got, several, error = self._sparse(step, args)
+        try:
+            want, wanted_error = self.twin.step(step, mask), None
+        except Exception as raised:  # noqa: BLE001
+            want, wanted_error = None, raised
+        if error is not None:
+            self._judge_refusal(step, args, error, wanted_error)
+            return False
+        if wanted_error is not None:
+            if answer_is_right(step, args, wanted_error):
+                return False
+            raise Failure("answer", step.name, f"dense torch raises {wanted_error!r}")
+        pick = min(step.pick or 0, len(got) - 1)
+        self.items[-1] = dataclasses.replace(step, pick=pick if several else None)
+        if len(got) != len(want):
+            raise Failure("number", step.name, f"{len(got)} results, not {len(want)}")
+        if not got:
+            return False
+        finite = self.twin.finite
+        pairs = zip(got, want, strict=True)
+        want = [adjusted(step, y, w, finite, self.mask(y)) for y, w in pairs]
+        for at, y in enumerate(got):
+            self._compare_value(step, at, y, want[at])
+        self._keep(got[pick], want[pick])
+        return True
+
+    def _sparse(self, step, args):
+        function = getattr(spgrad, step.name)
+        try:
+            options = dict(step.options)
+            result = function(list(args), **options) if step.listed else function(*args, **options)
+        except spgrad.SpgradError as error:
+            return None, False, error
+        except Exception as error:
+            raise Failure(f"error {type(error).__name__}", step.name, repr(error)) from error
+        if isinstance(result, torch.Tensor):
+            return (result,), False, None
+        return tuple(result), True, None
+
+    def _judge_refusal(self, step, args, error, wanted_error):
+        if wanted_error is not None:
+            return
+        layouts = {a.pattern.name for a in args if is_sparse(a)}
+        if layouts - set(step.row.layouts):
+            if not isinstance(error, spgrad.UnsupportedError):
+                raise Failure("refusal", step.name, repr(error))
+            return
+        if not refusal_is_right(step, args, error):
+            raise Failure("refusal", step.name, repr(error)) from error
+        self.refused.append((step.name, str(error)))
+
+    def _compare_value(self, step, at, got, want):
+        if got.shape != want.shape:
+            raise Failure("shape", step.name, f"{tuple(got.shape)}, not {tuple(want.shape)}")
+        if got.dtype != want.dtype:
+            raise Failure("dtype", step.name, f"{got.dtype}, not {want.dtype}")
+        dense = got.detach()
+        if is_sparse(dense):
+            if (
+                dense.pattern.shape != dense.shape
+                or dense.pattern.values_shape != dense._vals.shape
+            ):
+                raise Failure("pattern", step.name, f"{dense.pattern.shape} {dense._vals.shape}")
+            dense = spgrad.to_dense(dense)
+        place = len(self.items) - 1
+        self._close("value", step.name, dense, want.detach(), lambda other: other.result(place, at))
+
+    def _close(self, kind, name, got, want, again):
+        """Fails if two tensors differ by more than rounding can explain.
+
+        Args:
+            kind: What they are.
+            name: Of the operation.
+            got: Of the sparse side.
+            want: Of the dense side.
+            again: Gives the same from another `Twin`, which ran with other rounding.
+        """
+        if close(got, want):
+            return
+        if differentiable(got.dtype) and self._rounding(got, again):
+            return
+        try:
+            testing.assert_close(got, want)
+        except AssertionError as error:
+            raise Failure(kind, name, str(error)) from error
+
+    def _rounding(self, got, again):
+        """Whether the dense side moves as much when everything in it is rounded otherwise."""
+        exact = again(Replay(self, wide=True))
+        if exact.shape != got.shape:
+            return True  # the number of elements found depends on rounding
+        if close(got, exact.to(got.dtype)):
+            return True
+        eps = 4 * torch.finfo(got.dtype).eps
+        for seed in range(3):
+            other = again(Replay(self, wide=True, jitter=eps, seed=seed))
+            if other.shape != exact.shape:
+                return True
+            moved, off = distance(other, exact), distance(got.to(exact.dtype), exact)
+            if bool((off <= 100 * moved + testing.tolerance(got.dtype)).all()):
+                return True
+        return False
+
+    def _keep(self, got, want):
+        mask = self.mask(got)
+        self.masks[-1] = (self.masks[-1][0], mask)
+        self.values.append(got)
+        self.twin.append(want, mask)
+
+    def gradients(self, order):
+        """Compares the derivatives of the last value."""
+        y, want = self.values[-1], self.twin.values[-1]
+        name = self.items[-1].name
+        if not differentiable(y.dtype) or not self.twin.finite_before:
+            return
+        if y.requires_grad != want.requires_grad:
+            if all(step.row.order for step in Program(tuple(self.items)).steps):
+                raise Failure("graph", name, f"requires_grad is {y.requires_grad}")
+            return
+        if not y.requires_grad:
+            return
+        try:
+            other = differentiate(self, self.twin.values, order)
+        except RuntimeError as error:  # torch has no derivative
+            if "not implemented" in str(error):
+                return
+            raise
+        try:
+            got = differentiate(self, self.values, order)
+        except Exception as error:
+            raise Failure(f"gradient {type(error).__name__}", name, repr(error)) from error
+        for at, (mine, twins) in enumerate(zip(got, other, strict=True)):
+            if mine is None or twins is None:
+                self._compare_absent(at, name, mine, twins)
+            else:
+                self._compare_gradient(at, name, mine, twins, order)
+
+    def _compare_absent(self, at, name, mine, twins):
+        present = mine if twins is None else twins
+        if present is None:
+            return
+        present = spgrad.to_dense(present.detach()) if is_sparse(present) else present
+        spec = leaf_of(self.items, at)
+        if isinstance(spec, Sparse):
+            present = present.where(self.mask(self.leaf(spec)), 0)
+        if not close(present, torch.zeros_like(present)):
+            raise Failure(f"gradient {order_of(self.items, at)}", name, f"{mine} and {twins}")
+
+    def leaf(self, spec):
+        return next(v for i, v in zip(self.items, self.values, strict=True) if i is spec)
+
+    def _taken(self, spec, dense):
+        """The elements of a dense tensor at a pattern: one for each entry, or those of blocks."""
+        if spec.block:
+            return dense.detach().where(self.mask(self.leaf(spec)), 0)
+        at = tuple(torch.tensor(axis) for axis in zip(*spec.entries, strict=True))
+        return dense[at] if at else dense.new_zeros(0, *spec.element_shape)
+
+    def _compare_gradient(self, at, name, mine, twins, order):
+        kind = f"gradient {order_of(self.items, at)}"
+        spec = leaf_of(self.items, at)
+        want = twins.detach()
+        if isinstance(spec, Sparse):
+            leaf = self.leaf(spec)
+            if not is_sparse(mine) or mine.pattern is not leaf.pattern:
+                raise Failure(kind + " pattern", name, repr(mine))
+            mine, want = mine.detach(), self._taken(spec, want)
+            mine = self._taken(spec, spgrad.to_dense(mine)) if spec.block else mine._vals
+        elif is_sparse(mine):
+            raise Failure(kind + " kind", name, "a sparse gradient of a dense operand")
+        if mine.dtype != want.dtype:
+            raise Failure(kind + " dtype", name, f"{mine.dtype}, not {want.dtype}")
+
+        def again(replay):
+            found = replay.gradients(order)[at]
+            found = torch.zeros_like(twins) if found is None else found
+            return self._taken(spec, found) if isinstance(spec, Sparse) else found
+
+        mine = mine.detach()
+        finite = self.twin.finite
+        if order_of(self.items, at) == SECOND or not finite:  # dense torch has 0 * infinity
+            mine = torch.where(want.isnan(), want, mine)
+        self._close(kind, name, mine, want, again)
+
+
+class Replay:
+    """The dense side of a run once more, with other rounding."""
+
+    def __init__(self, run, **options):
+        self.run = run
+        self.twin = Twin(**options)
+        self.results = []
+        for item, value, masks in zip(run.items, [*run.values, None], run.masks, strict=False):
+            if isinstance(item, Step):
+                finite = self.twin.finite
+                found = self.twin.step(item, masks[0])
+                self.results.append(found)
+                chosen = found[min(item.pick or 0, len(found) - 1)]
+                if value is not None:
+                    chosen = adjusted(item, value, chosen, finite, masks[1])
+                self.twin.append(chosen, masks[1])
+            else:
+                self.results.append(None)
+                self.twin.operand(item, value)
+
+    def result(self, place, at):
+        y = self.results[place][at]
+        return y.detach()
+
+    def gradients(self, order):
+        return differentiate(self.run, self.twin.values, order)
+
+
+def distance(a, b):
+    """|a - b|, infinite where only one is finite or they are different infinities."""
+    off = (a - b).abs()
+    same = (a == b) | (a.isnan() & b.isnan())
+    return torch.where(same, 0, off.nan_to_num(nan=torch.inf))
+
+
+def close(got, want):
+    """Quickly, what `testing.assert_close` says."""
+    bound = testing.tolerance(got.dtype)
+    return got.shape == want.shape and torch.allclose(
+        got, want.to(got.dtype), rtol=bound, atol=bound, equal_nan=True
+    )
+
+
+def differentiate(run, values, order):
+    """Derivatives of the last value in direction of a fixed cotangent: first, then second order."""
+    y = values[-1]
+    dense = spgrad.to_dense(y) if is_sparse(y) else y
+    at = [place for place, item in enumerate(run.items) if getattr(item, "grad", False)]
+    leaves = [values[place] for place in at]
+    g = drawn(dense.shape, dense.dtype, 0)
+    first = torch.autograd.grad(dense, leaves, g, create_graph=order > FIRST, allow_unused=True)
+    if order == FIRST:
+        return first
+    parts = []
+    for place, grad in zip(at, first, strict=True):
+        if grad is None or not grad.requires_grad:
+            continue
+        leaf = run.values[place]
+        shape = leaf.pattern.values_shape if is_sparse(leaf) else leaf.shape
+        v = drawn(shape, leaf.dtype, place)
+        if is_sparse(grad):
+            grad = stored_values(grad)
+        elif is_sparse(leaf):
+            grad = grad.where(run.mask(leaf), 0)
+            v = spgrad.to_dense(spgrad.from_values(v, leaf.pattern))
+        part = (grad * v.to(grad.dtype)).sum()
+        parts.append(part.real if part.is_complex() else part)
+    if not any(part.requires_grad for part in parts):
+        return (*first, *[None] * len(leaves))
+    return (*first, *torch.autograd.grad(sum(parts), leaves, allow_unused=True))
+
+
+def drawn(shape, dtype, seed):
+    generator = torch.Generator().manual_seed(seed)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    return torch.randn(shape, generator=generator, dtype=wide).to(dtype)
+
+
+def leaf_of(items, at):
+    specs = [i for i in items if getattr(i, "grad", False)]
+    return specs[at % len(specs)]
+
+
+def order_of(items, at):
+    return FIRST if at < sum(getattr(i, "grad", False) for i in items) else SECOND
+
+
+def run(program):
+    """Runs a program that is known; raises `Failure`."""
+    done = Run()
+    try:
+        for item in program.items:
+            if not isinstance(item, Step):
+                done.operand(item)
+            elif not done.step(item):
+                return done
+        if program.order and program.steps:
+            done.gradients(program.order)
+    except Failure as failure:
+        failure.program = Program(tuple(done.items), program.order)
+        raise
+    return done
+
+
+def run_seed(seed):
+    """Draws a program while running it; raises `Failure`."""
+    drawer, done = Drawn(seed), Run()
+    order = SECOND if drawer.rng.random() < 0.3 else FIRST
+    last = None
+    try:
+        for _ in range(drawer.steps):
+            items = drawer.next_items(done.values, last)
+            if items is None:
+                break
+            for operand in items[:-1]:
+                done.operand(operand)
+            if not done.step(items[-1]):
+                return done
+            last = len(done.values) - 1
+            if not can_go_on(done.values[last]):
+                break
+        done.gradients(order)
+    except Failure as failure:
+        failure.program = Program(tuple(done.items), order)
+        raise
+    return done

@@ -1,0 +1,74 @@
+"""Where a refusal or an answer other than dense torch's is right, each with its reason."""
+
+import torch
+
+import spgrad
+from fuzz.operands import differentiable, is_sparse
+
+PRODUCTS = {"matmul", "addmm", "sampled", "contract", "attention"}
+
+
+def refusal_is_right(step, args, error):
+    """Whether the sparse side may refuse what the dense one answers.
+
+    What a step has beyond the table (its signature, or the arguments that its samples show) may be
+    refused as unsupported. Dtypes may be refused that a specification, a formula, lets pass; the
+    generated tests compare them with torch's own functions.
+    """
+    if isinstance(error, spgrad.UnsupportedError):
+        return not step.signature or dict(step.options) not in map(dict, step.row.samples)
+    text = str(error)
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    empty = not all(a.numel() for a in tensors)  # of nothing, torch checks little
+    if empty and isinstance(error, spgrad.errors.ArgumentIndexError):
+        return True
+    plain = len({a.dtype for a in tensors}) == 1 and differentiable(tensors[0].dtype)
+    if "dtype" in text and (empty or not plain):
+        return True
+    if "dimensions without elements" in text:  # what a batch of nothing gives is not 0
+        return True
+    if "with which 0 becomes" in text:  # depends on the value of a number
+        return True
+    if "blocksize" in text:  # the dense specification has no blocks
+        return True
+    return not step.signature and isinstance(error, spgrad.SpgradError)
+
+
+def answer_is_right(step, args, error):
+    """Whether the sparse side may answer what the dense specification refuses."""
+    text = str(error)
+    options = dict(step.options)
+    if isinstance(error, ZeroDivisionError):  # the scale of attention without features
+        return True
+    if "view size is not compatible" in text:  # sparse views are copies
+        return True
+    if "dim must be a 2-tuple" in text:  # torch.norm of a vector has no limit, nor here
+        return True
+    # the specification reduces over nothing, where the result is said to be 0
+    over_specified = options.get("specified") or "reduce" in options
+    return bool(over_specified) and "non-zero size" in text
+
+
+def adjusted(step, got, want, finite, mask):
+    """The specification where the documents say that spgrad differs from it.
+
+    Args:
+        step: The operation.
+        got: A result of the sparse side.
+        want: The same of the dense side.
+        finite: Whether all values before it are.
+        mask: Of the pattern of a sparse result.
+    """
+    if (
+        not finite and differentiable(want.dtype) and step.row.family in PRODUCTS
+    ):  # what is not specified is not multiplied
+        dense = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
+        return torch.where(want.isnan(), dense.to(want.dtype), want)
+    if not is_sparse(got):
+        return want
+    outside = ~mask
+    if dict(step.options).get("specified"):
+        want = want.masked_fill(outside, 0)  # what is not specified stays so
+    if step.row.family == "binary" and differentiable(want.dtype):
+        want = want.masked_fill(outside & want.detach().isnan(), 0)  # 0 / 0 is not calculated
+    return want

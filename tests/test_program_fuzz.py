@@ -1,0 +1,124 @@
+"""Random programs against dense torch: fixed numbers here, any number with `make fuzz`."""
+
+import contextlib
+
+import pytest
+import torch
+from fuzz.__main__ import report
+from fuzz.compare import Failure, Run, run, run_seed
+from fuzz.operands import Dense, Sparse, described
+from fuzz.options import DRAW
+from fuzz.programs import ROWS, Drawn, Program, Step
+from fuzz.shrink import as_operand, shrink
+
+import spgrad
+from spgrad import support, testing
+
+BATCHES, PER_BATCH = 32, 100
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of samples of one
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_random_programs(batch):
+    for number in range(batch * PER_BATCH, (batch + 1) * PER_BATCH):
+        check(number)
+
+
+def check(number):
+    try:
+        run_seed(number)
+    except Failure as failure:
+        raise AssertionError(report(number, failure)) from failure
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_row_is_drawn(row):
+    """Each signature of each row: a step that runs, and is not refused by both sides."""
+    for signature in row.signatures:
+        answered = 0
+        for seed in range(8):
+            drawer, done = Drawn(seed), Run()
+            drawer.dtype, drawer.mixed = torch.float64, False
+            *operands, step = drawer.step_of(row, [], None, signature)
+            assert step.name == row.name
+            for operand in operands:
+                done.operand(operand)
+            answered += done.step(step)
+        assert answered, signature
+
+
+def test_every_argument_of_the_table_is_drawn():
+    assert {name for row in ROWS for sample in row.samples for name in sample} == set(DRAW)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_source_makes_the_same_values(seed):
+    with contextlib.suppress(Failure):
+        done = run_seed(seed)
+        names = {}
+        with contextlib.suppress(spgrad.SpgradError):  # as the last step of some does
+            exec(Program(tuple(done.items)).source(), names)
+        for place, value in enumerate(done.values):
+            if isinstance(value, torch.Tensor):
+                again = names[f"v{place}"]
+                testing.assert_close(again.detach(), testing.dense_result(value).detach())
+                assert again.layout == value.layout
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+def test_tensors_become_operands(layout):
+    A = testing.random_sparse((2, 4, 6), getattr(torch, f"sparse_{layout}"), dense_dim=0)
+    again = described(A).make()
+    assert again.pattern.same_as(A.pattern)
+    assert torch.equal(again._values(), A._values())
+
+
+def test_a_failure_becomes_small(monkeypatch):
+    """Of a sum that drops the element (1, 1), what is left is that element."""
+
+    def wrong(A, *args, **options):
+        keep = torch.ones(A.shape, dtype=A.dtype)
+        keep[1:2, 1:2] = 0
+        return true_sum(A * keep, *args, **options)
+
+    true_sum = spgrad.sum
+    monkeypatch.setattr(spgrad, "sum", wrong)
+    A = described(testing.random_sparse((4, 6), torch.sparse_csc, dtype=torch.float32, density=1.1))
+    x = Dense((6,), tuple(map(float, range(1, 7))), torch.float32, "offset", grad=True)
+    steps = (
+        Step("mul", "A[m,k] x[k] -> C[m,k]", (0, 1), (), None),
+        Step("neg", "A[m,k] -> C[m,k]", (2,), (), None),
+        Step("sum", "A[m,k] -> y[m]", (3,), (("dim", -1),), None),
+    )
+    with pytest.raises(Failure, match="value of sum") as caught:
+        run(Program((A, x, *steps)))
+    small = shrink(caught.value)
+    assert small.key == ("value", "sum")
+    operand, step = small.program.items
+    assert isinstance(operand, Sparse)
+    assert operand.shape == (2, 2)
+    assert operand.entries == ((1, 1),)
+    assert step.name == "sum"
+    assert "spgrad.sum(v0" in small.program.source()
+
+
+# Programs that failed once.
+
+
+def coo(indices, values, shape=None, dtype=torch.float64):
+    indices = torch.as_tensor(indices, dtype=torch.int64)
+    return spgrad.sparse_coo_tensor(indices, torch.as_tensor(values, dtype=dtype), shape)
+
+
+FOUND = {
+}
+
+
+@pytest.mark.parametrize("name", list(FOUND))
+def test_found(name):
+    operation, operands, options = FOUND[name]
+    specs = [as_operand(t, grad=True) for t in operands]
+    step = Step(operation, "-", tuple(range(len(specs))), tuple(options.items()), None)
+    done = run(Program((*specs, step)))
+    assert len(done.values) == len(specs) + 1, "both sides refuse"
