@@ -211,7 +211,8 @@ def _repeated_lines(
         begin, end = (t[..., None].expand(*t.shape, side) for t in (begin, end))
     shift = [size * i for i in range(side)]
     if not side:
-        shift, begin, end = [0], begin.sum(-1), end.sum(-1)  # empty lines
+        same = begin.dtype  # of which a sum would make int64
+        shift, begin, end = [0], begin.sum(-1, dtype=same), end.sum(-1, dtype=same)  # empty lines
     return joined(lines.pattern, shape, lines.idx, Ranges(begin, end, shift, count))
 
 
@@ -226,9 +227,10 @@ def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found | InPie
 
     def by(indices: torch.Tensor) -> Placed:
         copy = indices.new_ones(copies, dtype=torch.int64).cumsum(0) - 1
-        shifts = torch.stack(torch.unravel_index(copy, times[:split])) if copies else None
-        if shifts is None:
+        if not copies:
             return Placed(indices[:, :0], copy, 0)
+        along = torch.unravel_index(copy, times[:split])
+        shifts = torch.stack(along) if along else copy.new_zeros(0, copies)  # (d, copies)
         sizes = shifts.new_tensor(shape[:split]) // shifts.new_tensor(times[:split])
         shifts = (shifts * sizes[:, None]).to(indices.dtype)
         spread = (shifts[:, :, None] + indices[:, None, :]).flatten(1)  # (d, copies * nse)
