@@ -163,3 +163,26 @@ def test_results_own_their_memory():
     A = spgrad.sparse_coo_tensor([[0, 1]], torch.tensor([1 + 2j, -3j]), (3,)).coalesce()
     A.real.zero_()
     assert A.values().tolist() == [1 + 2j, -3j]
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda A: A.to(torch.complex128),
+        lambda A: A.to("cpu", torch.complex128, copy=True),
+        lambda A: A.type(torch.complex64),
+        torch.Tensor.cfloat,
+        torch.Tensor.cdouble,
+    ],
+)
+def test_real_tensors_become_complex_and_get_real_gradients(convert):
+    A = testing.random_sparse((4, 6)).requires_grad_()
+    twin = A.detach().to_dense().requires_grad_()
+    y, expected = convert(A), convert(twin)
+    assert y.dtype == expected.dtype
+    testing.assert_close(y.detach(), expected.detach())
+    weight = torch.randn(expected.shape, dtype=expected.dtype)
+    (y.to_dense() * weight).real.sum().backward()
+    (expected * weight).real.sum().backward()
+    assert A.grad.dtype == A.dtype
+    testing.assert_close(A.grad, twin.grad * testing.mask_of(A.pattern))

@@ -106,12 +106,41 @@ def test_a_failure_becomes_small(monkeypatch):
 # Programs that failed once.
 
 
-def coo(indices, values, shape=None, dtype=torch.float64):
-    indices = torch.as_tensor(indices, dtype=torch.int64)
+def coo(indices, values, shape=None, dtype=torch.float64, index_dtype=torch.int64):
+    indices = torch.as_tensor(indices, dtype=index_dtype)
     return spgrad.sparse_coo_tensor(indices, torch.as_tensor(values, dtype=dtype), shape)
 
 
 FOUND = {
+    "tile without sparse dimensions": (
+        "tile",
+        [coo(torch.zeros(0, 2), [[1.0, 2.0], [3.0, 4.0]])],
+        {"dims": (2,)},
+    ),
+    "no copies of rows, with int32 indices": (
+        "repeat",
+        [coo([[0, 1], [2, 0]], [1.0, 2.0], (2, 3), index_dtype=torch.int32)],
+        {"repeats": (2, 0)},
+    ),
+    "complex divisor of real tensors": (
+        "addcdiv",
+        [
+            coo([[0, 1], [2, 0]], [1.0, 2.0], (2, 3)),
+            coo([[0, 1], [1, 0]], [3.0, 4.0], (2, 3)),
+            torch.full((2, 3), 1 + 2j, dtype=torch.complex128),
+        ],
+        {},
+    ),
+    "second derivative of attention without heads": (
+        "scaled_dot_product_attention",
+        [
+            torch.ones(2, 0, 4, 3, dtype=torch.float64),
+            torch.ones(2, 0, 5, 3, dtype=torch.float64),
+            torch.ones(1, 0, 5, 2, dtype=torch.float64),
+            coo([[0, 1], [0, 0], [2, 3], [4, 0]], [1.0, 2.0], (2, 1, 4, 5)),
+        ],
+        {},
+    ),
 }
 
 
