@@ -15,7 +15,7 @@ LEVELS = [
     {"checks", "memory"},
     {"tensor"},
     {"values", "protocol", "stepping", "describe", "serialize"},
-    {"construct"},
+    {"construct", "gradients"},
     {"compressed"},
     {"interop"},
     {"ops"},

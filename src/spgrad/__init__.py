@@ -2,6 +2,7 @@
 
 from spgrad import requirement as _requirement  # noqa: F401, I001  # before torch is made use of
 from spgrad import describe as _describe  # noqa: F401
+from spgrad import gradients as _gradients  # noqa: F401
 from spgrad import ops
 from spgrad import protocol as _protocol  # noqa: F401
 from spgrad import serialize as _serialize  # noqa: F401

@@ -92,7 +92,7 @@ def to_torch(A: torch.Tensor) -> torch.Tensor:
 
     Returns:
         Native sparse tensor that shares values (and indices, where these are of the dtype that
-        torch keeps) with `A`.
+        torch keeps) with `A`. A graph does not see that torch changes them in place; clone first.
 
     Gradient:
         On the pattern of `A`, from a native sparse or dense cotangent.

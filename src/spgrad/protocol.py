@@ -6,7 +6,6 @@ These run underneath autograd, on the values alone; operands must share one patt
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,14 +13,12 @@ from torch.autograd.graph import increment_version
 
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
 from spgrad.pattern import Pattern
-from spgrad.tensor import ATEN_FUNCTIONS, METHODS, SparseTensor
+from spgrad.tensor import ATEN_FUNCTIONS, METHODS, SparseTensor, is_parameter
 
 _aten = torch.ops.aten
 
 _UNARY = (
-    _aten.alias.default,
     _aten.clone.default,
-    _aten.detach.default,
     _aten.empty_like.default,
     _aten.neg.default,
     _aten.zero_.default,
@@ -43,14 +40,12 @@ _BY_SCALAR = (
     _aten.mul_.Scalar,
     _aten.mul_.Tensor,
 )
+_ALIASES = (_aten.alias.default, _aten.detach.default)
 _STORAGE_OPTIONS = ("layout", "memory_format", "pin_memory")
 
 
 def _finish(func: Any, first: SparseTensor, out: torch.Tensor) -> SparseTensor:
-    if func._schema.name.endswith("_"):
-        return _changed(first)
-    with torch.inference_mode(False) if _is_view_of_normal(func, first) else nullcontext():
-        return SparseTensor(out, first._pattern)
+    return _changed(first) if func._schema.name.endswith("_") else SparseTensor(out, first._pattern)
 
 
 def _changed(A: SparseTensor) -> SparseTensor:
@@ -60,10 +55,28 @@ def _changed(A: SparseTensor) -> SparseTensor:
     return A
 
 
-def _is_view_of_normal(func: Any, A: SparseTensor) -> bool:
-    """True where inference mode would make an inference tensor of a view of a normal one."""
-    views = (_aten.alias.default, _aten.detach.default)
-    return torch.is_inference_mode_enabled() and func in views and not A.is_inference()
+def _alias(func: Any) -> Callable[..., SparseTensor]:
+    def run(A: SparseTensor) -> SparseTensor:
+        if type(A._vals) is not torch.Tensor:  # while a compiler traces
+            return SparseTensor(func(A._vals), A._pattern)
+        if torch.is_inference_mode_enabled() and not A.is_inference():
+            with torch.inference_mode(False):  # or the alias would be an inference tensor
+                return _aliased(A)
+        return _aliased(A)
+
+    return run
+
+
+def _aliased(A: SparseTensor) -> SparseTensor:
+    """`A` without its graph. Both hold one tensor of values, and so one count of its changes."""
+    vals = A._vals
+    if vals.requires_grad:
+        # below autograd, where this is called, a detached tensor would count for itself
+        with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
+            vals = vals.detach()
+    out = SparseTensor(vals, A._pattern)
+    out._is_alias = True
+    return out
 
 
 def _unary(func: Any) -> Callable[..., SparseTensor]:
@@ -174,7 +187,7 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
             f"spgrad.copy_: `{name}` is a {_kind(A, source)}; a SparseTensor of the same pattern "
             "is accepted. Convert with spgrad.from_dense, spgrad.from_torch or .to_dense()."
         )
-    if torch.is_grad_enabled() or not _alike(A._pattern, source._pattern):
+    if torch.is_grad_enabled() or not alike(A._pattern, source._pattern):
         _require_same("copy_", A._pattern, source._pattern)
     if not A._pattern.same_as(source._pattern):
         return _replaced(A, source)
@@ -182,7 +195,7 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
     return _changed(A)
 
 
-def _alike(a: Pattern, b: Pattern) -> bool:
+def alike(a: Pattern, b: Pattern) -> bool:
     """True for patterns that differ in their elements alone."""
     same = (a.layout, a.shape, a.dense_dim, a.blocksize) == (
         b.layout,
@@ -194,24 +207,43 @@ def _alike(a: Pattern, b: Pattern) -> bool:
 
 
 def _replaced(A: SparseTensor, source: SparseTensor) -> SparseTensor:
-    """A with the elements of `source`, as `load_state_dict` asks of a pruned or regrown parameter.
+    """A with the elements of `source`, as `load_state_dict` asks of a pruned parameter."""
+    if A._is_alias and not is_parameter(A):
+        raise StateError(
+            "spgrad.copy_: `self` came from detach() or .data and shares its values with another "
+            "tensor, which would keep its elements; `source` on its pattern is accepted. Copy to "
+            "the other tensor itself under torch.no_grad(), or to a clone()."
+        )
+    require_no_gradient("copy_", A, source._pattern)
+    vals = source._vals.detach().to(dtype=A.dtype, device=A.device, copy=True)
+    return replace(A, vals, source._pattern.moved(A.device))
 
-    Graphs that were recorded before keep the values that A had.
-    """
+
+def require_no_gradient(fn: str, A: SparseTensor, other: Pattern) -> None:
+    """Refuses other elements for a tensor whose gradient lies on those that it has."""
     if A.grad is not None:
         raise StateError(
-            f"spgrad.copy_: `self` has a gradient on its {A._pattern.nse} elements, which are not "
-            f"the {source._pattern.nse} of `source`; a tensor without gradient is accepted. Call "
+            f"spgrad.{fn}: `self` has a gradient on its {A._pattern.nse} elements, which are not "
+            f"the {other.nse} of `source`; a tensor without gradient is accepted. Call "
             "optimizer.zero_grad() first, and make a new optimizer afterwards."
         )
-    A._vals = source._vals.detach().to(dtype=A.dtype, device=A.device, copy=True)
-    A._pattern = source._pattern.moved(A.device)
+
+
+def replace(A: SparseTensor, vals: torch.Tensor, pattern: Pattern) -> SparseTensor:
+    """A with other elements; graphs recorded before that need those it had raise in backward."""
+    _changed(A)
+    if A._outdated is not None and A.is_leaf:  # its gradient would lie on the old elements
+        A._outdated.append(True)
+        A._outdated = None
+    A._vals, A._pattern = vals, pattern
     return A
 
 
 ATEN_FUNCTIONS.update({func: _unary(func) for func in _UNARY})
+ATEN_FUNCTIONS.update({func: _alias(func) for func in _ALIASES})
 ATEN_FUNCTIONS.update({func: _same_pattern(func) for func in _SAME_PATTERN})
 ATEN_FUNCTIONS.update({func: _by_scalar(func) for func in _BY_SCALAR})
+ATEN_FUNCTIONS[_aten.isnan.default] = lambda A: _aten.isnan.default(A._vals)  # anomaly mode
 ATEN_FUNCTIONS[_aten.ones_like.default] = _ones_like
 ATEN_FUNCTIONS[_aten._to_copy.default] = _to_copy
 ATEN_FUNCTIONS[_aten.new_empty_strided.default] = _new_empty

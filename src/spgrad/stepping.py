@@ -18,9 +18,10 @@ OF_THE_TENSOR = frozenset(
     [
         *(
             getattr(getattr(_T, name), access)
-            for name in ("grad", "requires_grad", "data", "_grad", "grad_fn", "is_leaf", "_version")
+            for name in ("grad", "requires_grad", "_grad", "grad_fn", "is_leaf", "_version")
             for access in ("__get__", "__set__", "__delete__")
         ),
+        _T.data.__get__,  # type: ignore[attr-defined]
         *(_T.requires_grad_, _T.detach_, _T.retain_grad, _T.register_hook, _T.backward),
         *(_T.__hash__, _T.__deepcopy__, _T.__reduce_ex__, _T.__repr__),
     ]

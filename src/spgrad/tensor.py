@@ -28,7 +28,6 @@ METHODS: dict[str, Callable[..., Any]] = {}
 _VIEWS = ("rows", "cols")
 _VIEW_FIELDS = ("ptr", "idx", "perm")
 
-
 _DETACH = torch.ops.aten.detach.default
 _without_memory = torch._C._set_throw_on_mutable_data_ptr
 
@@ -57,6 +56,8 @@ requires_grad=True)
 
     _vals: torch.Tensor
     _pattern: Pattern
+    _is_alias = False  # True for what `detach` and `data` give
+    _outdated: list[bool] | None = None  # not empty once this leaf has other elements
 
     @staticmethod
     def __new__(
@@ -103,9 +104,9 @@ requires_grad=True)
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Answers the calls of autograd, modules and optimizers; refuses every other."""
-        if func is _DETACH and _is_plain(args[0]):  # asked of every gradient that is stored
-            return SparseTensor(args[0]._vals.detach(), args[0]._pattern)
-        op = ATEN_FUNCTIONS.get(func)
+        op: Any = ATEN_FUNCTIONS.get(func)
+        if func is _DETACH and type(args[0]._vals) is torch.Tensor:  # of each stored gradient
+            return op(args[0])
         if op is None:
             if torch.is_inference_mode_enabled():  # where autograd takes nothing apart
                 out = func.decompose(*args, **(kwargs or {}))
@@ -324,11 +325,6 @@ requires_grad=True)
     def data_ptr(self) -> int:
         """Refused: values and indices are apart."""
         raise no_memory("data_ptr")
-
-
-def _is_plain(A: SparseTensor) -> bool:
-    """True where nothing traces and inference mode has no say."""
-    return type(A._vals) is torch.Tensor and not torch.is_inference_mode_enabled()
 
 
 def _require_compressed(A: SparseTensor, name: str, *, rows: bool) -> None:

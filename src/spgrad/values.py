@@ -10,7 +10,7 @@ from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.pattern import Pattern
 from spgrad.tensor import METHODS, SparseTensor, requires_grad
-from spgrad.transforms import in_torch_func
+from spgrad.transforms import in_torch_func, transforming
 
 
 def values(A: torch.Tensor) -> torch.Tensor:
@@ -22,7 +22,8 @@ def values(A: torch.Tensor) -> torch.Tensor:
     Returns:
         Dense tensor (nse, *dense_shape); for BSR and BSC (nse, *blocksize, *dense_shape); for a
         batch of compressed matrices with as many entries in each item (*b, nse, ...), flat
-        otherwise. It shares memory with `A`.
+        otherwise. It is a view: `A` sees what changes in place, which is for torch.no_grad() where
+        `A` requires a gradient, as of a dense leaf.
 
     Gradient:
         The cotangent (nse,) as a SparseTensor on the pattern of `A`.
@@ -49,7 +50,7 @@ def values(A: torch.Tensor) -> torch.Tensor:
             "spgrad.values: `A` is not coalesced; values are given for a coalesced tensor. Call "
             "A.coalesce() first, or take A._values()."
         )
-    return A._pattern.by_item(stored_values(A))
+    return A._pattern.by_item(stored_values(A, given_out=True))
 
 
 def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> SparseTensor:
@@ -114,8 +115,12 @@ def _require_kinds(values: Any, pattern: Any) -> None:
         )
 
 
-def stored_values(A: SparseTensor) -> torch.Tensor:
-    """Values as stored, (nse, *blocksize, *dense_shape), with the gradient attached."""
+def stored_values(A: SparseTensor, given_out: bool = False) -> torch.Tensor:
+    """Values as stored, (nse, *blocksize, *dense_shape), with the gradient attached.
+
+    Those that are `given_out` to a caller, who may change them in place, are a view: a change of
+    its shape leaves A as it is, and autograd refuses one of numbers that would escape the graph.
+    """
     if torch.is_grad_enabled() and requires_grad(A):
         if in_torch_func():
             raise UnsupportedError(
@@ -124,29 +129,41 @@ def stored_values(A: SparseTensor) -> torch.Tensor:
                 "Transform a function of its values, spgrad.from_values(values, A.pattern), or "
                 "use A.detach()."
             )
-        return _Values.apply(A)  # type: ignore[return-value]
-    return A._vals
+        return _Values.apply(A, given_out)  # type: ignore[return-value]
+    return A._vals.view_as(A._vals) if given_out else A._vals
 
 
 def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
     """The inverse of `stored_values`."""
-    if torch.is_grad_enabled() and stored.requires_grad and not in_torch_func():
-        return _FromValues.apply(stored, pattern)  # type: ignore[return-value]
+    if stored.requires_grad and not in_torch_func():
+        if torch.is_grad_enabled():
+            return _FromValues.apply(stored, pattern)  # type: ignore[return-value]
+        if not transforming():
+            stored = stored.detach()
     return SparseTensor(stored, pattern)
 
 
 class _Values(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, A: SparseTensor) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, A: SparseTensor, given_out: bool) -> torch.Tensor:  # type: ignore[override]
         ctx.pattern = A._pattern
-        return A._vals.detach()
+        if A._outdated is None:
+            A._outdated = []
+        ctx.outdated = A._outdated
+        return A._vals.view_as(A._vals) if given_out else A._vals.detach()
 
     @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> SparseTensor:  # type: ignore[override]
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[SparseTensor, None]:  # type: ignore[override]
+        if ctx.outdated:
+            raise StateError(
+                "spgrad: a leaf got other elements between forward and backward, and its gradient "
+                "would lie on those it had; backward before such a change is accepted. Run "
+                "forward again."
+            )
         if g._is_zerotensor():  # immutable, where the next backward would add to it
             g = g.clone()
         # lazy conjugation does not survive the sum with another gradient of A
-        return on_pattern(g.resolve_conj().resolve_neg().contiguous(), ctx.pattern)
+        return on_pattern(g.resolve_conj().resolve_neg().contiguous(), ctx.pattern), None
 
 
 class _FromValues(torch.autograd.Function):
@@ -157,10 +174,10 @@ class _FromValues(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, G: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        return _at(ctx.pattern, G), None
+        return at_elements(ctx.pattern, G), None
 
 
-def _at(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:
+def at_elements(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:
     """Stored values of a cotangent at the elements of `pattern`, to which alone it matters."""
     if isinstance(G, SparseTensor):
         traced = type(G._vals) is not torch.Tensor  # where patterns are equal but not the same

@@ -9,6 +9,7 @@ import torch
 
 from spgrad.errors import StateError, UnsupportedError
 from spgrad.ops.resize import exchanged
+from spgrad.protocol import replace
 from spgrad.tensor import SparseTensor
 
 
@@ -57,8 +58,7 @@ def become(A: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
         )
     same = (A.shape, A.dtype, A.device) == (made.shape, made.dtype, made.device)
     if same and not made.requires_grad and (A.is_leaf or not torch.is_grad_enabled()):
-        A._vals, A._pattern = made._vals, made._pattern
-        return A
+        return replace(A, made._vals, made._pattern)
     return exchanged("dropin", A, made)
 
 

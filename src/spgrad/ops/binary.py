@@ -22,9 +22,9 @@ def _smaller(a: Any, b: Any) -> Any:
     return b if math.isnan(b) or b < a else a
 
 
-_ADD = Rule(torch.add, "either", operator.add, dense=True)
-_SUB = Rule(torch.sub, "either", operator.sub, dense=True)
-_RSUB = Rule(torch.rsub, "either", operator.sub, dense=True)
+_ADD = Rule(torch.add, "either", operator.add, dense=True, linear=True)
+_SUB = Rule(torch.sub, "either", operator.sub, dense=True, linear=True)
+_RSUB = Rule(torch.rsub, "either", operator.sub, dense=True, linear=True)
 _MUL = Rule(torch.mul, "both", linear=True)
 _DIV = Rule(torch.div, "first", linear=True)
 _FLOOR_DIVIDE = Rule(torch.floor_divide, "first")
@@ -44,8 +44,8 @@ def add(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
         alpha: Factor of `other`.
 
     Returns:
-        Of two sparse operands a SparseTensor in the layout of `input` with the elements of either;
-        of a sparse and a dense one a dense tensor.
+        Of two sparse operands a SparseTensor in the layout of `input` with the elements of either,
+        uncoalesced if both have one uncoalesced pattern; of a sparse and a dense one a dense tensor.
 
     Gradient:
         Of a sparse operand: the cotangent at its own elements. Of a dense one: dense.

@@ -118,7 +118,11 @@ def spread(vals: torch.Tensor, source: Source) -> torch.Tensor:
 
 def taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
     """vals[entry], zero where entry is -1; not differentiable."""
-    return kernels.take(_flat(vals), entry).view(entry.shape[0], *vals.shape[1:])
+    found = kernels.take(_flat(vals), entry)
+    if vals.dim() <= 2:
+        return found
+    # a view could not be changed in place
+    return torch.ops.aten._unsafe_view.default(found, (entry.shape[0], *vals.shape[1:]))
 
 
 def _flat(vals: torch.Tensor) -> torch.Tensor:

@@ -90,7 +90,10 @@ def _densify(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     view = rows(pattern)
     flat = plain(vals).reshape(pattern.elements, -1) if pattern.dense_dim else plain(vals)
     m, n = pattern.matrix
-    return kernels.densify(view.ptr, view.idx, view.perm, flat, m, n).view(pattern.shape)
+    made = kernels.densify(view.ptr, view.idx, view.perm, flat, m, n)
+    return torch.ops.aten._unsafe_view.default(
+        made, pattern.shape
+    )  # a view could not be changed in place
 
 
 class _Densify(Function):

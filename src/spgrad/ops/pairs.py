@@ -27,7 +27,8 @@ class Rule(NamedTuple):
         where: Which elements the result of two sparse operands has: those of "either", of "both",
             of the "first"; "none" where such a result would be dense.
         dense: True if with a dense operand the result is dense.
-        linear: True if it is linear in the sparse operand, so that repeated elements may stay.
+        linear: True if it is linear in the sparse operand, with "either" in both together, so that
+            repeated elements may stay.
     """
 
     fn: Callable[..., torch.Tensor]
@@ -86,6 +87,10 @@ def _two_sparse(fn: str, rule: Rule, a: torch.Tensor, b: torch.Tensor) -> Sparse
             f"spgrad.{fn}: `input` and `other` are sparse, with which the result would be dense; "
             "a dense tensor or number is accepted as one of them. Use other.to_dense()."
         )
+    if rule.linear and rule.where == "either":
+        A, B = as_summands(A), as_summands(B)
+        if A._pattern.same_as(B._pattern):
+            return on_pattern(call(fn, rule.fn, stored_values(A), stored_values(B)), A._pattern)
     aligned = align(fn, A, B, rule.where)
     return on_pattern(call(fn, rule.fn, aligned.a, aligned.b), aligned.pattern)
 

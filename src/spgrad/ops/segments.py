@@ -136,7 +136,8 @@ def total(vals: torch.Tensor, cells: Cells) -> torch.Tensor:
     if cells.index is None or vals.shape[1] != 1:
         return _reduced(vals, cells, "sum")
     flat, count = plain(vals).view(-1), cells.ptr.shape[0] - 1
-    return kernels.scatter_sum(cells.index, flat, count, cells.long)[:, None]
+    # a view could not be changed in place
+    return kernels.scatter_sum(cells.index, flat, count, cells.long).unsqueeze_(1)
 
 
 def spread(y: torch.Tensor, cells: Cells) -> torch.Tensor:

@@ -1,0 +1,84 @@
+"""What a leaf takes as its gradient and as its data, and hooks of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from spgrad import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.protocol import alike, replace, require_no_gradient
+from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.values import at_elements, on_pattern
+
+_set_grad: Any = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
+_set_data: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+
+
+def set_grad(A: SparseTensor, grad: Any) -> None:
+    """`A.grad = grad`: one number for each specified element, or None."""
+    if isinstance(grad, torch.Tensor) and type(A._vals) is torch.Tensor:
+        if not isinstance(grad, SparseTensor):
+            raise ArgumentValueError(
+                f"spgrad.grad: `grad` is {checks.describe_kind(grad)}; for a SparseTensor, one on "
+                "its own pattern is accepted. Use grad.sparse_mask(A), or "
+                "spgrad.from_values(numbers, A.pattern)."
+            )
+        if not A._pattern.same_as(grad._pattern):
+            raise ArgumentValueError(
+                f"spgrad.grad: `grad` is {grad._pattern.name} with nse {grad.nse}, and the tensor "
+                f"{A._pattern.name} with nse {A.nse}; the same elements in the same layout are "
+                "accepted. Use grad.sparse_mask(A)."
+            )
+    with torch._C.DisableTorchFunctionSubclass():
+        _set_grad(A, grad)
+
+
+def set_data(A: SparseTensor, data: Any) -> None:
+    """`A.data = data`: its values from now on, and its elements if they are others.
+
+    Graphs that were recorded before keep the values that A had.
+    """
+    if not isinstance(data, SparseTensor):
+        raise ArgumentKindError(
+            f"spgrad.data: `data` is {checks.describe_kind(data)}; for a SparseTensor, a "
+            "SparseTensor is accepted. Convert with spgrad.from_dense or spgrad.from_torch."
+        )
+    other = data._pattern
+    if not alike(A._pattern, other) or (A.dtype, A.device) != (data.dtype, data.device):
+        raise ArgumentValueError(
+            f"spgrad.data: `data` is {_described(data)}, and the tensor {_described(A)}; equal "
+            "layouts, shapes, dtypes and devices are accepted. Make a new tensor."
+        )
+    if A._pattern.same_as(other):
+        A._vals = data._vals.detach()
+    else:
+        require_no_gradient("data", A, other)
+        replace(A, data._vals.detach(), other)
+
+
+def _described(A: SparseTensor) -> str:
+    where = "" if A.device.type == "cpu" else f" on {A.device}"
+    return f"{A._pattern.name} of shape {tuple(A._pattern.shape)} in {checks.short(A.dtype)}{where}"
+
+
+def register_hook(A: SparseTensor, hook: Callable[[Any], Any]) -> Any:
+    """`A.register_hook(hook)`; what `hook` gives is taken at the specified elements of `A`."""
+
+    def run(g: Any) -> Any:
+        given = hook(g)
+        if not isinstance(given, torch.Tensor) or not isinstance(g, SparseTensor):
+            return given
+        if isinstance(given, SparseTensor) and given._pattern.same_as(g._pattern):
+            return given
+        return on_pattern(at_elements(g._pattern, given), g._pattern)
+
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.register_hook(A, run)
+
+
+TORCH_FUNCTIONS.update(
+    {_set_grad: set_grad, _set_data: set_data, torch.Tensor.register_hook: register_hook}
+)
