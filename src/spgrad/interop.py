@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -271,6 +272,22 @@ def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
     idx, vals = _from_numpy(source.indices)[:nse], _from_numpy(source.data)[:nse]
     layout = LAYOUTS[source.format]
     return sparse_compressed_tensor(ptr, idx, vals, source.shape, layout=layout)
+
+
+def as_operand(x: Any) -> Any:
+    """An array of NumPy or a sparse array of SciPy as a tensor that shares its memory.
+
+    A number of NumPy becomes Python's; anything else is given back as it is. Neither package is
+    imported.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and isinstance(x, numpy.generic):
+        return x.item()
+    if numpy is not None and isinstance(x, numpy.ndarray):
+        backwards = any(stride < 0 for stride in x.strides)
+        return _from_numpy(numpy.array(x) if backwards else numpy.asarray(x))
+    known = hasattr(x, "format") and hasattr(x, "tocsr")
+    return from_scipy(x) if known else x
 
 
 def _require_pointers(S: Any) -> None:

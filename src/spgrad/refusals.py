@@ -84,6 +84,19 @@ def no_dense_form(name: str) -> ArgumentKindError:
     )
 
 
+def no_array() -> Any:
+    """The refusal where NumPy asks for an array; but SciPy's product gets what is none.
+
+    `S @ A` of a sparse array S asks for one of A, and leaves A to `A.__rmatmul__` if it gets an
+    object without dimensions, which is NumPy's way to say that there is none.
+    """
+    caller = sys._getframe(2)
+    module = caller.f_globals.get("__name__", "")
+    if caller.f_code.co_name == "_matmul_dispatch" and module.startswith("scipy.sparse"):
+        return sys.modules["numpy"].empty((), dtype=object)
+    raise no_dense_form("numpy")
+
+
 def no_memory(name: str) -> UnsupportedError:
     """The error where the memory of a tensor is asked for, of which a SparseTensor has none."""
     return UnsupportedError(

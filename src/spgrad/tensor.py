@@ -13,7 +13,7 @@ from spgrad.arguments import as_ours
 from spgrad.callers import optimizing
 from spgrad.errors import ArgumentKindError, StateError
 from spgrad.pattern import Pattern, Spec, View
-from spgrad.refusals import no_dense_form, no_memory, no_sparse_form
+from spgrad.refusals import no_array, no_dense_form, no_memory, no_sparse_form
 from spgrad.tracing import compiled_for, traced
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -314,7 +314,7 @@ requires_grad=True)
         raise no_dense_form("tolist")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise no_dense_form("numpy")
+        return no_array()
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         raise no_memory("__dlpack__")

@@ -9,6 +9,7 @@ import torch
 
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.interop import as_operand
 from spgrad.ops import lowering
 from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, require_rank
 from spgrad.ops.precision import lowered
@@ -30,10 +31,8 @@ def product(fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -
     try:
         left = matrix_operand(fn, names[0], a) if a_sparse else dense_operand(fn, names[0], a)
         right = matrix_operand(fn, names[1], b) if b_sparse else dense_operand(fn, names[1], b)
-    except ArgumentValueError:
-        if not are_bools(a, b):
-            raise
-        return as_truth(product(fn, names, *map(as_counts, (fn, fn), names, (a, b))))
+    except (ArgumentKindError, ArgumentValueError) as error:
+        return _of_others(error, fn, names, a, b)
     _require_fit(fn, names, left, right)
     if not isinstance(left, SparseTensor):
         assert isinstance(right, SparseTensor)
@@ -41,6 +40,18 @@ def product(fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -
     if isinstance(right, SparseTensor):
         return lowering.sparse_sparse(left, right)
     return lowering.sparse_dense(left, right)
+
+
+def _of_others(
+    error: Exception, fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor
+) -> torch.Tensor:
+    """The product where `error` says that an operand is no tensor of numbers, if there is one."""
+    if are_bools(a, b):
+        return as_truth(product(fn, names, *map(as_counts, (fn, fn), names, (a, b))))
+    left, right = as_operand(a), as_operand(b)
+    if left is a and right is b:
+        raise error
+    return product(fn, names, left, right)
 
 
 def _require_fit(fn: str, names: tuple[str, str], left: torch.Tensor, right: torch.Tensor) -> None:
@@ -84,7 +95,8 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
     Args:
         input: Sparse or dense: (*b, m, k), or a dense vector (k,).
-        other: Sparse or dense: (*b, k, n), or a dense vector (k,). Batch dimensions broadcast.
+        other: Sparse or dense: (*b, k, n), or a dense vector (k,). Batch dimensions broadcast. An
+            array of NumPy or a sparse array of SciPy will do, for either operand.
 
     Returns:
         Dense (*b, m, n) if one operand is dense; a SparseTensor in the layout of `input` if both

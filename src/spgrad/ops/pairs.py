@@ -9,6 +9,7 @@ import torch
 
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.interop import as_operand
 from spgrad.ops.dense import to_dense
 from spgrad.ops.elementwise import call
 from spgrad.ops.gather import gather, times_vector
@@ -45,7 +46,11 @@ def is_dense(x: Any) -> bool:
 
 def apply(fn: str, rule: Rule, a: Any, b: Any) -> torch.Tensor:
     """rule.fn(a, b), where a or b is sparse and the other sparse, dense or a number."""
-    require_kinds(fn, input=a, other=b)
+    try:
+        require_kinds(fn, input=a, other=b)
+    except ArgumentKindError:
+        a, b = as_operand(a), as_operand(b)
+        require_kinds(fn, input=a, other=b)
     if is_sparse(a) and is_sparse(b):
         return _two_sparse(fn, rule, a, b)
     if is_sparse(a):
