@@ -147,11 +147,13 @@ def _spdiags(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _filled(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """torch.ones and torch.full of a sparse layout, which torch makes all zero."""
-    if kwargs.get("layout") not in LAYOUT_NAMES:
+    """torch.ones, torch.full and their methods in a sparse layout, which torch makes all zero."""
+    like = args[0].layout if args and isinstance(args[0], torch.Tensor) else None
+    layout = kwargs.get("layout") or like
+    if layout not in LAYOUT_NAMES:
         return NotImplemented
     raise UnsupportedError(
-        f"spgrad.{func.__name__}: `layout` is {kwargs['layout']}; torch.strided is accepted, as "
+        f"spgrad.{func.__name__}: `layout` is {layout}; torch.strided is accepted, as "
         "every element would be specified. Make it dense, and convert it with .to_sparse()."
     )
 
@@ -167,7 +169,8 @@ def _register() -> None:
     for name, layout in LAYOUTS.items():
         MAKERS[getattr(torch.Tensor, f"to_sparse_{name}")] = _conversion(layout)
     MAKERS[torch.sparse.spdiags] = _spdiags
-    MAKERS[torch.ones] = MAKERS[torch.full] = _filled
+    for function in (torch.ones, torch.full, torch.Tensor.new_ones, torch.Tensor.new_full):
+        MAKERS[function] = _filled
 
 
 _CONSTRUCTORS: set[Any] = set()

@@ -80,8 +80,7 @@ def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if own is None and func not in TORCH_FUNCTIONS:
         if not types:  # native tensors alone, or an option
             return _changed_or_sparse(func, args, kwargs)
-        answer = SparseTensor.__torch_function__(func, types, args, kwargs)
-        return native.sparsed(answer)
+        return native.made_by_torch(SparseTensor.__torch_function__(func, types, args, kwargs))
     if not types and native.changed(func, args, kwargs):
         return _changed_or_sparse(func, args, kwargs)
     sparse, options = native.sparsed(args), native.sparsed(kwargs)
@@ -95,4 +94,4 @@ def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _changed_or_sparse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What torch makes of native tensors: the one that it changed in place, or a SparseTensor."""
     result = func(*args, **kwargs)
-    return result if args and result is args[0] else native.sparsed(result)
+    return result if args and result is args[0] else native.made_by_torch(result)

@@ -16,6 +16,12 @@ from spgrad.pattern import LAYOUT_NAMES
 from spgrad.tensor import SparseTensor
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_POINTERS = {
+    torch.sparse_csr: torch.Tensor.crow_indices,
+    torch.sparse_bsr: torch.Tensor.crow_indices,
+    torch.sparse_csc: torch.Tensor.ccol_indices,
+    torch.sparse_bsc: torch.Tensor.ccol_indices,
+}
 
 
 def mapped(fn: Callable[[torch.Tensor], Any], x: Any) -> Any:
@@ -41,6 +47,23 @@ def is_native(x: torch.Tensor) -> bool:
 def sparsed(x: Any) -> Any:
     """`x` with SparseTensors in place of native sparse tensors."""
     return mapped(lambda t: from_torch(t) if is_native(t) else t, x)
+
+
+def made_by_torch(x: Any) -> Any:
+    """The results of a function of torch, with SparseTensors in place of native sparse tensors."""
+    return mapped(lambda t: _taken_over(t) if is_native(t) else t, x)
+
+
+def _taken_over(t: torch.Tensor) -> SparseTensor:
+    """A result of torch's as a SparseTensor; a leaf, such as torch.zeros gives, stays one."""
+    with torch._C.DisableTorchFunction():
+        if t.layout in _POINTERS and t._nnz() == 0 and not t.is_meta:
+            pointers = _POINTERS[t.layout](t)
+            if pointers.any():  # which torch.empty and its like leave as memory has them
+                pointers.zero_()
+        leaf = t.is_leaf and t.requires_grad
+        found = from_torch(t.detach() if leaf else t)
+        return found.requires_grad_() if leaf else found  # type: ignore[return-value]
 
 
 def changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -82,7 +105,7 @@ def fall_back(
         if isinstance(x, SparseTensor):
             become(x, from_torch(pairs[id(x)][1]))
     known = {id(low): x for x, low in pairs.values()}
-    return mapped(lambda t: known.get(id(t)) if id(t) in known else sparsed(t), result)
+    return mapped(lambda t: known.get(id(t)) if id(t) in known else made_by_torch(t), result)
 
 
 def _require_changeable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,0 +1,70 @@
+"""Drop-in mode: tensors without elements, and leaves, that functions of torch make."""
+
+import pytest
+import torch
+
+import spgrad
+
+LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+EMPTY = {
+    "empty": lambda layout, **options: torch.empty(5, 3, layout=layout, **options),
+    "empty of a batch": lambda layout, **options: torch.empty(2, 5, 3, layout=layout, **options),
+    "new_empty": lambda layout, **options: torch.eye(2).new_empty((5, 3), layout=layout, **options),
+    "zeros": lambda layout, **options: torch.zeros(5, 3, layout=layout, **options),
+    "zeros_like": lambda layout, **options: torch.zeros_like(
+        torch.ones(5, 3), layout=layout, **options
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def filled_with_numbers_that_are_no_pointers():
+    """Memory that torch leaves as it is holds the largest integer."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("name", EMPTY)
+def test_tensors_without_elements(name, layout):
+    with spgrad.dropin():
+        A = EMPTY[name](layout)
+    assert type(A) is spgrad.SparseTensor
+    assert A.layout == layout
+    assert A.nse == 0
+    assert torch.equal(A.to_dense(), torch.zeros(A.shape))
+    if layout != torch.sparse_coo:
+        pointers = A.crow_indices() if layout == torch.sparse_csr else A.ccol_indices()
+        assert not pointers.any()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_new_tensors_of_a_sparse_one(layout):
+    with spgrad.dropin():
+        A = torch.eye(4).to_sparse(layout=layout)
+        for B in (A.new_empty((5, 5)), A.new_zeros((5, 5)), A.new_empty((5, 5), layout=layout)):
+            assert type(B) is spgrad.SparseTensor
+            assert B.layout == layout
+            assert not B.to_dense().any()
+        for make in (lambda: A.new_ones((2, 2)), lambda: A.new_full((2, 2), 3.0)):
+            with pytest.raises(spgrad.UnsupportedError, match=r"every element would be specified"):
+                make()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("name", [n for n in EMPTY if n != "zeros_like"])
+def test_what_is_made_with_a_gradient_is_a_leaf(name, layout):
+    with spgrad.dropin():
+        A = EMPTY[name](layout, requires_grad=True)
+        assert A.is_leaf
+        assert A.requires_grad
+        A.sum().backward()
+    assert type(A.grad) is spgrad.SparseTensor
+    assert A.grad.nse == 0
+
+
+def test_the_same_functions_still_make_dense_tensors():
+    with spgrad.dropin():
+        for x in (torch.empty(2, 2), torch.eye(2).new_ones((2, 2)), torch.eye(2).new_full((2,), 3)):
+            assert type(x) is torch.Tensor
