@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
+from reprlib import repr as repr_of
+from types import FrameType
 from typing import Any
 
 import torch
@@ -12,16 +15,18 @@ from spgrad.errors import ArgumentValueError
 from spgrad.pattern import LAYOUTS, Pattern, Spec, reaching
 from spgrad.tensor import METHODS, SparseTensor, rebuild
 
+_PARTS = ("values", "spec", "shape", "indices", "requires_grad", "parameter")
 
-def load(
-    stored: torch.Tensor,
-    spec: tuple[Any, ...],
-    shape: tuple[int, ...],
-    indices: tuple[torch.Tensor, ...],
-    requires_grad: bool,
-    parameter: bool,
-) -> SparseTensor:
-    """Rebuilds a saved SparseTensor; what pickle and `torch.load` call."""
+
+def load(*state: Any) -> SparseTensor:
+    """Rebuilds a saved SparseTensor from `_PARTS`; what pickle and `torch.load` call."""
+    if len(state) != len(_PARTS):
+        raise _damaged("state", f"of {len(state)} parts", f"one of {len(_PARTS)}")
+    _require_filled(sys._getframe(1))
+    stored, spec, shape, indices, requires_grad, parameter = state
+    for name, flag in zip(_PARTS[-2:], state[-2:], strict=True):
+        if type(flag) is not bool:
+            raise _damaged(name, flag, "True or False")
     pattern = _pattern(spec, shape, indices)
     if not _is_dense(stored) or stored.shape != pattern.values_shape:
         raise _damaged("values", stored, f"a dense tensor of shape {pattern.values_shape}")
@@ -34,6 +39,14 @@ def load(
     return rebuild(stored, pattern, requires_grad, parameter)
 
 
+def _require_filled(frame: FrameType | None) -> None:
+    """Refuses torch's format from before 1.6: it fills tensors after they were to be checked."""
+    while frame is not None:
+        if frame.f_code.co_name == "_legacy_load":
+            raise _damaged("file", "in torch's old format", "its zip format, the default since 1.6")
+        frame = frame.f_back
+
+
 def _pattern(spec: Any, shape: Any, indices: Any) -> Pattern:
     """The pattern, once its parts are known to be of the right kinds and numbers."""
     if not isinstance(spec, (tuple, list)) or len(spec) != len(Spec._fields):
@@ -42,6 +55,9 @@ def _pattern(spec: Any, shape: Any, indices: Any) -> Pattern:
     coo, blocked = made.layout == "coo", made.layout in ("bsr", "bsc")
     if str(made.layout) not in LAYOUTS or not _are_ints([made.dense_dim]) or made.dense_dim < 0:
         raise _damaged("spec", spec, "a layout and a number of dense dimensions")
+    order = (made.coalesced, made.ordered)
+    if not all(type(flag) is bool for flag in order) or not (coo or all(order)):
+        raise _damaged("spec", spec, "True or False for coalesced and ordered, True but for coo")
     sparse_dim = len(shape) - made.dense_dim if isinstance(shape, (tuple, list)) else -1
     if sparse_dim < (0 if coo else 2) or not _are_ints(shape):
         raise _damaged("shape", shape, f"a size for each dimension of {made.layout}")
@@ -52,6 +68,8 @@ def _pattern(spec: Any, shape: Any, indices: Any) -> Pattern:
         if not _is_dense(index) or index.dim() != (2 if coo else 1):
             raise _damaged("indices", index, f"{2 if coo else 1}-d index tensors")
         checks.require_index("load", "indices", index)
+        if index.numel() * index.element_size() > index.untyped_storage().nbytes():
+            raise _damaged("indices", index, "one with memory for each index")
     if len({(i.dtype, i.device) for i in indices}) > 1:
         raise _damaged("indices", [i.dtype for i in indices], "one dtype and device")
     if coo and indices[0].shape[0] != sparse_dim:
@@ -100,9 +118,10 @@ def _are_ints(sizes: Any) -> bool:
 
 
 def _damaged(part: str, found: Any, accepted: str) -> ArgumentValueError:
-    what = checks.describe_kind(found) if isinstance(found, torch.Tensor) else found
+    if not isinstance(found, str):  # what is nested in itself has no end
+        found = checks.describe_kind(found) if isinstance(found, torch.Tensor) else repr_of(found)
     return ArgumentValueError(
-        f"spgrad.load: `{part}` is {what}; {accepted} is accepted. The file is damaged: save the "
+        f"spgrad.load: `{part}` is {found}; {accepted} is accepted. The file is damaged: save the "
         "tensor again."
     )
 
