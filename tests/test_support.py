@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from claims import check_second_derivative, check_value_layout_and_gradient
 
 import spgrad
 from spgrad import ops, support, testing
@@ -30,76 +31,12 @@ def variants(cell):
 def test_value_layout_and_gradient(cell, poisoned):
     for variant in variants(cell):
         operands = testing.sample(cell, **variant)
-        dense = testing.dense_leaves(operands)
-        y, *more = testing.run_all(cell, operands)
-        expected, *others = testing.expected_all(cell, operands, dense)
-        testing.assert_close(y, expected)
-        check_layout(cell, operands, y)
-        for result, wanted in zip(more, others, strict=True):  # indices
-            testing.assert_close(result, wanted)
-        if cell.op.order == 0:
-            continue
-        g = torch.randn(y.shape, dtype=y.dtype)
-        torch.autograd.backward(testing.dense_result(y), g)
-        on_result = testing.mask_of(y.pattern) if isinstance(y, spgrad.SparseTensor) else 1
-        torch.autograd.backward(expected, g * on_result)
-        for operand, twin in zip(operands, dense, strict=True):
-            check_gradient(operand, twin)
-
-
-def check_layout(cell, operands, y):
-    result = support.parse(cell.signature)[1]
-    assert isinstance(y, spgrad.SparseTensor) == result.sparse
-    if result.sparse:
-        first = next(a for a in operands if isinstance(a, spgrad.SparseTensor))
-        wanted = result.layout or first.pattern.name
-        if wanted == "second":
-            wanted = operands[1].pattern.name
-        wanted = support.FLIPPED[first.pattern.name] if wanted == "flipped" else wanted
-        if not result.layout and not fits(first.pattern, y.pattern):
-            wanted = "coo"
-        assert y.pattern.name == wanted
-        if cell.op.family == "elementwise":
-            assert y.pattern is first.pattern or not first.pattern.coalesced
-        assert y.pattern.coalesced or y.pattern is first.pattern
-
-
-def fits(pattern, found):
-    """Whether a result is a matrix or batch whose sizes the blocks of an operand divide."""
-    bm, bn = pattern.blocksize or (1, 1)
-    sparse = len(found.shape) - found.dense_dim
-    return sparse >= 2 and found.matrix[0] % bm == found.matrix[1] % bn == 0
-
-
-def check_gradient(operand, twin):
-    unused = torch.zeros_like(twin)
-    wanted = unused if twin.grad is None else twin.grad
-    if isinstance(operand, spgrad.SparseTensor):
-        if operand.grad is None:
-            assert wanted.abs().max() == 0
-            return
-        assert isinstance(operand.grad, spgrad.SparseTensor)
-        assert operand.grad.pattern is operand.pattern
-        # repeated indices each get the gradient of their element: compare one by one
-        at = spgrad.from_values(torch.ones_like(operand._vals), operand.pattern)
-        times = spgrad.to_dense(at)
-        testing.assert_close(operand.grad, torch.where(times == 0, times, wanted * times))
-    elif operand.grad is not None:
-        testing.assert_close(operand.grad, wanted)
-    else:
-        assert wanted.abs().max() == 0
+        check_value_layout_and_gradient(cell, operands)
 
 
 @pytest.mark.parametrize("cell", DIFFERENTIABLE, ids=str)
 def test_second_derivative(cell):
-    """The first one is compared with that of the dense function."""
-    operands = testing.sample(cell, coalesced=cell.layout != "coo")
-    leaves = testing.parameters(operands)
-
-    def run(*leaves):
-        return testing.dense_result(testing.run(cell, testing.with_parameters(operands, leaves)))
-
-    assert torch.autograd.gradgradcheck(run, leaves, fast_mode=True)
+    check_second_derivative(cell, testing.sample(cell, coalesced=cell.layout != "coo"))
 
 
 DTYPES = (

@@ -89,7 +89,7 @@ def random_sparse(
     layout: torch.layout = torch.sparse_csr,
     *,
     dtype: torch.dtype = torch.float64,
-    density: float = 0.4,
+    density: float | torch.Tensor = 0.4,
     blocksize: tuple[int, int] = (2, 2),
     coalesced: bool = True,
     index_dtype: torch.dtype = torch.int64,
@@ -103,7 +103,7 @@ def random_sparse(
         shape: Size of all dimensions.
         layout: One of the five sparse layouts.
         dtype: Of the values; integers are drawn from -4 to 4.
-        density: Share of elements that are specified.
+        density: Share of elements that are specified; a tensor says it for each element.
         blocksize: For BSR and BSC.
         coalesced: False gives a COO tensor with repeated, unsorted indices.
         index_dtype: torch.int64 or torch.int32.
@@ -233,6 +233,8 @@ def sample(
     coalesced: bool = True,
     mixed: bool = False,
     seed: int = 0,
+    matrix: torch.Tensor | None = None,
+    index_dtype: torch.dtype = torch.int64,
 ) -> list[torch.Tensor]:
     """Operands for a cell, as leaves that collect gradients where the dtype allows.
 
@@ -242,6 +244,10 @@ def sample(
         coalesced: False makes COO operands repeat and shuffle their indices.
         mixed: True gives the second sparse operand the next layout of the table.
         seed: Of the generator.
+        matrix: Dense matrix, such as one of ZOO: the first sparse operand is specified where it is
+            not 0, and the other operands take matching sizes. Random parts of it follow in a batch,
+            a vector has its rows one after the other, zeros make it square.
+        index_dtype: torch.int64 or torch.int32.
 
     Returns:
         The operands in order.
@@ -257,8 +263,12 @@ def sample(
     generator = torch.Generator().manual_seed(seed + 1000)  # a stream that no operand has
     operands = []
     seen = 0
-    for position, operand in enumerate(support.parse(cell.signature)[0]):
-        shape = tuple(SIZES[d] for d in operand.dims)
+    parsed = support.parse(cell.signature)[0]
+    sizes = SIZES
+    if matrix is not None:
+        matrix, sizes = _fitted(matrix, next(o for o in parsed if o.sparse))
+    for position, operand in enumerate(parsed):
+        shape = tuple(sizes[d] for d in operand.dims)
         own = torch.promote_types(dtype, torch.complex64) if operand.complex else dtype
         if operand.integer and (own.is_floating_point or own.is_complex):
             own = torch.int64
@@ -266,13 +276,17 @@ def sample(
             names = cell.op.layouts
             shift = seen if mixed else 0
             name = names[(names.index(cell.layout) + shift) % len(names)]
+            density: float | torch.Tensor = 1.1 if operand.full else 0.4
+            if matrix is not None and seen == 0:
+                density = _density_like(matrix, shape[: len(shape) - operand.dense_dim])
             seen += 1
             made: torch.Tensor = random_sparse(
                 shape,
                 LAYOUTS[name],
                 dtype=own,
                 coalesced=coalesced or name != "coo",
-                density=1.1 if operand.full else 0.4,
+                density=density,
+                index_dtype=index_dtype,
                 dense_dim=operand.dense_dim,
                 positive=operand.positive,
                 seed=seed + position,
@@ -284,6 +298,23 @@ def sample(
         differentiable = (own.is_floating_point or own.is_complex) and not operand.constant
         operands.append(made.requires_grad_() if differentiable else made)
     return operands
+
+
+def _fitted(matrix: torch.Tensor, operand: support.Operand) -> tuple[torch.Tensor, dict[str, int]]:
+    """A matrix, filled up where the operand is square, and sizes that give it to the operand."""
+    dims = operand.dims[: len(operand.dims) - operand.dense_dim][-2:]
+    if len(set(dims)) < len(dims):
+        missing = [max(matrix.shape) - size for size in matrix.shape]
+        matrix = torch.nn.functional.pad(matrix, (0, missing[1], 0, missing[0]))
+    own = matrix.shape if len(dims) > 1 else (matrix.numel(),)
+    return matrix, SIZES | dict(zip(dims, own, strict=True))
+
+
+def _density_like(matrix: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Chance of each element where a batch begins with a matrix, or a vector has its rows."""
+    chance = 0.5 * (matrix != 0).expand(*shape[:-2], *matrix.shape)
+    chance[(0,) * (chance.dim() - 2)] *= 2
+    return chance.reshape(shape)
 
 
 def run_all(cell: Cell, operands: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -59,7 +59,7 @@ def _sampled(
 
 def _reduced(A: torch.Tensor, x: torch.Tensor, *, mask: torch.Tensor, reduce: str) -> torch.Tensor:
     count = mask.sum(1)[:, None]
-    if reduce == "sum":
+    if reduce == "sum" or A.shape[1] == 0:
         return A @ x
     if reduce == "mean":
         return A @ x / count.clamp(min=1)
