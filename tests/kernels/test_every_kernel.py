@@ -1,0 +1,258 @@
+"""Every kernel on views of every kind: against its reference, and through torch's opcheck."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+
+class View(NamedTuple):
+    """m lines of ascending indices below n; perm shuffles the values."""
+
+    ptr: Tensor
+    idx: Tensor
+    perm: Tensor
+    val: Tensor
+    m: int
+    n: int
+
+    @property
+    def nse(self):
+        return len(self.idx)
+
+    @property
+    def indexed(self):
+        return self.ptr, self.idx
+
+    @property
+    def permuted(self):
+        return self.ptr, self.idx, self.perm
+
+    @property
+    def valued(self):
+        return self.ptr, self.idx, self.perm, self.val
+
+
+def view(lengths, n, dtype):
+    """A view whose lines have so many entries, anywhere."""
+    keys = [torch.randperm(n)[:length].sort().values for length in lengths]
+    idx = torch.cat(keys) if keys else torch.empty(0, dtype=torch.int64)
+    ptr = torch.tensor([0, *lengths]).cumsum(0)
+    perm, val = torch.randperm(len(idx)), torch.randn(len(idx), dtype=torch.float64)
+    return View(ptr.to(dtype), idx.to(dtype), perm.to(dtype), val, len(lengths), n)
+
+
+ZOO = {  # entries of each line, and what all indices are below; even, so that blocks fit
+    "plain": ([3, 2, 4, 1, 0, 5], 8),
+    "no entries": ([0, 0, 0, 0], 6),
+    "no lines": ([], 6),
+    "no indices": ([0, 0], 0),
+    "empty lines": ([0, 0, 3, 0, 0, 0, 2, 0], 6),
+    "one index": ([1, 0, 1, 1], 2),
+    "full": ([6, 6, 6, 6], 6),
+    "one huge line": ([1, 20_000, 0, 2], 30_000),
+}
+INDEX_DTYPES = [torch.int32, torch.int64]
+VIEWS = [(lines, t) for lines in ZOO for t in INDEX_DTYPES if "huge" not in lines or t.itemsize > 4]
+
+
+def randn(*shape):
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def other(v):
+    """Another view of the same size, with half as many entries in a line."""
+    return view((v.ptr.diff() // 2).tolist(), v.n, v.ptr.dtype)
+
+
+def transposed(v):
+    """The view of the transpose, with values of its own."""
+    ptr, idx, perm = kernels.transpose_plan(v.ptr, v.idx, v.n)
+    return View(ptr, idx, perm, randn(v.nse), v.n, v.m)
+
+
+def coordinates(v):
+    """Coordinates, unordered and partly repeated."""
+    indices = torch.stack([kernels.expand(v.ptr, v.nse), v.idx])
+    return torch.cat([indices.flip(1), indices[:, ::2]], 1)
+
+
+def ranges(v):
+    """Lines cut in two, the second part first: begins and ends."""
+    middle = v.ptr[:-1] + v.ptr.diff() // 2
+    begin, end = torch.stack([middle, v.ptr[:-1]], 1), torch.stack([v.ptr[1:], middle], 1)
+    return begin.reshape(-1), end.reshape(-1)
+
+
+def joined(v, *, backward):
+    return v.idx, *ranges(v), v.ptr.new_tensor([1000, 2000]), v.nse, backward
+
+
+def taken(v, val, *, backward):
+    ptr = REFERENCES["join_ranges"](*joined(v, backward=backward))[0]
+    return val, ptr, *ranges(v), v.nse, backward
+
+
+def attention(v):
+    return *v.valued, randn(2, v.m, 3), randn(2, v.n, 3), randn(2, v.n, 5), 0.5
+
+
+def attention_backward(v):
+    ptr, idx, perm, bias, q, k, val, factor = attention(v)
+    out, lse = REFERENCES["attention"](ptr, idx, perm, bias, q, k, val, factor)
+    g = randn(*out.shape)
+    by_cols = kernels.transpose_plan(ptr, idx, v.n)
+    columns = *by_cols[:2], perm[by_cols[2].long()]
+    return ptr, idx, perm, *columns, bias, q, k, val, g, lse, (g * out).sum(-1), factor
+
+
+def product(v):
+    return *v.valued, *transposed(v).valued, v.m
+
+
+def of_the_product(v):
+    made = REFERENCES["spgemm"](*product(v))
+    return *made[:2], *product(v)
+
+
+def masked_product(v):
+    """The transposed form: a cotangent on the pattern of the product, times a factor of it."""
+    ptr, idx, val = REFERENCES["spgemm"](*product(v))
+    back = transposed(v)
+    return *v.permuted, ptr, idx, None, val, *back.valued, v.m
+
+
+def selected(v):
+    """Lists of columns as a map from old ones to the new: every second one twice."""
+    columns = torch.arange(0, v.n, 2).repeat(2).to(v.ptr.dtype)
+    ptr, _, idx = kernels.transpose_plan(v.ptr.new_tensor([0, len(columns)]), columns, v.n)
+    return *v.indexed, ptr, idx
+
+
+def located(v):
+    at = coordinates(v).long()
+    return *v.indexed, at[0], torch.where(torch.arange(at.shape[1]) % 3 == 0, v.n, at[1])
+
+
+def reduced_backward(v):
+    x = randn(v.n, 3)
+    arg = REFERENCES["spmm_reduce"](*v.valued, x, True)[1]
+    return *v.valued, x, randn(v.m, 3), arg
+
+
+CALLS = {  # the arguments of every kernel, made of a view
+    "attention": [attention],
+    "attention_backward": [attention_backward],
+    "check_compressed": [lambda v: (*v.indexed, v.n), lambda v: (*v.indexed, v.n - 1)],
+    "check_coo": [
+        lambda v: (coordinates(v), (v.m, v.n)),
+        lambda v: (coordinates(v), (v.m, max(v.n - 1, 0))),
+    ],
+    "coalesce": [lambda v: (coordinates(v), (v.m, v.n))],
+    "compress": [lambda v: (kernels.expand(v.ptr, v.nse), v.m)],
+    "coordinates": [lambda v: v.indexed],
+    "cut_lines": [lambda v: (*v.indexed, torch.arange(v.m) % (v.n + 2) - 1)],
+    "densify": [
+        lambda v: (*v.valued, v.m, v.n) if v.m * v.n else None,  # takes no empty matrices
+        lambda v: (*v.indexed, None, randn(v.nse, 2), v.m, v.n) if v.m * v.n else None,
+    ],
+    "empty_cache": [lambda v: (torch.empty(0),)],
+    "expand": [lambda v: (v.ptr, v.nse)],
+    "expand_blocks": [
+        lambda v: (*v.indexed, 2, 3, True),
+        lambda v: (*v.indexed, 2, 1, False, randn(2 * v.nse)),
+    ],
+    "group_blocks": [
+        lambda v: (*v.indexed, 2, 2, True),
+        lambda v: (*v.indexed, 1, 2, False, v.val),
+    ],
+    "intersection": [lambda v: (*v.indexed, *other(v).indexed)],
+    "join_ranges": [
+        lambda v, backward=backward: joined(v, backward=backward) for backward in (False, True)
+    ],
+    "kron_lines": [lambda v: (*v.indexed, *view([1, 0, 2], 4, v.ptr.dtype).indexed, 4)],
+    "list_lines": [lambda v: (*v.indexed, v.val, torch.arange(v.m).repeat(2).flip(0))],
+    "locate": [located],
+    "masked_spgemm": [masked_product],
+    "scale": [
+        lambda v: (*v.valued, randn(v.m), randn(v.n)),
+        lambda v: (*v.indexed, None, v.val, None, randn(v.n)),
+    ],
+    "scatter_sum": [lambda v, w=wide: (v.idx, v.val, v.n, w) for wide in (False, True)],
+    "sddmm": [lambda v: (*v.permuted, randn(v.m, 3), randn(v.n, 3))],
+    "segment_arg": [lambda v: (v.ptr, v.perm, v.val, True), lambda v: (v.ptr, None, v.val, False)],
+    "segment_expand": [
+        lambda v: (v.ptr, v.perm, v.nse, randn(v.m)),
+        lambda v: (v.ptr, None, v.nse, randn(v.m, 3)),
+    ],
+    "segment_reduce": [
+        *(lambda v, r=reduce: (v.ptr, v.perm, v.val, r) for reduce in ("sum", "prod", "amin")),
+        lambda v: (v.ptr, None, randn(v.nse, 3), "amax"),
+    ],
+    "segment_softmax": [
+        lambda v: (v.ptr, v.perm, v.val, False),
+        lambda v: (v.ptr, None, randn(v.nse, 3), True),
+    ],
+    "segment_softmax_backward": [
+        lambda v: (v.ptr, v.perm, v.val.abs(), randn(v.nse), False),
+        lambda v: (v.ptr, None, randn(v.nse, 3), randn(v.nse, 3), True),
+    ],
+    "select_columns": [selected],
+    "select_range": [
+        lambda v: (*v.indexed, v.n // 3, 1, v.n // 2),
+        lambda v: (*v.indexed, v.n - 1, -2, v.n // 2, v.val),
+    ],
+    "shares": [lambda v: (v.ptr, 2)],
+    "sort_coo": [lambda v: (coordinates(v), (v.m, v.n))],
+    "spgemm": [product],
+    "spgemm_values": [of_the_product],
+    "spmm": [lambda v: (*v.valued, randn(v.n, 3)), lambda v: (*v.valued, randn(v.n, 16))],
+    "spmm_prod": [lambda v: (*v.indexed, randn(v.n, 3))],
+    "spmm_reduce": [lambda v: (*v.valued, randn(v.n, 3), True)],
+    "spmm_reduce_backward": [reduced_backward],
+    "spmm_sddmm": [lambda v: (*v.valued, randn(v.m, 16), randn(v.n, 16))],
+    "take": [lambda v: (v.val, torch.cat([v.perm, v.perm.new_tensor([-1])]))],
+    "take_ranges": [
+        lambda v: taken(v, v.val, backward=False),
+        lambda v: taken(v, randn(v.nse, 3), backward=True),
+    ],
+    "transpose_plan": [lambda v: (*v.indexed, v.n), lambda v: (*v.indexed, v.n, v.val)],
+    "union": [lambda v: (*v.indexed, *other(v).indexed)],
+}
+CALLED = [(name, i) for name in REFERENCES for i in range(len(CALLS.get(name, ())))]
+
+
+def test_no_kernel_is_left_out():
+    assert CALLS.keys() == REFERENCES.keys()
+
+
+@pytest.mark.parametrize(("lines", "index_dtype"), VIEWS, ids=str)
+@pytest.mark.parametrize(("name", "number"), CALLED)
+def test_equals_its_reference(name, number, lines, index_dtype):
+    """On one thread and, to the bit, on two."""
+    args = CALLS[name][number](view(*ZOO[lines], index_dtype))
+    if args is None:
+        assert lines in ("no lines", "no indices")
+        return
+    torch.set_num_threads(1)
+    actual = getattr(kernels, name)(*args)
+    if name != "empty_cache":  # which tells how much there was
+        assert_close(actual, REFERENCES[name](*args), rtol=1e-9, atol=1e-9)
+    torch.set_num_threads(2)
+    again = getattr(kernels, name)(*args)
+    assert_close(again, actual, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("lines", ["plain", "no entries"])
+@pytest.mark.parametrize(("name", "number"), CALLED)
+def test_opcheck(name, number, lines):
+    index_dtype = INDEX_DTYPES[(number + len(lines)) % 2]
+    args = CALLS[name][number](view(*ZOO[lines], index_dtype))
+    torch.library.opcheck(getattr(kernels, name), args)
