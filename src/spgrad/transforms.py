@@ -30,6 +30,13 @@ def in_torch_func() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+def differentiated(x: torch.Tensor) -> bool:
+    """True where a derivative with respect to `x` is asked for."""
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
+        return True
+    return torch.is_grad_enabled() and x.requires_grad
+
+
 class Function(torch.autograd.Function):
     """An operation with one result, `forward(ctx, ...)` and `backward(ctx, g)`."""
 

@@ -45,7 +45,8 @@ def add(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
 
     Returns:
         Of two sparse operands a SparseTensor in the layout of `input` with the elements of either,
-        uncoalesced if both have one uncoalesced pattern; of a sparse and a dense one a dense tensor.
+        uncoalesced where both have one uncoalesced pattern; of a sparse and a dense one a dense
+        tensor.
 
     Gradient:
         Of a sparse operand: the cotangent at its own elements. Of a dense one: dense.

@@ -11,6 +11,7 @@ from spgrad import checks, kernels
 from spgrad.ops import products
 from spgrad.ops.elementwise import call
 from spgrad.ops.products import plain, wants_grad
+from spgrad.ops.segments import for_each
 from spgrad.ops.views import cols, linear_positions, rows
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
@@ -33,6 +34,8 @@ def gather(fn: str, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     sparse = len(sizes) - pattern.dense_dim
     dense = sizes[sparse:]
     if all(size == 1 for size in sizes[:sparse]):
+        if wants_grad(x):
+            return for_each(x.reshape(dense), pattern)
         return x.reshape((1,) * len(pattern.values_shape[: -len(dense) or None]) + dense)
     kept = tuple(i for i in range(sparse) if sizes[i] == pattern.shape[i])
     at = pattern.derive(("position", kept), lambda p: _positions(p, kept))

@@ -180,5 +180,5 @@ def normalize(
     call = reduction(fn, input, dim, True)
     require_dtype(fn, call.vals.dtype, accepted="real complex")
     vals = wide(call.vals)
-    size = norms_of_cells(fn, call, vals.abs(), float(p), False).clamp_min(eps)
+    size = norms_of_cells(fn, call, vals, float(p), False).clamp_min(eps)
     return call.on_elements((vals / call.spread(size)).to(call.vals.dtype))

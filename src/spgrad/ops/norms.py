@@ -112,14 +112,17 @@ def norm_over(
     call = reduction(fn, input, dim, keepdim, arg=names[0])
     vals = converted(fn, call.vals, dtype)
     require_dtype(fn, vals.dtype, arg="dtype" if dtype else names[0], accepted="real complex")
-    y = norms_of_cells(fn, call, wide(vals).abs(), float(p), specified)
+    y = norms_of_cells(fn, call, wide(vals), float(p), specified)
     return call.result(y.to(vals.dtype.to_real()))
 
 
 def norms_of_cells(
-    fn: str, call: Reduction, size: torch.Tensor, p: float, specified: bool
+    fn: str, call: Reduction, vals: torch.Tensor, p: float, specified: bool
 ) -> torch.Tensor:
-    """Norm (cells, kept) of the absolute values (elements, reduced, kept)."""
+    """Norm (cells, kept) of values (elements, reduced, kept)."""
+    if p == 2:  # not by way of abs(a), which has no second derivative at 0, where the square has
+        return _power(call.total(_square(vals)), 0.5)
+    size = vals.abs()
     if math.isinf(p):
         require_elements(fn, call)
         return extremum(size, call.cells, call.missing(specified), p > 0)

@@ -15,8 +15,12 @@ from spgrad.ops.elementwise import call
 from spgrad.ops.gather import gather, times_vector
 from spgrad.ops.merge import align
 from spgrad.ops.operands import is_sparse, require_factors, sparse_operand
+from spgrad.ops.products import wants_grad
+from spgrad.ops.segments import for_each
 from spgrad.ops.structure import as_summands, without_repeats
+from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
+from spgrad.transforms import differentiated
 from spgrad.values import on_pattern, stored_values
 
 
@@ -109,12 +113,29 @@ def _one_sparse(fn: str, rule: Rule, A: SparseTensor, other: Any) -> torch.Tenso
     if rule.of_numbers is not None:
         _require_zero_kept(fn, rule.of_numbers, other)
     A = as_summands(A) if rule.linear else without_repeats(A)
-    return on_pattern(call(fn, rule.fn, stored_values(A), other), A._pattern)
+    vals = stored_values(A)
+    if isinstance(other, torch.Tensor) and wants_grad(other):
+        other = number_for_each(other, vals, A._pattern)
+    return on_pattern(call(fn, rule.fn, vals, other), A._pattern)
+
+
+def number_for_each(x: torch.Tensor, vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    """A 0-d tensor at each element, in the dtype that torch gives a number beside these values."""
+    found = for_each(x.to(vals.device, torch.result_type(vals, x)), pattern)
+    return found.view(*found.shape, *[1] * pattern.dense_dim)
 
 
 def _require_zero_kept(fn: str, of_numbers: Callable[[Any, Any], Any], other: Any) -> None:
     """Refuses a number with which an unspecified element would not stay 0."""
-    number = other.item() if isinstance(other, torch.Tensor) else other
+    number = other
+    if isinstance(other, torch.Tensor):
+        number = other.item()
+        if number == 0 and differentiated(other):
+            raise ArgumentValueError(
+                f"spgrad.{fn}: `other` is 0 and has a gradient, to which unspecified elements add "
+                "too, so that the result would be dense; a number without gradient is accepted. "
+                "Use spgrad.map(A, fn) for the specified elements alone, or A.to_dense()."
+            )
     try:
         at_zero = of_numbers(0, number)
     except ZeroDivisionError:

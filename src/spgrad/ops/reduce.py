@@ -15,7 +15,7 @@ from spgrad.ops.axes import (
     require_zero_of_nothing,
 )
 from spgrad.ops.operands import matrix_operand, require_rank
-from spgrad.ops.segments import extremum, product
+from spgrad.ops.segments import extremum, product, total, whole
 from spgrad.ops.views import linear_positions
 from spgrad.pattern import Pattern
 from spgrad.values import stored_values
@@ -247,7 +247,7 @@ def trace(input: torch.Tensor) -> torch.Tensor:
     require_rank("trace", "input", A, 2, "Take one matrix at a time.")
     on_diagonal = A._pattern.derive("diagonal", _on_diagonal)
     vals = _accumulated("trace", stored_values(A).reshape(-1), None)
-    return torch.where(on_diagonal, vals, 0).sum()
+    return total(torch.where(on_diagonal, vals, 0)[:, None], whole(A._pattern)).view(())
 
 
 def _on_diagonal(pattern: Pattern) -> torch.Tensor:

@@ -144,13 +144,28 @@ def spread(y: torch.Tensor, cells: Cells) -> torch.Tensor:
     """What each cell has (cells, d), for every element of it (elements, d)."""
     if cells.ptr is None:
         return y
-    if cells.ptr.shape[0] == 2:
-        return y.expand(cells.elements, y.shape[1])
     if wants_grad(y):
         return _Spread.apply(y, cells)  # type: ignore[return-value]
+    if cells.ptr.shape[0] == 2:
+        return y.expand(cells.elements, y.shape[1])
     if cells.index is not None:
         return y.index_select(0, cells.index)
     return kernels.segment_expand(cells.ptr, cells.perm, cells.elements, plain(y))
+
+
+def whole(pattern: Pattern) -> Cells:
+    """One cell of all elements."""
+    return cells(pattern, tuple(range(len(pattern.shape) - pattern.dense_dim)))
+
+
+def for_each(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    """The same numbers x, 0-d or of dense dimensions, for each stored element.
+
+    Where torch would add up what x gets from each element, in an order that depends on the number
+    of threads, the kernel of sums does.
+    """
+    shape = (*pattern.values_shape[: 1 if pattern.blocksize is None else 3], *x.shape)
+    return spread(x.reshape(1, -1), whole(pattern)).view(shape)
 
 
 def product(vals: torch.Tensor, cells: Cells) -> torch.Tensor:

@@ -15,6 +15,7 @@ from spgrad.ops.matmul import matmul
 from spgrad.ops.merge import align
 from spgrad.ops.repeat import expand
 from spgrad.ops.sampled import sampled_addmm
+from spgrad.ops.segments import for_each, total, whole
 from spgrad.ops.shape import permute, reshape, same_elements
 from spgrad.ops.subscripts import Labels
 from spgrad.ops.views import linear_index
@@ -103,7 +104,8 @@ def _at_elements(
     A = convert(A, torch.sparse_coo)
     dims = [a.labels.index(s) for s in shared]
     if not dims:
-        return on_pattern(stored_values(A) * stored_values(B).sum(), A._pattern)
+        number = total(stored_values(B)[:, None], whole(B._pattern)).view(())
+        return on_pattern(stored_values(A) * for_each(number, A._pattern), A._pattern)
     wanted, group = A._pattern.derive(("projected", *dims), lambda p: _projected(p, dims))
     empty = SparseTensor(B._vals.new_zeros(wanted.nse), wanted)
     found = align(fn, empty, B, "first").b.index_select(0, group)

@@ -11,7 +11,8 @@ from spgrad.errors import ArgumentKindError
 from spgrad.ops.binary import Number, add, div, mul, sub
 from spgrad.ops.elementwise import call
 from spgrad.ops.operands import is_sparse, sparse_operand
-from spgrad.ops.pairs import require_kinds
+from spgrad.ops.pairs import number_for_each, require_kinds
+from spgrad.ops.products import wants_grad
 from spgrad.ops.structure import as_summands
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
@@ -75,8 +76,10 @@ def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
     input, end, weight = _operands(fn, torch.lerp, input, end, weight)
     pattern = _shared_pattern(input, end)
     if pattern is not None and not (isinstance(weight, torch.Tensor) and weight.dim()):
-        vals = (stored_values(t) for t in (input, end))
-        return on_pattern(call(fn, torch.lerp, *vals, weight), pattern)
+        start, stop = stored_values(input), stored_values(end)
+        if isinstance(weight, torch.Tensor) and wants_grad(weight):
+            weight = number_for_each(weight, start, pattern)
+        return on_pattern(call(fn, torch.lerp, start, stop, weight), pattern)
     return add(input, mul(sub(end, input), weight))
 
 
