@@ -12,7 +12,7 @@ DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
 CPP := src/spgrad/kernels/cpu/*.cpp src/spgrad/kernels/cpu/*.h
 
-.PHONY: demo test reference fuzz lint lint-python lint-types lint-cpp format bench bench-peers asan kernels clean
+.PHONY: demo test reference fuzz fuzz-files lint lint-python lint-types lint-cpp format bench bench-peers asan kernels clean
 .DEFAULT_GOAL := kernels
 
 $(DEPS): requirements/dev.txt
@@ -51,12 +51,18 @@ ON_REFERENCES := $(addprefix tests/,test_construct.py test_demo.py test_interop.
 reference: $(INSTALLED)
 	SPGRAD_NO_EXT=1 $(PYTEST) $(ON_REFERENCES)
 
+SEED ?= 0
+
 # Random programs against dense torch: `make fuzz N=100000 SEED=7`. Those that fail are printed,
 # made small. tests/test_program_fuzz.py runs some thousand of seed 0.
-N ?= 10000
-SEED ?= 0
+fuzz: N ?= 10000
 fuzz: kernels
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(N) --seed $(SEED)
+
+# N mutated files of each format that spgrad.io reads; what is found lies in build/fuzz-files.
+fuzz-files: N ?= 1000
+fuzz-files: kernels
+	$(BIN)/python tests/fuzz_files.py --n $(N) --seed $(SEED) --keep build/fuzz-files
 
 lint: lint-python lint-types lint-cpp
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import warnings
 from pathlib import Path
@@ -9,20 +10,21 @@ from typing import Any
 
 import torch
 
-from spgrad.io.stream import reading, writing
+from spgrad.io.stream import Limit, reading, writing
 from spgrad.ops.convert import convert
 from spgrad.ops.edges import from_edges
 from spgrad.tensor import SparseTensor
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": " "}
 COMMENTS = ("#", "%")
+QUOTE = '"'
 
 
-def read(path: Path, kind: str, size: Any) -> SparseTensor:
+def read(path: Path, kind: str, size: Any, limit: Limit) -> SparseTensor:
     """The adjacency matrix as COO; ValueError says what is wrong with the file."""
     import numpy as np
 
-    with reading(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+    with reading(path, limit) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
         first, comment = None, "#"
         for line in text:
             if line.lstrip().startswith(COMMENTS):
@@ -35,7 +37,7 @@ def read(path: Path, kind: str, size: Any) -> SparseTensor:
         delimiter = DELIMITERS[kind]
         if kind == ".txt":
             delimiter = "," if "," in first else None
-        fields = first.strip().split(delimiter)
+        fields = _fields(first, delimiter)
         if not 2 <= len(fields) <= 3:
             raise ValueError(f"its first line of data has {len(fields)} columns, not two or three")
         if _is_number(fields[0]) or _is_number(fields[1]):
@@ -49,6 +51,7 @@ def read(path: Path, kind: str, size: Any) -> SparseTensor:
                 dtype=columns,
                 comments=comment,  # more than one would be slower
                 delimiter=delimiter,
+                quotechar=QUOTE,
                 ndmin=1,
             )
     edges = torch.stack([torch.from_numpy(table[name].copy()) for name in ("row", "col")])
@@ -59,9 +62,16 @@ def read(path: Path, kind: str, size: Any) -> SparseTensor:
 _COO = torch.sparse_coo
 
 
+def _fields(line: str, delimiter: str | None) -> list[str]:
+    """The fields of a line, without the quotes that they may be in."""
+    if delimiter is None:
+        return [field.strip(QUOTE) for field in line.split()]
+    return next(csv.reader([line.strip()], delimiter=delimiter, quotechar=QUOTE))
+
+
 def _is_number(field: str) -> bool:
     try:
-        float(field)
+        float(field.strip("'\""))  # a number in quotes is no name
     except ValueError:
         return False
     return True

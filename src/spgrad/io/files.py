@@ -18,7 +18,8 @@ from spgrad.errors import (
     UnsupportedError,
 )
 from spgrad.io import edges, market, npz, saved
-from spgrad.ops.convert import convert
+from spgrad.io.stream import Limit
+from spgrad.ops.convert import convert, require_blocksize
 from spgrad.ops.operands import sparse_operand
 from spgrad.pattern import Pattern
 from spgrad.tensor import SparseTensor
@@ -49,6 +50,7 @@ def load(
     layout: torch.layout | None = None,
     dtype: torch.dtype | None = None,
     size: tuple[int, int] | int | None = None,
+    max_bytes: int | None = None,
 ) -> SparseTensor:
     r"""The sparse tensor in a file, whose suffix says what it is.
 
@@ -61,7 +63,8 @@ def load(
     ============================== ===============================================================
 
     No part of a file is believed: indices are validated, sizes in headers are held against the
-    size of the file, and nothing is unpickled but what `torch.load` allows with weights_only.
+    size of the file, nothing is unpickled but what `torch.load` allows with weights_only, and a
+    small file does not unpack to more than `max_bytes`.
     Files over 20 MB show their progress on a terminal if tqdm or rich is installed.
 
     Args:
@@ -73,6 +76,9 @@ def load(
             of torch's default dtype.
         size: For edge lists: the number of nodes, or (rows, columns); by default the smallest
             square that holds the edges.
+        max_bytes: Most bytes that the arrays in the file, and the row pointers of the result, may
+            take; by default 64 MiB, or 50 times the size of the file where that is more. Raise it
+            for a file that you trust. While it is read, a few times as much is in use.
 
     Returns:
         SparseTensor on the CPU. But for .pt files, which are given back as they were saved,
@@ -83,7 +89,9 @@ def load(
 
     Raises:
         TypeError: An argument is of the wrong kind.
-        ValueError: The file is missing, damaged, or of another kind than its suffix says.
+        ValueError: The file is missing, damaged, of another kind than its suffix says, or asks for
+            more than `max_bytes`.
+        NotImplementedError: `layout` is a compressed one, for a vector.
         ImportError: NumPy, or SciPy for Matrix Market, is not installed.
 
     Example:
@@ -108,6 +116,11 @@ def load(
             f"spgrad.{fn}: `dtype` is {dtype!r}; a torch.dtype or None is accepted. For example "
             "torch.float32."
         )
+    if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 0):
+        raise ArgumentKindError(
+            f"spgrad.{fn}: `max_bytes` is {max_bytes!r}; a number of bytes or None is accepted. "
+            "For example 2**30."
+        )
     if size is not None and kind is not EDGES:
         raise ArgumentValueError(
             f"spgrad.{fn}: `size` is {size} for a {suffix} file, which has its own; None is "
@@ -119,17 +132,19 @@ def load(
             "Check the path."
         )
     checks.require_packages(fn, "io", *kind.packages)
+    limit = Limit.of(file, max_bytes)
     try:
-        A = _read(file, suffix, size)
-        if layout is None and kind in (MARKET, EDGES):
-            layout = torch.sparse_csr
-        if layout is not None:
-            _require_pointers_to_fit(A._pattern, layout)
-            A = convert(A, layout)
+        A = _read(file, suffix, size, limit)
     except MissingPackageError:
         raise
     except Exception as error:  # a file from outside trips its parser in ways that no list has
         raise _unreadable(file, kind, error) from error
+    if layout is None and kind in (MARKET, EDGES):
+        layout = torch.sparse_csr
+    if layout is not None:
+        require_blocksize(fn, A._pattern, layout, None)
+        _require_pointers_to_fit(file, A._pattern, layout, limit)
+        A = convert(A, layout)
     return A if dtype is None else A.to(dtype)  # type: ignore[return-value]
 
 
@@ -151,32 +166,31 @@ def _known(fn: str, path: Any) -> tuple[Path, str]:
     return file, suffix
 
 
-def _read(file: Path, suffix: str, size: Any) -> SparseTensor:
+def _read(file: Path, suffix: str, size: Any, limit: Limit) -> SparseTensor:
     kind = KINDS[suffix]
     if kind is NPZ:
-        return npz.read(file)
+        return npz.read(file, limit)
     if kind is MARKET:
-        return market.read(file)
+        return market.read(file, limit)
     if kind is EDGES:
-        return edges.read(file, suffix.removesuffix(".gz"), size)
-    return saved.read(file)
+        return edges.read(file, suffix.removesuffix(".gz"), size, limit)
+    return saved.read(file, limit)
 
 
-_FEW_LINES = 1 << 24
-
-
-def _require_pointers_to_fit(pattern: Pattern, layout: torch.layout) -> None:
+def _require_pointers_to_fit(
+    file: Path, pattern: Pattern, layout: torch.layout, limit: Limit
+) -> None:
     """Refuses row pointers that would take far more memory than the entries do.
 
     Two numbers in a text file are enough to ask for 8 GB of them.
     """
-    if layout == torch.sparse_coo or len(pattern.shape) - pattern.dense_dim < 2:
-        return
-    lines = math.prod(pattern.batch) * max(pattern.matrix)
-    if lines > max(_FEW_LINES, 64 * pattern.nse):
-        raise ValueError(
-            f"its shape {tuple(pattern.shape)} has far more rows or columns than the {pattern.nse} "
-            "entries fill; ask for it with layout=torch.sparse_coo"
+    nbytes = 0 if layout == torch.sparse_coo else 8 * math.prod(pattern.batch) * max(pattern.matrix)
+    if nbytes > max(limit.nbytes, 512 * pattern.nse):
+        raise ArgumentValueError(
+            f"spgrad.io.load: `path` is {file}, whose shape {tuple(pattern.shape)} has far more "
+            f"rows or columns than its {pattern.nse} entries fill; a matrix whose pointers take at "
+            f"most {limit.nbytes} bytes is accepted. Load it with layout=torch.sparse_coo, or with "
+            f"max_bytes={nbytes}."
         )
 
 

@@ -7,92 +7,207 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
 from spgrad.construct import sparse_coo_tensor
 from spgrad.interop import to_scipy
-from spgrad.io.stream import reading, unpacked_limit, writing
+from spgrad.io.numbers import Numbers
+from spgrad.io.stream import Limit, reading, unpacked_limit, writing
 from spgrad.ops.convert import convert
 from spgrad.ops.dense import from_dense
 from spgrad.ops.structure import coalesce
 from spgrad.tensor import SparseTensor
 
 _LONGEST = 1 << 16  # bytes of a line of the header
+_WIDTHS = {"pattern": 0, "real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "complex": 2}
+_WHOLE = ("pattern", "integer", "unsigned-integer")
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 
 
-def read(path: Path) -> SparseTensor:
+class _Header(NamedTuple):
+    kind: str  # coordinate or array
+    field: str
+    symmetry: str
+    sizes: tuple[int, ...]  # rows, columns and, of a coordinate file, entries
+    lines: int
+
+    @property
+    def stored(self) -> int:
+        """Elements that the file lists."""
+        if self.kind == "coordinate":
+            return self.sizes[2]
+        m, n = self.sizes
+        diagonal = 0 if self.symmetry == "skew-symmetric" else n
+        return m * n if self.symmetry == "general" else n * (n - 1) // 2 + diagonal
+
+    @property
+    def width(self) -> int:
+        """Numbers that the file has for an element."""
+        return _WIDTHS[self.field] + (2 if self.kind == "coordinate" else 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that the header asks for."""
+        value = 8 * max(1, _WIDTHS[self.field])
+        if self.kind == "array":
+            return math.prod(self.sizes) * value
+        return self.stored * (16 + value) * (1 if self.symmetry == "general" else 2)
+
+
+def read(path: Path, limit: Limit) -> SparseTensor:
     """The matrix as COO, its symmetric part written out; ValueError says what is wrong."""
     import scipy.io
 
-    with reading(path) as file:
-        kind, field, symmetry, sizes = _header(file)
-        # SciPy allocates what the header asks for, so this is held against the file first.
-        # The shortest lines are "1 1" of an entry and "1" of an element, and their ends.
-        halved = 1 if symmetry == "general" else 2
-        least = 4 * sizes[-1] if kind == "coordinate" else 2 * math.prod(sizes) // halved - sizes[0]
-        if least > unpacked_limit(path) + 1:
-            asked = " x ".join(str(size) for size in sizes[:2])
-            many = f" with {sizes[2]} entries" if kind == "coordinate" else ""
+    with reading(path, limit) as file:
+        head = _header(file)
+        # SciPy allocates what the header asks for, so this is held against the file first: a
+        # number takes two bytes with the blank after it.
+        if 2 * head.width * head.stored > unpacked_limit(path) + 1:
+            asked = " x ".join(str(size) for size in head.sizes[:2])
+            many = f" with {head.stored} entries" if head.kind == "coordinate" else ""
             raise ValueError(f"its header asks for {asked}{many}, which don't fit in its size")
-        file.seek(0)
-        source = _Source(file)
-        S: Any = scipy.io.mmread(source)
-        if source.failure:
-            raise source.failure
-    if kind == "array":
-        return from_dense(torch.from_numpy(S), torch.sparse_coo)
-    if field == "pattern":
-        vals = torch.ones(S.nnz, dtype=torch.get_default_dtype())
-        if symmetry == "skew-symmetric":
-            vals = vals.copysign(torch.from_numpy(S.data))
-    else:
-        vals = torch.from_numpy(S.data.astype("int64") if S.data.dtype.kind == "u" else S.data)
+        limit.require(head.nbytes)
+        source = _Source(file, head)
+        try:
+            # SciPy (1.17) divides by the sizes of an array
+            empty = head.kind == "array" and 0 in head.sizes
+            S: Any = _zeros(head, source) if empty else scipy.io.mmread(source)
+        except Exception as error:
+            raise source.failure or error from error
+        source.finish()
+    if head.kind == "array":
+        if head.symmetry == "hermitian" and head.field == "complex" and S.diagonal().imag.any():
+            raise ValueError("it is hermitian and has a number on its diagonal that is not real")
+        return from_dense(torch.from_numpy(_signed(S)), torch.sparse_coo)
+    vals = torch.ones(S.nnz) if head.field == "pattern" else torch.from_numpy(_signed(S.data))
+    if head.field == "pattern":
+        vals = vals.to(torch.get_default_dtype())
     indices = torch.stack([torch.from_numpy(S.row).long(), torch.from_numpy(S.col).long()])
+    if head.symmetry != "general":
+        indices, vals = _mirrored(indices, vals, head.symmetry, head.sizes[0])
     return coalesce(sparse_coo_tensor(indices, vals, S.shape))
 
 
-def _header(file: BinaryIO) -> tuple[str, str, str, list[int]]:
-    """Kind (coordinate or array), field, symmetry, and the sizes that the header has."""
+def _signed(values: Any) -> Any:
+    """Unsigned numbers as int64, the only whole numbers of 64 bits that torch computes with."""
+    if values.dtype.kind != "u":
+        return values
+    if values.size and values.max() > torch.iinfo(torch.int64).max:
+        raise ValueError(f"it has the number {values.max()}, which is beyond int64")
+    return values.astype("int64")
+
+
+def _mirrored(
+    indices: torch.Tensor, vals: torch.Tensor, symmetry: str, size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The elements that a symmetric file lists, and those on the other side of the diagonal."""
+    row, col = indices
+    apart = row != col
+    diagonal = vals[~apart]
+    if symmetry == "skew-symmetric" and bool((diagonal != 0).any()):
+        raise ValueError("it is skew-symmetric and has an element on its diagonal")
+    if symmetry == "hermitian" and vals.is_complex() and bool((diagonal.imag != 0).any()):
+        raise ValueError("it is hermitian and has a number on its diagonal that is not real")
+    below = row > col
+    if bool(below.any()) and bool((row < col).any()):
+        keys = torch.where(below, row * size + col, col * size + row)
+        if bool(torch.isin(keys[below], keys[row < col]).any()):
+            raise ValueError("it is symmetric and lists an element on both sides of the diagonal")
+    other = vals[apart]
+    if symmetry == "skew-symmetric":
+        other = -other
+    elif symmetry == "hermitian":
+        other = other.conj()
+    return torch.cat([indices, indices.flip(0)[:, apart]], 1), torch.cat([vals, other])
+
+
+def _header(file: BinaryIO) -> _Header:
+    """What the header says, once it is known to be that of a matrix."""
     words = file.readline(_LONGEST).decode("latin-1").lower().split()
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
         raise ValueError("its first line is not that of a Matrix Market matrix")
     kind, field, symmetry = words[2:]
-    line = file.readline(_LONGEST)
+    lines, line = 2, file.readline(_LONGEST)
     while line and (line.startswith(b"%") or not line.strip()):
-        line = file.readline(_LONGEST)
-    try:
-        sizes = [int(word) for word in line.split()]
-    except ValueError:
-        sizes = []
-    if len(sizes) != {"coordinate": 3, "array": 2}.get(kind) or min(sizes) < 0:
+        lines, line = lines + line.endswith(b"\n"), file.readline(_LONGEST)
+    sizes = _sizes(line)
+    if len(sizes) != {"coordinate": 3, "array": 2}.get(kind):
         raise ValueError(f"it has no line with the sizes of a matrix of kind {kind[:20]}")
-    return kind, field, symmetry, sizes
+    known = field in _WIDTHS and symmetry in _SYMMETRIES
+    if not known or (kind == "array" and field == "pattern"):
+        raise ValueError(f"its header asks for a matrix {kind} {field[:20]} {symmetry[:20]}")
+    if symmetry != "general" and sizes[0] != sizes[1]:
+        raise ValueError(f"its header asks for a {symmetry} matrix of {sizes[0]} x {sizes[1]}")
+    return _Header(kind, field, symmetry, sizes, lines)
+
+
+def _sizes(line: bytes) -> tuple[int, ...]:
+    words = line.split()
+    return tuple(map(int, words)) if all(w.isdigit() and len(w) < 20 for w in words) else ()
+
+
+def _zeros(head: _Header, source: _Source) -> Any:
+    """An array without elements."""
+    import numpy as np
+
+    while source.read(1 << 16):
+        pass
+    dtype = {"complex": "c16", "integer": "i8", "unsigned-integer": "i8"}.get(head.field, "f8")
+    return np.zeros(head.sizes, dtype)
 
 
 class _Source:
-    """A file as SciPy may see it: it can't seek, never raises, and ends with a whole line.
+    """A file as SciPy may see it.
+
+    It can't seek, never raises, and ends with a whole line. Its header leaves to the caller what
+    symmetry means for coordinates, and nothing but numbers follows it.
 
     SciPy's reader (1.17) seeks when it is destroyed, and a seek that fails there ends the process;
     so does a number that breaks off where the file ends, which is read beyond its memory.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._last = b""
+    def __init__(self, file: BinaryIO, head: _Header) -> None:
+        symmetry = "general" if head.kind == "coordinate" else head.symmetry
+        first = f"%%MatrixMarket matrix {head.kind} {head.field} {symmetry}\n"
+        # as many lines as the header of the file has, for the messages of SciPy
+        text = first + "%\n" * (head.lines - 2) + " ".join(map(str, head.sizes)) + "\n"
+        self._file, self._head = file, head
+        self._before = text.encode()
+        whole = head.width if head.field in _WHOLE else 2 * (head.kind == "coordinate")
+        self._numbers = Numbers(head.width, whole, head.lines + 1)
+        self._last = b"\n"
         self.failure: Exception | None = None
 
     def read(self, size: int) -> bytes:
+        if self._before:
+            found, self._before = self._before[:size], self._before[size:]
+            return found
+        found = b"" if self.failure else self._checked(size)
+        if not found and self._last != b"\n":
+            found = b"\n"
+        self._last = found[-1:] or self._last
+        return found
+
+    def _checked(self, size: int) -> bytes:
         try:
             found = self._file.read(size)
+            self._numbers.check(found or b"\n")
         except Exception as error:  # noqa: BLE001  # raised again once SciPy is done
             self.failure = error
-            found = b""
-        if not found and self._last not in (b"", b"\n"):
-            found = b"\n"
-        self._last = found[-1:]
+            return b""
         return found
+
+    def finish(self) -> None:
+        """Raises what went wrong, and refuses numbers that SciPy skipped."""
+        while not self.failure and self.read(1 << 20):
+            pass
+        if self.failure:
+            raise self.failure
+        expected = self._head.width * self._head.stored
+        if self._numbers.count != expected:
+            raise ValueError(f"it has {self._numbers.count} numbers where {expected} belong")
 
 
 class _Target:

@@ -16,7 +16,7 @@ import torch
 from spgrad import kernels
 from spgrad.compressed import sparse_compressed_tensor
 from spgrad.construct import sparse_coo_tensor
-from spgrad.io.stream import MOST_PACKED, reading, writing
+from spgrad.io.stream import MOST_PACKED, Limit, reading, writing
 from spgrad.ops.convert import convert
 from spgrad.ops.structure import coalesce
 from spgrad.pattern import LAYOUTS
@@ -30,9 +30,13 @@ INDEX_KEYS = {
 }
 
 
-def read(path: Path) -> SparseTensor:
+_MOST_DIMS = 64  # of a tensor in torch
+
+
+def read(path: Path, limit: Limit) -> SparseTensor:
     """The matrix or COO tensor in a file; ValueError says what is wrong with it."""
-    with reading(path) as file, zipfile.ZipFile(file) as archive:
+    with reading(path, limit) as file, zipfile.ZipFile(file) as archive:
+        limit.require(sum(info.file_size for info in archive.infolist()))
         names = set(archive.namelist())
         missing = [key for key in ("format", "shape", "data") if f"{key}.npy" not in names]
         if missing:
@@ -42,7 +46,10 @@ def read(path: Path) -> SparseTensor:
         missing = [key for key in keys if f"{key}.npy" not in names]
         if missing:
             raise ValueError(f"it has no array `{missing[0]}`, which {form} has")
-        shape = tuple(int(s) for s in _array(archive, "shape", "iu").reshape(-1))
+        sizes = _array(archive, "shape", "iu").reshape(-1)
+        if sizes.size > _MOST_DIMS:
+            raise ValueError(f"its array `shape` has {sizes.size} sizes")
+        shape = tuple(int(s) for s in sizes)
         indices = [_index(_array(archive, key, "iu")) for key in keys]
         vals = _tensor("data", _array(archive, "data", "biufc"))
     if form == "coo":
@@ -143,11 +150,12 @@ def _from_diagonals(
     """COO from diagonals (d, length): element (j - offset, j) is in column j; zeros are padding."""
     if offsets.dim() != 1 or vals.dim() != 2 or vals.shape[0] != offsets.numel():
         raise ValueError("its arrays `offsets` and `data` don't fit")
-    col = torch.arange(vals.shape[1]).expand(vals.shape)  # (d, length)
-    row = col - offsets[:, None].long()
-    inside = (row >= 0) & (row < shape[0]) & (col < shape[1]) & (vals != 0)
-    indices = torch.stack([row[inside], col[inside]])
-    return coalesce(sparse_coo_tensor(indices, vals[inside], shape))
+    vals = vals[:, : shape[1]]
+    line, col = vals.nonzero().unbind(1)
+    row = col - offsets.long()[line]
+    inside = (row >= 0) & (row < shape[0])
+    line, col = line[inside], col[inside]
+    return coalesce(sparse_coo_tensor(torch.stack([row[inside], col]), vals[line, col], shape))
 
 
 def write(path: Path, A: SparseTensor) -> None:

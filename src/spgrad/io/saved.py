@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pickle
 import re
+import zipfile
 from pathlib import Path
 
 import torch
 
 from spgrad import checks
 from spgrad.interop import from_torch
+from spgrad.io.stream import Limit
 from spgrad.pattern import LAYOUT_NAMES
 from spgrad.tensor import SparseTensor
 
 
-def read(path: Path) -> SparseTensor:
+def read(path: Path, limit: Limit) -> SparseTensor:
     """The sparse tensor in a file, on the CPU; ValueError says what is wrong with it."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            limit.require(sum(info.file_size for info in archive.infolist()))
     try:
         A = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # torch's words advise to load it all the same
@@ -23,10 +28,12 @@ def read(path: Path) -> SparseTensor:
         if names:
             raise ValueError(f"it calls {names[1]}, and no code of a file is run") from error
         raise ValueError("it is cut short, or no file of torch.save") from error
-    if isinstance(A, SparseTensor):
-        return A
     if isinstance(A, torch.Tensor) and A.layout in LAYOUT_NAMES:
-        return from_torch(A)
+        A = from_torch(A)
+        if A.device.type != "cpu":
+            raise ValueError(f"it holds a tensor without data, on {A.device}")
+        limit.require(A._vals.numel() * A._vals.element_size())  # an expanded one has few in memory
+        return A
     raise ValueError(f"it holds {checks.describe_kind(A)}, not a sparse tensor")
 
 

@@ -8,13 +8,39 @@ import importlib.util
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 LARGE = 20_000_000
 """Bytes of a file that is read with a progress bar."""
 
 MOST_PACKED = 1032
 """Bytes that one byte of a .gz or .zip can stand for; from deflate's code for a run of 258."""
+
+
+FEWEST = 1 << 26
+"""Bytes that any file may unpack to."""
+
+USUAL = 50
+"""How many times its size the arrays in a file may take, without being asked for."""
+
+
+class Limit(NamedTuple):
+    """The most bytes that the arrays in a file may take once they are unpacked."""
+
+    nbytes: int
+
+    @classmethod
+    def of(cls, path: Path, asked: int | None) -> Limit:
+        """What was asked for, or what is usual for a file of its size."""
+        return cls(max(FEWEST, USUAL * path.stat().st_size) if asked is None else asked)
+
+    def require(self, nbytes: int, what: str = "its arrays") -> None:
+        """Refuses a file that asks for more."""
+        if nbytes > self.nbytes:
+            raise ValueError(
+                f"{what} would take {nbytes} bytes, more than max_bytes={self.nbytes}; trust it "
+                f"with max_bytes={nbytes}"
+            )
 
 
 def unpacked_limit(path: Path) -> int:
@@ -24,7 +50,7 @@ def unpacked_limit(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[BinaryIO]:
+def reading(path: Path, limit: Limit) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked; progress is shown on a terminal, by tqdm or rich."""
     with contextlib.ExitStack() as stack:
         raw = stack.enter_context(path.open("rb"))
@@ -32,7 +58,8 @@ def reading(path: Path) -> Iterator[BinaryIO]:
         if size > LARGE and (advance := stack.enter_context(_progress(path.name, size))):
             raw = io.BufferedReader(_Counted(raw, advance))
         if path.suffix.lower() == ".gz":
-            yield stack.enter_context(gzip.GzipFile(fileobj=raw))  # type: ignore[misc]
+            packed = stack.enter_context(gzip.GzipFile(fileobj=raw))
+            yield io.BufferedReader(_Limited(packed, limit))
         else:
             yield raw
 
@@ -47,7 +74,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 class _Counted(io.RawIOBase):
     """A file that tells how many bytes were read from it."""
 
-    def __init__(self, file: BinaryIO, advance: Callable[[int], Any]) -> None:
+    def __init__(self, file: Any, advance: Callable[[int], Any]) -> None:
         self._file, self._advance = file, advance
 
     def readable(self) -> bool:
@@ -60,9 +87,16 @@ class _Counted(io.RawIOBase):
         return self._file.seek(offset, whence)
 
     def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        count = self._file.readinto(buffer)
         self._advance(count)
         return count
+
+
+class _Limited(_Counted):
+    """A file that refuses to unpack to more bytes than its limit."""
+
+    def __init__(self, file: Any, limit: Limit) -> None:
+        super().__init__(file, lambda _: limit.require(file.tell(), "its text"))
 
 
 @contextlib.contextmanager
