@@ -1,0 +1,118 @@
+"""A call of every kernel on about n entries, for tests that ask the same of all of them."""
+
+import torch
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+NAMES = sorted(REFERENCES.keys() - {"empty_cache"})
+"""Every kernel that computes something."""
+
+ACROSS = 64
+
+
+def lines(n, dtype, count=None):
+    """Pointers to `count` lines, about n / 3.5 by default, and the n ascending indices in them."""
+    ends = torch.randint(0, 8, (n // 2 + 1,)).cumsum(0)
+    ends = ends[ends < n]
+    ends = ends if count is None else ends[: count - 1]
+    more = 1 if count is None else count - len(ends)
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), ends, torch.full((more,), n)])
+    line = torch.repeat_interleave(ptr.diff())
+    room = torch.randint(0, ACROSS - 7, (len(ptr),))
+    return ptr.to(dtype), (room[line] + torch.arange(n) - ptr[line]).to(dtype)
+
+
+def numbers(*shape):
+    """Small integers as floats: their sums are exact in any order."""
+    return torch.randint(-4, 5, shape).to(torch.float64)
+
+
+def calls(n, dtype=torch.int64):
+    """{name: arguments} for all of `NAMES`."""
+    ptr, idx = lines(n, dtype)
+    perm = torch.randperm(n).to(dtype)
+    made = {**_structure(ptr, idx, perm), **_segments(n, ptr, perm), **_products(ptr, idx, perm)}
+    assert sorted(made) == NAMES
+    return made
+
+
+def _structure(ptr, idx, perm):
+    m, n, dtype = len(ptr) - 1, len(idx), idx.dtype
+    val = numbers(n)
+    row = kernels.expand(ptr, n)
+    begin, end = ptr[:-1].flip(0).contiguous(), ptr[1:].flip(0).contiguous()
+    joined = kernels.join_ranges(idx, begin, end, idx.new_tensor([0]), n, False)[0]
+    even = torch.cat([ptr, ptr[-1:].expand(m % 2)])  # an even number of lines
+    one_line = ptr.new_tensor([0, ACROSS])
+    points = (torch.arange(ACROSS - 1, -1, -1) // 2 * 2).to(dtype)
+    inverse = kernels.transpose_plan(one_line, points, ACROSS)
+    other = lines(n, dtype, m)
+    unsorted = torch.where(row % 3 == 1, ACROSS - 1 - idx, idx)
+    coo = torch.stack([row[perm.long()], idx, perm % 9])
+    return {
+        "check_compressed": (ptr, idx, ACROSS),
+        "check_coo": (torch.stack([row, idx]), (m, ACROSS)),
+        "coalesce": (coo, (m, ACROSS, 9)),
+        "compress": (row[perm.long()], m),
+        "coordinates": (ptr, idx),
+        "cut_lines": (ptr, idx, torch.randint(ACROSS, (m,))),
+        "densify": (ptr, idx, perm, val, m, ACROSS),
+        "expand": (ptr, n),
+        "expand_blocks": (ptr, idx, 2, 3, True, numbers(6 * n)),
+        "group_blocks": (even, idx, 2, 4, False, val),
+        "intersection": (ptr, idx, *other),
+        "join_ranges": (idx, begin, end, idx.new_tensor([5]), n, True),
+        "kron_lines": (ptr, idx, ptr.new_tensor([0, 2, 3]), ptr.new_tensor([0, 1, 1]), 2),
+        "list_lines": (ptr, idx, val, torch.randint(m, (m,))),
+        "locate": (ptr, idx, torch.randint(m, (n,)), torch.randint(ACROSS, (n,))),
+        "select_columns": (ptr, idx, inverse[0], inverse[2]),
+        "select_range": (ptr, idx, ACROSS - 1, -2, ACROSS // 2, val),
+        "sort_coo": (coo[:2], (m, ACROSS)),
+        "take": (val, torch.randint(-1, n, (n,)).to(dtype)),
+        "take_ranges": (val, joined, begin, end, n, False),
+        "transpose_plan": (ptr, idx, ACROSS, val),
+        "union": (ptr, unsorted, *other),
+    }
+
+
+def _segments(n, ptr, perm):
+    m = len(ptr) - 1
+    few = torch.tensor([0, n // 2, n // 2, n - n // 8, n]).to(ptr.dtype)
+    wide = numbers(n, 3)
+    return {
+        "scatter_sum": (perm % ACROSS, numbers(n).to(torch.bfloat16), ACROSS, True),
+        "segment_arg": (few, perm, wide, True),
+        "segment_expand": (ptr, perm, n, numbers(m, 3)),
+        "segment_reduce": (few, perm, wide, "sum"),
+        "segment_softmax": (few, perm, wide, False),
+        "segment_softmax_backward": (few, perm, wide.abs() / n, wide, False),
+        "shares": (few, 3),
+    }
+
+
+def _products(ptr, idx, perm):
+    m, n, dtype = len(ptr) - 1, len(idx), idx.dtype
+    val, x, g = numbers(n), numbers(ACROSS, 5), numbers(m, 5)
+    a = ptr, idx, perm, val
+    b = *lines(3 * ACROSS, dtype, ACROSS), None, numbers(3 * ACROSS)
+    product = kernels.spgemm(*a, *b, ACROSS)
+    largest = kernels.spmm_reduce(*a, x, True)[1]
+    q, k, v = numbers(2, m, 3), numbers(2, ACROSS, 3), numbers(2, ACROSS, 4)
+    out, lse = kernels.attention(ptr, idx, perm, val, q, k, v, 0.1)
+    by_cols = kernels.transpose_plan(ptr, idx, ACROSS)
+    delta = torch.linalg.vecdot(out, out)
+    return {
+        "attention": (ptr, idx, perm, val, q, k, v, 0.1),
+        "attention_backward": (*a[:3], *by_cols, val, q, k, v, out, lse, delta, 0.1),
+        "masked_spgemm": (*product[:2], None, *a, *b, ACROSS),
+        "scale": (*a, numbers(m), numbers(ACROSS)),
+        "sddmm": (*a[:3], g, x),
+        "spgemm": (*a, *b, ACROSS),
+        "spgemm_values": (*product[:2], *a, *b, ACROSS),
+        "spmm": (*a, x),
+        "spmm_prod": (ptr, idx, x.sign()),
+        "spmm_reduce": (*a, x, True),
+        "spmm_reduce_backward": (*a, x, g, largest),
+        "spmm_sddmm": (*a, g, x),
+    }
