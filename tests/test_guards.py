@@ -1,0 +1,156 @@
+"""Arguments that an operation refuses before it calculates: each with the words that say so."""
+
+import math
+import re
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import testing
+
+F32 = torch.float32
+A = testing.random_sparse((4, 6), dtype=F32)
+WHOLE = testing.random_sparse((4, 6), dtype=torch.int64)
+HOLLOW = spgrad.zeros((4, 0))
+HYBRID = testing.random_sparse((4, 6, 3), dense_dim=1, dtype=F32)
+EDGES = torch.tensor([[0, 1], [1, 2]])
+
+REFUSED = {
+    # norms
+    "norm_of_ints": (lambda: spgrad.vector_norm(WHOLE), ValueError, "vector_norm: `x` has dtype"),
+    "norm_in_ints": (
+        lambda: spgrad.vector_norm(A, dtype=torch.int64),
+        ValueError,
+        "vector_norm: `dtype` has dtype",
+    ),
+    "largest_of_nothing": (
+        lambda: spgrad.vector_norm(HOLLOW, math.inf, 1),
+        ValueError,
+        "vector_norm: `input` has shape (4, 0)",
+    ),
+    "inverses_of_nothing": (
+        lambda: spgrad.vector_norm(HOLLOW, -2, 1),
+        ValueError,
+        "vector_norm: `input` has shape (4, 0)",
+    ),
+    "power_of_an_order": (lambda: spgrad.norm(A, [2]), TypeError, "norm: `p` is [2]"),
+    "no_correction": (
+        lambda: spgrad.var(A, 1, correction="x"),
+        TypeError,
+        "var: `correction` is 'x'",
+    ),
+    "spread_of_ints": (lambda: spgrad.std(WHOLE, 1), ValueError, "std: `input` has dtype int64"),
+    "one_matrix_dimension": (
+        lambda: spgrad.matrix_norm(A, 1, (0,)),
+        TypeError,
+        "matrix_norm: `dim` is (0,)",
+    ),
+    "log_of_nothing": (
+        lambda: testing.random_sparse((4, 6, 0), dense_dim=1).logsumexp(2, specified=True),
+        ValueError,
+        "logsumexp: `input` has shape (4, 6, 0)",
+    ),
+    # edges
+    "weights_elsewhere": (
+        lambda: spgrad.from_edges(EDGES, torch.ones(2, device="meta")),
+        ValueError,
+        "from_edges: `edge_weight`",
+    ),
+    "edges_in_three_rows": (
+        lambda: spgrad.from_edges(torch.zeros(3, 2, dtype=torch.int64)),
+        ValueError,
+        "from_edges: `edge_index` has shape (3, 2)",
+    ),
+    "edges_in_a_vector": (
+        lambda: spgrad.from_edges(torch.tensor([0, 1])),
+        ValueError,
+        "from_edges: `edge_index` has shape (2,)",
+    ),
+    # random
+    "share_of_a_word": (lambda: spgrad.rand(3, 3, density="a"), TypeError, "rand: `density` is"),
+    "share_of_a_bool": (lambda: spgrad.rand(3, 3, density=True), TypeError, "rand: `density` is"),
+    "negative_share": (
+        lambda: spgrad.rand(3, 3, density=-0.1),
+        ValueError,
+        "rand: `density` is -0.1",
+    ),
+    "negative_number": (lambda: spgrad.rand(3, 3, nse=-1), ValueError, "rand: `nse` is -1"),
+    "half_an_element": (lambda: spgrad.rand(3, 3, nse=0.5), TypeError, "rand: `nse` is"),
+    "negative_rows": (lambda: spgrad.random_spd(-1), ValueError, "random_spd: `n` is -1"),
+    "negative_band": (lambda: spgrad.banded(-1, 2), ValueError, "banded: `n` is -1"),
+    "triangle_of_nothing": (
+        lambda: spgrad.random_triangular(-2),
+        ValueError,
+        "random_triangular: `n` is -2",
+    ),
+    "dense_triangle": (
+        lambda: spgrad.random_triangular(3, 2.0),
+        ValueError,
+        "random_triangular: `density` is 2.0",
+    ),
+    "strided_band": (
+        lambda: spgrad.banded(3, 1, layout=torch.strided),
+        TypeError,
+        "banded: `layout`",
+    ),
+    "strided_definite": (
+        lambda: spgrad.random_spd(3, layout=torch.strided),
+        TypeError,
+        "random_spd: `layout`",
+    ),
+    # shape
+    "too_few": (lambda: A.permute(0), ValueError, "permute: `dims` is (0,)"),
+    "moved_twice": (lambda: A.movedim((0, 0), (0, 1)), ValueError, "movedim: `source` is (0, 0)"),
+    "moved_to_one": (
+        lambda: A.movedim((0, 1), (1, -1)),
+        ValueError,
+        "movedim: `destination` is (1, -1)",
+    ),
+    "moved_somewhere": (
+        lambda: A.movedim((0, 1), (0,)),
+        ValueError,
+        "movedim: `source` has 2 dimension(s) and `destination` 1",
+    ),
+    "squeezed_twice": (lambda: A.squeeze((0, -2)), ValueError, "squeeze: `dim` is (0, -2)"),
+    "flattened_backwards": (
+        lambda: A.flatten(1, 0),
+        ValueError,
+        "flatten: `start_dim` is 1, behind `end_dim` 0",
+    ),
+    "less_than_nothing": (lambda: A.reshape(-2, -12), ValueError, "reshape: `shape` is (-2, -12)"),
+    "unknown_beside_nothing": (
+        lambda: HOLLOW.reshape(0, -1),
+        ValueError,
+        "reshape: `shape` is (0, -1)",
+    ),
+    "no_divisor": (lambda: A.reshape(-1, 5), ValueError, "reshape: `shape` is (-1, 5)"),
+    "uneven_parts": (lambda: A.unflatten(1, (4, 2)), ValueError, "unflatten: `sizes` is (4, 2)"),
+    "hybrid_joined": (HYBRID.flatten, NotImplementedError, "flatten: `shape` is (72,)"),
+    "hybrid_turned": (
+        lambda: HYBRID.transpose(0, 2),
+        NotImplementedError,
+        "transpose: the dimensions would be in the order (2, 1, 0)",
+    ),
+    # like
+    "random_ints": (
+        lambda: torch.rand_like(A, dtype=torch.int64),
+        ValueError,
+        "rand_like: `input` has dtype float32, and the options are {'dtype': torch.int64}",
+    ),
+    "no_blocks": (
+        lambda: torch.ones_like(A, layout=torch.sparse_bsr),
+        ValueError,
+        "ones_like: `blocksize`",
+    ),
+    "no_option": (lambda: spgrad.full_like(A, 2, size=3), TypeError, "full_like: `size` is no"),
+    "like_dense": (lambda: spgrad.randn_like(torch.ones(2)), TypeError, "randn_like: `input` is"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case):
+    call, error, says = REFUSED[case]
+    with pytest.raises(error, match=re.escape(f"spgrad.{says}")) as raised:
+        call()
+    assert isinstance(raised.value, spgrad.SpgradError)
