@@ -83,3 +83,30 @@ def test_mm_reduce_of_other_dtypes(reduce, dtype):
     dense = A.to_dense().to(wide).double(), x.double()
     wanted = dense_reduced_product(*dense, testing.mask_of(A.pattern), reduce)
     testing.assert_close(y, wanted.to(wide))
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
+def test_second_derivatives_of_a_product_with_zeros_in_a_row(zeros):
+    """Zeros in x, in the values and in both at one place, against dense torch to the sign."""
+    A = spgrad.from_dense(torch.tensor([[2.0, 3.0, 5.0], [0.0, 7.0, 0.0]], dtype=torch.float64))
+    mask = A.to_dense() != 0
+    x = torch.tensor([[1.5], [-2.5], [3.5]], dtype=torch.float64)
+    x[:zeros] = 0
+
+    def sparse(x, vals):
+        return (
+            spgrad.mm(spgrad.from_values(vals, A), x, "prod").square().sum()
+            + spgrad.mm(spgrad.from_values(vals, A), x, "prod").sum()
+        )
+
+    def dense(x, vals):
+        full = torch.ones(2, 3, dtype=torch.float64).masked_scatter(mask, vals)
+        y = torch.where(mask, full * x[:, 0], 1).prod(1)
+        return y.square().sum() + y.sum()
+
+    for vals in (A.values().clone(), torch.tensor([2.0, 0, 0, 7], dtype=torch.float64)):
+        got = torch.autograd.functional.hessian(sparse, (x, vals))
+        wanted = torch.autograd.functional.hessian(dense, (x, vals))
+        for row, expected in zip(got, wanted, strict=True):
+            for a, b in zip(row, expected, strict=True):
+                testing.assert_close(a, b)
