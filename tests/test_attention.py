@@ -1,0 +1,33 @@
+"""Attention over a mask: what the dense function at the same places does not say."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import support, testing
+from spgrad.pattern import LAYOUTS
+
+layouts = pytest.mark.parametrize("name", support.ALL)
+
+
+@layouts
+@pytest.mark.parametrize("recorded", [False, True])
+def test_dropout_sets_weights_to_zero_and_scales_the_others(name, recorded):
+    mask = testing.random_sparse((40, 40), LAYOUTS[name], dtype=torch.bool, density=0.5)
+    q, k = torch.randn(2, 40, 3, requires_grad=recorded)
+    each = torch.eye(40)  # so that the result is the weights
+    whole = spgrad.scaled_dot_product_attention(q, k, each, mask)
+    some = spgrad.scaled_dot_product_attention(q, k, each, mask, dropout_p=0.25)
+    kept = some != 0
+    testing.assert_close(some[kept], whole[kept] / 0.75)
+    share = kept.sum() / (whole != 0).sum()
+    assert 0.65 < share < 0.85
+    again = spgrad.scaled_dot_product_attention(q, k, each, mask, dropout_p=0.25)
+    assert not torch.equal(some, again)
+
+
+def test_no_dropout_is_repeatable():
+    mask = testing.random_sparse((6, 6), dtype=torch.bool)
+    q, k, v = torch.randn(3, 6, 4)
+    first = spgrad.scaled_dot_product_attention(q, k, v, mask)
+    assert torch.equal(first, spgrad.scaled_dot_product_attention(q, k, v, mask, dropout_p=0.0))
