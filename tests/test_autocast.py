@@ -1,0 +1,49 @@
+"""Products under autocast: which operands change their dtype, and which do not."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import testing
+
+LOW = torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.int64])
+def test_dtypes_that_autocast_leaves_alone(dtype):
+    A = testing.random_sparse((4, 6), dtype=dtype)
+    x = testing.random_dense((6, 3), dtype=dtype, generator=torch.Generator())
+    with torch.autocast("cpu", dtype=LOW):
+        products = A @ x, A @ x[:, 0], A @ A.t(), spgrad.addmm(x[:4], A, x)
+    for y, wanted in zip(products, (A @ x, A @ x[:, 0], A @ A.t(), x[:4] + A @ x), strict=True):
+        assert y.dtype == dtype
+        torch.testing.assert_close(testing.dense_result(y), testing.dense_result(wanted))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_dtypes_that_autocast_lowers(dtype):
+    A, x = testing.random_sparse((4, 6), dtype=dtype), torch.ones(6, 3, dtype=dtype)
+    with torch.autocast("cpu", dtype=LOW):
+        y, sparse = A @ x, A @ A.t()
+    assert y.dtype == sparse.dtype == LOW
+    with torch.autocast("cpu", dtype=LOW, enabled=False):
+        assert (A @ x).dtype == dtype
+    testing.assert_close(y, (A.to(LOW) @ x.to(LOW)).double())
+
+
+def test_autocast_of_another_device_changes_nothing():
+    A, x = testing.random_sparse((4, 6), dtype=torch.float32), torch.ones(6, 3)
+    torch.set_autocast_enabled("xpu", True)
+    try:
+        assert (A @ x).dtype == torch.float32
+        with torch.device("meta"):
+            y = spgrad.from_values(A._vals.to("meta"), A.pattern.moved("meta")) @ x.to("meta")
+        assert y.dtype == torch.float32
+    finally:
+        torch.set_autocast_enabled("xpu", False)
+
+
+def test_products_of_named_arguments_are_lowered():
+    A, x = testing.random_sparse((4, 6), dtype=torch.float32), torch.ones(6, 3)
+    with torch.autocast("cpu", dtype=LOW):
+        assert spgrad.mm(input=A, mat2=x).dtype == LOW
