@@ -1,0 +1,81 @@
+"""What drop-in mode hands to torch and back: tensors in lists, tuples, named tuples and dicts."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import SparseTensor, testing
+from spgrad.dropin import native
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+class Run(tuple):
+    __slots__ = ()
+
+
+def test_mapped_finds_tensors_in_containers_of_each_kind():
+    a, b = torch.ones(1), torch.zeros(2)
+    pair = Pair(a, [b, 3])
+    found = native.mapped(lambda t: t.numel(), {"x": (a, pair), "y": Run((b, "w")), "z": None})
+    assert found == {"x": (1, Pair(1, [2, 3])), "y": Run((2, "w")), "z": None}
+    assert type(found["x"][1]) is Pair
+    assert type(found["y"]) is Run
+    assert type(found["x"]) is tuple
+
+
+@pytest.mark.parametrize("x", [torch.Size([2, 3]), "word", 3, None, slice(1, 2), {4}, range(3)])
+def test_mapped_leaves_what_holds_no_tensor(x):
+    assert native.mapped(lambda t: None, x) is x
+
+
+def test_mapped_keeps_the_named_results_of_torch():
+    found = native.mapped(lambda t: t + 1, torch.max(torch.tensor([[1.0, 3.0]]), 1))
+    assert type(found) is torch.return_types.max
+    assert (found.values, found.indices) == (4, 2)
+
+
+def test_natives_in_containers_become_ours():
+    x = torch.eye(2).to_sparse_csr()
+    found = native.sparsed(Pair([x], {"a": x}))
+    assert type(found) is Pair
+    assert isinstance(found.first[0], SparseTensor)
+    assert isinstance(found.second["a"], SparseTensor)
+    assert native.sparsed(torch.Size([1])) == torch.Size([1])
+
+
+def test_a_call_that_torch_answers_gets_natives_from_containers():
+    A = testing.random_sparse((4, 4), torch.sparse_coo)
+
+    def asked(pairs, *, more):
+        asked.seen = [type(pairs[0][0]), pairs[0][0].layout, type(pairs), type(more["b"])]
+        return Pair(pairs[0][0], {"other": torch.eye(2).to_sparse()})
+
+    result = native.fall_back(asked, ([(A, 1)],), {"more": {"b": A}}, ValueError(), warn=False)
+    assert asked.seen == [torch.Tensor, torch.sparse_coo, list, torch.Tensor]
+    assert result.first is A
+    assert isinstance(result.second["other"], SparseTensor)
+    assert spgrad.equal(result.second["other"], spgrad.from_dense(torch.eye(2)))
+
+
+def test_one_tensor_given_twice_is_one_native():
+    A = testing.random_sparse((4, 4), torch.sparse_coo)
+    same = native.fall_back(lambda a, b: a is b, (A, A), {}, ValueError(), warn=False)
+    assert same is True
+
+
+def test_changed_names_what_a_call_writes_to():
+    a, b = torch.ones(1), torch.ones(1)
+    assert native.changed(torch.add, (a, b), {}) == []
+    assert native.changed(torch.add, (a, b), {"out": b})[0] is b
+    assert [id(t) for t in native.changed(torch.Tensor.add_, (a, b), {"out": [b]})] == [
+        id(b),
+        id(a),
+    ]
+    assert native.changed(torch.Tensor.add_, (), {}) == []
+    assert native.changed(torch.Tensor.add_, (3,), {}) == []
