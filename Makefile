@@ -12,7 +12,7 @@ DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
 CPP := src/spgrad/kernels/cpu/*.cpp src/spgrad/kernels/cpu/*.h
 
-.PHONY: demo test reference fuzz fuzz-files lint lint-python lint-types lint-cpp format bench bench-peers asan kernels clean
+.PHONY: demo test reference coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers asan kernels clean
 .DEFAULT_GOAL := kernels
 
 $(DEPS): requirements/dev.txt
@@ -63,6 +63,18 @@ fuzz: kernels
 fuzz-files: N ?= 1000
 fuzz-files: kernels
 	$(BIN)/python tests/fuzz_files.py --n $(N) --seed $(SEED) --keep build/fuzz-files
+
+# Which lines of Python the suite executes, and which tests execute each line, in build/coverage.
+coverage: kernels
+	$(BIN)/python -m mutants.reach
+	$(PYTEST) --cov --cov-config=mutants/coverage.ini --cov-context=test \
+	  --cov-report=term-missing:skip-covered --cov-fail-under=98
+
+# N random changes of the Python code, each of which a test has to notice.
+mutants: N ?= 200
+mutants: kernels
+	test -f build/coverage/data || $(MAKE) coverage
+	$(BIN)/python -m mutants -n $(N) --seed $(SEED)
 
 lint: lint-python lint-types lint-cpp
 

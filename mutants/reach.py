@@ -1,0 +1,99 @@
+"""Which test executes which line: the map that `make coverage` leaves in build/coverage."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import shutil
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import coverage
+
+from mutants.changes import Change
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "build" / "coverage" / "data"
+SOURCES = ROOT / "build" / "coverage" / "sources"
+
+SLOW = ("tests/test_benchmarks", "tests/test_demo", "tests/test_compile", "tests/documented")
+AT_IMPORT = 300  # tests of a change that is executed on import, when no test is running
+
+
+class Reach:
+    """The map, for the sources as they are now."""
+
+    def __init__(self, data: Path = DATA, sources: Path = SOURCES) -> None:
+        self._data = coverage.CoverageData(str(data))
+        self._data.read()
+        self._measured = {self._below_src(f): f for f in self._data.measured_files()}
+        self._sources = sources
+        self._of_file: dict[str, dict[int, list[str]]] = {}
+
+    @staticmethod
+    def _below_src(file: str) -> str:
+        return file[file.rindex("src/spgrad/") :]
+
+    def tests(self, change: Change) -> list[str]:
+        """The tests that execute the changed lines, first one of each test function.
+
+        Of a line that is executed on import alone, some of those that execute the file.
+        """
+        lines = self._lines(change.file)
+        first, last = change.lines
+        found = {t for line in range(first, last + 1) for t in lines.get(line, ())}
+        if found:
+            return _in_turns(found, change.file)
+        within = {t for tests in lines.values() for t in tests}
+        return _in_turns(within, change.file)[:AT_IMPORT]
+
+    def _lines(self, file: str) -> dict[int, list[str]]:
+        """Line as it is numbered now -> tests."""
+        if file not in self._of_file:
+            self._of_file[file] = self._read(file)
+        return self._of_file[file]
+
+    def _read(self, file: str) -> dict[int, list[str]]:
+        if file not in self._measured:
+            return {}
+        by_line = self._data.contexts_by_lineno(self._measured[file])
+        old = (self._sources / file).read_text().splitlines()
+        new = (ROOT / file).read_text().splitlines()
+        found: dict[int, list[str]] = {}
+        for a, b, size in difflib.SequenceMatcher(
+            None, old, new, autojunk=False
+        ).get_matching_blocks():
+            for i in range(size):
+                tests = {c.rsplit("|", 1)[0] for c in by_line.get(a + i + 1, ()) if c}
+                found[b + i + 1] = sorted(tests)
+        return found
+
+
+def keep_sources() -> None:
+    """Keeps the sources that the map will be of."""
+    shutil.rmtree(DATA.parent, ignore_errors=True)
+    shutil.copytree(ROOT / "src" / "spgrad", SOURCES / "src" / "spgrad")
+
+
+def _in_turns(tests: set[str], file: str) -> list[str]:
+    """The first case of each test function, then the second of each, and so on.
+
+    Files of the family of `file` come first, those that start programs last.
+    """
+    functions = defaultdict(list)
+    for test in sorted(tests):
+        functions[test.split("[")[0]].append(test)
+    stem = Path(file).stem
+    of_file = Counter(test.split("::")[0] for test in tests)
+
+    def rank(function: str) -> tuple[object, ...]:
+        here = function.split("::", maxsplit=1)[0]
+        return here.startswith(SLOW), stem not in here, -of_file[here], function
+
+    order = sorted(functions, key=rank)
+    rounds = itertools.zip_longest(*(functions[name] for name in order))
+    return [test for turn in rounds for test in turn if test is not None]
+
+
+if __name__ == "__main__":
+    keep_sources()
