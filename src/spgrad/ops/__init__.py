@@ -367,7 +367,8 @@ def _register() -> None:
         for name in row.torch:
             func = operator.attrgetter(name.removeprefix("torch."))(torch)
             TORCH_FUNCTIONS[func] = in_place(row.name, op) if is_in_place(name) else op
-    for function in (torch.Tensor.to, torch.Tensor.type, torch.Tensor.cfloat, torch.Tensor.cdouble):
+    for name in ("to", "type", "cfloat", "cdouble"):
+        function = getattr(torch.Tensor, name)
         TORCH_FUNCTIONS[function] = converting(function)
     TORCH_FUNCTIONS[torch.Tensor.__setitem__] = assign  # which need not copy the values
     for function in (from_dense, from_torch, from_values, to_torch, values):
