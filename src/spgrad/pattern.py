@@ -165,6 +165,12 @@ class Pattern:
         return self.derive("items", _uniform_items)
 
     @property
+    def uniform(self) -> bool | None:
+        """True for a batch whose items have equal nse, None where that is not known yet."""
+        items = self._derived.get("items")
+        return None if items is None else items != ()
+
+    @property
     def values_shape_by_item(self) -> tuple[int, ...]:
         """Shape in which values are shown: (*items, nse of an item, ...)."""
         items = self.items
@@ -241,6 +247,12 @@ class Pattern:
     def keep(self, key: Any, value: Any) -> None:
         """Keeps `value` under `key`, where whoever made this pattern knows it already."""
         self._derived[key] = value
+
+    def as_uniform_as(self, old: Pattern) -> Pattern:
+        """Notes that the items of this batch have equal nse if those of `old` are known to."""
+        if self.batch and not self.is_coo and (not old.batch or old.derived("items")):
+            self.keep("items", self.batch)
+        return self
 
     def same_as(self, other: Pattern) -> bool:
         """Tells whether both list the same elements in the same order; O(1) when shared."""

@@ -136,13 +136,13 @@ requires_grad=True)
                 fields.append(None if t is None else names[id(t)])
             views.append((key, tuple(fields)))
         # no size may stand here: compiled code is guarded on it, and would know one size alone
-        return tensors, (tuple(pattern.spec), tuple(views))
+        return tensors, (tuple(pattern.spec), tuple(views), pattern.uniform)
 
     @staticmethod
     def __tensor_unflatten__(
         inner: dict[str, torch.Tensor], context: Any, size: tuple[int, ...], stride: Any
     ) -> SparseTensor:
-        spec, views = context
+        spec, views, uniform = context
         indices = tuple(inner[n] for n in ("_index_0", "_index_1") if n in inner)
         pattern = Pattern.from_spec(Spec(*spec), tuple(size), indices)
         for key, fields in views:
@@ -150,6 +150,8 @@ requires_grad=True)
             assert ptr is not None
             assert idx is not None
             pattern.keep(key, View(ptr, idx, perm, pattern.extent[key == "rows"]))
+        if uniform is not None:
+            pattern.keep("items", pattern.batch if uniform else ())
         return SparseTensor(inner["_stored"], pattern)
 
     def __dir__(self) -> list[str]:

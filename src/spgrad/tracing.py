@@ -23,14 +23,41 @@ from torch._guards import TracingContext
 
 _DYNAMO = "torch._dynamo"
 _WAITING: list[Callable[..., Any]] = []
+_UNREAD: list[Callable[..., Any]] = []
 
 
 def when_tracing(function: Callable[..., Any]) -> None:
     """Lets Dynamo call `function` as one operation of its graph, once Dynamo is imported."""
     if _DYNAMO in sys.modules:
-        sys.modules[_DYNAMO].allow_in_graph(function)
+        _hand_over(function)
     else:
         _WAITING.append(function)
+
+
+def when_called(function: Callable[..., Any]) -> None:
+    """Keeps Dynamo, once it is imported, from compiling `function` and what it calls by itself.
+
+    Such calls come from code that a graph break left to Python. Reading this library there finds
+    nothing to compile; inside of a graph the function is read as any other.
+    """
+    if _DYNAMO in sys.modules:
+        _leave_alone(function)
+    else:
+        _UNREAD.append(function)
+
+
+def _hand_over(function: Callable[..., Any]) -> None:
+    sys.modules[_DYNAMO].allow_in_graph(function)
+    _leave_alone(function)
+
+
+def _leave_alone(function: Callable[..., Any]) -> None:
+    from torch._C._dynamo import eval_frame
+
+    skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        eval_frame.set_code_exec_strategy(code, skip)
 
 
 class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -58,8 +85,11 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         for function in _WAITING:
-            module.allow_in_graph(function)
+            _hand_over(function)
+        for function in _UNREAD:
+            _leave_alone(function)
         _WAITING.clear()
+        _UNREAD.clear()
 
 
 if _DYNAMO not in sys.modules:

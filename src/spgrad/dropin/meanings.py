@@ -19,6 +19,7 @@ from spgrad.interop import to_torch
 from spgrad.pattern import LAYOUTS, Pattern
 from spgrad.support import OPS
 from spgrad.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
+from spgrad.tracing import when_called
 from spgrad.values import on_pattern, stored_values
 
 MEANINGS: dict[Any, Callable[..., Any]] = {}
@@ -185,6 +186,7 @@ def _checked(method: Callable[..., Any], func: Any) -> Callable[..., Any]:
             with torch._C.DisableTorchFunction():
                 return fall_back(func, (self, *args), {}, error, warn=False)
 
+    when_called(run)
     return run
 
 

@@ -155,7 +155,7 @@ from spgrad.ops.structure import coalesce, t
 from spgrad.ops.updates import addcdiv, addcmul, lerp
 from spgrad.support import OPS
 from spgrad.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
-from spgrad.tracing import when_tracing
+from spgrad.tracing import when_called, when_tracing
 from spgrad.values import from_values, values
 
 __all__ = [
@@ -373,6 +373,8 @@ def _register() -> None:
     TORCH_FUNCTIONS[torch.Tensor.__setitem__] = assign  # which need not copy the values
     for function in (from_dense, from_torch, from_values, to_torch, values):
         when_tracing(function)
+    for member in (map, *vars(SparseTensor).values()):
+        when_called(getattr(member, "fget", None) or getattr(member, "__func__", member))
 
 
 _register()

@@ -102,4 +102,5 @@ def _repeat(pattern: Pattern, batch: tuple[int, ...]) -> tuple[Pattern, torch.Te
     nse = int(new_ptr[-1])
     source = torch.arange(nse, device=ptr.device) + shift[kernels.expand(new_item_ptr, nse)]
     shape = (*batch, *pattern.matrix)
-    return Pattern(torch.sparse_csr, shape, (new_ptr, idx[source].to(torch.int64))), source
+    found = Pattern(torch.sparse_csr, shape, (new_ptr, idx[source].to(torch.int64)))
+    return found.as_uniform_as(pattern), source

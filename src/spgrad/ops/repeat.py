@@ -192,10 +192,16 @@ def _repeated(fn: str, A: SparseTensor, arg: str, times: tuple[int, ...]) -> Spa
         return A
     checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=True)))
     split = sparse_dims(A._pattern)
+
+    def build(pattern: Pattern) -> Found | InPieces:
+        found = _repeated_pattern(pattern, times)
+        found.pattern.as_uniform_as(pattern)
+        return found
+
     return rebuild(
         A,
         ("repeat", times),
-        lambda p: _repeated_pattern(p, times),
+        build,
         repeats=True,
         inner=lambda vals: vals.repeat(1, *times[split:]),
     )

@@ -165,6 +165,7 @@ def same_elements(pattern: Pattern, shape: tuple[int, ...], dense_dim: int) -> P
         for name in ("rows", "cols"):  # of all items as one matrix
             if (view := pattern.derived(name)) is not None:
                 found.keep(name, view)
+        found.as_uniform_as(pattern)
     return found
 
 

@@ -126,7 +126,8 @@ def _transposed_pattern(pattern: Pattern) -> tuple[Pattern, Carried]:
     if not pattern.is_coo:
         blocks = pattern.blocksize and (pattern.blocksize[1], pattern.blocksize[0])
         spec = pattern.spec._replace(layout=FLIPPED[pattern.name], blocksize=blocks)
-        return Pattern.from_spec(spec, shape, pattern.indices), Carried(None, pattern.nse)
+        found = Pattern.from_spec(spec, shape, pattern.indices).as_uniform_as(pattern)
+        return found, Carried(None, pattern.nse)
     if pattern.sparse_dim == 2 and not many(max(pattern.matrix), pattern):
         by_columns = cols(pattern)
         assert by_columns.perm is not None

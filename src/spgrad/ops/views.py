@@ -26,10 +26,11 @@ def cols(pattern: Pattern) -> View:
 
 
 def plan(pattern: Pattern) -> None:
-    """Makes both views of a matrix or batch, so that compiled code finds them."""
+    """Finds both views of a matrix, and whether its items have equal nse, for compiled code."""
     if len(pattern.shape) - pattern.dense_dim >= 2:
         rows(pattern)
         cols(pattern)
+        pattern.items  # noqa: B018
 
 
 def _rows(pattern: Pattern) -> View:

@@ -1,0 +1,191 @@
+"""Compiled code over changing graphs: two compilations, the second with symbolic sizes."""
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import spgrad
+from spgrad import support, testing
+from spgrad.pattern import LAYOUTS
+
+layouts = pytest.mark.parametrize("name", support.ALL)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def counted(function, backend="aot_eager", **options):
+    counter = CompileCounterWithBackend(backend)
+    return torch.compile(function, fullgraph=True, backend=counter, **options), counter
+
+
+def graph(seed, shape=None, name="csr", **options):
+    n = 10 + 4 * seed
+    shape = shape or (n, n)
+    return testing.random_sparse(shape, LAYOUTS[name], seed=seed, **options).detach()
+
+
+def compare(function, compiled, A, *others):
+    """Asserts that result and gradients of the compiled function equal those of the eager one."""
+    found = []
+    for run in (compiled, function):
+        leaves = [t.detach().clone().requires_grad_() for t in (A, *others)]
+        y = run(*leaves)
+        testing.dense_result(y).sin().sum().backward()
+        found.append((y, *(leaf.grad for leaf in leaves)))
+    for got, wanted in zip(*found, strict=True):
+        assert type(got) is type(wanted)
+        testing.assert_close(got.detach(), testing.dense_result(wanted.detach()))
+
+
+def degrees(A, x):
+    scale = A.abs().sum(1).clamp(min=1).rsqrt()
+    return (A * scale[:, None]) @ x
+
+
+FUNCTIONS = {
+    "product": lambda A, x: (A @ x).relu(),
+    "both": lambda A, x: A.t() @ (A @ x),
+    "attention": lambda A, x: torch.softmax(A, 1) @ x,
+    "arithmetic": lambda A, x: (2 * A - A * A) @ x,
+    "values": lambda A, x: spgrad.from_values(A.values().relu() + 1, A) @ x,
+    "degrees": degrees,
+    "messages": lambda A, x: spgrad.spmm(A, x, "amax"),
+    "sampled": lambda A, x: spgrad.sampled_addmm(A, A @ x, x.t()) @ x,
+    "dense": lambda A, x: A.to_dense() @ x,
+    "returned": lambda A, x: A * x.sum(1),
+}
+PAIRS = [
+    (case, name)
+    for at, case in enumerate(FUNCTIONS)
+    for name in {"csr", support.ALL[at % len(support.ALL)]}
+]
+
+
+@pytest.mark.parametrize(("case", "name"), sorted(PAIRS))
+def test_graphs_of_many_sizes(case, name):
+    function = FUNCTIONS[case]
+    compiled, counter = counted(function)
+    for seed in range(10 if case == "product" else 4):
+        A = graph(seed, name=name)
+        compare(function, compiled, A, torch.randn(A.shape[0], 4, dtype=A.dtype))
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("name", ["csr", "bsc"])
+def test_sizes_known_to_vary_compile_once(name):
+    function = FUNCTIONS["product"]
+    compiled, counter = counted(function, dynamic=True)
+    for seed in range(4):
+        A = graph(seed, (20 + 2 * seed, 34 + 4 * seed), name)
+        compare(function, compiled, A, torch.randn(A.shape[1], 3 + seed, dtype=A.dtype))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_batches(ragged):
+    """Items of equal nse or not: the shape of the values says, and a trace knows."""
+
+    def function(A, x):
+        return spgrad.from_values(A.values() * 2, A) @ x
+
+    compiled, counter = counted(function)
+    for seed in range(4):
+        shape = (2, 8 + 2 * seed, 6 + 2 * seed)
+        if ragged:
+            A = graph(seed, shape)
+            assert A.pattern.items == ()
+        else:
+            A = graph(seed, shape[1:]).expand(3, -1, -1)
+            assert A.pattern.items == (3,)
+        compare(function, compiled, A, torch.randn(A.shape[0], A.shape[2], 3, dtype=A.dtype))
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("name", ["csr", "csc"])
+def test_an_expanded_pattern_in_a_trace(name):
+    def function(A, x):
+        B = A.unsqueeze(0).mT.mT
+        return spgrad.from_values(B.values() * 2, B) @ x
+
+    compiled, _ = counted(function)
+    compare(function, compiled, graph(0, name=name), torch.randn(10, 3, dtype=torch.float64))
+
+
+class GCN(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 8, dtype=torch.float64)
+        self.second = nn.Linear(8, 3, dtype=torch.float64)
+
+    def forward(self, A, x):
+        return A @ self.second((A @ self.first(x)).relu())
+
+
+def test_mini_batches_of_graphs():
+    """A network trained by Adam, each step on another graph."""
+    torch.manual_seed(0)
+    model, twin = GCN(), GCN()
+    twin.load_state_dict(model.state_dict())
+    compiled, counter = counted(model, "inductor")
+    for net, run in ((model, compiled), (twin, twin)):
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+        for seed in range(10):
+            A = graph(seed)
+            x = A.to_dense()[:, :4].contiguous()
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(run(A, x), x[:, :3]).backward()
+            optimizer.step()
+    assert counter.frame_count <= 2
+    for got, wanted in zip(model.parameters(), twin.parameters(), strict=True):
+        testing.assert_close(got.detach(), wanted.detach())
+
+
+def test_a_growing_matrix():
+    """Rows and elements are added: also the first step, from which sizes begin to vary."""
+    compiled, counter = counted(FUNCTIONS["both"])
+    A = graph(0, (7, 40))
+    for _ in range(8):
+        compare(FUNCTIONS["both"], compiled, A, torch.randn(40, 3, dtype=A.dtype))
+        A = torch.cat([A, A[:2]])
+    assert counter.frame_count <= 2
+
+
+BREAKING = {
+    "sparse_product": lambda A, x: (A @ A) @ x,
+    "rows": lambda A, x: A[2:5] @ x,
+    "row": lambda A, x: A[1].to_dense() @ x,
+    "listed": lambda A, x: A[torch.tensor([0, 2])] @ x,
+    "tril": lambda A, x: A.tril() @ x,
+    "prune": lambda A, x: spgrad.prune(A, 0.5) @ x,
+    "sum_of_two": lambda A, x: (A + A.t().to_sparse_csr()) @ x,
+    "blocks": lambda A, x: A.to_sparse_bsr((2, 2)) @ x,
+    "coalesce": lambda A, x: A.to_sparse_coo().coalesce() @ x,
+    "join": lambda A, x: torch.cat([A, A]) @ x,
+}
+
+
+@pytest.mark.parametrize("case", BREAKING)
+def test_new_patterns_are_found_between_graphs(case):
+    """Where the size of a result depends on data, Python takes over for that operation."""
+    function = BREAKING[case]
+    compiled = torch.compile(function, backend="aot_eager")
+    for n in (6, 8):
+        A = graph(n, (n, n))
+        compare(function, compiled, A, torch.randn(n, 3, dtype=A.dtype))
+
+
+def test_the_library_is_not_compiled_on_its_own():
+    """What a graph break leaves to Python runs there as a whole."""
+    compiled = torch.compile(BREAKING["sparse_product"], backend="aot_eager")
+    torch._dynamo.utils.counters.clear()
+    A = graph(6, (6, 6))
+    compiled(A, torch.randn(6, 3, dtype=A.dtype))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 1
