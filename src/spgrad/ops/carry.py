@@ -100,8 +100,8 @@ def gathered(
     if place is not None:
         return spread(vals, Source(entry, place))
     some = (entry >= 0).view(-1, *[1] * (vals.dim() - 1))
-    if vals.shape[0] == 0:
-        return vals.new_zeros(entry.shape[0], *vals.shape[1:])
+    if vals.shape[0] == 0:  # zeros with a place in the graph
+        return vals.new_zeros(entry.shape[0], *vals.shape[1:]) + vals.sum(0)
     return torch.where(some, vals.index_select(0, entry.clamp(min=0)), 0)
 
 

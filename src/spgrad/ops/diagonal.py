@@ -268,14 +268,19 @@ def _diagonal(A: SparseTensor, offset: int) -> torch.Tensor:
         pattern, "rebuilt", ("diagonal", offset), lambda: _on_diagonal(pattern, offset)
     )
     vals = gathered(flat_values(A), entry, place)
-    vals = vals.view(*pattern.batch, -1, *pattern.dense_shape)
+    vals = vals.view(*pattern.batch, _length(pattern, offset), *pattern.dense_shape)
     return vals.movedim(len(pattern.batch), -1)
+
+
+def _length(pattern: Pattern, offset: int) -> int:
+    """Elements of one diagonal."""
+    m, k = pattern.matrix
+    return max(min(m + min(offset, 0), k - max(offset, 0)), 0)
 
 
 def _on_diagonal(pattern: Pattern, offset: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The stored element at each place of the diagonals (items * length,), -1 for none."""
-    m, k = pattern.matrix
-    length = max(min(m + min(offset, 0), k - max(offset, 0)), 0)
+    length = _length(pattern, offset)
     coo, entry = coordinates(pattern)
     indices = coo.indices[0].to(torch.int64)
     along = indices[-2] + min(offset, 0)

@@ -54,4 +54,5 @@ def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
         accepted = f"{tuple(M._pattern.shape)}, the shape of `mask`,"
         raise checks.bad_shape(fn, "input", tuple(x.shape), accepted, "Expand it first.")
     pattern = without_repeats(M)._pattern
-    return on_pattern(gather(fn, x, pattern).contiguous(), pattern)
+    found = gather(fn, x, pattern).expand(pattern.values_shape)  # one number, but of no element
+    return on_pattern(found.contiguous(), pattern)
