@@ -248,6 +248,7 @@ DRAW = {
     "length": _draw_length,
     "max": _one_of(0, 0.25, 0.5, 1),
     "min": _one_of(0, -0.25, -0.5, -1),
+    "n": _one_of(0, 1, 2, 3, 5, -1),
     "nan": _one_of(0.5, 0.0),
     "negative_slope": _one_of(0.0, 0.2, 1.0),
     "neginf": _one_of(-2.0),
