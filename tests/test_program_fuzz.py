@@ -10,6 +10,7 @@ from fuzz.operands import Dense, Sparse, described
 from fuzz.options import DRAW
 from fuzz.programs import ROWS, Drawn, Program, Step
 from fuzz.shrink import as_operand, shrink
+from fuzz.threads import run_threads
 
 import spgrad
 from spgrad import support, testing
@@ -30,6 +31,13 @@ def check(number):
         run_seed(number)
     except Failure as failure:
         raise AssertionError(report(number, failure)) from failure
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_threads(batch):
+    """Larger programs give the same bits on 1, 2 and 4 threads."""
+    programs = [run_threads(number) for number in range(batch * 6, batch * 6 + 6)]
+    assert any(programs)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

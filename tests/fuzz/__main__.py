@@ -12,8 +12,11 @@ import torch
 
 from fuzz.compare import Failure, run_seed
 from fuzz.shrink import shrink
+from fuzz.threads import run_threads
 
 CHUNK = 250
+THREADED = 250
+"""Every number that this divides is also a larger program, for several threads."""
 SPAN = 10**9
 """Programs that one seed can give."""
 
@@ -31,6 +34,8 @@ def run_chunk(first, count):
 def failed(number):
     """The kind of failure of a program, and the first of each kind in words; None if it passes."""
     try:
+        if number % THREADED == 0:
+            run_threads(number)
         run_seed(number)
     except Failure as failure:
         told = None
@@ -45,7 +50,7 @@ def failed(number):
 
 def report(number, failure):
     """A failure, and the small program that shows it."""
-    small = shrink(failure)
+    small = failure if "threads" in failure.kind else shrink(failure)
     return f"program {number}\n{small.program.source()}\n# {_comment(small)}"
 
 

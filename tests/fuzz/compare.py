@@ -59,6 +59,7 @@ class Twin:
         x = (spgrad.to_dense(made.detach()) if is_sparse(made) else made.detach()).clone()
         if self.wide and differentiable(x.dtype):
             x = x.to(torch.complex128 if x.is_complex() else torch.float64)
+        self.finite = self.finite and bool(x.isfinite().all())
         self.values.append(self._shaken(x).detach().requires_grad_(spec.grad))
 
     def _shaken(self, x):

@@ -67,7 +67,7 @@ class Program:
 
     def source(self):
         """Python that runs it."""
-        lines = ["import torch", "import spgrad"]
+        lines = ["import torch", "import spgrad", "from spgrad import testing"]
         for place, item in enumerate(self.items):
             made = _told(item) if isinstance(item, Step) else item.source()
             lines.append(f"v{place} = {made}")
@@ -96,6 +96,10 @@ class Drawn:
         self.dtype = rng.choice(DTYPES)
         self.mixed = rng.random() < 0.05  # dtypes
         self.index_dtype = rng.choice((None, torch.int64, torch.int32))
+
+    def size(self, letter):
+        """Of a dimension with this letter in a signature."""
+        return self.rng.choice(SIZES)
 
     def next_items(self, values, last):
         """Operands to append and the step that follows them; None if nothing fits.
@@ -135,7 +139,7 @@ class Drawn:
         for operand in operands:
             for letter in operand.dims:
                 if letter not in sizes:
-                    sizes[letter] = rng.choice(SIZES)
+                    sizes[letter] = self.size(letter)
         layout = rng.choice(support.ALL if rng.random() < 0.02 else row.layouts)
         if last is not None and is_sparse(values[last]):
             layout = values[last].pattern.name
