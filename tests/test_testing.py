@@ -1,0 +1,79 @@
+"""The samples of `spgrad.testing` are what their documentation says."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import support, testing
+from spgrad.pattern import LAYOUTS
+
+layouts = pytest.mark.parametrize("name", support.ALL)
+
+
+@layouts
+def test_random_values_stay_in_their_range(name):
+    low, high = -4, 4
+    A = testing.random_sparse((40, 40), LAYOUTS[name], dtype=torch.int64, density=1.1)
+    assert A.nse * (4 if name[0] == "b" else 1) == 1600
+    assert (A._vals.min(), A._vals.max()) == (low, high)
+    B = testing.random_sparse((40, 40), LAYOUTS[name], density=1.1)
+    assert 0.1 <= B._vals.abs().min() < 0.12
+    assert 0.88 < B._vals.abs().max() <= 0.9
+    assert (B._vals < 0).any()
+    C = testing.random_sparse((40, 40), LAYOUTS[name], density=1.1, positive=True)
+    assert (C._vals > 0).all()
+    D = testing.random_sparse((40, 40), LAYOUTS[name], dtype=torch.uint8, density=1.1)
+    assert (D._vals.min(), D._vals.max()) == (0, 4)
+    E = testing.random_sparse((40, 40), LAYOUTS[name], dtype=torch.int64, positive=True)
+    assert (E._vals.min(), E._vals.max()) == (1, 4)
+    F = testing.random_sparse((40, 40), LAYOUTS[name], dtype=torch.complex128, positive=True)
+    assert F._vals.imag.abs().max() == 0
+    assert F._vals.real.min() > 0
+
+
+def test_uncoalesced_samples_repeat_shuffle_and_keep_sums_small():
+    A = testing.random_sparse((20, 20), torch.sparse_coo, coalesced=False)
+    once = testing.random_sparse((20, 20), torch.sparse_coo)
+    assert A._nnz() == 2 * once.nse
+    assert not A.is_coalesced()
+    assert torch.equal(A.coalesce().indices(), once.indices())
+    assert A.coalesce()._vals.abs().max() <= 0.9
+    assert not torch.equal(A._indices(), A._indices().unique(dim=1))
+    empty = testing.random_sparse((3, 3), torch.sparse_coo, coalesced=False, density=0.0)
+    assert empty.nse == 0
+
+
+@layouts
+def test_samples_depend_on_the_seed_alone(name):
+    first, again, other = (
+        testing.random_sparse((9, 8, 6), LAYOUTS[name], seed=s) for s in (1, 1, 2)
+    )
+    assert torch.equal(first._vals, again._vals)
+    assert first.pattern.same_as(again.pattern)
+    assert not other.pattern.same_as(first.pattern)
+
+
+def test_comparison_tells_values_shapes_and_nan_apart():
+    A = testing.random_sparse((4, 6))
+    dense = A.to_dense()
+    testing.assert_close(A, dense)
+    for wrong in (dense + 1e-6, dense[:3], torch.where(dense == 0, torch.nan, dense)):
+        with pytest.raises(AssertionError):
+            testing.assert_close(A, wrong)
+    testing.assert_close(torch.tensor([torch.nan]), torch.tensor([torch.nan]))
+    testing.assert_close(torch.tensor([1.0]), torch.tensor([1.0], dtype=torch.float64))
+
+
+def test_masks_and_leaves():
+    A = testing.random_sparse((4, 6), torch.sparse_coo).requires_grad_()
+    assert torch.equal(testing.mask_of(A.pattern), A.detach().to_dense() != 0)
+    (twin,) = testing.dense_leaves([A])
+    assert twin.is_leaf
+    assert twin.requires_grad
+    assert not spgrad.equal(A.detach(), twin * 0)
+    (vals,) = testing.parameters([A])
+    assert vals.data_ptr() != A._vals.data_ptr()
+    (B,) = testing.with_parameters([A], (vals,))
+    assert B.pattern is A.pattern
+    B.sum().backward()
+    assert (vals.grad == 1).all()
