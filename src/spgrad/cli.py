@@ -193,9 +193,10 @@ LEGEND = (
     "numbers or 0-d tensors; values of P, F and p are positive, those of n negative, those of Z "
     "complex, those of I, J and i integers; F has every element, and of M "
     "the pattern alone counts. Operands in parentheses are given as one list. A sparse result has "
-    "the layout of the first sparse operand, or COO where that can't hold it, "
-    "unless another stands behind a colon; second is that of the second, flipped is csc for csr, "
-    "bsc for bsr, and the other way round. The gradient of a sparse operand is on its own pattern."
+    "the layout of the first sparse operand, or COO where that can't hold it (CSR or CSC for a "
+    "part of a BSR or BSC matrix), unless another stands behind a colon; second is that of the "
+    "second, flipped is csc for csr, bsc for bsr, and the other way round. The gradient of a "
+    "sparse operand is on its own pattern."
 )
 
 

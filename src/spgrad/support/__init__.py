@@ -3,9 +3,10 @@
 One row per operation. Tests, refusals, the tables in the documents, the benchmarks' list and
 `python -m spgrad ops` all come from it. A signature names the operands with their shapes: upper
 case is sparse, lower case dense, dense dimensions of a sparse tensor stand behind a bar; a sparse
-result has the layout of the first sparse operand, or COO where that can't hold it, unless another
-stands behind a colon. Operands in parentheses are given as one list. Flipped is
-the layout of the transpose: CSC for CSR, BSC for BSR, and the other way round.
+result has the layout of the first sparse operand, or COO where that can't hold it (CSR or CSC for
+a part of a BSR or BSC matrix), unless another stands behind a colon. Operands in parentheses are
+given as one list. Flipped is the layout of the transpose: CSC for CSR, BSC for BSR, and the other
+way round.
 """
 
 from spgrad.support import (
