@@ -35,6 +35,7 @@ from spgrad.ops.create import empty, eye, spdiags, zeros
 from spgrad.ops.einsum import einsum
 from spgrad.ops.index import masked_select
 from spgrad.ops.like import empty_like, rand_like, randn_like
+from spgrad.ops.nonzero import coo_indices
 from spgrad.ops.queries import allclose, equal, is_nonzero, is_same_size, item
 from spgrad.ops.random import banded, rand, randn, random_spd, random_triangular
 from spgrad.ops.resize import resize_as_, sparse_resize_, sparse_resize_and_clear_, t_, transpose_
@@ -57,6 +58,7 @@ __all__ = [
     "allclose",
     "banded",
     "compiled",
+    "coo_indices",
     "dropin",
     "einsum",
     "empty",

@@ -260,6 +260,10 @@ requires_grad=True)
         _require_compressed(self, "row_indices", rows=False)
         return self._pattern.plain_by_item()
 
+    def coo_indices(self) -> torch.Tensor:
+        """Rows and columns of the elements in the order of their values: `spgrad.coo_indices`."""
+        return METHODS["coo_indices"](self)
+
     def __getitem__(self, index: Any) -> torch.Tensor:
         return METHODS["getitem"](self, index)
 
@@ -335,7 +339,8 @@ def _require_compressed(A: SparseTensor, name: str, *, rows: bool) -> None:
         accepted = "csr and bsr" if rows else "csc and bsc"
         raise ArgumentKindError(
             f"spgrad.{name}: `A` has layout {pattern.name}; {accepted} have {name}. Convert with "
-            f"A.{'to_sparse_csr' if rows else 'to_sparse_csc'}()."
+            f"A.{'to_sparse_csr' if rows else 'to_sparse_csc'}(), or take A.coo_indices(), the row "
+            "and column of each value in any layout."
         )
 
 

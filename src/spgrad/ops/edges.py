@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 
-from spgrad import checks
+from spgrad import checks, kernels
 from spgrad.construct import (
     Options,
     index_tensor,
@@ -18,27 +18,59 @@ from spgrad.ops.convert import convert, require_blocksize, require_layout
 from spgrad.tensor import SparseTensor
 
 
+@overload
+def from_edges(
+    edge_index: Any,
+    edge_weight: Any = ...,
+    size: tuple[int, int] | int | None = ...,
+    *,
+    layout: torch.layout = ...,
+    return_order: Literal[False] = ...,
+) -> SparseTensor: ...
+@overload
+def from_edges(
+    edge_index: Any,
+    edge_weight: Any = ...,
+    size: tuple[int, int] | int | None = ...,
+    *,
+    layout: torch.layout = ...,
+    return_order: Literal[True],
+) -> tuple[SparseTensor, torch.Tensor]: ...
 def from_edges(
     edge_index: Any,
     edge_weight: Any = None,
     size: tuple[int, int] | int | None = None,
     *,
     layout: torch.layout = torch.sparse_csr,
-) -> SparseTensor:
+    return_order: bool = False,
+) -> SparseTensor | tuple[SparseTensor, torch.Tensor]:
     """The adjacency matrix of a graph: element (i, j) is the weight of the edge from i to j.
 
     This is the orientation of PyG's `to_torch_csr_tensor`. ``A @ x`` then adds up, for each node,
     what its out-neighbours hold; pass ``edge_index.flip(0)`` to gather from in-neighbours.
 
+    The values of A are sorted by row (by column in CSC), whatever the order of the edges. Weights
+    in the order of the edges that come later are put into place by ``return_order=True``, or by
+    another call of `from_edges` with them, which costs a sort but knows repeated edges.
+
+    PyG's `Batch` takes a SparseTensor apart and has torch join the parts: the result is a native
+    tensor, unless the batch is made inside of ``with spgrad.dropin()``. `from_torch` takes it back
+    without a copy, and `spgrad.block_diag` joins SparseTensors as `Batch` does.
+
     Args:
-        edge_index: int (2, edges): sources and targets.
+        edge_index: int (2, edges): sources and targets; or PyG's `EdgeIndex`.
         edge_weight: (edges,) or (edges, features); ones by default. Weights of repeated edges add.
-        size: Number of nodes, or (rows, columns) of a bipartite graph; by default the smallest
-            square that holds the edges.
+        size: Number of nodes, or (rows, columns) of a bipartite graph; by default the
+            `sparse_size()` of an `EdgeIndex` that knows it, else the smallest square that holds
+            the edges.
         layout: torch.sparse_csr, sparse_csc or sparse_coo.
+        return_order: Also gives the order in which the edges are stored.
 
     Returns:
-        SparseTensor (nodes, nodes), coalesced.
+        SparseTensor (nodes, nodes), coalesced. With `return_order` also int64 (edges,): the edges
+        ``edge_index[:, order]`` are in the order of ``A.values()``. So ``w[order]`` are the values
+        for other weights w (edges,), where no edge repeats. Repeated ones, which share one value,
+        stand side by side in `order`, and `from_values` then refuses ``w[order]`` as too long.
 
     Gradient:
         Of `edge_weight`: the cotangent at each edge.
@@ -56,9 +88,17 @@ def from_edges(
         tensor([[0., 1., 1.],
                 [0., 0., 0.],
                 [1., 0., 0.]])
+        >>> A, order = spgrad.from_edges([[2, 0], [0, 1]], return_order=True)
+        >>> spgrad.from_values(torch.tensor([5.0, 7.0])[order], A).to_dense()
+        tensor([[0., 7., 0.],
+                [0., 0., 0.],
+                [5., 0., 0.]])
     """
     fn = "from_edges"
     require_layout(fn, layout)
+    if callable(known := getattr(edge_index, "sparse_size", None)):  # PyG's EdgeIndex
+        size = _known_size(edge_index, known()) if size is None else size
+        edge_index = edge_index.as_tensor()
     options = Options(None, None, False, False, None)
     weights = None if edge_weight is None else value_tensor(fn, edge_weight, options)
     here = edge_index.device if isinstance(edge_index, torch.Tensor) else None
@@ -76,8 +116,26 @@ def from_edges(
         hint = "Give one weight for each edge."
         raise checks.bad_shape(fn, "edge_weight", tuple(weights.shape), accepted, hint)
     nodes = _nodes(fn, edges, size)
-    A = sparse_coo_tensor(edges, weights, (*nodes, *weights.shape[1:]))
-    return convert(A, layout, require_blocksize(fn, A._pattern, layout, None))
+    listed = sparse_coo_tensor(edges, weights, (*nodes, *weights.shape[1:]))
+    A = convert(listed, layout, require_blocksize(fn, listed._pattern, layout, None))
+    return (A, _order(edges, nodes, layout)) if return_order else A
+
+
+def _order(edges: torch.Tensor, nodes: tuple[int, int], layout: torch.layout) -> torch.Tensor:
+    """The order that sorts edges by row, or by column for CSC."""
+    by_columns = layout == torch.sparse_csc
+    indices = edges.flip(0) if by_columns else edges
+    sizes = [nodes[1], nodes[0]] if by_columns else list(nodes)
+    return kernels.sort_coo(indices.contiguous(), sizes)[2].to(torch.int64)
+
+
+def _known_size(edge_index: Any, known: Any) -> Any:
+    """The size that an `EdgeIndex` knows; of one that is None, the smallest that fits."""
+    if known == (None, None):
+        return None
+    most = edge_index.as_tensor().amax(1).tolist() if edge_index.numel() else (-1, -1)
+    rows, cols = (most[i] + 1 if known[i] is None else known[i] for i in range(2))
+    return rows, cols
 
 
 def _nodes(fn: str, edges: torch.Tensor, size: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What depends on which values are zero or small: nonzero, find, prune."""
+"""Where elements are, and which of them are zero or small: coo_indices, nonzero, find, prune."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spgrad.ops.carry import carry
 from spgrad.ops.operands import matrix_operand, require_rank, sparse_operand
 from spgrad.ops.rebuild import coordinates, finished, flat_values, subset
 from spgrad.ops.structure import without_repeats
-from spgrad.tensor import SparseTensor
+from spgrad.tensor import METHODS, SparseTensor
 from spgrad.tracing import lasting
 from spgrad.values import on_pattern
 
@@ -44,15 +44,53 @@ def nonzero(
     return found.unbind(0) if as_tuple else found.t().contiguous()
 
 
-def find(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def coo_indices(input: torch.Tensor) -> torch.Tensor:
+    """Row and column of each specified element, in any layout, in the order of the values.
+
+    They are the coordinates of SciPy's `A.tocoo()` and the `edge_index` of PyG. Column p is where
+    ``A.values()[p]`` is; in BSR and BSC, where ``A.values().flatten(0, 2)[p]`` is.
+
+    Args:
+        input: Sparse tensor of any layout; COO may be uncoalesced.
+
+    Returns:
+        Dense int64 (sparse dimensions, elements): rows and columns of a matrix, after the batch
+        dimensions of a batch. The elements of a block are listed one by one, row by row.
+
+    Gradient:
+        None.
+
+    Cost:
+        O(nse) on the first call for a pattern, O(1) after it; a sort for CSC and BSC.
+
+    Raises:
+        TypeError: `input` is not sparse.
+
+    Example:
+        >>> A = spgrad.sparse_csr_tensor([0, 2, 3], [0, 2, 1], [1.0, 2.0, 3.0], (2, 3))
+        >>> A.coo_indices(), A.values()
+        (tensor([[0, 0, 1],
+                [0, 2, 1]]), tensor([1., 2., 3.]))
+    """
+    coo, entry = coordinates(sparse_operand("coo_indices", "input", input)._pattern)
+    indices = coo.indices[0].to(torch.int64)
+    return indices if entry is None else torch.empty_like(indices).index_copy_(1, entry, indices)
+
+
+def find(
+    input: torch.Tensor, *, specified: bool = False
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Rows, columns and values of the elements of a matrix that are not zero.
+
+    A specified zero is left out, as `scipy.sparse.find` does; ``specified=True`` keeps it.
 
     Args:
         input: Sparse matrix of any layout; repeated elements are added first.
+        specified: True gives all specified elements, those inside blocks one by one.
 
     Returns:
-        Three dense tensors (n,) in row-major order, indices as int64; what `scipy.sparse.find`
-        gives.
+        Three dense tensors (n,) in row-major order, indices as int64. For indices in the order of
+        ``A.values()`` see `coo_indices`.
 
     Gradient:
         Of the values: the cotangent at those elements, 0 at the other; on the pattern of `input`.
@@ -72,7 +110,7 @@ def find(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     A = matrix_operand("find", "input", input, bools=True)
     require_rank("find", "input", A, 2, "Take one matrix of a batch at a time.")
     A = without_repeats(A)
-    indices, entry = _nonzero(A)
+    indices, entry = _nonzero(A, specified=specified)
     return indices[0], indices[1], flat_values(A).index_select(0, entry)
 
 
@@ -120,12 +158,19 @@ def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
     return on_pattern(out.view(made.pattern.values_shape), made.pattern)
 
 
-def _nonzero(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Coordinates (dimensions, n) of what is not zero, and which stored element each of them is."""
+def _nonzero(A: SparseTensor, *, specified: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Coordinates (dimensions, n) of what is not zero, and which stored element each of them is.
+
+    With `specified` they are those of all stored elements.
+    """
     coo, entry = coordinates(A._pattern)
     vals = flat_values(A).detach()
     vals = vals if entry is None else vals.index_select(0, entry)
-    at, *dense = (vals != 0).nonzero().unbind(1)
+    kept = torch.ones_like(vals, dtype=torch.bool) if specified else vals != 0
+    at, *dense = kept.nonzero().unbind(1)
     first = coo.indices[0].to(torch.int64).index_select(1, at)
     found = torch.cat([first, *(d[None] for d in dense)])
     return found, at if entry is None else entry.index_select(0, at)
+
+
+METHODS["coo_indices"] = coo_indices
