@@ -38,7 +38,7 @@ def test_other_suffixes_are_refused(tmp_path, name):
         lambda: spgrad.io.save(spgrad.eye(2), tmp_path / name),
         lambda: spgrad.io.load(tmp_path / name),
     ):
-        with pytest.raises(spgrad.ArgumentValueError, match="`path` is .* are accepted"):
+        with pytest.raises(spgrad.ArgumentValueError, match=r"`path` is .* are accepted"):
             call()
     assert not (tmp_path / name).exists()
 
