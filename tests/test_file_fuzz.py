@@ -327,6 +327,19 @@ def test_a_tensor_without_data_is_refused(tmp_path):
     assert "without data" in refused(tmp_path / "a.pt")
 
 
+@pytest.mark.parametrize("dtype", ["u2", "u4", "u8"])
+def test_unsigned_values_are_int64(dtype, tmp_path):
+    """torch has these dtypes, and neither adds nor pickles them."""
+    S = scipy.sparse.csr_array(np.array([[0, 7], [2**16 - 1, 0]], dtype))
+    scipy.sparse.save_npz(tmp_path / "a.npz", S)
+    A = spgrad.io.load(tmp_path / "a.npz")
+    assert A.dtype == torch.int64
+    assert A.to_dense().tolist() == [[0, 7], [2**16 - 1, 0]]
+    if dtype == "u8":
+        scipy.sparse.save_npz(tmp_path / "a.npz", scipy.sparse.csr_array(S * 2**48))
+        assert "which is beyond int64" in refused(tmp_path / "a.npz")
+
+
 def test_a_shape_of_many_numbers_is_refused(tmp_path):
     out = io.BytesIO()
     np.savez(

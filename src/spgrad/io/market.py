@@ -13,7 +13,7 @@ import torch
 
 from spgrad.construct import sparse_coo_tensor
 from spgrad.interop import to_scipy
-from spgrad.io.numbers import Numbers
+from spgrad.io.numbers import Numbers, signed
 from spgrad.io.stream import Limit, reading, unpacked_limit, writing
 from spgrad.ops.convert import convert
 from spgrad.ops.dense import from_dense
@@ -80,23 +80,14 @@ def read(path: Path, limit: Limit) -> SparseTensor:
     if head.kind == "array":
         if head.symmetry == "hermitian" and head.field == "complex" and S.diagonal().imag.any():
             raise ValueError("it is hermitian and has a number on its diagonal that is not real")
-        return from_dense(torch.from_numpy(_signed(S)), torch.sparse_coo)
-    vals = torch.ones(S.nnz) if head.field == "pattern" else torch.from_numpy(_signed(S.data))
+        return from_dense(torch.from_numpy(signed(S)), torch.sparse_coo)
+    vals = torch.ones(S.nnz) if head.field == "pattern" else torch.from_numpy(signed(S.data))
     if head.field == "pattern":
         vals = vals.to(torch.get_default_dtype())
     indices = torch.stack([torch.from_numpy(S.row).long(), torch.from_numpy(S.col).long()])
     if head.symmetry != "general":
         indices, vals = _mirrored(indices, vals, head.symmetry, head.sizes[0])
     return coalesce(sparse_coo_tensor(indices, vals, S.shape))
-
-
-def _signed(values: Any) -> Any:
-    """Unsigned numbers as int64, the only whole numbers of 64 bits that torch computes with."""
-    if values.dtype.kind != "u":
-        return values
-    if values.size and values.max() > torch.iinfo(torch.int64).max:
-        raise ValueError(f"it has the number {values.max()}, which is beyond int64")
-    return values.astype("int64")
 
 
 def _mirrored(

@@ -16,6 +16,7 @@ import torch
 from spgrad import kernels
 from spgrad.compressed import sparse_compressed_tensor
 from spgrad.construct import sparse_coo_tensor
+from spgrad.io.numbers import signed
 from spgrad.io.stream import MOST_PACKED, Limit, reading, writing
 from spgrad.ops.convert import convert
 from spgrad.ops.structure import coalesce
@@ -51,7 +52,7 @@ def read(path: Path, limit: Limit) -> SparseTensor:
             raise ValueError(f"its array `shape` has {sizes.size} sizes")
         shape = tuple(int(s) for s in sizes)
         indices = [_index(_array(archive, key, "iu")) for key in keys]
-        vals = _tensor("data", _array(archive, "data", "biufc"))
+        vals = _tensor("data", signed(_array(archive, "data", "biufc")))
     if form == "coo":
         stacked = indices[0] if len(indices) == 1 else torch.stack(_alike(indices))
         return coalesce(sparse_coo_tensor(stacked, vals, shape))
