@@ -102,7 +102,8 @@ def changed_tensor(rng, t):
     kind = rng.randrange(8)
     if kind == 0 and t.numel():
         t = t.clone()
-        t.reshape(-1)[rng.randrange(t.numel())] = rng.choice(ODD[:9])
+        odd = torch.tensor(rng.choice(ODD[:9])).to(t.dtype)
+        t.reshape(-1)[rng.randrange(t.numel())] = odd
         return t
     if kind == 1:
         return t.flip(-1) if t.dim() else t
