@@ -117,3 +117,9 @@ def test_bools_and_numbers_do_not_mix_in_a_product():
     x = torch.ones(4, 2, dtype=torch.bool)
     with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.addmm: .*dtype bool"):
         torch.addmm(x, bools("csr"), torch.ones(6, 2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+def test_elements_of_one_and_not_of_the_other_are_a_comparison(layout):
+    A, B = bools(layout), bools("csr", seed=4)
+    testing.assert_close(A > B, A.to_dense() & ~B.to_dense())

@@ -173,7 +173,7 @@ _DIAGONALS = (
 
 def _pruned(A: torch.Tensor, threshold: float = 0.0) -> torch.Tensor:
     size = A if A.dtype == torch.bool else A.abs()
-    return torch.where(size > threshold, A, A.new_zeros(()))
+    return torch.where(~(size <= threshold), A, A.new_zeros(()))  # NaN stays
 
 
 def _find(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
