@@ -1,0 +1,48 @@
+"""Operations whose operands are all dense say which of them should be sparse."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import ops, support, testing
+
+FIRST = {}
+for _cell in testing.cells():
+    FIRST.setdefault(_cell.op.name, _cell)
+
+
+# What refuses is the operation that they are made of; torch's diag takes a dense vector.
+OWN_NAME = [n for n in FIRST if n not in ("addcmul", "addcdiv", "lerp", "diag", "diag_embed")]
+
+
+def says(name):
+    named = "to_sparse" if name.startswith("to_sparse_") else name
+    return rf"^spgrad\.{named}: (`\w+(\[0\])?`|no operand is sparse)"
+
+
+@pytest.mark.parametrize("name", OWN_NAME)
+def test_dense_operands_are_refused_by_name(name):
+    cell = FIRST[name]
+    operands = [testing.dense_result(a.detach()) for a in testing.sample(cell)]
+    with pytest.raises(spgrad.SpgradError, match=says(name)) as raised:
+        testing.call(cell, getattr(ops, name), operands, cell.options)
+    assert isinstance(raised.value, TypeError | ValueError | NotImplementedError)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_what_is_no_tensor_is_refused_by_name(name):
+    cell = FIRST[name]
+    operands = [object() for _ in support.parse(cell.signature)[0]]
+    with pytest.raises(spgrad.SpgradError, match=says(name)):
+        testing.call(cell, getattr(ops, name), operands, cell.options)
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_sparse_indices_are_refused(position):
+    ptr, idx = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
+    parts = [ptr, idx]
+    parts[position] = parts[position].to_sparse()
+    with pytest.raises(spgrad.ArgumentKindError, match=r"^spgrad\.sparse_csr_tensor: `"):
+        spgrad.sparse_csr_tensor(*parts, torch.ones(2))
+    with pytest.raises(spgrad.ArgumentKindError, match=r"^spgrad\.sparse_coo_tensor: `indices`"):
+        spgrad.sparse_coo_tensor(torch.tensor([[0, 1]]).to_sparse(), torch.ones(2))

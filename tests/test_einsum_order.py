@@ -1,0 +1,52 @@
+"""The order in which einsum takes its products: the one with the least work first."""
+
+import pytest
+import torch
+
+from spgrad import testing
+from spgrad.ops import einsum
+from spgrad.ops.terms import Term
+
+SIZES = {"i": 20, "j": 30, "k": 40, "l": 10}
+
+
+def sparse(labels, nse_share, seed=0):
+    shape = tuple(SIZES[s] for s in labels)
+    return Term(testing.random_sparse(shape, density=nse_share, seed=seed), tuple(labels))
+
+
+def dense(labels):
+    return Term(torch.ones([SIZES[s] for s in labels], dtype=torch.float64), tuple(labels))
+
+
+@pytest.mark.parametrize(
+    ("terms", "result", "left", "made"),
+    [
+        ([sparse("ij", 0.5), dense("jk"), dense("k")], "i", ["ij"], "j"),
+        ([dense("i"), sparse("ij", 0.1), dense("jk")], "k", ["jk"], "j"),
+        ([dense("ik"), sparse("ij", 0.01), dense("jl")], "kl", ["ik"], "il"),
+        ([sparse("ij", 1.1), sparse("jk", 0.05, 1), dense("kl")], "il", ["ij"], "jl"),
+        ([sparse("ij", 0.02), sparse("jk", 0.02, 1), dense("kl")], "il", ["kl"], "ik"),
+        ([dense("ij"), dense("jk"), dense("kl")], "il", ["ij"], "jl"),
+    ],
+)
+def test_the_first_product(terms, result, left, made):
+    found = einsum._with_best_pair("einsum", terms, tuple(result), SIZES)
+    assert ["".join(term.labels) for term in found[:-1]] == left
+    assert sorted(found[-1].labels) == sorted(made)
+
+
+def test_work_counts_multiplications():
+    A, B, x = sparse("ij", 0.5), sparse("jk", 0.1, 1), dense("jl")
+    nse_a, nse_b = A.tensor.nse, B.tensor.nse
+
+    def work(a, b, needed):
+        return einsum._work(a, b, needed, SIZES)
+
+    assert work(dense("ij"), x, ()) == 20 * 30 * 10
+    assert work(A, B, ()) == nse_a * nse_b / 30
+    assert work(A, x, ("i", "l")) == work(x, A, ("i", "l")) == nse_a * 10 + 20 * 10
+    assert work(A, dense("j"), ("i",)) == nse_a + 20
+    assert work(A, dense("ij"), ()) == nse_a
+    assert work(A, dense("k"), ("i", "j", "k")) == float("inf")
+    assert work(sparse("ij", 0.5), sparse("kl", 0.1), ()) == nse_a * sparse("kl", 0.1).tensor.nse
