@@ -16,6 +16,7 @@ PYTHONS = {  # functions of torch's own that are written in Python, and take no 
     "torch.Tensor.unflatten",
     "torch.native_norm",
     "torch.nn.functional.log_softmax",
+    "torch.nn.functional.normalize",
     "torch.nn.functional.softmax",
     "torch.norm",
     "torch.split",
