@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -87,15 +87,38 @@ def _common(func: Any, operands: list[SparseTensor]) -> Pattern | None:
         return None
     first = operands[0]._pattern
     for other in operands[1:]:
-        if not first.same_as(other._pattern):
-            name = getattr(func, "__name__", str(func))
-            raise ArgumentValueError(
-                f"spgrad: `{name}` in an optimizer got two SparseTensors of different patterns "
-                f"({first.name}, nse {first.nse}; {other._pattern.name}, nse {other._pattern.nse}) "
-                "for one parameter; a gradient and a state on the pattern of the parameter are "
-                "accepted. Make a new optimizer when the pattern of a parameter changes."
-            )
+        if not _require_same(func, first, other._pattern):
+            raise ArgumentValueError(_different(func, first, other._pattern))
     return first
+
+
+def _require_same(func: Any, a: Pattern, b: Pattern) -> bool:
+    """Tells whether two patterns are one; a trace has its graph find out, once for each pair."""
+    if a is b:
+        return True
+    if not torch.compiler.is_compiling():
+        return a.same_as(b)
+    if (a.spec, tuple(a.shape), a.nse) != (b.spec, tuple(b.shape), b.nse):
+        return False
+    text = _different(func, a, b)
+    a.derive_with("asserted", b, lambda a, b: _assert_equal(a.indices, b.indices, text))
+    return True
+
+
+def _assert_equal(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], text: str) -> bool:
+    for a, b in zip(ours, theirs, strict=True):
+        torch._assert_async((a == b).all(), text)
+    return True
+
+
+def _different(func: Any, a: Pattern, b: Pattern) -> str:
+    name = getattr(func, "__name__", str(func))
+    return (
+        f"spgrad: `{name}` in an optimizer got two SparseTensors of different patterns ({a.name}, "
+        f"nse {a.nse}; {b.name}, nse {b.nse}) for one parameter; a gradient and a state on the "
+        "pattern of the parameter are accepted. Make a new optimizer when the pattern of a "
+        "parameter changes."
+    )
 
 
 def _common_of_lists(func: Any, lists: list[Any]) -> list[Pattern | None] | None:

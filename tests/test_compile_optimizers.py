@@ -1,0 +1,98 @@
+"""A compiled step of an optimizer: one graph, which does to the values what it does to dense ones.
+
+torch's compiled steps differ from its eager ones by the rounding of float32 corrections; that of
+the values as a dense parameter is the reference.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+import spgrad
+from spgrad import testing
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+class Layer(nn.Module):
+    def __init__(self, *, sparse=True):
+        super().__init__()
+        A = testing.random_sparse((6, 5), torch.sparse_csr, seed=0).detach()
+        self.pattern = A.pattern
+        self.A = nn.Parameter(A if sparse else A.values().clone())
+        self.bias = nn.Parameter(torch.ones(6, 1, dtype=self.A.dtype))
+
+    def forward(self, x):
+        dense = not isinstance(self.A, spgrad.SparseTensor)
+        A = spgrad.from_values(self.A, self.pattern) if dense else self.A
+        return (A @ x + self.bias).sin().sum()
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
+}
+
+
+def compare(made, backend="aot_eager", whole=False):
+    torch.manual_seed(0)
+    x = torch.randn(5, 3, dtype=torch.float64)
+    found = []
+    for sparse in (False, True):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        layer = Layer(sparse=sparse)
+        optimizer = made(layer.parameters())
+        step = optimizer.step if whole else torch.compile(optimizer.step, backend=backend)
+
+        def train(layer=layer, optimizer=optimizer, step=step):
+            optimizer.zero_grad()
+            loss = layer(x)
+            loss.backward()
+            step()
+            return loss
+
+        run = torch.compile(train, backend=backend) if whole and sparse else train
+        found.append(([run().detach() for _ in range(3)], layer))
+    (wanted, theirs), (losses, ours) = found
+    testing.assert_close(torch.stack(losses), torch.stack(wanted))
+    assert ours.A.pattern is ours.pattern
+    testing.assert_close(ours.A.detach().values(), theirs.A.detach())
+    testing.assert_close(ours.bias.detach(), theirs.bias.detach())
+
+
+@pytest.mark.parametrize("case", OPTIMIZERS)
+def test_a_step_is_one_graph(case):
+    """And one more for SGD, whose first step has no momentum yet."""
+    compare(OPTIMIZERS[case])
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+
+
+def test_a_whole_train_step():
+    """Forward, backward and the update, with the breaks that the compiler makes at `backward`."""
+    compare(OPTIMIZERS["sgd"], whole=True)
+
+
+def test_a_gradient_on_another_pattern_is_refused():
+    layer = Layer()
+    optimizer = OPTIMIZERS["sgd"]([layer.A])
+    step = torch.compile(optimizer.step, backend="aot_eager")
+    p = layer.A.pattern
+    layer.A.grad = spgrad.from_values(layer.A.values().detach(), layer.A)
+    step()
+    moved = spgrad.sparse_csr_tensor(
+        p.indices[0], p.indices[1].flip(0), layer.A.grad.values(), p.shape, check_invariants=False
+    )
+    layer.A.grad = moved
+    with pytest.raises(Exception, match="two SparseTensors of different patterns"):
+        step()
