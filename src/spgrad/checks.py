@@ -6,6 +6,7 @@ Every message reads: ``spgrad.<fn>: `<arg>` <what it is>; <what is accepted>. <w
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
 from typing import Any
 
@@ -16,6 +17,19 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, MissingPackageE
 from spgrad.pattern import LAYOUT_NAMES
 
 INDEX_DTYPES = (torch.int64, torch.int32)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """`torch.broadcast_shapes`, whose first call imports sympy, which takes most of a second."""
+    if torch.compiler.is_compiling():
+        return tuple(torch.broadcast_shapes(*shapes))
+    found = []
+    for sizes in itertools.zip_longest(*map(reversed, shapes), fillvalue=1):
+        other = {size for size in sizes if size != 1}
+        if len(other) > 1:
+            raise RuntimeError(f"shapes {shapes} do not broadcast")
+        found.append(other.pop() if other else 1)
+    return tuple(reversed(found))
 
 
 def describe_kind(value: Any) -> str:

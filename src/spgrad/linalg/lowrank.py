@@ -160,7 +160,7 @@ def _shift(fn: str, A: SparseTensor, M: Any) -> torch.Tensor:
     shape = tuple(A._pattern.shape)
     own = tuple(M.shape)
     try:
-        fits = tuple(torch.broadcast_shapes(own, shape)) == shape
+        fits = tuple(checks.broadcast_shapes(own, shape)) == shape
     except RuntimeError:
         fits = False
     if not fits or (isinstance(M, SparseTensor) and own[-2:] != shape[-2:]):

@@ -86,7 +86,7 @@ def scaled_dot_product_attention(
         blocks = A._pattern.blocksize is not None  # pruned, they would keep some elements
         A = prune(convert(A, torch.sparse_csr) if blocks else A)
     bias = None if A._vals.dtype == torch.bool else lowering.flat(A)
-    batch = torch.broadcast_shapes(A._pattern.batch, *(t.shape[:-2] for t in (q, k, v)))
+    batch = checks.broadcast_shapes(A._pattern.batch, *(t.shape[:-2] for t in (q, k, v)))
     A, order = _arranged(A, tuple(batch))
     q, k, v = (_heads(t, tuple(batch), order) for t in (q, k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
@@ -122,7 +122,7 @@ def _require(fn: str, A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -
         )
     shapes = [A._pattern.batch, *(tuple(t.shape[:-2]) for t in (q, k, v))]
     try:
-        torch.broadcast_shapes(*shapes)
+        checks.broadcast_shapes(*shapes)
     except RuntimeError:
         told = tuple(A._pattern.shape), *(tuple(t.shape) for t in (q, k, v))
         raise ArgumentValueError(

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from spgrad import kernels
+from spgrad import checks, kernels
 from spgrad.ops import products
 from spgrad.ops.convert import convert
 from spgrad.pattern import Pattern
@@ -44,7 +44,7 @@ def _batched(A: SparseTensor, x: torch.Tensor, transpose: bool) -> torch.Tensor:
     pattern = A._pattern
     m, k = reversed(pattern.matrix) if transpose else pattern.matrix
     n = x.shape[-1]
-    batch = torch.broadcast_shapes(pattern.batch, x.shape[:-2])
+    batch = checks.broadcast_shapes(pattern.batch, x.shape[:-2])
     own = (1,) * (len(batch) - len(pattern.batch)) + pattern.batch
     matched = [i for i, size in enumerate(own) if size != 1 or batch[i] == 1]
     folded = [i for i in range(len(batch)) if i not in matched]
@@ -71,7 +71,7 @@ def sparse_sparse(A: SparseTensor, B: SparseTensor) -> SparseTensor:
     layout, blocksize = a.layout, None
     if a.blocksize is not None:
         blocksize = (a.blocksize[0], b.blocksize[1] if b.blocksize else 1)
-    batch = tuple(torch.broadcast_shapes(a.batch, b.batch))
+    batch = tuple(checks.broadcast_shapes(a.batch, b.batch))
     A, B = _expanded(A, batch), _expanded(B, batch)
     a, b = A._pattern, B._pattern
     vals, c = products.spgemm(flat(A), flat(B), (a, b))

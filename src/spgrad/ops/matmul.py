@@ -75,7 +75,7 @@ def _require_fit(fn: str, names: tuple[str, str], left: torch.Tensor, right: tor
         raise checks.bad_shape(fn, names[1], tuple(b_shape), accepted, hint)
     if len(a_shape) > 2 and len(b_shape) > 2:
         try:
-            torch.broadcast_shapes(a_shape[:-2], b_shape[:-2])
+            checks.broadcast_shapes(a_shape[:-2], b_shape[:-2])
         except RuntimeError:
             hint = "Batch sizes are equal, or one of them is 1 or missing."
             accepted = f"a batch that broadcasts with {tuple(a_shape[:-2])}"

@@ -165,7 +165,7 @@ def _with_dense(fn: str, rule: Rule, A: SparseTensor, x: torch.Tensor) -> torch.
 
 def _require_broadcast(fn: str, A: SparseTensor, x: torch.Tensor) -> None:
     try:
-        torch.broadcast_shapes(A._pattern.shape, x.shape)
+        checks.broadcast_shapes(A._pattern.shape, x.shape)
     except RuntimeError:
         accepted = f"what broadcasts with {tuple(A._pattern.shape)}"
         hint = "Sizes are equal, or one of them is 1 or missing."
