@@ -222,7 +222,7 @@ class _Spread(Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, cells: Cells) -> torch.Tensor:  # type: ignore[override]
         ctx.cells = cells
-        return spread(y, cells)
+        return spread(y, cells).detach()  # no view of y, whose changes torch reports otherwise
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
