@@ -55,3 +55,18 @@ def test_sparse_sum_of_integers():
     A = made("coo", (4, 6), dtype=torch.int32)
     assert torch.sparse.sum(A, 1).dtype == torch.int32
     assert torch.sparse.sum(A, 1, dtype=torch.float64).dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["coo", "csr", "csc"])
+def test_specified_elements_alone_over_a_batch(name):
+    """Where none is specified, the sparse result has no element; a dense one has 1 or True."""
+    x = torch.tensor([[[2.0, 3.0], [0.0, 0.0]], [[5.0, 0.0], [0.0, 7.0]]])
+    A = spgrad.from_dense(x, LAYOUTS[name])
+    found = (x != 0).any(0)
+    for fn, wanted in ((spgrad.prod, [[10.0, 3.0], [0.0, 7.0]]), (spgrad.all, found.tolist())):
+        y = fn(A, 0, specified=True)
+        assert y.nse == 3
+        assert torch.equal(testing.mask_of(y.pattern), found)
+        assert y.to_dense().tolist() == wanted
+        rows = fn(A[0], 1, specified=True)
+        assert rows.tolist() == [6.0 if fn is spgrad.prod else True, 1.0]

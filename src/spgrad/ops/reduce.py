@@ -37,8 +37,9 @@ def sum(
         keepdim: Whether reduced dimensions stay, with size 1.
         dtype: The dtype to convert to first; by default that of `input`, int64 for integers.
         specified: Whether to reduce the specified elements alone, instead of counting unspecified
-            ones as zeros; a sum is the same. An element of the result without specified elements
-            is 0 then (1 for a product).
+            ones as zeros; a sum is the same. An element of a dense result without specified
+            elements is 0 then (1 for a product, True for `all`); of a sparse result, it is not
+            specified.
 
     Returns:
         Dense tensor if one of the two matrix dimensions is reduced. If only batch or dense
@@ -99,7 +100,7 @@ def prod(
     """Product over dimensions: `spgrad.sum` with factors in place of summands.
 
     It is 0 (or NaN, beside infinity) where an element is unspecified. With `specified`, the
-    product of the specified elements, 1 if there are none.
+    product of the specified elements, 1 if there are none and the result is dense.
     """
     call = reduction("prod", input, dim, keepdim)
     require_zero_of_nothing("prod", call)
@@ -163,7 +164,8 @@ def all(
 ) -> torch.Tensor:
     """Whether no element is zero: `spgrad.sum` with the logical and in place of the sum.
 
-    The result is bool, uint8 for uint8. With `specified`, whether no specified element is zero.
+    The result is bool, uint8 for uint8. With `specified`, whether no specified element is zero,
+    True if there are none and the result is dense.
     """
     _require_given("all", dim)
     call = reduction("all", input, dim, keepdim)
