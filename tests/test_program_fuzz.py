@@ -125,6 +125,16 @@ FOUND = {
         [coo(torch.zeros(0, 2), [[1.0, 2.0], [3.0, 4.0]])],
         {"dims": (2,)},
     ),
+    "maximum without sparse dimensions": (
+        "max",
+        [coo(torch.zeros(0, 1), [[[1.0, 2.0], [3.0, -4.0]]])],
+        {"dim": -1},
+    ),
+    "maximum without sparse dimensions or elements": (
+        "argmax",
+        [coo(torch.zeros(0, 0), torch.zeros(0, 2, 3))],
+        {"dim": 0, "keepdim": True},
+    ),
     "no copies of rows, with int32 indices": (
         "repeat",
         [coo([[0, 1], [2, 0]], [1.0, 2.0], (2, 3), index_dtype=torch.int32)],

@@ -121,8 +121,11 @@ def _along_dim(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Extrema and their indices over one dimension."""
     vals = call.vals.to(torch.uint8) if call.vals.dtype == torch.bool else call.vals
-    if call.cells.ptr is None:
+    if call.cells.ptr is None or not call.dims:
         y, index = torch.max(vals, 1) if largest else torch.min(vals, 1)
+        if call.cells.ptr is not None and not y.shape[0]:  # no sparse dimension, nor an element
+            y = vals.new_zeros(1, y.shape[1])
+            index = torch.full_like(y, -1 if specified else 0, dtype=torch.int64)
     else:
         places = call.A._pattern.derive(("places", call.dims), lambda p: _places(p, call))
         y, index = _chosen(vals.squeeze(1), places, largest, specified)
