@@ -29,7 +29,9 @@ def refusal_is_right(step, args, error):
         return True
     if "would be NaN where it is not specified" in text:
         return True
-    if "with which 0 becomes" in text:  # depends on the value of a number
+    if (
+        "with which 0 becomes" in text or "is 0 and has a gradient" in text
+    ):  # depends on the value of a number
         return True
     if "blocksize" in text:  # the dense specification has no blocks
         return True
@@ -67,6 +69,8 @@ def adjusted(step, got, want, finite, mask):
         not finite and differentiable(want.dtype) and step.row.family in PRODUCTS
     ):  # what is not specified is not multiplied
         dense = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
+        if 0 in (dict(step.options).get(name, 1) for name in ("alpha", "beta")):
+            return dense  # 0 times infinity, or nothing at all
         return torch.where(want.isnan(), dense.to(want.dtype), want)
     if not is_sparse(got):
         return want
@@ -75,4 +79,7 @@ def adjusted(step, got, want, finite, mask):
         want = want.masked_fill(outside, 0)  # what is not specified stays so
     if step.row.family == "binary" and differentiable(want.dtype):
         want = want.masked_fill(outside & want.detach().isnan(), 0)  # 0 / 0 is not calculated
+        if not got.pattern.coalesced:  # a / 0 + b / 0 may be infinity - infinity
+            dense = spgrad.to_dense(got.detach()).to(want.dtype)
+            want = torch.where(want.isinf() & dense.isnan(), dense, want)
     return want
