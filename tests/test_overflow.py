@@ -175,3 +175,23 @@ def test_more_elements_than_int64_counts():
     unique, ptr, order = kernels.sort_coo(indices, size)  # which needs no linear index
     assert unique.T.tolist() == [[0, 7, 0], [5, 1, 9], [2**31 - 1] * 3]
     assert (ptr.tolist(), order.tolist()) == ([0, 1, 3, 4], [3, 0, 2, 1])
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["matrix", "batch"])
+@pytest.mark.parametrize("block", [None, (2, 2)], ids=["csc", "bsc"])
+def test_columns_of_very_many_rows_become_coo(batch, block):
+    """As those of few rows: nothing has one number for each row."""
+
+    def converted(rows):
+        ptr, idx = torch.tensor([0, 1, 3]).expand(*batch, 3), torch.tensor([2, 0, 2])
+        idx = idx.expand(*batch, 3)
+        vals = torch.arange(1.0, 1 + idx.numel() * 4 ** (block is not None))
+        vals = vals.view(*idx.shape, *(block or ())).requires_grad_()
+        make = spgrad.sparse_bsc_tensor if block else spgrad.sparse_csc_tensor
+        step = block[0] if block else 1
+        A = make(ptr, idx, vals, (*batch, step * rows, step * 2)).to_sparse_coo()
+        (A.values() * torch.arange(A.nse)).sum().backward()
+        return A.indices(), A.values(), vals.grad
+
+    for few, very_many in zip(converted(7), converted(2**40), strict=True):
+        assert torch.equal(few, very_many)

@@ -124,41 +124,36 @@ def _index_dtype(pattern: Pattern) -> torch.dtype:
 
 
 def _to_coo(pattern: Pattern) -> Move:
-    if (
-        pattern.layout == torch.sparse_csc
-        and not pattern.batch
-        and many(pattern.matrix[0], pattern)
-    ):
-        return _sorted_coo(pattern)
     if pattern.layout == torch.sparse_csr and not pattern.batch:
         shape, dense_dim = pattern.shape, pattern.dense_dim
         indices = kernels.coordinates(*pattern.indices)
         found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
         return Move(found, Carried(None, pattern.elements))
-    view = rows(pattern)
-    dtype = _index_dtype(pattern)
-    m, k = pattern.matrix
-    how = Carried(view.perm, pattern.elements)
-    row, col = kernels.expand(view.ptr, view.idx.numel()), view.idx
-    coordinates = [row, col]
+    # a matrix by columns is sorted where an array with one element for each row would dwarf it
+    by_columns = not pattern.compressed_by_rows and many(pattern.extent[0], pattern)
+    view = cols(pattern) if by_columns else rows(pattern)
+    line = kernels.expand(view.ptr, view.idx.numel())
+    indices = _coordinates(pattern, *((view.idx, line) if by_columns else (line, view.idx)))
+    entry = view.perm
+    if by_columns:
+        order = lexicographic(indices, pattern.shape[: len(indices)])
+        indices = indices.index_select(1, order)
+        entry = order if entry is None else entry.index_select(0, order)
+    found = Pattern(torch.sparse_coo, pattern.shape, (indices,), dense_dim=pattern.dense_dim)
+    if not by_columns:
+        found.keep("rows", view._replace(perm=None))
+    return Move(found, Carried(entry, pattern.elements))
+
+
+def _coordinates(pattern: Pattern, row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
+    """COO indices of rows and columns of the block-diagonal matrix."""
+    dtype, coordinates = _index_dtype(pattern), [row, col]
     if pattern.batch:
+        m, k = pattern.matrix
         row, col = row.to(torch.int64), col.to(torch.int64)  # the batch may not fit `dtype`
         item = torch.div(row, max(m, 1), rounding_mode="floor")
         coordinates = [*torch.unravel_index(item, pattern.batch), row - item * m, col - item * k]
-    indices = torch.stack([c.to(dtype) for c in coordinates])
-    found = Pattern(torch.sparse_coo, pattern.shape, (indices,), dense_dim=pattern.dense_dim)
-    found.keep("rows", view._replace(perm=None))
-    return Move(found, how)
-
-
-def _sorted_coo(pattern: Pattern) -> Move:
-    """COO of CSC without memory for each row."""
-    ptr, idx = pattern.indices
-    indices = torch.stack([idx, kernels.expand(ptr, idx.numel())])
-    order = lexicographic(indices, pattern.matrix)
-    shape, dense_dim = pattern.shape, pattern.dense_dim
-    found = Pattern(torch.sparse_coo, shape, (indices.index_select(1, order),), dense_dim=dense_dim)
-    return Move(found, Carried(order, pattern.elements))
+    return torch.stack([c.to(dtype) for c in coordinates])
 
 
 def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
