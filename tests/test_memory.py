@@ -153,6 +153,30 @@ def test_more_than_the_limit_is_never_kept():
     assert run(script, SPGRAD_CACHE_MB="16") == "8"
 
 
+def test_results_are_memory_of_torch_where_none_is_kept():
+    script = """
+y = result(8).resize_(4 * 2**20)
+torch.add(torch.ones(5 * 2**20), 1, out=y.resize_(0))
+print(y.numel() // 2**20, int(y.unique()))
+z = result(8).clone()
+print(z.resize_(3 * 2**20).numel() // 2**20)
+"""
+    assert run(script, SPGRAD_CACHE_MB="0").split() == ["5", "2", "3"]
+
+
+@needs_kernels
+def test_out_of_memory_says_how_many_bytes_are_wanted():
+    A = spgrad.sparse_csc_tensor([0, 1], [5], [1.0], (2**45, 1))
+    with pytest.raises(RuntimeError) as caught:
+        A.to_sparse_csr()
+    first = str(caught.value).splitlines()[0]
+    assert first.startswith(f"spgrad: out of memory: the system has no {8 * (2**45 + 1)} bytes")
+    assert "(281475.0 GB), which are wanted at once" in first
+    B = spgrad.sparse_csr_tensor([0, 1], [2**60], [1.0], (1, 2**61))
+    with pytest.raises(RuntimeError, match="spgrad: out of memory: the system has no"):
+        spgrad.eye(1) @ B  # sums of a row
+
+
 def _in_a_child(y, queue):
     queue.put((float(y.sum()), float(result(8, 3).sum())))
 

@@ -17,6 +17,9 @@ def empty_cache() -> int:
     so a call is needed only where a process is to look smaller. On other systems, and without the
     compiled kernels, nothing is kept.
 
+    Such a result can't grow: torch resizes only memory of its own, so ``y.resize_`` and ``out=y``
+    beyond the size of ``y`` raise. ``y.clone()`` can, and so can every result where none is kept.
+
     Returns:
         How many bytes were kept.
 

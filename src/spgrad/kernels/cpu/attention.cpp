@@ -1,8 +1,6 @@
 // Host functions of attention over the entries of a pattern: see attention.h.
 #include "attention.h"
 
-#include <vector>
-
 namespace spgrad {
 namespace {
 
@@ -57,8 +55,8 @@ void for_short_and_long(const index_t* ptr, int64_t m, int64_t cost, const Few& 
 // Where the blocks of a long line begin, and its end. They are as long however many threads there
 // are.
 template <class index_t>
-std::vector<index_t> blocks_of(const index_t* ptr, int64_t i) {
-  std::vector<index_t> starts;
+List<index_t> blocks_of(const index_t* ptr, int64_t i) {
+  List<index_t> starts;
   for (int64_t p = ptr[i]; p < ptr[i + 1]; p += kLongest) {
     starts.push_back(static_cast<index_t>(p));
   }
@@ -71,8 +69,8 @@ template <class index_t, class F>
 void attend_long(const Attention<index_t, F>& a, const index_t* ptr, int64_t i) {
   const auto starts = blocks_of(ptr, i);
   const auto count = static_cast<int64_t>(starts.size()) - 1;
-  const auto out = std::make_unique_for_overwrite<F[]>(count * a.e);
-  const auto lse = std::make_unique_for_overwrite<F[]>(count);
+  const auto out = array<F>(count * a.e);
+  const auto lse = array<F>(count);
   torch::stable::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
       Attention<index_t, F> block = a;
@@ -100,7 +98,7 @@ template <class index_t, class F>
 void differentiate_long(const AttentionBackward<index_t, F>& a, const index_t* ptr, int64_t i) {
   const auto starts = blocks_of(ptr, i);
   const auto count = static_cast<int64_t>(starts.size()) - 1;
-  const auto parts = std::make_unique_for_overwrite<F[]>(count * a.d);
+  const auto parts = array<F>(count * a.d);
   torch::stable::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
       AttentionBackward<index_t, F> block = a;
@@ -238,8 +236,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("attention", TORCH_BOX(&attention));
-  m.impl("attention_backward", TORCH_BOX(&attention_backward));
+  m.impl("attention", SPGRAD_BOX(&attention));
+  m.impl("attention_backward", SPGRAD_BOX(&attention_backward));
 }
 
 }  // namespace spgrad

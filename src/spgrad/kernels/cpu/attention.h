@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cmath>
-#include <memory>
 
 #include "sddmm.h"
 #include "softmax.h"
@@ -51,8 +50,8 @@ SPGRAD_INLINE void for_attended(const index_t* ptr, int64_t first, int64_t last,
 
 // A number for each entry of a range.
 template <class F>
-std::unique_ptr<F[]> buffer_of(int64_t entries) {
-  return std::make_unique_for_overwrite<F[]>(entries);
+Array<F> buffer_of(int64_t entries) {
+  return array<F>(entries);
 }
 
 // out[p] = the dot product of row i of `left` and row idx[p] of `right`, for the entries p of the

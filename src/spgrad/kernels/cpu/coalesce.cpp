@@ -4,7 +4,6 @@
 #include <numeric>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "radix_sort.h"
 
@@ -20,7 +19,7 @@ int bit_width(int64_t size) {
 // Bit fields that hold an entry's index in each dimension, the first dimension topmost, so that the
 // order of the keys is the lexicographic order. Shifts take keys apart faster than divisions.
 struct Fields {
-  std::vector<int> width, shift;
+  List<int> width, shift;
   int total = 0;
 
   explicit Fields(torch::headeronly::IntHeaderOnlyArrayRef size)
@@ -109,7 +108,7 @@ Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, co
     while (begin < end && end < nse && !starts(end)) ++end;
     if (begin < end) with_vectors([&]<int>() { f(begin, end); });
   };
-  std::vector<int64_t> runs(chunks.count() + 1);
+  List<int64_t> runs(chunks.count() + 1);
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
     for_runs(begin, end, [&](int64_t first, int64_t last) {
       int64_t count = 1;
@@ -139,7 +138,7 @@ Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, co
 // True if the keys of all entries ascend; O(1) time for most that do not.
 template <class Keys>
 bool ascend(const Keys& keys, const Chunks& chunks) {
-  std::vector<char> sorted(chunks.count());
+  List<char> sorted(chunks.count());
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
     constexpr int64_t kBlock = 1024;
     bool ascending = true;
@@ -301,8 +300,8 @@ std::tuple<Tensor, Tensor, Tensor> sort_coo_op(const Tensor& indices,
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("coalesce", TORCH_BOX(&coalesce_op));
-  m.impl("sort_coo", TORCH_BOX(&sort_coo_op));
+  m.impl("coalesce", SPGRAD_BOX(&coalesce_op));
+  m.impl("sort_coo", SPGRAD_BOX(&sort_coo_op));
 }
 
 }  // namespace spgrad

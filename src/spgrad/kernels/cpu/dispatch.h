@@ -3,7 +3,7 @@
 //
 // A kernel file includes this header, writes free functions over raw arrays, wraps them in a
 // host function over Tensors, and registers that with STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m)
-// and TORCH_BOX. The schemas stand in Python, beside the references.
+// and SPGRAD_BOX. The schemas stand in Python, beside the references.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -27,7 +27,8 @@
 // build needs no -march and runs everywhere. What it calls must be inlined into each copy
 // ("flatten" does that; SPGRAD_INLINE says it where it matters). A lambda's body is compiled once,
 // for the baseline: keep hot loops out of lambdas that are not inlined.
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && defined(__x86_64__) && \
+#if defined(SPGRAD_CLONES)  // a build for tests needs no copies
+#elif defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && defined(__x86_64__) && \
     defined(__GLIBC__)
 #define SPGRAD_CLONES \
   __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"), flatten))

@@ -1,7 +1,6 @@
 // Counts of what goes into each bucket, for sorts by counting.
 #pragma once
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "dispatch.h"
@@ -14,9 +13,7 @@ template <class index_t>
 class Histogram {
  public:
   Histogram(const index_t* bucket, int64_t nse, int64_t n)
-      : n_(n),
-        chunks_(nse, nse / (n + 1) + 1),
-        starts_(std::make_unique_for_overwrite<index_t[]>(chunks_.count() * n)) {
+      : n_(n), chunks_(nse, nse / (n + 1) + 1), starts_(array<index_t>(chunks_.count() * n)) {
     chunks_.for_each([&](int64_t c, int64_t begin, int64_t end) {
       index_t* count = chunk(c);
       std::fill_n(count, n_, index_t{0});
@@ -42,7 +39,7 @@ class Histogram {
  private:
   int64_t n_;
   Chunks chunks_;
-  std::unique_ptr<index_t[]> starts_;
+  Array<index_t> starts_;
 };
 
 }  // namespace spgrad

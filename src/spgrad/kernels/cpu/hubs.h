@@ -1,7 +1,6 @@
 // Rows so long that one thread would work on them while the others wait.
 #pragma once
 #include <deque>
-#include <vector>
 
 #include "dispatch.h"
 
@@ -143,8 +142,8 @@ class SplitRows {
   }
 
   int64_t work_ = 0, slots_ = 0;
-  std::deque<std::vector<index_t>> cuts_;
-  std::vector<Placed> parts_;
+  std::deque<List<index_t>, Allocator<List<index_t>>> cuts_;
+  List<Placed> parts_;
 };
 
 }  // namespace spgrad

@@ -258,10 +258,10 @@ Tensor shares(const Tensor& ptr, int64_t workers) {
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("shares", TORCH_BOX(&shares));
-  m.impl("spmm", TORCH_BOX(&spmm));
-  m.impl("sddmm", TORCH_BOX(&sddmm));
-  m.impl("spmm_sddmm", TORCH_BOX(&spmm_sddmm));
+  m.impl("shares", SPGRAD_BOX(&shares));
+  m.impl("spmm", SPGRAD_BOX(&spmm));
+  m.impl("sddmm", SPGRAD_BOX(&sddmm));
+  m.impl("spmm_sddmm", SPGRAD_BOX(&spmm_sddmm));
 }
 
 }  // namespace spgrad

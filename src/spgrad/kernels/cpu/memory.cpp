@@ -11,9 +11,11 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <atomic>
+#include <iomanip>
 #include <mutex>
-#include <vector>
+#include <sstream>
+#include <stdexcept>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -21,6 +23,37 @@
 
 namespace spgrad {
 namespace {
+
+// Bytes that were not to be had, until a kernel says so; 0 for none.
+std::atomic<size_t> missing = 0;
+
+// ---- allocations that fail, for tests ---------------------------------------------------------
+
+#ifdef SPGRAD_FAIL_ALLOCATIONS
+std::atomic<int64_t> until_failure = 0, live = 0;
+
+// Whether the allocation that asks is to fail.
+bool fails() { return until_failure > 0 && --until_failure == 0; }
+
+void count_live(int64_t more) { live += more; }
+
+// Makes the n-th allocation from now on fail, none if n is 0. Returns how many allocations were
+// left before the failure that was asked for last, and how many that were made are not freed.
+Tensor fail_allocation(const Tensor& like, int64_t n) {
+  const int64_t left = until_failure.exchange(0);
+  Tensor out = torch::stable::new_empty(like, {2}, ScalarType::Long);
+  auto* const answer = static_cast<int64_t*>(out.mutable_data_ptr());
+  answer[0] = left;
+  answer[1] = live;
+  until_failure = n;
+  return out;
+}
+#else
+constexpr bool fails() { return false; }
+constexpr void count_live(int64_t) {}
+#endif
+
+// ---- large results ----------------------------------------------------------------------------
 
 #ifdef __linux__
 // Smallest result whose memory is kept. Below, malloc does so: it keeps up to 32 MB.
@@ -47,11 +80,11 @@ class Kept {
 
   // A block of at least `bytes` bytes, which is set to its size; null if it is not to be kept, or
   // if the system has none.
-  void* take(size_t& bytes) noexcept {
+  void* take(size_t& bytes) {
     if (!keeps(bytes)) return nullptr;
     // Whole small pages: what a huge one at the end had too much would count as used.
     const size_t wanted = (bytes + kPage - 1) / kPage * kPage;
-    std::vector<Block> dropped;
+    List<Block> dropped;
     // Another thread, or one that was lost in a fork, may hold the list: then this block is new.
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
       ++taken_;
@@ -70,7 +103,7 @@ class Kept {
       }
       drop_unused(dropped);
     }
-    release(dropped);
+    unmap(dropped);
     bytes = wanted;
     void* const start = map(bytes);
     if (start != nullptr || empty() == 0) return start;
@@ -79,25 +112,30 @@ class Kept {
 
   // Keeps a block, and drops the oldest ones beyond the limit.
   void give(void* start, size_t bytes) noexcept {
-    std::vector<Block> dropped;
+    List<Block> dropped;
+    bool listed = false;
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+      try {
+        idle_.push_back({start, bytes, taken_});
+        listed = true;
 #ifdef MADV_FREE
-      madvise(start, bytes, MADV_FREE);
+        madvise(start, bytes, MADV_FREE);
 #endif
-      idle_.push_back({start, bytes, taken_});
-      held_ += bytes;
-      drop_to(limit_, dropped);
-    } else {
-      dropped.push_back({start, bytes, 0});
+        held_ += bytes;
+        drop_to(limit_, dropped);
+      } catch (const std::exception&) {  // no memory for a list: the block goes, or the others stay
+        note_out_of_memory(0);
+      }
     }
-    release(dropped);
+    unmap(dropped);
+    if (!listed) munmap(start, bytes);
   }
 
   // Gives everything that is kept back to the system; returns how many bytes that were.
   size_t empty() {
-    std::vector<Block> dropped;
+    List<Block> dropped;
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) drop_to(0, dropped);
-    return release(dropped);
+    return unmap(dropped);
   }
 
  private:
@@ -131,26 +169,26 @@ class Kept {
     return start;
   }
 
-  void drop(size_t count, std::vector<Block>& dropped) {
-    for (size_t i = 0; i < count; ++i) held_ -= idle_[i].bytes;
+  void drop(size_t count, List<Block>& dropped) {
     dropped.insert(dropped.end(), idle_.begin(), idle_.begin() + count);
+    for (size_t i = 0; i < count; ++i) held_ -= idle_[i].bytes;
     idle_.erase(idle_.begin(), idle_.begin() + count);
   }
 
-  void drop_to(size_t limit, std::vector<Block>& dropped) {
+  void drop_to(size_t limit, List<Block>& dropped) {
     size_t count = 0;
     for (size_t held = held_; held > limit; ++count) held -= idle_[count].bytes;
     drop(count, dropped);
   }
 
   // Where sizes change, those of long ago are of no use any more.
-  void drop_unused(std::vector<Block>& dropped) {
+  void drop_unused(List<Block>& dropped) {
     size_t count = 0;
     while (count < idle_.size() && taken_ - idle_[count].since > kUnused) ++count;
     drop(count, dropped);
   }
 
-  static size_t release(const std::vector<Block>& blocks) {
+  static size_t unmap(const List<Block>& blocks) {
     size_t bytes = 0;
     for (const Block& block : blocks) {
       munmap(block.start, block.bytes);
@@ -160,7 +198,7 @@ class Kept {
   }
 
   std::mutex mutex_;
-  std::vector<Block> idle_;  // oldest first
+  List<Block> idle_;  // oldest first
   size_t held_ = 0;
   uint64_t taken_ = 0;
   size_t limit_ = size_t{512} << 20;
@@ -175,29 +213,66 @@ int64_t empty_cache(const Tensor&) {
 #endif
 }
 
-// The bytes of a tensor of this size; as many as nobody has if they can't be counted.
-size_t bytes_of(std::initializer_list<int64_t> size, ScalarType dtype) {
+// The product; more bytes than anybody has if it, or a negative factor, can't be counted.
+size_t times(size_t a, size_t b) {
   constexpr size_t kNobody = size_t{1} << 60;
+  return b != 0 && a > kNobody / b ? kNobody : a * b;
+}
+
+// The bytes of a tensor of this size.
+size_t bytes_of(std::initializer_list<int64_t> size, ScalarType dtype) {
   size_t bytes = aoti_torch_dtype_element_size(
       torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype)));
-  for (const int64_t length : size) {
-    const auto times = static_cast<size_t>(length);  // enormous if negative
-    bytes = times > kNobody / std::max<size_t>(bytes, 1) ? kNobody : bytes * times;
-  }
+  for (const int64_t length : size) bytes = times(static_cast<size_t>(length), bytes);
   return bytes;
 }
 
 }  // namespace
 
+void note_out_of_memory(size_t bytes) noexcept { missing = bytes; }
+
+void rethrow_out_of_memory() {
+  const size_t bytes = missing.exchange(0);
+  if (bytes == 0) return;
+  std::ostringstream text;
+  text << "spgrad: out of memory: the system has no " << bytes << " bytes (" << std::fixed
+       << std::setprecision(1) << static_cast<double>(bytes) / 1e9
+       << " GB), which are wanted at once. Free other tensors, or work on a part at a time.";
+  throw std::runtime_error(text.str());
+}
+
+void* allocate(size_t size, size_t each, bool zeroed) {
+  const size_t bytes = std::max<size_t>(times(size, each), 1);
+  void* const memory = fails() ? nullptr : zeroed ? std::calloc(bytes, 1) : std::malloc(bytes);
+  if (memory == nullptr) {
+    note_out_of_memory(bytes);
+    throw std::bad_alloc();
+  }
+  count_live(1);
+  return memory;
+}
+
+void release(void* memory) noexcept {
+  if (memory != nullptr) count_live(-1);
+  std::free(memory);
+}
+
 Memory::Memory(size_t bytes) noexcept : bytes_(bytes) {
+  if (fails()) return;
 #ifdef __linux__
-  if (bytes >= kLeastKept) start_ = Kept::instance().take(bytes_);
+  try {
+    if (bytes >= kLeastKept) start_ = Kept::instance().take(bytes_);
+  } catch (const std::exception&) {  // no memory for a list of blocks
+    note_out_of_memory(0);
+  }
   kept_ = start_ != nullptr;
 #endif
   if (start_ == nullptr) start_ = std::malloc(std::max<size_t>(bytes, 1));
+  if (start_ != nullptr) count_live(1);
 }
 
 Memory::~Memory() {
+  if (start_ != nullptr) count_live(-1);
 #ifdef __linux__
   if (kept_) {
     Kept::instance().give(start_, bytes_);
@@ -209,33 +284,52 @@ Memory::~Memory() {
 
 Tensor Memory::become(const Tensor& like, std::initializer_list<int64_t> size,
                       ScalarType dtype) && {
-  std::vector<int64_t> strides(size.size(), 1);
+  List<int64_t> strides(size.size(), 1);
   for (size_t d = size.size(); d-- > 1;) {
     strides[d - 1] = strides[d] * std::max<int64_t>(size.begin()[d], 1);
   }
-  auto* const owner = new Memory(std::move(*this));
+  auto* const owner = new (allocate(1, sizeof(Memory))) Memory(std::move(*this));
   return torch::stable::from_blob(owner->start(), {size.begin(), size.size()},
                                   {strides.data(), strides.size()}, like.device(), dtype,
-                                  [owner](void*) { delete owner; });
+                                  [owner](void*) {
+                                    owner->~Memory();
+                                    release(owner);
+                                  });
 }
 
 Tensor empty(const Tensor& like, std::initializer_list<int64_t> size,
              std::optional<ScalarType> dtype) {
-#ifdef __linux__
   const ScalarType made = dtype.value_or(like.scalar_type());
   const size_t bytes = bytes_of(size, made);
+#ifdef __linux__
   if (bytes >= kLeastKept && Kept::instance().keeps(bytes)) {
     Memory memory(bytes);
     if (memory.start() != nullptr) return std::move(memory).become(like, size, made);
   }
 #endif
-  Tensor fresh = torch::stable::new_empty(like, {size.begin(), size.size()}, dtype);
+  Tensor fresh;
+  try {
+    if (fails()) throw std::bad_alloc();
+    fresh = torch::stable::new_empty(like, {size.begin(), size.size()}, dtype);
+  } catch (const std::exception&) {
+    note_out_of_memory(bytes);
+    throw;
+  }
 #ifdef __linux__
   if (bytes >= kLeastKept) prefer_huge_pages(fresh.mutable_data_ptr(), bytes);
 #endif
   return fresh;
 }
 
-STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) { m.impl("empty_cache", TORCH_BOX(&empty_cache)); }
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("empty_cache", SPGRAD_BOX(&empty_cache));
+#ifdef SPGRAD_FAIL_ALLOCATIONS
+  m.impl("fail_allocation", TORCH_BOX(&fail_allocation));
+#endif
+}
+
+#ifdef SPGRAD_FAIL_ALLOCATIONS
+STABLE_TORCH_LIBRARY_FRAGMENT(spgrad, m) { m.def("fail_allocation(Tensor like, int n) -> Tensor"); }
+#endif
 
 }  // namespace spgrad

@@ -6,14 +6,80 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace spgrad {
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
+
+// Says that so many bytes were not to be had, for the error of the kernel: torch drops the text of
+// what is thrown on its threads. 0 takes it back.
+void note_out_of_memory(size_t bytes) noexcept;
+
+// Throws the error that says so, if that was noted.
+void rethrow_out_of_memory();
+
+// Memory for so many elements as malloc gives it, or as calloc does. Notes and throws if there is
+// none.
+void* allocate(size_t size, size_t each, bool zeroed = false);
+void release(void* memory) noexcept;
+
+// An array that the kernel alone sees. T is trivial.
+struct Release {
+  void operator()(void* memory) const noexcept { release(memory); }
+};
+template <class T>
+using Array = std::unique_ptr<T[], Release>;
+
+// `size` elements, uninitialised.
+template <class T>
+Array<T> array(int64_t size) {
+  return Array<T>(static_cast<T*>(allocate(size, sizeof(T))));
+}
+
+// `size` elements that are zero. A large array counts only where it is touched: calloc gives
+// untouched zero pages.
+template <class T>
+Array<T> zeros(int64_t size) {
+  return Array<T>(static_cast<T*>(allocate(size, sizeof(T), true)));
+}
+
+template <class T>
+struct Allocator {
+  using value_type = T;
+  Allocator() = default;
+  template <class U>
+  Allocator(const Allocator<U>&) noexcept {}
+  T* allocate(size_t size) { return static_cast<T*>(spgrad::allocate(size, sizeof(T))); }
+  void deallocate(T* memory, size_t) noexcept { release(memory); }
+  bool operator==(const Allocator&) const = default;
+};
+template <class T>
+using List = std::vector<T, Allocator<T>>;
+
+// The kernel, which says so where memory was out under it, on whatever thread.
+template <auto kernel>
+struct Guarded;
+template <class R, class... A, R (*kernel)(A...)>
+struct Guarded<kernel> {
+  static R call(A... args) {
+    try {
+      return kernel(std::forward<A>(args)...);
+    } catch (...) {
+      rethrow_out_of_memory();
+      throw;
+    }
+  }
+};
+
+// TORCH_BOX, for every kernel that allocates.
+#define SPGRAD_BOX(kernel) TORCH_BOX((&spgrad::Guarded<(kernel)>::call))
 
 // An uninitialised tensor on like's device, of like's dtype unless another is given. The memory of
 // a large one is that of one freed before, where there is one of about its size.

@@ -38,11 +38,11 @@ index_t merge_between(const Pair<index_t>& pair, Point from, Point to, index_t* 
 template <class index_t>
 struct Renumbered {
   const Ascending<index_t>& operand;
-  index_t* to;                         // (nse), in the order of the operand
-  std::unique_ptr<index_t[]> of_copy;  // (nse), in the order of its sorted copy, if it has one
+  index_t* to;             // (nse), in the order of the operand
+  Array<index_t> of_copy;  // (nse), in the order of its sorted copy, if it has one
 
   Renumbered(const Ascending<index_t>& from, index_t* out) : operand(from), to(out) {
-    if (operand.order) of_copy = std::make_unique_for_overwrite<index_t[]>(operand.nse);
+    if (operand.order) of_copy = array<index_t>(operand.nse);
   }
   index_t* numbers() { return of_copy ? of_copy.get() : to; }
 
@@ -126,7 +126,7 @@ Merged merge(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, cons
   ends[0] = 0;
   Renumbered<index_t> of_a(a, mutable_data<index_t>(to_a)), of_b(b, mutable_data<index_t>(to_b));
   const Chunks chunks(work);
-  std::vector<index_t> base(chunks.count() + 1);
+  List<index_t> base(chunks.count() + 1);
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
     base[c + 1] = merge_between<kUnion>(pair, pair.at(begin), pair.at(end), of_a.numbers(),
                                         of_b.numbers(), ends);
@@ -219,9 +219,9 @@ Tensor take_op(const Tensor& val, const Tensor& src) {
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("union", TORCH_BOX(&merge_op<true>));
-  m.impl("intersection", TORCH_BOX(&merge_op<false>));
-  m.impl("take", TORCH_BOX(&take_op));
+  m.impl("union", SPGRAD_BOX(&merge_op<true>));
+  m.impl("intersection", SPGRAD_BOX(&merge_op<false>));
+  m.impl("take", SPGRAD_BOX(&take_op));
 }
 
 }  // namespace spgrad

@@ -4,8 +4,6 @@
 
 #include <atomic>
 #include <bit>
-#include <memory>
-#include <vector>
 
 #include "radix_sort.h"
 
@@ -62,10 +60,10 @@ class Ascending {
 
   // Sorts every line. O(nse log(longest line)) time, memory for the entries twice.
   void sort() {
-    entries_ = std::make_unique_for_overwrite<Wide[]>(nse);
-    scratch_ = std::make_unique_for_overwrite<Wide[]>(nse);
-    sorted_ = std::make_unique_for_overwrite<index_t[]>(nse);
-    order_ = std::make_unique_for_overwrite<index_t[]>(nse);
+    entries_ = array<Wide>(nse);
+    scratch_ = array<Wide>(nse);
+    sorted_ = array<index_t>(nse);
+    order_ = array<index_t>(nse);
     parallel_rows(ptr, m, 32, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         if (ptr[i + 1] - ptr[i] < kShort) sort_line(i, true);
@@ -84,7 +82,7 @@ class Ascending {
     const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
     Wide *entries = entries_.get() + begin, *scratch = scratch_.get() + begin;
     const Chunks chunks(count, serial ? 1 : INT64_MAX);
-    std::vector<uint64_t> bits(chunks.count());
+    List<uint64_t> bits(chunks.count());
     chunks.for_each([&](int64_t c, int64_t first, int64_t last) {
       uint64_t any = 0;
       for (int64_t e = first; e < last; ++e) {
@@ -106,8 +104,8 @@ class Ascending {
     });
   }
 
-  std::unique_ptr<Wide[]> entries_, scratch_;
-  std::unique_ptr<index_t[]> sorted_, order_;
+  Array<Wide> entries_, scratch_;
+  Array<index_t> sorted_, order_;
 };
 
 // ---- merging ---------------------------------------------------------------------------------

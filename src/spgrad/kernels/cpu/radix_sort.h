@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <utility>
-#include <vector>
 
 #include "counting.h"
 
@@ -148,7 +147,7 @@ void parallel_radix_sort(const From& from, Entry* entries, Entry* scratch, const
   }
   const int width = std::min(kDigitBits, high - low);
   const Digit digit{high - width, width};
-  std::vector<int64_t> place(chunks.count() * digit.count());
+  List<int64_t> place(chunks.count() * digit.count());
   scatter(from, scratch, chunks, digit, place.data());
   const int64_t* ends = place.data() + (chunks.count() - 1) * digit.count();
   chunks.for_each([&](int64_t, int64_t first, int64_t last) {

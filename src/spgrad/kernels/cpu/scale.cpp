@@ -61,6 +61,6 @@ Tensor scale_op(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) { m.impl("scale", TORCH_BOX(&scale_op)); }
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) { m.impl("scale", SPGRAD_BOX(&scale_op)); }
 
 }  // namespace spgrad

@@ -1,5 +1,4 @@
 // Sums of what has the same index.
-#include <memory>
 
 #include "dispatch.h"
 
@@ -48,7 +47,7 @@ Tensor scatter_sum(const Tensor& idx, const Tensor& val, int64_t n, bool wide) {
         std::fill_n(made, n, T{});
         add_values(indices, values, idx.size(0), made);
       } else {
-        const auto sums = std::make_unique<sum_t[]>(n);  // zeros
+        const auto sums = zeros<sum_t>(n);
         add_values(indices, values, idx.size(0), sums.get());
         for (int64_t j = 0; j < n; ++j) made[j] = narrow<T>(as<accumulate_t<T>>(sums[j]));
       }
@@ -61,6 +60,6 @@ Tensor scatter_sum(const Tensor& idx, const Tensor& val, int64_t n, bool wide) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) { m.impl("scatter_sum", TORCH_BOX(&scatter_sum)); }
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) { m.impl("scatter_sum", SPGRAD_BOX(&scatter_sum)); }
 
 }  // namespace spgrad

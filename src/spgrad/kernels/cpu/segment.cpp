@@ -2,7 +2,6 @@
 #include "segment.h"
 #include "joins.h"
 
-#include <memory>
 #include <string>
 
 namespace spgrad {
@@ -152,8 +151,7 @@ struct Reduce {
 
   void one(int64_t i) const {
     const int64_t d = lines.d, size = lines.at_once();
-    const auto partial =
-        std::make_unique_for_overwrite<C[]>((lines.length(i) + size - 1) / size * d);
+    const auto partial = array<C>((lines.length(i) + size - 1) / size * d);
     const int64_t count = for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
       Buffer<C> x;
       for (int64_t j = 0; j < d; ++j) {
@@ -266,8 +264,7 @@ struct Arg {
 
   void one(int64_t i) const {
     const int64_t d = lines.d, size = lines.at_once();
-    const auto partial =
-        std::make_unique_for_overwrite<Found<C>[]>((lines.length(i) + size - 1) / size * d);
+    const auto partial = array<Found<C>>((lines.length(i) + size - 1) / size * d);
     const int64_t count = for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
       Buffer<C> x;
       for (int64_t j = 0; j < d; ++j) {
@@ -352,9 +349,9 @@ Tensor segment_expand(const Tensor& ptr, const std::optional<Tensor>& perm, int6
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("segment_reduce", TORCH_BOX(&segment_reduce));
-  m.impl("segment_arg", TORCH_BOX(&segment_arg));
-  m.impl("segment_expand", TORCH_BOX(&segment_expand));
+  m.impl("segment_reduce", SPGRAD_BOX(&segment_reduce));
+  m.impl("segment_arg", SPGRAD_BOX(&segment_arg));
+  m.impl("segment_expand", SPGRAD_BOX(&segment_expand));
 }
 
 }  // namespace spgrad

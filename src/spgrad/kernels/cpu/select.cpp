@@ -1,9 +1,7 @@
 // Kernels that take lines, and ranges and lists of what is across them.
-#include <memory>
 #include <numeric>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "dispatch.h"
 #include "payload.h"
@@ -100,7 +98,7 @@ Taken select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t 
                    const std::optional<Tensor>& val) {
   const int64_t m = ptr.size(0) - 1;
   const Range<index_t> range(data<index_t>(ptr), data<index_t>(idx), first, step, count);
-  const auto starts = std::make_unique_for_overwrite<index_t[]>(m);
+  const auto starts = array<index_t>(m);
   Tensor new_ptr = empty(ptr, {m + 1});
   index_t* out_ptr = mutable_data<index_t>(new_ptr);
   parallel_rows(range.ptr, m, 1, [&](int64_t from, int64_t to) {
@@ -216,7 +214,7 @@ struct Columns {
 
   // One line, sorted where its new indices come in another order. `pairs` is memory to sort in.
   void fill(int64_t line, index_t* out_idx, index_t* from,
-            std::vector<std::pair<index_t, index_t>>& pairs) const {
+            List<std::pair<index_t, index_t>>& pairs) const {
     int64_t q = 0;
     bool ascending = true;
     index_t before = -1;
@@ -255,7 +253,7 @@ Taken select_columns(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr
   Tensor new_idx = empty(ptr, {nse}), source = empty(ptr, {nse});
   index_t *out_idx = mutable_data<index_t>(new_idx), *from = mutable_data<index_t>(source);
   parallel_rows(columns.ptr, m, 1, [&](int64_t first, int64_t last) {
-    std::vector<std::pair<index_t, index_t>> pairs;
+    List<std::pair<index_t, index_t>> pairs;
     for (int64_t i = first; i < last; ++i) {
       columns.fill(i, out_idx + out_ptr[i], from + out_ptr[i], pairs);
     }
@@ -315,10 +313,10 @@ Tensor locate_op(const Tensor& ptr, const Tensor& idx, const Tensor& line, const
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("select_range", TORCH_BOX(&select_range_op));
-  m.impl("select_columns", TORCH_BOX(&select_columns_op));
-  m.impl("list_lines", TORCH_BOX(&list_lines_op));
-  m.impl("locate", TORCH_BOX(&locate_op));
+  m.impl("select_range", SPGRAD_BOX(&select_range_op));
+  m.impl("select_columns", SPGRAD_BOX(&select_columns_op));
+  m.impl("list_lines", SPGRAD_BOX(&list_lines_op));
+  m.impl("locate", SPGRAD_BOX(&locate_op));
 }
 
 }  // namespace spgrad

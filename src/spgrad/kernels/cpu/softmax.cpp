@@ -1,8 +1,6 @@
 // Host functions of the softmax over lines: see softmax.h.
 #include "softmax.h"
 
-#include <memory>
-
 #include "segment.h"
 
 namespace spgrad {
@@ -76,8 +74,8 @@ void softmax_long(const Lines<index_t>& lines, const T* val, bool log, int64_t i
   using F = calc_t<T>;
   const int64_t d = lines.d;
   const auto most = (lines.length(i) + lines.at_once() - 1) / lines.at_once();
-  const auto partial = std::make_unique_for_overwrite<F[]>(most * d);
-  const auto max = std::make_unique_for_overwrite<F[]>(d), sum = std::make_unique<F[]>(d);
+  const auto partial = array<F>(most * d);
+  const auto max = array<F>(d), sum = zeros<F>(d);
   std::fill_n(max.get(), d, -std::numeric_limits<F>::infinity());
   const auto blocks = [&](const auto& f) {
     for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
@@ -173,8 +171,8 @@ void softmax_backward_long(const Lines<index_t>& lines, const T* y, const T* g, 
   using F = calc_t<T>;
   const int64_t d = lines.d;
   const auto most = (lines.length(i) + lines.at_once() - 1) / lines.at_once();
-  const auto partial = std::make_unique_for_overwrite<F[]>(most * d);
-  const auto sum = std::make_unique<F[]>(d);
+  const auto partial = array<F>(most * d);
+  const auto sum = zeros<F>(d);
   const auto blocks = [&](const auto& f) {
     for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
       Buffer<F> of_y, of_g;
@@ -222,8 +220,8 @@ Tensor segment_softmax_backward(const Tensor& ptr, const std::optional<Tensor>& 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("segment_softmax", TORCH_BOX(&segment_softmax));
-  m.impl("segment_softmax_backward", TORCH_BOX(&segment_softmax_backward));
+  m.impl("segment_softmax", SPGRAD_BOX(&segment_softmax));
+  m.impl("segment_softmax_backward", SPGRAD_BOX(&segment_softmax_backward));
 }
 
 }  // namespace spgrad

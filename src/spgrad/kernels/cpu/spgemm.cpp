@@ -47,7 +47,7 @@ Tensor spgemm_values_op(const Tensor& ptr_c, const Tensor& idx_c, const Tensor& 
     const Rows<index_t> c(ptr_c, idx_c);
     const Matrix<index_t, scalar_t> a(ptr_a, idx_a, perm_a, val_a), b(ptr_b, idx_b, perm_b, val_b);
     const RowSplit<index_t> split(a, b);
-    const ZeroedArray<sum_t> sums(split.count() * n);
+    const Array<sum_t> sums = zeros<sum_t>(split.count() * n);
     scalar_t* out = mutable_data<scalar_t>(val_c);
     split.for_each([&](int64_t chunk, int64_t first, int64_t last) {
       // Compiled as where the pattern is found as well: fused multiply-adds round the sums alike.
@@ -135,8 +135,8 @@ Tensor masked_spgemm_op(const Tensor& ptr, const Tensor& idx, const std::optiona
     const Rows<index_t> mask(ptr, idx);
     const Matrix<index_t, scalar_t> c(ptr_c, idx_c, perm_c, val_c), b(ptr_b, idx_b, perm_b, val_b);
     const RowSplit<index_t> split(mask, b);
-    const ZeroedArray<accumulate_t<scalar_t>> dense(split.count() * n);
-    const ZeroedArray<char> present(split.count() * n);
+    const Array<accumulate_t<scalar_t>> dense = zeros<accumulate_t<scalar_t>>(split.count() * n);
+    const Array<char> present = zeros<char>(split.count() * n);
     const index_t* order = data<index_t>(perm);
     scalar_t* values = mutable_data<scalar_t>(out);
     split.for_each([&](int64_t chunk, int64_t first, int64_t last) {
@@ -159,8 +159,8 @@ Tensor masked_spgemm_op(const Tensor& ptr, const Tensor& idx, const std::optiona
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("spgemm_values", TORCH_BOX(&spgemm_values_op));
-  m.impl("masked_spgemm", TORCH_BOX(&masked_spgemm_op));
+  m.impl("spgemm_values", SPGRAD_BOX(&spgemm_values_op));
+  m.impl("masked_spgemm", SPGRAD_BOX(&masked_spgemm_op));
 }
 
 }  // namespace spgrad

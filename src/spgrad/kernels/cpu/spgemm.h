@@ -2,33 +2,9 @@
 // algorithms for sparse matrices"): row i of A @ B gathers the rows of B that row i of A names.
 #pragma once
 
-#include <cstdlib>
-#include <memory>
-#include <new>
-#include <vector>
-
 #include "dispatch.h"
 
 namespace spgrad {
-
-// Frees what malloc, calloc and realloc gave.
-struct Free {
-  void operator()(void* pointer) const { std::free(pointer); }
-};
-
-// Memory that counts only where it is touched: calloc gives large blocks as untouched zero pages.
-// Elements are zero; T is trivial.
-template <class T>
-class ZeroedArray {
- public:
-  explicit ZeroedArray(int64_t size) : data_(static_cast<T*>(std::calloc(size + 1, sizeof(T)))) {
-    if (!data_) throw std::bad_alloc();
-  }
-  T* get() const { return data_.get(); }
-
- private:
-  std::unique_ptr<T, Free> data_;
-};
 
 template <class index_t>
 struct Rows {
@@ -62,7 +38,7 @@ template <class index_t, class scalar_t>
 struct Matrix : Rows<index_t> {
   using sum_t = accumulate_t<scalar_t>;
 
-  std::unique_ptr<sum_t[]> copy;
+  Array<sum_t> copy;
   const sum_t* val;
 
   Matrix(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
@@ -72,7 +48,7 @@ struct Matrix : Rows<index_t> {
     val = static_cast<const sum_t*>(values.const_data_ptr());
     if (kSameBits && !perm) return;
     const int64_t nse = idx.size(0);
-    copy = std::make_unique_for_overwrite<sum_t[]>(nse);
+    copy = array<sum_t>(nse);
     val = copy.get();
     const scalar_t* from = data<scalar_t>(values);
     const index_t* order = data<index_t>(perm);
@@ -108,9 +84,9 @@ class RowSplit {
 
  private:
   // The products before each row; none, where one thread takes all rows anyway.
-  static std::vector<int64_t> starts(const Rows<index_t>& a, const Rows<index_t>& b) {
+  static List<int64_t> starts(const Rows<index_t>& a, const Rows<index_t>& b) {
     if (torch::stable::get_num_threads() == 1) return {0};
-    std::vector<int64_t> work(a.count + 1);
+    List<int64_t> work(a.count + 1);
     parallel_rows(a.ptr, a.count, 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         int64_t products = a.length(i);
@@ -123,7 +99,7 @@ class RowSplit {
   }
 
   int64_t rows_;
-  std::vector<int64_t> work_;
+  List<int64_t> work_;
   Chunks chunks_;
 };
 

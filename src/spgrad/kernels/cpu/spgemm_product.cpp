@@ -103,7 +103,10 @@ class Growing {
       const int64_t grown =
           std::max(size_ + count, static_cast<int64_t>(std::clamp(foreseen, least, most)));
       Memory larger(grown * sizeof(T));
-      if (larger.start() == nullptr) return nullptr;
+      if (larger.start() == nullptr) {
+        note_out_of_memory(grown * sizeof(T));
+        return nullptr;
+      }
       if (size_ > 0) std::memcpy(larger.start(), memory_.start(), size_ * sizeof(T));
       memory_ = std::move(larger);
       capacity_ = grown;
@@ -277,7 +280,7 @@ SPGRAD_INLINE bool form_rows(const Matrix<index_t, scalar_t>& a, const Matrix<in
 template <class index_t>
 bool ascends(const Rows<index_t>& rows) {
   const Chunks entries(std::max<int64_t>(int64_t{rows.ptr[rows.count]} - 1, 0));
-  std::vector<int64_t> down(entries.count());
+  List<int64_t> down(entries.count());
   entries.for_each([&](int64_t c, int64_t begin, int64_t end) {
     int64_t count = 0;
     for (int64_t q = begin; q < end; ++q) count += rows.idx[q] > rows.idx[q + 1];
@@ -304,11 +307,11 @@ std::tuple<Tensor, Tensor> spgemm(const Matrix<index_t, scalar_t>& a,
   const RowSplit<index_t> split(a, b);
   const int64_t marks = Accumulator<sum_t>::marks_of(n);
   const int64_t blocks = Accumulator<sum_t>::marks_of(n / kBlock + 1);
-  const ZeroedArray<int8_t> marked(split.count() * (marks + blocks));
-  const ZeroedArray<sum_t> sums(split.count() * n);
+  const Array<int8_t> marked = zeros<int8_t>(split.count() * (marks + blocks));
+  const Array<sum_t> sums = zeros<sum_t>(split.count() * n);
   const bool ascending = ascends(b);
-  std::vector<Part<index_t, scalar_t>> parts(split.count());
-  std::vector<char> done(split.count());
+  List<Part<index_t, scalar_t>> parts(split.count());
+  List<char> done(split.count());
   index_t* starts = mutable_data<index_t>(ptr);
   starts[0] = 0;
   split.for_each([&](int64_t c, int64_t first, int64_t last) {
@@ -318,9 +321,9 @@ std::tuple<Tensor, Tensor> spgemm(const Matrix<index_t, scalar_t>& a,
       done[c] = form_rows<kBytes>(a, b, n, ascending, first, last, to, starts, parts[c]);
     });
   });
-  std::vector<int64_t> offset(split.count() + 1);
+  List<int64_t> offset(split.count() + 1);
   for (int64_t c = 0; c < split.count(); ++c) {
-    STD_TORCH_CHECK(done[c], "spgrad: out of memory for a sparse product.");
+    if (!done[c]) throw std::bad_alloc();  // which was noted
     offset[c + 1] = offset[c] + parts[c].columns.size();
   }
   STD_TORCH_CHECK(offset.back() <= std::numeric_limits<index_t>::max(), "spgrad: the product has ",
@@ -362,6 +365,6 @@ std::tuple<Tensor, Tensor, Tensor> spgemm_op(const Tensor& ptr_a, const Tensor& 
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) { m.impl("spgemm", TORCH_BOX(&spgemm_op)); }
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) { m.impl("spgemm", SPGRAD_BOX(&spgemm_op)); }
 
 }  // namespace spgrad

@@ -2,7 +2,6 @@
 #include "spmm_reduce.h"
 
 #include <algorithm>
-#include <memory>
 #include <tuple>
 
 namespace spgrad {
@@ -112,7 +111,7 @@ class Sums {
   using Sum = accumulate_t<scalar_t>;
 
   explicit Sums(const Tensor& out) : out_(mutable_data<scalar_t>(out)), count_(out.numel()) {
-    if constexpr (!kInPlace) wide_.reset(new Sum[count_]);
+    if constexpr (!kInPlace) wide_ = array<Sum>(count_);
   }
   Sum* begin() {
     if constexpr (kInPlace) return out_;
@@ -128,7 +127,7 @@ class Sums {
   static constexpr bool kInPlace = std::is_same_v<scalar_t, Sum>;
   scalar_t* out_;
   int64_t count_;
-  std::unique_ptr<Sum[]> wide_;
+  Array<Sum> wide_;
 };
 
 std::tuple<Tensor, Tensor> spmm_reduce_backward_op(const Tensor& ptr, const Tensor& idx,
@@ -175,9 +174,9 @@ std::tuple<Tensor, Tensor> spmm_reduce_backward_op(const Tensor& ptr, const Tens
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("spmm_reduce", TORCH_BOX(&spmm_reduce_op));
-  m.impl("spmm_reduce_backward", TORCH_BOX(&spmm_reduce_backward_op));
-  m.impl("spmm_prod", TORCH_BOX(&spmm_prod_op));
+  m.impl("spmm_reduce", SPGRAD_BOX(&spmm_reduce_op));
+  m.impl("spmm_reduce_backward", SPGRAD_BOX(&spmm_reduce_backward_op));
+  m.impl("spmm_prod", SPGRAD_BOX(&spmm_prod_op));
 }
 
 }  // namespace spgrad

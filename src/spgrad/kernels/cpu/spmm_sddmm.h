@@ -2,8 +2,6 @@
 // they cost. Together they are the two gradients of a product, on the view that it did not use.
 #pragma once
 
-#include <vector>
-
 #include "sddmm.h"
 #include "spmm.h"
 
@@ -130,7 +128,7 @@ template <int kBytes, class index_t, class scalar_t>
 void spmm_sddmm_batches(const SpmmSddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int64_t kBatch = 16384, kAhead = 32;
   const index_t* const ptr = a.sums.ptr;
-  std::vector<scalar_t> weights, dots;
+  List<scalar_t> weights, dots;
   SpmmSddmm<index_t, scalar_t> part = a;
   part.sums.perm = part.dots.perm = nullptr;
   while (first < last) {

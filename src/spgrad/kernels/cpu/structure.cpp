@@ -1,9 +1,7 @@
 // Kernels that check, build and expand index structures.
 #include <limits>
-#include <memory>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "dispatch.h"
 #include "histogram.h"
@@ -63,7 +61,7 @@ Defect check_compressed(const index_t* ptr, const index_t* idx, int64_t m, int64
   }
   if (ptr[m] != nse) return {3, m};
   const Chunks chunks(nse + m);
-  std::vector<int64_t> found(chunks.count());
+  List<int64_t> found(chunks.count());
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
     const int64_t first = c == 0 ? 0 : row_at_work(ptr, m, begin);
     const int64_t last = c + 1 == chunks.count() ? m : row_at_work(ptr, m, end);
@@ -109,7 +107,7 @@ struct CooState {
 template <class index_t>
 CooState check_coo(const index_t* indices, const int64_t* size, int64_t d, int64_t nse) {
   const Chunks chunks(nse);
-  std::vector<CooState> found(chunks.count());
+  List<CooState> found(chunks.count());
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
     CooState& state = found[c];
     int64_t limit = end;
@@ -288,12 +286,12 @@ std::tuple<Tensor, Tensor, Tensor> expand_blocks_op(const Tensor& ptr, const Ten
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("check_compressed", TORCH_BOX(&check_compressed_op));
-  m.impl("check_coo", TORCH_BOX(&check_coo_op));
-  m.impl("compress", TORCH_BOX(&compress_op));
-  m.impl("coordinates", TORCH_BOX(&coordinates_op));
-  m.impl("expand", TORCH_BOX(&expand_op));
-  m.impl("expand_blocks", TORCH_BOX(&expand_blocks_op));
+  m.impl("check_compressed", SPGRAD_BOX(&check_compressed_op));
+  m.impl("check_coo", SPGRAD_BOX(&check_coo_op));
+  m.impl("compress", SPGRAD_BOX(&compress_op));
+  m.impl("coordinates", SPGRAD_BOX(&coordinates_op));
+  m.impl("expand", SPGRAD_BOX(&expand_op));
+  m.impl("expand_blocks", SPGRAD_BOX(&expand_blocks_op));
 }
 
 }  // namespace spgrad

@@ -2,7 +2,6 @@
 #include <bit>
 #include <limits>
 #include <tuple>
-#include <vector>
 
 #include "dispatch.h"
 #include "payload.h"
@@ -341,7 +340,7 @@ std::tuple<Tensor, Tensor, Tensor> group_blocks_op(const Tensor& ptr, const Tens
     index_t* starts = mutable_data<index_t>(out_ptr);
     starts[0] = 0;
     parallel_blocks(lines, nse, [&](int64_t first, int64_t last) {
-      std::vector<index_t> at(along), next(along);
+      List<index_t> at(along), next(along);
       for (int64_t I = first; I < last; ++I) {
         starts[I + 1] = static_cast<index_t>(blocks.find(I, at.data(), next.data()));
       }
@@ -369,11 +368,11 @@ std::tuple<Tensor, Tensor, Tensor> group_blocks_op(const Tensor& ptr, const Tens
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("join_ranges", TORCH_BOX(&join_ranges_op));
-  m.impl("take_ranges", TORCH_BOX(&take_ranges_op));
-  m.impl("cut_lines", TORCH_BOX(&cut_lines_op));
-  m.impl("kron_lines", TORCH_BOX(&kron_lines_op));
-  m.impl("group_blocks", TORCH_BOX(&group_blocks_op));
+  m.impl("join_ranges", SPGRAD_BOX(&join_ranges_op));
+  m.impl("take_ranges", SPGRAD_BOX(&take_ranges_op));
+  m.impl("cut_lines", SPGRAD_BOX(&cut_lines_op));
+  m.impl("kron_lines", SPGRAD_BOX(&kron_lines_op));
+  m.impl("group_blocks", SPGRAD_BOX(&group_blocks_op));
 }
 
 }  // namespace spgrad

@@ -121,8 +121,8 @@ Tensor densify_op(const Tensor& ptr, const Tensor& idx, const std::optional<Tens
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("densify", TORCH_BOX(&densify_op));
-  m.impl("transpose_plan", TORCH_BOX(&transpose_plan_op));
+  m.impl("densify", SPGRAD_BOX(&densify_op));
+  m.impl("transpose_plan", SPGRAD_BOX(&transpose_plan_op));
 }
 
 }  // namespace spgrad
