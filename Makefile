@@ -12,7 +12,7 @@ DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
 CPP := src/spgrad/kernels/cpu/*.cpp src/spgrad/kernels/cpu/*.h
 
-.PHONY: demo test reference coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers asan kernels clean
+.PHONY: demo test reference coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers sanitize coverage-cpp kernels clean
 .DEFAULT_GOAL := kernels
 
 $(DEPS): requirements/dev.txt
@@ -100,16 +100,32 @@ bench: kernels
 bench-peers: $(DEPS)
 	$(PIP) --no-deps -r requirements/bench.txt
 
-# The sanitized library is installed apart; -S keeps the editable install out of sight. libstdc++
-# is preloaded too, or AddressSanitizer looks for __cxa_throw before there is one. Uncaptured (-s),
-# the report of a process that it ends is seen, under the name of the test (-v).
-asan: $(INSTALLED)
-	CMAKE_ARGS="-DSPGRAD_SANITIZE=ON" SKBUILD_BUILD_DIR=build/asan/cmake \
-	  $(PIP) --no-deps --no-build-isolation --upgrade --target build/asan/site .
-	ASAN_OPTIONS=detect_leaks=0 \
+# A library of its own beside a copy of the Python files; -S keeps the editable install out of
+# sight. libstdc++ is preloaded too, or AddressSanitizer looks for __cxa_throw before there is one.
+# Uncaptured (-s), the report that ends a process is seen, under the name of the test (-v).
+SANITIZED ?= tests/kernels tests/kernels/allocations.py tests/test_fuzz.py tests/test_memory.py
+ON_COPY = PYTHONPATH="$(1):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+  $(BIN)/python -S -m pytest
+define COPY
+	cmake -S . -B build/$(1) -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING \
+	  -DSPGRAD_$(2)=ON -DSPGRAD_LIBRARY_DIR=$(CURDIR)/build/$(1)/site/spgrad/kernels
+	cmake --build build/$(1) -- --quiet
+	(cd src && find spgrad -name "*.py" -o -path "*/data/*" -type f) | tar -C src -cf - -T - | tar -C build/$(1)/site -xf -
+endef
+
+sanitize: $(INSTALLED)
+	$(call COPY,sanitize,SANITIZE)
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
-	  PYTHONPATH="build/asan/site:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-	  $(BIN)/python -S -m pytest -s -v tests/test_fuzz.py
+	  $(call ON_COPY,build/sanitize/site) -n0 -s -v $(SANITIZED)
+
+# How many lines of the kernels the suite runs, and which it does not.
+COVERED ?= tests
+coverage-cpp: $(INSTALLED)
+	$(call COPY,coverage-cpp,COVERAGE)
+	find build/coverage-cpp -name '*.gcda' -delete
+	$(call ON_COPY,build/coverage-cpp/site) -n 2 -q $(COVERED) tests/kernels/allocations.py
+	$(BIN)/python tests/kernels/lines_run.py build/coverage-cpp
 
 clean:
 	rm -rf build dist .venv .pytest_cache .ruff_cache .hypothesis src/spgrad/kernels/libspgrad_cpu.*

@@ -1,0 +1,81 @@
+"""Every allocation of every kernel fails once: an error that says so, and nothing is left behind.
+
+Not part of the suite: it asks for a library that is built for tests, which `make sanitize` makes.
+"""
+
+import pytest
+import torch
+from calls import NAMES, calls
+
+from spgrad import kernels
+
+HERE = torch.empty(0)
+
+
+def fail(n):
+    """Makes the n-th allocation from now on fail; what is left of the count, live ones."""
+    return torch.ops.spgrad.fail_allocation(HERE, n).tolist()
+
+
+@pytest.fixture(params=[1, 3], ids=["1 thread", "3 threads"])
+def threads(request):
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(1)
+
+
+def attempt(name, args):
+    """The results of a kernel, or the error it raised."""
+    try:
+        made = getattr(kernels, name)(*args)
+    except RuntimeError as error:
+        return None, str(error)
+    return made if isinstance(made, tuple) else (made,), ""
+
+
+def failures(name, args):
+    """Calls a kernel until no allocation is left to fail; how many did."""
+    expected, _ = attempt(name, args)
+    before = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    kernels.empty_cache(HERE)
+    live = fail(0)[1]
+    for n in range(1, 1000):
+        fail(n)
+        made, error = attempt(name, args)
+        left = fail(0)[0]
+        for a, b in zip(before, args, strict=True):
+            assert not isinstance(a, torch.Tensor) or torch.equal(a, b)
+        if made is None:
+            assert left == 0, error
+            assert error.startswith("spgrad: out of memory: the system has no "), error
+        else:
+            for a, b in zip(made, expected, strict=True):
+                torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+        del made
+        kernels.empty_cache(HERE)
+        assert fail(0)[1] == live, f"{name}: what it had before allocation {n} is not freed"
+        if left > 0:
+            return n - 1
+    raise AssertionError(f"{name}: 1000 allocations")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_each_allocation_of_a_kernel_fails(name, dtype, threads):
+    for n in (300, 140_000):
+        assert failures(name, calls(n, dtype)[name]) > 0
+
+
+@pytest.mark.parametrize("bits", [20, 62])
+def test_each_allocation_of_a_sort_fails(bits, threads):
+    size = (1 << bits, 1 << bits)
+    indices = torch.randint(1 << bits, (2, 3000))
+    assert failures("coalesce", (indices, size)) > 0
+    assert failures("sort_coo", (indices, size)) > 0
+
+
+def test_each_allocation_of_a_large_result_fails(threads):
+    n = 1 << 17  # 8 MB of results, whose memory is kept
+    ptr, idx = torch.arange(n + 1), torch.arange(n)
+    assert failures("spmm", (ptr, idx, None, torch.ones(n), torch.ones(n, 16))) > 0
+    assert failures("expand", (ptr * 16, 16 * n)) > 0
