@@ -1,6 +1,7 @@
 """Random programs against dense torch: fixed numbers here, any number with `make fuzz`."""
 
 import contextlib
+import dataclasses
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from fuzz.compare import Failure, Run, run, run_seed
 from fuzz.operands import Dense, Sparse, described
 from fuzz.options import DRAW
 from fuzz.programs import ROWS, Drawn, Program, Step
-from fuzz.shrink import as_operand, shrink
+from fuzz.shrink import as_operand, shrink, told
 from fuzz.threads import run_threads
 
 import spgrad
@@ -109,6 +110,44 @@ def test_a_failure_becomes_small(monkeypatch):
     assert operand.entries == ((1, 1),)
     assert step.name == "sum"
     assert "spgrad.sum(v0" in small.program.source()
+
+
+def test_a_failure_of_derivatives_is_told_with_them(monkeypatch):
+    """Of a product whose derivative is wrong, in Python that runs."""
+
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * g
+
+    true_mul = spgrad.mul
+    monkeypatch.setattr(spgrad, "mul", lambda A, x: true_mul(A, Wrong.apply(x)))
+    A = described(testing.random_sparse((4, 6)))
+    x = Dense((6,), tuple(map(float, range(1, 7))), torch.float64, grad=True)
+    step = Step("mul", "A[m,k] x[k] -> C[m,k]", (0, 1), (), None)
+    with pytest.raises(Failure, match="gradient 1 of mul") as caught:
+        run(Program((A, x, step), order=1))
+    lines = told(shrink(caught.value))
+    names = {}
+    exec(lines, names)
+    assert len(lines.splitlines()) < 20
+    (grad,) = names["first"]
+    want = names["g"].sum(0) * names["v0"].to_dense().sum(0)
+    assert not torch.allclose(grad, want)
+
+
+def test_derivatives_of_second_order_are_told():
+    A = dataclasses.replace(described(testing.random_sparse((4, 6))), grad=True)
+    failure = Failure("gradient 2", "square", "")
+    failure.program = Program((A, Step("square", "A[m,k] -> C[m,k]", (0,), (), None)))
+    names = {}
+    exec(told(failure), names)
+    (second,) = names["second"]
+    assert second.pattern is names["v0"].pattern
 
 
 # Programs that failed once.

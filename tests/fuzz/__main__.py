@@ -11,7 +11,7 @@ import warnings
 import torch
 
 from fuzz.compare import Failure, run_seed
-from fuzz.shrink import shrink
+from fuzz.shrink import shrink, told
 from fuzz.threads import run_threads
 
 CHUNK = 250
@@ -38,11 +38,11 @@ def failed(number):
             run_threads(number)
         run_seed(number)
     except Failure as failure:
-        told = None
+        words = None
         if failure.key not in _SEEN:
             _SEEN.add(failure.key)
-            told = report(number, failure)
-        return failure.key, told
+            words = report(number, failure)
+        return failure.key, words
     except Exception as error:  # noqa: BLE001  a fault of the fuzzer itself
         return (type(error).__name__, "fuzz"), f"program {number}: {error!r}"
     return None
@@ -51,11 +51,7 @@ def failed(number):
 def report(number, failure):
     """A failure, and the small program that shows it."""
     small = failure if "threads" in failure.kind else shrink(failure)
-    return f"program {number}\n{small.program.source()}\n# {_comment(small)}"
-
-
-def _comment(failure):
-    return str(failure).replace("\n", "\n# ")
+    return f"program {number}\n{told(small)}"
 
 
 def main(arguments):
@@ -74,11 +70,11 @@ def main(arguments):
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:
         for found, count in pool.map(run_chunk, *zip(*chunks, strict=True)):
             done += count
-            for key, told in found:
+            for key, words in found:
                 kinds[key] += 1
-                if told is not None and key not in shown:
+                if words is not None and key not in shown:
                     shown.add(key)
-                    print(f"\n{told}", flush=True)
+                    print(f"\n{words}", flush=True)
     took = time.monotonic() - start
     print(f"\n{done} programs, {done / took:.0f} a second, {sum(kinds.values())} failed")
     for (kind, name), count in kinds.most_common():

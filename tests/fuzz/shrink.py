@@ -5,9 +5,11 @@ import itertools
 
 import torch
 
-from fuzz.compare import Failure, Run, run
-from fuzz.operands import Dense, Number, described, is_sparse
+import spgrad
+from fuzz.compare import SECOND, Failure, Run, run
+from fuzz.operands import Dense, Number, described, is_sparse, literal
 from fuzz.programs import Step
+from fuzz.twin import drawn
 
 TRIES = 600
 
@@ -243,3 +245,42 @@ def _simpler_sparse(item):
         ones = tuple(1.0 for _ in values)
         if values != ones:
             yield dataclasses.replace(item, values=(*item.values[:i], ones, *item.values[i + 1 :]))
+
+
+def told(failure):
+    """Python that shows a failure: the program, and its derivatives if these differ."""
+    lines = failure.program.source()
+    if failure.kind.startswith("gradient"):
+        lines += "\n" + "\n".join(_derivatives(failure.program))
+    return f"{lines}\n# " + str(failure).replace("\n", "\n# ")
+
+
+def _derivatives(program):
+    done = Run()
+    for item in program.items:
+        if isinstance(item, Step):
+            done.step(item)
+        else:
+            done.operand(item)
+    at = [place for place, item in enumerate(program.items) if getattr(item, "grad", False)]
+    leaves = "[" + ", ".join(f"v{place}" for place in at) + "]"
+    y, name = done.values[-1], f"v{len(done.values) - 1}"
+    y, name = (spgrad.to_dense(y), f"spgrad.to_dense({name})") if is_sparse(y) else (y, name)
+    g, second = drawn(y.shape, y.dtype, 0), program.order == SECOND
+    yield f"g = {literal(g)}"
+    options = f"create_graph={second}, allow_unused=True"
+    yield f"first = torch.autograd.grad({name}, {leaves}, g, {options})"
+    if not second:
+        return
+    inputs = [done.values[place] for place in at]
+    first = torch.autograd.grad(y, inputs, g, create_graph=True, allow_unused=True)
+    yield "from spgrad.values import stored_values"
+    parts = []
+    for i, (place, grad) in enumerate(zip(at, first, strict=True)):
+        if grad is not None and grad.requires_grad:
+            leaf = done.values[place]
+            shape = leaf.pattern.values_shape if is_sparse(leaf) else leaf.shape
+            part = f"stored_values(first[{i}])" if is_sparse(grad) else f"first[{i}]"
+            parts.append(f"({part} * {literal(drawn(shape, leaf.dtype, place))}).sum().real")
+    yield f"total = {' + '.join(parts)}"
+    yield f"second = torch.autograd.grad(total, {leaves}, allow_unused=True)"
