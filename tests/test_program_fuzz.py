@@ -174,6 +174,11 @@ FOUND = {
         [coo(torch.zeros(0, 0), torch.zeros(0, 2, 3))],
         {"dim": 0, "keepdim": True},
     ),
+    "exponentials of a full row that underflow": (
+        "logsumexp",
+        [coo([[0, 0, 1], [0, 1, 1]], [-900.0, -901.0, -800.0], (2, 2))],
+        {"dim": -1},
+    ),
     "no copies of rows, with int32 indices": (
         "repeat",
         [coo([[0, 1], [2, 0]], [1.0, 2.0], (2, 3), index_dtype=torch.int32)],

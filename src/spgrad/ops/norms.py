@@ -211,7 +211,8 @@ def logsumexp(
         top = torch.where(top.isinf(), 0, top)
     total = call.total((vals - call.spread(top)).exp())
     if missing is not None:
-        total = total + missing * vals.shape[1] * (-top).exp()
+        zeros = torch.where(missing > 0, -top, -math.inf).exp()  # 0 where none is missing
+        total = total + missing * vals.shape[1] * zeros
     nothing = total == 0
     y = torch.where(nothing, -math.inf, torch.where(nothing, 1, total).log() + top)
     return call.result(y.to(dtype))
