@@ -193,12 +193,12 @@ class Run:
         name = self.items[-1].name
         if not differentiable(y.dtype) or not self.twin.finite_before:
             return
-        if y.requires_grad != want.requires_grad:
+        if want.requires_grad and not y.requires_grad:
             steps = Program(tuple(self.items)).steps
             if all(step.row.order and not NONE & set(step.options) for step in steps):
                 raise Failure("graph", name, f"requires_grad is {y.requires_grad}")
             return
-        if not y.requires_grad:
+        if not (y.requires_grad and want.requires_grad):
             return
         try:
             other = differentiate(self, self.twin.values, order)

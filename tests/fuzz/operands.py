@@ -210,14 +210,14 @@ def draw_value(rng, dtype, kind):
     Args:
         rng: random.Random.
         dtype: Of the tensor.
-        kind: "any", "positive", "negative" or "zeros" (which has some zeros).
+        kind: "any", "positive", "negative", "zeros" (which has some zeros) or "large".
     """
     if kind == "zeros" and rng.random() < 0.3:
         return False if dtype == torch.bool else 0
     if dtype == torch.bool:
         return kind == "positive" or rng.random() < 0.6
     if dtype.is_floating_point or dtype.is_complex:
-        size = rng.randint(7, 58) / 64
+        size = rng.randint(7, 58) / 64 * (1024 if kind == "large" else 1)
         if dtype.is_complex:
             if kind in ("positive", "negative"):
                 return size if kind == "positive" else -size
@@ -230,7 +230,7 @@ def draw_value(rng, dtype, kind):
 
 
 def draw_kind(rng):
-    return "zeros" if rng.random() < 0.15 else "any"
+    return rng.choices(("any", "zeros", "large"), (80, 15, 5))[0]
 
 
 def draw_dense(rng, shape, dtype, kind="any", *, grad=False):
