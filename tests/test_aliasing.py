@@ -177,3 +177,12 @@ def test_a_gradient_that_is_zero_can_be_written_to(name):
     with torch.no_grad():
         A.grad.add_(A.grad)
     assert (A.grad._vals == 2).all()
+
+
+@pytest.mark.parametrize("name", ["csr", "csc"])
+def test_a_transpose_shares_all_that_it_is_made_of(name):
+    A = made(name)
+    for B in (A.t(), A.permute(1, 0), A.transpose(0, 1), A.mT, A.movedim(0, 1), A.swapaxes(0, -1)):
+        assert memory(B) == memory(A)
+        assert B._vals.data_ptr() == A._vals.data_ptr()
+        testing.assert_close(B, A.to_dense().t())

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import spgrad
-from spgrad import kernels
+from spgrad import kernels, testing
 from spgrad.kernels import REFERENCES
 from spgrad.ops.views import cols, rows
 
@@ -100,3 +100,15 @@ def test_malformed_calls_are_refused():
         if kernels.compiled():
             with pytest.raises(RuntimeError, match="spgrad: "):
                 kernels.attention(*wrong)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_values_that_are_not_in_the_order_of_the_rows(biased):
+    A = testing.random_sparse((6, 8), torch.sparse_csc)
+    by_rows, by_cols = rows(A.pattern)[:3], cols(A.pattern)[:3]
+    assert by_rows[2] is not None
+    q, k, v = (torch.randn(2, n, 3, dtype=torch.float64) for n in (6, 8, 8))
+    g = torch.randn(2, 6, 3, dtype=torch.float64)
+    bias = A._vals if biased else None
+    out, lse = both("attention", *by_rows, bias, q, k, v, 0.7)
+    both("attention_backward", *by_rows, *by_cols, bias, q, k, v, g, lse, (g * out).sum(-1), 0.7)

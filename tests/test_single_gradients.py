@@ -1,0 +1,80 @@
+"""Products of which one operand alone asks for a gradient, to the second order."""
+
+import itertools
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import support, testing
+from spgrad.pattern import LAYOUTS
+
+layouts = pytest.mark.parametrize("name", support.ALL)
+F64 = torch.float64
+TWO = list(itertools.product([False, True], repeat=2))
+
+
+def dense(*shape, seed=0, **options):
+    generator = torch.Generator().manual_seed(seed)
+    return testing.random_dense(shape, generator=generator, **options)
+
+
+def check(sparse, dense_form, operands, asked):
+    """First and second derivatives of those that are asked for, against dense torch."""
+    given = [t.detach().clone().requires_grad_(a) for t, a in zip(operands, asked, strict=True)]
+    twins = [testing.dense_leaves([t])[0] for t in given]
+    y, wanted = sparse(*given), dense_form(*twins)
+    testing.assert_close(testing.dense_result(y).detach(), wanted.detach())
+    if not any(asked):
+        assert not y.requires_grad
+        return
+    own = [t for t in given if t.requires_grad]
+    theirs = [t for t in twins if t.requires_grad]
+    g = dense(*wanted.shape, seed=5)
+    first = torch.autograd.grad(
+        (testing.dense_result(y).abs().square() * g).sum(), own, create_graph=True
+    )
+    second = torch.autograd.grad((wanted.abs().square() * g).sum(), theirs, create_graph=True)
+    masks = [testing.mask_of(t.pattern) if isinstance(t, spgrad.SparseTensor) else 1 for t in own]
+    for got, want, mask in zip(first, second, masks, strict=True):
+        testing.assert_close(testing.dense_result(got).detach(), want.detach() * mask)
+    total = sum(testing.dense_result(got).abs().square().sum() for got in first)
+    whole = sum(
+        (want * mask).abs().square().sum() for want, mask in zip(second, masks, strict=True)
+    )
+    got = torch.autograd.grad(total, own)
+    want = torch.autograd.grad(whole, theirs)
+    for a, b, mask in zip(got, want, masks, strict=True):
+        testing.assert_close(testing.dense_result(a), b * mask)
+
+
+@layouts
+@pytest.mark.parametrize("asked", TWO)
+@pytest.mark.parametrize("dtype", [F64, torch.complex128])
+def test_matrix_products(name, asked, dtype):
+    A = testing.random_sparse((4, 6), LAYOUTS[name], dtype=dtype)
+    for x in (dense(6, 3, dtype=dtype), dense(6, dtype=dtype)):
+        check(lambda A, x: A @ x, lambda a, x: a @ x, (A, x), asked)
+    B = testing.random_sparse((6, 4), LAYOUTS[name], dtype=dtype, seed=3)
+    check(lambda A, B: A @ B, lambda a, b: a @ b, (A, B), asked)
+
+
+@layouts
+@pytest.mark.parametrize("asked", list(itertools.product([False, True], repeat=3)))
+def test_sampled_products(name, asked):
+    A = testing.random_sparse((4, 6), LAYOUTS[name])
+    mask = testing.mask_of(A.pattern)
+
+    def at_elements(a, x, y):
+        return torch.where(mask, a + x @ y, 0)
+
+    operands = A, dense(4, 3), dense(3, 6, seed=1)
+    check(spgrad.sampled_addmm, at_elements, operands, asked)
+
+
+@pytest.mark.parametrize(("function", "arg"), [(spgrad.smm, "input"), (spgrad.hspmm, "mat1")])
+def test_a_batch_is_refused_by_the_name_of_the_argument(function, arg):
+    A = testing.random_sparse((2, 4, 6), torch.sparse_coo)
+    message = rf"`{arg}` has shape \(2, 4, 6\)"
+    with pytest.raises(spgrad.ArgumentValueError, match=message):
+        function(A, torch.ones(6, 3, dtype=F64))
