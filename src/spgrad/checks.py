@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from spgrad.pattern import LAYOUT_NAMES
 INDEX_DTYPES = (torch.int64, torch.int32)
 
 
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """`torch.broadcast_shapes`, whose first call imports sympy, which takes most of a second."""
     if torch.compiler.is_compiling():
         return tuple(torch.broadcast_shapes(*shapes))

@@ -27,7 +27,6 @@ namespace {
 // Bytes that were not to be had, until a kernel says so; 0 for none.
 std::atomic<size_t> missing = 0;
 
-// ---- allocations that fail, for tests ---------------------------------------------------------
 
 #ifdef SPGRAD_FAIL_ALLOCATIONS
 std::atomic<int64_t> until_failure = 0, live = 0;
@@ -53,7 +52,6 @@ constexpr bool fails() { return false; }
 constexpr void count_live(int64_t) {}
 #endif
 
-// ---- large results ----------------------------------------------------------------------------
 
 #ifdef __linux__
 // Smallest result whose memory is kept. Below, malloc does so: it keeps up to 32 MB.
