@@ -41,6 +41,7 @@ def _masked(fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         safe = b  # no NaN in the gradient
         if isinstance(b, torch.Tensor):
             safe = torch.where(mask, b, torch.ones((), dtype=b.dtype))
+            safe = safe.to(torch.result_type(A, b))  # one without dimensions does not promote
         return torch.where(mask, fn(A, safe, **kw), torch.zeros((), dtype=A.dtype))
 
     return dense

@@ -22,13 +22,11 @@ _INF = float("inf")
 
 
 def _filled(A: torch.Tensor, mask: torch.Tensor, value: float) -> torch.Tensor:
-    """A with `value`, or what its dtype has instead of an infinity, where `mask` is False."""
+    """A with `value`, or what integers have instead of an infinity, where `mask` is False."""
     if value in (_INF, -_INF) and not A.is_floating_point():
-        if A.dtype == torch.bool:
-            value = value > 0
-        else:
-            limits = torch.iinfo(A.dtype)
-            value = limits.max if value > 0 else limits.min
+        A = A.to(torch.int8) if A.dtype == torch.bool else A  # with numbers beyond True and False
+        limits = torch.iinfo(A.dtype)
+        value = limits.max if value > 0 else limits.min
     return A.masked_fill(~mask, value)
 
 
@@ -43,6 +41,7 @@ def _reduced(
         if not specified:
             return function(A, **options)
         y = function(_filled(A, mask, fill), **options)
+        y = y.to(A.dtype) if name in ("amax", "amin") else y
         return y.masked_fill(~torch.any(mask, **options), empty)
 
     function = getattr(torch, name)
@@ -72,8 +71,8 @@ def _along(name: str, worst: float) -> Op:
             return function(A, **options)
         y = function(_filled(A, mask, worst), **options)
         if "dim" not in options:
-            return y.masked_fill(~mask.any(), 0)
-        y, index = y
+            return y.to(A.dtype).masked_fill(~mask.any(), 0)
+        y, index = y[0].to(A.dtype), y[1]
         missing = ~torch.any(mask, **options)
         return y.masked_fill(missing, 0), index.masked_fill(missing, -1)
 
