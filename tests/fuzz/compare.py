@@ -166,6 +166,8 @@ class Run:
 
     def _rounding(self, got, again):
         """Whether the dense side moves as much when everything in it is rounded otherwise."""
+        if got.dtype == torch.float16 and not bool(got.isfinite().all()):
+            return True  # sums overflow in one order and not in another
         exact = again(Replay(self, wide=True))
         if exact.shape != got.shape:
             return True  # the number of elements found depends on rounding

@@ -5,7 +5,7 @@ import torch
 import spgrad
 from fuzz.operands import differentiable, is_sparse
 
-PRODUCTS = {"matmul", "addmm", "sampled", "contract", "attention"}
+PRODUCTS = {"matmul", "addmm", "sampled", "contract", "attention", "binary"}
 
 
 def refusal_is_right(step, args, error):
@@ -66,7 +66,9 @@ def adjusted(step, got, want, finite, mask):
         mask: Of the pattern of a sparse result.
     """
     if (
-        not finite and differentiable(want.dtype) and step.row.family in PRODUCTS
+        not finite
+        and differentiable(want.dtype)
+        and (step.row.family in PRODUCTS or step.name == "kron")
     ):  # what is not specified is not multiplied
         dense = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
         if 0 in (dict(step.options).get(name, 1) for name in ("alpha", "beta")):
