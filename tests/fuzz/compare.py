@@ -202,6 +202,8 @@ class Run:
             return
         if not (y.requires_grad and want.requires_grad):
             return
+        if y.dtype not in (torch.float64, torch.complex128):
+            order = FIRST  # terms of the second cancel, of which single precision leaves too little
         try:
             other = differentiate(self, self.twin.values, order)
         except RuntimeError:  # dense torch has no derivative, or an error in it
@@ -224,6 +226,8 @@ class Run:
         spec = leaf_of(self.items, at)
         if isinstance(spec, Sparse):
             present = present.where(self.mask(self.leaf(spec)), 0)
+        if mine is None:
+            present = present.detach().nan_to_num(nan=0.0)  # 0 * infinity
         if not close(present, torch.zeros_like(present)):
             raise Failure(f"gradient {order_of(self.items, at)}", name, f"{mine} and {twins}")
 

@@ -68,7 +68,7 @@ def adjusted(step, got, want, finite, mask):
     if (
         not finite
         and differentiable(want.dtype)
-        and (step.row.family in PRODUCTS or step.name == "kron")
+        and (step.row.family in PRODUCTS or step.name in ("kron", "sparse_mask"))
     ):  # what is not specified is not multiplied
         dense = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
         if 0 in (dict(step.options).get(name, 1) for name in ("alpha", "beta")):
