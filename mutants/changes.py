@@ -127,11 +127,11 @@ class _Finder:
             operands = [node.left, *node.comparators]
             for i, op in enumerate(node.ops):
                 for text in COMPARISONS[type(op)]:
-                    yield self._between(operands[i], operands[i + 1]), f" {text} "
+                    yield self._between(operands[i], operands[i + 1]), text
         elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS and not _is_string(node):
-            yield self._between(node.left, node.right), f" {OPERATORS[type(node.op)]} "
+            yield self._between(node.left, node.right), OPERATORS[type(node.op)]
         elif isinstance(node, ast.BoolOp):
-            text = " or " if isinstance(node.op, ast.And) else " and "
+            text = "or" if isinstance(node.op, ast.And) else "and"
             for left, right in zip(node.values, node.values[1:], strict=False):
                 yield self._between(left, right), text
         elif isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.UAdd):

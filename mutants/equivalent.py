@@ -27,6 +27,58 @@ def is_equivalent(change: Change) -> bool:
     return key in _KEYS
 
 
-EQUIVALENT: tuple[Equivalent, ...] = ()
+_WAY = "Chooses the quicker of two ways to one result."
+
+EQUIVALENT: tuple[Equivalent, ...] = (
+    Equivalent(
+        "src/spgrad/ops/views.py",
+        "_from_coordinates",
+        "if pattern.ordered:",
+        "if False:",
+        "Coordinates in order are sorted again, which leaves them as they are.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/join.py",
+        "_ranges",
+        "parts = [lines_of(p, dtype) if p.layout == layout else None for p in patterns]",
+        "parts = [lines_of(p, dtype) if p.layout != layout else None for p in patterns]",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/ops/repeat.py",
+        "_repeated",
+        "checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=True)))",
+        "checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=False)))",
+        "The lines above make both of one length.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/kron.py",
+        "_product",
+        "if of_a.entry is not None or of_b.entry is not None:",
+        "if of_a.entry is not None or of_b.entry is None:",
+        "Without entries of their own, the pairs are numbered in their order, as they are stored.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/kron.py",
+        "_product",
+        "found = Placed(indices, entry, max(len(shape) - 1, 0))",
+        "found = Placed(indices, entry, max(len(shape) - 0, 0))",
+        "Also sorts by the last dimension, in which the pairs of a row are in order.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/random.py",
+        "_below_diagonal",
+        "row -= (row * (row - 1) // 2 > t).long() # what the root was rounded by",
+        "row -= (row * (row - 1) // 2 <= t).long() # what the root was rounded by",
+        "The next line adds what this one takes too much.",
+    ),
+    Equivalent(
+        "src/spgrad/testing.py",
+        "_told",
+        'return getattr(value, "__name__", None) or str(value)',
+        'return getattr(value, "__name__", None) and str(value)',
+        "The names of tests say less; no result depends on them.",
+    ),
+)
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

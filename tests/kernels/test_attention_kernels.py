@@ -85,6 +85,8 @@ def test_opcheck():
     g, by_cols = torch.randn(2, 2, 5), kernels.transpose_plan(ptr, idx, 3)
     arrays = ptr, idx, None, *by_cols, bias, q, k, v, g, lse, lse
     torch.library.opcheck(torch.ops.spgrad.attention_backward.default, (*arrays, 0.5))
+    arrays = ptr, idx, None, *by_cols, None, q, k, v, g, lse, lse
+    torch.library.opcheck(torch.ops.spgrad.attention_backward.default, (*arrays, 0.5))
 
 
 def test_malformed_calls_are_refused():
