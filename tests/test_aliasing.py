@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import spgrad
-from spgrad import support, testing
+from spgrad import kernels, support, testing
+from spgrad.kernels import REFERENCES
 from spgrad.pattern import LAYOUTS
 
 layouts = pytest.mark.parametrize("name", support.ALL)
@@ -186,3 +187,22 @@ def test_a_transpose_shares_all_that_it_is_made_of(name):
         assert memory(B) == memory(A)
         assert B._vals.data_ptr() == A._vals.data_ptr()
         testing.assert_close(B, A.to_dense().t())
+
+
+def test_results_do_not_keep_larger_tensors_alive():
+    """Also those of the references, of which some are rows of a larger tensor."""
+    ptr, idx = torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1])
+    for made in (kernels.union, REFERENCES["union"]):
+        for part in made(ptr, idx, ptr, idx):
+            assert part.untyped_storage().nbytes() <= 2 * part.nbytes
+
+
+@layouts
+def test_dense_operands_that_broadcast_along_all_sparse_dimensions(name):
+    A = made(name, (4, 6, 3), dense_dim=1)
+    for shape in ((1, 1, 3), (1, 1, 1), (3,)):
+        x = torch.arange(2.0, 2 + torch.Size(shape).numel(), dtype=torch.float64).view(shape)
+        testing.assert_close(A * x, A.to_dense() * x)
+    B = made(name)
+    for shape in ((1, 1), (1,)):
+        testing.assert_close(B * torch.full(shape, 2.0, dtype=torch.float64), 2 * B.to_dense())

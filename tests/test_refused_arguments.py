@@ -51,6 +51,7 @@ REFUSED = {
         ValueError,
         "logsumexp: `input` has shape (4, 6, 0)",
     ),
+    "a_set_of_dimensions": (lambda: spgrad.sum(A, {1}), TypeError, "sum: `dim` is {1}"),
     # edges
     "weights_elsewhere": (
         lambda: spgrad.from_edges(EDGES, torch.ones(2, device="meta")),
