@@ -195,3 +195,14 @@ def test_columns_of_very_many_rows_become_coo(batch, block):
 
     for few, very_many in zip(converted(7), converted(2**40), strict=True):
         assert torch.equal(few, very_many)
+
+
+@pytest.mark.parametrize("name", ["coo", "csr"])
+def test_sums_of_rows_need_no_memory_for_columns(name):
+    indices = torch.tensor([[0, 2, 2, 1], [1, 0, 1, 1], [5, 2**30 - 1, 7, 0]], dtype=torch.int32)
+    A = spgrad.sparse_coo_tensor(indices, [1.0, 2.0, 3.0, 4.0], (3, 2, 2**40)).coalesce()
+    A = A.to_sparse(layout=LAYOUTS[name]).requires_grad_()
+    y = A.sum(-1)
+    assert y.tolist() == [[0.0, 1.0], [0.0, 4.0], [2.0, 3.0]]
+    y.square().sum().backward()
+    assert A.grad.values().tolist() == [2.0, 8.0, 4.0, 6.0]

@@ -65,10 +65,12 @@ def _cells(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Cells:
     if compact or (row in kept and col in kept):
         return _unique_cells(pattern, kept, size)
     if dims in ((col,), (row,)):
-        view, other = rows(pattern), cols(pattern)
-        if dims == (row,):
-            view, other = other, view
-        if not _to_be_scattered(view, other):
+        view_of, other_of = (rows, cols) if dims == (col,) else (cols, rows)
+        view = view_of(pattern)
+        # the other view is in storage order, or is not asked for: it has a pointer for each line
+        stored = rows if pattern.is_coo or pattern.compressed_by_rows else cols
+        other = other_of(pattern) if other_of is stored else None
+        if other is None or not _to_be_scattered(view, other):
             return Cells(view.ptr, view.perm, pattern.elements, size)
         long = view.ptr.shape[0] > 1 and int(view.ptr.diff().amax()) > LONGEST
         return Cells(view.ptr, view.perm, pattern.elements, size, None, other.idx, long)
