@@ -72,7 +72,7 @@ def read(path: Path, limit: Limit) -> SparseTensor:
         source = _Source(file, head)
         try:
             # SciPy (1.17) divides by the sizes of an array
-            empty = head.kind == "array" and 0 in head.sizes
+            empty = head.kind == "array" and head.stored == 0
             S: Any = _zeros(head, source) if empty else scipy.io.mmread(source)
         except Exception as error:
             raise source.failure or error from error
@@ -164,7 +164,7 @@ class _Source:
         first = f"%%MatrixMarket matrix {head.kind} {head.field} {symmetry}\n"
         # as many lines as the header of the file has, for the messages of SciPy
         text = first + "%\n" * (head.lines - 2) + " ".join(map(str, head.sizes)) + "\n"
-        self._file, self._head = file, head
+        self._file, self._expected = file, head.width * head.stored
         self._before = text.encode()
         whole = head.width if head.field in _WHOLE else 2 * (head.kind == "coordinate")
         self._numbers = Numbers(head.width, whole, head.lines + 1)
@@ -185,6 +185,7 @@ class _Source:
         try:
             found = self._file.read(size)
             self._numbers.check(found or b"\n")
+            self._require_numbers(self._numbers.count <= self._expected)  # SciPy writes all of them
         except Exception as error:  # noqa: BLE001  # raised again once SciPy is done
             self.failure = error
             return b""
@@ -196,9 +197,12 @@ class _Source:
             pass
         if self.failure:
             raise self.failure
-        expected = self._head.width * self._head.stored
-        if self._numbers.count != expected:
-            raise ValueError(f"it has {self._numbers.count} numbers where {expected} belong")
+        self._require_numbers(self._numbers.count == self._expected)
+
+    def _require_numbers(self, enough: bool) -> None:
+        if not enough:
+            found, expected = self._numbers.count, self._expected
+            raise ValueError(f"it has {found} numbers where {expected} belong")
 
 
 class _Target:
