@@ -675,7 +675,7 @@ def product_errors():
     yield "matmul", (A, torch.ones(()).double()), value, r"`other` has shape \(\); a vector, matrix"
     yield "matmul", (B, torch.cat([wide, wide[:1]])), value, r"a batch that broadcasts with \(2,\)"
     yield "matmul", (hybrid, x), unsupported, r"`input` has 1 dense dimension\(s\)"
-    yield "matmul", (A.to(torch.bool), x.bool()), value, "`input` has dtype bool; float32, float64"
+    yield "addmm", (x[0].bool(), A.to(torch.bool), x.bool()), value, "`input` has dtype bool; float"
     yield "mv", (A, x), value, r"`vec` has shape \(6, 2\); a 1-d tensor is accepted"
     yield "mv", (x, x[:, 0]), kind, "`input` is a strided tensor of shape"
     yield "mv", (B, x[:, 0]), value, r"`input` has shape \(2, 4, 6\); a 2-d tensor is accepted"
