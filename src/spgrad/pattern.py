@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -275,6 +275,15 @@ class Pattern:
         return Pattern.from_spec(self.spec, self.shape, moved)
 
 
+def index_dtype(like: torch.dtype, sizes: Iterable[int]) -> torch.dtype:
+    """`like`, if it holds indices and pointers up to each of `sizes`, else int64.
+
+    Asking for the largest size would tie compiled code to which one that is.
+    """
+    most = torch.iinfo(like).max
+    return like if all(size <= most for size in sizes) else torch.int64
+
+
 def reaching(
     shape: tuple[int, ...], indices: tuple[torch.Tensor, ...], dense_dim: int
 ) -> tuple[torch.Tensor, ...]:
@@ -284,7 +293,7 @@ def reaching(
     a block, for example, becomes that of its last column.
     """
     sparse = shape[: len(shape) - dense_dim]
-    if indices[0].dtype == torch.int64 or max(sparse, default=0) <= torch.iinfo(torch.int32).max:
+    if indices[0].dtype == torch.int64 or index_dtype(torch.int32, sparse) == torch.int32:
         return indices
     return tuple(i.to(torch.int64) for i in indices)
 

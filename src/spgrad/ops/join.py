@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from spgrad import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.ops.carry import carry
-from spgrad.ops.lines import Ranges, joined, lines_of, wide_enough
+from spgrad.ops.lines import Ranges, joined, lines_of
 from spgrad.ops.merge import align
 from spgrad.ops.operands import require_dim, sparse_operand
 from spgrad.ops.rebuild import (
@@ -27,14 +27,13 @@ from spgrad.ops.rebuild import (
     coordinates,
     finished,
     flat_values,
-    index_dtype,
     last_used,
     positions,
     sparse_dims,
 )
 from spgrad.ops.shape import same_elements, unsqueeze
 from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern
+from spgrad.pattern import Pattern, index_dtype
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern, stored_values
 
@@ -320,7 +319,7 @@ def _ranges(
     layout = patterns[0].layout
     count = sum(p.nse for p in patterns)
     own = functools.reduce(torch.promote_types, (p.indices[0].dtype for p in patterns))
-    dtype = wide_enough(own, shape, count)
+    dtype = index_dtype(own, (*shape, count))
     parts = [lines_of(p, dtype) if p.layout == layout else None for p in patterns]
     first = parts[0]
     if first is None or any(part is None for part in parts):

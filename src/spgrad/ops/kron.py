@@ -7,7 +7,7 @@ import torch
 from spgrad import checks, kernels
 from spgrad.errors import UnsupportedError
 from spgrad.ops.carry import carry
-from spgrad.ops.lines import lines_of, of_lines, wide_enough
+from spgrad.ops.lines import lines_of, of_lines
 from spgrad.ops.operands import sparse_operand
 from spgrad.ops.rebuild import (
     Found,
@@ -17,12 +17,11 @@ from spgrad.ops.rebuild import (
     coordinates,
     finished,
     flat_values,
-    index_dtype,
     positions,
 )
 from spgrad.ops.shape import reshaped
 from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern
+from spgrad.pattern import Pattern, index_dtype
 from spgrad.tensor import SparseTensor
 from spgrad.values import on_pattern
 
@@ -96,7 +95,7 @@ def _by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | None:
     if a.is_coo and shape[0] > 4 * a.nse * b.nse:  # pointers to rows would be most of the work
         return None
     own = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
-    dtype = wide_enough(own, shape, a.elements * b.elements)
+    dtype = index_dtype(own, (*shape, a.elements * b.elements))
     of_a, of_b = lines_of(a, dtype), lines_of(b, dtype)
     if of_a is None or of_b is None:
         return None

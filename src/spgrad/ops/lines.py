@@ -17,7 +17,7 @@ from spgrad.ops.carry import Pieces
 from spgrad.ops.order import many
 from spgrad.ops.rebuild import InPieces
 from spgrad.ops.views import rows
-from spgrad.pattern import Pattern, View
+from spgrad.pattern import Pattern, View, index_dtype
 
 
 class Lines(NamedTuple):
@@ -84,11 +84,6 @@ def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
     return Lines(pattern, ptr.to(dtype), idx.to(dtype))
 
 
-def wide_enough(like: torch.dtype, shape: Sequence[int], count: int) -> torch.dtype:
-    """`like`, if it holds indices into `shape` and pointers to `count` entries, else int64."""
-    return like if max(*shape, count) <= torch.iinfo(like).max else torch.int64
-
-
 class Ranges(NamedTuple):
     """Which ranges of entries become lines: as many as there are shifts make one line.
 
@@ -124,7 +119,6 @@ def of_lines(
         return Pattern.from_spec(like.spec, shape, (ptr, idx))
     indices = kernels.coordinates(ptr, idx)
     made = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=like.dense_dim)
-    fits = max(math.prod(shape[:1]), shape[1], idx.shape[0]) <= torch.iinfo(torch.int32).max
-    if ptr.dtype == (torch.int32 if fits else torch.int64):
+    if ptr.dtype == index_dtype(torch.int32, (math.prod(shape[:1]), shape[1], idx.shape[0])):
         made.keep("rows", View(ptr, indices[1], None, shape[1]))
     return made

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from spgrad import kernels
-from spgrad.pattern import Pattern
+from spgrad.pattern import Pattern, index_dtype
 
 _SHORT = 1 << 16
 
@@ -70,8 +70,6 @@ def _joined_keys(
 
 def _stable(key: torch.Tensor, size: int) -> torch.Tensor:
     """The order that sorts keys (n,) below `size` and leaves equal ones as they are."""
-    largest = max(size, key.shape[0])
-    dtype = torch.int32 if largest <= torch.iinfo(torch.int32).max else torch.int64
-    key = key.to(dtype).contiguous()
+    key = key.to(index_dtype(torch.int32, (size, key.shape[0]))).contiguous()
     whole = torch.stack([key.new_zeros(()), key.new_full((), key.shape[0])])
     return kernels.transpose_plan(whole, key, size)[2]

@@ -12,7 +12,7 @@ from spgrad.ops.carry import Carried, Pieces, carry
 from spgrad.ops.convert import flat_values, moved
 from spgrad.ops.order import lexicographic
 from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern
+from spgrad.pattern import Pattern, index_dtype
 from spgrad.tensor import SparseTensor
 from spgrad.tracing import lasting
 from spgrad.values import on_pattern
@@ -119,12 +119,6 @@ def coordinates(pattern: Pattern) -> Found:
 def positions(like: torch.Tensor, count: int) -> torch.Tensor:
     """0, 1, ..., count - 1, int64, on the device of `like`."""
     return like.new_ones(count, dtype=torch.int64).cumsum(0) - 1
-
-
-def index_dtype(like: torch.dtype, shape: tuple[int, ...]) -> torch.dtype:
-    """The dtype for indices into `shape`: `like`, if they fit."""
-    fits = max(shape, default=0) <= torch.iinfo(like).max
-    return like if fits else torch.int64
 
 
 class Placed(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from spgrad import checks
-from spgrad.ops.lines import Lines, Ranges, joined, lines_of, wide_enough
+from spgrad.ops.lines import Lines, Ranges, joined, lines_of
 from spgrad.ops.operands import require_dim, require_int, require_ints, shape_of, sparse_operand
 from spgrad.ops.rebuild import Found, InPieces, Placed, placed, positions, rebuild, sparse_dims
 from spgrad.ops.shape import flatten, reshaped
-from spgrad.pattern import Pattern
+from spgrad.pattern import Pattern, index_dtype
 from spgrad.tensor import SparseTensor
 
 
@@ -226,7 +226,7 @@ def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found | InPie
     shape = tuple(s * n for s, n in zip(pattern.shape, times, strict=True))
     split = sparse_dims(pattern)
     count = pattern.nse * math.prod(times[:split])
-    lines = lines_of(pattern, wide_enough(pattern.indices[0].dtype, shape, count))
+    lines = lines_of(pattern, index_dtype(pattern.indices[0].dtype, (*shape, count)))
     if lines is not None:
         return _repeated_lines(lines, shape, times, count)
     copies = math.prod(times[:split])

@@ -14,7 +14,7 @@ import torch
 from spgrad import kernels
 from spgrad.ops.products import plain, wants_grad
 from spgrad.ops.views import cols, linear_index, rows
-from spgrad.pattern import Pattern, View
+from spgrad.pattern import Pattern, View, index_dtype
 from spgrad.transforms import Function
 
 
@@ -122,8 +122,7 @@ def _grouped(
     cell: torch.Tensor, count: int, perm: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pointers and positions of the elements by cell, by a stable counting sort."""
-    small = max(count, cell.numel()) <= torch.iinfo(torch.int32).max
-    cell = cell.to(torch.int32 if small else torch.int64)
+    cell = cell.to(index_dtype(torch.int32, (count, cell.numel())))
     everything = torch.stack([cell.new_zeros(()), cell.new_full((), cell.numel())])
     ptr, _, order = kernels.transpose_plan(everything, cell, count)
     return ptr, order if perm is None else perm[order].to(order.dtype)

@@ -12,7 +12,7 @@ from spgrad import kernels
 from spgrad.ops.carry import Pieces
 from spgrad.ops.index_expression import GROUP, NEW, Group, Slice, Subscript
 from spgrad.ops.order import lexicographic
-from spgrad.ops.rebuild import Found, composed, coordinates, in_layout, index_dtype, positions
+from spgrad.ops.rebuild import Found, composed, coordinates, in_layout, positions
 from spgrad.ops.select_coo import (
     Entries,
     Run,
@@ -26,7 +26,7 @@ from spgrad.ops.select_coo import (
 )
 from spgrad.ops.shape import same_elements
 from spgrad.ops.views import linear_index, linear_positions
-from spgrad.pattern import Pattern
+from spgrad.pattern import Pattern, index_dtype
 
 _INT32 = torch.iinfo(torch.int32).max
 

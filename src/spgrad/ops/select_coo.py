@@ -12,9 +12,9 @@ from spgrad import kernels
 from spgrad.ops.carry import Pieces
 from spgrad.ops.index_expression import GROUP, NEW, Group, Slice, Subscript
 from spgrad.ops.order import lexicographic
-from spgrad.ops.rebuild import composed, index_dtype, positions
+from spgrad.ops.rebuild import composed, positions
 from spgrad.ops.views import linear_index
-from spgrad.pattern import Pattern
+from spgrad.pattern import Pattern, index_dtype
 
 
 class Run(NamedTuple):

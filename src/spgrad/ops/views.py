@@ -11,7 +11,7 @@ import math
 import torch
 
 from spgrad import kernels
-from spgrad.pattern import Pattern, View
+from spgrad.pattern import Pattern, View, index_dtype
 from spgrad.tensor import METHODS
 
 
@@ -48,8 +48,7 @@ def _cols(pattern: Pattern) -> View:
 
 
 def _index_dtype(pattern: Pattern) -> torch.dtype:
-    largest = max(*pattern.extent, pattern.elements)
-    return torch.int32 if largest <= torch.iinfo(torch.int32).max else torch.int64
+    return index_dtype(torch.int32, (*pattern.extent, pattern.elements))
 
 
 def transposed(view: View) -> View:
