@@ -15,6 +15,7 @@ from spgrad.ops.inplace import store
 from spgrad.ops.operands import sparse_operand
 from spgrad.ops.structure import as_summands, without_repeats
 from spgrad.tensor import SparseTensor
+from spgrad.tracing import lasting
 from spgrad.values import from_values, on_pattern, stored_values, values
 
 
@@ -119,11 +120,13 @@ def _declare(
 
 def _require_zero_kept(name: str, dense: Any, args: tuple[Any, ...], kw: dict[str, Any]) -> None:
     """Refuses arguments with which an unspecified element would not stay 0."""
-    at_zero = call(name, dense, torch.zeros(()), *args, **kw)
-    if at_zero.shape != () or at_zero != 0:
+    tensors = [a for a in (*args, *kw.values()) if isinstance(a, torch.Tensor)]
+    with lasting(*tensors):  # numbers are known while a compiler traces
+        at_zero = call(name, dense, torch.zeros(()), *args, **kw).tolist()
+    if isinstance(at_zero, list) or at_zero != 0:
         given = ", ".join([*(repr(a) for a in args), *(f"{k}={v!r}" for k, v in kw.items())])
         raise ArgumentValueError(
-            f"spgrad.{name}: the arguments ({given}) make {at_zero.tolist()} of 0, so that the "
+            f"spgrad.{name}: the arguments ({given}) make {at_zero} of 0, so that the "
             f"result would be dense; numbers that keep 0 are accepted. Use spgrad.map(A, "
             f"torch.{name}, {given}) for the specified elements alone, or A.to_dense()."
         )
