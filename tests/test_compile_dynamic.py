@@ -158,6 +158,36 @@ def test_a_growing_matrix():
     assert counter.frame_count <= 2
 
 
+@pytest.mark.parametrize("rows", [36, 38, 40])
+def test_a_matrix_that_grows_past_a_square(rows):
+    """Whether there are more rows than columns is no reason to compile again."""
+    compiled, counter = counted(FUNCTIONS["both"])
+    A = graph(0, (rows, 40))
+    for _ in range(4):
+        compare(FUNCTIONS["both"], compiled, A, torch.randn(40, 3, dtype=A.dtype))
+        A = torch.cat([A, A[:2]])
+    assert counter.frame_count <= 2
+
+
+def test_sizes_that_are_equal_by_accident():
+    """torch makes one symbol of sizes that are equal as they begin to vary, and compiles again."""
+    compiled, counter = counted(FUNCTIONS["both"])
+    for seed, shape in enumerate([(8, 6), (10, 10), (12, 15), (14, 14), (18, 16)]):
+        A = graph(seed, shape)
+        compare(FUNCTIONS["both"], compiled, A, torch.randn(shape[1], 3, dtype=A.dtype))
+    assert counter.frame_count <= 3
+
+
+@pytest.mark.parametrize("name", ["bsr", "bsc"])
+def test_blocks_of_two_by_three(name):
+    compiled, counter = counted(FUNCTIONS["both"])
+    for seed, (m, k) in enumerate([(4, 5), (7, 6), (5, 9), (8, 11)]):
+        blocks = torch.kron(graph(seed, (m, k)).to_dense(), torch.ones(2, 3, dtype=torch.float64))
+        A = getattr(spgrad, f"to_sparse_{name}")(spgrad.from_dense(blocks), (2, 3))
+        compare(FUNCTIONS["both"], compiled, A, torch.randn(3 * k, 4, dtype=A.dtype))
+    assert counter.frame_count <= 2
+
+
 BREAKING = {
     "sparse_product": lambda A, x: (A @ A) @ x,
     "rows": lambda A, x: A[2:5] @ x,
@@ -169,6 +199,10 @@ BREAKING = {
     "blocks": lambda A, x: A.to_sparse_bsr((2, 2)) @ x,
     "coalesce": lambda A, x: A.to_sparse_coo().coalesce() @ x,
     "join": lambda A, x: torch.cat([A, A]) @ x,
+    "scaled_rows": lambda A, x: (2 * A)[2:5] @ x,  # a sparse cotangent comes into the first graph
+    "scaled_coo": lambda A, x: torch.softmax(A.to_sparse_coo(), 1).tril() @ x,
+    "in_both": lambda A, x: (A.sin() @ x) * ((2 * A).tril() @ x),  # two cotangents meet in it
+    "without_elements": lambda A, x: spgrad.prune(0 * A, 0.5).sin().tril() @ x,
 }
 
 
@@ -180,6 +214,16 @@ def test_new_patterns_are_found_between_graphs(case):
     for n in (6, 8):
         A = graph(n, (n, n))
         compare(function, compiled, A, torch.randn(n, 3, dtype=A.dtype))
+
+
+def test_clamp_in_one_graph():
+    """Whether the limits keep 0 is known to a trace."""
+    compiled, _ = counted(lambda A, x: A.clamp(-0.5, 0.5) @ x)
+    A, x = graph(0), torch.randn(10, 3, dtype=torch.float64)
+    compare(lambda A, x: A.clamp(-0.5, 0.5) @ x, compiled, A, x)
+    compiled, _ = counted(lambda A: A.clamp(0.25, 0.5))
+    with pytest.raises(Exception, match=r"make 0.25 of 0, so that the result would be dense"):
+        compiled(A)
 
 
 def test_the_library_is_not_compiled_on_its_own():

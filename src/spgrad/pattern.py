@@ -267,6 +267,14 @@ class Pattern:
             return False
         return all(_same_tensor(a, b) for a, b in zip(self.indices, other.indices, strict=True))
 
+    def agrees_with(self, other: Pattern, text: str) -> bool:
+        """`same_as`; a trace has its graph find out, once for each pair, and raise `text`."""
+        if self is other or not torch.compiler.is_compiling():
+            return self.same_as(other)
+        if (self.spec, self.shape, self.nse) != (other.spec, other.shape, other.nse):
+            return False
+        return self.derive_with("asserted", other, lambda a, b: _assert_equal(a, b, text))
+
     def moved(self, device: torch.device, non_blocking: bool = False) -> Pattern:
         """Gives this pattern with its indices on `device`."""
         if device == self.device:
@@ -308,6 +316,12 @@ def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.dtype == b.dtype and a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
         return True
     return torch.equal(a.to(torch.int64), b.to(torch.int64))
+
+
+def _assert_equal(a: Pattern, b: Pattern, text: str) -> bool:
+    for ours, theirs in zip(a.indices, b.indices, strict=True):
+        torch._assert_async((ours == theirs).all(), text)
+    return True
 
 
 def _uniform_items(pattern: Pattern) -> tuple[int, ...]:

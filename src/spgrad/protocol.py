@@ -149,13 +149,16 @@ def _kind(a: Any, b: Any) -> str:
 
 
 def _require_same(name: str, a: Pattern, b: Pattern) -> None:
-    if not a.same_as(b):
-        raise ArgumentValueError(
-            f"spgrad: `{name}` got two SparseTensors of different patterns ({a.name}, "
-            f"{tuple(a.shape)}, nse {a.nse}; {b.name}, {tuple(b.shape)}, nse {b.nse}); the same "
-            "specified elements in the same layout are accepted. Build both on one pattern with "
-            "spgrad.from_values."
-        )
+    if a is b:
+        return
+    text = (
+        f"spgrad: `{name}` got two SparseTensors of different patterns ({a.name}, "
+        f"{tuple(a.shape)}, nse {a.nse}; {b.name}, {tuple(b.shape)}, nse {b.nse}); the same "
+        "specified elements in the same layout are accepted. Build both on one pattern with "
+        "spgrad.from_values."
+    )
+    if not a.agrees_with(b, text):
+        raise ArgumentValueError(text)
 
 
 def _to_copy(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -87,28 +87,10 @@ def _common(func: Any, operands: list[SparseTensor]) -> Pattern | None:
         return None
     first = operands[0]._pattern
     for other in operands[1:]:
-        if not _require_same(func, first, other._pattern):
-            raise ArgumentValueError(_different(func, first, other._pattern))
+        text = _different(func, first, other._pattern)
+        if not first.agrees_with(other._pattern, text):
+            raise ArgumentValueError(text)
     return first
-
-
-def _require_same(func: Any, a: Pattern, b: Pattern) -> bool:
-    """Tells whether two patterns are one; a trace has its graph find out, once for each pair."""
-    if a is b:
-        return True
-    if not torch.compiler.is_compiling():
-        return a.same_as(b)
-    if (a.spec, tuple(a.shape), a.nse) != (b.spec, tuple(b.shape), b.nse):
-        return False
-    text = _different(func, a, b)
-    a.derive_with("asserted", b, lambda a, b: _assert_equal(a.indices, b.indices, text))
-    return True
-
-
-def _assert_equal(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], text: str) -> bool:
-    for a, b in zip(ours, theirs, strict=True):
-        torch._assert_async((a == b).all(), text)
-    return True
 
 
 def _different(func: Any, a: Pattern, b: Pattern) -> str:

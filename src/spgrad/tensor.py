@@ -14,7 +14,7 @@ from spgrad.callers import optimizing
 from spgrad.errors import ArgumentKindError, StateError
 from spgrad.pattern import Pattern, Spec, View
 from spgrad.refusals import no_array, no_dense_form, no_memory, no_sparse_form
-from spgrad.tracing import compiled_for, traced
+from spgrad.tracing import compiled_for, packed, traced
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """torch function -> spgrad function that answers for it when an argument is a SparseTensor."""
@@ -58,6 +58,7 @@ requires_grad=True)
     _pattern: Pattern
     _is_alias = False  # True for what `detach` and `data` give
     _outdated: list[bool] | None = None  # not empty once this leaf has other elements
+    _is_bare = False  # True for a cotangent that compiled code takes, without the views it has
 
     @staticmethod
     def __new__(
@@ -118,10 +119,12 @@ requires_grad=True)
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         pattern = self._pattern
-        if type(self._vals) is torch.Tensor:
-            METHODS["plan"](pattern)  # once here, instead of inside the graph on every call
         names = {id(t): f"_index_{i}" for i, t in enumerate(pattern.indices)}
         tensors = ["_stored", *names.values()]
+        if self._is_bare:
+            return tensors, (tuple(pattern.spec), None, None)
+        if type(self._vals) is torch.Tensor:
+            METHODS["plan"](pattern)  # once here, instead of inside the graph on every call
         views = []
         for key in _VIEWS:
             view = pattern.derived(key)
@@ -145,14 +148,32 @@ requires_grad=True)
         spec, views, uniform = context
         indices = tuple(inner[n] for n in ("_index_0", "_index_1") if n in inner)
         pattern = Pattern.from_spec(Spec(*spec), tuple(size), indices)
-        for key, fields in views:
+        for key, fields in views or ():
             ptr, idx, perm = (None if field is None else inner[field] for field in fields)
             assert ptr is not None
             assert idx is not None
             pattern.keep(key, View(ptr, idx, perm, pattern.extent[key == "rows"]))
         if uniform is not None:
             pattern.keep("items", pattern.batch if uniform else ())
-        return SparseTensor(inner["_stored"], pattern)
+        A = SparseTensor(inner["_stored"], pattern)
+        A._is_bare = views is None
+        return A
+
+    def __coerce_tangent_metadata__(self) -> SparseTensor:
+        """A cotangent as a trace expects it: which views the real one will have is not known."""
+        p = self._pattern
+        pattern = Pattern.from_spec(p.spec, p.shape, tuple(map(packed, p.indices)))
+        A = SparseTensor(packed(self._vals), pattern)
+        A._is_bare = True
+        return A
+
+    def __coerce_same_metadata_as_tangent__(
+        self, expected: Any, kind: type[torch.Tensor] | None = None
+    ) -> torch.Tensor | None:
+        """A cotangent as compiled code was told that it would be; None if it is another."""
+        if kind is torch.Tensor:
+            return METHODS["to_dense"](self)
+        return self.__coerce_tangent_metadata__() if expected[0] == self._pattern.spec else None
 
     def __dir__(self) -> list[str]:
         # torch.export asks for the place in its graph of each tensor behind a name given here, also

@@ -149,3 +149,10 @@ def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
     """What compiled code takes for granted of an inner tensor; symbols stand for varying sizes."""
     flags = (t.requires_grad, t.is_inference(), t.is_conj(), t.is_neg())
     return (type(t).__name__, t.dtype, t.device, tuple(t.shape), t.stride(), *flags)
+
+
+def packed(t: torch.Tensor) -> torch.Tensor:
+    """`t` with the strides of a new tensor, also where it is empty and any strides would do."""
+    if is_real(t) and t.stride() == torch.empty(t.shape, device="meta").stride():
+        return t
+    return t.clone(memory_format=torch.contiguous_format)
