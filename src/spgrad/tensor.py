@@ -169,11 +169,10 @@ requires_grad=True)
 
     def __coerce_same_metadata_as_tangent__(
         self, expected: Any, kind: type[torch.Tensor] | None = None
-    ) -> torch.Tensor | None:
+    ) -> SparseTensor | None:
         """A cotangent as compiled code was told that it would be; None if it is another."""
-        if kind is torch.Tensor:
-            return METHODS["to_dense"](self)
-        return self.__coerce_tangent_metadata__() if expected[0] == self._pattern.spec else None
+        same = kind is None and expected[0] == self._pattern.spec
+        return self.__coerce_tangent_metadata__() if same else None
 
     def __dir__(self) -> list[str]:
         # torch.export asks for the place in its graph of each tensor behind a name given here, also
