@@ -160,6 +160,29 @@ def test_indices_of_any_size_are_merged(bits):
         assert both[0].tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("lines", [2, 3, 7, 40])
+def test_short_lines_of_large_indices_are_merged(lines):
+    """Lines that are merged together number their indices in 48 bits, where these suffice."""
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+
+        def draw(most, generator=generator):
+            return int(torch.randint(most, (1,), generator=generator))
+
+        a, b = (
+            [
+                torch.randint(1 << (44 + draw(18)), (draw(6),), generator=generator).unique()
+                for _ in range(lines)
+            ]
+            for _ in range(2)
+        )
+        ptrs = [torch.tensor([0, *map(len, rows)]).cumsum(0) for rows in (a, b)]
+        found = on_threads("union", ptrs[0], torch.cat(a), ptrs[1], torch.cat(b))
+        wanted = [torch.cat(rows).unique() for rows in zip(a, b, strict=True)]
+        assert torch.equal(found[1], torch.cat(wanted))
+        assert found[0].diff().tolist() == [len(row) for row in wanted]
+
+
 @pytest.mark.parametrize("bits", [16, 31, 32, 33, 47, 48, 61, 62])
 def test_indices_of_any_size_are_sorted_and_found(bits):
     large = 1 << bits
