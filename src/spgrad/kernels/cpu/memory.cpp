@@ -27,7 +27,6 @@ namespace {
 // Bytes that were not to be had, until a kernel says so; 0 for none.
 std::atomic<size_t> missing = 0;
 
-
 #ifdef SPGRAD_FAIL_ALLOCATIONS
 std::atomic<int64_t> until_failure = 0, live = 0;
 
@@ -51,7 +50,6 @@ Tensor fail_allocation(const Tensor& like, int64_t n) {
 constexpr bool fails() { return false; }
 constexpr void count_live(int64_t) {}
 #endif
-
 
 #ifdef __linux__
 // Smallest result whose memory is kept. Below, malloc does so: it keeps up to 32 MB.
