@@ -31,7 +31,12 @@ std::atomic<size_t> missing = 0;
 std::atomic<int64_t> until_failure = 0, live = 0;
 
 // Whether the allocation that asks is to fail.
-bool fails() { return until_failure > 0 && --until_failure == 0; }
+bool fails() {
+  int64_t n = until_failure;
+  while (n > 0 && !until_failure.compare_exchange_weak(n, n - 1)) {
+  }
+  return n == 1;
+}
 
 void count_live(int64_t more) { live += more; }
 
@@ -308,7 +313,7 @@ Tensor empty(const Tensor& like, std::initializer_list<int64_t> size,
     if (fails()) throw std::bad_alloc();
     fresh = torch::stable::new_empty(like, {size.begin(), size.size()}, dtype);
   } catch (const std::exception&) {
-    note_out_of_memory(bytes);
+    note_out_of_memory(std::max<size_t>(bytes, 1));  // 0 would mean that there is none
     throw;
   }
 #ifdef __linux__
