@@ -110,7 +110,7 @@ define COPY
 	cmake -S . -B build/$(1) -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING \
 	  -DSPGRAD_$(2)=ON -DSPGRAD_LIBRARY_DIR=$(CURDIR)/build/$(1)/site/spgrad/kernels
 	cmake --build build/$(1) -- --quiet
-	(cd src && find spgrad -name "*.py" -o -path "*/data/*" -type f) | tar -C src -cf - -T - | tar -C build/$(1)/site -xf -
+	(cd src && find spgrad -name "*.py" -o -path "*/cora/*" -type f) | tar -C src -cf - -T - | tar -C build/$(1)/site -xf -
 endef
 
 sanitize: $(INSTALLED)

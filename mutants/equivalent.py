@@ -31,42 +31,42 @@ _WAY = "Chooses the quicker of two ways to one result."
 
 EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
-        "src/spgrad/ops/views.py",
+        "src/spgrad/lowering/views.py",
         "_from_coordinates",
         "if pattern.ordered:",
         "if False:",
         "Coordinates in order are sorted again, which leaves them as they are.",
     ),
     Equivalent(
-        "src/spgrad/ops/join.py",
+        "src/spgrad/ops/shapes/join.py",
         "_ranges",
         "parts = [lines_of(p, dtype) if p.layout == layout else None for p in patterns]",
         "parts = [lines_of(p, dtype) if p.layout != layout else None for p in patterns]",
         _WAY,
     ),
     Equivalent(
-        "src/spgrad/ops/repeat.py",
+        "src/spgrad/ops/shapes/repeat.py",
         "_repeated",
         "checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=True)))",
         "checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=False)))",
         "The lines above make both of one length.",
     ),
     Equivalent(
-        "src/spgrad/ops/kron.py",
+        "src/spgrad/ops/shapes/kron.py",
         "_product",
         "if of_a.entry is not None or of_b.entry is not None:",
         "if of_a.entry is not None or of_b.entry is None:",
         "Without entries of their own, the pairs are numbered in their order, as they are stored.",
     ),
     Equivalent(
-        "src/spgrad/ops/kron.py",
+        "src/spgrad/ops/shapes/kron.py",
         "_product",
         "found = Placed(indices, entry, max(len(shape) - 1, 0))",
         "found = Placed(indices, entry, max(len(shape) - 0, 0))",
         "Also sorts by the last dimension, in which the pairs of a row are in order.",
     ),
     Equivalent(
-        "src/spgrad/ops/random.py",
+        "src/spgrad/ops/creation/random.py",
         "_below_diagonal",
         "row -= (row * (row - 1) // 2 > t).long() # what the root was rounded by",
         "row -= (row * (row - 1) // 2 <= t).long() # what the root was rounded by",

@@ -8,7 +8,7 @@ import zipfile
 import torch
 
 import spgrad
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 ODD = (-1, 0, 1, 2, 3, 7, 255, 2**15, 2**31 - 1, 2**31, 10**9, 2**40, 2**62, 2**63 - 1, -(2**63))
 

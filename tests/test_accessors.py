@@ -5,7 +5,7 @@ import torch
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 NAMES = {
     "coo": ("indices", "_indices"),

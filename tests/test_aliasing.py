@@ -5,8 +5,8 @@ import torch
 
 import spgrad
 from spgrad import kernels, support, testing
+from spgrad.core.pattern import LAYOUTS
 from spgrad.kernels import REFERENCES
-from spgrad.pattern import LAYOUTS
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 compressed = pytest.mark.parametrize("name", [n for n in support.ALL if n != "coo"])

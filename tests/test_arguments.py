@@ -8,7 +8,7 @@ import torch
 
 import spgrad
 from spgrad import testing
-from spgrad.ops.inplace import is_in_place
+from spgrad.torch_protocol.inplace import is_in_place
 
 NUMPYS = {"dim": "axis", "keepdim": "keepdims"}
 PYTHONS = {  # functions of torch's own that are written in Python, and take no names of NumPy

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
 

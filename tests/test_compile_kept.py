@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS, Pattern
+from spgrad.core.pattern import LAYOUTS, Pattern
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 

@@ -7,7 +7,7 @@ import torch
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 COMPRESSED = support.ALL[1:]
 CONSTRUCTOR = {name: getattr(spgrad, f"sparse_{name}_tensor") for name in support.ALL}

@@ -7,8 +7,8 @@ import torch
 
 import spgrad
 from spgrad import testing
-from spgrad.ops.chain import Factor, best_order
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
+from spgrad.ops.products.chain import Factor, best_order
 
 SIZES = {"b": 2, "i": 4, "j": 6, "k": 4, "l": 2, "m": 6}
 # An equation, and for each operand whether it is sparse; upper case: the result is sparse.

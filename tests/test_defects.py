@@ -17,7 +17,7 @@ from torch import nn
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 F64 = torch.float64
 UNCLEAR = ("do not have strides", "SPARSE_STATUS", "INTERNAL ASSERT", "Could not run")

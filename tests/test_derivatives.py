@@ -6,7 +6,7 @@ from torch.autograd import forward_ad
 
 import spgrad
 from spgrad import support
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 NORMS = {
     "vector_norm": (spgrad.vector_norm, {}),

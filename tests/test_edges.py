@@ -6,7 +6,7 @@ import torch
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 SORTED = [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo]
 

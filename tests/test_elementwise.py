@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 ROWS = [row for row in support.OPS.values() if row.family == "elementwise" and row.layouts]
 NAMED = [row for row in ROWS if row.name not in ("map", "dropout")]

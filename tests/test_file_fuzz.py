@@ -16,10 +16,11 @@ import torch
 
 import spgrad
 import spgrad.io
-from spgrad import serialize, testing
+from spgrad import testing
+from spgrad.core.pattern import LAYOUTS
 from spgrad.io.numbers import Numbers
 from spgrad.io.stream import FEWEST
-from spgrad.pattern import LAYOUTS
+from spgrad.torch_protocol import pickling
 
 HEAD = "%%MatrixMarket matrix "
 
@@ -291,7 +292,7 @@ for _ in range(200):
 )
 def test_malformed_states_are_refused(parts):
     with pytest.raises(spgrad.ArgumentValueError, match=r"^spgrad\.load: ") as caught:
-        serialize.load(*parts)
+        pickling.load(*parts)
     assert len(str(caught.value)) < 900
 
 

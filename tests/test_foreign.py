@@ -9,7 +9,7 @@ import torch
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 
 def sparse(layout="csr", shape=(4, 6)):

@@ -13,7 +13,7 @@ import torch
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 CONSTRUCTIONS = 10  # tests, of PER_TEST draws each
 CALLS = 30

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import spgrad
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 LARGE = 2**31 + 8
 HALF = 2**30

@@ -8,7 +8,7 @@ import torch
 import spgrad
 import spgrad.io
 from spgrad import cli, info, support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 
 def saved(A, path):

@@ -16,8 +16,8 @@ import torch
 import spgrad
 import spgrad.io
 from spgrad import support, testing
+from spgrad.core.pattern import LAYOUTS
 from spgrad.io import stream
-from spgrad.pattern import LAYOUTS
 
 TEXT = [".csv", ".tsv", ".txt", ".csv.gz"]
 

@@ -1,4 +1,4 @@
-"""Imports only point down, and files and functions stay small."""
+"""Imports only point down, folders hold a dozen modules, and files and functions stay small."""
 
 import ast
 from pathlib import Path
@@ -7,82 +7,128 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "spgrad"
 
-# From the bottom: a module imports from the levels below its own, never from its own.
-LEVELS = [
-    {"callers", "support", "errors", "tracing", "transforms"},
-    {"pattern", "arguments", "refusals", "requirement"},
-    {"kernels"},
-    {"checks", "memory"},
-    {"tensor"},
-    {"values", "protocol", "stepping", "describe", "serialize"},
-    {"construct", "gradients"},
-    {"compressed"},
-    {"interop"},
-    {"ops"},
-    {"linalg"},
-    {"dropin", "nn", "optim", "distributed", "io", "plot"},
-    {"demo", "info", "testing"},
-    {"cli", "__init__"},
-    {"__main__"},
+# From the bottom: a module imports from the floors below its own. The longest name that a module's
+# dotted path begins with says where it stands. Modules under one name may import one another, as
+# long as there is no circle; names of one floor may not.
+FLOORS = [
+    ["errors", "support", "torch_protocol.compile"],
+    ["torch_protocol.func_transforms", "torch_protocol.callers", "torch_protocol.autocast"],
+    ["core.pattern", "core.arguments", "core.refusals", "core.requirement"],
+    ["kernels"],
+    ["core.checks", "core.memory"],
+    ["core.tensor"],
+    ["torch_protocol.aten", "torch_protocol.optimizers"],
+    ["core.values", "torch_protocol"],
+    ["core.construct", "torch_protocol.gradients"],
+    ["core.compressed"],
+    ["core.interop"],
+    ["lowering.views", "lowering.sorting", "lowering.operands"],
+    ["lowering.spmm"],
+    ["lowering.gather", "lowering.segments"],
+    ["lowering.coalesce", "lowering.dense_at"],
+    ["lowering.convert"],
+    ["lowering.rebuild", "lowering.align"],
+    ["lowering.ranges"],
+    ["ops.layouts"],
+    ["ops.elementwise"],
+    ["ops.creation"],
+    ["ops.reductions", "ops.shapes"],
+    ["ops.indexing"],
+    ["ops.products"],
+    ["ops"],
+    ["linalg"],
+    ["dropin", "io", "plot", "serialize"],
+    ["demo", "info", "testing"],
+    ["cli", "__init__"],
+    ["__main__"],
 ]
-LEVEL = {module: i for i, modules in enumerate(LEVELS) for module in modules}
+FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names}
 # Neighbours that are not one above the other: indices know no kernel, kernels no pattern.
-STRANGERS = {("kernels", "pattern")}
+STRANGERS = {("kernels", "core.pattern")}
 
 MAX_FILE = 400
 MAX_FUNCTION = 60
+MAX_MODULES = 12
 
 PYTHON_FILES = sorted(ROOT.rglob("*.py"))
 CPP_FILES = sorted([*ROOT.rglob("*.cpp"), *ROOT.rglob("*.h")])
+FOLDERS = sorted({path.parent for path in PYTHON_FILES + CPP_FILES})
 
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def owner(parts: tuple[str, ...]) -> str:
-    """The module of LEVELS that the dotted path after `spgrad` belongs to."""
-    return parts[0] if parts else "__init__"
+def dotted(path: Path) -> str:
+    """The dotted path of a file after `spgrad`; of a package that of its folder."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
-def is_module(name: str) -> bool:
-    return (ROOT / f"{name}.py").is_file() or (ROOT / name).is_dir()
+def owner(module: str) -> str | None:
+    """The name in FLOORS that the dotted path after `spgrad` belongs to, if there is one."""
+    parts = module.split(".") if module else ["__init__"]
+    names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((name for name in names if name in FLOOR), None)
+
+
+def is_module(parts: tuple[str, ...]) -> bool:
+    path = ROOT.joinpath(*parts)
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 def imported(tree: ast.AST, package: tuple[str, ...]) -> list[tuple[int, str]]:
-    """The line and the module of each import from spgrad, wherever in the file it stands."""
+    """The line and the dotted path of each module imported from spgrad, wherever it stands."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 root, *rest = alias.name.split(".")
                 if root == "spgrad":
-                    found.append((node.lineno, owner(tuple(rest))))
+                    found.append((node.lineno, ".".join(rest)))
         elif isinstance(node, ast.ImportFrom):
             above = ("spgrad", *package)[: len(package) + 2 - node.level] if node.level else ()
             root, *rest = (part for part in (*above, *(node.module or "").split(".")) if part)
             if root != "spgrad":
                 continue
-            parts = tuple(rest)
             for alias in node.names:
                 # `from spgrad import x` names a module, or what __init__ gathers.
-                named = alias.name in LEVEL or is_module(alias.name)
-                found.append((node.lineno, owner(parts or ((alias.name,) if named else ()))))
+                parts = (*rest, alias.name)
+                found.append((node.lineno, ".".join(parts if is_module(parts) else rest)))
     return found
 
 
 def violations(path: Path) -> list[str]:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    package = parts[:-1]
-    here = parts[0]
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    here = owner(dotted(path))
     out = []
-    for line, there in imported(ast.parse(path.read_text()), package):
-        where = f"{name_of(path)}:{line}"
-        if not {here, there} <= LEVEL.keys():
-            continue  # test_every_module_has_a_level says so
-        if there != here and (LEVEL[there] >= LEVEL[here] or (here, there) in STRANGERS):
-            out.append(f"{where}: {here} imports {there}, which is not below it")
+    for line, module in imported(ast.parse(path.read_text()), package):
+        there = owner(module)
+        if here is None or there is None:
+            continue  # test_every_module_has_a_floor says so
+        if there != here and (FLOOR[there] >= FLOOR[here] or (here, there) in STRANGERS):
+            out.append(f"{name_of(path)}:{line}: {here} imports {module}, which is not below it")
     return out
+
+
+def circles(files: list[Path]) -> list[str]:
+    """Modules that import themselves, by way of others."""
+    graph = {}
+    for path in files:
+        package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+        graph[dotted(path)] = {m for _, m in imported(ast.parse(path.read_text()), package)}
+    done: set[str] = set()
+
+    def reaches(module: str, above: tuple[str, ...]) -> str | None:
+        if module in above:
+            return " -> ".join([*above[above.index(module) :], module])
+        if module in done:
+            return None
+        found = [reaches(m, (*above, module)) for m in sorted(graph[module]) if m in graph]
+        done.add(module)
+        return next((circle for circle in found if circle), None)
+
+    return [circle for module in graph if (circle := reaches(module, ()))]
 
 
 def functions(tree: ast.AST) -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
@@ -102,9 +148,30 @@ def test_the_source_is_found():
     assert PYTHON_FILES
 
 
-def test_every_module_has_a_level():
-    modules = {path.relative_to(ROOT).with_suffix("").parts[0] for path in PYTHON_FILES}
-    assert modules - LEVEL.keys() == set()
+def test_every_module_has_a_floor():
+    """A package whose modules are on several floors only describes itself."""
+    lost = [path for path in PYTHON_FILES if owner(dotted(path)) is None]
+    assert [p for p in lost if len(ast.parse(p.read_text()).body) > 1] == []
+
+
+def test_every_floor_has_modules():
+    found = {owner(dotted(path)) for path in PYTHON_FILES}
+    assert FLOOR.keys() - found == set()
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    assert circles(PYTHON_FILES) == []
+
+
+def modules_of(folder: Path) -> int:
+    """How many files there are to look through; what a package says of itself aside."""
+    files = [p for p in PYTHON_FILES + CPP_FILES if p.parent == folder]
+    return sum(p.name != "__init__.py" for p in files)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_folders_are_short(folder):
+    assert modules_of(folder) <= MAX_MODULES
 
 
 @pytest.mark.parametrize("path", PYTHON_FILES, ids=name_of)
@@ -131,21 +198,25 @@ def test_functions_are_short(path):
 @pytest.mark.parametrize(
     ("package", "statement", "module"),
     [
-        ((), "import spgrad", "__init__"),
-        ((), "import spgrad.ops.matmul as mm", "ops"),
-        ((), "from spgrad import pattern", "pattern"),
-        ((), "from spgrad import SparseTensor", "__init__"),
+        ((), "import spgrad", ""),
+        ((), "import spgrad.ops.products.matmul as mm", "ops.products.matmul"),
+        ((), "from spgrad import testing", "testing"),
+        ((), "from spgrad import SparseTensor", ""),
         ((), "from spgrad.errors import SpgradError", "errors"),
-        ((), "def f():\n    from spgrad.tensor import SparseTensor", "tensor"),
-        ((), "from . import pattern", "pattern"),
-        ((), "from .pattern import Pattern", "pattern"),
-        (("ops",), "from . import matmul", "ops"),
-        (("ops",), "from ..kernels import reference", "kernels"),
-        (("kernels", "reference"), "from ...pattern import Pattern", "pattern"),
+        ((), "def f():\n    from spgrad.core.tensor import SparseTensor", "core.tensor"),
+        ((), "from . import testing", "testing"),
+        ((), "from .core.pattern import Pattern", "core.pattern"),
+        (("core",), "from spgrad.core import pattern", "core.pattern"),
+        (("core",), "from . import pattern", "core.pattern"),
+        (("core",), "from ..kernels import reference", "kernels.reference"),
+        (("kernels", "reference"), "from ...core.pattern import Pattern", "core.pattern"),
     ],
 )
 def test_the_reading_of_imports(package, statement, module, tmp_path, monkeypatch):
-    (tmp_path / "pattern.py").touch()
+    (tmp_path / "core").mkdir()
+    (tmp_path / "kernels" / "reference").mkdir(parents=True)
+    (tmp_path / "testing.py").touch()
+    (tmp_path / "core" / "pattern.py").touch()
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     assert [there for _, there in imported(ast.parse(statement), package)] == [module]
 
@@ -159,20 +230,45 @@ def test_imports_from_elsewhere_are_not_ours(name):
 @pytest.mark.parametrize(
     ("path", "statement"),
     [
-        ("errors.py", "from spgrad.pattern import Pattern"),
-        ("pattern.py", "from spgrad import kernels"),
-        ("kernels/reference/matmul.py", "from spgrad.pattern import Pattern"),
-        ("ops/matmul.py", "from spgrad import linalg"),
-        ("nn/conv.py", "from spgrad.io import load"),
-        ("tensor.py", "def f():\n    import spgrad"),
+        ("errors.py", "from spgrad.core.pattern import Pattern"),
+        ("core/pattern.py", "from spgrad import kernels"),
+        ("kernels/reference/matmul.py", "from spgrad.core.pattern import Pattern"),
+        ("lowering/views.py", "from spgrad.lowering import spmm"),
+        ("ops/layouts/convert.py", "from spgrad.ops.products.matmul import mm"),
+        ("ops/shapes/join.py", "from spgrad.ops.reductions.reduce import sum"),
+        ("ops/products/matmul.py", "from spgrad import linalg"),
+        ("linalg/lobpcg.py", "from spgrad.io import load"),
+        ("core/tensor.py", "def f():\n    import spgrad"),
         ("testing.py", "from spgrad.cli import main"),
     ],
 )
 def test_an_import_that_points_up_is_found(path, statement, tmp_path, monkeypatch):
+    for folder in ("kernels", "linalg", "lowering"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "lowering" / "spmm.py").touch()
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     file = tmp_path / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(statement)
     assert len(violations(file)) == 1
-    file.write_text("import torch\nfrom spgrad import errors" if path != "errors.py" else "")
+    file.write_text(
+        "import torch\nfrom spgrad.errors import SpgradError" if path != "errors.py" else ""
+    )
     assert violations(file) == []
+
+
+def test_a_circle_is_found(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    (tmp_path / "ops").mkdir()
+    files = [tmp_path / "ops" / name for name in ("one.py", "two.py", "three.py")]
+    for file, other in zip(files, ("two", "three", "one"), strict=True):
+        file.write_text(f"from spgrad.ops.{other} import x")
+    assert circles(files) == ["ops.one -> ops.two -> ops.three -> ops.one"]
+    files[2].write_text("")
+    assert circles(files) == []
+
+
+def test_a_function_that_is_too_long_is_found():
+    body = "\n".join(["    pass"] * MAX_FUNCTION)
+    ((_, length),) = functions(ast.parse(f"def f():\n{body}"))
+    assert length == MAX_FUNCTION + 1

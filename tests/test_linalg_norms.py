@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 INF = float("inf")
 

@@ -7,7 +7,7 @@ import torch
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 OPERATORS = {
     "and": (operator.and_, operator.iand),

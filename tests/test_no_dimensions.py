@@ -5,7 +5,7 @@ import torch
 
 import spgrad
 from spgrad import testing
-from spgrad.ops.views import rows
+from spgrad.lowering.views import rows
 
 POINT = spgrad.sparse_coo_tensor(torch.zeros(0, 1, dtype=torch.int64), torch.tensor([3.0]), ())
 

@@ -8,8 +8,8 @@ import torch
 
 import spgrad
 from spgrad import support, testing
-from spgrad.ops.views import cols, rows
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
+from spgrad.lowering.views import cols, rows
 
 layouts = pytest.mark.parametrize("layout", support.ALL)
 FAMILIES = sorted({op.family for op in support.OPS.values() if op.order and op.layouts})

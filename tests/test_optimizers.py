@@ -9,7 +9,7 @@ from torch import nn, optim
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 F64 = torch.float64
 

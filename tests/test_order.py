@@ -5,7 +5,7 @@ import torch
 
 import spgrad
 from spgrad import testing
-from spgrad.ops import order
+from spgrad.lowering import sorting
 
 SIZES = {
     "one_key": (7, 5, 3),
@@ -26,7 +26,7 @@ def distinct(sizes, count=500):
 @pytest.mark.parametrize("case", SIZES)
 def test_lexicographic(case):
     indices = distinct(SIZES[case])
-    found = order.lexicographic(indices, SIZES[case])
+    found = sorting.lexicographic(indices, SIZES[case])
     assert found.dtype == torch.int64
     assert torch.equal(indices[:, found], indices.unique(dim=1))
 
@@ -35,8 +35,8 @@ def test_lexicographic(case):
 @pytest.mark.parametrize("leading", [0, 1, 2])
 def test_lexicographic_of_leading_dimensions_keeps_the_order_of_the_others(case, leading):
     indices = distinct(SIZES[case])
-    behind = indices[:, order.lexicographic(indices[leading:], SIZES[case][leading:])]
-    found = order.lexicographic(behind, SIZES[case], leading)
+    behind = indices[:, sorting.lexicographic(indices[leading:], SIZES[case][leading:])]
+    found = sorting.lexicographic(behind, SIZES[case], leading)
     assert torch.equal(behind[:, found], indices.unique(dim=1) if leading else behind)
 
 
@@ -66,7 +66,7 @@ def test_coalesce_of_dimensions_that_do_not_join():
 
 def test_many():
     pattern = spgrad.eye(20_000).pattern
-    assert order.many(80_001, pattern)
-    assert not order.many(80_000, pattern)
-    assert not order.many(1 << 16, spgrad.eye(2).pattern)
-    assert order.many((1 << 16) + 1, spgrad.eye(2).pattern)
+    assert sorting.many(80_001, pattern)
+    assert not sorting.many(80_000, pattern)
+    assert not sorting.many(1 << 16, spgrad.eye(2).pattern)
+    assert sorting.many((1 << 16) + 1, spgrad.eye(2).pattern)

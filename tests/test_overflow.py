@@ -5,7 +5,7 @@ import torch
 
 import spgrad
 from spgrad import kernels, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 SIDE = 70_000  # SIDE * SIDE is above 2^32
 NSE = 400

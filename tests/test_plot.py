@@ -10,7 +10,7 @@ import torch
 import spgrad
 import spgrad.plot
 from spgrad import plot, support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 mpl.use("Agg")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 pytest.importorskip("scipy.sparse")
 

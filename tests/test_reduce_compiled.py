@@ -5,7 +5,7 @@ import torch
 
 import spgrad
 from spgrad import testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
 

@@ -12,8 +12,8 @@ import torch.utils.dlpack
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
-from spgrad.requirement import OLDEST, require_torch
+from spgrad.core.pattern import LAYOUTS
+from spgrad.core.requirement import OLDEST, require_torch
 
 ROOT = Path(__file__).parents[1]
 

@@ -5,7 +5,7 @@ import torch
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 compressed = pytest.mark.parametrize("name", [n for n in support.ALL if n != "coo"])
 

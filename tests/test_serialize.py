@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import spgrad
 from spgrad import serialize, support, testing
-from spgrad.pattern import LAYOUTS
-from spgrad.tensor import METHODS
+from spgrad.core.pattern import LAYOUTS
+from spgrad.core.tensor import METHODS
+from spgrad.torch_protocol import pickling
 
 
 def by_pickle(A):
@@ -165,7 +167,7 @@ def tampered(name, change):
     """The pickled form of a tensor whose parts `change` has been at."""
     A = testing.random_sparse((4, 6), LAYOUTS[name])
     function, (vals, spec, shape, indices, *flags) = A.__reduce_ex__(4)
-    assert function is serialize.load
+    assert function is pickling.load
     parts = {
         "vals": vals.clone(),
         "spec": spec,
@@ -183,7 +185,7 @@ class Rebuilt:
         self.arguments = arguments
 
     def __reduce__(self):
-        return serialize.load, self.arguments
+        return pickling.load, self.arguments
 
 
 def put(parts, which, at, value):
@@ -296,9 +298,24 @@ def test_truncated_files_are_no_crash():
             torch.load(io.BytesIO(blob[:length]), weights_only=True)
 
 
+SAVED = Path(__file__).parent / "saved"
+
+
+@pytest.mark.parametrize("name", ["before_the_move.pt", "before_the_move.pkl"])
+def test_files_that_were_saved_before_modules_moved(name):
+    if name.endswith(".pt"):
+        found = torch.load(SAVED / name, weights_only=True)
+        assert isinstance(found["parameter"]["W"], spgrad.SparseTensor)
+    else:
+        found = pickle.loads((SAVED / name).read_bytes())
+    assert found["csr"].requires_grad
+    assert found["csr"].to_dense().tolist() == [[1, 0, 2], [0, 3, 0]]
+    assert found["coo"].to_dense().tolist() == [[0, 0, 3], [3, 0, 0]]
+
+
 def test_load_is_what_pickles_name():
     """Files stay readable for as long as this name stays where it is."""
-    assert METHODS["load"] is serialize.load
+    assert METHODS["load"] is pickling.load is serialize.load
     assert b"spgrad.serialize" in pickle.dumps(testing.random_sparse((2, 2)), 2)
 
 

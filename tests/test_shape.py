@@ -8,9 +8,9 @@ import torch
 
 import spgrad
 from spgrad import support, testing
-from spgrad.ops import join
-from spgrad.ops.order import lexicographic
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
+from spgrad.lowering.sorting import lexicographic
+from spgrad.ops.shapes import join
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 F64 = torch.float64

@@ -8,7 +8,7 @@ from torch import nn
 
 import spgrad
 from spgrad import support, testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 

@@ -1,20 +1,20 @@
 """Sparse tensors for PyTorch whose gradients stay sparse."""
 
-from spgrad import requirement as _requirement  # noqa: F401, I001  # before torch is made use of
-from spgrad import describe as _describe  # noqa: F401
-from spgrad import gradients as _gradients  # noqa: F401
+from spgrad.core import requirement as _requirement  # noqa: F401, I001  # before torch is made use of
+from spgrad.torch_protocol import repr as _describe  # noqa: F401
+from spgrad.torch_protocol import gradients as _gradients  # noqa: F401
 from spgrad import ops
-from spgrad import protocol as _protocol  # noqa: F401
-from spgrad import serialize as _serialize  # noqa: F401
-from spgrad import stepping as _stepping  # noqa: F401
-from spgrad.compressed import (
+from spgrad.torch_protocol import aten as _protocol  # noqa: F401
+from spgrad.torch_protocol import pickling as _serialize  # noqa: F401
+from spgrad.torch_protocol import optimizers as _stepping  # noqa: F401
+from spgrad.core.compressed import (
     sparse_bsc_tensor,
     sparse_bsr_tensor,
     sparse_compressed_tensor,
     sparse_csc_tensor,
     sparse_csr_tensor,
 )
-from spgrad.construct import sparse_coo_tensor
+from spgrad.core.construct import sparse_coo_tensor
 from spgrad.dropin import dropin
 from spgrad.errors import (
     ArgumentIndexError,
@@ -25,23 +25,29 @@ from spgrad.errors import (
     StateError,
     UnsupportedError,
 )
-from spgrad.interop import from_scipy, from_torch, to_scipy, to_torch
+from spgrad.core.interop import from_scipy, from_torch, to_scipy, to_torch
 from spgrad.kernels import compiled
 from spgrad.linalg import lobpcg, pca_lowrank, reverse_cuthill_mckee, svd_lowrank
-from spgrad.memory import empty_cache
+from spgrad.core.memory import empty_cache
 from spgrad.ops import *  # noqa: F403
-from spgrad.ops.assign import index_add
-from spgrad.ops.create import empty, eye, spdiags, zeros
-from spgrad.ops.einsum import einsum
-from spgrad.ops.index import masked_select
-from spgrad.ops.like import empty_like, rand_like, randn_like
-from spgrad.ops.nonzero import coo_indices
-from spgrad.ops.queries import allclose, equal, is_nonzero, is_same_size, item
-from spgrad.ops.random import banded, rand, randn, random_spd, random_triangular
-from spgrad.ops.resize import resize_as_, sparse_resize_, sparse_resize_and_clear_, t_, transpose_
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import from_values, values
+from spgrad.ops.indexing.setitem import index_add
+from spgrad.ops.creation.create import empty, eye, spdiags, zeros
+from spgrad.ops.products.einsum import einsum
+from spgrad.ops.indexing.getitem import masked_select
+from spgrad.ops.creation.like import empty_like, rand_like, randn_like
+from spgrad.ops.indexing.nonzero import coo_indices
+from spgrad.ops.elementwise.queries import allclose, equal, is_nonzero, is_same_size, item
+from spgrad.ops.creation.random import banded, rand, randn, random_spd, random_triangular
+from spgrad.ops.shapes.resize import (
+    resize_as_,
+    sparse_resize_,
+    sparse_resize_and_clear_,
+    t_,
+    transpose_,
+)
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, values
 
 __version__ = "0.1.0"
 

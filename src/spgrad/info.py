@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import torch
 
-from spgrad import checks, io
+from spgrad import io
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
-from spgrad.ops.convert import convert
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
 
 WIDTH = 48
 """Characters of a drawing, of two dots each."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError
-from spgrad.ops.convert import convert
-from spgrad.ops.operands import sparse_operand
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import sparse_operand
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

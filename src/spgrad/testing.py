@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import ops, support
-from spgrad.construct import sparse_coo_tensor
-from spgrad.ops.convert import convert
-from spgrad.ops.dense import to_dense
-from spgrad.ops.structure import coalesce
-from spgrad.pattern import LAYOUTS, Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import from_values
+from spgrad.core.construct import sparse_coo_tensor
+from spgrad.core.pattern import LAYOUTS, Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values
+from spgrad.lowering.convert import convert
+from spgrad.ops.layouts.dense import to_dense
+from spgrad.ops.layouts.structure import coalesce
 
 __all__ = [
     "SIZES",

@@ -11,7 +11,7 @@ import torch
 
 import spgrad
 from spgrad import support
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "names.md"
 

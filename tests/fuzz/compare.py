@@ -10,7 +10,7 @@ from fuzz.operands import Sparse, differentiable, is_sparse
 from fuzz.programs import Drawn, Program, Step, can_go_on
 from fuzz.twin import Twin, close, distance, drawn
 from spgrad import testing
-from spgrad.values import stored_values
+from spgrad.core.values import stored_values
 
 FIRST = 1
 SECOND = 2

@@ -7,7 +7,7 @@ import math
 import torch
 
 import spgrad
-from spgrad.tensor import SparseTensor
+from spgrad.core.tensor import SparseTensor
 
 SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 6)
 DTYPES = (

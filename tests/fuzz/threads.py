@@ -9,7 +9,7 @@ from fuzz.compare import FIRST, Failure
 from fuzz.operands import is_sparse
 from fuzz.programs import Drawn, Program, Step
 from spgrad import testing
-from spgrad.pattern import LAYOUTS
+from spgrad.core.pattern import LAYOUTS
 
 LINES = (64, 200, 300)
 """Sizes of matrices: a kernel is parallel from some 30 000 units of work."""

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 import spgrad
 from spgrad import kernels, testing
 from spgrad.kernels import REFERENCES
-from spgrad.ops.views import cols, rows
+from spgrad.lowering.views import cols, rows
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 

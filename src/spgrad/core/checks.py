@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from spgrad import kernels
+from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.errors import ArgumentKindError, ArgumentValueError, MissingPackageError
-from spgrad.pattern import LAYOUT_NAMES
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 

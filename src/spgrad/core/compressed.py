@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
-from spgrad.construct import (
+from spgrad.core import checks
+from spgrad.core.construct import (
     Options,
     index_tensor,
     leaf,
@@ -18,9 +18,9 @@ from spgrad.construct import (
     value_tensor,
     wants_check,
 )
+from spgrad.core.pattern import LAYOUT_NAMES, Pattern, reaching
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.pattern import LAYOUT_NAMES, Pattern, reaching
-from spgrad.tensor import SparseTensor
 
 
 def sparse_compressed_tensor(

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern, reaching
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.pattern import Pattern, reaching
-from spgrad.tensor import SparseTensor
-from spgrad.transforms import transforming
-from spgrad.values import on_pattern
+from spgrad.torch_protocol.func_transforms import transforming
 
 
 class Options(NamedTuple):

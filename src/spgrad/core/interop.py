@@ -10,14 +10,14 @@ import torch
 import torch.utils.dlpack
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from spgrad import checks
-from spgrad.compressed import sparse_compressed_tensor
-from spgrad.construct import sparse_coo_tensor
+from spgrad.core import checks
+from spgrad.core.compressed import sparse_compressed_tensor
+from spgrad.core.construct import sparse_coo_tensor
+from spgrad.core.pattern import LAYOUT_NAMES, LAYOUTS, Pattern
+from spgrad.core.refusals import no_memory
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.pattern import LAYOUT_NAMES, LAYOUTS, Pattern
-from spgrad.refusals import no_memory
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from spgrad.tracing import lasting
+from spgrad.torch_protocol.compile import lasting
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from spgrad.arguments import as_ours
-from spgrad.callers import optimizing
+from spgrad.core.arguments import as_ours
+from spgrad.core.pattern import Pattern, Spec, View
+from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_form
 from spgrad.errors import ArgumentKindError, StateError
-from spgrad.pattern import Pattern, Spec, View
-from spgrad.refusals import no_array, no_dense_form, no_memory, no_sparse_form
-from spgrad.tracing import compiled_for, packed, traced
+from spgrad.torch_protocol.callers import optimizing
+from spgrad.torch_protocol.compile import compiled_for, packed, traced
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """torch function -> spgrad function that answers for it when an argument is a SparseTensor."""

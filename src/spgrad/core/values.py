@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import METHODS, SparseTensor, requires_grad
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
-from spgrad.pattern import Pattern
-from spgrad.tensor import METHODS, SparseTensor, requires_grad
-from spgrad.transforms import in_torch_func, transforming
+from spgrad.torch_protocol.func_transforms import in_torch_func, transforming
 
 
 def values(A: torch.Tensor) -> torch.Tensor:

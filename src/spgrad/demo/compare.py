@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
+from spgrad.core.tensor import SparseTensor
 from spgrad.demo.step import Competitor, Matrix, serve
 from spgrad.kernels import compiled
-from spgrad.tensor import SparseTensor
 
 ROUNDS, STEPS = 8, 3  # turns of each competitor, and steps that count in each
 PATIENCE = 8.0  # seconds after which no other round begins

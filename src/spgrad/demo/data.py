@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from spgrad.core.interop import to_scipy
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, values
 from spgrad.demo.packages import require_packages
 from spgrad.errors import ArgumentValueError, SpgradError
-from spgrad.interop import to_scipy
 from spgrad.ops import from_edges
-from spgrad.tensor import SparseTensor
-from spgrad.values import from_values, values
 
 ANCHORS = 4
 KEYS = tuple(
@@ -85,7 +85,7 @@ def load(path: Path | None = None) -> Graph:
         ValueError: The file is missing, is of another kind, or holds no square matrix.
     """
     if path is None:
-        return _labelled("Cora", _arrays(resources.files("spgrad") / "data" / "cora.npz"))
+        return _labelled("Cora", _arrays(resources.files("spgrad.demo") / "cora" / "cora.npz"))
     if path.suffix.lower() not in (".npz", ".mtx"):
         raise refusal(f"is {path}", "Save the graph in one of these.")
     if not path.is_file():

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, values
 from spgrad.demo.data import Graph, Split
-from spgrad.tensor import SparseTensor
-from spgrad.values import from_values, values
 
 HIDDEN = 16
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad.compressed import sparse_csr_tensor
+from spgrad.core.compressed import sparse_csr_tensor
 
 RATE = 0.01
 MOST = 4 << 30  # bytes that a step may need; beyond that it is not tried

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from spgrad.core.interop import from_torch
+from spgrad.core.tensor import SparseTensor
 from spgrad.dropin.state import state
-from spgrad.interop import from_torch
-from spgrad.tensor import SparseTensor
 
 _DTYPES = {
     "FloatTensor": torch.float32,

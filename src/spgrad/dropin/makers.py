@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from spgrad import compressed
-from spgrad.construct import sparse_coo_tensor
+from spgrad.core import compressed
+from spgrad.core.construct import sparse_coo_tensor
+from spgrad.core.interop import from_torch
+from spgrad.core.pattern import LAYOUT_NAMES, LAYOUTS
 from spgrad.dropin.state import state
 from spgrad.errors import ArgumentValueError, SpgradError, UnsupportedError
-from spgrad.interop import from_torch
-from spgrad.ops.create import spdiags
-from spgrad.ops.dense import from_dense
-from spgrad.pattern import LAYOUT_NAMES, LAYOUTS
+from spgrad.ops.creation.create import spdiags
+from spgrad.ops.layouts.dense import from_dense
 
 MAKERS: dict[Any, Callable[..., Any]] = {}
 """torch function -> (function, args, kwargs) -> SparseTensor, or NotImplemented."""

@@ -11,16 +11,17 @@ from typing import Any
 import torch
 from torch import _tensor_str
 
-from spgrad import checks, ops
+from spgrad import ops
+from spgrad.core import checks
+from spgrad.core.interop import to_torch
+from spgrad.core.pattern import LAYOUTS, Pattern
+from spgrad.core.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.dropin.native import fall_back
 from spgrad.dropin.state import state
 from spgrad.errors import SpgradError, StateError, UnsupportedError
-from spgrad.interop import to_torch
-from spgrad.pattern import LAYOUTS, Pattern
 from spgrad.support import OPS
-from spgrad.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
-from spgrad.tracing import when_called
-from spgrad.values import on_pattern, stored_values
+from spgrad.torch_protocol.compile import when_called
 
 MEANINGS: dict[Any, Callable[..., Any]] = {}
 """torch function -> what it does in drop-in mode."""

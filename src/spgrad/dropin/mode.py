@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from spgrad.arguments import as_ours
-from spgrad.callers import optimizing
+from spgrad.core.arguments import as_ours
+from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
 from spgrad.dropin import makers, meanings, native, outputs
 from spgrad.dropin.state import state
 from spgrad.errors import SpgradError
-from spgrad.pattern import LAYOUT_NAMES
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.torch_protocol.callers import optimizing
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from spgrad.core.interop import from_torch, to_torch
+from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.core.tensor import SparseTensor
 from spgrad.dropin.outputs import become
 from spgrad.errors import SpgradError
-from spgrad.interop import from_torch, to_torch
-from spgrad.ops.inplace import is_in_place
-from spgrad.pattern import LAYOUT_NAMES
-from spgrad.tensor import SparseTensor
+from spgrad.torch_protocol.inplace import is_in_place
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _POINTERS = {

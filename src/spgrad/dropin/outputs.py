@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import StateError, UnsupportedError
-from spgrad.ops.resize import exchanged
-from spgrad.protocol import replace
-from spgrad.tensor import SparseTensor
+from spgrad.ops.shapes.resize import exchanged
+from spgrad.torch_protocol.aten import replace
 
 
 def has_out(kwargs: dict[str, Any]) -> bool:

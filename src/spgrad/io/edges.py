@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from spgrad.core.tensor import SparseTensor
 from spgrad.io.stream import Limit, reading, writing
-from spgrad.ops.convert import convert
-from spgrad.ops.edges import from_edges
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.convert import convert
+from spgrad.ops.creation.graph import from_edges
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": " "}
 COMMENTS = ("#", "%")

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import (
     ArgumentKindError,
     ArgumentValueError,
@@ -19,10 +21,9 @@ from spgrad.errors import (
 )
 from spgrad.io import edges, market, npz, saved
 from spgrad.io.stream import Limit
-from spgrad.ops.convert import convert, require_blocksize
-from spgrad.ops.operands import sparse_operand
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import sparse_operand
+from spgrad.ops.layouts.convert import require_blocksize
 
 
 class Kind(NamedTuple):

@@ -11,14 +11,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-from spgrad.construct import sparse_coo_tensor
-from spgrad.interop import to_scipy
+from spgrad.core.construct import sparse_coo_tensor
+from spgrad.core.interop import to_scipy
+from spgrad.core.tensor import SparseTensor
 from spgrad.io.numbers import Numbers, signed
 from spgrad.io.stream import Limit, reading, unpacked_limit, writing
-from spgrad.ops.convert import convert
-from spgrad.ops.dense import from_dense
-from spgrad.ops.structure import coalesce
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.convert import convert
+from spgrad.ops.layouts.dense import from_dense
+from spgrad.ops.layouts.structure import coalesce
 
 _LONGEST = 1 << 16  # bytes of a line of the header
 _WIDTHS = {"pattern": 0, "real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "complex": 2}

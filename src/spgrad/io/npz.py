@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.compressed import sparse_compressed_tensor
-from spgrad.construct import sparse_coo_tensor
+from spgrad.core.compressed import sparse_compressed_tensor
+from spgrad.core.construct import sparse_coo_tensor
+from spgrad.core.pattern import LAYOUTS
+from spgrad.core.tensor import SparseTensor
 from spgrad.io.numbers import signed
 from spgrad.io.stream import MOST_PACKED, Limit, reading, writing
-from spgrad.ops.convert import convert
-from spgrad.ops.structure import coalesce
-from spgrad.pattern import LAYOUTS
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.convert import convert
+from spgrad.ops.layouts.structure import coalesce
 
 INDEX_KEYS = {
     "csr": ("indptr", "indices"),

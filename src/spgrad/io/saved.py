@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from spgrad import checks
-from spgrad.interop import from_torch
+from spgrad.core import checks
+from spgrad.core.interop import from_torch
+from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.core.tensor import SparseTensor
 from spgrad.io.stream import Limit
-from spgrad.pattern import LAYOUT_NAMES
-from spgrad.tensor import SparseTensor
 
 
 def read(path: Path, limit: Limit) -> SparseTensor:

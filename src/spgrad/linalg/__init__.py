@@ -2,10 +2,10 @@
 
 import torch
 
+from spgrad.core.tensor import TORCH_FUNCTIONS
 from spgrad.linalg.lobpcg import lobpcg
 from spgrad.linalg.lowrank import pca_lowrank, svd_lowrank
 from spgrad.linalg.ordering import reverse_cuthill_mckee
-from spgrad.tensor import TORCH_FUNCTIONS
 
 __all__ = ["lobpcg", "pca_lowrank", "reverse_cuthill_mckee", "svd_lowrank"]
 

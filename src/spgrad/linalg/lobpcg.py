@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import _lobpcg as theirs
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
-from spgrad.ops import products
-from spgrad.ops.einsum import require_operands
-from spgrad.ops.lowering import flat
-from spgrad.ops.operands import is_sparse, require_int, require_rank, sparse_operand
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
+from spgrad.lowering import spmm
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.operands import is_sparse, require_int, require_rank, sparse_operand
+from spgrad.ops.products.broadcast import flat
+from spgrad.ops.products.einsum import require_operands
 
 MOST_STEPS = 10_000
 """Conjugate gradient steps that a derivative of eigenvectors may take."""
@@ -33,14 +33,14 @@ class Matrix(NamedTuple):
 
     def times(self, vals: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """The product with a dense matrix."""
-        return vals @ x if self.pattern is None else products.spmm(vals, x, self.pattern)
+        return vals @ x if self.pattern is None else spmm.spmm(vals, x, self.pattern)
 
     def sampled(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """x y^T at the elements of the matrix, made symmetric, as its values."""
         left, right = torch.cat([x, y], 1) / 2, torch.cat([y, x], 1)
         if self.pattern is None:
             return left @ right.mT
-        return products.sddmm(left, right, self.pattern)
+        return spmm.sddmm(left, right, self.pattern)
 
 
 class Problem(NamedTuple):

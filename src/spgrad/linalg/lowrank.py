@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.lowering.operands import dense_operand, is_sparse, matrix_operand, require_int
 from spgrad.ops import adjoint, matmul, sum, to_sparse  # noqa: A004
-from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, require_int
-from spgrad.tensor import SparseTensor
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from spgrad import checks
-from spgrad.ops.operands import matrix_operand, require_rank
-from spgrad.ops.structure import without_repeats
-from spgrad.ops.views import rows
+from spgrad.core import checks
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.operands import matrix_operand, require_rank
+from spgrad.lowering.views import rows
 
 
 def reverse_cuthill_mckee(A: torch.Tensor) -> torch.Tensor:

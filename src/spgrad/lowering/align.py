@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks, kernels
-from spgrad.ops.carry import Source, spread
-from spgrad.ops.convert import convert
-from spgrad.ops.structure import without_repeats
-from spgrad.ops.views import linear_positions
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import stored_values
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import stored_values
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.gather import Source, spread
+from spgrad.lowering.views import linear_positions
 
 
 class _Joint(NamedTuple):

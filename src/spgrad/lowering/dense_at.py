@@ -7,16 +7,17 @@ from typing import Any
 
 import torch
 
-from spgrad import checks, kernels
-from spgrad.ops import products
-from spgrad.ops.elementwise import call
-from spgrad.ops.products import plain, wants_grad
-from spgrad.ops.segments import for_each
-from spgrad.ops.views import cols, linear_positions, rows
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.transforms import Function
-from spgrad.values import on_pattern, stored_values
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.lowering import spmm
+from spgrad.lowering.operands import call
+from spgrad.lowering.segments import for_each
+from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.views import cols, linear_positions, rows
+from spgrad.torch_protocol.func_transforms import Function
 
 
 def gather(fn: str, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
@@ -151,4 +152,4 @@ def _line_sums(
     if factor is None:
         view = rows(pattern) if transpose else cols(pattern)
         factor = vals.new_ones(view.ptr.shape[0] - 1)
-    return products.spmm(vals, factor[:, None], pattern, transpose)[:, 0]
+    return spmm.spmm(vals, factor[:, None], pattern, transpose)[:, 0]

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.ops.order import inverse
-from spgrad.ops.products import plain, wants_grad
-from spgrad.tracing import lasting
-from spgrad.transforms import Function
+from spgrad.lowering.sorting import inverse
+from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.func_transforms import Function
 
 
 class Source(NamedTuple):

@@ -7,11 +7,17 @@ from typing import Any
 
 import torch
 
-from spgrad import checks, support
-from spgrad.errors import ArgumentIndexError, ArgumentKindError, UnsupportedError
-from spgrad.interop import from_torch
-from spgrad.pattern import LAYOUT_NAMES, LAYOUTS
-from spgrad.tensor import SparseTensor
+from spgrad import support
+from spgrad.core import checks
+from spgrad.core.interop import from_torch
+from spgrad.core.pattern import LAYOUT_NAMES, LAYOUTS
+from spgrad.core.tensor import SparseTensor
+from spgrad.errors import (
+    ArgumentIndexError,
+    ArgumentKindError,
+    ArgumentValueError,
+    UnsupportedError,
+)
 
 
 def is_sparse(x: Any) -> bool:
@@ -154,3 +160,17 @@ def require_ints(fn: str, arg: str, first: Any, more: tuple[Any, ...] = ()) -> t
     """Ints given as one tuple or list, or one after the other."""
     given = first if isinstance(first, (tuple, list)) and not more else (first, *more)
     return tuple(require_int(fn, arg, value) for value in given)
+
+
+def call(name: str, fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
+    """fn(vals, ...); an error names the public function."""
+    try:
+        return fn(vals, *args, **kw)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
+        first = str(error).partition("\n")[0]
+        raise made(
+            f"spgrad.{name}: `input` has values of dtype {checks.short(vals.dtype)} and shape "
+            f"{tuple(vals.shape)}; what torch accepts for dense values is accepted. torch says: "
+            f"{first}"
+        ) from error

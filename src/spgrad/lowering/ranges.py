@@ -13,11 +13,11 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.ops.carry import Pieces
-from spgrad.ops.order import many
-from spgrad.ops.rebuild import InPieces
-from spgrad.ops.views import rows
-from spgrad.pattern import Pattern, View, index_dtype
+from spgrad.core.pattern import Pattern, View, index_dtype
+from spgrad.lowering.gather import Pieces
+from spgrad.lowering.rebuild import InPieces
+from spgrad.lowering.sorting import many
+from spgrad.lowering.views import rows
 
 
 class Lines(NamedTuple):

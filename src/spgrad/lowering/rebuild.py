@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.ops.carry import Carried, Pieces, carry
-from spgrad.ops.convert import flat_values, moved
-from spgrad.ops.order import lexicographic
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern, index_dtype
-from spgrad.tensor import SparseTensor
-from spgrad.tracing import lasting
-from spgrad.values import on_pattern
+from spgrad.core.pattern import Pattern, index_dtype
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import flat_values, moved
+from spgrad.lowering.gather import Carried, Pieces, carry
+from spgrad.lowering.sorting import lexicographic
+from spgrad.torch_protocol.compile import lasting
 
 KEPT = 8
 """Results that one pattern keeps, so that a loop over arguments does not fill the memory."""

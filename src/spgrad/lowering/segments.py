@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.ops.products import plain, wants_grad
-from spgrad.ops.views import cols, linear_index, rows
-from spgrad.pattern import Pattern, View, index_dtype
-from spgrad.transforms import Function
+from spgrad.core.pattern import Pattern, View, index_dtype
+from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.views import cols, linear_index, rows
+from spgrad.torch_protocol.func_transforms import Function
 
 
 class Cells(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from spgrad import kernels
-from spgrad.pattern import Pattern, index_dtype
+from spgrad.core.pattern import Pattern, index_dtype
 
 _SHORT = 1 << 16
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.ops.views import cols, item_offsets, rows
-from spgrad.pattern import Pattern, View
-from spgrad.transforms import Function, transforming
+from spgrad.core.pattern import Pattern, View
+from spgrad.lowering.views import cols, item_offsets, rows
+from spgrad.torch_protocol.func_transforms import Function, transforming
 
 
 def wants_grad(*tensors: torch.Tensor) -> bool:

@@ -11,8 +11,8 @@ import math
 import torch
 
 from spgrad import kernels
-from spgrad.pattern import Pattern, View, index_dtype
-from spgrad.tensor import METHODS
+from spgrad.core.pattern import Pattern, View, index_dtype
+from spgrad.core.tensor import METHODS
 
 
 def rows(pattern: Pattern) -> View:

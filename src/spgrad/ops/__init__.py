@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from spgrad.arguments import as_ours
-from spgrad.callers import optimizing
-from spgrad.interop import from_torch, to_torch
-from spgrad.ops.addmm import addmm, addmv, baddbmm
-from spgrad.ops.assign import assign, setitem
-from spgrad.ops.attention import scaled_dot_product_attention
-from spgrad.ops.binary import (
+from spgrad.core.arguments import as_ours
+from spgrad.core.interop import from_torch, to_torch
+from spgrad.core.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.values import from_values, values
+from spgrad.lowering.operands import refusal
+from spgrad.ops.creation.graph import from_edges
+from spgrad.ops.creation.like import full_like, ones_like, zeros_like
+from spgrad.ops.elementwise.binary import (
     add,
     div,
     floor_divide,
@@ -27,21 +28,18 @@ from spgrad.ops.binary import (
     rsub,
     sub,
 )
-from spgrad.ops.chain import chain_matmul, matrix_power, multi_dot
-from spgrad.ops.compare import eq, ge, gt, le, lt, ne
-from spgrad.ops.contract import dot, inner, outer, tensordot, vdot
-from spgrad.ops.convert import (
-    to_sparse,
-    to_sparse_bsc,
-    to_sparse_bsr,
-    to_sparse_coo,
-    to_sparse_csc,
-    to_sparse_csr,
+from spgrad.ops.elementwise.compare import eq, ge, gt, le, lt, ne
+from spgrad.ops.elementwise.fused import addcdiv, addcmul, lerp
+from spgrad.ops.elementwise.logic import (
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    logical_and,
+    logical_or,
+    logical_xor,
 )
-from spgrad.ops.dense import from_dense, to_dense
-from spgrad.ops.diagonal import diag, diag_embed, diagonal, tril, triu
-from spgrad.ops.edges import from_edges
-from spgrad.ops.elementwise import (
+from spgrad.ops.elementwise.queries import isclose
+from spgrad.ops.elementwise.unary import (
     abs,
     angle,
     asin,
@@ -84,8 +82,7 @@ from spgrad.ops.elementwise import (
     tanh,
     trunc,
 )
-from spgrad.ops.extrema import argmax, argmin, max, min
-from spgrad.ops.index import (
+from spgrad.ops.indexing.getitem import (
     chunk,
     getitem,
     index_select,
@@ -95,23 +92,28 @@ from spgrad.ops.index import (
     split,
     unbind,
 )
-from spgrad.ops.inplace import in_place, is_in_place
-from spgrad.ops.join import block_diag, cat, dstack, hstack, stack, vstack
-from spgrad.ops.kron import kron
-from spgrad.ops.like import full_like, ones_like, zeros_like
-from spgrad.ops.linalg_norms import linalg_norm, matrix_norm, normalize
-from spgrad.ops.logic import (
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    logical_and,
-    logical_or,
-    logical_xor,
+from spgrad.ops.indexing.mask import sparse_mask
+from spgrad.ops.indexing.nonzero import find, nonzero, prune
+from spgrad.ops.indexing.setitem import assign, setitem
+from spgrad.ops.layouts.convert import (
+    to_sparse,
+    to_sparse_bsc,
+    to_sparse_bsr,
+    to_sparse_coo,
+    to_sparse_csc,
+    to_sparse_csr,
 )
-from spgrad.ops.mask import sparse_mask
-from spgrad.ops.matmul import bmm, linear, matmul, mm, mv, sparse_mm, spmm
-from spgrad.ops.nonzero import find, nonzero, prune
-from spgrad.ops.norms import (
+from spgrad.ops.layouts.dense import from_dense, to_dense
+from spgrad.ops.layouts.structure import coalesce, t
+from spgrad.ops.products.addmm import addmm, addmv, baddbmm
+from spgrad.ops.products.attention import scaled_dot_product_attention
+from spgrad.ops.products.chain import chain_matmul, matrix_power, multi_dot
+from spgrad.ops.products.contract import dot, inner, outer, tensordot, vdot
+from spgrad.ops.products.matmul import bmm, linear, matmul, mm, mv, sparse_mm, spmm
+from spgrad.ops.products.sampled import hspmm, sampled_addmm, smm, sspaddmm
+from spgrad.ops.reductions.extrema import argmax, argmin, max, min
+from spgrad.ops.reductions.linalg_norms import linalg_norm, matrix_norm, normalize
+from spgrad.ops.reductions.norms import (
     logsumexp,
     native_norm,
     norm,
@@ -119,10 +121,7 @@ from spgrad.ops.norms import (
     var,
     vector_norm,
 )
-from spgrad.ops.operands import refusal
-from spgrad.ops.queries import isclose
-from spgrad.ops.rearrange import adjoint, flip, fliplr, flipud, roll
-from spgrad.ops.reduce import (
+from spgrad.ops.reductions.reduce import (
     all,
     amax,
     amin,
@@ -134,9 +133,20 @@ from spgrad.ops.reduce import (
     sum,
     trace,
 )
-from spgrad.ops.repeat import broadcast_to, expand, expand_as, repeat, repeat_interleave, tile
-from spgrad.ops.sampled import hspmm, sampled_addmm, smm, sspaddmm
-from spgrad.ops.shape import (
+from spgrad.ops.reductions.softmax import log_softmax, softmax
+from spgrad.ops.shapes.diagonal import diag, diag_embed, diagonal, tril, triu
+from spgrad.ops.shapes.join import block_diag, cat, dstack, hstack, stack, vstack
+from spgrad.ops.shapes.kron import kron
+from spgrad.ops.shapes.rearrange import adjoint, flip, fliplr, flipud, roll
+from spgrad.ops.shapes.repeat import (
+    broadcast_to,
+    expand,
+    expand_as,
+    repeat,
+    repeat_interleave,
+    tile,
+)
+from spgrad.ops.shapes.shape import (
     flatten,
     movedim,
     permute,
@@ -150,13 +160,10 @@ from spgrad.ops.shape import (
     view,
     view_as,
 )
-from spgrad.ops.softmax import log_softmax, softmax
-from spgrad.ops.structure import coalesce, t
-from spgrad.ops.updates import addcdiv, addcmul, lerp
 from spgrad.support import OPS
-from spgrad.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
-from spgrad.tracing import when_called, when_tracing
-from spgrad.values import from_values, values
+from spgrad.torch_protocol.callers import optimizing
+from spgrad.torch_protocol.compile import when_called, when_tracing
+from spgrad.torch_protocol.inplace import in_place, is_in_place
 
 __all__ = [
     "abs",

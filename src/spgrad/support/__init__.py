@@ -14,11 +14,11 @@ from spgrad.support import (
     binary,
     contract,
     elementwise,
-    index,
-    matmul,
-    reduce,
-    shape,
-    structure,
+    indexing,
+    layouts,
+    products,
+    reductions,
+    shapes,
 )
 from spgrad.support.table import ALL, FLIPPED, Op, Operand, parse
 
@@ -27,15 +27,15 @@ __all__ = ["ALL", "FLIPPED", "OPS", "Op", "Operand", "parse"]
 OPS: dict[str, Op] = {
     row.name: row
     for family in (
-        matmul,
+        products,
         contract,
         attention,
         elementwise,
         binary,
-        reduce,
-        structure,
-        shape,
-        index,
+        reductions,
+        layouts,
+        shapes,
+        indexing,
     )
     for row in family.ROWS
 }

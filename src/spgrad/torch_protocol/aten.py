@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import ATEN_FUNCTIONS, METHODS, SparseTensor, is_parameter
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
-from spgrad.pattern import Pattern
-from spgrad.tensor import ATEN_FUNCTIONS, METHODS, SparseTensor, is_parameter
 
 _aten = torch.ops.aten
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.values import at_elements, on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.protocol import alike, replace, require_no_gradient
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
-from spgrad.values import at_elements, on_pattern
+from spgrad.torch_protocol.aten import alike, replace, require_no_gradient
 
 _set_grad: Any = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
 _set_data: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]

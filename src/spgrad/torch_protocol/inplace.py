@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError, StateError
-from spgrad.tensor import SparseTensor
 
 
 def is_in_place(torch_name: str) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import METHODS, SparseTensor
 from spgrad.errors import ArgumentValueError
-from spgrad.pattern import Pattern
-from spgrad.tensor import METHODS, SparseTensor
 
 _T = torch.Tensor
 _GRAD = operator.attrgetter("grad.__get__")(_T)

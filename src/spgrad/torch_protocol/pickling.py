@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import LAYOUTS, Pattern, Spec, reaching
+from spgrad.core.tensor import METHODS, SparseTensor, rebuild
 from spgrad.errors import ArgumentValueError
-from spgrad.pattern import LAYOUTS, Pattern, Spec, reaching
-from spgrad.tensor import METHODS, SparseTensor, rebuild
 
 _PARTS = ("values", "spec", "shape", "indices", "requires_grad", "parameter")
 
@@ -126,5 +126,6 @@ def _damaged(part: str, found: Any, accepted: str) -> ArgumentValueError:
     )
 
 
+load.__module__ = "spgrad.serialize"  # the name that files give; see there
 METHODS["load"] = load
 torch.serialization.add_safe_globals([load])

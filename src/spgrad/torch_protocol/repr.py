@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from spgrad.checks import short
-from spgrad.pattern import Pattern
-from spgrad.tensor import METHODS, SparseTensor
+from spgrad.core.checks import short
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import METHODS, SparseTensor
 
 _SHOWN = 6
 

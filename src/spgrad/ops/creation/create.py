@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
-from spgrad.construct import Options, leaf, size_tuple
+from spgrad.core import checks
+from spgrad.core.construct import Options, leaf, size_tuple
+from spgrad.core.pattern import LAYOUT_NAMES, Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentValueError, UnsupportedError
-from spgrad.ops.convert import convert, moved, require_blocksize, require_layout
-from spgrad.ops.operands import dense_operand, require_int
-from spgrad.pattern import LAYOUT_NAMES, Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern
+from spgrad.lowering.convert import convert, moved
+from spgrad.lowering.operands import dense_operand, require_int
+from spgrad.ops.layouts.convert import require_blocksize, require_layout
 
 
 def zeros(

@@ -6,16 +6,18 @@ from typing import Any, Literal, overload
 
 import torch
 
-from spgrad import checks, kernels
-from spgrad.construct import (
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.construct import (
     Options,
     index_tensor,
     size_tuple,
     sparse_coo_tensor,
     value_tensor,
 )
-from spgrad.ops.convert import convert, require_blocksize, require_layout
-from spgrad.tensor import SparseTensor
+from spgrad.core.tensor import SparseTensor
+from spgrad.lowering.convert import convert
+from spgrad.ops.layouts.convert import require_blocksize, require_layout
 
 
 @overload

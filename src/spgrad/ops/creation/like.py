@@ -7,15 +7,16 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
-from spgrad.construct import Options, leaf
+from spgrad.core import checks
+from spgrad.core.construct import Options, leaf
+from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.convert import convert, require_blocksize
-from spgrad.ops.operands import sparse_operand
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import LAYOUT_NAMES
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
-from spgrad.tracing import when_tracing
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import sparse_operand
+from spgrad.ops.layouts.convert import require_blocksize
+from spgrad.torch_protocol.compile import when_tracing
 
 
 def zeros_like(input: torch.Tensor, **options: Any) -> SparseTensor:

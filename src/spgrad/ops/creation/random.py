@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
-from spgrad.construct import Options, leaf
+from spgrad.core import checks
+from spgrad.core.construct import Options, leaf
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.ops.convert import convert, require_blocksize, require_layout
-from spgrad.ops.create import given_size, in_layout
-from spgrad.ops.operands import require_int
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import require_int
+from spgrad.ops.creation.create import given_size, in_layout
+from spgrad.ops.layouts.convert import require_blocksize, require_layout
 
 
 def rand(

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from spgrad.ops import pairs
-from spgrad.ops.pairs import Rule
+from spgrad.ops.elementwise import rules
+from spgrad.ops.elementwise.rules import Rule
 
 Number = int | float | complex
 
@@ -66,17 +66,17 @@ def add(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
         tensor([[ 1., 50.],
                 [ 0., 72.]])
     """
-    return pairs.plus("add", _ADD, input, other, alpha)
+    return rules.plus("add", _ADD, input, other, alpha)
 
 
 def sub(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
     """input - alpha other: `spgrad.add` with -alpha."""
-    return pairs.plus("sub", _SUB, input, other, alpha)
+    return rules.plus("sub", _SUB, input, other, alpha)
 
 
 def rsub(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
     """other - alpha input: `spgrad.add` with the operands exchanged."""
-    return pairs.plus("rsub", _RSUB, input, other, alpha)
+    return rules.plus("rsub", _RSUB, input, other, alpha)
 
 
 def mul(input: Any, other: Any) -> torch.Tensor:
@@ -109,7 +109,7 @@ def mul(input: Any, other: Any) -> torch.Tensor:
         tensor([[ 10.,   0.],
                 [300., 200.]])
     """
-    return pairs.apply("mul", _MUL, input, other)
+    return rules.apply("mul", _MUL, input, other)
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> torch.Tensor:
@@ -120,19 +120,19 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> torch.Te
     is None, "trunc" or "floor", as in torch.
     """
     if rounding_mode is None:
-        return pairs.apply("div", _DIV, input, other)
+        return rules.apply("div", _DIV, input, other)
     rule = Rule(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), "first")
-    return pairs.apply("div", rule, input, other)
+    return rules.apply("div", rule, input, other)
 
 
 def floor_divide(input: Any, other: Any) -> torch.Tensor:
     """floor(input / other) for sparse `input`: `spgrad.div` with rounding_mode="floor"."""
-    return pairs.apply("floor_divide", _FLOOR_DIVIDE, input, other)
+    return rules.apply("floor_divide", _FLOOR_DIVIDE, input, other)
 
 
 def remainder(input: Any, other: Any) -> torch.Tensor:
     """input - other floor(input / other): `spgrad.div` with this in place of the quotient."""
-    return pairs.apply("remainder", _REMAINDER, input, other)
+    return rules.apply("remainder", _REMAINDER, input, other)
 
 
 def pow(input: Any, exponent: Any) -> torch.Tensor:
@@ -162,9 +162,9 @@ def pow(input: Any, exponent: Any) -> torch.Tensor:
         tensor([[0., 4.],
                 [9., 0.]])
     """
-    if isinstance(exponent, torch.Tensor) and pairs.is_dense(exponent) and exponent.dim():
-        pairs.require_positive("pow", "exponent", exponent)
-    return pairs.apply("pow", _POW, input, exponent)
+    if isinstance(exponent, torch.Tensor) and rules.is_dense(exponent) and exponent.dim():
+        rules.require_positive("pow", "exponent", exponent)
+    return rules.apply("pow", _POW, input, exponent)
 
 
 def maximum(input: Any, other: Any) -> torch.Tensor:
@@ -172,7 +172,7 @@ def maximum(input: Any, other: Any) -> torch.Tensor:
 
     Of a sparse tensor and a number the result is sparse where the number is not above 0.
     """
-    return pairs.apply("maximum", _MAXIMUM, input, other)
+    return rules.apply("maximum", _MAXIMUM, input, other)
 
 
 def minimum(input: Any, other: Any) -> torch.Tensor:
@@ -180,4 +180,4 @@ def minimum(input: Any, other: Any) -> torch.Tensor:
 
     Of a sparse tensor and a number the result is sparse where the number is not below 0.
     """
-    return pairs.apply("minimum", _MINIMUM, input, other)
+    return rules.apply("minimum", _MINIMUM, input, other)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from spgrad.ops import pairs
-from spgrad.ops.pairs import Rule
+from spgrad.ops.elementwise import rules
+from spgrad.ops.elementwise.rules import Rule
 
 # Where neither operand has an element, 0 is compared with 0.
 _EQ = Rule(torch.eq, "none", operator.eq, dense=True)
@@ -45,7 +45,7 @@ def ne(input: Any, other: Any) -> torch.Tensor:
         tensor([[False, False],
                 [ True,  True]])
     """
-    return pairs.apply("ne", _NE, input, other)
+    return rules.apply("ne", _NE, input, other)
 
 
 def eq(input: Any, other: Any) -> torch.Tensor:
@@ -53,12 +53,12 @@ def eq(input: Any, other: Any) -> torch.Tensor:
 
     Two sparse operands are refused: they are equal wherever neither has an element.
     """
-    return pairs.apply("eq", _EQ, input, other)
+    return rules.apply("eq", _EQ, input, other)
 
 
 def gt(input: Any, other: Any) -> torch.Tensor:
     """input > other: `spgrad.ne` with > in place of !=."""
-    return pairs.apply("gt", _GT, input, other)
+    return rules.apply("gt", _GT, input, other)
 
 
 def ge(input: Any, other: Any) -> torch.Tensor:
@@ -66,12 +66,12 @@ def ge(input: Any, other: Any) -> torch.Tensor:
 
     Two sparse operands are refused: they are equal wherever neither has an element.
     """
-    return pairs.apply("ge", _GE, input, other)
+    return rules.apply("ge", _GE, input, other)
 
 
 def lt(input: Any, other: Any) -> torch.Tensor:
     """input < other: `spgrad.ne` with < in place of !=."""
-    return pairs.apply("lt", _LT, input, other)
+    return rules.apply("lt", _LT, input, other)
 
 
 def le(input: Any, other: Any) -> torch.Tensor:
@@ -79,4 +79,4 @@ def le(input: Any, other: Any) -> torch.Tensor:
 
     Two sparse operands are refused: they are equal wherever neither has an element.
     """
-    return pairs.apply("le", _LE, input, other)
+    return rules.apply("le", _LE, input, other)

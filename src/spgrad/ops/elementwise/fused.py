@@ -6,17 +6,16 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError
-from spgrad.ops.binary import Number, add, div, mul, sub
-from spgrad.ops.elementwise import call
-from spgrad.ops.operands import is_sparse, sparse_operand
-from spgrad.ops.pairs import number_for_each, require_kinds
-from spgrad.ops.products import wants_grad
-from spgrad.ops.structure import as_summands
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.lowering.coalesce import as_summands
+from spgrad.lowering.operands import call, is_sparse, sparse_operand
+from spgrad.lowering.spmm import wants_grad
+from spgrad.ops.elementwise.binary import Number, add, div, mul, sub
+from spgrad.ops.elementwise.rules import number_for_each, require_kinds
 
 
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> torch.Tensor:

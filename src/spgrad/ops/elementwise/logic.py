@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from spgrad.ops import pairs
-from spgrad.ops.pairs import Rule
+from spgrad.ops.elementwise import rules
+from spgrad.ops.elementwise.rules import Rule
 
 
 def _either(a: Any, b: Any) -> bool:
@@ -56,7 +56,7 @@ def bitwise_and(input: Any, other: Any) -> torch.Tensor:
                 [2, 2]]), tensor([[False, False],
                 [False,  True]]))
     """
-    return pairs.apply("bitwise_and", _BITWISE_AND, input, other)
+    return rules.apply("bitwise_and", _BITWISE_AND, input, other)
 
 
 def bitwise_or(input: Any, other: Any) -> torch.Tensor:
@@ -87,12 +87,12 @@ def bitwise_or(input: Any, other: Any) -> torch.Tensor:
         tensor([[1, 6],
                 [6, 2]])
     """
-    return pairs.apply("bitwise_or", _BITWISE_OR, input, other)
+    return rules.apply("bitwise_or", _BITWISE_OR, input, other)
 
 
 def bitwise_xor(input: Any, other: Any) -> torch.Tensor:
     """input ^ other: `spgrad.bitwise_or` with the exclusive or in place of or."""
-    return pairs.apply("bitwise_xor", _BITWISE_XOR, input, other)
+    return rules.apply("bitwise_xor", _BITWISE_XOR, input, other)
 
 
 def logical_and(input: Any, other: Any) -> torch.Tensor:
@@ -100,7 +100,7 @@ def logical_and(input: Any, other: Any) -> torch.Tensor:
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """
-    return pairs.apply("logical_and", _LOGICAL_AND, input, other)
+    return rules.apply("logical_and", _LOGICAL_AND, input, other)
 
 
 def logical_or(input: Any, other: Any) -> torch.Tensor:
@@ -108,7 +108,7 @@ def logical_or(input: Any, other: Any) -> torch.Tensor:
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """
-    return pairs.apply("logical_or", _LOGICAL_OR, input, other)
+    return rules.apply("logical_or", _LOGICAL_OR, input, other)
 
 
 def logical_xor(input: Any, other: Any) -> torch.Tensor:
@@ -116,4 +116,4 @@ def logical_xor(input: Any, other: Any) -> torch.Tensor:
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """
-    return pairs.apply("logical_xor", _LOGICAL_XOR, input, other)
+    return rules.apply("logical_xor", _LOGICAL_XOR, input, other)

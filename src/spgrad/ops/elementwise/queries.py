@@ -6,17 +6,16 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.ops import pairs
-from spgrad.ops.dense import to_dense
-from spgrad.ops.elementwise import call
-from spgrad.ops.merge import align
-from spgrad.ops.operands import dense_operand, is_sparse, sparse_operand
-from spgrad.ops.pairs import Rule
-from spgrad.ops.structure import without_repeats
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
-from spgrad.values import stored_values
+from spgrad.lowering.align import align
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.operands import call, dense_operand, is_sparse, sparse_operand
+from spgrad.ops.elementwise import rules
+from spgrad.ops.elementwise.rules import Rule
+from spgrad.ops.layouts.dense import to_dense
 
 
 def isclose(
@@ -33,7 +32,7 @@ def isclose(
         dense=True,
     )
     _require_tensors("isclose", input=input, other=other)
-    return pairs.apply("isclose", rule, input, other)
+    return rules.apply("isclose", rule, input, other)
 
 
 def equal(input: torch.Tensor, other: torch.Tensor) -> bool:

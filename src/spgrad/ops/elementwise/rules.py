@@ -7,21 +7,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.interop import as_operand
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.interop import as_operand
-from spgrad.ops.dense import to_dense
-from spgrad.ops.elementwise import call
-from spgrad.ops.gather import gather, times_vector
-from spgrad.ops.merge import align
-from spgrad.ops.operands import is_sparse, require_factors, sparse_operand
-from spgrad.ops.products import wants_grad
-from spgrad.ops.segments import for_each
-from spgrad.ops.structure import as_summands, without_repeats
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.transforms import differentiated
-from spgrad.values import on_pattern, stored_values
+from spgrad.lowering.align import align
+from spgrad.lowering.coalesce import as_summands, without_repeats
+from spgrad.lowering.dense_at import gather, times_vector
+from spgrad.lowering.operands import call, is_sparse, require_factors, sparse_operand
+from spgrad.lowering.segments import for_each
+from spgrad.lowering.spmm import wants_grad
+from spgrad.ops.layouts.dense import to_dense
+from spgrad.torch_protocol.func_transforms import differentiated
 
 
 class Rule(NamedTuple):

@@ -9,14 +9,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from spgrad import checks, support
+from spgrad import support
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, on_pattern, stored_values, values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.ops.inplace import store
-from spgrad.ops.operands import sparse_operand
-from spgrad.ops.structure import as_summands, without_repeats
-from spgrad.tensor import SparseTensor
-from spgrad.tracing import lasting
-from spgrad.values import from_values, on_pattern, stored_values, values
+from spgrad.lowering.coalesce import as_summands, without_repeats
+from spgrad.lowering.operands import call, sparse_operand
+from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.inplace import store
 
 
 def map(
@@ -81,20 +82,6 @@ def _on_values(
             "anything else."
         )
     return on_pattern(out.resolve_conj().resolve_neg().contiguous(), A._pattern)
-
-
-def call(name: str, fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
-    """fn(vals, ...); an error names the public function."""
-    try:
-        return fn(vals, *args, **kw)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
-        first = str(error).partition("\n")[0]
-        raise made(
-            f"spgrad.{name}: `input` has values of dtype {checks.short(vals.dtype)} and shape "
-            f"{tuple(vals.shape)}; what torch accepts for dense values is accepted. torch says: "
-            f"{first}"
-        ) from error
 
 
 def _declare(

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.ops.carry import Pieces
-from spgrad.ops.index_expression import GROUP, NEW, Group, Slice, Subscript
-from spgrad.ops.order import lexicographic
-from spgrad.ops.rebuild import Found, composed, coordinates, in_layout, positions
-from spgrad.ops.select_coo import (
+from spgrad.core.pattern import Pattern, index_dtype
+from spgrad.lowering.gather import Pieces
+from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
+from spgrad.lowering.sorting import lexicographic
+from spgrad.lowering.views import linear_index, linear_positions
+from spgrad.ops.indexing.coo import (
     Entries,
     Run,
     Target,
@@ -24,9 +25,8 @@ from spgrad.ops.select_coo import (
     unraveled,
     window,
 )
-from spgrad.ops.shape import same_elements
-from spgrad.ops.views import linear_index, linear_positions
-from spgrad.pattern import Pattern, index_dtype
+from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
+from spgrad.ops.shapes.shape import same_elements
 
 _INT32 = torch.iinfo(torch.int32).max
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.ops.carry import Pieces
-from spgrad.ops.index_expression import GROUP, NEW, Group, Slice, Subscript
-from spgrad.ops.order import lexicographic
-from spgrad.ops.rebuild import composed, positions
-from spgrad.ops.views import linear_index
-from spgrad.pattern import Pattern, index_dtype
+from spgrad.core.pattern import Pattern, index_dtype
+from spgrad.lowering.gather import Pieces
+from spgrad.lowering.rebuild import composed, positions
+from spgrad.lowering.sorting import lexicographic
+from spgrad.lowering.views import linear_index
+from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
 
 
 class Run(NamedTuple):

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.ops.index_expression import in_range
-from spgrad.ops.products import plain, wants_grad
-from spgrad.ops.rebuild import remembered
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.lowering.rebuild import remembered
+from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.ops.indexing.parse import in_range
 
 _PLAIN = (torch.sparse_csr, torch.sparse_csc)
 _ALL = slice(None)

@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.ops.convert import convert
-from spgrad.ops.dense import to_dense
-from spgrad.ops.index_expression import GROUP, Group, Slice, Subscript, one, read, vector, whole
-from spgrad.ops.line_part import line_dim, listed, subscripted
-from spgrad.ops.operands import require_dim, require_int, require_ints, sparse_operand
-from spgrad.ops.part import part
-from spgrad.ops.rebuild import positions, sparse_dims
-from spgrad.ops.shape import permute
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import require_dim, require_int, require_ints, sparse_operand
+from spgrad.lowering.rebuild import positions, sparse_dims
+from spgrad.ops.indexing.fast import line_dim, listed, subscripted
+from spgrad.ops.indexing.parse import GROUP, Group, Slice, Subscript, one, read, vector, whole
+from spgrad.ops.indexing.plan import part
+from spgrad.ops.layouts.dense import to_dense
+from spgrad.ops.shapes.shape import permute
 
 
 def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:

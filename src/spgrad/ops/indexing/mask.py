@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from spgrad import checks
-from spgrad.ops.gather import gather
-from spgrad.ops.merge import align
-from spgrad.ops.operands import dense_operand, is_sparse, sparse_operand
-from spgrad.ops.structure import without_repeats
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
+from spgrad.lowering.align import align
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.dense_at import gather
+from spgrad.lowering.operands import dense_operand, is_sparse, sparse_operand
 
 
 def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from spgrad.core.tensor import METHODS, SparseTensor
+from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError
-from spgrad.ops.carry import carry
-from spgrad.ops.operands import matrix_operand, require_rank, sparse_operand
-from spgrad.ops.rebuild import coordinates, finished, flat_values, subset
-from spgrad.ops.structure import without_repeats
-from spgrad.tensor import METHODS, SparseTensor
-from spgrad.tracing import lasting
-from spgrad.values import on_pattern
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.gather import carry
+from spgrad.lowering.operands import matrix_operand, require_rank, sparse_operand
+from spgrad.lowering.rebuild import coordinates, finished, flat_values, subset
+from spgrad.torch_protocol.compile import lasting
 
 
 def nonzero(

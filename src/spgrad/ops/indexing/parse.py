@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentIndexError, ArgumentKindError, ArgumentValueError
-from spgrad.ops.nonzero import nonzero
-from spgrad.ops.operands import is_sparse
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.operands import is_sparse
+from spgrad.ops.indexing.nonzero import nonzero
 
 NEW, GROUP = -1, -2
 """Dimensions of a result that are none of the operand: of size 1, and of the index tensors."""

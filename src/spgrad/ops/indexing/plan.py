@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 import torch
 
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import UnsupportedError
-from spgrad.ops.carry import Pieces
-from spgrad.ops.index_expression import GROUP, Slice, Subscript
-from spgrad.ops.products import wants_grad
-from spgrad.ops.rebuild import flat_values, positions, remembered, sparse_dims
-from spgrad.ops.select import Taken, located, shape_of, taken
-from spgrad.ops.select_coo import Run, Target, is_whole
-from spgrad.ops.structure import without_repeats
-from spgrad.ops.views import linear_index
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.tracing import lasting
-from spgrad.values import on_pattern, stored_values
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.gather import Pieces
+from spgrad.lowering.rebuild import flat_values, positions, remembered, sparse_dims
+from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.views import linear_index
+from spgrad.ops.indexing.compressed import Taken, located, shape_of, taken
+from spgrad.ops.indexing.coo import Run, Target, is_whole
+from spgrad.ops.indexing.parse import GROUP, Slice, Subscript
+from spgrad.torch_protocol.compile import lasting
 
 
 class Plan(NamedTuple):

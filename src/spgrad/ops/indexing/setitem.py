@@ -7,24 +7,24 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
-from spgrad.ops.binary import add
-from spgrad.ops.convert import convert
-from spgrad.ops.dense import to_dense
-from spgrad.ops.gather import gather
-from spgrad.ops.index_expression import read, vector
-from spgrad.ops.inplace import in_place
-from spgrad.ops.merge import align
-from spgrad.ops.operands import is_sparse, require_dim, require_factors, sparse_operand
-from spgrad.ops.part import Plan, chosen, inner, planned, points_of
-from spgrad.ops.rebuild import positions, sparse_dims
-from spgrad.ops.select import Taken, located
-from spgrad.ops.select_coo import spelled
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.lowering.align import align
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.dense_at import gather
+from spgrad.lowering.operands import is_sparse, require_dim, require_factors, sparse_operand
+from spgrad.lowering.rebuild import positions, sparse_dims
+from spgrad.ops.elementwise.binary import add
+from spgrad.ops.indexing.compressed import Taken, located
+from spgrad.ops.indexing.coo import spelled
+from spgrad.ops.indexing.parse import read, vector
+from spgrad.ops.indexing.plan import Plan, chosen, inner, planned, points_of
+from spgrad.ops.layouts.dense import to_dense
+from spgrad.torch_protocol.inplace import in_place
 
 
 def setitem(input: torch.Tensor, index: Any, value: Any) -> SparseTensor:

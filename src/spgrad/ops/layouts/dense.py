@@ -7,18 +7,20 @@ from typing import Any
 
 import torch
 
-from spgrad import checks, kernels
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.convert import convert, flat_values, require_blocksize, require_layout
-from spgrad.ops.operands import dense_operand, sparse_operand
-from spgrad.ops.products import plain, wants_grad
-from spgrad.ops.rebuild import sparse_dims
-from spgrad.ops.structure import coalesce
-from spgrad.ops.views import linear_positions, rows
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.transforms import Function
-from spgrad.values import on_pattern
+from spgrad.lowering.convert import convert, flat_values
+from spgrad.lowering.operands import dense_operand, sparse_operand
+from spgrad.lowering.rebuild import sparse_dims
+from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.views import linear_positions, rows
+from spgrad.ops.layouts.convert import require_blocksize, require_layout
+from spgrad.ops.layouts.structure import coalesce
+from spgrad.torch_protocol.func_transforms import Function
 
 
 def to_dense(

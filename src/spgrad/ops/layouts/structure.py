@@ -1,19 +1,19 @@
-"""Operations on structure: coalesce, sums over two patterns, transposition."""
+"""Operations on structure: coalesce, transposition."""
 
 from __future__ import annotations
 
 import torch
 
 from spgrad import kernels
-from spgrad.ops.carry import Carried, carry
-from spgrad.ops.operands import matrix_operand, require_rank, sparse_operand
-from spgrad.ops.order import lexicographic, many
-from spgrad.ops.segments import Cells, extremum, total
-from spgrad.ops.views import cols
-from spgrad.pattern import Pattern
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.gather import Carried, carry
+from spgrad.lowering.operands import matrix_operand, require_rank, sparse_operand
+from spgrad.lowering.sorting import lexicographic, many
+from spgrad.lowering.views import cols
 from spgrad.support import FLIPPED
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
 
 
 def coalesce(A: torch.Tensor) -> SparseTensor:
@@ -41,42 +41,7 @@ def coalesce(A: torch.Tensor) -> SparseTensor:
         >>> spgrad.coalesce(A).indices(), spgrad.coalesce(A).values()
         (tensor([[0, 1]]), tensor([5., 7.]))
     """
-    A = sparse_operand("coalesce", "A", A)
-    pattern = A._pattern
-    if pattern.coalesced:
-        return A
-    unique, runs = pattern.derive("coalesced", _coalesced)
-    vals = stored_values(A)
-    if runs is not None:
-        flat = vals.reshape(vals.shape[0], -1)
-        if vals.dtype == torch.bool:
-            added = extremum(flat.to(torch.uint8)[:, None], runs, None, largest=True) != 0
-        else:
-            added = total(flat, runs)
-        vals = added.view(unique.values_shape)
-    return on_pattern(vals, unique)
-
-
-def without_repeats(A: SparseTensor) -> SparseTensor:
-    """A, coalesced if it is COO that is not known to be."""
-    return A if A._pattern.coalesced else coalesce(A)
-
-
-def as_summands(A: SparseTensor) -> SparseTensor:
-    """A, ready for a linear function: repeated elements may stay, but bools do not add up."""
-    return without_repeats(A) if A._vals.dtype == torch.bool else A
-
-
-def _coalesced(pattern: Pattern) -> tuple[Pattern, Cells | None]:
-    """The coalesced pattern, and the entries that each of its elements is (None: one, in order)."""
-    runs = None
-    indices = pattern.indices[0]
-    if not pattern.ordered:
-        sparse_shape = pattern.shape[: pattern.sparse_dim]
-        indices, ptr, order = kernels.sort_coo(indices.contiguous(), list(sparse_shape))
-        runs = Cells(ptr, order, pattern.nse, 1)
-    spec = pattern.spec._replace(coalesced=True, ordered=True)
-    return Pattern.from_spec(spec, pattern.shape, (indices,)), runs
+    return without_repeats(sparse_operand("coalesce", "A", A))
 
 
 def t(input: torch.Tensor) -> SparseTensor:

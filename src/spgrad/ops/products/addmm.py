@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError
-from spgrad.ops.binary import Number, add, mul
-from spgrad.ops.convert import convert
-from spgrad.ops.dense import to_dense
-from spgrad.ops.matmul import product
-from spgrad.ops.operands import (
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import (
     dense_operand,
     is_sparse,
     matrix_operand,
     require_factors,
     require_rank,
 )
-from spgrad.ops.precision import lowered
-from spgrad.tensor import SparseTensor
+from spgrad.ops.elementwise.binary import Number, add, mul
+from spgrad.ops.layouts.dense import to_dense
+from spgrad.ops.products.matmul import product
+from spgrad.torch_protocol.autocast import lowered
 
 
 @lowered

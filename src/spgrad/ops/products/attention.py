@@ -7,21 +7,22 @@ from typing import Any
 
 import torch
 
-from spgrad import checks, kernels
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
-from spgrad.ops import lowering
-from spgrad.ops.axes import require_dtype
-from spgrad.ops.convert import convert
-from spgrad.ops.nonzero import prune
-from spgrad.ops.operands import dense_operand, matrix_operand
-from spgrad.ops.products import plain, sddmm, spmm, wants_grad
-from spgrad.ops.segments import cells
-from spgrad.ops.softmax import softmax_values
-from spgrad.ops.structure import without_repeats
-from spgrad.ops.views import cols, rows
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.transforms import transforming
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import dense_operand, matrix_operand
+from spgrad.lowering.segments import cells
+from spgrad.lowering.spmm import plain, sddmm, spmm, wants_grad
+from spgrad.lowering.views import cols, rows
+from spgrad.ops.indexing.nonzero import prune
+from spgrad.ops.products import broadcast
+from spgrad.ops.reductions.axes import require_dtype
+from spgrad.ops.reductions.softmax import softmax_values
+from spgrad.torch_protocol.func_transforms import transforming
 
 
 def scaled_dot_product_attention(
@@ -85,7 +86,7 @@ def scaled_dot_product_attention(
     if A._vals.dtype == torch.bool and not bool(A._vals.all()):
         blocks = A._pattern.blocksize is not None  # pruned, they would keep some elements
         A = prune(convert(A, torch.sparse_csr) if blocks else A)
-    bias = None if A._vals.dtype == torch.bool else lowering.flat(A)
+    bias = None if A._vals.dtype == torch.bool else broadcast.flat(A)
     batch = checks.broadcast_shapes(A._pattern.batch, *(t.shape[:-2] for t in (q, k, v)))
     A, order = _arranged(A, tuple(batch))
     q, k, v = (_heads(t, tuple(batch), order) for t in (q, k, v))

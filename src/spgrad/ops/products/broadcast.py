@@ -6,12 +6,13 @@ import math
 
 import torch
 
-from spgrad import checks, kernels
-from spgrad.ops import products
-from spgrad.ops.convert import convert
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.lowering import spmm
+from spgrad.lowering.convert import convert
 
 
 def flat(A: SparseTensor) -> torch.Tensor:
@@ -28,10 +29,10 @@ def sparse_dense(A: SparseTensor, x: torch.Tensor, *, transpose: bool = False) -
     if pattern.batch:
         return _batched(A, x, transpose)
     if x.dim() == 2:
-        return products.spmm(flat(A), x, pattern, transpose)
+        return spmm.spmm(flat(A), x, pattern, transpose)
     folded = x.movedim(-2, 0)  # (k, *batch, n): the batch becomes more columns
     columns = math.prod(folded.shape[1:])
-    y = products.spmm(flat(A), folded.reshape(x.shape[-2], columns), pattern, transpose)
+    y = spmm.spmm(flat(A), folded.reshape(x.shape[-2], columns), pattern, transpose)
     return y.view(y.shape[0], *folded.shape[1:]).movedim(0, -2).contiguous()
 
 
@@ -52,7 +53,7 @@ def _batched(A: SparseTensor, x: torch.Tensor, transpose: bool) -> torch.Tensor:
     x = x.expand(*batch, k, n).permute(*matched, r, *folded, r + 1)
     items = math.prod(batch[i] for i in matched)
     columns = math.prod(batch[i] for i in folded) * n
-    y = products.spmm(flat(A), x.reshape(items * k, columns), pattern, transpose)
+    y = spmm.spmm(flat(A), x.reshape(items * k, columns), pattern, transpose)
     y = y.view(*(batch[i] for i in matched), m, *(batch[i] for i in folded), n)
     order = [*matched, r, *folded, r + 1]
     return y.permute(*(order.index(i) for i in range(r + 2))).contiguous()
@@ -74,7 +75,7 @@ def sparse_sparse(A: SparseTensor, B: SparseTensor) -> SparseTensor:
     batch = tuple(checks.broadcast_shapes(a.batch, b.batch))
     A, B = _expanded(A, batch), _expanded(B, batch)
     a, b = A._pattern, B._pattern
-    vals, c = products.spgemm(flat(A), flat(B), (a, b))
+    vals, c = spmm.spgemm(flat(A), flat(B), (a, b))
     return convert(on_pattern(vals, c), layout, blocksize)
 
 

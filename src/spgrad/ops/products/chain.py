@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.convert import convert
-from spgrad.ops.einsum import require_operands
-from spgrad.ops.matmul import product
-from spgrad.ops.operands import matrix_operand, require_int, require_rank
-from spgrad.ops.reduce import sum
-from spgrad.ops.shape import reshape
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import matrix_operand, require_int, require_rank
+from spgrad.ops.products.einsum import require_operands
+from spgrad.ops.products.matmul import product
+from spgrad.ops.reductions.reduce import sum
+from spgrad.ops.shapes.shape import reshape
 
 SPARSE_COST = 8
 """Work of a multiplication of two sparse matrices, in those of a sparse and a dense one."""

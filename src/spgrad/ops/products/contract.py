@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.einsum import contract, require_operands
-from spgrad.ops.elementwise import conj
-from spgrad.ops.operands import is_sparse, require_dim, require_rank, sparse_operand
-from spgrad.ops.terms import Term
-from spgrad.ops.truth import are_bools, as_counts, as_truth
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.operands import is_sparse, require_dim, require_rank, sparse_operand
+from spgrad.ops.elementwise.unary import conj
+from spgrad.ops.products.einsum import contract, require_operands
+from spgrad.ops.products.terms import Term
+from spgrad.ops.products.truth import are_bools, as_counts, as_truth
 
 
 def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.operands import dense_operand, is_sparse, sparse_operand
-from spgrad.ops.rebuild import COO, Found, Placed, placed, rebuild
-from spgrad.ops.reduce import sparse_sum, sum
-from spgrad.ops.shape import permute, reshape
-from spgrad.ops.structure import without_repeats
-from spgrad.ops.subscripts import Labels, as_equation, parse
-from spgrad.ops.terms import (
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.operands import dense_operand, is_sparse, sparse_operand
+from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild
+from spgrad.ops.products.subscripts import Labels, as_equation, parse
+from spgrad.ops.products.terms import (
     Term,
     elementwise,
     hybrid,
@@ -26,9 +26,9 @@ from spgrad.ops.terms import (
     sampled,
     sampled_by_head,
 )
-from spgrad.pattern import Pattern
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
-from spgrad.tracing import when_tracing
+from spgrad.ops.reductions.reduce import sparse_sum, sum
+from spgrad.ops.shapes.shape import permute, reshape
+from spgrad.torch_protocol.compile import when_tracing
 
 
 def einsum(*args: Any) -> torch.Tensor:

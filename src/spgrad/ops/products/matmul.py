@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.interop import as_operand
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.interop import as_operand
-from spgrad.ops import lowering
-from spgrad.ops.operands import dense_operand, is_sparse, matrix_operand, require_rank
-from spgrad.ops.precision import lowered
-from spgrad.ops.spmm_reduce import reduced_product
-from spgrad.ops.structure import t
-from spgrad.ops.truth import are_bools, as_counts, as_truth
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.operands import dense_operand, is_sparse, matrix_operand, require_rank
+from spgrad.ops.layouts.structure import t
+from spgrad.ops.products import broadcast
+from spgrad.ops.products.spmm_reduce import reduced_product
+from spgrad.ops.products.truth import are_bools, as_counts, as_truth
+from spgrad.torch_protocol.autocast import lowered
 
 
 def product(fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -36,10 +36,10 @@ def product(fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -
     _require_fit(fn, names, left, right)
     if not isinstance(left, SparseTensor):
         assert isinstance(right, SparseTensor)
-        return lowering.dense_sparse(left, right)
+        return broadcast.dense_sparse(left, right)
     if isinstance(right, SparseTensor):
-        return lowering.sparse_sparse(left, right)
-    return lowering.sparse_dense(left, right)
+        return broadcast.sparse_sparse(left, right)
+    return broadcast.sparse_dense(left, right)
 
 
 def _of_others(
@@ -206,7 +206,7 @@ def _reducing(
     A, x = matrix_operand(fn, names[0], a), dense_operand(fn, names[1], b)
     _require_fit(fn, names, A, x)
     if reduce == "sum":
-        return lowering.sparse_dense(A, x)
+        return broadcast.sparse_dense(A, x)
     return reduced_product(fn, A, x, reduce)
 
 

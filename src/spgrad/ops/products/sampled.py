@@ -6,17 +6,18 @@ import math
 
 import torch
 
-from spgrad import checks
-from spgrad.ops import lowering, products
-from spgrad.ops.addmm import Number, require_summand, weighted_sum
-from spgrad.ops.convert import convert
-from spgrad.ops.matmul import product
-from spgrad.ops.operands import dense_operand, matrix_operand, require_factors, require_rank
-from spgrad.ops.precision import lowered
-from spgrad.ops.views import rows
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
+from spgrad.lowering import spmm
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import dense_operand, matrix_operand, require_factors, require_rank
+from spgrad.lowering.views import rows
+from spgrad.ops.products import broadcast
+from spgrad.ops.products.addmm import Number, require_summand, weighted_sum
+from spgrad.ops.products.matmul import product
+from spgrad.torch_protocol.autocast import lowered
 
 
 @lowered
@@ -209,10 +210,10 @@ def sampled_addmm(
         pattern = C._pattern
     items = math.prod(pattern.batch)
     left, right = g.reshape(items * m, k), x.mT.reshape(items * n, k)
-    found = products.sddmm(left, right, pattern)
+    found = spmm.sddmm(left, right, pattern)
     if alpha != 1:
         found = found * alpha
     if beta != 0:
-        old = lowering.flat(C)
+        old = broadcast.flat(C)
         found = found + (old if beta == 1 else old * beta)
     return on_pattern(found.view(pattern.values_shape), pattern)

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 
 from spgrad import kernels
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
-from spgrad.ops import lowering
-from spgrad.ops.axes import require_dtype
-from spgrad.ops.products import plain, spmm, wants_grad
-from spgrad.ops.segments import cells, product
-from spgrad.ops.structure import without_repeats
-from spgrad.ops.views import rows
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.transforms import Function
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.segments import cells, product
+from spgrad.lowering.spmm import plain, spmm, wants_grad
+from spgrad.lowering.views import rows
+from spgrad.ops.products import broadcast
+from spgrad.ops.reductions.axes import require_dtype
+from spgrad.torch_protocol.func_transforms import Function
 
 REDUCTIONS = ("sum", "mean", "amax", "amin", "prod")
 
@@ -32,7 +32,7 @@ def reduced_product(fn: str, A: SparseTensor, x: torch.Tensor, reduce: str) -> t
             "out for the matrix product."
         )
     A = without_repeats(A)
-    vals, pattern = lowering.flat(A), A._pattern
+    vals, pattern = broadcast.flat(A), A._pattern
     row = cells(pattern, (1,))
     if reduce == "mean":
         require_dtype(fn, vals.dtype, accepted="real complex")

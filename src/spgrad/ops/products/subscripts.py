@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 
 Labels = tuple[str, ...]

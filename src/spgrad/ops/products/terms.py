@@ -8,20 +8,20 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.ops.binary import mul
-from spgrad.ops.convert import convert
-from spgrad.ops.kron import kron
-from spgrad.ops.matmul import matmul
-from spgrad.ops.merge import align
-from spgrad.ops.repeat import expand
-from spgrad.ops.sampled import sampled_addmm
-from spgrad.ops.segments import for_each, total, whole
-from spgrad.ops.shape import permute, reshape, same_elements
-from spgrad.ops.subscripts import Labels
-from spgrad.ops.views import linear_index
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.lowering.align import align
+from spgrad.lowering.convert import convert
+from spgrad.lowering.segments import for_each, total, whole
+from spgrad.lowering.views import linear_index
+from spgrad.ops.elementwise.binary import mul
+from spgrad.ops.products.matmul import matmul
+from spgrad.ops.products.sampled import sampled_addmm
+from spgrad.ops.products.subscripts import Labels
+from spgrad.ops.shapes.kron import kron
+from spgrad.ops.shapes.repeat import expand
+from spgrad.ops.shapes.shape import permute, reshape, same_elements
 
 
 class Term(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from spgrad.ops.operands import is_sparse, sparse_operand
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
+from spgrad.lowering.operands import is_sparse, sparse_operand
 
 
 def are_bools(*operands: Any) -> bool:

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentIndexError, ArgumentKindError, ArgumentValueError
-from spgrad.ops.convert import convert
-from spgrad.ops.operands import sparse_operand
-from spgrad.ops.segments import Cells, cells, spread, total
-from spgrad.ops.structure import as_summands, without_repeats
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.lowering.coalesce import as_summands, without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import sparse_operand
+from spgrad.lowering.segments import Cells, cells, spread, total
 
 Dims = int | tuple[int, ...] | list[int] | None
 

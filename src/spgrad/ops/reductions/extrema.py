@@ -9,13 +9,19 @@ import torch
 import torch.nn.functional as F
 
 from spgrad import kernels
-from spgrad.ops.axes import Reduction, one_dim, reduction, require_dtype, require_elements
-from spgrad.ops.binary import maximum, minimum
-from spgrad.ops.products import plain
-from spgrad.ops.reduce import amax, amin
-from spgrad.ops.segments import Cells, spread, total
-from spgrad.ops.views import linear_positions, rows
-from spgrad.pattern import Pattern
+from spgrad.core.pattern import Pattern
+from spgrad.lowering.segments import Cells, spread, total
+from spgrad.lowering.spmm import plain
+from spgrad.lowering.views import linear_positions, rows
+from spgrad.ops.elementwise.binary import maximum, minimum
+from spgrad.ops.reductions.axes import (
+    Reduction,
+    one_dim,
+    reduction,
+    require_dtype,
+    require_elements,
+)
+from spgrad.ops.reductions.reduce import amax, amin
 
 
 class _Places(NamedTuple):

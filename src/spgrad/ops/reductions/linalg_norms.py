@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.ops.axes import Dims, reduction, require_dtype
-from spgrad.ops.elementwise import call
-from spgrad.ops.norms import Order, dense_only, norm_over, norms_of_cells, wide
-from spgrad.ops.operands import sparse_operand
-from spgrad.ops.reduce import amax, amin
-from spgrad.tensor import SparseTensor
+from spgrad.lowering.operands import call, sparse_operand
+from spgrad.ops.reductions.axes import Dims, reduction, require_dtype
+from spgrad.ops.reductions.norms import Order, dense_only, norm_over, norms_of_cells, wide
+from spgrad.ops.reductions.reduce import amax, amin
 
 _NAMES = ("A", "ord")
 

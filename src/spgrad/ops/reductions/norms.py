@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.axes import (
+from spgrad.lowering.segments import extremum
+from spgrad.lowering.spmm import wants_grad
+from spgrad.ops.reductions.axes import (
     Dims,
     Reduction,
     converted,
@@ -17,8 +19,6 @@ from spgrad.ops.axes import (
     require_elements,
     require_zero_of_nothing,
 )
-from spgrad.ops.products import wants_grad
-from spgrad.ops.segments import extremum
 
 Order = float | str
 

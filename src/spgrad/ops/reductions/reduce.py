@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from spgrad.core.pattern import Pattern
+from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
-from spgrad.ops.axes import (
+from spgrad.lowering.operands import matrix_operand, require_rank
+from spgrad.lowering.segments import extremum, product, total, whole
+from spgrad.lowering.views import linear_positions
+from spgrad.ops.reductions.axes import (
     Dims,
     Reduction,
     converted,
@@ -14,11 +19,6 @@ from spgrad.ops.axes import (
     require_elements,
     require_zero_of_nothing,
 )
-from spgrad.ops.operands import matrix_operand, require_rank
-from spgrad.ops.segments import extremum, product, total, whole
-from spgrad.ops.views import linear_positions
-from spgrad.pattern import Pattern
-from spgrad.values import stored_values
 
 
 def sum(

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.ops.axes import converted, one_dim, require_dims, require_dtype
-from spgrad.ops.operands import sparse_operand
-from spgrad.ops.products import plain, wants_grad
-from spgrad.ops.segments import Cells, cells, spread, total
-from spgrad.ops.structure import without_repeats
-from spgrad.tensor import SparseTensor
-from spgrad.transforms import Function
-from spgrad.values import on_pattern, stored_values
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.operands import sparse_operand
+from spgrad.lowering.segments import Cells, cells, spread, total
+from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
+from spgrad.torch_protocol.func_transforms import Function
 
 
 def softmax(

@@ -7,14 +7,18 @@ from typing import Any
 
 import torch
 
-from spgrad import checks, kernels
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
 from spgrad.errors import UnsupportedError
-from spgrad.ops.carry import gathered
-from spgrad.ops.convert import convert
-from spgrad.ops.lines import Lines, Ranges, by_rows, joined, lines_of
-from spgrad.ops.operands import is_sparse, require_dim, require_int, sparse_operand
-from spgrad.ops.order import inverse
-from spgrad.ops.rebuild import (
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.gather import gathered
+from spgrad.lowering.operands import is_sparse, require_dim, require_int, sparse_operand
+from spgrad.lowering.ranges import Lines, Ranges, by_rows, joined, lines_of
+from spgrad.lowering.rebuild import (
     COO,
     Found,
     InPieces,
@@ -28,12 +32,9 @@ from spgrad.ops.rebuild import (
     sparse_dims,
     subset,
 )
-from spgrad.ops.shape import permute
-from spgrad.ops.structure import without_repeats
-from spgrad.ops.views import linear_index
-from spgrad.pattern import Pattern
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern
+from spgrad.lowering.sorting import inverse
+from spgrad.lowering.views import linear_index
+from spgrad.ops.shapes.shape import permute
 
 
 def tril(input: torch.Tensor, diagonal: int = 0) -> SparseTensor:

@@ -11,13 +11,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from spgrad import checks
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern, index_dtype
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.ops.carry import carry
-from spgrad.ops.lines import Ranges, joined, lines_of
-from spgrad.ops.merge import align
-from spgrad.ops.operands import require_dim, sparse_operand
-from spgrad.ops.rebuild import (
+from spgrad.lowering.align import align
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.gather import carry
+from spgrad.lowering.operands import require_dim, sparse_operand
+from spgrad.lowering.ranges import Ranges, joined, lines_of
+from spgrad.lowering.rebuild import (
     Found,
     InPieces,
     Kept,
@@ -31,11 +35,7 @@ from spgrad.ops.rebuild import (
     positions,
     sparse_dims,
 )
-from spgrad.ops.shape import same_elements, unsqueeze
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern, index_dtype
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern, stored_values
+from spgrad.ops.shapes.shape import same_elements, unsqueeze
 
 _Build = Callable[[Sequence[Pattern]], Found | InPieces]
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from spgrad import checks, kernels
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern, index_dtype
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
 from spgrad.errors import UnsupportedError
-from spgrad.ops.carry import carry
-from spgrad.ops.lines import lines_of, of_lines
-from spgrad.ops.operands import sparse_operand
-from spgrad.ops.rebuild import (
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.gather import carry
+from spgrad.lowering.operands import sparse_operand
+from spgrad.lowering.ranges import lines_of, of_lines
+from spgrad.lowering.rebuild import (
     Found,
     Kept,
     Placed,
@@ -19,11 +24,7 @@ from spgrad.ops.rebuild import (
     flat_values,
     positions,
 )
-from spgrad.ops.shape import reshaped
-from spgrad.ops.structure import without_repeats
-from spgrad.pattern import Pattern, index_dtype
-from spgrad.tensor import SparseTensor
-from spgrad.values import on_pattern
+from spgrad.ops.shapes.shape import reshaped
 
 
 def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:

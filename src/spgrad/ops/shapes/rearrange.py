@@ -7,21 +7,21 @@ from typing import Any
 import torch
 
 from spgrad import kernels
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
 from spgrad.errors import ArgumentValueError
-from spgrad.ops.elementwise import conj
-from spgrad.ops.lines import Lines, Ranges, joined, lines_of
-from spgrad.ops.operands import (
+from spgrad.lowering.operands import (
     matrix_operand,
     require_dim,
     require_ints,
     require_rank,
     sparse_operand,
 )
-from spgrad.ops.rebuild import Found, InPieces, Placed, placed, rebuild, sparse_dims
-from spgrad.ops.shape import flatten, reshape
-from spgrad.ops.structure import transposed
-from spgrad.pattern import Pattern
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.lowering.ranges import Lines, Ranges, joined, lines_of
+from spgrad.lowering.rebuild import Found, InPieces, Placed, placed, rebuild, sparse_dims
+from spgrad.ops.elementwise.unary import conj
+from spgrad.ops.layouts.structure import transposed
+from spgrad.ops.shapes.shape import flatten, reshape
 
 
 def adjoint(input: torch.Tensor) -> SparseTensor:

@@ -7,13 +7,19 @@ from typing import Any
 
 import torch
 
-from spgrad import checks
-from spgrad.ops.lines import Lines, Ranges, joined, lines_of
-from spgrad.ops.operands import require_dim, require_int, require_ints, shape_of, sparse_operand
-from spgrad.ops.rebuild import Found, InPieces, Placed, placed, positions, rebuild, sparse_dims
-from spgrad.ops.shape import flatten, reshaped
-from spgrad.pattern import Pattern, index_dtype
-from spgrad.tensor import SparseTensor
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern, index_dtype
+from spgrad.core.tensor import SparseTensor
+from spgrad.lowering.operands import (
+    require_dim,
+    require_int,
+    require_ints,
+    shape_of,
+    sparse_operand,
+)
+from spgrad.lowering.ranges import Lines, Ranges, joined, lines_of
+from spgrad.lowering.rebuild import Found, InPieces, Placed, placed, positions, rebuild, sparse_dims
+from spgrad.ops.shapes.shape import flatten, reshaped
 
 
 def expand(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:

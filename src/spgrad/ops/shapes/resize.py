@@ -8,16 +8,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from spgrad import checks
-from spgrad.construct import size_tuple
+from spgrad.core import checks
+from spgrad.core.construct import size_tuple
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
-from spgrad.ops.create import empty_pattern
-from spgrad.ops.operands import is_sparse, require_int
-from spgrad.ops.rebuild import Found, Placed, placed, rebuild, sparse_dims
-from spgrad.ops.shape import squeeze, swapaxes, transpose, unsqueeze
-from spgrad.ops.structure import t
-from spgrad.pattern import Pattern
-from spgrad.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.lowering.operands import is_sparse, require_int
+from spgrad.lowering.rebuild import Found, Placed, placed, rebuild, sparse_dims
+from spgrad.ops.creation.create import empty_pattern
+from spgrad.ops.layouts.structure import t
+from spgrad.ops.shapes.shape import squeeze, swapaxes, transpose, unsqueeze
 
 
 def t_(input: SparseTensor) -> SparseTensor:

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
+from spgrad.core.pattern import LAYOUTS, Pattern
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.operands import require_dim, require_ints, shape_of, sparse_operand
-from spgrad.ops.rebuild import COO, Found, Placed, placed, rebuild, sparse_dims
-from spgrad.ops.structure import transposed
-from spgrad.ops.views import linear_index
-from spgrad.pattern import LAYOUTS, Pattern
+from spgrad.lowering.operands import require_dim, require_ints, shape_of, sparse_operand
+from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild, sparse_dims
+from spgrad.lowering.views import linear_index
+from spgrad.ops.layouts.structure import transposed
 from spgrad.support import FLIPPED
-from spgrad.tensor import SparseTensor
 
 
 def permute(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:

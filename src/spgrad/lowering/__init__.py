@@ -1,0 +1,1 @@
+"""The machinery between operations and kernels: the only place where layouts meet kernels."""

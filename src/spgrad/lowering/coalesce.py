@@ -1,0 +1,45 @@
+"""Repeated elements of COO tensors, brought together."""
+
+from __future__ import annotations
+
+import torch
+
+from spgrad import kernels
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.lowering.segments import Cells, extremum, total
+
+
+def without_repeats(A: SparseTensor) -> SparseTensor:
+    """A with sorted unique indices, the values of repeated ones added; A itself if it has them."""
+    pattern = A._pattern
+    if pattern.coalesced:
+        return A
+    unique, runs = pattern.derive("coalesced", _coalesced)
+    vals = stored_values(A)
+    if runs is not None:
+        flat = vals.reshape(vals.shape[0], -1)
+        if vals.dtype == torch.bool:
+            added = extremum(flat.to(torch.uint8)[:, None], runs, None, largest=True) != 0
+        else:
+            added = total(flat, runs)
+        vals = added.view(unique.values_shape)
+    return on_pattern(vals, unique)
+
+
+def as_summands(A: SparseTensor) -> SparseTensor:
+    """A, ready for a linear function: repeated elements may stay, but bools do not add up."""
+    return without_repeats(A) if A._vals.dtype == torch.bool else A
+
+
+def _coalesced(pattern: Pattern) -> tuple[Pattern, Cells | None]:
+    """The coalesced pattern, and the entries that each of its elements is (None: one, in order)."""
+    runs = None
+    indices = pattern.indices[0]
+    if not pattern.ordered:
+        sparse_shape = pattern.shape[: pattern.sparse_dim]
+        indices, ptr, order = kernels.sort_coo(indices.contiguous(), list(sparse_shape))
+        runs = Cells(ptr, order, pattern.nse, 1)
+    spec = pattern.spec._replace(coalesced=True, ordered=True)
+    return Pattern.from_spec(spec, pattern.shape, (indices,)), runs

@@ -1,0 +1,207 @@
+"""A pattern in another layout, and what becomes of the values; index work kept on the pattern."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from spgrad import kernels
+from spgrad.core.pattern import Pattern, View
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.gather import Carried, carry
+from spgrad.lowering.sorting import lexicographic, many
+from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.views import cols, item_offsets, rows
+from spgrad.torch_protocol.compile import is_real, lasting
+
+
+class Move(NamedTuple):
+    """Another pattern of the same elements, and where its values come from."""
+
+    pattern: Pattern
+    how: Carried
+
+
+def convert(
+    A: SparseTensor, layout: torch.layout, blocksize: tuple[int, int] | None = None
+) -> SparseTensor:
+    """A in another layout; `A` itself where nothing would change but duplicates."""
+    A = without_repeats(A)
+    pattern = A._pattern
+    if pattern.layout == layout and pattern.blocksize == blocksize:
+        return A
+    vals = flat_values(A)
+    first = ("first", layout, blocksize)  # where values went is found for a second conversion
+    new = pattern.derived(first) is None and pattern.derived(("layout", layout, blocksize)) is None
+    new = new and is_real(vals) == is_real(pattern.indices[0])
+    if new and vals.dim() == 1 and not wants_grad(vals):
+        with lasting(*pattern.indices, vals):
+            together = _together(pattern, layout, blocksize, plain(vals))
+        if together is not None:
+            found, vals = together
+            pattern.keep(first, found)
+            return on_pattern(vals.view(found.values_shape), found)
+    found, how = moved(pattern, layout, blocksize)
+    return on_pattern(carry(vals, how).view(found.values_shape), found)
+
+
+def flat_values(A: SparseTensor) -> torch.Tensor:
+    """Values (elements, *dense) as stored, those inside blocks one by one."""
+    pattern = A._pattern
+    return stored_values(A).reshape(pattern.elements, *pattern.dense_shape)
+
+
+def moved(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None = None) -> Move:
+    """A coalesced pattern in another layout; O(nse) on the first call, then kept."""
+
+    def make(p: Pattern) -> Move:
+        move = _move(p, layout, blocksize)
+        return Move(p.derived(("first", layout, blocksize)) or move.pattern, move.how)
+
+    return pattern.derive(("layout", layout, blocksize), make)
+
+
+def _move(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None) -> Move:
+    if layout == torch.sparse_coo:
+        return _to_coo(pattern)
+    if blocksize is None:
+        return _to_compressed(pattern, layout)
+    return _to_blocks(pattern, layout, blocksize)
+
+
+def _together(
+    pattern: Pattern,
+    layout: torch.layout,
+    blocksize: tuple[int, int] | None,
+    vals: torch.Tensor,
+) -> tuple[Pattern, torch.Tensor] | None:
+    """A matrix in another layout, indices and values in one pass; None where that saves nothing."""
+    if pattern.is_coo or pattern.batch or layout == torch.sparse_coo:
+        return None
+    ptr, idx = pattern.indices
+    by_rows = pattern.compressed_by_rows
+    turns = (layout in (torch.sparse_csr, torch.sparse_bsr)) != by_rows
+    if pattern.blocksize is None and blocksize is None and turns:
+        across = pattern.matrix[1 if by_rows else 0]
+        *indices, vals = kernels.transpose_plan(ptr, idx, across, vals)
+    elif blocksize is not None and pattern.blocksize is None and not turns:
+        *indices, vals = _grouped((ptr, idx), by_rows, blocksize, vals)
+    elif blocksize is None and not turns:
+        assert pattern.blocksize is not None
+        if ptr.dtype == torch.int32 and pattern.elements > torch.iinfo(torch.int32).max:
+            return None
+        along, across = pattern.blocksize if by_rows else reversed(pattern.blocksize)
+        *indices, vals = kernels.expand_blocks(ptr, idx, along, across, not by_rows, vals)
+    else:
+        return None
+    dtype = _index_dtype(pattern)
+    indices = tuple(i.to(dtype) for i in indices)
+    return Pattern(layout, pattern.shape, indices, blocksize=blocksize), vals
+
+
+def _grouped(
+    view: tuple[torch.Tensor, torch.Tensor],
+    by_rows: bool,
+    blocksize: tuple[int, int],
+    vals: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Lines in blocks, with the entry that each element of these is, or its value."""
+    ptr, idx = view
+    along, across = blocksize if by_rows else reversed(blocksize)
+    if idx.shape[0] * along * across > torch.iinfo(torch.int32).max:
+        ptr, idx = ptr.to(torch.int64), idx.to(torch.int64)
+    return kernels.group_blocks(ptr, idx, along, across, not by_rows, vals)
+
+
+def _index_dtype(pattern: Pattern) -> torch.dtype:
+    return pattern.indices[0].dtype
+
+
+def _to_coo(pattern: Pattern) -> Move:
+    if pattern.layout == torch.sparse_csr and not pattern.batch:
+        shape, dense_dim = pattern.shape, pattern.dense_dim
+        indices = kernels.coordinates(*pattern.indices)
+        found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
+        return Move(found, Carried(None, pattern.elements))
+    # a matrix by columns is sorted where an array with one element for each row would dwarf it
+    by_columns = not pattern.compressed_by_rows and many(pattern.extent[0], pattern)
+    view = cols(pattern) if by_columns else rows(pattern)
+    line = kernels.expand(view.ptr, view.idx.numel())
+    indices = _coordinates(pattern, *((view.idx, line) if by_columns else (line, view.idx)))
+    entry = view.perm
+    if by_columns:
+        order = lexicographic(indices, pattern.shape[: len(indices)])
+        indices = indices.index_select(1, order)
+        entry = order if entry is None else entry.index_select(0, order)
+    found = Pattern(torch.sparse_coo, pattern.shape, (indices,), dense_dim=pattern.dense_dim)
+    if not by_columns:
+        found.keep("rows", view._replace(perm=None))
+    return Move(found, Carried(entry, pattern.elements))
+
+
+def _coordinates(pattern: Pattern, row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
+    """COO indices of rows and columns of the block-diagonal matrix."""
+    dtype, coordinates = _index_dtype(pattern), [row, col]
+    if pattern.batch:
+        m, k = pattern.matrix
+        row, col = row.to(torch.int64), col.to(torch.int64)  # the batch may not fit `dtype`
+        item = torch.div(row, max(m, 1), rounding_mode="floor")
+        coordinates = [*torch.unravel_index(item, pattern.batch), row - item * m, col - item * k]
+    return torch.stack([c.to(dtype) for c in coordinates])
+
+
+def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
+    by_rows = layout == torch.sparse_csr
+    if by_rows and pattern.is_coo and not pattern.batch:
+        row, col = pattern.indices[0]  # ascending, as the pattern is coalesced
+        shape, dense_dim = pattern.shape, pattern.dense_dim
+        parts = kernels.compress(row, pattern.matrix[0]), col
+        return Move(
+            Pattern(layout, shape, parts, dense_dim=dense_dim), Carried(None, pattern.elements)
+        )
+    view = rows(pattern) if by_rows else cols(pattern)
+    dtype = _index_dtype(pattern)
+    found = Pattern(
+        layout,
+        pattern.shape,
+        (view.ptr.to(dtype), view.idx.to(dtype)),
+        dense_dim=pattern.dense_dim,
+    )
+    return Move(_local(found, view), Carried(view.perm, pattern.elements))
+
+
+def _local(found: Pattern, view: View) -> Pattern:
+    """`found` with block-diagonal indices made relative to their batch item."""
+    by_rows = found.compressed_by_rows
+    bound = found.matrix[1 if by_rows else 0]
+    offsets = item_offsets(found, bound)
+    if isinstance(offsets, torch.Tensor):
+        ptr, idx = found.indices
+        found = Pattern.from_spec(found.spec, found.shape, (ptr, idx - offsets.to(idx.dtype)))
+    found.keep("rows" if by_rows else "cols", view._replace(perm=None))
+    return found
+
+
+def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int]) -> Move:
+    by_rows = layout == torch.sparse_bsr
+    view = rows(pattern) if by_rows else cols(pattern)
+    ptr, idx, entry = _grouped((view.ptr, view.idx), by_rows, blocksize)
+    dtype = _index_dtype(pattern)
+    found = Pattern(
+        layout,
+        pattern.shape,
+        (ptr.to(dtype), idx.to(dtype)),
+        dense_dim=pattern.dense_dim,
+        blocksize=blocksize,
+    )
+    across = blocksize[1 if by_rows else 0]
+    offsets = item_offsets(found, found.matrix[1 if by_rows else 0] // across)
+    if isinstance(offsets, torch.Tensor):
+        ptr, idx = found.indices
+        found = Pattern.from_spec(found.spec, found.shape, (ptr, idx - offsets.to(dtype)))
+    if view.perm is not None:
+        entry = kernels.take(view.perm + 1, entry) - 1
+    return Move(found, Carried(entry, pattern.elements))

@@ -1,0 +1,1 @@
+"""Functions of single elements, of one sparse tensor or of two."""

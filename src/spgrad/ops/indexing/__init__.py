@@ -1,0 +1,1 @@
+"""Parts of a sparse tensor, taken or written."""

@@ -1,0 +1,1 @@
+"""Conversions between layouts and to and from dense, coalesce, transposition."""

@@ -1,0 +1,1 @@
+"""Products: matrix products, contractions, sampled products, attention."""

@@ -1,0 +1,1 @@
+"""Sums, extrema, norms and softmax over dimensions."""

@@ -1,0 +1,1 @@
+"""Operations that move elements and keep their values: reshape, join, repeat, diagonals."""
