@@ -15,7 +15,7 @@ from spgrad import cli
 from spgrad.demo import compare, data, model, step
 from spgrad.errors import ArgumentValueError
 
-CORA = Path(data.__file__).parents[1] / "data" / "cora.npz"
+CORA = Path(data.__file__).parent / "cora" / "cora.npz"
 
 
 @pytest.fixture(scope="module")

@@ -250,7 +250,7 @@ def test_out_of_memory_is_not_asked_of_torch(monkeypatch):
     def fail(*args, **kwargs):
         raise torch.OutOfMemoryError("no memory")
 
-    from spgrad.core.tensor import TORCH_FUNCTIONS
+    from spgrad.core.slots import TORCH_FUNCTIONS
 
     monkeypatch.setitem(TORCH_FUNCTIONS, torch.Tensor.relu, fail)
     with spgrad.dropin(), pytest.raises(torch.OutOfMemoryError, match="no memory"):

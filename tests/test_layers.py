@@ -14,7 +14,7 @@ FLOORS = [
     ["errors", "support", "torch_protocol.compile"],
     ["torch_protocol.func_transforms", "torch_protocol.callers", "torch_protocol.autocast"],
     ["core.pattern", "core.arguments", "core.refusals", "core.requirement"],
-    ["kernels"],
+    ["kernels", "core.slots"],
     ["core.checks", "core.memory"],
     ["core.tensor"],
     ["torch_protocol.aten", "torch_protocol.optimizers"],

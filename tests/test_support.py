@@ -10,7 +10,7 @@ from claims import check_second_derivative, check_value_layout_and_gradient
 import spgrad
 from spgrad import ops, support, testing
 from spgrad.core.pattern import LAYOUTS
-from spgrad.core.tensor import TORCH_FUNCTIONS
+from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.torch_protocol.inplace import is_in_place
 
 CELLS = list(testing.cells())

@@ -11,7 +11,8 @@ import torch
 
 import spgrad
 from spgrad import support
-from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "names.md"
 

@@ -274,7 +274,7 @@ def _derivatives(program):
         return
     inputs = [done.values[place] for place in at]
     first = torch.autograd.grad(y, inputs, g, create_graph=True, allow_unused=True)
-    yield "from spgrad.values import stored_values"
+    yield "from spgrad.core.values import stored_values"
     parts = []
     for i, (place, grad) in enumerate(zip(at, first, strict=True)):
         if grad is not None and grad.requires_grad:

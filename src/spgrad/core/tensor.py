@@ -9,21 +9,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from spgrad.core.arguments import as_ours
 from spgrad.core.pattern import Pattern, Spec, View
 from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_form
-from spgrad.errors import ArgumentKindError, StateError
+from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, above, answer, refusable
+from spgrad.errors import ArgumentKindError, SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import compiled_for, packed, traced
-
-TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-"""torch function -> spgrad function that answers for it when an argument is a SparseTensor."""
-
-ATEN_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-"""aten overload -> what the autograd engine, modules and optimizers get from a SparseTensor."""
-
-METHODS: dict[str, Callable[..., Any]] = {}
-"""spgrad function name -> the function, for the methods that are defined on the class."""
 
 _VIEWS = ("rows", "cols")
 _VIEW_FIELDS = ("ptr", "idx", "perm")
@@ -32,7 +23,7 @@ _DETACH = torch.ops.aten.detach.default
 _without_memory = torch._C._set_throw_on_mutable_data_ptr
 
 
-class SparseTensor(torch.Tensor):
+class SparseTensor(Reductions, torch.Tensor):
     """A sparse tensor of any layout whose gradients stay on its own pattern.
 
     Made by the constructors (`spgrad.sparse_csr_tensor` and its siblings), by `spgrad.from_dense`,
@@ -88,13 +79,7 @@ requires_grad=True)
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Sends a torch function to the spgrad function that answers for it."""
-        if optimizing(func):
-            return METHODS["on_values"](func, args, kwargs)
-        op = TORCH_FUNCTIONS.get(func)
-        if op is not None:
-            return op(*args, **as_ours(func, kwargs)) if kwargs else op(*args)
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **(kwargs or {}))
+        return answer(func, args, kwargs)
 
     @classmethod
     def __torch_dispatch__(
@@ -124,7 +109,7 @@ requires_grad=True)
         if self._is_bare:
             return tensors, (tuple(pattern.spec), None, None)
         if type(self._vals) is torch.Tensor:
-            METHODS["plan"](pattern)  # once here, instead of inside the graph on every call
+            above.find_views(pattern)  # once here, instead of inside the graph on every call
         views = []
         for key in _VIEWS:
             view = pattern.derived(key)
@@ -232,15 +217,18 @@ requires_grad=True)
         """Number of dense dimensions."""
         return self._pattern.dense_dim
 
+    @refusable
     def is_coalesced(self) -> bool:
         """True if indices are known to be unique and sorted; COO only."""
         _require_coo(self, "is_coalesced")
         return self._pattern.coalesced
 
+    @refusable
     def values(self) -> torch.Tensor:
         """The values, as `spgrad.values`."""
-        return METHODS["values"](self)
+        return above.values(self)
 
+    @refusable
     def indices(self) -> torch.Tensor:
         """Indices (sparse_dim, nse) of a coalesced COO tensor."""
         _require_coo(self, "indices")
@@ -260,21 +248,25 @@ requires_grad=True)
         """The values, detached, of a coalesced or uncoalesced tensor."""
         return self._pattern.by_item(self._vals).detach()
 
+    @refusable
     def crow_indices(self) -> torch.Tensor:
         """Row pointers (*b, m + 1) of CSR, block row pointers of BSR."""
         _require_compressed(self, "crow_indices", rows=True)
         return self._pattern.compressed_by_item()
 
+    @refusable
     def ccol_indices(self) -> torch.Tensor:
         """Column pointers (*b, n + 1) of CSC, block column pointers of BSC."""
         _require_compressed(self, "ccol_indices", rows=False)
         return self._pattern.compressed_by_item()
 
+    @refusable
     def col_indices(self) -> torch.Tensor:
         """Column indices (*b, nse) of CSR, block column indices of BSR; flat if ragged."""
         _require_compressed(self, "col_indices", rows=True)
         return self._pattern.plain_by_item()
 
+    @refusable
     def row_indices(self) -> torch.Tensor:
         """Row indices (*b, nse) of CSC, block row indices of BSC; flat if ragged."""
         _require_compressed(self, "row_indices", rows=False)
@@ -282,24 +274,30 @@ requires_grad=True)
 
     def coo_indices(self) -> torch.Tensor:
         """Rows and columns of the elements in the order of their values: `spgrad.coo_indices`."""
-        return METHODS["coo_indices"](self)
+        return above.coo_indices(self)
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        return METHODS["getitem"](self, index)
+        return above.getitem(self, index)
 
     def __matmul__(self, other: torch.Tensor) -> torch.Tensor:
-        return METHODS["matmul"](self, other)
+        try:
+            return above.matmul(self, other)
+        except SpgradError as error:
+            return above.refused(torch.Tensor.__matmul__, (self, other), error)
 
     def __rmatmul__(self, other: torch.Tensor) -> torch.Tensor:
-        return METHODS["matmul"](other, self)
+        try:
+            return above.matmul(other, self)
+        except SpgradError as error:
+            return above.refused(torch.Tensor.__rmatmul__, (self, other), error)
 
     @property
     def mT(self) -> torch.Tensor:  # type: ignore[override]  # noqa: N802
         """The tensor with its two matrix dimensions exchanged, as `spgrad.transpose`."""
-        return METHODS["transpose"](self, -2, -1)
+        return above.transpose(self, -2, -1)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return METHODS["describe"](self)
+        return above.describe(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
         if id(self) in memo:
@@ -319,7 +317,7 @@ requires_grad=True)
         pattern = self._pattern
         state = (tuple(pattern.spec), tuple(pattern.shape), pattern.indices)
         flags = (self.requires_grad and self.is_leaf, is_parameter(self))
-        return METHODS["load"], (self._vals.detach(), *state, *flags)
+        return above.load, (self._vals.detach(), *state, *flags)
 
     def is_shared(self) -> bool:
         """True if values and indices are in memory that other processes can map."""

@@ -8,7 +8,8 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
-from spgrad.core.tensor import METHODS, SparseTensor, requires_grad
+from spgrad.core.slots import above
+from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.torch_protocol.func_transforms import in_torch_func, transforming
 
@@ -190,7 +191,4 @@ def at_elements(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:
             "with spgrad.from_values."
         )
     mask = SparseTensor(torch.zeros(pattern.values_shape, device=pattern.device), pattern)
-    return stored_values(METHODS["sparse_mask"](G, mask))
-
-
-METHODS["values"] = values
+    return stored_values(above.sparse_mask(G, mask))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import torch
@@ -22,9 +21,7 @@ _DTYPES = {
     "CharTensor": torch.int8,
     "ByteTensor": torch.uint8,
 }
-_LOCK = threading.Lock()
 _REPLACED: dict[str, Any] = {}
-_USERS = [0]  # threads in which the mode is on
 
 
 class _Stand(type):
@@ -47,25 +44,17 @@ class _Stand(type):
 
 
 def install() -> None:
-    """Puts the stand-ins in place, with the first thread that turns the mode on."""
-    with _LOCK:
-        _USERS[0] += 1
-        if _USERS[0] > 1:
-            return
-        for name, dtype in _DTYPES.items():
-            native = getattr(torch.sparse, name, None)
-            if native is not None:
-                _REPLACED[name] = native
-                stand = _Stand(name, (), {"native": native, "dtype": dtype})
-                setattr(torch.sparse, name, stand)
+    """Puts the stand-ins in place."""
+    for name, dtype in _DTYPES.items():
+        native = getattr(torch.sparse, name, None)
+        if native is not None:
+            _REPLACED[name] = native
+            stand = _Stand(name, (), {"native": native, "dtype": dtype})
+            setattr(torch.sparse, name, stand)
 
 
 def remove() -> None:
-    """Puts torch's classes back, with the last thread that turns the mode off."""
-    with _LOCK:
-        _USERS[0] -= 1
-        if _USERS[0]:
-            return
-        for name, native in _REPLACED.items():
-            setattr(torch.sparse, name, native)
-        _REPLACED.clear()
+    """Puts torch's classes back."""
+    for name, native in _REPLACED.items():
+        setattr(torch.sparse, name, native)
+    _REPLACED.clear()

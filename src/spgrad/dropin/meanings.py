@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import torch
-from torch import _tensor_str
 
 from spgrad import ops
 from spgrad.core import checks
-from spgrad.core.interop import to_torch
 from spgrad.core.pattern import LAYOUTS, Pattern
-from spgrad.core.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
-from spgrad.dropin.native import fall_back
-from spgrad.dropin.state import state
-from spgrad.errors import SpgradError, StateError, UnsupportedError
+from spgrad.errors import StateError, UnsupportedError
 from spgrad.support import OPS
-from spgrad.torch_protocol.compile import when_called
 
 MEANINGS: dict[Any, Callable[..., Any]] = {}
 """torch function -> what it does in drop-in mode."""
@@ -53,19 +48,6 @@ _TORCHS = (
     "untyped_storage",
 )
 """Methods that only torch can answer."""
-
-_CHECKED = (
-    "__matmul__",
-    "__rmatmul__",
-    "ccol_indices",
-    "col_indices",
-    "crow_indices",
-    "indices",
-    "is_coalesced",
-    "row_indices",
-    "values",
-)
-"""Methods of the class, which no mode sees, and whose refusals are torch's where it is on."""
 
 
 def to_dense(
@@ -174,44 +156,6 @@ def _leave_to_torch(name: str) -> Callable[..., Any]:
     return refuse
 
 
-def _checked(method: Callable[..., Any], func: Any) -> Callable[..., Any]:
-    """`method`; what it refuses is asked of torch where the mode is on."""
-
-    @functools.wraps(method)
-    def run(self: SparseTensor, *args: Any) -> Any:
-        try:
-            return method(self, *args)
-        except SpgradError as error:
-            if not state.fallbacks or state.fallbacks[-1] == "refuse":
-                raise
-            with torch._C.DisableTorchFunction():
-                return fall_back(func, (self, *args), {}, error, warn=False)
-
-    when_called(run)
-    return run
-
-
-def _native_text(describe: Callable[[SparseTensor], str]) -> Callable[[SparseTensor], str]:
-    """How a SparseTensor prints: as torch prints its own where the mode is on."""
-
-    def run(A: SparseTensor) -> str:
-        if not state.fallbacks:
-            return describe(A)
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            try:
-                x = to_torch(SparseTensor(A._vals.detach(), A._pattern))
-            except SpgradError:  # a ragged batch
-                return describe(A)
-            if A.requires_grad and A.grad_fn is None:
-                x.requires_grad_()
-            text = _tensor_str._str(x)
-        if A.grad_fn is not None:
-            text = f"{text[:-1]}, grad_fn=<{type(A.grad_fn).__name__}>)"
-        return text
-
-    return run
-
-
 def _register() -> None:
     for name, method in vars(SparseTensor).items():
         func = getattr(torch.Tensor, name, None)
@@ -228,10 +172,6 @@ def _register() -> None:
         MEANINGS[getattr(torch.Tensor, name)] = _converted(name, layout)
     MEANINGS[torch.Tensor.eq] = MEANINGS[torch.eq] = eq
     MEANINGS[torch.Tensor._coalesced_] = coalesced_
-    for name in _CHECKED:
-        func = getattr(torch.Tensor, name)
-        setattr(SparseTensor, name, _checked(vars(SparseTensor)[name], func))
-    METHODS["describe"] = _native_text(METHODS["describe"])
 
 
 _register()

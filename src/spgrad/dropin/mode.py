@@ -9,7 +9,8 @@ from torch.overrides import TorchFunctionMode
 
 from spgrad.core.arguments import as_ours
 from spgrad.core.pattern import LAYOUT_NAMES
-from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
 from spgrad.dropin import makers, meanings, native, outputs
 from spgrad.dropin.state import state
 from spgrad.errors import SpgradError

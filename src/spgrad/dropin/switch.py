@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torch.overrides import _get_current_function_mode
 
-from spgrad.dropin import legacy
+from spgrad.dropin import hooks
 from spgrad.dropin.mode import Mode
 from spgrad.dropin.state import state
 from spgrad.errors import ArgumentValueError, StateError
@@ -64,7 +64,7 @@ class dropin:  # noqa: N801
     def __enter__(self) -> dropin:
         if not state.fallbacks:
             mode = _TURNS.mode = Mode()
-            legacy.install()
+            hooks.install()
             mode.__enter__()
         state.fallbacks.append(self.fallback)
         return self
@@ -77,7 +77,7 @@ class dropin:  # noqa: N801
                     "still on; modes are left in the opposite order. Leave that one first."
                 )
             _TURNS.mode.__exit__(*(error or (None, None, None)))
-            legacy.remove()
+            hooks.remove()
         state.fallbacks.pop()
 
     def __call__(self, function: F) -> F:

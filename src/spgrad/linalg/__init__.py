@@ -2,7 +2,7 @@
 
 import torch
 
-from spgrad.core.tensor import TORCH_FUNCTIONS
+from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.linalg.lobpcg import lobpcg
 from spgrad.linalg.lowrank import pca_lowrank, svd_lowrank
 from spgrad.linalg.ordering import reverse_cuthill_mckee

@@ -12,7 +12,6 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, View, index_dtype
-from spgrad.core.tensor import METHODS
 
 
 def rows(pattern: Pattern) -> View:
@@ -25,7 +24,7 @@ def cols(pattern: Pattern) -> View:
     return pattern.derive("cols", _cols)
 
 
-def plan(pattern: Pattern) -> None:
+def find_views(pattern: Pattern) -> None:
     """Finds both views of a matrix, and whether its items have equal nse, for compiled code."""
     if len(pattern.shape) - pattern.dense_dim >= 2:
         rows(pattern)
@@ -132,6 +131,3 @@ def _from_coordinates(pattern: Pattern) -> View:
     all_entries = torch.stack([row.new_zeros(()), row.new_full((), row.numel())])
     ptr, _, perm = kernels.transpose_plan(all_entries, row, lines)
     return View(ptr, col[perm], perm, across)
-
-
-METHODS["plan"] = plan

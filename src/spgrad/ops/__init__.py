@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
-from spgrad.core.arguments import as_ours
 from spgrad.core.interop import from_torch, to_torch
-from spgrad.core.tensor import METHODS, TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS, Reductions, above
+from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, values
 from spgrad.lowering.operands import refusal
+from spgrad.lowering.views import find_views
 from spgrad.ops.creation.graph import from_edges
 from spgrad.ops.creation.like import full_like, ones_like, zeros_like
 from spgrad.ops.elementwise.binary import (
@@ -93,7 +91,7 @@ from spgrad.ops.indexing.getitem import (
     unbind,
 )
 from spgrad.ops.indexing.mask import sparse_mask
-from spgrad.ops.indexing.nonzero import find, nonzero, prune
+from spgrad.ops.indexing.nonzero import coo_indices, find, nonzero, prune
 from spgrad.ops.indexing.setitem import assign, setitem
 from spgrad.ops.layouts.convert import (
     to_sparse,
@@ -161,9 +159,11 @@ from spgrad.ops.shapes.shape import (
     view_as,
 )
 from spgrad.support import OPS
-from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import when_called, when_tracing
 from spgrad.torch_protocol.inplace import in_place, is_in_place
+from spgrad.torch_protocol.optimizers import on_values
+from spgrad.torch_protocol.pickling import load
+from spgrad.torch_protocol.repr import describe
 
 __all__ = [
     "abs",
@@ -345,32 +345,12 @@ __all__ = [
 ]
 
 
-_WITH_SWITCH = ("extrema", "norms", "reduce")
-"""Families whose functions take `specified`, which torch's own methods would not let through."""
-
-
-def _method(op: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """`op` as a method, which an optimizer's step sees as torch's own."""
-
-    @functools.wraps(op)
-    def run(self: SparseTensor, *args: Any, **kwargs: Any) -> Any:
-        if optimizing():
-            return METHODS["on_values"](theirs, (self, *args), kwargs)
-        return op(self, *args, **as_ours(theirs, kwargs)) if kwargs else op(self, *args)
-
-    return run
-
-
 def _register() -> None:
     """Lets torch's names find the operations that the support table gives them."""
     for row in OPS.values():
         op = globals()[row.name] if row.layouts else refusal(row)
-        if row.layouts:
-            METHODS[row.name] = op
-            if op is not map:  # which passes a function on, and is traced through
-                when_tracing(op)
-            if row.family in _WITH_SWITCH and hasattr(torch.Tensor, row.name):
-                setattr(SparseTensor, row.name, _method(op, getattr(torch.Tensor, row.name)))
+        if row.layouts and op is not map:  # which passes a function on, and is traced through
+            when_tracing(op)
         for name in row.torch:
             func = operator.attrgetter(name.removeprefix("torch."))(torch)
             TORCH_FUNCTIONS[func] = in_place(row.name, op) if is_in_place(name) else op
@@ -380,8 +360,22 @@ def _register() -> None:
     TORCH_FUNCTIONS[torch.Tensor.__setitem__] = assign  # which need not copy the values
     for function in (from_dense, from_torch, from_values, to_torch, values):
         when_tracing(function)
-    for member in (map, *vars(SparseTensor).values()):
+    members = (*vars(SparseTensor).values(), *vars(Reductions).values())
+    for member in (map, *members):
         when_called(getattr(member, "fget", None) or getattr(member, "__func__", member))
 
 
 _register()
+above.fill(
+    coalesce=coalesce,
+    coo_indices=coo_indices,
+    describe=describe,
+    find_views=find_views,
+    getitem=getitem,
+    load=load,
+    matmul=matmul,
+    on_values=on_values,
+    sparse_mask=sparse_mask,
+    transpose=transpose,
+    values=values,
+)

@@ -139,6 +139,11 @@ def _std(
     return torch.sqrt(y.where(positive, 1)).where(positive, y)  # the derivative at 0 is 0
 
 
+def _torch_norm(A: torch.Tensor, *, specified: bool = False, **options: Any) -> torch.Tensor:
+    """Zeros add nothing to a norm of positive order, so they may be specified or not."""
+    return torch.norm(A, **options)
+
+
 def _norm(A: torch.Tensor, p: float = 2, **options: Any) -> torch.Tensor:
     return torch.linalg.vector_norm(A, p, **options)
 
@@ -179,8 +184,13 @@ ROWS = (
         "norms",
         names_in_torch("norm"),
         _FORMS,
-        torch.norm,
-        samples=({"dim": -1}, {}, {"p": 1, "dim": (-2, -1), "keepdim": True}),
+        _torch_norm,
+        samples=(
+            {"dim": -1},
+            {},
+            {"p": 1, "dim": (-2, -1), "keepdim": True},
+            {"p": 3, "dim": -1, "specified": True},
+        ),
     ),
     Op(
         "native_norm",

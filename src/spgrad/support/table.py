@@ -43,6 +43,11 @@ class Op:
     samples: tuple[Mapping[str, Any], ...] = ({},)
     absent: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def takes_specified(self) -> bool:
+        """True for a reduction that can leave out the unspecified zeros."""
+        return any("specified" in options for options in self.samples)
+
 
 class Operand(NamedTuple):
     """One operand, or the result, of a signature."""

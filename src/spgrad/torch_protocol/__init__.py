@@ -1,1 +1,1 @@
-"""What torch asks of a SparseTensor: autograd, compile, func transforms, optimizers, pickles, text."""
+"""What torch asks of a SparseTensor: autograd, compile, func, optimizers, pickles, text."""

@@ -12,7 +12,8 @@ import torch
 from torch.autograd.graph import increment_version
 
 from spgrad.core.pattern import Pattern
-from spgrad.core.tensor import ATEN_FUNCTIONS, METHODS, SparseTensor, is_parameter
+from spgrad.core.slots import ATEN_FUNCTIONS, above
+from spgrad.core.tensor import SparseTensor, is_parameter
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
 
 _aten = torch.ops.aten
@@ -170,7 +171,7 @@ def _to_copy(
     **options: Any,
 ) -> SparseTensor:
     if not A._pattern.coalesced and dtype is not None and _rounds(A.dtype, dtype):
-        A = METHODS["coalesce"](A)
+        A = above.coalesce(A)
     vals = _aten._to_copy.default(A._vals, dtype=dtype, device=device, non_blocking=non_blocking)
     return SparseTensor(vals, A._pattern.moved(vals.device, non_blocking))
 

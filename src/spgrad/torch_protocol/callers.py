@@ -6,6 +6,11 @@ same `add_(eps)` elsewhere means every element of the tensor, the unspecified on
 refused. Which of the two is meant is decided by whose code calls: only the code of torch's own
 optimizers, gradient clipping and gradient scaling, and the methods of any `torch.optim.Optimizer`,
 and only where no gradient is recorded.
+
+This looks at the frames of the stack, here and nowhere else, because torch offers nothing that
+would do: its hooks around every step (`register_optimizer_step_pre_hook`) are not called for
+clipping and scaling, are not called after a step that raises, so that a flag which they set would
+turn later computations into wrong numbers, and can't tell a closure from the step that calls it.
 """
 
 from __future__ import annotations
@@ -24,7 +29,13 @@ _FILES = tuple(
     for part in ("optim/", "nn/utils/clip_grad.py", "amp/grad_scaler.py")
 )
 _TRACERS = ("torch._dynamo.utils", "torch.fx.interpreter")
-_BETWEEN = ("torch._ops", "torch._tensor", "torch.functional", "torch.overrides")
+_BETWEEN = (
+    "spgrad.core.slots",
+    "torch._ops",
+    "torch._tensor",
+    "torch.functional",
+    "torch.overrides",
+)
 
 
 def optimizing(func: Any = None) -> bool:

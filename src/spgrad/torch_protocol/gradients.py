@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
-from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import at_elements, on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.torch_protocol.aten import alike, replace, require_no_gradient

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from spgrad.core.pattern import Pattern
-from spgrad.core.tensor import METHODS, SparseTensor
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
 
 _T = torch.Tensor
@@ -111,6 +111,3 @@ def _common_of_lists(func: Any, lists: list[Any]) -> list[Pattern | None] | None
     length = len(sparse[0])
     rows = zip(*(x for x in sparse if len(x) == length), strict=True)
     return [_common(func, [a for a in row if isinstance(a, SparseTensor)]) for row in rows]
-
-
-METHODS["on_values"] = on_values

@@ -12,7 +12,7 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.pattern import LAYOUTS, Pattern, Spec, reaching
-from spgrad.core.tensor import METHODS, SparseTensor, rebuild
+from spgrad.core.tensor import SparseTensor, rebuild
 from spgrad.errors import ArgumentValueError
 
 _PARTS = ("values", "spec", "shape", "indices", "requires_grad", "parameter")
@@ -127,5 +127,4 @@ def _damaged(part: str, found: Any, accepted: str) -> ArgumentValueError:
 
 
 load.__module__ = "spgrad.serialize"  # the name that files give; see there
-METHODS["load"] = load
 torch.serialization.add_safe_globals([load])

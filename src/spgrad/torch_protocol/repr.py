@@ -8,7 +8,7 @@ import torch
 
 from spgrad.core.checks import short
 from spgrad.core.pattern import Pattern
-from spgrad.core.tensor import METHODS, SparseTensor
+from spgrad.core.tensor import SparseTensor
 
 _SHOWN = 6
 
@@ -72,6 +72,3 @@ def _value(value: torch.Tensor) -> str:
     shown = value.reshape(-1)[:_SHOWN].tolist()
     text = ", ".join(f"{v:.4g}" if isinstance(v, (float, complex)) else str(v) for v in shown)
     return f"[{text}{', ...' if value.numel() > _SHOWN else ''}]"
-
-
-METHODS["describe"] = describe

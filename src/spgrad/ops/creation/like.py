@@ -10,7 +10,8 @@ import torch
 from spgrad.core import checks
 from spgrad.core.construct import Options, leaf
 from spgrad.core.pattern import LAYOUT_NAMES
-from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert

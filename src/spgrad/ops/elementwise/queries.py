@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
-from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.align import align

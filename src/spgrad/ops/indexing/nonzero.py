@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from spgrad.core.tensor import METHODS, SparseTensor
+from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError
 from spgrad.lowering.coalesce import without_repeats
@@ -171,6 +171,3 @@ def _nonzero(A: SparseTensor, *, specified: bool = False) -> tuple[torch.Tensor,
     first = coo.indices[0].to(torch.int64).index_select(1, at)
     found = torch.cat([first, *(d[None] for d in dense)])
     return found, at if entry is None else entry.index_select(0, at)
-
-
-METHODS["coo_indices"] = coo_indices

@@ -9,7 +9,8 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
-from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
 from spgrad.lowering.align import align

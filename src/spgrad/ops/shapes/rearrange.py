@@ -8,7 +8,8 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern
-from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.operands import (
     matrix_operand,

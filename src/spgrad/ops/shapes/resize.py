@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from spgrad.core import checks
 from spgrad.core.construct import size_tuple
 from spgrad.core.pattern import Pattern
-from spgrad.core.tensor import TORCH_FUNCTIONS, SparseTensor
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
 from spgrad.lowering.operands import is_sparse, require_int
 from spgrad.lowering.rebuild import Found, Placed, placed, rebuild, sparse_dims

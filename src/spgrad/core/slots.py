@@ -1,0 +1,120 @@
+"""What the core calls and does not know: the functions of the floors above, each in its slot.
+
+`SparseTensor` has methods, prints and steps in optimizers, and all of that is written on top of it.
+`spgrad.ops` puts these functions into their slots, once, as its last act.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from spgrad.core.arguments import as_ours
+from spgrad.errors import SpgradError
+from spgrad.support import OPS
+from spgrad.torch_protocol.callers import optimizing
+
+TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""torch function -> spgrad function that answers for it when an argument is a SparseTensor."""
+
+ATEN_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""aten overload -> what the autograd engine, modules and optimizers get from a SparseTensor."""
+
+
+def _refused(func: Any, args: tuple[Any, ...], error: SpgradError) -> NoReturn:
+    raise error
+
+
+class Slots:
+    """The functions from above, by name.
+
+    Attributes:
+        coalesce: `spgrad.coalesce`.
+        coo_indices: `spgrad.coo_indices`.
+        describe: What `repr` says of a SparseTensor.
+        find_views: Finds and keeps the views of a pattern that compiled code takes.
+        getitem: `spgrad.getitem`.
+        load: Rebuilds a pickled SparseTensor.
+        matmul: `spgrad.matmul`.
+        on_values: What an optimizer's step gets of a torch function: it acts on the values.
+        refused: What becomes of a method of torch that a SparseTensor refuses: the error.
+        sparse_mask: `spgrad.sparse_mask`.
+        transpose: `spgrad.transpose`.
+        values: `spgrad.values`.
+    """
+
+    coalesce: Callable[[torch.Tensor], Any]
+    coo_indices: Callable[[torch.Tensor], torch.Tensor]
+    describe: Callable[[Any], str]
+    find_views: Callable[[Any], None]
+    getitem: Callable[[torch.Tensor, Any], torch.Tensor]
+    load: Callable[..., Any]
+    matmul: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    on_values: Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]
+    refused: Callable[[Any, tuple[Any, ...], SpgradError], Any] = staticmethod(_refused)
+    sparse_mask: Callable[[torch.Tensor, torch.Tensor], Any]
+    transpose: Callable[[torch.Tensor, int, int], torch.Tensor]
+    values: Callable[[Any], torch.Tensor]
+
+    def fill(self, **functions: Callable[..., Any]) -> None:
+        """Puts functions into slots; a name that is no slot is an error."""
+        unknown = functions.keys() - Slots.__annotations__.keys()
+        if unknown:
+            raise AttributeError(f"no slots: {', '.join(sorted(unknown))}")
+        for name, function in functions.items():
+            self.__dict__[name] = function
+
+
+above = Slots()
+
+
+def answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """What a torch function gives where an argument is a SparseTensor."""
+    if optimizing(func):
+        return above.on_values(func, args, kwargs)
+    op = TORCH_FUNCTIONS.get(func)
+    if op is not None:
+        return op(*args, **as_ours(func, kwargs)) if kwargs else op(*args)
+    with torch._C.DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+Accessor = TypeVar("Accessor", bound=Callable[..., Any])
+
+
+def refusable(method: Accessor) -> Accessor:
+    """A method without arguments, whose refusal goes through the slot for refusals."""
+    func = getattr(torch.Tensor, method.__name__)
+
+    @functools.wraps(method)
+    def run(self: torch.Tensor) -> Any:
+        try:
+            return method(self)
+        except SpgradError as error:
+            return above.refused(func, (self,), error)
+
+    return run  # type: ignore[return-value]
+
+
+def _method(func: Any) -> Callable[..., Any]:
+    def run(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return answer(func, (self, *args), kwargs)
+
+    run.__name__ = run.__qualname__ = func.__name__
+    run.__doc__ = f"As `spgrad.{func.__name__}`."
+    return run
+
+
+Reductions: Any = type(
+    "Reductions",
+    (),
+    {
+        row.name: _method(getattr(torch.Tensor, row.name))
+        for row in OPS.values()
+        if row.takes_specified and hasattr(torch.Tensor, row.name)
+    },
+)
+"""The methods that take `specified`, which torch's own would not let through."""

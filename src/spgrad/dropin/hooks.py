@@ -1,0 +1,69 @@
+"""What drop-in mode changes while it is on in any thread, and puts back when it is off in all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import _tensor_str
+
+from spgrad.core.interop import to_torch
+from spgrad.core.slots import above
+from spgrad.core.tensor import SparseTensor
+from spgrad.dropin import legacy
+from spgrad.dropin.native import fall_back
+from spgrad.dropin.state import state
+from spgrad.errors import SpgradError
+
+_LOCK = threading.Lock()
+_ORIGINAL: dict[str, Callable[..., Any]] = {}
+_USERS = [0]  # threads in which the mode is on
+
+
+def install() -> None:
+    """Changes what there is to change, with the first thread that turns the mode on."""
+    with _LOCK:
+        _USERS[0] += 1
+        if _USERS[0] > 1:
+            return
+        legacy.install()
+        _ORIGINAL.update(describe=above.describe, refused=above.refused)
+        above.fill(describe=_describe, refused=_refused)
+
+
+def remove() -> None:
+    """Puts everything back, with the last thread that turns the mode off."""
+    with _LOCK:
+        _USERS[0] -= 1
+        if _USERS[0]:
+            return
+        legacy.remove()
+        above.fill(**_ORIGINAL)
+
+
+def _refused(func: Any, args: tuple[Any, ...], error: SpgradError) -> Any:
+    """What torch says to a method of the class that spgrad refuses; modes don't see such calls."""
+    if not state.fallbacks or state.fallbacks[-1] == "refuse":
+        raise error
+    with torch._C.DisableTorchFunction():
+        return fall_back(func, args, {}, error, warn=False)
+
+
+def _describe(A: SparseTensor) -> str:
+    """How torch prints its own sparse tensors, where the mode is on."""
+    describe = _ORIGINAL["describe"]
+    if not state.fallbacks:
+        return describe(A)
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        try:
+            x = to_torch(SparseTensor(A._vals.detach(), A._pattern))
+        except SpgradError:  # a ragged batch
+            return describe(A)
+        if A.requires_grad and A.grad_fn is None:
+            x.requires_grad_()
+        text = _tensor_str._str(x)
+    if A.grad_fn is not None:
+        text = f"{text[:-1]}, grad_fn=<{type(A.grad_fn).__name__}>)"
+    return text
