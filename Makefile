@@ -46,15 +46,15 @@ test: kernels
 # Without the compiled library; needs no compiler. The tests of the kernels compare both backends
 # with one another and with NumPy or dense torch, so what is asked here is that every operation
 # works on the references: its value, layout and gradient, and what is built on the operations.
-ON_REFERENCES := $(addprefix tests/,test_construct.py test_demo.py test_interop.py test_properties.py \
-  test_tensor.py test_support.py::test_value_layout_and_gradient test_support.py::test_matmul_on_the_zoo)
+ON_REFERENCES := $(addprefix tests/,core/test_construct.py core/test_interop.py core/test_tensor.py leaves/test_demo.py \
+  whole/test_properties.py support/test_support.py::test_value_layout_and_gradient support/test_support.py::test_matmul_on_the_zoo)
 reference: $(INSTALLED)
 	SPGRAD_NO_EXT=1 $(PYTEST) $(ON_REFERENCES)
 
 SEED ?= 0
 
 # Random programs against dense torch: `make fuzz N=100000 SEED=7`. Those that fail are printed,
-# made small. tests/test_program_fuzz.py runs some thousand of seed 0.
+# made small. tests/support/test_program_fuzz.py runs some thousand of seed 0.
 fuzz: N ?= 10000
 fuzz: kernels
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(N) --seed $(SEED)
@@ -62,7 +62,7 @@ fuzz: kernels
 # N mutated files of each format that spgrad.io reads; what is found lies in build/fuzz-files.
 fuzz-files: N ?= 1000
 fuzz-files: kernels
-	$(BIN)/python tests/fuzz_files.py --n $(N) --seed $(SEED) --keep build/fuzz-files
+	$(BIN)/python tests/io/fuzz_files.py --n $(N) --seed $(SEED) --keep build/fuzz-files
 
 # Which lines of Python the suite executes, and which tests execute each line, in build/coverage.
 coverage: kernels
@@ -103,7 +103,7 @@ bench-peers: $(DEPS)
 # A library of its own beside a copy of the Python files; -S keeps the editable install out of
 # sight. libstdc++ is preloaded too, or AddressSanitizer looks for __cxa_throw before there is one.
 # Uncaptured (-s), the report that ends a process is seen, under the name of the test (-v).
-SANITIZED ?= tests/kernels tests/kernels/allocations.py tests/test_fuzz.py tests/test_memory.py
+SANITIZED ?= tests/kernels tests/kernels/every/allocations.py tests/refusals/test_fuzz.py tests/core/test_memory.py
 ON_COPY = PYTHONPATH="$(1):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
   $(BIN)/python -S -m pytest
 define COPY
@@ -124,8 +124,8 @@ COVERED ?= tests
 coverage-cpp: $(INSTALLED)
 	$(call COPY,coverage-cpp,COVERAGE)
 	find build/coverage-cpp -name '*.gcda' -delete
-	$(call ON_COPY,build/coverage-cpp/site) -n 2 -q $(COVERED) tests/kernels/allocations.py
-	$(BIN)/python tests/kernels/lines_run.py build/coverage-cpp
+	$(call ON_COPY,build/coverage-cpp/site) -n 2 -q $(COVERED) tests/kernels/every/allocations.py
+	$(BIN)/python tests/kernels/every/lines_run.py build/coverage-cpp
 
 clean:
 	rm -rf build dist .venv .pytest_cache .ruff_cache .hypothesis src/spgrad/kernels/libspgrad_cpu.*

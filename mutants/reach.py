@@ -16,7 +16,12 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "build" / "coverage" / "data"
 SOURCES = ROOT / "build" / "coverage" / "sources"
 
-SLOW = ("tests/test_benchmarks", "tests/test_demo", "tests/test_compile", "tests/documented")
+SLOW = (
+    "tests/tools/test_benchmarks",
+    "tests/leaves/test_demo",
+    "tests/torch_protocol/compile",
+    "tests/documented",
+)
 AT_IMPORT = 300  # tests of a change that is executed on import, when no test is running
 
 

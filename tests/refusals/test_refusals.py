@@ -15,7 +15,7 @@ from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
 from spgrad.core.requirement import OLDEST, require_torch
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # Exports of memory
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spgrad.cli import markdown_table, summary_table
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
@@ -16,7 +16,7 @@ def block(text):
 
 
 def test_support_tables_are_those_of_the_code():
-    """Mend with: python tests/test_docs.py."""
+    """Mend with: python tests/whole/test_docs.py."""
     for path, table in TABLES.items():
         assert block(path.read_text()) == table()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "src" / "spgrad"
+ROOT = Path(__file__).parents[2] / "src" / "spgrad"
 
 # From the bottom: a module imports from the floors below its own. The longest name that a module's
 # dotted path begins with says where it stands. Modules under one name may import one another, as

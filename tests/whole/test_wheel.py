@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LIBRARIES = sorted((ROOT / "src" / "spgrad" / "kernels").glob("libspgrad_cpu.*"))
 
 needs_library = pytest.mark.skipif(

@@ -1,6 +1,6 @@
 """How many lines of the kernels ran, of a library that was built for gcov, and which did not.
 
-python tests/kernels/lines_run.py BUILD, where BUILD has the counts of the runs.
+python tests/kernels/every/lines_run.py BUILD, where BUILD has the counts of the runs.
 """
 
 import json
