@@ -5,6 +5,7 @@ import torch
 
 import spgrad
 from spgrad import support, testing
+from spgrad.core import kept
 from spgrad.core.pattern import LAYOUTS
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
@@ -200,7 +201,7 @@ def test_pattern_is_kept_for_a_native_tensor(name):
     pattern = spgrad.from_torch(x).pattern
     assert spgrad.from_torch(x).pattern is pattern
     spgrad.matmul(x, torch.ones(8, 1, dtype=torch.float64))
-    assert pattern.derived("rows") is not None
+    assert pattern.derived(kept.ROWS) is not None
     assert spgrad.from_torch(x).pattern is pattern
     assert spgrad.from_torch(x.clone()).pattern is not pattern
 

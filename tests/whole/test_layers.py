@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2] / "src" / "spgrad"
 FLOORS = [
     ["errors", "support", "torch_protocol.compile"],
     ["torch_protocol.func_transforms", "torch_protocol.callers", "torch_protocol.autocast"],
+    ["core.kept"],
     ["core.pattern", "core.arguments", "core.refusals", "core.requirement"],
     ["kernels", "core.slots"],
     ["core.checks", "core.memory"],

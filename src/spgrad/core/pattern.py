@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from spgrad.core import kept
+from spgrad.core.kept import Key
 from spgrad.torch_protocol.compile import lasting
 
 T = TypeVar("T")
@@ -162,12 +164,12 @@ class Pattern:
         """Batch sizes of a batch of compressed matrices with equal nse; () for anything else."""
         if self.is_coo or not self.batch:
             return ()
-        return self.derive("items", _uniform_items)
+        return self.derive(kept.ITEMS, _uniform_items)
 
     @property
     def uniform(self) -> bool | None:
         """True for a batch whose items have equal nse, None where that is not known yet."""
-        items = self._derived.get("items")
+        items = self._derived.get(kept.ITEMS)
         return None if items is None else items != ()
 
     @property
@@ -225,33 +227,33 @@ class Pattern:
             ordered=spec.ordered,
         )
 
-    def derive(self, key: Any, build: Callable[[Pattern], T]) -> T:
+    def derive(self, key: Key | tuple[Any, ...], build: Callable[[Pattern], T]) -> T:
         """Gives what `build` makes of this pattern, computed on the first call with `key`."""
         if key not in self._derived:
             with lasting(*self.indices):
                 self._derived[key] = build(self)
         return self._derived[key]
 
-    def derive_with(self, key: Any, other: Pattern, build: Callable[[Pattern, Pattern], T]) -> T:
+    def derive_with(self, key: Key, other: Pattern, build: Callable[[Pattern, Pattern], T]) -> T:
         """Gives what `build` makes of this pattern and `other`, kept while both live."""
-        kept = self.derive(key, lambda _: weakref.WeakKeyDictionary())
-        if other not in kept:
+        found = self.derive(key, lambda _: weakref.WeakKeyDictionary())
+        if other not in found:
             with lasting(*self.indices, *other.indices):
-                kept[other] = build(self, other)
-        return kept[other]
+                found[other] = build(self, other)
+        return found[other]
 
-    def derived(self, key: Any) -> Any | None:
+    def derived(self, key: Key | tuple[Any, ...]) -> Any | None:
         """Gives what was kept under `key`, or None."""
         return self._derived.get(key)
 
-    def keep(self, key: Any, value: Any) -> None:
+    def keep(self, key: Key | tuple[Any, ...], value: Any) -> None:
         """Keeps `value` under `key`, where whoever made this pattern knows it already."""
         self._derived[key] = value
 
     def as_uniform_as(self, old: Pattern) -> Pattern:
         """Notes that the items of this batch have equal nse if those of `old` are known to."""
-        if self.batch and not self.is_coo and (not old.batch or old.derived("items")):
-            self.keep("items", self.batch)
+        if self.batch and not self.is_coo and (not old.batch or old.derived(kept.ITEMS)):
+            self.keep(kept.ITEMS, self.batch)
         return self
 
     def same_as(self, other: Pattern) -> bool:
@@ -273,7 +275,7 @@ class Pattern:
             return self.same_as(other)
         if (self.spec, self.shape, self.nse) != (other.spec, other.shape, other.nse):
             return False
-        return self.derive_with("asserted", other, lambda a, b: _assert_equal(a, b, text))
+        return self.derive_with(kept.ASSERTED, other, lambda a, b: _assert_equal(a, b, text))
 
     def moved(self, device: torch.device, non_blocking: bool = False) -> Pattern:
         """Gives this pattern with its indices on `device`."""

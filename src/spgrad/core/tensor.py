@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern, Spec, View
 from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_form
 from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, above, answer, refusable
@@ -16,7 +17,7 @@ from spgrad.errors import ArgumentKindError, SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import compiled_for, packed, traced
 
-_VIEWS = ("rows", "cols")
+_VIEWS = (kept.ROWS, kept.COLS)
 _VIEW_FIELDS = ("ptr", "idx", "perm")
 
 _DETACH = torch.ops.aten.detach.default
@@ -119,10 +120,10 @@ requires_grad=True)
             for field in _VIEW_FIELDS:
                 t = getattr(view, field)
                 if t is not None and id(t) not in names:
-                    names[id(t)] = f"_{key}_{field}"
-                    tensors.append(f"_{key}_{field}")
+                    names[id(t)] = f"_{key.name}_{field}"
+                    tensors.append(f"_{key.name}_{field}")
                 fields.append(None if t is None else names[id(t)])
-            views.append((key, tuple(fields)))
+            views.append((key.name, tuple(fields)))
         # no size may stand here: compiled code is guarded on it, and would know one size alone
         return tensors, (tuple(pattern.spec), tuple(views), pattern.uniform)
 
@@ -133,13 +134,14 @@ requires_grad=True)
         spec, views, uniform = context
         indices = tuple(inner[n] for n in ("_index_0", "_index_1") if n in inner)
         pattern = Pattern.from_spec(Spec(*spec), tuple(size), indices)
-        for key, fields in views or ():
+        for name, fields in views or ():
             ptr, idx, perm = (None if field is None else inner[field] for field in fields)
             assert ptr is not None
             assert idx is not None
-            pattern.keep(key, View(ptr, idx, perm, pattern.extent[key == "rows"]))
+            key = _VIEWS[name == kept.COLS.name]
+            pattern.keep(key, View(ptr, idx, perm, pattern.extent[key is kept.ROWS]))
         if uniform is not None:
-            pattern.keep("items", pattern.batch if uniform else ())
+            pattern.keep(kept.ITEMS, pattern.batch if uniform else ())
         A = SparseTensor(inner["_stored"], pattern)
         A._is_bare = views is None
         return A
@@ -173,12 +175,12 @@ requires_grad=True)
     _stored = property(lambda self: self._vals)
     _index_0 = property(lambda self: self._pattern.indices[0])
     _index_1 = property(lambda self: self._pattern.indices[1])
-    _rows_ptr = property(lambda self: self._pattern.derived("rows").ptr)
-    _rows_idx = property(lambda self: self._pattern.derived("rows").idx)
-    _rows_perm = property(lambda self: self._pattern.derived("rows").perm)
-    _cols_ptr = property(lambda self: self._pattern.derived("cols").ptr)
-    _cols_idx = property(lambda self: self._pattern.derived("cols").idx)
-    _cols_perm = property(lambda self: self._pattern.derived("cols").perm)
+    _rows_ptr = property(lambda self: self._pattern.derived(kept.ROWS).ptr)
+    _rows_idx = property(lambda self: self._pattern.derived(kept.ROWS).idx)
+    _rows_perm = property(lambda self: self._pattern.derived(kept.ROWS).perm)
+    _cols_ptr = property(lambda self: self._pattern.derived(kept.COLS).ptr)
+    _cols_idx = property(lambda self: self._pattern.derived(kept.COLS).idx)
+    _cols_perm = property(lambda self: self._pattern.derived(kept.COLS).perm)
 
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]

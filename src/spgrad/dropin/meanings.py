@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from spgrad import ops
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import LAYOUTS, Pattern
 from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
@@ -106,7 +106,7 @@ def _long(A: SparseTensor) -> SparseTensor:
     """A COO tensor with the int64 indices that torch's have."""
     if A._pattern.indices[0].dtype == torch.int64:
         return A
-    pattern = A._pattern.derive("int64", _with_long_indices)
+    pattern = A._pattern.derive(kept.INT64, _with_long_indices)
     return on_pattern(stored_values(A), pattern)
 
 

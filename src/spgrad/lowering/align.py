@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
-from spgrad.lowering.gather import Source, spread
+from spgrad.lowering.gather import Gather
 from spgrad.lowering.views import linear_positions
 
 
 class _Joint(NamedTuple):
     pattern: Pattern
-    sources: tuple[Source | None, Source | None]  # None: in order, as it is
+    gathers: tuple[Gather, Gather]
 
 
 class Aligned(NamedTuple):
@@ -44,15 +44,11 @@ def align(fn: str, A: SparseTensor, B: SparseTensor, where: str) -> Aligned:
     if not A._pattern.same_as(B._pattern):
         B = convert(B, A._pattern.layout, A._pattern.blocksize)
     a, b = A._pattern, B._pattern
-    joint = _Joint(a, (None, None))
-    if not a.same_as(b):
-        joint = a.derive_with(where, b, _JOINTS[where])
-    of_a, of_b = joint.sources
-    return Aligned(_placed(stored_values(A), of_a), _placed(stored_values(B), of_b), joint.pattern)
-
-
-def _placed(vals: torch.Tensor, source: Source | None) -> torch.Tensor:
-    return vals if source is None else spread(vals, source)
+    if a.same_as(b):
+        return Aligned(stored_values(A), stored_values(B), a)
+    key, find = _JOINTS[where]
+    pattern, (of_a, of_b) = a.derive_with(key, b, find)
+    return Aligned(of_a(stored_values(A)), of_b(stored_values(B)), pattern)
 
 
 def _require_same_shape(fn: str, a: Pattern, b: Pattern) -> None:
@@ -70,7 +66,7 @@ def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """
     if not pattern.is_coo:
         return pattern.indices[0], pattern.indices[1]
-    keys = pattern.derive("linear", linear_positions)
+    keys = pattern.derive(kept.LINEAR, linear_positions)
     return keys.new_tensor([0, keys.shape[0]]), keys
 
 
@@ -80,10 +76,10 @@ def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
     if a.nse + b.nse > torch.iinfo(torch.int32).max:
         dtype = torch.int64
     ptr, idx, from_a, from_b, to_a, to_b = merge(*(t.to(dtype).contiguous() for t in lines))
-    sources = Source(from_a, to_a), Source(from_b, to_b)
+    gathers = Gather(from_a, a.nse, place=to_a), Gather(from_b, b.nse, place=to_b)
     spec = a.spec._replace(coalesced=True, ordered=True)
     if not a.is_coo:
-        return _Joint(Pattern.from_spec(spec, a.shape, (ptr, idx)), sources)
+        return _Joint(Pattern.from_spec(spec, a.shape, (ptr, idx)), gathers)
     index = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
     known, other = a.indices[0].to(index), b.indices[0].to(index)
     if known.shape[1] == 0:
@@ -92,8 +88,8 @@ def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
         known = torch.cat([known, other], 1)
         from_a = torch.where(from_a >= 0, from_a, from_b + a.nse)
     found = Pattern.from_spec(spec, a.shape, (known.index_select(1, from_a),))
-    found.keep("linear", idx)
-    return _Joint(found, sources)
+    found.keep(kept.LINEAR, idx)
+    return _Joint(found, gathers)
 
 
 def _either(a: Pattern, b: Pattern) -> _Joint:
@@ -106,12 +102,21 @@ def _both(a: Pattern, b: Pattern) -> _Joint:
 
 def _first(a: Pattern, b: Pattern) -> _Joint:
     """The pattern of a, and the entry of b that each of its elements is, if any."""
-    _, (in_a, in_b) = a.derive_with("both", b, _both)
-    assert in_a is not None
-    assert in_b is not None
-    entry = kernels.take(in_b.entry + 1, in_a.place) - 1
-    place = kernels.take(in_a.entry + 1, in_b.place) - 1
-    return _Joint(a, (None, Source(entry, place)))
+    _, (in_a, in_b) = a.derive_with(kept.BOTH, b, _both)
+    entry, place = _through(in_a, in_b), _through(in_b, in_a)
+    return _Joint(a, (Gather(None, a.nse), Gather(entry, b.nse, place=place)))
 
 
-_JOINTS = {"either": _either, "both": _both, "first": _first}
+def _through(first: Gather, then: Gather) -> torch.Tensor:
+    """The old entry of `then` that each of `first` meets in the intersection, -1 for none."""
+    index, place = then.index(), first.place
+    assert index is not None
+    assert place is not None
+    return kernels.take(index + 1, place) - 1
+
+
+_JOINTS = {
+    "either": (kept.EITHER, _either),
+    "both": (kept.BOTH, _both),
+    "first": (kept.FIRST, _first),
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
@@ -16,7 +17,7 @@ def without_repeats(A: SparseTensor) -> SparseTensor:
     pattern = A._pattern
     if pattern.coalesced:
         return A
-    unique, runs = pattern.derive("coalesced", _coalesced)
+    unique, runs = pattern.derive(kept.COALESCED, _coalesced)
     vals = stored_values(A)
     if runs is not None:
         flat = vals.reshape(vals.shape[0], -1)

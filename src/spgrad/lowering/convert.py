@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import weakref
 
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.gather import Carried, carry
+from spgrad.lowering.gather import Gather, Move, moves_along
 from spgrad.lowering.sorting import lexicographic, many
-from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.spmm import plain
 from spgrad.lowering.views import cols, item_offsets, rows
-from spgrad.torch_protocol.compile import is_real, lasting
-
-
-class Move(NamedTuple):
-    """Another pattern of the same elements, and where its values come from."""
-
-    pattern: Pattern
-    how: Carried
+from spgrad.torch_protocol.compile import lasting
 
 
 def convert(
@@ -34,18 +28,9 @@ def convert(
     if pattern.layout == layout and pattern.blocksize == blocksize:
         return A
     vals = flat_values(A)
-    first = ("first", layout, blocksize)  # where values went is found for a second conversion
-    new = pattern.derived(first) is None and pattern.derived(("layout", layout, blocksize)) is None
-    new = new and is_real(vals) == is_real(pattern.indices[0])
-    if new and vals.dim() == 1 and not wants_grad(vals):
-        with lasting(*pattern.indices, vals):
-            together = _together(pattern, layout, blocksize, plain(vals))
-        if together is not None:
-            found, vals = together
-            pattern.keep(first, found)
-            return on_pattern(vals.view(found.values_shape), found)
-    found, how = moved(pattern, layout, blocksize)
-    return on_pattern(carry(vals, how).view(found.values_shape), found)
+    ready: list[torch.Tensor] = []  # the values, if this call finds the pattern
+    found, gather, _ = _moved(pattern, layout, blocksize, vals, ready)
+    return on_pattern(gather(vals, *ready).view(found.values_shape), found)
 
 
 def flat_values(A: SparseTensor) -> torch.Tensor:
@@ -56,12 +41,37 @@ def flat_values(A: SparseTensor) -> torch.Tensor:
 
 def moved(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None = None) -> Move:
     """A coalesced pattern in another layout; O(nse) on the first call, then kept."""
+    return _moved(pattern, layout, blocksize, None, [])
+
+
+def _moved(
+    pattern: Pattern,
+    layout: torch.layout,
+    blocksize: tuple[int, int] | None,
+    vals: torch.Tensor | None,
+    ready: list[torch.Tensor],
+) -> Move:
+    """`moved`, which takes the values along where that saves a pass, and leaves them in `ready`."""
 
     def make(p: Pattern) -> Move:
-        move = _move(p, layout, blocksize)
-        return Move(p.derived(("first", layout, blocksize)) or move.pattern, move.how)
+        together = None
+        if vals is not None and moves_along(vals, p.indices[0]):
+            together = _together(p, layout, blocksize, plain(vals.detach()))
+        if together is None:
+            return _move(p, layout, blocksize)
+        found, taken = together
+        ready.append(taken)
+        old = weakref.ref(p)  # which keeps the result
 
-    return pattern.derive(("layout", layout, blocksize), make)
+        def entries() -> torch.Tensor | None:
+            alive = old()
+            assert alive is not None
+            with lasting(*alive.indices):
+                return _move(alive, layout, blocksize).gather.index()
+
+        return Move(found, Gather(entries, p.elements))
+
+    return pattern.derive(kept.LAYOUT.of(layout, blocksize), make)
 
 
 def _move(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None) -> Move:
@@ -125,7 +135,7 @@ def _to_coo(pattern: Pattern) -> Move:
         shape, dense_dim = pattern.shape, pattern.dense_dim
         indices = kernels.coordinates(*pattern.indices)
         found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
-        return Move(found, Carried(None, pattern.elements))
+        return Move(found, Gather(None, pattern.elements))
     # a matrix by columns is sorted where an array with one element for each row would dwarf it
     by_columns = not pattern.compressed_by_rows and many(pattern.extent[0], pattern)
     view = cols(pattern) if by_columns else rows(pattern)
@@ -138,8 +148,8 @@ def _to_coo(pattern: Pattern) -> Move:
         entry = order if entry is None else entry.index_select(0, order)
     found = Pattern(torch.sparse_coo, pattern.shape, (indices,), dense_dim=pattern.dense_dim)
     if not by_columns:
-        found.keep("rows", view._replace(perm=None))
-    return Move(found, Carried(entry, pattern.elements))
+        found.keep(kept.ROWS, view._replace(perm=None))
+    return Move(found, Gather(entry, pattern.elements))
 
 
 def _coordinates(pattern: Pattern, row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
@@ -160,7 +170,7 @@ def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
         shape, dense_dim = pattern.shape, pattern.dense_dim
         parts = kernels.compress(row, pattern.matrix[0]), col
         return Move(
-            Pattern(layout, shape, parts, dense_dim=dense_dim), Carried(None, pattern.elements)
+            Pattern(layout, shape, parts, dense_dim=dense_dim), Gather(None, pattern.elements)
         )
     view = rows(pattern) if by_rows else cols(pattern)
     dtype = _index_dtype(pattern)
@@ -170,7 +180,7 @@ def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
         (view.ptr.to(dtype), view.idx.to(dtype)),
         dense_dim=pattern.dense_dim,
     )
-    return Move(_local(found, view), Carried(view.perm, pattern.elements))
+    return Move(_local(found, view), Gather(view.perm, pattern.elements))
 
 
 def _local(found: Pattern, view: View) -> Pattern:
@@ -181,7 +191,7 @@ def _local(found: Pattern, view: View) -> Pattern:
     if isinstance(offsets, torch.Tensor):
         ptr, idx = found.indices
         found = Pattern.from_spec(found.spec, found.shape, (ptr, idx - offsets.to(idx.dtype)))
-    found.keep("rows" if by_rows else "cols", view._replace(perm=None))
+    found.keep(kept.ROWS if by_rows else kept.COLS, view._replace(perm=None))
     return found
 
 
@@ -204,4 +214,4 @@ def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int
         found = Pattern.from_spec(found.spec, found.shape, (ptr, idx - offsets.to(dtype)))
     if view.perm is not None:
         entry = kernels.take(view.perm + 1, entry) - 1
-    return Move(found, Carried(entry, pattern.elements))
+    return Move(found, Gather(entry, pattern.elements))

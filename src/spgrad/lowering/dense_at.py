@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
@@ -38,8 +38,8 @@ def gather(fn: str, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
         if wants_grad(x):
             return for_each(x.reshape(dense), pattern)
         return x.reshape((1,) * len(pattern.values_shape[: -len(dense) or None]) + dense)
-    kept = tuple(i for i in range(sparse) if sizes[i] == pattern.shape[i])
-    at = pattern.derive(("position", kept), lambda p: _positions(p, kept))
+    kept_dims = tuple(i for i in range(sparse) if sizes[i] == pattern.shape[i])
+    at = pattern.derive(kept.POSITION.of(*kept_dims), lambda p: _positions(p, kept_dims))
     flat = x.reshape(math.prod(sizes[:sparse]), *dense)
     found = call(fn, torch.index_select, flat, 0, at)
     return found.view(*pattern.values_shape[: 1 + _block_dims(pattern)], *dense)
@@ -62,14 +62,14 @@ def _padded(fn: str, x: torch.Tensor, pattern: Pattern) -> tuple[int, ...]:
     return sizes
 
 
-def _positions(pattern: Pattern, kept: tuple[int, ...]) -> torch.Tensor:
+def _positions(pattern: Pattern, dims: tuple[int, ...]) -> torch.Tensor:
     """Row-major position of each stored element among these sparse dimensions."""
-    linear = pattern.derive("linear", linear_positions)
+    linear = pattern.derive(kept.LINEAR, linear_positions)
     sizes = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
-    if len(kept) == len(sizes):
+    if len(dims) == len(sizes):
         return linear
     found = torch.zeros_like(linear)
-    for dim in kept:
+    for dim in dims:
         below = max(math.prod(sizes[dim + 1 :]), 1)
         index = torch.div(linear, below, rounding_mode="floor").remainder_(max(sizes[dim], 1))
         found = found.mul_(sizes[dim]).add_(index)

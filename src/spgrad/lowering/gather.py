@@ -1,26 +1,28 @@
-"""Values carried over to another pattern, and their gradients back."""
+"""Values that move to another pattern, and their gradients back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from spgrad import kernels
+from spgrad.core.pattern import Pattern
 from spgrad.lowering.sorting import inverse
 from spgrad.lowering.spmm import plain, wants_grad
-from spgrad.torch_protocol.compile import lasting
-from spgrad.torch_protocol.func_transforms import Function
+from spgrad.torch_protocol.compile import is_real, lasting
+from spgrad.torch_protocol.func_transforms import Function, transforming
 
 
-class Source(NamedTuple):
-    """Where the values of one operand go in a joint pattern."""
+class Run(NamedTuple):
+    """Entries start, start + 1, ..., `count` of them."""
 
-    entry: torch.Tensor  # (u,) entry of the operand, -1 where it has none
-    place: torch.Tensor  # (nse,) element of the joint pattern, -1 where it has none
+    start: int
+    count: int
 
 
-class Pieces(NamedTuple):
+class Ranges(NamedTuple):
     """Ranges of entries one behind the other, as `kernels.join_ranges` takes and gives them."""
 
     ptr: torch.Tensor  # (s + 1,)
@@ -29,7 +31,7 @@ class Pieces(NamedTuple):
     count: int  # of the entries in all
     backward: bool
 
-    def entry(self) -> torch.Tensor:
+    def index(self) -> torch.Tensor:
         """Which old entry each new one is (count,)."""
         line = kernels.expand(self.ptr, self.count)
         position = self.begin.new_ones(self.count).cumsum_(0, dtype=self.begin.dtype).sub_(1)
@@ -37,92 +39,122 @@ class Pieces(NamedTuple):
             return (self.end + self.ptr[:-1] - 1).index_select(0, line).sub_(position)
         return (self.begin - self.ptr[:-1]).index_select(0, line).add_(position)
 
-    def of(self, vals: torch.Tensor) -> torch.Tensor:
-        """The values (count, *dense) of the entries; not differentiable."""
-        shape = (self.count, *vals.shape[1:])
-        return kernels.take_ranges(_flat(vals), *self).view(shape)
+
+Entries = torch.Tensor | Run | Ranges | None
+"""Which old entry each new one is: all in order if None; -1 for a zero that is new."""
 
 
-class Carried:
-    """Which old entry each new element is, -1 for a zero.
+def as_index(entries: Entries, like: torch.Tensor | None = None) -> torch.Tensor | None:
+    """Entries as a tensor (count,), those of a run on the device of `like`; None: all in order."""
+    if isinstance(entries, Ranges):
+        return entries.index()
+    if isinstance(entries, Run):
+        device = None if like is None else like.device
+        return torch.arange(entries.start, entries.start + entries.count, device=device)
+    return entries
 
-    What only a derivative needs is found when asked for: which entries are in pieces, and where
-    each old entry went.
 
-    Attributes:
+class Gather:
+    """Takes values to the elements of another pattern: the new values are ``vals[entries]``.
+
+    One object serves the first call and the later ones, with and without a gradient. What only
+    some of them need is found when it is first asked for: the entries, where the call that made the
+    pattern took the values along, and where each old entry went, for the derivative.
+
+    Args:
+        entries: Which old entry each new one is, or a function that finds them.
         nse: Number of old entries.
         repeats: True where an old entry may be taken more than once.
+        place: Where each old entry went (nse,), -1 for those that went nowhere, if it is known.
     """
 
-    __slots__ = ("_entry", "_place", "nse", "pieces", "repeats")
+    __slots__ = ("_entries", "_place", "nse", "repeats")
 
     def __init__(
-        self, entry: torch.Tensor | Pieces | None, nse: int, repeats: bool = False
+        self,
+        entries: Entries | Callable[[], Entries],
+        nse: int,
+        repeats: bool = False,
+        place: torch.Tensor | None = None,
     ) -> None:
-        self.pieces = entry if isinstance(entry, Pieces) else None
-        self._entry = None if isinstance(entry, Pieces) else entry
+        self._entries = entries
+        self._place = place
         self.nse = nse
         self.repeats = repeats
-        self._place: torch.Tensor | None = None
 
     @property
-    def entry(self) -> torch.Tensor | None:
-        """The old entry that each element is (u,); None where all are taken in order."""
-        if self._entry is None and self.pieces is not None:
-            with lasting(self.pieces.ptr):
-                self._entry = self.pieces.entry()
-        return self._entry
+    def entries(self) -> Entries:
+        """Which old entry each new one is."""
+        if callable(self._entries):
+            self._entries = self._entries()
+        return self._entries
+
+    def index(self, like: torch.Tensor | None = None) -> torch.Tensor | None:
+        """The entries as a tensor, on the device of `like` if none says; None: all are in order."""
+        entries = self.entries
+        if entries is None or isinstance(entries, torch.Tensor):
+            return entries
+        with lasting(entries.ptr) if isinstance(entries, Ranges) else lasting():
+            self._entries = index = as_index(entries, like)
+        return index
 
     @property
     def place(self) -> torch.Tensor | None:
-        """The inverse of `entry` (nse,); None where it is None or an entry is taken twice."""
-        if self._place is None and self.entry is not None and not self.repeats:
-            with lasting(self.entry):
-                self._place = inverse(self.entry, self.nse)
+        """Where each old entry went, -1 for nowhere; None where all are in order."""
+        index = self.index()
+        if self._place is None and index is not None:
+            with lasting(index):
+                self._place = inverse(index, self.nse)
         return self._place
 
+    def __call__(self, vals: torch.Tensor, ready: torch.Tensor | None = None) -> torch.Tensor:
+        """The new values of `vals` (nse, ...); differentiable.
 
-def carry(vals: torch.Tensor, how: Carried) -> torch.Tensor:
-    """vals[entry], zero where entry is -1; differentiable."""
-    if not wants_grad(vals):
-        if how.pieces is not None:
-            return how.pieces.of(vals)
-        return vals if how.entry is None else taken(vals, how.entry)
-    return gathered(vals, how.entry, how.place)
+        `ready` are these values, if they were found along with the pattern.
+        """
+        if self._entries is None:
+            return vals
+        if not wants_grad(vals):
+            return self._taken(vals) if ready is None else ready
+        if isinstance(self._entries, Run):
+            return self._taken(vals)  # torch's own operations, whose derivative needs no index
+        return _Gather.apply(vals, self, [] if ready is None else [ready])  # type: ignore[return-value]
+
+    def _taken(self, vals: torch.Tensor) -> torch.Tensor:
+        entries = self.entries
+        if entries is None:
+            return vals
+        if isinstance(entries, Run):
+            return vals.narrow(0, entries.start, entries.count).clone()
+        if isinstance(entries, Ranges):
+            found = kernels.take_ranges(_flat(vals), *entries)
+        else:
+            found = kernels.take(_flat(vals), entries)
+        if vals.dim() <= 2:
+            return found
+        # a view could not be changed in place
+        return torch.ops.aten._unsafe_view.default(found, (found.shape[0], *vals.shape[1:]))
+
+    def _back(self, g: torch.Tensor) -> torch.Tensor:
+        """The derivative of a call, of the cotangent g: it adds up at the old entries."""
+        index = self.index(g)
+        if index is None:
+            return g
+        if self.repeats:
+            total = g.new_zeros(self.nse + 1, *g.shape[1:])  # the last one is of the new zeros
+            return total.index_add(0, torch.where(index < 0, self.nse, index), g)[: self.nse]
+        return Gather(self.place, g.shape[0], place=index)(g)
 
 
-def gathered(
-    vals: torch.Tensor, entry: torch.Tensor | None, place: torch.Tensor | None
-) -> torch.Tensor:
-    """vals[entry], zero where entry is -1; differentiable. `place` is its inverse, if any."""
-    if entry is None:
-        return vals
-    if place is not None:
-        return spread(vals, Source(entry, place))
-    some = (entry >= 0).view(-1, *[1] * (vals.dim() - 1))
-    if vals.shape[0] == 0:  # zeros with a place in the graph
-        return vals.new_zeros(entry.shape[0], *vals.shape[1:]) + vals.sum(0)
-    return torch.where(some, vals.index_select(0, entry.clamp(min=0)), 0)
+class Move(NamedTuple):
+    """A pattern made of another one, and how values get there and back.
 
-
-def spread(vals: torch.Tensor, source: Source) -> torch.Tensor:
-    """Stored values of one operand at the elements of a joint pattern, zero where it has none.
-
-    Gradient: the cotangent at the elements that the operand has; the same with entry and place
-    exchanged.
+    With `blocks`, values move by whole blocks; otherwise by single elements.
     """
-    if wants_grad(vals):
-        return _Spread.apply(vals, source)  # type: ignore[return-value]
-    return taken(vals, source.entry)
 
-
-def taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
-    """vals[entry], zero where entry is -1; not differentiable."""
-    found = kernels.take(_flat(vals), entry)
-    if vals.dim() <= 2:
-        return found
-    # a view could not be changed in place
-    return torch.ops.aten._unsafe_view.default(found, (entry.shape[0], *vals.shape[1:]))
+    pattern: Pattern
+    gather: Gather
+    blocks: bool = False
 
 
 def _flat(vals: torch.Tensor) -> torch.Tensor:
@@ -131,13 +163,23 @@ def _flat(vals: torch.Tensor) -> torch.Tensor:
     return vals.flatten(1) if vals.dim() > 2 else vals
 
 
-class _Spread(Function):
+def moves_along(vals: torch.Tensor, like: torch.Tensor) -> bool:
+    """True where values may be taken along by the kernel that moves the indices `like`.
+
+    That is where both are plain numbers, or where both are traced; not the tensors of a transform,
+    which kernels do not see through.
+    """
+    return vals.dim() == 1 and not transforming() and is_real(vals) == is_real(like)
+
+
+class _Gather(Function):
     @staticmethod
-    def forward(ctx: Any, vals: torch.Tensor, source: Source) -> torch.Tensor:  # type: ignore[override]
-        ctx.source = source
-        return taken(vals, source.entry)
+    def forward(  # type: ignore[override]
+        ctx: Any, vals: torch.Tensor, gather: Gather, ready: list[torch.Tensor]
+    ) -> torch.Tensor:
+        ctx.gather = gather
+        return ready[0] if ready else gather._taken(vals)
 
     @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        entry, place = ctx.source
-        return spread(g, Source(place, entry)), None
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+        return ctx.gather._back(g), None, None

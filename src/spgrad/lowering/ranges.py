@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
-from spgrad.lowering.gather import Pieces
-from spgrad.lowering.rebuild import InPieces
+from spgrad.lowering.gather import Ranges
+from spgrad.lowering.rebuild import InRanges
 from spgrad.lowering.sorting import many
 from spgrad.lowering.views import rows
 
@@ -84,7 +85,7 @@ def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
     return Lines(pattern, ptr.to(dtype), idx.to(dtype))
 
 
-class Ranges(NamedTuple):
+class LineRanges(NamedTuple):
     """Which ranges of entries become lines: as many as there are shifts make one line.
 
     `begin` and `end` are of any shape, in row-major order; range j adds ``shift[j % group]`` to
@@ -98,17 +99,19 @@ class Ranges(NamedTuple):
     backward: bool = False
 
 
-def joined(like: Pattern, shape: tuple[int, ...], idx: torch.Tensor, ranges: Ranges) -> InPieces:
+def joined(
+    like: Pattern, shape: tuple[int, ...], idx: torch.Tensor, ranges: LineRanges
+) -> InRanges:
     """A pattern of ranges of the indices `idx`, in the layout of `like`."""
     begin, end = (t.reshape(-1).contiguous() for t in (ranges.begin, ranges.end))
     count = int((end - begin).sum()) if ranges.count is None else ranges.count
     shift = idx.new_tensor(ranges.shift)
     ptr, idx = kernels.join_ranges(idx.contiguous(), begin, end, shift, count, ranges.backward)
-    pieces = Pieces(ptr, begin, end, count, ranges.backward)
+    pieces = Ranges(ptr, begin, end, count, ranges.backward)
     group = len(ranges.shift)
     if group > 1:
         ptr = ptr[::group].contiguous()
-    return InPieces(of_lines(like, shape, ptr, idx), pieces)
+    return InRanges(of_lines(like, shape, ptr, idx), pieces)
 
 
 def of_lines(
@@ -120,5 +123,5 @@ def of_lines(
     indices = kernels.coordinates(ptr, idx)
     made = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=like.dense_dim)
     if ptr.dtype == index_dtype(torch.int32, (math.prod(shape[:1]), shape[1], idx.shape[0])):
-        made.keep("rows", View(ptr, indices[1], None, shape[1]))
+        made.keep(kept.ROWS, View(ptr, indices[1], None, shape[1]))
     return made

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
+from spgrad.core.kept import Key
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import flat_values, moved
-from spgrad.lowering.gather import Carried, Pieces, carry
+from spgrad.lowering.gather import Gather, Move, Ranges
 from spgrad.lowering.sorting import lexicographic
 from spgrad.torch_protocol.compile import lasting
 
@@ -38,24 +40,17 @@ class Found(NamedTuple):
     entry: torch.Tensor | None  # (elements,)
 
 
-class InPieces(NamedTuple):
-    """A new pattern, whose stored elements are pieces of the old ones."""
+class InRanges(NamedTuple):
+    """A new pattern, whose stored elements are ranges of the old ones."""
 
     pattern: Pattern
-    entry: Pieces
-
-
-class Kept(NamedTuple):
-    """A new pattern, and how values get there and back."""
-
-    pattern: Pattern
-    how: Carried
+    entry: Ranges
 
 
 def rebuild(
     A: SparseTensor,
     key: tuple[Any, ...],
-    build: Callable[[Pattern], Found | InPieces],
+    build: Callable[[Pattern], Found | InRanges],
     *,
     repeats: bool = False,
     inner: Callable[[torch.Tensor], torch.Tensor] | None = None,
@@ -71,35 +66,35 @@ def rebuild(
     """
     A = without_repeats(A)
     old = A._pattern
-    made = remembered(old, "rebuilt", key, lambda: finished(build(old), old.elements, repeats))
-    vals = carry(flat_values(A), made.how)
+    made = remembered(old, kept.REBUILT, key, lambda: finished(build(old), old.elements, repeats))
+    vals = made.gather(flat_values(A))
     if inner is not None:
         vals = inner(vals)
     return on_pattern(vals.reshape(made.pattern.values_shape).contiguous(), made.pattern)
 
 
-def remembered(pattern: Pattern, name: str, key: Any, make: Callable[[], Any]) -> Any:
-    """What `make` gave for `key`; of all keys, `pattern` keeps the last used under `name`."""
-    return last_used(pattern.derive(name, lambda _: {}), key, make, (pattern,))
+def remembered(pattern: Pattern, kind: Key, key: Any, make: Callable[[], Any]) -> Any:
+    """What `make` gave for `key`; of all keys, `pattern` keeps the last used of a kind."""
+    return last_used(pattern.derive(kind, lambda _: {}), key, make, (pattern,))
 
 
 def last_used(
-    kept: dict[Any, Any], key: Any, make: Callable[[], Any], patterns: Sequence[Pattern]
+    store: dict[Any, Any], key: Any, make: Callable[[], Any], patterns: Sequence[Pattern]
 ) -> Any:
     """What `make` gave of these patterns for `key`; of all keys, the last used are kept."""
-    found = kept.pop(key, None)
+    found = store.pop(key, None)
     if found is None:
         with lasting(*(i for p in patterns for i in p.indices)):
             found = make()
-    kept[key] = found
-    for oldest in list(kept)[:-KEPT]:
-        kept.pop(oldest, None)
+    store[key] = found
+    for oldest in list(store)[:-KEPT]:
+        store.pop(oldest, None)
     return found
 
 
-def finished(found: Found | InPieces, elements: int, repeats: bool = False) -> Kept:
+def finished(found: Found | InRanges, elements: int, repeats: bool = False) -> Move:
     """What is kept of a new pattern, of so many old elements."""
-    return Kept(found.pattern, Carried(found.entry, elements, repeats))
+    return Move(found.pattern, Gather(found.entry, elements, repeats))
 
 
 def sparse_dims(pattern: Pattern) -> int:
@@ -112,7 +107,7 @@ def coordinates(pattern: Pattern) -> Found:
     if pattern.is_coo:
         return Found(pattern, None)
     move = moved(pattern, torch.sparse_coo)
-    entry = move.how.entry
+    entry = move.gather.index()
     return Found(move.pattern, None if entry is None else entry.to(torch.int64))
 
 
@@ -198,7 +193,7 @@ def in_layout(pattern: Pattern, entry: torch.Tensor | None, like: Like) -> Found
     if (pattern.layout, pattern.blocksize) == like:
         return Found(pattern, entry)
     move = moved(pattern, *like)
-    then = move.how.entry
+    then = move.gather.index()
     if like[1] is None or entry is None or then is None:
         return Found(move.pattern, composed(entry, then))
     return Found(move.pattern, kernels.take(entry + 1, then) - 1)  # -1 stays

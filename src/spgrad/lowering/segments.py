@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.lowering.spmm import plain, wants_grad
 from spgrad.lowering.views import cols, linear_index, rows
@@ -49,7 +50,7 @@ def cells(pattern: Pattern, dims: tuple[int, ...], compact: bool = False) -> Cel
     There is one cell for each element of the result, or if both matrix dimensions stay (or with
     `compact`), only for those that have a specified element.
     """
-    return pattern.derive(("cells", dims, compact), lambda p: _cells(p, dims, compact))
+    return pattern.derive(kept.SEGMENTS.of(dims, compact), lambda p: _cells(p, dims, compact))
 
 
 def _cells(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Cells:

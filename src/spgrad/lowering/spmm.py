@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View
 from spgrad.lowering.views import cols, item_offsets, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
@@ -131,7 +132,7 @@ def spgemm(
         ready.append(vals)
         return pattern
 
-    C = patterns[0].derive_with("product", patterns[1], find)
+    C = patterns[0].derive_with(kept.PRODUCT, patterns[1], find)
     return _trilinear((a, b), 2, (*patterns, C), *ready), C
 
 
@@ -152,7 +153,7 @@ def _product(
     if isinstance(offsets, torch.Tensor):
         own = found.indices[1] - offsets.to(dtype)
         found = Pattern(torch.sparse_csr, shape, (found.indices[0], own))
-    found.keep("rows", View(ptr, idx, None, view_b.across))
+    found.keep(kept.ROWS, View(ptr, idx, None, view_b.across))
     return found, vals
 
 

@@ -11,17 +11,18 @@ import math
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
 
 
 def rows(pattern: Pattern) -> View:
     """The matrix, or block-diagonal batch, by rows; O(nse) on the first call, then kept."""
-    return pattern.derive("rows", _rows)
+    return pattern.derive(kept.ROWS, _rows)
 
 
 def cols(pattern: Pattern) -> View:
     """The same matrix by columns: the row view of its transpose."""
-    return pattern.derive("cols", _cols)
+    return pattern.derive(kept.COLS, _cols)
 
 
 def find_views(pattern: Pattern) -> None:

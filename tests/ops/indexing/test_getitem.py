@@ -8,6 +8,7 @@ import torch
 
 import spgrad
 from spgrad import support, testing
+from spgrad.core import kept
 from spgrad.core.pattern import LAYOUTS
 
 layouts = pytest.mark.parametrize("name", support.ALL)
@@ -378,8 +379,7 @@ def test_rows_of_csr_and_coo_look_at_nothing_else():
         assert part.nse < A.nse
         _ = (A[:, 3:9], A[:, 5:6]) if name == "csc" else (A[3:9], A[5:6])
         _ = A[2, 3], A[:, [4, 2]] if name == "csc" else A[[4, 2]]
-        kept = "taken" if name == "coo" else "lines taken"
-        assert set(A.pattern._derived) - before == {kept}
+        assert set(A.pattern._derived) - before == {kept.PART}
 
 
 @pytest.mark.parametrize("index", [torch.tensor([4, 2]), slice(3, 9), (slice(None), slice(1, 4))])
@@ -402,10 +402,10 @@ def test_index_work_is_kept_for_slices_and_limited():
     for i in range(4):
         for j in range(4):
             A[i:, j:]
-    assert len(A.pattern.derived("taken")) <= 8
+    assert len(A.pattern.derived(kept.PART)) <= 8
     with torch.inference_mode():
-        kept = A.detach()[0:2]
-    assert not kept.pattern.indices[0].is_inference()
+        part = A.detach()[0:2]
+    assert not part.pattern.indices[0].is_inference()
 
 
 def test_parts_are_copies():

@@ -9,19 +9,17 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern, index_dtype
-from spgrad.lowering.gather import Pieces
+from spgrad.lowering.gather import Entries, Ranges, Run, as_index
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
 from spgrad.lowering.sorting import lexicographic
 from spgrad.lowering.views import linear_index, linear_positions
 from spgrad.ops.indexing.coo import (
-    Entries,
-    Run,
     Target,
     is_whole,
     of_coordinates,
     sparse_part,
-    spelled,
     unraveled,
     window,
 )
@@ -70,7 +68,7 @@ def taken(pattern: Pattern, subscript: Subscript, target: Target) -> Taken:
     plain = torch.sparse_csr if pattern.compressed_by_rows else torch.sparse_csc
     single, first = _whole(in_layout(pattern, None, (plain, None)))
     found, own = _of_compressed(single, subscript, target, keeps)
-    entry = composed(first, spelled(own, pattern.indices[1]))
+    entry = composed(first, as_index(own, pattern.indices[1]))
     m, k = found.matrix if keeps else (1, 1)
     if keeps and m % pattern.blocksize[0] == k % pattern.blocksize[1] == 0:
         return Taken(*_whole(in_layout(found, entry, (pattern.layout, pattern.blocksize))))
@@ -79,7 +77,7 @@ def taken(pattern: Pattern, subscript: Subscript, target: Target) -> Taken:
 
 def _whole(found: Found) -> tuple[Pattern, torch.Tensor | None]:
     """What conversions give, whose entries are never in pieces."""
-    assert not isinstance(found.entry, Pieces)
+    assert not isinstance(found.entry, Ranges)
     return found.pattern, found.entry
 
 
@@ -135,7 +133,7 @@ def _of_compressed(
     if mixed or (across in points and (long or not alone)):
         coo, first = _whole(coordinates(pattern))
         found, own = of_coordinates(coo, subscript, target)
-        entry = composed(first, spelled(own, coo.indices[0]))
+        entry = composed(first, as_index(own, coo.indices[0]))
         like = (pattern.layout, None) if keeps else (torch.sparse_coo, None)
         return _whole(in_layout(found, entry, like))
     dims = [*range(batch), line]
@@ -183,7 +181,7 @@ def _whole_lines(
     dtype = ptr.dtype if count <= _INT32 else torch.int64
     idx, begin, end = (t.to(dtype).contiguous() for t in (idx, begin, end))
     ptr, idx = kernels.join_ranges(idx, begin, end, idx.new_zeros(1), count, False)
-    return _Lines(ptr, idx, Pieces(ptr, begin, end, count, False))
+    return _Lines(ptr, idx, Ranges(ptr, begin, end, count, False))
 
 
 def _run_of_lines(pattern: Pattern, subscript: Subscript, dims: Sequence[int]) -> Run | None:
@@ -263,7 +261,7 @@ def _composed(first: Entries, ptr: torch.Tensor, idx: torch.Tensor, source: torc
     """Lines made of others, whose entries are `first`."""
     if isinstance(first, Run):
         return _Lines(ptr, idx, source + first.start)
-    return _Lines(ptr, idx, composed(spelled(first, source), source))
+    return _Lines(ptr, idx, composed(as_index(first, source), source))
 
 
 def _as_coordinates(
@@ -292,7 +290,7 @@ def _as_coordinates(
         sizes = target.shape[: indices.shape[0]]
         by = lexicographic(indices, sizes)
         indices = indices.index_select(1, by)
-        entry = composed(spelled(entry, idx), by)
+        entry = composed(as_index(entry, idx), by)
     return Pattern(torch.sparse_coo, target.shape, (indices,), dense_dim=target.dense_dim), entry
 
 
@@ -325,7 +323,7 @@ def located(pattern: Pattern, subscript: Subscript, target: Target) -> torch.Ten
         for d, take in enumerate(subscript.taken[:split])
     ]
     if pattern.is_coo:
-        keys = pattern.derive("linear", linear_positions)
+        keys = pattern.derive(kept.LINEAR, linear_positions)
         wanted = linear_index(torch.stack(at), sizes)
         assert wanted is not None
         one_line = torch.tensor([0, keys.shape[0]], device=like.device)

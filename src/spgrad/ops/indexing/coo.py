@@ -10,22 +10,11 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, index_dtype
-from spgrad.lowering.gather import Pieces
+from spgrad.lowering.gather import Entries, Run
 from spgrad.lowering.rebuild import composed, positions
 from spgrad.lowering.sorting import lexicographic
 from spgrad.lowering.views import linear_index
 from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
-
-
-class Run(NamedTuple):
-    """Entries start, start + 1, ..., `count` of them."""
-
-    start: int
-    count: int
-
-
-Entries = torch.Tensor | Run | Pieces | None
-"""Which old entry each new one is: all in order if None; -1 for a zero that fills up a block."""
 
 
 class Target(NamedTuple):
@@ -34,13 +23,6 @@ class Target(NamedTuple):
     out: tuple[int, ...]
     shape: tuple[int, ...]
     dense_dim: int
-
-
-def spelled(entry: Entries, like: torch.Tensor) -> torch.Tensor | None:
-    """Entries as a tensor."""
-    if isinstance(entry, Pieces):
-        return entry.entry()
-    return positions(like, entry.count) + entry.start if isinstance(entry, Run) else entry
 
 
 def is_whole(take: Slice | int | None, size: int) -> bool:

@@ -6,17 +6,21 @@ columns of CSC) and for a slice across them, in a half to a fifth of the time of
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
+from spgrad.lowering.gather import Gather, Move, Ranges, Run, moves_along
 from spgrad.lowering.rebuild import remembered
-from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.spmm import plain
 from spgrad.ops.indexing.parse import in_range
+from spgrad.torch_protocol.compile import lasting
 
 _PLAIN = (torch.sparse_csr, torch.sparse_csc)
 _ALL = slice(None)
@@ -47,14 +51,6 @@ def _is_list(line: torch.Tensor, A: SparseTensor) -> bool:
     return strided and line.dtype == torch.int64 and line.dim() == 1
 
 
-def _apart(vals: torch.Tensor) -> bool:
-    """True where values can't move with the indices.
-
-    That is where they are recorded, and in inference mode, whose indices no later graph may save.
-    """
-    return wants_grad(vals) or torch.is_inference_mode_enabled()
-
-
 def line_dim(pattern: Pattern) -> int | None:
     """The dimension of the lines of a CSR or CSC matrix; None for anything else."""
     if len(pattern.shape) != 2 or pattern.layout not in _PLAIN:
@@ -67,10 +63,18 @@ def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
     pattern, vals = A._pattern, stored_values(A)
     (ptr, idx), longest = pattern.indices, pattern.shape[1 if pattern.compressed_by_rows else 0]
     most = lines.shape[0] * min(pattern.nse, longest)
-    if _apart(vals) or (ptr.dtype == torch.int32 and most > _INT32):
+    if not moves_along(vals, idx) or (ptr.dtype == torch.int32 and most > _INT32):
         return None
-    *indices, vals = kernels.list_lines(ptr, idx, plain(vals), lines.contiguous())
-    return SparseTensor(vals, _of_lines(pattern, tuple(indices), lines.shape[0]))
+    with lasting(ptr, idx, lines):
+        own_ptr, own, ready = kernels.list_lines(ptr, idx, plain(vals.detach()), lines.contiguous())
+
+    def entries() -> Ranges:
+        begin, end = ptr.index_select(0, lines), ptr[1:].index_select(0, lines)
+        return Ranges(own_ptr, begin, end, own.shape[0], False)
+
+    gather = Gather(entries, pattern.nse, repeats=True)
+    made = _of_lines(pattern, (own_ptr, own), lines.shape[0])
+    return on_pattern(gather(vals, ready), made)
 
 
 def _of_lines(pattern: Pattern, indices: tuple[torch.Tensor, ...], count: int) -> Pattern:
@@ -99,38 +103,52 @@ def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
             return None
     one = isinstance(take, int)
 
-    def make() -> tuple[Pattern, int, int]:
+    def make() -> Move:
         ptr, idx = pattern.indices
         begin, end = ptr[first : first + count + 1 : count].tolist()
         own = idx[begin:end].clone()
         if one:
-            return (
-                Pattern(torch.sparse_coo, (pattern.shape[1 - dim],), (own[None],)),
-                begin,
-                end,
-            )
-        own_ptr = ptr[first : first + count + 1] - begin
-        return _of_lines(pattern, (own_ptr, own), count), begin, end
+            made = Pattern(torch.sparse_coo, (pattern.shape[1 - dim],), (own[None],))
+        else:
+            made = _of_lines(pattern, (ptr[first : first + count + 1] - begin, own), count)
+        return Move(made, Gather(Run(begin, end - begin), pattern.nse))
 
-    made, begin, end = remembered(pattern, "lines taken", (first, count, one), make)
-    return on_pattern(stored_values(A)[begin:end].clone(), made)
+    part = remembered(pattern, kept.PART, ("lines", first, count, one), make)
+    return on_pattern(part.gather(stored_values(A)), part.pattern)
 
 
 def _range(A: SparseTensor, across: slice) -> SparseTensor | None:
-    """A slice across all lines, the first time; `part` keeps what it finds for others."""
+    """A slice across all lines; differentiable. The last ones are kept."""
     pattern, vals = A._pattern, stored_values(A)
-    size = pattern.shape[1 if pattern.compressed_by_rows else 0]
+    m, k = pattern.shape
+    size = k if pattern.compressed_by_rows else m
     try:
         start, stop, step = across.indices(size)
     except (TypeError, ValueError):
         return None
     count = len(range(start, stop, step))
-    if _apart(vals) or count in (0, size):
+    if count in (0, size):
         return None
-    if (start, step, count) in pattern.derive("ranges taken", lambda _: {}):
-        return None
-    remembered(pattern, "ranges taken", (start, step, count), lambda: True)
-    ptr, idx, vals = kernels.select_range(*pattern.indices, start, step, count, plain(vals))
-    m, k = pattern.shape
-    shape = (m, count) if pattern.compressed_by_rows else (count, k)
-    return SparseTensor(vals, Pattern(pattern.layout, shape, (ptr, idx)))
+    ready: list[torch.Tensor] = []  # the values, if this call finds the pattern
+
+    def make() -> Move:
+        take = start, step, count
+        moves = moves_along(vals, pattern.indices[0])
+        own = (plain(vals.detach()),) if moves else ()
+        ptr, idx, found = kernels.select_range(*pattern.indices, *take, *own)
+        old = weakref.ref(pattern)  # which keeps the result
+
+        def entries() -> torch.Tensor:
+            alive = old()
+            assert alive is not None
+            with lasting(*alive.indices):
+                return kernels.select_range(*alive.indices, *take)[2]
+
+        if moves:
+            ready.append(found)
+        shape = (m, count) if pattern.compressed_by_rows else (count, k)
+        made = Pattern(pattern.layout, shape, (ptr, idx))
+        return Move(made, Gather(entries if moves else found, pattern.nse))
+
+    part = remembered(pattern, kept.PART, ("across", start, step, count), make)
+    return on_pattern(part.gather(vals, *ready), part.pattern)

@@ -8,7 +8,6 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.gather import carry
 from spgrad.lowering.operands import matrix_operand, require_rank, sparse_operand
 from spgrad.lowering.rebuild import coordinates, finished, flat_values, subset
 from spgrad.torch_protocol.compile import lasting
@@ -154,7 +153,7 @@ def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
         kept = kept.flatten(1).any(1)
     with lasting(*A._pattern.indices, kept):
         made = finished(subset(A._pattern, kept), A._pattern.elements)
-    out = carry(vals, made.how)
+    out = made.gather(vals)
     return on_pattern(out.view(made.pattern.values_shape), made.pattern)
 
 

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import torch
 
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.gather import Pieces
+from spgrad.lowering.gather import Gather, Move
 from spgrad.lowering.rebuild import flat_values, positions, remembered, sparse_dims
-from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import linear_index
-from spgrad.ops.indexing.compressed import Taken, located, shape_of, taken
-from spgrad.ops.indexing.coo import Run, Target, is_whole
+from spgrad.ops.indexing.compressed import located, shape_of, taken
+from spgrad.ops.indexing.coo import Target, is_whole
 from spgrad.ops.indexing.parse import GROUP, Slice, Subscript
 from spgrad.torch_protocol.compile import lasting
 
@@ -82,7 +82,8 @@ def part(fn: str, input: SparseTensor, subscript: Subscript, *, sparse: bool = F
         vals = inner(_picked(A, made), plan, points_of(made.pattern, plan))
         return on_pattern(vals.reshape(made.pattern.values_shape).contiguous(), made.pattern)
     entry = located(pattern, subscript, plan.target)
-    vals = inner(_filled(flat_values(A), entry), plan, positions(entry, entry.shape[0]))
+    found = Gather(entry, pattern.elements, repeats=True)(flat_values(A))
+    vals = inner(found, plan, positions(entry, entry.shape[0]))
     return vals.reshape(plan.target.shape)
 
 
@@ -91,15 +92,22 @@ def _is_everything(pattern: Pattern, plan: Plan) -> bool:
     return taken_all and plan.subscript.out == tuple(range(len(pattern.shape)))
 
 
-def chosen(pattern: Pattern, plan: Plan) -> Taken:
+def chosen(pattern: Pattern, plan: Plan) -> Move:
     """The pattern of a sparse result; of ints and slices, the last ones are kept."""
     subscript, target = plan.subscript, plan.target
-    if GROUP in target.out:
-        group = subscript.group.index if subscript.group is not None else ()
-        with lasting(*pattern.indices, *group):
-            return taken(pattern, subscript, target)
-    key = subscript.taken[: plan.split], target
-    return remembered(pattern, "taken", key, lambda: taken(pattern, subscript, target))
+    points = GROUP in target.out  # which may come more than once
+
+    def make() -> Move:
+        made = taken(pattern, subscript, target)
+        nse = pattern.nse if made.blocks else pattern.elements
+        return Move(made.pattern, Gather(made.entry, nse, repeats=points), made.blocks)
+
+    if not points:
+        key = subscript.taken[: plan.split], target
+        return remembered(pattern, kept.PART, key, make)
+    group = subscript.group.index if subscript.group is not None else ()
+    with lasting(*pattern.indices, *group):
+        return make()
 
 
 def points_of(pattern: Pattern, plan: Plan) -> torch.Tensor | None:
@@ -116,28 +124,10 @@ def points_of(pattern: Pattern, plan: Plan) -> torch.Tensor | None:
     return linear_index(indices, group.shape)
 
 
-def _picked(A: SparseTensor, made: Taken) -> torch.Tensor:
+def _picked(A: SparseTensor, made: Move) -> torch.Tensor:
     """Values of the result's elements, with the dense dimensions of A."""
-    entry = made.entry
-    vals = stored_values(A) if made.blocks else flat_values(A)
-    if isinstance(entry, Run):  # a copy, as other parts are
-        vals = vals.narrow(0, entry.start, entry.count).clone()
-    elif isinstance(entry, Pieces):
-        vals = vals.index_select(0, entry.entry()) if wants_grad(vals) else entry.of(vals)
-    elif entry is not None and made.pattern.blocksize is not None and not made.blocks:
-        vals = _filled(vals, entry)
-    elif entry is not None:
-        vals = vals.index_select(0, entry)
+    vals = made.gather(stored_values(A) if made.blocks else flat_values(A))
     return vals.reshape(made.pattern.elements, *A._pattern.dense_shape)
-
-
-def _filled(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
-    """vals[entry], zero where entry is -1."""
-    if vals.shape[0] == 0:
-        zeros = vals.new_zeros(entry.shape[0], *vals.shape[1:])
-        return zeros + vals.sum(0) if vals.requires_grad else zeros
-    none = (entry < 0).view(-1, *[1] * (vals.dim() - 1))
-    return vals.index_select(0, entry.clamp(min=0)).masked_fill(none, 0)
 
 
 def inner(vals: torch.Tensor, plan: Plan, point: torch.Tensor | None) -> torch.Tensor:

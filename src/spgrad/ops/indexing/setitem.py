@@ -17,11 +17,11 @@ from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.dense_at import gather
+from spgrad.lowering.gather import Move
 from spgrad.lowering.operands import is_sparse, require_dim, require_factors, sparse_operand
 from spgrad.lowering.rebuild import positions, sparse_dims
 from spgrad.ops.elementwise.binary import add
-from spgrad.ops.indexing.compressed import Taken, located
-from spgrad.ops.indexing.coo import spelled
+from spgrad.ops.indexing.compressed import located
 from spgrad.ops.indexing.parse import read, vector
 from spgrad.ops.indexing.plan import Plan, chosen, inner, planned, points_of
 from spgrad.ops.layouts.dense import to_dense
@@ -88,7 +88,7 @@ class _Places(NamedTuple):
     """Which stored numbers a part holds; its pattern, if it is sparse, and its shape."""
 
     number: torch.Tensor  # in the shape of the result's values; below 0 for none
-    taken: Taken | None
+    taken: Move | None
     shape: tuple[int, ...]
 
 
@@ -116,7 +116,7 @@ def _places(pattern: Pattern, plan: Plan) -> _Places:
     like = pattern.indices[0]
     if plan.stays_sparse:
         made = chosen(pattern, plan)
-        entry = spelled(made.entry, like)
+        entry = made.gather.index(like)
         if entry is None:
             entry = positions(like, pattern.nse if made.blocks else pattern.elements)
         if made.blocks and pattern.blocksize is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
@@ -85,7 +85,7 @@ def _added(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 
 
 def _places(pattern: Pattern) -> torch.Tensor:
-    return pattern.derive("linear", linear_positions)
+    return pattern.derive(kept.LINEAR, linear_positions)
 
 
 def _densify(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:

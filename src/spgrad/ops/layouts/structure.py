@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.gather import Carried, carry
+from spgrad.lowering.gather import Gather
 from spgrad.lowering.operands import matrix_operand, require_rank, sparse_operand
 from spgrad.lowering.sorting import lexicographic, many
 from spgrad.lowering.views import cols
@@ -78,34 +79,34 @@ def t(input: torch.Tensor) -> SparseTensor:
 def transposed(A: SparseTensor) -> SparseTensor:
     """A with its last two sparse dimensions exchanged; batches and dense dimensions stay."""
     A = without_repeats(A)
-    pattern, how = A._pattern.derive("transposed", _transposed_pattern)
+    pattern, gather = A._pattern.derive(kept.TRANSPOSED, _transposed_pattern)
     vals = stored_values(A)
     if pattern.blocksize is not None:
         vals = vals.transpose(1, 2).contiguous()
-    return on_pattern(carry(vals, how), pattern)
+    return on_pattern(gather(vals), pattern)
 
 
-def _transposed_pattern(pattern: Pattern) -> tuple[Pattern, Carried]:
+def _transposed_pattern(pattern: Pattern) -> tuple[Pattern, Gather]:
     """The pattern of the transpose, and which old entry each of its entries is."""
     shape = (*pattern.batch, *reversed(pattern.matrix), *pattern.dense_shape)
     if not pattern.is_coo:
         blocks = pattern.blocksize and (pattern.blocksize[1], pattern.blocksize[0])
         spec = pattern.spec._replace(layout=FLIPPED[pattern.name], blocksize=blocks)
         found = Pattern.from_spec(spec, shape, pattern.indices).as_uniform_as(pattern)
-        return found, Carried(None, pattern.nse)
+        return found, Gather(None, pattern.nse)
     if pattern.sparse_dim == 2 and not many(max(pattern.matrix), pattern):
         by_columns = cols(pattern)
         assert by_columns.perm is not None
         row = kernels.expand(by_columns.ptr, pattern.nse)
         indices = torch.stack([row, by_columns.idx]).to(pattern.indices[0].dtype)
         found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim)
-        found.keep("rows", by_columns._replace(perm=None))
-        return found, Carried(by_columns.perm, pattern.nse)
+        found.keep(kept.ROWS, by_columns._replace(perm=None))
+        return found, Gather(by_columns.perm, pattern.nse)
     swapped = pattern.indices[0].clone()
     swapped[-2], swapped[-1] = pattern.indices[0][-1], pattern.indices[0][-2]
     batch = len(pattern.batch)
     order = lexicographic(swapped, shape[: batch + 2], batch + 1)
     indices = swapped.index_select(1, order)
-    return Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim), Carried(
+    return Pattern(torch.sparse_coo, shape, (indices,), dense_dim=pattern.dense_dim), Gather(
         order, pattern.nse
     )

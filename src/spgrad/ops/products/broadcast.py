@@ -7,7 +7,7 @@ import math
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
@@ -84,7 +84,7 @@ def _expanded(A: SparseTensor, batch: tuple[int, ...]) -> SparseTensor:
     if A._pattern.batch == batch:
         return A
     A = convert(A, torch.sparse_csr)
-    pattern, source = A._pattern.derive(("expanded", batch), lambda p: _repeat(p, batch))
+    pattern, source = A._pattern.derive(kept.EXPANDED.of(batch), lambda p: _repeat(p, batch))
     return on_pattern(stored_values(A).index_select(0, source), pattern)
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
@@ -137,7 +137,7 @@ def _rows_of_product(fn: str, A: torch.Tensor, x: torch.Tensor, *, hybrid: bool)
     require_rank(fn, names[0], A, 2)
     require_rank(fn, names[1], x, 2)
     y = product(fn, names, A, x)
-    row = A._pattern.derive("nonempty_rows", _nonempty_rows)
+    row = A._pattern.derive(kept.NONEMPTY_ROWS, _nonempty_rows)
     vals = y.index_select(0, row)
     m, n = y.shape
     if hybrid:

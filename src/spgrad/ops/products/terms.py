@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
@@ -106,7 +107,7 @@ def _at_elements(
     if not dims:
         number = total(stored_values(B)[:, None], whole(B._pattern)).view(())
         return on_pattern(stored_values(A) * for_each(number, A._pattern), A._pattern)
-    wanted, group = A._pattern.derive(("projected", *dims), lambda p: _projected(p, dims))
+    wanted, group = A._pattern.derive(kept.PROJECTED.of(*dims), lambda p: _projected(p, dims))
     empty = SparseTensor(B._vals.new_zeros(wanted.nse), wanted)
     found = align(fn, empty, B, "first").b.index_select(0, group)
     return convert(on_pattern(stored_values(A) * found, A._pattern), layout, blocksize)
@@ -132,10 +133,10 @@ def hybrid(a: Term, b: Term) -> Term:
     pattern = A._pattern
     if shared:
         dims = tuple(a.labels.index(s) for s in shared)
-        at = pattern.derive(("line", dims), lambda p: _lines(p, dims))
+        at = pattern.derive(kept.LINE.of(dims), lambda p: _lines(p, dims))
         x = x.index_select(0, at)
     shape = (*pattern.shape, *inner)
-    found = pattern.derive(("inner", inner), lambda p: same_elements(p, shape, len(inner)))
+    found = pattern.derive(kept.INNER.of(inner), lambda p: same_elements(p, shape, len(inner)))
     vals = stored_values(A).reshape(-1, *[1] * len(inner)) * x
     return Term(on_pattern(vals, found), a.labels + own)
 
@@ -181,6 +182,6 @@ def sampled_by_head(a: Term, x: Term, y: Term, heads: Labels) -> Term:
     order = (*batch, *rows, *cols)
     pattern = reshape(A, a.sizes(order))._pattern
     made = pattern.derive(
-        ("inner", outer), lambda p: same_elements(p, (*p.shape, *outer), len(outer))
+        kept.INNER.of(outer), lambda p: same_elements(p, (*p.shape, *outer), len(outer))
     )
     return Term(on_pattern(vals.reshape(nse, *outer), made), order + heads)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
@@ -68,7 +68,7 @@ class Reduction(NamedTuple):
         """Unspecified sparse elements of each cell (cells, 1); None if they don't count."""
         if specified:
             return None
-        key = ("missing", self.dims, self.cells.unique is not None)
+        key = kept.MISSING.of(self.dims, self.cells.unique is not None)
         return self.A._pattern.derive(key, lambda _: self.cells.missing())
 
     def total(self, vals: torch.Tensor) -> torch.Tensor:
@@ -96,7 +96,7 @@ class Reduction(NamedTuple):
         if not self.sparse:
             return y.reshape(self.axes.shape)
         pattern = self.A._pattern
-        left = pattern.derive(("left", *self.axes[:4]), self._pattern_left)
+        left = pattern.derive(kept.LEFT.of(*self.axes[:4]), self._pattern_left)
         made = on_pattern(y.reshape(left.values_shape), left)
         if left.sparse_dim < 2 or not {*self.dims}.isdisjoint(_matrix_dims(pattern)):
             return made
@@ -106,9 +106,9 @@ class Reduction(NamedTuple):
         if self.cells.unique is None:
             spec = pattern.spec._replace(dense_dim=self.axes.dense_dim)
             found = Pattern.from_spec(spec, self.axes.shape, pattern.indices)
-            for name in ("rows", "cols"):  # which dense dimensions don't matter to
-                if (view := pattern.derived(name)) is not None:
-                    found.keep(name, view)
+            for view_key in (kept.ROWS, kept.COLS):  # which dense dimensions don't matter to
+                if (view := pattern.derived(view_key)) is not None:
+                    found.keep(view_key, view)
             return found
         indices = list(self.cells.unique)
         if self.axes.keepdim:
@@ -149,7 +149,7 @@ def reduction(
     if not isinstance(dim, (int, tuple, type(None))):
         require_dims(fn, dim, 0)
     axes = A._pattern.derive(
-        ("axes", dim, keepdim, compact), lambda p: _axes(fn, p, dim, keepdim, compact)
+        kept.AXES.of(dim, keepdim, compact), lambda p: _axes(fn, p, dim, keepdim, compact)
     )
     return Reduction(A, axes, _by_reduced(A, axes.dense))
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.lowering.segments import Cells, spread, total
 from spgrad.lowering.spmm import plain
@@ -133,7 +134,7 @@ def _along_dim(
             y = vals.new_zeros(1, y.shape[1])
             index = torch.full_like(y, -1 if specified else 0, dtype=torch.int64)
     else:
-        places = call.A._pattern.derive(("places", call.dims), lambda p: _places(p, call))
+        places = call.A._pattern.derive(kept.PLACES.of(call.dims), lambda p: _places(p, call))
         y, index = _chosen(vals.squeeze(1), places, largest, specified)
     return call.result(y.to(call.vals.dtype)), call.result(index)
 
@@ -142,7 +143,7 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
     """Index of the extremum in the flattened tensor."""
     pattern = call.A._pattern
     vals = call.vals.detach().squeeze(2)  # (elements, reduced)
-    linear = pattern.derive("linear", linear_positions)
+    linear = pattern.derive(kept.LINEAR, linear_positions)
     order = rows(pattern).perm if len(pattern.shape) - pattern.dense_dim > 1 else None
     if order is not None:
         vals, linear = vals[order], linear[order]
@@ -158,7 +159,7 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
 def _places(pattern: Pattern, call: Reduction) -> _Places:
     (dim,) = call.dims
     sizes = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
-    linear = pattern.derive("linear", linear_positions)
+    linear = pattern.derive(kept.LINEAR, linear_positions)
     if call.cells.perm is not None:
         linear = linear[call.cells.perm]
     return _with_gap(call.cells, linear // math.prod(sizes[dim + 1 :]) % sizes[dim])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
@@ -247,14 +248,14 @@ def trace(input: torch.Tensor) -> torch.Tensor:
     """
     A = matrix_operand("trace", "input", input)
     require_rank("trace", "input", A, 2, "Take one matrix at a time.")
-    on_diagonal = A._pattern.derive("diagonal", _on_diagonal)
+    on_diagonal = A._pattern.derive(kept.DIAGONAL, _on_diagonal)
     vals = _accumulated("trace", stored_values(A).reshape(-1), None)
     return total(torch.where(on_diagonal, vals, 0)[:, None], whole(A._pattern)).view(())
 
 
 def _on_diagonal(pattern: Pattern) -> torch.Tensor:
     """Whether each element (elements,) is on the diagonal."""
-    linear = pattern.derive("linear", linear_positions)
+    linear = pattern.derive(kept.LINEAR, linear_positions)
     columns = pattern.matrix[1] or 1  # without columns there are no elements
     return linear // columns == linear % columns
 

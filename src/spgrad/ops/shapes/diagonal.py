@@ -8,20 +8,20 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.errors import UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
-from spgrad.lowering.gather import gathered
+from spgrad.lowering.gather import Gather
 from spgrad.lowering.operands import is_sparse, require_dim, require_int, sparse_operand
-from spgrad.lowering.ranges import Lines, Ranges, by_rows, joined, lines_of
+from spgrad.lowering.ranges import LineRanges, Lines, by_rows, joined, lines_of
 from spgrad.lowering.rebuild import (
     COO,
     Found,
-    InPieces,
+    InRanges,
     Placed,
     coordinates,
     flat_values,
@@ -234,7 +234,7 @@ def _triangle(fn: str, input: Any, diagonal: int, *, lower: bool) -> SparseTenso
     return rebuild(A, (fn, diagonal), lambda p: _triangle_pattern(p, diagonal, lower))
 
 
-def _triangle_pattern(pattern: Pattern, diagonal: int, lower: bool) -> Found | InPieces:
+def _triangle_pattern(pattern: Pattern, diagonal: int, lower: bool) -> Found | InRanges:
     lines = lines_of(pattern)
     if lines is not None:
         return _triangle_lines(lines, diagonal, lower)
@@ -242,7 +242,7 @@ def _triangle_pattern(pattern: Pattern, diagonal: int, lower: bool) -> Found | I
     return subset(pattern, distance <= diagonal if lower else distance >= diagonal)
 
 
-def _triangle_lines(lines: Lines, diagonal: int, lower: bool) -> InPieces:
+def _triangle_lines(lines: Lines, diagonal: int, lower: bool) -> InRanges:
     """Of each line what lies on one side of the diagonal: its beginning or its end."""
     pattern = lines.pattern
     extent = sum(pattern.matrix)
@@ -252,7 +252,7 @@ def _triangle_lines(lines: Lines, diagonal: int, lower: bool) -> InPieces:
         diagonal, lower = -diagonal, not lower
     cut = kernels.cut_lines(lines.ptr, lines.idx, number.add_(diagonal + lower))
     begin, end = (lines.ptr[:-1], cut) if lower else (cut, lines.ptr[1:])
-    return joined(pattern, tuple(pattern.shape), lines.idx, Ranges(begin, end))
+    return joined(pattern, tuple(pattern.shape), lines.idx, LineRanges(begin, end))
 
 
 def _distances(pattern: Pattern) -> torch.Tensor:
@@ -265,10 +265,10 @@ def _distances(pattern: Pattern) -> torch.Tensor:
 def _diagonal(A: SparseTensor, offset: int) -> torch.Tensor:
     A = without_repeats(A)
     pattern = A._pattern
-    entry, place = remembered(
-        pattern, "rebuilt", ("diagonal", offset), lambda: _on_diagonal(pattern, offset)
+    gather = remembered(
+        pattern, kept.REBUILT, ("diagonal", offset), lambda: _on_diagonal(pattern, offset)
     )
-    vals = gathered(flat_values(A), entry, place)
+    vals = gather(flat_values(A))
     vals = vals.view(*pattern.batch, _length(pattern, offset), *pattern.dense_shape)
     return vals.movedim(len(pattern.batch), -1)
 
@@ -279,8 +279,8 @@ def _length(pattern: Pattern, offset: int) -> int:
     return max(min(m + min(offset, 0), k - max(offset, 0)), 0)
 
 
-def _on_diagonal(pattern: Pattern, offset: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The stored element at each place of the diagonals (items * length,), -1 for none."""
+def _on_diagonal(pattern: Pattern, offset: int) -> Gather:
+    """Takes the stored elements to the places of the diagonals (items * length,)."""
     length = _length(pattern, offset)
     coo, entry = coordinates(pattern)
     indices = coo.indices[0].to(torch.int64)
@@ -290,7 +290,8 @@ def _on_diagonal(pattern: Pattern, offset: int) -> tuple[torch.Tensor, torch.Ten
     to = torch.where(indices[-1] - indices[-2] == offset, place, -1)
     if entry is not None:
         to = torch.empty_like(to).index_copy_(0, entry, to)
-    return inverse(to, math.prod(pattern.batch) * length), to
+    entry = inverse(to, math.prod(pattern.batch) * length)
+    return Gather(entry, pattern.elements, place=to)
 
 
 def _embedded(A: SparseTensor, offset: int) -> SparseTensor:

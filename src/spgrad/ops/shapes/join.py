@@ -11,21 +11,20 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.gather import carry
 from spgrad.lowering.operands import require_dim, sparse_operand
-from spgrad.lowering.ranges import Ranges, joined, lines_of
+from spgrad.lowering.ranges import LineRanges, joined, lines_of
 from spgrad.lowering.rebuild import (
     Found,
-    InPieces,
-    Kept,
+    InRanges,
     Like,
+    Move,
     Placed,
     assembled,
     coordinates,
@@ -37,9 +36,9 @@ from spgrad.lowering.rebuild import (
 )
 from spgrad.ops.shapes.shape import same_elements, unsqueeze
 
-_Build = Callable[[Sequence[Pattern]], Found | InPieces]
+_Build = Callable[[Sequence[Pattern]], Found | InRanges]
 
-_JOINED: dict[Any, tuple[tuple[weakref.ref[Pattern], ...], Kept]] = {}
+_JOINED: dict[Any, tuple[tuple[weakref.ref[Pattern], ...], Move]] = {}
 """The last joins, by the patterns of their operands, while these live.
 
 Not kept on a pattern: one that is joined with others again and again, as a graph of a data set in
@@ -153,7 +152,7 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
     shape = (m, k)
     checks.require_addressable(fn, shape)
 
-    def build(patterns: Sequence[Pattern]) -> Found | InPieces:
+    def build(patterns: Sequence[Pattern]) -> Found | InRanges:
         if _same_lines(patterns):
             first = patterns[0]
             plain = 1 if first.compressed_by_rows else 0
@@ -215,7 +214,7 @@ def _cat(fn: str, operands: list[SparseTensor], at: int) -> SparseTensor:
     like = _like(operands[0])
     checks.require_addressable(fn, shape)
 
-    def build(patterns: Sequence[Pattern]) -> Found | InPieces:
+    def build(patterns: Sequence[Pattern]) -> Found | InRanges:
         if _same_lines(patterns) and _by_lines(first, at):
             return _lines(patterns, shape, [0] * len(patterns))
         found = _ranges(patterns, shape, at, starts) if at else None
@@ -252,7 +251,7 @@ def _cat_dense(fn: str, operands: list[SparseTensor], at: int) -> SparseTensor:
         shape = (*old.shape[:at], starts[-1], *old.shape[at + 1 :])
         vals = F.pad(stored_values(A), [*[0, 0] * behind, start, starts[-1] - start - size])
         wider = functools.partial(same_elements, shape=shape, dense_dim=old.dense_dim)
-        padded.append(on_pattern(vals, old.derive(("dense", shape), wider)))
+        padded.append(on_pattern(vals, old.derive(kept.DENSE.of(shape), wider)))
     return functools.reduce(functools.partial(_sum, fn), padded)
 
 
@@ -269,7 +268,7 @@ def _joined(
     """One tensor of the elements of all operands, where `build` puts them; differentiable."""
     made = _kept(key, [A._pattern for A in operands], build)
     vals = torch.cat([flat_values(A) for A in operands])
-    vals = carry(vals, made.how)
+    vals = made.gather(vals)
     return on_pattern(vals.view(made.pattern.values_shape), made.pattern)
 
 
@@ -277,7 +276,7 @@ def _kept(
     key: tuple[Any, ...],
     patterns: Sequence[Pattern],
     build: _Build,
-) -> Kept:
+) -> Move:
     where = (*key, *map(id, patterns))
 
     def forget(_: Any) -> None:
@@ -314,7 +313,7 @@ def _lines(patterns: Sequence[Pattern], shape: tuple[int, ...], shifts: Sequence
 
 def _ranges(
     patterns: Sequence[Pattern], shape: tuple[int, ...], at: int, starts: Sequence[int]
-) -> InPieces | None:
+) -> InRanges | None:
     """The patterns joined line by line, if they are of one layout that has lines."""
     layout = patterns[0].layout
     count = sum(p.nse for p in patterns)
@@ -330,11 +329,11 @@ def _ranges(
     idx = torch.cat([x.idx for x in parts])
     if at == first.across:  # the lines of all, one behind the other
         begin, end = (torch.stack(side, -1) for side in zip(*behind, strict=True))
-        ranges = Ranges(begin, end, starts[: len(parts)], count)
+        ranges = LineRanges(begin, end, starts[: len(parts)], count)
     else:
         by = first.along.index(at)
         begin, end = (torch.cat(side, by) for side in zip(*behind, strict=True))
-        ranges = Ranges(begin, end, count=count)
+        ranges = LineRanges(begin, end, count=count)
     return joined(patterns[0], shape, idx, ranges)
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.errors import UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.gather import carry
 from spgrad.lowering.operands import sparse_operand
 from spgrad.lowering.ranges import lines_of, of_lines
 from spgrad.lowering.rebuild import (
     Found,
-    Kept,
+    Move,
     Placed,
     assembled,
     coordinates,
@@ -72,9 +71,9 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     A, B = _lifted(A, ndim), _lifted(B, ndim)
     a, b = A._pattern, B._pattern
     checks.require_addressable("kron", _shape(a, b))
-    made = a.derive_with("kron", b, _product)
+    made = a.derive_with(kept.KRON, b, _product)
     vals = (flat_values(A)[:, None] * flat_values(B)).reshape(-1)
-    vals = carry(vals, made.how)
+    vals = made.gather(vals)
     return on_pattern(vals.view(made.pattern.values_shape), made.pattern)
 
 
@@ -106,7 +105,7 @@ def _by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | None:
     return Found(of_lines(a, shape, ptr, idx), entry)
 
 
-def _product(a: Pattern, b: Pattern) -> Kept:
+def _product(a: Pattern, b: Pattern) -> Move:
     """Of the pair (p, q) of elements, in the order of pairs: where it goes."""
     shape = _shape(a, b)
     found = _by_lines(a, b, shape)

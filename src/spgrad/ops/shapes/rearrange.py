@@ -18,8 +18,8 @@ from spgrad.lowering.operands import (
     require_rank,
     sparse_operand,
 )
-from spgrad.lowering.ranges import Lines, Ranges, joined, lines_of
-from spgrad.lowering.rebuild import Found, InPieces, Placed, placed, rebuild, sparse_dims
+from spgrad.lowering.ranges import LineRanges, Lines, joined, lines_of
+from spgrad.lowering.rebuild import Found, InRanges, Placed, placed, rebuild, sparse_dims
 from spgrad.ops.elementwise.unary import conj
 from spgrad.ops.layouts.structure import transposed
 from spgrad.ops.shapes.shape import flatten, reshape
@@ -174,7 +174,7 @@ def _flipped(fn: str, input: Any, dims: tuple[int, ...]) -> SparseTensor:
     )
 
 
-def _flipped_pattern(pattern: Pattern, dims: tuple[int, ...]) -> Found | InPieces:
+def _flipped_pattern(pattern: Pattern, dims: tuple[int, ...]) -> Found | InRanges:
     if not dims:
         return Found(pattern, None)
     lines = lines_of(pattern)
@@ -190,34 +190,34 @@ def _flipped_pattern(pattern: Pattern, dims: tuple[int, ...]) -> Found | InPiece
     return placed(pattern, tuple(pattern.shape), by)
 
 
-def _flipped_lines(lines: Lines, dims: tuple[int, ...]) -> InPieces:
+def _flipped_lines(lines: Lines, dims: tuple[int, ...]) -> InRanges:
     pattern = lines.pattern
     order = [lines.along.index(d) for d in dims if d != lines.across]
     begin, end = lines.starts().flip(order), lines.ends().flip(order)
-    ranges = Ranges(begin, end, count=pattern.nse)
+    ranges = LineRanges(begin, end, count=pattern.nse)
     if lines.across in dims:
         ranges = ranges._replace(shift=(pattern.shape[lines.across] - 1,), backward=True)
     return joined(pattern, tuple(pattern.shape), lines.idx, ranges)
 
 
-def _rolled_lines(lines: Lines, moves: tuple[int, ...]) -> InPieces:
+def _rolled_lines(lines: Lines, moves: tuple[int, ...]) -> InRanges:
     pattern = lines.pattern
     shifts = [moves[d] for d in lines.along]
     over = list(range(len(shifts)))
     begin, end = (t.roll(shifts, over) for t in (lines.starts(), lines.ends()))
     shape, shift = tuple(pattern.shape), moves[lines.across]
     if not shift:
-        ranges = Ranges(begin, end, count=pattern.nse)
+        ranges = LineRanges(begin, end, count=pattern.nse)
     else:  # what leaves at the end of a line comes first
         size = shape[lines.across]
         bound = lines.numbers().fill_(size - shift)
         cut = kernels.cut_lines(lines.ptr, lines.idx, bound).view(begin.shape).roll(shifts, over)
         begin, end = torch.stack([cut, begin], -1), torch.stack([end, cut], -1)
-        ranges = Ranges(begin, end, (shift - size, shift), pattern.nse)
+        ranges = LineRanges(begin, end, (shift - size, shift), pattern.nse)
     return joined(pattern, shape, lines.idx, ranges)
 
 
-def _rolled_pattern(pattern: Pattern, moves: tuple[int, ...]) -> Found | InPieces:
+def _rolled_pattern(pattern: Pattern, moves: tuple[int, ...]) -> Found | InRanges:
     moved = [d for d, shift in enumerate(moves) if shift]
     if not moved:
         return Found(pattern, None)

@@ -17,8 +17,8 @@ from spgrad.lowering.operands import (
     shape_of,
     sparse_operand,
 )
-from spgrad.lowering.ranges import Lines, Ranges, joined, lines_of
-from spgrad.lowering.rebuild import Found, InPieces, Placed, placed, positions, rebuild, sparse_dims
+from spgrad.lowering.ranges import LineRanges, Lines, joined, lines_of
+from spgrad.lowering.rebuild import Found, InRanges, Placed, placed, positions, rebuild, sparse_dims
 from spgrad.ops.shapes.shape import flatten, reshaped
 
 
@@ -199,7 +199,7 @@ def _repeated(fn: str, A: SparseTensor, arg: str, times: tuple[int, ...]) -> Spa
     checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=True)))
     split = sparse_dims(A._pattern)
 
-    def build(pattern: Pattern) -> Found | InPieces:
+    def build(pattern: Pattern) -> Found | InRanges:
         found = _repeated_pattern(pattern, times)
         found.pattern.as_uniform_as(pattern)
         return found
@@ -215,7 +215,7 @@ def _repeated(fn: str, A: SparseTensor, arg: str, times: tuple[int, ...]) -> Spa
 
 def _repeated_lines(
     lines: Lines, shape: tuple[int, ...], times: tuple[int, ...], count: int
-) -> InPieces:
+) -> InRanges:
     over = [times[d] for d in lines.along]
     side, size = times[lines.across], lines.pattern.shape[lines.across]
     begin, end = (t.repeat(over) for t in (lines.starts(), lines.ends()))
@@ -225,10 +225,10 @@ def _repeated_lines(
     if not side:
         same = begin.dtype  # of which a sum would make int64
         shift, begin, end = [0], begin.sum(-1, dtype=same), end.sum(-1, dtype=same)  # empty lines
-    return joined(lines.pattern, shape, lines.idx, Ranges(begin, end, shift, count))
+    return joined(lines.pattern, shape, lines.idx, LineRanges(begin, end, shift, count))
 
 
-def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found | InPieces:
+def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found | InRanges:
     shape = tuple(s * n for s, n in zip(pattern.shape, times, strict=True))
     split = sparse_dims(pattern)
     count = pattern.nse * math.prod(times[:split])

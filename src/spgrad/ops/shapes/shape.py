@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from spgrad.core import kept
 from spgrad.core.pattern import LAYOUTS, Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
@@ -162,9 +163,9 @@ def same_elements(pattern: Pattern, shape: tuple[int, ...], dense_dim: int) -> P
     same_matrices = sparse_dims(found) > 1 and found.matrix == pattern.matrix
     # their number too: a batch without rows has the elements of one matrix without rows
     if same_matrices and math.prod(found.batch) == math.prod(pattern.batch):
-        for name in ("rows", "cols"):  # of all items as one matrix
-            if (view := pattern.derived(name)) is not None:
-                found.keep(name, view)
+        for view_key in (kept.ROWS, kept.COLS):  # of all items as one matrix
+            if (view := pattern.derived(view_key)) is not None:
+                found.keep(view_key, view)
         found.as_uniform_as(pattern)
     return found
 

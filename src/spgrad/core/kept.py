@@ -1,0 +1,119 @@
+"""What patterns keep, in one list: the work on indices that a second call need not do again.
+
+`Pattern.derive` keeps something as long as its pattern lives, `Pattern.derive_with` as long as both
+patterns do, and `spgrad.lowering.rebuild.remembered` the last few of a kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Key:
+    """Names one kind of thing that patterns keep; `of` names one of the kind by its parameters."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def of(self, *parameters: Any) -> tuple[Any, ...]:
+        """The key of the one with these parameters."""
+        return (self, *parameters)
+
+
+# As long as the pattern lives
+
+ROWS = Key("rows")
+"""The matrix by rows: a `View`."""
+
+COLS = Key("cols")
+"""The matrix by columns: a `View`."""
+
+ITEMS = Key("items")
+"""The batch sizes where all items have equal nse, () otherwise."""
+
+COALESCED = Key("coalesced")
+"""The pattern without repeated elements, and which of them each of its elements is."""
+
+LAYOUT = Key("layout")
+"""Of a layout and a block size: the pattern in it, and a `Gather` of the values."""
+
+TRANSPOSED = Key("transposed")
+"""The pattern of the transpose, and a `Gather` of the values."""
+
+INT64 = Key("int64")
+"""The pattern with int64 indices."""
+
+LINEAR = Key("linear")
+"""The row-major position of each element among the sparse dimensions (nse,), int64."""
+
+POSITION = Key("position")
+"""Of some sparse dimensions: the row-major position of each element among these (nse,)."""
+
+SEGMENTS = Key("segments")
+"""Of reduced dimensions: the elements of each segment."""
+
+MISSING = Key("missing")
+"""Of reduced dimensions: how many elements of each segment are not specified."""
+
+AXES = Key("axes")
+"""Of the arguments of a reduction: what its dimensions are."""
+
+LEFT = Key("left")
+"""Of the axes of a reduction: the pattern of a sparse result."""
+
+PLACES = Key("places")
+"""Of reduced dimensions: where in its segment each element stands."""
+
+DIAGONAL = Key("diagonal")
+"""The elements on the main diagonal."""
+
+NONEMPTY_ROWS = Key("nonempty rows")
+"""The rows that have elements."""
+
+EXPANDED = Key("expanded")
+"""Of batch sizes: the pattern repeated over them, and which item each element is from."""
+
+PROJECTED = Key("projected")
+"""Of the dimensions of a term: the pattern on these alone, and the elements that fall together."""
+
+LINE = Key("line")
+"""Of the dimensions of a term: the line that each element is in."""
+
+INNER = Key("inner")
+"""Of sizes: the pattern with these for dense dimensions."""
+
+DENSE = Key("dense")
+"""Of a shape: the pattern with that shape, which differs in a dense dimension."""
+
+# As long as both patterns live
+
+EITHER = Key("either")
+"""The union of two patterns, and a `Gather` of the values of each."""
+
+BOTH = Key("both")
+"""The intersection of two patterns, and a `Gather` of the values of each."""
+
+FIRST = Key("first")
+"""The first of two patterns, and a `Gather` of the values of the second."""
+
+PRODUCT = Key("product")
+"""The pattern of the product of two matrices."""
+
+KRON = Key("kron")
+"""The pattern of the Kronecker product of two tensors."""
+
+ASSERTED = Key("asserted")
+"""That the graph which is being traced asserts that two patterns are equal."""
+
+# The last few of a kind
+
+REBUILT = Key("rebuilt")
+"""Of an operation and its arguments: the pattern it makes, and a `Gather` of the values."""
+
+PART = Key("part")
+"""Of a subscript of ints and slices: the pattern of what it takes, and a `Gather`."""
