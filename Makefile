@@ -46,8 +46,10 @@ test: kernels
 # Without the compiled library; needs no compiler. The tests of the kernels compare both backends
 # with one another and with NumPy or dense torch, so what is asked here is that every operation
 # works on the references: its value, layout and gradient, and what is built on the operations.
-ON_REFERENCES := $(addprefix tests/,core/test_construct.py core/test_interop.py core/test_tensor.py leaves/test_demo.py \
-  whole/test_properties.py support/test_support.py::test_value_layout_and_gradient support/test_support.py::test_matmul_on_the_zoo)
+ON_REFERENCES := $(addprefix tests/,core ops/layouts ops/creation/test_edges.py leaves/test_demo.py \
+  ops/products/test_algebra.py ops/products/test_product_refusals.py \
+  torch_protocol/test_modules.py torch_protocol/test_repr.py \
+  $(addprefix support/test_support.py::,test_value_layout_and_gradient test_matmul_on_the_zoo))
 reference: $(INSTALLED)
 	SPGRAD_NO_EXT=1 $(PYTEST) $(ON_REFERENCES)
 
@@ -103,7 +105,8 @@ bench-peers: $(DEPS)
 # A library of its own beside a copy of the Python files; -S keeps the editable install out of
 # sight. libstdc++ is preloaded too, or AddressSanitizer looks for __cxa_throw before there is one.
 # Uncaptured (-s), the report that ends a process is seen, under the name of the test (-v).
-SANITIZED ?= tests/kernels tests/kernels/every/allocations.py tests/refusals/test_fuzz.py tests/core/test_memory.py
+SANITIZED ?= tests/kernels tests/kernels/every/allocations.py tests/refusals/test_fuzz_constructors.py \
+  tests/refusals/test_fuzz_calls.py tests/core/test_memory.py
 ON_COPY = PYTHONPATH="$(1):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
   $(BIN)/python -S -m pytest
 define COPY

@@ -3,6 +3,9 @@
 import hypothesis
 import pytest
 import torch
+from samples import made_by_spgrad, made_by_torch
+
+import spgrad
 
 # A red test is red again when it is run again.
 hypothesis.settings.register_profile("spgrad", deadline=None, derandomize=True, print_blob=True)
@@ -30,3 +33,13 @@ def poisoned():
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(before, warn_only=warn_only)
+
+
+@pytest.fixture(params=["spgrad", "dropin"])
+def sparse(request):
+    """Makes a SparseTensor of a dense one; in drop-in mode with torch's own methods."""
+    if request.param == "spgrad":
+        yield made_by_spgrad
+    else:
+        with spgrad.dropin():
+            yield made_by_torch

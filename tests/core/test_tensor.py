@@ -1,20 +1,13 @@
-"""SparseTensor as a torch.Tensor: what it answers, what keeps its pattern, and what it refuses."""
-
-import copy
+"""SparseTensor as a torch.Tensor: what it answers, and what keeps its pattern."""
 
 import pytest
 import torch
-from torch import nn
+from samples import made
 
 import spgrad
 from spgrad import support, testing
-from spgrad.core.pattern import LAYOUTS
 
 layouts = pytest.mark.parametrize("name", support.ALL)
-
-
-def made(name="csr", **options):
-    return testing.random_sparse((4, 6), LAYOUTS[name], **options)
 
 
 @layouts
@@ -62,42 +55,6 @@ def test_shape_of_batches_and_hybrids():
     B = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], torch.ones(2, 5), (2, 2, 5))
     assert (B.sparse_dim(), B.dense_dim(), B.dim()) == (2, 1, 3)
     assert B.numel() == 20
-
-
-@layouts
-def test_repr_says_what_it_is(name):
-    text = repr(made(name).float())
-    assert text.startswith("SparseTensor(shape=(4, 6), nse=")
-    assert f"layout={name}, " in text
-    assert "dtype=float32" in text
-    assert ("blocksize=(2, 2)" in text) == name.startswith("b")
-    assert "grad" not in text
-    assert text.count("\n") <= 7
-    assert str(made(name)) == f"{made(name)}" == repr(made(name))
-
-
-def test_repr_of_everything_else():
-    A = spgrad.sparse_csr_tensor([0, 2, 3], [0, 2, 1], [1.0, 2.5, -3.0], (2, 3))
-    assert repr(A) == (
-        "SparseTensor(shape=(2, 3), nse=3, density=50%, layout=csr, dtype=float32)\n"
-        "  (0, 0) 1\n  (0, 2) 2.5\n  (1, 1) -3"
-    )
-    assert "requires_grad=True" in repr(A.clone().requires_grad_())
-    assert "grad_fn=<" in repr(A.clone().requires_grad_() * 2)
-    assert "coalesced=False" in repr(spgrad.sparse_coo_tensor([[1, 1]], [1.0, 2.0]))
-    assert "index_dtype=int32" in repr(made(index_dtype=torch.int32))
-    assert "device=meta" in repr(A.to("meta"))
-    assert "... and " in repr(testing.random_sparse((20, 20)))
-    assert repr(spgrad.sparse_coo_tensor((0, 3))).startswith("SparseTensor(shape=(0, 3), nse=0, ")
-    hybrid = spgrad.sparse_coo_tensor([[1]], torch.arange(9.0)[None])
-    assert "(1,) [0, 1, 2, 3, 4, 5, ...]" in repr(hybrid)
-    batch = spgrad.sparse_csc_tensor([[0, 1], [0, 1]], [[1], [0]], [[5], [7]], (2, 2, 1))
-    assert "(0, 1, 0) 5" in repr(batch)
-    assert "(1, 0, 0) 7" in repr(batch)
-    huge = spgrad.sparse_coo_tensor([[0], [0]], [1.0], (2**31, 2**31))
-    assert "density=2.2e-17%" in repr(huge)
-    assert "True" in repr(spgrad.sparse_coo_tensor([[0]], [True]))
-    assert "1+2j" in repr(spgrad.sparse_coo_tensor([[0]], [1 + 2j]))
 
 
 @layouts
@@ -250,231 +207,12 @@ def test_version_counter_catches_changes_of_saved_values():
         y.sum().backward()
 
 
-OTHERS = {
-    "elements": lambda: testing.random_sparse((4, 6), seed=5),
-    "csc": lambda: made("csc"),
-    "coo": lambda: made("coo"),
-    "shape": lambda: testing.random_sparse((6, 4)),
-}
-
-
-@pytest.mark.parametrize("case", OTHERS)
-def test_other_patterns_are_refused(case):
-    A, other = made(), OTHERS[case]()
-    with pytest.raises(spgrad.ArgumentValueError, match="of different patterns"):
-        A.copy_(other)
-
-
 def test_equal_patterns_need_not_be_one_object():
     A, B = made(), made(index_dtype=torch.int32)
     assert A.pattern is not B.pattern
     assert (A + B).pattern is A.pattern
     A.copy_(B * 2)
     assert torch.equal(A.to_dense(), 2 * B.to_dense())
-
-
-# Modules
-
-
-class Layer(nn.Module):
-    def __init__(self, A, *, parameter):
-        super().__init__()
-        if parameter:
-            self.weight = nn.Parameter(A)
-        else:
-            self.register_buffer("weight", A)
-        self.bias = nn.Parameter(torch.zeros(4, dtype=A.dtype))
-
-    def forward(self, x):
-        return self.weight @ x + self.bias[:, None]
-
-
-@layouts
-def test_parameter(name):
-    A = made(name)
-    weight = nn.Parameter(A)
-    assert isinstance(weight, nn.Parameter)
-    assert isinstance(weight, spgrad.SparseTensor)
-    assert weight.requires_grad
-    assert weight.is_leaf
-    assert weight.pattern is A.pattern
-    assert not nn.Parameter(A, requires_grad=False).requires_grad
-    layer = Layer(A, parameter=True)
-    assert [n for n, _ in layer.named_parameters()] == ["weight", "bias"]
-    layer(torch.ones(6, 2, dtype=torch.float64)).sum().backward()
-    assert layer.weight.grad.pattern is A.pattern
-
-
-@layouts
-def test_buffer(name):
-    layer = Layer(made(name), parameter=False)
-    assert [n for n, _ in layer.named_buffers()] == ["weight"]
-    x = torch.ones(6, 2, dtype=torch.float64)
-    testing.assert_close(layer(x), layer.weight.to_dense() @ x)
-
-
-@layouts
-@pytest.mark.parametrize("parameter", [True, False])
-def test_module_to_another_dtype(name, parameter):
-    layer = Layer(made(name), parameter=parameter)
-    pattern, dense = layer.weight.pattern, layer.weight.detach().to_dense()
-    layer.to(torch.float32)
-    assert layer.weight.dtype == torch.float32
-    assert layer.weight.pattern is pattern
-    assert isinstance(layer.weight, nn.Parameter) == parameter
-    assert torch.equal(layer.weight.detach().to_dense(), dense.float())
-    assert layer(torch.ones(6, 1)).dtype == torch.float32
-    layer.double()
-    assert layer.weight.dtype == torch.float64
-    assert layer.weight.requires_grad == parameter
-    layer.requires_grad_(False)
-    layer.to("meta")
-    assert layer.weight.device.type == "meta"
-
-
-@layouts
-@pytest.mark.parametrize("parameter", [True, False])
-def test_state_dict_round_trip(name, parameter):
-    layer, twin = (Layer(made(name), parameter=parameter) for _ in range(2))
-    with torch.no_grad():
-        layer.weight.mul_(3)
-    pattern = twin.weight.pattern
-    state = layer.state_dict()
-    assert state["weight"].pattern is layer.weight.pattern
-    twin.load_state_dict(state)
-    assert twin.weight.pattern is pattern
-    assert torch.equal(twin.weight.to_dense(), layer.weight.to_dense())
-    twin.load_state_dict(state, assign=True)
-    assert twin.weight.pattern is layer.weight.pattern
-    assert isinstance(twin.weight, nn.Parameter) == parameter
-
-
-@layouts
-def test_state_dict_of_another_pattern_is_taken(name):
-    """With its elements, as after pruning. Another layout or shape is refused."""
-    layer = Layer(made(name), parameter=True)
-    weight = layer.weight
-    other = Layer(testing.random_sparse((4, 6), LAYOUTS[name], seed=3), parameter=True)
-    layer(torch.ones(6, 1, dtype=torch.float64)).sum().backward()
-    with pytest.raises(RuntimeError, match=r"has a gradient on its .*zero_grad"):
-        layer.load_state_dict(other.state_dict())
-    layer.zero_grad()
-    layer.load_state_dict(other.state_dict())
-    assert layer.weight is weight
-    assert weight.pattern is other.weight.pattern
-    assert weight._vals.data_ptr() != other.weight._vals.data_ptr()
-    layer(torch.ones(6, 1, dtype=torch.float64)).sum().backward()
-    assert weight.grad.pattern is weight.pattern
-    wrong = Layer(made("coo" if name == "csr" else "csr"), parameter=True)
-    with pytest.raises(RuntimeError, match="of different patterns"):
-        layer.load_state_dict(wrong.state_dict())
-
-
-@layouts
-def test_deepcopy_shares_the_pattern(name):
-    layer = Layer(made(name), parameter=True)
-    layer(torch.ones(6, 1, dtype=torch.float64)).sum().backward()
-    twin = copy.deepcopy(layer)
-    assert twin.weight.pattern is layer.weight.pattern
-    assert twin.weight is not layer.weight
-    assert twin.weight._vals.data_ptr() != layer.weight._vals.data_ptr()
-    assert isinstance(twin.weight, nn.Parameter)
-    assert twin.weight.requires_grad
-    assert twin.weight.grad is not layer.weight.grad
-    assert torch.equal(twin.weight.grad.to_dense(), layer.weight.grad.to_dense())
-    assert [n for n, _ in twin.named_parameters()] == ["weight", "bias"]
-    shared = {"a": layer.weight, "b": layer.weight}
-    pair = copy.deepcopy(shared)
-    assert pair["a"] is pair["b"]
-    shallow = copy.copy(layer.weight)
-    assert torch.equal(shallow.detach().to_dense(), layer.weight.detach().to_dense())
-    with pytest.raises(RuntimeError, match="only leaves are copied"):
-        copy.deepcopy(layer.weight * 2)
-
-
-OPTIMIZERS = {
-    "plain": {"lr": 0.1},
-    "momentum": {"lr": 0.1, "momentum": 0.9},
-    "nesterov": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
-    "weight_decay": {"lr": 0.1, "weight_decay": 0.05},
-    "maximize": {"lr": 0.1, "maximize": True},
-}
-
-
-@layouts
-@pytest.mark.parametrize("options", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_sgd_keeps_the_pattern(name, options, set_to_none):
-    """Three steps equal those on the dense matrix with its gradient masked."""
-    layer = Layer(made(name), parameter=True)
-    pattern = layer.weight.pattern
-    mask = testing.mask_of(pattern)
-    weight, bias = layer.weight.detach().to_dense().requires_grad_(), layer.bias.detach().clone()
-    weight.register_hook(lambda g: g * mask)
-    bias.requires_grad_()
-    optimizer = torch.optim.SGD(layer.parameters(), **options)
-    twin = torch.optim.SGD([weight, bias], **options)
-    for step in range(3):
-        x = torch.randn(6, 2, dtype=torch.float64)
-        optimizer.zero_grad(set_to_none=set_to_none)
-        twin.zero_grad(set_to_none=set_to_none)
-        layer(x).sin().sum().backward()
-        (weight @ x + bias[:, None]).sin().sum().backward()
-        optimizer.step()
-        twin.step()
-        assert layer.weight.pattern is pattern, step
-        assert layer.weight.grad.pattern is pattern
-        testing.assert_close(layer.weight.detach(), weight)
-        testing.assert_close(layer.bias.detach(), bias)
-    for state in optimizer.state.values():
-        for buffer in state.values():
-            if isinstance(buffer, spgrad.SparseTensor):
-                assert buffer.pattern is pattern
-
-
-# Refusals
-
-
-REFUSED = {
-    "fill": lambda A: A.fill_(1.0),
-    "random": lambda A: A.normal_(),
-    "resize": lambda A: A.resize_(2, 2),
-    "comparison": lambda A: A == A,
-    "divide_number": lambda A: torch.tensor(2.0) / A,
-    "add_number": lambda A: A + 1,
-    "number_in_place": lambda A: torch.tensor(2.0, dtype=torch.float64).mul_(A),
-    "masked_grad": lambda A: A.to_dense(masked_grad=False),
-    "copy_dense": lambda A: A.copy_(torch.ones(4, 6, dtype=torch.float64)),
-    "dense_copy": lambda A: torch.ones(4, 6, dtype=torch.float64).copy_(A),
-    "numpy": lambda A: A.numpy(),
-    "array": lambda A: pytest.importorskip("numpy").asarray(A),
-    "list": lambda A: A.tolist(),
-    "out": lambda A: torch.mm(A, torch.ones(6, 1).double(), out=torch.ones(4, 1).double()),
-    "values_of_native": lambda A: spgrad.values(spgrad.to_torch(A)),
-    "from_values_shape": lambda A: spgrad.from_values(torch.ones(3), A),
-    "from_values_list": lambda A: spgrad.from_values([1.0], A),
-    "from_values_pattern": lambda A: spgrad.from_values(torch.ones(3), torch.ones(3)),
-    "from_values_device": lambda A: spgrad.from_values(A._vals.to("meta"), A),
-    "from_values_sparse": lambda A: spgrad.from_values(A, A),
-}
-# Operations that a later family answers for leave this list when it does.
-
-
-@pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.parametrize("name", ["coo", "csr", "bsc"])
-def test_what_has_no_sparse_form_is_refused_by_name(case, name):
-    A = made(name)
-    before = A.to_dense()
-    with pytest.raises(spgrad.SpgradError, match=r"^spgrad(\.\w+)?: .*; .* accepted"):
-        REFUSED[case](A)
-    assert torch.equal(A.to_dense(), before)
-
-
-def test_refusal_names_the_operation():
-    with pytest.raises(spgrad.UnsupportedError, match=r"`aten\.gelu\.default`\) has no form"):
-        nn.functional.gelu(made())
-    with pytest.raises(NotImplementedError):
-        nn.functional.gelu(made())
 
 
 def test_shared_memory():

@@ -308,9 +308,6 @@ def test_lowrank_refusals():
             getattr(spgrad, fn)(*args)
 
 
-# ---- reverse_cuthill_mckee
-
-
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_reverse_cuthill_mckee(layout):
     """A path whose nodes were shuffled is a band of width one again."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch.utils.dlpack
+from samples import drawn, made_by_torch
 
 import spgrad
 from spgrad import support, testing
@@ -117,3 +118,39 @@ def test_the_import_under_an_old_torch_says_so_in_one_sentence(tmp_path):
         "spgrad.errors.MissingPackageError: spgrad: torch 2.5.1 is installed; torch 2.11 or newer "
         "is needed. Upgrade it with: pip install 'torch>=2.11'"
     )
+
+
+UNCLEAR = ("do not have strides", "SPARSE_STATUS", "INTERNAL ASSERT", "Could not run")
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_22_messages_say_what_to_do(sparse, name):
+    A, x = sparse(drawn(4, 6), name), torch.randn(6, 3, dtype=torch.float64)
+    calls = (
+        lambda: A + 1,
+        lambda: torch.exp(A),
+        lambda: A @ x[:5],
+        lambda: A @ x.float(),
+        lambda: A.cumsum(0),
+        A.sort,
+        lambda: torch.linalg.inv(A),
+        lambda: A.as_strided((2,), (1,)),
+        A.numpy,
+        lambda: F.conv1d(A, A),
+        lambda: A.view(-1, 5),
+        lambda: A.clone().normal_(),
+        lambda: A.crow_indices() if name in ("coo", "csc", "bsc") else A.ccol_indices(),
+    )
+    for call in calls:
+        try:
+            call()
+        except (RuntimeError, TypeError, ValueError) as raised:
+            error = raised
+        else:
+            assert sparse is made_by_torch  # where torch has an answer, it gives it
+            continue
+        if sparse is made_by_torch and not isinstance(error, spgrad.SpgradError):
+            error = error.__cause__  # torch's own error comes from that of spgrad
+        assert isinstance(error, spgrad.SpgradError)
+        assert str(error).startswith("spgrad")
+        assert not any(words in str(error) for words in UNCLEAR)

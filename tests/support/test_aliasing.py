@@ -2,18 +2,14 @@
 
 import pytest
 import torch
+from samples import made
 
 import spgrad
 from spgrad import kernels, support, testing
-from spgrad.core.pattern import LAYOUTS
 from spgrad.kernels import REFERENCES
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 compressed = pytest.mark.parametrize("name", [n for n in support.ALL if n != "coo"])
-
-
-def made(name, shape=(4, 6), **options):
-    return testing.random_sparse(shape, LAYOUTS[name], **options)
 
 
 def memory(A):
@@ -192,8 +188,8 @@ def test_a_transpose_shares_all_that_it_is_made_of(name):
 def test_results_do_not_keep_larger_tensors_alive():
     """Also those of the references, of which some are rows of a larger tensor."""
     ptr, idx = torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1])
-    for made in (kernels.union, REFERENCES["union"]):
-        for part in made(ptr, idx, ptr, idx):
+    for union in (kernels.union, REFERENCES["union"]):
+        for part in union(ptr, idx, ptr, idx):
             assert part.untyped_storage().nbytes() <= 2 * part.nbytes
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
+from samples import drawn
 
 import spgrad
 from spgrad import testing
@@ -47,3 +49,18 @@ def test_products_of_named_arguments_are_lowered():
     A, x = testing.random_sparse((4, 6), dtype=torch.float32), torch.ones(6, 3)
     with torch.autocast("cpu", dtype=LOW):
         assert spgrad.mm(input=A, mat2=x).dtype == LOW
+
+
+def test_18_autocast(sparse):
+    """Products take the precision that torch's own take; the gradient is that of the parameter."""
+    a = drawn(8, 8).float()
+    for name in ("coo", "csr", "bsc"):
+        A, x = sparse(a, name).requires_grad_(), torch.randn(8, 4, requires_grad=True)
+        twin = a.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y, expected = torch.relu(A @ (x @ torch.eye(4))), torch.relu(twin @ (x @ torch.eye(4)))
+            assert y.dtype == F.linear(x.t(), A).dtype == torch.bfloat16
+        testing.assert_close(y, expected.float())
+        y.float().sum().backward()
+        assert A.grad.dtype == x.grad.dtype == torch.float32
+        assert A.grad.pattern is A.pattern

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from samples import drawn, made_by_spgrad
 
 import spgrad
 from spgrad import support, testing
@@ -291,3 +292,41 @@ def test_dense_results_change_in_place(name):
         wanted = torch.diag(dense) if read is spgrad.diag else wanted
         (read(dense) if wanted is None else wanted).mul(2).sum().backward()
         testing.assert_close(g, dense.grad * testing.mask_of(A.pattern))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_6_gradients_stay_on_the_pattern(sparse, name):
+    A, B = (sparse(drawn(4, 4, seed=i), name).requires_grad_() for i in range(2))
+    before = A.pattern, B.pattern
+    optimizer = torch.optim.SGD([A, B], lr=0.1)
+    for combine in (torch.add, torch.sub, torch.mul, torch.matmul):
+        optimizer.zero_grad()
+        combine(A, B).values().square().sum().backward()
+        assert A.grad.pattern is before[0]
+        assert B.grad.pattern is before[1]
+        optimizer.step()
+    assert (A.pattern, B.pattern) == before
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_14_every_layout_takes_a_sparse_gradient(sparse, name):
+    A = sparse(drawn(4, 6), name).requires_grad_()
+    A.backward(torch.ones_like(A))
+    (A * 2).backward(torch.ones_like(A))
+    assert A.grad.pattern is A.pattern
+    testing.assert_close(A.grad.values(), torch.full_like(A.values(), 3.0))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_a_cotangent_with_other_elements_counts_where_it_meets_the_pattern(name):
+    a, g = drawn(4, 6), torch.randn(4, 6, dtype=torch.float64)
+    A = made_by_spgrad(a, name).requires_grad_()
+    for given in (g, *(made_by_spgrad(drawn(4, 6, seed=8), other) for other in support.ALL)):
+        A.grad = None
+        (A * 2).backward(given)
+        wanted = given.to_dense() * 2 * testing.mask_of(A.pattern)
+        assert A.grad.pattern is A.pattern
+        testing.assert_close(A.grad, wanted)
+    repeated = spgrad.sparse_coo_tensor([[1, 1]], [3.0, 4.0], (3,)).requires_grad_()
+    with pytest.raises(ValueError, match="uncoalesced"):
+        (repeated * 2).backward(torch.ones(3))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from samples import drawn
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -349,3 +350,15 @@ def test_data_loader_worker(batch_size):
         assert isinstance(A, spgrad.SparseTensor)
         assert torch.equal(A.to_dense(), wanted.to_dense())
         assert A._vals.is_shared()
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_10_a_pickled_leaf_still_requires_its_gradient(sparse, name):
+    A = sparse(drawn(4, 6), name).requires_grad_()
+    file = io.BytesIO()
+    torch.save(A, file)
+    file.seek(0)
+    for loaded in (pickle.loads(pickle.dumps(A)), torch.load(file, weights_only=False)):
+        assert loaded.requires_grad
+        assert loaded.is_leaf
+        testing.assert_close(loaded.detach(), A.to_dense().detach())

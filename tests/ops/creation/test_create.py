@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from samples import drawn, made_by_spgrad
 
 import spgrad
 from spgrad import support, testing
@@ -152,3 +153,19 @@ def test_refusals(case):
     function, error, says = REFUSALS[case]
     with pytest.raises(error, match=says):
         function()
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_7_ones_are_ones(sparse, name):
+    A = sparse(drawn(4, 6), name)
+    mask = testing.mask_of(A.pattern)
+    testing.assert_close(torch.ones_like(A), mask * 1.0)
+    testing.assert_close(torch.full_like(A, 3.0), mask * 3.0)
+    if sparse is made_by_spgrad or name.startswith("b"):  # these ask for a block size
+        return
+    for make in (torch.ones, lambda *size, **kw: torch.full(size, 1.0, **kw)):
+        try:
+            y = make(2, 2, layout=LAYOUTS[name])
+        except (RuntimeError, TypeError):  # refused is as good as right
+            continue
+        testing.assert_close(y.to_dense(), torch.ones(2, 2))

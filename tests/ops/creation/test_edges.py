@@ -175,3 +175,79 @@ def test_batches_of_graphs():
         A.grad = None
         (B @ torch.ones(8, 1).double()).sum().backward()
         assert A.grad.values().tolist() == [2.0] * A.nse
+
+
+EDGES = torch.tensor([[0, 0, 2, 1, 0], [1, 2, 0, 1, 1]])  # one self-loop, one repeated edge
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+def test_from_edges(layout):
+    weights = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0], requires_grad=True)
+    A = spgrad.from_edges(EDGES, weights, layout=LAYOUTS[layout])
+    assert A.layout == LAYOUTS[layout]
+    assert A.pattern.coalesced
+    assert A.nse == 4
+    wanted = torch.tensor([[0.0, 17.0, 2.0], [0.0, 8.0, 0.0], [4.0, 0.0, 0.0]])
+    assert torch.equal(A.to_dense().detach(), wanted)
+    g = torch.arange(9.0).view(3, 3)
+    (A.to_dense() * g).sum().backward()
+    assert torch.equal(weights.grad, g[EDGES[0], EDGES[1]])
+
+
+def test_from_edges_sizes():
+    assert torch.equal(spgrad.from_edges(EDGES).to_dense().sum(), torch.tensor(5.0))
+    assert spgrad.from_edges(EDGES).shape == (3, 3)
+    assert spgrad.from_edges(EDGES, size=5).shape == (5, 5)
+    assert spgrad.from_edges(EDGES, size=(3, 7)).shape == (3, 7)
+    assert spgrad.from_edges(EDGES.tolist(), size=(3, 7)).shape == (3, 7)
+    assert spgrad.from_edges(EDGES[:, :0]).shape == (0, 0)
+    assert spgrad.from_edges(EDGES[:, :0], size=4).to_dense().sum() == 0
+    assert spgrad.from_edges(EDGES.int()).col_indices().dtype == torch.int32
+
+
+def test_from_edges_with_features():
+    features = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    A = spgrad.from_edges(EDGES, features, size=(3, 4))
+    assert A.shape == (3, 4, 3)
+    assert A.dense_dim() == 1
+    wanted = torch.zeros(3, 4, 3, dtype=torch.float64)
+    wanted = wanted.index_put((EDGES[0], EDGES[1]), features.detach(), accumulate=True)
+    testing.assert_close(A, wanted)
+    assert torch.autograd.gradcheck(
+        lambda w: spgrad.from_edges(EDGES, w, size=(3, 4)).to_dense(), (features,)
+    )
+
+
+def test_from_edges_aggregates():
+    """A @ x adds up what out-neighbours hold; the flipped list what in-neighbours do."""
+    x = torch.randn(3, 2)
+    wanted = torch.zeros(3, 2).index_add(0, EDGES[0], x[EDGES[1]])
+    testing.assert_close(spgrad.from_edges(EDGES) @ x, wanted)
+    wanted = torch.zeros(3, 2).index_add(0, EDGES[1], x[EDGES[0]])
+    testing.assert_close(spgrad.from_edges(EDGES.flip(0)) @ x, wanted)
+
+
+BAD_EDGES = {
+    "out_of_range": ((EDGES,), {"size": 2}, ValueError),
+    "negative": ((-EDGES,), {}, ValueError),
+    "transposed": ((EDGES.t(),), {}, ValueError),
+    "float": ((EDGES.float(),), {}, ValueError),
+    "words": ((["ab", "cd"],), {}, TypeError),
+    "none": ((None,), {}, TypeError),
+    "weights": ((EDGES, torch.ones(3)), {}, ValueError),
+    "weights_list": ((EDGES, [1.0] * 4), {}, ValueError),
+    "weights_object": ((EDGES, object()), {}, TypeError),
+    "scalar_weight": ((EDGES, torch.tensor(1.0)), {}, ValueError),
+    "size": ((EDGES,), {"size": (3, 3, 3)}, ValueError),
+    "size_word": ((EDGES,), {"size": "33"}, TypeError),
+    "layout": ((EDGES,), {"layout": torch.strided}, TypeError),
+    "blocks": ((EDGES,), {"layout": torch.sparse_bsr}, ValueError),
+}
+
+
+@pytest.mark.parametrize("case", BAD_EDGES)
+def test_from_edges_refuses(case):
+    arguments, options, kind = BAD_EDGES[case]
+    with pytest.raises(spgrad.SpgradError, match=r"^spgrad\.") as raised:
+        spgrad.from_edges(*arguments, **options)
+    assert isinstance(raised.value, kind)

@@ -4,10 +4,10 @@ import operator
 
 import pytest
 import torch
+from samples import drawn, made_by_spgrad
 
 import spgrad
 from spgrad import support, testing
-from spgrad.core.pattern import LAYOUTS
 
 F64 = torch.float64
 PAIRS = [
@@ -22,24 +22,13 @@ PAIRS = [
 ]
 
 
-def sparse(dense, name="csr"):
-    blocks = {"blocksize": (2, 2)} if name.startswith("b") else {}
-    return spgrad.from_dense(dense).to_sparse(layout=LAYOUTS[name], **blocks).detach()
-
-
-def drawn(*shape, dtype=F64, seed=0, density=0.4):
-    generator = torch.Generator().manual_seed(seed)
-    keep = torch.rand(shape, generator=generator) < density
-    return testing.random_dense(shape, dtype=dtype, generator=generator) * keep
-
-
 @pytest.mark.parametrize("name", support.ALL)
 @pytest.mark.parametrize("fn", PAIRS, ids=lambda fn: fn.__name__)
 @pytest.mark.parametrize("zoo", list(testing.ZOO))
 def test_patterns_of_the_zoo(fn, name, zoo, poisoned):
     a = testing.ZOO[zoo]().double()
     b = a.flip(0) * (torch.arange(a.shape[1]) % 3 > 0)
-    A, B = sparse(a, name), sparse(b, "csr")
+    A, B = made_by_spgrad(a, name), made_by_spgrad(b, "csr")
     y = fn(A, B)
     assert y.pattern.name == name
     testing.assert_close(y, fn(a, b))
@@ -56,7 +45,7 @@ def test_extreme_overlaps(fn, other, poisoned):
         "same": a * 2,
         "disjoint": (a == 0) * torch.ones(6, 8, dtype=F64),
     }[other]
-    A, B = sparse(a).requires_grad_(), sparse(b).requires_grad_()
+    A, B = made_by_spgrad(a).requires_grad_(), made_by_spgrad(b).requires_grad_()
     y = fn(A, B)
     testing.assert_close(y, fn(a, b))
     if fn is not operator.mul:
@@ -71,7 +60,7 @@ def test_extreme_overlaps(fn, other, poisoned):
 
 
 def test_a_shared_pattern_is_kept():
-    A = sparse(drawn(4, 6))
+    A = made_by_spgrad(drawn(4, 6))
     B = A * 2
     assert (A + B).pattern is A.pattern
     assert (A * B).pattern is A.pattern
@@ -79,7 +68,7 @@ def test_a_shared_pattern_is_kept():
 
 
 def test_the_joint_pattern_is_made_once():
-    A, B = sparse(drawn(4, 6)), sparse(drawn(4, 6, seed=1))
+    A, B = made_by_spgrad(drawn(4, 6)), made_by_spgrad(drawn(4, 6, seed=1))
     assert (A + B).pattern is (A - B).pattern
     assert (A * B).pattern is torch.mul(A, B).pattern
 
@@ -89,7 +78,7 @@ def test_what_the_divisor_lacks(fn):
     """Elements of the dividend are divided by 0 there; elements it lacks itself are 0."""
     a = torch.tensor([[1.0, -2.0, 0.0, 0.0]], dtype=F64)
     b = torch.tensor([[4.0, 0.0, 5.0, 0.0]], dtype=F64)
-    y = fn(sparse(a), sparse(b))
+    y = fn(made_by_spgrad(a), made_by_spgrad(b))
     testing.assert_close(y, torch.where(a != 0, fn(a, b), 0.0))
     assert y.pattern.elements == 2
 
@@ -97,14 +86,14 @@ def test_what_the_divisor_lacks(fn):
 @pytest.mark.parametrize("mode", ["trunc", "floor"])
 def test_rounded_division(mode):
     a = drawn(4, 6) * 10
-    y = torch.div(sparse(a), 0.7, rounding_mode=mode)
+    y = torch.div(made_by_spgrad(a), 0.7, rounding_mode=mode)
     testing.assert_close(y, torch.div(a, 0.7, rounding_mode=mode))
 
 
 @pytest.mark.parametrize("name", support.ALL)
 def test_numbers(name):
     a = drawn(4, 6)
-    A = sparse(a, name)
+    A = made_by_spgrad(a, name)
     cases = {
         A * 2: a * 2,
         2 * A: 2 * a,
@@ -133,7 +122,7 @@ def test_numbers(name):
 
 def test_builtin_sum_starts_with_zero():
     a, b = drawn(4, 6), drawn(4, 6, seed=1)
-    testing.assert_close(sum([sparse(a), sparse(b)]), a + b)
+    testing.assert_close(sum([made_by_spgrad(a), made_by_spgrad(b)]), a + b)
 
 
 @pytest.mark.parametrize(
@@ -182,17 +171,17 @@ def test_results_that_are_not_sparse_are_refused(refused):
     [
         (lambda: torch.ones(5), r"`other` has shape \(5,\); what broadcasts to \(4, 6\)"),
         (lambda: torch.ones(2, 4, 6), r"`other` has shape \(2, 4, 6\); what broadcasts to"),
-        (lambda: sparse(drawn(4, 8)), r"`other` has shape \(4, 8\); \(4, 6\) with 0 dense"),
-        (lambda: sparse(drawn(1, 6)), r"`other` has shape \(1, 6\).*do not broadcast"),
+        (lambda: made_by_spgrad(drawn(4, 8)), r"`other` has shape \(4, 8\); \(4, 6\) with 0 dense"),
+        (lambda: made_by_spgrad(drawn(1, 6)), r"`other` has shape \(1, 6\).*do not broadcast"),
     ],
 )
 def test_shapes_that_do_not_fit(other, message):
     with pytest.raises(ValueError, match=rf"spgrad\.mul: {message}"):
-        torch.mul(sparse(drawn(4, 6)), other())
+        torch.mul(made_by_spgrad(drawn(4, 6)), other())
 
 
 def test_kinds_that_do_not_fit():
-    A = sparse(drawn(4, 6))
+    A = made_by_spgrad(drawn(4, 6))
     with pytest.raises(TypeError, match=r"spgrad\.mul: `other` is a str; a tensor or a number"):
         spgrad.mul(A, "2")
     with pytest.raises(TypeError, match=r"at least one sparse operand"):
@@ -214,10 +203,10 @@ DTYPES = [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float32, t
 def test_promotion_is_that_of_torch(fn, left, right):
     a, b = drawn(4, 6, dtype=left), drawn(4, 6, dtype=right, seed=1, density=1.1)
     b = torch.where(b == 0, torch.ones_like(b), b)
-    A = sparse(a)
-    assert fn(A, sparse(b)).dtype == fn(a, b).dtype
+    A = made_by_spgrad(a)
+    assert fn(A, made_by_spgrad(b)).dtype == fn(a, b).dtype
     if fn is not torch.div:
-        testing.assert_close(fn(A, sparse(b)), fn(a, b))
+        testing.assert_close(fn(A, made_by_spgrad(b)), fn(a, b))
     testing.assert_close(fn(A, b).to_dense() * (a != 0), fn(a, b) * (a != 0))
     for number in (3, 2.5, torch.tensor(3), torch.tensor(2.5, dtype=F64)):
         if fn is not torch.add:
@@ -227,7 +216,7 @@ def test_promotion_is_that_of_torch(fn, left, right):
 def test_the_unspecified_stay_so_whatever_they_are_multiplied_with():
     a = torch.tensor([[0.0, 2.0]])
     x = torch.tensor([[float("inf"), float("nan")]])
-    y = sparse(a) * x
+    y = made_by_spgrad(a) * x
     assert y.pattern.elements == 1
     assert y.values().isnan().all()
 
@@ -238,7 +227,7 @@ def test_vectors_scale_rows_and_columns(name, shape, poisoned):
     a = drawn(4, 6)
     x = torch.rand(shape, dtype=F64) + 0.1
     for fn in (torch.mul, torch.div):
-        A, v = sparse(a, name).requires_grad_(), x.clone().requires_grad_()
+        A, v = made_by_spgrad(a, name).requires_grad_(), x.clone().requires_grad_()
         twin, w = a.clone().requires_grad_(), x.clone().requires_grad_()
         y, expected = fn(A, v), fn(twin, w)
         g = torch.randn(4, 6, dtype=F64)
@@ -251,7 +240,7 @@ def test_vectors_scale_rows_and_columns(name, shape, poisoned):
 
 def test_the_degree_normalisation_of_a_graph():
     a = drawn(6, 6).abs()
-    A = sparse(a).requires_grad_()
+    A = made_by_spgrad(a).requires_grad_()
     twin = a.clone().requires_grad_()
     d, e = A.sum(1), twin.sum(1)
     scale, factor = ((t + 1).pow(-0.5) for t in (d, e))
@@ -266,7 +255,7 @@ def test_the_degree_normalisation_of_a_graph():
 @pytest.mark.parametrize("name", support.ALL)
 def test_in_place(name):
     a = drawn(4, 6)
-    A = sparse(a, name)
+    A = made_by_spgrad(a, name)
     before = A.pattern
     A += A
     A *= 3
@@ -282,7 +271,7 @@ def test_in_place(name):
 
 def test_in_place_keeps_the_graph():
     a = drawn(4, 6)
-    A, twin = sparse(a).requires_grad_(), a.clone().requires_grad_()
+    A, twin = made_by_spgrad(a).requires_grad_(), a.clone().requires_grad_()
     B, b = A * 2, twin * 2
     B.sin_().mul_(3).pow_(2)
     b.sin_().mul_(3).pow_(2)
@@ -292,7 +281,7 @@ def test_in_place_keeps_the_graph():
 
 
 def test_in_place_needs_room():
-    A, B = sparse(drawn(4, 6)), sparse(drawn(4, 6, seed=1))
+    A, B = made_by_spgrad(drawn(4, 6)), made_by_spgrad(drawn(4, 6, seed=1))
     with pytest.raises(RuntimeError, match=r"spgrad\.add_: the result is csr .* nse"):
         A += B
     with pytest.raises(ValueError, match=r"spgrad\.div_: `input` has dtype int64"):
@@ -337,7 +326,7 @@ def test_hybrid_and_three_sparse_dimensions():
 
 def test_the_gradient_of_a_factor():
     t = torch.tensor(2.0, dtype=F64, requires_grad=True)
-    A = sparse(drawn(4, 6))
+    A = made_by_spgrad(drawn(4, 6))
     (A * t).values().sum().backward()
     testing.assert_close(t.grad, A.values().sum())
     t.grad = None

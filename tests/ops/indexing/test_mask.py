@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from samples import made_by_torch
 
 import spgrad
 from spgrad import support, testing
@@ -103,3 +104,12 @@ def test_repeated_elements_are_added_before_they_are_rounded():
     assert A.to(torch.int64).to_dense().tolist() == [1, 0]
     assert A.bool().to_dense().tolist() == [True, False]
     assert A.to(torch.float64)._nnz() == A._nnz() == 4
+
+
+def test_8_a_mask_with_repeats_masks_once(sparse):
+    make = torch if sparse is made_by_torch else spgrad
+    mask = make.sparse_coo_tensor([[0, 0, 1], [1, 1, 2]], [1.0, 1.0, 1.0], (2, 3))
+    x = torch.arange(6.0).view(2, 3)
+    wanted = torch.tensor([[0.0, 1, 0], [0, 0, 5]])
+    testing.assert_close(x.sparse_mask(mask), wanted)
+    testing.assert_close(sparse(x, "coo").sparse_mask(mask), wanted)

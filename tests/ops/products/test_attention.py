@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from samples import drawn
 
 import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
+
+F64 = torch.float64
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 
@@ -31,3 +34,23 @@ def test_no_dropout_is_repeatable():
     q, k, v = torch.randn(3, 6, 4)
     first = spgrad.scaled_dot_product_attention(q, k, v, mask)
     assert torch.equal(first, spgrad.scaled_dot_product_attention(q, k, v, mask, dropout_p=0.0))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_19_an_attention_layer_in_one_layout(sparse, name):
+    q, k, v = (torch.randn(4, 3, dtype=F64, requires_grad=True) for _ in range(3))
+    A = sparse(drawn(4, 4) + torch.eye(4, dtype=F64), name)
+    mask = testing.mask_of(A.pattern)
+    scores = torch.sparse.sampled_addmm(A, q, k.t(), beta=0.0)
+    weights = torch.sparse.softmax(scores, -1)
+    y = weights @ v
+    assert scores.layout == weights.layout == A.layout
+    assert weights.pattern is A.pattern
+    dense = torch.where(mask, q @ k.t(), -torch.inf).softmax(-1) @ v
+    testing.assert_close(y, dense)
+    grads = torch.autograd.grad(y.square().sum(), (q, k, v))
+    for got, want in zip(grads, torch.autograd.grad(dense.square().sum(), (q, k, v)), strict=True):
+        testing.assert_close(got, want)
+    x = torch.randn(4, 3, dtype=F64)
+    terms = torch.where(mask[:, :, None], A.to_dense()[:, :, None] * x, -torch.inf)
+    testing.assert_close(spgrad.spmm(A, x, "amax"), terms.amax(1))

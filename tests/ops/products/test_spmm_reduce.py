@@ -2,16 +2,12 @@
 
 import pytest
 import torch
+from samples import made
 
 import spgrad
 from spgrad import support, testing
-from spgrad.core.pattern import LAYOUTS
 
 layouts = pytest.mark.parametrize("layout", support.ALL)
-
-
-def made(layout, shape, **options):
-    return testing.random_sparse(shape, LAYOUTS[layout], **options)
 
 
 REDUCE = ("sum", "mean", "amax", "amin", "prod")

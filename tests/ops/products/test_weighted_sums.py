@@ -50,3 +50,11 @@ def test_nan_times_zero_is_left_out():
     assert torch.equal(torch.addmm(C.to_dense(), A, x, beta=0), torch.full((1, 2), 3.0))
     found = torch.addmm(C, A, spgrad.from_dense(x), beta=0)
     assert torch.equal(found.to_dense(), torch.full((1, 2), 3.0))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_10_beta_0_ignores_the_input(sparse, name):
+    A = sparse(torch.zeros(4, 6), name)
+    x, nan = torch.ones(6, 3), torch.full((4, 3), torch.nan)
+    assert torch.equal(torch.addmm(nan, A, x, beta=0), torch.zeros(4, 3))
+    assert torch.equal(torch.sparse.addmm(nan, A, x, beta=0), torch.zeros(4, 3))

@@ -1,4 +1,4 @@
-"""torch.linalg.norm, F.normalize and matrix_power: what their rows of the table do not say."""
+"""torch.linalg.norm, F.normalize and matrix_power, and norms of explicit zeros."""
 
 import pytest
 import torch
@@ -139,3 +139,35 @@ def test_matrix_norms_of_no_elements_are_0(layout, shape, ord):
     testing.assert_close(y, torch.linalg.matrix_norm(torch.zeros(shape), ord))
     y.sum().backward()
     assert A.grad.pattern is A.pattern
+
+
+NORMS = {
+    "vector_norm": (spgrad.vector_norm, {}),
+    "norm": (spgrad.norm, {}),
+    "native_norm": (spgrad.native_norm, {}),
+    "matrix_norm": (spgrad.matrix_norm, {}),
+    "rows": (spgrad.vector_norm, {"dim": 1}),
+    "columns": (spgrad.vector_norm, {"dim": 0}),
+    "fourth": (spgrad.vector_norm, {"ord": 4}),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("name", NORMS)
+def test_second_derivative_of_norms_at_explicit_zeros(name, dtype):
+    norm, options = NORMS[name]
+    vals = torch.tensor([3.0, 0.0, 0.0, 4.0, 1.0], dtype=dtype)
+    pattern = spgrad.sparse_csr_tensor([0, 2, 5], [0, 1, 0, 1, 2], vals, (2, 3)).pattern
+    numbers = torch.view_as_real(vals) if dtype.is_complex else vals
+
+    def tensor(numbers):
+        own = torch.view_as_complex(numbers) if dtype.is_complex else numbers
+        return spgrad.from_values(own, pattern)
+
+    def dense(numbers):
+        return torch.linalg.vector_norm(tensor(numbers).to_dense(), **options).sum()
+
+    hessian = torch.autograd.functional.hessian
+    found = hessian(lambda v: norm(tensor(v), **options).sum(), numbers)
+    torch.testing.assert_close(found, hessian(dense, numbers))
+    assert found.abs().max() > 0.1

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from samples import drawn, made
 
 import spgrad
 from spgrad import support, testing
@@ -11,10 +12,6 @@ from spgrad.core.pattern import LAYOUTS
 
 layouts = pytest.mark.parametrize("layout", support.ALL)
 functions = pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
-
-
-def made(layout, shape, **options):
-    return testing.random_sparse(shape, LAYOUTS[layout], **options)
 
 
 def dense(function, x, mask, dim):
@@ -134,3 +131,20 @@ def test_one_and_two_threads(layout):
             y.values().sin().sum().backward()
             results.append((y.values().detach(), leaf.grad.values()))
         assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+@pytest.mark.parametrize("dim", [-1, -2, 0, 1])
+def test_2_softmax_along_a_negative_dimension(sparse, name, dim):
+    a = drawn(4, 6)
+    for function in (torch.sparse.softmax, torch.sparse.log_softmax):
+        A = sparse(a, name).requires_grad_()
+        mask = testing.mask_of(A.pattern)
+        twin = torch.where(mask, A.to_dense(), -torch.inf).detach().requires_grad_()
+        dense = getattr(torch, function.__name__.replace("_sparse_", ""))
+        y, expected = function(A, dim), dense(twin, dim)
+        g = torch.randn(4, 6, dtype=torch.float64)
+        y.to_dense().backward(g)
+        expected.backward(torch.where(mask, g, 0.0))
+        testing.assert_close(y, torch.where(mask, expected, 0.0))
+        testing.assert_close(A.grad, torch.where(mask, twin.grad, 0.0))

@@ -2,16 +2,13 @@
 
 import pytest
 import torch
+from samples import made
 
 import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
 
 layouts = pytest.mark.parametrize("layout", support.ALL)
-
-
-def made(layout, shape, **options):
-    return testing.random_sparse(shape, LAYOUTS[layout], **options)
 
 
 SUMMED = [None, 0, -1, 1, [1, 3], [0, 1, 3], (0,), (0, 1), 2, [2, 3], (0, 1, 2, 3), (-4, -2)]

@@ -2,16 +2,13 @@
 
 import pytest
 import torch
+from samples import made
 
 import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
 
 compressed = pytest.mark.parametrize("name", [n for n in support.ALL if n != "coo"])
-
-
-def made(name, shape, **options):
-    return testing.random_sparse(shape, LAYOUTS[name], **options)
 
 
 @compressed

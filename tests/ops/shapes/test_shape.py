@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from samples import leaf
 
 import spgrad
 from spgrad import support, testing
@@ -15,10 +16,6 @@ from spgrad.ops.shapes import join
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 F64 = torch.float64
-
-
-def made(name="csr", shape=(4, 6), **options):
-    return testing.random_sparse(shape, LAYOUTS[name], **options).requires_grad_()
 
 
 def compare(function, dense, *operands):
@@ -63,7 +60,7 @@ SHAPES = {
 @pytest.mark.parametrize("case", SHAPES)
 def test_shapes(case, name, poisoned):
     function, shape = SHAPES[case]
-    compare(function, function, made(name, shape))
+    compare(function, function, leaf(name, shape))
 
 
 HYBRID = {
@@ -83,12 +80,12 @@ HYBRID = {
 @layouts
 @pytest.mark.parametrize("case", HYBRID)
 def test_shapes_with_dense_dimensions(case, name, poisoned):
-    compare(HYBRID[case], HYBRID[case], made(name, (4, 6, 3, 2), dense_dim=2))
+    compare(HYBRID[case], HYBRID[case], leaf(name, (4, 6, 3, 2), dense_dim=2))
 
 
 @layouts
 def test_layouts_of_results(name):
-    A, B = made(name), made(name, (2, 4, 6))
+    A, B = leaf(name), leaf(name, (2, 4, 6))
     flipped = LAYOUTS[support.FLIPPED[name]]
     by_rows = LAYOUTS[name] if name in ("csr", "bsr") else torch.sparse_coo
     assert A.permute(1, 0).layout == B.movedim(1, 2).layout == flipped
@@ -118,7 +115,7 @@ WITHOUT_ELEMENTS = [
 def test_shapes_without_elements(name, shape):
     """These differ in the number of their rows, columns or batch items, not of their elements."""
     for source in WITHOUT_ELEMENTS:
-        A = made(name, source)
+        A = leaf(name, source)
         testing.assert_close(A.sum(-1), torch.zeros(source[:-1]))  # finds and keeps its views
         testing.assert_close(A.sum(-2), torch.zeros(*source[:-2], source[-1]))
         B = A.reshape(shape)
@@ -141,7 +138,7 @@ def test_repeated_elements_are_added():
 
 
 def test_index_work_is_kept_and_limited():
-    A = made("coo")
+    A = leaf("coo")
     assert A.roll(1, 0).pattern is A.roll(1, 0).pattern
     first = A.roll(1, 0).pattern
     for shift in range(2, 30):
@@ -152,14 +149,14 @@ def test_index_work_is_kept_and_limited():
 
 def test_joins_are_kept_while_their_operands_live():
     join._JOINED.clear()
-    A, B = made(), made(seed=1)
+    A, B = leaf(), leaf(seed=1)
     assert torch.cat([A, B]).pattern is torch.cat([A, B]).pattern
     assert torch.cat([A, B]).pattern is not torch.cat([B, A]).pattern
     assert torch.cat([A, A]).nse == 2 * A.nse
     del A
     gc.collect()
     assert not join._JOINED
-    kept = [made(seed=seed) for seed in range(12)]
+    kept = [leaf(seed=seed) for seed in range(12)]
     for C in kept:
         torch.cat([B, C], 1)
     assert len(join._JOINED) == 8
@@ -167,25 +164,25 @@ def test_joins_are_kept_while_their_operands_live():
 
 @layouts
 def test_joins_of_mixed_layouts_and_widths(name, poisoned):
-    operands = [made(name), made("coo", seed=1), made("csc", seed=2)]
+    operands = [leaf(name), leaf("coo", seed=1), leaf("csc", seed=2)]
     for dim in (0, 1):
         y = compare(lambda *a, d=dim: torch.cat(a, d), lambda *a, d=dim: torch.cat(a, d), *operands)
         assert y.layout == operands[0].layout
-    narrow = [made(name), made("csr", (4, 3), seed=1)]
+    narrow = [leaf(name), leaf("csr", (4, 3), seed=1)]
     compare(lambda *a: spgrad.hstack(a), lambda *a: torch.hstack(a), *narrow)
     compare(spgrad.block_diag, torch.block_diag, *narrow)
 
 
 @layouts
 def test_joins_of_batches_along_any_dimension(name, poisoned):
-    operands = [made(name, (2, 4, 6), seed=seed) for seed in range(3)]
+    operands = [leaf(name, (2, 4, 6), seed=seed) for seed in range(3)]
     for dim in range(3):
         y = compare(lambda *a, d=dim: torch.cat(a, d), lambda *a, d=dim: torch.cat(a, d), *operands)
         assert y.layout == operands[0].layout
 
 
 def test_joins_of_vectors_and_of_int32():
-    vectors = [made("coo", (5,)), made("coo", (5,), seed=1)]
+    vectors = [leaf("coo", (5,)), leaf("coo", (5,), seed=1)]
     for fn in ("hstack", "vstack", "dstack", "stack", "cat"):
         compare(
             lambda *a, f=fn: getattr(spgrad, f)(a), lambda *a, f=fn: getattr(torch, f)(a), *vectors
@@ -199,7 +196,7 @@ def test_joins_of_vectors_and_of_int32():
 
 @layouts
 def test_joins_along_a_dense_dimension(name):
-    A, B = (made(name, (4, 6, 3), dense_dim=1, seed=seed) for seed in range(2))
+    A, B = (leaf(name, (4, 6, 3), dense_dim=1, seed=seed) for seed in range(2))
     y = compare(lambda *a: torch.cat(a, 2), lambda *a: torch.cat(a, 2), A, B)
     assert (y.layout, y.dense_dim()) == (A.layout, 1)
     compare(lambda *a: torch.stack(a, -1), lambda *a: torch.stack(a, -1), A, B)
@@ -221,7 +218,7 @@ def test_indices_grow_where_they_have_to():
 
 @layouts
 def test_triangles_of_what_has_no_element_there(name):
-    A = made(name, (6, 4))
+    A = leaf(name, (6, 4))
     for k in (-7, 7):
         compare(lambda A, k=k: A.tril(k), lambda A, k=k: A.tril(k), A)
         compare(lambda A, k=k: A.triu(k), lambda A, k=k: A.triu(k), A)
@@ -229,7 +226,7 @@ def test_triangles_of_what_has_no_element_there(name):
 
 
 def test_diag_of_vectors():
-    v = made("coo", (5,))
+    v = leaf("coo", (5,))
     for k in (0, 2, -1):
         y = compare(lambda v, k=k: torch.diag(v, k), lambda v, k=k: torch.diag(v, k), v)
         assert y.layout == torch.sparse_coo
@@ -243,7 +240,7 @@ def test_diag_of_vectors():
 
 @layouts
 def test_find_gives_values_with_a_gradient(name):
-    A = made(name)
+    A = leaf(name)
     row, col, vals = spgrad.find(A)
     (vals * torch.arange(len(vals))).sum().backward()
     wanted = torch.zeros(4, 6, dtype=F64)
@@ -253,7 +250,7 @@ def test_find_gives_values_with_a_gradient(name):
 
 @layouts
 def test_prune_takes_zeros_away(name):
-    A = spgrad.from_values(made(name).detach().values().clone(), made(name))
+    A = spgrad.from_values(leaf(name).detach().values().clone(), leaf(name))
     A.values()[::2] = 0
     B = spgrad.prune(A)
     testing.assert_close(B, A.to_dense())
@@ -274,7 +271,7 @@ def test_orders():
 
 @layouts
 def test_in_place_changes_of_shape(name):
-    A = made(name)
+    A = leaf(name)
     B = A * 1
     assert B.t_() is B
     assert B.transpose_(0, 1).shape == (4, 6)
@@ -291,7 +288,7 @@ def test_in_place_changes_of_shape(name):
 
 @layouts
 def test_resize(name):
-    A = made(name).detach()
+    A = leaf(name).detach()
     dense = A.to_dense()
     B = A.clone().sparse_resize_((6, 10), 2, 0)
     wanted = torch.zeros(6, 10, dtype=F64)
@@ -308,7 +305,7 @@ def test_resize(name):
 
 @layouts
 def test_equality(name):
-    A = made(name).detach()
+    A = leaf(name).detach()
     same = A.to_sparse_coo()
     zero = spgrad.sparse_coo_tensor(
         torch.cartesian_prod(torch.arange(4), torch.arange(6)).t(), A.to_dense().flatten(), (4, 6)
@@ -338,12 +335,12 @@ H = testing.random_sparse((4, 6, 3), dense_dim=1)
 
 
 def test_other_ways_to_ask():
-    A = made(shape=(4, 6))
+    A = leaf(shape=(4, 6))
     assert A.to_sparse(2).layout == torch.sparse_coo
     assert A.to_sparse(dense_dim=0).layout == torch.sparse_coo
     testing.assert_close(A.H, A.to_dense().H)
     testing.assert_close(A.repeat_interleave(2), A.to_dense().repeat_interleave(2))
-    hybrid = made("coo", (4, 3, 2), dense_dim=1)
+    hybrid = leaf("coo", (4, 3, 2), dense_dim=1)
     for dim in (0, 1, 2):
         wanted = hybrid.to_dense().repeat_interleave(3, dim)
         testing.assert_close(torch.repeat_interleave(hybrid, 3, dim), wanted)

@@ -4,12 +4,12 @@ import copy
 
 import pytest
 import torch
+from samples import drawn, made
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import spgrad
 from spgrad import support, testing
-from spgrad.core.pattern import LAYOUTS
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 
@@ -25,10 +25,6 @@ def fresh_compiler():
 
 def compiled(function, backend="inductor"):
     return torch.compile(function, fullgraph=True, backend=backend)
-
-
-def made(name="csr", shape=(4, 6), **options):
-    return testing.random_sparse(shape, LAYOUTS[name], **options)
 
 
 def random(*shape):
@@ -250,3 +246,21 @@ def test_refusals_are_the_same_compiled():
     function = torch.compile(lambda A, x: A @ x, backend="aot_eager")
     with pytest.raises(Exception, match=r"spgrad\.matmul: `\w+` has shape \(5, 2\)"):
         function(A, random(5, 2))
+
+
+def test_21_compiles_whole(sparse):
+    """Values, patterns and gradients; test_compile.py has the other operations."""
+    A, x = (
+        sparse(drawn(4, 6), "coo").coalesce().requires_grad_(),
+        torch.randn(6, 3, dtype=torch.float64),
+    )
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def f(A, x):
+        return torch.sparse.mm(A, x).relu().sum()
+
+    f(A, x).backward()
+    twin = A.detach().to_dense().requires_grad_()
+    (twin @ x).relu().sum().backward()
+    assert A.grad.pattern.same_as(A.pattern)
+    testing.assert_close(A.grad, twin.grad * testing.mask_of(A.pattern))

@@ -1,0 +1,64 @@
+"""What a SparseTensor refuses: operations without a sparse form, and tensors of other patterns."""
+
+import pytest
+import torch
+from samples import made
+from torch import nn
+
+import spgrad
+from spgrad import testing
+
+OTHERS = {
+    "elements": lambda: testing.random_sparse((4, 6), seed=5),
+    "csc": lambda: made("csc"),
+    "coo": lambda: made("coo"),
+    "shape": lambda: testing.random_sparse((6, 4)),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_other_patterns_are_refused(case):
+    A, other = made(), OTHERS[case]()
+    with pytest.raises(spgrad.ArgumentValueError, match="of different patterns"):
+        A.copy_(other)
+
+
+REFUSED = {
+    "fill": lambda A: A.fill_(1.0),
+    "random": lambda A: A.normal_(),
+    "resize": lambda A: A.resize_(2, 2),
+    "comparison": lambda A: A == A,
+    "divide_number": lambda A: torch.tensor(2.0) / A,
+    "add_number": lambda A: A + 1,
+    "number_in_place": lambda A: torch.tensor(2.0, dtype=torch.float64).mul_(A),
+    "masked_grad": lambda A: A.to_dense(masked_grad=False),
+    "copy_dense": lambda A: A.copy_(torch.ones(4, 6, dtype=torch.float64)),
+    "dense_copy": lambda A: torch.ones(4, 6, dtype=torch.float64).copy_(A),
+    "numpy": lambda A: A.numpy(),
+    "array": lambda A: pytest.importorskip("numpy").asarray(A),
+    "list": lambda A: A.tolist(),
+    "out": lambda A: torch.mm(A, torch.ones(6, 1).double(), out=torch.ones(4, 1).double()),
+    "values_of_native": lambda A: spgrad.values(spgrad.to_torch(A)),
+    "from_values_shape": lambda A: spgrad.from_values(torch.ones(3), A),
+    "from_values_list": lambda A: spgrad.from_values([1.0], A),
+    "from_values_pattern": lambda A: spgrad.from_values(torch.ones(3), torch.ones(3)),
+    "from_values_device": lambda A: spgrad.from_values(A._vals.to("meta"), A),
+    "from_values_sparse": lambda A: spgrad.from_values(A, A),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("name", ["coo", "csr", "bsc"])
+def test_what_has_no_sparse_form_is_refused_by_name(case, name):
+    A = made(name)
+    before = A.to_dense()
+    with pytest.raises(spgrad.SpgradError, match=r"^spgrad(\.\w+)?: .*; .* accepted"):
+        REFUSED[case](A)
+    assert torch.equal(A.to_dense(), before)
+
+
+def test_refusal_names_the_operation():
+    with pytest.raises(spgrad.UnsupportedError, match=r"`aten\.gelu\.default`\) has no form"):
+        nn.functional.gelu(made())
+    with pytest.raises(NotImplementedError):
+        nn.functional.gelu(made())

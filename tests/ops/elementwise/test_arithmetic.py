@@ -1,0 +1,84 @@
+"""Arithmetic by torch's names, also in drop-in mode: batches, repeats, dtypes, gradients."""
+
+import pytest
+import torch
+from samples import drawn
+
+import spgrad
+from spgrad import support, testing
+
+F64 = torch.float64
+
+
+def test_5_alpha_scales_the_second_operand(sparse):
+    a, x = drawn(4, 6), torch.randn(4, 6, dtype=F64)
+    for name in support.ALL:
+        testing.assert_close(torch.add(sparse(a, name), x, alpha=2), a + 2 * x)
+        testing.assert_close(torch.add(x, sparse(a, name), alpha=2), x + 2 * a)
+        testing.assert_close(torch.sub(sparse(a, name), x, alpha=2), a - 2 * x)
+        testing.assert_close(torch.rsub(sparse(a, name), x, alpha=2), x - 2 * a)
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_9_batches_of_different_patterns(sparse, name):
+    a, b = drawn(2, 4, 6), drawn(2, 4, 6, seed=1)
+    y = sparse(a, name) + sparse(b, name)
+    testing.assert_close(y, a + b)
+    testing.assert_close(y @ torch.ones(6, 1, dtype=F64), (a + b).sum(-1, keepdim=True))
+
+
+def test_10_repeats_are_added_before_they_are_multiplied():
+    native = torch.sparse_csr_tensor(
+        torch.tensor([0, 2]), torch.tensor([1, 1]), torch.tensor([2.0, 3.0]), (1, 2)
+    )
+    with pytest.raises(ValueError, match="sorted unique"):
+        spgrad.mul(native, native)
+    t = spgrad.sparse_coo_tensor([[0, 0], [1, 1]], [2.0, 3.0], (1, 2))
+    testing.assert_close(t * t, torch.tensor([[0.0, 25.0]]))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_16_what_torch_lacks(sparse, name):
+    a, b = drawn(4, 6), drawn(4, 6, seed=1)
+    col = torch.rand(4, 1, dtype=F64)
+    A, B = sparse(a, name).requires_grad_(), sparse(b, name)
+    for y, expected in (
+        (A - B, a - b),
+        (A / 2, a / 2),
+        (A**2, a**2),
+        (A * col, a * col),
+        (A.mean(1), a.mean(1)),
+        (A.amax(0), a.amax(0)),
+    ):
+        testing.assert_close(y.detach(), expected)
+    for function in (torch.sin, torch.tanh, torch.sqrt, torch.asin, torch.expm1, torch.erf):
+        A = sparse(a.abs(), name).detach().requires_grad_()
+        twin = A.detach().to_dense().requires_grad_()
+        function(A).values().sum().backward()
+        function(twin).sum().backward()
+        mask = testing.mask_of(A.pattern)
+        testing.assert_close(A.grad, torch.where(mask, twin.grad, 0.0))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_17_the_gradient_of_a_dense_factor_is_dense(sparse, name):
+    x = torch.randn(4, 6, dtype=F64, requires_grad=True)
+    A = sparse(drawn(4, 6), name)
+    (A * x).values().sum().backward()
+    assert x.grad.layout == torch.strided
+    testing.assert_close(x.grad, A.to_dense())
+
+
+@pytest.mark.parametrize("name", support.ALL)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64], ids=str)
+def test_18_batches_and_narrow_dtypes(sparse, name, dtype):
+    a = (drawn(2, 4, 6) * 8).to(dtype)
+    A, x = sparse(a, name), (torch.rand(2, 6, 3) * 4).to(dtype)
+    for y, expected in (
+        (A + A, a + a),
+        (A * A, a * a),
+        (A.sum(-1), a.sum(-1)),
+        (A @ x, (a.double() @ x.double())),
+    ):
+        testing.assert_close(y, expected)
+        assert y.dtype in (dtype, torch.int64)

@@ -1,0 +1,93 @@
+"""Conversions of any matrix keep every element, and undo each other."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matrices import BLOCKS, checked, matrices, properties
+
+import spgrad
+from spgrad import support, testing
+from spgrad.core.pattern import LAYOUTS
+
+pytest.importorskip("scipy.sparse")
+
+
+def elements(A):
+    """The specified elements, explicit zeros and all, as a set of coordinates."""
+    return set(map(tuple, testing.mask_of(A.pattern).nonzero().tolist()))
+
+
+@properties
+@given(A=matrices(batch=True), name=st.sampled_from(support.ALL), blocks=st.sampled_from(BLOCKS))
+def test_conversions_keep_every_element(A, name, blocks):
+    options = {"blocksize": blocks} if name.startswith("b") else {}
+    if name in ("bsr", "bsc") and A.layout == LAYOUTS[name]:
+        options = {}
+    B = A.to_sparse(layout=LAYOUTS[name], **options)
+    assert B.layout == LAYOUTS[name]
+    assert B.dtype == A.dtype
+    assert torch.equal(B.to_dense(), A.to_dense())
+    filled = name.startswith("b")
+    assert elements(B) >= elements(A) if filled else elements(B) == elements(A)
+    assert [i.dtype for i in B.pattern.indices] == [A.pattern.indices[0].dtype] * len(
+        B.pattern.indices
+    )
+    checked(B)
+    back = B.to_sparse(layout=A.layout, blocksize=A.pattern.blocksize)
+    assert torch.equal(back.to_dense(), A.to_dense())
+    if not filled:
+        assert back.pattern.same_as(A.pattern)
+        assert torch.equal(back._vals, A._vals)
+
+
+@properties
+@given(A=matrices())
+def test_native_round_trip(A):
+    x = spgrad.to_torch(A)
+    assert (x.layout, x.shape, x.dtype) == (A.layout, A.shape, A.dtype)
+    assert torch.equal(x.to_dense(), A.to_dense())
+    B = spgrad.from_torch(x)
+    assert B.pattern.same_as(A.pattern)
+    assert torch.equal(B._vals, A._vals)
+
+
+@properties
+@given(A=matrices())
+def test_scipy_round_trip(A):
+    S = spgrad.to_scipy(A)
+    assert (S.toarray() == A.to_dense().numpy()).all()
+    B = spgrad.from_scipy(S)
+    if A.layout == torch.sparse_coo:
+        B = B.coalesce()
+    if A.layout != torch.sparse_bsc:
+        assert B.pattern.same_as(A.pattern)
+    assert torch.equal(B.to_dense(), A.to_dense())
+
+
+@properties
+@given(A=matrices(batch=True), name=st.sampled_from(support.ALL), blocks=st.sampled_from(BLOCKS))
+def test_dense_round_trip(A, name, blocks):
+    dense = A.to_dense()
+    B = spgrad.from_dense(dense, LAYOUTS[name], blocksize=blocks if name[0] == "b" else None)
+    assert torch.equal(B.to_dense(), dense)
+    if name[0] != "b":
+        assert B.pattern.elements == int((dense != 0).sum())
+    checked(B)
+
+
+@properties
+@given(A=matrices(), seed=st.integers(0, 2**16))
+def test_coalesce_undoes_repeating_and_shuffling(A, seed):
+    A = A.to_sparse_coo()
+    if A.dtype == torch.bool:
+        A = A.to(torch.int64)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(2 * A.nse, generator=generator)
+    indices = torch.cat([A.indices(), A.indices()], 1)[:, order]
+    B = spgrad.sparse_coo_tensor(indices, torch.cat([A.values()] * 2)[order], A.shape)
+    assert torch.equal(B.to_dense(), 2 * A.to_dense())
+    C = B.coalesce()
+    assert C.pattern.same_as(A.pattern)
+    assert torch.equal(C.values(), 2 * A.values())
+    assert C.coalesce() is C

@@ -1,0 +1,106 @@
+"""Products by torch's names, also in drop-in mode: sorted, with gradients on the pattern."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from samples import drawn, made_by_spgrad
+
+from spgrad import support, testing
+
+F64 = torch.float64
+
+
+@pytest.mark.parametrize("name", ["csr", "csc"])
+def test_1_products_are_sorted(sparse, name):
+    """So that what comes after them is right; mixtures of layouts and addmm too."""
+    a, b = drawn(50, 50), drawn(50, 50, seed=1)
+    A, B = sparse(a, name), sparse(b, "csc" if name == "csr" else "csr")
+    for P, p in (
+        (A @ A, a @ a),
+        (A @ B, a @ b),
+        (torch.addmm(A, A, B), a + a @ b),
+        (torch.sparse.mm(B, A), b @ a),
+    ):
+        plain = P.pattern.indices[1]
+        ptr = P.pattern.indices[0]
+        inner = torch.ones(plain.numel(), dtype=torch.bool)
+        inner[ptr[:-1][ptr.diff() > 0]] = False
+        assert bool((plain.diff()[inner[1:]] > 0).all())
+        testing.assert_close(P, p)
+        testing.assert_close(P * A, p * a)
+        testing.assert_close(P * b, p * b)
+        testing.assert_close(b.sparse_mask(P), b * testing.mask_of(P.pattern))
+        softmax = torch.sparse.softmax(P.to_sparse_coo(), 1)
+        rest = torch.where(testing.mask_of(P.pattern), p, -torch.inf)
+        testing.assert_close(softmax, rest.softmax(1).nan_to_num(0.0))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_3_products_in_other_layouts(sparse, name):
+    a, b, c = drawn(4, 6), drawn(6, 4, seed=1), drawn(4, 4, seed=2)
+    A, B, C = (sparse(t, name) for t in (a, b, c))
+    testing.assert_close(torch.sparse.mm(A, B), a @ b)
+    testing.assert_close(torch.addmm(C, A, B), c + a @ b)
+    assert torch.sparse.mm(A, B)._nnz() > 0
+
+
+FORMS = {
+    "@": lambda A, x: A @ x,
+    "x @": lambda A, x: x.t() @ A.t(),
+    "mm": torch.mm,
+    "matmul": torch.matmul,
+    "mv": lambda A, x: torch.mv(A, x[:, 0]),
+    "addmm": lambda A, x: torch.addmm(torch.ones(4, 3, dtype=F64), A, x),
+    "addmv": lambda A, x: torch.addmv(torch.ones(4, dtype=F64), A, x[:, 0]),
+    "linear": lambda A, x: F.linear(x.t(), A),
+    "sparse.mm": torch.sparse.mm,
+    "sparse.addmm": lambda A, x: torch.sparse.addmm(torch.ones(4, 3, dtype=F64), A, x),
+    "sum": lambda A, x: A.sum() * x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_11_the_gradient_of_the_sparse_operand_is_sparse(sparse, name):
+    a, x = drawn(4, 6), torch.randn(6, 3, dtype=F64)
+    for form in FORMS.values():
+        A, twin = sparse(a, name).requires_grad_(), a.clone().requires_grad_()
+        y, expected = form(A, x), form(twin, x)
+        g = torch.randn_like(expected)
+        y.backward(g)
+        expected.backward(g)
+        assert A.grad.pattern is A.pattern
+        testing.assert_close(A.grad, twin.grad * testing.mask_of(A.pattern))
+
+
+def test_12_a_product_with_itself(sparse):
+    for name in support.ALL:
+        blocked = name.startswith("b")
+        a = sparse(torch.eye(4), name).requires_grad_()
+        torch.sparse.mm(a, a).sum().backward()
+        wanted = torch.eye(2).repeat_interleave(2, 0).repeat_interleave(2, 1) if blocked else 1
+        testing.assert_close(a.grad, 2 * torch.ones(4, 4) * wanted * testing.mask_of(a.pattern))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_20_names_that_raise_in_torch(sparse, name):
+    a, b, x = drawn(4, 6), drawn(2, 4, 6), torch.randn(6, 3, dtype=F64)
+    A, B = sparse(a, name), sparse(b, name)
+    column, rows = torch.randn(4, dtype=F64), torch.randn(2, 5, 4, dtype=F64)
+    added = torch.randn(2, 4, 3, dtype=F64)
+    small = drawn(2, 2, seed=3)
+    for y, expected in (
+        (A.T, a.T),
+        (A.mT, a.mT),
+        (B.permute(1, 0, 2), b.permute(1, 0, 2)),
+        (torch.addmv(column, A, x[:, 0]), torch.addmv(column, a, x[:, 0])),
+        (torch.bmm(rows, B), torch.bmm(rows, b)),
+        (torch.baddbmm(added, B, x.expand(2, 6, 3)), torch.baddbmm(added, b, x.expand(2, 6, 3))),
+        (torch.matmul(B, x), b @ x),
+        (torch.matmul(A, x.expand(2, 6, 3)), a @ x.expand(2, 6, 3)),
+        (torch.kron(A, sparse(small, name)), torch.kron(a, small)),
+        (F.linear(x.t(), A, column), F.linear(x.t(), a, column)),
+        (torch.einsum("ij,jk->ik", A, x), a @ x),
+    ):
+        testing.assert_close(y, expected)
+    if sparse is made_by_spgrad:
+        testing.assert_close(torch.tensordot(A, x, 1), a @ x)

@@ -1,0 +1,170 @@
+"""Sparse parameters and buffers of modules: dtypes, states, copies, and steps of SGD."""
+
+import copy
+
+import pytest
+import torch
+from samples import made
+from torch import nn
+
+import spgrad
+from spgrad import support, testing
+from spgrad.core.pattern import LAYOUTS
+
+layouts = pytest.mark.parametrize("name", support.ALL)
+
+
+class Layer(nn.Module):
+    def __init__(self, A, *, parameter):
+        super().__init__()
+        if parameter:
+            self.weight = nn.Parameter(A)
+        else:
+            self.register_buffer("weight", A)
+        self.bias = nn.Parameter(torch.zeros(4, dtype=A.dtype))
+
+    def forward(self, x):
+        return self.weight @ x + self.bias[:, None]
+
+
+@layouts
+def test_parameter(name):
+    A = made(name)
+    weight = nn.Parameter(A)
+    assert isinstance(weight, nn.Parameter)
+    assert isinstance(weight, spgrad.SparseTensor)
+    assert weight.requires_grad
+    assert weight.is_leaf
+    assert weight.pattern is A.pattern
+    assert not nn.Parameter(A, requires_grad=False).requires_grad
+    layer = Layer(A, parameter=True)
+    assert [n for n, _ in layer.named_parameters()] == ["weight", "bias"]
+    layer(torch.ones(6, 2, dtype=torch.float64)).sum().backward()
+    assert layer.weight.grad.pattern is A.pattern
+
+
+@layouts
+def test_buffer(name):
+    layer = Layer(made(name), parameter=False)
+    assert [n for n, _ in layer.named_buffers()] == ["weight"]
+    x = torch.ones(6, 2, dtype=torch.float64)
+    testing.assert_close(layer(x), layer.weight.to_dense() @ x)
+
+
+@layouts
+@pytest.mark.parametrize("parameter", [True, False])
+def test_module_to_another_dtype(name, parameter):
+    layer = Layer(made(name), parameter=parameter)
+    pattern, dense = layer.weight.pattern, layer.weight.detach().to_dense()
+    layer.to(torch.float32)
+    assert layer.weight.dtype == torch.float32
+    assert layer.weight.pattern is pattern
+    assert isinstance(layer.weight, nn.Parameter) == parameter
+    assert torch.equal(layer.weight.detach().to_dense(), dense.float())
+    assert layer(torch.ones(6, 1)).dtype == torch.float32
+    layer.double()
+    assert layer.weight.dtype == torch.float64
+    assert layer.weight.requires_grad == parameter
+    layer.requires_grad_(False)
+    layer.to("meta")
+    assert layer.weight.device.type == "meta"
+
+
+@layouts
+@pytest.mark.parametrize("parameter", [True, False])
+def test_state_dict_round_trip(name, parameter):
+    layer, twin = (Layer(made(name), parameter=parameter) for _ in range(2))
+    with torch.no_grad():
+        layer.weight.mul_(3)
+    pattern = twin.weight.pattern
+    state = layer.state_dict()
+    assert state["weight"].pattern is layer.weight.pattern
+    twin.load_state_dict(state)
+    assert twin.weight.pattern is pattern
+    assert torch.equal(twin.weight.to_dense(), layer.weight.to_dense())
+    twin.load_state_dict(state, assign=True)
+    assert twin.weight.pattern is layer.weight.pattern
+    assert isinstance(twin.weight, nn.Parameter) == parameter
+
+
+@layouts
+def test_state_dict_of_another_pattern_is_taken(name):
+    """With its elements, as after pruning. Another layout or shape is refused."""
+    layer = Layer(made(name), parameter=True)
+    weight = layer.weight
+    other = Layer(testing.random_sparse((4, 6), LAYOUTS[name], seed=3), parameter=True)
+    layer(torch.ones(6, 1, dtype=torch.float64)).sum().backward()
+    with pytest.raises(RuntimeError, match=r"has a gradient on its .*zero_grad"):
+        layer.load_state_dict(other.state_dict())
+    layer.zero_grad()
+    layer.load_state_dict(other.state_dict())
+    assert layer.weight is weight
+    assert weight.pattern is other.weight.pattern
+    assert weight._vals.data_ptr() != other.weight._vals.data_ptr()
+    layer(torch.ones(6, 1, dtype=torch.float64)).sum().backward()
+    assert weight.grad.pattern is weight.pattern
+    wrong = Layer(made("coo" if name == "csr" else "csr"), parameter=True)
+    with pytest.raises(RuntimeError, match="of different patterns"):
+        layer.load_state_dict(wrong.state_dict())
+
+
+@layouts
+def test_deepcopy_shares_the_pattern(name):
+    layer = Layer(made(name), parameter=True)
+    layer(torch.ones(6, 1, dtype=torch.float64)).sum().backward()
+    twin = copy.deepcopy(layer)
+    assert twin.weight.pattern is layer.weight.pattern
+    assert twin.weight is not layer.weight
+    assert twin.weight._vals.data_ptr() != layer.weight._vals.data_ptr()
+    assert isinstance(twin.weight, nn.Parameter)
+    assert twin.weight.requires_grad
+    assert twin.weight.grad is not layer.weight.grad
+    assert torch.equal(twin.weight.grad.to_dense(), layer.weight.grad.to_dense())
+    assert [n for n, _ in twin.named_parameters()] == ["weight", "bias"]
+    shared = {"a": layer.weight, "b": layer.weight}
+    pair = copy.deepcopy(shared)
+    assert pair["a"] is pair["b"]
+    shallow = copy.copy(layer.weight)
+    assert torch.equal(shallow.detach().to_dense(), layer.weight.detach().to_dense())
+    with pytest.raises(RuntimeError, match="only leaves are copied"):
+        copy.deepcopy(layer.weight * 2)
+
+
+OPTIMIZERS = {
+    "plain": {"lr": 0.1},
+    "momentum": {"lr": 0.1, "momentum": 0.9},
+    "nesterov": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    "weight_decay": {"lr": 0.1, "weight_decay": 0.05},
+    "maximize": {"lr": 0.1, "maximize": True},
+}
+
+
+@layouts
+@pytest.mark.parametrize("options", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_sgd_keeps_the_pattern(name, options, set_to_none):
+    """Three steps equal those on the dense matrix with its gradient masked."""
+    layer = Layer(made(name), parameter=True)
+    pattern = layer.weight.pattern
+    mask = testing.mask_of(pattern)
+    weight, bias = layer.weight.detach().to_dense().requires_grad_(), layer.bias.detach().clone()
+    weight.register_hook(lambda g: g * mask)
+    bias.requires_grad_()
+    optimizer = torch.optim.SGD(layer.parameters(), **options)
+    twin = torch.optim.SGD([weight, bias], **options)
+    for step in range(3):
+        x = torch.randn(6, 2, dtype=torch.float64)
+        optimizer.zero_grad(set_to_none=set_to_none)
+        twin.zero_grad(set_to_none=set_to_none)
+        layer(x).sin().sum().backward()
+        (weight @ x + bias[:, None]).sin().sum().backward()
+        optimizer.step()
+        twin.step()
+        assert layer.weight.pattern is pattern, step
+        assert layer.weight.grad.pattern is pattern
+        testing.assert_close(layer.weight.detach(), weight)
+        testing.assert_close(layer.bias.detach(), bias)
+    for state in optimizer.state.values():
+        for buffer in state.values():
+            if isinstance(buffer, spgrad.SparseTensor):
+                assert buffer.pattern is pattern
