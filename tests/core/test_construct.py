@@ -246,7 +246,7 @@ def test_duplicate_coordinates_add():
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_12_values_of_a_constructor_have_a_gradient_of_their_size(sparse, name):
+def test_values_of_a_constructor_have_a_gradient_of_their_size(sparse, name):
     """For 2^40 elements, so that no dense matrix is made on the way."""
     make = torch if sparse is made_by_torch else spgrad
     n = 2**20

@@ -251,7 +251,7 @@ def test_what_torch_takes_silently():
             CONSTRUCTOR[name](*arguments)
 
 
-def test_4_indices_are_checked(sparse):
+def test_indices_are_checked(sparse):
     make = torch if sparse is made_by_torch else spgrad
     with pytest.raises((ValueError, RuntimeError), match="1000000000"):
         make.sparse_csr_tensor([0, 1, 2, 2], [0, 10**9], [1.0, 2.0], (3, 3))

@@ -4,7 +4,6 @@ import copy
 import io
 import pickle
 import threading
-import warnings
 
 import pytest
 import torch
@@ -14,13 +13,6 @@ import spgrad
 from spgrad import SparseTensor
 
 LEGACY = ("FloatTensor", "DoubleTensor", "LongTensor")
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.sparse.SparseTensor", UserWarning)
-        yield
 
 
 def dense(m=4, n=5, seed=0, dtype=torch.float64):

@@ -1,7 +1,6 @@
 """Drop-in mode where torch and spgrad disagree: whose refusal is heard, and what `out` takes."""
 
 import threading
-import warnings
 
 import pytest
 import torch
@@ -11,13 +10,6 @@ from spgrad import SparseTensor, testing
 from spgrad.dropin import makers, meanings, outputs
 
 F64 = torch.float64
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.sparse.SparseTensor", UserWarning)
-        yield
 
 
 def made(layout=torch.sparse_csr, shape=(4, 6), **options):

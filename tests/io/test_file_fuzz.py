@@ -13,6 +13,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 import torch
+from loading import refused, write
 
 import spgrad
 import spgrad.io
@@ -23,19 +24,6 @@ from spgrad.io.stream import FEWEST
 from spgrad.torch_protocol import pickling
 
 HEAD = "%%MatrixMarket matrix "
-
-
-def refused(path, **options):
-    """What load says when it refuses a file."""
-    with pytest.raises(spgrad.ArgumentValueError) as caught:
-        spgrad.io.load(path, **options)
-    assert str(caught.value).startswith(f"spgrad.io.load: `path` is {path}")
-    return str(caught.value)
-
-
-def write(path, content):
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 # One child for all formats: each file is a fixed seed

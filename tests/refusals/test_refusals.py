@@ -124,7 +124,7 @@ UNCLEAR = ("do not have strides", "SPARSE_STATUS", "INTERNAL ASSERT", "Could not
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_22_messages_say_what_to_do(sparse, name):
+def test_messages_say_what_to_do(sparse, name):
     A, x = sparse(drawn(4, 6), name), torch.randn(6, 3, dtype=torch.float64)
     calls = (
         lambda: A + 1,

@@ -51,7 +51,7 @@ def test_products_of_named_arguments_are_lowered():
         assert spgrad.mm(input=A, mat2=x).dtype == LOW
 
 
-def test_18_autocast(sparse):
+def test_autocast(sparse):
     """Products take the precision that torch's own take; the gradient is that of the parameter."""
     a = drawn(8, 8).float()
     for name in ("coo", "csr", "bsc"):

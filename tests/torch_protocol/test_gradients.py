@@ -295,7 +295,7 @@ def test_dense_results_change_in_place(name):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_6_gradients_stay_on_the_pattern(sparse, name):
+def test_gradients_stay_on_the_pattern(sparse, name):
     A, B = (sparse(drawn(4, 4, seed=i), name).requires_grad_() for i in range(2))
     before = A.pattern, B.pattern
     optimizer = torch.optim.SGD([A, B], lr=0.1)
@@ -309,7 +309,7 @@ def test_6_gradients_stay_on_the_pattern(sparse, name):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_14_every_layout_takes_a_sparse_gradient(sparse, name):
+def test_every_layout_takes_a_sparse_gradient(sparse, name):
     A = sparse(drawn(4, 6), name).requires_grad_()
     A.backward(torch.ones_like(A))
     (A * 2).backward(torch.ones_like(A))

@@ -353,7 +353,7 @@ def test_data_loader_worker(batch_size):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_10_a_pickled_leaf_still_requires_its_gradient(sparse, name):
+def test_a_pickled_leaf_still_requires_its_gradient(sparse, name):
     A = sparse(drawn(4, 6), name).requires_grad_()
     file = io.BytesIO()
     torch.save(A, file)

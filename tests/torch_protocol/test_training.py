@@ -24,7 +24,7 @@ class Layer(nn.Module):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_15_what_a_training_script_does(sparse, name):
+def test_what_a_training_script_does(sparse, name):
     """Adam, clipping, copies, a state with other elements; test_optimizers.py has the rest."""
     layer, x = Layer(sparse(drawn(4, 6), name)), torch.randn(6, 3, dtype=F64)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
@@ -68,7 +68,7 @@ def gloo(tmp_path):
     dist.destroy_process_group()
 
 
-def test_21_several_processes(gloo):
+def test_several_processes(gloo):
     x = torch.randn(6, 3, dtype=F64)
     for name in support.ALL:
         A = made_by_spgrad(drawn(4, 6), name)

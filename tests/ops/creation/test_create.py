@@ -156,7 +156,7 @@ def test_refusals(case):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_7_ones_are_ones(sparse, name):
+def test_ones_are_ones(sparse, name):
     A = sparse(drawn(4, 6), name)
     mask = testing.mask_of(A.pattern)
     testing.assert_close(torch.ones_like(A), mask * 1.0)

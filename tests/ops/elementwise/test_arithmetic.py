@@ -10,7 +10,7 @@ from spgrad import support, testing
 F64 = torch.float64
 
 
-def test_5_alpha_scales_the_second_operand(sparse):
+def test_alpha_scales_the_second_operand(sparse):
     a, x = drawn(4, 6), torch.randn(4, 6, dtype=F64)
     for name in support.ALL:
         testing.assert_close(torch.add(sparse(a, name), x, alpha=2), a + 2 * x)
@@ -20,14 +20,14 @@ def test_5_alpha_scales_the_second_operand(sparse):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_9_batches_of_different_patterns(sparse, name):
+def test_batches_of_different_patterns(sparse, name):
     a, b = drawn(2, 4, 6), drawn(2, 4, 6, seed=1)
     y = sparse(a, name) + sparse(b, name)
     testing.assert_close(y, a + b)
     testing.assert_close(y @ torch.ones(6, 1, dtype=F64), (a + b).sum(-1, keepdim=True))
 
 
-def test_10_repeats_are_added_before_they_are_multiplied():
+def test_repeats_are_added_before_they_are_multiplied():
     native = torch.sparse_csr_tensor(
         torch.tensor([0, 2]), torch.tensor([1, 1]), torch.tensor([2.0, 3.0]), (1, 2)
     )
@@ -38,7 +38,7 @@ def test_10_repeats_are_added_before_they_are_multiplied():
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_16_what_torch_lacks(sparse, name):
+def test_what_torch_lacks(sparse, name):
     a, b = drawn(4, 6), drawn(4, 6, seed=1)
     col = torch.rand(4, 1, dtype=F64)
     A, B = sparse(a, name).requires_grad_(), sparse(b, name)
@@ -61,7 +61,7 @@ def test_16_what_torch_lacks(sparse, name):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_17_the_gradient_of_a_dense_factor_is_dense(sparse, name):
+def test_the_gradient_of_a_dense_factor_is_dense(sparse, name):
     x = torch.randn(4, 6, dtype=F64, requires_grad=True)
     A = sparse(drawn(4, 6), name)
     (A * x).values().sum().backward()
@@ -71,7 +71,7 @@ def test_17_the_gradient_of_a_dense_factor_is_dense(sparse, name):
 
 @pytest.mark.parametrize("name", support.ALL)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64], ids=str)
-def test_18_batches_and_narrow_dtypes(sparse, name, dtype):
+def test_batches_and_narrow_dtypes(sparse, name, dtype):
     a = (drawn(2, 4, 6) * 8).to(dtype)
     A, x = sparse(a, name), (torch.rand(2, 6, 3) * 4).to(dtype)
     for y, expected in (

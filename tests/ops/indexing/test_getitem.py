@@ -363,7 +363,7 @@ def test_indices_beyond_int32():
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_13_slices_and_joins(sparse, name):
+def test_slices_and_joins(sparse, name):
     """Each with a backward, whatever the data are."""
     a = drawn(4, 6)
     for take in (

@@ -106,7 +106,7 @@ def test_repeated_elements_are_added_before_they_are_rounded():
     assert A.to(torch.float64)._nnz() == A._nnz() == 4
 
 
-def test_8_a_mask_with_repeats_masks_once(sparse):
+def test_a_mask_with_repeats_masks_once(sparse):
     make = torch if sparse is made_by_torch else spgrad
     mask = make.sparse_coo_tensor([[0, 0, 1], [1, 1, 2]], [1.0, 1.0, 1.0], (2, 3))
     x = torch.arange(6.0).view(2, 3)

@@ -37,7 +37,7 @@ def test_no_dropout_is_repeatable():
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_19_an_attention_layer_in_one_layout(sparse, name):
+def test_an_attention_layer_in_one_layout(sparse, name):
     q, k, v = (torch.randn(4, 3, dtype=F64, requires_grad=True) for _ in range(3))
     A = sparse(drawn(4, 4) + torch.eye(4, dtype=F64), name)
     mask = testing.mask_of(A.pattern)

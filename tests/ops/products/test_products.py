@@ -11,7 +11,7 @@ F64 = torch.float64
 
 
 @pytest.mark.parametrize("name", ["csr", "csc"])
-def test_1_products_are_sorted(sparse, name):
+def test_products_are_sorted(sparse, name):
     """So that what comes after them is right; mixtures of layouts and addmm too."""
     a, b = drawn(50, 50), drawn(50, 50, seed=1)
     A, B = sparse(a, name), sparse(b, "csc" if name == "csr" else "csr")
@@ -36,7 +36,7 @@ def test_1_products_are_sorted(sparse, name):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_3_products_in_other_layouts(sparse, name):
+def test_products_in_other_layouts(sparse, name):
     a, b, c = drawn(4, 6), drawn(6, 4, seed=1), drawn(4, 4, seed=2)
     A, B, C = (sparse(t, name) for t in (a, b, c))
     testing.assert_close(torch.sparse.mm(A, B), a @ b)
@@ -60,7 +60,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_11_the_gradient_of_the_sparse_operand_is_sparse(sparse, name):
+def test_the_gradient_of_the_sparse_operand_is_sparse(sparse, name):
     a, x = drawn(4, 6), torch.randn(6, 3, dtype=F64)
     for form in FORMS.values():
         A, twin = sparse(a, name).requires_grad_(), a.clone().requires_grad_()
@@ -72,7 +72,7 @@ def test_11_the_gradient_of_the_sparse_operand_is_sparse(sparse, name):
         testing.assert_close(A.grad, twin.grad * testing.mask_of(A.pattern))
 
 
-def test_12_a_product_with_itself(sparse):
+def test_a_product_with_itself(sparse):
     for name in support.ALL:
         blocked = name.startswith("b")
         a = sparse(torch.eye(4), name).requires_grad_()
@@ -82,7 +82,7 @@ def test_12_a_product_with_itself(sparse):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_20_names_that_raise_in_torch(sparse, name):
+def test_names_that_raise_in_torch(sparse, name):
     a, b, x = drawn(4, 6), drawn(2, 4, 6), torch.randn(6, 3, dtype=F64)
     A, B = sparse(a, name), sparse(b, name)
     column, rows = torch.randn(4, dtype=F64), torch.randn(2, 5, 4, dtype=F64)

@@ -53,7 +53,7 @@ def test_nan_times_zero_is_left_out():
 
 
 @pytest.mark.parametrize("name", support.ALL)
-def test_10_beta_0_ignores_the_input(sparse, name):
+def test_beta_0_ignores_the_input(sparse, name):
     A = sparse(torch.zeros(4, 6), name)
     x, nan = torch.ones(6, 3), torch.full((4, 3), torch.nan)
     assert torch.equal(torch.addmm(nan, A, x, beta=0), torch.zeros(4, 3))

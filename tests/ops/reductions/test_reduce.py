@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from cases import CASES, SHAPES
 from samples import made
 
 import spgrad
@@ -48,19 +49,13 @@ def some_dims(ndim):
 
 OVER_MANY = (torch.sum, torch.mean, torch.amax, torch.amin, torch.any, torch.all)
 OVER_ONE = (torch.prod, torch.max, torch.min, torch.argmax, torch.argmin)
-SHAPES = {"matrix": ((4, 6), 0), "batch": ((2, 4, 6), 0), "hybrid": ((4, 6, 3, 2), 2)}
-OF_COO = {"vector": ((7,), 0), "wide_vector": ((5, 3), 1), "cube": ((2, 3, 4, 2), 0)}
 
 
 def operands(shape, layout):
-    sizes, dense_dim = (SHAPES | OF_COO)[shape]
+    sizes, dense_dim = SHAPES[shape]
     yield made(layout, sizes, dense_dim=dense_dim)
     if layout == "coo":
         yield made(layout, sizes, dense_dim=dense_dim, coalesced=False)
-
-
-CASES = [(shape, layout) for shape in SHAPES for layout in support.ALL]
-CASES += [(shape, "coo") for shape in OF_COO]
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -125,7 +120,7 @@ TIED = {
 @pytest.mark.parametrize(("shape", "layout"), CASES)
 @pytest.mark.parametrize("name", TIED)
 def test_ties_and_explicit_zeros(name, shape, layout, density):
-    sizes, dense_dim = (SHAPES | OF_COO)[shape]
+    sizes, dense_dim = SHAPES[shape]
     for seed in range(3):
         A = coarse(layout, sizes, dense_dim=dense_dim, density=density, seed=seed)
         for dim in range(A.dim()):

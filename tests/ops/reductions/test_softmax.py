@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from cases import CASES, SHAPES
 from samples import drawn, made
 
 import spgrad
@@ -33,16 +34,10 @@ def compare(function, A, dim, twin=None):
     testing.assert_close(got, torch.where(at == 0, at, want * at))
 
 
-SHAPES = {"matrix": ((4, 6), 0), "batch": ((3, 4, 6), 0), "hybrid": ((4, 6, 3, 2), 2)}
-OF_COO = {"vector": ((7,), 0), "wide_vector": ((5, 3), 1), "cube": ((2, 3, 4, 2), 0)}
-CASES = [(shape, layout) for shape in SHAPES for layout in support.ALL]
-CASES += [(shape, "coo") for shape in OF_COO]
-
-
 @pytest.mark.parametrize(("shape", "layout"), CASES)
 @functions
 def test_any_dimension(function, shape, layout, poisoned):
-    sizes, dense_dim = (SHAPES | OF_COO)[shape]
+    sizes, dense_dim = SHAPES[shape]
     for coalesced in {True, layout != "coo"}:
         A = made(layout, sizes, dense_dim=dense_dim, coalesced=coalesced)
         for dim in range(-A.dim(), A.dim()):
@@ -135,7 +130,7 @@ def test_one_and_two_threads(layout):
 
 @pytest.mark.parametrize("name", support.ALL)
 @pytest.mark.parametrize("dim", [-1, -2, 0, 1])
-def test_2_softmax_along_a_negative_dimension(sparse, name, dim):
+def test_softmax_along_a_negative_dimension(sparse, name, dim):
     a = drawn(4, 6)
     for function in (torch.sparse.softmax, torch.sparse.log_softmax):
         A = sparse(a, name).requires_grad_()

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from compiling import compare, compiled
 from samples import drawn, made
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -16,48 +17,16 @@ layouts = pytest.mark.parametrize("name", support.ALL)
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-def compiled(function, backend="inductor"):
-    return torch.compile(function, fullgraph=True, backend=backend)
-
-
 def random(*shape):
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def grads(function, *operands):
-    """Result and gradients of a function for fresh leaves."""
-    leaves = [a.detach().clone().requires_grad_() for a in operands]
-    y = function(*leaves)
-    dense = testing.dense_result(y)
-    dense.sin().sum().backward()
-    return y, [leaf.grad for leaf in leaves]
-
-
-def compare(function, *operands, backend="inductor"):
-    """Asserts that a compiled function and its backward equal the eager ones."""
-    wanted, wanted_grads = grads(function, *operands)
-    got, got_grads = grads(compiled(function, backend), *operands)
-    assert type(got) is type(wanted)
-    assert got.layout == wanted.layout
-    testing.assert_close(got.detach(), testing.dense_result(wanted.detach()))
-    for a, g, w in zip(operands, got_grads, wanted_grads, strict=True):
-        assert type(g) is type(a)
-        if isinstance(a, spgrad.SparseTensor):
-            assert g.pattern.same_as(a.pattern)
-        testing.assert_close(g, testing.dense_result(w))
-    return got
-
-
 @layouts
 def test_matmul_by_inductor(name):
-    compare(lambda A, x: A @ (2 * x) + 1, made(name), random(6, 3))
+    def function(A, x):
+        return A @ (2 * x) + 1
+
+    compare(function, compiled(function), made(name), random(6, 3))
 
 
 SPELLED = {
@@ -96,7 +65,7 @@ def test_products_traced(case, name):
     """By the compiler's own passes, less the slow last one that makes machine code."""
     function, kinds = SPELLED[case]
     operands = {"A": made(name), "x": random(6, 3), "y": random(3, 4), "z": random(3, 6)}
-    compare(function, *(operands[k] for k in kinds), backend="aot_eager")
+    compare(function, compiled(function, "aot_eager"), *(operands[k] for k in kinds))
 
 
 def test_products_by_inductor():
@@ -105,7 +74,7 @@ def test_products_by_inductor():
     def everything(A, x, y):
         return torch.sparse.mm(A, x).sum() * torch.mm(y, A)
 
-    compare(everything, made(), random(6, 3), random(3, 4))
+    compare(everything, compiled(everything), made(), random(6, 3), random(3, 4))
 
 
 RETURNED = {
@@ -130,10 +99,12 @@ def test_functions_that_return_a_sparse_tensor(case, name):
     assert got.layout == wanted.layout
     assert got.pattern.same_as(wanted.pattern)
     testing.assert_close(got, wanted.to_dense())
-    used = compare(
-        lambda *o: function(*o).to_dense() + 0 * (o[1] @ o[2]), A, x, y, backend="aot_eager"
-    )
-    testing.assert_close(used.detach(), wanted.to_dense())
+
+    def used(A, x, y):
+        return function(A, x, y).to_dense() + 0 * (x @ y)
+
+    y = compare(used, compiled(used, "aot_eager"), A, x, y)
+    testing.assert_close(y.detach(), wanted.to_dense())
 
 
 def test_sparse_results_by_inductor():
@@ -248,8 +219,8 @@ def test_refusals_are_the_same_compiled():
         function(A, random(5, 2))
 
 
-def test_21_compiles_whole(sparse):
-    """Values, patterns and gradients; test_compile.py has the other operations."""
+def test_compiles_whole(sparse):
+    """Also in drop-in mode: value, pattern and gradient."""
     A, x = (
         sparse(drawn(4, 6), "coo").coalesce().requires_grad_(),
         torch.randn(6, 3, dtype=torch.float64),

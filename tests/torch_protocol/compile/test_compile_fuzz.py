@@ -8,6 +8,7 @@ import random
 
 import pytest
 import torch
+from compiling import compare
 from torch.nn import functional as F
 
 import spgrad
@@ -17,13 +18,6 @@ from spgrad.core.pattern import LAYOUTS
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
 
 SHAPES = ((4, 6), (8, 10), (12, 8))
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 ON_ITS_PATTERN = {
@@ -125,34 +119,13 @@ def operands(layout, shape, seed, density=0.4):
     return A, *(torch.randn(size, 3, dtype=torch.float64) for size in shape)
 
 
-def results(function, given):
-    """The result of a function of fresh leaves, and their gradients."""
-    leaves = [t.detach().clone().requires_grad_() for t in given]
-    y = function(*leaves)
-    (testing.dense_result(y) * 1.5).sin().sum().backward()
-    return y, *(leaf.grad for leaf in leaves)
-
-
-def assert_same(got, wanted):
-    if wanted is None:  # of an operand in use before a graph break alone, torch gives zeros
-        assert got is None or not testing.dense_result(got).any()
-        return
-    assert type(got) is type(wanted)
-    assert got.layout == wanted.layout
-    if isinstance(wanted, spgrad.SparseTensor):
-        assert got.pattern.same_as(wanted.pattern)
-        got, wanted = got.detach().values(), wanted.detach().values()
-    testing.assert_close(got.detach(), wanted.detach())
-
-
 def check(program, **options):
     torch._dynamo.reset()
     compiled = torch.compile(program, backend="aot_eager", **options)
     given = [operands(program.layout, shape, seed) for seed, shape in enumerate(SHAPES)]
     given.append(operands(program.layout, SHAPES[1], 0, density=0.0))
     for case in given:
-        for got, wanted in zip(results(compiled, case), results(program, case), strict=True):
-            assert_same(got, wanted)
+        compare(compiled, program, *case)
 
 
 @pytest.mark.parametrize("number", range(16))

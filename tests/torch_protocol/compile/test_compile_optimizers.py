@@ -14,14 +14,6 @@ from spgrad import testing
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    yield
-    torch._dynamo.reset()
-
-
 class Layer(nn.Module):
     def __init__(self, *, sparse=True):
         super().__init__()

@@ -2,19 +2,13 @@
 
 import pytest
 import torch
+from compiling import compare, compiled
+from samples import made
 
 import spgrad
 from spgrad import testing
-from spgrad.core.pattern import LAYOUTS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 X = torch.linspace(-1, 1, 12, dtype=torch.float64).view(6, 2)
@@ -48,25 +42,15 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_traced(case, layout):
     function = CASES[case]
-    A = testing.random_sparse((4, 6), LAYOUTS[layout]).requires_grad_()
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    results = []
-    for run in (function, compiled):
-        y = testing.dense_result(run(A))
-        (grad,) = torch.autograd.grad(y.sin().sum(), A)
-        results.append((y.detach(), grad))
-    (wanted, grad), (y, found) = results
-    testing.assert_close(y, wanted)
-    assert found.pattern.same_as(grad.pattern)
-    testing.assert_close(found, grad.to_dense())
+    compare(function, compiled(function, "aot_eager"), made(layout))
 
 
 def test_by_inductor():
-    A = testing.random_sparse((4, 6)).requires_grad_()
+    A = made().requires_grad_()
 
     def attention(A):
         weight = torch.softmax(A, 1)
         return weight @ X + A.mean(1, specified=True)[:, None] + A.amax(0).sum()
 
-    y = torch.compile(attention, fullgraph=True)(A)
+    y = compiled(attention)(A)
     testing.assert_close(y.detach(), attention(A).detach())
