@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2] / "src" / "spgrad"
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent / "src" / "spgrad"
 
 # From the bottom: a module imports from the floors below its own. The longest name that a module's
 # dotted path begins with says where it stands. Modules under one name may import one another, as
@@ -53,11 +54,14 @@ MAX_MODULES = 12
 
 PYTHON_FILES = sorted(ROOT.rglob("*.py"))
 CPP_FILES = sorted([*ROOT.rglob("*.cpp"), *ROOT.rglob("*.h")])
-FOLDERS = sorted({path.parent for path in PYTHON_FILES + CPP_FILES})
+TEST_FILES = sorted(TESTS.rglob("*.py"))
+FILES = PYTHON_FILES + CPP_FILES + TEST_FILES
+FOLDERS = sorted({path.parent for path in FILES})
 
 
 def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    """Within the library, or from `tests` on."""
+    return str(path.relative_to(ROOT if path.is_relative_to(ROOT) else TESTS.parent))
 
 
 def dotted(path: Path) -> str:
@@ -164,15 +168,19 @@ def test_no_module_imports_itself_by_way_of_others():
     assert circles(PYTHON_FILES) == []
 
 
-def modules_of(folder: Path) -> int:
-    """How many files there are to look through; what a package says of itself aside."""
-    files = [p for p in PYTHON_FILES + CPP_FILES if p.parent == folder]
-    return sum(p.name != "__init__.py" for p in files)
+def modules_of(folder: Path, files: list[Path]) -> list[str]:
+    """The files there are to look through; what a folder says of itself aside."""
+    own = ("__init__.py", "conftest.py")
+    return [path.name for path in files if path.parent == folder and path.name not in own]
+
+
+def too_long(path: Path) -> bool:
+    return path.read_text().count("\n") > MAX_FILE
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
 def test_folders_are_short(folder):
-    assert modules_of(folder) <= MAX_MODULES
+    assert len(modules_of(folder, FILES)) <= MAX_MODULES
 
 
 @pytest.mark.parametrize("path", PYTHON_FILES, ids=name_of)
@@ -180,13 +188,12 @@ def test_imports_point_down(path):
     assert not violations(path)
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES + CPP_FILES, ids=name_of)
+@pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_files_are_short(path):
-    lines = path.read_text().count("\n")
-    assert lines <= MAX_FILE
+    assert not too_long(path)
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES, ids=name_of)
+@pytest.mark.parametrize("path", PYTHON_FILES + TEST_FILES, ids=name_of)
 def test_functions_are_short(path):
     long = [
         f"{name_of(path)}:{node.lineno} {node.name}: {length} lines"
@@ -273,3 +280,18 @@ def test_a_function_that_is_too_long_is_found():
     body = "\n".join(["    pass"] * MAX_FUNCTION)
     ((_, length),) = functions(ast.parse(f"def f():\n{body}"))
     assert length == MAX_FUNCTION + 1
+
+
+def test_a_file_that_is_too_long_is_found(tmp_path):
+    file = tmp_path / "test_one.py"
+    file.write_text("pass\n" * MAX_FILE)
+    assert not too_long(file)
+    file.write_text("pass\n" * (MAX_FILE + 1))
+    assert too_long(file)
+
+
+def test_a_folder_that_is_too_full_is_found(tmp_path):
+    own = [tmp_path / "__init__.py", tmp_path / "conftest.py", tmp_path / "ops" / "test_one.py"]
+    modules = [tmp_path / f"test_{i}.py" for i in range(MAX_MODULES + 1)]
+    assert len(modules_of(tmp_path, own + modules[1:])) == MAX_MODULES
+    assert len(modules_of(tmp_path, own + modules)) > MAX_MODULES
