@@ -159,9 +159,6 @@ def test_results_own_their_memory():
             assert result.untyped_storage().nbytes() == result.numel() * 8
 
 
-# ---- take
-
-
 DTYPES = [
     *(torch.float32, torch.float64, torch.bfloat16, torch.float16),
     *(torch.complex64, torch.complex128, torch.bool),
@@ -199,9 +196,6 @@ def test_take_from_nothing(shape):
 @pytest.mark.parametrize("shape", [(BIG,), (BIG, 5)])
 def test_take_of_much(shape):
     check("take", torch.randn(shape), torch.randint(-1, BIG, (3 * BIG,), dtype=torch.int32))
-
-
-# ---- the operator protocol
 
 
 @pytest.mark.parametrize("dtype", INDEX_DTYPES, ids=str)

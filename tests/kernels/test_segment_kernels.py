@@ -4,47 +4,29 @@ import itertools
 
 import pytest
 import torch
+from operands import (
+    COMPLEX,
+    FLOATS,
+    INTEGERS,
+    LINES,
+    ROUNDING,
+    SEGMENT_WIDTHS,
+    assert_near,
+    both_threads,
+    by_line,
+    values,
+    view,
+    wide,
+)
 from torch.testing import assert_close
 
 from spgrad import kernels
 from spgrad.kernels import REFERENCES
 
-FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-COMPLEX = [torch.complex64, torch.complex128]
-INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 INDEX_DTYPES = [torch.int32, torch.int64]
-WIDTHS = [None, 0, 1, 2, 3, 7, 16, 33]
 REDUCTIONS = ["sum", "prod", "amax", "amin"]
 
-# All sides calculate in float32 or wider, and round once: 16-bit results may be neighbours.
-ROUNDING = {
-    torch.float32: 2e-6,
-    torch.float64: 1e-14,
-    torch.bfloat16: 2**-7,
-    torch.float16: 2**-10,
-    torch.complex64: 2e-6,
-    torch.complex128: 1e-14,
-}
-
 pytestmark = pytest.mark.usefixtures("poisoned")
-
-# Entries in each line.
-LINES = {
-    "short": [3, 1, 0, 2, 7, 0, 0, 4, 15, 16, 17, 5, 31, 32, 33, 6],
-    "no lines": [],
-    "no entries": [0, 0, 0],
-    "one by one": [1],
-    "one line": [70],
-    "empty at both ends": [0, 5, 0],
-    "long": [1000, 3, 2047, 0, 4097],
-}
-
-
-def view(counts, dtype, *, permuted):
-    """Line pointers and positions of the values."""
-    ptr = torch.tensor([0, *counts]).cumsum(0)
-    perm = torch.randperm(int(ptr[-1])).to(dtype) if permuted else None
-    return ptr.to(dtype), perm
 
 
 def large(dtype, *, permuted):
@@ -54,57 +36,11 @@ def large(dtype, *, permuted):
     return view(counts.tolist(), dtype, permuted=permuted)
 
 
-def values(nse, width, dtype):
-    """Random elements, with width columns unless that is None."""
-    shape = (nse,) if width is None else (nse, width)
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.randn(shape, dtype=dtype)
-    limits = torch.iinfo(dtype)
-    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
-
-
-def wide(x):
-    """In the dtype of the expected results."""
-    if x.is_floating_point():
-        return x.double()
-    return x.to(torch.complex128) if x.is_complex() else x
-
-
-def by_line(ptr, perm, val):
-    """The values of every line."""
-    val = val if perm is None else val[perm.long()]
-    return val.split(ptr.diff().tolist())
-
-
-def both_threads(name, *args):
-    """The op's result, the same to the bit on one thread and on two."""
-    results = []
-    for threads in (2, 1) if kernels.compiled() else (1,):
-        torch.set_num_threads(threads)
-        results.append(getattr(kernels, name)(*args))
-    assert torch.equal(results[0].view(torch.uint8), results[-1].view(torch.uint8))
-    return results[-1]
-
-
-def assert_near(actual, expected, scale=1.0):
-    """Equal to rounding, relative to `scale`, the size of what was added up, if that is more."""
-    assert actual.shape == expected.shape
-    if actual.dtype not in ROUNDING:
-        assert_close(actual, expected.to(actual.dtype), rtol=0, atol=0)
-        return
-    actual, unit = wide(actual), ROUNDING[actual.dtype]
-    same = (actual == expected) | (actual.isnan() & expected.isnan())
-    assert bool((same | ((actual - expected).abs() <= unit * (expected.abs() + scale))).all())
-
-
 def dense_reduce(x, reduce):
     """Over the entries of one line, in wide numbers; integers wrap afterwards."""
     if reduce == "prod" and not x.is_floating_point() and not x.is_complex():
         return x.prod(0, dtype=torch.int64).to(x.dtype)
     return getattr(wide(x), reduce)(0).to(wide(x).dtype)
-
-
-# ---- segment_reduce and segment_arg
 
 
 @pytest.mark.parametrize(("shorter", "longer"), [(3, 30), (7, 10), (15, 18)])
@@ -121,7 +57,7 @@ def test_no_sum_depends_on_the_lines_beside_it(permuted, shorter, longer):
 
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", SEGMENT_WIDTHS)
 @pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
 def test_reduce(dtype, width, permuted, reduce):
     if dtype.is_complex and reduce in {"amax", "amin"}:
@@ -147,7 +83,7 @@ def test_reduce(dtype, width, permuted, reduce):
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", SEGMENT_WIDTHS)
 @pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
 def test_arg(dtype, width, permuted, largest):
     for counts in LINES.values():
@@ -210,9 +146,6 @@ def test_sums_of_up_to_three_are_formed_in_their_order(permuted):
     assert torch.equal(actual, torch.stack(expected))
 
 
-# ---- scatter_sum
-
-
 @pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
 @pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
 def test_scatter_sum(index, dtype):
@@ -239,11 +172,8 @@ def test_long_sums_are_rounded_once(dtype):
     assert torch.equal(kernels.scatter_sum(idx, val, 1, True)[0], exact.to(dtype))
 
 
-# ---- segment_expand
-
-
 @pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", SEGMENT_WIDTHS)
 @pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
 @pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
 def test_expand(index, dtype, width, permuted):
@@ -255,93 +185,6 @@ def test_expand(index, dtype, width, permuted):
         assert_close(actual, REFERENCES["segment_expand"](ptr, perm, nse, x), rtol=0, atol=0)
         for i, line in enumerate(by_line(ptr, perm, actual)):
             assert torch.equal(line, x[i].expand_as(line))
-
-
-# ---- segment_softmax and its backward
-
-
-def dense_softmax(line, *, log):
-    return (torch.log_softmax if log else torch.softmax)(line.double(), 0)
-
-
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
-def test_softmax(dtype, width, permuted, log):
-    scale = 1 if log else 1e-3
-    for counts in LINES.values():
-        ptr, perm = view(counts, torch.int32, permuted=permuted)
-        val = values(int(ptr[-1]), width, dtype) * 5
-        out = both_threads("segment_softmax", ptr, perm, val, log)
-        assert out.dtype == dtype
-        assert_near(out, wide(REFERENCES["segment_softmax"](ptr, perm, val, log)), scale)
-        for line, result in zip(by_line(ptr, perm, val), by_line(ptr, perm, out), strict=True):
-            if len(line):
-                assert_near(result, dense_softmax(line, log=log), scale)
-
-
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
-def test_softmax_backward(dtype, width, permuted, log):
-    for counts in LINES.values():
-        ptr, perm = view(counts, torch.int32, permuted=permuted)
-        val = values(int(ptr[-1]), width, dtype) * 5
-        g = values(int(ptr[-1]), width, dtype)
-        out = kernels.segment_softmax(ptr, perm, val, log)
-        grad = both_threads("segment_softmax_backward", ptr, perm, out, g, log)
-        reference = REFERENCES["segment_softmax_backward"](ptr, perm, out, g, log)
-        lines = (by_line(ptr, perm, x) for x in (out, g, grad, reference))
-        for y, cotangent, result, other in zip(*lines, strict=True):
-            if len(y):
-                y, cotangent = y.double(), cotangent.double()
-                scale = (cotangent if log else cotangent * y).abs().sum(0)
-                total = (cotangent if log else cotangent * y).sum(0)
-                expected = cotangent - y.exp() * total if log else y * (cotangent - total)
-                assert_near(result, expected, scale)
-                assert_near(result, wide(other), scale)
-
-
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("width", [None, 1, 3, 20])
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_softmax_of_extreme_values(dtype, width, log):
-    ptr, perm = view([1, 1, 3, 3, 3, 20, 20, 20, 40, 300], torch.int32, permuted=False)
-    val = values(int(ptr[-1]), width, dtype)
-    val[0], val[1] = torch.inf, -torch.inf
-    val[2:5] = -torch.inf
-    val[5], val[6] = -torch.inf, torch.inf
-    val[8] = torch.nan
-    val[11:31] = val[11:31] * 1e4
-    val[31:40] = -torch.inf
-    val[51:71] = -torch.inf
-    val[80:] = val[80:] - 100
-    out = both_threads("segment_softmax", ptr, perm, val, log)
-    for line, result in zip(by_line(ptr, perm, val), by_line(ptr, perm, out), strict=True):
-        assert_near(result, dense_softmax(line, log=log), 1 if log else 1e-3)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_exponential_over_its_whole_range(dtype):
-    # The exponential of an element, beside a zero that is the maximum: e^x / (1 + e^x)
-    limit = 110.0 if dtype == torch.float32 else 760.0
-    x = -torch.linspace(0, limit, 20_001, dtype=torch.float64).to(dtype)
-    val = torch.stack([x, torch.zeros_like(x)], 1).reshape(-1)
-    ptr = torch.arange(0, val.numel() + 1, 2)
-    exact = x.double().exp() / (1 + x.double().exp())
-    out = kernels.segment_softmax(ptr, None, val, False)[::2]
-    info = torch.finfo(dtype)
-    error = (out.double() - exact).abs()
-    normal = exact > 4 * info.tiny
-    relative = error[normal] / exact[normal]
-    # In double what is exact is itself rounded, and exp, sum and quotient round once each.
-    assert float(relative.max()) <= 4 * info.eps
-    assert bool((error[~normal] <= 4 * info.tiny).all())
-
-
-# ---- threads, the operator protocol
 
 
 @pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])

@@ -109,9 +109,6 @@ def test_expand_blocks_that_overflow_int32():
         kernels.expand_blocks(ptr, ptr[:1], 2**16, 2**16, False)
 
 
-# ---- coalesce
-
-
 COO = {
     "2-D": ((9, 7), 40),
     "1-D": ((5,), 12),
@@ -169,9 +166,6 @@ def test_sort_coo(size, nse):
     few = indices % torch.tensor([2, 3, 2])[: len(size), None]  # nearly all of them are repeated
     check("sort_coo", few, size)
     check("sort_coo", torch.cat([few, indices[:, :99]], 1), size)
-
-
-# ---- checks of what is not to be trusted
 
 
 @pytest.mark.parametrize(
@@ -260,9 +254,6 @@ def test_check_coo_survives_garbage(dtype):
             indices.view(-1)[bad] = torch.tensor([low, high], dtype=dtype)
             check("check_coo", indices, (9, 9))
             check("check_coo", torch.randint(low, high, (2, nse), dtype=dtype), (high, high))
-
-
-# ---- the operator protocol
 
 
 @pytest.mark.parametrize("dtype", INDEX_DTYPES)
