@@ -1,6 +1,6 @@
 """Sparse tensors for PyTorch whose gradients stay sparse."""
 
-from spgrad.core import requirement as _requirement  # noqa: F401, I001  # before torch is made use of
+from spgrad.torch_protocol import requirement as _requirement  # noqa: F401, I001  # comes first
 from spgrad.torch_protocol import repr as _describe  # noqa: F401
 from spgrad.torch_protocol import gradients as _gradients  # noqa: F401
 from spgrad import ops

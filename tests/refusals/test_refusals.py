@@ -14,7 +14,7 @@ from samples import drawn, made_by_torch
 import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
-from spgrad.core.requirement import OLDEST, require_torch
+from spgrad.torch_protocol.requirement import OLDEST, require_torch
 
 ROOT = Path(__file__).parents[2]
 

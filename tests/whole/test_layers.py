@@ -13,9 +13,15 @@ ROOT = TESTS.parent / "src" / "spgrad"
 # long as there is no circle; names of one floor may not.
 FLOORS = [
     ["errors", "support", "torch_protocol.compile"],
-    ["torch_protocol.func_transforms", "torch_protocol.callers", "torch_protocol.autocast"],
+    [
+        "torch_protocol.arguments",
+        "torch_protocol.autocast",
+        "torch_protocol.callers",
+        "torch_protocol.func_transforms",
+        "torch_protocol.requirement",
+    ],
     ["core.kept"],
-    ["core.pattern", "core.arguments", "core.refusals", "core.requirement"],
+    ["core.pattern", "core.refusals"],
     ["kernels", "core.slots"],
     ["core.checks", "core.memory"],
     ["core.tensor"],

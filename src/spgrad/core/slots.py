@@ -12,9 +12,9 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from spgrad.core.arguments import as_ours
 from spgrad.errors import SpgradError
 from spgrad.support import OPS
+from spgrad.torch_protocol.arguments import as_ours
 from spgrad.torch_protocol.callers import optimizing
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}

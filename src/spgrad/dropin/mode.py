@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from spgrad.core.arguments import as_ours
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.dropin import makers, meanings, native, outputs
 from spgrad.dropin.state import state
 from spgrad.errors import SpgradError
+from spgrad.torch_protocol.arguments import as_ours
 from spgrad.torch_protocol.callers import optimizing
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
