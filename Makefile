@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install -qq --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
-CPP := src/spgrad/kernels/cpu/*.cpp src/spgrad/kernels/cpu/*.h
+CPP := src/spgrad/kernels/cpu/*/*.cpp src/spgrad/kernels/cpu/*/*.h
 
 .PHONY: demo test reference coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers sanitize coverage-cpp kernels clean
 .DEFAULT_GOAL := kernels

@@ -13,27 +13,16 @@ from pathlib import Path
 import torch
 
 from spgrad.kernels.declare import REFERENCES
-from spgrad.kernels.reference.attention import attention, attention_backward
-from spgrad.kernels.reference.matmul import sddmm, shares, spmm, spmm_sddmm
-from spgrad.kernels.reference.memory import empty_cache
-from spgrad.kernels.reference.merge import intersection, take, union
-from spgrad.kernels.reference.scale import scale
-from spgrad.kernels.reference.segment import (
-    scatter_sum,
-    segment_arg,
-    segment_expand,
-    segment_reduce,
-    segment_softmax,
-    segment_softmax_backward,
+from spgrad.kernels.reference.common.memory import empty_cache
+from spgrad.kernels.reference.elementwise.merge import intersection, take, union
+from spgrad.kernels.reference.elementwise.scale import scale
+from spgrad.kernels.reference.indexing.select import (
+    list_lines,
+    locate,
+    select_columns,
+    select_range,
 )
-from spgrad.kernels.reference.select import list_lines, locate, select_columns, select_range
-from spgrad.kernels.reference.spgemm import masked_spgemm, spgemm, spgemm_values
-from spgrad.kernels.reference.spmm_reduce import (
-    spmm_prod,
-    spmm_reduce,
-    spmm_reduce_backward,
-)
-from spgrad.kernels.reference.structure import (
+from spgrad.kernels.reference.layouts.checks import (
     check_compressed,
     check_coo,
     coalesce,
@@ -45,7 +34,23 @@ from spgrad.kernels.reference.structure import (
     sort_coo,
     transpose_plan,
 )
-from spgrad.kernels.reference.structure_lines import (
+from spgrad.kernels.reference.products.attention import attention, attention_backward
+from spgrad.kernels.reference.products.matmul import sddmm, shares, spmm, spmm_sddmm
+from spgrad.kernels.reference.products.spgemm import masked_spgemm, spgemm, spgemm_values
+from spgrad.kernels.reference.products.spmm_reduce import (
+    spmm_prod,
+    spmm_reduce,
+    spmm_reduce_backward,
+)
+from spgrad.kernels.reference.reductions.segment import (
+    scatter_sum,
+    segment_arg,
+    segment_expand,
+    segment_reduce,
+    segment_softmax,
+    segment_softmax_backward,
+)
+from spgrad.kernels.reference.shapes.ranges import (
     cut_lines,
     group_blocks,
     join_ranges,

@@ -1,0 +1,162 @@
+// A stable radix sort of keys that remember where they came from.
+#pragma once
+
+#include <bit>
+#include <utility>
+
+#include "common/counting.h"
+
+namespace spgrad {
+
+// An entry under the sort: its key, and the position it came from.
+struct Wide {
+  uint64_t key;
+  int64_t position;
+};
+
+// The same in one word where both fit in 63 bits: the key above that of the position.
+using Narrow = int64_t;
+
+SPGRAD_INLINE uint64_t word(Wide entry) { return entry.key; }
+SPGRAD_INLINE uint64_t word(Narrow entry) { return static_cast<uint64_t>(entry); }
+
+// Bits of a digit: more buckets at once would thrash the first-level TLB, but not in the cache.
+inline constexpr int kDigitBits = 9, kCachedBits = 11;
+inline constexpr int64_t kCached = 32768;  // entries that sort within the second-level cache
+inline constexpr int64_t kInsertion = 24;  // entries below which counting costs more than comparing
+inline constexpr int64_t kBucket = 16;     // entries that a digit should leave to a bucket
+
+// Bits [shift, shift + width) of an entry's word.
+struct Digit {
+  int shift, width;
+
+  int64_t count() const { return int64_t{1} << width; }
+  template <class Entry>
+  SPGRAD_INLINE int64_t operator()(Entry entry) const {
+    return static_cast<int64_t>(word(entry) >> shift) & (count() - 1);
+  }
+};
+
+// A stable scatter of the entries from(q) into `to` by a digit. Each chunk of entries counts its
+// digits, then writes to its own places, so that the threads leave no trace in the result. `place`
+// has a counter for each digit and chunk; those of the last chunk are left at the buckets' ends.
+template <class From, class Entry>
+void scatter(const From& from, Entry* to, const Chunks& chunks, Digit digit, int64_t* place) {
+  const int64_t digits = digit.count();
+  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+    int64_t* count = place + c * digits;
+    std::fill_n(count, digits, 0);
+    with_vectors([&]<int>() {
+      for (int64_t q = begin; q < end; ++q) ++count[digit(from(q))];
+    });
+  });
+  int64_t next = 0;
+  for (int64_t bucket = 0; bucket < digits; ++bucket) {
+    for (int64_t c = 0; c < chunks.count(); ++c) {
+      next += std::exchange(place[c * digits + bucket], next);
+    }
+  }
+  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+    int64_t* at = place + c * digits;
+    with_vectors([&]<int>() {
+      for (int64_t q = begin; q < end; ++q) {
+        const Entry entry = from(q);
+        const int64_t place = at[digit(entry)]++;
+        __builtin_prefetch(to + place + 64 / sizeof(Entry), 1);  // of this bucket, the next line
+        to[place] = entry;
+      }
+    });
+  });
+}
+
+// Entries that are not scattered further.
+template <class Entry>
+inline constexpr int64_t kFew = std::is_same_v<Entry, Narrow> ? kCounted : kInsertion;
+
+// Sorts at most kFew entries stably by bits [low, high) of their words, above which they agree,
+// from `from` into `to`, which may be `from`. In words of key and position the positions take part.
+template <int kBytes>
+SPGRAD_INLINE void sort_few(const Narrow* from, Narrow* to, int64_t count, int, int) {
+  sort_by_counting<kBytes>(from, count, to);
+}
+template <int kBytes>
+SPGRAD_INLINE void sort_few(const Wide* from, Wide* to, int64_t count, int low, int high) {
+  const uint64_t mask = ((uint64_t{1} << high) - 1) >> low << low;
+  for (int64_t q = 0; q < count; ++q) {
+    const Wide entry = from[q];
+    int64_t hole = q;
+    for (; hole > 0 && (to[hole - 1].key & mask) > (entry.key & mask); --hole) {
+      to[hole] = to[hole - 1];
+    }
+    to[hole] = entry;
+  }
+}
+
+// Sorts `from` (count,) stably by bits [low, high) of its words, into `spare` (count,) or back into
+// `from`, by the topmost digit in which they differ, then each bucket (Knuth, TAOCP 3, 5.2.5).
+// Serial; O(count * digits) time.
+template <class Entry>
+void radix_sort(Entry* from, Entry* spare, int64_t count, int low, int high, bool into_spare) {
+  if (count <= kFew<Entry>) {
+    return with_vectors(
+        [&]<int kBytes>() { sort_few<kBytes>(from, into_spare ? spare : from, count, low, high); });
+  }
+  uint64_t differing = ~uint64_t{0};
+  if (count <= kCached) {
+    differing = 0;
+    for (int64_t q = 0; q < count; ++q) differing |= word(from[q]) ^ word(from[0]);
+  }
+  high = std::min<int>(high, std::bit_width(differing));
+  if (low >= high) {
+    if (into_spare) std::copy_n(from, count, spare);
+    return;
+  }
+  const int most = count > kCached ? kDigitBits : kCachedBits;
+  const int width = std::clamp<int>(std::bit_width(static_cast<uint64_t>(count / kBucket)), 1,
+                                    std::min(most, high - low));
+  const Digit digit{high - width, width};
+  int64_t place[int64_t{1} << kCachedBits];
+  scatter([from](int64_t q) { return from[q]; }, spare, Chunks(count, 1), digit, place);
+  const auto for_buckets = [&](const auto& f) {
+    for (int64_t bucket = 0, begin = 0; bucket < digit.count(); begin = place[bucket++]) {
+      f(begin, place[bucket] - begin);
+    }
+  };
+  with_vectors([&]<int kBytes>() {
+    for_buckets([&](int64_t begin, int64_t size) {
+      if (size > kFew<Entry>) return;
+      sort_few<kBytes>(spare + begin, (into_spare ? spare : from) + begin, size, low, digit.shift);
+    });
+  });
+  for_buckets([&](int64_t begin, int64_t size) {
+    if (size <= kFew<Entry>) return;
+    radix_sort(spare + begin, from + begin, size, low, digit.shift, !into_spare);
+  });
+}
+
+// Sorts the entries from(q), which may be entries[q], into `entries` with a `scratch` as long, in
+// parallel: one scatter by the top digit, then each thread sorts the buckets that start in its
+// chunk.
+template <class From, class Entry>
+void parallel_radix_sort(const From& from, Entry* entries, Entry* scratch, const Chunks& chunks,
+                         int low, int high) {
+  const int64_t count = chunks.begin(chunks.count());
+  if (count <= kCached) {
+    for (int64_t q = 0; q < count; ++q) entries[q] = from(q);
+    return radix_sort(entries, scratch, count, low, high, false);
+  }
+  const int width = std::min(kDigitBits, high - low);
+  const Digit digit{high - width, width};
+  List<int64_t> place(chunks.count() * digit.count());
+  scatter(from, scratch, chunks, digit, place.data());
+  const int64_t* ends = place.data() + (chunks.count() - 1) * digit.count();
+  chunks.for_each([&](int64_t, int64_t first, int64_t last) {
+    for (int64_t begin = 0, bucket = 0; bucket < digit.count(); begin = ends[bucket++]) {
+      if (first <= begin && begin < last) {
+        radix_sort(scratch + begin, entries + begin, ends[bucket] - begin, low, digit.shift, true);
+      }
+    }
+  });
+}
+
+}  // namespace spgrad

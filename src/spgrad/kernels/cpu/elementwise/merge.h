@@ -1,0 +1,308 @@
+// What merging two patterns is made of: lines in ascending order, equal shares of the work, and
+// many short lines at a time.
+#pragma once
+
+#include <atomic>
+#include <bit>
+
+#include "common/radix_sort.h"
+
+namespace spgrad {
+
+// ---- sorting ---------------------------------------------------------------------------------
+
+// How many entries of [begin, end) are not above the one before them, lines or not.
+template <class index_t>
+SPGRAD_CLONES int64_t count_descents(const index_t* idx, int64_t begin, int64_t end) {
+  int64_t count = 0;
+  for (int64_t p = std::max<int64_t>(begin, 1); p < end; ++p) count += idx[p] <= idx[p - 1];
+  return count;
+}
+
+// Whether every line of a pattern ascends strictly: if it descends nowhere but between lines.
+template <class index_t>
+bool ascends(const index_t* ptr, const index_t* idx, int64_t m) {
+  std::atomic<int64_t> balance = 0;
+  parallel_entries(ptr[m], 1, [&](int64_t first, int64_t last) {
+    balance.fetch_add(count_descents(idx, first, last), std::memory_order_relaxed);
+  });
+  parallel_entries(m, 1, [&](int64_t first, int64_t last) {
+    int64_t count = 0;
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t p = ptr[i];
+      count += p > 0 && p < ptr[i + 1] && idx[p] <= idx[p - 1];
+    }
+    balance.fetch_sub(count, std::memory_order_relaxed);
+  });
+  return balance == 0;
+}
+
+// A pattern whose lines ascend: the operand itself, or a sorted copy that knows where its entries
+// stood.
+template <class index_t>
+class Ascending {
+ public:
+  Ascending(const Tensor& ptr_of, const Tensor& idx_of)
+      : ptr(data<index_t>(ptr_of)),
+        idx(data<index_t>(idx_of)),
+        m(ptr_of.size(0) - 1),
+        nse(ptr[ptr_of.size(0) - 1]) {
+    if (!ascends(ptr, idx, m)) sort();
+  }
+
+  const index_t *ptr, *idx;
+  const index_t* order = nullptr;  // where an entry stood in the operand; null if in place
+  int64_t m, nse;
+
+ private:
+  // A line shorter than this is one thread's work.
+  static constexpr int64_t kShort = 1 << 16;
+
+  // Sorts every line. O(nse log(longest line)) time, memory for the entries twice.
+  void sort() {
+    entries_ = array<Wide>(nse);
+    scratch_ = array<Wide>(nse);
+    sorted_ = array<index_t>(nse);
+    order_ = array<index_t>(nse);
+    parallel_rows(ptr, m, 32, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        if (ptr[i + 1] - ptr[i] < kShort) sort_line(i, true);
+      }
+    });
+    for (int64_t i = 0; i < m; ++i) {
+      if (ptr[i + 1] - ptr[i] >= kShort) sort_line(i, false);
+    }
+    entries_.reset();
+    scratch_.reset();
+    idx = sorted_.get();
+    order = order_.get();
+  }
+
+  void sort_line(int64_t i, bool serial) {
+    const int64_t begin = ptr[i], count = ptr[i + 1] - begin;
+    Wide *entries = entries_.get() + begin, *scratch = scratch_.get() + begin;
+    const Chunks chunks(count, serial ? 1 : INT64_MAX);
+    List<uint64_t> bits(chunks.count());
+    chunks.for_each([&](int64_t c, int64_t first, int64_t last) {
+      uint64_t any = 0;
+      for (int64_t e = first; e < last; ++e) {
+        any |= static_cast<uint64_t>(idx[begin + e]);
+      }
+      bits[c] = any;
+    });
+    uint64_t any = 0;
+    for (const uint64_t of_chunk : bits) any |= of_chunk;
+    const auto entry_at = [&](int64_t e) {
+      return Wide{static_cast<uint64_t>(idx[begin + e]), begin + e};
+    };
+    parallel_radix_sort(entry_at, entries, scratch, chunks, 0, std::bit_width(any));
+    chunks.for_each([&](int64_t, int64_t first, int64_t last) {
+      for (int64_t e = first; e < last; ++e) {
+        sorted_[begin + e] = static_cast<index_t>(entries[e].key);
+        order_[begin + e] = static_cast<index_t>(entries[e].position);
+      }
+    });
+  }
+
+  Array<Wide> entries_, scratch_;
+  Array<index_t> sorted_, order_;
+};
+
+// ---- merging ---------------------------------------------------------------------------------
+
+// A point of the merge: before entry p of a and entry q of b, both of line `line`.
+struct Point {
+  int64_t line, p, q;
+};
+
+template <class index_t>
+struct Pair {
+  const Ascending<index_t>&a, &b;
+
+  // The point after `work` steps, of which an entry takes one and the end of a line another. Equal
+  // indices are passed together. Odeh, Green, Mwassi, Shmueli and Birk 2012, "Merge path".
+  Point at(int64_t work) const {
+    if (work == 0) return {0, 0, 0};
+    int64_t low = 0, high = a.m;
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (int64_t{a.ptr[middle]} + b.ptr[middle] + middle <= work) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    if (low == a.m) return {a.m, a.nse, b.nse};
+    const index_t *of_a = a.idx + a.ptr[low], *of_b = b.idx + b.ptr[low];
+    const int64_t size_a = a.ptr[low + 1] - a.ptr[low], size_b = b.ptr[low + 1] - b.ptr[low];
+    const int64_t steps = std::min(work - a.ptr[low] - b.ptr[low] - low, size_a + size_b);
+    int64_t p = std::max<int64_t>(0, steps - size_b), limit = std::min(steps, size_a);
+    while (p < limit) {
+      const int64_t middle = p + (limit - p) / 2;
+      if (of_a[middle] < of_b[steps - 1 - middle]) {
+        p = middle + 1;
+      } else {
+        limit = middle;
+      }
+    }
+    const int64_t q = steps - p;
+    if (q > 0 && p < size_a && of_a[p] == of_b[q - 1]) ++p;
+    return {low, a.ptr[low] + p, b.ptr[low] + q};
+  }
+};
+
+// Merges entries [p, end_p) of a with entries [q, end_q) of b, numbering elements from `next` on:
+// writes the element that each entry became, for the intersection -1 for none. Returns the number
+// after the last. Both indices are looked at in every step, and nothing branches on them.
+template <bool kUnion, class index_t>
+SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t p, int64_t end_p,
+                                    int64_t q, int64_t end_q, index_t* to_a, index_t* to_b,
+                                    index_t next) {
+  while (p < end_p && q < end_q) {
+    const index_t of_a = a[p], of_b = b[q];
+    const index_t element = kUnion || of_a == of_b ? next : index_t{-1};
+    to_a[p] = element;  // of an entry that stays, the last time it is written counts
+    to_b[q] = element;
+    p += of_a <= of_b;
+    q += of_b <= of_a;
+    next += kUnion || of_a == of_b;
+  }
+  for (; p < end_p; ++p) to_a[p] = kUnion ? next++ : index_t{-1};
+  for (; q < end_q; ++q) to_b[q] = kUnion ? next++ : index_t{-1};
+  return next;
+}
+
+// Whole lines that are merged as one: above an index stands the number of its line, so that there
+// is no end of a line to be mispredicted. Two halves are merged side by side, because every step
+// waits for the one before.
+template <class index_t>
+class Batch {
+ public:
+  // Takes lines from `line` to `last` at most, and returns the first that it did not take: `line`
+  // itself if that is too long, or an index too large.
+  int64_t fill(const Pair<index_t>& pair, int64_t line, int64_t last) {
+    const auto fits = [&](int64_t i) {
+      return pair.a.ptr[i] - pair.a.ptr[line] <= kEntries &&
+             pair.b.ptr[i] - pair.b.ptr[line] <= kEntries;
+    };
+    last = std::min(line + kLines, last);
+    const int64_t end = fits(last) ? last : last_that(line, last, fits);
+    const auto work = [&](int64_t i) { return int64_t{pair.a.ptr[i]} + pair.b.ptr[i]; };
+    const int64_t half = (work(line) + work(end)) / 2;
+    const int64_t middle = last_that(line, end, [&](int64_t i) { return work(i) <= half; });
+    const bool filled = a_.fill(pair.a, line, middle, end) && b_.fill(pair.b, line, middle, end);
+    return filled ? end : line;
+  }
+
+  // As merge_stretch; ptr gets the numbers at the ends of the lines.
+  template <bool kUnion>
+  index_t merge(index_t* to_a, index_t* to_b, index_t next, index_t* ptr) {
+    Half<kUnion> first{0, 0, a_.half + b_.half, 0, 0};
+    Half<kUnion> second{a_.half, b_.half, a_.size + b_.size, 1, 0};
+    while (first.p + first.q < first.stop && second.p + second.q < second.stop) {
+      first.step(a_, b_);
+      second.step(a_, b_);
+    }
+    while (first.p + first.q < first.stop) first.step(a_, b_);
+    while (second.p + second.q < second.stop) second.step(a_, b_);
+    const index_t base[2] = {next, next + first.next};
+    a_.copy(base, to_a);
+    b_.copy(base, to_b);
+    for (int64_t i = a_.line; i < a_.end; ++i) {
+      next = a_.number_after(i, base, next);
+      if (kUnion) next = b_.number_after(i, base, next);
+      ptr[i + 1] = next;
+    }
+    return base[1] + second.next;
+  }
+
+ private:
+  static constexpr int64_t kEntries = 1024;  // of one operand
+  static constexpr int64_t kLines = 1024;
+  static constexpr int kShift = 48;
+
+  // The last i in [line, last) that `is`, as `line` is and all after some are not.
+  template <class F>
+  static int64_t last_that(int64_t line, int64_t last, const F& is) {
+    while (line + 1 < last) {
+      const int64_t middle = line + (last - line) / 2;
+      (is(middle) ? line : last) = middle;
+    }
+    return line;
+  }
+
+  // An operand's share: the keys of its entries, and the number of the element that each became in
+  // its half; of an entry that became none, the number of those before it, complemented. A half may
+  // write one number more than it has entries.
+  struct Side {
+    static constexpr int64_t kTogether = 8;
+    int64_t keys[kEntries + kTogether];
+    index_t numbers[kEntries + 2];
+    const index_t* ptr;
+    int64_t line, end, origin, size, half;
+
+    bool fill(const Ascending<index_t>& operand, int64_t from, int64_t middle, int64_t to) {
+      ptr = operand.ptr;
+      line = from;
+      end = to;
+      origin = ptr[line];
+      size = ptr[end] - origin;
+      half = ptr[middle] - origin;
+      const index_t* idx = operand.idx + origin;
+      if constexpr (sizeof(index_t) == 8) {
+        index_t any = 0;
+        for (int64_t p = 0; p < size; ++p) any |= idx[p];
+        if (any >> kShift != 0) return false;
+      }
+      // A few entries at a time, some of them in vain, are quicker than just as many as there are.
+      const int64_t readable = operand.nse - origin - kTogether;
+      for (int64_t i = line, p = 0; i < end; ++i) {
+        const int64_t base = (i - line) << kShift, stop = ptr[i + 1] - origin;
+        for (; p < stop && p <= readable; p += kTogether) {
+          for (int64_t l = 0; l < kTogether; ++l) keys[p + l] = base | idx[p + l];
+        }
+        for (; p < stop; ++p) keys[p] = base | idx[p];
+        p = stop;
+      }
+      keys[size] = INT64_MAX;
+      return true;
+    }
+
+    // The element that each entry became, -1 for none, if the halves are numbered from base on.
+    void copy(const index_t (&base)[2], index_t* to) const {
+      const auto element = [](index_t number, index_t from) {
+        return number < 0 ? index_t{-1} : number + from;
+      };
+      for (int64_t p = 0; p < half; ++p) to[p] = element(numbers[p], base[0]);
+      for (int64_t p = half; p < size; ++p) to[p] = element(numbers[p + 1], base[1]);
+    }
+
+    // The number after the entries of line i, `next` if there is none.
+    SPGRAD_INLINE index_t number_after(int64_t i, const index_t (&base)[2], index_t next) const {
+      const int64_t p = ptr[i + 1] - origin - 1;
+      if (p < ptr[i] - origin) return next;
+      const index_t number = numbers[p + (p >= half)];
+      return std::max<index_t>(next, base[p >= half] + (number < 0 ? ~number : number + 1));
+    }
+  };
+
+  template <bool kUnion>
+  struct Half {
+    int64_t p, q, stop, gap;
+    index_t next;
+
+    SPGRAD_INLINE void step(Side& a, Side& b) {
+      const int64_t of_a = a.keys[p], of_b = b.keys[q];
+      const index_t element = kUnion || of_a == of_b ? next : ~next;
+      a.numbers[p + gap] = element;  // of an entry that stays, the last time it is written counts
+      b.numbers[q + gap] = element;
+      p += of_a <= of_b;
+      q += of_b <= of_a;
+      next += kUnion || of_a == of_b;
+    }
+  };
+
+  Side a_, b_;
+};
+
+}  // namespace spgrad

@@ -1,0 +1,322 @@
+// Kernels that take lines, and ranges and lists of what is across them.
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "common/dispatch.h"
+#include "common/payload.h"
+
+namespace spgrad {
+namespace {
+
+using Taken = std::tuple<Tensor, Tensor, Tensor>;
+
+// Lengths (m,) behind a zero, as pointers (m + 1,).
+template <class index_t>
+void scan(index_t* ptr, int64_t m) {
+  ptr[0] = 0;
+  std::partial_sum(ptr, ptr + m + 1, ptr);
+}
+
+// ---- ranges ----------------------------------------------------------------------------------
+
+// The indices first, first + step, ..., `count` of them, in lines with ascending indices.
+template <class index_t>
+struct Range {
+  const index_t *ptr, *idx;
+  int64_t low = 0, high = 0;  // the least index, and the largest plus one
+  index_t stride, last;       // between indices; the new index of the largest
+  bool backwards;
+
+  Range(const index_t* starts, const index_t* indices, int64_t first, int64_t step, int64_t count)
+      : ptr(starts),
+        idx(indices),
+        stride(static_cast<index_t>(step < 0 ? -step : step)),
+        last(static_cast<index_t>(count - 1)),
+        backwards(step < 0) {
+    const int64_t end = first + (count - 1) * step;
+    if (count > 0) low = std::min(first, end), high = std::max(first, end) + 1;
+  }
+
+  // The number of entries of a line below a bound: counted where that is faster than to search.
+  int64_t below(int64_t line, int64_t bound) const {
+    constexpr int64_t kShort = 32;
+    const index_t *begin = idx + ptr[line], *end = idx + ptr[line + 1];
+    if (end - begin > kShort) {
+      const auto less = [](index_t index, int64_t limit) { return index < limit; };
+      return std::lower_bound(begin, end, bound, less) - begin;
+    }
+    int64_t found = 0;
+    for (const index_t* p = begin; p < end; ++p) found += *p < bound;
+    return found;
+  }
+
+  // Writes where the entries between the bounds begin, and gives the number of those taken.
+  index_t measure(int64_t line, index_t* start) const {
+    const int64_t begin = ptr[line] + below(line, low), end = ptr[line] + below(line, high);
+    *start = static_cast<index_t>(begin);
+    if (stride == 1) return static_cast<index_t>(end - begin);
+    index_t taken = 0;
+    for (int64_t p = begin; p < end; ++p) taken += (idx[p] - base()) % stride == 0;
+    return taken;
+  }
+
+  // Writes the `count` entries of a line that are taken, of which none lies before `start`.
+  template <class Payload>
+  void fill(int64_t start, int64_t count, int64_t to, index_t* out_idx,
+            const Payload& payload) const {
+    if (stride == 1 && !backwards) {
+      for (int64_t q = 0; q < count; ++q) {
+        out_idx[to + q] = idx[start + q] - base();
+        payload.place(to + q, start + q);
+      }
+      return;
+    }
+    for (int64_t p = start, q = 0; q < count; ++p) {
+      index_t place = idx[p] - base();
+      if (stride != 1) {
+        const index_t whole = place / stride;
+        if (whole * stride != place) continue;
+        place = whole;
+      }
+      const int64_t at = to + (backwards ? count - 1 - q : q);
+      out_idx[at] = backwards ? last - place : place;
+      payload.place(at, p);
+      ++q;
+    }
+  }
+
+ private:
+  index_t base() const { return static_cast<index_t>(low); }
+};
+
+// ptr (m + 1,), idx (nse,) ascending in each line, val (nse,) or null. The results are allocated
+// here. Two searches a line and one more pass over what lies between the bounds: O(m log(nse / m) +
+// entries between) time, and m numbers of memory.
+template <class index_t>
+Taken select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step, int64_t count,
+                   const std::optional<Tensor>& val) {
+  const int64_t m = ptr.size(0) - 1;
+  const Range<index_t> range(data<index_t>(ptr), data<index_t>(idx), first, step, count);
+  const auto starts = array<index_t>(m);
+  Tensor new_ptr = empty(ptr, {m + 1});
+  index_t* out_ptr = mutable_data<index_t>(new_ptr);
+  parallel_rows(range.ptr, m, 1, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) out_ptr[i + 1] = range.measure(i, &starts[i]);
+  });
+  scan(out_ptr, m);
+  const int64_t nse = out_ptr[m];
+  Tensor new_idx = empty(ptr, {nse}), moved = empty_payload(val, ptr, nse);
+  index_t* out_idx = mutable_data<index_t>(new_idx);
+  dispatch_payload<index_t>(val, moved, [&](auto payload) {
+    parallel_rows(out_ptr, m, 1, [&](int64_t from, int64_t to) {
+      for (int64_t i = from; i < to; ++i) {
+        range.fill(starts[i], out_ptr[i + 1] - out_ptr[i], out_ptr[i], out_idx, payload);
+      }
+    });
+  });
+  return {new_ptr, new_idx, moved};
+}
+
+Taken select_range_op(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step,
+                      int64_t count, const std::optional<Tensor>& val) {
+  check_view(ptr, idx, std::nullopt);
+  check_payload(val, idx.size(0));
+  STD_TORCH_CHECK(step != 0, "spgrad: `step` is 0.");
+  const int64_t most = ptr.scalar_type() == ScalarType::Int ? INT32_MAX : INT64_MAX;
+  STD_TORCH_CHECK(
+      -most <= step && step <= most && -1 <= first && first <= most && 0 <= count && count <= most,
+      "spgrad: `first`, `step` and `count` do not fit the dtype of the indices.");
+  Taken taken;
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    taken = select_range<index_t>(ptr, idx, first, step, count, val);
+  });
+  return taken;
+}
+
+// ---- lines -----------------------------------------------------------------------------------
+
+// Lines by their numbers, in any order and as often as they are listed, with their values. A few
+// entries at a time, some of them in vain, are quicker than just as many as there are: what is too
+// much the next line writes over.
+template <class index_t, class T>
+void copy_lines(const index_t* ptr, const index_t* idx, const T* val, const int64_t* lines,
+                int64_t first, int64_t last, int64_t nse, const index_t* out_ptr, index_t* out_idx,
+                T* out) {
+  constexpr int64_t kTogether = 8, kSoon = 8;
+  const int64_t writable = out_ptr[last] - kTogether;
+  for (int64_t j = first; j < last; ++j) {
+    if (j + kSoon < last) {
+      const int64_t soon = ptr[lines[j + kSoon]];
+      __builtin_prefetch(idx + soon);
+      __builtin_prefetch(val + soon);
+    }
+    int64_t p = ptr[lines[j]], q = out_ptr[j];
+    const int64_t stop = ptr[lines[j] + 1];
+    for (; p < stop && p <= nse - kTogether && q <= writable; p += kTogether, q += kTogether) {
+      std::copy_n(idx + p, kTogether, out_idx + q);
+      std::copy_n(val + p, kTogether, out + q);
+    }
+    for (; p < stop; ++p, ++q) {
+      out_idx[q] = idx[p];
+      out[q] = val[p];
+    }
+  }
+}
+
+// ptr (m + 1,), idx (nse,), val (nse,), lines (l,) int64 in [0, m), the result `count` entries.
+// O(l + count) time; nothing but the result is allocated.
+Taken list_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& val, const Tensor& lines) {
+  check_view(ptr, idx, std::nullopt);
+  check_payload(val, idx.size(0));
+  check_tensor(lines, 1, ScalarType::Long, "lines");
+  const int64_t listed = lines.size(0), m = ptr.size(0) - 1, nse = idx.size(0);
+  Tensor new_ptr = empty(ptr, {listed + 1}), new_idx, moved;
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    const index_t* starts = data<index_t>(ptr);
+    const int64_t* numbers = data<int64_t>(lines);
+    index_t* out_ptr = mutable_data<index_t>(new_ptr);
+    int64_t count = 0;
+    for (int64_t j = 0; j < listed; ++j) {
+      out_ptr[j] = static_cast<index_t>(count);
+      const int64_t line = numbers[j];
+      STD_TORCH_CHECK(line >= 0 && line < m, "spgrad: `lines` holds ", line, "; there are ", m,
+                      " lines.");
+      count += starts[line + 1] - starts[line];
+    }
+    check_fits(ptr.scalar_type(), count);
+    out_ptr[listed] = static_cast<index_t>(count);
+    new_idx = empty(ptr, {count});
+    moved = empty(val, {count});
+    dispatch_size(val.element_size(), [&]<class T>() {
+      parallel_rows(out_ptr, listed, 1, [&](int64_t first, int64_t last) {
+        copy_lines(starts, data<index_t>(idx), data<T>(val), numbers, first, last, nse, out_ptr,
+                   mutable_data<index_t>(new_idx), mutable_data<T>(moved));
+      });
+    });
+  });
+  return {new_ptr, new_idx, moved};
+}
+
+// ---- columns ---------------------------------------------------------------------------------
+
+template <class index_t>
+struct Columns {
+  const index_t *ptr, *idx, *inv_ptr, *inv_idx;
+
+  index_t length(int64_t line) const {
+    index_t found = 0;
+    for (int64_t p = ptr[line]; p < ptr[line + 1]; ++p) {
+      found += inv_ptr[idx[p] + 1] - inv_ptr[idx[p]];
+    }
+    return found;
+  }
+
+  // One line, sorted where its new indices come in another order. `pairs` is memory to sort in.
+  void fill(int64_t line, index_t* out_idx, index_t* from,
+            List<std::pair<index_t, index_t>>& pairs) const {
+    int64_t q = 0;
+    bool ascending = true;
+    index_t before = -1;
+    for (int64_t p = ptr[line]; p < ptr[line + 1]; ++p) {
+      for (int64_t r = inv_ptr[idx[p]]; r < inv_ptr[idx[p] + 1]; ++r, ++q) {
+        ascending &= inv_idx[r] > before;
+        before = inv_idx[r];
+        out_idx[q] = before;
+        from[q] = static_cast<index_t>(p);
+      }
+    }
+    if (ascending) return;
+    pairs.resize(q);
+    for (int64_t i = 0; i < q; ++i) pairs[i] = {out_idx[i], from[i]};
+    std::sort(pairs.begin(), pairs.end());
+    for (int64_t i = 0; i < q; ++i) std::tie(out_idx[i], from[i]) = pairs[i];
+  }
+};
+
+// ptr (m + 1,), idx (nse,) in [0, k); inv_ptr (k + 1,), inv_idx. The results are allocated here.
+// O(m + nse + n) time for n entries of the result if these stay in order, O(n log) of the longest
+// line otherwise.
+template <class index_t>
+Taken select_columns(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
+                     const Tensor& inv_idx) {
+  const int64_t m = ptr.size(0) - 1;
+  const Columns<index_t> columns{data<index_t>(ptr), data<index_t>(idx), data<index_t>(inv_ptr),
+                                 data<index_t>(inv_idx)};
+  Tensor new_ptr = empty(ptr, {m + 1});
+  index_t* out_ptr = mutable_data<index_t>(new_ptr);
+  parallel_rows(columns.ptr, m, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) out_ptr[i + 1] = columns.length(i);
+  });
+  scan(out_ptr, m);
+  const int64_t nse = out_ptr[m];
+  Tensor new_idx = empty(ptr, {nse}), source = empty(ptr, {nse});
+  index_t *out_idx = mutable_data<index_t>(new_idx), *from = mutable_data<index_t>(source);
+  parallel_rows(columns.ptr, m, 1, [&](int64_t first, int64_t last) {
+    List<std::pair<index_t, index_t>> pairs;
+    for (int64_t i = first; i < last; ++i) {
+      columns.fill(i, out_idx + out_ptr[i], from + out_ptr[i], pairs);
+    }
+  });
+  return {new_ptr, new_idx, source};
+}
+
+Taken select_columns_op(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
+                        const Tensor& inv_idx) {
+  check_view(ptr, idx, std::nullopt);
+  check_tensor(inv_ptr, 1, ptr.scalar_type(), "inv_ptr");
+  check_view(inv_ptr, inv_idx, std::nullopt);
+  Taken taken;
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    check_size(inv_idx, 0, data<index_t>(inv_ptr)[inv_ptr.size(0) - 1], "inv_idx");
+    taken = select_columns<index_t>(ptr, idx, inv_ptr, inv_idx);
+  });
+  return taken;
+}
+
+// ---- points ----------------------------------------------------------------------------------
+
+// found (p,) preallocated; line (p,) in [0, m), index (p,) of any size; idx ascending in each line.
+// O(p log nse) time.
+template <class index_t>
+void locate(const index_t* ptr, const index_t* idx, const int64_t* line, const int64_t* index,
+            int64_t first, int64_t last, int64_t* found) {
+  for (int64_t i = first; i < last; ++i) {
+    const index_t *begin = idx + ptr[line[i]], *end = idx + ptr[line[i] + 1];
+    const index_t* at = std::lower_bound(begin, end, index[i],
+                                         [](index_t a, int64_t wanted) { return a < wanted; });
+    found[i] = at != end && *at == index[i] ? at - idx : -1;
+  }
+}
+
+Tensor locate_op(const Tensor& ptr, const Tensor& idx, const Tensor& line, const Tensor& index) {
+  check_view(ptr, idx, std::nullopt);
+  check_tensor(line, 1, ScalarType::Long, "line");
+  check_tensor(index, 1, ScalarType::Long, "index");
+  check_size(index, 0, line.size(0), "index");
+  constexpr int64_t kCost = 32;  // steps of a search
+  Tensor found = empty(line, {line.size(0)});
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    const int64_t* lines = data<int64_t>(line);
+    const int64_t m = ptr.size(0) - 1;
+    for (int64_t i = 0; i < line.size(0); ++i) {
+      STD_TORCH_CHECK(0 <= lines[i] && lines[i] < m, "spgrad: line ", lines[i], " of ", m, ".");
+    }
+    parallel_entries(line.size(0), kCost, [&](int64_t first, int64_t last) {
+      locate(data<index_t>(ptr), data<index_t>(idx), lines, data<int64_t>(index), first, last,
+             mutable_data<int64_t>(found));
+    });
+  });
+  return found;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("select_range", SPGRAD_BOX(&select_range_op));
+  m.impl("select_columns", SPGRAD_BOX(&select_columns_op));
+  m.impl("list_lines", SPGRAD_BOX(&list_lines_op));
+  m.impl("locate", SPGRAD_BOX(&locate_op));
+}
+
+}  // namespace spgrad

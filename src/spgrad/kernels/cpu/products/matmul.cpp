@@ -1,0 +1,267 @@
+// The matmul family: spmm, its transpose (spmm on the column view) and sddmm are each other's
+// derivatives. Contracts and kernels are in spmm.h, sddmm.h and spmm_sddmm.h; here are the
+// host functions.
+#include "products/sddmm.h"
+#include "products/split_rows.h"
+#include "products/spmm.h"
+#include "products/spmm_sddmm.h"
+
+namespace spgrad {
+
+template <class index_t, class scalar_t>
+void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
+  with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last, column); });
+}
+template <class index_t, class scalar_t>
+void sddmm_lines(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  with_vectors([&]<int kBytes>() { sddmm_rows<kBytes>(a, first, last); });
+}
+
+template void spmm_lines(const Spmm<int32_t, float>&, int64_t, int64_t, int64_t);
+template void spmm_lines(const Spmm<int32_t, double>&, int64_t, int64_t, int64_t);
+template void spmm_lines(const Spmm<int64_t, float>&, int64_t, int64_t, int64_t);
+template void spmm_lines(const Spmm<int64_t, double>&, int64_t, int64_t, int64_t);
+template void sddmm_lines(const Sddmm<int32_t, float>&, int64_t, int64_t);
+template void sddmm_lines(const Sddmm<int32_t, double>&, int64_t, int64_t);
+template void sddmm_lines(const Sddmm<int64_t, float>&, int64_t, int64_t);
+template void sddmm_lines(const Sddmm<int64_t, double>&, int64_t, int64_t);
+
+namespace {
+
+// Sums of products wrap: their low bits are the same for signed and unsigned elements.
+ScalarType without_sign(ScalarType dtype) {
+  return dtype == ScalarType::Char ? ScalarType::Byte : dtype;
+}
+
+// Whether rows may be split: pieces of low precision would be rounded before they are joined.
+template <class scalar_t>
+inline constexpr bool kSplits = std::is_same_v<scalar_t, accumulate_t<scalar_t>>;
+
+// The view of a part of the lines, with its results where they belong: in y, or among the pieces.
+template <class index_t, class scalar_t>
+Spmm<index_t, scalar_t> of_part(Spmm<index_t, scalar_t> a,
+                                const typename SplitRows<index_t>::Part& part, scalar_t* pieces) {
+  a.ptr = part.starts;
+  if (part.row < 0) return a;
+  a.y = pieces + part.slot * a.n;
+  a.streamed = false;
+  return a;
+}
+
+template <class index_t, class scalar_t>
+Sddmm<index_t, scalar_t> of_part(Sddmm<index_t, scalar_t> a,
+                                 const typename SplitRows<index_t>::Part& part) {
+  a.ptr = part.starts;
+  if (part.row < 0) return a;
+  a.g += part.row * a.n;
+  a.step = 0;
+  return a;
+}
+
+// Calls f(view, first, last) on ranges of lines, in parallel. `columns` of x are multiplied in it.
+template <class index_t, class scalar_t, class F>
+void for_lines(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
+               int64_t columns, const F& f) {
+  split.parallel(columns, [&](const auto& part) {
+    f(of_part(a, part, pieces), part.first, part.last);
+    if (a.streamed) finish_streams();
+  });
+}
+
+// Two tiles of x at a time, then what is left of the columns from x itself.
+template <class index_t, class scalar_t>
+void spmm_tiled(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
+                const Tensor& x) {
+  constexpr int64_t kWidth = kTileBytes / sizeof(scalar_t);
+  const int64_t k = x.size(0);
+  const Tensor copied = empty(x, {kTilesAtOnce, k, kWidth});
+  scalar_t* const tiles = mutable_data<scalar_t>(copied);
+  int64_t column = 0;
+  while (a.n - column >= kWidth) {
+    const int64_t count = std::min(kTilesAtOnce, (a.n - column) / kWidth);
+    parallel_entries(k, count * kWidth, [&](int64_t first, int64_t last) {
+      copy_tiles(a.x, a.n, column, k, count, first, last, tiles);
+    });
+    for_lines(a, split, pieces, count * kWidth, [&](auto part, int64_t first, int64_t last) {
+      part.fetched = bytes_ahead(k * kTileBytes);
+      with_vectors([&]<int kBytes>() {
+        for (int64_t t = 0; t < count; ++t) {
+          spmm_tile<kBytes>(part, tiles + t * k * kWidth, first, last, column + t * kWidth);
+        }
+      });
+    });
+    column += count * kWidth;
+  }
+  if (column == a.n) return;
+  for_lines(a, split, pieces, a.n - column, [&](const auto& part, int64_t first, int64_t last) {
+    spmm_lines(part, first, last, column);
+  });
+}
+
+template <class index_t, class scalar_t>
+void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
+                const Tensor& x) {
+  if constexpr (std::is_floating_point_v<scalar_t>) {
+    if (worth_tiling(a, x.size(0))) return spmm_tiled(a, split, pieces, x);
+  }
+  for_lines(a, split, pieces, a.n,
+            [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
+}
+
+// The values in the order of the view. Entries ask 32 ahead; between the products of a row, each
+// would wait for a cache line, and for its page, of its own.
+Tensor collected(const Tensor& perm, const Tensor& val) {
+  constexpr int64_t kAhead = 32;
+  const int64_t nse = val.size(0);
+  Tensor made = empty(val, {nse});
+  dispatch_index(perm.scalar_type(), [&]<class index_t>() {
+    const index_t* const order = data<index_t>(perm);
+    dispatch_size(val.element_size(), [&]<class T>() {
+      const T* const in = data<T>(val);
+      T* const out = mutable_data<T>(made);
+      parallel_entries(nse, 1, [&](int64_t first, int64_t last) {
+        for (int64_t p = first; p < last; ++p) {
+          __builtin_prefetch(in + order[std::min(p + kAhead, last - 1)]);
+          out[p] = in[order[p]];
+        }
+      });
+    });
+  });
+  return made;
+}
+
+Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+            const Tensor& val, const Tensor& x) {
+  const ScalarType dtype = x.scalar_type();
+  check_view(ptr, idx, perm);
+  check_tensor(x, 2, dtype, "x");
+  check_tensor(val, 1, dtype, "val");
+  check_size(val, 0, idx.size(0), "val");
+  const bool scattered = perm.has_value() && bytes_ahead(val) != 0;
+  if (scattered) return spmm(ptr, idx, std::nullopt, collected(*perm, val), x);
+  const int64_t m = ptr.size(0) - 1, n = x.size(1);
+  Tensor y = empty(x, {m, n});
+  dispatch(ptr.scalar_type(), without_sign(dtype), [&]<class index_t, class scalar_t>() {
+    const Spmm<index_t, scalar_t> a{data<index_t>(ptr),
+                                    data<index_t>(idx),
+                                    data<index_t>(perm),
+                                    data<scalar_t>(val),
+                                    data<scalar_t>(x),
+                                    mutable_data<scalar_t>(y),
+                                    n,
+                                    idx.size(0),
+                                    bytes_ahead(x),
+                                    worth_streaming(y)};
+    if constexpr (kSplits<scalar_t>) {
+      const SplitRows<index_t> split(a.ptr, m);
+      const Tensor joined = empty(x, {split.slots(), n});
+      scalar_t* const pieces = mutable_data<scalar_t>(joined);
+      spmm_split(a, split, pieces, x);
+      split.join(pieces, n, a.y);
+    } else {
+      parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+        spmm_lines(a, first, last);
+        if (a.streamed) finish_streams();
+      });
+    }
+  });
+  return y;
+}
+
+Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+             const Tensor& g, const Tensor& x) {
+  const ScalarType dtype = x.scalar_type();
+  check_view(ptr, idx, perm);
+  check_tensor(g, 2, dtype, "g");
+  check_tensor(x, 2, dtype, "x");
+  const int64_t m = ptr.size(0) - 1, n = x.size(1);
+  check_size(g, 0, m, "g");
+  check_size(g, 1, n, "g");
+  Tensor out = empty(x, {idx.size(0)});
+  dispatch(ptr.scalar_type(), without_sign(dtype), [&]<class index_t, class scalar_t>() {
+    const Sddmm<index_t, scalar_t> a{data<index_t>(ptr),
+                                     data<index_t>(idx),
+                                     data<index_t>(perm),
+                                     data<scalar_t>(g),
+                                     data<scalar_t>(x),
+                                     mutable_data<scalar_t>(out),
+                                     n,
+                                     idx.size(0),
+                                     bytes_ahead(x)};
+    const SplitRows<index_t> split(a.ptr, m);
+    split.parallel(n,
+                   [&](const auto& part) { sddmm_lines(of_part(a, part), part.first, part.last); });
+  });
+  return out;
+}
+
+// One pass where the widths allow it, two where not: a result of low precision would be rounded
+// between blocks of columns.
+std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
+                                      const std::optional<Tensor>& perm, const Tensor& val,
+                                      const Tensor& g, const Tensor& x) {
+  const ScalarType dtype = x.scalar_type();
+  const bool real = dtype == ScalarType::Float || dtype == ScalarType::Double;
+  const int64_t n = x.dim() == 2 ? x.size(1) : 0;
+  const int64_t vector = real ? vector_bytes() / static_cast<int64_t>(x.element_size()) : 1;
+  if (!real || n == 0 || n % vector != 0) {
+    return {spmm(ptr, idx, perm, val, x), sddmm(ptr, idx, perm, g, x)};
+  }
+  check_view(ptr, idx, perm);
+  check_tensor(x, 2, dtype, "x");
+  check_tensor(val, 1, dtype, "val");
+  check_size(val, 0, idx.size(0), "val");
+  check_tensor(g, 2, dtype, "g");
+  const int64_t m = ptr.size(0) - 1, nse = idx.size(0);
+  check_size(g, 0, m, "g");
+  check_size(g, 1, n, "g");
+  Tensor y = empty(x, {m, n}), out = empty(x, {nse});
+  dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+    if constexpr (std::is_floating_point_v<scalar_t>) {
+      const auto *starts = data<index_t>(ptr), *indices = data<index_t>(idx);
+      const auto* order = data<index_t>(perm);
+      const auto* rows = data<scalar_t>(x);
+      const SpmmSddmm<index_t, scalar_t> a{
+          {starts, indices, order, data<scalar_t>(val), rows, mutable_data<scalar_t>(y), n, nse,
+           bytes_ahead(x), worth_streaming(y)},
+          {starts, indices, order, data<scalar_t>(g), rows, mutable_data<scalar_t>(out), n, nse}};
+      const bool scattered = order != nullptr && bytes_ahead(val) != 0;
+      const SplitRows<index_t> split(starts, m);
+      const Tensor joined = empty(x, {split.slots(), n});
+      scalar_t* const pieces = mutable_data<scalar_t>(joined);
+      split.parallel(2 * n, [&](const auto& part) {
+        const SpmmSddmm<index_t, scalar_t> lines{of_part(a.sums, part, pieces),
+                                                 of_part(a.dots, part)};
+        with_vectors([&]<int kBytes>() {
+          scattered ? spmm_sddmm_batches<kBytes>(lines, part.first, part.last)
+                    : spmm_sddmm_rows<kBytes>(lines, part.first, part.last);
+        });
+        if (a.sums.streamed) finish_streams();
+      });
+      split.join(pieces, n, a.sums.y);
+    }
+  });
+  return {y, out};
+}
+
+Tensor shares(const Tensor& ptr, int64_t workers) {
+  check_view(ptr, ptr, std::nullopt);
+  STD_TORCH_CHECK(workers >= 1, "spgrad: `workers` is ", workers, "; 1 or more is accepted.");
+  Tensor out = empty(ptr, {2, workers}, ScalarType::Long);
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    const SplitRows<index_t> split(data<index_t>(ptr), ptr.size(0) - 1);
+    split.measure(workers, mutable_data<int64_t>(out));
+  });
+  return out;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("shares", SPGRAD_BOX(&shares));
+  m.impl("spmm", SPGRAD_BOX(&spmm));
+  m.impl("sddmm", SPGRAD_BOX(&sddmm));
+  m.impl("spmm_sddmm", SPGRAD_BOX(&spmm_sddmm));
+}
+
+}  // namespace spgrad

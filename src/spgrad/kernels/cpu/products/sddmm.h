@@ -1,0 +1,236 @@
+// Sampled dense times dense: the values of g x^T at the entries of a row view (ptr, idx, perm?).
+#pragma once
+
+#include "common/lanes.h"
+
+namespace spgrad {
+
+// ptr (m + 1), idx (nse), perm (nse) or null, g (m, n) and x (k, n) row by row, out (nse). perm, if
+// any, is a bijection. out is allocated and not initialised; every element of the rows asked for is
+// written. Columns of a row may be unsorted and repeat: each entry gets its own full sum.
+// The order of a sum depends on n alone, so a result does not depend on the number of threads.
+// O(nse n) time, no memory.
+template <class index_t, class scalar_t>
+struct Sddmm {
+  const index_t* ptr;
+  const index_t* idx;
+  const index_t* perm;
+  const scalar_t* g;
+  const scalar_t* x;
+  scalar_t* out;
+  int64_t n;
+  int64_t nse;
+  int64_t fetched = 0;  // bytes of x that are asked for ahead
+  int64_t step = n;     // between rows of g
+
+  SPGRAD_INLINE const scalar_t* row(int64_t p) const {
+    return x + static_cast<int64_t>(idx[p]) * n;
+  }
+  SPGRAD_INLINE scalar_t& at(int64_t p) const {
+    return out[perm == nullptr ? p : static_cast<int64_t>(perm[p])];
+  }
+};
+
+// Entries taken together: a vector of g is loaded once for all of them, and their sums are joined
+// into one vector.
+inline constexpr int kTogether = 4;
+
+// Dot products of one row of g with kTogether rows of x.
+template <class T, int kElements>
+struct Dots {
+  Lanes<T, kElements> totals[kTogether]{};
+
+  SPGRAD_INLINE void add(int e, const Lanes<T, kElements>& g, const Lanes<T, kElements>& x) {
+    totals[e] += g * x;
+  }
+  SPGRAD_INLINE void finish(T (&out)[kTogether]) const {
+    Lanes<T, kTogether> sums;
+    sum_lanes<lane_t<T>, kElements>(totals, sums);
+    store<kTogether>(sums, out);
+  }
+};
+
+// (a + bi)(c + di): the lanes (ac, bd) differ by the real part, (bc, ad) add up to the imaginary
+// one.
+template <class T, int kElements>
+struct Dots<Complex<T>, kElements> {
+  static constexpr int kLanes = 2 * kElements;
+  Vector<T, kLanes> straight[kTogether]{}, crossed[kTogether]{};
+
+  SPGRAD_INLINE void add(int e, const Vector<T, kLanes>& g, const Vector<T, kLanes>& x) {
+    constexpr auto partner = [](int l) { return l ^ 1; };
+    straight[e] += g * x;
+    crossed[e] += shuffle<kLanes>(g, g, partner) * x;
+  }
+  SPGRAD_INLINE void finish(Complex<T> (&out)[kTogether]) {
+    Vector<T, kLanes> sign;
+    for (int l = 0; l < kLanes; ++l) sign[l] = l % 2 == 0 ? 1 : -1;
+    for (int e = 0; e < kTogether; ++e) straight[e] *= sign;
+    Vector<T, kTogether> real, imaginary;
+    sum_lanes<T, kLanes>(straight, real);
+    sum_lanes<T, kLanes>(crossed, imaginary);
+    for (int e = 0; e < kTogether; ++e) out[e] = {real[e], imaginary[e]};
+  }
+};
+
+// A last vector that reaches back over n % kElements columns done before keeps only the lanes that
+// are new: zeroed in both factors, because zero times infinity is not zero.
+template <int kElements, class scalar_t>
+struct Fresh {
+  using Values = Lanes<scalar_t, kElements>;
+  using Mask = decltype(Values{} == Values{});
+  Mask mask;
+
+  SPGRAD_INLINE explicit Fresh(int64_t n) {
+    const int64_t stale = (kElements - n % kElements) * Lane<scalar_t>::count;
+    for (int l = 0; l < kElements * Lane<scalar_t>::count; ++l) mask[l] = l < stale ? 0 : -1;
+  }
+  SPGRAD_INLINE void keep(Values& lanes) const {
+    lanes = std::bit_cast<Values>(std::bit_cast<Mask>(lanes) & mask);
+  }
+};
+
+// The dot products of kTogether rows of g, or of one that they share, with as many rows of x, of
+// n >= kElements columns.
+template <int kElements, bool kShared, class scalar_t>
+SPGRAD_INLINE void dots_of(const scalar_t* const (&g)[kTogether],
+                           const scalar_t* const (&x)[kTogether], int64_t n,
+                           const Fresh<kElements, scalar_t>& fresh, scalar_t (&out)[kTogether]) {
+  Dots<scalar_t, kElements> dots;
+  const auto add = [&](int64_t column, const auto& keep) {
+    Lanes<scalar_t, kElements> left, right;
+#pragma GCC unroll 4
+    for (int e = 0; e < kTogether; ++e) {
+      if (e == 0 || !kShared) {
+        load<kElements>(g[e] + column, left);
+        keep(left);
+      }
+      load<kElements>(x[e] + column, right);
+      keep(right);
+      dots.add(e, left, right);
+    }
+  };
+  const int64_t whole = n - n % kElements;
+  for (int64_t j = 0; j < whole; j += kElements) add(j, [](auto&) {});
+  if (whole < n) add(n - kElements, [&](auto& lanes) { fresh.keep(lanes); });
+  dots.finish(out);
+}
+
+// The sums of kTogether entries from p on, of rows of which owner(q) is that of entry q, or, if not
+// kWhole, of those before entry `end`, of which the last is repeated.
+template <int kElements, bool kShared, bool kFar, bool kWhole, class index_t, class scalar_t,
+          class Owner>
+SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
+                               int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
+                               const Owner& owner) {
+  const scalar_t *g[kTogether], *x[kTogether];
+#pragma GCC unroll 4
+  for (int e = 0; e < kTogether; ++e) {
+    const int64_t q = kWhole ? p + e : std::min(p + e, end - 1);
+    if constexpr (kFar) prefetch_row(a, q, ahead, 0, a.n);
+    g[e] = kShared && e > 0 ? g[0] : a.g + static_cast<int64_t>(owner(q)) * a.step;
+    x[e] = a.row(q);
+  }
+  scalar_t sums[kTogether];
+  dots_of<kElements, kShared>(g, x, a.n, fresh, sums);
+  if (kWhole && a.perm == nullptr) {
+    std::memcpy(a.out + p, sums, sizeof(sums));
+  } else {
+    for (int e = 0; e < kTogether && (kWhole || p + e < end); ++e) a.at(p + e) = sums[e];
+  }
+}
+
+// The entries [p, end), all of one row if kShared.
+template <int kElements, bool kShared, bool kFar, class index_t, class scalar_t, class Owner>
+SPGRAD_INLINE void sddmm_entries(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
+                                 int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
+                                 const Owner& owner) {
+  for (; p + kTogether <= end; p += kTogether) {
+    sddmm_group<kElements, kShared, kFar, true>(a, p, end, ahead, fresh, owner);
+  }
+  if (p < end) sddmm_group<kElements, kShared, kFar, false>(a, p, end, ahead, fresh, owner);
+}
+
+// Writes the row of each of the entries [begin, end), and some more behind them; row i is that of
+// the first. Returns the row of entry `end`. Most short rows take one copy, without a branch.
+template <int64_t kCopies, class index_t>
+SPGRAD_INLINE int64_t write_rows(const index_t* ptr, int64_t i, int64_t begin, int64_t end,
+                                 index_t* out) {
+  for (int64_t p = begin; p < end;) {
+    const int64_t stop = std::min<int64_t>(ptr[i + 1], end);
+    for (; p < stop; p += kCopies) std::fill_n(out + (p - begin), kCopies, static_cast<index_t>(i));
+    p = stop;
+    i += stop == ptr[i + 1];
+  }
+  return i;
+}
+
+// Entries of a row, on average, up to which groups go on across the ends of rows, which would be
+// mispredicted; each entry has its own row of g then.
+inline constexpr int64_t kShortRow = 12;
+
+// n >= kElements columns. Rows of x are asked for ahead if they are kFar.
+template <int kElements, bool kFar, class index_t, class scalar_t>
+SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  const Fresh<kElements, scalar_t> fresh(a.n);
+  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, a.n), stop = a.ptr[last];
+  if (stop - a.ptr[first] > kShortRow * (last - first)) {
+    for (int64_t i = first; i < last; ++i) {
+      sddmm_entries<kElements, true, kFar>(a, a.ptr[i], a.ptr[i + 1], ahead, fresh,
+                                           [i](int64_t) { return i; });
+    }
+    return;
+  }
+  constexpr int64_t kBatch = 1024, kCopies = 8;
+  index_t owners[kBatch + kCopies];
+  int64_t i = first;
+  for (int64_t begin = a.ptr[first]; begin < stop; begin += kBatch) {
+    const int64_t end = std::min(begin + kBatch, stop);
+    i = write_rows<kCopies>(a.ptr, i, begin, end, owners);
+    sddmm_entries<kElements, false, kFar>(a, begin, end, ahead, fresh,
+                                          [&](int64_t q) { return owners[q - begin]; });
+  }
+}
+
+template <int kElements, class index_t, class scalar_t>
+void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+  a.fetched == 0 ? sddmm_dots<kElements, false>(a, first, last)
+                 : sddmm_dots<kElements, true>(a, first, last);
+}
+
+// One column.
+template <int kBytes, class index_t, class scalar_t>
+void sddmm_outer(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+  for (int64_t i = first; i < last; ++i) {
+    const accumulate_t<scalar_t> g = load_one<kBytes>(a.g[i * a.step]);
+    for (int64_t p = a.ptr[i], end = a.ptr[i + 1]; p < end; ++p) {
+      a.at(p) = narrow<scalar_t>(g * load_one<kBytes>(*a.row(p)));
+    }
+  }
+}
+
+// Fewer columns than fill a vector of twice as many elements.
+template <int kElements, class index_t, class scalar_t>
+void sddmm_narrow(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (kElements > 2) {
+    if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
+  }
+  sddmm_dots<kElements>(a, first, last);
+}
+
+// Rows [first, last) of the view.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  constexpr int kElements = kFull<scalar_t, kBytes>;
+  if (a.n == 1) return sddmm_outer<kBytes>(a, first, last);
+  if constexpr (kElements > 2) {
+    if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
+  }
+  sddmm_dots<kElements>(a, first, last);
+}
+
+// The same by the widest vectors of this processor, compiled once in matmul.cpp.
+template <class index_t, class scalar_t>
+void sddmm_lines(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last);
+
+}  // namespace spgrad

@@ -1,0 +1,106 @@
+// What the kernels of sparse times sparse share. All go row by row (Gustavson 1978, "Two fast
+// algorithms for sparse matrices"): row i of A @ B gathers the rows of B that row i of A names.
+#pragma once
+
+#include "common/dispatch.h"
+
+namespace spgrad {
+
+template <class index_t>
+struct Rows {
+  const index_t *ptr, *idx;
+  int64_t count;
+
+  Rows(const Tensor& p, const Tensor& i)
+      : ptr(data<index_t>(p)), idx(data<index_t>(i)), count(p.size(0) - 1) {}
+
+  int64_t length(int64_t i) const { return int64_t{ptr[i + 1]} - ptr[i]; }
+
+  // Fetches what the entries of `a` after p will read: the row of a column of `a` lies anywhere,
+  // and each of its arrays would be waited for in turn.
+  template <class... T>
+  SPGRAD_INLINE void prefetch(const Rows& a, int64_t p, const T*... val) const {
+    const int64_t last = a.ptr[a.count] - 1;
+    __builtin_prefetch(ptr + a.idx[std::min(p + 2 * kAhead, last)]);
+    const int64_t start = ptr[a.idx[std::min(p + kAhead, last)]];
+    __builtin_prefetch(idx + start);
+    (__builtin_prefetch(val + start), ...);
+  }
+
+ private:
+  static constexpr int64_t kAhead = 8;
+};
+
+// A row view with its values widened to the type of the sums and in the order of the rows. They
+// are copied where that asks for it: the inner loops pass over a row of B once for every entry of
+// A in its column, and find it contiguous.
+template <class index_t, class scalar_t>
+struct Matrix : Rows<index_t> {
+  using sum_t = accumulate_t<scalar_t>;
+
+  Array<sum_t> copy;
+  const sum_t* val;
+
+  Matrix(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+         const Tensor& values)
+      : Rows<index_t>(ptr, idx) {
+    constexpr bool kSameBits = sizeof(scalar_t) == sizeof(sum_t);  // integers: modulo 2^bits
+    val = static_cast<const sum_t*>(values.const_data_ptr());
+    if (kSameBits && !perm) return;
+    const int64_t nse = idx.size(0);
+    copy = array<sum_t>(nse);
+    val = copy.get();
+    const scalar_t* from = data<scalar_t>(values);
+    const index_t* order = data<index_t>(perm);
+    Chunks(nse).for_each([&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) copy[p] = widen(from[order ? order[p] : p]);
+    });
+  }
+};
+
+inline void check_values(const Tensor& val, const Tensor& idx, ScalarType dtype, const char* name) {
+  check_tensor(val, 1, dtype, name);
+  check_size(val, 0, idx.size(0), name);
+}
+
+// Ranges of a's rows with equal shares of the products a row meets in b.
+template <class index_t>
+class RowSplit {
+ public:
+  RowSplit(const Rows<index_t>& a, const Rows<index_t>& b)
+      : rows_(a.count), work_(starts(a, b)), chunks_(work_.back() + rows_) {}
+
+  int64_t count() const { return chunks_.count(); }
+
+  // Calls f(chunk, first_row, last_row), in parallel. f must not throw.
+  template <class F>
+  void for_each(const F& f) const {
+    chunks_.for_each([&](int64_t c, int64_t begin, int64_t end) {
+      const int64_t first = c == 0 ? 0 : row_at_work(work_.data(), rows_, begin);
+      const int64_t last = c + 1 == count() ? rows_ : row_at_work(work_.data(), rows_, end);
+      f(c, first, last);
+    });
+  }
+
+ private:
+  // The products before each row; none, where one thread takes all rows anyway.
+  static List<int64_t> starts(const Rows<index_t>& a, const Rows<index_t>& b) {
+    if (torch::stable::get_num_threads() == 1) return {0};
+    List<int64_t> work(a.count + 1);
+    parallel_rows(a.ptr, a.count, 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        int64_t products = a.length(i);
+        for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) products += b.length(a.idx[p]);
+        work[i + 1] = products;
+      }
+    });
+    for (int64_t i = 0; i < a.count; ++i) work[i + 1] += work[i];
+    return work;
+  }
+
+  int64_t rows_;
+  List<int64_t> work_;
+  Chunks chunks_;
+};
+
+}  // namespace spgrad

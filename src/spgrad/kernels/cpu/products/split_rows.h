@@ -1,0 +1,149 @@
+// Rows so long that one thread would work on them while the others wait.
+#pragma once
+#include <deque>
+
+#include "common/dispatch.h"
+
+namespace spgrad {
+
+// The first row from i on that is longer than `longest`, else m. Looks at blocks without branching,
+// so that the compiler vectorises the common case of nothing to find.
+template <class index_t>
+SPGRAD_CLONES int64_t next_longer(const index_t* ptr, int64_t i, int64_t m, index_t longest) {
+  constexpr int64_t kBlock = 512;
+  while (i < m) {
+    const int64_t stop = std::min(i + kBlock, m);
+    index_t found = 0;
+    for (int64_t j = i; j < stop; ++j) found |= longest - (ptr[j + 1] - ptr[j]);
+    for (; found < 0 && i < stop; ++i) {
+      if (ptr[i + 1] - ptr[i] > longest) return i;
+    }
+    i = stop;
+  }
+  return m;
+}
+
+// Rows (m) of a view as lines: a long row is several of them, whose results are joined afterwards.
+// How a row is cut depends on the view alone, and so does the order of its sum. O(m) time; memory
+// only for long rows.
+template <class index_t>
+class SplitRows {
+ public:
+  // Lines [first, last) of `starts`: rows of the view, or pieces of one row of it.
+  struct Part {
+    const index_t* starts;
+    int64_t first, last;
+    int64_t row;   // -1 for whole rows
+    int64_t slot;  // of the row's first piece among the pieces of all
+  };
+
+  SplitRows(const index_t* ptr, int64_t m) {
+    const int64_t nse = m > 0 ? int64_t{ptr[m]} : 0;
+    const int64_t longest = std::max<int64_t>(kLeast, nse / kShare);
+    int64_t whole = 0;  // the first row behind the last long one
+    const auto next = [&](int64_t i) {
+      return nse > longest ? next_longer(ptr, i, m, static_cast<index_t>(longest)) : m;
+    };
+    for (int64_t i = next(0); i < m; i = next(i + 1)) {
+      const int64_t begin = ptr[i], length = ptr[i + 1] - begin;
+      add({ptr, whole, i, -1, 0});
+      whole = i + 1;
+      const int64_t pieces = (length + longest / 2 - 1) / (longest / 2);
+      auto& starts = cuts_.emplace_back(pieces + 1);
+      for (int64_t b = 0; b <= pieces; ++b) {
+        starts[b] = static_cast<index_t>(begin + length * b / pieces);
+      }
+      add({starts.data(), 0, pieces, i, slots_});
+      slots_ += pieces;
+    }
+    add({ptr, whole, m, -1, 0});
+  }
+  SplitRows(const SplitRows&) = delete;
+  SplitRows& operator=(const SplitRows&) = delete;
+
+  int64_t slots() const { return slots_; }
+
+  // Calls f(part) in parallel, on lines with equal shares of entries and lines together. `cost` is
+  // the multiply-adds of an entry.
+  template <class F>
+  void parallel(int64_t cost, const F& f) const {
+    const int64_t grain = kSerialWork / std::max<int64_t>(cost, 1) + 1;
+    if (work_ <= grain) return share(0, work_, f);
+    torch::stable::parallel_for(0, work_, grain,
+                                [&](int64_t first, int64_t last) { share(first, last, f); });
+  }
+
+  // Entries and lines of each of `workers` threads: shares (2, workers), preallocated.
+  void measure(int64_t workers, int64_t* shares) const {
+    const int64_t each = (work_ + workers - 1) / workers;
+    std::fill_n(shares, 2 * workers, 0);
+    for (int64_t w = 0; w < workers; ++w) {
+      share(std::min(w * each, work_), std::min((w + 1) * each, work_), [&](const Part& part) {
+        shares[w] += part.starts[part.last] - part.starts[part.first];
+        shares[workers + w] += part.last - part.first;
+      });
+    }
+  }
+
+  // Rows of y (m, n) that were split: the sums of their pieces (slots, n), in order.
+  template <class scalar_t>
+  void join(const scalar_t* pieces, int64_t n, scalar_t* y) const {
+    for (const auto& [part, _] : parts_) {
+      if (part.row < 0) continue;
+      scalar_t* const out = y + part.row * n;
+      const scalar_t* in = pieces + part.slot * n;
+      std::copy_n(in, n, out);
+      for (int64_t b = 1; b < part.last; ++b) {
+        in += n;
+        for (int64_t j = 0; j < n; ++j) out[j] = out[j] + in[j];
+      }
+    }
+  }
+
+ private:
+  // Entries of a row that is never split; the part of all entries that a longer one may have, so
+  // that 64 threads get shares that differ by a tenth at most.
+  static constexpr int64_t kLeast = 256, kShare = 1024;
+
+  struct Placed {
+    Part part;
+    int64_t work;  // before it
+  };
+
+  static int64_t work_of(const Part& part, int64_t line) {
+    return part.starts[line] - part.starts[part.first] + line - part.first;
+  }
+  // The first line whose work begins at or after `work`.
+  static int64_t line_at(const Part& part, int64_t work) {
+    if (work <= 0) return part.first;
+    if (work >= work_of(part, part.last)) return part.last;
+    const index_t* const starts = part.starts + part.first;
+    return part.first + row_at_work(starts, part.last - part.first, work + starts[0]);
+  }
+
+  void add(const Part& part) {
+    if (part.first == part.last) return;
+    parts_.push_back({part, work_});
+    work_ += work_of(part, part.last);
+  }
+
+  // The lines whose work begins in [first, last).
+  template <class F>
+  void share(int64_t first, int64_t last, const F& f) const {
+    auto next = std::upper_bound(parts_.begin(), parts_.end(), first,
+                                 [](int64_t work, const Placed& p) { return work < p.work; });
+    if (next != parts_.begin()) --next;
+    for (; next != parts_.end() && next->work < last; ++next) {
+      Part part = next->part;
+      part.first = line_at(next->part, first - next->work);
+      part.last = line_at(next->part, last - next->work);
+      if (part.first < part.last) f(part);
+    }
+  }
+
+  int64_t work_ = 0, slots_ = 0;
+  std::deque<List<index_t>, Allocator<List<index_t>>> cuts_;
+  List<Placed> parts_;
+};
+
+}  // namespace spgrad

@@ -1,0 +1,252 @@
+// Sparse times dense: y (m, n) = A x, with A (m, k) a row view (ptr, idx, perm?) and its values.
+#pragma once
+
+#include "common/lanes.h"
+
+namespace spgrad {
+
+// ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n) and y (m, n) row by row. y is
+// allocated and not initialised; every element of the rows asked for is written.
+// Columns of a row may be unsorted and repeat. The order of a sum depends on its row, on n
+// and on whether x is copied in tiles (on nse and the sizes), but not on the number of threads.
+// O((nse + m) n) time, no memory but the tiles. The view is read once for every eight vectors of
+// columns, or for every tile.
+template <class index_t, class scalar_t>
+struct Spmm {
+  const index_t* ptr;
+  const index_t* idx;
+  const index_t* perm;
+  const scalar_t* val;
+  const scalar_t* x;
+  scalar_t* y;
+  int64_t n;
+  int64_t nse;
+  int64_t fetched = 0;    // bytes of x that are asked for ahead
+  bool streamed = false;  // whether y is written past the caches
+  int64_t stride = n;     // between rows of x
+
+  SPGRAD_INLINE const scalar_t* row(int64_t p) const {
+    return x + static_cast<int64_t>(idx[p]) * stride;
+  }
+  template <int kBytes, bool kInOrder = false>
+  SPGRAD_INLINE accumulate_t<scalar_t> weight(int64_t p) const {
+    return load_one<kBytes>(val[kInOrder || perm == nullptr ? p : static_cast<int64_t>(perm[p])]);
+  }
+};
+
+// What is known of the operands when the loop over the entries is compiled: with few columns an
+// entry takes some six cycles, and every question asked of it shows.
+struct Known {
+  bool in_order,
+      fetched;   // perm is null; some of x is asked for ahead, which costs where x is near
+  bool nothing;  // both are to be found out
+
+  template <class index_t, class scalar_t>
+  SPGRAD_INLINE constexpr bool fetches(const Spmm<index_t, scalar_t>& a) const {
+    return nothing ? a.fetched != 0 : fetched;
+  }
+};
+inline constexpr Known kNothing{false, false, true};
+
+// A vector of sums of products, with one weight for all lanes.
+template <class T, int kElements>
+struct Sums {
+  Lanes<T, kElements> total{};
+
+  SPGRAD_INLINE void add(accumulate_t<T> weight, const Lanes<T, kElements>& x) {
+    total += weight * x;
+  }
+  SPGRAD_INLINE void join(const Sums& other) { total += other.total; }
+  SPGRAD_INLINE void finish(T* out, bool streamed) const {
+    streamed ? stream<kElements>(total, out) : store<kElements>(total, out);
+  }
+};
+
+// Interleaved complex lanes times a complex weight without a shuffle per product: the products with
+// its real and its imaginary part are summed apart and joined once.
+template <class T, int kElements>
+struct Sums<Complex<T>, kElements> {
+  Vector<T, 2 * kElements> by_real{}, by_imaginary{};
+
+  SPGRAD_INLINE void add(Complex<T> weight, const Vector<T, 2 * kElements>& x) {
+    by_real += weight.re * x;
+    by_imaginary += weight.im * x;
+  }
+  SPGRAD_INLINE void join(const Sums& other) {
+    by_real += other.by_real;
+    by_imaginary += other.by_imaginary;
+  }
+  SPGRAD_INLINE void finish(Complex<T>* out, bool) const {
+    constexpr auto partner = [](int l) { return l ^ 1; };
+    Vector<T, 2 * kElements> sign;
+    for (int l = 0; l < 2 * kElements; ++l) sign[l] = l % 2 == 0 ? -1 : 1;
+    const Vector<T, 2 * kElements> total =
+        by_real + sign * shuffle<2 * kElements>(by_imaginary, by_imaginary, partner);
+    store<kElements>(total, out);
+  }
+};
+
+// kParts vectors of columns of y, the first at `column`; the last is moved back if it would pass
+// the end, and then computes some columns again. The sums stay in registers over a whole row; few
+// of them would leave the adder waiting for itself, so then two sets take turns.
+template <int kElements, int kParts, Known kKnown = kNothing, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last,
+                                int64_t column) {
+  constexpr int kSets = kParts <= 2 ? 2 : 1, kBytes = sizeof(Lanes<scalar_t, kElements>);
+  const int64_t n = a.n;
+  const int64_t final = std::min<int64_t>((kParts - 1) * kElements, n - kElements - column);
+  const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
+  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, kParts * kElements);
+  for (int64_t i = first; i < last; ++i) {
+    Sums<scalar_t, kElements> sums[kSets][kParts];
+    const auto add = [&](int64_t p, int set) {
+      if (kKnown.fetches(a)) prefetch_row(a, p, ahead, column, kParts * kElements);
+      const scalar_t* row = a.row(p) + column;
+      const accumulate_t<scalar_t> weight = a.template weight<kBytes, kKnown.in_order>(p);
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; ++part) {
+        Lanes<scalar_t, kElements> lanes;
+        load<kElements>(row + offset(part), lanes);
+        sums[set][part].add(weight, lanes);
+      }
+    };
+    int64_t p = a.ptr[i];
+    const int64_t end = a.ptr[i + 1];
+    for (; p + kSets <= end; p += kSets) {
+#pragma GCC unroll 2
+      for (int set = 0; set < kSets; ++set) add(p + set, set);
+    }
+    if (kSets > 1 && p < end) add(p, 0);
+    scalar_t* out = a.y + i * n + column;
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; ++part) {
+      if (kSets > 1) sums[0][part].join(sums[kSets - 1][part]);
+      sums[0][part].finish(out + offset(part), a.streamed);
+    }
+  }
+}
+
+// Columns from `column` on, in blocks of kParts vectors while they last, then of fewer.
+template <int kElements, int kParts, Known kKnown = kNothing, class index_t, class scalar_t>
+void spmm_blocks(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
+  for (; a.n - column > (kParts - 1) * kElements; column += kParts * kElements) {
+    spmm_columns<kElements, kParts, kKnown>(a, first, last, column);
+  }
+  if constexpr (kParts > 1) {
+    constexpr int kFewer = kParts == 8 ? 4 : kParts - 1;
+    if (column < a.n) spmm_blocks<kElements, kFewer, kKnown>(a, first, last, column);
+  }
+}
+
+// Fewer than 2 kElements columns: vectors of the largest power of two that is not more than n.
+template <int kElements, Known kKnown, class index_t, class scalar_t>
+void spmm_narrow(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (kElements > 2) {
+    if (a.n < kElements) return spmm_narrow<kElements / 2, kKnown>(a, first, last);
+  }
+  spmm_blocks<kElements, 2, kKnown>(a, first, last, 0);
+}
+
+// One column: four sums side by side, to hide the latency of the adder.
+template <int kBytes, class index_t, class scalar_t>
+void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, 1);
+  const auto product = [&](int64_t p) {
+    if (ahead != 0) prefetch_row(a, p, ahead, 0, 1);
+    return a.template weight<kBytes>(p) * load_one<kBytes>(*a.row(p));
+  };
+  for (int64_t i = first; i < last; ++i) {
+    accumulate_t<scalar_t> sums[4]{};
+    int64_t p = a.ptr[i];
+    const int64_t end = a.ptr[i + 1];
+    for (; p + 4 <= end; p += 4) {
+      for (int s = 0; s < 4; ++s) sums[s] += product(p + s);
+    }
+    for (; p < end; ++p) sums[0] += product(p);
+    a.y[i] = narrow<scalar_t>((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  }
+}
+
+// Vectors in the widest block: as many sums as fit in registers, fewer where each is two. Integers
+// are not worth the code.
+template <class T>
+inline constexpr int kWidest = std::is_floating_point_v<T> ? 8
+                               : std::is_integral_v<T>     ? 2
+                                                           : 4;
+
+template <int kElements, Known kKnown, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
+                               int64_t column) {
+  if constexpr (kElements > 2) {
+    if (a.n < kElements) return spmm_narrow<kElements / 2, kKnown>(a, first, last);
+  }
+  spmm_blocks<kElements, kWidest<scalar_t>, kKnown>(a, first, last, column);
+}
+
+// Rows [first, last) of y, the columns from `column` on; 0 unless there are as many as fill a
+// vector.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
+                             int64_t column) {
+  constexpr int kElements = kFull<scalar_t, kBytes>;
+  if (a.n == 0) return;
+  if (a.n == 1) return spmv<kBytes>(a, first, last);
+  if constexpr (std::is_floating_point_v<scalar_t> && kBytes > 16) {
+    constexpr Known kNear{true, false, false}, kFar{true, true, false};
+    if (a.perm == nullptr) {
+      return a.fetched != 0 ? spmm_matrix<kElements, kFar>(a, first, last, column)
+                            : spmm_matrix<kElements, kNear>(a, first, last, column);
+    }
+  }
+  spmm_matrix<kElements, kNothing>(a, first, last, column);
+}
+
+// ---- tiles -----------------------------------------------------------------------------------
+
+// Columns of x that are copied together, so that the gathered rows lie side by side: in fewer
+// pages, and in the second-level cache if they fit. A tile is two cache lines of a row; two tiles
+// are copied at a time, to read whole pieces of x: half of x with 128 columns of float32.
+inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
+
+// Whether copying x pays: every row of it has to be gathered often enough.
+template <class index_t, class scalar_t>
+bool worth_tiling(const Spmm<index_t, scalar_t>& a, int64_t k) {
+  constexpr int64_t kUses = 16;
+  const int64_t columns = kTileBytes / static_cast<int64_t>(sizeof(scalar_t));
+  return std::is_floating_point_v<scalar_t> && a.perm == nullptr && a.fetched != 0 &&
+         a.n >= 2 * columns && a.nse >= kUses * k;
+}
+
+// Rows [first, last) of x, k rows: columns [column, column + tiles * width) as tiles (k, width).
+template <class scalar_t>
+void copy_tiles(const scalar_t* x, int64_t n, int64_t column, int64_t k, int64_t tiles,
+                int64_t first, int64_t last, scalar_t* out) {
+  constexpr int64_t kWidth = kTileBytes / sizeof(scalar_t), kAhead = 16;
+  for (int64_t i = first; i < last; ++i) {
+    const scalar_t* const soon = x + std::min(i + kAhead, last - 1) * n + column;
+    for (int64_t t = 0; t < tiles; ++t) {
+      __builtin_prefetch(soon + t * kWidth);
+      __builtin_prefetch(soon + t * kWidth + kWidth / 2);
+      std::copy_n(x + i * n + column + t * kWidth, kWidth, out + (t * k + i) * kWidth);
+    }
+  }
+}
+
+// Rows [first, last) of the columns of y that one tile of x has; the first is `column`.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_tile(Spmm<index_t, scalar_t> a, const scalar_t* tile, int64_t first,
+                             int64_t last, int64_t column) {
+  constexpr int64_t kWidth = kTileBytes / sizeof(scalar_t);
+  constexpr int kElements = kFull<scalar_t, kBytes>;
+  constexpr Known kNear{true, false, false}, kFar{true, true, false};
+  a.stride = kWidth;
+  a.x = tile - column;
+  a.fetched != 0 ? spmm_columns<kElements, kWidth / kElements, kFar>(a, first, last, column)
+                 : spmm_columns<kElements, kWidth / kElements, kNear>(a, first, last, column);
+}
+
+// The same by the widest vectors of this processor, compiled once in matmul.cpp.
+template <class index_t, class scalar_t>
+void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column = 0);
+
+}  // namespace spgrad

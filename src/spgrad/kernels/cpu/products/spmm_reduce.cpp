@@ -1,0 +1,182 @@
+// Host functions of sparse times dense over maxima, minima and products: see spmm_reduce.h.
+#include "products/spmm_reduce.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace spgrad {
+namespace {
+
+// ... of any dtype but the complex ones, which have no order.
+template <class F>
+void dispatch_real(ScalarType index, ScalarType value, F&& f) {
+  dispatch(index, value, [&]<class index_t, class scalar_t>() {
+    if constexpr (Lane<scalar_t>::count == 1) {
+      f.template operator()<index_t, scalar_t>();
+    } else {
+      STD_TORCH_CHECK(false, "spgrad: values of dtype ", value,
+                      " are not supported: complex numbers have no order.");
+    }
+  });
+}
+
+std::tuple<Tensor, Tensor> spmm_reduce_op(const Tensor& ptr, const Tensor& idx,
+                                          const std::optional<Tensor>& perm, const Tensor& val,
+                                          const Tensor& x, bool largest) {
+  const ScalarType dtype = x.scalar_type();
+  check_view(ptr, idx, perm);
+  check_tensor(x, 2, dtype, "x");
+  check_tensor(val, 1, dtype, "val");
+  check_size(val, 0, idx.size(0), "val");
+  const int64_t m = ptr.size(0) - 1, n = x.size(1);
+  Tensor y = empty(x, {m, n}), arg = empty(ptr, {m, n});
+  dispatch_real(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+    const SpmmReduce<index_t, scalar_t> a{data<index_t>(ptr),
+                                          data<index_t>(idx),
+                                          data<index_t>(perm),
+                                          data<scalar_t>(val),
+                                          data<scalar_t>(x),
+                                          mutable_data<scalar_t>(y),
+                                          mutable_data<index_t>(arg),
+                                          n,
+                                          idx.size(0),
+                                          largest};
+    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+      with_vectors([&]<int kBytes>() { reduce_rows<kBytes>(a, first, last); });
+    });
+  });
+  return {y, arg};
+}
+
+// Products wrap: their low bits are the same for signed and unsigned elements.
+Tensor spmm_prod_op(const Tensor& ptr, const Tensor& idx, const Tensor& x) {
+  const ScalarType dtype = x.scalar_type();
+  check_view(ptr, idx, std::nullopt);
+  check_tensor(x, 2, dtype, "x");
+  const int64_t m = ptr.size(0) - 1, n = x.size(1);
+  Tensor y = empty(x, {m, n});
+  dispatch(
+      ptr.scalar_type(), dtype == ScalarType::Char ? ScalarType::Byte : dtype,
+      [&]<class index_t, class scalar_t>() {
+        const SpmmProd<index_t, scalar_t> a{
+            data<index_t>(ptr), data<index_t>(idx), data<scalar_t>(x), mutable_data<scalar_t>(y), n,
+            idx.size(0)};
+        parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+          with_vectors([&]<int kBytes>() { prod_rows<kBytes>(a, first, last); });
+        });
+      });
+  return y;
+}
+
+// The gradients of spmm_reduce, where arg (m, n) names the entry that each element of y is, or -1:
+// values (nse) and x (k, n), of low precision summed in float. Each thread has its own rows for the
+// first and its own columns for the second, so that nothing depends on their number. O(m n + nse +
+// k n) time; memory for the sums where these are wider than the results.
+template <class index_t, class scalar_t>
+struct ReduceBackward {
+  using Sum = accumulate_t<scalar_t>;
+  const index_t *ptr, *idx, *perm;
+  const scalar_t *val, *x, *g;
+  const index_t* arg;
+  int64_t m, n;
+
+  int64_t value(int64_t p) const { return perm == nullptr ? p : int64_t{perm[p]}; }
+
+  void to_values(int64_t first, int64_t last, Sum* sums) const {
+    for (int64_t p = ptr[first]; p < ptr[last]; ++p) sums[value(p)] = Sum{};
+    for (int64_t i = first; i < last; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        const int64_t p = arg[i * n + j];
+        if (p < 0) continue;
+        sums[value(p)] += widen(g[i * n + j]) * widen(x[int64_t{idx[p]} * n + j]);
+      }
+    }
+  }
+
+  void to_x(int64_t first, int64_t last, Sum* sums) const {
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = first; j < last; ++j) {
+        const int64_t p = arg[i * n + j];
+        if (p < 0) continue;
+        sums[int64_t{idx[p]} * n + j] += widen(g[i * n + j]) * widen(val[value(p)]);
+      }
+    }
+  }
+};
+
+// `out` as the sums that it will hold, or new memory for these.
+template <class scalar_t>
+class Sums {
+ public:
+  using Sum = accumulate_t<scalar_t>;
+
+  explicit Sums(const Tensor& out) : out_(mutable_data<scalar_t>(out)), count_(out.numel()) {
+    if constexpr (!kInPlace) wide_ = array<Sum>(count_);
+  }
+  Sum* begin() {
+    if constexpr (kInPlace) return out_;
+    return wide_.get();
+  }
+  void clear() { std::fill_n(begin(), count_, Sum{}); }
+  void finish() {
+    if constexpr (kInPlace) return;
+    for (int64_t at = 0; at < count_; ++at) out_[at] = narrow<scalar_t>(wide_[at]);
+  }
+
+ private:
+  static constexpr bool kInPlace = std::is_same_v<scalar_t, Sum>;
+  scalar_t* out_;
+  int64_t count_;
+  Array<Sum> wide_;
+};
+
+std::tuple<Tensor, Tensor> spmm_reduce_backward_op(const Tensor& ptr, const Tensor& idx,
+                                                   const std::optional<Tensor>& perm,
+                                                   const Tensor& val, const Tensor& x,
+                                                   const Tensor& g, const Tensor& arg) {
+  const ScalarType dtype = x.scalar_type();
+  check_view(ptr, idx, perm);
+  check_tensor(x, 2, dtype, "x");
+  check_tensor(val, 1, dtype, "val");
+  check_size(val, 0, idx.size(0), "val");
+  const int64_t m = ptr.size(0) - 1, n = x.size(1);
+  check_tensor(g, 2, dtype, "g");
+  check_tensor(arg, 2, ptr.scalar_type(), "arg");
+  for (const Tensor& t : {g, arg}) {
+    check_size(t, 0, m, "g, arg");
+    check_size(t, 1, n, "g, arg");
+  }
+  Tensor grad_val = empty(val, {val.size(0)}), grad_x = empty(x, {x.size(0), n});
+  dispatch_real(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+    const ReduceBackward<index_t, scalar_t> a{data<index_t>(ptr),
+                                              data<index_t>(idx),
+                                              data<index_t>(perm),
+                                              data<scalar_t>(val),
+                                              data<scalar_t>(x),
+                                              data<scalar_t>(g),
+                                              data<index_t>(arg),
+                                              m,
+                                              n};
+    Sums<scalar_t> of_values(grad_val), of_x(grad_x);
+    of_x.clear();
+    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+      a.to_values(first, last, of_values.begin());
+    });
+    const int64_t grain = std::max<int64_t>(16, kSerialWork / std::max<int64_t>(m, 1));
+    torch::stable::parallel_for(
+        0, n, grain, [&](int64_t first, int64_t last) { a.to_x(first, last, of_x.begin()); });
+    of_values.finish();
+    of_x.finish();
+  });
+  return {grad_val, grad_x};
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("spmm_reduce", SPGRAD_BOX(&spmm_reduce_op));
+  m.impl("spmm_reduce_backward", SPGRAD_BOX(&spmm_reduce_backward_op));
+  m.impl("spmm_prod", SPGRAD_BOX(&spmm_prod_op));
+}
+
+}  // namespace spgrad

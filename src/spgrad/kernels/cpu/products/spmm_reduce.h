@@ -1,0 +1,260 @@
+// Sparse times dense over other reductions than the sum: y (m, n) from a row view (ptr, idx,
+// perm?).
+#pragma once
+
+#include "common/lanes.h"
+
+namespace spgrad {
+
+// Integers as wide and as many as the lanes of T.
+template <class T>
+using position_t = std::conditional_t<sizeof(lane_t<T>) == 8, int64_t, int32_t>;
+
+// ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n); y and arg (m, n) are allocated
+// and not initialised. y[i, j] is the extreme product of an entry of row i with column j of x, and
+// arg[i, j] the first entry p that has it; a NaN is extreme. Rows of a view may be unsorted and
+// repeat. Every element of y is computed by itself: nothing depends on the number of threads.
+// O((nse + m) n) time, no memory. 16-bit floats are compared as the float32 products they make.
+template <class index_t, class scalar_t>
+struct SpmmReduce {
+  const index_t* ptr;
+  const index_t* idx;
+  const index_t* perm;
+  const scalar_t* val;
+  const scalar_t* x;
+  scalar_t* y;
+  index_t* arg;
+  int64_t n;
+  int64_t nse;
+  bool largest;
+
+  SPGRAD_INLINE const scalar_t* row(int64_t p) const {
+    return x + static_cast<int64_t>(idx[p]) * n;
+  }
+  template <int kBytes>
+  SPGRAD_INLINE accumulate_t<scalar_t> weight(int64_t p) const {
+    return load_one<kBytes>(val[perm == nullptr ? p : static_cast<int64_t>(perm[p])]);
+  }
+};
+
+// A product of two elements, as it is compared.
+template <class T>
+using product_t = std::conditional_t<std::is_integral_v<T>, T, accumulate_t<T>>;
+
+// Some columns one by one: integers, which wrap before they are compared, and what is left over.
+template <int kColumns, int kBytes, class index_t, class scalar_t>
+void reduce_few(const SpmmReduce<index_t, scalar_t> a, int64_t i, int64_t column) {
+  using product = product_t<scalar_t>;
+  product best[kColumns]{};
+  index_t arg[kColumns];
+  std::fill_n(arg, kColumns, index_t{-1});
+  const index_t first = a.ptr[i];
+  for (index_t p = first; p < a.ptr[i + 1]; ++p) {
+    const scalar_t* x = a.row(p) + column;
+    const auto weight = a.template weight<kBytes>(p);
+    for (int l = 0; l < kColumns; ++l) {
+      const auto value = static_cast<product>(weight * load_one<kBytes>(x[l]));
+      const bool extreme = a.largest ? !(value <= best[l]) : !(value >= best[l]);
+      const bool better = (extreme & (best[l] == best[l])) | (p == first);
+      best[l] = better ? value : best[l];
+      arg[l] = better ? p : arg[l];
+    }
+  }
+  for (int l = 0; l < kColumns; ++l) {
+    const int64_t at = i * a.n + column + l;
+    a.y[at] = narrow<scalar_t>(best[l]);
+    a.arg[at] = arg[l];
+  }
+}
+
+template <int kBytes, class index_t, class scalar_t>
+void reduce_row(const SpmmReduce<index_t, scalar_t>& a, int64_t i) {
+  int64_t column = 0;
+  for (; column + 8 <= a.n; column += 8) reduce_few<8, kBytes>(a, i, column);
+  for (; column < a.n; ++column) reduce_few<1, kBytes>(a, i, column);
+}
+
+// The extreme products of a vector of columns, and how many entries after the first they stand.
+template <class T, int kElements>
+struct Extremes {
+  Lanes<T, kElements> best;
+  Vector<position_t<T>, kElements> position{};
+
+  template <class index_t>
+  SPGRAD_INLINE void finish(lane_t<T> sign, index_t first, T* y, index_t* arg) const {
+    store<kElements>(best * sign, y);
+    position_t<T> offset[kElements];
+    std::memcpy(offset, &position, sizeof(position));
+    for (int l = 0; l < kElements; ++l) arg[l] = first + static_cast<index_t>(offset[l]);
+  }
+};
+
+// kParts vectors of columns of y, the first at `column`; the last is moved back if it would pass
+// the end, and then computes some columns again. Extremes stay in registers over a whole row. The
+// smallest product is the largest one of the opposite sign.
+template <int kElements, int kParts, class index_t, class scalar_t>
+SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t first,
+                                  int64_t last, int64_t column) {
+  constexpr int kBytes = sizeof(Lanes<scalar_t, kElements>);
+  const int64_t final = std::min<int64_t>((kParts - 1) * kElements, a.n - kElements - column);
+  const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
+  const lane_t<scalar_t> sign = a.largest ? 1 : -1;
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t begin = a.ptr[i], end = a.ptr[i + 1];
+    scalar_t* const y = a.y + i * a.n + column;
+    index_t* const arg = a.arg + i * a.n + column;
+    if (begin == end || end - begin > INT32_MAX) {
+      reduce_row<kBytes>(a, i);  // some columns again, for rows that are nobody's concern
+      continue;
+    }
+    Extremes<scalar_t, kElements> found[kParts];
+    const auto product = [&](int64_t p, int part) {
+      Lanes<scalar_t, kElements> lanes;
+      load<kElements>(a.row(p) + column + offset(part), lanes);
+      return sign * a.template weight<kBytes>(p) * lanes;
+    };
+    if constexpr (kParts >= 2) prefetch_rows(a, begin, column, kParts * kElements);
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; ++part) found[part].best = product(begin, part);
+    for (int64_t p = begin + 1; p < end; ++p) {
+      const auto position = static_cast<position_t<scalar_t>>(p - begin);
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; ++part) {
+        const Lanes<scalar_t, kElements> value = product(p, part);
+        const Lanes<scalar_t, kElements> best = found[part].best;
+        const Vector<position_t<scalar_t>, kElements> before = found[part].position;
+        Lanes<scalar_t, kElements> next = value <= best ? best : value;  // value, if either is NaN
+        auto place = value <= best ? before : position - Vector<position_t<scalar_t>, kElements>{};
+        opaque(next);
+        opaque(place);
+        found[part].best = best == best ? next : best;
+        found[part].position = best == best ? place : before;
+      }
+    }
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; ++part) {
+      found[part].finish(sign, static_cast<index_t>(begin), y + offset(part), arg + offset(part));
+    }
+  }
+}
+
+// Columns from `column` on, in blocks of kParts vectors while they last, then of fewer.
+template <int kElements, int kParts, class index_t, class scalar_t>
+void reduce_blocks(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last,
+                   int64_t column) {
+  for (; a.n - column > (kParts - 1) * kElements; column += kParts * kElements) {
+    reduce_columns<kElements, kParts>(a, first, last, column);
+  }
+  if constexpr (kParts > 1) {
+    if (column < a.n) reduce_blocks<kElements, kParts / 2>(a, first, last, column);
+  }
+}
+
+// Fewer columns than fill a vector of twice as many elements.
+template <int kElements, int kBytes, class index_t, class scalar_t>
+void reduce_narrow(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if (a.n >= kElements) return reduce_blocks<kElements, 2>(a, first, last, 0);
+  if constexpr (sizeof(Lanes<scalar_t, kElements>) > 16) {
+    return reduce_narrow<kElements / 2, kBytes>(a, first, last);
+  }
+  for (int64_t i = first; i < last; ++i) reduce_row<kBytes>(a, i);
+}
+
+// Rows [first, last) of y and arg.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void reduce_rows(const SpmmReduce<index_t, scalar_t>& a, int64_t first,
+                               int64_t last) {
+  if constexpr (!std::is_integral_v<scalar_t>) {
+    constexpr int kElements = kFull<scalar_t, kBytes>;
+    if (a.n >= kElements) {
+      return reduce_blocks<kElements, kBytes == 64 ? 8 : 4>(a, first, last, 0);
+    }
+    if constexpr (kBytes > 16) return reduce_narrow<kElements / 2, kBytes>(a, first, last);
+  }
+  for (int64_t i = first; i < last; ++i) reduce_row<kBytes>(a, i);
+}
+
+// ---- products of rows of x -------------------------------------------------------------------
+
+// ptr (m + 1), idx (nse), x (k, n) and y (m, n), allocated and not initialised: y[i, :] is the
+// product of the rows of x that row i of the view names. The order of a product depends on its row
+// alone. O((nse + m) n) time, no memory.
+template <class index_t, class scalar_t>
+struct SpmmProd {
+  const index_t* ptr;
+  const index_t* idx;
+  const scalar_t* x;
+  scalar_t* y;
+  int64_t n;
+  int64_t nse;
+
+  SPGRAD_INLINE const scalar_t* row(int64_t p) const {
+    return x + static_cast<int64_t>(idx[p]) * n;
+  }
+};
+
+template <int kElements, int kParts, class index_t, class scalar_t>
+SPGRAD_INLINE void prod_columns(const SpmmProd<index_t, scalar_t> a, int64_t first, int64_t last,
+                                int64_t column) {
+  const int64_t final = std::min<int64_t>((kParts - 1) * kElements, a.n - kElements - column);
+  const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
+  for (int64_t i = first; i < last; ++i) {
+    Lanes<scalar_t, kElements> products[kParts];
+    for (int part = 0; part < kParts; ++part) products[part] = Lanes<scalar_t, kElements>{} + 1;
+    if constexpr (kParts >= 2) prefetch_rows(a, a.ptr[i], column, kParts * kElements);
+    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+      const scalar_t* row = a.row(p) + column;
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; ++part) {
+        Lanes<scalar_t, kElements> lanes;
+        load<kElements>(row + offset(part), lanes);
+        products[part] *= lanes;
+      }
+    }
+    scalar_t* out = a.y + i * a.n + column;
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; ++part) store<kElements>(products[part], out + offset(part));
+  }
+}
+
+template <int kElements, int kParts, class index_t, class scalar_t>
+void prod_blocks(const SpmmProd<index_t, scalar_t>& a, int64_t first, int64_t last,
+                 int64_t column) {
+  for (; a.n - column > (kParts - 1) * kElements; column += kParts * kElements) {
+    prod_columns<kElements, kParts>(a, first, last, column);
+  }
+  if constexpr (kParts > 1) {
+    if (column < a.n) prod_blocks<kElements, kParts / 2>(a, first, last, column);
+  }
+}
+
+// Columns [column, column + kColumns) of one row, without vectors.
+template <int kColumns, class index_t, class scalar_t>
+void prod_few(const SpmmProd<index_t, scalar_t>& a, int64_t i, int64_t column) {
+  accumulate_t<scalar_t> products[kColumns];
+  std::fill_n(products, kColumns, accumulate_t<scalar_t>(1));
+  for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+    const scalar_t* row = a.row(p) + column;
+    for (int l = 0; l < kColumns; ++l) products[l] = products[l] * widen(row[l]);
+  }
+  for (int l = 0; l < kColumns; ++l) {
+    a.y[i * a.n + column + l] = narrow<scalar_t>(products[l]);
+  }
+}
+
+// Rows [first, last) of y.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void prod_rows(const SpmmProd<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (Lane<scalar_t>::count == 1) {
+    constexpr int kElements = kFull<scalar_t, kBytes>;
+    constexpr int kParts = std::is_integral_v<scalar_t> ? 2 : 8;
+    if (a.n >= kElements) return prod_blocks<kElements, kParts>(a, first, last, 0);
+  }
+  for (int64_t i = first; i < last; ++i) {
+    int64_t column = 0;
+    for (; column + 4 <= a.n; column += 4) prod_few<4>(a, i, column);
+    for (; column < a.n; ++column) prod_few<1>(a, i, column);
+  }
+}
+
+}  // namespace spgrad

@@ -1,0 +1,156 @@
+// SpMM and SDDMM over one row view in one pass: both gather the same rows of x, and that is what
+// they cost. Together they are the two gradients of a product, on the view that it did not use.
+#pragma once
+
+#include "products/sddmm.h"
+#include "products/spmm.h"
+
+namespace spgrad {
+
+// Arguments, results and guarantees are those of Spmm and of Sddmm with the same ptr, idx, perm, x
+// and n. n is a multiple of the elements of a vector register and at least one of them.
+// O(nse n) time, no memory; x is gathered once.
+template <class index_t, class scalar_t>
+struct SpmmSddmm {
+  Spmm<index_t, scalar_t> sums;
+  Sddmm<index_t, scalar_t> dots;
+};
+
+// Asks for the values and results of a group some entries after p: where they are permuted, each is
+// a cache line of its own.
+template <class index_t, class scalar_t>
+SPGRAD_INLINE void prefetch_values(const SpmmSddmm<index_t, scalar_t>& a, int64_t p) {
+  constexpr int64_t kAhead = 32;
+  if (a.sums.perm == nullptr || p + kAhead + kTogether > a.sums.nse) return;
+  for (int64_t q = p + kAhead; q < p + kAhead + kTogether; ++q) {
+    const auto at = static_cast<int64_t>(a.sums.perm[q]);
+    __builtin_prefetch(a.sums.val + at);
+    __builtin_prefetch(a.dots.out + at, 1);
+  }
+}
+
+// The entries from p on, kTogether of one row, or, if not kWhole, those before `end`: adds to the
+// sums of kVectors vectors of y from `column` on, and the share of these columns to the entries'
+// dot products, or gives it if the columns are the first. What an entry that is not there would
+// multiply is zero: zero times infinity is not.
+template <bool kWhole, int kElements, int kVectors, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_sddmm_group(const SpmmSddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
+                                    int64_t ahead, const scalar_t* g, int64_t column,
+                                    Lanes<scalar_t, kElements> (&totals)[kVectors]) {
+  constexpr int64_t kWidth = kVectors * kElements;
+  static constexpr scalar_t kNothing[kWidth]{};
+  const scalar_t* rows[kTogether];
+  accumulate_t<scalar_t> weights[kTogether];
+#pragma GCC unroll 4
+  for (int e = 0; e < kTogether; ++e) {
+    const bool there = kWhole || p + e < end;
+    if (ahead != 0 && there) prefetch_row(a.sums, p + e, ahead, column, kWidth);
+    rows[e] = there ? a.sums.row(p + e) + column : kNothing;
+    weights[e] = there ? a.sums.template weight<16>(p + e) : 0;
+  }
+  Dots<scalar_t, kElements> dots;
+#pragma GCC unroll 8
+  for (int part = 0; part < kVectors; ++part) {
+    Lanes<scalar_t, kElements> left, right;
+    load<kElements>(g + part * kElements, left);
+#pragma GCC unroll 4
+    for (int e = 0; e < kTogether; ++e) {
+      load<kElements>(rows[e] + part * kElements, right);
+      dots.add(e, left, right);
+      totals[part] += weights[e] * right;
+    }
+  }
+  scalar_t found[kTogether];
+  dots.finish(found);
+#pragma GCC unroll 4
+  for (int e = 0; e < kTogether; ++e) {
+    if (!kWhole && p + e >= end) break;
+    scalar_t& out = a.dots.at(p + e);
+    out = column == 0 ? found[e] : out + found[e];
+  }
+}
+
+// Columns [column, column + kVectors * kElements) of rows [first, last).
+template <int kElements, int kVectors, class index_t, class scalar_t>
+void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int64_t last,
+                        int64_t column) {
+  using Values = Lanes<scalar_t, kElements>;
+  const int64_t ahead = entries_ahead<scalar_t>(a.sums.fetched, kVectors * kElements);
+  for (int64_t i = first; i < last; ++i) {
+    const scalar_t* g = a.dots.g + i * a.dots.step + column;
+    const int64_t end = a.sums.ptr[i + 1];
+    Values totals[kVectors]{};
+    int64_t p = a.sums.ptr[i];
+    for (; p + kTogether <= end; p += kTogether) {
+      prefetch_values(a, p);
+      spmm_sddmm_group<true, kElements>(a, p, end, ahead, g, column, totals);
+    }
+    if (p < end) {
+      prefetch_values(a, p);
+      spmm_sddmm_group<false, kElements>(a, p, end, ahead, g, column, totals);
+    }
+    scalar_t* y = a.sums.y + i * a.sums.n + column;
+#pragma GCC unroll 8
+    for (int part = 0; part < kVectors; ++part) {
+      scalar_t* const out = y + part * kElements;
+      a.sums.streamed ? stream<kElements>(totals[part], out) : store<kElements>(totals[part], out);
+    }
+  }
+}
+
+// Rows [first, last) of the view. The sums of a block, the dots and a vector of x fit in registers.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_sddmm_rows(const SpmmSddmm<index_t, scalar_t>& a, int64_t first,
+                                   int64_t last) {
+  constexpr int kElements = kFull<scalar_t, kBytes>;
+  for (int64_t column = 0; column < a.sums.n;) {
+    const int64_t vectors = (a.sums.n - column) / kElements;
+    if (kBytes == 64 && vectors >= 8) {
+      spmm_sddmm_columns<kElements, 8>(a, first, last, column);
+      column += 8 * kElements;
+    } else if (vectors >= 4) {
+      spmm_sddmm_columns<kElements, 4>(a, first, last, column);
+      column += 4 * kElements;
+    } else if (vectors >= 2) {
+      spmm_sddmm_columns<kElements, 2>(a, first, last, column);
+      column += 2 * kElements;
+    } else {
+      spmm_sddmm_columns<kElements, 1>(a, first, last, column);
+      column += kElements;
+    }
+  }
+}
+
+// The same for permuted values that the cache does not hold: those of some lines are collected, and
+// their results spread, in loops that do nothing else. Between the products of a line each would
+// wait for a cache line, and for its page, of its own.
+template <int kBytes, class index_t, class scalar_t>
+void spmm_sddmm_batches(const SpmmSddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  constexpr int64_t kBatch = 16384, kAhead = 32;
+  const index_t* const ptr = a.sums.ptr;
+  List<scalar_t> weights, dots;
+  SpmmSddmm<index_t, scalar_t> part = a;
+  part.sums.perm = part.dots.perm = nullptr;
+  while (first < last) {
+    int64_t next = first + 1;
+    while (next < last && ptr[next + 1] - ptr[first] <= kBatch) ++next;
+    const int64_t begin = ptr[first], count = ptr[next] - begin;
+    const index_t* const perm = a.sums.perm + begin;
+    weights.resize(std::max<size_t>(weights.size(), count));
+    dots.resize(weights.size());
+    for (int64_t p = 0; p < count; ++p) {
+      __builtin_prefetch(a.sums.val + perm[std::min(p + kAhead, count - 1)]);
+      weights[p] = a.sums.val[perm[p]];
+    }
+    part.sums.val = weights.data() - begin;
+    part.dots.out = dots.data() - begin;
+    spmm_sddmm_rows<kBytes>(part, first, next);
+    for (int64_t p = 0; p < count; ++p) {
+      __builtin_prefetch(a.dots.out + perm[std::min(p + kAhead, count - 1)], 1);
+      a.dots.out[perm[p]] = dots[p];
+    }
+    first = next;
+  }
+}
+
+}  // namespace spgrad

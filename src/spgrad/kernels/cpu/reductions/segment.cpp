@@ -1,0 +1,357 @@
+// Reduces the entries of every line, finds their extrema, and gives every entry what its line has.
+#include "reductions/segment.h"
+#include "reductions/joins.h"
+
+#include <string>
+
+namespace spgrad {
+namespace {
+
+// ---- reductions ------------------------------------------------------------------------------
+
+// ptr (m + 1), perm (nse) or null, val (nse, d), out (m, d), allocated and not initialised. The
+// order of a sum depends on its line alone: long lines are taken in blocks of a fixed size, so
+// that nothing depends on the number of threads. O(nse d + m) time; memory for a number per block
+// of a long line.
+template <class Op, class index_t, class T>
+struct Reduce {
+  using C = calc_t<T>;
+  Lines<index_t> lines;
+  const T* val;
+  T* out;
+
+  // Joins the elements of four lines of one column, line e's being start[e], of which there are
+  // length[e]; up to a vector more may be read behind them if there is room. A vector's lanes are
+  // joined last, for the four together; most short lines take one vector each.
+  template <int kBytes, bool kRoom>
+  static SPGRAD_INLINE void join_lines(const C* const (&start)[4], const int64_t (&length)[4],
+                                       C (&out)[4]) {
+    constexpr int kLanes = kBytes / sizeof(C);
+    constexpr bool kEmptyDiffers =
+        std::is_same_v<Op, Extreme<true>> || std::is_same_v<Op, Extreme<false>>;
+    const C none = identity<Op, C>();
+    Vector<C, kLanes> lanes[4];
+#pragma GCC unroll 4
+    for (int e = 0; e < 4; ++e) lanes[e] = load_part<kLanes>(start[e], length[e], none, kRoom);
+    if (std::max({length[0], length[1], length[2], length[3]}) > kLanes) {
+#pragma GCC unroll 4
+      for (int e = 0; e < 4; ++e) {
+        for (int64_t q = kLanes; q < length[e]; q += kLanes) {
+          const bool room = kRoom || length[e] - q >= kLanes;
+          lanes[e] = Op()(lanes[e], load_part<kLanes>(start[e] + q, length[e] - q, none, room));
+        }
+      }
+    }
+    Vector<C, 4> joined;
+    join_lanes<C, kLanes>(lanes, joined, Op());
+    if constexpr (kEmptyDiffers) {
+      Vector<lane_int_t<C>, 4> entries;
+      for (int e = 0; e < 4; ++e) entries[e] = static_cast<lane_int_t<C>>(length[e]);
+      joined = entries > 0 ? joined : all<Vector<C, 4>>(C(Op::kEmpty));
+    }
+    std::memcpy(out, &joined, sizeof joined);
+  }
+
+  // Lines [i, i + count) of column j, four at most, whose entries from `origin` on stand at x.
+  template <int kBytes, bool kRoom>
+  SPGRAD_INLINE void four(int64_t i, int64_t count, int64_t j, const C* x, int64_t origin) const {
+    const C* start[4];
+    int64_t length[4];
+    for (int64_t e = 0; e < 4; ++e) {
+      const int64_t begin = lines.ptr[i + std::min(e, count)];
+      start[e] = x + (begin - origin);
+      length[e] = lines.ptr[i + std::min(e + 1, count)] - begin;
+    }
+    C joined[4];
+    join_lines<kBytes, kRoom>(start, length, joined);
+    if constexpr (std::is_same_v<T, C>) {
+      if (lines.d == 1 && count == 4) return std::memcpy(out + i, joined, sizeof joined), void();
+    }
+    for (int64_t e = 0; e < count; ++e) out[(i + e) * lines.d + j] = narrow<T>(joined[e]);
+  }
+
+  // Lines [first, last) of column j; the elements before entry `limit` may be read.
+  template <int kBytes>
+  SPGRAD_INLINE void column(int64_t first, int64_t last, int64_t j, const C* x, int64_t origin,
+                            int64_t limit) const {
+    if constexpr (std::is_floating_point_v<C>) {
+      constexpr int64_t kLanes = kBytes / sizeof(C);
+      int64_t i = first;
+      for (; i + 4 <= last && lines.ptr[i + 4] + kLanes <= limit; i += 4) {
+        four<kBytes, true>(i, 4, j, x, origin);
+      }
+      for (; i < last; i += 4) four<kBytes, false>(i, std::min<int64_t>(last - i, 4), j, x, origin);
+    } else {
+      for (int64_t i = first; i < last; ++i) {
+        C joined = lines.length(i) == 0 ? C(Op::kEmpty) : identity<Op, C>();
+        for (int64_t p = lines.ptr[i]; p < lines.ptr[i + 1]; ++p)
+          joined = Op()(joined, x[p - origin]);
+        out[i * lines.d + j] = narrow<T>(joined);
+      }
+    }
+  }
+
+  // Lines [first, last) of d >= kElements columns.
+  template <int kElements>
+  SPGRAD_INLINE void columns(int64_t first, int64_t last) const {
+    using V = Lanes<T, kElements>;
+    for (int64_t i = first; i < last; ++i) {
+      for_columns<kElements>(lines.d, [&](int64_t column) {
+        V joined = all<V>(lines.length(i) == 0 ? C(Op::kEmpty) : identity<Op, C>());
+        join_entries(lines.ptr[i], lines.ptr[i + 1], joined, Op(), [&](int64_t p) {
+          V lanes;
+          load<kElements>(val + lines.place(p) + column, lanes);
+          return lanes;
+        });
+        store<kElements>(joined, out + i * lines.d + column);
+      });
+    }
+  }
+
+  template <int kBytes>
+  SPGRAD_INLINE void few(int64_t first, int64_t last) const {
+    if constexpr (std::is_floating_point_v<C>) {
+      constexpr int kElements = kFull<T, kBytes>;
+      if (lines.d >= kElements) return columns<kElements>(first, last);
+      if constexpr (kBytes == 64) {
+        if (lines.d >= kElements / 2) return columns<kElements / 2>(first, last);
+      }
+    }
+    const bool in_place = lines.template in_place<T>();
+    Buffer<C> buffer;
+    for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
+      const int64_t begin = lines.ptr[from], end = lines.ptr[to];
+      for (int64_t j = 0; j < lines.d; ++j) {
+        const C* x = buffer.elements;
+        if (in_place) {
+          x = reinterpret_cast<const C*>(val) + begin;
+        } else {
+          gather(lines, val, j, begin, end, buffer.elements);
+        }
+        const int64_t limit = in_place ? lines.ptr[lines.m] : end + buffer.kVain;
+        column<kBytes>(from, to, j, x, begin, limit);
+      }
+    });
+  }
+
+  // All of the elements x (count,).
+  static C whole(const C* x, int64_t count) {
+    C joined = identity<Op, C>();
+    if constexpr (std::is_floating_point_v<C>) {
+      with_vectors([&]<int kBytes>() {
+        C of_lines[4];
+        join_lines<kBytes, false>({x, x, x, x}, {count, 0, 0, 0}, of_lines);
+        joined = of_lines[0];
+      });
+    } else {
+      for (int64_t p = 0; p < count; ++p) joined = Op()(joined, x[p]);
+    }
+    return joined;
+  }
+
+  void one(int64_t i) const {
+    const int64_t d = lines.d, size = lines.at_once();
+    const auto partial = array<C>((lines.length(i) + size - 1) / size * d);
+    const int64_t count = for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
+      Buffer<C> x;
+      for (int64_t j = 0; j < d; ++j) {
+        gather(lines, val, j, begin, end, x.elements);
+        partial[b * d + j] = whole(x.elements, end - begin);
+      }
+    });
+    for (int64_t j = 0; j < d; ++j) {
+      C joined = identity<Op, C>();
+      for (int64_t b = 0; b < count; ++b) joined = Op()(joined, partial[b * d + j]);
+      out[i * d + j] = narrow<T>(joined);
+    }
+  }
+
+  // Only floating-point numbers are worth the code for every width.
+  template <class F>
+  static SPGRAD_INLINE void vectors(const F& f) {
+    if constexpr (std::is_floating_point_v<C>) {
+      with_vectors(f);
+    } else {
+      f.template operator()<16>();
+    }
+  }
+
+  void run() const {
+    const auto of_few = [&](int64_t first, int64_t last) {
+      vectors([&]<int kBytes>() { few<kBytes>(first, last); });
+    };
+    for_lines(lines, 1, of_few, [&](int64_t i) { one(i); });
+  }
+};
+
+Tensor segment_reduce(const Tensor& ptr, const std::optional<Tensor>& perm, const Tensor& val,
+                      std::string reduce) {
+  check_view(ptr, ptr, std::nullopt);
+  check_columns(val, "val");
+  Tensor out = per_line(ptr, val);
+  dispatch(ptr.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
+    const auto lines = checked_lines<index_t>(ptr, perm, val, "val");
+    const auto run = [&]<class Op>() {
+      Reduce<Op, index_t, T>{lines, data<T>(val), mutable_data<T>(out)}.run();
+    };
+    if (reduce == "sum") return run.template operator()<Sum>();
+    if (reduce == "prod") return run.template operator()<Product>();
+    if constexpr (Lane<T>::count == 1) {
+      if (reduce == "amax") return run.template operator()<Extreme<true>>();
+      if (reduce == "amin") return run.template operator()<Extreme<false>>();
+    }
+    STD_TORCH_CHECK(false, "spgrad: `reduce` is ", reduce, " of dtype ", val.scalar_type(),
+                    "; it is sum or prod, or amax or amin of real numbers.");
+  });
+  return out;
+}
+
+// ---- positions of extrema --------------------------------------------------------------------
+
+template <class C>
+struct Found {
+  C best;
+  int64_t entry;
+};
+
+// Whether b, from a later entry, takes the place of a.
+template <bool kLargest, class C>
+SPGRAD_INLINE bool replaces(C b, C a) {
+  return (kLargest ? !(b <= a) : !(b >= a)) & (a == a);
+}
+
+// The extreme one of the elements [x, x + count), the first of equals, by its place from x on.
+// `count` is not 0.
+template <bool kLargest, class C>
+SPGRAD_INLINE Found<C> find(const C* x, int64_t count) {
+  C best = x[0];
+  int64_t entry = 0;
+  for (int64_t p = 1; p < count; ++p) {
+    const bool better = replaces<kLargest>(x[p], best);
+    best = better ? x[p] : best;
+    entry = better ? p : entry;
+  }
+  return {best, entry};
+}
+
+// As Reduce: arg (m, d) is the first entry of its line that is extreme, -1 for an empty line.
+template <bool kLargest, class index_t, class T>
+struct Arg {
+  using C = calc_t<T>;
+  Lines<index_t> lines;
+  const T* val;
+  int64_t* arg;
+
+  void column(int64_t first, int64_t last, int64_t j, const C* x, int64_t origin) const {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t p = lines.ptr[i], count = lines.length(i);
+      arg[i * lines.d + j] = count == 0 ? -1 : p + find<kLargest>(x + (p - origin), count).entry;
+    }
+  }
+
+  void few(int64_t first, int64_t last) const {
+    const bool in_place = lines.template in_place<T>();
+    Buffer<C> buffer;
+    for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
+      const int64_t begin = lines.ptr[from], end = lines.ptr[to];
+      for (int64_t j = 0; j < lines.d; ++j) {
+        if (!in_place) gather(lines, val, j, begin, end, buffer.elements);
+        const C* x = in_place ? reinterpret_cast<const C*>(val) + begin : buffer.elements;
+        column(from, to, j, x, begin);
+      }
+    });
+  }
+
+  void one(int64_t i) const {
+    const int64_t d = lines.d, size = lines.at_once();
+    const auto partial = array<Found<C>>((lines.length(i) + size - 1) / size * d);
+    const int64_t count = for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
+      Buffer<C> x;
+      for (int64_t j = 0; j < d; ++j) {
+        gather(lines, val, j, begin, end, x.elements);
+        const Found<C> found = find<kLargest>(x.elements, end - begin);
+        partial[b * d + j] = {found.best, begin + found.entry};
+      }
+    });
+    for (int64_t j = 0; j < d; ++j) {
+      Found<C> found = partial[j];
+      for (int64_t b = 1; b < count; ++b) {
+        const Found<C> next = partial[b * d + j];
+        if (replaces<kLargest>(next.best, found.best)) found = next;
+      }
+      arg[i * d + j] = found.entry;
+    }
+  }
+};
+
+Tensor segment_arg(const Tensor& ptr, const std::optional<Tensor>& perm, const Tensor& val,
+                   bool largest) {
+  check_view(ptr, ptr, std::nullopt);
+  check_columns(val, "val");
+  Tensor out = per_line(ptr, val, ScalarType::Long);
+  dispatch(ptr.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
+    const auto lines = checked_lines<index_t>(ptr, perm, val, "val");
+    const auto run = [&]<bool kLargest>() {
+      const Arg<kLargest, index_t, T> a{lines, data<T>(val), mutable_data<int64_t>(out)};
+      for_lines(
+          lines, 4, [&](int64_t first, int64_t last) { a.few(first, last); },
+          [&](int64_t i) { a.one(i); });
+    };
+    if constexpr (Lane<T>::count == 1) {
+      largest ? run.template operator()<true>() : run.template operator()<false>();
+    } else {
+      STD_TORCH_CHECK(false, "spgrad: complex numbers have no order.");
+    }
+  });
+  return out;
+}
+
+// ---- expansion -------------------------------------------------------------------------------
+
+// out (nse, d), allocated and not initialised: what the line of an entry has in x (m, d), at the
+// entry's place. T is any type of the elements' size. Every entry is copied by itself.
+template <class index_t, class T>
+void expand_entries(const Lines<index_t> lines, const T* x, int64_t first, int64_t last, T* out) {
+  const int64_t d = lines.d;
+  int64_t i = std::upper_bound(lines.ptr, lines.ptr + lines.m + 1, first) - lines.ptr - 1;
+  for (int64_t p = first; p < last; ++i) {
+    const int64_t stop = std::min<int64_t>(lines.ptr[i + 1], last);
+    const T* row = x + i * d;
+    if (d > 1) {
+      for (; p < stop; ++p) std::copy_n(row, d, out + lines.place(p));
+    } else if (lines.perm == nullptr) {
+      for (; p < stop; ++p) out[p] = *row;
+    } else {
+      for (; p < stop; ++p) out[lines.perm[p]] = *row;
+    }
+  }
+}
+
+Tensor segment_expand(const Tensor& ptr, const std::optional<Tensor>& perm, int64_t nse,
+                      const Tensor& x) {
+  check_view(ptr, ptr, std::nullopt);
+  check_columns(x, "x");
+  check_size(x, 0, ptr.size(0) - 1, "x");
+  const int64_t d = x.dim() == 2 ? x.size(1) : 1;
+  Tensor out = x.dim() == 2 ? empty(x, {nse, d}) : empty(x, {nse});
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    const auto lines = checked_lines<index_t>(ptr, perm, nse, d);
+    dispatch_size(x.element_size(), [&]<class T>() {
+      if (d == 0) return;
+      parallel_entries(nse, d, [&](int64_t first, int64_t last) {
+        expand_entries(lines, data<T>(x), first, last, mutable_data<T>(out));
+      });
+    });
+  });
+  return out;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("segment_reduce", SPGRAD_BOX(&segment_reduce));
+  m.impl("segment_arg", SPGRAD_BOX(&segment_arg));
+  m.impl("segment_expand", SPGRAD_BOX(&segment_expand));
+}
+
+}  // namespace spgrad

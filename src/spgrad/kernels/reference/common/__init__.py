@@ -1,0 +1,1 @@
+"""What references of all families use, and the memory that kernels keep."""

@@ -1,0 +1,99 @@
+"""References of the kernels that merge two patterns, and that carry values over to the result."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spgrad.kernels.declare import kernel
+from spgrad.kernels.reference.layouts.checks import distinct, row_numbers, row_pointers
+
+_Merged = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def _fake_merge(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged:
+    size = torch.library.get_ctx().new_dynamic_size()
+    idx, from_a, from_b = (idx_a.new_empty(size) for _ in range(3))
+    to_a, to_b = torch.empty_like(idx_a), torch.empty_like(idx_b)
+    return torch.empty_like(ptr_a), idx, from_a, from_b, to_a, to_b
+
+
+def _inverse(to: Tensor, size: int) -> Tensor:
+    """Where each of `size` elements comes from, -1 where no element of `to` (nse,) names it."""
+    position = torch.ones_like(to).cumsum(0) - 1
+    return to.new_full((size,), -1).index_copy_(0, to, position)
+
+
+@kernel(
+    "union(Tensor ptr_a, Tensor idx_a, Tensor ptr_b, Tensor idx_b)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    fake=_fake_merge,
+)
+def union(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged:
+    """The elements of every line that a or b has, and where they come from.
+
+    The entries of a line may stand in any order; in one operand none repeats.
+
+    Args:
+        ptr_a: Line pointers of a (m + 1,).
+        idx_a: Index of every entry of a (nse_a,), from 0 to 2^62.
+        ptr_b: Line pointers of b (m + 1,).
+        idx_b: Index of every entry of b (nse_b,).
+
+    Returns:
+        The line pointers (m + 1,) and ascending indices (u,) of the union; for each of its
+        elements the entry of a, and of b, that it is, -1 for none, both (u,); for every entry of
+        a (nse_a,), and of b (nse_b,), the element that it became. All of the operands' dtype.
+    """
+    dtype, m = idx_a.dtype, ptr_a.numel() - 1
+    row = torch.cat([row_numbers(ptr_a, idx_a.numel()), row_numbers(ptr_b, idx_b.numel())])
+    unique, group = distinct(torch.stack([row, torch.cat([idx_a, idx_b])]))
+    to_a, to_b = group.split([idx_a.numel(), idx_b.numel()])
+    size = unique.shape[1]
+    return (
+        row_pointers(unique[0], m),
+        unique[1].clone(),  # a row of a larger tensor, which a result does not keep alive
+        _inverse(to_a, size).to(dtype),
+        _inverse(to_b, size).to(dtype),
+        to_a.to(dtype, copy=True),
+        to_b.to(dtype, copy=True),
+    )
+
+
+@kernel(
+    "intersection(Tensor ptr_a, Tensor idx_a, Tensor ptr_b, Tensor idx_b)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    fake=_fake_merge,
+)
+def intersection(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged:
+    """The elements of every line that a and b have, and where they come from.
+
+    Operands and results are those of `union`, except that an element always has an entry of a
+    and of b, and an entry that the other operand lacks became element -1.
+    """
+    ptr, idx, from_a, from_b, to_a, to_b = union(ptr_a, idx_a, ptr_b, idx_b)
+    common = (from_a >= 0) & (from_b >= 0)  # (u,)
+    number = (common.cumsum(0) - 1).masked_fill(~common, -1).to(idx.dtype)
+    row = row_numbers(ptr, idx.numel())[common]
+    return (
+        row_pointers(row, ptr.numel() - 1),
+        idx[common],
+        from_a[common],
+        from_b[common],
+        number[to_a],
+        number[to_b],
+    )
+
+
+@kernel("take(Tensor val, Tensor src) -> Tensor")
+def take(val: Tensor, src: Tensor) -> Tensor:
+    """out[i] = val[src[i]], zero where src[i] is -1.
+
+    Args:
+        val: Values (n,) or (n, d) of any dtype.
+        src: A position in `val`, or -1 (u,).
+
+    Returns:
+        out (u,) or (u, d).
+    """
+    return torch.cat([val, val.new_zeros((1, *val.shape[1:]))])[src]  # -1 is the zero at the end

@@ -1,0 +1,1 @@
+"""References of the products of sparse matrices with dense and with sparse ones."""

@@ -1,0 +1,175 @@
+"""References of attention over the entries of a pattern."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spgrad.kernels.declare import kernel
+from spgrad.kernels.reference.layouts.checks import row_numbers
+from spgrad.kernels.reference.products.matmul import sddmm, spmm
+
+
+def _scores(
+    ptr: Tensor, idx: Tensor, bias: Tensor | None, left: Tensor, right: Tensor, scale: float
+) -> Tensor:
+    """scale left_i . right_j + bias of every entry, for one head; `bias` in the view's order."""
+    scores = sddmm(ptr, idx, None, left, right) * scale
+    return scores if bias is None else scores + bias
+
+
+def _in_view(t: Tensor | None, perm: Tensor | None) -> Tensor | None:
+    return t if t is None or perm is None else t[perm]
+
+
+def _lines_shape(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    bias: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    return q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(q.shape[:2])
+
+
+@kernel(
+    "attention(Tensor ptr, Tensor idx, Tensor? perm, Tensor? bias, Tensor q, Tensor k, Tensor v,"
+    " float scale) -> (Tensor, Tensor)",
+    fake=_lines_shape,
+)
+def attention(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    bias: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """out_i = sum over entries p of row i of softmax(s)_p v[idx[p]].
+
+    The scores are s_p = scale q_i . k[idx[p]] + bias[perm[p]].
+
+    Args:
+        ptr: Row pointers (m + 1,).
+        idx: Column of every entry (nse,).
+        perm: Where an entry's value stands in `bias` (nse,); None for in place.
+        bias: Added to the scores (nse,), the same for every head; None for nothing.
+        q: Queries (heads, m, d), float32 or float64.
+        k: Keys (heads, n, d).
+        v: Values (heads, n, e).
+        scale: Factor of the scores.
+
+    Returns:
+        out (heads, m, e) and lse (heads, m), the logarithm of the sum of the exponentials of a
+        row's scores. A row without entries, or whose scores are all minus infinity, gives 0 and
+        minus infinity.
+    """
+    row = row_numbers(ptr, idx.shape[0])
+    bias = _in_view(bias, perm)
+    outs, sums = [], []
+    for head in range(q.shape[0]):
+        scores = _scores(ptr, idx, bias, q[head], k[head], scale)
+        none = scores.new_full((q.shape[1],), -torch.inf)
+        largest = none.scatter_reduce(0, row.long(), scores, "amax")
+        largest = largest.where(largest != -torch.inf, 0)  # a row without weights
+        weights = (scores - largest[row]).exp()
+        total = torch.zeros_like(none).index_add_(0, row, weights)
+        weights = (weights / total[row]).where(total[row] != 0, 0)
+        outs.append(spmm(ptr, idx, None, weights, v[head]))
+        sums.append(largest + total.log())
+    if not outs:
+        return q.new_empty(0, q.shape[1], v.shape[2]), q.new_empty(0, q.shape[1])
+    return torch.stack(outs), torch.stack(sums)
+
+
+def _gradients_shape(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    cols_ptr: Tensor,
+    cols_idx: Tensor,
+    cols_perm: Tensor | None,
+    bias: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    lse: Tensor,
+    delta: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return *made, q.new_empty(0 if bias is None else idx.shape[0])
+
+
+@kernel(
+    "attention_backward(Tensor ptr, Tensor idx, Tensor? perm, Tensor cols_ptr, Tensor cols_idx,"
+    " Tensor? cols_perm, Tensor? bias, Tensor q, Tensor k, Tensor v, Tensor g, Tensor lse,"
+    " Tensor delta, float scale) -> (Tensor, Tensor, Tensor, Tensor)",
+    fake=_gradients_shape,
+)
+def attention_backward(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    cols_ptr: Tensor,
+    cols_idx: Tensor,
+    cols_perm: Tensor | None,
+    bias: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    lse: Tensor,
+    delta: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of `attention`.
+
+    With w the weights and c = w (g . v - delta): dq_i = scale sum of c k_j over the row, dk_j =
+    scale sum of c q_i and dv_j = sum of w g_i over the column, and d bias = c.
+
+    Args:
+        ptr: Row pointers (m + 1,).
+        idx: Column of every entry (nse,).
+        perm: Where an entry's value stands in `bias` (nse,); None for in place.
+        cols_ptr: Column pointers (n + 1,) of the same pattern.
+        cols_idx: Row of every entry, by columns (nse,).
+        cols_perm: Where its value stands in `bias` (nse,); None for in place.
+        bias: As in `attention`.
+        q: Queries (heads, m, d).
+        k: Keys (heads, n, d).
+        v: Values (heads, n, e).
+        g: Cotangent (heads, m, e).
+        lse: Of `attention` (heads, m).
+        delta: Dot product of cotangent and result (heads, m).
+        scale: Factor of the scores.
+
+    Returns:
+        dq, dk, dv, and d bias (nse,), empty if there is no bias.
+    """
+    row = row_numbers(ptr, idx.shape[0])
+    in_view = _in_view(bias, perm)
+    made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    of_bias = q.new_zeros(idx.shape[0])
+    for head, (dq, dk, dv) in enumerate(zip(*made, strict=True)):
+        scores = _scores(ptr, idx, in_view, q[head], k[head], scale)
+        of_row = lse[head][row]
+        weights = (scores - of_row).exp().where(of_row != -torch.inf, 0)
+        change = weights * (sddmm(ptr, idx, None, g[head], v[head]) - delta[head][row])
+        of_bias += change
+        dq.copy_(spmm(ptr, idx, None, change * scale, k[head]))
+        change, weights = _stored(change * scale, perm), _stored(weights, perm)
+        dk.copy_(spmm(cols_ptr, cols_idx, cols_perm, change, q[head]))
+        dv.copy_(spmm(cols_ptr, cols_idx, cols_perm, weights, g[head]))
+    return *made, _stored(of_bias, perm) if bias is not None else of_bias[:0].clone()
+
+
+def _stored(t: Tensor, perm: Tensor | None) -> Tensor:
+    """What is in the order of the view, in that of the values."""
+    return t if perm is None else torch.empty_like(t).index_copy_(0, perm.long(), t)

@@ -1,0 +1,1 @@
+"""References of the kernels that reduce the entries of each segment to one number."""

@@ -1,0 +1,1 @@
+"""References of the kernels that build new lines out of old ones."""
