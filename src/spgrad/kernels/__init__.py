@@ -22,41 +22,26 @@ from spgrad.kernels.reference.indexing.select import (
     select_columns,
     select_range,
 )
-from spgrad.kernels.reference.layouts.checks import (
-    check_compressed,
-    check_coo,
-    coalesce,
-    compress,
-    coordinates,
-    densify,
-    expand,
-    expand_blocks,
-    sort_coo,
-    transpose_plan,
-)
+from spgrad.kernels.reference.layouts.blocks import expand_blocks, group_blocks
+from spgrad.kernels.reference.layouts.checks import check_compressed, check_coo
+from spgrad.kernels.reference.layouts.coalesce import coalesce, sort_coo
+from spgrad.kernels.reference.layouts.compress import compress, coordinates, expand
+from spgrad.kernels.reference.layouts.densify import densify
+from spgrad.kernels.reference.layouts.transpose import transpose_plan
 from spgrad.kernels.reference.products.attention import attention, attention_backward
 from spgrad.kernels.reference.products.matmul import sddmm, shares, spmm, spmm_sddmm
-from spgrad.kernels.reference.products.spgemm import masked_spgemm, spgemm, spgemm_values
+from spgrad.kernels.reference.products.spgemm import spgemm
+from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
 from spgrad.kernels.reference.products.spmm_reduce import (
     spmm_prod,
     spmm_reduce,
     spmm_reduce_backward,
 )
-from spgrad.kernels.reference.reductions.segment import (
-    scatter_sum,
-    segment_arg,
-    segment_expand,
-    segment_reduce,
-    segment_softmax,
-    segment_softmax_backward,
-)
-from spgrad.kernels.reference.shapes.ranges import (
-    cut_lines,
-    group_blocks,
-    join_ranges,
-    kron_lines,
-    take_ranges,
-)
+from spgrad.kernels.reference.reductions.scatter import scatter_sum
+from spgrad.kernels.reference.reductions.segment import segment_arg, segment_expand, segment_reduce
+from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment_softmax_backward
+from spgrad.kernels.reference.shapes.kron import kron_lines
+from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
 
 __all__ = [
     "REFERENCES",

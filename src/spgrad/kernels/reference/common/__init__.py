@@ -1,1 +1,1 @@
-"""What references of all families use, and the memory that kernels keep."""
+"""What the references of several families use, and the memory that kernels keep."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.layouts.checks import distinct, row_numbers, row_pointers
+from spgrad.kernels.reference.common.views import distinct, row_numbers, row_pointers
 
 _Merged = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 

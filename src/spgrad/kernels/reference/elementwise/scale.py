@@ -1,17 +1,16 @@
-"""Reference of the kernel that scales the lines of a view, and what crosses them."""
+"""Reference of the kernel that multiplies values by a factor of their line and of their index."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.layouts.checks import row_numbers
-from spgrad.kernels.reference.reductions.segment import widened
+from spgrad.kernels.reference.common.dtypes import widened
+from spgrad.kernels.reference.common.views import in_value_order, in_view_order, row_numbers
 
 
 @kernel(
-    "scale(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor? along, Tensor? across)"
+    "scale(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor? by_line, Tensor? by_index)"
     " -> Tensor"
 )
 def scale(
@@ -19,26 +18,25 @@ def scale(
     idx: Tensor,
     perm: Tensor | None,
     val: Tensor,
-    along: Tensor | None,
-    across: Tensor | None,
+    by_line: Tensor | None,
+    by_index: Tensor | None,
 ) -> Tensor:
-    """out[q] = val[q] along[i] across[idx[p]], q = perm[p], for every entry p of every line i.
+    """out[q] = val[q] by_line[i] by_index[idx[p]], q = perm[p], for every entry p of every line i.
 
     Args:
         ptr: Line pointers (m + 1,).
         idx: Index of every entry (nse,).
         perm: Where an entry's value stands in `val`, a bijection (nse,); None for in place.
         val: Values (nse,).
-        along: The factor of each line (m,); None for 1.
-        across: The factor of each index (k,); None for 1.
+        by_line: The factor of each line (m,); None for 1.
+        by_index: The factor of each index (k,); None for 1.
 
     Returns:
         out (nse,), in the order of `val`.
     """
-    out = widened(val.clone() if perm is None else val[perm])
-    if along is not None:
-        out = out * widened(along)[row_numbers(ptr, idx.shape[0])]
-    if across is not None:
-        out = out * widened(across)[idx]
-    out = out.to(val.dtype)
-    return out if perm is None else torch.empty_like(out).index_copy_(0, perm.long(), out)
+    out = widened(in_view_order(val, perm))
+    if by_line is not None:
+        out = out * widened(by_line)[row_numbers(ptr, idx.shape[0])]
+    if by_index is not None:
+        out = out * widened(by_index)[idx]
+    return in_value_order(out.to(val.dtype, copy=True), perm)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.layouts.checks import row_numbers
+from spgrad.kernels.reference.common.views import in_value_order, in_view_order, row_numbers
 from spgrad.kernels.reference.products.matmul import sddmm, spmm
 
 
@@ -16,10 +16,6 @@ def _scores(
     """scale left_i . right_j + bias of every entry, for one head; `bias` in the view's order."""
     scores = sddmm(ptr, idx, None, left, right) * scale
     return scores if bias is None else scores + bias
-
-
-def _in_view(t: Tensor | None, perm: Tensor | None) -> Tensor | None:
-    return t if t is None or perm is None else t[perm]
 
 
 def _lines_shape(
@@ -70,7 +66,7 @@ def attention(
         minus infinity.
     """
     row = row_numbers(ptr, idx.shape[0])
-    bias = _in_view(bias, perm)
+    bias = None if bias is None else in_view_order(bias, perm)
     outs, sums = [], []
     for head in range(q.shape[0]):
         scores = _scores(ptr, idx, bias, q[head], k[head], scale)
@@ -154,7 +150,7 @@ def attention_backward(
         dq, dk, dv, and d bias (nse,), empty if there is no bias.
     """
     row = row_numbers(ptr, idx.shape[0])
-    in_view = _in_view(bias, perm)
+    in_view = None if bias is None else in_view_order(bias, perm)
     made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     of_bias = q.new_zeros(idx.shape[0])
     for head, (dq, dk, dv) in enumerate(zip(*made, strict=True)):
@@ -164,12 +160,7 @@ def attention_backward(
         change = weights * (sddmm(ptr, idx, None, g[head], v[head]) - delta[head][row])
         of_bias += change
         dq.copy_(spmm(ptr, idx, None, change * scale, k[head]))
-        change, weights = _stored(change * scale, perm), _stored(weights, perm)
+        change, weights = in_value_order(change * scale, perm), in_value_order(weights, perm)
         dk.copy_(spmm(cols_ptr, cols_idx, cols_perm, change, q[head]))
         dv.copy_(spmm(cols_ptr, cols_idx, cols_perm, weights, g[head]))
-    return *made, _stored(of_bias, perm) if bias is not None else of_bias[:0].clone()
-
-
-def _stored(t: Tensor, perm: Tensor | None) -> Tensor:
-    """What is in the order of the view, in that of the values."""
-    return t if perm is None else torch.empty_like(t).index_copy_(0, perm.long(), t)
+    return *made, in_value_order(of_bias, perm) if bias is not None else of_bias[:0].clone()

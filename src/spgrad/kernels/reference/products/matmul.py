@@ -8,15 +8,11 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.layouts.checks import row_numbers
+from spgrad.kernels.reference.common.dtypes import accumulate_dtype, widened
+from spgrad.kernels.reference.common.views import in_value_order, in_view_order, row_numbers
 
-_COLUMNS = 8
+COLUMNS = 8
 """Columns gathered at a time, so that no temporary is longer than 8 nse."""
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that sums are formed in."""
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 # The references take columns in chunks; shape functions keep the number of columns symbolic.
@@ -49,13 +45,12 @@ def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) 
     """
     m, n = ptr.shape[0] - 1, x.shape[1]
     row = row_numbers(ptr, idx.shape[0])
-    wide = _wide(x.dtype)
-    weight = (val if perm is None else val[perm]).to(wide)[:, None]  # (nse, 1)
+    weight = widened(in_view_order(val, perm))[:, None]  # (nse, 1)
     y = x.new_empty(m, n)
-    for j in range(0, n, _COLUMNS):
-        products = weight * x[:, j : j + _COLUMNS][idx].to(wide)  # (nse, columns)
+    for j in range(0, n, COLUMNS):
+        products = weight * widened(x[:, j : j + COLUMNS][idx])  # (nse, columns)
         total = products.new_zeros(m, products.shape[1]).index_add_(0, row, products)
-        y[:, j : j + _COLUMNS] = total.to(x.dtype)
+        y[:, j : j + COLUMNS] = total.to(x.dtype)
     return y
 
 
@@ -81,14 +76,12 @@ def sddmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -
     """
     n = x.shape[1]
     row = row_numbers(ptr, idx.shape[0])
-    wide = _wide(x.dtype)
-    total = x.new_zeros(idx.shape[0], dtype=wide)
-    for j in range(0, n, _COLUMNS):
-        columns = slice(j, j + _COLUMNS)
-        products = g[:, columns][row].to(wide) * x[:, columns][idx].to(wide)  # (nse, columns)
-        total += products.sum(1, dtype=wide)
-    total = total.to(x.dtype)
-    return total if perm is None else torch.empty_like(total).index_copy_(0, perm.long(), total)
+    total = x.new_zeros(idx.shape[0], dtype=accumulate_dtype(x.dtype))
+    for j in range(0, n, COLUMNS):
+        columns = slice(j, j + COLUMNS)
+        products = widened(g[:, columns][row]) * widened(x[:, columns][idx])  # (nse, columns)
+        total += products.sum(1, dtype=total.dtype)
+    return in_value_order(total.to(x.dtype), perm)
 
 
 def _pair_shapes(

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.reductions.segment import first_extremum, fold, widened
-
-_COLUMNS = 8
-"""Columns gathered at a time, so that no temporary is longer than 8 nse."""
+from spgrad.kernels.reference.common.dtypes import widened
+from spgrad.kernels.reference.common.views import in_view_order
+from spgrad.kernels.reference.products.matmul import COLUMNS
+from spgrad.kernels.reference.reductions.segment import first_extremum, fold
 
 
 def _reduce_shapes(
@@ -44,9 +44,9 @@ def spmm_reduce(
         the dtype of `ptr`, -1 for none.
     """
     y, arg = _reduce_shapes(ptr, idx, perm, val, x, largest)
-    weight = widened(val if perm is None else val[perm])[:, None]  # (nse, 1)
-    for j in range(0, x.shape[1], _COLUMNS):
-        columns = slice(j, j + _COLUMNS)
+    weight = widened(in_view_order(val, perm))[:, None]  # (nse, 1)
+    for j in range(0, x.shape[1], COLUMNS):
+        columns = slice(j, j + COLUMNS)
         products = weight * widened(x[:, columns][idx])  # (nse, columns)
         first = first_extremum(ptr, products, largest)
         found = torch.cat([products, products.new_zeros(1, products.shape[1])]).gather(
@@ -130,7 +130,7 @@ def spmm_prod(ptr: Tensor, idx: Tensor, x: Tensor) -> Tensor:
         y (m, n), 1 for a row without entries.
     """
     y = _rows_shape(ptr, idx, x)
-    for j in range(0, x.shape[1], _COLUMNS):
-        factors = widened(x[:, j : j + _COLUMNS][idx])  # (nse, columns)
-        y[:, j : j + _COLUMNS] = fold(ptr, factors, torch.mul, 1).to(x.dtype)
+    for j in range(0, x.shape[1], COLUMNS):
+        factors = widened(x[:, j : j + COLUMNS][idx])  # (nse, columns)
+        y[:, j : j + COLUMNS] = fold(ptr, factors, torch.mul, 1).to(x.dtype)
     return y

@@ -1,0 +1,55 @@
+"""Pointers, indices and the order of values: what references do with a row view."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def positions(like: Tensor, length: int) -> Tensor:
+    """0, 1, ..., length - 1 in `like`'s dtype and device (`arange` would not be traceable)."""
+    return like.new_ones(length).cumsum(0, dtype=like.dtype) - 1
+
+
+def row_numbers(ptr: Tensor, nse: int) -> Tensor:
+    """Row numbers (nse,) from row pointers (m + 1,)."""
+    return torch.repeat_interleave(ptr.diff(), output_size=nse).to(ptr.dtype)
+
+
+def row_pointers(row: Tensor, m: int) -> Tensor:
+    """Row pointers (m + 1,) from row numbers (nse,) in any order."""
+    count = row.new_zeros(m + 1).index_add_(0, row.long() + 1, torch.ones_like(row))
+    return count.cumsum(0, dtype=row.dtype)
+
+
+def distinct(indices: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct columns of (d, nse) in lexicographic order, and which each column became."""
+    order = indices.new_ones(indices.shape[1], dtype=torch.int64).cumsum(0) - 1
+    for key in reversed(indices.unbind(0)):  # least significant key first: the sorts are stable
+        order = order[torch.argsort(key[order], stable=True)]
+    entries = indices[:, order]
+    starts = entries.new_ones(entries.shape[1], dtype=torch.bool)
+    starts[1:] = (entries[:, 1:] != entries[:, :-1]).any(0)
+    group = torch.empty_like(order)
+    group[order] = starts.cumsum(0) - 1
+    return entries[:, starts].contiguous(), group
+
+
+def in_view_order(val: Tensor, perm: Tensor | None) -> Tensor:
+    """Values (nse, *d), which stand at `perm` (nse,) or in place, in the order of the view."""
+    return val if perm is None else val[perm]
+
+
+def in_value_order(out: Tensor, perm: Tensor | None) -> Tensor:
+    """The inverse of `in_view_order`, for a bijection `perm`."""
+    return out if perm is None else torch.empty_like(out).index_copy_(0, perm.long(), out)
+
+
+def moved(entry: Tensor, val: Tensor | None) -> Tensor:
+    """The entries that went somewhere, or their values; -1 and zero stand for none."""
+    if val is None:
+        return entry
+    if val.numel() == 0:
+        return val.new_zeros(entry.shape)
+    none = entry < 0
+    return val[entry.clamp(min=0)].masked_fill(none, 0)
