@@ -8,7 +8,7 @@ from spgrad import kernels
 from spgrad.kernels import REFERENCES
 
 GRAIN = 32768
-"""Entries from which on a second thread helps: `kSerialWork` in dispatch.h."""
+"""Entries from which on a second thread helps: `kSerialWork` in threads.h."""
 
 THREADS = (1, 2, 3, 4)
 

@@ -1,12 +1,12 @@
-// Vectors of fixed width, with conversion of the element type in registers: what the matmul kernels
-// hold their sums in. GCC and Clang lower any width to what the target has.
+// Vectors of fixed width, whose elements are converted in registers when they are loaded and
+// stored. GCC and Clang lower any width to what the target has.
 #pragma once
 
-#include "common/dispatch.h"
-
-#include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
+
+#include "common/dtypes.h"
 
 namespace spgrad {
 
@@ -38,63 +38,6 @@ using Lanes = Vector<lane_t<T>, kElements * Lane<T>::count>;
 // Elements that fill a register of kBytes.
 template <class T, int kBytes>
 inline constexpr int kFull = kBytes / (Lane<T>::count * sizeof(lane_t<T>));
-
-// Calls f.operator()<kBytes>() compiled for the widest vector registers of this processor, found at
-// run time. SPGRAD_CLONES would not do: a vector wider than a register ends up in memory, so the
-// code itself must know the width.
-#if defined(__x86_64__)
-template <class F>
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,popcnt,bmi,bmi2"),
-               flatten)) void run_avx512(const F& f) {
-  f.template operator()<64>();
-}
-
-template <class F>
-__attribute__((target("avx2,fma,f16c,popcnt,bmi,bmi2"), flatten)) void run_avx2(const F& f) {
-  f.template operator()<32>();
-}
-
-// The bytes of a vector register, of those that there is code for.
-inline int vector_bytes() {
-  static const int bytes = [] {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("f16c") || !__builtin_cpu_supports("bmi2")) {
-      return 16;
-    }
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                   __builtin_cpu_supports("avx512vl")
-               ? 64
-               : 32;
-  }();
-  return bytes;
-}
-
-#ifdef SPGRAD_ONE_WIDTH  // a build for tests takes a third of the time, and a processor with AVX2
-template <class F>
-void with_vectors(const F& f) {
-  run_avx2(f);
-}
-#else
-template <class F>
-void with_vectors(const F& f) {
-  switch (vector_bytes()) {
-    case 64:
-      return run_avx512(f);
-    case 32:
-      return run_avx2(f);
-    default:
-      return f.template operator()<16>();
-  }
-}
-#endif
-#else
-inline int vector_bytes() { return 16; }
-
-template <class F>
-void with_vectors(const F& f) {
-  f.template operator()<16>();
-}
-#endif
 
 // Unsigned 8 or 16 bits widened to 32. GCC converts between vectors of different size by halves;
 // the processor does it in one instruction, half floats included. Only AVX code uses eight elements
@@ -188,8 +131,9 @@ SPGRAD_INLINE auto shuffle(const V& a, const V& b, F) {
   }(std::make_integer_sequence<int, kLanes>());
 }
 
-// Hides how v came about: what combines the outcomes of two comparisons of 64-byte vectors, and be
-// it a choice within a choice, GCC 12 does one element after the other.
+// Hides from the compiler how v was computed. GCC 12 does not vectorise a choice that depends on
+// two comparisons of 64-byte vectors, but takes one element after the other; with one of the two
+// outcomes hidden, it makes two choices by masks.
 template <class V>
 SPGRAD_INLINE void opaque([[maybe_unused]] V& v) {
 #if defined(__x86_64__)
@@ -197,8 +141,8 @@ SPGRAD_INLINE void opaque([[maybe_unused]] V& v) {
 #endif
 }
 
-// Between the elements of a loop that lie apart: GCC 12 would make vectors of them, element by
-// element, which takes longer than all else.
+// Keeps GCC 12 from vectorising the loop that calls this. Where the elements of a loop lie apart,
+// it would insert them into vectors one by one, which takes longer than the rest of the loop.
 SPGRAD_INLINE void one_by_one() { asm volatile("" ::: "memory"); }
 
 // Joins the groups of four lanes in v.
@@ -216,7 +160,7 @@ SPGRAD_INLINE void join_groups(const Vector<T, kLanes>& v, Vector<T, 4>& out, co
 }
 
 // out[e] = all lanes of v[e] joined, neighbours first. Groups of four lanes are transposed in
-// place, then joined: 13 instructions for sums of sixteen lanes, where summing each vector by
+// place, then joined: 13 instructions for four sums of sixteen lanes, where summing each vector by
 // halves takes 32.
 template <class T, int kLanes, class Join>
 SPGRAD_INLINE void join_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out,
@@ -245,73 +189,6 @@ struct Add {
 template <class T, int kLanes>
 SPGRAD_INLINE void sum_lanes(const Vector<T, kLanes> (&v)[4], Vector<T, 4>& out) {
   join_lanes<T, kLanes>(v, out, Add());
-}
-
-// Writes whole registers past the caches where the address is aligned to them: a result larger than
-// the cache would be read before it is written, and drive out what is read again.
-template <int kElements, class T>
-SPGRAD_INLINE void stream(const Lanes<T, kElements>& from, T* to) {
-#if defined(__x86_64__)
-  if constexpr (std::is_floating_point_v<T> && sizeof(from) >= 32) {
-    asm("vmovntps %1, %0" : "=m"(*reinterpret_cast<Lanes<T, kElements>*>(to)) : "v"(from));
-    return;
-  }
-#endif
-  store<kElements>(from, to);
-}
-
-// Before another thread may read what was streamed.
-inline void finish_streams() {
-#if defined(__x86_64__)
-  asm volatile("sfence" ::: "memory");
-#endif
-}
-
-// True for results that `stream` is for: rows of whole cache lines, more than a cache holds that
-// is not shared by many.
-inline bool worth_streaming(const Tensor& y) {
-  constexpr int64_t kLeast = 8 << 20, kLine = 64;
-  const int64_t row = y.size(1) * static_cast<int64_t>(y.element_size());
-  const auto address = reinterpret_cast<uintptr_t>(y.mutable_data_ptr());
-  return row % kLine == 0 && address % kLine == 0 && y.size(0) * row >= kLeast;
-}
-
-// Bytes of rows of x, which has so many, to ask for before they are needed: none where the
-// second-level cache holds all of x, since then the requests alone cost a tenth.
-inline int64_t bytes_ahead(int64_t bytes) {
-  constexpr int64_t kNear = 1 << 20, kAhead = 8 << 10;
-  return bytes > kNear ? kAhead : 0;
-}
-inline int64_t bytes_ahead(const Tensor& x) {
-  return bytes_ahead(x.numel() * static_cast<int64_t>(x.element_size()));
-}
-
-// The entries that so many bytes are, for `width` columns of T each.
-template <class T>
-SPGRAD_INLINE int64_t entries_ahead(int64_t bytes, int64_t width) {
-  const int64_t row = width * static_cast<int64_t>(sizeof(T));
-  return bytes == 0 ? 0 : std::clamp<int64_t>(bytes / row, 8, 64);
-}
-
-// Asks for columns [column, column + width) of the row of x that an entry some way after p needs.
-template <class View>
-SPGRAD_INLINE void prefetch_row(const View& a, int64_t p, int64_t ahead, int64_t column,
-                                int64_t width) {
-  constexpr int64_t kLine = 64 / sizeof(*a.x);
-  const auto* row = a.row(std::min(p + ahead, a.nse - 1)) + column;
-  for (int64_t j = 0; j < width; j += kLine) __builtin_prefetch(row + j);
-}
-
-// Asks for columns [column, column + width) of the rows of x that four entries will need, some
-// entries after p: once for every row of the matrix, which is enough for short rows and costs
-// nothing in long ones.
-template <class View>
-SPGRAD_INLINE void prefetch_rows(const View& a, int64_t p, int64_t column, int64_t width) {
-  constexpr int64_t kAhead = 16, kLine = 64 / sizeof(*a.x);
-  for (int64_t q = p + kAhead, end = std::min(q + 4, a.nse); q < end; ++q) {
-    const auto* row = a.row(q) + column;
-    for (int64_t j = 0; j < width; j += kLine) __builtin_prefetch(row + j);
-  }
 }
 
 }  // namespace spgrad

@@ -1,4 +1,4 @@
-// Memory for large results.
+// Memory for large results, which is kept when they are freed.
 //
 // torch's allocator has no cache on the CPU: a large result is new memory from the system in every
 // call, and its page faults cost as much as a product. So the memory of large results comes from
@@ -24,24 +24,24 @@
 namespace spgrad {
 namespace {
 
-// Bytes that were not to be had, until a kernel says so; 0 for none.
+// Bytes that the system did not have, until a kernel raises its error; 0 for none.
 std::atomic<size_t> missing = 0;
 
 #ifdef SPGRAD_FAIL_ALLOCATIONS
 std::atomic<int64_t> until_failure = 0, live = 0;
 
-// Whether the allocation that asks is to fail.
+// Counts an allocation, and tells whether it is to fail.
 bool fails() {
-  int64_t n = until_failure;
-  while (n > 0 && !until_failure.compare_exchange_weak(n, n - 1)) {
+  int64_t left = until_failure;
+  while (left > 0 && !until_failure.compare_exchange_weak(left, left - 1)) {
   }
-  return n == 1;
+  return left == 1;
 }
 
 void count_live(int64_t more) { live += more; }
 
 // Makes the n-th allocation from now on fail, none if n is 0. Returns how many allocations were
-// left before the failure that was asked for last, and how many that were made are not freed.
+// still to come before the failure of the last call, and how many allocations are not freed.
 Tensor fail_allocation(const Tensor& like, int64_t n) {
   const int64_t left = until_failure.exchange(0);
   Tensor out = torch::stable::new_empty(like, {2}, ScalarType::Long);
@@ -57,7 +57,7 @@ constexpr void count_live(int64_t) {}
 #endif
 
 #ifdef __linux__
-// Smallest result whose memory is kept. Below, malloc does so: it keeps up to 32 MB.
+// The smallest result whose memory is kept here. That of smaller ones malloc keeps, up to 32 MB.
 constexpr size_t kLeastKept = 4 << 20;
 
 constexpr size_t kPage = 4096;
@@ -73,24 +73,24 @@ void prefer_huge_pages(void* start, size_t bytes) {
 class Kept {
  public:
   static Kept& instance() {
-    static Kept* const made = new Kept;  // never destroyed: a tensor may outlive what is static
+    static Kept* const made = new Kept;  // never destroyed: tensors may outlive static objects
     return *made;
   }
 
   bool keeps(size_t bytes) const { return bytes <= limit_; }
 
-  // A block of at least `bytes` bytes, which is set to its size; null if it is not to be kept, or
-  // if the system has none.
+  // A block of at least `bytes` bytes, which is set to its size. Null if blocks of that size are
+  // not kept, or if the system has no memory.
   void* take(size_t& bytes) {
     if (!keeps(bytes)) return nullptr;
-    // Whole small pages: what a huge one at the end had too much would count as used.
+    // In whole small pages: the unused rest of a huge page would count as used memory.
     const size_t wanted = (bytes + kPage - 1) / kPage * kPage;
     List<Block> dropped;
-    // Another thread, or one that was lost in a fork, may hold the list: then this block is new.
+    // Another thread, or one that a fork lost, may hold the lock: then the block is new memory.
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
       ++taken_;
       size_t best = idle_.size();
-      for (size_t i = idle_.size(); i-- > 0;) {  // of equal ones the last freed: it may be cached
+      for (size_t i = idle_.size(); i-- > 0;) {  // of equal blocks, the last freed may be cached
         const size_t has = idle_[i].bytes;
         if (has < wanted || has > wanted + wanted / 4) continue;
         if (best == idle_.size() || has < idle_[best].bytes) best = i;
@@ -147,7 +147,7 @@ class Kept {
   };
 
   static constexpr size_t kHuge = 2 << 20;
-  // A block that so many results have not taken is dropped when another one has to be made.
+  // A block that so many later results did not take is dropped when a new block is made.
   static constexpr uint64_t kUnused = 32;
 
   Kept() {
@@ -155,7 +155,7 @@ class Kept {
     if (megabytes != nullptr) limit_ = std::strtoull(megabytes, nullptr, 10) << 20;
   }
 
-  // `bytes` bytes from a multiple of kHuge on.
+  // New memory of `bytes` bytes, which begins at a multiple of kHuge.
   static void* map(size_t bytes) {
     const size_t asked = bytes + kHuge;
     void* const found =
@@ -182,7 +182,7 @@ class Kept {
     drop(count, dropped);
   }
 
-  // Where sizes change, those of long ago are of no use any more.
+  // Drops blocks that were freed long ago: where sizes change, they fit no result any more.
   void drop_unused(List<Block>& dropped) {
     size_t count = 0;
     while (count < idle_.size() && taken_ - idle_[count].since > kUnused) ++count;
@@ -214,10 +214,11 @@ int64_t empty_cache(const Tensor&) {
 #endif
 }
 
-// The product; more bytes than anybody has if it, or a negative factor, can't be counted.
-size_t times(size_t a, size_t b) {
-  constexpr size_t kNobody = size_t{1} << 60;
-  return b != 0 && a > kNobody / b ? kNobody : a * b;
+// The product of two numbers of bytes. Where it would overflow, also because of a negative size,
+// more bytes than any machine has.
+size_t times(size_t left, size_t right) {
+  constexpr size_t kTooMany = size_t{1} << 60;
+  return right != 0 && left > kTooMany / right ? kTooMany : left * right;
 }
 
 // The bytes of a tensor of this size.
@@ -286,8 +287,8 @@ Memory::~Memory() {
 Tensor Memory::become(const Tensor& like, std::initializer_list<int64_t> size,
                       ScalarType dtype) && {
   List<int64_t> strides(size.size(), 1);
-  for (size_t d = size.size(); d-- > 1;) {
-    strides[d - 1] = strides[d] * std::max<int64_t>(size.begin()[d], 1);
+  for (size_t dim = size.size(); dim-- > 1;) {
+    strides[dim - 1] = strides[dim] * std::max<int64_t>(size.begin()[dim], 1);
   }
   auto* const owner = new (allocate(1, sizeof(Memory))) Memory(std::move(*this));
   return torch::stable::from_blob(owner->start(), {size.begin(), size.size()},

@@ -1,4 +1,4 @@
-// Memory for what the kernels make.
+// Memory for results, and for what kernels need while they run.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -18,15 +18,15 @@ namespace spgrad {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// Says that so many bytes were not to be had, for the error of the kernel: torch drops the text of
-// what is thrown on its threads. 0 takes it back.
+// Notes that the system did not have so many bytes, for the text of the kernel's error: torch drops
+// the text of what is thrown on its threads. 0 takes the note back.
 void note_out_of_memory(size_t bytes) noexcept;
 
-// Throws the error that says so, if that was noted.
+// Throws the error if a lack of memory was noted.
 void rethrow_out_of_memory();
 
-// Memory for so many elements as malloc gives it, or as calloc does. Notes and throws if there is
-// none.
+// Memory for `size` elements of `each` bytes, from malloc or, if `zeroed`, from calloc. If there is
+// none, notes that and throws.
 void* allocate(size_t size, size_t each, bool zeroed = false);
 void release(void* memory) noexcept;
 
@@ -43,8 +43,8 @@ Array<T> array(int64_t size) {
   return Array<T>(static_cast<T*>(allocate(size, sizeof(T))));
 }
 
-// `size` elements that are zero. A large array counts only where it is touched: calloc gives
-// untouched zero pages.
+// `size` elements that are zero. Of a large array only the pages that are touched take memory,
+// since calloc gives zero pages.
 template <class T>
 Array<T> zeros(int64_t size) {
   return Array<T>(static_cast<T*>(allocate(size, sizeof(T), true)));
@@ -63,7 +63,7 @@ struct Allocator {
 template <class T>
 using List = std::vector<T, Allocator<T>>;
 
-// The kernel, which says so where memory was out under it, on whatever thread.
+// The kernel; where memory ran out, on any thread, its error says so.
 template <auto kernel>
 struct Guarded;
 template <class R, class... A, R (*kernel)(A...)>
@@ -81,12 +81,12 @@ struct Guarded<kernel> {
 // TORCH_BOX, for every kernel that allocates.
 #define SPGRAD_BOX(kernel) TORCH_BOX((&spgrad::Guarded<(kernel)>::call))
 
-// An uninitialised tensor on like's device, of like's dtype unless another is given. The memory of
-// a large one is that of one freed before, where there is one of about its size.
+// An uninitialised tensor on like's device, of like's dtype unless another is given. A large tensor
+// takes over the memory of a freed one of about its size, if there is one.
 Tensor empty(const Tensor& like, std::initializer_list<int64_t> size,
              std::optional<ScalarType> dtype = std::nullopt);
 
-// Memory that a tensor can take over.
+// Memory that can become a tensor's.
 class Memory {
  public:
   Memory() = default;
@@ -108,7 +108,7 @@ class Memory {
  private:
   void* start_ = nullptr;
   size_t bytes_ = 0;
-  bool kept_ = false;  // to be given back to what is kept, not to malloc
+  bool kept_ = false;  // goes back to the memory that is kept, not to malloc
 };
 
 }  // namespace spgrad

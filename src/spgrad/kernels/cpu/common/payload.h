@@ -1,12 +1,13 @@
-// What goes along with the indices that a kernel moves: the number of each entry, or its value.
+// What a kernel moves together with the indices of the entries: their numbers, or their values.
 #pragma once
 #include <optional>
 
+#include "common/arguments.h"
 #include "common/dispatch.h"
 
 namespace spgrad {
 
-// Notes at place q which entry p went there.
+// Writes at place q the number p of the entry that went there.
 template <class index_t>
 struct EntryNumber {
   index_t* out;
@@ -15,7 +16,7 @@ struct EntryNumber {
   SPGRAD_INLINE void place(int64_t q, int64_t p) const { out[q] = static_cast<index_t>(p); }
 };
 
-// Puts the value of entry p to place q.
+// Writes at place q the value of entry p.
 template <class T>
 struct EntryValue {
   const T* in;
@@ -32,12 +33,12 @@ inline void check_payload(const std::optional<Tensor>& val, int64_t nse) {
   check_size(*val, 0, nse, "val");
 }
 
-// Memory for `count` values, or numbers of the dtype of `like`.
+// An uninitialised tensor of `count` values, or of numbers in the dtype of `like`.
 inline Tensor empty_payload(const std::optional<Tensor>& val, const Tensor& like, int64_t count) {
   return empty(val ? *val : like, {count});
 }
 
-// Calls f(payload) with what writes to `out`, as `empty_payload` gives it.
+// Calls f(payload) with a payload that writes to `out`, which `empty_payload` gave.
 template <class index_t, class F>
 void dispatch_payload(const std::optional<Tensor>& val, const Tensor& out, F&& f) {
   if (!val) return f(EntryNumber<index_t>{mutable_data<index_t>(out)});

@@ -1,12 +1,46 @@
-// A stable radix sort of keys that remember where they came from.
+// Sorts: a stable radix sort of keys that remember where they came from, and a sort of short lists.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
-#include "common/counting.h"
+#include "common/lanes.h"
+#include "common/memory.h"
+#include "common/threads.h"
 
 namespace spgrad {
+
+// Short lists are sorted by counting, for each element, how many are less: no branch depends on
+// the elements, so none is mispredicted, and a vector of elements counts at a time.
+
+// At most so many elements are sorted by counting.
+inline constexpr int64_t kCounted = 64;
+
+// Elements that may be read beyond the end of a list.
+inline constexpr int64_t kSlack = 16;
+
+// Writes the elements of `from` (count,), distinct signed integers, to `to` in ascending order,
+// which may be `from`. Reads up to kSlack elements beyond the end. O(count^2) time.
+template <int kBytes, class T>
+SPGRAD_INLINE void sort_by_counting(const T* from, int64_t count, T* to) {
+  constexpr int64_t kLanes = kBytes / sizeof(T);
+  using Keys = Vector<T, kLanes>;
+  T keys[kCounted], places[kCounted];
+  for (int64_t start = 0; start < count; start += kLanes) {
+    Keys own, less{};
+    std::memcpy(&own, from + start, sizeof own);
+    for (int64_t i = 0; i < count; ++i) less -= own > from[i];  // true is -1
+    opaque(
+        own);  // else GCC 12 copies the keys by `rep movsq`, which takes longer than all the rest
+    std::memcpy(keys + start, &own, sizeof own);
+    std::memcpy(places + start, &less, sizeof less);
+  }
+  for (int64_t i = 0; i < count; ++i) to[places[i]] = keys[i];
+}
 
 // An entry under the sort: its key, and the position it came from.
 struct Wide {
@@ -14,13 +48,14 @@ struct Wide {
   int64_t position;
 };
 
-// The same in one word where both fit in 63 bits: the key above that of the position.
+// The same in one word, where both fit in 63 bits: the key stands above the position.
 using Narrow = int64_t;
 
 SPGRAD_INLINE uint64_t word(Wide entry) { return entry.key; }
 SPGRAD_INLINE uint64_t word(Narrow entry) { return static_cast<uint64_t>(entry); }
 
-// Bits of a digit: more buckets at once would thrash the first-level TLB, but not in the cache.
+// Bits of a digit. With more buckets, writes to memory would miss the first-level TLB; entries that
+// lie in the cache stand more of them.
 inline constexpr int kDigitBits = 9, kCachedBits = 11;
 inline constexpr int64_t kCached = 32768;  // entries that sort within the second-level cache
 inline constexpr int64_t kInsertion = 24;  // entries below which counting costs more than comparing
@@ -38,8 +73,8 @@ struct Digit {
 };
 
 // A stable scatter of the entries from(q) into `to` by a digit. Each chunk of entries counts its
-// digits, then writes to its own places, so that the threads leave no trace in the result. `place`
-// has a counter for each digit and chunk; those of the last chunk are left at the buckets' ends.
+// digits, then writes to its own places, so that the result does not depend on the threads. `place`
+// has a counter for each digit and chunk; those of the last chunk end up at the buckets' ends.
 template <class From, class Entry>
 void scatter(const From& from, Entry* to, const Chunks& chunks, Digit digit, int64_t* place) {
   const int64_t digits = digit.count();
@@ -62,7 +97,7 @@ void scatter(const From& from, Entry* to, const Chunks& chunks, Digit digit, int
       for (int64_t q = begin; q < end; ++q) {
         const Entry entry = from(q);
         const int64_t place = at[digit(entry)]++;
-        __builtin_prefetch(to + place + 64 / sizeof(Entry), 1);  // of this bucket, the next line
+        __builtin_prefetch(to + place + 64 / sizeof(Entry), 1);  // the bucket's next cache line
         to[place] = entry;
       }
     });
@@ -73,8 +108,9 @@ void scatter(const From& from, Entry* to, const Chunks& chunks, Digit digit, int
 template <class Entry>
 inline constexpr int64_t kFew = std::is_same_v<Entry, Narrow> ? kCounted : kInsertion;
 
-// Sorts at most kFew entries stably by bits [low, high) of their words, above which they agree,
-// from `from` into `to`, which may be `from`. In words of key and position the positions take part.
+// Sorts at most kFew entries stably by bits [low, high) of their words from `from` into `to`, which
+// may be `from`. The entries have the same bits from `high` on. Narrow entries are compared as a
+// whole, which comes to the same, as their positions ascend.
 template <int kBytes>
 SPGRAD_INLINE void sort_few(const Narrow* from, Narrow* to, int64_t count, int, int) {
   sort_by_counting<kBytes>(from, count, to);

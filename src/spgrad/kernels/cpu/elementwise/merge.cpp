@@ -1,14 +1,16 @@
-// Merges two patterns line by line, and carries values over to the result.
+// Merges two patterns line by line, and moves values onto the result.
 #include "elementwise/merge.h"
 
 #include <numeric>
 #include <tuple>
 
+#include "common/dispatch.h"
+
 namespace spgrad {
 namespace {
 
-// From one point to another: the elements are numbered from 0 on, and ptr (m + 1) gets the numbers
-// at the ends of lines.
+// Merges from one point to another: numbers the elements from 0 on, and writes to ptr (m + 1) the
+// numbers at the ends of lines.
 template <bool kUnion, class index_t>
 index_t merge_between(const Pair<index_t>& pair, Point from, Point to, index_t* to_a, index_t* to_b,
                       index_t* ptr) {
@@ -34,7 +36,8 @@ index_t merge_between(const Pair<index_t>& pair, Point from, Point to, index_t* 
   return merge_stretch<kUnion>(a, b, p, to.p, q, to.q, to_a, to_b, next);
 }
 
-// The element that each entry of one operand became, first as the merge numbers them.
+// Writes the element that each entry of one operand became: first as the merge numbers them, then,
+// when the numbers of all threads are known, as they are numbered in the result.
 template <class index_t>
 struct Renumbered {
   const Ascending<index_t>& operand;
@@ -46,8 +49,8 @@ struct Renumbered {
   }
   index_t* numbers() { return of_copy ? of_copy.get() : to; }
 
-  // Adds `base` to the elements of entries [first, last), which end before `end`, and tells each
-  // element its index and the entry that it is from.
+  // Adds `base` to the elements of entries [first, last), which end before `end`, and writes the
+  // index of each element, and the entry that it is from.
   template <bool kUnion>
   void finish(int64_t first, int64_t last, index_t base, index_t end, index_t* idx, index_t* from) {
     if (operand.order) {
@@ -73,7 +76,7 @@ struct Renumbered {
         from[element] = entry;
       }
     } else {
-      // Elements ascend: what an entry without one writes, the next entry writes again.
+      // Elements ascend, so what an entry without an element writes is written again by the next.
       index_t element = base;
       int64_t p = first;
       for (; p < last && element < end; ++p) {
@@ -111,9 +114,9 @@ Merged copied(const Tensor& ptr, const Tensor& idx) {
   return {clone(ptr), clone(idx), positions(), positions(), positions(), positions()};
 }
 
-// Indices of one line of an operand are distinct, in any order; those of the result ascend. The
-// merge numbers the elements, in equal shares for the threads wherever lines begin and end; once
-// their number is known, the results are filled in. Nothing depends on the number of threads.
+// Indices of one line of an operand are distinct, in any order; those of the result ascend. First
+// the merge numbers the elements: threads take equal shares, wherever lines begin and end. When the
+// number of elements is known, the results are filled in. Nothing depends on the number of threads.
 // O(m + nse_a + nse_b) time, and no memory but the results if both operands are sorted.
 template <bool kUnion, class index_t>
 Merged merge(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, const Tensor& idx_b) {
@@ -165,9 +168,7 @@ Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
   return merged;
 }
 
-// ---- take ------------------------------------------------------------------------------------
-
-// What is taken, or zero if `none` has all bits set: without a branch, which would be mispredicted.
+// `taken`, or zero if all bits of `none` are set: without a branch, which would be mispredicted.
 template <class T>
 SPGRAD_INLINE T unless(T taken, int64_t none) {
   if constexpr (std::is_integral_v<T>) {
@@ -183,7 +184,8 @@ void take_rows(const T* val, const index_t* src, int64_t d, int64_t first, int64
   if (d == 1) {
     constexpr int64_t kAhead = 32;
     for (int64_t i = first; i < last; ++i) {
-      __builtin_prefetch(val + src[std::min(i + kAhead, last - 1)]);  // of -1 too: it may be wild
+      const int64_t later = src[std::min(i + kAhead, last - 1)];
+      __builtin_prefetch(val + later);  // also of -1: no address is an error
       const int64_t from = src[i], none = from >> 63;
       out[i] = unless(val[from & ~none], none);
     }
@@ -199,16 +201,14 @@ void take_rows(const T* val, const index_t* src, int64_t d, int64_t first, int64
 }
 
 Tensor take_op(const Tensor& val, const Tensor& src) {
-  STD_TORCH_CHECK(val.dim() == 1 || val.dim() == 2, "spgrad: `val` has ", val.dim(),
-                  " dimensions, not 1 or 2.");
-  check_tensor(val, val.dim(), val.scalar_type(), "val");
+  check_columns(val, "val");
   check_tensor(src, 1, src.scalar_type(), "src");
-  const int64_t u = src.size(0), d = val.dim() == 2 ? val.size(1) : 1;
-  Tensor out = val.dim() == 2 ? empty(val, {u, d}) : empty(val, {u});
+  const int64_t count = src.size(0), d = num_columns(val);
+  Tensor out = empty_columns(val, count);
   if (val.size(0) == 0) return torch::stable::zero_(out);
   dispatch_index(src.scalar_type(), [&]<class index_t>() {
     dispatch_size(val.element_size(), [&]<class T>() {
-      parallel_entries(u, d, [&](int64_t first, int64_t last) {
+      parallel_entries(count, d, [&](int64_t first, int64_t last) {
         take_rows(data<T>(val), data<index_t>(src), d, first, last, mutable_data<T>(out));
       });
     });

@@ -1,41 +1,18 @@
-// What merging two patterns is made of: lines in ascending order, equal shares of the work, and
-// many short lines at a time.
+// Parts of the merge of two patterns: lines in ascending order, equal shares of the work for the
+// threads, and many short lines merged at a time.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 #include <bit>
+#include <cstdint>
 
-#include "common/radix_sort.h"
+#include "common/arguments.h"
+#include "common/memory.h"
+#include "common/order.h"
+#include "common/sort.h"
+#include "common/threads.h"
 
 namespace spgrad {
-
-// ---- sorting ---------------------------------------------------------------------------------
-
-// How many entries of [begin, end) are not above the one before them, lines or not.
-template <class index_t>
-SPGRAD_CLONES int64_t count_descents(const index_t* idx, int64_t begin, int64_t end) {
-  int64_t count = 0;
-  for (int64_t p = std::max<int64_t>(begin, 1); p < end; ++p) count += idx[p] <= idx[p - 1];
-  return count;
-}
-
-// Whether every line of a pattern ascends strictly: if it descends nowhere but between lines.
-template <class index_t>
-bool ascends(const index_t* ptr, const index_t* idx, int64_t m) {
-  std::atomic<int64_t> balance = 0;
-  parallel_entries(ptr[m], 1, [&](int64_t first, int64_t last) {
-    balance.fetch_add(count_descents(idx, first, last), std::memory_order_relaxed);
-  });
-  parallel_entries(m, 1, [&](int64_t first, int64_t last) {
-    int64_t count = 0;
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t p = ptr[i];
-      count += p > 0 && p < ptr[i + 1] && idx[p] <= idx[p - 1];
-    }
-    balance.fetch_sub(count, std::memory_order_relaxed);
-  });
-  return balance == 0;
-}
 
 // A pattern whose lines ascend: the operand itself, or a sorted copy that knows where its entries
 // stood.
@@ -47,7 +24,7 @@ class Ascending {
         idx(data<index_t>(idx_of)),
         m(ptr_of.size(0) - 1),
         nse(ptr[ptr_of.size(0) - 1]) {
-    if (!ascends(ptr, idx, m)) sort();
+    if (!lines_ascend<true>(ptr, idx, m)) sort();
   }
 
   const index_t *ptr, *idx;
@@ -55,7 +32,7 @@ class Ascending {
   int64_t m, nse;
 
  private:
-  // A line shorter than this is one thread's work.
+  // Lines shorter than this are sorted by one thread each, longer ones by all threads.
   static constexpr int64_t kShort = 1 << 16;
 
   // Sorts every line. O(nse log(longest line)) time, memory for the entries twice.
@@ -108,9 +85,7 @@ class Ascending {
   Array<index_t> sorted_, order_;
 };
 
-// ---- merging ---------------------------------------------------------------------------------
-
-// A point of the merge: before entry p of a and entry q of b, both of line `line`.
+// A state of the merge: it is in line `line`, before entry p of a and entry q of b.
 struct Point {
   int64_t line, p, q;
 };
@@ -119,7 +94,7 @@ template <class index_t>
 struct Pair {
   const Ascending<index_t>&a, &b;
 
-  // The point after `work` steps, of which an entry takes one and the end of a line another. Equal
+  // The point after `work` steps: each entry takes a step, and so does the end of each line. Equal
   // indices are passed together. Odeh, Green, Mwassi, Shmueli and Birk 2012, "Merge path".
   Point at(int64_t work) const {
     if (work == 0) return {0, 0, 0};
@@ -151,9 +126,10 @@ struct Pair {
   }
 };
 
-// Merges entries [p, end_p) of a with entries [q, end_q) of b, numbering elements from `next` on:
-// writes the element that each entry became, for the intersection -1 for none. Returns the number
-// after the last. Both indices are looked at in every step, and nothing branches on them.
+// Merges entries [p, end_p) of a with entries [q, end_q) of b, and numbers the elements of the
+// result from `next` on. Writes the element that each entry became; -1 for an entry that is not in
+// an intersection. Returns the number after the last. Every step reads both indices, and nothing
+// branches on them.
 template <bool kUnion, class index_t>
 SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t p, int64_t end_p,
                                     int64_t q, int64_t end_q, index_t* to_a, index_t* to_b,
@@ -161,7 +137,7 @@ SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t 
   while (p < end_p && q < end_q) {
     const index_t of_a = a[p], of_b = b[q];
     const index_t element = kUnion || of_a == of_b ? next : index_t{-1};
-    to_a[p] = element;  // of an entry that stays, the last time it is written counts
+    to_a[p] = element;  // written again in the next step if the merge stays at this entry
     to_b[q] = element;
     p += of_a <= of_b;
     q += of_b <= of_a;
@@ -172,9 +148,9 @@ SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t 
   return next;
 }
 
-// Whole lines that are merged as one: above an index stands the number of its line, so that there
-// is no end of a line to be mispredicted. Two halves are merged side by side, because every step
-// waits for the one before.
+// Whole lines that are merged as one, by keys that hold the number of the line above the index:
+// then no branch at the end of a line can be mispredicted. Two halves are merged side by side,
+// because every step waits for the result of the one before.
 template <class index_t>
 class Batch {
  public:
@@ -194,11 +170,11 @@ class Batch {
     return filled ? end : line;
   }
 
-  // As merge_stretch; ptr gets the numbers at the ends of the lines.
+  // As merge_stretch, and writes to ptr the numbers at the ends of the lines.
   template <bool kUnion>
   index_t merge(index_t* to_a, index_t* to_b, index_t next, index_t* ptr) {
-    Half<kUnion> first{0, 0, a_.half + b_.half, 0, 0};
-    Half<kUnion> second{a_.half, b_.half, a_.size + b_.size, 1, 0};
+    Half<kUnion> first{.p = 0, .q = 0, .stop = a_.half + b_.half, .gap = 0, .next = 0};
+    Half<kUnion> second{.p = a_.half, .q = b_.half, .stop = a_.size + b_.size, .gap = 1, .next = 0};
     while (first.p + first.q < first.stop && second.p + second.q < second.stop) {
       first.step(a_, b_);
       second.step(a_, b_);
@@ -221,19 +197,19 @@ class Batch {
   static constexpr int64_t kLines = 1024;
   static constexpr int kShift = 48;
 
-  // The last i in [line, last) that `is`, as `line` is and all after some are not.
+  // The last line of [line, last) with holds(line), which is true up to some line and false after.
   template <class F>
-  static int64_t last_that(int64_t line, int64_t last, const F& is) {
+  static int64_t last_that(int64_t line, int64_t last, const F& holds) {
     while (line + 1 < last) {
       const int64_t middle = line + (last - line) / 2;
-      (is(middle) ? line : last) = middle;
+      (holds(middle) ? line : last) = middle;
     }
     return line;
   }
 
-  // An operand's share: the keys of its entries, and the number of the element that each became in
-  // its half; of an entry that became none, the number of those before it, complemented. A half may
-  // write one number more than it has entries.
+  // The entries of one operand: their keys, and the number of the element that each became, counted
+  // in its half. For an entry that became none, the complement of the number of elements before it.
+  // A half may write one number more than it has entries, so the second begins one further on.
   struct Side {
     static constexpr int64_t kTogether = 8;
     int64_t keys[kEntries + kTogether];
@@ -254,7 +230,8 @@ class Batch {
         for (int64_t p = 0; p < size; ++p) any |= idx[p];
         if (any >> kShift != 0) return false;
       }
-      // A few entries at a time, some of them in vain, are quicker than just as many as there are.
+      // A loop over kTogether entries is quicker than one that stops at the end of the line, though
+      // it reads some entries too many.
       const int64_t readable = operand.nse - origin - kTogether;
       for (int64_t i = line, p = 0; i < end; ++i) {
         const int64_t base = (i - line) << kShift, stop = ptr[i + 1] - origin;
@@ -288,13 +265,15 @@ class Batch {
 
   template <bool kUnion>
   struct Half {
-    int64_t p, q, stop, gap;
-    index_t next;
+    int64_t p, q;  // the next entries
+    int64_t stop;  // p + q at the end
+    int64_t gap;   // between an entry and its number
+    index_t next;  // element
 
     SPGRAD_INLINE void step(Side& a, Side& b) {
       const int64_t of_a = a.keys[p], of_b = b.keys[q];
       const index_t element = kUnion || of_a == of_b ? next : ~next;
-      a.numbers[p + gap] = element;  // of an entry that stays, the last time it is written counts
+      a.numbers[p + gap] = element;  // written again in the next step if p stays
       b.numbers[q + gap] = element;
       p += of_a <= of_b;
       q += of_b <= of_a;

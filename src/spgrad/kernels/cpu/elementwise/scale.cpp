@@ -1,16 +1,20 @@
-// Scales the lines of a view, and what crosses them.
+// Multiplies values by a factor of their line and of their index.
+#include <algorithm>
+
+#include "common/arguments.h"
 #include "common/dispatch.h"
+#include "common/threads.h"
 
 namespace spgrad {
 namespace {
 
-// ptr (m + 1), idx (nse), perm (nse) or null, val and out (nse), along (m) or null, across (k) or
-// null. out is allocated and not initialised; perm is a bijection. Indices may be unsorted and
+// ptr (m + 1), idx (nse), perm (nse) or null, val and out (nse), by_line (m) or null, by_index (k)
+// or null. out is allocated and not initialised; perm is a bijection. Indices may be unsorted and
 // repeat. Every entry is computed by itself. O(nse + m) time, no memory.
 template <class index_t, class scalar_t>
 struct Scale {
   const index_t *ptr, *idx, *perm;
-  const scalar_t *val, *along, *across;
+  const scalar_t *val, *by_line, *by_index;
   scalar_t* out;
   int64_t m;
 };
@@ -19,15 +23,16 @@ struct Scale {
 template <class index_t, class scalar_t>
 SPGRAD_CLONES void scale_entries(const Scale<index_t, scalar_t>& shared, int64_t first,
                                  int64_t last) {
-  const Scale<index_t, scalar_t> a = shared;  // what is written cannot be a part of it
-  int64_t i = a.along == nullptr ? 0 : std::upper_bound(a.ptr, a.ptr + a.m + 1, first) - a.ptr - 1;
+  const Scale<index_t, scalar_t> a = shared;  // a copy, which no write to a.out can change
+  int64_t i =
+      a.by_line == nullptr ? 0 : std::upper_bound(a.ptr, a.ptr + a.m + 1, first) - a.ptr - 1;
   for (int64_t p = first; p < last; ++i) {
-    const int64_t stop = a.along == nullptr ? last : std::min<int64_t>(a.ptr[i + 1], last);
+    const int64_t stop = a.by_line == nullptr ? last : std::min<int64_t>(a.ptr[i + 1], last);
     for (; p < stop; ++p) {
       const int64_t q = a.perm == nullptr ? p : static_cast<int64_t>(a.perm[p]);
       accumulate_t<scalar_t> product = widen(a.val[q]);
-      if (a.along != nullptr) product = product * widen(a.along[i]);
-      if (a.across != nullptr) product = product * widen(a.across[a.idx[p]]);
+      if (a.by_line != nullptr) product = product * widen(a.by_line[i]);
+      if (a.by_index != nullptr) product = product * widen(a.by_index[a.idx[p]]);
       a.out[q] = narrow<scalar_t>(product);
     }
   }
@@ -38,22 +43,28 @@ void check_factor(const std::optional<Tensor>& factor, ScalarType dtype, const c
 }
 
 Tensor scale_op(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-                const Tensor& val, const std::optional<Tensor>& along,
-                const std::optional<Tensor>& across) {
+                const Tensor& val, const std::optional<Tensor>& by_line,
+                const std::optional<Tensor>& by_index) {
   const ScalarType dtype = val.scalar_type();
   check_view(ptr, idx, perm);
   check_tensor(val, 1, dtype, "val");
   check_size(val, 0, idx.size(0), "val");
-  check_factor(along, dtype, "along");
-  check_factor(across, dtype, "across");
+  check_factor(by_line, dtype, "by_line");
+  check_factor(by_index, dtype, "by_index");
   const int64_t m = ptr.size(0) - 1, nse = idx.size(0);
-  if (along) check_size(*along, 0, m, "along");
+  if (by_line) check_size(*by_line, 0, m, "by_line");
   Tensor out = empty(val, {nse});
   dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
-    const Scale<index_t, scalar_t> a{data<index_t>(ptr),          data<index_t>(idx),
-                                     data<index_t>(perm),         data<scalar_t>(val),
-                                     data<scalar_t>(along),       data<scalar_t>(across),
-                                     mutable_data<scalar_t>(out), m};
+    const Scale<index_t, scalar_t> a{
+        .ptr = data<index_t>(ptr),
+        .idx = data<index_t>(idx),
+        .perm = data<index_t>(perm),
+        .val = data<scalar_t>(val),
+        .by_line = data<scalar_t>(by_line),
+        .by_index = data<scalar_t>(by_index),
+        .out = mutable_data<scalar_t>(out),
+        .m = m,
+    };
     parallel_entries(nse, 1, [&](int64_t first, int64_t last) { scale_entries(a, first, last); });
   });
   return out;

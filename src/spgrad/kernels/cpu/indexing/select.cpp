@@ -1,44 +1,46 @@
-// Kernels that take lines, and ranges and lists of what is across them.
+// Kernels that select entries: by ranges and lists of their indices, by lines, and one by one.
+#include <algorithm>
 #include <numeric>
 #include <tuple>
 #include <utility>
 
+#include "common/arguments.h"
 #include "common/dispatch.h"
 #include "common/payload.h"
+#include "common/threads.h"
 
 namespace spgrad {
 namespace {
 
-using Taken = std::tuple<Tensor, Tensor, Tensor>;
+using Selected = std::tuple<Tensor, Tensor, Tensor>;
 
-// Lengths (m,) behind a zero, as pointers (m + 1,).
+// Turns the lengths of m lines, which stand at ptr + 1, into the pointers (m + 1,).
 template <class index_t>
 void scan(index_t* ptr, int64_t m) {
   ptr[0] = 0;
   std::partial_sum(ptr, ptr + m + 1, ptr);
 }
 
-// ---- ranges ----------------------------------------------------------------------------------
-
-// The indices first, first + step, ..., `count` of them, in lines with ascending indices.
+// The `count` indices first, first + step, ..., which are looked for in lines that ascend.
 template <class index_t>
 struct Range {
   const index_t *ptr, *idx;
-  int64_t low = 0, high = 0;  // the least index, and the largest plus one
-  index_t stride, last;       // between indices; the new index of the largest
-  bool backwards;
+  int64_t low = 0, high = 0;  // the smallest index, and the largest plus one
+  index_t stride;             // between indices
+  index_t last;               // new index of the last of them
+  bool backward;
 
   Range(const index_t* starts, const index_t* indices, int64_t first, int64_t step, int64_t count)
       : ptr(starts),
         idx(indices),
         stride(static_cast<index_t>(step < 0 ? -step : step)),
         last(static_cast<index_t>(count - 1)),
-        backwards(step < 0) {
+        backward(step < 0) {
     const int64_t end = first + (count - 1) * step;
     if (count > 0) low = std::min(first, end), high = std::max(first, end) + 1;
   }
 
-  // The number of entries of a line below a bound: counted where that is faster than to search.
+  // The number of entries of a line below a bound: counted in short lines, else searched for.
   int64_t below(int64_t line, int64_t bound) const {
     constexpr int64_t kShort = 32;
     const index_t *begin = idx + ptr[line], *end = idx + ptr[line + 1];
@@ -51,21 +53,21 @@ struct Range {
     return found;
   }
 
-  // Writes where the entries between the bounds begin, and gives the number of those taken.
+  // Writes where the entries between the bounds begin, and returns how many of them are selected.
   index_t measure(int64_t line, index_t* start) const {
     const int64_t begin = ptr[line] + below(line, low), end = ptr[line] + below(line, high);
     *start = static_cast<index_t>(begin);
     if (stride == 1) return static_cast<index_t>(end - begin);
-    index_t taken = 0;
-    for (int64_t p = begin; p < end; ++p) taken += (idx[p] - base()) % stride == 0;
-    return taken;
+    index_t selected = 0;
+    for (int64_t p = begin; p < end; ++p) selected += (idx[p] - base()) % stride == 0;
+    return selected;
   }
 
-  // Writes the `count` entries of a line that are taken, of which none lies before `start`.
+  // Writes the `count` entries of a line that are selected, of which none stands before `start`.
   template <class Payload>
   void fill(int64_t start, int64_t count, int64_t to, index_t* out_idx,
             const Payload& payload) const {
-    if (stride == 1 && !backwards) {
+    if (stride == 1 && !backward) {
       for (int64_t q = 0; q < count; ++q) {
         out_idx[to + q] = idx[start + q] - base();
         payload.place(to + q, start + q);
@@ -79,8 +81,8 @@ struct Range {
         if (whole * stride != place) continue;
         place = whole;
       }
-      const int64_t at = to + (backwards ? count - 1 - q : q);
-      out_idx[at] = backwards ? last - place : place;
+      const int64_t at = to + (backward ? count - 1 - q : q);
+      out_idx[at] = backward ? last - place : place;
       payload.place(at, p);
       ++q;
     }
@@ -94,8 +96,8 @@ struct Range {
 // here. Two searches a line and one more pass over what lies between the bounds: O(m log(nse / m) +
 // entries between) time, and m numbers of memory.
 template <class index_t>
-Taken select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step, int64_t count,
-                   const std::optional<Tensor>& val) {
+Selected select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step,
+                      int64_t count, const std::optional<Tensor>& val) {
   const int64_t m = ptr.size(0) - 1;
   const Range<index_t> range(data<index_t>(ptr), data<index_t>(idx), first, step, count);
   const auto starts = array<index_t>(m);
@@ -118,8 +120,8 @@ Taken select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t 
   return {new_ptr, new_idx, moved};
 }
 
-Taken select_range_op(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step,
-                      int64_t count, const std::optional<Tensor>& val) {
+Selected select_range_op(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step,
+                         int64_t count, const std::optional<Tensor>& val) {
   check_view(ptr, idx, std::nullopt);
   check_payload(val, idx.size(0));
   STD_TORCH_CHECK(step != 0, "spgrad: `step` is 0.");
@@ -127,27 +129,25 @@ Taken select_range_op(const Tensor& ptr, const Tensor& idx, int64_t first, int64
   STD_TORCH_CHECK(
       -most <= step && step <= most && -1 <= first && first <= most && 0 <= count && count <= most,
       "spgrad: `first`, `step` and `count` do not fit the dtype of the indices.");
-  Taken taken;
+  Selected selected;
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    taken = select_range<index_t>(ptr, idx, first, step, count, val);
+    selected = select_range<index_t>(ptr, idx, first, step, count, val);
   });
-  return taken;
+  return selected;
 }
 
-// ---- lines -----------------------------------------------------------------------------------
-
-// Lines by their numbers, in any order and as often as they are listed, with their values. A few
-// entries at a time, some of them in vain, are quicker than just as many as there are: what is too
-// much the next line writes over.
+// Copies lines by their numbers, in any order and as often as they are listed, with their values. A
+// loop over kTogether entries is quicker than one that stops at the end of the line, though it
+// copies some entries too many: the next line writes over those.
 template <class index_t, class T>
 void copy_lines(const index_t* ptr, const index_t* idx, const T* val, const int64_t* lines,
                 int64_t first, int64_t last, int64_t nse, const index_t* out_ptr, index_t* out_idx,
                 T* out) {
-  constexpr int64_t kTogether = 8, kSoon = 8;
+  constexpr int64_t kTogether = 8, kAhead = 8;
   const int64_t writable = out_ptr[last] - kTogether;
   for (int64_t j = first; j < last; ++j) {
-    if (j + kSoon < last) {
-      const int64_t soon = ptr[lines[j + kSoon]];
+    if (j + kAhead < last) {
+      const int64_t soon = ptr[lines[j + kAhead]];
       __builtin_prefetch(idx + soon);
       __builtin_prefetch(val + soon);
     }
@@ -166,7 +166,8 @@ void copy_lines(const index_t* ptr, const index_t* idx, const T* val, const int6
 
 // ptr (m + 1,), idx (nse,), val (nse,), lines (l,) int64 in [0, m), the result `count` entries.
 // O(l + count) time; nothing but the result is allocated.
-Taken list_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& val, const Tensor& lines) {
+Selected list_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& val,
+                       const Tensor& lines) {
   check_view(ptr, idx, std::nullopt);
   check_payload(val, idx.size(0));
   check_tensor(lines, 1, ScalarType::Long, "lines");
@@ -198,8 +199,8 @@ Taken list_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& val, con
   return {new_ptr, new_idx, moved};
 }
 
-// ---- columns ---------------------------------------------------------------------------------
-
+// Entries by the new indices that each old index becomes: inv_idx[inv_ptr[j] : inv_ptr[j + 1]] for
+// j.
 template <class index_t>
 struct Columns {
   const index_t *ptr, *idx, *inv_ptr, *inv_idx;
@@ -212,7 +213,7 @@ struct Columns {
     return found;
   }
 
-  // One line, sorted where its new indices come in another order. `pairs` is memory to sort in.
+  // Writes one line, and sorts it if its new indices do not ascend. `pairs` is memory to sort in.
   void fill(int64_t line, index_t* out_idx, index_t* from,
             List<std::pair<index_t, index_t>>& pairs) const {
     int64_t q = 0;
@@ -238,11 +239,13 @@ struct Columns {
 // O(m + nse + n) time for n entries of the result if these stay in order, O(n log) of the longest
 // line otherwise.
 template <class index_t>
-Taken select_columns(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
-                     const Tensor& inv_idx) {
+Selected select_columns(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
+                        const Tensor& inv_idx) {
   const int64_t m = ptr.size(0) - 1;
-  const Columns<index_t> columns{data<index_t>(ptr), data<index_t>(idx), data<index_t>(inv_ptr),
-                                 data<index_t>(inv_idx)};
+  const Columns<index_t> columns{.ptr = data<index_t>(ptr),
+                                 .idx = data<index_t>(idx),
+                                 .inv_ptr = data<index_t>(inv_ptr),
+                                 .inv_idx = data<index_t>(inv_idx)};
   Tensor new_ptr = empty(ptr, {m + 1});
   index_t* out_ptr = mutable_data<index_t>(new_ptr);
   parallel_rows(columns.ptr, m, 1, [&](int64_t first, int64_t last) {
@@ -261,20 +264,18 @@ Taken select_columns(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr
   return {new_ptr, new_idx, source};
 }
 
-Taken select_columns_op(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
-                        const Tensor& inv_idx) {
+Selected select_columns_op(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
+                           const Tensor& inv_idx) {
   check_view(ptr, idx, std::nullopt);
   check_tensor(inv_ptr, 1, ptr.scalar_type(), "inv_ptr");
   check_view(inv_ptr, inv_idx, std::nullopt);
-  Taken taken;
+  Selected selected;
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
     check_size(inv_idx, 0, data<index_t>(inv_ptr)[inv_ptr.size(0) - 1], "inv_idx");
-    taken = select_columns<index_t>(ptr, idx, inv_ptr, inv_idx);
+    selected = select_columns<index_t>(ptr, idx, inv_ptr, inv_idx);
   });
-  return taken;
+  return selected;
 }
-
-// ---- points ----------------------------------------------------------------------------------
 
 // found (p,) preallocated; line (p,) in [0, m), index (p,) of any size; idx ascending in each line.
 // O(p log nse) time.
@@ -283,8 +284,8 @@ void locate(const index_t* ptr, const index_t* idx, const int64_t* line, const i
             int64_t first, int64_t last, int64_t* found) {
   for (int64_t i = first; i < last; ++i) {
     const index_t *begin = idx + ptr[line[i]], *end = idx + ptr[line[i] + 1];
-    const index_t* at = std::lower_bound(begin, end, index[i],
-                                         [](index_t a, int64_t wanted) { return a < wanted; });
+    const auto less = [](index_t entry, int64_t wanted) { return entry < wanted; };
+    const index_t* at = std::lower_bound(begin, end, index[i], less);
     found[i] = at != end && *at == index[i] ? at - idx : -1;
   }
 }

@@ -1,11 +1,16 @@
 // Sorts and merges the entries of an uncoalesced COO structure.
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
 
-#include "common/radix_sort.h"
+#include "common/arguments.h"
+#include "common/dispatch.h"
+#include "common/order.h"
+#include "common/sort.h"
+#include "common/threads.h"
 
 namespace spgrad {
 namespace {
@@ -13,8 +18,6 @@ namespace {
 int bit_width(int64_t size) {
   return std::bit_width(static_cast<uint64_t>(size > 0 ? size - 1 : 0));
 }
-
-// ---- keys ------------------------------------------------------------------------------------
 
 // Bit fields that hold an entry's index in each dimension, the first dimension topmost, so that the
 // order of the keys is the lexicographic order. Shifts take keys apart faster than divisions.
@@ -62,7 +65,7 @@ struct Keys {
   }
 };
 
-// Those of a matrix, without the loops.
+// The keys of the entries of a matrix, without the loops.
 template <class index_t>
 struct MatrixKeys {
   const index_t *row, *column;
@@ -77,9 +80,7 @@ struct MatrixKeys {
   }
 };
 
-// ---- merging ---------------------------------------------------------------------------------
-
-// Memory for entries under the sort, with what is read beyond their end.
+// Memory for entries under the sort, and for kSlack more that the sort reads in vain.
 template <class Entry>
 class Scratch {
  public:
@@ -93,10 +94,10 @@ class Scratch {
   Tensor words_;
 };
 
-// Numbers the runs of equal keys among sorted entries, and gives the indices (d, u) of the runs.
-// `split(q)` takes sorted entry q apart into key and position; write(entry, out, u) writes the
-// indices of a run to out[dim u] from an entry of it; emit(q, entry, g) is told of every entry, in
-// order, and its run. O(d nse) time.
+// Numbers the runs of equal keys among sorted entries, and returns the indices (d, u) of the runs.
+// split(q) takes sorted entry q apart into key and position; write(entry, out, u) writes the
+// indices of an entry to out[dim * u]; emit(q, entry, run) is called for every entry, in order.
+// O(d nse) time.
 template <class index_t, class Split, class Write, class Emit>
 Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, const Write& write,
              const Emit& emit) {
@@ -123,38 +124,19 @@ Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, co
   emit.count(u);
   chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
     for_runs(begin, end, [&](int64_t first, int64_t last) {
-      int64_t g = runs[c];
+      int64_t run = runs[c];
       for (int64_t q = first; q < last; ++q) {
         const Wide entry = split(q);
-        g += q > first && starts(q);
-        write(entry, out + g, u);  // once more for every other entry of the run: no branch
-        emit(q, entry, g);
+        run += q > first && starts(q);
+        write(entry, out + run, u);  // again for every entry of the run, which saves a branch
+        emit(q, entry, run);
       }
     });
   });
   return unique;
 }
 
-// True if the keys of all entries ascend; O(1) time for most that do not.
-template <class Keys>
-bool ascend(const Keys& keys, const Chunks& chunks) {
-  List<char> sorted(chunks.count());
-  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
-    constexpr int64_t kBlock = 1024;
-    bool ascending = true;
-    with_vectors([&]<int>() {
-      for (int64_t start = std::max<int64_t>(begin, 1); start < end && ascending; start += kBlock) {
-        for (int64_t p = start; p < std::min(start + kBlock, end); ++p) {
-          ascending &= keys(p - 1) <= keys(p);
-        }
-      }
-    });
-    sorted[c] = ascending;
-  });
-  return std::all_of(sorted.begin(), sorted.end(), [](char flag) { return flag; });
-}
-
-// Keys of less than 64 bits, in entries that hold the key above `low` bits.
+// Coalesces by keys of less than 64 bits, in entries that hold the key above `low` bits.
 template <class index_t, class Entry, class Keys, class Make, class Split, class Emit>
 Tensor coalesce_by_key(const Tensor& indices, const Keys& keys, int low, int high, const Make& make,
                        const Split& split, const Emit& emit) {
@@ -163,7 +145,7 @@ Tensor coalesce_by_key(const Tensor& indices, const Keys& keys, int low, int hig
   Scratch<Entry> memory(indices, nse);
   Entry* const entries = memory.get();
   const auto entry_at = [&](int64_t p) { return make(keys(p), p); };
-  if (ascend(keys, chunks)) {
+  if (ascends(chunks, [&](int64_t p) { return keys(p - 1) > keys(p); })) {
     chunks.for_each([&](int64_t, int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) entries[p] = entry_at(p);
     });
@@ -175,8 +157,8 @@ Tensor coalesce_by_key(const Tensor& indices, const Keys& keys, int low, int hig
   return merge<index_t>(indices, chunks, [&](int64_t q) { return split(entries[q]); }, write, emit);
 }
 
-// Indices whose keys would take 64 bits or more: one stable sort per dimension, the last dimension
-// first, then the rank of an entry among the distinct ones serves as its key.
+// Coalesces indices whose keys would take 64 bits or more: one stable sort per dimension, the last
+// dimension first; then the rank of an entry among the distinct ones serves as its key.
 template <class index_t, class Emit>
 Tensor coalesce_by_dimension(const Tensor& indices, const Coo<index_t>& coo, const Fields& fields,
                              const Emit& emit) {
@@ -192,7 +174,7 @@ Tensor coalesce_by_dimension(const Tensor& indices, const Coo<index_t>& coo, con
     parallel_radix_sort(entry_at, entries, spare.get(), chunks, 0, fields.width[dim]);
   }
   uint64_t rank = 0;
-  int64_t before = 0;  // the position of the entry before
+  int64_t before = 0;  // position of the previous entry
   for (int64_t q = 0; q < coo.nse; ++q) {
     const int64_t position = entries[q].position;
     for (int64_t dim = 0; q > 0 && dim < coo.d; ++dim) {
@@ -211,7 +193,7 @@ Tensor coalesce_by_dimension(const Tensor& indices, const Coo<index_t>& coo, con
 }
 
 // The distinct entries of indices (d, nse), d >= 1, every index inside its dimension of `size`, in
-// lexicographic order; `emit` is told which entries they are. Allocates two words an entry (four if
+// lexicographic order; `emit` is called for every entry. Allocates two words an entry (four if
 // keys and positions exceed 64 bits together). O(nse * bits of the size / 8) time, O(d nse) if the
 // entries are sorted already; the result does not depend on the number of threads.
 template <class Emit>
@@ -251,7 +233,9 @@ struct Groups {
   int64_t* group;  // (nse,)
 
   void count(int64_t) const {}
-  SPGRAD_INLINE void operator()(int64_t, Wide entry, int64_t g) const { group[entry.position] = g; }
+  SPGRAD_INLINE void operator()(int64_t, Wide entry, int64_t run) const {
+    group[entry.position] = run;
+  }
 };
 
 std::tuple<Tensor, Tensor> coalesce_op(const Tensor& indices,
@@ -262,23 +246,23 @@ std::tuple<Tensor, Tensor> coalesce_op(const Tensor& indices,
   return {unique, group};
 }
 
-// Writes the entries in order, and where the runs begin, which takes no access out of order.
+// Writes the entries in order, and where the runs begin; all writes are in order.
 template <class position_t>
 struct Runs {
   const Tensor& like;
-  Tensor& ptr;                            // (u + 1,), made when u is known
-  position_t* order;                      // (nse,)
-  mutable position_t* ends_at = nullptr;  // where runs end in `ptr`
+  Tensor& ptr;                         // (u + 1,), made when u is known
+  position_t* order;                   // (nse,)
+  mutable position_t* ends = nullptr;  // of the runs, in `ptr`
 
   void count(int64_t u) const {
     constexpr bool kNarrow = sizeof(position_t) == 4;
     ptr = empty(like, {u + 1}, kNarrow ? ScalarType::Int : ScalarType::Long);
     mutable_data<position_t>(ptr)[0] = 0;
-    ends_at = mutable_data<position_t>(ptr) + 1;
+    ends = mutable_data<position_t>(ptr) + 1;
   }
-  // Every entry is the end of its run until the next one comes: no branch.
-  SPGRAD_INLINE void operator()(int64_t q, Wide entry, int64_t g) const {
-    ends_at[g] = static_cast<position_t>(q + 1);
+  // Each entry of a run writes the run's end, and the last one stays: no branch.
+  SPGRAD_INLINE void operator()(int64_t q, Wide entry, int64_t run) const {
+    ends[run] = static_cast<position_t>(q + 1);
     order[q] = static_cast<position_t>(entry.position);
   }
 };

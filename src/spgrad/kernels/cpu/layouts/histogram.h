@@ -1,9 +1,11 @@
 // Counts of what goes into each bucket, for sorts by counting.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
-#include "common/dispatch.h"
+#include "common/memory.h"
+#include "common/threads.h"
 
 namespace spgrad {
 

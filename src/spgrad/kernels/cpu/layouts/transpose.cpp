@@ -1,8 +1,9 @@
-// Kernels that turn lines into what is across them: transposition, and dense matrices.
+// The column view of a row view.
 #include <algorithm>
 #include <cstdlib>
 #include <tuple>
 
+#include "common/arguments.h"
 #include "common/dispatch.h"
 #include "common/payload.h"
 #include "layouts/histogram.h"
@@ -10,23 +11,23 @@
 namespace spgrad {
 namespace {
 
-constexpr int64_t kAhead = 12;      // entries between a fetch and its use
+constexpr int64_t kAhead = 12;      // entries between a prefetch and its use
 constexpr int64_t kNear = 160'000;  // entries whose places the second-level cache holds
 
 // True if most rows have about the columns of the row before, as those of grids and bands: then
-// what is written lies in the caches. Asks 64 rows.
+// what is written lies in the caches. Looks at 64 rows.
 template <class index_t>
-bool follows(const index_t* ptr, const index_t* idx, int64_t m) {
-  constexpr int64_t kAsked = 64, kLine = 64 / sizeof(index_t);
-  const int64_t step = std::max<int64_t>(m / kAsked, 1);
+bool rows_are_alike(const index_t* ptr, const index_t* idx, int64_t m) {
+  constexpr int64_t kSamples = 64, kLine = 64 / sizeof(index_t);
+  const int64_t step = std::max<int64_t>(m / kSamples, 1);
   const auto middle = [&](int64_t i) { return int64_t{idx[ptr[i] + (ptr[i + 1] - ptr[i]) / 2]}; };
-  int64_t asked = 0, near = 0;
+  int64_t sampled = 0, near = 0;
   for (int64_t i = 0; i + 1 < m; i += step) {
     if (ptr[i] == ptr[i + 1] || ptr[i + 1] == ptr[i + 2]) continue;
-    ++asked;
+    ++sampled;
     near += std::abs(middle(i + 1) - middle(i)) <= kLine;
   }
-  return near > asked / 4 * 3;
+  return near > sampled / 4 * 3;
 }
 
 // The column view of a row view by a stable counting sort (Gustavson 1978, "Two fast algorithms for
@@ -38,13 +39,13 @@ void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n
                     index_t* cptr, index_t* row, const Payload& payload) {
   Histogram<index_t> histogram(idx, nse, n);
   histogram.scan(cptr);
-  const auto scatter = [&]<bool kFetch>(int64_t c, int64_t begin, int64_t end) {
+  const auto scatter = [&]<bool kPrefetch>(int64_t c, int64_t begin, int64_t end) {
     index_t* next = histogram.chunk(c);
     int64_t i = std::upper_bound(ptr, ptr + m + 1, begin) - ptr - 1;
     for (int64_t p = begin; p < end; ++i) {
       for (const int64_t stop = std::min<int64_t>(ptr[i + 1], end); p < stop; ++p) {
-        if constexpr (kFetch) {
-          // Columns come in any order: fetch the counter, then the places, of entries to come.
+        if constexpr (kPrefetch) {
+          // Columns come in any order: prefetch the counter, then the places, of later entries.
           __builtin_prefetch(next + idx[std::min(p + 2 * kAhead, end - 1)], 1);
           const int64_t soon = next[idx[std::min(p + kAhead, end - 1)]];
           __builtin_prefetch(row + soon, 1);
@@ -56,10 +57,10 @@ void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n
       }
     }
   };
-  const bool fetch = nse > kNear && !follows(ptr, idx, m);
+  const bool prefetch = nse > kNear && !rows_are_alike(ptr, idx, m);
   histogram.chunks().for_each([&](int64_t c, int64_t begin, int64_t end) {
-    fetch ? scatter.template operator()<true>(c, begin, end)
-          : scatter.template operator()<false>(c, begin, end);
+    prefetch ? scatter.template operator()<true>(c, begin, end)
+             : scatter.template operator()<false>(c, begin, end);
   });
 }
 
@@ -78,50 +79,9 @@ std::tuple<Tensor, Tensor, Tensor> transpose_plan_op(const Tensor& ptr, const Te
   return {cptr, row, moved};
 }
 
-// ptr (m + 1,), idx (nse,) distinct in each line, perm (nse,) or null, val (nse,) or (nse, d).
-// Lines are in items of `lines` each, and indices of item i begin at i * n, as in a block-diagonal
-// matrix. Every line is cleared right before its elements are written, while it is in the cache.
-// out (m, n) or (m, n, d). O(m n d + nse) time.
-Tensor densify_op(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-                  const Tensor& val, int64_t lines, int64_t n) {
-  check_view(ptr, idx, perm);
-  STD_TORCH_CHECK(val.dim() == 1 || val.dim() == 2, "spgrad: `val` has ", val.dim(),
-                  " dimensions, not 1 or 2.");
-  check_tensor(val, val.dim(), val.scalar_type(), "val");
-  check_size(val, 0, idx.size(0), "val");
-  STD_TORCH_CHECK(lines >= 1 && n >= 1, "spgrad: `lines` and `n` are at least 1.");
-  const int64_t m = ptr.size(0) - 1, d = val.dim() == 2 ? val.size(1) : 1;
-  Tensor out = val.dim() == 2 ? empty(val, {m, n, d}) : empty(val, {m, n});
-  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    const index_t *starts = data<index_t>(ptr), *indices = data<index_t>(idx);
-    const index_t* order = data<index_t>(perm);
-    dispatch_size(val.element_size(), [&]<class T>() {
-      const T* const in = data<T>(val);
-      T* const made = mutable_data<T>(out);
-      parallel_entries(m, n * d, [&](int64_t first, int64_t last) {
-        for (int64_t i = first; i < last; ++i) {
-          T* const line = made + i * n * d;
-          std::fill_n(line, n * d, T{});
-          T* const item = line - i / lines * n * d;
-          for (int64_t p = starts[i]; p < starts[i + 1]; ++p) {
-            const int64_t from = order == nullptr ? p : int64_t{order[p]};
-            if (d == 1) {
-              item[indices[p]] = in[from];
-            } else {
-              std::copy_n(in + from * d, d, item + indices[p] * d);
-            }
-          }
-        }
-      });
-    });
-  });
-  return out;
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("densify", SPGRAD_BOX(&densify_op));
   m.impl("transpose_plan", SPGRAD_BOX(&transpose_plan_op));
 }
 

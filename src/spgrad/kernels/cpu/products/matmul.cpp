@@ -1,6 +1,12 @@
 // The matmul family: spmm, its transpose (spmm on the column view) and sddmm are each other's
 // derivatives. Contracts and kernels are in spmm.h, sddmm.h and spmm_sddmm.h; here are the
 // host functions.
+#include <algorithm>
+#include <tuple>
+
+#include "common/arguments.h"
+#include "common/dispatch.h"
+#include "common/threads.h"
 #include "products/sddmm.h"
 #include "products/split_rows.h"
 #include "products/spmm.h"
@@ -33,11 +39,12 @@ ScalarType without_sign(ScalarType dtype) {
   return dtype == ScalarType::Char ? ScalarType::Byte : dtype;
 }
 
-// Whether rows may be split: pieces of low precision would be rounded before they are joined.
+// Whether rows may be cut. Not for 16-bit floats: the sums of the pieces would be rounded before
+// they are joined.
 template <class scalar_t>
 inline constexpr bool kSplits = std::is_same_v<scalar_t, accumulate_t<scalar_t>>;
 
-// The view of a part of the lines, with its results where they belong: in y, or among the pieces.
+// The product of a part of the lines. It writes to y, or, for pieces of a row, to `pieces`.
 template <class index_t, class scalar_t>
 Spmm<index_t, scalar_t> of_part(Spmm<index_t, scalar_t> a,
                                 const typename SplitRows<index_t>::Part& part, scalar_t* pieces) {
@@ -58,9 +65,9 @@ Sddmm<index_t, scalar_t> of_part(Sddmm<index_t, scalar_t> a,
   return a;
 }
 
-// Calls f(view, first, last) on ranges of lines, in parallel. `columns` of x are multiplied in it.
+// Calls f(product, first, last) on ranges of lines, in parallel. f multiplies `columns` of x.
 template <class index_t, class scalar_t, class F>
-void for_lines(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
+void for_parts(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
                int64_t columns, const F& f) {
   split.parallel(columns, [&](const auto& part) {
     f(of_part(a, part, pieces), part.first, part.last);
@@ -68,7 +75,7 @@ void for_lines(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split
   });
 }
 
-// Two tiles of x at a time, then what is left of the columns from x itself.
+// Multiplies two tiles of x at a time, then the columns that are left from x itself.
 template <class index_t, class scalar_t>
 void spmm_tiled(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
                 const Tensor& x) {
@@ -82,18 +89,18 @@ void spmm_tiled(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& spli
     parallel_entries(k, count * kWidth, [&](int64_t first, int64_t last) {
       copy_tiles(a.x, a.n, column, k, count, first, last, tiles);
     });
-    for_lines(a, split, pieces, count * kWidth, [&](auto part, int64_t first, int64_t last) {
-      part.fetched = bytes_ahead(k * kTileBytes);
+    for_parts(a, split, pieces, count * kWidth, [&](auto part, int64_t first, int64_t last) {
+      part.prefetched = bytes_ahead(k * kTileBytes);
       with_vectors([&]<int kBytes>() {
-        for (int64_t t = 0; t < count; ++t) {
-          spmm_tile<kBytes>(part, tiles + t * k * kWidth, first, last, column + t * kWidth);
+        for (int64_t tile = 0; tile < count; ++tile) {
+          spmm_tile<kBytes>(part, tiles + tile * k * kWidth, first, last, column + tile * kWidth);
         }
       });
     });
     column += count * kWidth;
   }
   if (column == a.n) return;
-  for_lines(a, split, pieces, a.n - column, [&](const auto& part, int64_t first, int64_t last) {
+  for_parts(a, split, pieces, a.n - column, [&](const auto& part, int64_t first, int64_t last) {
     spmm_lines(part, first, last, column);
   });
 }
@@ -104,13 +111,14 @@ void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& spli
   if constexpr (std::is_floating_point_v<scalar_t>) {
     if (worth_tiling(a, x.size(0))) return spmm_tiled(a, split, pieces, x);
   }
-  for_lines(a, split, pieces, a.n,
+  for_parts(a, split, pieces, a.n,
             [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
 }
 
-// The values in the order of the view. Entries ask 32 ahead; between the products of a row, each
-// would wait for a cache line, and for its page, of its own.
-Tensor collected(const Tensor& perm, const Tensor& val) {
+// The values in the order of the view. The loop prefetches the value of the entry 32 entries
+// further on. If the products read the values where they stand, each would wait for a cache line
+// and a page of its own.
+Tensor in_view_order(const Tensor& perm, const Tensor& val) {
   constexpr int64_t kAhead = 32;
   const int64_t nse = val.size(0);
   Tensor made = empty(val, {nse});
@@ -130,28 +138,65 @@ Tensor collected(const Tensor& perm, const Tensor& val) {
   return made;
 }
 
-Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-            const Tensor& val, const Tensor& x) {
+void check_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+                const Tensor& val, const Tensor& x) {
   const ScalarType dtype = x.scalar_type();
   check_view(ptr, idx, perm);
   check_tensor(x, 2, dtype, "x");
   check_tensor(val, 1, dtype, "val");
   check_size(val, 0, idx.size(0), "val");
-  const bool scattered = perm.has_value() && bytes_ahead(val) != 0;
-  if (scattered) return spmm(ptr, idx, std::nullopt, collected(*perm, val), x);
+}
+
+void check_sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+                 const Tensor& g, const Tensor& x) {
+  const ScalarType dtype = x.scalar_type();
+  check_view(ptr, idx, perm);
+  check_tensor(g, 2, dtype, "g");
+  check_tensor(x, 2, dtype, "x");
+  check_size(g, 0, ptr.size(0) - 1, "g");
+  check_size(g, 1, x.size(1), "g");
+}
+
+template <class index_t, class scalar_t>
+Spmm<index_t, scalar_t> spmm_of(const Tensor& ptr, const Tensor& idx,
+                                const std::optional<Tensor>& perm, const Tensor& val,
+                                const Tensor& x, const Tensor& y) {
+  return {.ptr = data<index_t>(ptr),
+          .idx = data<index_t>(idx),
+          .perm = data<index_t>(perm),
+          .val = data<scalar_t>(val),
+          .x = data<scalar_t>(x),
+          .y = mutable_data<scalar_t>(y),
+          .n = x.size(1),
+          .nse = idx.size(0),
+          .prefetched = bytes_ahead(x),
+          .streamed = worth_streaming(y)};
+}
+
+template <class index_t, class scalar_t>
+Sddmm<index_t, scalar_t> sddmm_of(const Tensor& ptr, const Tensor& idx,
+                                  const std::optional<Tensor>& perm, const Tensor& g,
+                                  const Tensor& x, const Tensor& out) {
+  return {.ptr = data<index_t>(ptr),
+          .idx = data<index_t>(idx),
+          .perm = data<index_t>(perm),
+          .g = data<scalar_t>(g),
+          .x = data<scalar_t>(x),
+          .out = mutable_data<scalar_t>(out),
+          .n = x.size(1),
+          .nse = idx.size(0),
+          .prefetched = bytes_ahead(x)};
+}
+
+Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+            const Tensor& val, const Tensor& x) {
+  check_spmm(ptr, idx, perm, val, x);
+  const bool far_apart = perm.has_value() && bytes_ahead(val) != 0;
+  if (far_apart) return spmm(ptr, idx, std::nullopt, in_view_order(*perm, val), x);
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n});
-  dispatch(ptr.scalar_type(), without_sign(dtype), [&]<class index_t, class scalar_t>() {
-    const Spmm<index_t, scalar_t> a{data<index_t>(ptr),
-                                    data<index_t>(idx),
-                                    data<index_t>(perm),
-                                    data<scalar_t>(val),
-                                    data<scalar_t>(x),
-                                    mutable_data<scalar_t>(y),
-                                    n,
-                                    idx.size(0),
-                                    bytes_ahead(x),
-                                    worth_streaming(y)};
+  dispatch(ptr.scalar_type(), without_sign(x.scalar_type()), [&]<class index_t, class scalar_t>() {
+    const auto a = spmm_of<index_t, scalar_t>(ptr, idx, perm, val, x, y);
     if constexpr (kSplits<scalar_t>) {
       const SplitRows<index_t> split(a.ptr, m);
       const Tensor joined = empty(x, {split.slots(), n});
@@ -170,33 +215,40 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
 
 Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
              const Tensor& g, const Tensor& x) {
-  const ScalarType dtype = x.scalar_type();
-  check_view(ptr, idx, perm);
-  check_tensor(g, 2, dtype, "g");
-  check_tensor(x, 2, dtype, "x");
-  const int64_t m = ptr.size(0) - 1, n = x.size(1);
-  check_size(g, 0, m, "g");
-  check_size(g, 1, n, "g");
+  check_sddmm(ptr, idx, perm, g, x);
   Tensor out = empty(x, {idx.size(0)});
-  dispatch(ptr.scalar_type(), without_sign(dtype), [&]<class index_t, class scalar_t>() {
-    const Sddmm<index_t, scalar_t> a{data<index_t>(ptr),
-                                     data<index_t>(idx),
-                                     data<index_t>(perm),
-                                     data<scalar_t>(g),
-                                     data<scalar_t>(x),
-                                     mutable_data<scalar_t>(out),
-                                     n,
-                                     idx.size(0),
-                                     bytes_ahead(x)};
-    const SplitRows<index_t> split(a.ptr, m);
-    split.parallel(n,
+  dispatch(ptr.scalar_type(), without_sign(x.scalar_type()), [&]<class index_t, class scalar_t>() {
+    const auto a = sddmm_of<index_t, scalar_t>(ptr, idx, perm, g, x, out);
+    const SplitRows<index_t> split(a.ptr, ptr.size(0) - 1);
+    split.parallel(x.size(1),
                    [&](const auto& part) { sddmm_lines(of_part(a, part), part.first, part.last); });
   });
   return out;
 }
 
-// One pass where the widths allow it, two where not: a result of low precision would be rounded
-// between blocks of columns.
+// Both products in one pass over the view. `far_apart`: perm scatters the values over more memory
+// than the cache holds.
+template <class index_t, class scalar_t>
+void spmm_sddmm_split(const SpmmSddmm<index_t, scalar_t>& both, int64_t m, bool far_apart,
+                      const Tensor& like) {
+  const int64_t n = both.sums.n;
+  const SplitRows<index_t> split(both.sums.ptr, m);
+  const Tensor joined = empty(like, {split.slots(), n});
+  scalar_t* const pieces = mutable_data<scalar_t>(joined);
+  split.parallel(2 * n, [&](const auto& part) {
+    const SpmmSddmm<index_t, scalar_t> lines{.sums = of_part(both.sums, part, pieces),
+                                             .dots = of_part(both.dots, part)};
+    with_vectors([&]<int kBytes>() {
+      far_apart ? spmm_sddmm_batches<kBytes>(lines, part.first, part.last)
+                : spmm_sddmm_rows<kBytes>(lines, part.first, part.last);
+    });
+    if (both.sums.streamed) finish_streams();
+  });
+  split.join(pieces, n, both.sums.y);
+}
+
+// One pass for columns that fill whole vectors of float32 or float64, else two. 16-bit floats would
+// be rounded between blocks of columns.
 std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
                                       const std::optional<Tensor>& perm, const Tensor& val,
                                       const Tensor& g, const Tensor& x) {
@@ -207,38 +259,18 @@ std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
   if (!real || n == 0 || n % vector != 0) {
     return {spmm(ptr, idx, perm, val, x), sddmm(ptr, idx, perm, g, x)};
   }
-  check_view(ptr, idx, perm);
-  check_tensor(x, 2, dtype, "x");
-  check_tensor(val, 1, dtype, "val");
-  check_size(val, 0, idx.size(0), "val");
-  check_tensor(g, 2, dtype, "g");
+  check_spmm(ptr, idx, perm, val, x);
+  check_sddmm(ptr, idx, perm, g, x);
   const int64_t m = ptr.size(0) - 1, nse = idx.size(0);
-  check_size(g, 0, m, "g");
-  check_size(g, 1, n, "g");
   Tensor y = empty(x, {m, n}), out = empty(x, {nse});
   dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
     if constexpr (std::is_floating_point_v<scalar_t>) {
-      const auto *starts = data<index_t>(ptr), *indices = data<index_t>(idx);
-      const auto* order = data<index_t>(perm);
-      const auto* rows = data<scalar_t>(x);
-      const SpmmSddmm<index_t, scalar_t> a{
-          {starts, indices, order, data<scalar_t>(val), rows, mutable_data<scalar_t>(y), n, nse,
-           bytes_ahead(x), worth_streaming(y)},
-          {starts, indices, order, data<scalar_t>(g), rows, mutable_data<scalar_t>(out), n, nse}};
-      const bool scattered = order != nullptr && bytes_ahead(val) != 0;
-      const SplitRows<index_t> split(starts, m);
-      const Tensor joined = empty(x, {split.slots(), n});
-      scalar_t* const pieces = mutable_data<scalar_t>(joined);
-      split.parallel(2 * n, [&](const auto& part) {
-        const SpmmSddmm<index_t, scalar_t> lines{of_part(a.sums, part, pieces),
-                                                 of_part(a.dots, part)};
-        with_vectors([&]<int kBytes>() {
-          scattered ? spmm_sddmm_batches<kBytes>(lines, part.first, part.last)
-                    : spmm_sddmm_rows<kBytes>(lines, part.first, part.last);
-        });
-        if (a.sums.streamed) finish_streams();
-      });
-      split.join(pieces, n, a.sums.y);
+      const SpmmSddmm<index_t, scalar_t> both{
+          .sums = spmm_of<index_t, scalar_t>(ptr, idx, perm, val, x, y),
+          .dots = sddmm_of<index_t, scalar_t>(ptr, idx, perm, g, x, out),
+      };
+      const bool far_apart = perm.has_value() && bytes_ahead(val) != 0;
+      spmm_sddmm_split(both, m, far_apart, x);
     }
   });
   return {y, out};

@@ -1,12 +1,18 @@
 // Sampled dense times dense: the values of g x^T at the entries of a row view (ptr, idx, perm?).
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
 #include "common/lanes.h"
+#include "common/prefetch.h"
 
 namespace spgrad {
 
 // ptr (m + 1), idx (nse), perm (nse) or null, g (m, n) and x (k, n) row by row, out (nse). perm, if
-// any, is a bijection. out is allocated and not initialised; every element of the rows asked for is
+// any, is a bijection. out is allocated and not initialised; every entry of the rows asked for is
 // written. Columns of a row may be unsorted and repeat: each entry gets its own full sum.
 // The order of a sum depends on n alone, so a result does not depend on the number of threads.
 // O(nse n) time, no memory.
@@ -20,8 +26,8 @@ struct Sddmm {
   scalar_t* out;
   int64_t n;
   int64_t nse;
-  int64_t fetched = 0;  // bytes of x that are asked for ahead
-  int64_t step = n;     // between rows of g
+  int64_t prefetched = 0;  // how far ahead rows of x are prefetched, in bytes of rows
+  int64_t step = n;        // between rows of g
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * n;
@@ -31,8 +37,8 @@ struct Sddmm {
   }
 };
 
-// Entries taken together: a vector of g is loaded once for all of them, and their sums are joined
-// into one vector.
+// Entries that are computed together: a vector of g is loaded once for all of them, and their sums
+// are joined into one vector.
 inline constexpr int kTogether = 4;
 
 // Dot products of one row of g with kTogether rows of x.
@@ -50,8 +56,8 @@ struct Dots {
   }
 };
 
-// (a + bi)(c + di): the lanes (ac, bd) differ by the real part, (bc, ad) add up to the imaginary
-// one.
+// (a + bi)(c + di): the real part is the difference of the lanes (ac, bd), the imaginary part the
+// sum of the lanes (bc, ad).
 template <class T, int kElements>
 struct Dots<Complex<T>, kElements> {
   static constexpr int kLanes = 2 * kElements;
@@ -73,8 +79,9 @@ struct Dots<Complex<T>, kElements> {
   }
 };
 
-// A last vector that reaches back over n % kElements columns done before keeps only the lanes that
-// are new: zeroed in both factors, because zero times infinity is not zero.
+// Where kElements does not divide n, the last vector begins before the end of the one before it.
+// Fresh sets the lanes of the columns that are done already to zero, in both factors: zero times
+// infinity is not zero.
 template <int kElements, class scalar_t>
 struct Fresh {
   using Values = Lanes<scalar_t, kElements>;
@@ -82,15 +89,15 @@ struct Fresh {
   Mask mask;
 
   SPGRAD_INLINE explicit Fresh(int64_t n) {
-    const int64_t stale = (kElements - n % kElements) * Lane<scalar_t>::count;
-    for (int l = 0; l < kElements * Lane<scalar_t>::count; ++l) mask[l] = l < stale ? 0 : -1;
+    const int64_t done = (kElements - n % kElements) * Lane<scalar_t>::count;
+    for (int l = 0; l < kElements * Lane<scalar_t>::count; ++l) mask[l] = l < done ? 0 : -1;
   }
   SPGRAD_INLINE void keep(Values& lanes) const {
     lanes = std::bit_cast<Values>(std::bit_cast<Mask>(lanes) & mask);
   }
 };
 
-// The dot products of kTogether rows of g, or of one that they share, with as many rows of x, of
+// The dot products of kTogether rows of x with as many rows of g, or with g[0] if kShared. All have
 // n >= kElements columns.
 template <int kElements, bool kShared, class scalar_t>
 SPGRAD_INLINE void dots_of(const scalar_t* const (&g)[kTogether],
@@ -116,9 +123,9 @@ SPGRAD_INLINE void dots_of(const scalar_t* const (&g)[kTogether],
   dots.finish(out);
 }
 
-// The sums of kTogether entries from p on, of rows of which owner(q) is that of entry q, or, if not
-// kWhole, of those before entry `end`, of which the last is repeated.
-template <int kElements, bool kShared, bool kFar, bool kWhole, class index_t, class scalar_t,
+// The dot products of the kTogether entries from p on. If not kWhole, there are fewer of them
+// before `end`, and the last is computed several times. owner(q) is the row of entry q.
+template <int kElements, bool kShared, bool kPrefetched, bool kWhole, class index_t, class scalar_t,
           class Owner>
 SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
                                int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
@@ -127,7 +134,7 @@ SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int
 #pragma GCC unroll 4
   for (int e = 0; e < kTogether; ++e) {
     const int64_t q = kWhole ? p + e : std::min(p + e, end - 1);
-    if constexpr (kFar) prefetch_row(a, q, ahead, 0, a.n);
+    if constexpr (kPrefetched) prefetch_row(a, q, ahead, 0, a.n);
     g[e] = kShared && e > 0 ? g[0] : a.g + static_cast<int64_t>(owner(q)) * a.step;
     x[e] = a.row(q);
   }
@@ -141,18 +148,19 @@ SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int
 }
 
 // The entries [p, end), all of one row if kShared.
-template <int kElements, bool kShared, bool kFar, class index_t, class scalar_t, class Owner>
+template <int kElements, bool kShared, bool kPrefetched, class index_t, class scalar_t, class Owner>
 SPGRAD_INLINE void sddmm_entries(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
                                  int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
                                  const Owner& owner) {
   for (; p + kTogether <= end; p += kTogether) {
-    sddmm_group<kElements, kShared, kFar, true>(a, p, end, ahead, fresh, owner);
+    sddmm_group<kElements, kShared, kPrefetched, true>(a, p, end, ahead, fresh, owner);
   }
-  if (p < end) sddmm_group<kElements, kShared, kFar, false>(a, p, end, ahead, fresh, owner);
+  if (p < end) sddmm_group<kElements, kShared, kPrefetched, false>(a, p, end, ahead, fresh, owner);
 }
 
-// Writes the row of each of the entries [begin, end), and some more behind them; row i is that of
-// the first. Returns the row of entry `end`. Most short rows take one copy, without a branch.
+// Writes the row of each of the entries [begin, end); row i has the first of them. Returns the row
+// of entry `end`. kCopies numbers are written at a time, some of them too many, so that most short
+// rows take one write and no branch.
 template <int64_t kCopies, class index_t>
 SPGRAD_INLINE int64_t write_rows(const index_t* ptr, int64_t i, int64_t begin, int64_t end,
                                  index_t* out) {
@@ -165,19 +173,19 @@ SPGRAD_INLINE int64_t write_rows(const index_t* ptr, int64_t i, int64_t begin, i
   return i;
 }
 
-// Entries of a row, on average, up to which groups go on across the ends of rows, which would be
-// mispredicted; each entry has its own row of g then.
+// Where rows have at most so many entries on average, groups of entries go on across the ends of
+// rows, because a branch there would be mispredicted. Then each entry loads its own row of g.
 inline constexpr int64_t kShortRow = 12;
 
-// n >= kElements columns. Rows of x are asked for ahead if they are kFar.
-template <int kElements, bool kFar, class index_t, class scalar_t>
+// Rows [first, last) of n >= kElements columns.
+template <int kElements, bool kPrefetched, class index_t, class scalar_t>
 SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   const Fresh<kElements, scalar_t> fresh(a.n);
-  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, a.n), stop = a.ptr[last];
+  const int64_t ahead = entries_ahead<scalar_t>(a.prefetched, a.n), stop = a.ptr[last];
   if (stop - a.ptr[first] > kShortRow * (last - first)) {
     for (int64_t i = first; i < last; ++i) {
-      sddmm_entries<kElements, true, kFar>(a, a.ptr[i], a.ptr[i + 1], ahead, fresh,
-                                           [i](int64_t) { return i; });
+      sddmm_entries<kElements, true, kPrefetched>(a, a.ptr[i], a.ptr[i + 1], ahead, fresh,
+                                                  [i](int64_t) { return i; });
     }
     return;
   }
@@ -187,15 +195,15 @@ SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, 
   for (int64_t begin = a.ptr[first]; begin < stop; begin += kBatch) {
     const int64_t end = std::min(begin + kBatch, stop);
     i = write_rows<kCopies>(a.ptr, i, begin, end, owners);
-    sddmm_entries<kElements, false, kFar>(a, begin, end, ahead, fresh,
-                                          [&](int64_t q) { return owners[q - begin]; });
+    sddmm_entries<kElements, false, kPrefetched>(a, begin, end, ahead, fresh,
+                                                 [&](int64_t q) { return owners[q - begin]; });
   }
 }
 
 template <int kElements, class index_t, class scalar_t>
 void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  a.fetched == 0 ? sddmm_dots<kElements, false>(a, first, last)
-                 : sddmm_dots<kElements, true>(a, first, last);
+  a.prefetched == 0 ? sddmm_dots<kElements, false>(a, first, last)
+                    : sddmm_dots<kElements, true>(a, first, last);
 }
 
 // One column.
@@ -229,7 +237,7 @@ SPGRAD_INLINE void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, 
   sddmm_dots<kElements>(a, first, last);
 }
 
-// The same by the widest vectors of this processor, compiled once in matmul.cpp.
+// sddmm_rows for the widest vectors of this processor; compiled once, in matmul.cpp.
 template <class index_t, class scalar_t>
 void sddmm_lines(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last);
 

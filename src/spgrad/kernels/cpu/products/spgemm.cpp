@@ -1,8 +1,8 @@
 // A product of sparse matrices whose pattern is not known yet.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -10,16 +10,22 @@
 #include <emmintrin.h>
 #endif
 
-#include "common/counting.h"
+#include "common/arguments.h"
+#include "common/dispatch.h"
+#include "common/order.h"
+#include "common/sort.h"
+#include "common/targets.h"
 #include "products/spgemm.h"
 
 namespace spgrad {
 namespace {
 
-// The columns of a row are marked while its sums are formed, a byte for each column. Few are listed
-// at once, each when it is first marked, and the list is sorted. Many are listed in ascending order
-// afterwards, by looking at 64 marks at a time; in a wide range of columns each block of 64 is
-// marked as well, so that a look there covers 64 blocks.
+// How the columns of a row are listed. While the sums are formed, each column is marked with a
+// byte.
+//   kSort: a column is listed when it is first marked, and the list is sorted; for few products.
+//   kMarks: the marks are read afterwards, 64 at a time, which gives the columns in order.
+//   kBlocks: each block of 64 columns has a mark too, so that a read covers 64 blocks; for columns
+//     that lie far apart.
 enum class Listing { kSort, kMarks, kBlocks };
 
 constexpr int64_t kBlock = 64;
@@ -33,7 +39,7 @@ SPGRAD_INLINE void sort_columns(index_t* list, int64_t count) {
   std::sort(list, list + count);
 }
 
-// A bit for each of 64 marks, whose bits are all 0 or all 1. Clears them.
+// A bit for each of 64 marks, which are bytes of ones or of zeros. Clears the marks.
 template <int kBytes>
 SPGRAD_INLINE uint64_t take_marks(int8_t* marks) {
   uint64_t bits = 0;
@@ -62,8 +68,9 @@ SPGRAD_INLINE uint64_t take_marks(int8_t* marks) {
   return bits;
 }
 
-// Writes start + place of every bit at `out`, in ascending order, and up to kWrites more; returns
-// the end. Most looks find few bits: a branch on their number, or for none, would be mispredicted.
+// Writes start + place of every bit to `out`, in ascending order, and returns the end. Up to
+// kWrites numbers more are written: most calls have few bits, and a branch on their number would be
+// mispredicted.
 constexpr int64_t kWrites = 4;
 
 template <class index_t>
@@ -79,29 +86,29 @@ SPGRAD_INLINE index_t* write_places(uint64_t bits, int64_t start, index_t* out) 
   return end;
 }
 
-// What a thread adds the rows of a product up in; zero between rows.
+// The memory of one thread in which the rows of a product are added up; zero between rows.
 template <class sum_t>
 struct Accumulator {
   sum_t* sum;      // (n,)
   int8_t* marks;   // (marks_of(n),)
   int8_t* blocks;  // (marks_of(n / kBlock + 1),)
 
-  // Marks of so many places, up to the end of the last look.
+  // Bytes for marks of n places: whole blocks, as they are read.
   static int64_t marks_of(int64_t n) { return (n / kBlock + 1) * kBlock; }
 };
 
-// Entries of consecutive rows, of a number not known before.
+// The entries of consecutive rows, whose number is not known before.
 template <class T>
 class Growing {
  public:
-  // Room for `count` more, null if there is none to be had: nothing may throw here. How long the
-  // list will be is foreseen from the `share` of it that these make whole.
+  // Room for `count` more elements; null if there is no memory, because nothing may throw here. The
+  // length of the whole list is estimated: with these elements, a `share` of it is done.
   T* reserve(int64_t count, double share) {
     if (size_ + count > capacity_) {
-      const double foreseen = 1.1 * static_cast<double>(size_ + count) / share;
+      const double estimate = 1.1 * static_cast<double>(size_ + count) / share;
       const double least = 1.25 * static_cast<double>(capacity_), most = 4 * (least + 4096);
       const int64_t grown =
-          std::max(size_ + count, static_cast<int64_t>(std::clamp(foreseen, least, most)));
+          std::max(size_ + count, static_cast<int64_t>(std::clamp(estimate, least, most)));
       Memory larger(grown * sizeof(T));
       if (larger.start() == nullptr) {
         note_out_of_memory(grown * sizeof(T));
@@ -117,7 +124,7 @@ class Growing {
   const T* begin() const { return static_cast<const T*>(memory_.start()); }
   int64_t size() const { return size_; }
 
-  // The list as a tensor, without a copy if it fills its memory but for a fifth.
+  // The list as a tensor, without a copy if it fills at least four fifths of its memory.
   Tensor become(const Tensor& like, ScalarType dtype) && {
     if (size_ >= capacity_ - capacity_ / 5 && size_ > 0) {
       return std::move(memory_).become(like, {size_}, dtype);
@@ -139,7 +146,7 @@ struct Part {
   Growing<scalar_t> values;
 };
 
-// Adds row i of A @ B up, marks its columns, and lists them if they are to be sorted. Returns the
+// Adds up row i of A @ B, marks its columns, and lists them if they are to be sorted. Returns the
 // end of the list.
 template <Listing kListing, class index_t, class scalar_t, class sum_t>
 SPGRAD_INLINE index_t* add_row(const Matrix<index_t, scalar_t>& a,
@@ -178,10 +185,10 @@ SPGRAD_INLINE index_t* list_row(const Accumulator<sum_t>& from, int64_t low, int
       out = write_places(take_marks<kBytes>(from.marks + block * kBlock), block * kBlock, out);
     }
   } else {
-    for (int64_t look = first / kBlock; look <= last / kBlock; ++look) {
-      for (uint64_t bits = take_marks<kBytes>(from.blocks + look * kBlock); bits != 0;
+    for (int64_t outer = first / kBlock; outer <= last / kBlock; ++outer) {
+      for (uint64_t bits = take_marks<kBytes>(from.blocks + outer * kBlock); bits != 0;
            bits &= bits - 1) {
-        const int64_t start = (look * kBlock + std::countr_zero(bits)) * kBlock;
+        const int64_t start = (outer * kBlock + std::countr_zero(bits)) * kBlock;
         out = write_places(take_marks<kBytes>(from.marks + start), start, out);
       }
     }
@@ -193,12 +200,12 @@ SPGRAD_INLINE index_t* list_row(const Accumulator<sum_t>& from, int64_t low, int
 struct Extent {
   int64_t products, low, high;
 
-  // The quickest way, by what a look and a step of a sort take of the time of a product.
+  // The quickest way. To read a block of marks takes about as long as to form a product.
   Listing listing() const {
-    const int64_t looks = (high - low) / kBlock + 1;
+    const int64_t reads = (high - low) / kBlock + 1;
     if (products <= kCounted) return Listing::kSort;
-    if (looks <= products) return Listing::kMarks;
-    return looks / kBlock <= products ? Listing::kBlocks : Listing::kSort;
+    if (reads <= products) return Listing::kMarks;
+    return reads / kBlock <= products ? Listing::kBlocks : Listing::kSort;
   }
 };
 
@@ -218,10 +225,11 @@ SPGRAD_INLINE Extent extent_of(const Matrix<index_t, scalar_t>& a,
       high = std::max(high, b.idx[end - 1]);
     }
   }
-  return ascending ? Extent{products, low, high} : Extent{products, 0, n - 1};
+  return ascending ? Extent{.products = products, .low = low, .high = high}
+                   : Extent{.products = products, .low = 0, .high = n - 1};
 }
 
-// Forms row i of A @ B at the start of `columns` and `values`, and returns how many entries it has.
+// Forms row i of A @ B in `columns` and `values`, and returns how many entries it has.
 template <int kBytes, Listing kListing, class index_t, class scalar_t, class sum_t>
 SPGRAD_INLINE int64_t form_row(const Matrix<index_t, scalar_t>& a,
                                const Matrix<index_t, scalar_t>& b, int64_t i, const Extent& extent,
@@ -276,24 +284,6 @@ SPGRAD_INLINE bool form_rows(const Matrix<index_t, scalar_t>& a, const Matrix<in
   return true;
 }
 
-// True if the columns of every row ascend: then all steps down are from one row to the next.
-template <class index_t>
-bool ascends(const Rows<index_t>& rows) {
-  const Chunks entries(std::max<int64_t>(int64_t{rows.ptr[rows.count]} - 1, 0));
-  List<int64_t> down(entries.count());
-  entries.for_each([&](int64_t c, int64_t begin, int64_t end) {
-    int64_t count = 0;
-    for (int64_t q = begin; q < end; ++q) count += rows.idx[q] > rows.idx[q + 1];
-    down[c] = count;
-  });
-  int64_t within = std::accumulate(down.begin(), down.end(), int64_t{0});
-  for (int64_t i = 0; i < rows.count && within > 0; ++i) {
-    const int64_t start = rows.ptr[i];
-    if (start > 0 && rows.length(i) > 0) within -= rows.idx[start - 1] > rows.idx[start];
-  }
-  return within == 0;
-}
-
 // A (m, k) @ B (k, n): row pointers (m + 1,), columns, and values. The columns are ascending and
 // distinct in each row, whatever the order and the repetitions in A and B; a sum runs over A's row,
 // then B's rows, as they are stored, whatever the number of threads. O(products + nse of the
@@ -309,7 +299,7 @@ std::tuple<Tensor, Tensor> spgemm(const Matrix<index_t, scalar_t>& a,
   const int64_t blocks = Accumulator<sum_t>::marks_of(n / kBlock + 1);
   const Array<int8_t> marked = zeros<int8_t>(split.count() * (marks + blocks));
   const Array<sum_t> sums = zeros<sum_t>(split.count() * n);
-  const bool ascending = ascends(b);
+  const bool ascending = lines_ascend<false>(b.ptr, b.idx, b.count);
   List<Part<index_t, scalar_t>> parts(split.count());
   List<char> done(split.count());
   index_t* starts = mutable_data<index_t>(ptr);
@@ -323,7 +313,7 @@ std::tuple<Tensor, Tensor> spgemm(const Matrix<index_t, scalar_t>& a,
   });
   List<int64_t> offset(split.count() + 1);
   for (int64_t c = 0; c < split.count(); ++c) {
-    if (!done[c]) throw std::bad_alloc();  // which was noted
+    if (!done[c]) throw std::bad_alloc();  // whose size note_out_of_memory was told
     offset[c + 1] = offset[c] + parts[c].columns.size();
   }
   STD_TORCH_CHECK(offset.back() <= std::numeric_limits<index_t>::max(), "spgrad: the product has ",

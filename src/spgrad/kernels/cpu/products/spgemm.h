@@ -1,8 +1,16 @@
-// What the kernels of sparse times sparse share. All go row by row (Gustavson 1978, "Two fast
-// algorithms for sparse matrices"): row i of A @ B gathers the rows of B that row i of A names.
+// Operands of sparse times sparse, and the split of the work. All kernels go row by row (Gustavson
+// 1978, "Two fast algorithms for sparse matrices"): row i of A @ B is a sum of the rows of B that
+// are the columns of row i of A.
 #pragma once
 
-#include "common/dispatch.h"
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "common/arguments.h"
+#include "common/dtypes.h"
+#include "common/memory.h"
+#include "common/threads.h"
 
 namespace spgrad {
 
@@ -11,13 +19,14 @@ struct Rows {
   const index_t *ptr, *idx;
   int64_t count;
 
-  Rows(const Tensor& p, const Tensor& i)
-      : ptr(data<index_t>(p)), idx(data<index_t>(i)), count(p.size(0) - 1) {}
+  Rows(const Tensor& ptr_of, const Tensor& idx_of)
+      : ptr(data<index_t>(ptr_of)), idx(data<index_t>(idx_of)), count(ptr_of.size(0) - 1) {}
 
   int64_t length(int64_t i) const { return int64_t{ptr[i + 1]} - ptr[i]; }
 
-  // Fetches what the entries of `a` after p will read: the row of a column of `a` lies anywhere,
-  // and each of its arrays would be waited for in turn.
+  // Prefetches what entries of `a` after p will read. The row that belongs to a column of `a` may
+  // lie anywhere, and its pointer, its indices and its values would be waited for one after the
+  // other.
   template <class... T>
   SPGRAD_INLINE void prefetch(const Rows& a, int64_t p, const T*... val) const {
     const int64_t last = a.ptr[a.count] - 1;
@@ -31,9 +40,9 @@ struct Rows {
   static constexpr int64_t kAhead = 8;
 };
 
-// A row view with its values widened to the type of the sums and in the order of the rows. They
-// are copied where that asks for it: the inner loops pass over a row of B once for every entry of
-// A in its column, and find it contiguous.
+// A row view with its values, in the type of the sums and in the order of the view. The values are
+// copied where they are not so already: the inner loop passes over a row of B once for every entry
+// of A in that column, and reads a contiguous row faster.
 template <class index_t, class scalar_t>
 struct Matrix : Rows<index_t> {
   using sum_t = accumulate_t<scalar_t>;
@@ -63,7 +72,8 @@ inline void check_values(const Tensor& val, const Tensor& idx, ScalarType dtype,
   check_size(val, 0, idx.size(0), name);
 }
 
-// Ranges of a's rows with equal shares of the products a row meets in b.
+// Ranges of a's rows with equal shares of the products. A row has a product for each entry of the
+// rows of b that it names.
 template <class index_t>
 class RowSplit {
  public:
@@ -83,7 +93,7 @@ class RowSplit {
   }
 
  private:
-  // The products before each row; none, where one thread takes all rows anyway.
+  // The number of products before each row; only {0} where one thread takes all rows.
   static List<int64_t> starts(const Rows<index_t>& a, const Rows<index_t>& b) {
     if (torch::stable::get_num_threads() == 1) return {0};
     List<int64_t> work(a.count + 1);

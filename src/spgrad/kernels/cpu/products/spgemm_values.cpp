@@ -1,14 +1,14 @@
 // The values of a product of sparse matrices, and the product under a mask.
-#include "common/lanes.h"
+#include "common/arguments.h"
+#include "common/dispatch.h"
+#include "common/targets.h"
 #include "products/spgemm.h"
 
 namespace spgrad {
 namespace {
 
-// ---- values ----------------------------------------------------------------------------------
-
-// Row i of A @ B at the columns of row i of c. `sum` (n,) holds what it may elsewhere: only the
-// columns of c are cleared and read, so products outside c vanish.
+// Row i of A @ B at the columns of row i of c. `sum` (n,) need not be zero: only the columns of c
+// are cleared and read, so products outside c have no effect.
 template <class index_t, class scalar_t>
 SPGRAD_INLINE void value_row(const Rows<index_t>& c, const Matrix<index_t, scalar_t>& a,
                              const Matrix<index_t, scalar_t>& b, int64_t i,
@@ -50,7 +50,7 @@ Tensor spgemm_values_op(const Tensor& ptr_c, const Tensor& idx_c, const Tensor& 
     const Array<sum_t> sums = zeros<sum_t>(split.count() * n);
     scalar_t* out = mutable_data<scalar_t>(val_c);
     split.for_each([&](int64_t chunk, int64_t first, int64_t last) {
-      // Compiled as where the pattern is found as well: fused multiply-adds round the sums alike.
+      // with_vectors, as in spgemm: with the same fused multiply-adds the sums are rounded alike.
       with_vectors([&]<int kBytes>() {
         for (int64_t i = first; i < last; ++i) value_row(c, a, b, i, sums.get() + chunk * n, out);
       });
@@ -58,8 +58,6 @@ Tensor spgemm_values_op(const Tensor& ptr_c, const Tensor& idx_c, const Tensor& 
   });
   return val_c;
 }
-
-// ---- masked ----------------------------------------------------------------------------------
 
 template <class T>
 SPGRAD_INLINE bool is_nan(T value) {
@@ -70,16 +68,16 @@ SPGRAD_INLINE bool is_nan(Complex<T> value) {
   return is_nan(value.re) || is_nan(value.im);
 }
 
-// Row i of C as a dense vector, dotted with rows of B. Entries that C lacks count as zeros, which
-// is exact as long as B is finite. An infinity in B times such a zero makes a NaN: then the sum is
-// formed again over the entries that C has.
+// Row i of C as a dense vector, for dot products with rows of B. Entries that C lacks count as
+// zeros, which is exact as long as B is finite. An infinity in B times such a zero makes a NaN:
+// then the sum is formed again over the entries that C has.
 template <class index_t, class scalar_t>
 struct MaskedRow {
   using sum_t = accumulate_t<scalar_t>;
 
   const Matrix<index_t, scalar_t>&c, &b;
   sum_t* dense;   // (n,), zero between rows
-  char* present;  // (n,), zero between rows; marked at the first NaN of a row
+  char* present;  // (n,), zero between rows; set where C has entries after the first NaN of a row
   int64_t i;
   bool marked = false;
 
@@ -142,8 +140,11 @@ Tensor masked_spgemm_op(const Tensor& ptr, const Tensor& idx, const std::optiona
     split.for_each([&](int64_t chunk, int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         if (mask.length(i) == 0) continue;
-        MaskedRow<index_t, scalar_t> row{c, b, dense.get() + chunk * n, present.get() + chunk * n,
-                                         i};
+        MaskedRow<index_t, scalar_t> row{.c = c,
+                                         .b = b,
+                                         .dense = dense.get() + chunk * n,
+                                         .present = present.get() + chunk * n,
+                                         .i = i};
         row.scatter();
         for (int64_t p = mask.ptr[i]; p < mask.ptr[i + 1]; ++p) {
           b.prefetch(mask, p, b.val);

@@ -1,40 +1,27 @@
-// Rows so long that one thread would work on them while the others wait.
+// Splits rows that are so long that the other threads would wait for the one that works on them.
 #pragma once
+
+#include <algorithm>
+#include <cstdint>
 #include <deque>
 
-#include "common/dispatch.h"
+#include "common/memory.h"
+#include "common/threads.h"
 
 namespace spgrad {
 
-// The first row from i on that is longer than `longest`, else m. Looks at blocks without branching,
-// so that the compiler vectorises the common case of nothing to find.
-template <class index_t>
-SPGRAD_CLONES int64_t next_longer(const index_t* ptr, int64_t i, int64_t m, index_t longest) {
-  constexpr int64_t kBlock = 512;
-  while (i < m) {
-    const int64_t stop = std::min(i + kBlock, m);
-    index_t found = 0;
-    for (int64_t j = i; j < stop; ++j) found |= longest - (ptr[j + 1] - ptr[j]);
-    for (; found < 0 && i < stop; ++i) {
-      if (ptr[i + 1] - ptr[i] > longest) return i;
-    }
-    i = stop;
-  }
-  return m;
-}
-
-// Rows (m) of a view as lines: a long row is several of them, whose results are joined afterwards.
-// How a row is cut depends on the view alone, and so does the order of its sum. O(m) time; memory
-// only for long rows.
+// The m rows of a view, of which long ones are cut into pieces; the sums of the pieces are joined
+// afterwards. How a row is cut depends on the view alone, and so does the order of its sum. O(m)
+// time; memory only for long rows.
 template <class index_t>
 class SplitRows {
  public:
-  // Lines [first, last) of `starts`: rows of the view, or pieces of one row of it.
+  // Lines [first, last) of the pointers `starts`: rows of the view, or the pieces of one row.
   struct Part {
     const index_t* starts;
     int64_t first, last;
-    int64_t row;   // -1 for whole rows
-    int64_t slot;  // of the row's first piece among the pieces of all
+    int64_t row = -1;  // the row that was cut; -1 for whole rows
+    int64_t slot = 0;  // of the row's first piece, among the pieces of all rows
   };
 
   SplitRows(const index_t* ptr, int64_t m) {
@@ -46,17 +33,17 @@ class SplitRows {
     };
     for (int64_t i = next(0); i < m; i = next(i + 1)) {
       const int64_t begin = ptr[i], length = ptr[i + 1] - begin;
-      add({ptr, whole, i, -1, 0});
+      add({.starts = ptr, .first = whole, .last = i});
       whole = i + 1;
       const int64_t pieces = (length + longest / 2 - 1) / (longest / 2);
       auto& starts = cuts_.emplace_back(pieces + 1);
-      for (int64_t b = 0; b <= pieces; ++b) {
-        starts[b] = static_cast<index_t>(begin + length * b / pieces);
+      for (int64_t piece = 0; piece <= pieces; ++piece) {
+        starts[piece] = static_cast<index_t>(begin + length * piece / pieces);
       }
-      add({starts.data(), 0, pieces, i, slots_});
+      add({.starts = starts.data(), .first = 0, .last = pieces, .row = i, .slot = slots_});
       slots_ += pieces;
     }
-    add({ptr, whole, m, -1, 0});
+    add({.starts = ptr, .first = whole, .last = m});
   }
   SplitRows(const SplitRows&) = delete;
   SplitRows& operator=(const SplitRows&) = delete;
@@ -73,19 +60,19 @@ class SplitRows {
                                 [&](int64_t first, int64_t last) { share(first, last, f); });
   }
 
-  // Entries and lines of each of `workers` threads: shares (2, workers), preallocated.
+  // Writes the entries and the lines of each of `workers` threads to shares (2, workers).
   void measure(int64_t workers, int64_t* shares) const {
     const int64_t each = (work_ + workers - 1) / workers;
     std::fill_n(shares, 2 * workers, 0);
-    for (int64_t w = 0; w < workers; ++w) {
-      share(std::min(w * each, work_), std::min((w + 1) * each, work_), [&](const Part& part) {
-        shares[w] += part.starts[part.last] - part.starts[part.first];
-        shares[workers + w] += part.last - part.first;
+    for (int64_t i = 0; i < workers; ++i) {
+      share(std::min(i * each, work_), std::min((i + 1) * each, work_), [&](const Part& part) {
+        shares[i] += part.starts[part.last] - part.starts[part.first];
+        shares[workers + i] += part.last - part.first;
       });
     }
   }
 
-  // Rows of y (m, n) that were split: the sums of their pieces (slots, n), in order.
+  // Writes the rows of y (m, n) that were cut: the sums of their pieces (slots, n), in order.
   template <class scalar_t>
   void join(const scalar_t* pieces, int64_t n, scalar_t* y) const {
     for (const auto& [part, _] : parts_) {
@@ -93,7 +80,7 @@ class SplitRows {
       scalar_t* const out = y + part.row * n;
       const scalar_t* in = pieces + part.slot * n;
       std::copy_n(in, n, out);
-      for (int64_t b = 1; b < part.last; ++b) {
+      for (int64_t piece = 1; piece < part.last; ++piece) {
         in += n;
         for (int64_t j = 0; j < n; ++j) out[j] = out[j] + in[j];
       }
@@ -101,8 +88,8 @@ class SplitRows {
   }
 
  private:
-  // Entries of a row that is never split; the part of all entries that a longer one may have, so
-  // that 64 threads get shares that differ by a tenth at most.
+  // A row is cut if it has more than kLeast entries and more than 1 / kShare of all entries. Then
+  // the shares of 64 threads differ by a tenth at most.
   static constexpr int64_t kLeast = 256, kShare = 1024;
 
   struct Placed {
@@ -110,6 +97,7 @@ class SplitRows {
     int64_t work;  // before it
   };
 
+  // Entries and lines of a part before a line of it.
   static int64_t work_of(const Part& part, int64_t line) {
     return part.starts[line] - part.starts[part.first] + line - part.first;
   }
@@ -127,11 +115,12 @@ class SplitRows {
     work_ += work_of(part, part.last);
   }
 
-  // The lines whose work begins in [first, last).
+  // Calls f(part) on the lines whose work begins in [first, last).
   template <class F>
   void share(int64_t first, int64_t last, const F& f) const {
-    auto next = std::upper_bound(parts_.begin(), parts_.end(), first,
-                                 [](int64_t work, const Placed& p) { return work < p.work; });
+    auto next =
+        std::upper_bound(parts_.begin(), parts_.end(), first,
+                         [](int64_t work, const Placed& placed) { return work < placed.work; });
     if (next != parts_.begin()) --next;
     for (; next != parts_.end() && next->work < last; ++next) {
       Part part = next->part;

@@ -1,14 +1,19 @@
 // Sparse times dense: y (m, n) = A x, with A (m, k) a row view (ptr, idx, perm?) and its values.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
 #include "common/lanes.h"
+#include "common/prefetch.h"
 
 namespace spgrad {
 
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n) and y (m, n) row by row. y is
 // allocated and not initialised; every element of the rows asked for is written.
-// Columns of a row may be unsorted and repeat. The order of a sum depends on its row, on n
-// and on whether x is copied in tiles (on nse and the sizes), but not on the number of threads.
+// Columns of a row may be unsorted and repeat. The order of a sum depends on its row, on n, and on
+// whether x is copied in tiles, which nse and the sizes decide; not on the number of threads.
 // O((nse + m) n) time, no memory but the tiles. The view is read once for every eight vectors of
 // columns, or for every tile.
 template <class index_t, class scalar_t>
@@ -21,9 +26,9 @@ struct Spmm {
   scalar_t* y;
   int64_t n;
   int64_t nse;
-  int64_t fetched = 0;    // bytes of x that are asked for ahead
-  bool streamed = false;  // whether y is written past the caches
-  int64_t stride = n;     // between rows of x
+  int64_t prefetched = 0;  // how far ahead rows of x are prefetched, in bytes of rows
+  bool streamed = false;   // whether y is written past the caches
+  int64_t stride = n;      // between rows of x
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * stride;
@@ -34,19 +39,21 @@ struct Spmm {
   }
 };
 
-// What is known of the operands when the loop over the entries is compiled: with few columns an
-// entry takes some six cycles, and every question asked of it shows.
+// What the compiler knows of the operands of a loop over entries. With few columns an entry takes
+// about six cycles, so a branch for each entry costs a measurable part of the time.
 struct Known {
-  bool in_order,
-      fetched;   // perm is null; some of x is asked for ahead, which costs where x is near
-  bool nothing;  // both are to be found out
+  bool in_order = false;    // perm is null
+  bool prefetched = false;  // rows of x are prefetched
+  bool nothing = false;     // neither is known: both are looked up for each entry
 
   template <class index_t, class scalar_t>
-  SPGRAD_INLINE constexpr bool fetches(const Spmm<index_t, scalar_t>& a) const {
-    return nothing ? a.fetched != 0 : fetched;
+  SPGRAD_INLINE constexpr bool prefetches(const Spmm<index_t, scalar_t>& a) const {
+    return nothing ? a.prefetched != 0 : prefetched;
   }
 };
-inline constexpr Known kNothing{false, false, true};
+inline constexpr Known kNothing{.nothing = true};
+inline constexpr Known kInOrder{.in_order = true};
+inline constexpr Known kInOrderPrefetched{.in_order = true, .prefetched = true};
 
 // A vector of sums of products, with one weight for all lanes.
 template <class T, int kElements>
@@ -62,8 +69,9 @@ struct Sums {
   }
 };
 
-// Interleaved complex lanes times a complex weight without a shuffle per product: the products with
-// its real and its imaginary part are summed apart and joined once.
+// Interleaved complex lanes times a complex weight, without a shuffle for each product: the
+// products with the real and with the imaginary part of the weight have a sum each, and are joined
+// at the end.
 template <class T, int kElements>
 struct Sums<Complex<T>, kElements> {
   Vector<T, 2 * kElements> by_real{}, by_imaginary{};
@@ -86,9 +94,9 @@ struct Sums<Complex<T>, kElements> {
   }
 };
 
-// kParts vectors of columns of y, the first at `column`; the last is moved back if it would pass
-// the end, and then computes some columns again. The sums stay in registers over a whole row; few
-// of them would leave the adder waiting for itself, so then two sets take turns.
+// kParts vectors of columns of y, the first at `column`. The last is moved back if it would pass
+// the end, and then computes some columns again. The sums stay in registers over a whole row. Where
+// there are few, each addition would wait for the one before, so two sets of sums take turns.
 template <int kElements, int kParts, Known kKnown = kNothing, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last,
                                 int64_t column) {
@@ -96,11 +104,11 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
   const int64_t n = a.n;
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, n - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
-  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, kParts * kElements);
+  const int64_t ahead = entries_ahead<scalar_t>(a.prefetched, kParts * kElements);
   for (int64_t i = first; i < last; ++i) {
     Sums<scalar_t, kElements> sums[kSets][kParts];
     const auto add = [&](int64_t p, int set) {
-      if (kKnown.fetches(a)) prefetch_row(a, p, ahead, column, kParts * kElements);
+      if (kKnown.prefetches(a)) prefetch_row(a, p, ahead, column, kParts * kElements);
       const scalar_t* row = a.row(p) + column;
       const accumulate_t<scalar_t> weight = a.template weight<kBytes, kKnown.in_order>(p);
 #pragma GCC unroll 8
@@ -147,10 +155,10 @@ void spmm_narrow(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) 
   spmm_blocks<kElements, 2, kKnown>(a, first, last, 0);
 }
 
-// One column: four sums side by side, to hide the latency of the adder.
+// One column: four sums side by side, which hides the latency of an addition.
 template <int kBytes, class index_t, class scalar_t>
 void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  const int64_t ahead = entries_ahead<scalar_t>(a.fetched, 1);
+  const int64_t ahead = entries_ahead<scalar_t>(a.prefetched, 1);
   const auto product = [&](int64_t p) {
     if (ahead != 0) prefetch_row(a, p, ahead, 0, 1);
     return a.template weight<kBytes>(p) * load_one<kBytes>(*a.row(p));
@@ -160,15 +168,15 @@ void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
     int64_t p = a.ptr[i];
     const int64_t end = a.ptr[i + 1];
     for (; p + 4 <= end; p += 4) {
-      for (int s = 0; s < 4; ++s) sums[s] += product(p + s);
+      for (int j = 0; j < 4; ++j) sums[j] += product(p + j);
     }
     for (; p < end; ++p) sums[0] += product(p);
     a.y[i] = narrow<scalar_t>((sums[0] + sums[1]) + (sums[2] + sums[3]));
   }
 }
 
-// Vectors in the widest block: as many sums as fit in registers, fewer where each is two. Integers
-// are not worth the code.
+// Vectors in the widest block: as many sums as fit in registers, half of them where a sum takes two
+// registers. For integers fewer, to compile less code.
 template <class T>
 inline constexpr int kWidest = std::is_floating_point_v<T> ? 8
                                : std::is_integral_v<T>     ? 2
@@ -183,8 +191,8 @@ SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, 
   spmm_blocks<kElements, kWidest<scalar_t>, kKnown>(a, first, last, column);
 }
 
-// Rows [first, last) of y, the columns from `column` on; 0 unless there are as many as fill a
-// vector.
+// Rows [first, last) of y, the columns from `column` on. `column` is 0 where fewer columns than
+// fill a vector are left.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
                              int64_t column) {
@@ -192,60 +200,59 @@ SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, in
   if (a.n == 0) return;
   if (a.n == 1) return spmv<kBytes>(a, first, last);
   if constexpr (std::is_floating_point_v<scalar_t> && kBytes > 16) {
-    constexpr Known kNear{true, false, false}, kFar{true, true, false};
     if (a.perm == nullptr) {
-      return a.fetched != 0 ? spmm_matrix<kElements, kFar>(a, first, last, column)
-                            : spmm_matrix<kElements, kNear>(a, first, last, column);
+      return a.prefetched != 0 ? spmm_matrix<kElements, kInOrderPrefetched>(a, first, last, column)
+                               : spmm_matrix<kElements, kInOrder>(a, first, last, column);
     }
   }
   spmm_matrix<kElements, kNothing>(a, first, last, column);
 }
 
-// ---- tiles -----------------------------------------------------------------------------------
-
-// Columns of x that are copied together, so that the gathered rows lie side by side: in fewer
-// pages, and in the second-level cache if they fit. A tile is two cache lines of a row; two tiles
-// are copied at a time, to read whole pieces of x: half of x with 128 columns of float32.
+// A tile is some columns of x, copied so that its rows lie side by side: in fewer pages, and in the
+// second-level cache if they fit. A row of a tile is two cache lines. Two tiles are copied at a
+// time, because memory is read faster in longer pieces: with 128 columns of float32 these are half
+// of x.
 inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
 
-// Whether copying x pays: every row of it has to be gathered often enough.
+// Whether copying x pays: only where every row of it is gathered often enough.
 template <class index_t, class scalar_t>
 bool worth_tiling(const Spmm<index_t, scalar_t>& a, int64_t k) {
   constexpr int64_t kUses = 16;
   const int64_t columns = kTileBytes / static_cast<int64_t>(sizeof(scalar_t));
-  return std::is_floating_point_v<scalar_t> && a.perm == nullptr && a.fetched != 0 &&
+  return std::is_floating_point_v<scalar_t> && a.perm == nullptr && a.prefetched != 0 &&
          a.n >= 2 * columns && a.nse >= kUses * k;
 }
 
-// Rows [first, last) of x, k rows: columns [column, column + tiles * width) as tiles (k, width).
+// Copies columns [column, column + tiles * width) of the rows [first, last) of x into tiles
+// (k, width).
 template <class scalar_t>
 void copy_tiles(const scalar_t* x, int64_t n, int64_t column, int64_t k, int64_t tiles,
                 int64_t first, int64_t last, scalar_t* out) {
   constexpr int64_t kWidth = kTileBytes / sizeof(scalar_t), kAhead = 16;
   for (int64_t i = first; i < last; ++i) {
-    const scalar_t* const soon = x + std::min(i + kAhead, last - 1) * n + column;
-    for (int64_t t = 0; t < tiles; ++t) {
-      __builtin_prefetch(soon + t * kWidth);
-      __builtin_prefetch(soon + t * kWidth + kWidth / 2);
-      std::copy_n(x + i * n + column + t * kWidth, kWidth, out + (t * k + i) * kWidth);
+    const scalar_t* const later = x + std::min(i + kAhead, last - 1) * n + column;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      __builtin_prefetch(later + tile * kWidth);
+      __builtin_prefetch(later + tile * kWidth + kWidth / 2);
+      std::copy_n(x + i * n + column + tile * kWidth, kWidth, out + (tile * k + i) * kWidth);
     }
   }
 }
 
-// Rows [first, last) of the columns of y that one tile of x has; the first is `column`.
+// Rows [first, last) of y, in the columns of one tile of x. The first of them is `column`.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_tile(Spmm<index_t, scalar_t> a, const scalar_t* tile, int64_t first,
                              int64_t last, int64_t column) {
   constexpr int64_t kWidth = kTileBytes / sizeof(scalar_t);
   constexpr int kElements = kFull<scalar_t, kBytes>;
-  constexpr Known kNear{true, false, false}, kFar{true, true, false};
+  constexpr int kParts = kWidth / kElements;
   a.stride = kWidth;
   a.x = tile - column;
-  a.fetched != 0 ? spmm_columns<kElements, kWidth / kElements, kFar>(a, first, last, column)
-                 : spmm_columns<kElements, kWidth / kElements, kNear>(a, first, last, column);
+  a.prefetched != 0 ? spmm_columns<kElements, kParts, kInOrderPrefetched>(a, first, last, column)
+                    : spmm_columns<kElements, kParts, kInOrder>(a, first, last, column);
 }
 
-// The same by the widest vectors of this processor, compiled once in matmul.cpp.
+// spmm_rows for the widest vectors of this processor; compiled once, in matmul.cpp.
 template <class index_t, class scalar_t>
 void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column = 0);
 

@@ -4,10 +4,15 @@
 #include <algorithm>
 #include <tuple>
 
+#include "common/arguments.h"
+#include "common/dispatch.h"
+#include "common/threads.h"
+
 namespace spgrad {
 namespace {
 
-// ... of any dtype but the complex ones, which have no order.
+// Calls f.operator()<index_t, scalar_t>() for every dtype but the complex ones, which have no
+// order.
 template <class F>
 void dispatch_real(ScalarType index, ScalarType value, F&& f) {
   dispatch(index, value, [&]<class index_t, class scalar_t>() {
@@ -31,16 +36,18 @@ std::tuple<Tensor, Tensor> spmm_reduce_op(const Tensor& ptr, const Tensor& idx,
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n}), arg = empty(ptr, {m, n});
   dispatch_real(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
-    const SpmmReduce<index_t, scalar_t> a{data<index_t>(ptr),
-                                          data<index_t>(idx),
-                                          data<index_t>(perm),
-                                          data<scalar_t>(val),
-                                          data<scalar_t>(x),
-                                          mutable_data<scalar_t>(y),
-                                          mutable_data<index_t>(arg),
-                                          n,
-                                          idx.size(0),
-                                          largest};
+    const SpmmReduce<index_t, scalar_t> a{
+        .ptr = data<index_t>(ptr),
+        .idx = data<index_t>(idx),
+        .perm = data<index_t>(perm),
+        .val = data<scalar_t>(val),
+        .x = data<scalar_t>(x),
+        .y = mutable_data<scalar_t>(y),
+        .arg = mutable_data<index_t>(arg),
+        .n = n,
+        .nse = idx.size(0),
+        .largest = largest,
+    };
     parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
       with_vectors([&]<int kBytes>() { reduce_rows<kBytes>(a, first, last); });
     });
@@ -55,23 +62,28 @@ Tensor spmm_prod_op(const Tensor& ptr, const Tensor& idx, const Tensor& x) {
   check_tensor(x, 2, dtype, "x");
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n});
-  dispatch(
-      ptr.scalar_type(), dtype == ScalarType::Char ? ScalarType::Byte : dtype,
-      [&]<class index_t, class scalar_t>() {
-        const SpmmProd<index_t, scalar_t> a{
-            data<index_t>(ptr), data<index_t>(idx), data<scalar_t>(x), mutable_data<scalar_t>(y), n,
-            idx.size(0)};
-        parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
-          with_vectors([&]<int kBytes>() { prod_rows<kBytes>(a, first, last); });
-        });
-      });
+  dispatch(ptr.scalar_type(), dtype == ScalarType::Char ? ScalarType::Byte : dtype,
+           [&]<class index_t, class scalar_t>() {
+             const SpmmProd<index_t, scalar_t> a{
+                 .ptr = data<index_t>(ptr),
+                 .idx = data<index_t>(idx),
+                 .x = data<scalar_t>(x),
+                 .y = mutable_data<scalar_t>(y),
+                 .n = n,
+                 .nse = idx.size(0),
+             };
+             parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+               with_vectors([&]<int kBytes>() { prod_rows<kBytes>(a, first, last); });
+             });
+           });
   return y;
 }
 
-// The gradients of spmm_reduce, where arg (m, n) names the entry that each element of y is, or -1:
-// values (nse) and x (k, n), of low precision summed in float. Each thread has its own rows for the
-// first and its own columns for the second, so that nothing depends on their number. O(m n + nse +
-// k n) time; memory for the sums where these are wider than the results.
+// The gradients of spmm_reduce in the values (nse) and in x (k, n). arg (m, n) holds the entry that
+// each element of y is made of, or -1. 16-bit floats are summed in float. Threads have their own
+// rows for the first gradient and their own columns for the second, so that nothing depends on
+// their number. O(m n + nse + k n) time; memory for the sums where these are wider than the
+// results.
 template <class index_t, class scalar_t>
 struct ReduceBackward {
   using Sum = accumulate_t<scalar_t>;
@@ -104,7 +116,8 @@ struct ReduceBackward {
   }
 };
 
-// `out` as the sums that it will hold, or new memory for these.
+// The sums that are to be written to `out`: formed in its memory, or, if they are wider than its
+// elements, in new memory.
 template <class scalar_t>
 class Sums {
  public:
@@ -148,15 +161,17 @@ std::tuple<Tensor, Tensor> spmm_reduce_backward_op(const Tensor& ptr, const Tens
   }
   Tensor grad_val = empty(val, {val.size(0)}), grad_x = empty(x, {x.size(0), n});
   dispatch_real(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
-    const ReduceBackward<index_t, scalar_t> a{data<index_t>(ptr),
-                                              data<index_t>(idx),
-                                              data<index_t>(perm),
-                                              data<scalar_t>(val),
-                                              data<scalar_t>(x),
-                                              data<scalar_t>(g),
-                                              data<index_t>(arg),
-                                              m,
-                                              n};
+    const ReduceBackward<index_t, scalar_t> a{
+        .ptr = data<index_t>(ptr),
+        .idx = data<index_t>(idx),
+        .perm = data<index_t>(perm),
+        .val = data<scalar_t>(val),
+        .x = data<scalar_t>(x),
+        .g = data<scalar_t>(g),
+        .arg = data<index_t>(arg),
+        .m = m,
+        .n = n,
+    };
     Sums<scalar_t> of_values(grad_val), of_x(grad_x);
     of_x.clear();
     parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {

@@ -2,7 +2,13 @@
 // perm?).
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
 #include "common/lanes.h"
+#include "common/prefetch.h"
 
 namespace spgrad {
 
@@ -41,7 +47,8 @@ struct SpmmReduce {
 template <class T>
 using product_t = std::conditional_t<std::is_integral_v<T>, T, accumulate_t<T>>;
 
-// Some columns one by one: integers, which wrap before they are compared, and what is left over.
+// Some columns one by one: for integers, whose products wrap before they are compared, and for
+// columns that are left over.
 template <int kColumns, int kBytes, class index_t, class scalar_t>
 void reduce_few(const SpmmReduce<index_t, scalar_t> a, int64_t i, int64_t column) {
   using product = product_t<scalar_t>;
@@ -74,7 +81,7 @@ void reduce_row(const SpmmReduce<index_t, scalar_t>& a, int64_t i) {
   for (; column < a.n; ++column) reduce_few<1, kBytes>(a, i, column);
 }
 
-// The extreme products of a vector of columns, and how many entries after the first they stand.
+// The extreme products of a vector of columns, and the positions of their entries in the row.
 template <class T, int kElements>
 struct Extremes {
   Lanes<T, kElements> best;
@@ -104,7 +111,7 @@ SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t
     scalar_t* const y = a.y + i * a.n + column;
     index_t* const arg = a.arg + i * a.n + column;
     if (begin == end || end - begin > INT32_MAX) {
-      reduce_row<kBytes>(a, i);  // some columns again, for rows that are nobody's concern
+      reduce_row<kBytes>(a, i);  // all columns, and once for each block: such rows are rare
       continue;
     }
     Extremes<scalar_t, kElements> found[kParts];
@@ -123,7 +130,7 @@ SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t
         const Lanes<scalar_t, kElements> value = product(p, part);
         const Lanes<scalar_t, kElements> best = found[part].best;
         const Vector<position_t<scalar_t>, kElements> before = found[part].position;
-        Lanes<scalar_t, kElements> next = value <= best ? best : value;  // value, if either is NaN
+        Lanes<scalar_t, kElements> next = value <= best ? best : value;  // value if either is NaN
         auto place = value <= best ? before : position - Vector<position_t<scalar_t>, kElements>{};
         opaque(next);
         opaque(place);
@@ -173,8 +180,6 @@ SPGRAD_INLINE void reduce_rows(const SpmmReduce<index_t, scalar_t>& a, int64_t f
   }
   for (int64_t i = first; i < last; ++i) reduce_row<kBytes>(a, i);
 }
-
-// ---- products of rows of x -------------------------------------------------------------------
 
 // ptr (m + 1), idx (nse), x (k, n) and y (m, n), allocated and not initialised: y[i, :] is the
 // product of the rows of x that row i of the view names. The order of a product depends on its row

@@ -2,6 +2,11 @@
 // they cost. Together they are the two gradients of a product, on the view that it did not use.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
+#include "common/memory.h"
+#include "common/threads.h"
 #include "products/sddmm.h"
 #include "products/spmm.h"
 
@@ -16,8 +21,8 @@ struct SpmmSddmm {
   Sddmm<index_t, scalar_t> dots;
 };
 
-// Asks for the values and results of a group some entries after p: where they are permuted, each is
-// a cache line of its own.
+// Prefetches the values and results of the group that is kAhead entries after p. Where they are
+// permuted, each is in a cache line of its own.
 template <class index_t, class scalar_t>
 SPGRAD_INLINE void prefetch_values(const SpmmSddmm<index_t, scalar_t>& a, int64_t p) {
   constexpr int64_t kAhead = 32;
@@ -29,24 +34,25 @@ SPGRAD_INLINE void prefetch_values(const SpmmSddmm<index_t, scalar_t>& a, int64_
   }
 }
 
-// The entries from p on, kTogether of one row, or, if not kWhole, those before `end`: adds to the
-// sums of kVectors vectors of y from `column` on, and the share of these columns to the entries'
-// dot products, or gives it if the columns are the first. What an entry that is not there would
-// multiply is zero: zero times infinity is not.
+// The kTogether entries of one row from p on; if not kWhole, those of them before `end`. Adds their
+// products to kVectors vectors of y from `column` on, and adds what these columns contribute to the
+// entries' dot products; in the first columns, this replaces what was there. An entry that does not
+// exist takes a row of zeros for x, because a weight of zero would not do: zero times infinity is
+// not zero.
 template <bool kWhole, int kElements, int kVectors, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_sddmm_group(const SpmmSddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
                                     int64_t ahead, const scalar_t* g, int64_t column,
                                     Lanes<scalar_t, kElements> (&totals)[kVectors]) {
   constexpr int64_t kWidth = kVectors * kElements;
-  static constexpr scalar_t kNothing[kWidth]{};
+  static constexpr scalar_t kZeros[kWidth]{};
   const scalar_t* rows[kTogether];
   accumulate_t<scalar_t> weights[kTogether];
 #pragma GCC unroll 4
   for (int e = 0; e < kTogether; ++e) {
-    const bool there = kWhole || p + e < end;
-    if (ahead != 0 && there) prefetch_row(a.sums, p + e, ahead, column, kWidth);
-    rows[e] = there ? a.sums.row(p + e) + column : kNothing;
-    weights[e] = there ? a.sums.template weight<16>(p + e) : 0;
+    const bool exists = kWhole || p + e < end;
+    if (ahead != 0 && exists) prefetch_row(a.sums, p + e, ahead, column, kWidth);
+    rows[e] = exists ? a.sums.row(p + e) + column : kZeros;
+    weights[e] = exists ? a.sums.template weight<16>(p + e) : 0;
   }
   Dots<scalar_t, kElements> dots;
 #pragma GCC unroll 8
@@ -75,7 +81,7 @@ template <int kElements, int kVectors, class index_t, class scalar_t>
 void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int64_t last,
                         int64_t column) {
   using Values = Lanes<scalar_t, kElements>;
-  const int64_t ahead = entries_ahead<scalar_t>(a.sums.fetched, kVectors * kElements);
+  const int64_t ahead = entries_ahead<scalar_t>(a.sums.prefetched, kVectors * kElements);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* g = a.dots.g + i * a.dots.step + column;
     const int64_t end = a.sums.ptr[i + 1];
@@ -98,7 +104,8 @@ void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int
   }
 }
 
-// Rows [first, last) of the view. The sums of a block, the dots and a vector of x fit in registers.
+// Rows [first, last) of the view, in blocks of columns whose sums fit in registers together with
+// the dot products and a vector of x.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_sddmm_rows(const SpmmSddmm<index_t, scalar_t>& a, int64_t first,
                                    int64_t last) {
@@ -121,20 +128,18 @@ SPGRAD_INLINE void spmm_sddmm_rows(const SpmmSddmm<index_t, scalar_t>& a, int64_
   }
 }
 
-// The same for permuted values that the cache does not hold: those of some lines are collected, and
-// their results spread, in loops that do nothing else. Between the products of a line each would
-// wait for a cache line, and for its page, of its own.
+// The same for permuted values that the cache does not hold. The values of some rows are copied
+// into the order of the view, and their results copied back, in loops that do nothing else and
+// prefetch. Among the products of a row, each value would wait for a cache line, and for a page, of
+// its own.
 template <int kBytes, class index_t, class scalar_t>
 void spmm_sddmm_batches(const SpmmSddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int64_t kBatch = 16384, kAhead = 32;
-  const index_t* const ptr = a.sums.ptr;
   List<scalar_t> weights, dots;
   SpmmSddmm<index_t, scalar_t> part = a;
   part.sums.perm = part.dots.perm = nullptr;
-  while (first < last) {
-    int64_t next = first + 1;
-    while (next < last && ptr[next + 1] - ptr[first] <= kBatch) ++next;
-    const int64_t begin = ptr[first], count = ptr[next] - begin;
+  for_batches(a.sums.ptr, first, last, kBatch, [&](int64_t from, int64_t to) {
+    const int64_t begin = a.sums.ptr[from], count = a.sums.ptr[to] - begin;
     const index_t* const perm = a.sums.perm + begin;
     weights.resize(std::max<size_t>(weights.size(), count));
     dots.resize(weights.size());
@@ -144,13 +149,12 @@ void spmm_sddmm_batches(const SpmmSddmm<index_t, scalar_t>& a, int64_t first, in
     }
     part.sums.val = weights.data() - begin;
     part.dots.out = dots.data() - begin;
-    spmm_sddmm_rows<kBytes>(part, first, next);
+    spmm_sddmm_rows<kBytes>(part, from, to);
     for (int64_t p = 0; p < count; ++p) {
       __builtin_prefetch(a.dots.out + perm[std::min(p + kAhead, count - 1)], 1);
       a.dots.out[perm[p]] = dots[p];
     }
-    first = next;
-  }
+  });
 }
 
 }  // namespace spgrad

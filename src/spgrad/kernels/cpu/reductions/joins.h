@@ -1,12 +1,15 @@
-// How the elements of a line are joined to one: sum, product, extremum.
+// How the elements of a segment are joined to one: sum, product, extremum.
 #pragma once
 
-#include "reductions/segments.h"
+#include <limits>
+#include <type_traits>
+
+#include "common/lanes.h"
 
 namespace spgrad {
 
-// Each joins numbers, or vectors of them, starting from kIdentity; an empty line gives kEmpty.
-// Integers wrap.
+// Each joins numbers, or vectors of them, starting from kIdentity. An empty segment has the result
+// kEmpty. Integers wrap.
 struct Sum {
   static constexpr int kIdentity = 0, kEmpty = 0;
   template <class V>
@@ -31,7 +34,7 @@ struct Product {
   }
 };
 
-// The larger, or the smaller; NaN is either.
+// The larger, or the smaller, of two numbers; a NaN counts as the extreme one.
 template <bool kLargest>
 struct Extreme {
   static constexpr int kEmpty = 0;

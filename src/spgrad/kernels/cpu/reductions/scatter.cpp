@@ -1,11 +1,15 @@
-// Sums of what has the same index.
+// Adds up the values that have the same index.
+#include <algorithm>
+#include <type_traits>
 
+#include "common/arguments.h"
 #include "common/dispatch.h"
 
 namespace spgrad {
 namespace {
 
-// What long sums of T are formed in, whose error grows with their length: floats in double.
+// The type that long sums of T are formed in: double for floats, as the error grows with the
+// length.
 template <class T>
 struct LongSum {
   using type = std::conditional_t<std::is_same_v<accumulate_t<T>, float>, double, accumulate_t<T>>;

@@ -1,31 +1,36 @@
-// Reduces the entries of every line, finds their extrema, and gives every entry what its line has.
-#include "reductions/segment.h"
-#include "reductions/joins.h"
-
+// Reduces every segment to one number, finds its extrema, and expands numbers of the segments to
+// their entries.
+#include <algorithm>
+#include <cstring>
 #include <string>
+
+#include "common/arguments.h"
+#include "common/dispatch.h"
+#include "common/threads.h"
+#include "reductions/joins.h"
+#include "reductions/segment_vectors.h"
+#include "reductions/segments.h"
 
 namespace spgrad {
 namespace {
 
-// ---- reductions ------------------------------------------------------------------------------
-
 // ptr (m + 1), perm (nse) or null, val (nse, d), out (m, d), allocated and not initialised. The
-// order of a sum depends on its line alone: long lines are taken in blocks of a fixed size, so
-// that nothing depends on the number of threads. O(nse d + m) time; memory for a number per block
-// of a long line.
+// order of a sum depends on its segment alone: long segments are taken in blocks of a fixed size,
+// so that nothing depends on the number of threads. O(nse d + m) time; memory for a number per
+// block of a long segment.
 template <class Op, class index_t, class T>
 struct Reduce {
   using C = calc_t<T>;
-  Lines<index_t> lines;
+  Segments<index_t> segments;
   const T* val;
   T* out;
 
-  // Joins the elements of four lines of one column, line e's being start[e], of which there are
-  // length[e]; up to a vector more may be read behind them if there is room. A vector's lanes are
-  // joined last, for the four together; most short lines take one vector each.
+  // Joins the elements of four segments of one column: segment e has length[e] of them from
+  // start[e] on. If kRoom, up to a vector more may be read behind them. The lanes of a vector are
+  // joined last, for the four segments together; most short segments take one vector each.
   template <int kBytes, bool kRoom>
-  static SPGRAD_INLINE void join_lines(const C* const (&start)[4], const int64_t (&length)[4],
-                                       C (&out)[4]) {
+  static SPGRAD_INLINE void join_four(const C* const (&start)[4], const int64_t (&length)[4],
+                                      C (&out)[4]) {
     constexpr int kLanes = kBytes / sizeof(C);
     constexpr bool kEmptyDiffers =
         std::is_same_v<Op, Extreme<true>> || std::is_same_v<Op, Extreme<false>>;
@@ -52,58 +57,58 @@ struct Reduce {
     std::memcpy(out, &joined, sizeof joined);
   }
 
-  // Lines [i, i + count) of column j, four at most, whose entries from `origin` on stand at x.
+  // Segments [i, i + count) of column j, four at most. x holds the elements from entry `origin` on.
   template <int kBytes, bool kRoom>
   SPGRAD_INLINE void four(int64_t i, int64_t count, int64_t j, const C* x, int64_t origin) const {
     const C* start[4];
     int64_t length[4];
     for (int64_t e = 0; e < 4; ++e) {
-      const int64_t begin = lines.ptr[i + std::min(e, count)];
+      const int64_t begin = segments.ptr[i + std::min(e, count)];
       start[e] = x + (begin - origin);
-      length[e] = lines.ptr[i + std::min(e + 1, count)] - begin;
+      length[e] = segments.ptr[i + std::min(e + 1, count)] - begin;
     }
     C joined[4];
-    join_lines<kBytes, kRoom>(start, length, joined);
+    join_four<kBytes, kRoom>(start, length, joined);
     if constexpr (std::is_same_v<T, C>) {
-      if (lines.d == 1 && count == 4) return std::memcpy(out + i, joined, sizeof joined), void();
+      if (segments.d == 1 && count == 4) return std::memcpy(out + i, joined, sizeof joined), void();
     }
-    for (int64_t e = 0; e < count; ++e) out[(i + e) * lines.d + j] = narrow<T>(joined[e]);
+    for (int64_t e = 0; e < count; ++e) out[(i + e) * segments.d + j] = narrow<T>(joined[e]);
   }
 
-  // Lines [first, last) of column j; the elements before entry `limit` may be read.
+  // Segments [first, last) of column j; the elements before entry `limit` may be read.
   template <int kBytes>
   SPGRAD_INLINE void column(int64_t first, int64_t last, int64_t j, const C* x, int64_t origin,
                             int64_t limit) const {
     if constexpr (std::is_floating_point_v<C>) {
       constexpr int64_t kLanes = kBytes / sizeof(C);
       int64_t i = first;
-      for (; i + 4 <= last && lines.ptr[i + 4] + kLanes <= limit; i += 4) {
+      for (; i + 4 <= last && segments.ptr[i + 4] + kLanes <= limit; i += 4) {
         four<kBytes, true>(i, 4, j, x, origin);
       }
       for (; i < last; i += 4) four<kBytes, false>(i, std::min<int64_t>(last - i, 4), j, x, origin);
     } else {
       for (int64_t i = first; i < last; ++i) {
-        C joined = lines.length(i) == 0 ? C(Op::kEmpty) : identity<Op, C>();
-        for (int64_t p = lines.ptr[i]; p < lines.ptr[i + 1]; ++p)
+        C joined = segments.length(i) == 0 ? C(Op::kEmpty) : identity<Op, C>();
+        for (int64_t p = segments.ptr[i]; p < segments.ptr[i + 1]; ++p)
           joined = Op()(joined, x[p - origin]);
-        out[i * lines.d + j] = narrow<T>(joined);
+        out[i * segments.d + j] = narrow<T>(joined);
       }
     }
   }
 
-  // Lines [first, last) of d >= kElements columns.
+  // Segments [first, last) of d >= kElements columns.
   template <int kElements>
   SPGRAD_INLINE void columns(int64_t first, int64_t last) const {
     using V = Lanes<T, kElements>;
     for (int64_t i = first; i < last; ++i) {
-      for_columns<kElements>(lines.d, [&](int64_t column) {
-        V joined = all<V>(lines.length(i) == 0 ? C(Op::kEmpty) : identity<Op, C>());
-        join_entries(lines.ptr[i], lines.ptr[i + 1], joined, Op(), [&](int64_t p) {
+      for_columns<kElements>(segments.d, [&](int64_t column) {
+        V joined = all<V>(segments.length(i) == 0 ? C(Op::kEmpty) : identity<Op, C>());
+        join_entries(segments.ptr[i], segments.ptr[i + 1], joined, Op(), [&](int64_t p) {
           V lanes;
-          load<kElements>(val + lines.place(p) + column, lanes);
+          load<kElements>(val + segments.place(p) + column, lanes);
           return lanes;
         });
-        store<kElements>(joined, out + i * lines.d + column);
+        store<kElements>(joined, out + i * segments.d + column);
       });
     }
   }
@@ -112,36 +117,36 @@ struct Reduce {
   SPGRAD_INLINE void few(int64_t first, int64_t last) const {
     if constexpr (std::is_floating_point_v<C>) {
       constexpr int kElements = kFull<T, kBytes>;
-      if (lines.d >= kElements) return columns<kElements>(first, last);
+      if (segments.d >= kElements) return columns<kElements>(first, last);
       if constexpr (kBytes == 64) {
-        if (lines.d >= kElements / 2) return columns<kElements / 2>(first, last);
+        if (segments.d >= kElements / 2) return columns<kElements / 2>(first, last);
       }
     }
-    const bool in_place = lines.template in_place<T>();
+    const bool in_place = segments.template in_place<T>();
     Buffer<C> buffer;
-    for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
-      const int64_t begin = lines.ptr[from], end = lines.ptr[to];
-      for (int64_t j = 0; j < lines.d; ++j) {
+    for_buffers(segments, first, last, !in_place, [&](int64_t from, int64_t to) {
+      const int64_t begin = segments.ptr[from], end = segments.ptr[to];
+      for (int64_t j = 0; j < segments.d; ++j) {
         const C* x = buffer.elements;
         if (in_place) {
           x = reinterpret_cast<const C*>(val) + begin;
         } else {
-          gather(lines, val, j, begin, end, buffer.elements);
+          gather(segments, val, j, begin, end, buffer.elements);
         }
-        const int64_t limit = in_place ? lines.ptr[lines.m] : end + buffer.kVain;
+        const int64_t limit = in_place ? segments.ptr[segments.m] : end + buffer.kSpare;
         column<kBytes>(from, to, j, x, begin, limit);
       }
     });
   }
 
-  // All of the elements x (count,).
+  // The elements x (count,) joined to one.
   static C whole(const C* x, int64_t count) {
     C joined = identity<Op, C>();
     if constexpr (std::is_floating_point_v<C>) {
       with_vectors([&]<int kBytes>() {
-        C of_lines[4];
-        join_lines<kBytes, false>({x, x, x, x}, {count, 0, 0, 0}, of_lines);
-        joined = of_lines[0];
+        C of_segments[4];
+        join_four<kBytes, false>({x, x, x, x}, {count, 0, 0, 0}, of_segments);
+        joined = of_segments[0];
       });
     } else {
       for (int64_t p = 0; p < count; ++p) joined = Op()(joined, x[p]);
@@ -150,12 +155,12 @@ struct Reduce {
   }
 
   void one(int64_t i) const {
-    const int64_t d = lines.d, size = lines.at_once();
-    const auto partial = array<C>((lines.length(i) + size - 1) / size * d);
-    const int64_t count = for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
+    const int64_t d = segments.d, size = segments.at_once();
+    const auto partial = array<C>((segments.length(i) + size - 1) / size * d);
+    const int64_t count = for_blocks(segments, i, [&](int64_t b, int64_t begin, int64_t end) {
       Buffer<C> x;
       for (int64_t j = 0; j < d; ++j) {
-        gather(lines, val, j, begin, end, x.elements);
+        gather(segments, val, j, begin, end, x.elements);
         partial[b * d + j] = whole(x.elements, end - begin);
       }
     });
@@ -166,7 +171,8 @@ struct Reduce {
     }
   }
 
-  // Only floating-point numbers are worth the code for every width.
+  // Calls f compiled for the vectors of this processor; for integers, which do not profit from it,
+  // for the narrowest.
   template <class F>
   static SPGRAD_INLINE void vectors(const F& f) {
     if constexpr (std::is_floating_point_v<C>) {
@@ -180,7 +186,7 @@ struct Reduce {
     const auto of_few = [&](int64_t first, int64_t last) {
       vectors([&]<int kBytes>() { few<kBytes>(first, last); });
     };
-    for_lines(lines, 1, of_few, [&](int64_t i) { one(i); });
+    for_segments(segments, 1, of_few, [&](int64_t i) { one(i); });
   }
 };
 
@@ -188,11 +194,13 @@ Tensor segment_reduce(const Tensor& ptr, const std::optional<Tensor>& perm, cons
                       std::string reduce) {
   check_view(ptr, ptr, std::nullopt);
   check_columns(val, "val");
-  Tensor out = per_line(ptr, val);
+  Tensor out = empty_columns(val, ptr.size(0) - 1);
   dispatch(ptr.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
-    const auto lines = checked_lines<index_t>(ptr, perm, val, "val");
+    const auto segments = checked_segments<index_t>(ptr, perm, val, "val");
     const auto run = [&]<class Op>() {
-      Reduce<Op, index_t, T>{lines, data<T>(val), mutable_data<T>(out)}.run();
+      const Reduce<Op, index_t, T> reduction{
+          .segments = segments, .val = data<T>(val), .out = mutable_data<T>(out)};
+      reduction.run();
     };
     if (reduce == "sum") return run.template operator()<Sum>();
     if (reduce == "prod") return run.template operator()<Product>();
@@ -206,22 +214,20 @@ Tensor segment_reduce(const Tensor& ptr, const std::optional<Tensor>& perm, cons
   return out;
 }
 
-// ---- positions of extrema --------------------------------------------------------------------
-
+// An extreme element, and the entry that it belongs to.
 template <class C>
 struct Found {
   C best;
   int64_t entry;
 };
 
-// Whether b, from a later entry, takes the place of a.
+// Whether the element of a later entry is more extreme than the best one so far; a NaN is the most.
 template <bool kLargest, class C>
-SPGRAD_INLINE bool replaces(C b, C a) {
-  return (kLargest ? !(b <= a) : !(b >= a)) & (a == a);
+SPGRAD_INLINE bool replaces(C later, C best) {
+  return (kLargest ? !(later <= best) : !(later >= best)) & (best == best);
 }
 
-// The extreme one of the elements [x, x + count), the first of equals, by its place from x on.
-// `count` is not 0.
+// The extreme one of the elements x (count,), the first of equals. `count` is not 0.
 template <bool kLargest, class C>
 SPGRAD_INLINE Found<C> find(const C* x, int64_t count) {
   C best = x[0];
@@ -234,28 +240,28 @@ SPGRAD_INLINE Found<C> find(const C* x, int64_t count) {
   return {best, entry};
 }
 
-// As Reduce: arg (m, d) is the first entry of its line that is extreme, -1 for an empty line.
+// As Reduce, but writes arg (m, d): the first entry of a segment that is extreme, -1 for none.
 template <bool kLargest, class index_t, class T>
 struct Arg {
   using C = calc_t<T>;
-  Lines<index_t> lines;
+  Segments<index_t> segments;
   const T* val;
   int64_t* arg;
 
   void column(int64_t first, int64_t last, int64_t j, const C* x, int64_t origin) const {
     for (int64_t i = first; i < last; ++i) {
-      const int64_t p = lines.ptr[i], count = lines.length(i);
-      arg[i * lines.d + j] = count == 0 ? -1 : p + find<kLargest>(x + (p - origin), count).entry;
+      const int64_t p = segments.ptr[i], count = segments.length(i);
+      arg[i * segments.d + j] = count == 0 ? -1 : p + find<kLargest>(x + (p - origin), count).entry;
     }
   }
 
   void few(int64_t first, int64_t last) const {
-    const bool in_place = lines.template in_place<T>();
+    const bool in_place = segments.template in_place<T>();
     Buffer<C> buffer;
-    for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
-      const int64_t begin = lines.ptr[from], end = lines.ptr[to];
-      for (int64_t j = 0; j < lines.d; ++j) {
-        if (!in_place) gather(lines, val, j, begin, end, buffer.elements);
+    for_buffers(segments, first, last, !in_place, [&](int64_t from, int64_t to) {
+      const int64_t begin = segments.ptr[from], end = segments.ptr[to];
+      for (int64_t j = 0; j < segments.d; ++j) {
+        if (!in_place) gather(segments, val, j, begin, end, buffer.elements);
         const C* x = in_place ? reinterpret_cast<const C*>(val) + begin : buffer.elements;
         column(from, to, j, x, begin);
       }
@@ -263,12 +269,12 @@ struct Arg {
   }
 
   void one(int64_t i) const {
-    const int64_t d = lines.d, size = lines.at_once();
-    const auto partial = array<Found<C>>((lines.length(i) + size - 1) / size * d);
-    const int64_t count = for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
+    const int64_t d = segments.d, size = segments.at_once();
+    const auto partial = array<Found<C>>((segments.length(i) + size - 1) / size * d);
+    const int64_t count = for_blocks(segments, i, [&](int64_t b, int64_t begin, int64_t end) {
       Buffer<C> x;
       for (int64_t j = 0; j < d; ++j) {
-        gather(lines, val, j, begin, end, x.elements);
+        gather(segments, val, j, begin, end, x.elements);
         const Found<C> found = find<kLargest>(x.elements, end - begin);
         partial[b * d + j] = {found.best, begin + found.entry};
       }
@@ -288,14 +294,15 @@ Tensor segment_arg(const Tensor& ptr, const std::optional<Tensor>& perm, const T
                    bool largest) {
   check_view(ptr, ptr, std::nullopt);
   check_columns(val, "val");
-  Tensor out = per_line(ptr, val, ScalarType::Long);
+  Tensor out = empty_columns(val, ptr.size(0) - 1, ScalarType::Long);
   dispatch(ptr.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
-    const auto lines = checked_lines<index_t>(ptr, perm, val, "val");
+    const auto segments = checked_segments<index_t>(ptr, perm, val, "val");
     const auto run = [&]<bool kLargest>() {
-      const Arg<kLargest, index_t, T> a{lines, data<T>(val), mutable_data<int64_t>(out)};
-      for_lines(
-          lines, 4, [&](int64_t first, int64_t last) { a.few(first, last); },
-          [&](int64_t i) { a.one(i); });
+      const Arg<kLargest, index_t, T> search{
+          .segments = segments, .val = data<T>(val), .arg = mutable_data<int64_t>(out)};
+      for_segments(
+          segments, 4, [&](int64_t first, int64_t last) { search.few(first, last); },
+          [&](int64_t i) { search.one(i); });
     };
     if constexpr (Lane<T>::count == 1) {
       largest ? run.template operator()<true>() : run.template operator()<false>();
@@ -306,23 +313,23 @@ Tensor segment_arg(const Tensor& ptr, const std::optional<Tensor>& perm, const T
   return out;
 }
 
-// ---- expansion -------------------------------------------------------------------------------
-
-// out (nse, d), allocated and not initialised: what the line of an entry has in x (m, d), at the
-// entry's place. T is any type of the elements' size. Every entry is copied by itself.
+// Copies to every entry's place in out (nse, d), allocated and not initialised, row i of x (m, d),
+// where i is the entry's segment. T is any type of the elements' size.
 template <class index_t, class T>
-void expand_entries(const Lines<index_t> lines, const T* x, int64_t first, int64_t last, T* out) {
-  const int64_t d = lines.d;
-  int64_t i = std::upper_bound(lines.ptr, lines.ptr + lines.m + 1, first) - lines.ptr - 1;
+void expand_entries(const Segments<index_t> segments, const T* x, int64_t first, int64_t last,
+                    T* out) {
+  const int64_t d = segments.d;
+  int64_t i =
+      std::upper_bound(segments.ptr, segments.ptr + segments.m + 1, first) - segments.ptr - 1;
   for (int64_t p = first; p < last; ++i) {
-    const int64_t stop = std::min<int64_t>(lines.ptr[i + 1], last);
+    const int64_t stop = std::min<int64_t>(segments.ptr[i + 1], last);
     const T* row = x + i * d;
     if (d > 1) {
-      for (; p < stop; ++p) std::copy_n(row, d, out + lines.place(p));
-    } else if (lines.perm == nullptr) {
+      for (; p < stop; ++p) std::copy_n(row, d, out + segments.place(p));
+    } else if (segments.perm == nullptr) {
       for (; p < stop; ++p) out[p] = *row;
     } else {
-      for (; p < stop; ++p) out[lines.perm[p]] = *row;
+      for (; p < stop; ++p) out[segments.perm[p]] = *row;
     }
   }
 }
@@ -332,14 +339,14 @@ Tensor segment_expand(const Tensor& ptr, const std::optional<Tensor>& perm, int6
   check_view(ptr, ptr, std::nullopt);
   check_columns(x, "x");
   check_size(x, 0, ptr.size(0) - 1, "x");
-  const int64_t d = x.dim() == 2 ? x.size(1) : 1;
-  Tensor out = x.dim() == 2 ? empty(x, {nse, d}) : empty(x, {nse});
+  const int64_t d = num_columns(x);
+  Tensor out = empty_columns(x, nse);
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    const auto lines = checked_lines<index_t>(ptr, perm, nse, d);
+    const auto segments = checked_segments<index_t>(ptr, perm, nse, d);
     dispatch_size(x.element_size(), [&]<class T>() {
       if (d == 0) return;
       parallel_entries(nse, d, [&](int64_t first, int64_t last) {
-        expand_entries(lines, data<T>(x), first, last, mutable_data<T>(out));
+        expand_entries(segments, data<T>(x), first, last, mutable_data<T>(out));
       });
     });
   });

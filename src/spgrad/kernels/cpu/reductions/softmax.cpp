@@ -1,7 +1,10 @@
-// Host functions of the softmax over lines: see softmax.h.
+// Host functions of the softmax over segments: see softmax.h.
 #include "reductions/softmax.h"
 
-#include "reductions/segment.h"
+#include <algorithm>
+
+#include "common/arguments.h"
+#include "common/dispatch.h"
 
 namespace spgrad {
 namespace {
@@ -25,64 +28,62 @@ void dispatch_real_float(ScalarType index, ScalarType value, F&& f) {
   });
 }
 
-// ---- forward ---------------------------------------------------------------------------------
-
 // ptr (m + 1), perm (nse) or null, val and out (nse, d), allocated and not initialised; perm is a
-// bijection. Every line of a column is computed by itself, a line longer than kBlock in blocks of a
-// fixed size: nothing depends on the number of threads. O(nse d + m) time; memory for three numbers
-// per block of a long line.
+// bijection. Every segment of a column is computed by itself, a segment longer than kBlock in
+// blocks of a fixed size: nothing depends on the number of threads. O(nse d + m) time; memory for
+// three numbers per block of a long segment.
 template <int kBytes, class index_t, class T>
-SPGRAD_INLINE void softmax_lines(const Lines<index_t> lines, const T* val, bool log, int64_t first,
-                                 int64_t last, T* out) {
+SPGRAD_INLINE void softmax_segments(const Segments<index_t> segments, const T* val, bool log,
+                                    int64_t first, int64_t last, T* out) {
   using F = calc_t<T>;
   constexpr int kElements = kFull<T, kBytes>;
-  if (lines.d >= kElements) {
-    return softmax_columns<kElements>(lines, val, log, first, last, out);
+  if (segments.d >= kElements) {
+    return softmax_columns<kElements>(segments, val, log, first, last, out);
   }
   if constexpr (kBytes == 64) {
-    if (lines.d >= kElements / 2) {
-      return softmax_columns<kElements / 2>(lines, val, log, first, last, out);
+    if (segments.d >= kElements / 2) {
+      return softmax_columns<kElements / 2>(segments, val, log, first, last, out);
     }
   }
-  const bool in_place = lines.template in_place<T>();
+  const bool in_place = segments.template in_place<T>();
   Buffer<F> of_x, of_y;
-  for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
-    const int64_t begin = lines.ptr[from], end = lines.ptr[to];
+  for_buffers(segments, first, last, !in_place, [&](int64_t from, int64_t to) {
+    const int64_t begin = segments.ptr[from], end = segments.ptr[to];
     const int64_t limit = in_place ? end : end + kElements;
-    for (int64_t j = 0; j < lines.d; ++j) {
+    for (int64_t j = 0; j < segments.d; ++j) {
       const F* x = of_x.elements;
       F* y = of_y.elements;
       if (in_place) {
         x = reinterpret_cast<const F*>(val) + begin;
         y = reinterpret_cast<F*>(out) + begin;
       } else {
-        gather(lines, val, j, begin, end, of_x.elements);
+        gather(segments, val, j, begin, end, of_x.elements);
       }
       for (int64_t i = from; i < to; ++i) {
-        const int64_t p = lines.ptr[i], count = lines.length(i);
+        const int64_t p = segments.ptr[i], count = segments.length(i);
         const bool room = p + (count / kElements + 1) * kElements <= limit;
         if (count > 0) Softmax<kBytes, F>::forward(x + p - begin, count, log, room, y + p - begin);
       }
-      if (!in_place) scatter_column(lines, y, j, begin, end, out);
+      if (!in_place) scatter_column(segments, y, j, begin, end, out);
     }
   });
 }
 
-// Line i, in blocks: their maxima, then their sums, then the result.
+// The softmax of segment i, in blocks: their maxima, then their sums, then the result.
 template <class index_t, class T>
-void softmax_long(const Lines<index_t>& lines, const T* val, bool log, int64_t i, T* out) {
+void softmax_long(const Segments<index_t>& segments, const T* val, bool log, int64_t i, T* out) {
   using F = calc_t<T>;
-  const int64_t d = lines.d;
-  const auto most = (lines.length(i) + lines.at_once() - 1) / lines.at_once();
+  const int64_t d = segments.d;
+  const auto most = (segments.length(i) + segments.at_once() - 1) / segments.at_once();
   const auto partial = array<F>(most * d);
   const auto max = array<F>(d), sum = zeros<F>(d);
   std::fill_n(max.get(), d, -std::numeric_limits<F>::infinity());
   const auto blocks = [&](const auto& f) {
-    for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
+    for_blocks(segments, i, [&](int64_t b, int64_t begin, int64_t end) {
       Buffer<F> x, y;
       with_vectors([&]<int kBytes>() {
         for (int64_t j = 0; j < d; ++j) {
-          gather(lines, val, j, begin, end, x.elements);
+          gather(segments, val, j, begin, end, x.elements);
           f.template operator()<kBytes>(x.elements, y.elements, b, j, begin, end);
         }
       });
@@ -103,48 +104,48 @@ void softmax_long(const Lines<index_t>& lines, const T* val, bool log, int64_t i
   blocks([&]<int kBytes>(const F* x, F* y, int64_t, int64_t j, int64_t begin, int64_t end) {
     if (!log) Softmax<kBytes, F>::total(x, end - begin, max[j], true, y);
     Softmax<kBytes, F>::finish(x, end - begin, max[j], sum[j], log, y);
-    scatter_column(lines, y, j, begin, end, out);
+    scatter_column(segments, y, j, begin, end, out);
   });
 }
 
 Tensor segment_softmax(const Tensor& ptr, const std::optional<Tensor>& perm, const Tensor& val,
                        bool log) {
-  Tensor out = like(val);
+  Tensor out = empty_columns(val, val.size(0));
   dispatch_real_float(ptr.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
-    const auto lines = checked_lines<index_t>(ptr, perm, val, "val");
+    const auto segments = checked_segments<index_t>(ptr, perm, val, "val");
     const T* from = data<T>(val);
     T* to = mutable_data<T>(out);
     const auto few = [&](int64_t first, int64_t last) {
-      with_vectors([&]<int kBytes>() { softmax_lines<kBytes>(lines, from, log, first, last, to); });
+      with_vectors(
+          [&]<int kBytes>() { softmax_segments<kBytes>(segments, from, log, first, last, to); });
     };
-    for_lines(lines, 8, few, [&](int64_t i) { softmax_long(lines, from, log, i, to); });
+    for_segments(segments, 8, few, [&](int64_t i) { softmax_long(segments, from, log, i, to); });
   });
   return out;
 }
 
-// ---- backward --------------------------------------------------------------------------------
-
-// The same with y = out of the forward and its cotangent g, both (nse, d), in one pass for every
-// line that is not longer than kBlock.
+// The gradient of segments that are not longer than kBlock: y (nse, d) is the result of the
+// forward, g (nse, d) its cotangent.
 template <int kBytes, class index_t, class T>
-SPGRAD_INLINE void softmax_backward_lines(const Lines<index_t> lines, const T* y, const T* g,
-                                          bool log, int64_t first, int64_t last, T* out) {
+SPGRAD_INLINE void softmax_backward_segments(const Segments<index_t> segments, const T* y,
+                                             const T* g, bool log, int64_t first, int64_t last,
+                                             T* out) {
   using F = calc_t<T>;
   constexpr int kElements = kFull<T, kBytes>;
-  if (lines.d >= kElements) {
-    return softmax_backward_columns<kElements>(lines, y, g, log, first, last, out);
+  if (segments.d >= kElements) {
+    return softmax_backward_columns<kElements>(segments, y, g, log, first, last, out);
   }
   if constexpr (kBytes == 64) {
-    if (lines.d >= kElements / 2) {
-      return softmax_backward_columns<kElements / 2>(lines, y, g, log, first, last, out);
+    if (segments.d >= kElements / 2) {
+      return softmax_backward_columns<kElements / 2>(segments, y, g, log, first, last, out);
     }
   }
-  const bool in_place = lines.template in_place<T>();
+  const bool in_place = segments.template in_place<T>();
   Buffer<F> for_y, for_g, for_out;
-  for_batches(lines, first, last, !in_place, [&](int64_t from, int64_t to) {
-    const int64_t begin = lines.ptr[from], end = lines.ptr[to];
+  for_buffers(segments, first, last, !in_place, [&](int64_t from, int64_t to) {
+    const int64_t begin = segments.ptr[from], end = segments.ptr[to];
     const int64_t limit = in_place ? end : end + kElements;
-    for (int64_t j = 0; j < lines.d; ++j) {
+    for (int64_t j = 0; j < segments.d; ++j) {
       const F *of_y = for_y.elements, *of_g = for_g.elements;
       F* result = for_out.elements;
       if (in_place) {
@@ -152,34 +153,35 @@ SPGRAD_INLINE void softmax_backward_lines(const Lines<index_t> lines, const T* y
         of_g = reinterpret_cast<const F*>(g) + begin;
         result = reinterpret_cast<F*>(out) + begin;
       } else {
-        gather(lines, y, j, begin, end, for_y.elements);
-        gather(lines, g, j, begin, end, for_g.elements);
+        gather(segments, y, j, begin, end, for_y.elements);
+        gather(segments, g, j, begin, end, for_g.elements);
       }
       for (int64_t i = from; i < to; ++i) {
-        const int64_t p = lines.ptr[i], at = p - begin, count = lines.length(i);
+        const int64_t p = segments.ptr[i], at = p - begin, count = segments.length(i);
         const bool room = p + (count / kElements + 1) * kElements <= limit;
         Softmax<kBytes, F>::backward(of_y + at, of_g + at, count, log, room, result + at);
       }
-      if (!in_place) scatter_column(lines, result, j, begin, end, out);
+      if (!in_place) scatter_column(segments, result, j, begin, end, out);
     }
   });
 }
 
+// The gradient of segment i, in blocks: their sums, then the result.
 template <class index_t, class T>
-void softmax_backward_long(const Lines<index_t>& lines, const T* y, const T* g, bool log, int64_t i,
-                           T* out) {
+void softmax_backward_long(const Segments<index_t>& segments, const T* y, const T* g, bool log,
+                           int64_t i, T* out) {
   using F = calc_t<T>;
-  const int64_t d = lines.d;
-  const auto most = (lines.length(i) + lines.at_once() - 1) / lines.at_once();
+  const int64_t d = segments.d;
+  const auto most = (segments.length(i) + segments.at_once() - 1) / segments.at_once();
   const auto partial = array<F>(most * d);
   const auto sum = zeros<F>(d);
   const auto blocks = [&](const auto& f) {
-    for_blocks(lines, i, [&](int64_t b, int64_t begin, int64_t end) {
+    for_blocks(segments, i, [&](int64_t b, int64_t begin, int64_t end) {
       Buffer<F> of_y, of_g;
       with_vectors([&]<int kBytes>() {
         for (int64_t j = 0; j < d; ++j) {
-          gather(lines, y, j, begin, end, of_y.elements);
-          gather(lines, g, j, begin, end, of_g.elements);
+          gather(segments, y, j, begin, end, of_y.elements);
+          gather(segments, g, j, begin, end, of_g.elements);
           f.template operator()<kBytes>(of_y.elements, of_g.elements, b, j, begin, end);
         }
       });
@@ -193,7 +195,7 @@ void softmax_backward_long(const Lines<index_t>& lines, const T* y, const T* g, 
   }
   blocks([&]<int kBytes>(F* of_y, F* of_g, int64_t, int64_t j, int64_t begin, int64_t end) {
     Softmax<kBytes, F>::finish_backward(of_y, of_g, end - begin, sum[j], log, true, of_g);
-    scatter_column(lines, of_g, j, begin, end, out);
+    scatter_column(segments, of_g, j, begin, end, out);
   });
 }
 
@@ -201,18 +203,18 @@ Tensor segment_softmax_backward(const Tensor& ptr, const std::optional<Tensor>& 
                                 const Tensor& out, const Tensor& g, bool log) {
   check_tensor(g, out.dim(), out.scalar_type(), "g");
   for (int64_t dim = 0; dim < out.dim(); ++dim) check_size(g, dim, out.size(dim), "g");
-  Tensor grad = like(out);
+  Tensor grad = empty_columns(out, out.size(0));
   dispatch_real_float(ptr.scalar_type(), out.scalar_type(), [&]<class index_t, class T>() {
-    const auto lines = checked_lines<index_t>(ptr, perm, out, "out");
+    const auto segments = checked_segments<index_t>(ptr, perm, out, "out");
     const T *of_y = data<T>(out), *of_g = data<T>(g);
     T* to = mutable_data<T>(grad);
     const auto few = [&](int64_t first, int64_t last) {
       with_vectors([&]<int kBytes>() {
-        softmax_backward_lines<kBytes>(lines, of_y, of_g, log, first, last, to);
+        softmax_backward_segments<kBytes>(segments, of_y, of_g, log, first, last, to);
       });
     };
-    for_lines(lines, 8, few,
-              [&](int64_t i) { softmax_backward_long(lines, of_y, of_g, log, i, to); });
+    for_segments(segments, 8, few,
+                 [&](int64_t i) { softmax_backward_long(segments, of_y, of_g, log, i, to); });
   });
   return grad;
 }

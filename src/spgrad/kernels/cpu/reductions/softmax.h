@@ -1,13 +1,17 @@
-// The softmax over the entries of every line, and its gradient.
+// The softmax over the entries of every segment, and its gradient.
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
+#include "reductions/exponential.h"
 #include "reductions/segments.h"
 
 namespace spgrad {
 
-// The larger; a NaN may be lost, which is no loss where it turns up in the sum.
+// The larger of two numbers. It may pass over a NaN, which then makes the sum of the exponentials
+// NaN.
 struct Larger {
   template <class V>
   SPGRAD_INLINE V operator()(const V& a, const V& b) const {
@@ -15,10 +19,8 @@ struct Larger {
   }
 };
 
-// ---- one line of one column, contiguous ------------------------------------------------------
-
-// The elements [x, x + count), of which the last vector may be read and written as a whole if there
-// is `room`. F is float or double.
+// The softmax of one segment in one column, whose elements are contiguous: x (count,). With `room`,
+// the last vector may be read and written as a whole, beyond the end. F is float or double.
 template <int kBytes, class F>
 struct Softmax {
   static constexpr int kLanes = kBytes / sizeof(F);
@@ -50,7 +52,7 @@ struct Softmax {
     return fold_lanes<kLanes>(sum, Add())[0];
   }
 
-  // Writes the result, whose terms `out` may hold already.
+  // Writes the result. Without `log`, `out` holds the terms of the sum.
   static SPGRAD_INLINE void finish(const F* x, int64_t count, F max, F sum, bool log, F* out) {
     if (log) {
       const F log_sum = std::log(sum);
@@ -74,7 +76,7 @@ struct Softmax {
     store_part<kLanes, F>(result, count, out, room);
   }
 
-  // The sum that the gradient of every element has.
+  // The sum that enters the gradient of every element of the segment.
   static SPGRAD_INLINE F dot(const F* y, const F* g, int64_t count, bool log, bool room) {
     V sum{};
     for (int64_t p = 0; p < count; p += kLanes) {
@@ -111,22 +113,20 @@ struct Softmax {
   }
 };
 
-// ---- lines of several columns, a vector of columns at a time ---------------------------------
-
-// Lines [first, last) of d >= kElements columns.
+// Segments [first, last) of d >= kElements columns, a vector of columns at a time.
 template <int kElements, class index_t, class T>
-SPGRAD_INLINE void softmax_columns(const Lines<index_t> lines, const T* val, bool log,
+SPGRAD_INLINE void softmax_columns(const Segments<index_t> segments, const T* val, bool log,
                                    int64_t first, int64_t last, T* out) {
   using F = accumulate_t<T>;
   using V = Lanes<T, kElements>;
   for (int64_t i = first; i < last; ++i) {
-    for_columns<kElements>(lines.d, [&](int64_t column) {
+    for_columns<kElements>(segments.d, [&](int64_t column) {
       const auto element = [&](int64_t p) {
         V lanes;
-        load<kElements>(val + lines.place(p) + column, lanes);
+        load<kElements>(val + segments.place(p) + column, lanes);
         return lanes;
       };
-      const int64_t begin = lines.ptr[i], end = lines.ptr[i + 1];
+      const int64_t begin = segments.ptr[i], end = segments.ptr[i + 1];
       V max = all<V>(-std::numeric_limits<F>::infinity()), sum{};
       for (int64_t p = begin; p < end; ++p) max = Larger()(element(p), max);
       join_entries(begin, end, sum, Add(),
@@ -139,32 +139,34 @@ SPGRAD_INLINE void softmax_columns(const Lines<index_t> lines, const T* val, boo
       for (int64_t p = begin; p < end; ++p) {
         const V shifted = element(p) - max;
         const V result = log ? shifted - sum : exp_lanes<F>(shifted) * sum;
-        store<kElements>(result, out + lines.place(p) + column);
+        store<kElements>(result, out + segments.place(p) + column);
       }
     });
   }
 }
 
+// The gradient of the same.
 template <int kElements, class index_t, class T>
-SPGRAD_INLINE void softmax_backward_columns(const Lines<index_t> lines, const T* y, const T* g,
-                                            bool log, int64_t first, int64_t last, T* out) {
+SPGRAD_INLINE void softmax_backward_columns(const Segments<index_t> segments, const T* y,
+                                            const T* g, bool log, int64_t first, int64_t last,
+                                            T* out) {
   using F = accumulate_t<T>;
   using V = Lanes<T, kElements>;
   for (int64_t i = first; i < last; ++i) {
-    for_columns<kElements>(lines.d, [&](int64_t column) {
+    for_columns<kElements>(segments.d, [&](int64_t column) {
       const auto element = [&](const T* from, int64_t p) {
         V lanes;
-        load<kElements>(from + lines.place(p) + column, lanes);
+        load<kElements>(from + segments.place(p) + column, lanes);
         return lanes;
       };
-      const int64_t begin = lines.ptr[i], end = lines.ptr[i + 1];
+      const int64_t begin = segments.ptr[i], end = segments.ptr[i + 1];
       V sum{};
       join_entries(begin, end, sum, Add(),
                    [&](int64_t p) { return log ? element(g, p) : element(g, p) * element(y, p); });
       for (int64_t p = begin; p < end; ++p) {
         const V of_y = element(y, p), of_g = element(g, p);
         const V result = log ? of_g - exp_lanes<F>(of_y) * sum : of_y * (of_g - sum);
-        store<kElements>(result, out + lines.place(p) + column);
+        store<kElements>(result, out + segments.place(p) + column);
       }
     });
   }

@@ -1,0 +1,67 @@
+// Whether what a kernel is given stands in order already: one count of descents, for all kernels.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "common/memory.h"
+#include "common/targets.h"
+#include "common/threads.h"
+
+namespace spgrad {
+
+// How many of the positions p in [first, last) have descends(p): what stands there may not follow
+// what stands at p - 1. first >= 1. Nothing branches on the outcomes.
+template <class Descends>
+SPGRAD_INLINE int64_t count_descents(int64_t first, int64_t last, const Descends& descends) {
+  int64_t count = 0;
+  for (int64_t p = first; p < last; ++p) count += descends(p);
+  return count;
+}
+
+// True if no position that the chunks hold descends. O(1) time for most that do: a chunk is left
+// at its first block with a descent.
+template <class Descends>
+bool ascends(const Chunks& chunks, const Descends& descends) {
+  constexpr int64_t kBlock = 1024;
+  std::atomic<bool> ascending = true;
+  chunks.for_each([&](int64_t, int64_t begin, int64_t end) {
+    int64_t found = 0;
+    with_vectors([&]<int>() {
+      for (int64_t p = std::max<int64_t>(begin, 1); p < end && found == 0; p += kBlock) {
+        found = count_descents(p, std::min(p + kBlock, end), descends);
+      }
+    });
+    if (found > 0) ascending.store(false, std::memory_order_relaxed);
+  });
+  return ascending;
+}
+
+// True if the indices of every line ascend, strictly if kDistinct: if they descend nowhere but from
+// one line to the next. ptr (m + 1,), idx (ptr[m],). O(m + nse) time.
+template <bool kDistinct, class index_t>
+bool lines_ascend(const index_t* ptr, const index_t* idx, int64_t m) {
+  const auto descends = [idx](int64_t p) {
+    return kDistinct ? idx[p] <= idx[p - 1] : idx[p] < idx[p - 1];
+  };
+  std::atomic<int64_t> within = 0;  // descents that no line begins at
+  parallel_entries(ptr[m], 1, [&](int64_t first, int64_t last) {
+    with_vectors([&]<int>() {
+      within.fetch_add(count_descents(std::max<int64_t>(first, 1), last, descends),
+                       std::memory_order_relaxed);
+    });
+  });
+  if (within == 0) return true;
+  parallel_entries(m, 1, [&](int64_t first, int64_t last) {
+    int64_t count = 0;
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t p = ptr[i];
+      count += p > 0 && p < ptr[i + 1] && descends(p);
+    }
+    within.fetch_sub(count, std::memory_order_relaxed);
+  });
+  return within == 0;
+}
+
+}  // namespace spgrad

@@ -1,0 +1,78 @@
+// Compiling for processors that the build does not know: code in several versions, of which the
+// right one is chosen at run time.
+#pragma once
+
+// SPGRAD_CLONES on a function compiles it for three processors, and the loader picks one: the build
+// needs no -march and runs everywhere. What the function calls must be inlined into each copy:
+// "flatten" does that, and SPGRAD_INLINE makes sure of it where it matters. A lambda that is not
+// inlined is compiled once, for the oldest processor, so hot loops must not stand in one.
+#if defined(SPGRAD_CLONES)  // a build for tests needs no copies
+#elif defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && defined(__x86_64__) && \
+    defined(__GLIBC__)
+#define SPGRAD_CLONES \
+  __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"), flatten))
+#else
+#define SPGRAD_CLONES
+#endif
+#define SPGRAD_INLINE inline __attribute__((always_inline))
+
+namespace spgrad {
+
+// Calls f.operator()<kBytes>() compiled for the widest vector registers of this processor, which is
+// looked up at run time. SPGRAD_CLONES does not serve code with explicit vectors: a vector that is
+// wider than a register ends up in memory, so such code must know the width.
+#if defined(__x86_64__)
+template <class F>
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,popcnt,bmi,bmi2"),
+               flatten)) void run_avx512(const F& f) {
+  f.template operator()<64>();
+}
+
+template <class F>
+__attribute__((target("avx2,fma,f16c,popcnt,bmi,bmi2"), flatten)) void run_avx2(const F& f) {
+  f.template operator()<32>();
+}
+
+// The bytes of a vector register, of those that there is code for.
+inline int vector_bytes() {
+  static const int bytes = [] {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("f16c") || !__builtin_cpu_supports("bmi2")) {
+      return 16;
+    }
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                   __builtin_cpu_supports("avx512vl")
+               ? 64
+               : 32;
+  }();
+  return bytes;
+}
+
+#ifdef SPGRAD_ONE_WIDTH  // a build for tests takes a third of the time, and a processor with AVX2
+template <class F>
+void with_vectors(const F& f) {
+  run_avx2(f);
+}
+#else
+template <class F>
+void with_vectors(const F& f) {
+  switch (vector_bytes()) {
+    case 64:
+      return run_avx512(f);
+    case 32:
+      return run_avx2(f);
+    default:
+      return f.template operator()<16>();
+  }
+}
+#endif
+#else
+inline int vector_bytes() { return 16; }
+
+template <class F>
+void with_vectors(const F& f) {
+  f.template operator()<16>();
+}
+#endif
+
+}  // namespace spgrad
