@@ -78,8 +78,8 @@ struct Digit {
 template <class From, class Entry>
 void scatter(const From& from, Entry* to, const Chunks& chunks, Digit digit, int64_t* place) {
   const int64_t digits = digit.count();
-  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
-    int64_t* count = place + c * digits;
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
+    int64_t* count = place + chunk * digits;
     std::fill_n(count, digits, 0);
     with_vectors([&]<int>() {
       for (int64_t q = begin; q < end; ++q) ++count[digit(from(q))];
@@ -87,12 +87,12 @@ void scatter(const From& from, Entry* to, const Chunks& chunks, Digit digit, int
   });
   int64_t next = 0;
   for (int64_t bucket = 0; bucket < digits; ++bucket) {
-    for (int64_t c = 0; c < chunks.count(); ++c) {
-      next += std::exchange(place[c * digits + bucket], next);
+    for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) {
+      next += std::exchange(place[chunk * digits + bucket], next);
     }
   }
-  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
-    int64_t* at = place + c * digits;
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
+    int64_t* at = place + chunk * digits;
     with_vectors([&]<int>() {
       for (int64_t q = begin; q < end; ++q) {
         const Entry entry = from(q);

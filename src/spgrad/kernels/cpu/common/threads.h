@@ -131,7 +131,7 @@ class Chunks {
   void for_each(const F& f) const {
     if (count_ == 1) return f(int64_t{0}, int64_t{0}, total_);
     torch::stable::parallel_for(0, count_, 1, [&](int64_t first, int64_t last) {
-      for (int64_t c = first; c < last; ++c) f(c, begin(c), begin(c + 1));
+      for (int64_t chunk = first; chunk < last; ++chunk) f(chunk, begin(chunk), begin(chunk + 1));
     });
   }
 

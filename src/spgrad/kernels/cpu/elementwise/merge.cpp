@@ -130,24 +130,24 @@ Merged merge(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, cons
   Renumbered<index_t> of_a(a, mutable_data<index_t>(to_a)), of_b(b, mutable_data<index_t>(to_b));
   const Chunks chunks(work);
   List<index_t> base(chunks.count() + 1);
-  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
-    base[c + 1] = merge_between<kUnion>(pair, pair.at(begin), pair.at(end), of_a.numbers(),
-                                        of_b.numbers(), ends);
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
+    base[chunk + 1] = merge_between<kUnion>(pair, pair.at(begin), pair.at(end), of_a.numbers(),
+                                            of_b.numbers(), ends);
   });
-  for (int64_t c = 0; c < chunks.count(); ++c) base[c + 1] += base[c];
+  for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) base[chunk + 1] += base[chunk];
   const int64_t size = base.back();
   Tensor idx = empty(ptr_a, {size}), from_a = empty(ptr_a, {size}), from_b = empty(ptr_a, {size});
   index_t* indices = mutable_data<index_t>(idx);
   index_t *entries_a = mutable_data<index_t>(from_a), *entries_b = mutable_data<index_t>(from_b);
-  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
     const Point from = pair.at(begin), to = pair.at(end);
     if (kUnion) {
-      std::fill(entries_a + base[c], entries_a + base[c + 1], index_t{-1});
-      std::fill(entries_b + base[c], entries_b + base[c + 1], index_t{-1});
+      std::fill(entries_a + base[chunk], entries_a + base[chunk + 1], index_t{-1});
+      std::fill(entries_b + base[chunk], entries_b + base[chunk + 1], index_t{-1});
     }
-    of_a.template finish<kUnion>(from.p, to.p, base[c], base[c + 1], indices, entries_a);
-    of_b.template finish<kUnion>(from.q, to.q, base[c], base[c + 1], indices, entries_b);
-    for (int64_t i = from.line; i < to.line && base[c] > 0; ++i) ends[i + 1] += base[c];
+    of_a.template finish<kUnion>(from.p, to.p, base[chunk], base[chunk + 1], indices, entries_a);
+    of_b.template finish<kUnion>(from.q, to.q, base[chunk], base[chunk + 1], indices, entries_b);
+    for (int64_t i = from.line; i < to.line && base[chunk] > 0; ++i) ends[i + 1] += base[chunk];
   });
   return {ptr, idx, from_a, from_b, to_a, to_b};
 }

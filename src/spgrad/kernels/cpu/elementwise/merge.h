@@ -60,12 +60,12 @@ class Ascending {
     Wide *entries = entries_.get() + begin, *scratch = scratch_.get() + begin;
     const Chunks chunks(count, serial ? 1 : INT64_MAX);
     List<uint64_t> bits(chunks.count());
-    chunks.for_each([&](int64_t c, int64_t first, int64_t last) {
+    chunks.for_each([&](int64_t chunk, int64_t first, int64_t last) {
       uint64_t any = 0;
       for (int64_t e = first; e < last; ++e) {
         any |= static_cast<uint64_t>(idx[begin + e]);
       }
-      bits[c] = any;
+      bits[chunk] = any;
     });
     uint64_t any = 0;
     for (const uint64_t of_chunk : bits) any |= of_chunk;

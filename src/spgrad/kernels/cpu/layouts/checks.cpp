@@ -62,11 +62,11 @@ Defect check_compressed(const index_t* ptr, const index_t* idx, int64_t m, int64
   if (ptr[m] != nse) return {3, m};
   const Chunks chunks(nse + m);
   List<int64_t> found(chunks.count());
-  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
-    const int64_t first = c == 0 ? 0 : row_at_work(ptr, m, begin);
-    const int64_t last = c + 1 == chunks.count() ? m : row_at_work(ptr, m, end);
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
+    const int64_t first = chunk == 0 ? 0 : row_at_work(ptr, m, begin);
+    const int64_t last = chunk + 1 == chunks.count() ? m : row_at_work(ptr, m, end);
     const int64_t p = first_bad_entry(ptr, idx, first, last, n);
-    found[c] = p < ptr[last] ? p : nse;
+    found[chunk] = p < ptr[last] ? p : nse;
   });
   const int64_t p = *std::min_element(found.begin(), found.end());
   if (p == nse) return {0, -1};
@@ -97,11 +97,11 @@ Outside first_outside(const index_t* indices, const int64_t* size, int64_t d,
                       const Chunks& chunks) {
   const int64_t nse = chunks.total();
   List<Outside> found(chunks.count());
-  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
     int64_t limit = end;
     for (int64_t dim = 0; dim < d; ++dim) {
       const int64_t p = first_outside(indices + dim * nse, begin, limit, size[dim]);
-      if (p < limit) found[c] = {dim, p};
+      if (p < limit) found[chunk] = {dim, p};
       limit = p;
     }
   });

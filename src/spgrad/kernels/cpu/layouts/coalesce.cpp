@@ -110,11 +110,11 @@ Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, co
     if (begin < end) with_vectors([&]<int>() { f(begin, end); });
   };
   List<int64_t> runs(chunks.count() + 1);
-  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
     for_runs(begin, end, [&](int64_t first, int64_t last) {
       int64_t count = 1;
       for (int64_t q = first + 1; q < last; ++q) count += starts(q);
-      runs[c + 1] = count;
+      runs[chunk + 1] = count;
     });
   });
   std::partial_sum(runs.begin(), runs.end(), runs.begin());
@@ -122,9 +122,9 @@ Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, co
   Tensor unique = empty(indices, {indices.size(0), u});
   index_t* out = mutable_data<index_t>(unique);
   emit.count(u);
-  chunks.for_each([&](int64_t c, int64_t begin, int64_t end) {
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
     for_runs(begin, end, [&](int64_t first, int64_t last) {
-      int64_t run = runs[c];
+      int64_t run = runs[chunk];
       for (int64_t q = first; q < last; ++q) {
         const Wide entry = split(q);
         run += q > first && starts(q);

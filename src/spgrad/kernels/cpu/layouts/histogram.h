@@ -16,23 +16,23 @@ class Histogram {
  public:
   Histogram(const index_t* bucket, int64_t nse, int64_t n)
       : n_(n), chunks_(nse, nse / (n + 1) + 1), starts_(array<index_t>(chunks_.count() * n)) {
-    chunks_.for_each([&](int64_t c, int64_t begin, int64_t end) {
-      index_t* count = chunk(c);
+    chunks_.for_each([&](int64_t number, int64_t begin, int64_t end) {
+      index_t* count = chunk(number);
       std::fill_n(count, n_, index_t{0});
       for (int64_t p = begin; p < end; ++p) ++count[bucket[p]];
     });
   }
 
   const Chunks& chunks() const { return chunks_; }
-  index_t* chunk(int64_t c) { return starts_.get() + c * n_; }
+  index_t* chunk(int64_t number) { return starts_.get() + number * n_; }
 
   // Turns counts into starts, and writes the bucket pointers ptr (n + 1,).
   void scan(index_t* ptr) {
     index_t next = 0;
     for (int64_t j = 0; j < n_; ++j) {
       ptr[j] = next;
-      for (int64_t c = 0; c < chunks_.count(); ++c) {
-        next += std::exchange(chunk(c)[j], next);
+      for (int64_t number = 0; number < chunks_.count(); ++number) {
+        next += std::exchange(chunk(number)[j], next);
       }
     }
     ptr[n_] = next;

@@ -39,8 +39,8 @@ void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n
                     index_t* cptr, index_t* row, const Payload& payload) {
   Histogram<index_t> histogram(idx, nse, n);
   histogram.scan(cptr);
-  const auto scatter = [&]<bool kPrefetch>(int64_t c, int64_t begin, int64_t end) {
-    index_t* next = histogram.chunk(c);
+  const auto scatter = [&]<bool kPrefetch>(int64_t chunk, int64_t begin, int64_t end) {
+    index_t* next = histogram.chunk(chunk);
     int64_t i = std::upper_bound(ptr, ptr + m + 1, begin) - ptr - 1;
     for (int64_t p = begin; p < end; ++i) {
       for (const int64_t stop = std::min<int64_t>(ptr[i + 1], end); p < stop; ++p) {
@@ -58,9 +58,9 @@ void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n
     }
   };
   const bool prefetch = nse > kNear && !rows_are_alike(ptr, idx, m);
-  histogram.chunks().for_each([&](int64_t c, int64_t begin, int64_t end) {
-    prefetch ? scatter.template operator()<true>(c, begin, end)
-             : scatter.template operator()<false>(c, begin, end);
+  histogram.chunks().for_each([&](int64_t chunk, int64_t begin, int64_t end) {
+    prefetch ? scatter.template operator()<true>(chunk, begin, end)
+             : scatter.template operator()<false>(chunk, begin, end);
   });
 }
 

@@ -61,12 +61,12 @@ void attend_long(const Attention<index_t, F>& head, const index_t* ptr, int64_t 
   const auto out = array<F>(count * head.e);
   const auto lse = array<F>(count);
   torch::stable::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
-    for (int64_t b = first; b < last; ++b) {
-      Attention<index_t, F> block = head;
-      block.q = head.q + i * head.d;
-      block.out = out.get() + b * head.e;
-      block.lse = lse.get() + b;
-      block.rows(starts.data() + b, 0, 1);
+    for (int64_t block = first; block < last; ++block) {
+      Attention<index_t, F> part = head;
+      part.q = head.q + i * head.d;
+      part.out = out.get() + block * head.e;
+      part.lse = lse.get() + block;
+      part.rows(starts.data() + block, 0, 1);
     }
   });
   const F max = *std::max_element(lse.get(), lse.get() + count);
@@ -74,10 +74,10 @@ void attend_long(const Attention<index_t, F>& head, const index_t* ptr, int64_t 
   std::fill_n(y, head.e, F{0});
   head.lse[i] = max;
   if (max == -std::numeric_limits<F>::infinity()) return;
-  for (int64_t b = 0; b < count; ++b) sum += std::exp(lse[b] - max);
-  for (int64_t b = 0; b < count; ++b) {
-    const F share = std::exp(lse[b] - max) / sum;
-    for (int64_t j = 0; j < head.e; ++j) y[j] += share * out[b * head.e + j];
+  for (int64_t block = 0; block < count; ++block) sum += std::exp(lse[block] - max);
+  for (int64_t block = 0; block < count; ++block) {
+    const F share = std::exp(lse[block] - max) / sum;
+    for (int64_t j = 0; j < head.e; ++j) y[j] += share * out[block * head.e + j];
   }
   head.lse[i] = max + std::log(sum);
 }
@@ -89,20 +89,20 @@ void differentiate_long(const AttentionBackward<index_t, F>& head, const index_t
   const auto count = static_cast<int64_t>(starts.size()) - 1;
   const auto parts = array<F>(count * head.d);
   torch::stable::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
-    for (int64_t b = first; b < last; ++b) {
-      AttentionBackward<index_t, F> block = head;
-      block.q = head.q + i * head.d;
-      block.g = head.g + i * head.e;
-      block.lse = head.lse + i;
-      block.delta = head.delta + i;
-      block.dq = parts.get() + b * head.d;
-      block.rows(starts.data() + b, 0, 1);
+    for (int64_t block = first; block < last; ++block) {
+      AttentionBackward<index_t, F> part = head;
+      part.q = head.q + i * head.d;
+      part.g = head.g + i * head.e;
+      part.lse = head.lse + i;
+      part.delta = head.delta + i;
+      part.dq = parts.get() + block * head.d;
+      part.rows(starts.data() + block, 0, 1);
     }
   });
   F* sum = head.dq + i * head.d;
   std::fill_n(sum, head.d, F{0});
-  for (int64_t b = 0; b < count; ++b) {
-    for (int64_t j = 0; j < head.d; ++j) sum[j] += parts[b * head.d + j];
+  for (int64_t block = 0; block < count; ++block) {
+    for (int64_t j = 0; j < head.d; ++j) sum[j] += parts[block * head.d + j];
   }
 }
 

@@ -304,17 +304,17 @@ std::tuple<Tensor, Tensor> spgemm(const Matrix<index_t, scalar_t>& a,
   List<char> done(split.count());
   index_t* starts = mutable_data<index_t>(ptr);
   starts[0] = 0;
-  split.for_each([&](int64_t c, int64_t first, int64_t last) {
-    int8_t* const own = marked.get() + c * (marks + blocks);
-    const Accumulator<sum_t> to{sums.get() + c * n, own, own + marks};
+  split.for_each([&](int64_t chunk, int64_t first, int64_t last) {
+    int8_t* const own = marked.get() + chunk * (marks + blocks);
+    const Accumulator<sum_t> to{sums.get() + chunk * n, own, own + marks};
     with_vectors([&]<int kBytes>() {
-      done[c] = form_rows<kBytes>(a, b, n, ascending, first, last, to, starts, parts[c]);
+      done[chunk] = form_rows<kBytes>(a, b, n, ascending, first, last, to, starts, parts[chunk]);
     });
   });
   List<int64_t> offset(split.count() + 1);
-  for (int64_t c = 0; c < split.count(); ++c) {
-    if (!done[c]) throw std::bad_alloc();  // whose size note_out_of_memory was told
-    offset[c + 1] = offset[c] + parts[c].columns.size();
+  for (int64_t chunk = 0; chunk < split.count(); ++chunk) {
+    if (!done[chunk]) throw std::bad_alloc();  // whose size note_out_of_memory was told
+    offset[chunk + 1] = offset[chunk] + parts[chunk].columns.size();
   }
   STD_TORCH_CHECK(offset.back() <= std::numeric_limits<index_t>::max(), "spgrad: the product has ",
                   offset.back(), " entries, which int32 indices cannot count; use int64 indices.");
@@ -326,9 +326,9 @@ std::tuple<Tensor, Tensor> spgemm(const Matrix<index_t, scalar_t>& a,
   Tensor idx = empty(ptr, {offset.back()}), out = empty(val, {offset.back()});
   auto* const columns = mutable_data<index_t>(idx);
   auto* const values = mutable_data<scalar_t>(out);
-  split.for_each([&](int64_t c, int64_t, int64_t) {
-    std::copy_n(parts[c].columns.begin(), parts[c].columns.size(), columns + offset[c]);
-    std::copy_n(parts[c].values.begin(), parts[c].values.size(), values + offset[c]);
+  split.for_each([&](int64_t chunk, int64_t, int64_t) {
+    std::copy_n(parts[chunk].columns.begin(), parts[chunk].columns.size(), columns + offset[chunk]);
+    std::copy_n(parts[chunk].values.begin(), parts[chunk].values.size(), values + offset[chunk]);
   });
   return {idx, out};
 }

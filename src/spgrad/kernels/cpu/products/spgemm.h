@@ -85,10 +85,10 @@ class RowSplit {
   // Calls f(chunk, first_row, last_row), in parallel. f must not throw.
   template <class F>
   void for_each(const F& f) const {
-    chunks_.for_each([&](int64_t c, int64_t begin, int64_t end) {
-      const int64_t first = c == 0 ? 0 : row_at_work(work_.data(), rows_, begin);
-      const int64_t last = c + 1 == count() ? rows_ : row_at_work(work_.data(), rows_, end);
-      f(c, first, last);
+    chunks_.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
+      const int64_t first = chunk == 0 ? 0 : row_at_work(work_.data(), rows_, begin);
+      const int64_t last = chunk + 1 == count() ? rows_ : row_at_work(work_.data(), rows_, end);
+      f(chunk, first, last);
     });
   }
 

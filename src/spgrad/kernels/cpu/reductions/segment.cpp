@@ -157,16 +157,16 @@ struct Reduce {
   void one(int64_t i) const {
     const int64_t d = segments.d, size = segments.at_once();
     const auto partial = array<C>((segments.length(i) + size - 1) / size * d);
-    const int64_t count = for_blocks(segments, i, [&](int64_t b, int64_t begin, int64_t end) {
+    const int64_t count = for_blocks(segments, i, [&](int64_t block, int64_t begin, int64_t end) {
       Buffer<C> x;
       for (int64_t j = 0; j < d; ++j) {
         gather(segments, val, j, begin, end, x.elements);
-        partial[b * d + j] = whole(x.elements, end - begin);
+        partial[block * d + j] = whole(x.elements, end - begin);
       }
     });
     for (int64_t j = 0; j < d; ++j) {
       C joined = identity<Op, C>();
-      for (int64_t b = 0; b < count; ++b) joined = Op()(joined, partial[b * d + j]);
+      for (int64_t block = 0; block < count; ++block) joined = Op()(joined, partial[block * d + j]);
       out[i * d + j] = narrow<T>(joined);
     }
   }
@@ -271,18 +271,18 @@ struct Arg {
   void one(int64_t i) const {
     const int64_t d = segments.d, size = segments.at_once();
     const auto partial = array<Found<C>>((segments.length(i) + size - 1) / size * d);
-    const int64_t count = for_blocks(segments, i, [&](int64_t b, int64_t begin, int64_t end) {
+    const int64_t count = for_blocks(segments, i, [&](int64_t block, int64_t begin, int64_t end) {
       Buffer<C> x;
       for (int64_t j = 0; j < d; ++j) {
         gather(segments, val, j, begin, end, x.elements);
         const Found<C> found = find<kLargest>(x.elements, end - begin);
-        partial[b * d + j] = {found.best, begin + found.entry};
+        partial[block * d + j] = {found.best, begin + found.entry};
       }
     });
     for (int64_t j = 0; j < d; ++j) {
       Found<C> found = partial[j];
-      for (int64_t b = 1; b < count; ++b) {
-        const Found<C> next = partial[b * d + j];
+      for (int64_t block = 1; block < count; ++block) {
+        const Found<C> next = partial[block * d + j];
         if (replaces<kLargest>(next.best, found.best)) found = next;
       }
       arg[i * d + j] = found.entry;

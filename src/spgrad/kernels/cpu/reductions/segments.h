@@ -104,8 +104,8 @@ int64_t for_blocks(const Segments<index_t>& segments, int64_t i, const F& f) {
   const int64_t begin = segments.ptr[i], end = segments.ptr[i + 1], size = segments.at_once();
   const int64_t count = (end - begin + size - 1) / size;
   torch::stable::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
-    for (int64_t b = first; b < last; ++b) {
-      f(b, begin + b * size, std::min(begin + (b + 1) * size, end));
+    for (int64_t block = first; block < last; ++block) {
+      f(block, begin + block * size, std::min(begin + (block + 1) * size, end));
     }
   });
   return count;

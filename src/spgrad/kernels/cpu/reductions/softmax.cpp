@@ -79,27 +79,27 @@ void softmax_long(const Segments<index_t>& segments, const T* val, bool log, int
   const auto max = array<F>(d), sum = zeros<F>(d);
   std::fill_n(max.get(), d, -std::numeric_limits<F>::infinity());
   const auto blocks = [&](const auto& f) {
-    for_blocks(segments, i, [&](int64_t b, int64_t begin, int64_t end) {
+    for_blocks(segments, i, [&](int64_t block, int64_t begin, int64_t end) {
       Buffer<F> x, y;
       with_vectors([&]<int kBytes>() {
         for (int64_t j = 0; j < d; ++j) {
           gather(segments, val, j, begin, end, x.elements);
-          f.template operator()<kBytes>(x.elements, y.elements, b, j, begin, end);
+          f.template operator()<kBytes>(x.elements, y.elements, block, j, begin, end);
         }
       });
     });
   };
-  blocks([&]<int kBytes>(const F* x, F*, int64_t b, int64_t j, int64_t begin, int64_t end) {
-    partial[b * d + j] = Softmax<kBytes, F>::largest(x, end - begin, true);
+  blocks([&]<int kBytes>(const F* x, F*, int64_t block, int64_t j, int64_t begin, int64_t end) {
+    partial[block * d + j] = Softmax<kBytes, F>::largest(x, end - begin, true);
   });
-  for (int64_t b = 0; b < most; ++b) {
-    for (int64_t j = 0; j < d; ++j) max[j] = Larger()(partial[b * d + j], max[j]);
+  for (int64_t block = 0; block < most; ++block) {
+    for (int64_t j = 0; j < d; ++j) max[j] = Larger()(partial[block * d + j], max[j]);
   }
-  blocks([&]<int kBytes>(const F* x, F* y, int64_t b, int64_t j, int64_t begin, int64_t end) {
-    partial[b * d + j] = Softmax<kBytes, F>::total(x, end - begin, max[j], true, y);
+  blocks([&]<int kBytes>(const F* x, F* y, int64_t block, int64_t j, int64_t begin, int64_t end) {
+    partial[block * d + j] = Softmax<kBytes, F>::total(x, end - begin, max[j], true, y);
   });
-  for (int64_t b = 0; b < most; ++b) {
-    for (int64_t j = 0; j < d; ++j) sum[j] += partial[b * d + j];
+  for (int64_t block = 0; block < most; ++block) {
+    for (int64_t j = 0; j < d; ++j) sum[j] += partial[block * d + j];
   }
   blocks([&]<int kBytes>(const F* x, F* y, int64_t, int64_t j, int64_t begin, int64_t end) {
     if (!log) Softmax<kBytes, F>::total(x, end - begin, max[j], true, y);
@@ -176,22 +176,22 @@ void softmax_backward_long(const Segments<index_t>& segments, const T* y, const 
   const auto partial = array<F>(most * d);
   const auto sum = zeros<F>(d);
   const auto blocks = [&](const auto& f) {
-    for_blocks(segments, i, [&](int64_t b, int64_t begin, int64_t end) {
+    for_blocks(segments, i, [&](int64_t block, int64_t begin, int64_t end) {
       Buffer<F> of_y, of_g;
       with_vectors([&]<int kBytes>() {
         for (int64_t j = 0; j < d; ++j) {
           gather(segments, y, j, begin, end, of_y.elements);
           gather(segments, g, j, begin, end, of_g.elements);
-          f.template operator()<kBytes>(of_y.elements, of_g.elements, b, j, begin, end);
+          f.template operator()<kBytes>(of_y.elements, of_g.elements, block, j, begin, end);
         }
       });
     });
   };
-  blocks([&]<int kBytes>(F* of_y, F* of_g, int64_t b, int64_t j, int64_t begin, int64_t end) {
-    partial[b * d + j] = Softmax<kBytes, F>::dot(of_y, of_g, end - begin, log, true);
+  blocks([&]<int kBytes>(F* of_y, F* of_g, int64_t block, int64_t j, int64_t begin, int64_t end) {
+    partial[block * d + j] = Softmax<kBytes, F>::dot(of_y, of_g, end - begin, log, true);
   });
-  for (int64_t b = 0; b < most; ++b) {
-    for (int64_t j = 0; j < d; ++j) sum[j] += partial[b * d + j];
+  for (int64_t block = 0; block < most; ++block) {
+    for (int64_t j = 0; j < d; ++j) sum[j] += partial[block * d + j];
   }
   blocks([&]<int kBytes>(F* of_y, F* of_g, int64_t, int64_t j, int64_t begin, int64_t end) {
     Softmax<kBytes, F>::finish_backward(of_y, of_g, end - begin, sum[j], log, true, of_g);
