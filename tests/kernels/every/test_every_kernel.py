@@ -1,5 +1,7 @@
 """Every kernel on views of every kind: against its reference, and through torch's opcheck."""
 
+import re
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -11,6 +13,8 @@ from spgrad import kernels
 from spgrad.kernels import REFERENCES
 
 pytestmark = pytest.mark.usefixtures("poisoned")
+
+SOURCES = Path(__file__).parents[3] / "src" / "spgrad" / "kernels" / "cpu"
 
 
 class View(NamedTuple):
@@ -231,6 +235,21 @@ CALLED = [(name, i) for name in REFERENCES for i in range(len(CALLS.get(name, ()
 
 def test_no_kernel_is_left_out():
     assert CALLS.keys() == REFERENCES.keys()
+
+
+def test_a_kernel_has_one_file_name_in_every_backend():
+    """The path below the backend's folder, without the ending."""
+    declared = {
+        (name, reference.__module__.removeprefix("spgrad.kernels.reference.").replace(".", "/"))
+        for name, reference in REFERENCES.items()
+    }
+    registered = {
+        (name, path.relative_to(SOURCES).with_suffix("").as_posix())
+        for path in SOURCES.rglob("*.cpp")
+        for name in re.findall(r'\bm\.impl\("(\w+)"', path.read_text())
+        if name != "fail_allocation"  # only in a library for tests
+    }
+    assert registered == declared
 
 
 @pytest.mark.parametrize(("lines", "index_dtype"), VIEWS, ids=str)
