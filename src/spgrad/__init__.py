@@ -1,12 +1,9 @@
 """Sparse tensors for PyTorch whose gradients stay sparse."""
 
-from spgrad.torch_protocol import requirement as _requirement  # noqa: F401, I001  # comes first
-from spgrad.torch_protocol import repr as _describe  # noqa: F401
-from spgrad.torch_protocol import gradients as _gradients  # noqa: F401
+import importlib
+import types
+
 from spgrad import ops
-from spgrad.torch_protocol import aten as _protocol  # noqa: F401
-from spgrad.torch_protocol import pickling as _serialize  # noqa: F401
-from spgrad.torch_protocol import optimizers as _stepping  # noqa: F401
 from spgrad.core.compressed import (
     sparse_bsc_tensor,
     sparse_bsr_tensor,
@@ -15,6 +12,11 @@ from spgrad.core.compressed import (
     sparse_csr_tensor,
 )
 from spgrad.core.construct import sparse_coo_tensor
+from spgrad.core.interop import from_scipy, from_torch, to_scipy, to_torch
+from spgrad.core.memory import empty_cache
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, values
 from spgrad.dropin import dropin
 from spgrad.errors import (
     ArgumentIndexError,
@@ -25,19 +27,17 @@ from spgrad.errors import (
     StateError,
     UnsupportedError,
 )
-from spgrad.core.interop import from_scipy, from_torch, to_scipy, to_torch
 from spgrad.kernels import compiled
 from spgrad.linalg import lobpcg, pca_lowrank, reverse_cuthill_mckee, svd_lowrank
-from spgrad.core.memory import empty_cache
 from spgrad.ops import *  # noqa: F403
-from spgrad.ops.indexing.setitem import index_add
 from spgrad.ops.creation.create import empty, eye, spdiags, zeros
-from spgrad.ops.products.einsum import einsum
-from spgrad.ops.indexing.getitem import masked_select
 from spgrad.ops.creation.like import empty_like, rand_like, randn_like
-from spgrad.ops.indexing.nonzero import coo_indices
-from spgrad.ops.elementwise.queries import allclose, equal, is_nonzero, is_same_size, item
 from spgrad.ops.creation.random import banded, rand, randn, random_spd, random_triangular
+from spgrad.ops.elementwise.queries import allclose, equal, is_nonzero, is_same_size, item
+from spgrad.ops.indexing.getitem import masked_select
+from spgrad.ops.indexing.nonzero import coo_indices
+from spgrad.ops.indexing.setitem import index_add
+from spgrad.ops.products.einsum import einsum
 from spgrad.ops.shapes.resize import (
     resize_as_,
     sparse_resize_,
@@ -45,9 +45,12 @@ from spgrad.ops.shapes.resize import (
     t_,
     transpose_,
 )
-from spgrad.core.pattern import Pattern
-from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import from_values, values
+from spgrad.torch_protocol import aten as _protocol  # noqa: F401
+from spgrad.torch_protocol import gradients as _gradients  # noqa: F401
+from spgrad.torch_protocol import optimizers as _stepping  # noqa: F401
+from spgrad.torch_protocol import pickling as _serialize  # noqa: F401
+from spgrad.torch_protocol import repr as _describe  # noqa: F401
+from spgrad.torch_protocol import requirement as _requirement  # noqa: F401  # comes first
 
 __version__ = "0.1.0"
 
@@ -108,3 +111,15 @@ __all__ = [
     "zeros",
 ]
 __all__ += ops.__all__  # each with its row in the support table
+
+_ON_DEMAND = ("io", "plot", "testing")  # modules that are imported when they are first asked for
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    if name in _ON_DEMAND:
+        return importlib.import_module(f"spgrad.{name}")
+    raise AttributeError(f"module 'spgrad' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_ON_DEMAND, "linalg", "__all__", "__doc__", "__version__"])
