@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.run(options)
         sys.stdout.flush()
     except SpgradError as error:
-        print(f"spgrad {options.command}: {error}", file=sys.stderr)
+        said = error if error.function else error.args[0]
+        print(f"spgrad {options.command}: {said}", file=sys.stderr)
         return 1 if isinstance(error, ImportError) else 2
     except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

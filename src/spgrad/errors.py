@@ -11,13 +11,34 @@
     `-- UnsupportedError     (NotImplementedError)  outside the support table
 
 Each is also the built-in exception beside it, so that ``except ValueError`` keeps working.
+
+What raises one says what is wrong; ``spgrad.public`` adds which function the user called, and with
+what. The text joins the three.
 """
 
 from __future__ import annotations
 
 
 class SpgradError(Exception):
-    """The base of everything that spgrad raises on purpose."""
+    """The base of everything that spgrad raises on purpose.
+
+    Attributes:
+        function: The public function that was called, such as "mm"; None where there was none.
+        operands: What it was called with: names, kinds and shapes.
+    """
+
+    def __init__(self, *args: object, function: str | None = None) -> None:
+        super().__init__(*args)
+        self.function = function
+        self.operands = ""
+
+    def __str__(self) -> str:
+        function = f"spgrad.{self.function}" if self.function else "spgrad"
+        called = f"\n  called with {self.operands}" if self.operands else ""
+        return f"{function}: {super().__str__()}{called}"
+
+    def __repr__(self) -> str:  # torch.compile repeats this of an error, and no more
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class ArgumentKindError(SpgradError, TypeError):

@@ -306,7 +306,7 @@ def run(path: Path, png: Path | None = None, *, plain: bool = False) -> str:
     """
     if png is not None:
         _require_writable(png)
-        checks.require_packages("info", "plot", "matplotlib", "numpy")
+        checks.require_packages("plot", "matplotlib", "numpy")
     A = io.load(path)
     text = report(A, str(path), plain=plain)
     if png is None:

@@ -14,6 +14,7 @@ from spgrad.errors import ArgumentKindError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
+from spgrad.public import public_as
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +38,7 @@ NARROWEST = 0.125
 """The shorter side of a picture, as a share of the longer."""
 
 
+@public_as("plot.spy")
 def spy(
     A: torch.Tensor,
     ax: Axes | None = None,
@@ -77,17 +79,16 @@ def spy(
         >>> spgrad.plot.spy(spgrad.eye(3), ax).get_xlabel()
         '3 elements, density 33.3%'
     """
-    fn = "plot.spy"
-    checks.require_packages(fn, "plot", "matplotlib", "numpy")
-    A = without_repeats(sparse_operand(fn, "A", A))
+    checks.require_packages("plot", "matplotlib", "numpy")
+    A = without_repeats(sparse_operand("A", A))
     if ax is None:
         import matplotlib.pyplot as plt
 
         ax = plt.subplots(figsize=(6, 5.5), layout="constrained")[1]
     elif not hasattr(ax, "imshow"):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `ax` is {checks.describe_kind(ax)}; matplotlib Axes or None is "
-            "accepted. A figure has figure.subplots()."
+            f"`ax` is {checks.describe_kind(ax)}; matplotlib Axes or None is accepted. A figure "
+            "has figure.subplots()."
         )
     with torch.no_grad():
         sheet = _sheet(A)

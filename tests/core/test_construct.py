@@ -99,7 +99,7 @@ def test_index_dtype_of_other_integers_is_refused():
         with pytest.raises(
             spgrad.ArgumentValueError,
             match=r"^spgrad\.sparse_csr_tensor: `crow_indices` has dtype .*; int32 and int64 are "
-            r"accepted\. Convert it with crow_indices\.long\(\)\.$",
+            r"accepted\. Convert it with crow_indices\.long\(\)\.\n  called with crow_indices: ",
         ):
             spgrad.sparse_csr_tensor(torch.tensor([0, 1]).to(dtype), [0], [1.0])
 

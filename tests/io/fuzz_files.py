@@ -47,7 +47,7 @@ def load_and_check(path, rng) -> bool:
     except spgrad.SpgradError as error:
         said = str(error)
         assert len(said) < 1500, f"an error of {len(said)} characters"
-        assert said.isprintable() or "\n" not in said, "an error of several lines"
+        assert said.count("\n") == 1, "an error of several lines"  # what it was called with
         return False
     assert type(A) is spgrad.SparseTensor, type(A)
     assert A.layout == options.get("layout", A.layout)

@@ -12,7 +12,9 @@ def refused(path, **options):
         spgrad.io.load(path, **options)
     said = str(caught.value)
     assert said.startswith(f"spgrad.io.load: `path` is {path}")
-    assert said.endswith(".")
+    first, called = said.split("\n")
+    assert first.endswith(".")
+    assert called.startswith("  called with path: ")
     return said
 
 

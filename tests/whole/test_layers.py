@@ -23,7 +23,7 @@ FLOORS = [
     ["core.kept"],
     ["core.pattern", "core.refusals"],
     ["kernels", "core.slots"],
-    ["core.checks", "core.memory"],
+    ["core.checks", "core.memory", "public"],
     ["core.tensor"],
     ["torch_protocol.aten", "torch_protocol.optimizers"],
     ["core.values", "torch_protocol"],

@@ -1,6 +1,7 @@
 """Argument checks and their wording.
 
-Every message reads: ``spgrad.<fn>: `<arg>` <what it is>; <what is accepted>. <what to do>.``
+Every message reads: ```<arg>` <what it is>; <what is accepted>. <what to do>.`` The public function
+that was called stands before it and what it was called with behind it: `spgrad.public` adds both.
 """
 
 from __future__ import annotations
@@ -41,50 +42,48 @@ def describe_kind(value: Any) -> str:
     return f"a {layout} tensor of shape {tuple(value.shape)}"
 
 
-def require_index(fn: str, arg: str, t: torch.Tensor) -> None:
+def require_index(arg: str, t: torch.Tensor) -> None:
     """Refuses index tensors that are not strided int32 or int64."""
     if t.layout != torch.strided:
         raise ArgumentKindError(
-            f"spgrad.{fn}: `{arg}` is {describe_kind(t)}; a dense index tensor is accepted. Pass "
-            "the indices themselves."
+            f"`{arg}` is {describe_kind(t)}; a dense index tensor is accepted. Pass the indices "
+            "themselves."
         )
     if t.dtype not in INDEX_DTYPES:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `{arg}` has dtype {short(t.dtype)}; int32 and int64 are accepted. "
-            f"Convert it with {arg}.long()."
+            f"`{arg}` has dtype {short(t.dtype)}; int32 and int64 are accepted. Convert it with "
+            f"{arg}.long()."
         )
 
 
-def require_same_device(fn: str, **tensors: torch.Tensor) -> None:
+def require_same_device(**tensors: torch.Tensor) -> None:
     """Refuses operands on different devices."""
     (first, a), *rest = tensors.items()
     for name, b in rest:
         if a.device != b.device:
             raise ArgumentValueError(
-                f"spgrad.{fn}: `{name}` is on {b.device}; `{first}` is on {a.device}, and one "
-                "device for all is accepted. Move one of them with .to()."
+                f"`{name}` is on {b.device}; `{first}` is on {a.device}, and one device for all is "
+                "accepted. Move one of them with .to()."
             )
 
 
-def require_same_dtype(fn: str, **tensors: torch.Tensor) -> None:
+def require_same_dtype(**tensors: torch.Tensor) -> None:
     """Refuses operands of different dtypes, as torch's products do."""
     (first, a), *rest = tensors.items()
     for name, b in rest:
         if a.dtype != b.dtype:
             raise ArgumentValueError(
-                f"spgrad.{fn}: `{name}` has dtype {short(b.dtype)}; `{first}` has "
-                f"{short(a.dtype)}, and one dtype for all is accepted. Convert with "
-                f"{name}.to({a.dtype})."
+                f"`{name}` has dtype {short(b.dtype)}; `{first}` has {short(a.dtype)}, and one "
+                f"dtype for all is accepted. Convert with {name}.to({a.dtype})."
             )
 
 
-def require_numeric(fn: str, arg: str, t: torch.Tensor) -> None:
+def require_numeric(arg: str, t: torch.Tensor) -> None:
     """Refuses bool and other dtypes that products are not defined for."""
     if t.dtype not in PRODUCT_DTYPES:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `{arg}` has dtype {short(t.dtype)}; "
-            f"{', '.join(short(d) for d in PRODUCT_DTYPES)} are accepted. Convert it with "
-            f"{arg}.to(torch.float32)."
+            f"`{arg}` has dtype {short(t.dtype)}; {', '.join(short(d) for d in PRODUCT_DTYPES)} "
+            f"are accepted. Convert it with {arg}.to(torch.float32)."
         )
 
 
@@ -104,12 +103,11 @@ PRODUCT_DTYPES = (
 
 
 def require_compressed(
-    fn: str, names: tuple[str, str], ptr: torch.Tensor, idx: torch.Tensor, bound: int, lines: int
+    names: tuple[str, str], ptr: torch.Tensor, idx: torch.Tensor, bound: int, lines: int
 ) -> None:
     """Refuses flat compressed indices that a kernel could not read.
 
     Args:
-        fn: The public function that asks.
         names: Names of the compressed and the plain indices in its signature.
         ptr: Pointers (items * lines + 1,) of all batch items as one.
         idx: Plain indices (nse,).
@@ -144,37 +142,32 @@ def require_compressed(
         if code == 5
         else "Check how the indices were made, and `size`."
     )
-    raise ArgumentValueError(f"spgrad.{fn}: {says}. {hint}")
+    raise ArgumentValueError(f"{says}. {hint}")
 
 
-def require_coordinates(fn: str, indices: torch.Tensor, size: tuple[int, ...]) -> bool:
+def require_coordinates(indices: torch.Tensor, size: tuple[int, ...]) -> bool:
     """Refuses COO indices outside `size`; tells whether they are sorted and unique."""
     dim, at, ordered = kernels.check_coo(indices, size).tolist()
     if dim >= 0:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `indices` has {int(indices[dim, at])} in row {dim} at position {at}; "
-            f"indices in [0, {size[dim]}) are accepted. Check how the indices were made, and "
-            "`size`."
+            f"`indices` has {int(indices[dim, at])} in row {dim} at position {at}; indices in [0, "
+            f"{size[dim]}) are accepted. Check how the indices were made, and `size`."
         )
     return bool(ordered)
 
 
-def bad_shape(
-    fn: str, arg: str, got: tuple[int, ...], accepted: str, hint: str
-) -> ArgumentValueError:
+def bad_shape(arg: str, got: tuple[int, ...], accepted: str, hint: str) -> ArgumentValueError:
     """Makes the error for an argument of the wrong shape."""
     verb = "is" if arg == "size" else "has shape"
-    return ArgumentValueError(
-        f"spgrad.{fn}: `{arg}` {verb} {tuple(got)}; {accepted} is accepted. {hint}"
-    )
+    return ArgumentValueError(f"`{arg}` {verb} {tuple(got)}; {accepted} is accepted. {hint}")
 
 
-def require_addressable(fn: str, shape: tuple[int, ...]) -> None:
+def require_addressable(shape: tuple[int, ...]) -> None:
     """Refuses negative sizes and shapes of more than 2^63 - 1 elements, along zero sizes too."""
     if any(s < 0 for s in shape) or math.prod(max(s, 1) for s in shape) > 2**63 - 1:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `size` is {tuple(shape)}; non-negative sizes with at most 2^63 - 1 "
-            "elements in all are accepted. Split the tensor, or drop a dimension."
+            f"`size` is {tuple(shape)}; non-negative sizes with at most 2^63 - 1 elements in all "
+            "are accepted. Split the tensor, or drop a dimension."
         )
 
 
@@ -183,12 +176,12 @@ def short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def require_packages(fn: str, extra: str, *names: str) -> None:
+def require_packages(extra: str, *names: str) -> None:
     """Refuses to go on without optional packages, and says which extra of spgrad has them."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise MissingPackageError(
-            f"spgrad.{fn}: {' and '.join(missing)} {verb} not installed; {' and '.join(names)} "
-            f"must be there. Install with: pip install 'spgrad[{extra}]'"
+            f"{' and '.join(missing)} {verb} not installed; {' and '.join(names)} must be there. "
+            f"Install with: pip install 'spgrad[{extra}]'"
         )

@@ -21,8 +21,10 @@ from spgrad.core.construct import (
 from spgrad.core.pattern import LAYOUT_NAMES, Pattern, reaching
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.public import public_op
 
 
+@public_op
 def sparse_compressed_tensor(
     compressed_indices: Any,
     plain_indices: Any,
@@ -78,17 +80,17 @@ def sparse_compressed_tensor(
         tensor([[1., 3.],
                 [2., 4.]])
     """
-    fn = "sparse_compressed_tensor"
     if layout not in LAYOUT_NAMES or layout == torch.sparse_coo:
         raise ArgumentKindError(
-            f"spgrad.{fn}: `layout` is {layout}; torch.sparse_csr, sparse_csc, sparse_bsr and "
-            "sparse_bsc are accepted. Use spgrad.sparse_coo_tensor for COO."
+            f"`layout` is {layout}; torch.sparse_csr, sparse_csc, sparse_bsr and sparse_bsc are "
+            "accepted. Use spgrad.sparse_coo_tensor for COO."
         )
     options = Options(dtype, device, pin_memory, requires_grad, check_invariants)
     names = ("compressed_indices", "plain_indices")
-    return _build(fn, layout, names, (compressed_indices, plain_indices), values, size, options)
+    return _build(layout, names, (compressed_indices, plain_indices), values, size, options)
 
 
+@public_op
 def sparse_csr_tensor(
     crow_indices: Any,
     col_indices: Any,
@@ -114,10 +116,10 @@ def sparse_csr_tensor(
     options = Options(dtype, device, pin_memory, requires_grad, check_invariants)
     names = ("crow_indices", "col_indices")
     indices = (crow_indices, col_indices)
-    fn, layout = "sparse_csr_tensor", torch.sparse_csr
-    return _build(fn, layout, names, indices, values, size, options)
+    return _build(torch.sparse_csr, names, indices, values, size, options)
 
 
+@public_op
 def sparse_csc_tensor(
     ccol_indices: Any,
     row_indices: Any,
@@ -144,10 +146,10 @@ def sparse_csc_tensor(
     options = Options(dtype, device, pin_memory, requires_grad, check_invariants)
     names = ("ccol_indices", "row_indices")
     indices = (ccol_indices, row_indices)
-    fn, layout = "sparse_csc_tensor", torch.sparse_csc
-    return _build(fn, layout, names, indices, values, size, options)
+    return _build(torch.sparse_csc, names, indices, values, size, options)
 
 
+@public_op
 def sparse_bsr_tensor(
     crow_indices: Any,
     col_indices: Any,
@@ -173,10 +175,10 @@ def sparse_bsr_tensor(
     options = Options(dtype, device, pin_memory, requires_grad, check_invariants)
     names = ("crow_indices", "col_indices")
     indices = (crow_indices, col_indices)
-    fn, layout = "sparse_bsr_tensor", torch.sparse_bsr
-    return _build(fn, layout, names, indices, values, size, options)
+    return _build(torch.sparse_bsr, names, indices, values, size, options)
 
 
+@public_op
 def sparse_bsc_tensor(
     ccol_indices: Any,
     row_indices: Any,
@@ -202,8 +204,7 @@ def sparse_bsc_tensor(
     options = Options(dtype, device, pin_memory, requires_grad, check_invariants)
     names = ("ccol_indices", "row_indices")
     indices = (ccol_indices, row_indices)
-    fn, layout = "sparse_bsc_tensor", torch.sparse_bsc
-    return _build(fn, layout, names, indices, values, size, options)
+    return _build(torch.sparse_bsc, names, indices, values, size, options)
 
 
 class _Parts(NamedTuple):
@@ -219,7 +220,6 @@ class _Parts(NamedTuple):
 
 
 def _build(
-    fn: str,
     layout: torch.layout,
     names: tuple[str, str],
     indices: tuple[Any, Any],
@@ -227,19 +227,19 @@ def _build(
     size: Sequence[int] | None,
     options: Options,
 ) -> SparseTensor:
-    vals = value_tensor(fn, values, options)
-    ptr = index_tensor(fn, names[0], indices[0], vals, options)
-    idx = index_tensor(fn, names[1], indices[1], vals, options)
-    parts = _parts(fn, layout, names, ptr, idx, vals)
+    vals = value_tensor(values, options)
+    ptr = index_tensor(names[0], indices[0], vals, options)
+    idx = index_tensor(names[1], indices[1], vals, options)
+    parts = _parts(layout, names, ptr, idx, vals)
     by_rows = layout in (torch.sparse_csr, torch.sparse_bsr)
-    shape = _shape(fn, by_rows, parts, size)
+    shape = _shape(by_rows, parts, size)
     block = parts.block or (1, 1)
     start = len(parts.batch)
     bound = shape[start + 1] // block[1] if by_rows else shape[start] // block[0]
     check = wants_check(options, ptr, idx)
-    flat_ptr, flat_idx = _flat(fn, names, parts, check)
+    flat_ptr, flat_idx = _flat(names, parts, check)
     if check:
-        checks.require_compressed(fn, names, flat_ptr, flat_idx, bound, parts.lines)
+        checks.require_compressed(names, flat_ptr, flat_idx, bound, parts.lines)
     pattern = Pattern(
         layout,
         shape,
@@ -247,11 +247,10 @@ def _build(
         dense_dim=len(parts.dense),
         blocksize=(block[0], block[1]) if parts.block else None,
     )
-    return leaf(fn, vals.reshape(pattern.values_shape), pattern, options)
+    return leaf(vals.reshape(pattern.values_shape), pattern, options)
 
 
 def _parts(
-    fn: str,
     layout: torch.layout,
     names: tuple[str, str],
     ptr: torch.Tensor,
@@ -261,12 +260,12 @@ def _parts(
     compressed, plain = names
     if ptr.dtype != idx.dtype and ptr.numel() and idx.numel():
         raise ArgumentValueError(
-            f"spgrad.{fn}: `{plain}` has dtype {checks.short(idx.dtype)}; `{compressed}` has "
+            f"`{plain}` has dtype {checks.short(idx.dtype)}; `{compressed}` has "
             f"{checks.short(ptr.dtype)}, and one dtype for both is accepted. Convert one of them."
         )
     if ptr.dim() == 0 or ptr.shape[-1] == 0:
         raise checks.bad_shape(
-            fn, compressed, ptr.shape, "(*batch, lines + 1)", "It starts with 0 even when empty."
+            compressed, ptr.shape, "(*batch, lines + 1)", "It starts with 0 even when empty."
         )
     batch = tuple(ptr.shape[:-1])
     ragged = bool(batch) and idx.dim() == 1
@@ -274,7 +273,7 @@ def _parts(
     if idx.dim() != len(lead) + 1 or tuple(idx.shape[:-1]) != lead:
         accepted = f"{(*batch, 'nse')}, or (nse,) of a ragged batch," if batch else "(nse,)"
         raise checks.bad_shape(
-            fn, plain, idx.shape, accepted, f"Its batch dimensions are those of `{compressed}`."
+            plain, idx.shape, accepted, f"Its batch dimensions are those of `{compressed}`."
         )
     blocked = layout in (torch.sparse_bsr, torch.sparse_bsc)
     depth = idx.dim() + (2 if blocked else 0)
@@ -284,26 +283,26 @@ def _parts(
             "block rows, block columns and dense sizes" if blocked else "dense sizes"
         )
         raise checks.bad_shape(
-            fn, "values", vals.shape, accepted, f"Give one value for each index in `{plain}`."
+            "values", vals.shape, accepted, f"Give one value for each index in `{plain}`."
         )
     dense = tuple(vals.shape[depth:])
     return _Parts(ptr, idx.to(ptr.dtype), vals, batch, block, dense, ptr.shape[-1] - 1)
 
 
-def _shape(fn: str, by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[int, ...]:
+def _shape(by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[int, ...]:
     """The size of the whole tensor: inferred, or the one given if it fits the parts."""
     along, across = parts.block or (1, 1)
     if not by_rows:
         along, across = across, along
     compressed = parts.lines * along
     if size is None:
-        require_data(fn, parts.idx)
+        require_data(parts.idx)
         plain = (int(parts.idx.max()) + 1) * across if parts.idx.numel() else 0
         matrix = (compressed, max(plain, 0)) if by_rows else (max(plain, 0), compressed)
         inferred = (*parts.batch, *matrix, *parts.dense)
-        checks.require_addressable(fn, inferred)
+        checks.require_addressable(inferred)
         return inferred
-    shape = size_tuple(fn, size)
+    shape = size_tuple(size)
     start = len(parts.batch)
     matrix = shape[start : start + 2]
     fits = (
@@ -318,7 +317,6 @@ def _shape(fn: str, by_rows: bool, parts: _Parts, size: Sequence[int] | None) ->
         if not by_rows:
             wanted.reverse()
         raise checks.bad_shape(
-            fn,
             "size",
             shape,
             f"({', '.join(map(str, (*parts.batch, *wanted, *parts.dense)))})",
@@ -327,9 +325,7 @@ def _shape(fn: str, by_rows: bool, parts: _Parts, size: Sequence[int] | None) ->
     return shape
 
 
-def _flat(
-    fn: str, names: tuple[str, str], parts: _Parts, check: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _flat(names: tuple[str, str], parts: _Parts, check: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Pointers and indices of all batch items as those of one matrix."""
     ptr, idx = parts.ptr, parts.idx
     if not parts.batch:
@@ -346,9 +342,9 @@ def _flat(
     if check and items and bool(bad.any()):
         at = int(bad.to(torch.int8).argmax())
         raise ArgumentValueError(
-            f"spgrad.{fn}: `{names[0]}` runs from {int(rows[at, 0])} to {int(counts[at])} in batch "
-            f"item {at}; from 0 to {nse if uniform else 'its number of entries'} is accepted. "
-            "Check how the indices were made."
+            f"`{names[0]}` runs from {int(rows[at, 0])} to {int(counts[at])} in batch item {at}; "
+            f"from 0 to {nse if uniform else 'its number of entries'} is accepted. Check how the "
+            "indices were made."
         )
     base = counts.cumsum(0) - counts
     flat = torch.cat([(rows[:, :-1] + base[:, None]).reshape(-1), counts.sum()[None]])

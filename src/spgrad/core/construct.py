@@ -12,6 +12,7 @@ from spgrad.core.pattern import Pattern, reaching
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import transforming
 
 
@@ -25,6 +26,7 @@ class Options(NamedTuple):
     check_invariants: bool | None
 
 
+@public_op
 def sparse_coo_tensor(
     indices: Any = None,
     values: Any = None,
@@ -72,23 +74,20 @@ def sparse_coo_tensor(
         tensor([[0., 0., 3.],
                 [4., 0., 5.]])
     """
-    fn = "sparse_coo_tensor"
     options = Options(dtype, device, pin_memory, requires_grad, check_invariants)
     if values is None and size is None and _is_size(indices):
         indices, size = None, indices
     if indices is None and values is None:
         if size is None:
             raise ArgumentValueError(
-                f"spgrad.{fn}: `size` is missing; indices and values, or a size, are accepted. "
-                "Give one of them."
+                "`size` is missing; indices and values, or a size, are accepted. Give one of them."
             )
         indices = torch.zeros(len(tuple(size)), 0, dtype=torch.int64, device=device)
         values = torch.zeros(0, dtype=dtype, device=device)
-    vals = value_tensor(fn, values, options)
-    idx = index_tensor(fn, "indices", indices, vals, options)
+    vals = value_tensor(values, options)
+    idx = index_tensor("indices", indices, vals, options)
     if idx.dim() != 2 or vals.dim() == 0 or vals.shape[0] != idx.shape[1]:
         raise checks.bad_shape(
-            fn,
             "values",
             vals.shape,
             f"(nse, *dense_shape) for indices (sparse_dim, nse), here {tuple(idx.shape)},",
@@ -96,16 +95,16 @@ def sparse_coo_tensor(
         )
     idx = idx.contiguous()
     dense = tuple(vals.shape[1:])
-    shape = _coo_shape(fn, idx, dense, size)
+    shape = _coo_shape(idx, dense, size)
     if is_coalesced is None:
         is_coalesced = idx.shape[1] < 2  # one element alone is in order
     ordered = is_coalesced
     if wants_check(options, idx):
-        ordered = checks.require_coordinates(fn, idx, shape[: idx.shape[0]])
+        ordered = checks.require_coordinates(idx, shape[: idx.shape[0]])
         if is_coalesced and not ordered:
             raise ArgumentValueError(
-                f"spgrad.{fn}: `is_coalesced` is True but `indices` are not sorted and unique; "
-                "sorted unique indices are accepted with it. Leave it out and call .coalesce()."
+                "`is_coalesced` is True but `indices` are not sorted and unique; sorted unique "
+                "indices are accepted with it. Leave it out and call .coalesce()."
             )
     pattern = Pattern(
         torch.sparse_coo,
@@ -115,34 +114,33 @@ def sparse_coo_tensor(
         coalesced=is_coalesced,
         ordered=ordered,
     )
-    return leaf(fn, vals, pattern, options)
+    return leaf(vals, pattern, options)
 
 
 def _coo_shape(
-    fn: str, idx: torch.Tensor, dense: tuple[int, ...], size: Sequence[int] | None
+    idx: torch.Tensor, dense: tuple[int, ...], size: Sequence[int] | None
 ) -> tuple[int, ...]:
     """The size of the whole tensor: the smallest that holds the indices, or the one given."""
     if size is not None:
-        shape = size_tuple(fn, size)
+        shape = size_tuple(size)
         if len(shape) != idx.shape[0] + len(dense) or shape[idx.shape[0] :] != dense:
             raise checks.bad_shape(
-                fn,
                 "size",
                 shape,
                 f"{idx.shape[0]} sparse sizes followed by {dense}",
                 "Its length is that of an index column plus the dense dimensions of `values`.",
             )
         return shape
-    require_data(fn, idx)
+    require_data(idx)
     if idx.numel() == 0:
         return (*[0] * idx.shape[0], *dense)
     if int(idx.min()) < 0:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `indices` has {int(idx.min())}; non-negative indices are accepted. "
-            "Count from the front."
+            f"`indices` has {int(idx.min())}; non-negative indices are accepted. Count from the "
+            "front."
         )
     inferred = (*(i + 1 for i in idx.amax(1).tolist()), *dense)
-    checks.require_addressable(fn, inferred)
+    checks.require_addressable(inferred)
     return inferred
 
 
@@ -151,85 +149,82 @@ def wants_check(options: Options, *indices: torch.Tensor) -> bool:
     return options.check_invariants is not False and not any(i.is_meta for i in indices)
 
 
-def require_data(fn: str, *indices: torch.Tensor) -> None:
+def require_data(*indices: torch.Tensor) -> None:
     """Refuses to infer a size from indices on the meta device."""
     if any(i.is_meta and i.numel() for i in indices):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `size` is missing for indices on meta; a size is accepted there, as the "
-            "indices have no data to infer it from. Give it."
+            "`size` is missing for indices on meta; a size is accepted there, as the indices have "
+            "no data to infer it from. Give it."
         )
 
 
-def value_tensor(fn: str, values: Any, options: Options) -> torch.Tensor:
+def value_tensor(values: Any, options: Options) -> torch.Tensor:
     """The `values` argument as a dense tensor of the dtype and device that were asked for."""
     if options.dtype is not None and not isinstance(options.dtype, torch.dtype):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `dtype` is {options.dtype!r}; a torch dtype is accepted. For example "
-            "torch.float64."
+            f"`dtype` is {options.dtype!r}; a torch dtype is accepted. For example torch.float64."
         )
     if options.device is not None:
         try:
             torch.device(options.device)
         except (TypeError, RuntimeError) as error:
             raise ArgumentKindError(
-                f"spgrad.{fn}: `device` is {options.device!r}; a torch device or its name is "
-                "accepted. For example 'cpu'."
+                f"`device` is {options.device!r}; a torch device or its name is accepted. For "
+                "example 'cpu'."
             ) from error
     if isinstance(values, torch.Tensor):
         if isinstance(values, SparseTensor) or values.layout != torch.strided:
             raise ArgumentKindError(
-                f"spgrad.{fn}: `values` is {checks.describe_kind(values)}; a dense tensor is "
-                "accepted. Pass its values."
+                f"`values` is {checks.describe_kind(values)}; a dense tensor is accepted. Pass its "
+                "values."
             )
         vals = values.to(dtype=options.dtype, device=options.device)
     else:
-        vals = _tensor(fn, "values", values, options.dtype, options.device)
+        vals = _tensor("values", values, options.dtype, options.device)
     return vals.pin_memory() if options.pin_memory else vals
 
 
-def index_tensor(
-    fn: str, arg: str, indices: Any, values: torch.Tensor, options: Options
-) -> torch.Tensor:
+def index_tensor(arg: str, indices: Any, values: torch.Tensor, options: Options) -> torch.Tensor:
     """An index argument as an int tensor on the device of the values."""
     if not isinstance(indices, torch.Tensor):
-        made = _tensor(fn, arg, indices, None, values.device)
-        return made.to(torch.int64) if made.numel() == 0 else _checked(fn, arg, made)
-    index = _checked(fn, arg, indices)
+        made = _tensor(arg, indices, None, values.device)
+        return made.to(torch.int64) if made.numel() == 0 else _checked(arg, made)
+    index = _checked(arg, indices)
     if index.device == values.device:
         return index
     if options.device is not None:
         return index.to(values.device)
     raise ArgumentValueError(
-        f"spgrad.{fn}: `{arg}` is on {index.device}; `values` is on {values.device}, and one "
-        "device for all is accepted. Move one of them with .to()."
+        f"`{arg}` is on {index.device}; `values` is on {values.device}, and one device for all is "
+        "accepted. Move one of them with .to()."
     )
 
 
-def _checked(fn: str, arg: str, index: torch.Tensor) -> torch.Tensor:
-    checks.require_index(fn, arg, index)
+def _checked(arg: str, index: torch.Tensor) -> torch.Tensor:
+    checks.require_index(arg, index)
     return index.detach()
 
 
 def _tensor(
-    fn: str, arg: str, data: Any, dtype: torch.dtype | None, device: torch.device | str | None
+    arg: str, data: Any, dtype: torch.dtype | None, device: torch.device | str | None
 ) -> torch.Tensor:
     try:
         return torch.as_tensor(data, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentKindError(
-            f"spgrad.{fn}: `{arg}` is a {type(data).__name__} that torch can't read ({error}); a "
-            "tensor or nested list of numbers is accepted. Check its nesting."
+            f"`{arg}` is a {type(data).__name__} that torch can't read ({error}); a tensor or "
+            "nested list of numbers is accepted. Check its nesting."
         ) from error
 
 
-def size_tuple(fn: str, size: Sequence[int]) -> tuple[int, ...]:
+def size_tuple(size: Sequence[int]) -> tuple[int, ...]:
     """The `size` argument as a tuple of ints that can be addressed."""
     if not _is_size(size):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `size` is {size!r}; a sequence of ints is accepted. For example (3, 4)."
+            f"`size` is {size!r}; a sequence of ints is accepted. For example (3, 4)."
         )
     shape = tuple(int(s) for s in size)
-    checks.require_addressable(fn, shape)
+    checks.require_addressable(shape)
     return shape
 
 
@@ -239,12 +234,12 @@ def _is_size(size: Any) -> bool:
     )
 
 
-def leaf(fn: str, vals: torch.Tensor, pattern: Pattern, options: Options) -> SparseTensor:
+def leaf(vals: torch.Tensor, pattern: Pattern, options: Options) -> SparseTensor:
     """Joins values and pattern, as a leaf where a gradient is asked for."""
     if options.requires_grad and not (vals.is_floating_point() or vals.is_complex()):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `requires_grad` is set for values of dtype {checks.short(vals.dtype)}; "
-            "floating and complex values are accepted with it. Convert them with `dtype`."
+            f"`requires_grad` is set for values of dtype {checks.short(vals.dtype)}; floating and "
+            "complex values are accepted with it. Convert them with `dtype`."
         )
     # a tensor of its own on the same memory: the caller may reshape theirs in place
     A = on_pattern(vals if vals.requires_grad or transforming() else vals.detach(), pattern)

@@ -18,6 +18,7 @@ from spgrad.core.refusals import no_memory
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.public import public_op
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -28,6 +29,7 @@ _NOT_ACCUMULATED = (torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 _PATTERNS: Any = WeakTensorKeyDictionary()  # native tensor -> (its index tensors, their Pattern)
 
 
+@public_op
 def from_torch(x: torch.Tensor) -> SparseTensor:
     """A native torch sparse tensor as a SparseTensor, without a copy.
 
@@ -59,8 +61,8 @@ def from_torch(x: torch.Tensor) -> SparseTensor:
         return x
     if not isinstance(x, torch.Tensor) or x.layout not in LAYOUT_NAMES:
         raise ArgumentKindError(
-            f"spgrad.from_torch: `x` is {checks.describe_kind(x)}; a sparse torch tensor is "
-            "accepted. Use spgrad.from_dense for a dense one."
+            f"`x` is {checks.describe_kind(x)}; a sparse torch tensor is accepted. Use "
+            "spgrad.from_dense for a dense one."
         )
     pattern = _pattern_of(x)
     if torch.is_grad_enabled() and x.requires_grad:
@@ -85,6 +87,7 @@ def _accumulate(x: torch.Tensor, node: Any) -> None:
     node.register_prehook(add)
 
 
+@public_op
 def to_torch(A: torch.Tensor) -> torch.Tensor:
     """A SparseTensor as a native torch sparse tensor of the same layout.
 
@@ -111,8 +114,8 @@ def to_torch(A: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(A, SparseTensor):
         raise ArgumentKindError(
-            f"spgrad.to_torch: `A` is {checks.describe_kind(A)}; a SparseTensor is accepted. A "
-            "native tensor needs no conversion."
+            f"`A` is {checks.describe_kind(A)}; a SparseTensor is accepted. A native tensor needs "
+            "no conversion."
         )
     if torch.is_grad_enabled() and A.requires_grad:
         return _ToNative.apply(A)  # type: ignore[return-value]
@@ -190,8 +193,8 @@ def _constructed(stored: torch.Tensor, pattern: Pattern) -> torch.Tensor:
         )
     if pattern.batch and not pattern.items:
         raise ArgumentValueError(
-            "spgrad.to_torch: `A` is a ragged batch; torch accepts batches of compressed matrices "
-            "with the same number of entries in each. Convert with A.to_sparse_coo() first."
+            "`A` is a ragged batch; torch accepts batches of compressed matrices with the same "
+            "number of entries in each. Convert with A.to_sparse_coo() first."
         )
     return torch.sparse_compressed_tensor(
         pattern.compressed_by_item(),
@@ -212,8 +215,9 @@ def _on_pattern_of(g: torch.Tensor, pattern: Pattern) -> SparseTensor:
     if not pattern.coalesced:
         if g.layout in LAYOUT_NAMES:
             raise ArgumentValueError(
-                "spgrad.to_torch: the cotangent of an uncoalesced tensor has other indices than "
-                "it; its own indices, or a dense cotangent, are accepted. Call A.coalesce() first."
+                "the cotangent of an uncoalesced tensor has other indices than it; its own "
+                "indices, or a dense cotangent, are accepted. Call A.coalesce() first.",
+                function="to_torch",
             )
         index = pattern.indices[0][: pattern.sparse_dim]
         return on_pattern(g[tuple(index)], pattern)
@@ -230,6 +234,7 @@ def _on_pattern_of(g: torch.Tensor, pattern: Pattern) -> SparseTensor:
     return on_pattern(stored.view(pattern.values_shape), pattern)
 
 
+@public_op
 def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
     """A SciPy sparse array or matrix as a SparseTensor.
 
@@ -255,8 +260,8 @@ def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
     form = getattr(S, "format", None)
     if form is None or not hasattr(S, "tocsr"):
         raise ArgumentKindError(
-            f"spgrad.from_scipy: `S` is {checks.describe_kind(S)}; a SciPy sparse array or matrix "
-            "is accepted. Use spgrad.from_dense for dense arrays."
+            f"`S` is {checks.describe_kind(S)}; a SciPy sparse array or matrix is accepted. Use "
+            "spgrad.from_dense for dense arrays."
         )
     source: Any = S
     if form == "coo":
@@ -301,8 +306,8 @@ def _require_pointers(S: Any) -> None:
     else:
         return
     raise ArgumentValueError(
-        f"spgrad.from_scipy: `S` has an indptr that {says}; a valid {S.format} array is accepted. "
-        "Check it with S.check_format()."
+        f"`S` has an indptr that {says}; a valid {S.format} array is accepted. Check it with "
+        "S.check_format()."
     )
 
 
@@ -313,11 +318,12 @@ def _from_numpy(data: Any) -> torch.Tensor:
         return torch.from_numpy(data)
     except (TypeError, ValueError) as error:
         raise ArgumentValueError(
-            f"spgrad.from_scipy: `S` has dtype {data.dtype}; those that torch has are accepted. "
-            "Convert it with S.astype(float)."
+            f"`S` has dtype {data.dtype}; those that torch has are accepted. Convert it with "
+            "S.astype(float)."
         ) from error
 
 
+@public_op
 def to_scipy(A: torch.Tensor) -> Any:
     """A SparseTensor as a SciPy sparse array, detached.
 
@@ -344,20 +350,20 @@ def to_scipy(A: torch.Tensor) -> Any:
     if not isinstance(A, SparseTensor):
         if not isinstance(A, torch.Tensor) or A.layout not in LAYOUT_NAMES:
             raise ArgumentKindError(
-                f"spgrad.to_scipy: `A` is {checks.describe_kind(A)}; a sparse tensor is accepted. "
-                "Convert it with spgrad.from_dense."
+                f"`A` is {checks.describe_kind(A)}; a sparse tensor is accepted. Convert it with "
+                "spgrad.from_dense."
             )
         A = from_torch(A)
     if A.dtype in (torch.bfloat16, torch.float16):
         raise ArgumentValueError(
-            f"spgrad.to_scipy: `A` has dtype {checks.short(A.dtype)}; those that SciPy's sparse "
-            "arrays have are accepted. Convert it with A.float()."
+            f"`A` has dtype {checks.short(A.dtype)}; those that SciPy's sparse arrays have are "
+            "accepted. Convert it with A.float()."
         )
     pattern, vals = A._pattern, A._vals.detach().resolve_conj().resolve_neg().cpu()
     if pattern.dense_dim or (pattern.batch and not pattern.is_coo):
         raise ArgumentValueError(
-            f"spgrad.to_scipy: `A` has shape {tuple(pattern.shape)} with batch or dense "
-            "dimensions; a matrix is accepted. Convert one item or slice at a time."
+            f"`A` has shape {tuple(pattern.shape)} with batch or dense dimensions; a matrix is "
+            "accepted. Convert one item or slice at a time."
         )
     data, shape = vals.numpy(), tuple(pattern.shape)
     if pattern.is_coo:

@@ -275,7 +275,9 @@ class Pattern:
             return self.same_as(other)
         if (self.spec, self.shape, self.nse) != (other.spec, other.shape, other.nse):
             return False
-        return self.derive_with(kept.ASSERTED, other, lambda a, b: _assert_equal(a, b, text))
+        return self.derive_with(
+            kept.ASSERTED, other, lambda a, b: _assert_equal(a, b, f"spgrad: {text}")
+        )
 
     def moved(self, device: torch.device, non_blocking: bool = False) -> Pattern:
         """Gives this pattern with its indices on `device`."""

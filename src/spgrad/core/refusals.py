@@ -20,8 +20,8 @@ def no_sparse_form(operation: Any) -> UnsupportedError:
     name = (name or "").removesuffix(".__get__")
     what = f"`{name}` (which calls `{operation}`)" if name else f"torch operation `{operation}`"
     return UnsupportedError(
-        f"spgrad: {what} has no form for a SparseTensor; the operations that `python -m spgrad "
-        f"ops` lists are accepted. {_way_out(operation, name, transformed)}"
+        f"{what} has no form for a SparseTensor; the operations that `python -m spgrad ops` lists "
+        f"are accepted. {_way_out(operation, name, transformed)}"
     )
 
 
@@ -79,8 +79,9 @@ def _way_out(operation: Any, name: str, transformed: bool) -> str:
 def no_dense_form(name: str) -> ArgumentKindError:
     """The error where a dense array is asked for."""
     return ArgumentKindError(
-        f"spgrad.{name}: `A` is a SparseTensor; a dense tensor is accepted. Use A.to_dense(), "
-        "A.values() or spgrad.to_scipy(A)."
+        "`A` is a SparseTensor; a dense tensor is accepted. Use A.to_dense(), A.values() or "
+        "spgrad.to_scipy(A).",
+        function=name,
     )
 
 
@@ -100,7 +101,7 @@ def no_array() -> Any:
 def no_memory(name: str) -> UnsupportedError:
     """The error where the memory of a tensor is asked for, of which a SparseTensor has none."""
     return UnsupportedError(
-        f"spgrad.{name}: `A` is a SparseTensor, whose elements are not one block of memory; a "
-        "dense tensor is accepted. Pass its parts, A.values() and A.pattern.indices, or "
-        "A.to_dense()."
+        "`A` is a SparseTensor, whose elements are not one block of memory; a dense tensor is "
+        "accepted. Pass its parts, A.values() and A.pattern.indices, or A.to_dense().",
+        function=name,
     )

@@ -236,8 +236,9 @@ requires_grad=True)
         _require_coo(self, "indices")
         if not self._pattern.coalesced:
             raise StateError(
-                "spgrad.indices: `A` is not coalesced; indices are given for a coalesced tensor. "
-                "Call A.coalesce() first, or take A._indices()."
+                "`A` is not coalesced; indices are given for a coalesced tensor. Call A.coalesce() "
+                "first, or take A._indices().",
+                function="indices",
             )
         return self._pattern.indices[0]
 
@@ -306,8 +307,9 @@ requires_grad=True)
             return memo[id(self)]
         if not self.is_leaf:
             raise StateError(
-                "spgrad.deepcopy: `A` was computed from other tensors; only leaves are copied, as "
-                "in torch. Use A.detach() first."
+                "`A` was computed from other tensors; only leaves are copied, as in torch. Use "
+                "A.detach() first.",
+                function="deepcopy",
             )
         copy = rebuild(self._vals.clone(), self._pattern, self.requires_grad, is_parameter(self))
         memo[id(self)] = copy
@@ -358,17 +360,18 @@ def _require_compressed(A: SparseTensor, name: str, *, rows: bool) -> None:
     if pattern.is_coo or pattern.compressed_by_rows is not rows:
         accepted = "csr and bsr" if rows else "csc and bsc"
         raise ArgumentKindError(
-            f"spgrad.{name}: `A` has layout {pattern.name}; {accepted} have {name}. Convert with "
+            f"`A` has layout {pattern.name}; {accepted} have {name}. Convert with "
             f"A.{'to_sparse_csr' if rows else 'to_sparse_csc'}(), or take A.coo_indices(), the row "
-            "and column of each value in any layout."
+            "and column of each value in any layout.",
+            function=name,
         )
 
 
 def _require_coo(A: SparseTensor, name: str) -> None:
     if not A._pattern.is_coo:
         raise ArgumentKindError(
-            f"spgrad.{name}: `A` has layout {A._pattern.name}; coo has {name}. Convert with "
-            "A.to_sparse_coo()."
+            f"`A` has layout {A._pattern.name}; coo has {name}. Convert with A.to_sparse_coo().",
+            function=name,
         )
 
 

@@ -11,9 +11,11 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.slots import above
 from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
+from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import in_torch_func, transforming
 
 
+@public_op
 def values(A: torch.Tensor) -> torch.Tensor:
     """Values of the specified elements of `A`, differentiable; the inverse of `from_values`.
 
@@ -43,17 +45,18 @@ def values(A: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(A, SparseTensor):
         raise ArgumentKindError(
-            f"spgrad.values: `A` is a {type(A).__name__}; a SparseTensor is accepted. Wrap native "
-            "sparse tensors with spgrad.from_torch."
+            f"`A` is a {type(A).__name__}; a SparseTensor is accepted. Wrap native sparse tensors "
+            "with spgrad.from_torch."
         )
     if not A._pattern.coalesced:
         raise StateError(
-            "spgrad.values: `A` is not coalesced; values are given for a coalesced tensor. Call "
-            "A.coalesce() first, or take A._values()."
+            "`A` is not coalesced; values are given for a coalesced tensor. Call A.coalesce() "
+            "first, or take A._values()."
         )
     return A._pattern.by_item(stored_values(A, given_out=True))
 
 
+@public_op
 def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> SparseTensor:
     """SparseTensor with the specified elements of `pattern` and these values; differentiable.
 
@@ -88,15 +91,14 @@ def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> Sparse
     if values.shape != pattern.values_shape:
         if values.shape != pattern.values_shape_by_item:
             raise ArgumentValueError(
-                f"spgrad.from_values: `values` has shape {tuple(values.shape)}; "
-                f"{pattern.values_shape} is accepted for this pattern. Give one value for each "
-                "specified element."
+                f"`values` has shape {tuple(values.shape)}; {pattern.values_shape} is accepted for "
+                "this pattern. Give one value for each specified element."
             )
         flat = values.reshape(pattern.values_shape)
     if flat.device != pattern.device:
         raise ArgumentValueError(
-            f"spgrad.from_values: `values` is on {flat.device}; {pattern.device}, where "
-            "the pattern is, is accepted. Move one of them with .to()."
+            f"`values` is on {flat.device}; {pattern.device}, where the pattern is, is accepted. "
+            "Move one of them with .to()."
         )
     return on_pattern(flat, pattern)
 
@@ -105,14 +107,14 @@ def _require_kinds(values: Any, pattern: Any) -> None:
     """Refuses what from_values can't join."""
     if not isinstance(pattern, Pattern):
         raise ArgumentKindError(
-            f"spgrad.from_values: `pattern` is {checks.describe_kind(pattern)}; a Pattern or a "
-            "SparseTensor is accepted. Use spgrad.from_torch(x).pattern for a native tensor."
+            f"`pattern` is {checks.describe_kind(pattern)}; a Pattern or a SparseTensor is "
+            "accepted. Use spgrad.from_torch(x).pattern for a native tensor."
         )
     dense = isinstance(values, torch.Tensor) and not isinstance(values, SparseTensor)
     if not dense or values.layout != torch.strided:
         raise ArgumentKindError(
-            f"spgrad.from_values: `values` is {checks.describe_kind(values)}; a dense tensor is "
-            "accepted. Convert it with torch.as_tensor."
+            f"`values` is {checks.describe_kind(values)}; a dense tensor is accepted. Convert it "
+            "with torch.as_tensor."
         )
 
 
@@ -125,10 +127,9 @@ def stored_values(A: SparseTensor, given_out: bool = False) -> torch.Tensor:
     if torch.is_grad_enabled() and requires_grad(A):
         if in_torch_func():
             raise UnsupportedError(
-                "spgrad: a SparseTensor that requires a gradient is used in a transform of "
-                "torch.func (grad, jvp, jacrev, vmap ...); one that does not is accepted. "
-                "Transform a function of its values, spgrad.from_values(values, A.pattern), or "
-                "use A.detach()."
+                "a SparseTensor that requires a gradient is used in a transform of torch.func "
+                "(grad, jvp, jacrev, vmap ...); one that does not is accepted. Transform a "
+                "function of its values, spgrad.from_values(values, A.pattern), or use A.detach()."
             )
         return _Values.apply(A, given_out)  # type: ignore[return-value]
     return A._vals.view_as(A._vals) if given_out else A._vals
@@ -157,9 +158,8 @@ class _Values(torch.autograd.Function):
     def backward(ctx: Any, g: torch.Tensor) -> tuple[SparseTensor, None]:  # type: ignore[override]
         if ctx.outdated:
             raise StateError(
-                "spgrad: a leaf got other elements between forward and backward, and its gradient "
-                "would lie on those it had; backward before such a change is accepted. Run "
-                "forward again."
+                "a leaf got other elements between forward and backward, and its gradient would "
+                "lie on those it had; backward before such a change is accepted. Run forward again."
             )
         if g._is_zerotensor():  # immutable, where the next backward would add to it
             g = g.clone()
@@ -186,9 +186,9 @@ def at_elements(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:
             return stored_values(G)
     if not pattern.coalesced:
         raise ArgumentValueError(
-            "spgrad: a gradient of an uncoalesced SparseTensor has other elements than the tensor; "
-            "one on its own pattern is accepted. Call coalesce() before, or build the gradient "
-            "with spgrad.from_values."
+            "a gradient of an uncoalesced SparseTensor has other elements than the tensor; one on "
+            "its own pattern is accepted. Call coalesce() before, or build the gradient with "
+            "spgrad.from_values."
         )
     mask = SparseTensor(torch.zeros(pattern.values_shape, device=pattern.device), pattern)
     return stored_values(above.sparse_mask(G, mask))

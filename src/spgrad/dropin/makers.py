@@ -39,7 +39,11 @@ def _both(theirs: Exception, ours: Exception) -> Exception:
     if not isinstance(ours, SpgradError) or issubclass(*bases) or issubclass(*bases[::-1]):
         return theirs
     try:
-        kind = type(bases[1].__name__, bases[::-1], {"__module__": bases[1].__module__})
+        kind = type(
+            bases[1].__name__,
+            bases[::-1],
+            {"__module__": bases[1].__module__, "__str__": Exception.__str__},
+        )
     except TypeError:
         return theirs
     return kind(f"{theirs} ({ours})")
@@ -75,9 +79,10 @@ def _require_torchs(indices: tuple[Any, ...]) -> None:
     given = [index for index in indices if isinstance(index, torch.Tensor)]
     if len({index.dim() for index in given}) > 1 or not all(map(_runs_on, given)):
         raise ArgumentValueError(
-            "spgrad.dropin: index tensors have other numbers of dimensions, or are not contiguous; "
+            "index tensors have other numbers of dimensions, or are not contiguous; "
             "as many, contiguous, are accepted, as torch has no ragged batches. Call the "
-            "constructor of spgrad."
+            "constructor of spgrad.",
+            function="dropin",
         )
 
 
@@ -127,8 +132,9 @@ def _converted(
     made = from_dense(x, to, blocksize=blocks, dense_dim=dense_dim or 0)  # type: ignore[arg-type]
     if 0 in made._pattern.batch and not made._pattern.is_coo:
         raise UnsupportedError(
-            "spgrad.dropin: `input` is a batch without items; a batch of one or more is accepted. "
-            "Call spgrad.from_dense."
+            "`input` is a batch without items; a batch of one or more is accepted. "
+            "Call spgrad.from_dense.",
+            function="dropin",
         )
     return made
 
@@ -138,8 +144,9 @@ def _spdiags(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         offsets = args[1] if len(args) > 1 else kwargs["offsets"]
         if offsets.dtype != torch.int64:
             raise ArgumentValueError(
-                f"spgrad.spdiags: `offsets` has dtype {offsets.dtype}; torch.int64 is accepted "
-                "here. Convert it with .long()."
+                f"`offsets` has dtype {offsets.dtype}; torch.int64 is accepted "
+                "here. Convert it with .long().",
+                function="spdiags",
             )
         return spdiags(*args, **kwargs)
     except (SpgradError, TypeError) as error:
@@ -153,8 +160,9 @@ def _filled(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if layout not in LAYOUT_NAMES:
         return NotImplemented
     raise UnsupportedError(
-        f"spgrad.{func.__name__}: `layout` is {layout}; torch.strided is accepted, as "
-        "every element would be specified. Make it dense, and convert it with .to_sparse()."
+        f"`layout` is {layout}; torch.strided is accepted, as "
+        "every element would be specified. Make it dense, and convert it with .to_sparse().",
+        function=func.__name__,
     )
 
 

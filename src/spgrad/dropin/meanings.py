@@ -16,6 +16,7 @@ from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import StateError, UnsupportedError
+from spgrad.public import public_as
 from spgrad.support import OPS
 
 MEANINGS: dict[Any, Callable[..., Any]] = {}
@@ -125,17 +126,15 @@ def _unknown_to_torch(pattern: Pattern, target: torch.layout, blocksize: Any) ->
     return target in _BLOCKED and bool(pattern.batch)
 
 
+@public_as("_coalesced_")
 def coalesced_(A: SparseTensor, coalesced: bool) -> SparseTensor:
     """Claims that indices are sorted and unique, which is checked, or no longer claims it."""
     old = A._pattern
     if coalesced and not old.ordered:
-        ordered = checks.require_coordinates(
-            "_coalesced_", old.indices[0], tuple(old.shape[: old.sparse_dim])
-        )
+        ordered = checks.require_coordinates(old.indices[0], tuple(old.shape[: old.sparse_dim]))
         if not ordered:
             raise StateError(
-                "spgrad._coalesced_: the indices are not sorted and unique; False is accepted. "
-                "Call A.coalesce()."
+                "the indices are not sorted and unique; False is accepted. Call A.coalesce()."
             )
     spec = old.spec._replace(coalesced=coalesced, ordered=old.ordered or coalesced)
     A._pattern = Pattern.from_spec(spec, tuple(old.shape), old.indices)
@@ -149,8 +148,9 @@ class LeftToTorchError(UnsupportedError):
 def _leave_to_torch(name: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise LeftToTorchError(
-            f"spgrad.{name}: `input` is a SparseTensor; a tensor of torch's own is accepted. "
-            "Convert it with spgrad.to_torch."
+            "`input` is a SparseTensor; a tensor of torch's own is accepted. "
+            "Convert it with spgrad.to_torch.",
+            function=name,
         )
 
     return refuse

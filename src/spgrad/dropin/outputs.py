@@ -10,7 +10,9 @@ import torch
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import StateError, UnsupportedError
 from spgrad.ops.shapes.resize import exchanged
+from spgrad.public import public_as
 from spgrad.torch_protocol.aten import replace
+from spgrad.torch_protocol.inplace import with_new_result
 
 
 def has_out(kwargs: dict[str, Any]) -> bool:
@@ -22,8 +24,9 @@ def store(result: Any, out: torch.Tensor) -> torch.Tensor:
     """`out` with the contents of `result`."""
     if not isinstance(result, torch.Tensor) or result.requires_grad:
         raise UnsupportedError(
-            "spgrad.dropin: `out` is given where a gradient is recorded, or for several results; a "
-            "call without is accepted. Take the result that is returned."
+            "`out` is given where a gradient is recorded, or for several results; a "
+            "call without is accepted. Take the result that is returned.",
+            function="dropin",
         )
     _require_cast(result, out)
     sparse = isinstance(result, SparseTensor), isinstance(out, SparseTensor)
@@ -33,8 +36,9 @@ def store(result: Any, out: torch.Tensor) -> torch.Tensor:
         return out.copy_(result)
     if sparse != (True, True) or result.layout != out.layout:
         raise UnsupportedError(
-            f"spgrad.dropin: `out` has layout {out.layout}; {result.layout}, the layout of the "
-            "result, is accepted. Take the result that is returned."
+            f"`out` has layout {out.layout}; {result.layout}, the layout of the "
+            "result, is accepted. Take the result that is returned.",
+            function="dropin",
         )
     return become(out, result.to(out.dtype))
 
@@ -42,24 +46,26 @@ def store(result: Any, out: torch.Tensor) -> torch.Tensor:
 def _require_cast(result: torch.Tensor, out: torch.Tensor) -> None:
     if not torch.can_cast(result.dtype, out.dtype):
         raise UnsupportedError(
-            f"spgrad.dropin: result type {result.dtype} can't be cast to {out.dtype}, the dtype of "
-            "`out`; a dtype that holds it is accepted. Take the result that is returned."
+            f"result type {result.dtype} can't be cast to {out.dtype}, the dtype of "
+            "`out`; a dtype that holds it is accepted. Take the result that is returned.",
+            function="dropin",
         )
 
 
+@public_as("dropin")
 def become(A: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     """Gives the object A the pattern and the values of `made`, and its place in the graph."""
     if made is A:
         return A
     if not isinstance(A, SparseTensor) or not isinstance(made, SparseTensor):
         raise UnsupportedError(
-            "spgrad.dropin: a dense result can't be stored in a sparse tensor, nor the other way "
+            "a dense result can't be stored in a sparse tensor, nor the other way "
             "round; a tensor of the same kind is accepted. Take the result that is returned."
         )
     same = (A.shape, A.dtype, A.device) == (made.shape, made.dtype, made.device)
     if same and not made.requires_grad and (A.is_leaf or not torch.is_grad_enabled()):
         return replace(A, made._vals, made._pattern)
-    return exchanged("dropin", A, made)
+    return exchanged(A, made)
 
 
 def in_place(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -67,7 +73,7 @@ def in_place(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     try:
         return op(*args, **kwargs)
     except StateError:
-        plain = getattr(op, "__wrapped__", None)
+        plain = with_new_result(op)
         if plain is None or not args or not isinstance(args[0], SparseTensor):
             raise
         A = args[0]

@@ -56,8 +56,9 @@ class dropin:  # noqa: N801
     def __init__(self, fallback: str = "torch") -> None:
         if fallback not in _FALLBACKS:
             raise ArgumentValueError(
-                f"spgrad.dropin: `fallback` is {fallback!r}; {', '.join(map(repr, _FALLBACKS))} "
-                "are accepted. Leave it out for 'torch'."
+                f"`fallback` is {fallback!r}; {', '.join(map(repr, _FALLBACKS))} "
+                "are accepted. Leave it out for 'torch'.",
+                function="dropin",
             )
         self.fallback = fallback
 
@@ -73,8 +74,9 @@ class dropin:  # noqa: N801
         if len(state.fallbacks) == 1:
             if _get_current_function_mode() is not _TURNS.mode:
                 raise StateError(
-                    "spgrad.dropin: another torch function mode was entered within this one and is "
-                    "still on; modes are left in the opposite order. Leave that one first."
+                    "another torch function mode was entered within this one and is "
+                    "still on; modes are left in the opposite order. Leave that one first.",
+                    function="dropin",
                 )
             _TURNS.mode.__exit__(*(error or (None, None, None)))
             hooks.remove()
@@ -98,7 +100,8 @@ class dropin:  # noqa: N801
         """Turns off what `enable` turned on."""
         if not state.fallbacks:
             raise StateError(
-                "spgrad.dropin: the mode is not on in this thread; `disable` is accepted after "
-                "`enable`. Call it in the thread that enabled the mode."
+                "the mode is not on in this thread; `disable` is accepted after "
+                "`enable`. Call it in the thread that enabled the mode.",
+                function="dropin",
             )
         self.__exit__()

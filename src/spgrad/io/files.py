@@ -24,6 +24,7 @@ from spgrad.io.stream import Limit
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
 from spgrad.ops.layouts.convert import require_blocksize
+from spgrad.public import public_as
 
 
 class Kind(NamedTuple):
@@ -45,6 +46,7 @@ SAVED = Kind((".pt", ".pth"), "a file that torch.save made of a sparse tensor", 
 KINDS = {suffix: kind for kind in (NPZ, MARKET, EDGES, SAVED) for suffix in kind.suffixes}
 
 
+@public_as("io.load")
 def load(
     path: str | os.PathLike[str],
     *,
@@ -104,35 +106,32 @@ def load(
                 [0.0000, 0.0000, 0.0000],
                 [3.0000, 0.0000, 0.0000]], dtype=torch.float64)
     """
-    fn = "io.load"
-    file, suffix = _known(fn, path)
+    file, suffix = _known(path)
     kind = KINDS[suffix]
     if layout not in (None, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `layout` is {layout}; torch.sparse_coo, sparse_csr, sparse_csc and None "
-            "are accepted. Convert to blocks with A.to_sparse_bsr(blocksize)."
+            f"`layout` is {layout}; torch.sparse_coo, sparse_csr, sparse_csc and None are "
+            "accepted. Convert to blocks with A.to_sparse_bsr(blocksize)."
         )
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `dtype` is {dtype!r}; a torch.dtype or None is accepted. For example "
-            "torch.float32."
+            f"`dtype` is {dtype!r}; a torch.dtype or None is accepted. For example torch.float32."
         )
     if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 0):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `max_bytes` is {max_bytes!r}; a number of bytes or None is accepted. "
-            "For example 2**30."
+            f"`max_bytes` is {max_bytes!r}; a number of bytes or None is accepted. For example "
+            "2**30."
         )
     if size is not None and kind is not EDGES:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `size` is {size} for a {suffix} file, which has its own; None is "
-            "accepted. Leave it out."
+            f"`size` is {size} for a {suffix} file, which has its own; None is accepted. Leave it "
+            "out."
         )
     if not file.is_file():
         raise ArgumentValueError(
-            f"spgrad.{fn}: `path` is {file}, which is not there; {kind.accepted} is accepted. "
-            "Check the path."
+            f"`path` is {file}, which is not there; {kind.accepted} is accepted. Check the path."
         )
-    checks.require_packages(fn, "io", *kind.packages)
+    checks.require_packages("io", *kind.packages)
     limit = Limit.of(file, max_bytes)
     try:
         A = _read(file, suffix, size, limit)
@@ -143,26 +142,26 @@ def load(
     if layout is None and kind in (MARKET, EDGES):
         layout = torch.sparse_csr
     if layout is not None:
-        require_blocksize(fn, A._pattern, layout, None)
+        require_blocksize(A._pattern, layout, None)
         _require_pointers_to_fit(file, A._pattern, layout, limit)
         A = convert(A, layout)
     return A if dtype is None else A.to(dtype)  # type: ignore[return-value]
 
 
-def _known(fn: str, path: Any) -> tuple[Path, str]:
+def _known(path: Any) -> tuple[Path, str]:
     """The path, and the suffix that tells what kind of file it is."""
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `path` is {checks.describe_kind(path)}; a path is accepted. Name a "
-            "file, as a str or pathlib.Path."
+            f"`path` is {checks.describe_kind(path)}; a path is accepted. Name a file, as a str or "
+            "pathlib.Path."
         )
     file = Path(path)
     packed = file.suffix.lower() == ".gz"
     suffix = "".join(file.suffixes[-2:] if packed else file.suffixes[-1:]).lower()
     if suffix not in KINDS:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `path` is {file}; {', '.join(KINDS)} are accepted. Give the file one of "
-            "these suffixes."
+            f"`path` is {file}; {', '.join(KINDS)} are accepted. Give the file one of these "
+            "suffixes."
         )
     return file, suffix
 
@@ -188,9 +187,9 @@ def _require_pointers_to_fit(
     nbytes = 0 if layout == torch.sparse_coo else 8 * math.prod(pattern.batch) * max(pattern.matrix)
     if nbytes > max(limit.nbytes, 512 * pattern.nse):
         raise ArgumentValueError(
-            f"spgrad.io.load: `path` is {file}, whose shape {tuple(pattern.shape)} has far more "
-            f"rows or columns than its {pattern.nse} entries fill; a matrix whose pointers take at "
-            f"most {limit.nbytes} bytes is accepted. Load it with layout=torch.sparse_coo, or with "
+            f"`path` is {file}, whose shape {tuple(pattern.shape)} has far more rows or columns "
+            f"than its {pattern.nse} entries fill; a matrix whose pointers take at most "
+            f"{limit.nbytes} bytes is accepted. Load it with layout=torch.sparse_coo, or with "
             f"max_bytes={nbytes}."
         )
 
@@ -204,11 +203,12 @@ def _unreadable(file: Path, kind: Kind, error: Exception) -> ArgumentValueError:
     elif not isinstance(error, (ValueError, RuntimeError)):  # others say little without their name
         what = f"{type(error).__name__} {what}".rstrip()
     return ArgumentValueError(
-        f"spgrad.io.load: `path` is {file}, which can't be read ({what}); {kind.accepted} is "
-        "accepted. Check where the file is from, or make it again."
+        f"`path` is {file}, which can't be read ({what}); {kind.accepted} is accepted. Check where "
+        "the file is from, or make it again."
     )
 
 
+@public_as("io.save")
 def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
     """Writes a sparse tensor to a file, whose suffix says what it is: see `load`.
 
@@ -237,13 +237,12 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
         >>> spgrad.io.load(path).nse
         3
     """
-    fn = "io.save"
-    A = sparse_operand(fn, "A", A)
-    file, suffix = _known(fn, path)
+    A = sparse_operand("A", A)
+    file, suffix = _known(path)
     kind = KINDS[suffix]
-    checks.require_packages(fn, "io", *kind.packages)
+    checks.require_packages("io", *kind.packages)
     if kind is not SAVED:
-        _require_kept(fn, A, suffix)
+        _require_kept(A, suffix)
     if kind is NPZ:
         npz.write(file, A)
     elif kind is MARKET:
@@ -254,7 +253,7 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
         saved.write(file, A)
 
 
-def _require_kept(fn: str, A: SparseTensor, suffix: str) -> None:
+def _require_kept(A: SparseTensor, suffix: str) -> None:
     """Refuses what another kind of file than torch's can't hold."""
     pattern, kind = A._pattern, KINDS[suffix]
     many = kind is NPZ and pattern.is_coo
@@ -271,6 +270,6 @@ def _require_kept(fn: str, A: SparseTensor, suffix: str) -> None:
     else:
         return
     raise UnsupportedError(
-        f"spgrad.{fn}: `A` {what}; {accepted} is accepted for {suffix} files. Save it as "
-        ".pt, which keeps everything, or convert it."
+        f"`A` {what}; {accepted} is accepted for {suffix} files. Save it as .pt, which keeps "
+        "everything, or convert it."
     )

@@ -17,6 +17,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import is_sparse, require_int, require_rank, sparse_operand
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.products.einsum import require_operands
+from spgrad.public import public_op
 
 MOST_STEPS = 10_000
 """Conjugate gradient steps that a derivative of eigenvectors may take."""
@@ -52,6 +53,7 @@ class Problem(NamedTuple):
     solve: Callable[[], tuple[torch.Tensor, torch.Tensor]]
 
 
+@public_op
 def lobpcg(
     A: torch.Tensor,
     k: int | None = None,
@@ -145,51 +147,47 @@ def lobpcg(
 
 def _operands(named: list[tuple[str, Any]]) -> list[torch.Tensor]:
     ready = [
-        (name, without_repeats(sparse_operand("lobpcg", name, x)) if is_sparse(x) else x)
-        for name, x in named
+        (name, without_repeats(sparse_operand(name, x)) if is_sparse(x) else x) for name, x in named
     ]
-    return require_operands("lobpcg", ready)
+    return require_operands(ready)
 
 
 def _require_fit(parts: dict[str, torch.Tensor], k: int | None, n: int | None) -> int:
     """Refuses what the iteration can't run on; the number of columns that it runs with."""
-    fn = "lobpcg"
     for name, x in parts.items():
         if name in ("A", "B") and is_sparse(x) and x.dim() > 2:
             raise UnsupportedError(
-                f"spgrad.{fn}: `{name}` is a batch of shape {tuple(x.shape)}; one matrix is "
-                "accepted. Call it once for each item."
+                f"`{name}` is a batch of shape {tuple(x.shape)}; one matrix is accepted. Call it "
+                "once for each item."
             )
-        require_rank(fn, name, x, 2, "Call it once for each item of a batch.")
+        require_rank(name, x, 2, "Call it once for each item of a batch.")
     A = parts["A"]
     m = A.shape[0]
     if A.dtype not in (torch.float32, torch.float64):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `A` has dtype {checks.short(A.dtype)}; float32 and float64 are "
-            "accepted. Convert it with A.to(torch.float32)."
+            f"`A` has dtype {checks.short(A.dtype)}; float32 and float64 are accepted. Convert it "
+            "with A.to(torch.float32)."
         )
     for name, x in parts.items():
         if name != "X" and tuple(x.shape) != (m, m):
             accepted = "a square matrix" if name == "A" else f"{(m, m)}, the shape of `A`,"
-            raise checks.bad_shape(fn, name, tuple(x.shape), accepted, "Check the sizes.")
+            raise checks.bad_shape(name, tuple(x.shape), accepted, "Check the sizes.")
     start = parts.get("X")
-    k = k if k is None else require_int(fn, "k", k)
-    columns = require_int(fn, "n", n) if n is not None else 1 if k is None else k
+    k = k if k is None else require_int("k", k)
+    columns = require_int("n", n) if n is not None else 1 if k is None else k
     if start is not None:
         columns = start.shape[1]
         if start.shape[0] != m:
-            raise checks.bad_shape(
-                fn, "X", tuple(start.shape), f"({m}, n)", "It starts the columns."
-            )
+            raise checks.bad_shape("X", tuple(start.shape), f"({m}, n)", "It starts the columns.")
     if m < 3 * columns:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `A` has {m} rows for {columns} column(s) of `X`; 3 rows or more for "
-            "each are accepted. Use torch.linalg.eigh of A.to_dense() for so small a matrix."
+            f"`A` has {m} rows for {columns} column(s) of `X`; 3 rows or more for each are "
+            "accepted. Use torch.linalg.eigh of A.to_dense() for so small a matrix."
         )
     if not 1 <= (columns if k is None else k) <= columns:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `k` is {k} for {columns} column(s) of `X`; ints from 1 to {columns} are "
-            "accepted. Raise `n`, or give `X` more columns."
+            f"`k` is {k} for {columns} column(s) of `X`; ints from 1 to {columns} are accepted. "
+            "Raise `n`, or give `X` more columns."
         )
     return columns
 
@@ -271,9 +269,9 @@ class _Rest(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, w: torch.Tensor) -> Any:  # type: ignore[override]
         raise UnsupportedError(
-            "spgrad.lobpcg: a second derivative of the eigenvectors was asked for; that of the "
-            "eigenvalues, and first derivatives, are accepted. Use torch.linalg.eigh of "
-            "A.to_dense()."
+            "a second derivative of the eigenvectors was asked for; that of the eigenvalues, and "
+            "first derivatives, are accepted. Use torch.linalg.eigh of A.to_dense().",
+            function="lobpcg",
         )
 
 
@@ -324,7 +322,8 @@ def _solved(
         p = z + torch.where(active, rz / torch.where(active, before, 1), 0) * p
     left = float((r.norm(dim=0) / g.norm(dim=0).clamp(min=torch.finfo(r.dtype).tiny)).max())
     raise StateError(
-        f"spgrad.lobpcg: the gradient of the eigenvectors did not converge (relative residual "
-        f"{left:.1e}); eigenvalues apart from those that were not asked for are accepted. Raise "
-        "`k` past a gap, or lower `tol`."
+        f"the gradient of the eigenvectors did not converge (relative residual {left:.1e}); "
+        "eigenvalues apart from those that were not asked for are accepted. Raise `k` past a gap, "
+        "or lower `tol`.",
+        function="lobpcg",
     )

@@ -12,6 +12,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import dense_operand, is_sparse, matrix_operand, require_int
 from spgrad.ops import adjoint, matmul, sum, to_sparse  # noqa: A004
+from spgrad.public import public_op
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
@@ -33,6 +34,7 @@ class Operator(NamedTuple):
         return Operator(shape, self.dtype, self.device, self.adjoint_times, self.times)
 
 
+@public_op
 def svd_lowrank(
     A: torch.Tensor,
     q: int | None = 6,
@@ -75,13 +77,13 @@ def svd_lowrank(
         >>> torch.allclose(S, torch.tensor([3.0, 2.0]))
         True
     """
-    fn = "svd_lowrank"
-    P = _matrix(fn, A)
-    shift = None if M is None else _shift(fn, P, M)
-    q = 6 if q is None else _from_zero(fn, "q", q)
-    return _factors(_operator(P, shift), q, 2 if niter is None else _from_zero(fn, "niter", niter))
+    P = _matrix(A)
+    shift = None if M is None else _shift(P, M)
+    q = 6 if q is None else _from_zero("q", q)
+    return _factors(_operator(P, shift), q, 2 if niter is None else _from_zero("niter", niter))
 
 
+@public_op
 def pca_lowrank(
     A: torch.Tensor, q: int | None = None, center: bool = True, niter: int = 2
 ) -> Factors:
@@ -117,46 +119,43 @@ def pca_lowrank(
         >>> torch.allclose(S, torch.tensor([8.0]).sqrt())
         True
     """
-    fn = "pca_lowrank"
-    P = _matrix(fn, A)
+    P = _matrix(A)
     m, n = P._pattern.matrix
-    q = min(6, m, n) if q is None else _from_zero(fn, "q", q)
+    q = min(6, m, n) if q is None else _from_zero("q", q)
     if q > min(m, n):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `q` is {q} for a matrix of size {(m, n)}; ints from 0 to {min(m, n)} "
-            "are accepted. Ask for fewer components."
+            f"`q` is {q} for a matrix of size {(m, n)}; ints from 0 to {min(m, n)} are accepted. "
+            "Ask for fewer components."
         )
     shift = sum(P, -2, keepdim=True) / m if center else None
-    return _factors(_operator(P, shift), q, _from_zero(fn, "niter", niter))
+    return _factors(_operator(P, shift), q, _from_zero("niter", niter))
 
 
-def _matrix(fn: str, A: Any) -> SparseTensor:
+def _matrix(A: Any) -> SparseTensor:
     """A in a layout whose transpose is free; COO would be sorted for it."""
-    P = matrix_operand(fn, "A", A)
+    P = matrix_operand("A", A)
     if P._vals.dtype not in DTYPES:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `A` has dtype {checks.short(P._vals.dtype)}; float32, float64, "
-            "complex64 and complex128 are accepted. Convert it with A.to(torch.float32)."
+            f"`A` has dtype {checks.short(P._vals.dtype)}; float32, float64, complex64 and "
+            "complex128 are accepted. Convert it with A.to(torch.float32)."
         )
     return to_sparse(P, layout=torch.sparse_csr) if P._pattern.is_coo else P
 
 
-def _from_zero(fn: str, arg: str, value: Any) -> int:
-    if require_int(fn, arg, value) < 0:
-        raise ArgumentValueError(
-            f"spgrad.{fn}: `{arg}` is {value}; ints from 0 are accepted. For example 2."
-        )
+def _from_zero(arg: str, value: Any) -> int:
+    if require_int(arg, value) < 0:
+        raise ArgumentValueError(f"`{arg}` is {value}; ints from 0 are accepted. For example 2.")
     return value
 
 
-def _shift(fn: str, A: SparseTensor, M: Any) -> torch.Tensor:
+def _shift(A: SparseTensor, M: Any) -> torch.Tensor:
     """M with two dimensions or more, sparse or dense, neither of them repeated."""
     if not isinstance(M, torch.Tensor):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `M` is {checks.describe_kind(M)}; a sparse or dense tensor or None is "
-            "accepted. Convert it with torch.as_tensor."
+            f"`M` is {checks.describe_kind(M)}; a sparse or dense tensor or None is accepted. "
+            "Convert it with torch.as_tensor."
         )
-    M = matrix_operand(fn, "M", M) if is_sparse(M) else torch.atleast_2d(dense_operand(fn, "M", M))
+    M = matrix_operand("M", M) if is_sparse(M) else torch.atleast_2d(dense_operand("M", M))
     shape = tuple(A._pattern.shape)
     own = tuple(M.shape)
     try:
@@ -165,9 +164,9 @@ def _shift(fn: str, A: SparseTensor, M: Any) -> torch.Tensor:
         fits = False
     if not fits or (isinstance(M, SparseTensor) and own[-2:] != shape[-2:]):
         accepted = f"what broadcasts to {shape} (sparse: without repeating rows or columns)"
-        raise checks.bad_shape(fn, "M", own, accepted, "Give the mean of the rows as (1, n).")
-    checks.require_same_dtype(fn, A=A._vals, M=M)
-    checks.require_same_device(fn, A=A._vals, M=M)
+        raise checks.bad_shape("M", own, accepted, "Give the mean of the rows as (1, n).")
+    checks.require_same_dtype(A=A._vals, M=M)
+    checks.require_same_device(A=A._vals, M=M)
     return M
 
 

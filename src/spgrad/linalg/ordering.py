@@ -8,8 +8,10 @@ from spgrad.core import checks
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import matrix_operand, require_rank
 from spgrad.lowering.views import rows
+from spgrad.public import public_op
 
 
+@public_op
 def reverse_cuthill_mckee(A: torch.Tensor) -> torch.Tensor:
     """An order of the rows and columns in which the elements lie near the diagonal.
 
@@ -41,15 +43,14 @@ def reverse_cuthill_mckee(A: torch.Tensor) -> torch.Tensor:
         >>> A[perm][:, perm].to_dense().nonzero().diff().abs().max().item()
         1
     """
-    fn = "reverse_cuthill_mckee"
-    M = without_repeats(matrix_operand(fn, "A", A, bools=True))
-    require_rank(fn, "A", M, 2, "Call it for each matrix of a batch.")
+    M = without_repeats(matrix_operand("A", A, bools=True))
+    require_rank("A", M, 2, "Call it for each matrix of a batch.")
     pattern = M._pattern
     m, n = pattern.matrix
     if m != n:
         hint = "Rows and columns are put in the same order."
-        raise checks.bad_shape(fn, "A", tuple(pattern.shape), "a square matrix", hint)
-    checks.require_packages(fn, "scipy", "scipy", "numpy")
+        raise checks.bad_shape("A", tuple(pattern.shape), "a square matrix", hint)
+    checks.require_packages("scipy", "scipy", "numpy")
     import numpy as np
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee as order

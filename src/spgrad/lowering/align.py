@@ -30,16 +30,16 @@ class Aligned(NamedTuple):
     pattern: Pattern
 
 
-def align(fn: str, A: SparseTensor, B: SparseTensor, where: str) -> Aligned:
+def align(A: SparseTensor, B: SparseTensor, where: str, *, name: str = "other") -> Aligned:
     """The values of A and B on one pattern, in the layout of A; differentiable in both.
 
     Args:
-        fn: The public function that asks.
         A: Of any layout; repeated elements are added first.
         B: Of the same shape.
         where: "either": elements of A or B; "both": of A and B; "first": of A.
+        name: That of B in the signature of the public function.
     """
-    _require_same_shape(fn, A._pattern, B._pattern)
+    _require_same_shape(A._pattern, B._pattern, name)
     A, B = without_repeats(A), without_repeats(B)
     if not A._pattern.same_as(B._pattern):
         B = convert(B, A._pattern.layout, A._pattern.blocksize)
@@ -51,12 +51,11 @@ def align(fn: str, A: SparseTensor, B: SparseTensor, where: str) -> Aligned:
     return Aligned(of_a(stored_values(A)), of_b(stored_values(B)), pattern)
 
 
-def _require_same_shape(fn: str, a: Pattern, b: Pattern) -> None:
+def _require_same_shape(a: Pattern, b: Pattern, name: str) -> None:
     if a.shape != b.shape or a.dense_dim != b.dense_dim:
         accepted = f"{tuple(a.shape)} with {a.dense_dim} dense dimensions, as of the other operand,"
         hint = "Sparse operands do not broadcast; make a vector dense with .to_dense()."
-        name = "input" if fn == "sparse_mask" else "other"
-        raise checks.bad_shape(fn, name, tuple(b.shape), accepted, hint)
+        raise checks.bad_shape(name, tuple(b.shape), accepted, hint)
 
 
 def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:

@@ -20,18 +20,17 @@ from spgrad.lowering.views import cols, linear_positions, rows
 from spgrad.torch_protocol.func_transforms import Function
 
 
-def gather(fn: str, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+def gather(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """x at every stored element of a pattern, in a shape that broadcasts with its values.
 
     Args:
-        fn: The public function that asks.
         x: Dense; broadcasts to the shape of the pattern.
         pattern: Of any layout.
 
     Returns:
         (nse, *blocksize, *dense), where x has size 1 in a dense dimension 1; differentiable.
     """
-    sizes = _padded(fn, x, pattern)
+    sizes = _padded(x, pattern)
     sparse = len(sizes) - pattern.dense_dim
     dense = sizes[sparse:]
     if all(size == 1 for size in sizes[:sparse]):
@@ -41,7 +40,7 @@ def gather(fn: str, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     kept_dims = tuple(i for i in range(sparse) if sizes[i] == pattern.shape[i])
     at = pattern.derive(kept.POSITION.of(*kept_dims), lambda p: _positions(p, kept_dims))
     flat = x.reshape(math.prod(sizes[:sparse]), *dense)
-    found = call(fn, torch.index_select, flat, 0, at)
+    found = call(torch.index_select, flat, 0, at)
     return found.view(*pattern.values_shape[: 1 + _block_dims(pattern)], *dense)
 
 
@@ -49,7 +48,7 @@ def _block_dims(pattern: Pattern) -> int:
     return len(pattern.blocksize or ())
 
 
-def _padded(fn: str, x: torch.Tensor, pattern: Pattern) -> tuple[int, ...]:
+def _padded(x: torch.Tensor, pattern: Pattern) -> tuple[int, ...]:
     """The shape of x with as many dimensions as the pattern has, or the refusal."""
     sizes = (1,) * (len(pattern.shape) - x.dim()) + tuple(x.shape)
     fits = len(sizes) == len(pattern.shape) and all(
@@ -58,7 +57,7 @@ def _padded(fn: str, x: torch.Tensor, pattern: Pattern) -> tuple[int, ...]:
     if not fits:
         accepted = f"what broadcasts to {tuple(pattern.shape)}, the shape of the sparse operand,"
         hint = "The sparse operand itself does not broadcast; repeat it first."
-        raise checks.bad_shape(fn, "other", tuple(x.shape), accepted, hint)
+        raise checks.bad_shape("other", tuple(x.shape), accepted, hint)
     return sizes
 
 

@@ -18,6 +18,7 @@ from spgrad.errors import (
     ArgumentValueError,
     UnsupportedError,
 )
+from spgrad.public import public_as
 
 
 def is_sparse(x: Any) -> bool:
@@ -25,21 +26,20 @@ def is_sparse(x: Any) -> bool:
     return isinstance(x, SparseTensor) or (isinstance(x, torch.Tensor) and x.layout in LAYOUT_NAMES)
 
 
-def sparse_operand(fn: str, arg: str, x: Any) -> SparseTensor:
-    """`x` as a SparseTensor of a layout that the table lists for `fn`, or the refusal."""
+def sparse_operand(arg: str, x: Any, *, layouts: tuple[str, ...] = support.ALL) -> SparseTensor:
+    """`x` as a SparseTensor of one of these layouts, or the refusal."""
     if not isinstance(x, SparseTensor):
         if not is_sparse(x):
             raise ArgumentKindError(
-                f"spgrad.{fn}: `{arg}` is {checks.describe_kind(x)}; a SparseTensor or a native "
-                "torch sparse tensor is accepted. Convert it with spgrad.from_dense."
+                f"`{arg}` is {checks.describe_kind(x)}; a SparseTensor or a native torch sparse "
+                "tensor is accepted. Convert it with spgrad.from_dense."
             )
         x = from_torch(x)
-    layouts = support.OPS[fn].layouts if fn in support.OPS else support.ALL
     name = x._pattern.name
     if name not in layouts:
         raise UnsupportedError(
-            f"spgrad.{fn}: `{arg}` has layout {name}; {', '.join(layouts)} are accepted. "
-            f"Convert it with {arg}.to_sparse(layout=torch.{_torch_name(layouts[0])})."
+            f"`{arg}` has layout {name}; {', '.join(layouts)} are accepted. Convert it with "
+            f"{arg}.to_sparse(layout=torch.{_torch_name(layouts[0])})."
         )
     return x
 
@@ -51,78 +51,74 @@ def _torch_name(layout: str) -> str:
 def refusal(row: support.Op) -> Callable[..., Any]:
     """What answers for a name of torch that has no sparse result."""
 
+    @public_as(row.name)
     def refuse(*args: Any, **kwargs: Any) -> Any:
         function = f"torch.{row.name}" if hasattr(torch, row.name) else "fn"
         raise UnsupportedError(
-            f"spgrad.{row.name}: `input` is sparse; {row.absent['coo']}. A dense tensor is "
-            f"accepted. Use spgrad.map(A, {function}) for the specified elements alone, or "
-            "A.to_dense()."
+            f"`input` is sparse; {row.absent['coo']}. A dense tensor is accepted. Use "
+            f"spgrad.map(A, {function}) for the specified elements alone, or A.to_dense()."
         )
 
     return refuse
 
 
-def matrix_operand(fn: str, arg: str, x: Any, *, bools: bool = False) -> SparseTensor:
+def matrix_operand(arg: str, x: Any, *, bools: bool = False) -> SparseTensor:
     """`x` as a SparseTensor that is a matrix or batch of matrices without dense dimensions.
 
     Its values are numbers, or with `bools` also truth values.
     """
-    A = sparse_operand(fn, arg, x)
+    A = sparse_operand(arg, x)
     pattern = A._pattern
     if pattern.dense_dim:
         raise UnsupportedError(
-            f"spgrad.{fn}: `{arg}` has {pattern.dense_dim} dense dimension(s) (shape "
-            f"{tuple(pattern.shape)}); a matrix or batch of matrices with scalar elements is "
-            "accepted. Multiply one slice of the dense dimensions at a time."
+            f"`{arg}` has {pattern.dense_dim} dense dimension(s) (shape {tuple(pattern.shape)}); a "
+            "matrix or batch of matrices with scalar elements is accepted. Multiply one slice of "
+            "the dense dimensions at a time."
         )
     if len(pattern.shape) < 2:
         raise checks.bad_shape(
-            fn, arg, pattern.shape, "a sparse matrix or batch of them", "Use a dense vector."
+            arg, pattern.shape, "a sparse matrix or batch of them", "Use a dense vector."
         )
     if not (bools and A._vals.dtype == torch.bool):
-        checks.require_numeric(fn, arg, A._vals)
+        checks.require_numeric(arg, A._vals)
     return A
 
 
-def dense_operand(fn: str, arg: str, x: Any) -> torch.Tensor:
+def dense_operand(arg: str, x: Any) -> torch.Tensor:
     """`x` if it is a dense tensor."""
     if not isinstance(x, torch.Tensor) or is_sparse(x) or x.layout != torch.strided:
         raise ArgumentKindError(
-            f"spgrad.{fn}: `{arg}` is {checks.describe_kind(x)}; a dense tensor is accepted. "
-            "Convert it with .to_dense() or torch.as_tensor."
+            f"`{arg}` is {checks.describe_kind(x)}; a dense tensor is accepted. Convert it with "
+            ".to_dense() or torch.as_tensor."
         )
     return x
 
 
 def require_rank(
-    fn: str,
-    arg: str,
-    x: Any,
-    ndim: int,
-    hint: str = "Use spgrad.matmul for other numbers of dimensions.",
+    arg: str, x: Any, ndim: int, hint: str = "Use spgrad.matmul for other numbers of dimensions."
 ) -> None:
     """Refuses what is no tensor, and tensors of another number of dimensions."""
     if not isinstance(x, torch.Tensor):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `{arg}` is {checks.describe_kind(x)}; a sparse or dense tensor is "
-            "accepted. Convert it with torch.as_tensor."
+            f"`{arg}` is {checks.describe_kind(x)}; a sparse or dense tensor is accepted. Convert "
+            "it with torch.as_tensor."
         )
     shape = x._pattern.shape if isinstance(x, SparseTensor) else x.shape
     if len(shape) != ndim:
-        raise checks.bad_shape(fn, arg, tuple(shape), f"a {ndim}-d tensor", hint)
+        raise checks.bad_shape(arg, tuple(shape), f"a {ndim}-d tensor", hint)
 
 
-def shape_of(fn: str, other: Any) -> tuple[int, ...]:
+def shape_of(other: Any) -> tuple[int, ...]:
     """The shape of a tensor, sparse or dense, from which nothing else is taken."""
     if not isinstance(other, torch.Tensor):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `other` is {checks.describe_kind(other)}; a sparse or dense tensor is "
-            "accepted. Give sizes to the function without `_as`."
+            f"`other` is {checks.describe_kind(other)}; a sparse or dense tensor is accepted. Give "
+            "sizes to the function without `_as`."
         )
     return tuple(other.shape)
 
 
-def require_factors(fn: str, dtype: torch.dtype, **factors: Any) -> None:
+def require_factors(dtype: torch.dtype, **factors: Any) -> None:
     """Refuses factors that are no numbers, or that tensors of this dtype can't be scaled by."""
     kinds: tuple[type, ...] = (int,)
     if dtype.is_floating_point or dtype.is_complex:
@@ -131,46 +127,44 @@ def require_factors(fn: str, dtype: torch.dtype, **factors: Any) -> None:
         if not isinstance(factor, kinds):
             accepted = " or ".join(kind.__name__ for kind in kinds)
             raise ArgumentKindError(
-                f"spgrad.{fn}: `{name}` is {factor!r}; {accepted} is accepted for operands of "
-                f"dtype {checks.short(dtype)}. Scale the operands themselves."
+                f"`{name}` is {factor!r}; {accepted} is accepted for operands of dtype "
+                f"{checks.short(dtype)}. Scale the operands themselves."
             )
 
 
-def require_dim(fn: str, arg: str, dim: Any, ndim: int) -> int:
+def require_dim(arg: str, dim: Any, ndim: int) -> int:
     """`dim` counted from 0, or the refusal of what is no dimension."""
-    require_int(fn, arg, dim)
+    require_int(arg, dim)
     if not -ndim <= dim < ndim:
         raise ArgumentIndexError(
-            f"spgrad.{fn}: `{arg}` is {dim} for {ndim} dimension(s); numbers from {-ndim} to "
-            f"{ndim - 1} are accepted. Count from the end with negative ones."
+            f"`{arg}` is {dim} for {ndim} dimension(s); numbers from {-ndim} to {ndim - 1} are "
+            "accepted. Count from the end with negative ones."
         )
     return dim % ndim
 
 
-def require_int(fn: str, arg: str, value: Any) -> int:
+def require_int(arg: str, value: Any) -> int:
     """`value` if it is an int."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ArgumentKindError(
-            f"spgrad.{fn}: `{arg}` is {value!r}; an int is accepted. For example 1."
-        )
+        raise ArgumentKindError(f"`{arg}` is {value!r}; an int is accepted. For example 1.")
     return value
 
 
-def require_ints(fn: str, arg: str, first: Any, more: tuple[Any, ...] = ()) -> tuple[int, ...]:
+def require_ints(arg: str, first: Any, more: tuple[Any, ...] = ()) -> tuple[int, ...]:
     """Ints given as one tuple or list, or one after the other."""
     given = first if isinstance(first, (tuple, list)) and not more else (first, *more)
-    return tuple(require_int(fn, arg, value) for value in given)
+    return tuple(require_int(arg, value) for value in given)
 
 
-def call(name: str, fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
-    """fn(vals, ...); an error names the public function."""
+def call(fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
+    """fn(vals, ...); an error is one of ours."""
     try:
         return fn(vals, *args, **kw)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
         first = str(error).partition("\n")[0]
         raise made(
-            f"spgrad.{name}: `input` has values of dtype {checks.short(vals.dtype)} and shape "
+            f"`input` has values of dtype {checks.short(vals.dtype)} and shape "
             f"{tuple(vals.shape)}; what torch accepts for dense values is accepted. torch says: "
             f"{first}"
         ) from error

@@ -20,7 +20,7 @@ def as_ours(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     if kwargs.get("out") is not None:
         name = getattr(func, "__name__", str(func))
         raise UnsupportedError(
-            f"spgrad.{name}: `out` is a tensor; None is accepted. Take the result that is returned."
+            "`out` is a tensor; None is accepted. Take the result that is returned.", function=name
         )
     found = {}
     for name, value in kwargs.items():

@@ -15,6 +15,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.slots import ATEN_FUNCTIONS, above
 from spgrad.core.tensor import SparseTensor, is_parameter
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
+from spgrad.public import public_as
 
 _aten = torch.ops.aten
 
@@ -91,21 +92,23 @@ def _unary(func: Any) -> Callable[..., SparseTensor]:
     return run
 
 
+@public_as("ones_like")
 def _ones_like(A: SparseTensor, **options: Any) -> SparseTensor:
     if not A._pattern.ordered:
         raise StateError(
-            "spgrad.ones_like: `A` is not coalesced, and repeated ones would add up; a coalesced "
-            "tensor is accepted. Call A.coalesce() first."
+            "`A` is not coalesced, and repeated ones would add up; a coalesced tensor is accepted. "
+            "Call A.coalesce() first."
         )
     return _unary(_aten.ones_like.default)(A, **options)
 
 
+@public_as("new_empty_strided")
 def _new_empty(A: SparseTensor, size: Any, stride: Any, **options: Any) -> SparseTensor:
     """Room for a copy of `A`, as autograd asks for when it may not keep a gradient it was given."""
     if tuple(size) != tuple(A._pattern.shape):
         raise UnsupportedError(
-            f"spgrad.new_empty_strided: `size` is {tuple(size)} for a SparseTensor of shape "
-            f"{tuple(A._pattern.shape)}; its own shape is accepted. Use spgrad.empty."
+            f"`size` is {tuple(size)} for a SparseTensor of shape {tuple(A._pattern.shape)}; its "
+            "own shape is accepted. Use spgrad.empty."
         )
     return _unary(_aten.empty_like.default)(A, **options)
 
@@ -114,7 +117,7 @@ def _same_pattern(func: Any) -> Callable[..., SparseTensor]:
     def run(A: torch.Tensor, B: torch.Tensor, **options: Any) -> SparseTensor:
         if not (isinstance(A, SparseTensor) and isinstance(B, SparseTensor)):
             raise UnsupportedError(
-                f"spgrad: `{func}` of a SparseTensor and a {_kind(A, B)} has no sparse result; two "
+                f"`{func}` of a SparseTensor and a {_kind(A, B)} has no sparse result; two "
                 "SparseTensors of one pattern are accepted. Use A.to_dense() or A.values()."
             )
         _require_same(f"{func}", A._pattern, B._pattern)
@@ -129,8 +132,8 @@ def _by_scalar(func: Any) -> Callable[..., SparseTensor]:
             A, b = b, A
         if not isinstance(A, SparseTensor) or not _is_number(b):
             raise UnsupportedError(
-                f"spgrad: `{func}` of a SparseTensor and a {_kind(A, b)} is not in the support "
-                "table; a number or a 0-d tensor is accepted. Work on A.values()."
+                f"`{func}` of a SparseTensor and a {_kind(A, b)} is not in the support table; a "
+                "number or a 0-d tensor is accepted. Work on A.values()."
             )
         return _finish(func, A, func(A._vals, b))
 
@@ -153,10 +156,9 @@ def _require_same(name: str, a: Pattern, b: Pattern) -> None:
     if a is b:
         return
     text = (
-        f"spgrad: `{name}` got two SparseTensors of different patterns ({a.name}, "
-        f"{tuple(a.shape)}, nse {a.nse}; {b.name}, {tuple(b.shape)}, nse {b.nse}); the same "
-        "specified elements in the same layout are accepted. Build both on one pattern with "
-        "spgrad.from_values."
+        f"`{name}` got two SparseTensors of different patterns ({a.name}, {tuple(a.shape)}, nse "
+        f"{a.nse}; {b.name}, {tuple(b.shape)}, nse {b.nse}); the same specified elements in the "
+        "same layout are accepted. Build both on one pattern with spgrad.from_values."
     )
     if not a.agrees_with(b, text):
         raise ArgumentValueError(text)
@@ -184,12 +186,13 @@ def _rounds(old: torch.dtype, new: torch.dtype) -> bool:
     return next(exact) and not next(exact)
 
 
+@public_as("copy_")
 def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) -> SparseTensor:
     if not isinstance(source, SparseTensor) or not isinstance(A, SparseTensor):
         name = "source" if isinstance(A, SparseTensor) else "self"
         raise ArgumentValueError(
-            f"spgrad.copy_: `{name}` is a {_kind(A, source)}; a SparseTensor of the same pattern "
-            "is accepted. Convert with spgrad.from_dense, spgrad.from_torch or .to_dense()."
+            f"`{name}` is a {_kind(A, source)}; a SparseTensor of the same pattern is accepted. "
+            "Convert with spgrad.from_dense, spgrad.from_torch or .to_dense()."
         )
     if torch.is_grad_enabled() or not alike(A._pattern, source._pattern):
         _require_same("copy_", A._pattern, source._pattern)
@@ -214,21 +217,21 @@ def _replaced(A: SparseTensor, source: SparseTensor) -> SparseTensor:
     """A with the elements of `source`, as `load_state_dict` asks of a pruned parameter."""
     if A._is_alias and not is_parameter(A):
         raise StateError(
-            "spgrad.copy_: `self` came from detach() or .data and shares its values with another "
-            "tensor, which would keep its elements; `source` on its pattern is accepted. Copy to "
-            "the other tensor itself under torch.no_grad(), or to a clone()."
+            "`self` came from detach() or .data and shares its values with another tensor, which "
+            "would keep its elements; `source` on its pattern is accepted. Copy to the other "
+            "tensor itself under torch.no_grad(), or to a clone()."
         )
-    require_no_gradient("copy_", A, source._pattern)
+    require_no_gradient(A, source._pattern)
     vals = source._vals.detach().to(dtype=A.dtype, device=A.device, copy=True)
     return replace(A, vals, source._pattern.moved(A.device))
 
 
-def require_no_gradient(fn: str, A: SparseTensor, other: Pattern) -> None:
+def require_no_gradient(A: SparseTensor, other: Pattern) -> None:
     """Refuses other elements for a tensor whose gradient lies on those that it has."""
     if A.grad is not None:
         raise StateError(
-            f"spgrad.{fn}: `self` has a gradient on its {A._pattern.nse} elements, which are not "
-            f"the {other.nse} of `source`; a tensor without gradient is accepted. Call "
+            f"`self` has a gradient on its {A._pattern.nse} elements, which are not the "
+            f"{other.nse} of `source`; a tensor without gradient is accepted. Call "
             "optimizer.zero_grad() first, and make a new optimizer afterwards."
         )
 

@@ -12,24 +12,26 @@ from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import at_elements, on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.public import public_as
 from spgrad.torch_protocol.aten import alike, replace, require_no_gradient
 
 _set_grad: Any = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
 _set_data: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
+@public_as("grad")
 def set_grad(A: SparseTensor, grad: Any) -> None:
     """`A.grad = grad`: one number for each specified element, or None."""
     if isinstance(grad, torch.Tensor) and type(A._vals) is torch.Tensor:
         if not isinstance(grad, SparseTensor):
             raise ArgumentValueError(
-                f"spgrad.grad: `grad` is {checks.describe_kind(grad)}; for a SparseTensor, one on "
-                "its own pattern is accepted. Use grad.sparse_mask(A), or "
-                "spgrad.from_values(numbers, A.pattern)."
+                f"`grad` is {checks.describe_kind(grad)}; for a SparseTensor, one on its own "
+                "pattern is accepted. Use grad.sparse_mask(A), or spgrad.from_values(numbers, "
+                "A.pattern)."
             )
         if not A._pattern.same_as(grad._pattern):
             raise ArgumentValueError(
-                f"spgrad.grad: `grad` is {grad._pattern.name} with nse {grad.nse}, and the tensor "
+                f"`grad` is {grad._pattern.name} with nse {grad.nse}, and the tensor "
                 f"{A._pattern.name} with nse {A.nse}; the same elements in the same layout are "
                 "accepted. Use grad.sparse_mask(A)."
             )
@@ -37,6 +39,7 @@ def set_grad(A: SparseTensor, grad: Any) -> None:
         _set_grad(A, grad)
 
 
+@public_as("data")
 def set_data(A: SparseTensor, data: Any) -> None:
     """`A.data = data`: its values from now on, and its elements if they are others.
 
@@ -44,19 +47,19 @@ def set_data(A: SparseTensor, data: Any) -> None:
     """
     if not isinstance(data, SparseTensor):
         raise ArgumentKindError(
-            f"spgrad.data: `data` is {checks.describe_kind(data)}; for a SparseTensor, a "
-            "SparseTensor is accepted. Convert with spgrad.from_dense or spgrad.from_torch."
+            f"`data` is {checks.describe_kind(data)}; for a SparseTensor, a SparseTensor is "
+            "accepted. Convert with spgrad.from_dense or spgrad.from_torch."
         )
     other = data._pattern
     if not alike(A._pattern, other) or (A.dtype, A.device) != (data.dtype, data.device):
         raise ArgumentValueError(
-            f"spgrad.data: `data` is {_described(data)}, and the tensor {_described(A)}; equal "
-            "layouts, shapes, dtypes and devices are accepted. Make a new tensor."
+            f"`data` is {_described(data)}, and the tensor {_described(A)}; equal layouts, shapes, "
+            "dtypes and devices are accepted. Make a new tensor."
         )
     if A._pattern.same_as(other):
         A._vals = data._vals.detach()
     else:
-        require_no_gradient("data", A, other)
+        require_no_gradient(A, other)
         replace(A, data._vals.detach(), other)
 
 

@@ -13,6 +13,9 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError, StateError
 
+_NEW_RESULT: dict[Callable[..., Any], Callable[..., Any]] = {}
+"""In-place form -> its operation."""
+
 
 def is_in_place(torch_name: str) -> bool:
     """True for torch's names of in-place forms, such as `torch.Tensor.abs_` and `__iadd__`."""
@@ -29,16 +32,23 @@ def in_place(name: str, op: Callable[..., torch.Tensor]) -> Callable[..., torch.
         kept = isinstance(input, SparseTensor) and input.requires_grad and torch.is_grad_enabled()
         return store(name, input, op(input.clone() if kept else input, *args, **kwargs))
 
+    _NEW_RESULT[run] = op
     return run
+
+
+def with_new_result(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The operation that `function` is the in-place form of; None if it is not one."""
+    return _NEW_RESULT.get(function)
 
 
 def store(name: str, input: torch.Tensor, result: torch.Tensor) -> Any:
     """Puts `result` into `input`, where dtype and pattern allow it."""
     if not torch.can_cast(result.dtype, input.dtype):
         raise ArgumentValueError(
-            f"spgrad.{name}_: `input` has dtype {checks.short(input.dtype)}, and the result "
+            f"`input` has dtype {checks.short(input.dtype)}, and the result "
             f"{checks.short(result.dtype)}; a dtype that holds the result is accepted. Use "
-            f"spgrad.{name}, which returns it."
+            f"spgrad.{name}, which returns it.",
+            function=f"{name}_",
         )
     sparse = isinstance(input, SparseTensor), isinstance(result, SparseTensor)
     same = sparse == (False, False) and input.shape == result.shape
@@ -46,9 +56,10 @@ def store(name: str, input: torch.Tensor, result: torch.Tensor) -> Any:
         same = input._pattern.same_as(result._pattern)  # type: ignore[attr-defined]
     if not same:
         raise StateError(
-            f"spgrad.{name}_: the result is {_elements(result)}, and `input` {_elements(input)}; "
-            "in place, a result with the elements of `input` is accepted. Use "
-            f"spgrad.{name}, which returns it."
+            f"the result is {_elements(result)}, and `input` {_elements(input)}; in place, a "
+            "result with the elements of `input` is accepted. Use "
+            f"spgrad.{name}, which returns it.",
+            function=f"{name}_",
         )
     return input.copy_(result)
 

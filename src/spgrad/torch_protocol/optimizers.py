@@ -61,9 +61,9 @@ def _gradient(grad: torch.Tensor | None) -> torch.Tensor | None:
     if grad is None or isinstance(grad, SparseTensor):
         return grad
     raise ArgumentValueError(
-        f"spgrad: the gradient of a SparseTensor is a dense tensor of shape {tuple(grad.shape)}; "
-        "for an optimizer, one on the pattern of the parameter is accepted. Use "
-        "grad.sparse_mask(A), or spgrad.from_values(numbers, A.pattern)."
+        f"the gradient of a SparseTensor is a dense tensor of shape {tuple(grad.shape)}; for an "
+        "optimizer, one on the pattern of the parameter is accepted. Use grad.sparse_mask(A), or "
+        "spgrad.from_values(numbers, A.pattern)."
     )
 
 
@@ -96,10 +96,10 @@ def _common(func: Any, operands: list[SparseTensor]) -> Pattern | None:
 def _different(func: Any, a: Pattern, b: Pattern) -> str:
     name = getattr(func, "__name__", str(func))
     return (
-        f"spgrad: `{name}` in an optimizer got two SparseTensors of different patterns ({a.name}, "
-        f"nse {a.nse}; {b.name}, nse {b.nse}) for one parameter; a gradient and a state on the "
-        "pattern of the parameter are accepted. Make a new optimizer when the pattern of a "
-        "parameter changes."
+        f"`{name}` in an optimizer got two SparseTensors of different patterns ({a.name}, nse "
+        f"{a.nse}; {b.name}, nse {b.nse}) for one parameter; a gradient and a state on the pattern "
+        "of the parameter are accepted. Make a new optimizer when the pattern of a parameter "
+        "changes."
     )
 
 

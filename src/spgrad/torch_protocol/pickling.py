@@ -14,10 +14,12 @@ from spgrad.core import checks
 from spgrad.core.pattern import LAYOUTS, Pattern, Spec, reaching
 from spgrad.core.tensor import SparseTensor, rebuild
 from spgrad.errors import ArgumentValueError
+from spgrad.public import public_as
 
 _PARTS = ("values", "spec", "shape", "indices", "requires_grad", "parameter")
 
 
+@public_as("load")
 def load(*state: Any) -> SparseTensor:
     """Rebuilds a saved SparseTensor from `_PARTS`; what pickle and `torch.load` call."""
     if len(state) != len(_PARTS):
@@ -61,13 +63,13 @@ def _pattern(spec: Any, shape: Any, indices: Any) -> Pattern:
     sparse_dim = len(shape) - made.dense_dim if isinstance(shape, (tuple, list)) else -1
     if sparse_dim < (0 if coo else 2) or not _are_ints(shape):
         raise _damaged("shape", shape, f"a size for each dimension of {made.layout}")
-    checks.require_addressable("load", tuple(shape))
+    checks.require_addressable(tuple(shape))
     if not isinstance(indices, (tuple, list)) or len(indices) != (1 if coo else 2):
         raise _damaged("indices", indices, f"{1 if coo else 2} index tensor(s)")
     for index in indices:
         if not _is_dense(index) or index.dim() != (2 if coo else 1):
             raise _damaged("indices", index, f"{2 if coo else 1}-d index tensors")
-        checks.require_index("load", "indices", index)
+        checks.require_index("indices", index)
         if index.numel() * index.element_size() > index.untyped_storage().nbytes():
             raise _damaged("indices", index, "one with memory for each index")
     if len({(i.dtype, i.device) for i in indices}) > 1:
@@ -84,7 +86,7 @@ def _require_valid(pattern: Pattern) -> None:
     """Refuses indices that don't fit the shape, or that are not in the order they claim."""
     if pattern.is_coo:
         sizes = tuple(pattern.shape[: pattern.sparse_dim])
-        if not checks.require_coordinates("load", pattern.indices[0], sizes) and pattern.ordered:
+        if not checks.require_coordinates(pattern.indices[0], sizes) and pattern.ordered:
             raise _damaged("indices", "unsorted", "what is saved as sorted and unique")
         return
     (along, across), (m, k) = pattern.blocksize or (1, 1), pattern.matrix
@@ -98,7 +100,7 @@ def _require_valid(pattern: Pattern) -> None:
     if ptr.numel() != expected:
         raise _damaged("indices", f"{ptr.numel()} pointers", f"{expected}")
     names = ("compressed indices", "plain indices")
-    checks.require_compressed("load", names, ptr, idx, bound, lines)
+    checks.require_compressed(names, ptr, idx, bound, lines)
 
 
 def _is_dense(x: Any) -> bool:
@@ -121,8 +123,7 @@ def _damaged(part: str, found: Any, accepted: str) -> ArgumentValueError:
     if not isinstance(found, str):  # what is nested in itself has no end
         found = checks.describe_kind(found) if isinstance(found, torch.Tensor) else repr_of(found)
     return ArgumentValueError(
-        f"spgrad.load: `{part}` is {found}; {accepted} is accepted. The file is damaged: save the "
-        "tensor again."
+        f"`{part}` is {found}; {accepted} is accepted. The file is damaged: save the tensor again."
     )
 
 

@@ -18,8 +18,8 @@ def require_torch(version: str) -> None:
     if found and (int(found[1]), int(found[2])) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise MissingPackageError(
-            f"spgrad: torch {version} is installed; torch {oldest} or newer is needed. Upgrade it "
-            f"with: pip install 'torch>={oldest}'"
+            f"torch {version} is installed; torch {oldest} or newer is needed. Upgrade it with: "
+            f"pip install 'torch>={oldest}'"
         )
 
 

@@ -16,8 +16,10 @@ from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.lowering.convert import convert, moved
 from spgrad.lowering.operands import dense_operand, require_int
 from spgrad.ops.layouts.convert import require_blocksize, require_layout
+from spgrad.public import public_op
 
 
+@public_op
 def zeros(
     *size: Any,
     layout: torch.layout = torch.sparse_csr,
@@ -55,9 +57,10 @@ def zeros(
         >>> spgrad.zeros(2, 3).nse, spgrad.zeros(2, 3).layout
         (0, torch.sparse_csr)
     """
-    return _zeros("zeros", size, layout, blocksize, dense_dim, dtype, device, requires_grad)
+    return _zeros(size, layout, blocksize, dense_dim, dtype, device, requires_grad)
 
 
+@public_op
 def empty(
     *size: Any,
     layout: torch.layout = torch.sparse_csr,
@@ -68,11 +71,10 @@ def empty(
     requires_grad: bool = False,
 ) -> SparseTensor:
     """`spgrad.zeros` with this name: as in torch, an empty sparse tensor has no elements."""
-    return _zeros("empty", size, layout, blocksize, dense_dim, dtype, device, requires_grad)
+    return _zeros(size, layout, blocksize, dense_dim, dtype, device, requires_grad)
 
 
 def _zeros(
-    fn: str,
     size: tuple[Any, ...],
     layout: torch.layout,
     blocksize: tuple[int, int] | None,
@@ -81,15 +83,14 @@ def _zeros(
     device: torch.device | str | None,
     requires_grad: bool,
 ) -> SparseTensor:
-    shape = given_size(fn, size)
-    _require_sparse_dims(fn, shape, layout, dense_dim)
-    pattern = empty_pattern(fn, shape, layout, blocksize, dense_dim, device)
+    shape = given_size(size)
+    _require_sparse_dims(shape, layout, dense_dim)
+    pattern = empty_pattern(shape, layout, blocksize, dense_dim, device)
     vals = torch.zeros(pattern.values_shape, dtype=dtype, device=device)
-    return leaf(fn, vals, pattern, Options(dtype, device, False, requires_grad, None))
+    return leaf(vals, pattern, Options(dtype, device, False, requires_grad, None))
 
 
 def empty_pattern(
-    fn: str,
     shape: tuple[int, ...],
     layout: torch.layout,
     blocksize: tuple[int, int] | None,
@@ -99,37 +100,33 @@ def empty_pattern(
     """The pattern without elements."""
     indices = torch.zeros(len(shape) - dense_dim, 0, dtype=torch.int64, device=device)
     pattern = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
-    return in_layout(fn, pattern, layout, blocksize)
+    return in_layout(pattern, layout, blocksize)
 
 
-def in_layout(
-    fn: str, pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None
-) -> Pattern:
+def in_layout(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None) -> Pattern:
     """A COO pattern in another layout."""
-    blocks = require_blocksize(fn, pattern, layout, blocksize)
+    blocks = require_blocksize(pattern, layout, blocksize)
     return pattern if layout == torch.sparse_coo else moved(pattern, layout, blocks).pattern
 
 
-def given_size(fn: str, size: tuple[Any, ...]) -> tuple[int, ...]:
+def given_size(size: tuple[Any, ...]) -> tuple[int, ...]:
     """Sizes given as one tuple or one after the other."""
     given = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
-    return size_tuple(fn, given)
+    return size_tuple(given)
 
 
-def _require_sparse_dims(
-    fn: str, shape: tuple[int, ...], layout: torch.layout, dense_dim: int
-) -> None:
-    require_layout(fn, layout)
-    require_int(fn, "dense_dim", dense_dim)
+def _require_sparse_dims(shape: tuple[int, ...], layout: torch.layout, dense_dim: int) -> None:
+    require_layout(layout)
+    require_int("dense_dim", dense_dim)
     least = 0 if layout == torch.sparse_coo else 2
     if dense_dim < 0 or len(shape) - dense_dim < least:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `size` is {shape} with {dense_dim} dense dimension(s); {least} sparse "
-            f"dimensions or more are accepted for {LAYOUT_NAMES[layout]}. Ask for "
-            "layout=torch.sparse_coo."
+            f"`size` is {shape} with {dense_dim} dense dimension(s); {least} sparse dimensions or "
+            f"more are accepted for {LAYOUT_NAMES[layout]}. Ask for layout=torch.sparse_coo."
         )
 
 
+@public_op
 def eye(
     n: int,
     m: int | None = None,
@@ -169,17 +166,18 @@ def eye(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    shape = size_tuple("eye", (n, n if m is None else m))
-    require_layout("eye", layout)
+    shape = size_tuple((n, n if m is None else m))
+    require_layout(layout)
     step = torch.arange(min(shape), device=device)
     pattern = Pattern(torch.sparse_coo, shape, (torch.stack([step, step]),))
     options = Options(dtype, device, False, requires_grad, None)
     vals = torch.ones(step.shape[0], dtype=dtype, device=device)
-    blocks = require_blocksize("eye", pattern, layout, blocksize)
+    blocks = require_blocksize(pattern, layout, blocksize)
     made = convert(on_pattern(vals, pattern), layout, blocks)
-    return leaf("eye", made._vals, made._pattern, options)
+    return leaf(made._vals, made._pattern, options)
 
 
+@public_op
 def spdiags(
     diagonals: torch.Tensor,
     offsets: torch.Tensor,
@@ -217,28 +215,27 @@ def spdiags(
                 [3, 1, 8],
                 [0, 4, 2]])
     """
-    fn = "spdiags"
-    x = torch.atleast_2d(dense_operand(fn, "diagonals", diagonals))
-    at = torch.atleast_1d(dense_operand(fn, "offsets", offsets))
-    size = size_tuple(fn, shape)
+    x = torch.atleast_2d(dense_operand("diagonals", diagonals))
+    at = torch.atleast_1d(dense_operand("offsets", offsets))
+    size = size_tuple(shape)
     layout = torch.sparse_coo if layout is None else layout
-    require_layout(fn, layout)
+    require_layout(layout)
     if layout in (torch.sparse_bsr, torch.sparse_bsc):
         raise UnsupportedError(
-            "spgrad.spdiags: `layout` has blocks; coo, csr and csc are accepted. Convert with "
+            "`layout` has blocks; coo, csr and csc are accepted. Convert with "
             "A.to_sparse_bsr(blocksize)."
         )
-    checks.require_index(fn, "offsets", at)
-    checks.require_same_device(fn, diagonals=x, offsets=at)
+    checks.require_index("offsets", at)
+    checks.require_same_device(diagonals=x, offsets=at)
     if len(size) != 2:
-        raise checks.bad_shape(fn, "shape", size, "(rows, columns)", "Make one matrix at a time.")
+        raise checks.bad_shape("shape", size, "(rows, columns)", "Make one matrix at a time.")
     if x.dim() != 2 or at.dim() != 1 or x.shape[0] != at.shape[0]:
         accepted = f"a vector with one number for each of the {x.shape[0]} rows of `diagonals`"
-        raise checks.bad_shape(fn, "offsets", at.shape, accepted, "Give as many of both.")
+        raise checks.bad_shape("offsets", at.shape, accepted, "Give as many of both.")
     if at.unique().numel() < at.numel():
         raise ArgumentValueError(
-            "spgrad.spdiags: `offsets` has a number twice; each diagonal once is accepted. Add the "
-            "two rows of `diagonals`."
+            "`offsets` has a number twice; each diagonal once is accepted. Add the two rows of "
+            "`diagonals`."
         )
     width = min(x.shape[1], size[1])
     col = torch.arange(width, device=x.device)

@@ -18,6 +18,7 @@ from spgrad.core.construct import (
 from spgrad.core.tensor import SparseTensor
 from spgrad.lowering.convert import convert
 from spgrad.ops.layouts.convert import require_blocksize, require_layout
+from spgrad.public import public_op
 
 
 @overload
@@ -38,6 +39,7 @@ def from_edges(
     layout: torch.layout = ...,
     return_order: Literal[True],
 ) -> tuple[SparseTensor, torch.Tensor]: ...
+@public_op
 def from_edges(
     edge_index: Any,
     edge_weight: Any = None,
@@ -96,30 +98,29 @@ def from_edges(
                 [0., 0., 0.],
                 [5., 0., 0.]])
     """
-    fn = "from_edges"
-    require_layout(fn, layout)
+    require_layout(layout)
     if callable(known := getattr(edge_index, "sparse_size", None)):  # PyG's EdgeIndex
         size = _known_size(edge_index, known()) if size is None else size
         edge_index = edge_index.as_tensor()
     options = Options(None, None, False, False, None)
-    weights = None if edge_weight is None else value_tensor(fn, edge_weight, options)
+    weights = None if edge_weight is None else value_tensor(edge_weight, options)
     here = edge_index.device if isinstance(edge_index, torch.Tensor) else None
     anchor = torch.empty(0, device=here) if weights is None else weights
     if here is not None:
-        checks.require_same_device(fn, edge_index=edge_index, edge_weight=anchor)
-    edges = index_tensor(fn, "edge_index", edge_index, anchor, options)
+        checks.require_same_device(edge_index=edge_index, edge_weight=anchor)
+    edges = index_tensor("edge_index", edge_index, anchor, options)
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = "Sources in the first row, targets in the second."
-        raise checks.bad_shape(fn, "edge_index", tuple(edges.shape), "(2, edges)", hint)
+        raise checks.bad_shape("edge_index", tuple(edges.shape), "(2, edges)", hint)
     if weights is None:
         weights = torch.ones(edges.shape[1], device=edges.device)
     if weights.dim() == 0 or weights.shape[0] != edges.shape[1]:
         accepted = f"({edges.shape[1]},) or ({edges.shape[1]}, features)"
         hint = "Give one weight for each edge."
-        raise checks.bad_shape(fn, "edge_weight", tuple(weights.shape), accepted, hint)
-    nodes = _nodes(fn, edges, size)
+        raise checks.bad_shape("edge_weight", tuple(weights.shape), accepted, hint)
+    nodes = _nodes(edges, size)
     listed = sparse_coo_tensor(edges, weights, (*nodes, *weights.shape[1:]))
-    A = convert(listed, layout, require_blocksize(fn, listed._pattern, layout, None))
+    A = convert(listed, layout, require_blocksize(listed._pattern, layout, None))
     return (A, _order(edges, nodes, layout)) if return_order else A
 
 
@@ -140,14 +141,14 @@ def _known_size(edge_index: Any, known: Any) -> Any:
     return rows, cols
 
 
-def _nodes(fn: str, edges: torch.Tensor, size: Any) -> tuple[int, int]:
+def _nodes(edges: torch.Tensor, size: Any) -> tuple[int, int]:
     """Rows and columns of the adjacency matrix."""
     if size is None:
         nodes = max(int(edges.max()) + 1, 0) if edges.numel() else 0
         return nodes, nodes
-    shape = size_tuple(fn, (size, size) if isinstance(size, int) else size)
+    shape = size_tuple((size, size) if isinstance(size, int) else size)
     if len(shape) != 2:
         hint = "Leave it out for the smallest square."
         accepted = "a number of nodes, or (rows, columns),"
-        raise checks.bad_shape(fn, "size", shape, accepted, hint)
+        raise checks.bad_shape("size", shape, accepted, hint)
     return shape[0], shape[1]

@@ -17,24 +17,29 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
 from spgrad.ops.layouts.convert import require_blocksize
+from spgrad.public import public_op
 from spgrad.torch_protocol.compile import when_tracing
 
 
+@public_op
 def zeros_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with fill_value=0."""
-    return _like("zeros_like", input, torch.zeros_like, options, add=False)
+    return _like(input, torch.zeros_like, options, add=False)
 
 
+@public_op
 def empty_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with whatever the memory holds."""
-    return _like("empty_like", input, torch.empty_like, options, add=False)
+    return _like(input, torch.empty_like, options, add=False)
 
 
+@public_op
 def ones_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with fill_value=1."""
-    return _like("ones_like", input, torch.ones_like, options)
+    return _like(input, torch.ones_like, options)
 
 
+@public_op
 def full_like(input: torch.Tensor, fill_value: Any, **options: Any) -> SparseTensor:
     """`input` with one value in place of all of its specified elements.
 
@@ -63,17 +68,19 @@ def full_like(input: torch.Tensor, fill_value: Any, **options: Any) -> SparseTen
         tensor([[0., 5.],
                 [5., 0.]])
     """
-    return _like("full_like", input, lambda v, **kw: torch.full_like(v, fill_value, **kw), options)
+    return _like(input, torch.full_like, options, fill_value)
 
 
+@public_op
 def rand_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with random values between 0 and 1; takes a `generator` as well."""
-    return _like("rand_like", input, torch.rand_like, options)
+    return _like(input, torch.rand_like, options)
 
 
+@public_op
 def randn_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with normal random values; takes a `generator` as well."""
-    return _like("randn_like", input, torch.randn_like, options)
+    return _like(input, torch.randn_like, options)
 
 
 _OPTIONS = (
@@ -88,43 +95,41 @@ _OPTIONS = (
 
 
 def _like(
-    fn: str,
     input: Any,
     make: Callable[..., torch.Tensor],
     options: dict[str, Any],
-    *,
+    *args: Any,
     add: bool = True,
 ) -> SparseTensor:
-    """`make` of the values, on the pattern; repeated elements become one if they would `add`."""
-    A = sparse_operand(fn, "input", input)
+    """make(values, *args), on the pattern; repeated elements become one if they would `add`."""
+    A = sparse_operand("input", input)
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
         raise ArgumentKindError(
-            f"spgrad.{fn}: `{unknown[0]}` is no option; {', '.join(_OPTIONS)} are accepted. Leave "
-            "it out."
+            f"`{unknown[0]}` is no option; {', '.join(_OPTIONS)} are accepted. Leave it out."
         )
     layout = options.get("layout")
     if layout is not None and layout not in LAYOUT_NAMES:
         raise UnsupportedError(
-            f"spgrad.{fn}: `layout` is {layout}; a sparse layout is accepted. Use torch.{fn} of "
-            "A.to_dense() for a dense result."
+            f"`layout` is {layout}; a sparse layout is accepted. Use "
+            f"torch.{make.__name__} of A.to_dense() for a dense result."
         )
     if add:
         A = without_repeats(A)
     if layout is not None and layout != A._pattern.layout:
-        blocks = require_blocksize(fn, A._pattern, layout, None)
+        blocks = require_blocksize(A._pattern, layout, None)
         A = convert(A, layout, blocks)
     names = ("dtype", "device", "pin_memory", "generator")
     passed = {k: v for k, v in options.items() if k in names and v is not None}
     try:
-        vals = make(A._vals.detach(), **passed)
+        vals = make(A._vals.detach(), *args, **passed)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `input` has dtype {checks.short(A.dtype)}, and the options are "
-            f"{passed}; what torch.{fn} accepts is accepted. torch says: {error}"
+            f"`input` has dtype {checks.short(A.dtype)}, and the options are {passed}; what "
+            f"torch.{make.__name__} accepts is accepted. torch says: {error}"
         ) from error
     flags = Options(None, None, False, bool(options.get("requires_grad")), None)
-    return leaf(fn, vals, A._pattern.moved(vals.device), flags)
+    return leaf(vals, A._pattern.moved(vals.device), flags)
 
 
 for _name, _function in (

@@ -18,8 +18,10 @@ from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import require_int
 from spgrad.ops.creation.create import given_size, in_layout
 from spgrad.ops.layouts.convert import require_blocksize, require_layout
+from spgrad.public import public_op
 
 
+@public_op
 def rand(
     *size: Any,
     density: float | None = None,
@@ -65,9 +67,10 @@ def rand(
     """
     options = Options(dtype, device, False, requires_grad, None)
     count = density, nse
-    return _random("rand", torch.rand, size, count, (layout, blocksize), generator, options)
+    return _random(torch.rand, size, count, (layout, blocksize), generator, options)
 
 
+@public_op
 def randn(
     *size: Any,
     density: float | None = None,
@@ -82,9 +85,10 @@ def randn(
     """`spgrad.rand` with normal random values."""
     options = Options(dtype, device, False, requires_grad, None)
     count = density, nse
-    return _random("randn", torch.randn, size, count, (layout, blocksize), generator, options)
+    return _random(torch.randn, size, count, (layout, blocksize), generator, options)
 
 
+@public_op
 def banded(
     n: int,
     bandwidth: int,
@@ -124,11 +128,11 @@ def banded(
         10
     """
     for name, value in (("n", n), ("bandwidth", bandwidth)):
-        if require_int("banded", name, value) < 0:
+        if require_int(name, value) < 0:
             raise ArgumentValueError(
-                f"spgrad.banded: `{name}` is {value}; numbers from 0 are accepted. Check the size."
+                f"`{name}` is {value}; numbers from 0 are accepted. Check the size."
             )
-    require_layout("banded", layout)
+    require_layout(layout)
     reach = min(bandwidth, max(n - 1, 0))
     row = torch.arange(n, device=device)
     first, last = (row - reach).clamp(min=0), (row + reach).clamp(max=n - 1)
@@ -138,12 +142,13 @@ def banded(
     col = torch.arange(total, device=device) + (first - ptr[:-1])[line]
     pattern = Pattern(torch.sparse_csr, (n, n), (ptr, col))
     vals = torch.randn(total, dtype=dtype, device=device, generator=generator)
-    blocks = require_blocksize("banded", pattern, layout, None)
+    blocks = require_blocksize(pattern, layout, None)
     made = convert(on_pattern(vals, pattern), layout, blocks)
     flags = Options(dtype, device, False, requires_grad, None)
-    return leaf("banded", made._vals, made._pattern, flags)
+    return leaf(made._vals, made._pattern, flags)
 
 
+@public_op
 def random_spd(
     n: int,
     density: float = 0.1,
@@ -186,17 +191,17 @@ def random_spd(
         >>> bool((torch.linalg.eigvalsh(A) > 0.99).all()), torch.equal(A, A.t())
         (True, True)
     """
-    fn = "random_spd"
-    row, col = _below_diagonal(fn, n, density, layout, device, generator)
+    row, col = _below_diagonal(n, density, layout, device, generator)
     beside = torch.randn(row.numel(), dtype=dtype, device=device, generator=generator)
     step = torch.arange(n, device=device)
     size = beside.abs()
     diagonal = beside.new_ones(n).index_add_(0, row, size).index_add_(0, col, size)
     indices = torch.stack([torch.cat([row, col, step]), torch.cat([col, row, step])])
     flags = Options(dtype, device, False, requires_grad, None)
-    return _square(fn, n, indices, torch.cat([beside, beside, diagonal]), layout, flags)
+    return _square(n, indices, torch.cat([beside, beside, diagonal]), layout, flags)
 
 
+@public_op
 def random_triangular(
     n: int,
     density: float = 0.1,
@@ -240,26 +245,25 @@ def random_triangular(
         >>> L.nse, torch.equal(L.to_dense(), L.to_dense().tril())
         (10, True)
     """
-    fn = "random_triangular"
-    row, col = _below_diagonal(fn, n, density, layout, device, generator)
+    row, col = _below_diagonal(n, density, layout, device, generator)
     row, col = (col, row) if upper else (row, col)
     beside = torch.randn(row.numel(), dtype=dtype, device=device, generator=generator)
     step = torch.arange(n, device=device)
     diagonal = beside.new_ones(n).index_add_(0, row, beside.abs())
     indices = torch.stack([torch.cat([row, step]), torch.cat([col, step])])
     flags = Options(dtype, device, False, requires_grad, None)
-    return _square(fn, n, indices, torch.cat([beside, diagonal]), layout, flags)
+    return _square(n, indices, torch.cat([beside, diagonal]), layout, flags)
 
 
 def _below_diagonal(
-    fn: str, n: int, density: float, layout: torch.layout, device: Any, generator: Any
+    n: int, density: float, layout: torch.layout, device: Any, generator: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows and columns of random elements below the diagonal."""
-    if require_int(fn, "n", n) < 0:
-        raise ArgumentValueError(f"spgrad.{fn}: `n` is {n}; sizes from 0 are accepted. Check it.")
-    require_layout(fn, layout)
+    if require_int("n", n) < 0:
+        raise ArgumentValueError(f"`n` is {n}; sizes from 0 are accepted. Check it.")
+    require_layout(layout)
     pairs = n * (n - 1) // 2
-    t = _places(pairs, _count(fn, pairs, density, None), device, generator)
+    t = _places(pairs, _count(pairs, density, None), device, generator)
     row = ((1 + (1 + 8 * t.double()).sqrt()) / 2).long()  # t = row (row - 1) / 2 + col
     row -= (row * (row - 1) // 2 > t).long()  # what the root was rounded by
     row += ((row + 1) * row // 2 <= t).long()
@@ -267,23 +271,17 @@ def _below_diagonal(
 
 
 def _square(
-    fn: str,
-    n: int,
-    indices: torch.Tensor,
-    vals: torch.Tensor,
-    layout: torch.layout,
-    options: Options,
+    n: int, indices: torch.Tensor, vals: torch.Tensor, layout: torch.layout, options: Options
 ) -> SparseTensor:
     """The matrix (n, n) whose elements are these, in any order."""
     order = torch.argsort(indices[0] * n + indices[1])
     pattern = Pattern(torch.sparse_coo, (n, n), (indices[:, order].contiguous(),))
-    blocks = require_blocksize(fn, pattern, layout, None)
+    blocks = require_blocksize(pattern, layout, None)
     made = convert(on_pattern(vals[order], pattern), layout, blocks)
-    return leaf(fn, made._vals, made._pattern, options)
+    return leaf(made._vals, made._pattern, options)
 
 
 def _random(
-    fn: str,
     draw: Callable[..., torch.Tensor],
     size: tuple[Any, ...],
     count: tuple[float | None, int | None],
@@ -291,55 +289,53 @@ def _random(
     generator: torch.Generator | None,
     options: Options,
 ) -> SparseTensor:
-    shape = given_size(fn, size)
+    shape = given_size(size)
     layout, blocksize = like
-    require_layout(fn, layout)
+    require_layout(layout)
     device = options.device
     whole = Pattern(
         torch.sparse_coo, shape, (torch.zeros(len(shape), 0, dtype=torch.int64, device=device),)
     )
-    bm, bn = require_blocksize(fn, whole, layout, blocksize) or (1, 1)
+    bm, bn = require_blocksize(whole, layout, blocksize) or (1, 1)
     coarse = (*shape[:-2], shape[-2] // bm, shape[-1] // bn) if len(shape) > 1 else shape
     places = math.prod(coarse)
-    at = _places(places, _count(fn, places, *count), device, generator)
+    at = _places(places, _count(places, *count), device, generator)
     indices = (
         torch.stack(torch.unravel_index(at, coarse)) if coarse else at.new_zeros(0, at.numel())
     )
     pattern = Pattern(torch.sparse_coo, coarse, (indices,))
     if (bm, bn) != (1, 1) or layout in (torch.sparse_bsr, torch.sparse_bsc):
         flat = torch.sparse_csr if layout == torch.sparse_bsr else torch.sparse_csc
-        lines = in_layout(fn, pattern, flat, None)
+        lines = in_layout(pattern, flat, None)
         pattern = Pattern(layout, shape, lines.indices, blocksize=(bm, bn))
     else:
-        pattern = in_layout(fn, pattern, layout, None)
+        pattern = in_layout(pattern, layout, None)
     vals = draw(pattern.values_shape, dtype=options.dtype, device=device, generator=generator)
-    return leaf(fn, vals, pattern, options)
+    return leaf(vals, pattern, options)
 
 
-def _count(fn: str, places: int, density: float | None, nse: int | None) -> int:
+def _count(places: int, density: float | None, nse: int | None) -> int:
     """The number of elements that is asked for."""
     if density is not None and nse is not None:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `density` and `nse` are both given; one of them is accepted. Leave out "
-            "`density`."
+            "`density` and `nse` are both given; one of them is accepted. Leave out `density`."
         )
     if nse is not None:
-        if not 0 <= require_int(fn, "nse", nse) <= places:
+        if not 0 <= require_int("nse", nse) <= places:
             raise ArgumentValueError(
-                f"spgrad.{fn}: `nse` is {nse}; numbers from 0 to {places}, the size of the tensor, "
-                "are accepted. Ask for fewer."
+                f"`nse` is {nse}; numbers from 0 to {places}, the size of the tensor, are "
+                "accepted. Ask for fewer."
             )
         return nse
     share = 0.1 if density is None else density
     if not isinstance(share, (int, float)) or isinstance(share, bool):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `density` is {checks.describe_kind(share)}; a number from 0 to 1 is "
-            "accepted. For example 0.1."
+            f"`density` is {checks.describe_kind(share)}; a number from 0 to 1 is accepted. For "
+            "example 0.1."
         )
     if not 0 <= share <= 1:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `density` is {share}; numbers from 0 to 1 are accepted. It is a share, "
-            "not per cent."
+            f"`density` is {share}; numbers from 0 to 1 are accepted. It is a share, not per cent."
         )
     return round(share * places)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from spgrad.ops.elementwise import rules
 from spgrad.ops.elementwise.rules import Rule
+from spgrad.public import public_op
 
 Number = int | float | complex
 
@@ -34,6 +36,7 @@ _MAXIMUM = Rule(torch.maximum, "either", _larger, dense=True)
 _MINIMUM = Rule(torch.minimum, "either", _smaller, dense=True)
 
 
+@public_op
 def add(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
     """input + alpha other with one or both operands sparse.
 
@@ -66,19 +69,22 @@ def add(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
         tensor([[ 1., 50.],
                 [ 0., 72.]])
     """
-    return rules.plus("add", _ADD, input, other, alpha)
+    return rules.plus(_ADD, input, other, alpha)
 
 
+@public_op
 def sub(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
     """input - alpha other: `spgrad.add` with -alpha."""
-    return rules.plus("sub", _SUB, input, other, alpha)
+    return rules.plus(_SUB, input, other, alpha)
 
 
+@public_op
 def rsub(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
     """other - alpha input: `spgrad.add` with the operands exchanged."""
-    return rules.plus("rsub", _RSUB, input, other, alpha)
+    return rules.plus(_RSUB, input, other, alpha)
 
 
+@public_op
 def mul(input: Any, other: Any) -> torch.Tensor:
     """input times other, element by element, with one or both operands sparse.
 
@@ -109,9 +115,10 @@ def mul(input: Any, other: Any) -> torch.Tensor:
         tensor([[ 10.,   0.],
                 [300., 200.]])
     """
-    return rules.apply("mul", _MUL, input, other)
+    return rules.apply(_MUL, input, other)
 
 
+@public_op
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> torch.Tensor:
     """input / other for sparse `input`: on its elements, as `spgrad.mul` with 1 / other.
 
@@ -120,21 +127,24 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> torch.Te
     is None, "trunc" or "floor", as in torch.
     """
     if rounding_mode is None:
-        return rules.apply("div", _DIV, input, other)
-    rule = Rule(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), "first")
-    return rules.apply("div", rule, input, other)
+        return rules.apply(_DIV, input, other)
+    rule = Rule(functools.partial(torch.div, rounding_mode=rounding_mode), "first")
+    return rules.apply(rule, input, other)
 
 
+@public_op
 def floor_divide(input: Any, other: Any) -> torch.Tensor:
     """floor(input / other) for sparse `input`: `spgrad.div` with rounding_mode="floor"."""
-    return rules.apply("floor_divide", _FLOOR_DIVIDE, input, other)
+    return rules.apply(_FLOOR_DIVIDE, input, other)
 
 
+@public_op
 def remainder(input: Any, other: Any) -> torch.Tensor:
     """input - other floor(input / other): `spgrad.div` with this in place of the quotient."""
-    return rules.apply("remainder", _REMAINDER, input, other)
+    return rules.apply(_REMAINDER, input, other)
 
 
+@public_op
 def pow(input: Any, exponent: Any) -> torch.Tensor:
     """input ** exponent for sparse `input` and exponents greater than 0.
 
@@ -163,21 +173,23 @@ def pow(input: Any, exponent: Any) -> torch.Tensor:
                 [9., 0.]])
     """
     if isinstance(exponent, torch.Tensor) and rules.is_dense(exponent) and exponent.dim():
-        rules.require_positive("pow", "exponent", exponent)
-    return rules.apply("pow", _POW, input, exponent)
+        rules.require_positive("exponent", exponent)
+    return rules.apply(_POW, input, exponent)
 
 
+@public_op
 def maximum(input: Any, other: Any) -> torch.Tensor:
     """The larger of two elements: `spgrad.add` with max in place of +.
 
     Of a sparse tensor and a number the result is sparse where the number is not above 0.
     """
-    return rules.apply("maximum", _MAXIMUM, input, other)
+    return rules.apply(_MAXIMUM, input, other)
 
 
+@public_op
 def minimum(input: Any, other: Any) -> torch.Tensor:
     """The smaller of two elements: `spgrad.add` with min in place of +.
 
     Of a sparse tensor and a number the result is sparse where the number is not below 0.
     """
-    return rules.apply("minimum", _MINIMUM, input, other)
+    return rules.apply(_MINIMUM, input, other)

@@ -9,6 +9,7 @@ import torch
 
 from spgrad.ops.elementwise import rules
 from spgrad.ops.elementwise.rules import Rule
+from spgrad.public import public_op
 
 # Where neither operand has an element, 0 is compared with 0.
 _EQ = Rule(torch.eq, "none", operator.eq, dense=True)
@@ -19,6 +20,7 @@ _LT = Rule(torch.lt, "either", operator.lt, dense=True)
 _NE = Rule(torch.ne, "either", operator.ne, dense=True)
 
 
+@public_op
 def ne(input: Any, other: Any) -> torch.Tensor:
     """input != other, element by element, with one or both operands sparse.
 
@@ -45,38 +47,43 @@ def ne(input: Any, other: Any) -> torch.Tensor:
         tensor([[False, False],
                 [ True,  True]])
     """
-    return rules.apply("ne", _NE, input, other)
+    return rules.apply(_NE, input, other)
 
 
+@public_op
 def eq(input: Any, other: Any) -> torch.Tensor:
     """input == other: `spgrad.ne` with == in place of !=.
 
     Two sparse operands are refused: they are equal wherever neither has an element.
     """
-    return rules.apply("eq", _EQ, input, other)
+    return rules.apply(_EQ, input, other)
 
 
+@public_op
 def gt(input: Any, other: Any) -> torch.Tensor:
     """input > other: `spgrad.ne` with > in place of !=."""
-    return rules.apply("gt", _GT, input, other)
+    return rules.apply(_GT, input, other)
 
 
+@public_op
 def ge(input: Any, other: Any) -> torch.Tensor:
     """input >= other: `spgrad.ne` with >= in place of !=.
 
     Two sparse operands are refused: they are equal wherever neither has an element.
     """
-    return rules.apply("ge", _GE, input, other)
+    return rules.apply(_GE, input, other)
 
 
+@public_op
 def lt(input: Any, other: Any) -> torch.Tensor:
     """input < other: `spgrad.ne` with < in place of !=."""
-    return rules.apply("lt", _LT, input, other)
+    return rules.apply(_LT, input, other)
 
 
+@public_op
 def le(input: Any, other: Any) -> torch.Tensor:
     """input <= other: `spgrad.ne` with <= in place of !=.
 
     Two sparse operands are refused: they are equal wherever neither has an element.
     """
-    return rules.apply("le", _LE, input, other)
+    return rules.apply(_LE, input, other)

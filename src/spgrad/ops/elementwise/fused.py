@@ -16,8 +16,10 @@ from spgrad.lowering.operands import call, is_sparse, sparse_operand
 from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.elementwise.binary import Number, add, div, mul, sub
 from spgrad.ops.elementwise.rules import number_for_each, require_kinds
+from spgrad.public import public_op
 
 
+@public_op
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> torch.Tensor:
     """input + value tensor1 tensor2, element by element.
 
@@ -46,58 +48,55 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> tor
         >>> spgrad.addcmul(A, A, A, value=0.5).values()
         tensor([1.5000, 1.5000])
     """
-    return _updated("addcmul", torch.addcmul, mul, (input, tensor1, tensor2), value)
+    return _updated(torch.addcmul, mul, value, input=input, tensor1=tensor1, tensor2=tensor2)
 
 
+@public_op
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> torch.Tensor:
     """input + value tensor1 / tensor2: `spgrad.addcmul` with `spgrad.div` in place of *."""
-    return _updated("addcdiv", torch.addcdiv, div, (input, tensor1, tensor2), value)
+    return _updated(torch.addcdiv, div, value, input=input, tensor1=tensor1, tensor2=tensor2)
 
 
-def _updated(
-    fn: str, fused: Any, pairwise: Any, operands: tuple[Any, Any, Any], value: Number
-) -> torch.Tensor:
+def _updated(fused: Any, pairwise: Any, value: Number, **operands: Any) -> torch.Tensor:
     """input + value pairwise(tensor1, tensor2), by torch's fused function on a common pattern."""
-    input, tensor1, tensor2 = found = _operands(fn, fused, *operands)
+    input, tensor1, tensor2 = found = _operands(fused, **operands)
     pattern = _shared_pattern(*found)
     if pattern is not None:
         vals = (stored_values(t) for t in found)
-        return on_pattern(call(fn, fused, *vals, value=value), pattern)
+        return on_pattern(call(fused, *vals, value=value), pattern)
     return add(input, pairwise(tensor1, tensor2), alpha=value)
 
 
+@public_op
 def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
     """input + weight (end - input): `spgrad.addcmul` with these operands.
 
     `weight` is a number or a tensor.
     """
-    fn = "lerp"
-    input, end, weight = _operands(fn, torch.lerp, input, end, weight)
+    input, end, weight = _operands(torch.lerp, input=input, end=end, weight=weight)
     pattern = _shared_pattern(input, end)
     if pattern is not None and not (isinstance(weight, torch.Tensor) and weight.dim()):
         start, stop = stored_values(input), stored_values(end)
         if isinstance(weight, torch.Tensor) and wants_grad(weight):
             weight = number_for_each(weight, start, pattern)
-        return on_pattern(call(fn, torch.lerp, start, stop, weight), pattern)
+        return on_pattern(call(torch.lerp, start, stop, weight), pattern)
     return add(input, mul(sub(end, input), weight))
 
 
-def _operands(fn: str, rule: Any, *operands: Any) -> list[Any]:
+def _operands(rule: Any, **operands: Any) -> list[Any]:
     """The operands in one dtype, native sparse ones wrapped once, if torch takes their dtypes."""
-    names = ("input", "end", "weight") if fn == "lerp" else ("input", "tensor1", "tensor2")
-    require_kinds(fn, **dict(zip(names, operands, strict=True)))
+    require_kinds(**operands)
     found = [
-        as_summands(sparse_operand(fn, name, x)) if is_sparse(x) else x
-        for name, x in zip(names, operands, strict=True)
+        as_summands(sparse_operand(name, x)) if is_sparse(x) else x for name, x in operands.items()
     ]
     parts = (x._vals if isinstance(x, SparseTensor) else x for x in found)
     empty = [x.new_empty(0 if x.dim() else ()) if isinstance(x, torch.Tensor) else x for x in parts]
     if not isinstance(found[0], torch.Tensor):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `input` is {checks.describe_kind(found[0])}; a sparse or dense tensor "
-            "is accepted. Convert it with torch.as_tensor."
+            f"`input` is {checks.describe_kind(found[0])}; a sparse or dense tensor is accepted. "
+            "Convert it with torch.as_tensor."
         )
-    dtype = call(fn, rule, *empty).dtype
+    dtype = call(rule, *empty).dtype
     return [x.to(dtype) if isinstance(x, torch.Tensor) else x for x in found]
 
 

@@ -9,6 +9,7 @@ import torch
 
 from spgrad.ops.elementwise import rules
 from spgrad.ops.elementwise.rules import Rule
+from spgrad.public import public_op
 
 
 def _either(a: Any, b: Any) -> bool:
@@ -27,6 +28,7 @@ _LOGICAL_OR = Rule(torch.logical_or, "either", _either, dense=True)
 _LOGICAL_XOR = Rule(torch.logical_xor, "either", _one, dense=True)
 
 
+@public_op
 def bitwise_and(input: Any, other: Any) -> torch.Tensor:
     """input & other of bool or integer tensors, with one or both operands sparse.
 
@@ -56,9 +58,10 @@ def bitwise_and(input: Any, other: Any) -> torch.Tensor:
                 [2, 2]]), tensor([[False, False],
                 [False,  True]]))
     """
-    return rules.apply("bitwise_and", _BITWISE_AND, input, other)
+    return rules.apply(_BITWISE_AND, input, other)
 
 
+@public_op
 def bitwise_or(input: Any, other: Any) -> torch.Tensor:
     """input | other of bool or integer tensors, with one or both operands sparse.
 
@@ -87,33 +90,37 @@ def bitwise_or(input: Any, other: Any) -> torch.Tensor:
         tensor([[1, 6],
                 [6, 2]])
     """
-    return rules.apply("bitwise_or", _BITWISE_OR, input, other)
+    return rules.apply(_BITWISE_OR, input, other)
 
 
+@public_op
 def bitwise_xor(input: Any, other: Any) -> torch.Tensor:
     """input ^ other: `spgrad.bitwise_or` with the exclusive or in place of or."""
-    return rules.apply("bitwise_xor", _BITWISE_XOR, input, other)
+    return rules.apply(_BITWISE_XOR, input, other)
 
 
+@public_op
 def logical_and(input: Any, other: Any) -> torch.Tensor:
     """Whether both are not zero: `spgrad.bitwise_and` with truth values of any dtype.
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """
-    return rules.apply("logical_and", _LOGICAL_AND, input, other)
+    return rules.apply(_LOGICAL_AND, input, other)
 
 
+@public_op
 def logical_or(input: Any, other: Any) -> torch.Tensor:
     """Whether one or both are not zero: `spgrad.bitwise_or` with truth values of any dtype.
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """
-    return rules.apply("logical_or", _LOGICAL_OR, input, other)
+    return rules.apply(_LOGICAL_OR, input, other)
 
 
+@public_op
 def logical_xor(input: Any, other: Any) -> torch.Tensor:
     """Whether one alone is not zero: `spgrad.bitwise_or` with truth values of any dtype.
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """
-    return rules.apply("logical_xor", _LOGICAL_XOR, input, other)
+    return rules.apply(_LOGICAL_XOR, input, other)

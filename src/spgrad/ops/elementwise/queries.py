@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -17,8 +18,10 @@ from spgrad.lowering.operands import call, dense_operand, is_sparse, sparse_oper
 from spgrad.ops.elementwise import rules
 from spgrad.ops.elementwise.rules import Rule
 from spgrad.ops.layouts.dense import to_dense
+from spgrad.public import public_op
 
 
+@public_op
 def isclose(
     input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> torch.Tensor:
@@ -27,15 +30,16 @@ def isclose(
     Of two sparse tensors the result would be dense, and is refused; `spgrad.allclose` is not.
     """
     rule = Rule(
-        lambda a, b: torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan),
+        functools.partial(torch.isclose, rtol=rtol, atol=atol, equal_nan=equal_nan),
         "none",
         lambda a, b: abs(a - b) <= atol + rtol * abs(b),
         dense=True,
     )
-    _require_tensors("isclose", input=input, other=other)
-    return rules.apply("isclose", rule, input, other)
+    _require_tensors(input=input, other=other)
+    return rules.apply(rule, input, other)
 
 
+@public_op
 def equal(input: torch.Tensor, other: torch.Tensor) -> bool:
     """Tells whether two tensors have the same shape and the same elements, specified or not.
 
@@ -61,10 +65,11 @@ def equal(input: torch.Tensor, other: torch.Tensor) -> bool:
         >>> spgrad.equal(A, A.to_sparse_coo()), spgrad.equal(A, torch.ones(2, 2))
         (True, False)
     """
-    found = _same_places("equal", input, other)
-    return found is not None and call("equal", torch.equal, *found)
+    found = _same_places(input, other)
+    return found is not None and call(torch.equal, *found)
 
 
+@public_op
 def allclose(
     input: torch.Tensor,
     other: torch.Tensor,
@@ -76,20 +81,22 @@ def allclose(
 
     Tensors of different shapes are refused.
     """
-    found = _same_places("allclose", input, other)
+    found = _same_places(input, other)
     if found is None:
         accepted = f"{tuple(input.shape)}, the shape of `input`,"
-        raise checks.bad_shape("allclose", "other", tuple(other.shape), accepted, "Expand it.")
+        raise checks.bad_shape("other", tuple(other.shape), accepted, "Expand it.")
     options = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
-    return call("allclose", torch.allclose, *found, **options)
+    return call(torch.allclose, *found, **options)
 
 
+@public_op
 def is_same_size(input: torch.Tensor, other: torch.Tensor) -> bool:
     """`spgrad.equal` with the shapes alone."""
-    _require_tensors("is_same_size", input=input, other=other)
+    _require_tensors(input=input, other=other)
     return tuple(input.shape) == tuple(other.shape)
 
 
+@public_op
 def is_nonzero(input: torch.Tensor) -> bool:
     """Tells whether the only element of a tensor is not zero.
 
@@ -113,31 +120,32 @@ def is_nonzero(input: torch.Tensor) -> bool:
         >>> spgrad.is_nonzero(spgrad.from_dense(torch.ones(1, 1)))
         True
     """
-    return bool(_only("is_nonzero", input))
+    return bool(_only(input))
 
 
+@public_op
 def item(input: torch.Tensor) -> Any:
     """`spgrad.is_nonzero` with the number itself as the result."""
-    return _only("item", input)
+    return _only(input)
 
 
-def _only(fn: str, input: Any) -> Any:
-    A = without_repeats(sparse_operand(fn, "input", input))
+def _only(input: Any) -> Any:
+    A = without_repeats(sparse_operand("input", input))
     if A._pattern.shape.numel() != 1:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `input` has shape {tuple(A._pattern.shape)}; a tensor of one element is "
-            "accepted. Reduce it first, for example with A.sum()."
+            f"`input` has shape {tuple(A._pattern.shape)}; a tensor of one element is accepted. "
+            "Reduce it first, for example with A.sum()."
         )
     return A._vals.sum().item() if A._vals.numel() else torch.zeros((), dtype=A.dtype).item()
 
 
-def _same_places(fn: str, input: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+def _same_places(input: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Elements of both at the same places, all that may not be 0; None for unequal shapes."""
-    _require_tensors(fn, input=input, other=other)
+    _require_tensors(input=input, other=other)
     if not is_sparse(input) and not is_sparse(other):
-        sparse_operand(fn, "input", input)  # which says so
-    a, b = _operand(fn, "input", input), _operand(fn, "other", other)
-    checks.require_same_device(fn, input=_data(a), other=_data(b))
+        sparse_operand("input", input)  # which says so
+    a, b = _operand("input", input), _operand("other", other)
+    checks.require_same_device(input=_data(a), other=_data(b))
     if tuple(a.shape) != tuple(b.shape):
         return None
     if (
@@ -145,22 +153,22 @@ def _same_places(fn: str, input: Any, other: Any) -> tuple[torch.Tensor, torch.T
         and isinstance(b, SparseTensor)
         and a.dense_dim() == b.dense_dim()
     ):
-        aligned = align(fn, a, b, "either")
+        aligned = align(a, b, "either")
         return aligned.a.detach(), aligned.b.detach()
     return _dense(a), _dense(b)
 
 
-def _require_tensors(fn: str, **operands: Any) -> None:
+def _require_tensors(**operands: Any) -> None:
     for name, x in operands.items():
         if not isinstance(x, torch.Tensor):
             raise ArgumentKindError(
-                f"spgrad.{fn}: `{name}` is {checks.describe_kind(x)}; a sparse or dense tensor is "
-                "accepted. Convert it with torch.as_tensor."
+                f"`{name}` is {checks.describe_kind(x)}; a sparse or dense tensor is accepted. "
+                "Convert it with torch.as_tensor."
             )
 
 
-def _operand(fn: str, arg: str, x: Any) -> torch.Tensor:
-    return sparse_operand(fn, arg, x) if is_sparse(x) else dense_operand(fn, arg, x)
+def _operand(arg: str, x: Any) -> torch.Tensor:
+    return sparse_operand(arg, x) if is_sparse(x) else dense_operand(arg, x)
 
 
 def _data(x: torch.Tensor) -> torch.Tensor:

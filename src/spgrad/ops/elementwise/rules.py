@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -47,75 +48,80 @@ def is_dense(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and not is_sparse(x)
 
 
-def apply(fn: str, rule: Rule, a: Any, b: Any) -> torch.Tensor:
+def apply(rule: Rule, a: Any, b: Any) -> torch.Tensor:
     """rule.fn(a, b), where a or b is sparse and the other sparse, dense or a number."""
     try:
-        require_kinds(fn, input=a, other=b)
+        require_kinds(input=a, other=b)
     except ArgumentKindError:
         a, b = as_operand(a), as_operand(b)
-        require_kinds(fn, input=a, other=b)
+        require_kinds(input=a, other=b)
     if is_sparse(a) and is_sparse(b):
-        return _two_sparse(fn, rule, a, b)
+        return _two_sparse(rule, a, b)
     if is_sparse(a):
-        return _one_sparse(fn, rule, sparse_operand(fn, "input", a), b)
+        return _one_sparse(rule, sparse_operand("input", a), b)
     if not is_sparse(b):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `input` and `other` are dense ({checks.describe_kind(a)} and "
-            f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use torch.{fn}."
+            f"`input` and `other` are dense ({checks.describe_kind(a)} and "
+            f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use "
+            f"torch.{_name(rule.fn)}."
         )
     if not rule.dense and rule.where in ("first", "none"):
         raise UnsupportedError(
-            f"spgrad.{fn}: `input` is {checks.describe_kind(a)} and `other` sparse, with which the "
-            "result would be dense or not a number wherever it has no element; a sparse `input` is "
-            "accepted. Use spgrad.map for the specified elements alone, or other.to_dense()."
+            f"`input` is {checks.describe_kind(a)} and `other` sparse, with which the result would "
+            "be dense or not a number wherever it has no element; a sparse `input` is accepted. "
+            "Use spgrad.map for the specified elements alone, or other.to_dense()."
         )
     numbers = rule.of_numbers
     swapped = rule._replace(
         fn=lambda x, y: rule.fn(y, x),
         of_numbers=None if numbers is None else lambda x, y: numbers(y, x),
     )
-    return _one_sparse(fn, swapped, sparse_operand(fn, "other", b), a)
+    return _one_sparse(swapped, sparse_operand("other", b), a)
 
 
-def require_kinds(fn: str, **operands: Any) -> None:
+def _name(fn: Callable[..., torch.Tensor]) -> str:
+    return fn.func.__name__ if isinstance(fn, functools.partial) else fn.__name__
+
+
+def require_kinds(**operands: Any) -> None:
     """Refuses operands that are neither tensors nor numbers."""
     for name, x in operands.items():
         if not isinstance(x, (torch.Tensor, bool, int, float, complex)):
             raise ArgumentKindError(
-                f"spgrad.{fn}: `{name}` is {checks.describe_kind(x)}; a tensor or a number is "
-                "accepted. Convert it with torch.as_tensor."
+                f"`{name}` is {checks.describe_kind(x)}; a tensor or a number is accepted. Convert "
+                "it with torch.as_tensor."
             )
 
 
-def _two_sparse(fn: str, rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
-    A, B = sparse_operand(fn, "input", a), sparse_operand(fn, "other", b)
-    checks.require_same_device(fn, input=A._vals, other=B._vals)
+def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
+    A, B = sparse_operand("input", a), sparse_operand("other", b)
+    checks.require_same_device(input=A._vals, other=B._vals)
     if rule.where == "none":
         raise UnsupportedError(
-            f"spgrad.{fn}: `input` and `other` are sparse, with which the result would be dense; "
-            "a dense tensor or number is accepted as one of them. Use other.to_dense()."
+            "`input` and `other` are sparse, with which the result would be dense; a dense tensor "
+            "or number is accepted as one of them. Use other.to_dense()."
         )
     if rule.linear and rule.where == "either":
         A, B = as_summands(A), as_summands(B)
         if A._pattern.same_as(B._pattern):
-            return on_pattern(call(fn, rule.fn, stored_values(A), stored_values(B)), A._pattern)
-    aligned = align(fn, A, B, rule.where)
-    return on_pattern(call(fn, rule.fn, aligned.a, aligned.b), aligned.pattern)
+            return on_pattern(call(rule.fn, stored_values(A), stored_values(B)), A._pattern)
+    aligned = align(A, B, rule.where)
+    return on_pattern(call(rule.fn, aligned.a, aligned.b), aligned.pattern)
 
 
-def _one_sparse(fn: str, rule: Rule, A: SparseTensor, other: Any) -> torch.Tensor:
+def _one_sparse(rule: Rule, A: SparseTensor, other: Any) -> torch.Tensor:
     if isinstance(other, torch.Tensor):
         if other.dim() or other.device.type != "cpu":  # a number may stay where it is, as in torch
-            checks.require_same_device(fn, input=A._vals, other=other)
+            checks.require_same_device(input=A._vals, other=other)
         if other.dim():
-            return _with_dense(fn, rule, A, other)
+            return _with_dense(rule, A, other)
     if rule.of_numbers is not None:
-        _require_zero_kept(fn, rule.of_numbers, other)
+        _require_zero_kept(rule.of_numbers, other)
     A = as_summands(A) if rule.linear else without_repeats(A)
     vals = stored_values(A)
     if isinstance(other, torch.Tensor) and wants_grad(other):
         other = number_for_each(other, vals, A._pattern)
-    return on_pattern(call(fn, rule.fn, vals, other), A._pattern)
+    return on_pattern(call(rule.fn, vals, other), A._pattern)
 
 
 def number_for_each(x: torch.Tensor, vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
@@ -124,16 +130,16 @@ def number_for_each(x: torch.Tensor, vals: torch.Tensor, pattern: Pattern) -> to
     return found.view(*found.shape, *[1] * pattern.dense_dim)
 
 
-def _require_zero_kept(fn: str, of_numbers: Callable[[Any, Any], Any], other: Any) -> None:
+def _require_zero_kept(of_numbers: Callable[[Any, Any], Any], other: Any) -> None:
     """Refuses a number with which an unspecified element would not stay 0."""
     number = other
     if isinstance(other, torch.Tensor):
         number = other.item()
         if number == 0 and differentiated(other):
             raise ArgumentValueError(
-                f"spgrad.{fn}: `other` is 0 and has a gradient, to which unspecified elements add "
-                "too, so that the result would be dense; a number without gradient is accepted. "
-                "Use spgrad.map(A, fn) for the specified elements alone, or A.to_dense()."
+                "`other` is 0 and has a gradient, to which unspecified elements add too, so that "
+                "the result would be dense; a number without gradient is accepted. Use "
+                "spgrad.map(A, fn) for the specified elements alone, or A.to_dense()."
             )
     try:
         at_zero = of_numbers(0, number)
@@ -143,52 +149,48 @@ def _require_zero_kept(fn: str, of_numbers: Callable[[Any, Any], Any], other: An
         return
     if at_zero != 0:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `other` is {number}, with which 0 becomes {at_zero} and the result "
-            "would be dense; a number that keeps 0 is accepted. Use spgrad.map(A, fn) for the "
-            "specified elements alone, or A.to_dense()."
+            f"`other` is {number}, with which 0 becomes {at_zero} and the result would be dense; a "
+            "number that keeps 0 is accepted. Use spgrad.map(A, fn) for the specified elements "
+            "alone, or A.to_dense()."
         )
 
 
-def _with_dense(fn: str, rule: Rule, A: SparseTensor, x: torch.Tensor) -> torch.Tensor:
+def _with_dense(rule: Rule, A: SparseTensor, x: torch.Tensor) -> torch.Tensor:
     if rule.dense:
-        _require_broadcast(fn, A, x)
-        return call(fn, rule.fn, to_dense(A), x)
+        _require_broadcast(A, x)
+        return call(rule.fn, to_dense(A), x)
     A = as_summands(A) if rule.linear else without_repeats(A)
     if rule.linear and rule.where == "both":
         scaled = times_vector(A, x)
         if scaled is not None:
             return scaled
-    found = gather(fn, x, A._pattern)
-    return on_pattern(call(fn, rule.fn, stored_values(A), found), A._pattern)
+    found = gather(x, A._pattern)
+    return on_pattern(call(rule.fn, stored_values(A), found), A._pattern)
 
 
-def _require_broadcast(fn: str, A: SparseTensor, x: torch.Tensor) -> None:
+def _require_broadcast(A: SparseTensor, x: torch.Tensor) -> None:
     try:
         checks.broadcast_shapes(A._pattern.shape, x.shape)
     except RuntimeError:
         accepted = f"what broadcasts with {tuple(A._pattern.shape)}"
         hint = "Sizes are equal, or one of them is 1 or missing."
-        raise checks.bad_shape(fn, "other", tuple(x.shape), accepted, hint) from None
+        raise checks.bad_shape("other", tuple(x.shape), accepted, hint) from None
 
 
-def plus(fn: str, rule: Rule, a: Any, b: Any, alpha: Any) -> torch.Tensor:
+def plus(rule: Rule, a: Any, b: Any, alpha: Any) -> torch.Tensor:
     """rule.fn(a, b, alpha=alpha) for addition and subtraction."""
-    require_factors(fn, torch.complex64, alpha=alpha)
+    require_factors(torch.complex64, alpha=alpha)
     if alpha != 1:
-        rule = rule._replace(fn=_with_alpha(rule.fn, alpha))
-    return apply(fn, rule, a, b)
+        rule = rule._replace(fn=functools.partial(rule.fn, alpha=alpha))
+    return apply(rule, a, b)
 
 
-def _with_alpha(fn: Callable[..., torch.Tensor], alpha: Any) -> Callable[..., torch.Tensor]:
-    return lambda a, b: fn(a, b, alpha=alpha)
-
-
-def require_positive(fn: str, arg: str, x: torch.Tensor) -> None:
+def require_positive(arg: str, x: torch.Tensor) -> None:
     """Refuses a dense tensor that is not positive throughout."""
     if x.is_meta:
         return
-    if not bool(call(fn, torch.gt, x.real if x.is_complex() else x, 0).all()):
+    if not bool(call(torch.gt, x.real if x.is_complex() else x, 0).all()):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `{arg}` is not positive throughout; numbers above 0 are accepted, as "
-            "others would make unspecified elements nonzero. Work on A.values() or A.to_dense()."
+            f"`{arg}` is not positive throughout; numbers above 0 are accepted, as others would "
+            "make unspecified elements nonzero. Work on A.values() or A.to_dense()."
         )

@@ -16,10 +16,12 @@ from spgrad.core.values import from_values, on_pattern, stored_values, values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.coalesce import as_summands, without_repeats
 from spgrad.lowering.operands import call, sparse_operand
+from spgrad.public import public_op
 from spgrad.torch_protocol.compile import lasting
 from spgrad.torch_protocol.inplace import store
 
 
+@public_op
 def map(
     input: torch.Tensor, fn: Callable[..., torch.Tensor], *args: Any, **kw: Any
 ) -> SparseTensor:
@@ -53,16 +55,15 @@ def map(
     """
     if not callable(fn):
         raise ArgumentKindError(
-            f"spgrad.map: `fn` is {checks.describe_kind(fn)}; a function of the values is "
-            "accepted. For example torch.exp."
+            f"`fn` is {checks.describe_kind(fn)}; a function of the values is accepted. For "
+            "example torch.exp."
         )
     if torch.compiler.is_compiling():  # a graph holds no functions, but what they do
         return from_values(fn(values(input), *args, **kw), input)  # type: ignore[arg-type]
-    return _on_values("map", fn, input, args, kw, linear=False)
+    return _on_values(fn, input, args, kw, linear=False)
 
 
 def _on_values(
-    name: str,
     fn: Callable[..., torch.Tensor],
     A: torch.Tensor,
     args: tuple[Any, ...],
@@ -71,13 +72,13 @@ def _on_values(
     linear: bool,
 ) -> SparseTensor:
     """fn of the values; of sums of repeated elements, unless `fn` is linear."""
-    A = sparse_operand(name, "input", A)
+    A = sparse_operand("input", A)
     A = as_summands(A) if linear else without_repeats(A)
     vals = stored_values(A)
-    out = call(name, fn, vals, *args, **kw)
+    out = call(fn, vals, *args, **kw)
     if not isinstance(out, torch.Tensor) or out.shape != vals.shape:
         raise ArgumentValueError(
-            f"spgrad.{name}: the function gives {checks.describe_kind(out)} for values of shape "
+            f"the function gives {checks.describe_kind(out)} for values of shape "
             f"{tuple(vals.shape)}; one result for each value is accepted. Work on A.values() for "
             "anything else."
         )
@@ -93,7 +94,7 @@ def _declare(
     def run(input: torch.Tensor, *args: Any, **kw: Any) -> SparseTensor:
         if may_lose_zero:
             _require_zero_kept(name, dense, args, kw)
-        return _on_values(name, dense, input, args, kw, linear=linear)
+        return _on_values(dense, input, args, kw, linear=linear)
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = (
@@ -102,20 +103,20 @@ def _declare(
     )
     if linear:
         run.__doc__ += " Repeated COO indices stay."
-    return run
+    return public_op(run)
 
 
 def _require_zero_kept(name: str, dense: Any, args: tuple[Any, ...], kw: dict[str, Any]) -> None:
     """Refuses arguments with which an unspecified element would not stay 0."""
     tensors = [a for a in (*args, *kw.values()) if isinstance(a, torch.Tensor)]
     with lasting(*tensors):  # numbers are known while a compiler traces
-        at_zero = call(name, dense, torch.zeros(()), *args, **kw).tolist()
+        at_zero = call(dense, torch.zeros(()), *args, **kw).tolist()
     if isinstance(at_zero, list) or at_zero != 0:
         given = ", ".join([*(repr(a) for a in args), *(f"{k}={v!r}" for k, v in kw.items())])
         raise ArgumentValueError(
-            f"spgrad.{name}: the arguments ({given}) make {at_zero} of 0, so that the "
-            f"result would be dense; numbers that keep 0 are accepted. Use spgrad.map(A, "
-            f"torch.{name}, {given}) for the specified elements alone, or A.to_dense()."
+            f"the arguments ({given}) make {at_zero} of 0, so that the result would be dense; "
+            f"numbers that keep 0 are accepted. Use spgrad.map(A, torch.{name}, {given}) for the "
+            "specified elements alone, or A.to_dense()."
         )
 
 
@@ -157,15 +158,17 @@ tanh = _declare("tanh", "Hyperbolic tangent")
 trunc = _declare("trunc", "Integer part")
 
 
+@public_op
 def relu(input: torch.Tensor, inplace: bool = False) -> SparseTensor:
     """max(a, 0) of every specified element: `spgrad.map` with fn=torch.relu.
 
     `inplace` stores the result in `input`.
     """
-    out = _on_values("relu", torch.relu, input, (), {}, linear=False)
+    out = _on_values(torch.relu, input, (), {}, linear=False)
     return store("relu", input, out) if inplace else out
 
 
+@public_op
 def leaky_relu(
     input: torch.Tensor, negative_slope: float = 0.01, inplace: bool = False
 ) -> SparseTensor:
@@ -173,10 +176,11 @@ def leaky_relu(
 
     `inplace` stores the result in `input`.
     """
-    out = _on_values("leaky_relu", F.leaky_relu, input, (negative_slope,), {}, linear=False)
+    out = _on_values(F.leaky_relu, input, (negative_slope,), {}, linear=False)
     return store("leaky_relu", input, out) if inplace else out
 
 
+@public_op
 def dropout(
     input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> SparseTensor:
@@ -185,7 +189,7 @@ def dropout(
     Elements that become 0 stay specified. Without `training` nothing changes. `inplace` stores the
     result in `input`.
     """
-    out = _on_values("dropout", F.dropout, input, (p, training), {}, linear=not training)
+    out = _on_values(F.dropout, input, (p, training), {}, linear=not training)
     return store("dropout", input, out) if inplace else out
 
 

@@ -27,7 +27,7 @@ _ALL = slice(None)
 _INT32 = torch.iinfo(torch.int32).max
 
 
-def subscripted(fn: str, A: SparseTensor, index: Any) -> SparseTensor | None:
+def subscripted(A: SparseTensor, index: Any) -> SparseTensor | None:
     """`A[index]` for an int, slice or list of lines, or a slice across; None for anything else."""
     pattern = A._pattern
     dim = line_dim(pattern)
@@ -40,7 +40,7 @@ def subscripted(fn: str, A: SparseTensor, index: Any) -> SparseTensor | None:
     if across != _ALL:
         return _range(A, across) if type(line) is slice and line == _ALL else None
     if type(line) is torch.Tensor and _is_list(line, A):
-        return listed(A, in_range(fn, line, dim, pattern.shape[dim]))
+        return listed(A, in_range(line, dim, pattern.shape[dim]))
     if type(line) is int or type(line) is slice:
         return _run(A, line, dim)
     return None

@@ -23,8 +23,10 @@ from spgrad.ops.indexing.parse import GROUP, Group, Slice, Subscript, one, read,
 from spgrad.ops.indexing.plan import part
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.shapes.shape import permute
+from spgrad.public import public_op
 
 
+@public_op
 def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
     """`input[index]`, with any index that a dense tensor takes, and slices with negative steps.
 
@@ -66,106 +68,114 @@ def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
         >>> A[1].indices(), A[[0, 1], [0, 0]]
         (tensor([[1, 2]]), tensor([1., 0.]))
     """
-    A = sparse_operand("getitem", "input", input)
-    lines = subscripted("getitem", A, index)
+    A = sparse_operand("input", input)
+    lines = subscripted(A, index)
     if lines is not None:
         return lines
-    return part("getitem", A, read("getitem", index, A._pattern.shape, A._vals.device))
+    return part(A, read(index, A._pattern.shape, A._vals.device))
 
 
+@public_op
 def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     """`spgrad.getitem` with the int `index` for dimension `dim`, which goes."""
-    A, at = _operand("select", input, dim)
-    place = one("select", "index", _number(index), at, A._pattern.shape[at])
-    return part("select", A, _subscript(A, at, place))
+    A, at = _operand(input, dim)
+    place = one("index", _number(index), at, A._pattern.shape[at])
+    return part(A, _subscript(A, at, place))
 
 
+@public_op
 def narrow(input: torch.Tensor, dim: int, start: int, length: int) -> SparseTensor:
     """`spgrad.getitem` with the slice of `length` from `start` on for dimension `dim`."""
-    return _narrowed("narrow", input, dim, start, length)
+    return _narrowed(input, dim, start, length)
 
 
+@public_op
 def narrow_copy(input: torch.Tensor, dim: int, start: int, length: int) -> SparseTensor:
     """`spgrad.getitem` with a slice, as `spgrad.narrow`."""
-    return _narrowed("narrow_copy", input, dim, start, length)
+    return _narrowed(input, dim, start, length)
 
 
+@public_op
 def index_select(input: torch.Tensor, dim: int, index: torch.Tensor) -> SparseTensor:
     """`spgrad.getitem` with a vector of ints for dimension `dim`; the result is always sparse.
 
     Indices are not negative, as in torch; they may repeat.
     """
-    A, at = _operand("index_select", input, dim)
-    index = vector("index_select", index, A, at)
+    A, at = _operand(input, dim)
+    index = vector(index, A, at)
     if at == line_dim(A._pattern) and (lines := listed(A, index)) is not None:
         return lines
     group = Group((at,), (index,), (index.shape[0],), index.shape[0])
-    return part("index_select", A, _subscript(A, at, group), sparse=at < sparse_dims(A._pattern))
+    return part(A, _subscript(A, at, group), sparse=at < sparse_dims(A._pattern))
 
 
+@public_op
 def masked_select(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """`spgrad.getitem` with a mask, dense or sparse, of the shape of `input`: a dense vector."""
-    A = sparse_operand("masked_select", "input", input)
+    A = sparse_operand("input", input)
     shape = tuple(A._pattern.shape)
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
         raise ArgumentKindError(
-            f"spgrad.masked_select: `mask` is {checks.describe_kind(mask)}; a bool tensor is "
-            "accepted. Compare with a number first, as in x > 0."
+            f"`mask` is {checks.describe_kind(mask)}; a bool tensor is accepted. Compare with a "
+            "number first, as in x > 0."
         )
     if tuple(mask.shape) != shape:
         accepted = f"{shape}, the shape of `input`,"
-        raise checks.bad_shape("masked_select", "mask", tuple(mask.shape), accepted, "Expand it.")
-    return part("masked_select", A, read("masked_select", mask, shape, A._vals.device))
+        raise checks.bad_shape("mask", tuple(mask.shape), accepted, "Expand it.")
+    return part(A, read(mask, shape, A._vals.device))
 
 
+@public_op
 def split(
     input: torch.Tensor, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[SparseTensor, ...]:
     """`spgrad.getitem` with slices one behind the other: of one size, or of the sizes in a list."""
-    A, at = _operand("split", input, dim)
+    A, at = _operand(input, dim)
     size = A._pattern.shape[at]
     if isinstance(split_size_or_sections, (list, tuple)):
-        sizes = require_ints("split", "split_size_or_sections", split_size_or_sections)
+        sizes = require_ints("split_size_or_sections", split_size_or_sections)
         if sum(sizes) != size or any(n < 0 for n in sizes):
             raise ArgumentValueError(
-                f"spgrad.split: `split_size_or_sections` is {sizes} for dimension {at} of size "
-                f"{size}; sizes that add up to that are accepted. Check their sum, {sum(sizes)}."
+                f"`split_size_or_sections` is {sizes} for dimension {at} of size {size}; sizes "
+                f"that add up to that are accepted. Check their sum, {sum(sizes)}."
             )
-        return _pieces("split", A, at, sizes)
-    step = require_int("split", "split_size_or_sections", split_size_or_sections)
+        return _pieces(A, at, sizes)
+    step = require_int("split_size_or_sections", split_size_or_sections)
     if step < 0 or (step == 0 and size):
         raise ArgumentValueError(
-            f"spgrad.split: `split_size_or_sections` is {step} for dimension {at} of size {size}; "
-            "a size from 1 on is accepted. Use spgrad.chunk for a number of pieces."
+            f"`split_size_or_sections` is {step} for dimension {at} of size {size}; a size from 1 "
+            "on is accepted. Use spgrad.chunk for a number of pieces."
         )
-    return _pieces("split", A, at, _even(size, step))
+    return _pieces(A, at, _even(size, step))
 
 
+@public_op
 def chunk(input: torch.Tensor, chunks: int, dim: int = 0) -> tuple[SparseTensor, ...]:
     """`spgrad.split` with the size that gives `chunks` pieces, or fewer."""
-    A, at = _operand("chunk", input, dim)
+    A, at = _operand(input, dim)
     size = A._pattern.shape[at]
-    if require_int("chunk", "chunks", chunks) < 1:
+    if require_int("chunks", chunks) < 1:
         raise ArgumentValueError(
-            f"spgrad.chunk: `chunks` is {chunks}; a number of pieces from 1 on is accepted. Use "
-            "spgrad.split for their size."
+            f"`chunks` is {chunks}; a number of pieces from 1 on is accepted. Use spgrad.split for "
+            "their size."
         )
     if size == 0:
-        return _pieces("chunk", A, at, [0] * chunks)
-    return _pieces("chunk", A, at, _even(size, -(-size // chunks)))
+        return _pieces(A, at, [0] * chunks)
+    return _pieces(A, at, _even(size, -(-size // chunks)))
 
 
+@public_op
 def unbind(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
     """`spgrad.getitem` with every int for dimension `dim`, one after the other.
 
     Cost: O(nse + size of the dimension) for all of them together, backward too.
     """
-    A, at = _operand("unbind", input, dim)
+    A, at = _operand(input, dim)
     A = without_repeats(A)
     pattern = A._pattern
     size = pattern.shape[at]
     if at >= sparse_dims(pattern):
-        return tuple(part("unbind", A, _subscript(A, at, i)) for i in range(size))
+        return tuple(part(A, _subscript(A, at, i)) for i in range(size))
     if sparse_dims(pattern) == 1:
         return to_dense(A).unbind(0)
     if at == 0 and pattern.batch and not pattern.is_coo:
@@ -175,9 +185,9 @@ def unbind(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
     return _leading(permute(C, order) if at else C)
 
 
-def _operand(fn: str, input: Any, dim: Any) -> tuple[SparseTensor, int]:
-    A = sparse_operand(fn, "input", input)
-    return A, require_dim(fn, "dim", dim, len(A._pattern.shape))
+def _operand(input: Any, dim: Any) -> tuple[SparseTensor, int]:
+    A = sparse_operand("input", input)
+    return A, require_dim("dim", dim, len(A._pattern.shape))
 
 
 def _number(x: Any) -> Any:
@@ -196,27 +206,27 @@ def _subscript(A: SparseTensor, dim: int, take: Slice | int | Group) -> Subscrip
     return Subscript(tuple(taken), (*range(dim), *own, *range(dim + 1, len(taken))), group)
 
 
-def _narrowed(fn: str, input: Any, dim: Any, start: Any, length: Any) -> SparseTensor:
-    A, at = _operand(fn, input, dim)
+def _narrowed(input: Any, dim: Any, start: Any, length: Any) -> SparseTensor:
+    A, at = _operand(input, dim)
     size = A._pattern.shape[at]
-    first = require_int(fn, "start", _number(start))
-    count = require_int(fn, "length", length)
+    first = require_int("start", _number(start))
+    count = require_int("length", length)
     first = first + size if first < 0 else first
     if not 0 <= first <= size or not 0 <= count <= size - first:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `start` is {start} and `length` {length} for dimension {at} of size "
-            f"{size}; what lies inside is accepted. Check the shape."
+            f"`start` is {start} and `length` {length} for dimension {at} of size {size}; what "
+            "lies inside is accepted. Check the shape."
         )
-    return _pieces(fn, A, at, [count], first)[0]
+    return _pieces(A, at, [count], first)[0]
 
 
 def _pieces(
-    fn: str, A: SparseTensor, dim: int, sizes: Sequence[int], start: int = 0
+    A: SparseTensor, dim: int, sizes: Sequence[int], start: int = 0
 ) -> tuple[SparseTensor, ...]:
     """Slices of these sizes, one behind the other."""
     starts = itertools.accumulate(sizes, initial=start)
     return tuple(
-        part(fn, A, _subscript(A, dim, Slice(at if n else 0, 1, n)), sparse=True)
+        part(A, _subscript(A, dim, Slice(at if n else 0, 1, n)), sparse=True)
         for at, n in zip(starts, sizes, strict=False)
     )
 

@@ -11,8 +11,10 @@ from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.dense_at import gather
 from spgrad.lowering.operands import dense_operand, is_sparse, sparse_operand
+from spgrad.public import public_op
 
 
+@public_op
 def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
     """The elements of `input` at the specified elements of `mask`.
 
@@ -40,19 +42,18 @@ def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
         >>> spgrad.sparse_mask(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), mask).values()
         tensor([2., 3.])
     """
-    fn = "sparse_mask"
-    M = sparse_operand(fn, "mask", mask)
+    M = sparse_operand("mask", mask)
     M = SparseTensor(M._vals, M._pattern)  # the pattern alone counts, and takes no gradient
     if is_sparse(input):
-        A = sparse_operand(fn, "input", input)
-        checks.require_same_device(fn, input=A._vals, mask=M._vals)
-        aligned = align(fn, without_repeats(M), A, "first")
+        A = sparse_operand("input", input)
+        checks.require_same_device(input=A._vals, mask=M._vals)
+        aligned = align(without_repeats(M), A, "first", name="input")
         return on_pattern(aligned.b, aligned.pattern)
-    x = dense_operand(fn, "input", input)
-    checks.require_same_device(fn, input=x, mask=M._vals)
+    x = dense_operand("input", input)
+    checks.require_same_device(input=x, mask=M._vals)
     if x.shape != M._pattern.shape:
         accepted = f"{tuple(M._pattern.shape)}, the shape of `mask`,"
-        raise checks.bad_shape(fn, "input", tuple(x.shape), accepted, "Expand it first.")
+        raise checks.bad_shape("input", tuple(x.shape), accepted, "Expand it first.")
     pattern = without_repeats(M)._pattern
-    found = gather(fn, x, pattern).expand(pattern.values_shape)  # one number, but of no element
+    found = gather(x, pattern).expand(pattern.values_shape)  # one number, but of no element
     return on_pattern(found.contiguous(), pattern)

@@ -10,9 +10,11 @@ from spgrad.errors import ArgumentKindError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import matrix_operand, require_rank, sparse_operand
 from spgrad.lowering.rebuild import coordinates, finished, flat_values, subset
+from spgrad.public import public_op
 from spgrad.torch_protocol.compile import lasting
 
 
+@public_op
 def nonzero(
     input: torch.Tensor, *, as_tuple: bool = False
 ) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -39,10 +41,11 @@ def nonzero(
         tensor([[0, 1],
                 [1, 0]])
     """
-    found = _nonzero(without_repeats(sparse_operand("nonzero", "input", input)))[0]
+    found = _nonzero(without_repeats(sparse_operand("input", input)))[0]
     return found.unbind(0) if as_tuple else found.t().contiguous()
 
 
+@public_op
 def coo_indices(input: torch.Tensor) -> torch.Tensor:
     """Row and column of each specified element, in any layout, in the order of the values.
 
@@ -71,11 +74,12 @@ def coo_indices(input: torch.Tensor) -> torch.Tensor:
         (tensor([[0, 0, 1],
                 [0, 2, 1]]), tensor([1., 2., 3.]))
     """
-    coo, entry = coordinates(sparse_operand("coo_indices", "input", input)._pattern)
+    coo, entry = coordinates(sparse_operand("input", input)._pattern)
     indices = coo.indices[0].to(torch.int64)
     return indices if entry is None else torch.empty_like(indices).index_copy_(1, entry, indices)
 
 
+@public_op
 def find(
     input: torch.Tensor, *, specified: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -106,13 +110,14 @@ def find(
         >>> spgrad.find(spgrad.from_dense(torch.tensor([[0.0, 1.0], [2.0, 0.0]])))
         (tensor([0, 1]), tensor([1, 0]), tensor([1., 2.]))
     """
-    A = matrix_operand("find", "input", input, bools=True)
-    require_rank("find", "input", A, 2, "Take one matrix of a batch at a time.")
+    A = matrix_operand("input", input, bools=True)
+    require_rank("input", A, 2, "Take one matrix of a batch at a time.")
     A = without_repeats(A)
     indices, entry = _nonzero(A, specified=specified)
     return indices[0], indices[1], flat_values(A).index_select(0, entry)
 
 
+@public_op
 def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
     """The elements of `input` whose magnitude is above a threshold; the others go.
 
@@ -140,10 +145,10 @@ def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
         tensor([[0., 1.],
                 [2., 0.]])
     """
-    A = without_repeats(sparse_operand("prune", "input", input))
+    A = without_repeats(sparse_operand("input", input))
     if not isinstance(threshold, (int, float)):
         raise ArgumentKindError(
-            f"spgrad.prune: `threshold` is {threshold!r}; a number is accepted. For example 1e-6."
+            f"`threshold` is {threshold!r}; a number is accepted. For example 1e-6."
         )
     vals = flat_values(A)
     detached = vals.detach()

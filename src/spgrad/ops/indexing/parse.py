@@ -57,16 +57,15 @@ def whole(shape: Sequence[int]) -> list[Slice | int | None]:
     return [Slice(0, 1, size) for size in shape]
 
 
-def read(fn: str, index: Any, shape: Sequence[int], device: torch.device) -> Subscript:
+def read(index: Any, shape: Sequence[int], device: torch.device) -> Subscript:
     """What an index expression takes of a tensor of this shape, or the refusal."""
-    parts = _masks_as_tensors(fn, index if isinstance(index, tuple) else (index,), shape, device)
+    parts = _masks_as_tensors(index if isinstance(index, tuple) else (index,), shape, device)
     used = sum(part is not None and part is not ... and not _is_flag(part) for part in parts)
     ellipses = sum(part is ... for part in parts)
     if ellipses > 1 or used > len(shape):
         raise ArgumentIndexError(
-            f"spgrad.{fn}: `index` has {used} indices and {ellipses} ellipses for {len(shape)} "
-            "dimension(s); one index for each at most, and one ellipsis, are accepted. Leave some "
-            "out."
+            f"`index` has {used} indices and {ellipses} ellipses for {len(shape)} dimension(s); "
+            "one index for each at most, and one ellipsis, are accepted. Leave some out."
         )
     if not ellipses:
         parts.append(...)
@@ -85,24 +84,24 @@ def read(fn: str, index: Any, shape: Sequence[int], device: torch.device) -> Sub
             tensors.append((len(out), torch.zeros(int(part), dtype=torch.int64, device=device)))
             out.append(NEW)
         elif isinstance(part, torch.Tensor):
-            tensors.append((len(out), in_range(fn, part, dim, shape[dim])))
+            tensors.append((len(out), in_range(part, dim, shape[dim])))
             taken[dim] = None
             out.append(dim)
             dim += 1
         elif isinstance(part, slice):
-            taken[dim] = _sliced(fn, part, dim, shape[dim])
+            taken[dim] = _sliced(part, dim, shape[dim])
             out.append(dim)
             dim += 1
         else:
-            taken[dim] = one(fn, "index", part, dim, shape[dim])
+            taken[dim] = one("index", part, dim, shape[dim])
             dim += 1
     if not tensors:
         return Subscript(tuple(taken), tuple(out), None)
-    return _grouped(fn, taken, out, tensors)
+    return _grouped(taken, out, tensors)
 
 
 def _grouped(
-    fn: str, taken: list[Slice | int | None], out: list[int], tensors: list[tuple[int, Any]]
+    taken: list[Slice | int | None], out: list[int], tensors: list[tuple[int, Any]]
 ) -> Subscript:
     """The dimensions of index tensors stand where these do if they are neighbours, or in front."""
     places = [place for place, _ in tensors]
@@ -111,8 +110,8 @@ def _grouped(
     except RuntimeError:
         shapes = ", ".join(str(tuple(t.shape)) for _, t in tensors)
         raise ArgumentValueError(
-            f"spgrad.{fn}: `index` has index tensors of shapes {shapes}; shapes that broadcast "
-            "together are accepted. Index one dimension after the other for all combinations."
+            f"`index` has index tensors of shapes {shapes}; shapes that broadcast together are "
+            "accepted. Index one dimension after the other for all combinations."
         ) from None
     neighbours = places[-1] - places[0] == len(places) - 1
     left = [d for place, d in enumerate(out) if place not in places]
@@ -127,7 +126,7 @@ def _grouped(
 
 
 def _masks_as_tensors(
-    fn: str, parts: tuple[Any, ...], shape: Sequence[int], device: torch.device
+    parts: tuple[Any, ...], shape: Sequence[int], device: torch.device
 ) -> list[Any]:
     """The parts, with lists made tensors, numbers ints, and masks the indices where they are True.
 
@@ -136,12 +135,12 @@ def _masks_as_tensors(
     found: list[Any] = []
     dims = [0 if part is None or part is ... or _is_flag(part) else 1 for part in parts]
     for i, given in enumerate(parts):
-        part = _as_tensor(fn, given, device)
+        part = _as_tensor(given, device)
         if not isinstance(part, torch.Tensor):
             found.append(part)
             continue
         if part.dtype != torch.bool:
-            _require_integers(fn, part)
+            _require_integers(part)
             found.append(int(part) if part.dim() == 0 else part.to(torch.int64))
             continue
         if part.dim() == 0:
@@ -153,7 +152,7 @@ def _masks_as_tensors(
         if any(before is ... for before in parts[:i]):
             behind = sum(_width(p) for p in parts[i + 1 :])
             at = len(shape) - behind - part.dim()
-        _require_mask(fn, part, at, shape)
+        _require_mask(part, at, shape)
         found += nonzero(part, as_tuple=True) if is_sparse(part) else part.nonzero(as_tuple=True)
     return found
 
@@ -168,7 +167,7 @@ def _width(part: Any) -> int:
     return part.dim() if masks else 1
 
 
-def _as_tensor(fn: str, part: Any, device: torch.device) -> Any:
+def _as_tensor(part: Any, device: torch.device) -> Any:
     """Lists and arrays as tensors on `device`; anything else as it is."""
     if isinstance(part, torch.Tensor):
         return part if part.device == device else part.to(device)
@@ -176,7 +175,7 @@ def _as_tensor(fn: str, part: Any, device: torch.device) -> Any:
         try:
             made = torch.as_tensor(list(part) if isinstance(part, range) else part, device=device)
         except (TypeError, ValueError, RuntimeError):
-            raise _no_index(fn, part) from None
+            raise _no_index(part) from None
         empty = made.numel() == 0 and made.dtype.is_floating_point
         return made.to(torch.int64) if empty else made
     return part
@@ -186,68 +185,68 @@ def _is_flag(part: Any) -> bool:
     return isinstance(part, bool)
 
 
-def _no_index(fn: str, part: Any) -> ArgumentKindError:
+def _no_index(part: Any) -> ArgumentKindError:
     what = checks.describe_kind(part)
     if isinstance(part, torch.Tensor):
         what = f"a tensor of dtype {checks.short(part.dtype)}"
     return ArgumentKindError(
-        f"spgrad.{fn}: `index` has {what} in it; ints, slices, None, ..., lists and tensors of "
-        "ints, and masks of dtype bool are accepted. Convert with .long() or .bool()."
+        f"`index` has {what} in it; ints, slices, None, ..., lists and tensors of ints, and masks "
+        "of dtype bool are accepted. Convert with .long() or .bool()."
     )
 
 
-def _require_integers(fn: str, t: torch.Tensor) -> None:
+def _require_integers(t: torch.Tensor) -> None:
     if is_sparse(t) or t.dtype not in _INTEGERS:
-        raise _no_index(fn, t)
+        raise _no_index(t)
 
 
-def _require_mask(fn: str, mask: torch.Tensor, at: int, shape: Sequence[int]) -> None:
+def _require_mask(mask: torch.Tensor, at: int, shape: Sequence[int]) -> None:
     for d, size in enumerate(mask.shape):
         if at + d >= len(shape) or shape[at + d] != size:
             sizes = tuple(shape[at : at + mask.dim()])
             raise ArgumentIndexError(
-                f"spgrad.{fn}: `index` has a mask of shape {tuple(mask.shape)} for the dimensions "
-                f"from {at} on, of sizes {sizes}; a mask of those sizes is accepted. Check its "
-                "place in the index."
+                f"`index` has a mask of shape {tuple(mask.shape)} for the dimensions from {at} on, "
+                f"of sizes {sizes}; a mask of those sizes is accepted. Check its place in the "
+                "index."
             )
 
 
-def in_range(fn: str, t: torch.Tensor, dim: int, size: int) -> torch.Tensor:
+def in_range(t: torch.Tensor, dim: int, size: int) -> torch.Tensor:
     """Index tensor with indices from the end counted from 0, or the refusal."""
     if t.numel() == 0:
         return t
     low, high = (int(bound) for bound in t.aminmax())
     if low < -size or high >= size:
-        raise _outside(fn, "index", low if low < -size else high, dim, size)
+        raise _outside("index", low if low < -size else high, dim, size)
     return torch.where(t < 0, t + size, t) if low < 0 else t
 
 
-def one(fn: str, arg: str, part: Any, dim: int, size: int) -> int:
+def one(arg: str, part: Any, dim: int, size: int) -> int:
     """An index counted from 0, or the refusal."""
     try:
         at = operator.index(part)
     except TypeError:
-        raise _no_index(fn, part) from None
+        raise _no_index(part) from None
     if not -size <= at < size:
-        raise _outside(fn, arg, at, dim, size)
+        raise _outside(arg, at, dim, size)
     return at % size
 
 
-def _outside(fn: str, arg: str, at: int, dim: int, size: int) -> ArgumentValueError:
+def _outside(arg: str, at: int, dim: int, size: int) -> ArgumentValueError:
     accepted = f"indices from {-size} to {size - 1} are" if size else "no index is"
     return ArgumentIndexError(
-        f"spgrad.{fn}: `{arg}` has {at} for dimension {dim} of size {size}; {accepted} accepted. "
-        "Check the shape."
+        f"`{arg}` has {at} for dimension {dim} of size {size}; {accepted} accepted. Check the "
+        "shape."
     )
 
 
-def _sliced(fn: str, part: slice, dim: int, size: int) -> Slice:
+def _sliced(part: slice, dim: int, size: int) -> Slice:
     try:
         start, stop, step = part.indices(size)
     except (TypeError, ValueError) as error:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `index` has {part} for dimension {dim}; ints, or none, and a step other "
-            f"than 0 are accepted. Python says: {error}."
+            f"`index` has {part} for dimension {dim}; ints, or none, and a step other than 0 are "
+            f"accepted. Python says: {error}."
         ) from None
     count = len(range(start, stop, step))
     if count == 0:
@@ -255,23 +254,23 @@ def _sliced(fn: str, part: slice, dim: int, size: int) -> Slice:
     return Slice(start, step if count > 1 else 1, count)
 
 
-def vector(fn: str, index: Any, A: SparseTensor, dim: int) -> torch.Tensor:
+def vector(index: Any, A: SparseTensor, dim: int) -> torch.Tensor:
     """A vector of indices from 0 on for one dimension, as int64, or the refusal."""
     if not isinstance(index, torch.Tensor) or is_sparse(index):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `index` is {checks.describe_kind(index)}; a dense tensor of ints is "
-            "accepted. Convert it with torch.as_tensor."
+            f"`index` is {checks.describe_kind(index)}; a dense tensor of ints is accepted. "
+            "Convert it with torch.as_tensor."
         )
-    checks.require_index(fn, "index", index)
-    checks.require_same_device(fn, input=A._vals, index=index)
+    checks.require_index("index", index)
+    checks.require_same_device(input=A._vals, index=index)
     if index.dim() > 1:
-        raise checks.bad_shape(fn, "index", tuple(index.shape), "a vector", "Use A[index].")
+        raise checks.bad_shape("index", tuple(index.shape), "a vector", "Use A[index].")
     index = index.reshape(-1).to(torch.int64)
     size = A._pattern.shape[dim]
-    found = in_range(fn, index, dim, size)
+    found = in_range(index, dim, size)
     if found is not index:
         raise ArgumentIndexError(
-            f"spgrad.{fn}: `index` has {int(index.min())} for dimension {dim} of size {size}; "
-            "indices from 0 on are accepted. Use A[index] to count from the end."
+            f"`index` has {int(index.min())} for dimension {dim} of size {size}; indices from 0 on "
+            "are accepted. Use A[index] to count from the end."
         )
     return index

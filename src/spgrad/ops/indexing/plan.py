@@ -47,7 +47,7 @@ class Plan(NamedTuple):
         return any(d < self.split for d in dims) and any(d >= self.split for d in dims)
 
 
-def planned(fn: str, pattern: Pattern, subscript: Subscript, *, sparse: bool = False) -> Plan:
+def planned(pattern: Pattern, subscript: Subscript, *, sparse: bool = False) -> Plan:
     """The plan of a subscript, or the refusal; `sparse` keeps points sparse too."""
     split = sparse_dims(pattern)
     group, out = subscript.group, subscript.out
@@ -60,9 +60,9 @@ def planned(fn: str, pattern: Pattern, subscript: Subscript, *, sparse: bool = F
     first, behind = out[:border], out[border:]
     if any(0 <= item < split for item in behind):
         raise UnsupportedError(
-            f"spgrad.{fn}: `index` puts index tensors of dense dimensions, those from {split} on, "
-            "in front of sparse ones; dense dimensions behind the sparse ones are accepted. Index "
-            "the dense dimensions in a step of their own, or make the tensor dense."
+            f"`index` puts index tensors of dense dimensions, those from {split} on, in front of "
+            "sparse ones; dense dimensions behind the sparse ones are accepted. Index the dense "
+            "dimensions in a step of their own, or make the tensor dense."
         )
     shape = tuple(size for item in out for size in shape_of(subscript, item))
     dense = sum(len(shape_of(subscript, item)) for item in behind)
@@ -70,11 +70,11 @@ def planned(fn: str, pattern: Pattern, subscript: Subscript, *, sparse: bool = F
     return Plan(subscript, split, Target(first, shape, dense), behind, stays_sparse)
 
 
-def part(fn: str, input: SparseTensor, subscript: Subscript, *, sparse: bool = False) -> Any:
+def part(input: SparseTensor, subscript: Subscript, *, sparse: bool = False) -> Any:
     """What a subscript takes of a tensor: sparse, or dense where no sparse dimension is left."""
     A = without_repeats(input)
     pattern = A._pattern
-    plan = planned(fn, pattern, subscript, sparse=sparse)
+    plan = planned(pattern, subscript, sparse=sparse)
     if _is_everything(pattern, plan):
         return A
     if plan.stays_sparse:

@@ -25,9 +25,11 @@ from spgrad.ops.indexing.compressed import located
 from spgrad.ops.indexing.parse import read, vector
 from spgrad.ops.indexing.plan import Plan, chosen, inner, planned, points_of
 from spgrad.ops.layouts.dense import to_dense
+from spgrad.public import public_as, public_op
 from spgrad.torch_protocol.inplace import in_place
 
 
+@public_op
 def setitem(input: torch.Tensor, index: Any, value: Any) -> SparseTensor:
     """`input` with `value` in place of `input[index]`; what `input[index] = value` stores.
 
@@ -64,13 +66,17 @@ def setitem(input: torch.Tensor, index: Any, value: Any) -> SparseTensor:
         >>> A.values()
         tensor([1., 2., 0.])
     """
-    A = without_repeats(sparse_operand("setitem", "input", input))
+    A = without_repeats(sparse_operand("input", input))
     places, new = _written(A, index, value)
     vals = stored_values(A)
     out = vals.reshape(-1).index_put((places,), new.to(vals.dtype))
     return on_pattern(out.view(vals.shape), A._pattern)
 
 
+_set_in_place = in_place("setitem", setitem)
+
+
+@public_as("setitem")
 def assign(input: Any, index: Any, value: Any) -> None:
     """`input[index] = value`, without a copy of the values where none is needed."""
     recorded = torch.is_grad_enabled() and (
@@ -78,7 +84,7 @@ def assign(input: Any, index: Any, value: Any) -> None:
     )
     direct = isinstance(input, SparseTensor) and input._pattern.coalesced and not recorded
     if not direct or not input._vals.is_contiguous() or torch.compiler.is_compiling():
-        in_place("setitem", setitem)(input, index, value)
+        _set_in_place(input, index, value)
         return
     places, new = _written(input, index, value)
     input._vals.view(-1)[places] = new.detach().to(input._vals.dtype)
@@ -94,8 +100,8 @@ class _Places(NamedTuple):
 
 def _written(A: SparseTensor, index: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions in the flat values of A, and what to write there; differentiable in `value`."""
-    subscript = read("setitem", index, A._pattern.shape, A._vals.device)
-    plan = planned("setitem", A._pattern, subscript)
+    subscript = read(index, A._pattern.shape, A._vals.device)
+    plan = planned(A._pattern, subscript)
     places = _places(A._pattern, plan)
     new, nonzero = _spread_out(A, value, places)
     there = places.number >= 0
@@ -104,9 +110,9 @@ def _written(A: SparseTensor, index: Any, value: Any) -> tuple[torch.Tensor, tor
         lost = nonzero - int(torch.count_nonzero(new.detach()))
         if lost > 0:
             raise StateError(
-                f"spgrad.setitem: `value` is not 0 at {lost} place(s) where `input` has no "
-                "element; specified elements, and 0 elsewhere, are accepted. Add elements first: "
-                "A + spgrad.sparse_coo_tensor(indices, values, A.shape)."
+                f"`value` is not 0 at {lost} place(s) where `input` has no element; specified "
+                "elements, and 0 elsewhere, are accepted. Add elements first: A + "
+                "spgrad.sparse_coo_tensor(indices, values, A.shape)."
             )
     return found, new
 
@@ -146,20 +152,20 @@ def _spread_out(A: SparseTensor, value: Any, places: _Places) -> tuple[torch.Ten
         return new, math.prod(shape) if value != 0 else None
     if not isinstance(value, torch.Tensor):
         raise ArgumentKindError(
-            f"spgrad.setitem: `value` is {checks.describe_kind(value)}; a number or a tensor is "
-            "accepted. Convert it with torch.as_tensor."
+            f"`value` is {checks.describe_kind(value)}; a number or a tensor is accepted. Convert "
+            "it with torch.as_tensor."
         )
     if is_sparse(value):
-        V = without_repeats(sparse_operand("setitem", "value", value))
-        checks.require_same_device("setitem", input=vals, value=V._vals)
+        V = without_repeats(sparse_operand("value", value))
+        checks.require_same_device(input=vals, value=V._vals)
         _require_fits(tuple(V._pattern.shape), shape, exactly=True)
         total = int(torch.count_nonzero(V._vals.detach()))
         if places.taken is None:
             return to_dense(V), total
         zeros = vals.new_zeros(places.taken.pattern.values_shape)
-        return align("setitem", on_pattern(zeros, places.taken.pattern), V, "first").b, total
+        return align(on_pattern(zeros, places.taken.pattern), V, "first").b, total
     if value.dim():
-        checks.require_same_device("setitem", input=vals, value=value)
+        checks.require_same_device(input=vals, value=value)
     value = value.to(vals.device)
     _require_fits(tuple(value.shape), shape, exactly=False)
     times = math.prod(shape) // value.numel() if value.numel() else 0
@@ -167,7 +173,7 @@ def _spread_out(A: SparseTensor, value: Any, places: _Places) -> tuple[torch.Ten
     value = value.reshape(tuple(value.shape)[max(value.dim() - len(shape), 0) :])
     if places.taken is None:
         return value.expand(shape), total
-    new = gather("setitem", value, places.taken.pattern)
+    new = gather(value, places.taken.pattern)
     return new.expand(places.number.shape), total
 
 
@@ -176,8 +182,8 @@ def _require_real(value: Any, dtype: torch.dtype) -> None:
     is_complex = value.is_complex() if isinstance(value, torch.Tensor) else type(value) is complex
     if is_complex and not dtype.is_complex:
         raise ArgumentValueError(
-            f"spgrad.setitem: `value` is complex for `input` of dtype {checks.short(dtype)}; real "
-            "numbers are accepted. Take value.real, or convert `input` first."
+            f"`value` is complex for `input` of dtype {checks.short(dtype)}; real numbers are "
+            "accepted. Take value.real, or convert `input` first."
         )
 
 
@@ -190,9 +196,10 @@ def _require_fits(own: tuple[int, ...], shape: tuple[int, ...], *, exactly: bool
         what = (
             f"{shape}, the shape of `input[index]`," if exactly else f"what broadcasts to {shape}"
         )
-        raise checks.bad_shape("setitem", "value", own, what, "Reshape it, or change the index.")
+        raise checks.bad_shape("value", own, what, "Reshape it, or change the index.")
 
 
+@public_op
 def index_add(
     input: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: Any = 1
 ) -> torch.Tensor:
@@ -226,21 +233,20 @@ def index_add(
         tensor([[1., 0.],
                 [4., 3.]])
     """
-    fn = "index_add"
-    A = sparse_operand(fn, "input", input)
-    B = without_repeats(sparse_operand(fn, "source", source))
+    A = sparse_operand("input", input)
+    B = without_repeats(sparse_operand("source", source))
     old, shape = B._pattern, tuple(A._pattern.shape)
-    at = require_dim(fn, "dim", dim, len(shape))
-    require_factors(fn, A._vals.dtype, alpha=alpha)
+    at = require_dim("dim", dim, len(shape))
+    require_factors(A._vals.dtype, alpha=alpha)
     if at >= sparse_dims(A._pattern):
         raise checks.bad_shape(
-            fn, "input", shape, "a tensor with a sparse dimension `dim`", "Work on A.values()."
+            "input", shape, "a tensor with a sparse dimension `dim`", "Work on A.values()."
         )
-    places = vector(fn, index, A, at)
+    places = vector(index, A, at)
     wanted = (*shape[:at], places.shape[0], *shape[at + 1 :])
     if tuple(old.shape) != wanted or old.dense_dim != A._pattern.dense_dim:
         accepted = f"{wanted} with {A._pattern.dense_dim} dense dimension(s)"
-        raise checks.bad_shape(fn, "source", tuple(old.shape), accepted, "Check `index`.")
+        raise checks.bad_shape("source", tuple(old.shape), accepted, "Check `index`.")
     B = convert(B, torch.sparse_coo)
     indices = B._pattern.indices[0].to(torch.int64, copy=True)
     indices[at] = places.index_select(0, indices[at])

@@ -9,8 +9,10 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
+from spgrad.public import public_op
 
 
+@public_op
 def to_sparse(
     A: torch.Tensor,
     sparse_dim: int | None = None,
@@ -51,45 +53,43 @@ def to_sparse(
         >>> spgrad.to_sparse(A, layout=torch.sparse_csr).crow_indices()
         tensor([0, 1, 2])
     """
-    fn = "to_sparse"
-    A = sparse_operand(fn, "A", A)
+    A = sparse_operand("A", A)
     dense = A._pattern.dense_dim
     own = {"sparse_dim": len(A._pattern.shape) - dense, "dense_dim": dense}
     for arg, asked in (("sparse_dim", sparse_dim), ("dense_dim", dense_dim)):
         if asked not in (None, own[arg]):
             raise ArgumentValueError(
-                f"spgrad.{fn}: `{arg}` is {asked} for a sparse tensor that has {own[arg]}; that "
-                "number is accepted. Use spgrad.from_dense(A.to_dense(), dense_dim=...)."
+                f"`{arg}` is {asked} for a sparse tensor that has {own[arg]}; that number is "
+                "accepted. Use spgrad.from_dense(A.to_dense(), dense_dim=...)."
             )
     layout = torch.sparse_coo if layout is None else layout
-    require_layout(fn, layout)
-    return convert(A, layout, require_blocksize(fn, A._pattern, layout, blocksize))
+    require_layout(layout)
+    return convert(A, layout, require_blocksize(A._pattern, layout, blocksize))
 
 
-def require_layout(fn: str, layout: torch.layout) -> None:
+def require_layout(layout: torch.layout) -> None:
     """Refuses what is not one of the five sparse layouts."""
     if layout not in LAYOUT_NAMES:
         raise ArgumentKindError(
-            f"spgrad.{fn}: `layout` is {layout}; torch.sparse_coo, sparse_csr, sparse_csc, "
-            "sparse_bsr and sparse_bsc are accepted. Use spgrad.to_dense for a dense tensor."
+            f"`layout` is {layout}; torch.sparse_coo, sparse_csr, sparse_csc, sparse_bsr and "
+            "sparse_bsc are accepted. Use spgrad.to_dense for a dense tensor."
         )
 
 
 def require_blocksize(
-    fn: str, pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None
+    pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None
 ) -> tuple[int, int] | None:
     """The block size to convert to, checked against layout and shape."""
     if layout != torch.sparse_coo and len(pattern.shape) - pattern.dense_dim < 2:
         raise UnsupportedError(
-            f"spgrad.{fn}: `A` has shape {tuple(pattern.shape)} with {pattern.dense_dim} dense "
-            "dimension(s); two or more sparse dimensions are accepted for a compressed layout. "
-            "Keep it in COO."
+            f"`A` has shape {tuple(pattern.shape)} with {pattern.dense_dim} dense dimension(s); "
+            "two or more sparse dimensions are accepted for a compressed layout. Keep it in COO."
         )
     if layout not in (torch.sparse_bsr, torch.sparse_bsc):
         if blocksize is not None:
             raise ArgumentValueError(
-                f"spgrad.{fn}: `blocksize` is {blocksize}; None is accepted for layout "
-                f"{LAYOUT_NAMES[layout]}. Leave it out, or ask for BSR or BSC."
+                f"`blocksize` is {blocksize}; None is accepted for layout {LAYOUT_NAMES[layout]}. "
+                "Leave it out, or ask for BSR or BSC."
             )
         return None
     if blocksize is None and pattern.blocksize is not None:
@@ -102,33 +102,37 @@ def require_blocksize(
     )
     if blocksize is None or not ok or m % blocksize[0] or k % blocksize[1]:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `blocksize` is {blocksize}; two positive ints that divide the matrix "
-            f"sizes ({m}, {k}) are accepted for {LAYOUT_NAMES[layout]}. Pad the matrix, or choose "
-            "other blocks."
+            f"`blocksize` is {blocksize}; two positive ints that divide the matrix sizes ({m}, "
+            f"{k}) are accepted for {LAYOUT_NAMES[layout]}. Pad the matrix, or choose other blocks."
         )
     return blocksize[0], blocksize[1]
 
 
+@public_op
 def to_sparse_coo(A: torch.Tensor) -> SparseTensor:
     """`spgrad.to_sparse` with layout=torch.sparse_coo."""
     return to_sparse(A)
 
 
+@public_op
 def to_sparse_csr(A: torch.Tensor) -> SparseTensor:
     """`spgrad.to_sparse` with layout=torch.sparse_csr."""
     return to_sparse(A, layout=torch.sparse_csr)
 
 
+@public_op
 def to_sparse_csc(A: torch.Tensor) -> SparseTensor:
     """`spgrad.to_sparse` with layout=torch.sparse_csc."""
     return to_sparse(A, layout=torch.sparse_csc)
 
 
+@public_op
 def to_sparse_bsr(A: torch.Tensor, blocksize: tuple[int, int]) -> SparseTensor:
     """`spgrad.to_sparse` with layout=torch.sparse_bsr."""
     return to_sparse(A, layout=torch.sparse_bsr, blocksize=blocksize)
 
 
+@public_op
 def to_sparse_bsc(A: torch.Tensor, blocksize: tuple[int, int]) -> SparseTensor:
     """`spgrad.to_sparse` with layout=torch.sparse_bsc."""
     return to_sparse(A, layout=torch.sparse_bsc, blocksize=blocksize)

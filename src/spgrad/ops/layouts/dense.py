@@ -20,9 +20,11 @@ from spgrad.lowering.spmm import plain, wants_grad
 from spgrad.lowering.views import linear_positions, rows
 from spgrad.ops.layouts.convert import require_blocksize, require_layout
 from spgrad.ops.layouts.structure import coalesce
+from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import Function
 
 
+@public_op
 def to_dense(
     A: torch.Tensor, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
 ) -> torch.Tensor:
@@ -52,15 +54,14 @@ def to_dense(
     """
     if masked_grad is False:
         raise UnsupportedError(
-            "spgrad.to_dense: `masked_grad` is False; None and True are accepted, as gradients "
-            "stay on the pattern. Start from a dense tensor if you need a dense gradient."
+            "`masked_grad` is False; None and True are accepted, as gradients stay on the pattern. "
+            "Start from a dense tensor if you need a dense gradient."
         )
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise ArgumentKindError(
-            f"spgrad.to_dense: `dtype` is {dtype!r}; a torch.dtype or None is accepted. For "
-            "example torch.float32."
+            f"`dtype` is {dtype!r}; a torch.dtype or None is accepted. For example torch.float32."
         )
-    A = sparse_operand("to_dense", "A", A)
+    A = sparse_operand("A", A)
     pattern = A._pattern
     if not pattern.ordered and A.dtype in (torch.bfloat16, torch.float16, torch.bool):
         A = coalesce(A)  # adds repeated elements in float32 and rounds once
@@ -112,6 +113,7 @@ class _Densify(Function):
         return g.reshape(-1, *pattern.dense_shape).index_select(0, _places(pattern)), None
 
 
+@public_op
 def from_dense(
     x: torch.Tensor,
     layout: torch.layout = torch.sparse_csr,
@@ -145,23 +147,22 @@ def from_dense(
         >>> spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]])).col_indices()
         tensor([1, 0])
     """
-    fn = "from_dense"
-    x = dense_operand(fn, "x", x)
-    require_layout(fn, layout)
+    x = dense_operand("x", x)
+    require_layout(layout)
     sparse_dim = x.dim() - dense_dim
     if dense_dim < 0 or sparse_dim < (1 if layout == torch.sparse_coo else 2):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `dense_dim` is {dense_dim} for a tensor of shape {tuple(x.shape)}; at "
-            f"least {1 if layout == torch.sparse_coo else 2} leading sparse dimension(s) are "
-            "accepted. Lower dense_dim or add dimensions."
+            f"`dense_dim` is {dense_dim} for a tensor of shape {tuple(x.shape)}; at least "
+            f"{1 if layout == torch.sparse_coo else 2} leading sparse dimension(s) are accepted. "
+            "Lower dense_dim or add dimensions."
         )
-    checks.require_addressable(fn, tuple(x.shape))
+    checks.require_addressable(tuple(x.shape))
     specified = x.detach() != 0
     if dense_dim:
         specified = specified.flatten(sparse_dim).any(-1)
     indices = specified.nonzero().t().contiguous()
     pattern = Pattern(torch.sparse_coo, tuple(x.shape), (indices,), dense_dim=dense_dim)
-    blocks = require_blocksize(fn, pattern, layout, blocksize)
+    blocks = require_blocksize(pattern, layout, blocksize)
     flat = x.reshape(math.prod(x.shape[:sparse_dim]), *pattern.dense_shape)
     vals = flat.index_select(0, linear_positions(pattern))
     return convert(on_pattern(vals, pattern), layout, blocks)

@@ -14,9 +14,11 @@ from spgrad.lowering.gather import Gather
 from spgrad.lowering.operands import matrix_operand, require_rank, sparse_operand
 from spgrad.lowering.sorting import lexicographic, many
 from spgrad.lowering.views import cols
-from spgrad.support import FLIPPED
+from spgrad.public import public_op
+from spgrad.support import FLIPPED, OPS
 
 
+@public_op
 def coalesce(A: torch.Tensor) -> SparseTensor:
     """A with sorted unique indices; the values of repeated ones add.
 
@@ -42,9 +44,10 @@ def coalesce(A: torch.Tensor) -> SparseTensor:
         >>> spgrad.coalesce(A).indices(), spgrad.coalesce(A).values()
         (tensor([[0, 1]]), tensor([5., 7.]))
     """
-    return without_repeats(sparse_operand("coalesce", "A", A))
+    return without_repeats(sparse_operand("A", A, layouts=OPS["coalesce"].layouts))
 
 
+@public_op
 def t(input: torch.Tensor) -> SparseTensor:
     """The transpose of a sparse matrix.
 
@@ -71,8 +74,8 @@ def t(input: torch.Tensor) -> SparseTensor:
         >>> A.t().layout, (A.T @ torch.ones(2)).tolist()
         (torch.sparse_csc, [1.0, 3.0, 2.0])
     """
-    A = matrix_operand("t", "input", input, bools=True)
-    require_rank("t", "input", A, 2, "Use spgrad.transpose(A, -2, -1) or A.mT for a batch.")
+    A = matrix_operand("input", input, bools=True)
+    require_rank("input", A, 2, "Use spgrad.transpose(A, -2, -1) or A.mT for a batch.")
     return transposed(A)
 
 

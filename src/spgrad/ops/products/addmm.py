@@ -18,9 +18,11 @@ from spgrad.lowering.operands import (
 from spgrad.ops.elementwise.binary import Number, add, mul
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.products.matmul import product
+from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import lowered
 
 
+@public_op
 @lowered
 def addmm(
     input: torch.Tensor,
@@ -59,16 +61,16 @@ def addmm(
         tensor([[ 1., 21.],
                 [31.,  1.]])
     """
-    fn = "addmm"
-    require_rank(fn, "mat1", mat1, 2)
-    require_rank(fn, "mat2", mat2, 2)
-    require_factors(fn, mat1.dtype, beta=beta, alpha=alpha)
+    require_rank("mat1", mat1, 2)
+    require_rank("mat2", mat2, 2)
+    require_factors(mat1.dtype, beta=beta, alpha=alpha)
     if is_sparse(input):
-        return _add_sparse(fn, input, mat1, mat2, beta, alpha)
-    _require_addend(fn, input, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
-    return _plus(input, product(fn, ("mat1", "mat2"), mat1, mat2), beta, alpha)
+        return _add_sparse(input, mat1, mat2, beta, alpha)
+    _require_addend(input, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
+    return _plus(input, product(("mat1", "mat2"), mat1, mat2), beta, alpha)
 
 
+@public_op
 @lowered
 def addmv(
     input: torch.Tensor,
@@ -105,15 +107,15 @@ def addmv(
         >>> spgrad.addmv(torch.ones(2), A, torch.ones(2))
         tensor([3., 4.])
     """
-    fn = "addmv"
-    A, x = matrix_operand(fn, "mat", mat), dense_operand(fn, "vec", vec)
-    require_rank(fn, "mat", A, 2)
-    require_rank(fn, "vec", x, 1)
-    require_factors(fn, x.dtype, beta=beta, alpha=alpha)
-    _require_addend(fn, input, (A.shape[0],), vec=x)
-    return _plus(input, product(fn, ("mat", "vec"), A, x), beta, alpha)
+    A, x = matrix_operand("mat", mat), dense_operand("vec", vec)
+    require_rank("mat", A, 2)
+    require_rank("vec", x, 1)
+    require_factors(x.dtype, beta=beta, alpha=alpha)
+    _require_addend(input, (A.shape[0],), vec=x)
+    return _plus(input, product(("mat", "vec"), A, x), beta, alpha)
 
 
+@public_op
 @lowered
 def baddbmm(
     input: torch.Tensor,
@@ -151,32 +153,29 @@ def baddbmm(
         tensor([[2.],
                 [2.]])
     """
-    fn = "baddbmm"
-    require_rank(fn, "batch1", batch1, 3)
-    require_rank(fn, "batch2", batch2, 3)
-    require_factors(fn, batch1.dtype, beta=beta, alpha=alpha)
+    require_rank("batch1", batch1, 3)
+    require_rank("batch2", batch2, 3)
+    require_factors(batch1.dtype, beta=beta, alpha=alpha)
     if batch1.shape[0] != batch2.shape[0]:
         hint = "Use spgrad.matmul to broadcast."
         shape = tuple(batch2.shape)
-        raise checks.bad_shape(fn, "batch2", shape, f"a batch of {batch1.shape[0]}", hint)
-    _require_addend(fn, input, (*batch1.shape[:2], batch2.shape[2]), batch1=batch1)
-    return _plus(input, product(fn, ("batch1", "batch2"), batch1, batch2), beta, alpha)
+        raise checks.bad_shape("batch2", shape, f"a batch of {batch1.shape[0]}", hint)
+    _require_addend(input, (*batch1.shape[:2], batch2.shape[2]), batch1=batch1)
+    return _plus(input, product(("batch1", "batch2"), batch1, batch2), beta, alpha)
 
 
-def _require_addend(
-    fn: str, input: torch.Tensor, shape: tuple[int, ...], **operand: torch.Tensor
-) -> None:
+def _require_addend(input: torch.Tensor, shape: tuple[int, ...], **operand: torch.Tensor) -> None:
     """Refuses what can't be added to a product of this shape, before that is computed."""
-    dense_operand(fn, "input", input)
-    checks.require_numeric(fn, "input", input)
-    checks.require_same_device(fn, **operand, input=input)
-    checks.require_same_dtype(fn, **operand, input=input)
+    dense_operand("input", input)
+    checks.require_numeric("input", input)
+    checks.require_same_device(**operand, input=input)
+    checks.require_same_dtype(**operand, input=input)
     try:
         input.expand(shape)
     except RuntimeError:
         hint = "It is added to the product."
         accepted = f"what broadcasts to {shape}"
-        raise checks.bad_shape(fn, "input", tuple(input.shape), accepted, hint) from None
+        raise checks.bad_shape("input", tuple(input.shape), accepted, hint) from None
 
 
 def _plus(input: torch.Tensor, y: torch.Tensor, beta: Number, alpha: Number) -> torch.Tensor:
@@ -191,33 +190,26 @@ def _plus(input: torch.Tensor, y: torch.Tensor, beta: Number, alpha: Number) -> 
 
 
 def _add_sparse(
-    fn: str,
-    input: torch.Tensor,
-    mat1: torch.Tensor,
-    mat2: torch.Tensor,
-    beta: Number,
-    alpha: Number,
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, beta: Number, alpha: Number
 ) -> SparseTensor:
     """beta input + alpha mat1 mat2 of sparse matrices, in the layout of input."""
     if not (is_sparse(mat1) and is_sparse(mat2)):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `input` is sparse and one matrix is dense; a dense input, or two sparse "
-            "matrices, are accepted. Use spgrad.sspaddmm for a sparse result."
+            "`input` is sparse and one matrix is dense; a dense input, or two sparse matrices, are "
+            "accepted. Use spgrad.sspaddmm for a sparse result."
         )
-    C = matrix_operand(fn, "input", input)
-    require_summand(fn, C, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
-    return weighted_sum(C, product(fn, ("mat1", "mat2"), mat1, mat2), beta, alpha)
+    C = matrix_operand("input", input)
+    require_summand(C, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
+    return weighted_sum(C, product(("mat1", "mat2"), mat1, mat2), beta, alpha)
 
 
-def require_summand(
-    fn: str, C: SparseTensor, shape: tuple[int, ...], **operand: torch.Tensor
-) -> None:
+def require_summand(C: SparseTensor, shape: tuple[int, ...], **operand: torch.Tensor) -> None:
     """Refuses a sparse tensor that can't be added to a product of this shape."""
-    checks.require_same_device(fn, **operand, input=C)
-    checks.require_same_dtype(fn, **operand, input=C)
+    checks.require_same_device(**operand, input=C)
+    checks.require_same_dtype(**operand, input=C)
     if tuple(C._pattern.shape) != shape:
         hint = "It is added to the product."
-        raise checks.bad_shape(fn, "input", tuple(C._pattern.shape), f"{shape}", hint)
+        raise checks.bad_shape("input", tuple(C._pattern.shape), f"{shape}", hint)
 
 
 def weighted_sum(C: SparseTensor, P: torch.Tensor, beta: Number, alpha: Number) -> SparseTensor:

@@ -22,9 +22,11 @@ from spgrad.ops.indexing.nonzero import prune
 from spgrad.ops.products import broadcast
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_values
+from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import transforming
 
 
+@public_op
 def scaled_dot_product_attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -78,11 +80,10 @@ def scaled_dot_product_attention(
         tensor([[3.],
                 [2.]])
     """
-    fn = "scaled_dot_product_attention"
-    A = without_repeats(matrix_operand(fn, "attn_mask", attn_mask, bools=True))
+    A = without_repeats(matrix_operand("attn_mask", attn_mask, bools=True))
     given = {"query": query, "key": key, "value": value}
-    q, k, v = (dense_operand(fn, name, operand) for name, operand in given.items())
-    _require(fn, A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)
+    q, k, v = (dense_operand(name, operand) for name, operand in given.items())
+    _require(A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)
     if A._vals.dtype == torch.bool and not bool(A._vals.all()):
         blocks = A._pattern.blocksize is not None  # pruned, they would keep some elements
         A = prune(convert(A, torch.sparse_csr) if blocks else A)
@@ -102,24 +103,24 @@ def scaled_dot_product_attention(
     return _batched(out.to(value.dtype), tuple(batch), order, query.shape[-2])
 
 
-def _require(fn: str, A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
-    checks.require_same_device(fn, attn_mask=A, query=q, key=k, value=v)
-    checks.require_same_dtype(fn, query=q, key=k, value=v)
-    require_dtype(fn, q.dtype, arg="query", accepted="real")
+def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
+    checks.require_same_device(attn_mask=A, query=q, key=k, value=v)
+    checks.require_same_dtype(query=q, key=k, value=v)
+    require_dtype(q.dtype, arg="query", accepted="real")
     if A._vals.dtype != torch.bool:
-        checks.require_same_dtype(fn, query=q, attn_mask=A)
+        checks.require_same_dtype(query=q, attn_mask=A)
     m, n = A._pattern.matrix
     for name, t, size in (("query", q, m), ("key", k, n), ("value", v, n)):
         if t.dim() < 2 or t.shape[-2] != size:
             hint = f"It follows from attn_mask of shape {tuple(A._pattern.shape)}."
-            raise checks.bad_shape(fn, name, tuple(t.shape), f"(..., {size}, features)", hint)
+            raise checks.bad_shape(name, tuple(t.shape), f"(..., {size}, features)", hint)
     if q.shape[-1] != k.shape[-1]:
         hint = "Queries and keys have the same features."
-        raise checks.bad_shape(fn, "key", tuple(k.shape), f"(..., {n}, {q.shape[-1]})", hint)
+        raise checks.bad_shape("key", tuple(k.shape), f"(..., {n}, {q.shape[-1]})", hint)
     if not 0 <= options["dropout_p"] < 1:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `dropout_p` is {options['dropout_p']}; numbers from 0 to 1 are "
-            "accepted, 1 is not. Leave it out for none."
+            f"`dropout_p` is {options['dropout_p']}; numbers from 0 to 1 are accepted, 1 is not. "
+            "Leave it out for none."
         )
     shapes = [A._pattern.batch, *(tuple(t.shape[:-2]) for t in (q, k, v))]
     try:
@@ -127,16 +128,16 @@ def _require(fn: str, A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -
     except RuntimeError:
         told = tuple(A._pattern.shape), *(tuple(t.shape) for t in (q, k, v))
         raise ArgumentValueError(
-            f"spgrad.{fn}: `attn_mask`, `query`, `key` and `value` have shapes {told}; leading "
-            "dimensions that broadcast are accepted. Add dimensions of size 1 where heads or "
-            "items share an operand."
+            f"`attn_mask`, `query`, `key` and `value` have shapes {told}; leading dimensions that "
+            "broadcast are accepted. Add dimensions of size 1 where heads or items share an "
+            "operand."
         ) from None
     for name, hint in (
         ("is_causal", "Give a mask without elements above the diagonal, such as spgrad.tril(A)"),
         ("enable_gqa", "Repeat keys and values with repeat_interleave"),
     ):
         if options[name]:
-            raise ArgumentValueError(f"spgrad.{fn}: `{name}` is True; False is accepted. {hint}.")
+            raise ArgumentValueError(f"`{name}` is True; False is accepted. {hint}.")
 
 
 # ---- batches: one block-diagonal matrix, and heads that share it -----------------------------

@@ -21,6 +21,7 @@ from spgrad.ops.products.einsum import require_operands
 from spgrad.ops.products.matmul import product
 from spgrad.ops.reductions.reduce import sum
 from spgrad.ops.shapes.shape import reshape
+from spgrad.public import public_op
 
 SPARSE_COST = 8
 """Work of a multiplication of two sparse matrices, in those of a sparse and a dense one."""
@@ -34,6 +35,7 @@ class Factor(NamedTuple):
     nse: float | None  # None: dense
 
 
+@public_op
 def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """The product of two or more matrices, of which at least one is sparse.
 
@@ -67,32 +69,32 @@ def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         >>> spgrad.multi_dot([A, A, torch.tensor([1.0, 10.0])])
         tensor([ 1., 49.])
     """
-    fn = "multi_dot"
-    given = _listed(fn, tensors)
+    given = _listed(tensors)
     if len(given) < 2:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `tensors` has {len(given)} tensor(s); two or more are accepted. There "
-            "is nothing to multiply."
+            f"`tensors` has {len(given)} tensor(s); two or more are accepted. There is nothing to "
+            "multiply."
         )
-    factors = require_operands(fn, _named(given))
+    factors = require_operands(_named(given))
     first_vector, last_vector = (_rank(factors[i]) == 1 for i in (0, -1))
     if first_vector:
         factors[0] = _as_shape(factors[0], (1, _shape(factors[0])[0]))
     if last_vector:
         factors[-1] = _as_shape(factors[-1], (_shape(factors[-1])[0], 1))
-    y = _multiplied(fn, factors)
+    y = _multiplied(factors)
     m, n = _shape(y)
     shape = (*(() if first_vector else (m,)), *(() if last_vector else (n,)))
     return y if len(shape) == 2 else _as_shape(y, shape)
 
 
+@public_op
 def chain_matmul(*matrices: torch.Tensor) -> torch.Tensor:
     """`spgrad.multi_dot` with the matrices one after the other; one alone is given back."""
-    fn = "chain_matmul"
-    factors = require_operands(fn, _named(_listed(fn, matrices)))
-    return _multiplied(fn, factors)
+    factors = require_operands(_named(_listed(matrices)))
+    return _multiplied(factors)
 
 
+@public_op
 def matrix_power(input: torch.Tensor, n: int) -> SparseTensor:
     """input input ... input with n factors, as `torch.matrix_power`; sparse.
 
@@ -121,16 +123,15 @@ def matrix_power(input: torch.Tensor, n: int) -> SparseTensor:
         tensor([[ 1., 20.],
                 [ 0.,  1.]])
     """
-    fn = "matrix_power"
-    A = matrix_operand(fn, "input", input, bools=True)
+    A = matrix_operand("input", input, bools=True)
     rows, columns = A._pattern.matrix
     if rows != columns:
         hint = "Multiply it with its transpose, A @ A.mT."
-        raise checks.bad_shape(fn, "input", tuple(A._pattern.shape), "square matrices", hint)
-    if require_int(fn, "n", n) < 0:
+        raise checks.bad_shape("input", tuple(A._pattern.shape), "square matrices", hint)
+    if require_int("n", n) < 0:
         raise UnsupportedError(
-            f"spgrad.{fn}: `n` is {n}, a power of the inverse, which is dense in general; 0 and "
-            f"positive ints are accepted. Use torch.matrix_power(A.to_dense(), {n})."
+            f"`n` is {n}, a power of the inverse, which is dense in general; 0 and positive ints "
+            f"are accepted. Use torch.matrix_power(A.to_dense(), {n})."
         )
     A = without_repeats(A)
     if n == 0:
@@ -140,10 +141,10 @@ def matrix_power(input: torch.Tensor, n: int) -> SparseTensor:
     y, square = None, A
     while n:
         if n % 2:
-            y = square if y is None else product(fn, ("input", "input"), y, square)
+            y = square if y is None else product(("input", "input"), y, square)
         n //= 2
         if n:
-            square = product(fn, ("input", "input"), square, square)  # type: ignore[assignment]
+            square = product(("input", "input"), square, square)  # type: ignore[assignment]
     return y  # type: ignore[return-value]
 
 
@@ -159,11 +160,11 @@ def _identity(A: SparseTensor) -> SparseTensor:
     return on_pattern(made._vals + nothing, made._pattern)
 
 
-def _listed(fn: str, tensors: Any) -> list[Any]:
+def _listed(tensors: Any) -> list[Any]:
     if not isinstance(tensors, (tuple, list)):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `tensors` is {checks.describe_kind(tensors)}; a list of sparse and "
-            "dense matrices is accepted. Put them into one list."
+            f"`tensors` is {checks.describe_kind(tensors)}; a list of sparse and dense matrices is "
+            "accepted. Put them into one list."
         )
     return list(tensors)
 
@@ -186,14 +187,14 @@ def _as_shape(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return reshape(x, shape) if shape else sum(x, dtype=x.dtype)  # one element, of two vectors
 
 
-def _multiplied(fn: str, factors: list[torch.Tensor]) -> torch.Tensor:
+def _multiplied(factors: list[torch.Tensor]) -> torch.Tensor:
     for i, x in enumerate(factors):
-        require_rank(fn, f"tensors[{i}]", x, 2, "The first and last of multi_dot may be vectors.")
+        require_rank(f"tensors[{i}]", x, 2, "The first and last of multi_dot may be vectors.")
     for i, (x, y) in enumerate(itertools.pairwise(factors)):
         if _shape(x)[1] != _shape(y)[0]:
             accepted = f"{_shape(x)[1]} rows (from the shape {_shape(x)} before it)"
             hint = "The inner sizes of neighbours agree."
-            raise checks.bad_shape(fn, f"tensors[{i + 1}]", _shape(y), accepted, hint)
+            raise checks.bad_shape(f"tensors[{i + 1}]", _shape(y), accepted, hint)
     splits = best_order(
         [
             Factor(
@@ -211,7 +212,7 @@ def _multiplied(fn: str, factors: list[torch.Tensor]) -> torch.Tensor:
         split = splits[first, last]
         left, right = between(first, split), between(split + 1, last)
         if isinstance(left, SparseTensor) or isinstance(right, SparseTensor):
-            return product(fn, ("tensors", "tensors"), left, right)
+            return product(("tensors", "tensors"), left, right)
         return left @ right
 
     return between(0, len(factors) - 1)

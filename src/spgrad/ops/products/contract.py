@@ -13,8 +13,10 @@ from spgrad.ops.elementwise.unary import conj
 from spgrad.ops.products.einsum import contract, require_operands
 from spgrad.ops.products.terms import Term
 from spgrad.ops.products.truth import are_bools, as_counts, as_truth
+from spgrad.public import public_op
 
 
+@public_op
 def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
     """Sum of products over dimensions of two tensors, of which at least one is sparse.
 
@@ -44,8 +46,7 @@ def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
         >>> spgrad.tensordot(A, torch.ones(2, 2), dims=([0, 1], [0, 1]))
         tensor(6.)
     """
-    fn = "tensordot"
-    operands = require_operands(fn, [("a", a), ("b", b)])
+    operands = require_operands([("a", a), ("b", b)])
     ranks = [_rank(x) for x in operands]
     of_a, of_b = _pairs(dims, ranks)
     left, right = [f"a{d}" for d in range(ranks[0])], [f"b{d}" for d in range(ranks[1])]
@@ -54,7 +55,7 @@ def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
     result = [s for d, s in enumerate(left) if d not in of_a]
     result += [s for d, s in enumerate(right) if d not in of_b]
     terms = [Term(operands[0], tuple(left)), Term(operands[1], tuple(right))]
-    return contract(fn, terms, tuple(result))
+    return contract(terms, tuple(result))
 
 
 def _rank(x: torch.Tensor) -> int:
@@ -63,48 +64,49 @@ def _rank(x: torch.Tensor) -> int:
 
 def _pairs(dims: Any, ranks: list[int]) -> tuple[list[int], list[int]]:
     """The dimensions of either operand that are summed over."""
-    fn = "tensordot"
     if isinstance(dims, torch.Tensor):
         dims = dims.tolist() if dims.numel() > 1 else int(dims.item())
     if isinstance(dims, int):
         if not 0 <= dims <= min(ranks):
             raise ArgumentValueError(
-                f"spgrad.{fn}: `dims` is {dims} for operands of {ranks[0]} and {ranks[1]} "
-                f"dimension(s); numbers from 0 to {min(ranks)} are accepted. Sum over fewer."
+                f"`dims` is {dims} for operands of {ranks[0]} and {ranks[1]} dimension(s); numbers "
+                f"from 0 to {min(ranks)} are accepted. Sum over fewer."
             )
         return list(range(ranks[0] - dims, ranks[0])), list(range(dims))
     if not isinstance(dims, (tuple, list)) or len(dims) != 2:
         raise ArgumentKindError(
-            f"spgrad.{fn}: `dims` is {dims!r}; an int or a pair of lists of ints is accepted. For "
-            "example ([1], [0])."
+            f"`dims` is {dims!r}; an int or a pair of lists of ints is accepted. For example ([1], "
+            "[0])."
         )
     given = [[d] if isinstance(d, int) else list(d) for d in dims]
     found = [
-        [require_dim(fn, "dims", d, rank) for d in side]
+        [require_dim("dims", d, rank) for d in side]
         for side, rank in zip(given, ranks, strict=True)
     ]
     if len(found[0]) != len(found[1]) or any(len(set(side)) < len(side) for side in found):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `dims` is {dims}; as many dimensions of `a` as of `b`, each of them "
-            "once, are accepted. Pair each dimension with one of the other operand."
+            f"`dims` is {dims}; as many dimensions of `a` as of `b`, each of them once, are "
+            "accepted. Pair each dimension with one of the other operand."
         )
     return found[0], found[1]
 
 
+@public_op
 def inner(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`spgrad.tensordot` with the last dimension of both summed over: sum_k input_.k other_.k.
 
     Of two matrices it is input other^T, of two vectors `spgrad.dot`.
     """
-    operands = require_operands("inner", [("input", input), ("other", other)])
+    operands = require_operands([("input", input), ("other", other)])
     ranks = [_rank(x) for x in operands]
     left, right = [f"a{d}" for d in range(ranks[0])], [f"b{d}" for d in range(ranks[1])]
     if min(ranks):
         right[-1] = left[-1] = "k"
     terms = [Term(operands[0], tuple(left)), Term(operands[1], tuple(right))]
-    return contract("inner", terms, tuple(s for s in (*left, *right) if s != "k"))
+    return contract(terms, tuple(s for s in (*left, *right) if s != "k"))
 
 
+@public_op
 def dot(input: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """sum_i input_i tensor_i for two vectors of which at least one is sparse.
 
@@ -131,36 +133,40 @@ def dot(input: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         >>> spgrad.dot(a, torch.arange(5.0))
         tensor(14.)
     """
-    return _of_vectors("dot", input, ("tensor", tensor))
+    return _of_vectors(input, ("tensor", tensor))
 
 
+@public_op
 def vdot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`spgrad.dot` with the complex conjugate of `input`."""
-    _vectors("vdot", input, ("other", other))
+    _vectors(input, ("other", other))
     left = conj(input) if is_sparse(input) else input.conj()
-    return _of_vectors("vdot", left, ("other", other))
+    return _of_vectors(left, ("other", other))
 
 
-def _vectors(fn: str, input: Any, second: tuple[str, Any]) -> list[torch.Tensor]:
+def _vectors(input: Any, second: tuple[str, Any]) -> list[torch.Tensor]:
     named = [("input", input), second]
-    operands = [sparse_operand(fn, name, x) if is_sparse(x) else x for name, x in named]
-    operands = require_operands(fn, [(n, x) for (n, _), x in zip(named, operands, strict=True)])
+    operands = [
+        sparse_operand(name, x, layouts=("coo",)) if is_sparse(x) else x for name, x in named
+    ]
+    operands = require_operands([(n, x) for (n, _), x in zip(named, operands, strict=True)])
     for (name, _), x in zip(named, operands, strict=True):
-        require_rank(fn, name, x, 1, "Use spgrad.tensordot for other numbers of dimensions.")
+        require_rank(name, x, 1, "Use spgrad.tensordot for other numbers of dimensions.")
     return operands
 
 
-def _of_vectors(fn: str, input: Any, second: tuple[str, Any]) -> torch.Tensor:
-    operands = _vectors(fn, input, second)
+def _of_vectors(input: Any, second: tuple[str, Any]) -> torch.Tensor:
+    operands = _vectors(input, second)
     sizes = [x._pattern.shape[0] if isinstance(x, SparseTensor) else x.shape[0] for x in operands]
     if sizes[0] != sizes[1]:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `{second[0]}` has {sizes[1]} element(s) and `input` {sizes[0]}; as many "
-            "in both are accepted. Check the sizes of the vectors."
+            f"`{second[0]}` has {sizes[1]} element(s) and `input` {sizes[0]}; as many in both are "
+            "accepted. Check the sizes of the vectors."
         )
-    return contract(fn, [Term(x, ("i",)) for x in operands], ())
+    return contract([Term(x, ("i",)) for x in operands], ())
 
 
+@public_op
 def outer(input: torch.Tensor, vec2: torch.Tensor) -> SparseTensor:
     """input_i vec2_j for two vectors, of which the first, or both, are sparse.
 
@@ -193,15 +199,15 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> SparseTensor:
                 [ 0.,  0.]])
     """
     if are_bools(input, vec2):
-        return as_truth(outer(*(as_counts("outer", "input", x) for x in (input, vec2))))
-    operands = _vectors("outer", input, ("vec2", vec2))
+        return as_truth(outer(*(as_counts("input", x) for x in (input, vec2))))
+    operands = _vectors(input, ("vec2", vec2))
     if not isinstance(operands[0], SparseTensor):
         raise UnsupportedError(
-            "spgrad.outer: `input` is dense and `vec2` sparse, with which the dense dimension "
-            "would come first; a sparse `input` is accepted. Use spgrad.outer(vec2, input), the "
-            "transpose, or spgrad.outer(spgrad.from_dense(input, torch.sparse_coo), vec2)."
+            "`input` is dense and `vec2` sparse, with which the dense dimension would come first; "
+            "a sparse `input` is accepted. Use spgrad.outer(vec2, input), the transpose, or "
+            "spgrad.outer(spgrad.from_dense(input, torch.sparse_coo), vec2)."
         )
     terms = [Term(x, (s,)) for x, s in zip(operands, "ij", strict=True)]
-    y = contract("outer", terms, ("i", "j"))
+    y = contract(terms, ("i", "j"))
     assert isinstance(y, SparseTensor)
     return y

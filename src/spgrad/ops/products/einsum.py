@@ -29,9 +29,11 @@ from spgrad.ops.products.terms import (
 )
 from spgrad.ops.reductions.reduce import sparse_sum, sum
 from spgrad.ops.shapes.shape import permute, reshape
+from spgrad.public import public_op
 from spgrad.torch_protocol.compile import when_tracing
 
 
+@public_op
 def einsum(*args: Any) -> torch.Tensor:
     """Sum of products of elements, in the notation of `torch.einsum`, with sparse operands.
 
@@ -76,55 +78,54 @@ def einsum(*args: Any) -> torch.Tensor:
                 [ 3., 20.]])
     """
     equation, given = as_equation(args)
-    operands = require_operands("einsum", [(f"operands[{i}]", x) for i, x in enumerate(given)])
+    operands = require_operands([(f"operands[{i}]", x) for i, x in enumerate(given)])
     labels, result = parse(equation, tuple(len(_shape(x)) for x in operands))
-    return contract("einsum", [Term(x, s) for x, s in zip(operands, labels, strict=True)], result)
+    return contract([Term(x, s) for x, s in zip(operands, labels, strict=True)], result)
 
 
-def require_operands(fn: str, named: Sequence[tuple[str, Any]]) -> list[torch.Tensor]:
+def require_operands(named: Sequence[tuple[str, Any]]) -> list[torch.Tensor]:
     """Sparse and dense tensors of one dtype and device, one of them sparse, or the refusal."""
     if not any(is_sparse(x) for _, x in named):
         kinds = ", ".join(checks.describe_kind(x) for _, x in named)
         raise ArgumentKindError(
-            f"spgrad.{fn}: no operand is sparse ({kinds}); at least one sparse operand is "
-            "accepted. Use the function of torch, or convert one with spgrad.from_dense."
+            f"no operand is sparse ({kinds}); at least one sparse operand is accepted. Use the "
+            "function of torch, or convert one with spgrad.from_dense."
         )
     operands = [
-        sparse_operand(fn, name, x) if is_sparse(x) else dense_operand(fn, name, x)
-        for name, x in named
+        sparse_operand(name, x) if is_sparse(x) else dense_operand(name, x) for name, x in named
     ]
     parts = {}
     for (name, _), x in zip(named, operands, strict=True):
         parts[name] = x._vals if isinstance(x, SparseTensor) else x
-        checks.require_numeric(fn, name, parts[name])
+        checks.require_numeric(name, parts[name])
         if isinstance(x, SparseTensor) and x._pattern.dense_dim:
             raise UnsupportedError(
-                f"spgrad.{fn}: `{name}` has {x._pattern.dense_dim} dense dimension(s); sparse "
-                "dimensions alone are accepted. Take one slice of the dense dimensions at a time."
+                f"`{name}` has {x._pattern.dense_dim} dense dimension(s); sparse dimensions alone "
+                "are accepted. Take one slice of the dense dimensions at a time."
             )
-    checks.require_same_dtype(fn, **parts)
-    checks.require_same_device(fn, **parts)
+    checks.require_same_dtype(**parts)
+    checks.require_same_device(**parts)
     return operands
 
 
-def contract(fn: str, terms: list[Term], result: Labels) -> torch.Tensor:
+def contract(terms: list[Term], result: Labels) -> torch.Tensor:
     """The sum of products of terms over all labels that the result does not have."""
-    sizes = _sizes(fn, terms)
-    terms = [_distinct(fn, term, sizes) for term in terms]
+    sizes = _sizes(terms)
+    terms = [_distinct(term, sizes) for term in terms]
     while len(terms) > 1:
         terms = [
             _summed(term, _needed(terms[:i] + terms[i + 1 :], result))
             for i, term in enumerate(terms)
         ]
-        terms = _with_sampled(terms, result) or _with_best_pair(fn, terms, result, sizes)
-    return _finished(fn, terms[0], result)
+        terms = _with_sampled(terms, result) or _with_best_pair(terms, result, sizes)
+    return _finished(terms[0], result)
 
 
 def _shape(x: torch.Tensor) -> tuple[int, ...]:
     return tuple(x._pattern.shape if isinstance(x, SparseTensor) else x.shape)
 
 
-def _sizes(fn: str, terms: list[Term]) -> dict[str, int]:
+def _sizes(terms: list[Term]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for i, term in enumerate(terms):
         own: dict[str, int] = {}
@@ -133,9 +134,9 @@ def _sizes(fn: str, terms: list[Term]) -> dict[str, int]:
             if own.get(label, size) != size or (size != known and 1 not in (size, known)):
                 wanted = own.get(label, known)
                 raise ArgumentValueError(
-                    f"spgrad.{fn}: `operands[{i}]` has size {size} in a dimension that is {wanted} "
-                    "elsewhere; equal sizes, or 1 in another operand, are accepted for one label. "
-                    "Check which dimensions are paired."
+                    f"`operands[{i}]` has size {size} in a dimension that is {wanted} elsewhere; "
+                    "equal sizes, or 1 in another operand, are accepted for one label. Check which "
+                    "dimensions are paired."
                 )
             own[label] = size
             if label not in sizes or known == 1:
@@ -143,7 +144,7 @@ def _sizes(fn: str, terms: list[Term]) -> dict[str, int]:
     return sizes
 
 
-def _distinct(fn: str, term: Term, sizes: dict[str, int]) -> Term:
+def _distinct(term: Term, sizes: dict[str, int]) -> Term:
     """A term with each label once, without those of size 1 that broadcast."""
     tensor, labels = term
     kept = tuple(dict.fromkeys(labels))
@@ -230,9 +231,7 @@ def _is_sampled(terms: list[Term], triple: Sampled, result: Labels) -> bool:
     return shared and not inner & left and bool(x - y and y - x) and A == (x | y) - inner
 
 
-def _with_best_pair(
-    fn: str, terms: list[Term], result: Labels, sizes: dict[str, int]
-) -> list[Term]:
+def _with_best_pair(terms: list[Term], result: Labels, sizes: dict[str, int]) -> list[Term]:
     """The terms with the product of the two of them that is the least work."""
     best: tuple[float, int, int] | None = None
     for i, j in itertools.combinations(range(len(terms)), 2):
@@ -244,7 +243,7 @@ def _with_best_pair(
     _, i, j = best  # of three terms, two are of one kind, so that infinite work is left to the last
     left = [term for at, term in enumerate(terms) if at not in (i, j)]
     needed = _needed(left, result)
-    return [*left, _product(fn, terms[i], terms[j], needed, result)]
+    return [*left, _product(terms[i], terms[j], needed, result)]
 
 
 def _work(a: Term, b: Term, needed: Collection[str], sizes: dict[str, int]) -> float:
@@ -269,7 +268,7 @@ def _work(a: Term, b: Term, needed: Collection[str], sizes: dict[str, int]) -> f
     return nse[0] * math.prod(sizes[s] for s in own) + size
 
 
-def _product(fn: str, a: Term, b: Term, needed: Collection[str], result: Labels) -> Term:
+def _product(a: Term, b: Term, needed: Collection[str], result: Labels) -> Term:
     """The product of two terms, summed over the labels that only the two have."""
     sparse_a, sparse_b = (isinstance(t.tensor, SparseTensor) for t in (a, b))
     if not (sparse_a or sparse_b):
@@ -285,11 +284,11 @@ def _product(fn: str, a: Term, b: Term, needed: Collection[str], result: Labels)
     if summed and (own_a or own_b):
         return matrix_product(a, b, summed)
     if not own_b:
-        return elementwise(fn, a, b)
+        return elementwise(a, b)
     if not both:
         return hybrid(a, b)
     if not own_a:
-        return elementwise(fn, b, a)
+        return elementwise(b, a)
     if len(own_a) < len(a.labels):
         return matrix_product(a, b, ())
     return outer_product(a, b)
@@ -308,7 +307,7 @@ def _of_dense(a: Term, b: Term, needed: Collection[str]) -> Term:
     return Term(torch.einsum(*given, [at[s] for s in left]), left)
 
 
-def _finished(fn: str, term: Term, result: Labels) -> torch.Tensor:
+def _finished(term: Term, result: Labels) -> torch.Tensor:
     """The last term, summed over what the result lacks, its dimensions in order."""
     y, labels = term
     dims = tuple(d for d, label in enumerate(labels) if label not in result)
@@ -326,9 +325,9 @@ def _finished(fn: str, term: Term, result: Labels) -> torch.Tensor:
     split = len(labels) - y._pattern.dense_dim
     if any(d >= split for d in order[:split]):
         raise UnsupportedError(
-            f"spgrad.{fn}: dimensions {''.join(labels[split:])} of the result are dense, as only a "
-            f"dense operand has them, and would not stand behind {''.join(labels[:split])}; "
-            "dense dimensions that stand last are accepted. Let the result have them last."
+            f"dimensions {''.join(labels[split:])} of the result are dense, as only a dense "
+            f"operand has them, and would not stand behind {''.join(labels[:split])}; dense "
+            "dimensions that stand last are accepted. Let the result have them last."
         )
     return y if order == tuple(range(len(order))) else permute(y, order)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -16,24 +17,25 @@ from spgrad.ops.layouts.structure import t
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.spmm_reduce import reduced_product
 from spgrad.ops.products.truth import are_bools, as_counts, as_truth
+from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import lowered
 
 
-def product(fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def product(names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b with at least one sparse operand, broadcasting as `torch.matmul`."""
     a_sparse, b_sparse = is_sparse(a), is_sparse(b)
     if not (a_sparse or b_sparse):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `{names[0]}` and `{names[1]}` are dense ({checks.describe_kind(a)} and "
-            f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use torch.{fn}, "
-            "or convert one with spgrad.from_dense."
+            f"`{names[0]}` and `{names[1]}` are dense ({checks.describe_kind(a)} and "
+            f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use "
+            "torch.matmul, or convert one with spgrad.from_dense."
         )
     try:
-        left = matrix_operand(fn, names[0], a) if a_sparse else dense_operand(fn, names[0], a)
-        right = matrix_operand(fn, names[1], b) if b_sparse else dense_operand(fn, names[1], b)
+        left = matrix_operand(names[0], a) if a_sparse else dense_operand(names[0], a)
+        right = matrix_operand(names[1], b) if b_sparse else dense_operand(names[1], b)
     except (ArgumentKindError, ArgumentValueError) as error:
-        return _of_others(error, fn, names, a, b)
-    _require_fit(fn, names, left, right)
+        return _of_others(error, names, a, b)
+    _require_fit(names, left, right)
     if not isinstance(left, SparseTensor):
         assert isinstance(right, SparseTensor)
         return broadcast.dense_sparse(left, right)
@@ -42,44 +44,42 @@ def product(fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -
     return broadcast.sparse_dense(left, right)
 
 
-def _of_others(
-    error: Exception, fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor
-) -> torch.Tensor:
+def _of_others(error: Exception, names: tuple[str, str], a: Any, b: Any) -> torch.Tensor:
     """The product where `error` says that an operand is no tensor of numbers, if there is one."""
     if are_bools(a, b):
-        return as_truth(product(fn, names, *map(as_counts, (fn, fn), names, (a, b))))
+        return as_truth(product(names, *map(as_counts, names, (a, b))))
     left, right = as_operand(a), as_operand(b)
     if left is a and right is b:
         raise error
-    return product(fn, names, left, right)
+    return product(names, left, right)
 
 
-def _require_fit(fn: str, names: tuple[str, str], left: torch.Tensor, right: torch.Tensor) -> None:
+def _require_fit(names: tuple[str, str], left: torch.Tensor, right: torch.Tensor) -> None:
     """Refuses operands whose sizes, dtypes or devices don't fit each other."""
     # the parts, not the wrapper: each property of a wrapper is a call through the torch protocol
     a, a_shape = _parts(left)
     b, b_shape = _parts(right)
     if a.dtype != b.dtype:
-        checks.require_same_dtype(fn, **{names[0]: a, names[1]: b})
+        checks.require_same_dtype(**{names[0]: a, names[1]: b})
     if a.device != b.device:
-        checks.require_same_device(fn, **{names[0]: a, names[1]: b})
+        checks.require_same_device(**{names[0]: a, names[1]: b})
     for name, shape in zip(names, (a_shape, b_shape), strict=True):
         if not shape:
             hint = "Multiply by a number with A * number."
-            raise checks.bad_shape(fn, name, (), "a vector, matrix or batch of matrices", hint)
+            raise checks.bad_shape(name, (), "a vector, matrix or batch of matrices", hint)
     inner = b_shape[-2] if len(b_shape) > 1 else b_shape[0]
     if a_shape[-1] != inner:
         side = "rows" if len(b_shape) > 1 else "elements"
         accepted = f"{a_shape[-1]} {side} (from `{names[0]}` of shape {tuple(a_shape)})"
         hint = "The inner sizes of the two operands agree."
-        raise checks.bad_shape(fn, names[1], tuple(b_shape), accepted, hint)
+        raise checks.bad_shape(names[1], tuple(b_shape), accepted, hint)
     if len(a_shape) > 2 and len(b_shape) > 2:
         try:
             checks.broadcast_shapes(a_shape[:-2], b_shape[:-2])
         except RuntimeError:
             hint = "Batch sizes are equal, or one of them is 1 or missing."
             accepted = f"a batch that broadcasts with {tuple(a_shape[:-2])}"
-            raise checks.bad_shape(fn, names[1], tuple(b_shape), accepted, hint) from None
+            raise checks.bad_shape(names[1], tuple(b_shape), accepted, hint) from None
 
 
 def _parts(t: torch.Tensor) -> tuple[torch.Tensor, Sequence[int]]:
@@ -89,6 +89,7 @@ def _parts(t: torch.Tensor) -> tuple[torch.Tensor, Sequence[int]]:
     return t, t.shape
 
 
+@public_op
 @lowered
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """input @ other with one or both operands sparse, broadcasting as `torch.matmul`.
@@ -123,9 +124,10 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         tensor([[ 8., 11.],
                 [ 6.,  9.]])
     """
-    return product("matmul", ("input", "other"), input, other)
+    return product(("input", "other"), input, other)
 
 
+@public_op
 @lowered
 def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> torch.Tensor:
     """Matrix product of two matrices of which at least one is sparse.
@@ -157,12 +159,13 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> to
                 [3., 0.]])
     """
     names = ("input", "mat2")
-    _require_ranks("mm", 2, input=input, mat2=mat2)
+    _require_ranks(2, input=input, mat2=mat2)
     if reduce in (None, "sum"):
-        return product("mm", names, input, mat2)
-    return _reducing("mm", names, input, mat2, reduce)
+        return product(names, input, mat2)
+    return _reducing(names, input, mat2, reduce)
 
 
+@public_op
 @lowered
 def spmm(A: torch.Tensor, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
     """The sum, mean, maximum, minimum or product of a_ij x_jc over the elements of each row of A.
@@ -196,20 +199,19 @@ def spmm(A: torch.Tensor, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
         >>> spgrad.spmm(A, x, "mean").T, spgrad.spmm(A, x, "amax").T
         (tensor([[6., 1., 0.]]), tensor([[7., 1., 0.]]))
     """
-    _require_ranks("spmm", 2, A=A, x=x)
-    return _reducing("spmm", ("A", "x"), A, x, reduce)
+    _require_ranks(2, A=A, x=x)
+    return _reducing(("A", "x"), A, x, reduce)
 
 
-def _reducing(
-    fn: str, names: tuple[str, str], a: torch.Tensor, b: torch.Tensor, reduce: str
-) -> torch.Tensor:
-    A, x = matrix_operand(fn, names[0], a), dense_operand(fn, names[1], b)
-    _require_fit(fn, names, A, x)
+def _reducing(names: tuple[str, str], a: Any, b: Any, reduce: str) -> torch.Tensor:
+    A, x = matrix_operand(names[0], a), dense_operand(names[1], b)
+    _require_fit(names, A, x)
     if reduce == "sum":
         return broadcast.sparse_dense(A, x)
-    return reduced_product(fn, A, x, reduce)
+    return reduced_product(A, x, reduce)
 
 
+@public_op
 @lowered
 def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     """Product of a sparse matrix and a dense vector.
@@ -236,13 +238,14 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
         >>> spgrad.mv(A, torch.tensor([1.0, 10.0]))
         tensor([20.,  3.])
     """
-    A = matrix_operand("mv", "input", input, bools=True)
-    x = dense_operand("mv", "vec", vec)
-    require_rank("mv", "input", A, 2)
-    require_rank("mv", "vec", x, 1)
-    return product("mv", ("input", "vec"), A, x)
+    A = matrix_operand("input", input, bools=True)
+    x = dense_operand("vec", vec)
+    require_rank("input", A, 2)
+    require_rank("vec", x, 1)
+    return product(("input", "vec"), A, x)
 
 
+@public_op
 @lowered
 def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     """Batched product of two 3-d tensors of which at least one is sparse.
@@ -269,14 +272,15 @@ def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         >>> spgrad.bmm(A, torch.ones(3, 2, 1)).shape
         torch.Size([3, 2, 1])
     """
-    _require_ranks("bmm", 3, input=input, mat2=mat2)
+    _require_ranks(3, input=input, mat2=mat2)
     if input.shape[0] != mat2.shape[0]:
         hint = "Use spgrad.matmul to broadcast."
         shape = tuple(mat2.shape)
-        raise checks.bad_shape("bmm", "mat2", shape, f"a batch of {input.shape[0]}", hint)
-    return product("bmm", ("input", "mat2"), input, mat2)
+        raise checks.bad_shape("mat2", shape, f"a batch of {input.shape[0]}", hint)
+    return product(("input", "mat2"), input, mat2)
 
 
+@public_op
 @lowered
 def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """A B for a sparse A and dense B, 2-d or batched 3-d, as torchsparsegradutils names it.
@@ -305,23 +309,23 @@ def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         tensor([[2.],
                 [3.]])
     """
-    fn = "sparse_mm"
     for name, operand, sparse in (("A", A, True), ("B", B, False)):
         if not isinstance(operand, torch.Tensor) or is_sparse(operand) is not sparse:
             kind = "sparse" if sparse else "dense"
             raise ArgumentValueError(
-                f"spgrad.{fn}: `{name}` is {checks.describe_kind(operand)}; a {kind} tensor is "
-                "accepted. Use spgrad.matmul for other operands."
+                f"`{name}` is {checks.describe_kind(operand)}; a {kind} tensor is accepted. Use "
+                "spgrad.matmul for other operands."
             )
     if A.dim() not in (2, 3):
-        raise checks.bad_shape(fn, "A", tuple(A.shape), "2-d or 3-d", "Use spgrad.matmul.")
-    require_rank(fn, "B", B, A.dim())
+        raise checks.bad_shape("A", tuple(A.shape), "2-d or 3-d", "Use spgrad.matmul.")
+    require_rank("B", B, A.dim())
     if A.dim() == 3 and A.shape[0] != B.shape[0]:
         hint = "Use spgrad.matmul to broadcast."
-        raise checks.bad_shape(fn, "B", tuple(B.shape), f"a batch of {A.shape[0]}", hint)
-    return product(fn, ("A", "B"), A, B)
+        raise checks.bad_shape("B", tuple(B.shape), f"a batch of {A.shape[0]}", hint)
+    return product(("A", "B"), A, B)
 
 
+@public_op
 @lowered
 def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
@@ -352,48 +356,44 @@ def linear(
         >>> spgrad.linear(torch.ones(1, 3), W, torch.tensor([0.5, 0.5]))
         tensor([[2.5000, 3.5000]])
     """
-    fn = "linear"
     sparse_weight = is_sparse(weight)
     if bias is not None and sparse_weight and is_sparse(input):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `bias` is {checks.describe_kind(bias)}; None is accepted where input "
-            "and weight are sparse, as the result is. Add it to the dense result."
+            f"`bias` is {checks.describe_kind(bias)}; None is accepted where input and weight are "
+            "sparse, as the result is. Add it to the dense result."
         )
     if not isinstance(weight, torch.Tensor) or weight.dim() != 2:
         raise ArgumentKindError(
-            f"spgrad.{fn}: `weight` is {checks.describe_kind(weight)}; a sparse or dense matrix is "
-            "accepted. Its shape is (output size, input size)."
+            f"`weight` is {checks.describe_kind(weight)}; a sparse or dense matrix is accepted. "
+            "Its shape is (output size, input size)."
         )
     if not is_sparse(input):
-        dense_operand(fn, "input", input)
+        dense_operand("input", input)
     if bias is not None:
-        _require_bias(fn, dense_operand(fn, "bias", bias), weight)
+        _require_bias(dense_operand("bias", bias), weight)
     if input.dim() == 0 or input.shape[-1] != weight.shape[1]:
         accepted = f"(..., {weight.shape[1]}) (from `weight` of shape {tuple(weight.shape)})"
         hint = "The last sizes of the two agree."
-        raise checks.bad_shape(fn, "input", tuple(input.shape), accepted, hint)
-    checks.require_same_device(fn, input=input, weight=weight)
+        raise checks.bad_shape("input", tuple(input.shape), accepted, hint)
+    checks.require_same_device(input=input, weight=weight)
     names = ("input", "weight")
-    if not sparse_weight:
-        y = product(fn, names, input, weight.mT)
+    W = t(matrix_operand("weight", weight, bools=True)) if sparse_weight else weight.mT
+    if not sparse_weight or is_sparse(input) or input.dim() <= 2:
+        y = product(names, input, W)
     else:
-        W = t(matrix_operand(fn, "weight", weight, bools=True))
-        if is_sparse(input) or input.dim() <= 2:
-            y = product(fn, names, input, W)
-        else:
-            flat = input.reshape(math.prod(input.shape[:-1]), input.shape[-1])
-            y = product(fn, names, flat, W).view(*input.shape[:-1], weight.shape[0])
+        flat = input.reshape(math.prod(input.shape[:-1]), input.shape[-1])
+        y = product(names, flat, W).view(*input.shape[:-1], weight.shape[0])
     return y if bias is None else y + bias
 
 
-def _require_bias(fn: str, bias: torch.Tensor, weight: torch.Tensor) -> None:
-    checks.require_same_dtype(fn, weight=weight, bias=bias)
-    checks.require_same_device(fn, weight=weight, bias=bias)
+def _require_bias(bias: torch.Tensor, weight: torch.Tensor) -> None:
+    checks.require_same_dtype(weight=weight, bias=bias)
+    checks.require_same_device(weight=weight, bias=bias)
     if tuple(bias.shape) != (weight.shape[0],):
         hint = "It has one number for each row of `weight`."
-        raise checks.bad_shape(fn, "bias", tuple(bias.shape), f"({weight.shape[0]},)", hint)
+        raise checks.bad_shape("bias", tuple(bias.shape), f"({weight.shape[0]},)", hint)
 
 
-def _require_ranks(fn: str, ndim: int, **operands: torch.Tensor) -> None:
+def _require_ranks(ndim: int, **operands: torch.Tensor) -> None:
     for name, operand in operands.items():
-        require_rank(fn, name, operand, ndim)
+        require_rank(name, operand, ndim)

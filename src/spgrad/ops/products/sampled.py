@@ -17,9 +17,11 @@ from spgrad.lowering.views import rows
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.addmm import Number, require_summand, weighted_sum
 from spgrad.ops.products.matmul import product
+from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import lowered
 
 
+@public_op
 @lowered
 def sspaddmm(
     input: torch.Tensor,
@@ -57,17 +59,17 @@ def sspaddmm(
         tensor([[0., 4.],
                 [0., 0.]])
     """
-    fn = "sspaddmm"
-    C = matrix_operand(fn, "input", input)
-    require_rank(fn, "input", C, 2)
-    require_factors(fn, C._vals.dtype, beta=beta, alpha=alpha)
-    require_rank(fn, "mat1", mat1, 2)
-    require_rank(fn, "mat2", mat2, 2)
-    require_summand(fn, C, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
-    P = _rows_of_product(fn, mat1, mat2, hybrid=False)
+    C = matrix_operand("input", input)
+    require_rank("input", C, 2)
+    require_factors(C._vals.dtype, beta=beta, alpha=alpha)
+    require_rank("mat1", mat1, 2)
+    require_rank("mat2", mat2, 2)
+    require_summand(C, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
+    P = _rows_of_product(("mat1", "mat2"), mat1, mat2, hybrid=False)
     return weighted_sum(convert(C, torch.sparse_coo), P, beta, alpha)
 
 
+@public_op
 @lowered
 def smm(input: torch.Tensor, mat: torch.Tensor) -> SparseTensor:
     """Product of a sparse and a dense matrix as a sparse tensor.
@@ -95,9 +97,10 @@ def smm(input: torch.Tensor, mat: torch.Tensor) -> SparseTensor:
         tensor([[0, 0],
                 [0, 1]])
     """
-    return _rows_of_product("smm", input, mat, hybrid=False)
+    return _rows_of_product(("input", "mat"), input, mat, hybrid=False)
 
 
+@public_op
 @lowered
 def hspmm(mat1: torch.Tensor, mat2: torch.Tensor) -> SparseTensor:
     """Product of a sparse and a dense matrix as a hybrid tensor of its rows.
@@ -126,17 +129,18 @@ def hspmm(mat1: torch.Tensor, mat2: torch.Tensor) -> SparseTensor:
         >>> H.indices(), H.values()
         (tensor([[1]]), tensor([[0., 2.]]))
     """
-    return _rows_of_product("hspmm", mat1, mat2, hybrid=True)
+    return _rows_of_product(("mat1", "mat2"), mat1, mat2, hybrid=True)
 
 
-def _rows_of_product(fn: str, A: torch.Tensor, x: torch.Tensor, *, hybrid: bool) -> SparseTensor:
+def _rows_of_product(
+    names: tuple[str, str], A: torch.Tensor, x: torch.Tensor, *, hybrid: bool
+) -> SparseTensor:
     """The rows of A x in which A has an element, as a COO tensor."""
-    names = ("mat1", "mat2") if fn != "smm" else ("input", "mat")
-    A = matrix_operand(fn, names[0], A)
-    x = dense_operand(fn, names[1], x)
-    require_rank(fn, names[0], A, 2)
-    require_rank(fn, names[1], x, 2)
-    y = product(fn, names, A, x)
+    A = matrix_operand(names[0], A)
+    x = dense_operand(names[1], x)
+    require_rank(names[0], A, 2)
+    require_rank(names[1], x, 2)
+    y = product(names, A, x)
     row = A._pattern.derive(kept.NONEMPTY_ROWS, _nonempty_rows)
     vals = y.index_select(0, row)
     m, n = y.shape
@@ -152,6 +156,7 @@ def _nonempty_rows(pattern: Pattern) -> torch.Tensor:
     return rows(pattern).ptr.diff().nonzero().view(-1)
 
 
+@public_op
 @lowered
 def sampled_addmm(
     input: torch.Tensor,
@@ -189,12 +194,11 @@ def sampled_addmm(
         tensor([[0., 4.],
                 [0., 0.]])
     """
-    fn = "sampled_addmm"
-    C = matrix_operand(fn, "input", input)
-    require_factors(fn, C._vals.dtype, beta=beta, alpha=alpha)
-    g, x = dense_operand(fn, "mat1", mat1), dense_operand(fn, "mat2", mat2)
-    checks.require_same_device(fn, input=C._vals, mat1=g, mat2=x)
-    checks.require_same_dtype(fn, input=C._vals, mat1=g, mat2=x)
+    C = matrix_operand("input", input)
+    require_factors(C._vals.dtype, beta=beta, alpha=alpha)
+    g, x = dense_operand("mat1", mat1), dense_operand("mat2", mat2)
+    checks.require_same_device(input=C._vals, mat1=g, mat2=x)
+    checks.require_same_dtype(input=C._vals, mat1=g, mat2=x)
     pattern = C._pattern
     k = g.shape[-1] if g.dim() else 0
     m, n = pattern.matrix
@@ -204,7 +208,7 @@ def sampled_addmm(
     ):
         if tuple(operand.shape) != wanted:
             hint = f"It follows from input of shape {tuple(pattern.shape)}."
-            raise checks.bad_shape(fn, name, tuple(operand.shape), f"{wanted}", hint)
+            raise checks.bad_shape(name, tuple(operand.shape), f"{wanted}", hint)
     if not pattern.coalesced:
         C = convert(C, torch.sparse_coo)
         pattern = C._pattern

@@ -21,26 +21,26 @@ from spgrad.torch_protocol.func_transforms import Function
 REDUCTIONS = ("sum", "mean", "amax", "amin", "prod")
 
 
-def reduced_product(fn: str, A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tensor:
+def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tensor:
     """The mean, maximum, minimum or product of a_ij x_jc over the elements of each row i of A.
 
     A row without elements gives 0, a product of them too.
     """
     if reduce not in REDUCTIONS:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `reduce` is {reduce!r}; {', '.join(REDUCTIONS)} are accepted. Leave it "
-            "out for the matrix product."
+            f"`reduce` is {reduce!r}; {', '.join(REDUCTIONS)} are accepted. Leave it out for the "
+            "matrix product."
         )
     A = without_repeats(A)
     vals, pattern = broadcast.flat(A), A._pattern
     row = cells(pattern, (1,))
     if reduce == "mean":
-        require_dtype(fn, vals.dtype, accepted="real complex")
+        require_dtype(vals.dtype, accepted="real complex")
         return spmm(vals, x, pattern).div_(row.counts().clamp(min=1))
     if reduce == "prod":
         factors = product(vals[:, None], row) * _rows_product(x, pattern)
         return torch.where(row.counts() == 0, 0, factors)
-    require_dtype(fn, vals.dtype, accepted="real integer")
+    require_dtype(vals.dtype, accepted="real integer")
     return _extremum(vals, x, pattern, reduce == "amax")
 
 

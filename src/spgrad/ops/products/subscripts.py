@@ -26,7 +26,7 @@ def as_equation(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Equation and operands of a call in either form that `torch.einsum` takes."""
     if len(args) < 2:
         raise ArgumentValueError(
-            f"spgrad.einsum: `equation` and `operands` are {len(args)} argument(s); an equation "
+            f"`equation` and `operands` are {len(args)} argument(s); an equation "
             'and one or more operands are accepted. For example "ij,jk->ik", A, B.'
         )
     if not isinstance(args[0], torch.Tensor):
@@ -35,7 +35,7 @@ def as_equation(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
             operands = tuple(operands[0])
         if not isinstance(equation, str):
             raise ArgumentKindError(
-                f"spgrad.einsum: `equation` is {checks.describe_kind(equation)}; a str, or an "
+                f"`equation` is {checks.describe_kind(equation)}; a str, or an "
                 'operand and its list of subscripts, is accepted. For example "ij,jk->ik".'
             )
         return equation, operands
@@ -48,14 +48,14 @@ def as_equation(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
 def _spelled(given: Any) -> str:
     if not isinstance(given, (list, tuple)):
         raise ArgumentKindError(
-            f"spgrad.einsum: subscripts are {checks.describe_kind(given)}; a list of ints for each "
-            "operand is accepted. For example [0, 1]."
+            f"subscripts are {checks.describe_kind(given)}; a list of ints for each operand is "
+            "accepted. For example [0, 1]."
         )
     for s in given:
         if s is not Ellipsis and not (isinstance(s, int) and 0 <= s < 52):
             raise ArgumentValueError(
-                f"spgrad.einsum: subscripts have {s!r}; ints from 0 to 51 and `...` are accepted. "
-                "Number the dimensions from 0."
+                f"subscripts have {s!r}; ints from 0 to 51 and `...` are accepted. Number the "
+                "dimensions from 0."
             )
     return "".join(
         "..." if s is Ellipsis else chr(ord("A") + s if s < 26 else ord("a") + s - 26)
@@ -111,6 +111,5 @@ def _split(equation: str, part: str, dots: Labels) -> Labels:
 
 def _refusal(equation: str, says: str, accepted: str) -> ArgumentValueError:
     return ArgumentValueError(
-        f"spgrad.einsum: `equation` {says} ({equation!r}); {accepted} is accepted. For example "
-        '"...ij,jk->...ik".'
+        f'`equation` {says} ({equation!r}); {accepted} is accepted. For example "...ij,jk->...ik".'
     )

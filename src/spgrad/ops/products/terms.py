@@ -84,22 +84,20 @@ def outer_product(a: Term, b: Term) -> Term:
     return Term(_as_shape(kron(column, row), a.shape + b.shape), a.labels + b.labels)
 
 
-def elementwise(fn: str, a: Term, b: Term) -> Term:
+def elementwise(a: Term, b: Term) -> Term:
     """a times b at the elements of a sparse a, which has all the labels of b."""
     A = a.tensor
     assert isinstance(A, SparseTensor)
     shared = tuple(s for s in a.labels if s in b.labels)
     x = b.ordered(shared)
     if isinstance(x, SparseTensor):
-        y = mul(A, x) if shared == a.labels else _at_elements(fn, A, a, x, shared)
+        y = mul(A, x) if shared == a.labels else _at_elements(A, a, x, shared)
         return Term(y, a.labels)
     sizes = dict(zip(shared, x.shape, strict=True))
     return Term(mul(A, x.reshape([sizes.get(s, 1) for s in a.labels])), a.labels)
 
 
-def _at_elements(
-    fn: str, A: SparseTensor, a: Term, B: SparseTensor, shared: Labels
-) -> SparseTensor:
+def _at_elements(A: SparseTensor, a: Term, B: SparseTensor, shared: Labels) -> SparseTensor:
     """A times a sparse B that has some of its dimensions alone; 0 where B has no element."""
     layout, blocksize = A._pattern.layout, A._pattern.blocksize
     A = convert(A, torch.sparse_coo)
@@ -109,7 +107,7 @@ def _at_elements(
         return on_pattern(stored_values(A) * for_each(number, A._pattern), A._pattern)
     wanted, group = A._pattern.derive(kept.PROJECTED.of(*dims), lambda p: _projected(p, dims))
     empty = SparseTensor(B._vals.new_zeros(wanted.nse), wanted)
-    found = align(fn, empty, B, "first").b.index_select(0, group)
+    found = align(empty, B, "first").b.index_select(0, group)
     return convert(on_pattern(stored_values(A) * found, A._pattern), layout, blocksize)
 
 

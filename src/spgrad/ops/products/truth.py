@@ -16,11 +16,11 @@ def are_bools(*operands: Any) -> bool:
     return all(isinstance(x, torch.Tensor) and x.dtype == torch.bool for x in operands)
 
 
-def as_counts(fn: str, arg: str, x: torch.Tensor) -> torch.Tensor:
+def as_counts(arg: str, x: torch.Tensor) -> torch.Tensor:
     """1 for True and 0 for False, in a dtype that counts the products of any row."""
     if not is_sparse(x):
         return x.to(torch.int32)
-    A = sparse_operand(fn, arg, x)
+    A = sparse_operand(arg, x)
     return on_pattern(A._vals.to(torch.int32), A._pattern)
 
 

@@ -125,7 +125,6 @@ def _matrix_dims(pattern: Pattern) -> tuple[int, int]:
 
 
 def reduction(
-    fn: str,
     input: Any,
     dim: Dims,
     keepdim: bool = False,
@@ -138,25 +137,24 @@ def reduction(
 
     With `compact` the result is sparse wherever a sparse dimension stays.
     """
-    A = sparse_operand(fn, arg, input)
+    A = sparse_operand(arg, input)
     A = as_summands(A) if linear else without_repeats(A)
     if not isinstance(keepdim, bool):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `keepdim` is {keepdim!r}; True or False is accepted. For example "
-            "keepdim=True."
+            f"`keepdim` is {keepdim!r}; True or False is accepted. For example keepdim=True."
         )
     dim = tuple(dim) if isinstance(dim, list) else dim
     if not isinstance(dim, (int, tuple, type(None))):
-        require_dims(fn, dim, 0)
+        require_dims(dim, 0)
     axes = A._pattern.derive(
-        kept.AXES.of(dim, keepdim, compact), lambda p: _axes(fn, p, dim, keepdim, compact)
+        kept.AXES.of(dim, keepdim, compact), lambda p: _axes(p, dim, keepdim, compact)
     )
     return Reduction(A, axes, _by_reduced(A, axes.dense))
 
 
-def _axes(fn: str, pattern: Pattern, dim: Dims, keepdim: bool, compact: bool) -> Axes:
+def _axes(pattern: Pattern, dim: Dims, keepdim: bool, compact: bool) -> Axes:
     shape = pattern.shape
-    reduced = require_dims(fn, dim, len(shape))
+    reduced = require_dims(dim, len(shape))
     left = [1 if d in reduced else n for d, n in enumerate(shape) if keepdim or d not in reduced]
     first = len(shape) - pattern.dense_dim
     dense = tuple(d - first for d in reduced if d >= first)
@@ -179,76 +177,70 @@ def _by_reduced(A: SparseTensor, dense: tuple[int, ...]) -> torch.Tensor:
     )
 
 
-def require_dims(fn: str, dim: Dims, ndim: int) -> tuple[int, ...]:
+def require_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
     """`dim` as ascending numbers from 0; all dimensions for None and ()."""
     given = (dim,) if isinstance(dim, int) else dim
     if given is None or (isinstance(given, (tuple, list)) and not given):
         return tuple(range(ndim))
     if not isinstance(given, (tuple, list)) or not all(isinstance(d, int) for d in given):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `dim` is {dim!r}; an int, a tuple of ints or None is accepted. For "
-            "example -1."
+            f"`dim` is {dim!r}; an int, a tuple of ints or None is accepted. For example -1."
         )
-    found = tuple(sorted(d % ndim if -ndim <= d < ndim else _refuse(fn, d, ndim) for d in given))
+    found = tuple(sorted(d % ndim if -ndim <= d < ndim else _refuse(d, ndim) for d in given))
     if len(set(found)) < len(found):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `dim` is {dim}; each dimension once is accepted. Leave out one of the "
-            "repeated."
+            f"`dim` is {dim}; each dimension once is accepted. Leave out one of the repeated."
         )
     return found
 
 
-def one_dim(fn: str, dim: Any) -> int:
+def one_dim(dim: Any) -> int:
     """`dim` if it is an int."""
     if not isinstance(dim, int):
-        raise ArgumentKindError(
-            f"spgrad.{fn}: `dim` is {dim!r}; an int is accepted. For example -1."
-        )
+        raise ArgumentKindError(f"`dim` is {dim!r}; an int is accepted. For example -1.")
     return dim
 
 
-def _refuse(fn: str, dim: int, ndim: int) -> int:
+def _refuse(dim: int, ndim: int) -> int:
     raise ArgumentIndexError(
-        f"spgrad.{fn}: `dim` is {dim} for a tensor of {ndim} dimension(s); numbers from {-ndim} "
-        f"to {ndim - 1} are accepted. Count from the end with negative ones."
+        f"`dim` is {dim} for a tensor of {ndim} dimension(s); numbers from {-ndim} to {ndim - 1} "
+        "are accepted. Count from the end with negative ones."
     )
 
 
-def require_elements(fn: str, call: Reduction) -> None:
+def require_elements(call: Reduction) -> None:
     """Refuses reductions over dimensions of size 0, where there is nothing to choose from."""
     if call.size == 0:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `input` has shape {tuple(call.A._pattern.shape)}, of which `dim` takes "
-            "dimensions without elements; reduced dimensions of size 1 or more are accepted. Check "
-            "the size of the input."
+            f"`input` has shape {tuple(call.A._pattern.shape)}, of which `dim` takes dimensions "
+            "without elements; reduced dimensions of size 1 or more are accepted. Check the size "
+            "of the input."
         )
 
 
-def require_zero_of_nothing(fn: str, call: Reduction) -> None:
+def require_zero_of_nothing(call: Reduction) -> None:
     """Refuses dimensions of size 0 where a result that is not 0 would stand unspecified."""
     if call.vals.shape[1] == 0 or call.sparse:
-        require_elements(fn, call)
+        require_elements(call)
 
 
-def converted(fn: str, vals: torch.Tensor, dtype: Any) -> torch.Tensor:
+def converted(vals: torch.Tensor, dtype: Any) -> torch.Tensor:
     """Values in the dtype that a caller asks for, if one does."""
     if dtype is None:
         return vals
     if not isinstance(dtype, torch.dtype):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `dtype` is {dtype!r}; a torch.dtype or None is accepted. For example "
-            "torch.float32."
+            f"`dtype` is {dtype!r}; a torch.dtype or None is accepted. For example torch.float32."
         )
     return vals.to(dtype)
 
 
-def require_dtype(fn: str, dtype: torch.dtype, *, arg: str = "input", accepted: str) -> None:
+def require_dtype(dtype: torch.dtype, *, arg: str = "input", accepted: str) -> None:
     """Refuses dtypes other than those of the kinds in `accepted`, such as "real integer"."""
     kind = "complex" if dtype.is_complex else "real" if dtype.is_floating_point else "integer"
     kind = "bool" if dtype == torch.bool else kind
     if kind not in accepted.split():
         raise ArgumentValueError(
-            f"spgrad.{fn}: `{arg}` has dtype {checks.short(dtype)}; "
-            f"{' and '.join(accepted.split())} dtypes are accepted. Convert it with "
-            ".to(torch.float32)."
+            f"`{arg}` has dtype {checks.short(dtype)}; {' and '.join(accepted.split())} dtypes are "
+            "accepted. Convert it with .to(torch.float32)."
         )

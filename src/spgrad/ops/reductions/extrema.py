@@ -23,6 +23,7 @@ from spgrad.ops.reductions.axes import (
     require_elements,
 )
 from spgrad.ops.reductions.reduce import amax, amin
+from spgrad.public import public_op
 
 
 class _Places(NamedTuple):
@@ -33,6 +34,7 @@ class _Places(NamedTuple):
     gap: torch.Tensor  # (cells, 1) the first index that is not specified, if there is one
 
 
+@public_op
 def max(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, specified: bool = False
 ) -> Any:
@@ -66,16 +68,18 @@ def max(
         >>> spgrad.max(A, 1).indices, A.max(1, specified=True).indices
         (tensor([2, 1]), tensor([2, 0]))
     """
-    return _extremum("max", input, dim, keepdim, specified)
+    return _extremum(input, dim, keepdim, specified, largest=True)
 
 
+@public_op
 def min(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, specified: bool = False
 ) -> Any:
     """Smallest element, and its index along a dimension: `spgrad.max` with the other order."""
-    return _extremum("min", input, dim, keepdim, specified)
+    return _extremum(input, dim, keepdim, specified, largest=False)
 
 
+@public_op
 def argmax(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, specified: bool = False
 ) -> torch.Tensor:
@@ -83,9 +87,10 @@ def argmax(
 
     Without `dim`, the position in the whole tensor, counted in row-major order.
     """
-    return _arg("argmax", input, dim, keepdim, specified)
+    return _arg(input, dim, keepdim, specified, largest=True)
 
 
+@public_op
 def argmin(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, specified: bool = False
 ) -> torch.Tensor:
@@ -93,38 +98,41 @@ def argmin(
 
     Without `dim`, the position in the whole tensor, counted in row-major order.
     """
-    return _arg("argmin", input, dim, keepdim, specified)
+    return _arg(input, dim, keepdim, specified, largest=False)
 
 
-def _extremum(fn: str, input: torch.Tensor, dim: Any, keepdim: bool, specified: bool) -> Any:
+def _extremum(
+    input: torch.Tensor, dim: Any, keepdim: bool, specified: bool, *, largest: bool
+) -> Any:
     if isinstance(dim, torch.Tensor):  # torch's other meaning of these names
-        return maximum(input, dim) if fn == "max" else minimum(input, dim)
+        return maximum(input, dim) if largest else minimum(input, dim)
     if dim is None:
-        whole = amax if fn == "max" else amin
+        whole = amax if largest else amin
         return whole(input, None, keepdim, specified=specified)
-    y, index = _along_dim(fn, _call(fn, input, dim, keepdim), fn == "max", specified)
-    return getattr(torch.return_types, fn)((y, index))
+    y, index = _along_dim(_call(input, dim, keepdim), largest, specified)
+    pair: Any = torch.return_types.max if largest else torch.return_types.min
+    return pair((y, index))
 
 
 def _arg(
-    fn: str, input: torch.Tensor, dim: int | None, keepdim: bool, specified: bool
+    input: torch.Tensor, dim: int | None, keepdim: bool, specified: bool, *, largest: bool
 ) -> torch.Tensor:
-    call = _call(fn, input, dim, keepdim)
-    require_dtype(fn, call.vals.dtype, accepted="real integer")
+    call = _call(input, dim, keepdim)
+    require_dtype(call.vals.dtype, accepted="real integer")
     if dim is None:
-        return _in_whole(call, fn == "argmax", specified)
-    return _along_dim(fn, call, fn == "argmax", specified)[1]
+        return _in_whole(call, largest, specified)
+    return _along_dim(call, largest, specified)[1]
 
 
-def _call(fn: str, input: torch.Tensor, dim: int | None, keepdim: bool) -> Reduction:
-    call = reduction(fn, input, dim if dim is None else one_dim(fn, dim), keepdim)
-    require_elements(fn, call)
-    require_dtype(fn, call.vals.dtype, accepted="real integer bool")
+def _call(input: torch.Tensor, dim: int | None, keepdim: bool) -> Reduction:
+    call = reduction(input, dim if dim is None else one_dim(dim), keepdim)
+    require_elements(call)
+    require_dtype(call.vals.dtype, accepted="real integer bool")
     return call
 
 
 def _along_dim(
-    fn: str, call: Reduction, largest: bool, specified: bool
+    call: Reduction, largest: bool, specified: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Extrema and their indices over one dimension."""
     vals = call.vals.to(torch.uint8) if call.vals.dtype == torch.bool else call.vals

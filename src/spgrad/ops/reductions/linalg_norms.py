@@ -13,10 +13,12 @@ from spgrad.lowering.operands import call, sparse_operand
 from spgrad.ops.reductions.axes import Dims, reduction, require_dtype
 from spgrad.ops.reductions.norms import Order, dense_only, norm_over, norms_of_cells, wide
 from spgrad.ops.reductions.reduce import amax, amin
+from spgrad.public import public_op
 
 _NAMES = ("A", "ord")
 
 
+@public_op
 def matrix_norm(
     A: torch.Tensor,
     ord: Order = "fro",
@@ -54,37 +56,38 @@ def matrix_norm(
         >>> spgrad.matrix_norm(A, 1), spgrad.matrix_norm(A, float("inf"))
         (tensor(6.), tensor(7.))
     """
-    return _matrix_norm("matrix_norm", A, ord, dim, keepdim, dtype)
+    return _matrix_norm(A, ord, dim, keepdim, dtype)
 
 
 def _matrix_norm(
-    fn: str, A: Any, ord: Any, dim: Any, keepdim: bool, dtype: torch.dtype | None
+    A: Any, ord: Any, dim: Any, keepdim: bool, dtype: torch.dtype | None
 ) -> torch.Tensor:
     if ord in ("nuc", 2, -2):
-        raise dense_only(fn, "ord", ord)
+        raise dense_only("ord", ord)
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:
         raise ArgumentKindError(
-            f"spgrad.{fn}: `dim` is {dim!r}; a pair of ints is accepted. For example (-2, -1)."
+            f"`dim` is {dim!r}; a pair of ints is accepted. For example (-2, -1)."
         )
     if ord == "fro":
-        return norm_over(fn, _NAMES, A, 2, dim, keepdim, dtype, False)
+        return norm_over(_NAMES, A, 2, dim, keepdim, dtype, False)
     if ord not in (1, -1, math.inf, -math.inf):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `ord` is {ord!r}; 'fro', 1, -1, inf and -inf are accepted. Use "
-            "spgrad.vector_norm for other orders."
+            f"`ord` is {ord!r}; 'fro', 1, -1, inf and -inf are accepted. Use spgrad.vector_norm "
+            "for other orders."
         )
-    ndim = len(reduction(fn, A, dim, keepdim, arg="A").A._pattern.shape)
+    ndim = len(reduction(A, dim, keepdim, arg="A").A._pattern.shape)
     summed, chosen = (d % ndim for d in (dim if abs(ord) == 1 else reversed(dim)))
-    sums = norm_over(fn, _NAMES, A, 1, summed, keepdim, dtype, False)
+    sums = norm_over(_NAMES, A, 1, summed, keepdim, dtype, False)
     if chosen > summed and not keepdim:
         chosen -= 1
     if ord > 0 and sums.shape[chosen] == 0:
         return sums.sum(chosen, keepdim)  # 0, the largest of no norms
     sparse, dense = (amax, torch.amax) if ord > 0 else (amin, torch.amin)
     choose = sparse if isinstance(sums, SparseTensor) else dense
-    return call(fn, choose, sums, chosen, keepdim)
+    return call(choose, sums, chosen, keepdim)
 
 
+@public_op
 def linalg_norm(
     A: torch.Tensor,
     ord: Order | None = None,
@@ -123,23 +126,23 @@ def linalg_norm(
         >>> spgrad.linalg_norm(A, dim=1), spgrad.linalg_norm(A, 1)
         (tensor([5., 2.]), tensor(6.))
     """
-    fn = "linalg_norm"
-    A = sparse_operand(fn, "A", A)
+    A = sparse_operand("A", A)
     dims = (dim,) if isinstance(dim, int) else dim
     if dims is None and ord is not None:
         dims = tuple(range(len(A._pattern.shape)))
     if dims is not None and len(dims) not in (1, 2):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `dim` is {dim} of a tensor of {A.dim()} dimension(s); one dimension or "
-            "two are accepted. Use spgrad.vector_norm for more."
+            f"`dim` is {dim} of a tensor of {A.dim()} dimension(s); one dimension or two are "
+            "accepted. Use spgrad.vector_norm for more."
         )
     if ord is None:
-        return norm_over(fn, _NAMES, A, 2, dims, keepdim, dtype, False)
+        return norm_over(_NAMES, A, 2, dims, keepdim, dtype, False)
     if len(dims) == 1:  # type: ignore[arg-type]
-        return norm_over(fn, _NAMES, A, ord, dims, keepdim, dtype, False)
-    return _matrix_norm(fn, A, ord, dims, keepdim, dtype)
+        return norm_over(_NAMES, A, ord, dims, keepdim, dtype, False)
+    return _matrix_norm(A, ord, dims, keepdim, dtype)
 
 
+@public_op
 def normalize(
     input: torch.Tensor, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12
 ) -> SparseTensor:
@@ -170,14 +173,13 @@ def normalize(
         tensor([[ 0.6000,  0.8000],
                 [ 0.0000, -1.0000]])
     """
-    fn = "normalize"
     for name, number in (("p", p), ("eps", eps)):
         if not isinstance(number, (int, float)):
             raise ArgumentKindError(
-                f"spgrad.{fn}: `{name}` is {number!r}; a number is accepted. For example 1.0."
+                f"`{name}` is {number!r}; a number is accepted. For example 1.0."
             )
-    call = reduction(fn, input, dim, True)
-    require_dtype(fn, call.vals.dtype, accepted="real complex")
+    call = reduction(input, dim, True)
+    require_dtype(call.vals.dtype, accepted="real complex")
     vals = wide(call.vals)
-    size = norms_of_cells(fn, call, vals, float(p), False).clamp_min(eps)
+    size = norms_of_cells(call, vals, float(p), False).clamp_min(eps)
     return call.on_elements((vals / call.spread(size)).to(call.vals.dtype))

@@ -19,10 +19,12 @@ from spgrad.ops.reductions.axes import (
     require_elements,
     require_zero_of_nothing,
 )
+from spgrad.public import public_op
 
 Order = float | str
 
 
+@public_op
 def norm(
     input: torch.Tensor,
     p: Order | None = "fro",
@@ -34,11 +36,12 @@ def norm(
 ) -> torch.Tensor:
     """Norm over dimensions: `spgrad.vector_norm` with order `p`; "fro" is the order 2."""
     if p == "nuc":
-        raise dense_only("norm", "p", p)
+        raise dense_only("p", p)
     order = 2 if p is None or p == "fro" else p
-    return norm_over("norm", ("input", "p"), input, order, dim, keepdim, dtype, specified)
+    return norm_over(("input", "p"), input, order, dim, keepdim, dtype, specified)
 
 
+@public_op
 def native_norm(
     input: torch.Tensor,
     p: float = 2,
@@ -49,9 +52,10 @@ def native_norm(
     specified: bool = False,
 ) -> torch.Tensor:
     """Norm over dimensions: `spgrad.vector_norm` with order `p`."""
-    return norm_over("native_norm", ("input", "p"), input, p, dim, keepdim, dtype, specified)
+    return norm_over(("input", "p"), input, p, dim, keepdim, dtype, specified)
 
 
+@public_op
 def vector_norm(
     x: torch.Tensor,
     ord: float = 2,
@@ -91,11 +95,10 @@ def vector_norm(
         >>> spgrad.vector_norm(A, dim=1), spgrad.vector_norm(A, float("inf"))
         (tensor([5., 2.]), tensor(4.))
     """
-    return norm_over("vector_norm", ("x", "ord"), x, ord, dim, keepdim, dtype, specified)
+    return norm_over(("x", "ord"), x, ord, dim, keepdim, dtype, specified)
 
 
 def norm_over(
-    fn: str,
     names: tuple[str, str],
     input: Any,
     p: Any,
@@ -106,32 +109,28 @@ def norm_over(
 ) -> torch.Tensor:
     """What `vector_norm` computes, for the function `fn` that names its arguments so."""
     if not isinstance(p, (int, float)):
-        raise ArgumentKindError(
-            f"spgrad.{fn}: `{names[1]}` is {p!r}; a number is accepted. For example 2."
-        )
-    call = reduction(fn, input, dim, keepdim, arg=names[0])
-    vals = converted(fn, call.vals, dtype)
-    require_dtype(fn, vals.dtype, arg="dtype" if dtype else names[0], accepted="real complex")
-    y = norms_of_cells(fn, call, wide(vals), float(p), specified)
+        raise ArgumentKindError(f"`{names[1]}` is {p!r}; a number is accepted. For example 2.")
+    call = reduction(input, dim, keepdim, arg=names[0])
+    vals = converted(call.vals, dtype)
+    require_dtype(vals.dtype, arg="dtype" if dtype else names[0], accepted="real complex")
+    y = norms_of_cells(call, wide(vals), float(p), specified)
     return call.result(y.to(vals.dtype.to_real()))
 
 
-def norms_of_cells(
-    fn: str, call: Reduction, vals: torch.Tensor, p: float, specified: bool
-) -> torch.Tensor:
+def norms_of_cells(call: Reduction, vals: torch.Tensor, p: float, specified: bool) -> torch.Tensor:
     """Norm (cells, kept) of values (elements, reduced, kept)."""
     if p == 2:  # not by way of abs(a), which has no second derivative at 0, where the square has
         return _power(call.total(_square(vals)), 0.5)
     size = vals.abs()
     if math.isinf(p):
-        require_elements(fn, call)
+        require_elements(call)
         return extremum(size, call.cells, call.missing(specified), p > 0)
     if p == 0:
         return call.total(size.sign())
     if p == 1:
         return call.total(size)
     if p < 0:
-        require_elements(fn, call)
+        require_elements(call)
     y = _power(call.total(size**p if p >= 2 else _power(size, p)), 1 / p)
     if p > 0:
         return y
@@ -152,15 +151,15 @@ def wide(vals: torch.Tensor) -> torch.Tensor:
     return vals.float() if vals.dtype in (torch.bfloat16, torch.float16) else vals
 
 
-def dense_only(fn: str, arg: str, order: Any) -> UnsupportedError:
+def dense_only(arg: str, order: Any) -> UnsupportedError:
     """The refusal of a norm that singular values define."""
     return UnsupportedError(
-        f"spgrad.{fn}: `{arg}` is {order!r}, which takes the singular values of a dense matrix; "
-        "'fro', 1, -1, inf and -inf are accepted. Use torch.linalg.matrix_norm(A.to_dense(), "
-        f"{order!r})."
+        f"`{arg}` is {order!r}, which takes the singular values of a dense matrix; 'fro', 1, -1, "
+        f"inf and -inf are accepted. Use torch.linalg.matrix_norm(A.to_dense(), {order!r})."
     )
 
 
+@public_op
 def logsumexp(
     input: torch.Tensor, dim: Dims, keepdim: bool = False, *, specified: bool = False
 ) -> torch.Tensor:
@@ -193,13 +192,13 @@ def logsumexp(
         >>> spgrad.logsumexp(A, 1), A.logsumexp(1, specified=True)
         (tensor([1.3133, 0.6931]), tensor([1., -inf]))
     """
-    call = reduction("logsumexp", input, dim, keepdim)
-    require_zero_of_nothing("logsumexp", call)
+    call = reduction(input, dim, keepdim)
+    require_zero_of_nothing(call)
     if call.sparse and not specified:
         raise UnsupportedError(
-            f"spgrad.logsumexp: `dim` is {dim} and leaves both matrix dimensions, so that the "
-            "result would be dense; dimensions with one of these two are accepted. Pass "
-            "specified=True for the specified elements alone, or use A.to_dense()."
+            f"`dim` is {dim} and leaves both matrix dimensions, so that the result would be dense; "
+            "dimensions with one of these two are accepted. Pass specified=True for the specified "
+            "elements alone, or use A.to_dense()."
         )
     dtype = call.vals.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
@@ -218,6 +217,7 @@ def logsumexp(
     return call.result(y.to(dtype))
 
 
+@public_op
 def var(
     input: torch.Tensor,
     dim: Dims | bool = None,
@@ -258,9 +258,10 @@ def var(
         >>> spgrad.var(A, 1), A.var(1, correction=0, specified=True)
         (tensor([ 2.3333, 12.0000]), tensor([1., 0.]))
     """
-    return _spread_of("var", input, dim, unbiased, keepdim, correction, specified)
+    return _spread_of(input, dim, unbiased, keepdim, correction, specified, root=False)
 
 
+@public_op
 def std(
     input: torch.Tensor,
     dim: Dims | bool = None,
@@ -274,41 +275,42 @@ def std(
 
     Its gradient is 0 where it is 0.
     """
-    return _spread_of("std", input, dim, unbiased, keepdim, correction, specified)
+    return _spread_of(input, dim, unbiased, keepdim, correction, specified, root=True)
 
 
 def _spread_of(
-    fn: str,
     input: torch.Tensor,
     dim: Dims | bool,
     unbiased: bool | None,
     keepdim: bool,
     correction: float | None,
     specified: bool,
+    *,
+    root: bool,
 ) -> torch.Tensor:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None and correction is not None:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `unbiased` is {unbiased} beside a correction of {correction}; one of "
-            "the two is accepted. Leave out unbiased."
+            f"`unbiased` is {unbiased} beside a correction of {correction}; one of the two is "
+            "accepted. Leave out unbiased."
         )
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
     if not isinstance(correction, (int, float)):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `correction` is {correction!r}; a number is accepted. For example 1."
+            f"`correction` is {correction!r}; a number is accepted. For example 1."
         )
-    call = reduction(fn, input, dim, keepdim)
-    require_dtype(fn, call.vals.dtype, accepted="real complex")
+    call = reduction(input, dim, keepdim)
+    require_dtype(call.vals.dtype, accepted="real complex")
     if call.sparse and not specified and call.size <= correction:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `correction` is {correction} for {call.size} element(s), so that the "
-            "result would be NaN where it is not specified; less than their number is accepted. "
-            "For example correction=0."
+            f"`correction` is {correction} for {call.size} element(s), so that the result would be "
+            "NaN where it is not specified; less than their number is accepted. For example "
+            "correction=0."
         )
     y = _variance(call, wide(call.vals), correction, specified)
-    y = y if fn == "var" else _power(y, 0.5)
+    y = _power(y, 0.5) if root else y
     return call.result(y.to(call.vals.dtype.to_real()))
 
 

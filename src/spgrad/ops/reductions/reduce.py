@@ -20,8 +20,10 @@ from spgrad.ops.reductions.axes import (
     require_elements,
     require_zero_of_nothing,
 )
+from spgrad.public import public_op
 
 
+@public_op
 def sum(
     input: torch.Tensor,
     dim: Dims = None,
@@ -63,10 +65,11 @@ def sum(
         >>> spgrad.sum(A, 1), A.mean(1), A.mean(1, specified=True)
         (tensor([3., 3.]), tensor([1., 1.]), tensor([1.5000, 3.0000]))
     """
-    call = reduction("sum", input, dim, keepdim, linear=True)
-    return call.result(call.total(_accumulated("sum", call.vals, dtype)))
+    call = reduction(input, dim, keepdim, linear=True)
+    return call.result(call.total(_accumulated(call.vals, dtype)))
 
 
+@public_op
 def mean(
     input: torch.Tensor,
     dim: Dims = None,
@@ -79,17 +82,18 @@ def mean(
 
     With `specified`, by the number of specified elements: the mean over neighbours of a graph.
     """
-    call = reduction("mean", input, dim, keepdim, linear=not specified)
-    require_zero_of_nothing("mean", call)
-    vals = converted("mean", call.vals, dtype)
+    call = reduction(input, dim, keepdim, linear=not specified)
+    require_zero_of_nothing(call)
+    vals = converted(call.vals, dtype)
     arg = "input" if dtype is None else "dtype"
-    require_dtype("mean", vals.dtype, arg=arg, accepted="real complex")
+    require_dtype(vals.dtype, arg=arg, accepted="real complex")
     number = call.numbers(specified)
     if isinstance(number, torch.Tensor):
         number = number.clamp(min=1)
     return call.result(call.total(vals) / number)
 
 
+@public_op
 def prod(
     input: torch.Tensor,
     dim: Dims = None,
@@ -103,9 +107,9 @@ def prod(
     It is 0 (or NaN, beside infinity) where an element is unspecified. With `specified`, the
     product of the specified elements, 1 if there are none and the result is dense.
     """
-    call = reduction("prod", input, dim, keepdim)
-    require_zero_of_nothing("prod", call)
-    vals = _accumulated("prod", call.vals, dtype)
+    call = reduction(input, dim, keepdim)
+    require_zero_of_nothing(call)
+    vals = _accumulated(call.vals, dtype)
     y = product(vals.squeeze(1) if vals.shape[1] == 1 else vals.prod(1), call.cells)
     missing = call.missing(specified)
     if missing is not None:
@@ -113,6 +117,7 @@ def prod(
     return call.result(y)
 
 
+@public_op
 def amax(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, specified: bool = False
 ) -> torch.Tensor:
@@ -121,9 +126,10 @@ def amax(
     The gradient is shared evenly by the elements that attain it, unspecified zeros included. With
     `specified`, the largest specified element, 0 if there are none.
     """
-    return _extremum("amax", input, dim, keepdim, specified)
+    return _extremum(input, dim, keepdim, specified, largest=True)
 
 
+@public_op
 def amin(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, specified: bool = False
 ) -> torch.Tensor:
@@ -132,22 +138,23 @@ def amin(
     The gradient is shared evenly by the elements that attain it, unspecified zeros included. With
     `specified`, the smallest specified element, 0 if there are none.
     """
-    return _extremum("amin", input, dim, keepdim, specified)
+    return _extremum(input, dim, keepdim, specified, largest=False)
 
 
 def _extremum(
-    fn: str, input: torch.Tensor, dim: Dims, keepdim: bool, specified: bool
+    input: torch.Tensor, dim: Dims, keepdim: bool, specified: bool, *, largest: bool
 ) -> torch.Tensor:
-    call = reduction(fn, input, dim, keepdim)
-    require_elements(fn, call)
+    call = reduction(input, dim, keepdim)
+    require_elements(call)
     vals = call.vals
-    require_dtype(fn, vals.dtype, accepted="real integer bool")
+    require_dtype(vals.dtype, accepted="real integer bool")
     if vals.dtype == torch.bool:
         vals = vals.to(torch.uint8)
-    y = extremum(vals, call.cells, call.missing(specified), fn == "amax")
+    y = extremum(vals, call.cells, call.missing(specified), largest)
     return call.result(y.to(call.vals.dtype))
 
 
+@public_op
 def any(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, specified: bool = False
 ) -> torch.Tensor:
@@ -155,11 +162,12 @@ def any(
 
     The result is bool, uint8 for uint8.
     """
-    _require_given("any", dim)
-    call = reduction("any", input, dim, keepdim)
+    _require_given(dim)
+    call = reduction(input, dim, keepdim)
     return call.result(_some(call, call.vals != 0).to(_truth(call)))
 
 
+@public_op
 def all(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, specified: bool = False
 ) -> torch.Tensor:
@@ -168,9 +176,9 @@ def all(
     The result is bool, uint8 for uint8. With `specified`, whether no specified element is zero,
     True if there are none and the result is dense.
     """
-    _require_given("all", dim)
-    call = reduction("all", input, dim, keepdim)
-    require_zero_of_nothing("all", call)
+    _require_given(dim)
+    call = reduction(input, dim, keepdim)
+    require_zero_of_nothing(call)
     y = ~_some(call, call.vals == 0)
     missing = call.missing(specified)
     if missing is not None:
@@ -178,12 +186,12 @@ def all(
     return call.result(y.to(_truth(call)))
 
 
-def _require_given(fn: str, dim: Dims) -> None:
+def _require_given(dim: Dims) -> None:
     """Refuses (), which torch takes for all dimensions elsewhere, and for none of them here."""
     if dim in ((), []):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `dim` is {dim}; an int, a tuple of ints or None is accepted. Use None "
-            "for all dimensions, or A != 0 for each element."
+            f"`dim` is {dim}; an int, a tuple of ints or None is accepted. Use None for all "
+            "dimensions, or A != 0 for each element."
         )
 
 
@@ -196,6 +204,7 @@ def _truth(call: Reduction) -> torch.dtype:
     return torch.uint8 if call.vals.dtype == torch.uint8 else torch.bool
 
 
+@public_op
 def count_nonzero(
     input: torch.Tensor, dim: Dims = None, *, specified: bool = False
 ) -> torch.Tensor:
@@ -203,10 +212,11 @@ def count_nonzero(
 
     Specified elements may be zero; for their number, see `SparseTensor.nse`.
     """
-    call = reduction("count_nonzero", input, dim)
+    call = reduction(input, dim)
     return call.result(call.total((call.vals != 0).to(torch.int64)))
 
 
+@public_op
 def sparse_sum(
     input: torch.Tensor, dim: Dims = None, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
@@ -216,12 +226,12 @@ def sparse_sum(
     stay, in the layout of `input`; dense if no sparse dimension stays. Reduced dimensions are left
     out. The dtype is that of `input`, also for integers; without `dim`, that of `spgrad.sum`.
     """
-    fn = "sparse_sum"
-    call = reduction(fn, input, dim, linear=True, compact=True)
+    call = reduction(input, dim, linear=True, compact=True)
     cast = _accumulated if dim is None else converted
-    return call.result(call.total(cast(fn, call.vals, dtype)))
+    return call.result(call.total(cast(call.vals, dtype)))
 
 
+@public_op
 def trace(input: torch.Tensor) -> torch.Tensor:
     """Sum of the diagonal of a matrix.
 
@@ -246,10 +256,10 @@ def trace(input: torch.Tensor) -> torch.Tensor:
         >>> spgrad.trace(spgrad.from_dense(torch.tensor([[1.0, 2.0], [0.0, 3.0]])))
         tensor(4.)
     """
-    A = matrix_operand("trace", "input", input)
-    require_rank("trace", "input", A, 2, "Take one matrix at a time.")
+    A = matrix_operand("input", input)
+    require_rank("input", A, 2, "Take one matrix at a time.")
     on_diagonal = A._pattern.derive(kept.DIAGONAL, _on_diagonal)
-    vals = _accumulated("trace", stored_values(A).reshape(-1), None)
+    vals = _accumulated(stored_values(A).reshape(-1), None)
     return total(torch.where(on_diagonal, vals, 0)[:, None], whole(A._pattern)).view(())
 
 
@@ -260,8 +270,8 @@ def _on_diagonal(pattern: Pattern) -> torch.Tensor:
     return linear // columns == linear % columns
 
 
-def _accumulated(fn: str, vals: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+def _accumulated(vals: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     """Values in the dtype that torch's sums and products have."""
     if dtype is None and not (vals.is_floating_point() or vals.is_complex()):
         dtype = torch.int64
-    return converted(fn, vals, dtype)
+    return converted(vals, dtype)

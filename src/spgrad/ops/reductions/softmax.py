@@ -14,9 +14,11 @@ from spgrad.lowering.operands import sparse_operand
 from spgrad.lowering.segments import Cells, cells, spread, total
 from spgrad.lowering.spmm import plain, wants_grad
 from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
+from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import Function
 
 
+@public_op
 def softmax(
     input: torch.Tensor, dim: int, dtype: torch.dtype | None = None, _stacklevel: int = 3
 ) -> SparseTensor:
@@ -51,9 +53,10 @@ def softmax(
         tensor([[0.5000, 0.0000, 0.5000],
                 [0.0000, 1.0000, 0.0000]])
     """
-    return _along("softmax", input, dim, dtype)
+    return _along(input, dim, dtype, log=False)
 
 
+@public_op
 def log_softmax(
     input: torch.Tensor, dim: int, dtype: torch.dtype | None = None, _stacklevel: int = 3
 ) -> SparseTensor:
@@ -61,17 +64,16 @@ def log_softmax(
 
     Unspecified elements of the result stand for minus infinity too.
     """
-    return _along("log_softmax", input, dim, dtype)
+    return _along(input, dim, dtype, log=True)
 
 
-def _along(fn: str, input: Any, dim: int, dtype: torch.dtype | None) -> SparseTensor:
-    A = without_repeats(sparse_operand(fn, "input", input))
+def _along(input: Any, dim: int, dtype: torch.dtype | None, *, log: bool) -> SparseTensor:
+    A = without_repeats(sparse_operand("input", input))
     pattern = A._pattern
-    (d,) = require_dims(fn, one_dim(fn, dim), len(pattern.shape))
-    vals = converted(fn, stored_values(A), dtype)
-    require_dtype(fn, vals.dtype, arg="dtype" if dtype else "input", accepted="real")
+    (d,) = require_dims(one_dim(dim), len(pattern.shape))
+    vals = converted(stored_values(A), dtype)
+    require_dtype(vals.dtype, arg="dtype" if dtype else "input", accepted="real")
     sparse = len(pattern.shape) - pattern.dense_dim
-    log = fn == "log_softmax"
     if d >= sparse:
         dense = torch.log_softmax if log else torch.softmax
         return on_pattern(dense(vals, d - len(pattern.shape)), pattern)

@@ -35,8 +35,10 @@ from spgrad.lowering.rebuild import (
 from spgrad.lowering.sorting import inverse
 from spgrad.lowering.views import linear_index
 from spgrad.ops.shapes.shape import permute
+from spgrad.public import public_op
 
 
+@public_op
 def tril(input: torch.Tensor, diagonal: int = 0) -> SparseTensor:
     """The specified elements (i, j) of each matrix with j <= i + diagonal.
 
@@ -65,14 +67,16 @@ def tril(input: torch.Tensor, diagonal: int = 0) -> SparseTensor:
         tensor([[1., 0.],
                 [3., 0.]])
     """
-    return _triangle("tril", input, diagonal, lower=True)
+    return _triangle(input, diagonal, lower=True)
 
 
+@public_op
 def triu(input: torch.Tensor, diagonal: int = 0) -> SparseTensor:
     """The specified elements (i, j) with j >= i + diagonal: `spgrad.tril` with the other side."""
-    return _triangle("triu", input, diagonal, lower=False)
+    return _triangle(input, diagonal, lower=False)
 
 
+@public_op
 def diagonal(input: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
     """The elements (i, i + offset) of each matrix, as a dense tensor.
 
@@ -101,20 +105,21 @@ def diagonal(input: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
         >>> spgrad.diagonal(A), spgrad.diagonal(A, 1)
         (tensor([1., 0.]), tensor([2.]))
     """
-    A = sparse_operand("diagonal", "input", input)
-    require_int("diagonal", "offset", offset)
+    A = sparse_operand("input", input)
+    require_int("offset", offset)
     ndim, split = len(A._pattern.shape), sparse_dims(A._pattern)
-    _require_matrix("diagonal", A)
-    i, j = (require_dim("diagonal", n, d, ndim) for n, d in (("dim1", dim1), ("dim2", dim2)))
+    _require_matrix(A)
+    i, j = (require_dim(n, d, ndim) for n, d in (("dim1", dim1), ("dim2", dim2)))
     if {i, j} != {split - 2, split - 1}:
         raise UnsupportedError(
-            f"spgrad.diagonal: `dim1` and `dim2` are {dim1} and {dim2}; the matrix dimensions "
-            f"{split - 2} and {split - 1} are accepted, as others would give a large dense result. "
-            "Move them with spgrad.movedim first."
+            f"`dim1` and `dim2` are {dim1} and {dim2}; the matrix dimensions {split - 2} and "
+            f"{split - 1} are accepted, as others would give a large dense result. Move them with "
+            "spgrad.movedim first."
         )
     return _diagonal(A, offset if i < j else -offset)
 
 
+@public_op
 def diag(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
     """A matrix with the vector `input` on a diagonal, or a diagonal of the matrix `input`.
 
@@ -142,12 +147,12 @@ def diag(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
                 [0., 0., 2.],
                 [0., 0., 0.]])
     """
-    require_int("diag", "diagonal", diagonal)
-    A = _vector_or_sparse("diag", input)
+    require_int("diagonal", diagonal)
+    A = _vector_or_sparse(input)
     ndim = len(A._pattern.shape)
     if ndim not in (1, 2) or A._pattern.dense_dim:
         raise checks.bad_shape(
-            "diag", "input", A._pattern.shape, "a vector or a matrix", "Use spgrad.diagonal."
+            "input", A._pattern.shape, "a vector or a matrix", "Use spgrad.diagonal."
         )
     if ndim == 2:
         return _diagonal(A, diagonal)
@@ -155,6 +160,7 @@ def diag(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
     return made if is_sparse(input) else convert(made, torch.sparse_csr)
 
 
+@public_op
 def diag_embed(
     input: torch.Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1
 ) -> SparseTensor:
@@ -184,36 +190,34 @@ def diag_embed(
         >>> spgrad.diag_embed(A).shape, spgrad.diag_embed(A).nse
         (torch.Size([2, 2, 2]), 2)
     """
-    require_int("diag_embed", "offset", offset)
-    A = _vector_or_sparse("diag_embed", input)
+    require_int("offset", offset)
+    A = _vector_or_sparse(input)
     ndim = len(A._pattern.shape)
     if ndim == 0 or A._pattern.dense_dim:
         raise checks.bad_shape(
-            "diag_embed", "input", A._pattern.shape, "a tensor (*b, n)", "Its dimensions be sparse."
+            "input", A._pattern.shape, "a tensor (*b, n)", "Its dimensions be sparse."
         )
-    i, j = (require_dim("diag_embed", n, d, ndim + 1) for n, d in (("dim1", dim1), ("dim2", dim2)))
+    i, j = (require_dim(n, d, ndim + 1) for n, d in (("dim1", dim1), ("dim2", dim2)))
     if i == j:
-        raise checks.bad_shape(
-            "diag_embed", "input", A._pattern.shape, "`dim1` other than `dim2`", "Change one."
-        )
+        raise checks.bad_shape("input", A._pattern.shape, "`dim1` other than `dim2`", "Change one.")
     made = _embedded(A, offset)
     others = iter(range(ndim - 1))
     order = [ndim - 1 if d == i else ndim if d == j else next(others) for d in range(ndim + 1)]
     return made if order == list(range(ndim + 1)) else permute(made, order)
 
 
-def _require_matrix(fn: str, A: SparseTensor) -> None:
+def _require_matrix(A: SparseTensor) -> None:
     if sparse_dims(A._pattern) < 2:
         hint = "Give it a dimension with spgrad.unsqueeze."
-        raise checks.bad_shape(fn, "input", A._pattern.shape, "a sparse matrix or batch", hint)
+        raise checks.bad_shape("input", A._pattern.shape, "a sparse matrix or batch", hint)
 
 
-def _vector_or_sparse(fn: str, input: Any) -> SparseTensor:
+def _vector_or_sparse(input: Any) -> SparseTensor:
     """A sparse operand as it is; a dense one with all of its elements specified."""
     if is_sparse(input) or not isinstance(input, torch.Tensor):
-        return sparse_operand(fn, "input", input)
+        return sparse_operand("input", input)
     if input.dtype != torch.bool:
-        checks.require_numeric(fn, "input", input)
+        checks.require_numeric("input", input)
     sizes = tuple(input.shape)
     at = positions(input.new_empty(0, dtype=torch.int64), input.numel())
     indices = torch.stack(torch.unravel_index(at, sizes)) if sizes else at.new_zeros(0, at.numel())
@@ -221,17 +225,19 @@ def _vector_or_sparse(fn: str, input: Any) -> SparseTensor:
     return on_pattern(input.reshape(-1), full)
 
 
-def _triangle(fn: str, input: Any, diagonal: int, *, lower: bool) -> SparseTensor:
-    A = sparse_operand(fn, "input", input)
-    require_int(fn, "diagonal", diagonal)
-    _require_matrix(fn, A)
+def _triangle(input: Any, diagonal: int, *, lower: bool) -> SparseTensor:
+    A = sparse_operand("input", input)
+    require_int("diagonal", diagonal)
+    _require_matrix(A)
     if A._pattern.dense_dim:
         raise UnsupportedError(
-            f"spgrad.{fn}: `input` has {A._pattern.dense_dim} dense dimension(s), which are among "
-            "the last two; a matrix or batch with scalar elements is accepted. Take one slice of "
-            "the dense dimensions at a time."
+            f"`input` has {A._pattern.dense_dim} dense dimension(s), which are among the last two; "
+            "a matrix or batch with scalar elements is accepted. Take one slice of the dense "
+            "dimensions at a time."
         )
-    return rebuild(A, (fn, diagonal), lambda p: _triangle_pattern(p, diagonal, lower))
+    return rebuild(
+        A, ("tril" if lower else "triu", diagonal), lambda p: _triangle_pattern(p, diagonal, lower)
+    )
 
 
 def _triangle_pattern(pattern: Pattern, diagonal: int, lower: bool) -> Found | InRanges:

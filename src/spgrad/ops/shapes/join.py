@@ -35,6 +35,7 @@ from spgrad.lowering.rebuild import (
     sparse_dims,
 )
 from spgrad.ops.shapes.shape import same_elements, unsqueeze
+from spgrad.public import public_op
 
 _Build = Callable[[Sequence[Pattern]], Found | InRanges]
 
@@ -46,6 +47,7 @@ its mini-batches, would collect them all.
 """
 
 
+@public_op
 def cat(tensors: Any, dim: int = 0) -> SparseTensor:
     """The tensors one behind the other along a dimension they have.
 
@@ -74,44 +76,49 @@ def cat(tensors: Any, dim: int = 0) -> SparseTensor:
         tensor([[0., 1.],
                 [0., 2.]])
     """
-    operands = _operands("cat", tensors)
-    at = require_dim("cat", "dim", dim, operands[0].dim())
-    return _cat("cat", operands, at)
+    operands = _operands(tensors)
+    at = require_dim("dim", dim, operands[0].dim())
+    return _cat(operands, at)
 
 
+@public_op
 def stack(tensors: Any, dim: int = 0) -> SparseTensor:
     """`spgrad.cat` with a new dimension `dim`; all shapes are equal.
 
     The layout is that of `spgrad.unsqueeze`: of matrices it is kept where `dim` makes a batch.
     """
-    operands = _operands("stack", tensors)
-    at = require_dim("stack", "dim", dim, operands[0].dim() + 1)
-    _require_alike("stack", operands, None)
-    return _cat("stack", [unsqueeze(A, at) for A in operands], at)
+    operands = _operands(tensors)
+    at = require_dim("dim", dim, operands[0].dim() + 1)
+    _require_alike(operands, None)
+    return _cat([unsqueeze(A, at) for A in operands], at)
 
 
+@public_op
 def hstack(tensors: Any) -> SparseTensor:
     """`spgrad.cat` with dim=1, or dim=0 for vectors: side by side."""
-    operands = _operands("hstack", tensors)
+    operands = _operands(tensors)
     at = 0 if operands[0].dim() == 1 else 1
-    return _cat("hstack", operands, at)
+    return _cat(operands, at)
 
 
+@public_op
 def vstack(tensors: Any) -> SparseTensor:
     """`spgrad.cat` with dim=0; vectors become rows."""
-    operands = _operands("vstack", tensors)
+    operands = _operands(tensors)
     lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
-    return _cat("vstack", lifted, 0)
+    return _cat(lifted, 0)
 
 
+@public_op
 def dstack(tensors: Any) -> SparseTensor:
     """`spgrad.cat` with dim=2; vectors (n,) become (1, n, 1) and matrices (m, n, 1)."""
-    operands = _operands("dstack", tensors)
+    operands = _operands(tensors)
     lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
     lifted = [unsqueeze(A, 2) if A.dim() == 2 else A for A in lifted]
-    return _cat("dstack", lifted, 2)
+    return _cat(lifted, 2)
 
 
+@public_op
 def block_diag(*tensors: torch.Tensor) -> SparseTensor:
     """The matrix with these matrices along its diagonal, and nothing elsewhere.
 
@@ -139,18 +146,18 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
                 [0., 0., 1., 2.]])
     """
     fn = "block_diag"
-    operands = _operands(fn, tensors)
+    operands = _operands(tensors)
     for i, A in enumerate(operands):
         if A._pattern.dense_dim or A.dim() != 2:
             hint = "Take one matrix of a batch at a time; give a vector a dimension of size 1."
             accepted = "a matrix without dense dimensions"
-            raise checks.bad_shape(fn, f"tensors[{i}]", A.shape, accepted, hint)
+            raise checks.bad_shape(f"tensors[{i}]", A.shape, accepted, hint)
     like = _like(operands[0])
     sizes = [A._pattern.matrix for A in operands]
     m, k = (sum(column) for column in zip(*sizes, strict=True))
     starts = [*itertools.accumulate(sizes, lambda a, b: (a[0] + b[0], a[1] + b[1]), initial=(0, 0))]
     shape = (m, k)
-    checks.require_addressable(fn, shape)
+    checks.require_addressable(shape)
 
     def build(patterns: Sequence[Pattern]) -> Found | InRanges:
         if _same_lines(patterns):
@@ -163,21 +170,20 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
     return _joined(operands, (fn,), build)
 
 
-def _operands(fn: str, tensors: Any) -> list[SparseTensor]:
+def _operands(tensors: Any) -> list[SparseTensor]:
     """The operands as sparse tensors without repeats, on one device."""
     if isinstance(tensors, torch.Tensor) or not isinstance(tensors, Sequence):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `tensors` is {checks.describe_kind(tensors)}; a list or tuple of sparse "
-            "tensors is accepted. Put the tensors into a list."
+            f"`tensors` is {checks.describe_kind(tensors)}; a list or tuple of sparse tensors is "
+            "accepted. Put the tensors into a list."
         )
     if not tensors:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `tensors` is empty; one sparse tensor or more is accepted. Leave the "
-            "call out."
+            "`tensors` is empty; one sparse tensor or more is accepted. Leave the call out."
         )
-    found = [sparse_operand(fn, f"tensors[{i}]", A) for i, A in enumerate(tensors)]
+    found = [sparse_operand(f"tensors[{i}]", A) for i, A in enumerate(tensors)]
     for i, A in enumerate(found[1:], 1):
-        checks.require_same_device(fn, **{"tensors[0]": found[0]._vals, f"tensors[{i}]": A._vals})
+        checks.require_same_device(**{"tensors[0]": found[0]._vals, f"tensors[{i}]": A._vals})
     return [without_repeats(A) for A in found]
 
 
@@ -185,12 +191,12 @@ def _like(A: SparseTensor) -> Like:
     return A._pattern.layout, A._pattern.blocksize
 
 
-def _require_alike(fn: str, operands: Sequence[SparseTensor], at: int | None) -> None:
+def _require_alike(operands: Sequence[SparseTensor], at: int | None) -> None:
     """Refuses shapes that differ in other dimensions than `at`."""
     first = operands[0]._pattern
     if at is not None and at >= len(first.shape):
         raise checks.bad_shape(
-            fn, "tensors[0]", first.shape, f"{at + 1} dimensions or more", "Add one first."
+            "tensors[0]", first.shape, f"{at + 1} dimensions or more", "Add one first."
         )
     wanted = ["*" if d == at else str(size) for d, size in enumerate(first.shape)]
     for i, A in enumerate(operands):
@@ -200,19 +206,19 @@ def _require_alike(fn: str, operands: Sequence[SparseTensor], at: int | None) ->
         if not same or any(a != b and d != at for d, (a, b) in enumerate(pairs)):
             accepted = f"({', '.join(wanted)}) with {first.dense_dim} dense dimension(s)"
             hint = "Pad or reshape it first."
-            raise checks.bad_shape(fn, f"tensors[{i}]", own.shape, accepted, hint)
+            raise checks.bad_shape(f"tensors[{i}]", own.shape, accepted, hint)
 
 
-def _cat(fn: str, operands: list[SparseTensor], at: int) -> SparseTensor:
-    _require_alike(fn, operands, at)
+def _cat(operands: list[SparseTensor], at: int) -> SparseTensor:
+    _require_alike(operands, at)
     first = operands[0]._pattern
     if at >= sparse_dims(first):
-        return _cat_dense(fn, operands, at)
+        return _cat_dense(operands, at)
     sizes = [A._pattern.shape[at] for A in operands]
     starts = [0, *itertools.accumulate(sizes)]
     shape = (*first.shape[:at], starts[-1], *first.shape[at + 1 :])
     like = _like(operands[0])
-    checks.require_addressable(fn, shape)
+    checks.require_addressable(shape)
 
     def build(patterns: Sequence[Pattern]) -> Found | InRanges:
         if _same_lines(patterns) and _by_lines(first, at):
@@ -240,7 +246,7 @@ def _by_lines(pattern: Pattern, at: int) -> bool:
     return at == 0 if pattern.batch else at == (0 if pattern.compressed_by_rows else 1)
 
 
-def _cat_dense(fn: str, operands: list[SparseTensor], at: int) -> SparseTensor:
+def _cat_dense(operands: list[SparseTensor], at: int) -> SparseTensor:
     """Along a dense dimension: each padded with zeros, and added on the elements of all."""
     sizes = [A._pattern.shape[at] for A in operands]
     starts = [0, *itertools.accumulate(sizes)]
@@ -252,11 +258,11 @@ def _cat_dense(fn: str, operands: list[SparseTensor], at: int) -> SparseTensor:
         vals = F.pad(stored_values(A), [*[0, 0] * behind, start, starts[-1] - start - size])
         wider = functools.partial(same_elements, shape=shape, dense_dim=old.dense_dim)
         padded.append(on_pattern(vals, old.derive(kept.DENSE.of(shape), wider)))
-    return functools.reduce(functools.partial(_sum, fn), padded)
+    return functools.reduce(_sum, padded)
 
 
-def _sum(fn: str, A: SparseTensor, B: SparseTensor) -> SparseTensor:
-    aligned = align(fn, A, B, "either")
+def _sum(A: SparseTensor, B: SparseTensor) -> SparseTensor:
+    aligned = align(A, B, "either")
     return on_pattern(aligned.a + aligned.b, aligned.pattern)
 
 

@@ -24,8 +24,10 @@ from spgrad.lowering.rebuild import (
     positions,
 )
 from spgrad.ops.shapes.shape import reshaped
+from spgrad.public import public_op
 
 
+@public_op
 def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """The Kronecker product: every element of `input` times all of `other`, as a block.
 
@@ -57,20 +59,20 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """
     operands = []
     for arg, x in (("input", input), ("other", other)):
-        A = sparse_operand("kron", arg, x)
+        A = sparse_operand(arg, x)
         if A._pattern.dense_dim:
             raise UnsupportedError(
-                f"spgrad.kron: `{arg}` has {A._pattern.dense_dim} dense dimension(s); sparse "
-                "dimensions alone are accepted. Take one slice of the dense dimensions at a time."
+                f"`{arg}` has {A._pattern.dense_dim} dense dimension(s); sparse dimensions alone "
+                "are accepted. Take one slice of the dense dimensions at a time."
             )
         operands.append(A)
     A, B = operands
-    checks.require_same_device("kron", input=A._vals, other=B._vals)
+    checks.require_same_device(input=A._vals, other=B._vals)
     A, B = without_repeats(A), without_repeats(B)
     ndim = max(len(A._pattern.shape), len(B._pattern.shape))
     A, B = _lifted(A, ndim), _lifted(B, ndim)
     a, b = A._pattern, B._pattern
-    checks.require_addressable("kron", _shape(a, b))
+    checks.require_addressable(_shape(a, b))
     made = a.derive_with(kept.KRON, b, _product)
     vals = (flat_values(A)[:, None] * flat_values(B)).reshape(-1)
     vals = made.gather(vals)

@@ -23,8 +23,10 @@ from spgrad.lowering.rebuild import Found, InRanges, Placed, placed, rebuild, sp
 from spgrad.ops.elementwise.unary import conj
 from spgrad.ops.layouts.structure import transposed
 from spgrad.ops.shapes.shape import flatten, reshape
+from spgrad.public import public_as, public_op
 
 
+@public_op
 def adjoint(input: torch.Tensor) -> SparseTensor:
     """The conjugate transpose of a sparse matrix, or of each of a batch.
 
@@ -52,15 +54,17 @@ def adjoint(input: torch.Tensor) -> SparseTensor:
         tensor([[3.-0.j],
                 [1.-2.j]])
     """
-    A = transposed(matrix_operand("adjoint", "input", input, bools=True))
+    A = transposed(matrix_operand("input", input, bools=True))
     return conj(A) if A.is_complex() else A
 
 
+@public_as("H")
 def _matrix_adjoint(input: torch.Tensor) -> SparseTensor:
-    require_rank("H", "input", input, 2, "Use A.mH for a batch.")
+    require_rank("input", input, 2, "Use A.mH for a batch.")
     return adjoint(input)
 
 
+@public_op
 def flip(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
     """`input` with its elements in reverse order along some dimensions.
 
@@ -88,19 +92,22 @@ def flip(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
         tensor([[3., 0.],
                 [1., 2.]])
     """
-    return _flipped("flip", input, require_ints("flip", "dims", dims, more))
+    return _flipped(input, require_ints("dims", dims, more))
 
 
+@public_op
 def fliplr(input: torch.Tensor) -> SparseTensor:
     """`spgrad.flip` with dims=1: left and right exchanged."""
-    return _flipped("fliplr", input, (1,))
+    return _flipped(input, (1,))
 
 
+@public_op
 def flipud(input: torch.Tensor) -> SparseTensor:
     """`spgrad.flip` with dims=0: up and down exchanged."""
-    return _flipped("flipud", input, (0,))
+    return _flipped(input, (0,))
 
 
+@public_op
 def roll(input: torch.Tensor, shifts: Any, dims: Any = None) -> SparseTensor:
     """`input` with its elements moved along dimensions; what leaves at the end comes in again.
 
@@ -128,20 +135,20 @@ def roll(input: torch.Tensor, shifts: Any, dims: Any = None) -> SparseTensor:
         tensor([[2., 1.],
                 [0., 3.]])
     """
-    A = sparse_operand("roll", "input", input)
-    by = require_ints("roll", "shifts", shifts)
-    along = () if dims is None else require_ints("roll", "dims", dims)
+    A = sparse_operand("input", input)
+    by = require_ints("shifts", shifts)
+    along = () if dims is None else require_ints("dims", dims)
     if not along and len(by) == 1:
         return reshape(roll(flatten(A), by, 0), tuple(A._pattern.shape))
     if len(by) != len(along):
         raise ArgumentValueError(
-            f"spgrad.roll: `shifts` has {len(by)} number(s) and `dims` {len(along)}; one shift for "
-            "each dimension is accepted. Give as many of both."
+            f"`shifts` has {len(by)} number(s) and `dims` {len(along)}; one shift for each "
+            "dimension is accepted. Give as many of both."
         )
     shape = tuple(A._pattern.shape)
     total = [0] * len(shape)
     for shift, dim in zip(by, along, strict=True):
-        total[require_dim("roll", "dims", dim, len(shape))] += shift
+        total[require_dim("dims", dim, len(shape))] += shift
     moves = tuple(shift % max(size, 1) for shift, size in zip(total, shape, strict=True))
     split = sparse_dims(A._pattern)
     dense = [d for d in range(split, len(shape)) if moves[d]]
@@ -155,14 +162,13 @@ def roll(input: torch.Tensor, shifts: Any, dims: Any = None) -> SparseTensor:
     )
 
 
-def _flipped(fn: str, input: Any, dims: tuple[int, ...]) -> SparseTensor:
-    A = sparse_operand(fn, "input", input)
+def _flipped(input: Any, dims: tuple[int, ...]) -> SparseTensor:
+    A = sparse_operand("input", input)
     ndim, split = len(A._pattern.shape), sparse_dims(A._pattern)
-    asked = [require_dim(fn, "dims", d, ndim) for d in dims]
+    asked = [require_dim("dims", d, ndim) for d in dims]
     if len(set(asked)) < len(asked):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `dims` is {dims}; each dimension once is accepted. Leave out one of the "
-            "repeated."
+            f"`dims` is {dims}; each dimension once is accepted. Leave out one of the repeated."
         )
     first = tuple(sorted(d for d in asked if d < split))
     last = tuple(sorted(d - split + 1 for d in asked if d >= split))

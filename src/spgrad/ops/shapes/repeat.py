@@ -20,8 +20,10 @@ from spgrad.lowering.operands import (
 from spgrad.lowering.ranges import LineRanges, Lines, joined, lines_of
 from spgrad.lowering.rebuild import Found, InRanges, Placed, placed, positions, rebuild, sparse_dims
 from spgrad.ops.shapes.shape import flatten, reshaped
+from spgrad.public import public_op
 
 
+@public_op
 def expand(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
     """`input` with dimensions of size 1 repeated, and new ones in front.
 
@@ -50,19 +52,22 @@ def expand(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
         tensor([[0., 1.],
                 [0., 1.]])
     """
-    return _broadcast("expand", input, require_ints("expand", "size", size, more))
+    return _broadcast(input, require_ints("size", size, more))
 
 
+@public_op
 def broadcast_to(input: torch.Tensor, size: Any) -> SparseTensor:
     """`spgrad.expand` with this name."""
-    return _broadcast("broadcast_to", input, require_ints("broadcast_to", "size", size))
+    return _broadcast(input, require_ints("size", size))
 
 
+@public_op
 def expand_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """`spgrad.expand` with the shape of `other`, sparse or dense."""
-    return _broadcast("expand_as", input, shape_of("expand_as", other))
+    return _broadcast(input, shape_of(other))
 
 
+@public_op
 def repeat(input: torch.Tensor, repeats: Any, *more: int) -> SparseTensor:
     """`input` side by side with itself, as often as `repeats` says for each dimension.
 
@@ -91,18 +96,20 @@ def repeat(input: torch.Tensor, repeats: Any, *more: int) -> SparseTensor:
         tensor([[0., 1., 0., 1.],
                 [0., 1., 0., 1.]])
     """
-    A = sparse_operand("repeat", "input", input)
-    return _repeated("repeat", A, "repeats", require_ints("repeat", "repeats", repeats, more))
+    A = sparse_operand("input", input)
+    return _repeated(A, "repeats", require_ints("repeats", repeats, more))
 
 
+@public_op
 def tile(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
     """`spgrad.repeat` with 1 for each leading dimension that `dims` has no number for."""
-    A = sparse_operand("tile", "input", input)
-    given = require_ints("tile", "dims", dims, more)
+    A = sparse_operand("input", input)
+    given = require_ints("dims", dims, more)
     given = (1,) * (len(A._pattern.shape) - len(given)) + given
-    return _repeated("tile", A, "dims", given)
+    return _repeated(A, "dims", given)
 
 
+@public_op
 def repeat_interleave(
     input: torch.Tensor, repeats: int, dim: int | None = None, *, output_size: int | None = None
 ) -> SparseTensor:
@@ -133,17 +140,17 @@ def repeat_interleave(
         tensor([[0., 0., 1., 1.]])
     """
     fn = "repeat_interleave"
-    A = sparse_operand(fn, "input", input)
-    times = require_int(fn, "repeats", repeats)
+    A = sparse_operand("input", input)
+    times = require_int("repeats", repeats)
     if times < 0:
         accepted = "an int from 0"
-        raise checks.bad_shape(fn, "repeats", (times,), accepted, "Give 0 to leave all out.")
+        raise checks.bad_shape("repeats", (times,), accepted, "Give 0 to leave all out.")
     if dim is None:
         A, dim = flatten(A), 0
     shape = list(A._pattern.shape)
-    at, split = require_dim(fn, "dim", dim, len(shape)), sparse_dims(A._pattern)
+    at, split = require_dim("dim", dim, len(shape)), sparse_dims(A._pattern)
     shape[at] *= times
-    checks.require_addressable(fn, tuple(shape))
+    checks.require_addressable(tuple(shape))
     return rebuild(
         A,
         (fn, times, at),
@@ -169,8 +176,8 @@ def _interleaved_pattern(pattern: Pattern, times: int, dim: int) -> Found:
     return placed(pattern, shape, by)
 
 
-def _broadcast(fn: str, input: Any, size: tuple[int, ...]) -> SparseTensor:
-    A = sparse_operand(fn, "input", input)
+def _broadcast(input: Any, size: tuple[int, ...]) -> SparseTensor:
+    A = sparse_operand("input", input)
     shape = tuple(A._pattern.shape)
     lead = len(size) - len(shape)
     own = (1,) * lead + shape
@@ -181,22 +188,22 @@ def _broadcast(fn: str, input: Any, size: tuple[int, ...]) -> SparseTensor:
     pairs = list(zip(own, wanted, strict=False))
     if lead < 0 or any(want < 0 or have not in (want, 1) for have, want in pairs):
         accepted = f"what {shape} broadcasts to"
-        raise checks.bad_shape(fn, "size", size, accepted, "Sizes of 1 are repeated, others kept.")
-    return _repeated(fn, A, "size", tuple(w if h != w else 1 for h, w in pairs))
+        raise checks.bad_shape("size", size, accepted, "Sizes of 1 are repeated, others kept.")
+    return _repeated(A, "size", tuple(w if h != w else 1 for h, w in pairs))
 
 
-def _repeated(fn: str, A: SparseTensor, arg: str, times: tuple[int, ...]) -> SparseTensor:
+def _repeated(A: SparseTensor, arg: str, times: tuple[int, ...]) -> SparseTensor:
     shape = tuple(A._pattern.shape)
     lead = len(times) - len(shape)
     if lead < 0 or any(n < 0 for n in times):
         accepted = f"a number from 0 for each of the {len(shape)} dimension(s)"
-        raise checks.bad_shape(fn, arg, times, accepted, "Give 1 for a dimension to keep.")
+        raise checks.bad_shape(arg, times, accepted, "Give 1 for a dimension to keep.")
     if lead:
         shape = (1,) * lead + shape
         A = reshaped(A, shape, lead + sparse_dims(A._pattern))
     if all(n == 1 for n in times):
         return A
-    checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=True)))
+    checks.require_addressable(tuple(s * n for s, n in zip(shape, times, strict=True)))
     split = sparse_dims(A._pattern)
 
     def build(pattern: Pattern) -> Found | InRanges:

@@ -19,13 +19,16 @@ from spgrad.lowering.rebuild import Found, Placed, placed, rebuild, sparse_dims
 from spgrad.ops.creation.create import empty_pattern
 from spgrad.ops.layouts.structure import t
 from spgrad.ops.shapes.shape import squeeze, swapaxes, transpose, unsqueeze
+from spgrad.public import public_as, public_op
 
 
+@public_op
 def t_(input: SparseTensor) -> SparseTensor:
     """`spgrad.transpose_` with the two dimensions of a matrix."""
-    return _become("t_", input, t)
+    return _become(input, t)
 
 
+@public_op
 def transpose_(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     """Exchanges two dimensions of a tensor in place.
 
@@ -53,9 +56,10 @@ def transpose_(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
         >>> spgrad.transpose_(A, 0, 1).shape, A.shape
         (torch.Size([3, 2]), torch.Size([3, 2]))
     """
-    return _become("transpose_", input, lambda A: transpose(A, dim0, dim1))
+    return _become(input, lambda A: transpose(A, dim0, dim1))
 
 
+@public_op
 def sparse_resize_(input: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
     """Changes the shape of a tensor in place and keeps the indices of its elements.
 
@@ -87,101 +91,99 @@ def sparse_resize_(input: SparseTensor, size: Any, sparse_dim: int, dense_dim: i
         tensor([[1., 1., 0.],
                 [0., 0., 0.]])
     """
-    return _become("sparse_resize_", input, lambda A: _resized(A, size, sparse_dim, dense_dim))
+    return _become(input, lambda A: _resized(A, size, sparse_dim, dense_dim))
 
 
+@public_op
 def sparse_resize_and_clear_(
     input: SparseTensor, size: Any, sparse_dim: int, dense_dim: int
 ) -> SparseTensor:
     """`spgrad.sparse_resize_` with all elements taken away first, so that any size will do."""
-    fn = "sparse_resize_and_clear_"
-    return _become(fn, input, lambda A: _cleared(fn, A, size, sparse_dim, dense_dim))
+    return _become(input, lambda A: _cleared(A, size, sparse_dim, dense_dim))
 
 
+@public_op
 def resize_as_(input: SparseTensor, other: torch.Tensor) -> SparseTensor:
     """`spgrad.sparse_resize_` with the shape and the numbers of dimensions of a sparse tensor."""
     if not is_sparse(other):
         raise ArgumentKindError(
-            f"spgrad.resize_as_: `other` is {checks.describe_kind(other)}; a sparse tensor is "
-            "accepted. Use spgrad.sparse_resize_."
+            f"`other` is {checks.describe_kind(other)}; a sparse tensor is accepted. Use "
+            "spgrad.sparse_resize_."
         )
     shape = tuple(other.shape)
-    return _become(
-        "resize_as_", input, lambda A: _resized(A, shape, other.sparse_dim(), other.dense_dim())
-    )
+    return _become(input, lambda A: _resized(A, shape, other.sparse_dim(), other.dense_dim()))
 
 
-def _become(fn: str, A: Any, make: Callable[[SparseTensor], SparseTensor]) -> SparseTensor:
+def _become(A: Any, make: Callable[[SparseTensor], SparseTensor]) -> SparseTensor:
     """Gives the object A the contents of `make(A)`: a tensor's shape can't be written to."""
     if not isinstance(A, SparseTensor):
         raise ArgumentKindError(
-            f"spgrad.{fn}: `input` is {checks.describe_kind(A)}; a SparseTensor is accepted. Wrap "
-            "a native sparse tensor with spgrad.from_torch."
+            f"`input` is {checks.describe_kind(A)}; a SparseTensor is accepted. Wrap a native "
+            "sparse tensor with spgrad.from_torch."
         )
     if A.requires_grad and A.is_leaf:  # whose gradient would not fit any more
         raise StateError(
-            f"spgrad.{fn}: `input` is a leaf that requires a gradient; others are accepted. Change "
-            "A.detach(), and call requires_grad_() afterwards."
+            "`input` is a leaf that requires a gradient; others are accepted. Change A.detach(), "
+            "and call requires_grad_() afterwards."
         )
     made = make(A)
-    return A if made is A else exchanged(fn, A, made)
+    return A if made is A else exchanged(A, made)
 
 
-def exchanged(fn: str, A: SparseTensor, made: SparseTensor) -> SparseTensor:
+def exchanged(A: SparseTensor, made: SparseTensor) -> SparseTensor:
     """The object A with all that `made` is, its place in the graph too; `made` becomes A."""
     try:
         torch.utils.swap_tensors(A, made)
     except RuntimeError as error:
         raise StateError(
-            f"spgrad.{fn}: `input` can't change in place, as something holds on to it ({error}); "
-            "a tensor without weak references and outside of graphs is accepted. Make a new one."
+            f"`input` can't change in place, as something holds on to it ({error}); a tensor "
+            "without weak references and outside of graphs is accepted. Make a new one."
         ) from error
     return A
 
 
 def _dims(
-    fn: str, A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int
+    A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int
 ) -> tuple[tuple[int, ...], bool]:
     """The new shape, and whether the layout of A can hold it."""
-    shape = size_tuple(fn, size)
+    shape = size_tuple(size)
     for name, value in (("sparse_dim", sparse_dim), ("dense_dim", dense_dim)):
-        if require_int(fn, name, value) < 0:
+        if require_int(name, value) < 0:
             raise ArgumentValueError(
-                f"spgrad.{fn}: `{name}` is {value}; numbers from 0 are accepted. Check the order "
-                "of the arguments."
+                f"`{name}` is {value}; numbers from 0 are accepted. Check the order of the "
+                "arguments."
             )
     compressed = not A._pattern.is_coo and sparse_dim == 2 and len(shape) - dense_dim >= 2
     if not compressed and sparse_dim + dense_dim != len(shape):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `sparse_dim` is {sparse_dim} and `dense_dim` {dense_dim} for `size` "
-            f"{shape}; numbers that add up to {len(shape)} are accepted. Count the dimensions."
+            f"`sparse_dim` is {sparse_dim} and `dense_dim` {dense_dim} for `size` {shape}; numbers "
+            f"that add up to {len(shape)} are accepted. Count the dimensions."
         )
     m, k = shape[-2 - dense_dim :][:2] if compressed else (0, 0)
     bm, bn = A._pattern.blocksize or (1, 1)
     return shape, compressed and m % bm == 0 and k % bn == 0
 
 
-def _cleared(fn: str, A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
-    shape, fits = _dims(fn, A, size, sparse_dim, dense_dim)
+def _cleared(A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
+    shape, fits = _dims(A, size, sparse_dim, dense_dim)
     old = A._pattern
     like = (old.layout, old.blocksize) if fits else (torch.sparse_coo, None)
-    pattern = empty_pattern(fn, shape, *like, dense_dim, old.device)
+    pattern = empty_pattern(shape, *like, dense_dim, old.device)
     return SparseTensor(A._vals.new_zeros(pattern.values_shape), pattern)
 
 
 def _resized(A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
-    fn = "sparse_resize_"
     old = A._pattern
     if old.nse == 0:
-        return _cleared(fn, A, size, sparse_dim, dense_dim)
-    shape, _ = _dims(fn, A, size, sparse_dim, dense_dim)
+        return _cleared(A, size, sparse_dim, dense_dim)
+    shape, _ = _dims(A, size, sparse_dim, dense_dim)
     have = tuple(old.shape), old.sparse_dim, old.dense_dim
     same = have[1:] == (sparse_dim, dense_dim) and len(shape) == len(old.shape)
     if not same or any(new < now for new, now in zip(shape, old.shape, strict=False)):
         raise ArgumentValueError(
-            f"spgrad.{fn}: `size`, `sparse_dim` and `dense_dim` are {shape}, {sparse_dim}, "
-            f"{dense_dim} for a tensor with {old.nse} elements and {have}; the same numbers and no "
-            "smaller size are accepted. Use spgrad.sparse_resize_and_clear_ to drop the elements."
+            f"`size`, `sparse_dim` and `dense_dim` are {shape}, {sparse_dim}, {dense_dim} for a "
+            f"tensor with {old.nse} elements and {have}; the same numbers and no smaller size are "
+            "accepted. Use spgrad.sparse_resize_and_clear_ to drop the elements."
         )
     if shape == tuple(old.shape):
         return A
@@ -206,14 +208,14 @@ TORCH_FUNCTIONS.update(
         torch.Tensor.t_: t_,
         torch.Tensor.transpose_: transpose_,
         torch.Tensor.swapdims_: transpose_,
-        torch.Tensor.swapaxes_: lambda A, axis0, axis1: _become(
-            "swapaxes_", A, lambda a: swapaxes(a, axis0, axis1)
+        torch.Tensor.swapaxes_: public_as("swapaxes_")(
+            lambda A, axis0, axis1: _become(A, lambda a: swapaxes(a, axis0, axis1))
         ),
-        torch.Tensor.squeeze_: lambda A, dim=None: _become(
-            "squeeze_", A, lambda a: squeeze(a, dim)
+        torch.Tensor.squeeze_: public_as("squeeze_")(
+            lambda A, dim=None: _become(A, lambda a: squeeze(a, dim))
         ),
-        torch.Tensor.unsqueeze_: lambda A, dim: _become(
-            "unsqueeze_", A, lambda a: unsqueeze(a, dim)
+        torch.Tensor.unsqueeze_: public_as("unsqueeze_")(
+            lambda A, dim: _become(A, lambda a: unsqueeze(a, dim))
         ),
     }
 )

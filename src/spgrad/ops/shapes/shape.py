@@ -16,9 +16,11 @@ from spgrad.lowering.operands import require_dim, require_ints, shape_of, sparse
 from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild, sparse_dims
 from spgrad.lowering.views import linear_index
 from spgrad.ops.layouts.structure import transposed
+from spgrad.public import public_op
 from spgrad.support import FLIPPED
 
 
+@public_op
 def permute(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
     """`input` with its dimensions in another order.
 
@@ -50,75 +52,76 @@ def permute(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
         >>> spgrad.permute(A, (2, 0, 1)).shape
         torch.Size([2, 3, 1])
     """
-    A = sparse_operand("permute", "input", input)
+    A = sparse_operand("input", input)
     ndim = len(A._pattern.shape)
-    given = require_ints("permute", "dims", dims, more)
-    order = tuple(require_dim("permute", "dims", d, ndim) for d in given)
+    given = require_ints("dims", dims, more)
+    order = tuple(require_dim("dims", d, ndim) for d in given)
     if len(set(order)) < len(order) or len(order) < ndim:
         raise ArgumentValueError(
-            f"spgrad.permute: `dims` is {given}; each of the {ndim} dimensions once is accepted. "
-            "Name all of them."
+            f"`dims` is {given}; each of the {ndim} dimensions once is accepted. Name all of them."
         )
-    return _permuted("permute", A, order)
+    return _permuted(A, order)
 
 
+@public_op
 def transpose(input: torch.Tensor, dim0: int, dim1: int) -> SparseTensor:
     """`spgrad.permute` with two dimensions exchanged."""
-    return _swapped("transpose", input, ("dim0", dim0), ("dim1", dim1))
+    return _swapped(input, ("dim0", dim0), ("dim1", dim1))
 
 
+@public_op
 def swapaxes(input: torch.Tensor, axis0: int, axis1: int) -> SparseTensor:
     """`spgrad.permute` with two dimensions exchanged, as `spgrad.transpose`."""
-    return _swapped("swapaxes", input, ("axis0", axis0), ("axis1", axis1))
+    return _swapped(input, ("axis0", axis0), ("axis1", axis1))
 
 
+@public_op
 def movedim(input: torch.Tensor, source: Any, destination: Any) -> SparseTensor:
     """`spgrad.permute` with the dimensions `source` at the places `destination`.
 
     Both are ints or tuples of ints of one length; the other dimensions keep their order.
     """
-    A = sparse_operand("movedim", "input", input)
+    A = sparse_operand("input", input)
     ndim = len(A._pattern.shape)
     moved = []
     for arg, dims in (("source", source), ("destination", destination)):
-        given = require_ints("movedim", arg, dims)
-        moved.append([require_dim("movedim", arg, d, ndim) for d in given])
-        if len(set(moved[-1])) < len(given):
+        moved.append([require_dim(arg, d, ndim) for d in require_ints(arg, dims)])
+        if len(set(moved[-1])) < len(moved[-1]):
             raise ArgumentValueError(
-                f"spgrad.movedim: `{arg}` is {dims}; each dimension once is accepted. Leave out "
-                "one of the repeated."
+                f"`{arg}` is {dims}; each dimension once is accepted. Leave out one of the "
+                "repeated."
             )
     froms, tos = moved
     if len(froms) != len(tos):
         raise ArgumentValueError(
-            f"spgrad.movedim: `source` has {len(froms)} dimension(s) and `destination` {len(tos)}; "
-            "as many in both are accepted. Name the place of each."
+            f"`source` has {len(froms)} dimension(s) and `destination` {len(tos)}; as many in both "
+            "are accepted. Name the place of each."
         )
     left = iter(d for d in range(ndim) if d not in froms)
     at = dict(zip(tos, froms, strict=True))
-    return _permuted("movedim", A, tuple(at[d] if d in at else next(left) for d in range(ndim)))
+    return _permuted(A, tuple(at[d] if d in at else next(left) for d in range(ndim)))
 
 
-def _swapped(fn: str, input: Any, *dims: tuple[str, Any]) -> SparseTensor:
-    A = sparse_operand(fn, "input", input)
+def _swapped(input: Any, *dims: tuple[str, Any]) -> SparseTensor:
+    A = sparse_operand("input", input)
     ndim = len(A._pattern.shape)
     if ndim == 0 and all(d in (0, -1) for _, d in dims):  # as torch has it
         return A
-    i, j = (require_dim(fn, arg, d, ndim) for arg, d in dims)
+    i, j = (require_dim(arg, d, ndim) for arg, d in dims)
     order = list(range(ndim))
     order[i], order[j] = j, i
-    return _permuted(fn, A, tuple(order))
+    return _permuted(A, tuple(order))
 
 
-def _permuted(fn: str, A: SparseTensor, order: tuple[int, ...]) -> SparseTensor:
+def _permuted(A: SparseTensor, order: tuple[int, ...]) -> SparseTensor:
     pattern = A._pattern
     split = sparse_dims(pattern)
     first, last = order[:split], tuple(d - split for d in order[split:])
     if any(d >= split for d in first):
         raise UnsupportedError(
-            f"spgrad.{fn}: the dimensions would be in the order {order}, of which those from "
-            f"{split} are dense; dense dimensions behind the sparse ones are accepted. Make the "
-            "tensor dense with .to_dense(), or permute among the sparse and among the dense."
+            f"the dimensions would be in the order {order}, of which those from {split} are dense; "
+            "dense dimensions behind the sparse ones are accepted. Make the tensor dense with "
+            ".to_dense(), or permute among the sparse and among the dense."
         )
     straight = tuple(range(split))
     if first == straight and last == tuple(range(len(last))):
@@ -170,28 +173,28 @@ def same_elements(pattern: Pattern, shape: tuple[int, ...], dense_dim: int) -> P
     return found
 
 
+@public_op
 def unsqueeze(input: torch.Tensor, dim: int) -> SparseTensor:
     """`spgrad.reshape` with a new dimension of size 1 at `dim`; behind dense ones it is dense."""
-    A = sparse_operand("unsqueeze", "input", input)
+    A = sparse_operand("input", input)
     shape = tuple(A._pattern.shape)
-    at = require_dim("unsqueeze", "dim", dim, len(shape) + 1)
+    at = require_dim("dim", dim, len(shape) + 1)
     split = sparse_dims(A._pattern)
     return reshaped(A, (*shape[:at], 1, *shape[at:]), split + (1 if at <= split else 0))
 
 
+@public_op
 def squeeze(input: torch.Tensor, dim: Any = None) -> SparseTensor:
     """`spgrad.reshape` with the dimensions of size 1 left out: all, or those in `dim`."""
-    A = sparse_operand("squeeze", "input", input)
+    A = sparse_operand("input", input)
     shape = A._pattern.shape
-    asked = range(len(shape)) if dim is None else require_ints("squeeze", "dim", dim)
-    ndim = len(shape)
-    if ndim == 0 and all(d in (0, -1) for d in asked):  # as torch has it
+    asked = range(len(shape)) if dim is None else require_ints("dim", dim)
+    if not shape and all(d in (0, -1) for d in asked):  # as torch has it
         return A
-    named = [require_dim("squeeze", "dim", d, ndim) for d in asked]
+    named = [require_dim("dim", d, len(shape)) for d in asked]
     if len(set(named)) < len(named):
         raise ArgumentValueError(
-            f"spgrad.squeeze: `dim` is {dim}; each dimension once is accepted. Leave out one of "
-            "the repeated."
+            f"`dim` is {dim}; each dimension once is accepted. Leave out one of the repeated."
         )
     gone = {d for d in named if shape[d] == 1}
     if not gone:
@@ -201,32 +204,35 @@ def squeeze(input: torch.Tensor, dim: Any = None) -> SparseTensor:
     return reshaped(A, left, split - sum(d < split for d in gone))
 
 
+@public_op
 def flatten(input: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> SparseTensor:
     """`spgrad.reshape` with the dimensions from `start_dim` to `end_dim` joined to one."""
-    A = sparse_operand("flatten", "input", input)
+    A = sparse_operand("input", input)
     shape = tuple(A._pattern.shape)
-    start = require_dim("flatten", "start_dim", start_dim, max(len(shape), 1))
-    end = require_dim("flatten", "end_dim", end_dim, max(len(shape), 1))
+    start = require_dim("start_dim", start_dim, max(len(shape), 1))
+    end = require_dim("end_dim", end_dim, max(len(shape), 1))
     if not shape:
         return reshape(A, (1,))
     if start > end:
         raise ArgumentValueError(
-            f"spgrad.flatten: `start_dim` is {start_dim}, behind `end_dim` {end_dim}; the first "
-            "and the last dimension to join are accepted. Exchange them."
+            f"`start_dim` is {start_dim}, behind `end_dim` {end_dim}; the first and the last "
+            "dimension to join are accepted. Exchange them."
         )
     size = math.prod(shape[start : end + 1])
-    return _checked("flatten", A, (*shape[:start], size, *shape[end + 1 :]))
+    return _checked(A, (*shape[:start], size, *shape[end + 1 :]))
 
 
+@public_op
 def unflatten(input: torch.Tensor, dim: int, sizes: Any) -> SparseTensor:
     """`spgrad.reshape` with dimension `dim` split into `sizes`, one of which may be -1."""
-    A = sparse_operand("unflatten", "input", input)
+    A = sparse_operand("input", input)
     shape = tuple(A._pattern.shape)
-    at = require_dim("unflatten", "dim", dim, len(shape))
-    parts = _complete("unflatten", "sizes", require_ints("unflatten", "sizes", sizes), shape[at])
-    return _checked("unflatten", A, (*shape[:at], *parts, *shape[at + 1 :]))
+    at = require_dim("dim", dim, len(shape))
+    parts = _complete("sizes", require_ints("sizes", sizes), shape[at])
+    return _checked(A, (*shape[:at], *parts, *shape[at + 1 :]))
 
 
+@public_op
 def reshape(input: torch.Tensor, shape: Any, *more: int) -> SparseTensor:
     """`input` with the same elements, in row-major order, in another shape.
 
@@ -257,33 +263,36 @@ def reshape(input: torch.Tensor, shape: Any, *more: int) -> SparseTensor:
         >>> spgrad.reshape(A, (4, 1)).to_dense().t()
         tensor([[0., 1., 2., 0.]])
     """
-    A = sparse_operand("reshape", "input", input)
-    return _checked("reshape", A, require_ints("reshape", "shape", shape, more))
+    A = sparse_operand("input", input)
+    return _checked(A, require_ints("shape", shape, more))
 
 
+@public_op
 def view(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
     """`spgrad.reshape` with this name; the result has indices of its own."""
     if isinstance(size, torch.dtype):
         raise ArgumentKindError(
-            f"spgrad.view: `size` is {size}; sizes are accepted. Convert values with .to(dtype)."
+            f"`size` is {size}; sizes are accepted. Convert values with .to(dtype)."
         )
-    A = sparse_operand("view", "input", input)
-    return _checked("view", A, require_ints("view", "size", size, more))
+    A = sparse_operand("input", input)
+    return _checked(A, require_ints("size", size, more))
 
 
+@public_op
 def reshape_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """`spgrad.reshape` with the shape of `other`, sparse or dense."""
-    A = sparse_operand("reshape_as", "input", input)
-    return _checked("reshape_as", A, shape_of("reshape_as", other))
+    A = sparse_operand("input", input)
+    return _checked(A, shape_of(other))
 
 
+@public_op
 def view_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """`spgrad.reshape` with the shape of `other`, as `spgrad.view`."""
-    A = sparse_operand("view_as", "input", input)
-    return _checked("view_as", A, shape_of("view_as", other))
+    A = sparse_operand("input", input)
+    return _checked(A, shape_of(other))
 
 
-def _complete(fn: str, arg: str, sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
+def _complete(arg: str, sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
     """`sizes` with -1 replaced by what makes their product `whole`."""
     known = math.prod(size for size in sizes if size != -1)
     unknown = sizes.count(-1)
@@ -294,21 +303,21 @@ def _complete(fn: str, arg: str, sizes: tuple[int, ...], whole: int) -> tuple[in
         wrong = known != whole
     if wrong:
         raise ArgumentValueError(
-            f"spgrad.{fn}: `{arg}` is {sizes}; sizes whose product is {whole}, one of them perhaps "
-            "-1, are accepted. Check the number of elements."
+            f"`{arg}` is {sizes}; sizes whose product is {whole}, one of them perhaps -1, are "
+            "accepted. Check the number of elements."
         )
     return tuple(whole // known if size == -1 else size for size in sizes)
 
 
-def _checked(fn: str, A: SparseTensor, shape: tuple[int, ...]) -> SparseTensor:
+def _checked(A: SparseTensor, shape: tuple[int, ...]) -> SparseTensor:
     pattern = A._pattern
-    shape = _complete(fn, "shape", shape, math.prod(pattern.shape))
+    shape = _complete("shape", shape, math.prod(pattern.shape))
     if shape == tuple(pattern.shape):
         return A
-    return reshaped(A, shape, _split(fn, pattern, shape))
+    return reshaped(A, shape, _split(pattern, shape))
 
 
-def _split(fn: str, pattern: Pattern, shape: tuple[int, ...]) -> int:
+def _split(pattern: Pattern, shape: tuple[int, ...]) -> int:
     """The number of sparse dimensions in a new shape."""
     if not pattern.dense_dim:
         return len(shape)
@@ -321,9 +330,9 @@ def _split(fn: str, pattern: Pattern, shape: tuple[int, ...]) -> int:
     ]
     if not places:
         raise UnsupportedError(
-            f"spgrad.{fn}: `shape` is {shape} for sparse sizes {tuple(pattern.shape[:old])} and "
-            f"dense sizes {pattern.dense_shape}; sizes that keep the two apart are accepted. Make "
-            "the tensor dense with .to_dense()."
+            f"`shape` is {shape} for sparse sizes {tuple(pattern.shape[:old])} and dense sizes "
+            f"{pattern.dense_shape}; sizes that keep the two apart are accepted. Make the tensor "
+            "dense with .to_dense()."
         )
     kept = len(shape) - pattern.dense_dim
     return kept if kept in places else places[-1]

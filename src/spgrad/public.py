@@ -1,0 +1,99 @@
+"""The decorator of every public function: an error says which one was called, and with what."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import reprlib
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.errors import SpgradError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_MOST = 6
+_NOTE = "in spgrad."
+
+
+def public_op(op: Callable[P, T]) -> Callable[P, T]:
+    """`op`, whose errors name it and list what it was called with.
+
+    Where public functions call one another, the outermost is named: the one that the user called.
+    """
+    return public_as(op.__name__)(op)
+
+
+def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`public_op` for a function that users know by another name, such as "io.load"."""
+
+    def decorate(op: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(op)
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return op(*args, **kwargs)
+            except Exception as error:
+                _explain(error, name, _operands(op, args, kwargs))
+                raise
+
+        return run
+
+    return decorate
+
+
+def _explain(error: Exception, name: str, operands: str) -> None:
+    """Says in `error` what was called; the next public function further out says it anew."""
+    if isinstance(error, SpgradError):
+        error.function, error.operands = name, operands
+    elif hasattr(error, "add_note"):  # Python 3.11
+        called = f"{_NOTE}{name}, called with {operands}" if operands else f"{_NOTE}{name}"
+        notes = [n for n in vars(error).get("__notes__", ()) if not n.startswith(_NOTE)]
+        vars(error)["__notes__"] = [*notes, called]
+
+
+def _operands(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The arguments of a call by their names, such as "A: csr (3, 4) nse 5 float32, dim: 1"."""
+    signature = inspect.signature(op)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:  # they don't fit the signature, as Python says by itself
+        return ""
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= given.pop(name, {})
+    shown = [f"{name}: {_SHORT.repr(value)}" for name, value in given.items()]
+    return ", ".join([*shown[:_MOST], *(["..."] if len(shown) > _MOST else [])])
+
+
+class _Short(reprlib.Repr):
+    """`repr`, short, and with kind and shape in place of a tensor's numbers."""
+
+    def repr1(self, x: Any, level: int) -> str:
+        if isinstance(x, torch.Tensor):
+            return _of_tensor(x)
+        found = x.__name__ if inspect.isroutine(x) else super().repr1(x, level)
+        return " ".join(found.split())  # SciPy's are of two lines
+
+
+def _of_tensor(x: torch.Tensor) -> str:
+    pattern = getattr(x, "_pattern", None)
+    if pattern is not None:
+        kind = f"{pattern.name} {tuple(pattern.shape)} nse {pattern.nse} {_dtype(x)}"
+    elif x.layout in LAYOUT_NAMES:
+        kind = f"native {LAYOUT_NAMES[x.layout]} {tuple(x.shape)} nse {x._nnz()} {_dtype(x)}"
+    else:
+        kind = f"{_dtype(x)} {tuple(x.shape)}"
+    return kind if x.device.type == "cpu" else f"{kind} on {x.device}"
+
+
+def _dtype(x: torch.Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+_SHORT = _Short()
+_SHORT.maxtuple = _SHORT.maxlist = _SHORT.maxdict = 4
+_SHORT.maxlevel = 2
+_SHORT.maxother = _SHORT.maxstring = 60
