@@ -38,7 +38,8 @@ def when_called(function: Callable[..., Any]) -> None:
     """Keeps Dynamo, once it is imported, from compiling `function` and what it calls by itself.
 
     Such calls come from code that a graph break left to Python. Reading this library there finds
-    nothing to compile; inside of a graph the function is read as any other.
+    nothing to compile; inside of a graph the function is read as any other. Functions that share
+    their code, as all that one decorator made, are kept together.
     """
     if _DYNAMO in sys.modules:
         _leave_alone(function)
