@@ -46,7 +46,8 @@ test: kernels
 # Without the compiled library; needs no compiler. The tests of the kernels compare both backends
 # with one another and with NumPy or dense torch, so what is asked here is that every operation
 # works on the references: its value, layout and gradient, and what is built on the operations.
-ON_REFERENCES := $(addprefix tests/,core ops/layouts ops/creation/test_edges.py leaves/test_demo.py \
+ON_REFERENCES := $(wildcard tests/core/test_construct*.py tests/core/test_tensor*.py) $(addprefix tests/, \
+  core/test_interop.py core/test_scipy.py ops/layouts ops/creation/test_edges.py leaves/test_demo.py \
   ops/products/test_algebra.py ops/products/test_product_refusals.py \
   torch_protocol/test_modules.py torch_protocol/test_repr.py \
   $(addprefix support/test_support.py::,test_value_layout_and_gradient test_matmul_on_the_zoo))
