@@ -14,6 +14,7 @@ from spgrad.core.kept import Key
 from spgrad.torch_protocol.compile import lasting
 
 T = TypeVar("T")
+_NOTHING: Any = object()
 
 LAYOUTS: dict[str, torch.layout] = {
     "coo": torch.sparse_coo,
@@ -229,18 +230,22 @@ class Pattern:
 
     def derive(self, key: Key | tuple[Any, ...], build: Callable[[Pattern], T]) -> T:
         """Gives what `build` makes of this pattern, computed on the first call with `key`."""
-        if key not in self._derived:
+        found = self._derived.get(key, _NOTHING)
+        if found is _NOTHING:
             with lasting(*self.indices):
-                self._derived[key] = build(self)
-        return self._derived[key]
+                found = self._derived[key] = build(self)
+        return found
 
     def derive_with(self, key: Key, other: Pattern, build: Callable[[Pattern, Pattern], T]) -> T:
         """Gives what `build` makes of this pattern and `other`, kept while both live."""
-        found = self.derive(key, lambda _: weakref.WeakKeyDictionary())
-        if other not in found:
+        found = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = weakref.WeakKeyDictionary()
+        made = found.get(other)
+        if made is None:
             with lasting(*self.indices, *other.indices):
-                found[other] = build(self, other)
-        return found[other]
+                made = found[other] = build(self, other)
+        return made
 
     def derived(self, key: Key | tuple[Any, ...]) -> Any | None:
         """Gives what was kept under `key`, or None."""

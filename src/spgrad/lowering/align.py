@@ -41,10 +41,11 @@ def align(A: SparseTensor, B: SparseTensor, where: str, *, name: str = "other") 
     """
     _require_same_shape(A._pattern, B._pattern, name)
     A, B = without_repeats(A), without_repeats(B)
-    if not A._pattern.same_as(B._pattern):
-        B = convert(B, A._pattern.layout, A._pattern.blocksize)
     a, b = A._pattern, B._pattern
-    if a.same_as(b):
+    if (a.layout, a.blocksize) != (b.layout, b.blocksize):
+        B = convert(B, a.layout, a.blocksize)
+        b = B._pattern
+    if a is b:
         return Aligned(stored_values(A), stored_values(B), a)
     key, find = _JOINTS[where]
     pattern, (of_a, of_b) = a.derive_with(key, b, find)
@@ -91,16 +92,23 @@ def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
     return _Joint(found, gathers)
 
 
+def _equal(a: Pattern, b: Pattern) -> _Joint | None:
+    """Two patterns that have the same elements, each in order; None if they have not."""
+    return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if a.same_as(b) else None
+
+
 def _either(a: Pattern, b: Pattern) -> _Joint:
-    return _merged(kernels.union, a, b)
+    return _equal(a, b) or _merged(kernels.union, a, b)
 
 
 def _both(a: Pattern, b: Pattern) -> _Joint:
-    return _merged(kernels.intersection, a, b)
+    return _equal(a, b) or _merged(kernels.intersection, a, b)
 
 
 def _first(a: Pattern, b: Pattern) -> _Joint:
     """The pattern of a, and the entry of b that each of its elements is, if any."""
+    if (joint := _equal(a, b)) is not None:
+        return joint
     _, (in_a, in_b) = a.derive_with(kept.BOTH, b, _both)
     entry, place = _through(in_a, in_b), _through(in_b, in_a)
     return _Joint(a, (Gather(None, a.nse), Gather(entry, b.nse, place=place)))

@@ -121,7 +121,7 @@ class Gather:
         return _Gather.apply(vals, self, [] if ready is None else [ready])  # type: ignore[return-value]
 
     def _taken(self, vals: torch.Tensor) -> torch.Tensor:
-        entries = self.entries
+        entries = self._entries if isinstance(self._entries, torch.Tensor) else self.entries
         if entries is None:
             return vals
         if isinstance(entries, Run):

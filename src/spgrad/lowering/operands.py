@@ -35,8 +35,7 @@ def sparse_operand(arg: str, x: Any, *, layouts: tuple[str, ...] = support.ALL) 
                 "tensor is accepted. Convert it with spgrad.from_dense."
             )
         x = from_torch(x)
-    name = x._pattern.name
-    if name not in layouts:
+    if layouts is not support.ALL and (name := x._pattern.name) not in layouts:
         raise UnsupportedError(
             f"`{arg}` has layout {name}; {', '.join(layouts)} are accepted. Convert it with "
             f"{arg}.to_sparse(layout=torch.{_torch_name(layouts[0])})."
