@@ -98,12 +98,12 @@ void for_short_and_long(const index_t* ptr, int64_t m, int64_t longest, int64_t 
 }
 
 // Calls f(i, j) on consecutive ranges of the rows [first, last), of at most `most` entries or one
-// longer row.
+// longer row; with `whole`, on all of them at once.
 template <class index_t, class F>
 SPGRAD_INLINE void for_batches(const index_t* ptr, int64_t first, int64_t last, int64_t most,
-                               const F& f) {
+                               const F& f, bool whole = false) {
   while (first < last) {
-    int64_t next = int64_t{ptr[last]} - ptr[first] <= most ? last : first + 1;
+    int64_t next = whole ? last : first + 1;
     while (next < last && int64_t{ptr[next + 1]} - ptr[first] <= most) ++next;
     f(first, next);
     first = next;

@@ -94,7 +94,7 @@ void for_segments(const Segments<index_t>& segments, int64_t cost, const Few& fe
 template <class index_t, class F>
 SPGRAD_INLINE void for_buffers(const Segments<index_t>& segments, int64_t first, int64_t last,
                                bool buffered, const F& f) {
-  for_batches(segments.ptr, first, last, buffered ? segments.at_once() : INT64_MAX, f);
+  for_batches(segments.ptr, first, last, segments.at_once(), f, !buffered);
 }
 
 // Calls f(block, begin, end) on blocks of the entries of segment i, in parallel, and returns their
