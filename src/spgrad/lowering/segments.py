@@ -14,6 +14,7 @@ import torch
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
+from spgrad.lowering.sorting import counting_sort
 from spgrad.lowering.spmm import plain, wants_grad
 from spgrad.lowering.views import cols, linear_index, rows
 from spgrad.torch_protocol.func_transforms import Function
@@ -124,8 +125,7 @@ def _grouped(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pointers and positions of the elements by cell, by a stable counting sort."""
     cell = cell.to(index_dtype(torch.int32, (count, cell.numel())))
-    everything = torch.stack([cell.new_zeros(()), cell.new_full((), cell.numel())])
-    ptr, _, order = kernels.transpose_plan(everything, cell, count)
+    ptr, order = counting_sort(cell, count)
     return ptr, order if perm is None else perm[order].to(order.dtype)
 
 

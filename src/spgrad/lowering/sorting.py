@@ -39,7 +39,8 @@ def lexicographic(
         return kernels.sort_coo(indices.contiguous(), list(sizes))[2].to(torch.int64)
     order = None
     for key, size in reversed(keys):
-        step = _stable(key if order is None else key.index_select(0, order), size)
+        short = key.to(index_dtype(torch.int32, (size, count)))
+        step = counting_sort(short if order is None else short.index_select(0, order), size)[1]
         order = step if order is None else order.index_select(0, step)
     return indices.new_ones(count).cumsum(0) - 1 if order is None else order.to(torch.int64)
 
@@ -68,8 +69,12 @@ def _joined_keys(
     return keys
 
 
-def _stable(key: torch.Tensor, size: int) -> torch.Tensor:
-    """The order that sorts keys (n,) below `size` and leaves equal ones as they are."""
-    key = key.to(index_dtype(torch.int32, (size, key.shape[0]))).contiguous()
-    whole = torch.stack([key.new_zeros(()), key.new_full((), key.shape[0])])
-    return kernels.transpose_plan(whole, key, size)[2]
+def counting_sort(keys: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pointers (size + 1,) to each key below `size`, and the positions (n,) in sorted order.
+
+    Stable: equal keys stay in order. In the dtype of the keys, which has to hold n. It is the
+    transpose of a matrix of one row; O(n + size).
+    """
+    row = torch.stack([keys.new_zeros(()), keys.new_full((), keys.shape[0])])
+    ptr, _, order = kernels.transpose_plan(row, keys.contiguous(), size)
+    return ptr, order

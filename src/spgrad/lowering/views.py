@@ -13,6 +13,7 @@ import torch
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
+from spgrad.lowering.sorting import counting_sort
 
 
 def rows(pattern: Pattern) -> View:
@@ -129,6 +130,5 @@ def _from_coordinates(pattern: Pattern) -> View:
     row, col = (t.to(dtype).contiguous() for t in flat_coordinates(pattern))
     if pattern.ordered:
         return View(kernels.compress(row, lines), col, None, across)
-    all_entries = torch.stack([row.new_zeros(()), row.new_full((), row.numel())])
-    ptr, _, perm = kernels.transpose_plan(all_entries, row, lines)
+    ptr, perm = counting_sort(row, lines)
     return View(ptr, col[perm], perm, across)

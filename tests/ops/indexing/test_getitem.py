@@ -21,11 +21,11 @@ def check_pattern(pattern):
     """Sorted, unique and in range, as the checks of a constructor find it."""
     if pattern.is_coo:
         sizes = tuple(pattern.shape[: pattern.sparse_dim])
-        assert spgrad.core.checks.require_coordinates("test", pattern.indices[0], sizes)
+        assert spgrad.core.checks.require_coordinates(pattern.indices[0], sizes)
     else:
         m, k = (n // b for n, b in zip(pattern.matrix, pattern.blocksize or (1, 1), strict=True))
         lines, across = (m, k) if pattern.compressed_by_rows else (k, m)
-        spgrad.core.checks.require_compressed("test", ("p", "i"), *pattern.indices, across, lines)
+        spgrad.core.checks.require_compressed(("p", "i"), *pattern.indices, across, lines)
         assert pattern.indices[0].numel() == torch.Size(pattern.batch).numel() * lines + 1
     assert all(t.is_contiguous() for t in pattern.indices)
 

@@ -103,8 +103,8 @@ def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
         )
     if rule.linear and rule.where == "either":
         A, B = as_summands(A), as_summands(B)
-        a, b = A._pattern, B._pattern
-        if a is b or (not a.coalesced and a.same_as(b)):  # repeated elements may stay
+        first, second = A._pattern, B._pattern
+        if first is second or (not first.coalesced and first.same_as(second)):  # repeats may stay
             return on_pattern(call(rule.fn, stored_values(A), stored_values(B)), A._pattern)
     aligned = align(A, B, rule.where)
     return on_pattern(call(rule.fn, aligned.a, aligned.b), aligned.pattern)

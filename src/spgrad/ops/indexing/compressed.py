@@ -13,7 +13,7 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Ranges, Run, as_index
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
-from spgrad.lowering.sorting import lexicographic
+from spgrad.lowering.sorting import counting_sort, lexicographic
 from spgrad.lowering.views import linear_index, linear_positions
 from spgrad.ops.indexing.coo import (
     Target,
@@ -251,8 +251,7 @@ def _columns(lines: _Lines, points: torch.Tensor, size: int) -> _Lines:
     if dtype == torch.int32 and count * nse > _INT32:
         often = int(points.bincount().max())
         dtype = torch.int64 if max(often * nse, count) > _INT32 else dtype
-    one_line = torch.tensor([0, count], dtype=dtype, device=points.device)
-    inv_ptr, _, inv_idx = kernels.transpose_plan(one_line, points.to(dtype), size)
+    inv_ptr, inv_idx = counting_sort(points.to(dtype), size)
     ptr, idx = lines.ptr.to(dtype), lines.idx.to(dtype)
     return _composed(lines.entry, *kernels.select_columns(ptr, idx, inv_ptr, inv_idx))
 

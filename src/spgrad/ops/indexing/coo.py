@@ -12,7 +12,7 @@ from spgrad import kernels
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Run
 from spgrad.lowering.rebuild import composed, positions
-from spgrad.lowering.sorting import lexicographic
+from spgrad.lowering.sorting import counting_sort, lexicographic
 from spgrad.lowering.views import linear_index
 from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
 
@@ -180,8 +180,7 @@ def _joined(
     keys, wanted = _keys(indices, points, shape)
     size = math.prod(shape[d] for d in points)
     if size <= 4 * (keys.shape[0] + wanted.shape[0]):  # the points of each key
-        whole = torch.tensor([0, wanted.shape[0]], device=keys.device)
-        ptr, _, order = kernels.transpose_plan(whole, wanted.to(torch.int64), size)
+        ptr, order = counting_sort(wanted.to(torch.int64), size)
         some = (ptr[1:] > ptr[:-1]).index_select(0, keys).nonzero().squeeze(1)
         keys = keys.index_select(0, some)
         low, high = ptr.index_select(0, keys), ptr[1:].index_select(0, keys)
