@@ -31,7 +31,7 @@ def dense(labels):
     ],
 )
 def test_the_first_product(terms, result, left, made):
-    found = einsum._with_best_pair("einsum", terms, tuple(result), SIZES)
+    found = einsum._with_best_pair(terms, tuple(result), SIZES)
     assert ["".join(term.labels) for term in found[:-1]] == left
     assert sorted(found[-1].labels) == sorted(made)
 

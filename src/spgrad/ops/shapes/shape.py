@@ -296,12 +296,8 @@ def _complete(arg: str, sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
     """`sizes` with -1 replaced by what makes their product `whole`."""
     known = math.prod(size for size in sizes if size != -1)
     unknown = sizes.count(-1)
-    wrong = unknown > 1 or any(size < -1 for size in sizes)
-    if not wrong and unknown:
-        wrong = known == 0 or whole % known != 0
-    elif not wrong:
-        wrong = known != whole
-    if wrong:
+    fits = unknown == 1 and known != 0 and whole % known == 0 if unknown else known == whole
+    if not fits or any(size < -1 for size in sizes):
         raise ArgumentValueError(
             f"`{arg}` is {sizes}; sizes whose product is {whole}, one of them perhaps -1, are "
             "accepted. Check the number of elements."
