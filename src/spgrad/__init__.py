@@ -1,5 +1,6 @@
 """Sparse tensors for PyTorch whose gradients stay sparse."""
 
+from spgrad.torch_protocol import requirement as _requirement  # noqa: F401, I001  # comes first
 import importlib
 import types
 
@@ -50,7 +51,6 @@ from spgrad.torch_protocol import gradients as _gradients  # noqa: F401
 from spgrad.torch_protocol import optimizers as _stepping  # noqa: F401
 from spgrad.torch_protocol import pickling as _serialize  # noqa: F401
 from spgrad.torch_protocol import repr as _describe  # noqa: F401
-from spgrad.torch_protocol import requirement as _requirement  # noqa: F401  # comes first
 
 __version__ = "0.1.0"
 
