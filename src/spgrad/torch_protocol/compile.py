@@ -13,7 +13,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -97,6 +97,7 @@ if _DYNAMO not in sys.modules:
     sys.meta_path.insert(0, _AfterDynamo())
 
 
+_ORDINARY = nullcontext()
 _TRACING = (
     torch._C._TorchDispatchModeKey.FAKE,
     torch._C._TorchDispatchModeKey.PROXY,
@@ -119,7 +120,7 @@ def lasting(*made_of: torch.Tensor) -> AbstractContextManager[Any]:
         and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
     ):
         return _undisturbed() if all(map(is_real, made_of)) else torch.inference_mode(False)
-    return torch.inference_mode(False)
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _ORDINARY
 
 
 def is_real(t: torch.Tensor) -> bool:
