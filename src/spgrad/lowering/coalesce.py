@@ -9,7 +9,7 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
-from spgrad.lowering.segments import Cells, extremum, total
+from spgrad.lowering.segments import Segments, extremum, total
 
 
 def without_repeats(A: SparseTensor) -> SparseTensor:
@@ -34,13 +34,13 @@ def as_summands(A: SparseTensor) -> SparseTensor:
     return without_repeats(A) if A._vals.dtype == torch.bool else A
 
 
-def _coalesced(pattern: Pattern) -> tuple[Pattern, Cells | None]:
+def _coalesced(pattern: Pattern) -> tuple[Pattern, Segments | None]:
     """The coalesced pattern, and the entries that each of its elements is (None: one, in order)."""
     runs = None
     indices = pattern.indices[0]
     if not pattern.ordered:
         sparse_shape = pattern.shape[: pattern.sparse_dim]
         indices, ptr, order = kernels.sort_coo(indices.contiguous(), list(sparse_shape))
-        runs = Cells(ptr, order, pattern.nse, 1)
+        runs = Segments(ptr, order, pattern.nse, 1)
     spec = pattern.spec._replace(coalesced=True, ordered=True)
     return Pattern.from_spec(spec, pattern.shape, (indices,)), runs

@@ -15,7 +15,7 @@ from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, matrix_operand
-from spgrad.lowering.segments import cells
+from spgrad.lowering.segments import segments_of
 from spgrad.lowering.spmm import plain, sddmm, spmm, wants_grad
 from spgrad.lowering.views import cols, rows
 from spgrad.ops.indexing.nonzero import prune
@@ -197,7 +197,7 @@ def _stored(
     dropout_p: float = 0.0,
 ) -> torch.Tensor:
     """The same by operations that store scores and weights, for derivatives of any order."""
-    row = cells(pattern, (len(pattern.shape) - 1,))
+    row = segments_of(pattern, (len(pattern.shape) - 1,))
     outs = []
     for i in range(q.shape[0]):
         scores = sddmm(q[i], k[i], pattern) * scale

@@ -11,7 +11,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.segments import cells, product
+from spgrad.lowering.segments import product, segments_of
 from spgrad.lowering.spmm import plain, spmm, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.ops.products import broadcast
@@ -33,7 +33,7 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
         )
     A = without_repeats(A)
     vals, pattern = broadcast.flat(A), A._pattern
-    row = cells(pattern, (1,))
+    row = segments_of(pattern, (1,))
     if reduce == "mean":
         require_dtype(vals.dtype, accepted="real complex")
         return spmm(vals, x, pattern).div_(row.counts().clamp(min=1))

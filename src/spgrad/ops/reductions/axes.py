@@ -15,7 +15,7 @@ from spgrad.errors import ArgumentIndexError, ArgumentKindError, ArgumentValueEr
 from spgrad.lowering.coalesce import as_summands, without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
-from spgrad.lowering.segments import Cells, cells, spread, total
+from spgrad.lowering.segments import Segments, segments_of, spread, total
 
 Dims = int | tuple[int, ...] | list[int] | None
 
@@ -28,7 +28,7 @@ class Axes(NamedTuple):
     keepdim: bool
     shape: tuple[int, ...]  # of the result
     dense_dim: int  # of the result, if it is sparse
-    cells: Cells
+    segments: Segments
 
 
 class Reduction(NamedTuple):
@@ -44,41 +44,41 @@ class Reduction(NamedTuple):
         return self.axes.dims
 
     @property
-    def cells(self) -> Cells:
+    def segments(self) -> Segments:
         """The elements by the element of the result that they belong to."""
-        return self.axes.cells
+        return self.axes.segments
 
     @property
     def size(self) -> int:
         """Elements of the dense tensor that become one."""
-        return self.cells.size * self.vals.shape[1]
+        return self.segments.size * self.vals.shape[1]
 
     @property
     def sparse(self) -> bool:
         """True if the result is sparse."""
-        return self.cells.ptr is None or self.cells.unique is not None
+        return self.segments.ptr is None or self.segments.unique is not None
 
     def numbers(self, specified: bool) -> torch.Tensor | int:
-        """Elements of each cell (cells, 1): all of them, or those that are specified."""
-        if self.cells.ptr is None or not specified:
+        """Elements of each segment (segments, 1): all of them, or those that are specified."""
+        if self.segments.ptr is None or not specified:
             return self.size
-        return self.cells.counts() * self.vals.shape[1]
+        return self.segments.counts() * self.vals.shape[1]
 
     def missing(self, specified: bool) -> torch.Tensor | None:
-        """Unspecified sparse elements of each cell (cells, 1); None if they don't count."""
+        """Unspecified sparse elements of each segment (segments, 1); None if they don't count."""
         if specified:
             return None
-        key = kept.MISSING.of(self.dims, self.cells.unique is not None)
-        return self.A._pattern.derive(key, lambda _: self.cells.missing())
+        key = kept.MISSING.of(self.dims, self.segments.unique is not None)
+        return self.A._pattern.derive(key, lambda _: self.segments.missing())
 
     def total(self, vals: torch.Tensor) -> torch.Tensor:
-        """Sum (cells, kept) of (elements, reduced, kept)."""
+        """Sum (segments, kept) of (elements, reduced, kept)."""
         inner = vals.squeeze(1) if vals.shape[1] == 1 else vals.sum(1, dtype=vals.dtype)
-        return total(inner, self.cells)
+        return total(inner, self.segments)
 
     def spread(self, y: torch.Tensor) -> torch.Tensor:
-        """What each cell has (cells, kept), as it joins the values (elements, 1, kept)."""
-        return spread(y, self.cells).unsqueeze(1)
+        """What each segment has (segments, kept), as it joins the values (elements, 1, kept)."""
+        return spread(y, self.segments).unsqueeze(1)
 
     def on_elements(self, y: torch.Tensor) -> SparseTensor:
         """The tensor with other values (elements, reduced, kept)."""
@@ -92,7 +92,7 @@ class Reduction(NamedTuple):
         return on_pattern(y.reshape(pattern.values_shape), pattern)
 
     def result(self, y: torch.Tensor) -> torch.Tensor:
-        """The result from its values (cells, kept)."""
+        """The result from its values (segments, kept)."""
         if not self.sparse:
             return y.reshape(self.axes.shape)
         pattern = self.A._pattern
@@ -103,17 +103,17 @@ class Reduction(NamedTuple):
         return convert(made, pattern.layout, pattern.blocksize)
 
     def _pattern_left(self, pattern: Pattern) -> Pattern:
-        if self.cells.unique is None:
+        if self.segments.unique is None:
             spec = pattern.spec._replace(dense_dim=self.axes.dense_dim)
             found = Pattern.from_spec(spec, self.axes.shape, pattern.indices)
             for view_key in (kept.ROWS, kept.COLS):  # which dense dimensions don't matter to
                 if (view := pattern.derived(view_key)) is not None:
                     found.keep(view_key, view)
             return found
-        indices = list(self.cells.unique)
+        indices = list(self.segments.unique)
         if self.axes.keepdim:
             for d in self.dims:
-                indices.insert(d, torch.zeros_like(self.cells.unique[0]))
+                indices.insert(d, torch.zeros_like(self.segments.unique[0]))
         stacked = torch.stack(indices)
         _, _, _, shape, dense_dim, _ = self.axes
         return Pattern(torch.sparse_coo, shape, (stacked,), dense_dim=dense_dim)
@@ -160,7 +160,7 @@ def _axes(pattern: Pattern, dim: Dims, keepdim: bool, compact: bool) -> Axes:
     dense = tuple(d - first for d in reduced if d >= first)
     dims = tuple(d for d in reduced if d < first)
     dense_dim = pattern.dense_dim - (0 if keepdim else len(dense))
-    found = cells(pattern, dims, compact)
+    found = segments_of(pattern, dims, compact)
     return Axes(dims, dense, keepdim, tuple(left), dense_dim, found)
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern
-from spgrad.lowering.segments import Cells, spread, total
+from spgrad.lowering.segments import Segments, spread, total
 from spgrad.lowering.spmm import plain
 from spgrad.lowering.views import linear_positions, rows
 from spgrad.ops.elementwise.binary import maximum, minimum
@@ -27,11 +27,11 @@ from spgrad.public import public_op
 
 
 class _Places(NamedTuple):
-    """Cells, and where their elements stand along what is reduced."""
+    """Segments, and where their elements stand along what is reduced."""
 
-    cells: Cells
-    along: torch.Tensor  # (elements,) index in the order of the cells, ascending in each
-    gap: torch.Tensor  # (cells, 1) the first index that is not specified, if there is one
+    segments: Segments
+    along: torch.Tensor  # (elements,) index in the order of the segments, ascending in each
+    gap: torch.Tensor  # (segments, 1) the first index that is not specified, if there is one
 
 
 @public_op
@@ -136,9 +136,9 @@ def _along_dim(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Extrema and their indices over one dimension."""
     vals = call.vals.to(torch.uint8) if call.vals.dtype == torch.bool else call.vals
-    if call.cells.ptr is None or not call.dims:
+    if call.segments.ptr is None or not call.dims:
         y, index = torch.max(vals, 1) if largest else torch.min(vals, 1)
-        if call.cells.ptr is not None and not y.shape[0]:  # no sparse dimension, nor an element
+        if call.segments.ptr is not None and not y.shape[0]:  # no sparse dimension, nor an element
             y = vals.new_zeros(1, y.shape[1])
             index = torch.full_like(y, -1 if specified else 0, dtype=torch.int64)
     else:
@@ -159,8 +159,8 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
     inner = torch.arange(each, device=linear.device)
     along = (linear[:, None] * each + inner).view(-1)
     ptr = torch.tensor([0, along.numel()], device=along.device)
-    cells = Cells(ptr, None, along.numel(), call.size)
-    index = _chosen(vals.reshape(-1, 1), _with_gap(cells, along), largest, specified)[1]
+    segments = Segments(ptr, None, along.numel(), call.size)
+    index = _chosen(vals.reshape(-1, 1), _with_gap(segments, along), largest, specified)[1]
     return call.result(index)
 
 
@@ -168,28 +168,28 @@ def _places(pattern: Pattern, call: Reduction) -> _Places:
     (dim,) = call.dims
     sizes = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
     linear = pattern.derive(kept.LINEAR, linear_positions)
-    if call.cells.perm is not None:
-        linear = linear[call.cells.perm]
-    return _with_gap(call.cells, linear // math.prod(sizes[dim + 1 :]) % sizes[dim])
+    if call.segments.perm is not None:
+        linear = linear[call.segments.perm]
+    return _with_gap(call.segments, linear // math.prod(sizes[dim + 1 :]) % sizes[dim])
 
 
-def _with_gap(cells: Cells, along: torch.Tensor) -> _Places:
-    """With no index left out before it, an element's index is its position in the cell."""
-    assert cells.ptr is not None
-    ordered = cells._replace(perm=None, index=None)
-    start = spread(cells.ptr[:-1, None], ordered).squeeze(1)
+def _with_gap(segments: Segments, along: torch.Tensor) -> _Places:
+    """With no index left out before it, an element's index is its position in the segment."""
+    assert segments.ptr is not None
+    ordered = segments._replace(perm=None, index=None)
+    start = spread(segments.ptr[:-1, None], ordered).squeeze(1)
     position = torch.arange(along.numel(), device=along.device) - start
     gap = total((along == position).to(torch.int64)[:, None], ordered)
-    return _Places(cells, along, gap)
+    return _Places(segments, along, gap)
 
 
 def _chosen(
     vals: torch.Tensor, places: _Places, largest: bool, specified: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The extremum of each cell, (cells, d) as the values (elements, d), and its index."""
-    cells, along, perm = places.cells, places.along, places.cells.perm
-    assert cells.ptr is not None
-    first = kernels.segment_arg(cells.ptr, perm, plain(vals), largest)
+    """The extremum of each segment, (segments, d) as the values (elements, d), and its index."""
+    segments, along, perm = places.segments, places.along, places.segments.perm
+    assert segments.ptr is not None
+    first = kernels.segment_arg(segments.ptr, perm, plain(vals), largest)
     if vals.shape[0] == 0:  # nothing to gather from
         vals, along, perm = F.pad(vals, (0, 0, 0, 1)), F.pad(along, (0, 1)), None
     empty = first < 0
@@ -197,7 +197,7 @@ def _chosen(
     at = first if perm is None else perm[first].to(torch.int64)
     y = torch.where(empty, 0, vals.gather(0, at))
     index = torch.where(empty, -1, along[first])
-    missing = None if specified else cells.missing()
+    missing = None if specified else segments.missing()
     if missing is None:
         return y, index
     beyond = y < 0 if largest else y > 0

@@ -11,7 +11,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import call, sparse_operand
 from spgrad.ops.reductions.axes import Dims, reduction, require_dtype
-from spgrad.ops.reductions.norms import Order, dense_only, norm_over, norms_of_cells, wide
+from spgrad.ops.reductions.norms import Order, dense_only, norm_over, norms_of_segments, wide
 from spgrad.ops.reductions.reduce import amax, amin
 from spgrad.public import public_op
 
@@ -181,5 +181,5 @@ def normalize(
     call = reduction(input, dim, True)
     require_dtype(call.vals.dtype, accepted="real complex")
     vals = wide(call.vals)
-    size = norms_of_cells(call, vals, float(p), False).clamp_min(eps)
+    size = norms_of_segments(call, vals, float(p), False).clamp_min(eps)
     return call.on_elements((vals / call.spread(size)).to(call.vals.dtype))

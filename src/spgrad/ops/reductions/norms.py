@@ -113,18 +113,20 @@ def norm_over(
     call = reduction(input, dim, keepdim, arg=names[0])
     vals = converted(call.vals, dtype)
     require_dtype(vals.dtype, arg="dtype" if dtype else names[0], accepted="real complex")
-    y = norms_of_cells(call, wide(vals), float(p), specified)
+    y = norms_of_segments(call, wide(vals), float(p), specified)
     return call.result(y.to(vals.dtype.to_real()))
 
 
-def norms_of_cells(call: Reduction, vals: torch.Tensor, p: float, specified: bool) -> torch.Tensor:
-    """Norm (cells, kept) of values (elements, reduced, kept)."""
+def norms_of_segments(
+    call: Reduction, vals: torch.Tensor, p: float, specified: bool
+) -> torch.Tensor:
+    """Norm (segments, kept) of values (elements, reduced, kept)."""
     if p == 2:  # not by way of abs(a), which has no second derivative at 0, where the square has
         return _power(call.total(_square(vals)), 0.5)
     size = vals.abs()
     if math.isinf(p):
         require_elements(call)
-        return extremum(size, call.cells, call.missing(specified), p > 0)
+        return extremum(size, call.segments, call.missing(specified), p > 0)
     if p == 0:
         return call.total(size.sign())
     if p == 1:
@@ -206,7 +208,7 @@ def logsumexp(
     vals = wide(call.vals.to(dtype))
     missing = call.missing(specified)
     with torch.no_grad():  # the shift has no influence
-        top = extremum(vals.real, call.cells, missing, largest=True)
+        top = extremum(vals.real, call.segments, missing, largest=True)
         top = torch.where(top.isinf(), 0, top)
     total = call.total((vals - call.spread(top)).exp())
     if missing is not None:

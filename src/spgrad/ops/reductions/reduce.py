@@ -110,7 +110,7 @@ def prod(
     call = reduction(input, dim, keepdim)
     require_zero_of_nothing(call)
     vals = _accumulated(call.vals, dtype)
-    y = product(vals.squeeze(1) if vals.shape[1] == 1 else vals.prod(1), call.cells)
+    y = product(vals.squeeze(1) if vals.shape[1] == 1 else vals.prod(1), call.segments)
     missing = call.missing(specified)
     if missing is not None:
         y = torch.where(missing > 0, call.total(0 * vals.detach()), y)
@@ -150,7 +150,7 @@ def _extremum(
     require_dtype(vals.dtype, accepted="real integer bool")
     if vals.dtype == torch.bool:
         vals = vals.to(torch.uint8)
-    y = extremum(vals, call.cells, call.missing(specified), largest)
+    y = extremum(vals, call.segments, call.missing(specified), largest)
     return call.result(y.to(call.vals.dtype))
 
 
@@ -196,7 +196,7 @@ def _require_given(dim: Dims) -> None:
 
 
 def _some(call: Reduction, holds: torch.Tensor) -> torch.Tensor:
-    """Whether something holds for an element of each cell (cells, kept)."""
+    """Whether something holds for an element of each segment (segments, kept)."""
     return call.total(holds.to(torch.int64)) > 0
 
 

@@ -11,7 +11,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import sparse_operand
-from spgrad.lowering.segments import Cells, cells, spread, total
+from spgrad.lowering.segments import Segments, segments_of, spread, total
 from spgrad.lowering.spmm import plain, wants_grad
 from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
 from spgrad.public import public_op
@@ -78,33 +78,33 @@ def _along(input: Any, dim: int, dtype: torch.dtype | None, *, log: bool) -> Spa
         dense = torch.log_softmax if log else torch.softmax
         return on_pattern(dense(vals, d - len(pattern.shape)), pattern)
     flat = vals.reshape(pattern.elements, vals.numel() // max(pattern.elements, 1))
-    out = softmax_values(flat, cells(pattern, (d,)), log)
+    out = softmax_values(flat, segments_of(pattern, (d,)), log)
     return on_pattern(out.view(pattern.values_shape), pattern)
 
 
-def softmax_values(vals: torch.Tensor, cells: Cells, log: bool) -> torch.Tensor:
-    """Softmax of the values (elements, d) of each cell."""
+def softmax_values(vals: torch.Tensor, segments: Segments, log: bool) -> torch.Tensor:
+    """Softmax of the values (elements, d) of each segment."""
     if wants_grad(vals):
-        return _Softmax.apply(vals, cells, log)  # type: ignore[return-value]
-    assert cells.ptr is not None
-    return kernels.segment_softmax(cells.ptr, cells.perm, plain(vals), log)
+        return _Softmax.apply(vals, segments, log)  # type: ignore[return-value]
+    assert segments.ptr is not None
+    return kernels.segment_softmax(segments.ptr, segments.perm, plain(vals), log)
 
 
 class _Softmax(Function):
     @staticmethod
-    def forward(ctx: Any, vals: torch.Tensor, cells: Cells, log: bool) -> torch.Tensor:  # type: ignore[override]
-        out = softmax_values(vals, cells, log)
+    def forward(ctx: Any, vals: torch.Tensor, segments: Segments, log: bool) -> torch.Tensor:  # type: ignore[override]
+        out = softmax_values(vals, segments, log)
         ctx.save_for_backward(out)
-        ctx.cells, ctx.log = cells, log
+        ctx.segments, ctx.log = segments, log
         return out
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
         (out,) = ctx.saved_tensors
-        cells, log = ctx.cells, ctx.log
+        segments, log = ctx.segments, ctx.log
         if not torch.is_grad_enabled():
-            operands = cells.ptr, cells.perm, out, plain(g)
+            operands = segments.ptr, segments.perm, out, plain(g)
             return kernels.segment_softmax_backward(*operands, log), None, None
         if log:
-            return g - out.exp() * spread(total(g, cells), cells), None, None
-        return out * (g - spread(total(out * g, cells), cells)), None, None
+            return g - out.exp() * spread(total(g, segments), segments), None, None
+        return out * (g - spread(total(out * g, segments), segments)), None, None
