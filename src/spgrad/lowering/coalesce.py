@@ -9,7 +9,7 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
-from spgrad.lowering.segments import Segments, extremum, total
+from spgrad.lowering.segments import Segments, segment_extremum, segment_sum
 
 
 def without_repeats(A: SparseTensor) -> SparseTensor:
@@ -22,9 +22,9 @@ def without_repeats(A: SparseTensor) -> SparseTensor:
     if runs is not None:
         flat = vals.reshape(vals.shape[0], -1)
         if vals.dtype == torch.bool:
-            added = extremum(flat.to(torch.uint8)[:, None], runs, None, largest=True) != 0
+            added = segment_extremum(flat.to(torch.uint8)[:, None], runs, None, largest=True) != 0
         else:
-            added = total(flat, runs)
+            added = segment_sum(flat, runs)
         vals = added.view(unique.values_shape)
     return on_pattern(vals, unique)
 

@@ -129,12 +129,12 @@ def _grouped(
     return ptr, order if perm is None else perm[order].to(order.dtype)
 
 
-def total(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
-    """Sum (segments, d) of the values (elements, d) of each segment; the adjoint of `spread`."""
+def segment_sum(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
+    """Sum (segments, d) of each segment's values (elements, d); the adjoint of `segment_expand`."""
     if segments.ptr is None:
         return vals
     if wants_grad(vals):
-        return _Total.apply(vals, segments)  # type: ignore[return-value]
+        return _Sum.apply(vals, segments)  # type: ignore[return-value]
     if segments.index is None or vals.shape[1] != 1:
         return _reduced(vals, segments, "sum")
     flat, count = plain(vals).view(-1), segments.ptr.shape[0] - 1
@@ -142,12 +142,12 @@ def total(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
     return kernels.scatter_sum(segments.index, flat, count, segments.long).unsqueeze_(1)
 
 
-def spread(y: torch.Tensor, segments: Segments) -> torch.Tensor:
-    """What each segment has (segments, d), for every element of it (elements, d)."""
+def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:
+    """The row of y (segments, d) of its segment, for every element (elements, d)."""
     if segments.ptr is None:
         return y
     if wants_grad(y):
-        return _Spread.apply(y, segments)  # type: ignore[return-value]
+        return _Expand.apply(y, segments)  # type: ignore[return-value]
     if segments.ptr.shape[0] == 2:
         return y.expand(segments.elements, y.shape[1])
     if segments.index is not None:
@@ -167,10 +167,10 @@ def for_each(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     of threads, the kernel of sums does.
     """
     shape = (*pattern.values_shape[: 1 if pattern.blocksize is None else 3], *x.shape)
-    return spread(x.reshape(1, -1), whole(pattern)).view(shape)
+    return segment_expand(x.reshape(1, -1), whole(pattern)).view(shape)
 
 
-def product(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
+def segment_product(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
     """Product (segments, d) of the values (elements, d) of each segment; 1 for an empty segment."""
     if segments.ptr is None:
         return vals
@@ -179,7 +179,7 @@ def product(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
     return _reduced(vals, segments, "prod")
 
 
-def extremum(
+def segment_extremum(
     vals: torch.Tensor, segments: Segments, missing: torch.Tensor | None, largest: bool
 ) -> torch.Tensor:
     """Largest (smallest) value (segments, d) of (elements, r, d) in each segment; 0 if it is empty.
@@ -209,26 +209,27 @@ def _reduced(vals: torch.Tensor, segments: Segments, reduce: str) -> torch.Tenso
     return kernels.segment_reduce(segments.ptr, segments.perm, plain(vals), reduce)
 
 
-class _Total(Function):
+class _Sum(Function):
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, segments: Segments) -> torch.Tensor:  # type: ignore[override]
         ctx.segments = segments
-        return total(vals, segments)
+        return segment_sum(vals, segments)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        return spread(g, ctx.segments), None
+        return segment_expand(g, ctx.segments), None
 
 
-class _Spread(Function):
+class _Expand(Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, segments: Segments) -> torch.Tensor:  # type: ignore[override]
         ctx.segments = segments
-        return spread(y, segments).detach()  # no view of y, whose changes torch reports otherwise
+        # no view of y: torch reports a view that is changed in place later
+        return segment_expand(y, segments).detach()
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        return total(g, ctx.segments), None
+        return segment_sum(g, ctx.segments), None
 
 
 class _Product(Function):
@@ -236,7 +237,7 @@ class _Product(Function):
     def forward(ctx: Any, vals: torch.Tensor, segments: Segments) -> torch.Tensor:  # type: ignore[override]
         ctx.save_for_backward(vals)
         ctx.segments = segments
-        return product(vals, segments)
+        return segment_product(vals, segments)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
@@ -244,14 +245,16 @@ class _Product(Function):
         segments = ctx.segments
         zero = vals == 0
         nonzero = torch.where(zero, 1, vals)
-        number = total(zero.to(torch.int32), segments)
-        others = spread(number, segments) - zero.to(torch.int32)  # zeros among the other factors
+        number = segment_sum(zero.to(torch.int32), segments)
+        # how many of the other factors are zero
+        others = segment_expand(number, segments) - zero.to(torch.int32)
         factor = (others == 0) / nonzero
         if torch.is_grad_enabled():  # a single other zero adds nothing, but has a derivative
             zeros = torch.where(zero, vals, 0)
-            other_zero = spread(total(zeros, segments), segments) - zeros
+            other_zero = segment_expand(segment_sum(zeros, segments), segments) - zeros
             factor = factor + (others == 1) * other_zero / nonzero
-        return spread(g * product(nonzero, segments).conj(), segments) * factor.conj(), None
+        g = g * segment_product(nonzero, segments).conj()
+        return segment_expand(g, segments) * factor.conj(), None
 
 
 class _Extremum(Function):
@@ -271,12 +274,12 @@ class _Extremum(Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, y = ctx.saved_tensors
-        attained = vals == spread(y.detach(), ctx.segments)[:, None]  # (elements, r, d)
+        attained = vals == segment_expand(y.detach(), ctx.segments)[:, None]  # (elements, r, d)
         wide = torch.promote_types(g.dtype, torch.float32)  # bfloat16 counts to 256 alone
-        times = total(attained.sum(1, dtype=wide), ctx.segments)
+        times = segment_sum(attained.sum(1, dtype=wide), ctx.segments)
         if ctx.missing is not None:
             times = times + ctx.missing * vals.shape[1] * (y == 0)
         # an empty segment shares with nobody; a NaN, which equals nothing, makes the gradient NaN
         times = torch.where(y.isnan(), times, times.clamp(min=1))
-        share = spread((g / times).to(g.dtype), ctx.segments)[:, None]
+        share = segment_expand((g / times).to(g.dtype), ctx.segments)[:, None]
         return attained * share, None, None, None

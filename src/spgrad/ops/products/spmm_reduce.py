@@ -11,7 +11,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.segments import product, segments_of
+from spgrad.lowering.segments import segment_product, segments_of
 from spgrad.lowering.spmm import plain, spmm, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.ops.products import broadcast
@@ -38,7 +38,7 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
         require_dtype(vals.dtype, accepted="real complex")
         return spmm(vals, x, pattern).div_(row.counts().clamp(min=1))
     if reduce == "prod":
-        factors = product(vals[:, None], row) * _rows_product(x, pattern)
+        factors = segment_product(vals[:, None], row) * _rows_product(x, pattern)
         return torch.where(row.counts() == 0, 0, factors)
     require_dtype(vals.dtype, accepted="real integer")
     return _extremum(vals, x, pattern, reduce == "amax")

@@ -14,7 +14,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.align import align
 from spgrad.lowering.convert import convert
-from spgrad.lowering.segments import for_each, total, whole
+from spgrad.lowering.segments import for_each, segment_sum, whole
 from spgrad.lowering.views import linear_index
 from spgrad.ops.elementwise.binary import mul
 from spgrad.ops.products.matmul import matmul
@@ -103,7 +103,7 @@ def _at_elements(A: SparseTensor, a: Term, B: SparseTensor, shared: Labels) -> S
     A = convert(A, torch.sparse_coo)
     dims = [a.labels.index(s) for s in shared]
     if not dims:
-        number = total(stored_values(B)[:, None], whole(B._pattern)).view(())
+        number = segment_sum(stored_values(B)[:, None], whole(B._pattern)).view(())
         return on_pattern(stored_values(A) * for_each(number, A._pattern), A._pattern)
     wanted, group = A._pattern.derive(kept.PROJECTED.of(*dims), lambda p: _projected(p, dims))
     empty = SparseTensor(B._vals.new_zeros(wanted.nse), wanted)

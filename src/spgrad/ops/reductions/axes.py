@@ -15,7 +15,7 @@ from spgrad.errors import ArgumentIndexError, ArgumentKindError, ArgumentValueEr
 from spgrad.lowering.coalesce import as_summands, without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
-from spgrad.lowering.segments import Segments, segments_of, spread, total
+from spgrad.lowering.segments import Segments, segment_expand, segment_sum, segments_of
 
 Dims = int | tuple[int, ...] | list[int] | None
 
@@ -71,14 +71,14 @@ class Reduction(NamedTuple):
         key = kept.MISSING.of(self.dims, self.segments.unique is not None)
         return self.A._pattern.derive(key, lambda _: self.segments.missing())
 
-    def total(self, vals: torch.Tensor) -> torch.Tensor:
+    def sums(self, vals: torch.Tensor) -> torch.Tensor:
         """Sum (segments, kept) of (elements, reduced, kept)."""
         inner = vals.squeeze(1) if vals.shape[1] == 1 else vals.sum(1, dtype=vals.dtype)
-        return total(inner, self.segments)
+        return segment_sum(inner, self.segments)
 
-    def spread(self, y: torch.Tensor) -> torch.Tensor:
+    def expanded(self, y: torch.Tensor) -> torch.Tensor:
         """What each segment has (segments, kept), as it joins the values (elements, 1, kept)."""
-        return spread(y, self.segments).unsqueeze(1)
+        return segment_expand(y, self.segments).unsqueeze(1)
 
     def on_elements(self, y: torch.Tensor) -> SparseTensor:
         """The tensor with other values (elements, reduced, kept)."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern
-from spgrad.lowering.segments import Segments, spread, total
+from spgrad.lowering.segments import Segments, segment_expand, segment_sum
 from spgrad.lowering.spmm import plain
 from spgrad.lowering.views import linear_positions, rows
 from spgrad.ops.elementwise.binary import maximum, minimum
@@ -177,9 +177,9 @@ def _with_gap(segments: Segments, along: torch.Tensor) -> _Places:
     """With no index left out before it, an element's index is its position in the segment."""
     assert segments.ptr is not None
     ordered = segments._replace(perm=None, index=None)
-    start = spread(segments.ptr[:-1, None], ordered).squeeze(1)
+    start = segment_expand(segments.ptr[:-1, None], ordered).squeeze(1)
     position = torch.arange(along.numel(), device=along.device) - start
-    gap = total((along == position).to(torch.int64)[:, None], ordered)
+    gap = segment_sum((along == position).to(torch.int64)[:, None], ordered)
     return _Places(segments, along, gap)
 
 

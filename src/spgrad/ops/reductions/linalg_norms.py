@@ -182,4 +182,4 @@ def normalize(
     require_dtype(call.vals.dtype, accepted="real complex")
     vals = wide(call.vals)
     size = norms_of_segments(call, vals, float(p), False).clamp_min(eps)
-    return call.on_elements((vals / call.spread(size)).to(call.vals.dtype))
+    return call.on_elements((vals / call.expanded(size)).to(call.vals.dtype))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.lowering.segments import extremum
+from spgrad.lowering.segments import segment_extremum
 from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.reductions.axes import (
     Dims,
@@ -122,21 +122,21 @@ def norms_of_segments(
 ) -> torch.Tensor:
     """Norm (segments, kept) of values (elements, reduced, kept)."""
     if p == 2:  # not by way of abs(a), which has no second derivative at 0, where the square has
-        return _power(call.total(_square(vals)), 0.5)
+        return _power(call.sums(_square(vals)), 0.5)
     size = vals.abs()
     if math.isinf(p):
         require_elements(call)
-        return extremum(size, call.segments, call.missing(specified), p > 0)
+        return segment_extremum(size, call.segments, call.missing(specified), p > 0)
     if p == 0:
-        return call.total(size.sign())
+        return call.sums(size.sign())
     if p == 1:
-        return call.total(size)
+        return call.sums(size)
     if p < 0:
         require_elements(call)
-    y = _power(call.total(size**p if p >= 2 else _power(size, p)), 1 / p)
+    y = _power(call.sums(size**p if p >= 2 else _power(size, p)), 1 / p)
     if p > 0:
         return y
-    zeros, missing = call.total((size == 0).to(torch.int64)), call.missing(specified)
+    zeros, missing = call.sums((size == 0).to(torch.int64)), call.missing(specified)
     return torch.where((zeros if missing is None else zeros + missing) > 0, 0, y)
 
 
@@ -208,9 +208,9 @@ def logsumexp(
     vals = wide(call.vals.to(dtype))
     missing = call.missing(specified)
     with torch.no_grad():  # the shift has no influence
-        top = extremum(vals.real, call.segments, missing, largest=True)
+        top = segment_extremum(vals.real, call.segments, missing, largest=True)
         top = torch.where(top.isinf(), 0, top)
-    total = call.total((vals - call.spread(top)).exp())
+    total = call.sums((vals - call.expanded(top)).exp())
     if missing is not None:
         zeros = torch.where(missing > 0, -top, -math.inf).exp()  # 0 where none is missing
         total = total + missing * vals.shape[1] * zeros
@@ -320,8 +320,8 @@ def _variance(
     call: Reduction, vals: torch.Tensor, correction: float, specified: bool
 ) -> torch.Tensor:
     number = torch.as_tensor(call.numbers(specified), device=vals.device)
-    mean = call.total(vals) / number.clamp(min=1)
-    squares = call.total(_square(vals - call.spread(mean)))
+    mean = call.sums(vals) / number.clamp(min=1)
+    squares = call.sums(_square(vals - call.expanded(mean)))
     missing = call.missing(specified)
     if missing is not None:
         squares = squares + missing * vals.shape[1] * _square(mean)

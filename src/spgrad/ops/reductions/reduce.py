@@ -9,7 +9,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.operands import matrix_operand, require_rank
-from spgrad.lowering.segments import extremum, product, total, whole
+from spgrad.lowering.segments import segment_extremum, segment_product, segment_sum, whole
 from spgrad.lowering.views import linear_positions
 from spgrad.ops.reductions.axes import (
     Dims,
@@ -66,7 +66,7 @@ def sum(
         (tensor([3., 3.]), tensor([1., 1.]), tensor([1.5000, 3.0000]))
     """
     call = reduction(input, dim, keepdim, linear=True)
-    return call.result(call.total(_accumulated(call.vals, dtype)))
+    return call.result(call.sums(_accumulated(call.vals, dtype)))
 
 
 @public_op
@@ -90,7 +90,7 @@ def mean(
     number = call.numbers(specified)
     if isinstance(number, torch.Tensor):
         number = number.clamp(min=1)
-    return call.result(call.total(vals) / number)
+    return call.result(call.sums(vals) / number)
 
 
 @public_op
@@ -110,10 +110,10 @@ def prod(
     call = reduction(input, dim, keepdim)
     require_zero_of_nothing(call)
     vals = _accumulated(call.vals, dtype)
-    y = product(vals.squeeze(1) if vals.shape[1] == 1 else vals.prod(1), call.segments)
+    y = segment_product(vals.squeeze(1) if vals.shape[1] == 1 else vals.prod(1), call.segments)
     missing = call.missing(specified)
     if missing is not None:
-        y = torch.where(missing > 0, call.total(0 * vals.detach()), y)
+        y = torch.where(missing > 0, call.sums(0 * vals.detach()), y)
     return call.result(y)
 
 
@@ -150,7 +150,7 @@ def _extremum(
     require_dtype(vals.dtype, accepted="real integer bool")
     if vals.dtype == torch.bool:
         vals = vals.to(torch.uint8)
-    y = extremum(vals, call.segments, call.missing(specified), largest)
+    y = segment_extremum(vals, call.segments, call.missing(specified), largest)
     return call.result(y.to(call.vals.dtype))
 
 
@@ -197,7 +197,7 @@ def _require_given(dim: Dims) -> None:
 
 def _some(call: Reduction, holds: torch.Tensor) -> torch.Tensor:
     """Whether something holds for an element of each segment (segments, kept)."""
-    return call.total(holds.to(torch.int64)) > 0
+    return call.sums(holds.to(torch.int64)) > 0
 
 
 def _truth(call: Reduction) -> torch.dtype:
@@ -213,7 +213,7 @@ def count_nonzero(
     Specified elements may be zero; for their number, see `SparseTensor.nse`.
     """
     call = reduction(input, dim)
-    return call.result(call.total((call.vals != 0).to(torch.int64)))
+    return call.result(call.sums((call.vals != 0).to(torch.int64)))
 
 
 @public_op
@@ -228,7 +228,7 @@ def sparse_sum(
     """
     call = reduction(input, dim, linear=True, compact=True)
     cast = _accumulated if dim is None else converted
-    return call.result(call.total(cast(call.vals, dtype)))
+    return call.result(call.sums(cast(call.vals, dtype)))
 
 
 @public_op
@@ -260,7 +260,7 @@ def trace(input: torch.Tensor) -> torch.Tensor:
     require_rank("input", A, 2, "Take one matrix at a time.")
     on_diagonal = A._pattern.derive(kept.DIAGONAL, _on_diagonal)
     vals = _accumulated(stored_values(A).reshape(-1), None)
-    return total(torch.where(on_diagonal, vals, 0)[:, None], whole(A._pattern)).view(())
+    return segment_sum(torch.where(on_diagonal, vals, 0)[:, None], whole(A._pattern)).view(())
 
 
 def _on_diagonal(pattern: Pattern) -> torch.Tensor:

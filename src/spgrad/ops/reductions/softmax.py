@@ -11,7 +11,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import sparse_operand
-from spgrad.lowering.segments import Segments, segments_of, spread, total
+from spgrad.lowering.segments import Segments, segment_expand, segment_sum, segments_of
 from spgrad.lowering.spmm import plain, wants_grad
 from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
 from spgrad.public import public_op
@@ -106,5 +106,5 @@ class _Softmax(Function):
             operands = segments.ptr, segments.perm, out, plain(g)
             return kernels.segment_softmax_backward(*operands, log), None, None
         if log:
-            return g - out.exp() * spread(total(g, segments), segments), None, None
-        return out * (g - spread(total(out * g, segments), segments)), None, None
+            return g - out.exp() * segment_expand(segment_sum(g, segments), segments), None, None
+        return out * (g - segment_expand(segment_sum(out * g, segments), segments)), None, None
