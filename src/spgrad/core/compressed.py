@@ -291,13 +291,13 @@ def _parts(
 
 def _shape(by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[int, ...]:
     """The size of the whole tensor: inferred, or the one given if it fits the parts."""
-    along, across = parts.block or (1, 1)
+    block_lines, block_width = parts.block or (1, 1)
     if not by_rows:
-        along, across = across, along
-    compressed = parts.lines * along
+        block_lines, block_width = block_width, block_lines
+    compressed = parts.lines * block_lines
     if size is None:
         require_data(parts.idx)
-        plain = (int(parts.idx.max()) + 1) * across if parts.idx.numel() else 0
+        plain = (int(parts.idx.max()) + 1) * block_width if parts.idx.numel() else 0
         matrix = (compressed, max(plain, 0)) if by_rows else (max(plain, 0), compressed)
         inferred = (*parts.batch, *matrix, *parts.dense)
         checks.require_addressable(inferred)
@@ -310,10 +310,10 @@ def _shape(by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[in
         and shape[:start] == parts.batch
         and shape[start + 2 :] == parts.dense
         and matrix[0 if by_rows else 1] == compressed
-        and matrix[1 if by_rows else 0] % across == 0
+        and matrix[1 if by_rows else 0] % block_width == 0
     )
     if not fits:
-        wanted: list[Any] = [compressed, f"multiple of {across}" if across > 1 else "any"]
+        wanted: list[Any] = [compressed, f"multiple of {block_width}" if block_width > 1 else "any"]
         if not by_rows:
             wanted.reverse()
         raise checks.bad_shape(

@@ -297,8 +297,8 @@ def as_operand(x: Any) -> Any:
 
 def _require_pointers(S: Any) -> None:
     """Refuses pointers that SciPy itself would follow out of its arrays."""
-    ptr, across = S.indptr, S.format == "csc"
-    lines = S.shape[across] // (S.blocksize[0] if S.format == "bsr" else 1)
+    ptr, line_dim = S.indptr, int(S.format == "csc")
+    lines = S.shape[line_dim] // (S.blocksize[0] if S.format == "bsr" else 1)
     if len(ptr) != lines + 1 or ptr[0] != 0 or (ptr[1:] < ptr[:-1]).any():
         says = f"does not rise from 0 in {lines + 1} steps"
     elif ptr[-1] > min(len(S.indices), len(S.data)):

@@ -29,14 +29,14 @@ LAYOUT_NAMES: dict[torch.layout, str] = {layout: name for name, layout in LAYOUT
 class View(NamedTuple):
     """A matrix by rows (or, of its transpose, by columns), as every kernel takes it.
 
-    Line i lists the entries ``ptr[i] .. ptr[i + 1]``; entry p has index ``idx[p]`` across the
-    line and the value ``values[perm[p]]``, or ``values[p]`` where `perm` is None.
+    Line i has the entries ``ptr[i] <= p < ptr[i + 1]``; entry p is in column ``idx[p]`` and has the
+    value ``values[perm[p]]``, or ``values[p]`` where `perm` is None.
     """
 
     ptr: torch.Tensor  # (lines + 1,)
     idx: torch.Tensor  # (elements,)
     perm: torch.Tensor | None  # (elements,)
-    across: int  # exclusive bound of idx
+    num_cols: int  # of the matrix, or of its transpose: exclusive bound of idx
 
 
 class Spec(NamedTuple):

@@ -95,16 +95,17 @@ def _together(
     by_rows = pattern.compressed_by_rows
     turns = (layout in (torch.sparse_csr, torch.sparse_bsr)) != by_rows
     if pattern.blocksize is None and blocksize is None and turns:
-        across = pattern.matrix[1 if by_rows else 0]
-        *indices, vals = kernels.transpose_plan(ptr, idx, across, vals)
+        num_cols = pattern.matrix[1 if by_rows else 0]  # of the view: rows, of one by columns
+        *indices, vals = kernels.transpose_plan(ptr, idx, num_cols, vals)
     elif blocksize is not None and pattern.blocksize is None and not turns:
         *indices, vals = _grouped((ptr, idx), by_rows, blocksize, vals)
     elif blocksize is None and not turns:
         assert pattern.blocksize is not None
         if ptr.dtype == torch.int32 and pattern.elements > torch.iinfo(torch.int32).max:
             return None
-        along, across = pattern.blocksize if by_rows else reversed(pattern.blocksize)
-        *indices, vals = kernels.expand_blocks(ptr, idx, along, across, not by_rows, vals)
+        block_lines, block_width = pattern.blocksize if by_rows else reversed(pattern.blocksize)
+        operands = ptr, idx, block_lines, block_width, not by_rows, vals
+        *indices, vals = kernels.expand_blocks(*operands)
     else:
         return None
     dtype = _index_dtype(pattern)
@@ -120,10 +121,10 @@ def _grouped(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Lines in blocks, with the entry that each element of these is, or its value."""
     ptr, idx = view
-    along, across = blocksize if by_rows else reversed(blocksize)
-    if idx.shape[0] * along * across > torch.iinfo(torch.int32).max:
+    block_lines, block_width = blocksize if by_rows else reversed(blocksize)
+    if idx.shape[0] * block_lines * block_width > torch.iinfo(torch.int32).max:
         ptr, idx = ptr.to(torch.int64), idx.to(torch.int64)
-    return kernels.group_blocks(ptr, idx, along, across, not by_rows, vals)
+    return kernels.group_blocks(ptr, idx, block_lines, block_width, not by_rows, vals)
 
 
 def _index_dtype(pattern: Pattern) -> torch.dtype:
@@ -207,8 +208,8 @@ def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int
         dense_dim=pattern.dense_dim,
         blocksize=blocksize,
     )
-    across = blocksize[1 if by_rows else 0]
-    offsets = item_offsets(found, found.matrix[1 if by_rows else 0] // across)
+    block_width = blocksize[1 if by_rows else 0]
+    offsets = item_offsets(found, found.matrix[1 if by_rows else 0] // block_width)
     if isinstance(offsets, torch.Tensor):
         ptr, idx = found.indices
         found = Pattern.from_spec(found.spec, found.shape, (ptr, idx - offsets.to(dtype)))

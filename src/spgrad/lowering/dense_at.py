@@ -88,8 +88,8 @@ def times_vector(A: SparseTensor, x: torch.Tensor) -> SparseTensor | None:
     if A._vals.dtype == torch.bool:
         return None
     vals = stored_values(A)
-    along, across = (x.reshape(-1), None) if by_row else (None, x.reshape(-1))
-    return on_pattern(_scale(vals.reshape(-1), along, across, pattern).view(vals.shape), pattern)
+    row, col = (x.reshape(-1), None) if by_row else (None, x.reshape(-1))
+    return on_pattern(_scale(vals.reshape(-1), row, col, pattern).view(vals.shape), pattern)
 
 
 def _scale(
@@ -107,11 +107,11 @@ def _scale(
 def _scaled(
     vals: torch.Tensor, row: torch.Tensor | None, col: torch.Tensor | None, pattern: Pattern
 ) -> torch.Tensor:
-    along, across = (None if t is None else plain(t) for t in (row, col))
+    by_line, by_index = (None if t is None else plain(t) for t in (row, col))
     view = rows(pattern)
     if not pattern.is_coo and not pattern.compressed_by_rows:
-        view, along, across = cols(pattern), across, along
-    return kernels.scale(view.ptr, view.idx, view.perm, plain(vals), along, across)
+        view, by_line, by_index = cols(pattern), by_index, by_line
+    return kernels.scale(view.ptr, view.idx, view.perm, plain(vals), by_line, by_index)
 
 
 def _conj(t: torch.Tensor | None) -> torch.Tensor | None:

@@ -32,21 +32,21 @@ class Lines(NamedTuple):
     idx: torch.Tensor
 
     @property
-    def across(self) -> int:
-        """The dimension that `idx` counts."""
+    def idx_dim(self) -> int:
+        """The dimension that `idx` belongs to."""
         split = len(self.pattern.shape) - self.pattern.dense_dim
         return split - 1 if by_rows(self.pattern) else split - 2
 
     @property
-    def along(self) -> list[int]:
+    def line_dims(self) -> list[int]:
         """The other sparse dimensions, whose places are the lines in row-major order."""
         split = len(self.pattern.shape) - self.pattern.dense_dim
-        return [d for d in range(split) if d != self.across]
+        return [d for d in range(split) if d != self.idx_dim]
 
     @property
     def sizes(self) -> list[int]:
-        """The sizes of `along`."""
-        return [self.pattern.shape[d] for d in self.along]
+        """The sizes of `line_dims`."""
+        return [self.pattern.shape[d] for d in self.line_dims]
 
     def starts(self) -> torch.Tensor:
         """The first entry of each line, by the dimensions of the lines."""

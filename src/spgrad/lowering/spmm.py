@@ -143,7 +143,7 @@ def _product(
     view_a, view_b = _alike(rows(A), rows(B))
     if _products(view_a, view_b) > torch.iinfo(torch.int32).max:
         view_a, view_b = _wide(view_a), _wide(view_b)
-    ptr, idx, vals = kernels.spgemm(*view_a[:3], a, *view_b[:3], b, view_b.across)
+    ptr, idx, vals = kernels.spgemm(*view_a[:3], a, *view_b[:3], b, view_b.num_cols)
     shape = (*A.batch, A.matrix[0], B.matrix[1])
     dtype = torch.promote_types(A.indices[0].dtype, B.indices[0].dtype)
     if idx.dtype == torch.int64:
@@ -153,7 +153,7 @@ def _product(
     if isinstance(offsets, torch.Tensor):
         own = found.indices[1] - offsets.to(dtype)
         found = Pattern(torch.sparse_csr, shape, (found.indices[0], own))
-    found.keep(kept.ROWS, View(ptr, idx, None, view_b.across))
+    found.keep(kept.ROWS, View(ptr, idx, None, view_b.num_cols))
     return found, vals
 
 
@@ -187,7 +187,7 @@ def _contract(
     if out == 2:
         a, b, c = _alike(rows(A), rows(B), rows(C))
         operands = (*a[:3], left, *b[:3], right)
-        found = kernels.spgemm_values(c.ptr, c.idx, *operands, b.across)
+        found = kernels.spgemm_values(c.ptr, c.idx, *operands, b.num_cols)
         return found if c.perm is None else torch.empty_like(found).index_copy_(0, c.perm, found)
     if out == 0:  # a_ij = sum_l c_il b_jl: rows of C against rows of B
         return _masked(rows(A), rows(C), right, rows(B), left)
@@ -198,7 +198,7 @@ def _masked(
     mask: View, c: View, c_vals: torch.Tensor, b: View, b_vals: torch.Tensor
 ) -> torch.Tensor:
     mask, c, b = _alike(mask, c, b)
-    return kernels.masked_spgemm(*mask[:3], *c[:3], c_vals, *b[:3], b_vals, c.across)
+    return kernels.masked_spgemm(*mask[:3], *c[:3], c_vals, *b[:3], b_vals, c.num_cols)
 
 
 def _alike(*views: View) -> tuple[View, ...]:
@@ -210,9 +210,9 @@ def _alike(*views: View) -> tuple[View, ...]:
 
 
 def _wide(view: View) -> View:
-    ptr, idx, perm, across = view
+    ptr, idx, perm, num_cols = view
     perm = None if perm is None else perm.to(torch.int64)
-    return View(ptr.to(torch.int64), idx.to(torch.int64), perm, across)
+    return View(ptr.to(torch.int64), idx.to(torch.int64), perm, num_cols)
 
 
 class _Trilinear(Function):

@@ -54,7 +54,7 @@ def _index_dtype(pattern: Pattern) -> torch.dtype:
 
 def transposed(view: View) -> View:
     """The view of the transpose, by a stable counting sort; O(nse + lines)."""
-    ptr, idx, perm = kernels.transpose_plan(view.ptr, view.idx, view.across)
+    ptr, idx, perm = kernels.transpose_plan(view.ptr, view.idx, view.num_cols)
     if view.perm is not None:
         perm = view.perm[perm]
     return View(ptr, idx, perm, view.ptr.numel() - 1)
@@ -72,21 +72,22 @@ def item_offsets(pattern: Pattern, step: int) -> torch.Tensor | int:
 
 def _from_compressed(pattern: Pattern) -> View:
     dtype = _index_dtype(pattern)
-    along, across = pattern.blocksize or (1, 1)
+    block_lines, block_width = pattern.blocksize or (1, 1)
     bound = pattern.matrix[1]
     extent = pattern.extent[1]
     if not pattern.compressed_by_rows:
-        along, across = across, along
+        block_lines, block_width = block_width, block_lines
         bound = pattern.matrix[0]
         extent = pattern.extent[0]
     ptr, idx = (t.to(dtype) for t in pattern.indices)
-    offsets = item_offsets(pattern, bound // across)
+    offsets = item_offsets(pattern, bound // block_width)
     if isinstance(offsets, torch.Tensor):
         idx = idx + offsets.to(dtype)
     if pattern.blocksize is None:
         return View(ptr, idx, None, extent)
     transposed_blocks = not pattern.compressed_by_rows
-    return View(*kernels.expand_blocks(ptr, idx, along, across, transposed_blocks), across=extent)
+    blocks = block_lines, block_width, transposed_blocks
+    return View(*kernels.expand_blocks(ptr, idx, *blocks), num_cols=extent)
 
 
 def flat_coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,12 +124,12 @@ def linear_positions(pattern: Pattern) -> torch.Tensor:
 
 def _from_coordinates(pattern: Pattern) -> View:
     dtype = _index_dtype(pattern)
-    lines, across = pattern.extent
+    num_rows, num_cols = pattern.extent
     if len(pattern.batch) > 0 and pattern.indices[0].dtype == torch.int32:
         wide = pattern.indices[0].to(torch.int64)  # item * k may pass 2^31 before the cast
         pattern = Pattern.from_spec(pattern.spec, pattern.shape, (wide,))
     row, col = (t.to(dtype).contiguous() for t in flat_coordinates(pattern))
     if pattern.ordered:
-        return View(kernels.compress(row, lines), col, None, across)
-    ptr, perm = counting_sort(row, lines)
-    return View(ptr, col[perm], perm, across)
+        return View(kernels.compress(row, num_rows), col, None, num_cols)
+    ptr, perm = counting_sort(row, num_rows)
+    return View(ptr, col[perm], perm, num_cols)

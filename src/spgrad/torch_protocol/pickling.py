@@ -89,10 +89,10 @@ def _require_valid(pattern: Pattern) -> None:
         if not checks.require_coordinates(pattern.indices[0], sizes) and pattern.ordered:
             raise _damaged("indices", "unsorted", "what is saved as sorted and unique")
         return
-    (along, across), (m, k) = pattern.blocksize or (1, 1), pattern.matrix
-    if m % along or k % across:
+    (block_rows, block_cols), (m, k) = pattern.blocksize or (1, 1), pattern.matrix
+    if m % block_rows or k % block_cols:
         raise _damaged("shape", tuple(pattern.shape), f"a multiple of {pattern.blocksize}")
-    lines, bound = m // along, k // across
+    lines, bound = m // block_rows, k // block_cols
     if not pattern.compressed_by_rows:
         lines, bound = bound, lines
     ptr, idx = pattern.indices

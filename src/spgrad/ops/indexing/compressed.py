@@ -125,12 +125,12 @@ def _of_compressed(
 ) -> tuple[Pattern, Entries]:
     """The part of a CSR or CSC pattern, in that layout if `keeps`, and in COO otherwise."""
     batch = len(pattern.batch)
-    line, across = (batch, batch + 1) if pattern.compressed_by_rows else (batch + 1, batch)
+    line, idx_dim = (batch, batch + 1) if pattern.compressed_by_rows else (batch + 1, batch)
     points = sparse_part(subscript.group, batch + 2)
     alone = len(points) == 1 and len(_group(subscript).shape) == 1
-    long = pattern.shape[across] > 4 * (pattern.nse + 2**16)  # a list for each would cost more
+    long = pattern.shape[idx_dim] > 4 * (pattern.nse + 2**16)  # a list for each would cost more
     mixed = bool(points) and len(points) < len(_group(subscript).dims)
-    if mixed or (across in points and (long or not alone)):
+    if mixed or (idx_dim in points and (long or not alone)):
         coo, first = _whole(coordinates(pattern))
         found, own = of_coordinates(coo, subscript, target)
         entry = composed(first, as_index(own, coo.indices[0]))
@@ -138,13 +138,13 @@ def _of_compressed(
         return _whole(in_layout(found, entry, like))
     dims = [*range(batch), line]
     lines = _whole_lines(pattern, subscript, target, dims)
-    take = subscript.taken[across]
+    take = subscript.taken[idx_dim]
     if take is None:
-        lines = _columns(lines, points[across], pattern.shape[across])
-    elif not is_whole(take, pattern.shape[across]):
+        lines = _columns(lines, points[idx_dim], pattern.shape[idx_dim])
+    elif not is_whole(take, pattern.shape[idx_dim]):
         lines = _range(lines, take)
     if not keeps:
-        return _as_coordinates(lines, subscript, target, dims, across)
+        return _as_coordinates(lines, subscript, target, dims, idx_dim)
     indices = lines.ptr.contiguous(), _owned(lines.idx, pattern.indices[1])
     found = Pattern(pattern.layout, target.shape, indices, dense_dim=target.dense_dim)
     return found, lines.entry
@@ -166,7 +166,7 @@ def _owned(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
 def _whole_lines(
     pattern: Pattern, subscript: Subscript, target: Target, dims: Sequence[int]
 ) -> _Lines:
-    """The lines that the other dimensions than `across` take, in the order of the result."""
+    """The lines that the other dimensions than `idx_dim` take, in the order of the result."""
     ptr, idx = pattern.indices
     run = _run_of_lines(pattern, subscript, dims)
     if run is not None:
@@ -264,7 +264,7 @@ def _composed(first: Entries, ptr: torch.Tensor, idx: torch.Tensor, source: torc
 
 
 def _as_coordinates(
-    lines: _Lines, subscript: Subscript, target: Target, dims: Sequence[int], across: int
+    lines: _Lines, subscript: Subscript, target: Target, dims: Sequence[int], idx_dim: int
 ) -> tuple[Pattern, Entries]:
     """Lines as COO, in the order of the result's dimensions."""
     ptr, idx, entry = lines
@@ -281,7 +281,7 @@ def _as_coordinates(
     for item in target.out:
         if item == NEW or item in items:
             found += rows.get(item) or [none] * len(shapes[item])
-        else:  # the one across
+        else:  # the dimension of the indices
             found.append(idx)
     dtype = index_dtype(idx.dtype, target.shape)
     indices = torch.stack([r.to(dtype) for r in found])
@@ -336,11 +336,11 @@ def _in_lines(pattern: Pattern, at: Sequence[torch.Tensor]) -> torch.Tensor:
     *batch, row, col = at
     m, k = pattern.matrix[0] // bm, pattern.matrix[1] // bn
     places = [row // bm, col // bn] if pattern.blocksize else [row, col]
-    line, across = places if pattern.compressed_by_rows else reversed(places)
+    line, index = places if pattern.compressed_by_rows else reversed(places)
     sizes = (*pattern.batch, m if pattern.compressed_by_rows else k)
     number = linear_index(torch.stack([*batch, line]), sizes)
     assert number is not None
-    found = kernels.locate(*pattern.indices, number, across)
+    found = kernels.locate(*pattern.indices, number, index)
     if pattern.blocksize is None:
         return found
     return torch.where(found < 0, found, (found * bm + row % bm) * bn + col % bn)

@@ -333,11 +333,11 @@ def _ranges(
     before = itertools.accumulate((p.nse for p in patterns), initial=0)
     behind = [(x.starts() + n, x.ends() + n) for x, n in zip(parts, before, strict=False)]
     idx = torch.cat([x.idx for x in parts])
-    if at == first.across:  # the lines of all, one behind the other
+    if at == first.idx_dim:  # the lines of all, one behind the other
         begin, end = (torch.stack(side, -1) for side in zip(*behind, strict=True))
         ranges = LineRanges(begin, end, starts[: len(parts)], count)
     else:
-        by = first.along.index(at)
+        by = first.line_dims.index(at)
         begin, end = (torch.cat(side, by) for side in zip(*behind, strict=True))
         ranges = LineRanges(begin, end, count=count)
     return joined(patterns[0], shape, idx, ranges)

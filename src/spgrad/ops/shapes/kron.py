@@ -101,9 +101,9 @@ def _by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | None:
     of_a, of_b = lines_of(a, dtype), lines_of(b, dtype)
     if of_a is None or of_b is None:
         return None
-    across = b.shape[of_b.across]
+    num_cols = b.shape[of_b.idx_dim]
     operands = (of_a.ptr, of_a.idx.contiguous(), of_b.ptr, of_b.idx.contiguous())
-    ptr, idx, entry = kernels.kron_lines(*operands, across)
+    ptr, idx, entry = kernels.kron_lines(*operands, num_cols)
     return Found(of_lines(a, shape, ptr, idx), entry)
 
 

@@ -198,24 +198,24 @@ def _flipped_pattern(pattern: Pattern, dims: tuple[int, ...]) -> Found | InRange
 
 def _flipped_lines(lines: Lines, dims: tuple[int, ...]) -> InRanges:
     pattern = lines.pattern
-    order = [lines.along.index(d) for d in dims if d != lines.across]
+    order = [lines.line_dims.index(d) for d in dims if d != lines.idx_dim]
     begin, end = lines.starts().flip(order), lines.ends().flip(order)
     ranges = LineRanges(begin, end, count=pattern.nse)
-    if lines.across in dims:
-        ranges = ranges._replace(shift=(pattern.shape[lines.across] - 1,), backward=True)
+    if lines.idx_dim in dims:
+        ranges = ranges._replace(shift=(pattern.shape[lines.idx_dim] - 1,), backward=True)
     return joined(pattern, tuple(pattern.shape), lines.idx, ranges)
 
 
 def _rolled_lines(lines: Lines, moves: tuple[int, ...]) -> InRanges:
     pattern = lines.pattern
-    shifts = [moves[d] for d in lines.along]
+    shifts = [moves[d] for d in lines.line_dims]
     over = list(range(len(shifts)))
     begin, end = (t.roll(shifts, over) for t in (lines.starts(), lines.ends()))
-    shape, shift = tuple(pattern.shape), moves[lines.across]
+    shape, shift = tuple(pattern.shape), moves[lines.idx_dim]
     if not shift:
         ranges = LineRanges(begin, end, count=pattern.nse)
     else:  # what leaves at the end of a line comes first
-        size = shape[lines.across]
+        size = shape[lines.idx_dim]
         bound = lines.numbers().fill_(size - shift)
         cut = kernels.cut_lines(lines.ptr, lines.idx, bound).view(begin.shape).roll(shifts, over)
         begin, end = torch.stack([cut, begin], -1), torch.stack([end, cut], -1)

@@ -223,8 +223,8 @@ def _repeated(A: SparseTensor, arg: str, times: tuple[int, ...]) -> SparseTensor
 def _repeated_lines(
     lines: Lines, shape: tuple[int, ...], times: tuple[int, ...], count: int
 ) -> InRanges:
-    over = [times[d] for d in lines.along]
-    side, size = times[lines.across], lines.pattern.shape[lines.across]
+    over = [times[d] for d in lines.line_dims]
+    side, size = times[lines.idx_dim], lines.pattern.shape[lines.idx_dim]
     begin, end = (t.repeat(over) for t in (lines.starts(), lines.ends()))
     if side != 1:
         begin, end = (t[..., None].expand(*t.shape, side) for t in (begin, end))
