@@ -21,7 +21,7 @@ def dense(m=4, n=5, seed=0, dtype=torch.float64):
     return torch.where(x < 0.5, x, 0).to(dtype)
 
 
-def makers():
+def constructors():
     x = dense(4, 4)
     i, v = torch.tensor([[0, 1], [1, 2]]), torch.tensor([1.0, 2.0])
     ptr, idx = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
@@ -58,9 +58,9 @@ def native_of(x):
     return spgrad.to_torch(x) if isinstance(x, SparseTensor) else x
 
 
-@pytest.mark.parametrize("at", range(len(makers())))
+@pytest.mark.parametrize("at", range(len(constructors())))
 def test_what_torch_makes_sparse_is_a_sparse_tensor_with_the_same_contents(at):
-    make = makers()[at]
+    make = constructors()[at]
     expected = make()
     with spgrad.dropin():
         made = make()

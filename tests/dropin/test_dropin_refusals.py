@@ -7,7 +7,7 @@ import torch
 
 import spgrad
 from spgrad import SparseTensor, testing
-from spgrad.dropin import makers, meanings, outputs
+from spgrad.dropin import constructors, outputs, torch_semantics
 
 F64 = torch.float64
 
@@ -35,17 +35,17 @@ def test_a_refusal_of_both_is_an_exception_of_both():
 
 def test_exceptions_that_cannot_be_joined_are_torchs():
     theirs = RuntimeError("theirs")
-    assert makers._both(theirs, TypeError("ours")) is theirs
+    assert constructors._of_both_kinds(theirs, TypeError("ours")) is theirs
     error = spgrad.ArgumentValueError("ours")
-    assert makers._both(error, error) is error
-    assert makers._both(ValueError("theirs"), error).args == ("theirs",)
+    assert constructors._of_both_kinds(error, error) is error
+    assert constructors._of_both_kinds(ValueError("theirs"), error).args == ("theirs",)
 
     class FixedError(Exception):
         __slots__ = ("a",)
 
     other = type("Other", (spgrad.SpgradError,), {"__slots__": ("b",)})
     fixed = FixedError()
-    assert makers._both(fixed, other("ours")) is fixed
+    assert constructors._of_both_kinds(fixed, other("ours")) is fixed
 
 
 def test_checks_that_are_off_stay_off():
@@ -175,7 +175,7 @@ def test_comparison_with_zero_is_dense():
     assert torch.equal(zero, A.to_dense() == 0)
     assert isinstance(one, SparseTensor)
     zeros = torch.zeros(4, 6, dtype=F64)
-    assert torch.equal(testing.dense_result(meanings.eq(A, zeros)), A.to_dense() == 0)
+    assert torch.equal(testing.dense_result(torch_semantics.eq(A, zeros)), A.to_dense() == 0)
 
 
 def test_types_and_devices():

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
-from spgrad.dropin import makers, meanings, native, outputs
+from spgrad.dropin import constructors, native, outputs, torch_semantics
 from spgrad.dropin.state import state
 from spgrad.errors import SpgradError
 from spgrad.torch_protocol.arguments import as_ours
@@ -26,9 +26,9 @@ class Mode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        maker = makers.MAKERS.get(func)
-        if maker is not None and not optimizing(func):
-            made = maker(func, args, kwargs)
+        construct = constructors.CONSTRUCTORS.get(func)
+        if construct is not None and not optimizing(func):
+            made = construct(func, args, kwargs)
             if made is not NotImplemented:
                 return made
         ours = bool(types) and SparseTensor in types
@@ -68,16 +68,16 @@ def _call(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     except torch.OutOfMemoryError:
         raise
     except (SpgradError, TypeError, RuntimeError) as error:
-        refused = not isinstance(error, meanings.LeftToTorchError)
+        refused = not isinstance(error, torch_semantics.LeftToTorchError)
         wish = state.fallbacks[-1] if refused else "torch"
-        if wish == "refuse" or TORCH_FUNCTIONS.get(func) in meanings.REFUSALS:
+        if wish == "refuse" or TORCH_FUNCTIONS.get(func) in torch_semantics.REFUSALS:
             raise
         return native.fall_back(func, args, kwargs, error, warn=wish == "warn")
 
 
 def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What spgrad answers, or its refusal."""
-    own = meanings.MEANINGS.get(func)
+    own = torch_semantics.TORCH_SEMANTICS.get(func)
     if own is None and func not in TORCH_FUNCTIONS:
         if not types:  # native tensors alone, or an option
             return _changed_or_sparse(func, args, kwargs)

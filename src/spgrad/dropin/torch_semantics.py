@@ -1,4 +1,4 @@
-"""Functions that mean in drop-in mode what torch means by them, where spgrad means more or else."""
+"""Functions that do in drop-in mode what torch's do, where spgrad's do something else or more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spgrad.errors import StateError, UnsupportedError
 from spgrad.public import public_as
 from spgrad.support import OPS
 
-MEANINGS: dict[Any, Callable[..., Any]] = {}
+TORCH_SEMANTICS: dict[Any, Callable[..., Any]] = {}
 """torch function -> what it does in drop-in mode."""
 
 
@@ -35,7 +35,7 @@ REFUSALS = {
 }
 """Answers that refuse a name of torch, as its result would be dense or wrong without a word."""
 
-_TORCHS = (
+_LEFT_TO_TORCH = (
     "_dimI",
     "_dimV",
     "is_contiguous",
@@ -48,18 +48,18 @@ _TORCHS = (
     "stride",
     "untyped_storage",
 )
-"""Methods that only torch can answer."""
+"""Methods that only torch can answer: in drop-in mode they get a native copy of the tensor."""
 
 
 def to_dense(
     A: Any, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
 ) -> torch.Tensor:
-    """`masked_grad` is taken and changes nothing: a gradient stays on its pattern."""
+    """As `spgrad.to_dense`; `masked_grad` has no effect, as a gradient stays on its pattern."""
     return ops.to_dense(A, dtype)
 
 
 def eq(input: Any, other: Any) -> torch.Tensor:
-    """Comparison with 0 holds for what is not specified: the result is dense."""
+    """As `spgrad.eq`; equality with 0 holds at unspecified elements, so the result is dense."""
     if isinstance(other, torch.Tensor) or other != 0:
         return ops.eq(input, other)
     return ops.to_dense(input.detach()) == other
@@ -73,7 +73,7 @@ def as_type(A: SparseTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> An
 
 
 def to(A: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """On meta there are no elements, as torch has it."""
+    """As `Tensor.to`; on the meta device, where torch keeps no elements, torch answers."""
     device = kwargs.get("device", args[0] if args else None)
     if isinstance(device, (str, torch.device)) and torch.device(device).type == "meta":
         return _leave_to_torch("to")()
@@ -85,7 +85,7 @@ _BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
 
 
 def _converted(name: str, to: torch.layout | None) -> Callable[..., Any]:
-    """A conversion between sparse layouts: those that torch 2.13 has, the others torch is asked."""
+    """A conversion between sparse layouts that torch 2.13 has too; torch answers for the others."""
 
     def run(A: SparseTensor, *args: Any, layout: Any = None, blocksize: Any = None) -> Any:
         target = to or layout or torch.sparse_coo
@@ -98,20 +98,20 @@ def _converted(name: str, to: torch.layout | None) -> Callable[..., Any]:
         if A.layout == target == torch.sparse_coo:
             return A
         made = ops.to_sparse(A, layout=target, blocksize=blocksize and tuple(blocksize))
-        return _long(made) if made._pattern.is_coo else made
+        return _with_int64_indices(made) if made._pattern.is_coo else made
 
     return run
 
 
-def _long(A: SparseTensor) -> SparseTensor:
+def _with_int64_indices(A: SparseTensor) -> SparseTensor:
     """A COO tensor with the int64 indices that torch's have."""
     if A._pattern.indices[0].dtype == torch.int64:
         return A
-    pattern = A._pattern.derive(kept.INT64, _with_long_indices)
+    pattern = A._pattern.derive(kept.INT64, _int64_pattern)
     return on_pattern(stored_values(A), pattern)
 
 
-def _with_long_indices(pattern: Pattern) -> Pattern:
+def _int64_pattern(pattern: Pattern) -> Pattern:
     indices = (pattern.indices[0].to(torch.int64),)
     return Pattern.from_spec(pattern.spec, tuple(pattern.shape), indices)
 
@@ -142,7 +142,7 @@ def coalesced_(A: SparseTensor, coalesced: bool) -> SparseTensor:
 
 
 class LeftToTorchError(UnsupportedError):
-    """What drop-in mode means torch to answer: no refusal."""
+    """Raised where drop-in mode lets torch answer by design; nothing is refused or warned of."""
 
 
 def _leave_to_torch(name: str) -> Callable[..., Any]:
@@ -160,18 +160,18 @@ def _register() -> None:
     for name, method in vars(SparseTensor).items():
         func = getattr(torch.Tensor, name, None)
         if isinstance(method, FunctionType) and func is not None and func not in TORCH_FUNCTIONS:
-            MEANINGS[func] = method
-    for name in _TORCHS:
-        MEANINGS[getattr(torch.Tensor, name)] = _leave_to_torch(name)
+            TORCH_SEMANTICS[func] = method
+    for name in _LEFT_TO_TORCH:
+        TORCH_SEMANTICS[getattr(torch.Tensor, name)] = _leave_to_torch(name)
     for function in (torch.zeros_like, torch.empty_like):
-        MEANINGS[function] = _leave_to_torch(function.__name__)
-    MEANINGS[torch.Tensor.to_dense] = to_dense
-    MEANINGS[torch.Tensor.to] = to
-    MEANINGS[torch.Tensor.type] = as_type
+        TORCH_SEMANTICS[function] = _leave_to_torch(function.__name__)
+    TORCH_SEMANTICS[torch.Tensor.to_dense] = to_dense
+    TORCH_SEMANTICS[torch.Tensor.to] = to
+    TORCH_SEMANTICS[torch.Tensor.type] = as_type
     for name, layout in (("to_sparse", None), *((f"to_sparse_{n}", m) for n, m in LAYOUTS.items())):
-        MEANINGS[getattr(torch.Tensor, name)] = _converted(name, layout)
-    MEANINGS[torch.Tensor.eq] = MEANINGS[torch.eq] = eq
-    MEANINGS[torch.Tensor._coalesced_] = coalesced_
+        TORCH_SEMANTICS[getattr(torch.Tensor, name)] = _converted(name, layout)
+    TORCH_SEMANTICS[torch.Tensor.eq] = TORCH_SEMANTICS[torch.eq] = eq
+    TORCH_SEMANTICS[torch.Tensor._coalesced_] = coalesced_
 
 
 _register()

@@ -16,25 +16,28 @@ from spgrad.errors import ArgumentValueError, SpgradError, UnsupportedError
 from spgrad.ops.creation.create import spdiags
 from spgrad.ops.layouts.dense import from_dense
 
-MAKERS: dict[Any, Callable[..., Any]] = {}
+CONSTRUCTORS: dict[Any, Callable[..., Any]] = {}
 """torch function -> (function, args, kwargs) -> SparseTensor, or NotImplemented."""
 
 
-def _asked(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
-    """torch's own constructor, asked after ours refused; where it refuses too, both speak."""
+def _ask_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+    """The result of torch's own constructor, where spgrad's raised `error`.
+
+    Where torch's raises too, the error has both texts.
+    """
     if state.fallbacks[-1] == "refuse":
         raise error
-    if kwargs.get("check_invariants") is None and func in _CONSTRUCTORS:
+    if kwargs.get("check_invariants") is None and func in _CHECKED:
         kwargs = {**kwargs, "check_invariants": True}
     try:
         made = func(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError) as theirs:
-        raise _both(theirs, error) from error
+        raise _of_both_kinds(theirs, error) from error
     return from_torch(made) if made.layout in LAYOUT_NAMES else made
 
 
-def _both(theirs: Exception, ours: Exception) -> Exception:
-    """An exception of both kinds: code that catches torch's catches it, and code for spgrad's."""
+def _of_both_kinds(theirs: Exception, ours: Exception) -> Exception:
+    """An exception of both kinds, so that code catches it that expects either of them."""
     bases = type(theirs), type(ours)
     if not isinstance(ours, SpgradError) or issubclass(*bases) or issubclass(*bases[::-1]):
         return theirs
@@ -51,13 +54,13 @@ def _both(theirs: Exception, ours: Exception) -> Exception:
 
 def _coo(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
-        return sparse_coo_tensor(*_torchs_indices(args, kwargs), **kwargs)
+        return sparse_coo_tensor(*_with_int64_indices(args, kwargs), **kwargs)
     except (SpgradError, TypeError) as error:
-        return _asked(func, args, kwargs, error)
+        return _ask_torch(func, args, kwargs, error)
 
 
-def _torchs_indices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Arguments with int64 indices, which torch makes of any others."""
+def _with_int64_indices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments with the indices as int64, to which torch converts indices of any dtype."""
     if not args or not isinstance(args[0], torch.Tensor) or args[0].dtype == torch.int64:
         return args
     return (args[0].to(torch.int64), *args[1:])
@@ -66,18 +69,18 @@ def _torchs_indices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
 def _compressed(make: Callable[..., Any]) -> Callable[..., Any]:
     def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            _require_torchs(args[:2])
+            _require_indices_of_torch(args[:2])
             return make(*args, **kwargs)
         except (SpgradError, TypeError) as error:
-            return _asked(func, args, kwargs, error)
+            return _ask_torch(func, args, kwargs, error)
 
     return run
 
 
-def _require_torchs(indices: tuple[Any, ...]) -> None:
-    """Refuses index tensors of ours that torch does not take: strided ones, and ragged batches."""
+def _require_indices_of_torch(indices: tuple[Any, ...]) -> None:
+    """Refuses index tensors that spgrad takes and torch does not: strided ones, ragged batches."""
     given = [index for index in indices if isinstance(index, torch.Tensor)]
-    if len({index.dim() for index in given}) > 1 or not all(map(_runs_on, given)):
+    if len({index.dim() for index in given}) > 1 or not all(map(_is_contiguous_by_item, given)):
         raise ArgumentValueError(
             "index tensors have other numbers of dimensions, or are not contiguous; "
             "as many, contiguous, are accepted, as torch has no ragged batches. Call the "
@@ -86,7 +89,7 @@ def _require_torchs(indices: tuple[Any, ...]) -> None:
         )
 
 
-def _runs_on(index: torch.Tensor) -> bool:
+def _is_contiguous_by_item(index: torch.Tensor) -> bool:
     """True where the indices of a batch item follow one another in memory, as torch asks."""
     return index.dim() == 0 or index.shape[-1] < 2 or index.stride(-1) == 1
 
@@ -101,7 +104,7 @@ def _conversion(layout: torch.layout | None) -> Callable[..., Any]:
         try:
             return _converted(x, layout, *args[1:], **kwargs)
         except (SpgradError, TypeError) as error:
-            return _asked(func, args, kwargs, error)
+            return _ask_torch(func, args, kwargs, error)
 
     return run
 
@@ -150,7 +153,7 @@ def _spdiags(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             )
         return spdiags(*args, **kwargs)
     except (SpgradError, TypeError) as error:
-        return _asked(func, args, kwargs, error)
+        return _ask_torch(func, args, kwargs, error)
 
 
 def _filled(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -167,19 +170,20 @@ def _filled(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _register() -> None:
-    MAKERS[torch.sparse_coo_tensor] = _coo
+    CONSTRUCTORS[torch.sparse_coo_tensor] = _coo
     for name in ("compressed", *LAYOUTS):
         if name != "coo":
             make = getattr(compressed, f"sparse_{name}_tensor")
-            MAKERS[getattr(torch, f"sparse_{name}_tensor")] = _compressed(make)
-    _CONSTRUCTORS.update(MAKERS)
-    MAKERS[torch.Tensor.to_sparse] = _conversion(None)
+            CONSTRUCTORS[getattr(torch, f"sparse_{name}_tensor")] = _compressed(make)
+    _CHECKED.update(CONSTRUCTORS)
+    CONSTRUCTORS[torch.Tensor.to_sparse] = _conversion(None)
     for name, layout in LAYOUTS.items():
-        MAKERS[getattr(torch.Tensor, f"to_sparse_{name}")] = _conversion(layout)
-    MAKERS[torch.sparse.spdiags] = _spdiags
+        CONSTRUCTORS[getattr(torch.Tensor, f"to_sparse_{name}")] = _conversion(layout)
+    CONSTRUCTORS[torch.sparse.spdiags] = _spdiags
     for function in (torch.ones, torch.full, torch.Tensor.new_ones, torch.Tensor.new_full):
-        MAKERS[function] = _filled
+        CONSTRUCTORS[function] = _filled
 
 
-_CONSTRUCTORS: set[Any] = set()
+_CHECKED: set[Any] = set()
+"""Constructors of torch that check their indices only if `check_invariants` says so."""
 _register()
