@@ -131,7 +131,7 @@ def _memory_limit() -> float:
 def _progress(total: int, what: str) -> Callable[[Result], None]:
     start, done = time.monotonic(), 0
 
-    def tell(result: Result) -> None:
+    def show_progress(result: Result) -> None:
         nonlocal done
         done += 1
         found = ", ".join(
@@ -144,7 +144,7 @@ def _progress(total: int, what: str) -> Callable[[Result], None]:
         at = f"{what} {done}/{total}, {_duration(seconds)}, {left} left"
         print(f"[{at}] {where}: {found}", file=sys.stderr, flush=True)
 
-    return tell
+    return show_progress
 
 
 def _duration(seconds: float) -> str:

@@ -47,8 +47,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         "src/spgrad/ops/shapes/repeat.py",
         "_repeated",
-        "checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=True)))",
-        "checks.require_addressable(fn, tuple(s * n for s, n in zip(shape, times, strict=False)))",
+        "checks.require_addressable(tuple(s * n for s, n in zip(shape, times, strict=True)))",
+        "checks.require_addressable(tuple(s * n for s, n in zip(shape, times, strict=False)))",
         "The lines above make both of one length.",
     ),
     Equivalent(
@@ -74,7 +74,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "src/spgrad/testing.py",
-        "_told",
+        "_text",
         'return getattr(value, "__name__", None) or str(value)',
         'return getattr(value, "__name__", None) and str(value)',
         "The names of tests say less; no result depends on them.",

@@ -106,7 +106,7 @@ def spy(
     _dress(ax, sheet)
     name = f"{A._pattern.name.upper()} {' × '.join(str(s) for s in A.shape) or 'scalar'}"
     ax.set_title(name if title is None else title, loc="left", color=INK, fontsize=11)
-    ax.set_xlabel(_told(A._pattern, sheet), color=INK)
+    ax.set_xlabel(_caption(A._pattern, sheet), color=INK)
     return ax
 
 
@@ -310,7 +310,7 @@ def _dress(ax: Axes, sheet: _Sheet) -> None:
     ax.add_collection(frames, autolim=False)
 
 
-def _told(pattern: Pattern, sheet: _Sheet) -> str:
+def _caption(pattern: Pattern, sheet: _Sheet) -> str:
     """How many elements there are, and their share of all."""
     total = math.prod(pattern.shape) // max(math.prod(pattern.dense_shape), 1)
     text = f"{pattern.elements:,} elements" if pattern.elements != 1 else "1 element"

@@ -202,7 +202,7 @@ class Cell(NamedTuple):
     sample: int
 
     def __str__(self) -> str:
-        options = ",".join(f"{k}={_told(v)}" for k, v in self.options.items()).replace(" ", "")
+        options = ",".join(f"{k}={_text(v)}" for k, v in self.options.items()).replace(" ", "")
         signature = self.signature.replace(" -> ", ">").replace(" ", "_")
         return f"{self.op.name}-{signature}-{self.layout}" + (f"-{options}" if options else "")
 
@@ -212,7 +212,7 @@ class Cell(NamedTuple):
         return dict(self.op.samples[self.sample])
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     """A value in the name of a test, which must not change from run to run."""
     return getattr(value, "__name__", None) or str(value)
 

@@ -11,7 +11,7 @@ import warnings
 import torch
 
 from fuzz.compare import Failure, run_seed
-from fuzz.shrink import shrink, told
+from fuzz.shrink import reproducer, shrink
 from fuzz.threads import run_threads
 
 CHUNK = 250
@@ -51,7 +51,7 @@ def failed(number):
 def report(number, failure):
     """A failure, and the small program that shows it."""
     small = failure if "threads" in failure.kind else shrink(failure)
-    return f"program {number}\n{told(small)}"
+    return f"program {number}\n{reproducer(small)}"
 
 
 def main(arguments):

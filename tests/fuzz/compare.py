@@ -27,8 +27,8 @@ class Failure(Exception):  # noqa: N818
         program: That which failed.
     """
 
-    def __init__(self, kind, name, told):
-        super().__init__(f"{kind} of {name}: {told}")
+    def __init__(self, kind, name, text):
+        super().__init__(f"{kind} of {name}: {text}")
         self.kind = kind
         self.name = name
         self.program = None

@@ -31,8 +31,8 @@ def literal(value):
         if value.numel() == 0:
             return f"torch.zeros({tuple(value.shape)}, dtype={value.dtype})"
         # infinity and NaN have no literal
-        told = repr(value.tolist()).replace("inf", "torch.inf").replace("nan", "torch.nan")
-        return f"torch.tensor({told}, dtype={value.dtype})"
+        source = repr(value.tolist()).replace("inf", "torch.inf").replace("nan", "torch.nan")
+        return f"torch.tensor({source}, dtype={value.dtype})"
     if isinstance(value, float) and not math.isfinite(value):
         return f"float({str(value)!r})"
     if callable(value):
@@ -86,14 +86,14 @@ class Dense:
 
     def source(self):
         x = self.plain()
-        told = {
+        source = {
             "plain": lambda: literal(x),
             "transposed": lambda: f"{literal(x.mT.contiguous())}.mT",
             "expanded": lambda: f"{literal(x[:1])}.expand{self.shape}",
             "offset": lambda: f"{literal(torch.cat([x.new_ones(1, *x.shape[1:]), x]))}[1:]",
             "strided": lambda: f"{literal(torch.stack([x, torch.ones_like(x)], -1))}[..., 0]",
         }[self.form]()
-        return told + (".requires_grad_()" if self.grad else "")
+        return source + (".requires_grad_()" if self.grad else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Sparse:
     values: tuple[tuple, ...]  # for each entry, those of its block and dense dimensions
     dtype: torch.dtype
     index_dtype: torch.dtype = torch.int64
-    coalesced: bool = False  # what COO is told
+    coalesced: bool = False  # whether COO says that it is
     grad: bool = False
 
     @property

@@ -69,12 +69,12 @@ class Program:
         """Python that runs it."""
         lines = ["import torch", "import spgrad", "from spgrad import testing"]
         for place, item in enumerate(self.items):
-            made = _told(item) if isinstance(item, Step) else item.source()
+            made = _call_source(item) if isinstance(item, Step) else item.source()
             lines.append(f"v{place} = {made}")
         return "\n".join(lines)
 
 
-def _told(step):
+def _call_source(step):
     arguments = ", ".join(f"v{place}" for place in step.args)
     arguments = f"[{arguments}]" if step.listed else arguments
     options = "".join(f", {name}={literal(value)}" for name, value in step.options)

@@ -247,7 +247,7 @@ def _simpler_sparse(item):
             yield dataclasses.replace(item, values=(*item.values[:i], ones, *item.values[i + 1 :]))
 
 
-def told(failure):
+def reproducer(failure):
     """Python that shows a failure: the program, and its derivatives if these differ."""
     lines = failure.program.source()
     if failure.kind.startswith("gradient"):

@@ -82,7 +82,7 @@ def use(A):
 
 
 def run_here(cases):
-    """Runs cases (format, seed) in this process; each is announced, and a finding told, in JSON."""
+    """Runs cases (format, seed) in this process; prints each, and each finding, as JSON."""
     import torch
     from file_mutations import mutated
 
@@ -93,7 +93,7 @@ def run_here(cases):
     signal.signal(signal.SIGPROF, _too_long)
     with tempfile.TemporaryDirectory() as folder:
         for form, seed in cases:
-            _tell("at", form, seed)
+            _print_event("at", form, seed)
             rng = random.Random(f"{form} {seed}")
             path = Path(folder, f"a{form}")
             path.write_bytes(mutated(form, rng))
@@ -101,16 +101,16 @@ def run_here(cases):
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 if load_and_check(path, rng):
-                    _tell("loaded", form, seed)
-            except BaseException as error:  # noqa: BLE001  # whatever it is, it is told
-                _tell("found", form, seed, f"{type(error).__name__}: {error}"[:600])
+                    _print_event("loaded", form, seed)
+            except BaseException as error:  # noqa: BLE001  # whatever it is, it is a finding
+                _print_event("found", form, seed, f"{type(error).__name__}: {error}"[:600])
             signal.setitimer(signal.ITIMER_PROF, 0)
             if _peak() - peak > GROWTH:
                 grown = (_peak() - peak) // 2**20
-                _tell("found", form, seed, f"takes {grown} MB")
+                _print_event("found", form, seed, f"takes {grown} MB")
 
 
-def _tell(kind, form, seed, what=""):
+def _print_event(kind, form, seed, what=""):
     sys.stdout.write(json.dumps([kind, form, seed, what]) + "\n")
     sys.stdout.flush()
 
@@ -129,7 +129,7 @@ def _peak():
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-def run(n, seed, formats=FORMATS, tell=lambda *found: None):
+def run(n, seed, formats=FORMATS, on_finding=lambda *found: None):
     """Runs n cases of each format in children; gives [(format, seed, what)] and counts of loads."""
     rest = [(form, seed * 10**7 + i) for form in formats for i in range(n)]
     found, loaded = [], dict.fromkeys(formats, 0)
@@ -142,18 +142,18 @@ def run(n, seed, formats=FORMATS, tell=lambda *found: None):
             check=False,
         )
         lines = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("[")]
-        told = [(form, seed, what) for kind, form, seed, what in lines if kind == "found"]
+        findings = [(form, seed, what) for kind, form, seed, what in lines if kind == "found"]
         at = [(form, seed) for kind, form, seed, _ in lines if kind == "at"]
         if child.returncode:
             if not at:
                 raise RuntimeError(child.stderr)
             ended = f"ends the process ({child.returncode}): {child.stderr.strip()[-600:]}"
-            told.append((*at[-1], ended))
+            findings.append((*at[-1], ended))
         for kind, form, _, _ in lines:
             loaded[form] += kind == "loaded"
-        for case in told:
-            tell(*case)
-        found += told
+        for case in findings:
+            on_finding(*case)
+        found += findings
         rest = rest[len(at) :]
     return found, loaded
 
@@ -171,7 +171,7 @@ def main():
         run_here([tuple(case) for case in json.loads(sys.stdin.read())])
         return 0
 
-    def tell(form, seed, what):
+    def on_finding(form, seed, what):
         sys.stdout.write(f"{form} {seed}: {what}\n")
         if options.keep:
             from file_mutations import mutated
@@ -180,7 +180,7 @@ def main():
             blob = mutated(form, random.Random(f"{form} {seed}"))
             (options.keep / f"{seed}{form}").write_bytes(blob)
 
-    found, loaded = run(options.n, options.seed, options.formats, tell)
+    found, loaded = run(options.n, options.seed, options.formats, on_finding)
     counts = ", ".join(f"{form} {count}" for form, count in loaded.items())
     sys.stdout.write(f"{len(found)} findings in {options.n} files of each format; ")
     sys.stdout.write(f"tensors loaded: {counts}\n")

@@ -57,12 +57,12 @@ fuzz_files.run_here([(".csv", i) for i in range(9)])
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert child.returncode < 0
-    told = child.stdout
-    assert "IndexError: index 7 is out of bounds" in told
-    assert "MB" in told
-    assert "TimeoutError: more than 1 s" in told
-    assert told.splitlines()[-1].startswith('["at", ".csv", 4')
-    assert '["loaded", ".csv", 0' in told
+    text = child.stdout
+    assert "IndexError: index 7 is out of bounds" in text
+    assert "MB" in text
+    assert "TimeoutError: more than 1 s" in text
+    assert text.splitlines()[-1].startswith('["at", ".csv", 4')
+    assert '["loaded", ".csv", 0' in text
 
 
 # Matrix Market

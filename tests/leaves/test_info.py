@@ -1,4 +1,4 @@
-"""What `info` tells is what the dense matrix says."""
+"""What `info` says is what the dense matrix says."""
 
 import sys
 
@@ -68,14 +68,14 @@ def test_a_pattern_without_partners():
 @pytest.mark.parametrize("shape", [(8, 12), (3, 8, 12)])
 def test_memory_is_what_each_layout_takes(name, shape):
     A = testing.random_sparse(shape, LAYOUTS[name], dtype=torch.float32)
-    told = dict(info.memory(info.matrix(A), A.pattern, A.element_size()))
-    for words, size in told.items():
+    sizes = dict(info.memory(info.matrix(A), A.pattern, A.element_size()))
+    for words, size in sizes.items():
         kind, *rest = words.split(",")[0].split(" ", 1)
         options = {"blocksize": tuple(map(int, rest[0].split(" × ")))} if rest else {}
         B = A.to_sparse(layout=LAYOUTS[kind], **options)
         taken = [B._vals, *B.pattern.indices]
         assert size == sum(t.numel() * t.element_size() for t in taken), words
-    assert {words.split()[0] for words in told} == set(support.ALL)
+    assert {words.split()[0] for words in sizes} == set(support.ALL)
 
 
 def test_drawing_of_dots():
@@ -119,9 +119,9 @@ def test_reports(name, dtype):
         testing.random_sparse((2, 4, 6), LAYOUTS[name], dtype=torch.float32).to(dtype),
         testing.random_sparse((4, 4), LAYOUTS[name], density=0).to(dtype),
     ):
-        told = info.report(A)
+        report = info.report(A)
         for word in ("shape", "layout", "nse", "density", "rows", "bandwidth", "memory"):
-            assert f"\n{word}" in told
+            assert f"\n{word}" in report
         assert info.report(A, plain=True).isascii()
 
 
@@ -136,9 +136,9 @@ def test_odd_values_are_counted():
     A = spgrad.from_dense(x) * torch.tensor([[0.0, 1.0]])
     assert "values     -2 to 0, 1 explicit zeros, 2 not finite" in info.report(A)
     twice = spgrad.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2))
-    told = info.report(twice)
-    assert "nse        2, not coalesced: 1 elements" in told
-    assert "density    25 %" in told
+    report = info.report(twice)
+    assert "nse        2, not coalesced: 1 elements" in report
+    assert "density    25 %" in report
     hybrid = testing.random_sparse((4, 4, 2), dense_dim=1)
     assert "1 dense dimension(s)" in info.report(hybrid)
 

@@ -112,24 +112,24 @@ def test_calls(number):
         if rng.random() < 0.85:
             operands[at] = stranger(rng, operands[at], alone=len(operands) == 1)
         options = spoil_options(rng, cell)
-        told = f"draw {draw}: {cell} with {operands} {options}"
+        text = f"draw {draw}: {cell} with {operands} {options}"
         try:
             y = testing.call(cell, getattr(spgrad, cell.op.name), operands, options)
         except spgrad.SpgradError as error:
             refused += 1
             says = str(error)
         except Exception as error:
-            raise AssertionError(told) from error
+            raise AssertionError(text) from error
         else:
             answered += 1
-            check_answer(cell, operands, options, y, told)
+            check_answer(cell, operands, options, y, text)
             continue
-        assert says.startswith("spgrad"), told
+        assert says.startswith("spgrad"), text
     assert refused > PER_TEST // 10
     assert answered > PER_TEST // 20
 
 
-def check_answer(cell, operands, options, y, told):
+def check_answer(cell, operands, options, y, text):
     if isinstance(y, tuple) and not y:  # the coordinates of a tensor without dimensions
         return
     y = y if isinstance(y, torch.Tensor) else y[0]
@@ -151,9 +151,9 @@ def check_answer(cell, operands, options, y, told):
         wanted = cell.op.dense(*(densified(a) for a in operands), **options)
         wanted = wanted if isinstance(wanted, torch.Tensor) else wanted[0]
     except Exception as error:
-        raise AssertionError(f"answered what the specification refuses: {told}") from error
+        raise AssertionError(f"answered what the specification refuses: {text}") from error
     got = y.detach() if not isinstance(y, spgrad.SparseTensor) else y.detach().to_dense()
-    assert got.shape == wanted.shape, told
+    assert got.shape == wanted.shape, text
     if isinstance(y, spgrad.SparseTensor) and options.get("specified"):
         wanted = torch.where(testing.mask_of(y.pattern), wanted, 0)  # unspecified stays so
     if isinstance(y, spgrad.SparseTensor) and cell.op.family == "binary":
@@ -164,7 +164,7 @@ def check_answer(cell, operands, options, y, told):
     try:
         testing.assert_close(*in_dtype_of_repeats(operands, got, wanted.detach()))
     except AssertionError as error:
-        raise AssertionError(told) from error
+        raise AssertionError(text) from error
 
 
 def in_dtype_of_repeats(operands, *found):

@@ -10,7 +10,7 @@ from fuzz.compare import Failure, Run, run, run_seed
 from fuzz.operands import Dense, Sparse, described
 from fuzz.options import DRAW
 from fuzz.programs import ROWS, Drawn, Program, Step
-from fuzz.shrink import as_operand, shrink, told
+from fuzz.shrink import as_operand, reproducer, shrink
 from fuzz.threads import run_threads
 
 import spgrad
@@ -131,7 +131,7 @@ def test_a_failure_of_derivatives_is_told_with_them(monkeypatch):
     step = Step("mul", "A[m,k] x[k] -> C[m,k]", (0, 1), (), None)
     with pytest.raises(Failure, match="gradient 1 of mul") as caught:
         run(Program((A, x, step), order=1))
-    lines = told(shrink(caught.value))
+    lines = reproducer(shrink(caught.value))
     names = {}
     exec(lines, names)
     assert len(lines.splitlines()) < 20
@@ -145,7 +145,7 @@ def test_derivatives_of_second_order_are_told():
     failure = Failure("gradient 2", "square", "")
     failure.program = Program((A, Step("square", "A[m,k] -> C[m,k]", (0,), (), None)))
     names = {}
-    exec(told(failure), names)
+    exec(reproducer(failure), names)
     (second,) = names["second"]
     assert second.pattern is names["v0"].pattern
 

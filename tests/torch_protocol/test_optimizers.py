@@ -37,7 +37,7 @@ CASES = [
 ]
 
 
-def told(value):
+def case_id(value):
     return value if isinstance(value, str) else "-".join(value) or "plain"
 
 
@@ -61,7 +61,7 @@ def step(optimizer, loss):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-@pytest.mark.parametrize(("kind", "form"), CASES, ids=told)
+@pytest.mark.parametrize(("kind", "form"), CASES, ids=case_id)
 def test_a_step_is_that_of_the_values(kind, form, name):
     """Two parameters of different patterns, one of them with repeated indices in COO."""
     A, B = parameter(name), parameter(name, 1, coalesced=True)
@@ -89,7 +89,7 @@ def test_a_step_is_that_of_the_values(kind, form, name):
             assert state.pattern is patterns[0]
 
 
-@pytest.mark.parametrize("form", [{}, {"foreach": True}, {"fused": True}], ids=told)
+@pytest.mark.parametrize("form", [{}, {"foreach": True}, {"fused": True}], ids=case_id)
 def test_hybrid_and_batched_parameters_beside_dense_ones(form):
     A = testing.random_sparse((4, 6, 3), LAYOUTS["coo"], dense_dim=1).requires_grad_()
     B = testing.random_sparse((2, 4, 6), LAYOUTS["bsc"]).requires_grad_()

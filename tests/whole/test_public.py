@@ -78,7 +78,7 @@ def test_importing_spgrad_brings_torch_alone():
 
 def missing_sections(function) -> list[str]:
     """The sections that a docstring lacks, unless it says "`spgrad.<other>` with ..." and other has
-    them: what is told twice is soon told two ways.
+    them: what is said twice is soon said in two ways.
     """
     doc = inspect.getdoc(function) or ""
     lines = {line.strip() for line in doc.splitlines()}

@@ -10,7 +10,7 @@ and only where no gradient is recorded.
 This looks at the frames of the stack, here and nowhere else, because torch offers nothing that
 would do: its hooks around every step (`register_optimizer_step_pre_hook`) are not called for
 clipping and scaling, are not called after a step that raises, so that a flag which they set would
-turn later computations into wrong numbers, and can't tell a closure from the step that calls it.
+turn later computations into wrong numbers, and do not tell a closure from the step that calls it.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def test_random_expressions(number):
     for draw in range(DRAWS):
         A = drawn_operand(rng, draw)
         index = drawn_index(rng, A.shape)
-        told = f"draw {draw}: {A.pattern.name} {tuple(A.shape)} {A.dense_dim()} {index}"
+        text = f"draw {draw}: {A.pattern.name} {tuple(A.shape)} {A.dense_dim()} {index}"
         try:
             of_dense(A.detach().to_dense(), index)
         except (IndexError, RuntimeError):  # masks and tensors that do not fit one another
@@ -176,7 +176,7 @@ def test_random_expressions(number):
             refused += 1
             continue
         except Exception as error:
-            raise AssertionError(told) from error
+            raise AssertionError(text) from error
         answered += 1
     assert answered > DRAWS // 2
     assert refused < DRAWS // 10  # a dense dimension in front

@@ -126,9 +126,9 @@ def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
     try:
         checks.broadcast_shapes(*shapes)
     except RuntimeError:
-        told = tuple(A._pattern.shape), *(tuple(t.shape) for t in (q, k, v))
+        full = tuple(A._pattern.shape), *(tuple(t.shape) for t in (q, k, v))
         raise ArgumentValueError(
-            f"`attn_mask`, `query`, `key` and `value` have shapes {told}; leading dimensions that "
+            f"`attn_mask`, `query`, `key` and `value` have shapes {full}; leading dimensions that "
             "broadcast are accepted. Add dimensions of size 1 where heads or items share an "
             "operand."
         ) from None
