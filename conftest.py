@@ -12,5 +12,6 @@ def names_in_examples(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace["torch"] = torch
     doctest_namespace["spgrad"] = spgrad
 
+
 # Doctests are looked for in modules; these have names that are not unique.
 collect_ignore_glob = ["*conftest.py"]

@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import cpp_functions
 import pytest
 
 TESTS = Path(__file__).parents[1]
@@ -208,6 +209,12 @@ def test_functions_are_short(path):
         if length > MAX_FUNCTION
     ]
     assert not long
+
+
+@pytest.mark.parametrize("path", CPP_FILES, ids=name_of)
+def test_cpp_functions_are_short(path):
+    found = cpp_functions.functions(path)
+    assert not [f for f in found if f[2] > MAX_FUNCTION]
 
 
 @pytest.mark.parametrize(
