@@ -125,7 +125,7 @@ class Gather:
         if entries is None:
             return vals
         if isinstance(entries, Run):
-            return vals.narrow(0, entries.start, entries.count).clone()
+            return vals[entries.start : entries.start + entries.count].clone()
         if isinstance(entries, Ranges):
             found = kernels.take_ranges(_flat(vals), *entries)
         else:

@@ -87,8 +87,9 @@ def last_used(
         with lasting(*(i for p in patterns for i in p.indices)):
             found = make()
     store[key] = found
-    for oldest in list(store)[:-KEPT]:
-        store.pop(oldest, None)
+    if len(store) > KEPT:
+        for oldest in list(store)[:-KEPT]:
+            store.pop(oldest, None)
     return found
 
 

@@ -384,3 +384,12 @@ def test_slices_and_joins(sparse, name):
         expected.square().sum().backward()
         assert A.grad.pattern is A.pattern
         testing.assert_close(A.grad, twin.grad * testing.mask_of(A.pattern))
+
+
+def test_an_index_that_changes_before_backward():
+    A = made().detach().requires_grad_()
+    rows = torch.tensor([3, 1])
+    part = A[rows]
+    rows.zero_()
+    part.values().sum().backward()
+    assert A.grad.to_dense().any(1).nonzero().flatten().tolist() == [1, 3]

@@ -18,7 +18,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.gather import Gather, Move, Ranges, Run, moves_along
 from spgrad.lowering.rebuild import remembered
-from spgrad.lowering.spmm import plain
+from spgrad.lowering.spmm import plain, wants_grad
 from spgrad.ops.indexing.parse import in_range
 from spgrad.torch_protocol.compile import lasting
 
@@ -65,16 +65,20 @@ def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
     most = lines.shape[0] * min(pattern.nse, longest)
     if not moves_along(vals, idx) or (ptr.dtype == torch.int32 and most > _INT32):
         return None
+    recorded = wants_grad(vals)
     with lasting(ptr, idx, lines):
-        own_ptr, own, ready = kernels.list_lines(ptr, idx, plain(vals.detach()), lines.contiguous())
+        numbers = plain(vals.detach() if recorded else vals)
+        own_ptr, own, ready = kernels.list_lines(ptr, idx, numbers, lines.contiguous())
+    made = _of_lines(pattern, (own_ptr, own), lines.shape[0])
+    if not recorded:
+        return on_pattern(ready, made)
+    lines = lines.clone()  # the caller may change them before backward asks which these were
 
     def entries() -> Ranges:
         begin, end = ptr.index_select(0, lines), ptr[1:].index_select(0, lines)
         return Ranges(own_ptr, begin, end, own.shape[0], False)
 
-    gather = Gather(entries, pattern.nse, repeats=True)
-    made = _of_lines(pattern, (own_ptr, own), lines.shape[0])
-    return on_pattern(gather(vals, ready), made)
+    return on_pattern(Gather(entries, pattern.nse, repeats=True)(vals, ready), made)
 
 
 def _of_lines(pattern: Pattern, indices: tuple[torch.Tensor, ...], count: int) -> Pattern:
