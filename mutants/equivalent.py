@@ -53,14 +53,14 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "src/spgrad/ops/shapes/kron.py",
-        "_product",
+        "_kron_pattern",
         "if of_a.entry is not None or of_b.entry is not None:",
         "if of_a.entry is not None or of_b.entry is None:",
         "Without entries of their own, the pairs are numbered in their order, as they are stored.",
     ),
     Equivalent(
         "src/spgrad/ops/shapes/kron.py",
-        "_product",
+        "_kron_pattern",
         "found = Placed(indices, entry, max(len(shape) - 1, 0))",
         "found = Placed(indices, entry, max(len(shape) - 0, 0))",
         "Also sorts by the last dimension, in which the pairs of a row are in order.",

@@ -232,12 +232,12 @@ def _build(
     idx = index_tensor(names[1], indices[1], vals, options)
     parts = _parts(layout, names, ptr, idx, vals)
     by_rows = layout in (torch.sparse_csr, torch.sparse_bsr)
-    shape = _shape(by_rows, parts, size)
+    shape = _whole_shape(by_rows, parts, size)
     block = parts.block or (1, 1)
     start = len(parts.batch)
     bound = shape[start + 1] // block[1] if by_rows else shape[start] // block[0]
     check = wants_check(options, ptr, idx)
-    flat_ptr, flat_idx = _flat(names, parts, check)
+    flat_ptr, flat_idx = _flat_indices(names, parts, check)
     if check:
         checks.require_compressed(names, flat_ptr, flat_idx, bound, parts.lines)
     pattern = Pattern(
@@ -289,7 +289,7 @@ def _parts(
     return _Parts(ptr, idx.to(ptr.dtype), vals, batch, block, dense, ptr.shape[-1] - 1)
 
 
-def _shape(by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[int, ...]:
+def _whole_shape(by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[int, ...]:
     """The size of the whole tensor: inferred, or the one given if it fits the parts."""
     block_lines, block_width = parts.block or (1, 1)
     if not by_rows:
@@ -325,7 +325,9 @@ def _shape(by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[in
     return shape
 
 
-def _flat(names: tuple[str, str], parts: _Parts, check: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def _flat_indices(
+    names: tuple[str, str], parts: _Parts, check: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Pointers and indices of all batch items as those of one matrix."""
     ptr, idx = parts.ptr, parts.idx
     if not parts.batch:

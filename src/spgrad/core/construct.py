@@ -188,8 +188,8 @@ def index_tensor(arg: str, indices: Any, values: torch.Tensor, options: Options)
     """An index argument as an int tensor on the device of the values."""
     if not isinstance(indices, torch.Tensor):
         made = _tensor(arg, indices, None, values.device)
-        return made.to(torch.int64) if made.numel() == 0 else _checked(arg, made)
-    index = _checked(arg, indices)
+        return made.to(torch.int64) if made.numel() == 0 else _checked_index(arg, made)
+    index = _checked_index(arg, indices)
     if index.device == values.device:
         return index
     if options.device is not None:
@@ -200,7 +200,7 @@ def index_tensor(arg: str, indices: Any, values: torch.Tensor, options: Options)
     )
 
 
-def _checked(arg: str, index: torch.Tensor) -> torch.Tensor:
+def _checked_index(arg: str, index: torch.Tensor) -> torch.Tensor:
     checks.require_index(arg, index)
     return index.detach()
 

@@ -81,9 +81,6 @@ EXPANDED = Key("expanded")
 PROJECTED = Key("projected")
 """Of the dimensions of a term: the pattern on these alone, and the elements that fall together."""
 
-LINE = Key("line")
-"""Of the dimensions of a term: the line that each element is in."""
-
 INNER = Key("inner")
 """Of sizes: the pattern with these for dense dimensions."""
 

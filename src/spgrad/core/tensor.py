@@ -254,25 +254,25 @@ requires_grad=True)
     @refusable
     def crow_indices(self) -> torch.Tensor:
         """Row pointers (*b, m + 1) of CSR, block row pointers of BSR."""
-        _require_compressed(self, "crow_indices", rows=True)
+        _require_layout_of_accessor(self, "crow_indices", rows=True)
         return self._pattern.compressed_by_item()
 
     @refusable
     def ccol_indices(self) -> torch.Tensor:
         """Column pointers (*b, n + 1) of CSC, block column pointers of BSC."""
-        _require_compressed(self, "ccol_indices", rows=False)
+        _require_layout_of_accessor(self, "ccol_indices", rows=False)
         return self._pattern.compressed_by_item()
 
     @refusable
     def col_indices(self) -> torch.Tensor:
         """Column indices (*b, nse) of CSR, block column indices of BSR; flat if ragged."""
-        _require_compressed(self, "col_indices", rows=True)
+        _require_layout_of_accessor(self, "col_indices", rows=True)
         return self._pattern.plain_by_item()
 
     @refusable
     def row_indices(self) -> torch.Tensor:
         """Row indices (*b, nse) of CSC, block row indices of BSC; flat if ragged."""
-        _require_compressed(self, "row_indices", rows=False)
+        _require_layout_of_accessor(self, "row_indices", rows=False)
         return self._pattern.plain_by_item()
 
     def coo_indices(self) -> torch.Tensor:
@@ -311,7 +311,7 @@ requires_grad=True)
                 "A.detach() first.",
                 function="deepcopy",
             )
-        copy = rebuild(self._vals.clone(), self._pattern, self.requires_grad, is_parameter(self))
+        copy = leaf_of(self._vals.clone(), self._pattern, self.requires_grad, is_parameter(self))
         memo[id(self)] = copy
         if self.grad is not None:
             copy.grad = self.grad.__deepcopy__(memo)
@@ -355,7 +355,7 @@ requires_grad=True)
         raise no_memory("data_ptr")
 
 
-def _require_compressed(A: SparseTensor, name: str, *, rows: bool) -> None:
+def _require_layout_of_accessor(A: SparseTensor, name: str, *, rows: bool) -> None:
     pattern = A._pattern
     if pattern.is_coo or pattern.compressed_by_rows is not rows:
         accepted = "csr and bsr" if rows else "csc and bsc"
@@ -386,7 +386,7 @@ def is_parameter(A: torch.Tensor) -> bool:
     return getattr(A, "_is_param", False)
 
 
-def rebuild(
+def leaf_of(
     stored: torch.Tensor, pattern: Pattern, requires_grad: bool, parameter: bool
 ) -> SparseTensor:
     """A new leaf with these parts."""

@@ -86,7 +86,7 @@ def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> Sparse
     """
     if isinstance(pattern, SparseTensor):
         pattern = pattern._pattern
-    _require_kinds(values, pattern)
+    _require_values_and_pattern(values, pattern)
     flat = values
     if values.shape != pattern.values_shape:
         if values.shape != pattern.values_shape_by_item:
@@ -103,7 +103,7 @@ def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> Sparse
     return on_pattern(flat, pattern)
 
 
-def _require_kinds(values: Any, pattern: Any) -> None:
+def _require_values_and_pattern(values: Any, pattern: Any) -> None:
     """Refuses what from_values can't join."""
     if not isinstance(pattern, Pattern):
         raise ArgumentKindError(

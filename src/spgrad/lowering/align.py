@@ -14,7 +14,7 @@ from spgrad.core.values import stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather
-from spgrad.lowering.views import linear_positions
+from spgrad.lowering.views import kept_linear_positions
 
 
 class _Joint(NamedTuple):
@@ -66,7 +66,7 @@ def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """
     if not pattern.is_coo:
         return pattern.indices[0], pattern.indices[1]
-    keys = pattern.derive(kept.LINEAR, linear_positions)
+    keys = kept_linear_positions(pattern)
     return keys.new_tensor([0, keys.shape[0]]), keys
 
 
@@ -92,24 +92,24 @@ def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
     return _Joint(found, gathers)
 
 
-def _equal(a: Pattern, b: Pattern) -> _Joint | None:
+def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
     """Two patterns that have the same elements, each in order; None if they have not."""
     return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if a.same_as(b) else None
 
 
-def _either(a: Pattern, b: Pattern) -> _Joint:
-    return _equal(a, b) or _merged(kernels.union, a, b)
+def _union(a: Pattern, b: Pattern) -> _Joint:
+    return _on_equal(a, b) or _merged(kernels.union, a, b)
 
 
-def _both(a: Pattern, b: Pattern) -> _Joint:
-    return _equal(a, b) or _merged(kernels.intersection, a, b)
+def _intersection(a: Pattern, b: Pattern) -> _Joint:
+    return _on_equal(a, b) or _merged(kernels.intersection, a, b)
 
 
-def _first(a: Pattern, b: Pattern) -> _Joint:
+def _on_first(a: Pattern, b: Pattern) -> _Joint:
     """The pattern of a, and the entry of b that each of its elements is, if any."""
-    if (joint := _equal(a, b)) is not None:
+    if (joint := _on_equal(a, b)) is not None:
         return joint
-    _, (in_a, in_b) = a.derive_with(kept.BOTH, b, _both)
+    _, (in_a, in_b) = a.derive_with(kept.BOTH, b, _intersection)
     entry, place = _through(in_a, in_b), _through(in_b, in_a)
     return _Joint(a, (Gather(None, a.nse), Gather(entry, b.nse, place=place)))
 
@@ -123,7 +123,7 @@ def _through(first: Gather, then: Gather) -> torch.Tensor:
 
 
 _JOINTS = {
-    "either": (kept.EITHER, _either),
-    "both": (kept.BOTH, _both),
-    "first": (kept.FIRST, _first),
+    "either": (kept.EITHER, _union),
+    "both": (kept.BOTH, _intersection),
+    "first": (kept.FIRST, _on_first),
 }

@@ -56,7 +56,7 @@ def _moved(
     def make(p: Pattern) -> Move:
         together = None
         if vals is not None and moves_along(vals, p.indices[0]):
-            together = _together(p, layout, blocksize, plain(vals.detach()))
+            together = _converted_with_values(p, layout, blocksize, plain(vals.detach()))
         if together is None:
             return _move(p, layout, blocksize)
         found, taken = together
@@ -82,7 +82,7 @@ def _move(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | N
     return _to_blocks(pattern, layout, blocksize)
 
 
-def _together(
+def _converted_with_values(
     pattern: Pattern,
     layout: torch.layout,
     blocksize: tuple[int, int] | None,
@@ -98,7 +98,7 @@ def _together(
         num_cols = pattern.matrix[1 if by_rows else 0]  # of the view: rows, of one by columns
         *indices, vals = kernels.transpose_plan(ptr, idx, num_cols, vals)
     elif blocksize is not None and pattern.blocksize is None and not turns:
-        *indices, vals = _grouped((ptr, idx), by_rows, blocksize, vals)
+        *indices, vals = _grouped_in_blocks((ptr, idx), by_rows, blocksize, vals)
     elif blocksize is None and not turns:
         assert pattern.blocksize is not None
         if ptr.dtype == torch.int32 and pattern.elements > torch.iinfo(torch.int32).max:
@@ -108,12 +108,12 @@ def _together(
         *indices, vals = kernels.expand_blocks(*operands)
     else:
         return None
-    dtype = _index_dtype(pattern)
+    dtype = _own_dtype(pattern)
     indices = tuple(i.to(dtype) for i in indices)
     return Pattern(layout, pattern.shape, indices, blocksize=blocksize), vals
 
 
-def _grouped(
+def _grouped_in_blocks(
     view: tuple[torch.Tensor, torch.Tensor],
     by_rows: bool,
     blocksize: tuple[int, int],
@@ -127,7 +127,7 @@ def _grouped(
     return kernels.group_blocks(ptr, idx, block_lines, block_width, not by_rows, vals)
 
 
-def _index_dtype(pattern: Pattern) -> torch.dtype:
+def _own_dtype(pattern: Pattern) -> torch.dtype:
     return pattern.indices[0].dtype
 
 
@@ -141,7 +141,7 @@ def _to_coo(pattern: Pattern) -> Move:
     by_columns = not pattern.compressed_by_rows and many(pattern.extent[0], pattern)
     view = cols(pattern) if by_columns else rows(pattern)
     line = kernels.expand(view.ptr, view.idx.numel())
-    indices = _coordinates(pattern, *((view.idx, line) if by_columns else (line, view.idx)))
+    indices = _from_block_diagonal(pattern, *((view.idx, line) if by_columns else (line, view.idx)))
     entry = view.perm
     if by_columns:
         order = lexicographic(indices, pattern.shape[: len(indices)])
@@ -153,9 +153,9 @@ def _to_coo(pattern: Pattern) -> Move:
     return Move(found, Gather(entry, pattern.elements))
 
 
-def _coordinates(pattern: Pattern, row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
+def _from_block_diagonal(pattern: Pattern, row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
     """COO indices of rows and columns of the block-diagonal matrix."""
-    dtype, coordinates = _index_dtype(pattern), [row, col]
+    dtype, coordinates = _own_dtype(pattern), [row, col]
     if pattern.batch:
         m, k = pattern.matrix
         row, col = row.to(torch.int64), col.to(torch.int64)  # the batch may not fit `dtype`
@@ -174,7 +174,7 @@ def _to_compressed(pattern: Pattern, layout: torch.layout) -> Move:
             Pattern(layout, shape, parts, dense_dim=dense_dim), Gather(None, pattern.elements)
         )
     view = rows(pattern) if by_rows else cols(pattern)
-    dtype = _index_dtype(pattern)
+    dtype = _own_dtype(pattern)
     found = Pattern(
         layout,
         pattern.shape,
@@ -199,8 +199,8 @@ def _local(found: Pattern, view: View) -> Pattern:
 def _to_blocks(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int]) -> Move:
     by_rows = layout == torch.sparse_bsr
     view = rows(pattern) if by_rows else cols(pattern)
-    ptr, idx, entry = _grouped((view.ptr, view.idx), by_rows, blocksize)
-    dtype = _index_dtype(pattern)
+    ptr, idx, entry = _grouped_in_blocks((view.ptr, view.idx), by_rows, blocksize)
+    dtype = _own_dtype(pattern)
     found = Pattern(
         layout,
         pattern.shape,

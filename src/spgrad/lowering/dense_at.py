@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks, kept
+from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
@@ -16,11 +16,11 @@ from spgrad.lowering import spmm
 from spgrad.lowering.operands import call
 from spgrad.lowering.segments import for_each
 from spgrad.lowering.spmm import plain, wants_grad
-from spgrad.lowering.views import cols, linear_positions, rows
+from spgrad.lowering.views import cols, positions_among, rows
 from spgrad.torch_protocol.func_transforms import Function
 
 
-def gather(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+def dense_at_elements(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """x at every stored element of a pattern, in a shape that broadcasts with its values.
 
     Args:
@@ -38,7 +38,7 @@ def gather(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
             return for_each(x.reshape(dense), pattern)
         return x.reshape((1,) * len(pattern.values_shape[: -len(dense) or None]) + dense)
     kept_dims = tuple(i for i in range(sparse) if sizes[i] == pattern.shape[i])
-    at = pattern.derive(kept.POSITION.of(*kept_dims), lambda p: _positions(p, kept_dims))
+    at = positions_among(pattern, kept_dims)
     flat = x.reshape(math.prod(sizes[:sparse]), *dense)
     found = call(torch.index_select, flat, 0, at)
     return found.view(*pattern.values_shape[: 1 + _block_dims(pattern)], *dense)
@@ -59,20 +59,6 @@ def _padded(x: torch.Tensor, pattern: Pattern) -> tuple[int, ...]:
         hint = "The sparse operand itself does not broadcast; repeat it first."
         raise checks.bad_shape("other", tuple(x.shape), accepted, hint)
     return sizes
-
-
-def _positions(pattern: Pattern, dims: tuple[int, ...]) -> torch.Tensor:
-    """Row-major position of each stored element among these sparse dimensions."""
-    linear = pattern.derive(kept.LINEAR, linear_positions)
-    sizes = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
-    if len(dims) == len(sizes):
-        return linear
-    found = torch.zeros_like(linear)
-    for dim in dims:
-        below = max(math.prod(sizes[dim + 1 :]), 1)
-        index = torch.div(linear, below, rounding_mode="floor").remainder_(max(sizes[dim], 1))
-        found = found.mul_(sizes[dim]).add_(index)
-    return found
 
 
 def times_vector(A: SparseTensor, x: torch.Tensor) -> SparseTensor | None:

@@ -127,9 +127,9 @@ class Gather:
         if isinstance(entries, Run):
             return vals[entries.start : entries.start + entries.count].clone()
         if isinstance(entries, Ranges):
-            found = kernels.take_ranges(_flat(vals), *entries)
+            found = kernels.take_ranges(_flat_dense(vals), *entries)
         else:
-            found = kernels.take(_flat(vals), entries)
+            found = kernels.take(_flat_dense(vals), entries)
         if vals.dim() <= 2:
             return found
         # a view could not be changed in place
@@ -157,7 +157,7 @@ class Move(NamedTuple):
     blocks: bool = False
 
 
-def _flat(vals: torch.Tensor) -> torch.Tensor:
+def _flat_dense(vals: torch.Tensor) -> torch.Tensor:
     """Values (n,) or (n, d), as kernels read them."""
     vals = plain(vals)
     return vals.flatten(1) if vals.dim() > 2 else vals

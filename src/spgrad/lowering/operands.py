@@ -102,19 +102,24 @@ def require_rank(
             f"`{arg}` is {checks.describe_kind(x)}; a sparse or dense tensor is accepted. Convert "
             "it with torch.as_tensor."
         )
-    shape = x._pattern.shape if isinstance(x, SparseTensor) else x.shape
+    shape = shape_of(x)
     if len(shape) != ndim:
-        raise checks.bad_shape(arg, tuple(shape), f"a {ndim}-d tensor", hint)
+        raise checks.bad_shape(arg, shape, f"a {ndim}-d tensor", hint)
 
 
-def shape_of(other: Any) -> tuple[int, ...]:
-    """The shape of a tensor, sparse or dense, from which nothing else is taken."""
+def shape_of(x: torch.Tensor) -> tuple[int, ...]:
+    """The shape of a tensor, sparse or dense, without the detour through the torch protocol."""
+    return tuple(x._pattern.shape if isinstance(x, SparseTensor) else x.shape)
+
+
+def shape_as(other: Any) -> tuple[int, ...]:
+    """The shape of `other`, the argument of `reshape_as` and its relatives, or the refusal."""
     if not isinstance(other, torch.Tensor):
         raise ArgumentKindError(
             f"`other` is {checks.describe_kind(other)}; a sparse or dense tensor is accepted. Give "
             "sizes to the function without `_as`."
         )
-    return tuple(other.shape)
+    return shape_of(other)
 
 
 def require_factors(dtype: torch.dtype, **factors: Any) -> None:

@@ -81,10 +81,10 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
         items = math.prod(pattern.batch)
         ptr = view.ptr[::lines].contiguous() if lines else view.ptr.new_zeros(items + 1)
         return Segments(ptr, view.perm, pattern.elements, size)
-    coordinates, perm = _coordinates(pattern)
+    coordinates, perm = _coordinates_and_perm(pattern)
     segment = linear_index(coordinates[kept], tuple(sizes[d] for d in kept))
     assert segment is not None
-    ptr, perm = _grouped(segment, math.prod(sizes[d] for d in kept), perm)
+    ptr, perm = _by_segment(segment, math.prod(sizes[d] for d in kept), perm)
     return Segments(ptr, perm, pattern.elements, size)
 
 
@@ -98,14 +98,14 @@ def _to_be_scattered(view: View, other: View) -> bool:
 
 
 def _unique_segments(pattern: Pattern, kept: list[int], size: int) -> Segments:
-    coordinates, perm = _coordinates(pattern)
+    coordinates, perm = _coordinates_and_perm(pattern)
     sizes = [pattern.shape[d] for d in kept]
     unique, segment = kernels.coalesce(coordinates[kept].contiguous(), sizes)
-    ptr, perm = _grouped(segment, unique.shape[1], perm)
+    ptr, perm = _by_segment(segment, unique.shape[1], perm)
     return Segments(ptr, perm, pattern.elements, size, unique.to(pattern.indices[0].dtype))
 
 
-def _coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _coordinates_and_perm(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Coordinates (sparse dimensions, elements) in lexicographic order, and where values stand.
 
     Repeated COO elements come in any order, which sums don't mind.
@@ -120,7 +120,7 @@ def _coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor | None]:
     return torch.stack([*batch, row - item * m, view.idx - item * k]), view.perm
 
 
-def _grouped(
+def _by_segment(
     segment: torch.Tensor, count: int, perm: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pointers and positions of the elements by segment."""
@@ -134,7 +134,7 @@ def segment_sum(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
     if segments.ptr is None:
         return vals
     if wants_grad(vals):
-        return _Sum.apply(vals, segments)  # type: ignore[return-value]
+        return _SegmentSum.apply(vals, segments)  # type: ignore[return-value]
     if segments.index is None or vals.shape[1] != 1:
         return _reduced(vals, segments, "sum")
     flat, count = plain(vals).view(-1), segments.ptr.shape[0] - 1
@@ -147,7 +147,7 @@ def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:
     if segments.ptr is None:
         return y
     if wants_grad(y):
-        return _Expand.apply(y, segments)  # type: ignore[return-value]
+        return _SegmentExpand.apply(y, segments)  # type: ignore[return-value]
     if segments.ptr.shape[0] == 2:
         return y.expand(segments.elements, y.shape[1])
     if segments.index is not None:
@@ -155,7 +155,7 @@ def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:
     return kernels.segment_expand(segments.ptr, segments.perm, segments.elements, plain(y))
 
 
-def whole(pattern: Pattern) -> Segments:
+def one_segment(pattern: Pattern) -> Segments:
     """One segment of all elements."""
     return segments_of(pattern, tuple(range(len(pattern.shape) - pattern.dense_dim)))
 
@@ -167,7 +167,7 @@ def for_each(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     of threads, the kernel of sums does.
     """
     shape = (*pattern.values_shape[: 1 if pattern.blocksize is None else 3], *x.shape)
-    return segment_expand(x.reshape(1, -1), whole(pattern)).view(shape)
+    return segment_expand(x.reshape(1, -1), one_segment(pattern)).view(shape)
 
 
 def segment_product(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
@@ -175,7 +175,7 @@ def segment_product(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
     if segments.ptr is None:
         return vals
     if wants_grad(vals):
-        return _Product.apply(vals, segments)  # type: ignore[return-value]
+        return _SegmentProduct.apply(vals, segments)  # type: ignore[return-value]
     return _reduced(vals, segments, "prod")
 
 
@@ -188,11 +188,11 @@ def segment_extremum(
     attain the extremum, these zeros included.
     """
     if wants_grad(vals):
-        return _Extremum.apply(vals, segments, missing, largest)  # type: ignore[return-value]
-    return _extremum(vals, segments, missing, largest)
+        return _SegmentExtremum.apply(vals, segments, missing, largest)  # type: ignore[return-value]
+    return _segment_extremum(vals, segments, missing, largest)
 
 
-def _extremum(
+def _segment_extremum(
     vals: torch.Tensor, segments: Segments, missing: torch.Tensor | None, largest: bool
 ) -> torch.Tensor:
     inner = torch.amax if largest else torch.amin
@@ -209,7 +209,7 @@ def _reduced(vals: torch.Tensor, segments: Segments, reduce: str) -> torch.Tenso
     return kernels.segment_reduce(segments.ptr, segments.perm, plain(vals), reduce)
 
 
-class _Sum(Function):
+class _SegmentSum(Function):
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, segments: Segments) -> torch.Tensor:  # type: ignore[override]
         ctx.segments = segments
@@ -220,7 +220,7 @@ class _Sum(Function):
         return segment_expand(g, ctx.segments), None
 
 
-class _Expand(Function):
+class _SegmentExpand(Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, segments: Segments) -> torch.Tensor:  # type: ignore[override]
         ctx.segments = segments
@@ -232,7 +232,7 @@ class _Expand(Function):
         return segment_sum(g, ctx.segments), None
 
 
-class _Product(Function):
+class _SegmentProduct(Function):
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, segments: Segments) -> torch.Tensor:  # type: ignore[override]
         ctx.save_for_backward(vals)
@@ -257,7 +257,7 @@ class _Product(Function):
         return segment_expand(g, segments) * factor.conj(), None
 
 
-class _Extremum(Function):
+class _SegmentExtremum(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any,
@@ -266,7 +266,7 @@ class _Extremum(Function):
         missing: torch.Tensor | None,
         largest: bool,
     ) -> torch.Tensor:
-        y = _extremum(vals, segments, missing, largest)
+        y = _segment_extremum(vals, segments, missing, largest)
         ctx.save_for_backward(vals, y)
         ctx.segments, ctx.missing = segments, missing
         return y

@@ -127,8 +127,8 @@ def spgemm(
     def find(A: Pattern, B: Pattern) -> Pattern:
         if transforming():  # the values are a transform's own tensors
             vals = (torch.zeros(p.elements, dtype=torch.int8, device=p.device) for p in patterns)
-            return _product(A, B, *vals)[0]
-        pattern, vals = _product(A, B, plain(a.detach()), plain(b.detach()))
+            return _product_pattern(A, B, *vals)[0]
+        pattern, vals = _product_pattern(A, B, plain(a.detach()), plain(b.detach()))
         ready.append(vals)
         return pattern
 
@@ -136,13 +136,13 @@ def spgemm(
     return _trilinear((a, b), 2, (*patterns, C), *ready), C
 
 
-def _product(
+def _product_pattern(
     A: Pattern, B: Pattern, a: torch.Tensor, b: torch.Tensor
 ) -> tuple[Pattern, torch.Tensor]:
     """The CSR pattern of A B and its flat values."""
-    view_a, view_b = _alike(rows(A), rows(B))
+    view_a, view_b = _in_one_index_dtype(rows(A), rows(B))
     if _products(view_a, view_b) > torch.iinfo(torch.int32).max:
-        view_a, view_b = _wide(view_a), _wide(view_b)
+        view_a, view_b = _as_int64(view_a), _as_int64(view_b)
     ptr, idx, vals = kernels.spgemm(*view_a[:3], a, *view_b[:3], b, view_b.num_cols)
     shape = (*A.batch, A.matrix[0], B.matrix[1])
     dtype = torch.promote_types(A.indices[0].dtype, B.indices[0].dtype)
@@ -175,17 +175,17 @@ def _trilinear(
     """Component `out`, which `ready` is where it has been computed already."""
     if wants_grad(*given):
         return _Trilinear.apply(*given, out, patterns, ready)  # type: ignore[return-value]
-    return _contract(given, out, patterns) if ready is None else ready
+    return _third_component(given, out, patterns) if ready is None else ready
 
 
-def _contract(
+def _third_component(
     given: tuple[torch.Tensor, torch.Tensor], out: int, patterns: tuple[Pattern, Pattern, Pattern]
 ) -> torch.Tensor:
     """Component `out` (0: A, 1: B, 2: C) of the form, from the other two in that order."""
     A, B, C = patterns
     left, right = (plain(t) for t in given)
     if out == 2:
-        a, b, c = _alike(rows(A), rows(B), rows(C))
+        a, b, c = _in_one_index_dtype(rows(A), rows(B), rows(C))
         operands = (*a[:3], left, *b[:3], right)
         found = kernels.spgemm_values(c.ptr, c.idx, *operands, b.num_cols)
         return found if c.perm is None else torch.empty_like(found).index_copy_(0, c.perm, found)
@@ -197,19 +197,19 @@ def _contract(
 def _masked(
     mask: View, c: View, c_vals: torch.Tensor, b: View, b_vals: torch.Tensor
 ) -> torch.Tensor:
-    mask, c, b = _alike(mask, c, b)
+    mask, c, b = _in_one_index_dtype(mask, c, b)
     return kernels.masked_spgemm(*mask[:3], *c[:3], c_vals, *b[:3], b_vals, c.num_cols)
 
 
-def _alike(*views: View) -> tuple[View, ...]:
+def _in_one_index_dtype(*views: View) -> tuple[View, ...]:
     """The views with indices of one dtype, int64 if one of them needs it."""
     dtypes = {view.ptr.dtype for view in views}
     if len(dtypes) == 1:
         return views
-    return tuple(_wide(view) for view in views)
+    return tuple(_as_int64(view) for view in views)
 
 
-def _wide(view: View) -> View:
+def _as_int64(view: View) -> View:
     ptr, idx, perm, num_cols = view
     perm = None if perm is None else perm.to(torch.int64)
     return View(ptr.to(torch.int64), idx.to(torch.int64), perm, num_cols)
@@ -227,7 +227,7 @@ class _Trilinear(Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(left, right)
         ctx.out, ctx.patterns = out, patterns
-        return _contract((left, right), out, patterns) if ready is None else ready
+        return _third_component((left, right), out, patterns) if ready is None else ready
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]

@@ -7,6 +7,7 @@ pattern and use int32 indices wherever these fit.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -39,20 +40,20 @@ def _rows(pattern: Pattern) -> View:
         return _from_coordinates(pattern)
     if pattern.compressed_by_rows:
         return _from_compressed(pattern)
-    return transposed(cols(pattern))
+    return _transposed_view(cols(pattern))
 
 
 def _cols(pattern: Pattern) -> View:
     if pattern.is_coo or pattern.compressed_by_rows:
-        return transposed(rows(pattern))
+        return _transposed_view(rows(pattern))
     return _from_compressed(pattern)
 
 
-def _index_dtype(pattern: Pattern) -> torch.dtype:
+def _view_dtype(pattern: Pattern) -> torch.dtype:
     return index_dtype(torch.int32, (*pattern.extent, pattern.elements))
 
 
-def transposed(view: View) -> View:
+def _transposed_view(view: View) -> View:
     """The view of the transpose, by a stable counting sort; O(nse + lines)."""
     ptr, idx, perm = kernels.transpose_plan(view.ptr, view.idx, view.num_cols)
     if view.perm is not None:
@@ -71,7 +72,7 @@ def item_offsets(pattern: Pattern, step: int) -> torch.Tensor | int:
 
 
 def _from_compressed(pattern: Pattern) -> View:
-    dtype = _index_dtype(pattern)
+    dtype = _view_dtype(pattern)
     block_lines, block_width = pattern.blocksize or (1, 1)
     bound = pattern.matrix[1]
     extent = pattern.extent[1]
@@ -99,12 +100,17 @@ def flat_coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     return (row, col) if item is None else (row + item * m, col + item * k)
 
 
-def linear_index(indices: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor | None:
+def linear_index(indices: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor | None:
     """Position in row-major order of each column of `indices` (d, nse); None if d is 0."""
     linear = None
     for index, size in zip(indices, sizes, strict=True):
         linear = index if linear is None else linear * size + index
     return linear
+
+
+def kept_linear_positions(pattern: Pattern) -> torch.Tensor:
+    """`linear_positions`, found on the first call and kept on the pattern."""
+    return pattern.derive(kept.LINEAR, linear_positions)
 
 
 def linear_positions(pattern: Pattern) -> torch.Tensor:
@@ -122,8 +128,32 @@ def linear_positions(pattern: Pattern) -> torch.Tensor:
     return torch.empty_like(linear).index_copy_(0, view.perm.to(torch.int64), linear)
 
 
+def positions_among(pattern: Pattern, dims: tuple[int, ...]) -> torch.Tensor:
+    """Row-major position of each stored element among some sparse dimensions, one or more; kept."""
+    return pattern.derive(kept.POSITION.of(*dims), lambda p: _positions_among(p, dims))
+
+
+def _positions_among(pattern: Pattern, dims: tuple[int, ...]) -> torch.Tensor:
+    sizes = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
+    if dims == tuple(range(len(sizes))):
+        return kept_linear_positions(pattern)
+    if pattern.is_coo:
+        found = linear_index(
+            pattern.indices[0].to(torch.int64)[list(dims)], [sizes[d] for d in dims]
+        )
+        assert found is not None
+        return found
+    linear = kept_linear_positions(pattern)
+    found = torch.zeros_like(linear)
+    for dim in dims:
+        below = max(math.prod(sizes[dim + 1 :]), 1)
+        index = torch.div(linear, below, rounding_mode="floor").remainder_(max(sizes[dim], 1))
+        found = found.mul_(sizes[dim]).add_(index)
+    return found
+
+
 def _from_coordinates(pattern: Pattern) -> View:
-    dtype = _index_dtype(pattern)
+    dtype = _view_dtype(pattern)
     num_rows, num_cols = pattern.extent
     if len(pattern.batch) > 0 and pattern.indices[0].dtype == torch.int32:
         wide = pattern.indices[0].to(torch.int64)  # item * k may pass 2^31 before the cast

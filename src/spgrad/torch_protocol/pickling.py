@@ -12,7 +12,7 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.pattern import LAYOUTS, Pattern, Spec, reaching
-from spgrad.core.tensor import SparseTensor, rebuild
+from spgrad.core.tensor import SparseTensor, leaf_of
 from spgrad.errors import ArgumentValueError
 from spgrad.public import public_as
 
@@ -38,7 +38,7 @@ def load(*state: Any) -> SparseTensor:
         raise _damaged("requires_grad", requires_grad, f"False for {checks.short(stored.dtype)}")
     if not pattern.indices[0].is_meta:
         _require_valid(pattern)
-    return rebuild(stored, pattern, requires_grad, parameter)
+    return leaf_of(stored, pattern, requires_grad, parameter)
 
 
 def _require_filled(frame: FrameType | None) -> None:

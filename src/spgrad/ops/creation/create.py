@@ -100,10 +100,12 @@ def empty_pattern(
     """The pattern without elements."""
     indices = torch.zeros(len(shape) - dense_dim, 0, dtype=torch.int64, device=device)
     pattern = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
-    return in_layout(pattern, layout, blocksize)
+    return coo_in_layout(pattern, layout, blocksize)
 
 
-def in_layout(pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None) -> Pattern:
+def coo_in_layout(
+    pattern: Pattern, layout: torch.layout, blocksize: tuple[int, int] | None
+) -> Pattern:
     """A COO pattern in another layout."""
     blocks = require_blocksize(pattern, layout, blocksize)
     return pattern if layout == torch.sparse_coo else moved(pattern, layout, blocks).pattern

@@ -24,19 +24,19 @@ from spgrad.torch_protocol.compile import when_tracing
 @public_op
 def zeros_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with fill_value=0."""
-    return _like(input, torch.zeros_like, options, add=False)
+    return _filled_like(input, torch.zeros_like, options, add=False)
 
 
 @public_op
 def empty_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with whatever the memory holds."""
-    return _like(input, torch.empty_like, options, add=False)
+    return _filled_like(input, torch.empty_like, options, add=False)
 
 
 @public_op
 def ones_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with fill_value=1."""
-    return _like(input, torch.ones_like, options)
+    return _filled_like(input, torch.ones_like, options)
 
 
 @public_op
@@ -68,19 +68,19 @@ def full_like(input: torch.Tensor, fill_value: Any, **options: Any) -> SparseTen
         tensor([[0., 5.],
                 [5., 0.]])
     """
-    return _like(input, torch.full_like, options, fill_value)
+    return _filled_like(input, torch.full_like, options, fill_value)
 
 
 @public_op
 def rand_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with random values between 0 and 1; takes a `generator` as well."""
-    return _like(input, torch.rand_like, options)
+    return _filled_like(input, torch.rand_like, options)
 
 
 @public_op
 def randn_like(input: torch.Tensor, **options: Any) -> SparseTensor:
     """`spgrad.full_like` with normal random values; takes a `generator` as well."""
-    return _like(input, torch.randn_like, options)
+    return _filled_like(input, torch.randn_like, options)
 
 
 _OPTIONS = (
@@ -94,7 +94,7 @@ _OPTIONS = (
 )
 
 
-def _like(
+def _filled_like(
     input: Any,
     make: Callable[..., torch.Tensor],
     options: dict[str, Any],

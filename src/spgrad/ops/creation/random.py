@@ -16,7 +16,7 @@ from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import require_int
-from spgrad.ops.creation.create import given_size, in_layout
+from spgrad.ops.creation.create import coo_in_layout, given_size
 from spgrad.ops.layouts.convert import require_blocksize, require_layout
 from spgrad.public import public_op
 
@@ -198,7 +198,7 @@ def random_spd(
     diagonal = beside.new_ones(n).index_add_(0, row, size).index_add_(0, col, size)
     indices = torch.stack([torch.cat([row, col, step]), torch.cat([col, row, step])])
     flags = Options(dtype, device, False, requires_grad, None)
-    return _square(n, indices, torch.cat([beside, beside, diagonal]), layout, flags)
+    return _square_matrix(n, indices, torch.cat([beside, beside, diagonal]), layout, flags)
 
 
 @public_op
@@ -252,7 +252,7 @@ def random_triangular(
     diagonal = beside.new_ones(n).index_add_(0, row, beside.abs())
     indices = torch.stack([torch.cat([row, step]), torch.cat([col, step])])
     flags = Options(dtype, device, False, requires_grad, None)
-    return _square(n, indices, torch.cat([beside, diagonal]), layout, flags)
+    return _square_matrix(n, indices, torch.cat([beside, diagonal]), layout, flags)
 
 
 def _below_diagonal(
@@ -263,14 +263,14 @@ def _below_diagonal(
         raise ArgumentValueError(f"`n` is {n}; sizes from 0 are accepted. Check it.")
     require_layout(layout)
     pairs = n * (n - 1) // 2
-    t = _places(pairs, _count(pairs, density, None), device, generator)
+    t = _distinct_numbers(pairs, _count(pairs, density, None), device, generator)
     row = ((1 + (1 + 8 * t.double()).sqrt()) / 2).long()  # t = row (row - 1) / 2 + col
     row -= (row * (row - 1) // 2 > t).long()  # what the root was rounded by
     row += ((row + 1) * row // 2 <= t).long()
     return row, t - row * (row - 1) // 2
 
 
-def _square(
+def _square_matrix(
     n: int, indices: torch.Tensor, vals: torch.Tensor, layout: torch.layout, options: Options
 ) -> SparseTensor:
     """The matrix (n, n) whose elements are these, in any order."""
@@ -299,17 +299,17 @@ def _random(
     bm, bn = require_blocksize(whole, layout, blocksize) or (1, 1)
     coarse = (*shape[:-2], shape[-2] // bm, shape[-1] // bn) if len(shape) > 1 else shape
     places = math.prod(coarse)
-    at = _places(places, _count(places, *count), device, generator)
+    at = _distinct_numbers(places, _count(places, *count), device, generator)
     indices = (
         torch.stack(torch.unravel_index(at, coarse)) if coarse else at.new_zeros(0, at.numel())
     )
     pattern = Pattern(torch.sparse_coo, coarse, (indices,))
     if (bm, bn) != (1, 1) or layout in (torch.sparse_bsr, torch.sparse_bsc):
         flat = torch.sparse_csr if layout == torch.sparse_bsr else torch.sparse_csc
-        lines = in_layout(pattern, flat, None)
+        lines = coo_in_layout(pattern, flat, None)
         pattern = Pattern(layout, shape, lines.indices, blocksize=(bm, bn))
     else:
-        pattern = in_layout(pattern, layout, None)
+        pattern = coo_in_layout(pattern, layout, None)
     vals = draw(pattern.values_shape, dtype=options.dtype, device=device, generator=generator)
     return leaf(vals, pattern, options)
 
@@ -340,7 +340,9 @@ def _count(places: int, density: float | None, nse: int | None) -> int:
     return round(share * places)
 
 
-def _places(size: int, count: int, device: Any, generator: torch.Generator | None) -> torch.Tensor:
+def _distinct_numbers(
+    size: int, count: int, device: Any, generator: torch.Generator | None
+) -> torch.Tensor:
     """`count` different numbers below `size`, sorted, all sets alike in likelihood; O(count)."""
     if size <= 4 * count + 16:
         order = torch.randperm(size, device=device, generator=generator)

@@ -16,7 +16,7 @@ from spgrad.public import public_op
 Number = int | float | complex
 
 
-def _larger(a: Any, b: Any) -> Any:
+def _larger_number(a: Any, b: Any) -> Any:
     return b if math.isnan(b) or b > a else a
 
 
@@ -32,7 +32,7 @@ _DIV = Rule(torch.div, "first", linear=True)
 _FLOOR_DIVIDE = Rule(torch.floor_divide, "first")
 _REMAINDER = Rule(torch.remainder, "first")
 _POW = Rule(torch.pow, "none", operator.pow)
-_MAXIMUM = Rule(torch.maximum, "either", _larger, dense=True)
+_MAXIMUM = Rule(torch.maximum, "either", _larger_number, dense=True)
 _MINIMUM = Rule(torch.minimum, "either", _smaller, dense=True)
 
 

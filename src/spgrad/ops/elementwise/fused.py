@@ -59,7 +59,7 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> tor
 
 def _updated(fused: Any, pairwise: Any, value: Number, **operands: Any) -> torch.Tensor:
     """input + value pairwise(tensor1, tensor2), by torch's fused function on a common pattern."""
-    input, tensor1, tensor2 = found = _operands(fused, **operands)
+    input, tensor1, tensor2 = found = _in_one_dtype(fused, **operands)
     pattern = _shared_pattern(*found)
     if pattern is not None:
         vals = (stored_values(t) for t in found)
@@ -73,7 +73,7 @@ def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
 
     `weight` is a number or a tensor.
     """
-    input, end, weight = _operands(torch.lerp, input=input, end=end, weight=weight)
+    input, end, weight = _in_one_dtype(torch.lerp, input=input, end=end, weight=weight)
     pattern = _shared_pattern(input, end)
     if pattern is not None and not (isinstance(weight, torch.Tensor) and weight.dim()):
         start, stop = stored_values(input), stored_values(end)
@@ -83,7 +83,7 @@ def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
     return add(input, mul(sub(end, input), weight))
 
 
-def _operands(rule: Any, **operands: Any) -> list[Any]:
+def _in_one_dtype(rule: Any, **operands: Any) -> list[Any]:
     """The operands in one dtype, native sparse ones wrapped once, if torch takes their dtypes."""
     require_kinds(**operands)
     found = [

@@ -12,11 +12,11 @@ from spgrad.ops.elementwise.rules import Rule
 from spgrad.public import public_op
 
 
-def _either(a: Any, b: Any) -> bool:
+def _or(a: Any, b: Any) -> bool:
     return bool(a) or bool(b)
 
 
-def _one(a: Any, b: Any) -> bool:
+def _exactly_one(a: Any, b: Any) -> bool:
     return bool(a) != bool(b)
 
 
@@ -24,8 +24,8 @@ _BITWISE_AND = Rule(torch.bitwise_and, "both")
 _BITWISE_OR = Rule(torch.bitwise_or, "either", operator.or_, dense=True)
 _BITWISE_XOR = Rule(torch.bitwise_xor, "either", operator.xor, dense=True)
 _LOGICAL_AND = Rule(torch.logical_and, "both")
-_LOGICAL_OR = Rule(torch.logical_or, "either", _either, dense=True)
-_LOGICAL_XOR = Rule(torch.logical_xor, "either", _one, dense=True)
+_LOGICAL_OR = Rule(torch.logical_or, "either", _or, dense=True)
+_LOGICAL_XOR = Rule(torch.logical_xor, "either", _exactly_one, dense=True)
 
 
 @public_op

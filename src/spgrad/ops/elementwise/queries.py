@@ -144,7 +144,7 @@ def _same_places(input: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor] | 
     _require_tensors(input=input, other=other)
     if not is_sparse(input) and not is_sparse(other):
         sparse_operand("input", input)  # which says so
-    a, b = _operand("input", input), _operand("other", other)
+    a, b = _sparse_or_dense("input", input), _sparse_or_dense("other", other)
     checks.require_same_device(input=_data(a), other=_data(b))
     if tuple(a.shape) != tuple(b.shape):
         return None
@@ -167,7 +167,7 @@ def _require_tensors(**operands: Any) -> None:
             )
 
 
-def _operand(arg: str, x: Any) -> torch.Tensor:
+def _sparse_or_dense(arg: str, x: Any) -> torch.Tensor:
     return sparse_operand(arg, x) if is_sparse(x) else dense_operand(arg, x)
 
 

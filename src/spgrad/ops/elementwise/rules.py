@@ -16,7 +16,7 @@ from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import as_summands, without_repeats
-from spgrad.lowering.dense_at import gather, times_vector
+from spgrad.lowering.dense_at import dense_at_elements, times_vector
 from spgrad.lowering.operands import call, is_sparse, require_factors, sparse_operand
 from spgrad.lowering.segments import for_each
 from spgrad.lowering.spmm import wants_grad
@@ -117,7 +117,7 @@ def _one_sparse(rule: Rule, A: SparseTensor, other: Any) -> torch.Tensor:
         if other.dim():
             return _with_dense(rule, A, other)
     if rule.of_numbers is not None:
-        _require_zero_kept(rule.of_numbers, other)
+        _require_number_keeps_zero(rule.of_numbers, other)
     A = as_summands(A) if rule.linear else without_repeats(A)
     vals = stored_values(A)
     if isinstance(other, torch.Tensor) and wants_grad(other):
@@ -131,7 +131,7 @@ def number_for_each(x: torch.Tensor, vals: torch.Tensor, pattern: Pattern) -> to
     return found.view(*found.shape, *[1] * pattern.dense_dim)
 
 
-def _require_zero_kept(of_numbers: Callable[[Any, Any], Any], other: Any) -> None:
+def _require_number_keeps_zero(of_numbers: Callable[[Any, Any], Any], other: Any) -> None:
     """Refuses a number with which an unspecified element would not stay 0."""
     number = other
     if isinstance(other, torch.Tensor):
@@ -165,7 +165,7 @@ def _with_dense(rule: Rule, A: SparseTensor, x: torch.Tensor) -> torch.Tensor:
         scaled = times_vector(A, x)
         if scaled is not None:
             return scaled
-    found = gather(x, A._pattern)
+    found = dense_at_elements(x, A._pattern)
     return on_pattern(call(rule.fn, stored_values(A), found), A._pattern)
 
 

@@ -93,7 +93,7 @@ def _declare(
 
     def run(input: torch.Tensor, *args: Any, **kw: Any) -> SparseTensor:
         if may_lose_zero:
-            _require_zero_kept(name, dense, args, kw)
+            _require_arguments_keep_zero(name, dense, args, kw)
         return _on_values(dense, input, args, kw, linear=linear)
 
     run.__name__ = run.__qualname__ = name
@@ -106,7 +106,9 @@ def _declare(
     return public_op(run)
 
 
-def _require_zero_kept(name: str, dense: Any, args: tuple[Any, ...], kw: dict[str, Any]) -> None:
+def _require_arguments_keep_zero(
+    name: str, dense: Any, args: tuple[Any, ...], kw: dict[str, Any]
+) -> None:
     """Refuses arguments with which an unspecified element would not stay 0."""
     tensors = [a for a in (*args, *kw.values()) if isinstance(a, torch.Tensor)]
     with lasting(*tensors):  # numbers are known while a compiler traces

@@ -9,12 +9,11 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
-from spgrad.core import kept
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Ranges, Run, as_index
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
 from spgrad.lowering.sorting import counting_sort, lexicographic
-from spgrad.lowering.views import linear_index, linear_positions
+from spgrad.lowering.views import kept_linear_positions, linear_index
 from spgrad.ops.indexing.coo import (
     Target,
     is_whole,
@@ -37,7 +36,7 @@ class Taken(NamedTuple):
     blocks: bool = False
 
 
-class _Lines(NamedTuple):
+class _TakenLines(NamedTuple):
     """Lines of a matrix, as a compressed layout has them, and which old entries they list."""
 
     ptr: torch.Tensor
@@ -142,7 +141,7 @@ def _of_compressed(
     if take is None:
         lines = _columns(lines, points[idx_dim], pattern.shape[idx_dim])
     elif not is_whole(take, pattern.shape[idx_dim]):
-        lines = _range(lines, take)
+        lines = _sliced_lines(lines, take)
     if not keeps:
         return _as_coordinates(lines, subscript, target, dims, idx_dim)
     indices = lines.ptr.contiguous(), _owned(lines.idx, pattern.indices[1])
@@ -165,23 +164,23 @@ def _owned(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
 
 def _whole_lines(
     pattern: Pattern, subscript: Subscript, target: Target, dims: Sequence[int]
-) -> _Lines:
+) -> _TakenLines:
     """The lines that the other dimensions than `idx_dim` take, in the order of the result."""
     ptr, idx = pattern.indices
     run = _run_of_lines(pattern, subscript, dims)
     if run is not None:
         if run.count == ptr.shape[0] - 1:
-            return _Lines(ptr, idx, None)
+            return _TakenLines(ptr, idx, None)
         ptr = ptr[run.start : run.start + run.count + 1]
         first, end = int(ptr[0]), int(ptr[-1])
-        return _Lines(ptr - first, idx[first:end], Run(first, end - first))
+        return _TakenLines(ptr - first, idx[first:end], Run(first, end - first))
     lines = _line_numbers(pattern, subscript, target, dims)
     begin, end = ptr.index_select(0, lines), ptr[1:].index_select(0, lines)
     count = int((end - begin).sum())
     dtype = ptr.dtype if count <= _INT32 else torch.int64
     idx, begin, end = (t.to(dtype).contiguous() for t in (idx, begin, end))
     ptr, idx = kernels.join_ranges(idx, begin, end, idx.new_zeros(1), count, False)
-    return _Lines(ptr, idx, Ranges(ptr, begin, end, count, False))
+    return _TakenLines(ptr, idx, Ranges(ptr, begin, end, count, False))
 
 
 def _run_of_lines(pattern: Pattern, subscript: Subscript, dims: Sequence[int]) -> Run | None:
@@ -237,14 +236,14 @@ def _line_numbers(
     return total.reshape(-1)
 
 
-def _range(lines: _Lines, take: Slice | int) -> _Lines:
+def _sliced_lines(lines: _TakenLines, take: Slice | int) -> _TakenLines:
     """What a slice, or an int, takes of each line."""
     part = Slice(take, 1, 1) if isinstance(take, int) else take
     ptr, idx, source = kernels.select_range(lines.ptr, lines.idx, *part)
-    return _composed(lines.entry, ptr, idx, source)
+    return _with_old_entries(lines.entry, ptr, idx, source)
 
 
-def _columns(lines: _Lines, points: torch.Tensor, size: int) -> _Lines:
+def _columns(lines: _TakenLines, points: torch.Tensor, size: int) -> _TakenLines:
     """What an index tensor takes of each line."""
     count, nse = points.shape[0], lines.idx.shape[0]
     dtype = lines.ptr.dtype
@@ -253,23 +252,25 @@ def _columns(lines: _Lines, points: torch.Tensor, size: int) -> _Lines:
         dtype = torch.int64 if max(often * nse, count) > _INT32 else dtype
     inv_ptr, inv_idx = counting_sort(points.to(dtype), size)
     ptr, idx = lines.ptr.to(dtype), lines.idx.to(dtype)
-    return _composed(lines.entry, *kernels.select_columns(ptr, idx, inv_ptr, inv_idx))
+    return _with_old_entries(lines.entry, *kernels.select_columns(ptr, idx, inv_ptr, inv_idx))
 
 
-def _composed(first: Entries, ptr: torch.Tensor, idx: torch.Tensor, source: torch.Tensor) -> _Lines:
+def _with_old_entries(
+    first: Entries, ptr: torch.Tensor, idx: torch.Tensor, source: torch.Tensor
+) -> _TakenLines:
     """Lines made of others, whose entries are `first`."""
     if isinstance(first, Run):
-        return _Lines(ptr, idx, source + first.start)
-    return _Lines(ptr, idx, composed(as_index(first, source), source))
+        return _TakenLines(ptr, idx, source + first.start)
+    return _TakenLines(ptr, idx, composed(as_index(first, source), source))
 
 
 def _as_coordinates(
-    lines: _Lines, subscript: Subscript, target: Target, dims: Sequence[int], idx_dim: int
+    lines: _TakenLines, subscript: Subscript, target: Target, dims: Sequence[int], idx_dim: int
 ) -> tuple[Pattern, Entries]:
     """Lines as COO, in the order of the result's dimensions."""
     ptr, idx, entry = lines
     items = _line_dims(subscript, target, dims)
-    shapes = {item: shape_of(subscript, item) for item in (*target.out, *items)}
+    shapes = {item: sizes_of(subscript, item) for item in (*target.out, *items)}
     whole = tuple(size for item in items for size in shapes[item])
     rows: dict[int, list[torch.Tensor]] = {}
     if any(size != 1 for size in whole):
@@ -293,7 +294,7 @@ def _as_coordinates(
     return Pattern(torch.sparse_coo, target.shape, (indices,), dense_dim=target.dense_dim), entry
 
 
-def shape_of(subscript: Subscript, item: int) -> tuple[int, ...]:
+def sizes_of(subscript: Subscript, item: int) -> tuple[int, ...]:
     """Sizes of what a dimension of the result becomes."""
     if item == NEW:
         return (1,)
@@ -322,7 +323,7 @@ def located(pattern: Pattern, subscript: Subscript, target: Target) -> torch.Ten
         for d, take in enumerate(subscript.taken[:split])
     ]
     if pattern.is_coo:
-        keys = pattern.derive(kept.LINEAR, linear_positions)
+        keys = kept_linear_positions(pattern)
         wanted = linear_index(torch.stack(at), sizes)
         assert wanted is not None
         one_line = torch.tensor([0, keys.shape[0]], device=like.device)

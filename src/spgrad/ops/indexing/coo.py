@@ -84,20 +84,20 @@ def of_coordinates(
     leads = all(isinstance(take, int) for take in taken[:done])
     if leads and points and list(points) == list(range(done, done + len(points))):
         point, entry = _runs(indices, points, shape)
-        kept = _kept(indices, asks, taken, entry)
+        kept = _taken_entries(indices, asks, taken, entry)
         point, entry = composed(point, kept), composed(entry, kept)
         sorts = False
     else:
-        entry = _kept(indices, asks, taken, None)
+        entry = _taken_entries(indices, asks, taken, None)
         if points:
             here = indices if entry is None else indices.index_select(1, entry)
-            found, point = _joined(here, points, shape)
+            found, point = _matching_points(here, points, shape)
             entry = composed(entry, found)
     if subscript.group is not None and not points and GROUP in target.out:
         entry, point = _no_points(subscript.group, entry, indices)
     if entry is not None:
         indices = indices.index_select(1, entry)
-    made = _arranged(indices, point, subscript, target)
+    made = _result_coordinates(indices, point, subscript, target)
     leading = max((i + 1 for i in _disordered(subscript, target, sorts)), default=0)
     if leading:
         order = lexicographic(made, target.shape[: made.shape[0]], leading)
@@ -117,7 +117,7 @@ def _no_points(
     return entry, torch.zeros_like(entry)
 
 
-def _kept(
+def _taken_entries(
     indices: torch.Tensor,
     asks: Sequence[int],
     taken: Sequence[Slice | int | None],
@@ -169,7 +169,7 @@ def _runs(
     return _ragged(low, torch.searchsorted(keys, wanted, right=True) - low)
 
 
-def _joined(
+def _matching_points(
     indices: torch.Tensor, points: dict[int, torch.Tensor], shape: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Entry and point of all pairs that agree, entry by entry, the points of each ascending.
@@ -201,7 +201,7 @@ def _ragged(start: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, tor
     return run, positions(ptr, total) + (start - ptr[:-1]).index_select(0, run)
 
 
-def _arranged(
+def _result_coordinates(
     indices: torch.Tensor, point: torch.Tensor | None, subscript: Subscript, target: Target
 ) -> torch.Tensor:
     """New coordinates, in the order of the result's dimensions."""
@@ -216,7 +216,7 @@ def _arranged(
             assert point is not None
             rows += [p.to(dtype) for p in unraveled(point, subscript.group.shape)]
         else:
-            rows.append(shifted(indices[item], subscript.taken[item]).to(dtype))
+            rows.append(new_indices(indices[item], subscript.taken[item]).to(dtype))
     return torch.stack(rows) if rows else indices.new_zeros(0, count, dtype=dtype)
 
 
@@ -229,7 +229,7 @@ def unraveled(linear: torch.Tensor, shape: tuple[int, ...]) -> Sequence[torch.Te
     return torch.unravel_index(linear.to(torch.int64), shape)
 
 
-def shifted(line: torch.Tensor, take: Slice | int | None) -> torch.Tensor:
+def new_indices(line: torch.Tensor, take: Slice | int | None) -> torch.Tensor:
     """New coordinates of a slice from old ones that it takes."""
     assert isinstance(take, Slice)
     if take.step == 1:

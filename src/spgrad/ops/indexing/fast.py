@@ -69,7 +69,7 @@ def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
     with lasting(ptr, idx, lines):
         numbers = plain(vals.detach() if recorded else vals)
         own_ptr, own, ready = kernels.list_lines(ptr, idx, numbers, lines.contiguous())
-    made = _of_lines(pattern, (own_ptr, own), lines.shape[0])
+    made = _with_lines(pattern, (own_ptr, own), lines.shape[0])
     if not recorded:
         return on_pattern(ready, made)
     lines = lines.clone()  # the caller may change them before backward asks which these were
@@ -81,7 +81,7 @@ def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
     return on_pattern(Gather(entries, pattern.nse, repeats=True)(vals, ready), made)
 
 
-def _of_lines(pattern: Pattern, indices: tuple[torch.Tensor, ...], count: int) -> Pattern:
+def _with_lines(pattern: Pattern, indices: tuple[torch.Tensor, ...], count: int) -> Pattern:
     """Other lines of the same length."""
     m, k = pattern.shape
     return Pattern(
@@ -114,7 +114,7 @@ def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
         if one:
             made = Pattern(torch.sparse_coo, (pattern.shape[1 - dim],), (own[None],))
         else:
-            made = _of_lines(pattern, (ptr[first : first + count + 1] - begin, own), count)
+            made = _with_lines(pattern, (ptr[first : first + count + 1] - begin, own), count)
         return Move(made, Gather(Run(begin, end - begin), pattern.nse))
 
     part = remembered(pattern, kept.PART, ("lines", first, count, one), make)

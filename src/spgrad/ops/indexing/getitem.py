@@ -19,7 +19,7 @@ from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import require_dim, require_int, require_ints, sparse_operand
 from spgrad.lowering.rebuild import positions, sparse_dims
 from spgrad.ops.indexing.fast import line_dim, listed, subscripted
-from spgrad.ops.indexing.parse import GROUP, Group, Slice, Subscript, one, read, vector, whole
+from spgrad.ops.indexing.parse import GROUP, Group, Slice, Subscript, full_slices, one, read, vector
 from spgrad.ops.indexing.plan import part
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.shapes.shape import permute
@@ -78,7 +78,7 @@ def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
 @public_op
 def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     """`spgrad.getitem` with the int `index` for dimension `dim`, which goes."""
-    A, at = _operand(input, dim)
+    A, at = _operand_and_dim(input, dim)
     place = one("index", _number(index), at, A._pattern.shape[at])
     return part(A, _subscript(A, at, place))
 
@@ -101,7 +101,7 @@ def index_select(input: torch.Tensor, dim: int, index: torch.Tensor) -> SparseTe
 
     Indices are not negative, as in torch; they may repeat.
     """
-    A, at = _operand(input, dim)
+    A, at = _operand_and_dim(input, dim)
     index = vector(index, A, at)
     if at == line_dim(A._pattern) and (lines := listed(A, index)) is not None:
         return lines
@@ -130,7 +130,7 @@ def split(
     input: torch.Tensor, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[SparseTensor, ...]:
     """`spgrad.getitem` with slices one behind the other: of one size, or of the sizes in a list."""
-    A, at = _operand(input, dim)
+    A, at = _operand_and_dim(input, dim)
     size = A._pattern.shape[at]
     if isinstance(split_size_or_sections, (list, tuple)):
         sizes = require_ints("split_size_or_sections", split_size_or_sections)
@@ -152,7 +152,7 @@ def split(
 @public_op
 def chunk(input: torch.Tensor, chunks: int, dim: int = 0) -> tuple[SparseTensor, ...]:
     """`spgrad.split` with the size that gives `chunks` pieces, or fewer."""
-    A, at = _operand(input, dim)
+    A, at = _operand_and_dim(input, dim)
     size = A._pattern.shape[at]
     if require_int("chunks", chunks) < 1:
         raise ArgumentValueError(
@@ -170,7 +170,7 @@ def unbind(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
 
     Cost: O(nse + size of the dimension) for all of them together, backward too.
     """
-    A, at = _operand(input, dim)
+    A, at = _operand_and_dim(input, dim)
     A = without_repeats(A)
     pattern = A._pattern
     size = pattern.shape[at]
@@ -185,7 +185,7 @@ def unbind(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
     return _leading(permute(C, order) if at else C)
 
 
-def _operand(input: Any, dim: Any) -> tuple[SparseTensor, int]:
+def _operand_and_dim(input: Any, dim: Any) -> tuple[SparseTensor, int]:
     A = sparse_operand("input", input)
     return A, require_dim("dim", dim, len(A._pattern.shape))
 
@@ -199,7 +199,7 @@ def _number(x: Any) -> Any:
 
 def _subscript(A: SparseTensor, dim: int, take: Slice | int | Group) -> Subscript:
     """What takes all of the other dimensions."""
-    taken = whole(A._pattern.shape)
+    taken = full_slices(A._pattern.shape)
     group = take if isinstance(take, Group) else None
     taken[dim] = None if isinstance(take, Group) else take
     own = () if isinstance(take, int) else (dim if group is None else GROUP,)
@@ -207,7 +207,7 @@ def _subscript(A: SparseTensor, dim: int, take: Slice | int | Group) -> Subscrip
 
 
 def _narrowed(input: Any, dim: Any, start: Any, length: Any) -> SparseTensor:
-    A, at = _operand(input, dim)
+    A, at = _operand_and_dim(input, dim)
     size = A._pattern.shape[at]
     first = require_int("start", _number(start))
     count = require_int("length", length)

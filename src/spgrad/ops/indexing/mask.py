@@ -9,7 +9,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.dense_at import gather
+from spgrad.lowering.dense_at import dense_at_elements
 from spgrad.lowering.operands import dense_operand, is_sparse, sparse_operand
 from spgrad.public import public_op
 
@@ -55,5 +55,7 @@ def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
         accepted = f"{tuple(M._pattern.shape)}, the shape of `mask`,"
         raise checks.bad_shape("input", tuple(x.shape), accepted, "Expand it first.")
     pattern = without_repeats(M)._pattern
-    found = gather(x, pattern).expand(pattern.values_shape)  # one number, but of no element
+    found = dense_at_elements(x, pattern).expand(
+        pattern.values_shape
+    )  # one number, but of no element
     return on_pattern(found.contiguous(), pattern)

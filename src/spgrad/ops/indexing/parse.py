@@ -52,7 +52,7 @@ class Subscript(NamedTuple):
     group: Group | None
 
 
-def whole(shape: Sequence[int]) -> list[Slice | int | None]:
+def full_slices(shape: Sequence[int]) -> list[Slice | int | None]:
     """What takes all of each dimension."""
     return [Slice(0, 1, size) for size in shape]
 
@@ -69,7 +69,7 @@ def read(index: Any, shape: Sequence[int], device: torch.device) -> Subscript:
         )
     if not ellipses:
         parts.append(...)
-    taken = whole(shape)
+    taken = full_slices(shape)
     out: list[int] = []
     tensors: list[tuple[int, torch.Tensor]] = []  # place in out
     dim = 0
@@ -97,10 +97,10 @@ def read(index: Any, shape: Sequence[int], device: torch.device) -> Subscript:
             dim += 1
     if not tensors:
         return Subscript(tuple(taken), tuple(out), None)
-    return _grouped(taken, out, tensors)
+    return _with_index_group(taken, out, tensors)
 
 
-def _grouped(
+def _with_index_group(
     taken: list[Slice | int | None], out: list[int], tensors: list[tuple[int, Any]]
 ) -> Subscript:
     """The dimensions of index tensors stand where these do if they are neighbours, or in front."""

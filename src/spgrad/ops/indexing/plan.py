@@ -16,7 +16,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.gather import Gather, Move
 from spgrad.lowering.rebuild import flat_values, positions, remembered, sparse_dims
 from spgrad.lowering.views import linear_index
-from spgrad.ops.indexing.compressed import located, shape_of, taken
+from spgrad.ops.indexing.compressed import located, sizes_of, taken
 from spgrad.ops.indexing.coo import Target, is_whole
 from spgrad.ops.indexing.parse import GROUP, Slice, Subscript
 from spgrad.torch_protocol.compile import lasting
@@ -64,8 +64,8 @@ def planned(pattern: Pattern, subscript: Subscript, *, sparse: bool = False) -> 
             "sparse ones; dense dimensions behind the sparse ones are accepted. Index the dense "
             "dimensions in a step of their own, or make the tensor dense."
         )
-    shape = tuple(size for item in out for size in shape_of(subscript, item))
-    dense = sum(len(shape_of(subscript, item)) for item in behind)
+    shape = tuple(size for item in out for size in sizes_of(subscript, item))
+    dense = sum(len(sizes_of(subscript, item)) for item in behind)
     stays_sparse = sparse or any(item >= 0 for item in first)
     return Plan(subscript, split, Target(first, shape, dense), behind, stays_sparse)
 
@@ -79,11 +79,11 @@ def part(input: SparseTensor, subscript: Subscript, *, sparse: bool = False) -> 
         return A
     if plan.stays_sparse:
         made = chosen(pattern, plan)
-        vals = inner(_picked(A, made), plan, points_of(made.pattern, plan))
+        vals = dense_part(_picked(A, made), plan, points_of(made.pattern, plan))
         return on_pattern(vals.reshape(made.pattern.values_shape).contiguous(), made.pattern)
     entry = located(pattern, subscript, plan.target)
     found = Gather(entry, pattern.elements, repeats=True)(flat_values(A))
-    vals = inner(found, plan, positions(entry, entry.shape[0]))
+    vals = dense_part(found, plan, positions(entry, entry.shape[0]))
     return vals.reshape(plan.target.shape)
 
 
@@ -117,7 +117,7 @@ def points_of(pattern: Pattern, plan: Plan) -> torch.Tensor | None:
     group = plan.subscript.group
     assert group is not None
     at = sum(
-        len(shape_of(plan.subscript, item))
+        len(sizes_of(plan.subscript, item))
         for item in plan.target.out[: plan.target.out.index(GROUP)]
     )
     indices = pattern.indices[0][at : at + len(group.shape)].to(torch.int64)
@@ -130,7 +130,7 @@ def _picked(A: SparseTensor, made: Move) -> torch.Tensor:
     return vals.reshape(made.pattern.elements, *A._pattern.dense_shape)
 
 
-def inner(vals: torch.Tensor, plan: Plan, point: torch.Tensor | None) -> torch.Tensor:
+def dense_part(vals: torch.Tensor, plan: Plan, point: torch.Tensor | None) -> torch.Tensor:
     """What the dense dimensions of values (n, *dense) become; `point` is that of each of the n."""
     subscript, split = plan.subscript, plan.split
     taken_whole = all(map(is_whole, subscript.taken[split:], vals.shape[1:]))
@@ -141,11 +141,11 @@ def inner(vals: torch.Tensor, plan: Plan, point: torch.Tensor | None) -> torch.T
     ]
     vals = vals.flip(backwards) if backwards else vals
     count = vals.shape[0]
-    vals = vals[(_first(vals, plan), *_dense_index(vals, plan, point))]
+    vals = vals[(_all_rows(vals, plan), *_dense_index(vals, plan, point))]
     shape: list[int] = []
     nothing = None
     for item in plan.dense:
-        own = shape_of(subscript, item)
+        own = sizes_of(subscript, item)
         if item == GROUP and subscript.group is not None and not subscript.group.dims:
             nothing = len(shape) + 1 if own == (0,) else None
             own = (1,)
@@ -154,7 +154,7 @@ def inner(vals: torch.Tensor, plan: Plan, point: torch.Tensor | None) -> torch.T
     return vals if nothing is None else vals.narrow(nothing, 0, 0)
 
 
-def _first(vals: torch.Tensor, plan: Plan) -> torch.Tensor | slice:
+def _all_rows(vals: torch.Tensor, plan: Plan) -> torch.Tensor | slice:
     return positions(vals, vals.shape[0]) if plan.mixed else slice(None)
 
 

@@ -16,14 +16,14 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
 from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
-from spgrad.lowering.dense_at import gather
+from spgrad.lowering.dense_at import dense_at_elements
 from spgrad.lowering.gather import Move
 from spgrad.lowering.operands import is_sparse, require_dim, require_factors, sparse_operand
 from spgrad.lowering.rebuild import positions, sparse_dims
 from spgrad.ops.elementwise.binary import add
 from spgrad.ops.indexing.compressed import located
 from spgrad.ops.indexing.parse import read, vector
-from spgrad.ops.indexing.plan import Plan, chosen, inner, planned, points_of
+from spgrad.ops.indexing.plan import Plan, chosen, dense_part, planned, points_of
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.public import public_as, public_op
 from spgrad.torch_protocol.inplace import in_place
@@ -90,7 +90,7 @@ def assign(input: Any, index: Any, value: Any) -> None:
     input._vals.view(-1)[places] = new.detach().to(input._vals.dtype)
 
 
-class _Places(NamedTuple):
+class _PartPositions(NamedTuple):
     """Which stored numbers a part holds; its pattern, if it is sparse, and its shape."""
 
     number: torch.Tensor  # in the shape of the result's values; below 0 for none
@@ -102,7 +102,7 @@ def _written(A: SparseTensor, index: Any, value: Any) -> tuple[torch.Tensor, tor
     """Positions in the flat values of A, and what to write there; differentiable in `value`."""
     subscript = read(index, A._pattern.shape, A._vals.device)
     plan = planned(A._pattern, subscript)
-    places = _places(A._pattern, plan)
+    places = _part_positions(A._pattern, plan)
     new, nonzero = _spread_out(A, value, places)
     there = places.number >= 0
     found, new = places.number[there], new[there]
@@ -117,7 +117,7 @@ def _written(A: SparseTensor, index: Any, value: Any) -> tuple[torch.Tensor, tor
     return found, new
 
 
-def _places(pattern: Pattern, plan: Plan) -> _Places:
+def _part_positions(pattern: Pattern, plan: Plan) -> _PartPositions:
     """Where the numbers of A[index] are stored."""
     like = pattern.indices[0]
     if plan.stays_sparse:
@@ -137,13 +137,15 @@ def _places(pattern: Pattern, plan: Plan) -> _Places:
     own = positions(like, width).view(1, *pattern.dense_shape)
     start = entry.to(torch.int64).view(-1, *[1] * pattern.dense_dim)
     number = torch.where(start < 0, -1, start * width + own)
-    number = inner(number, plan, point)
+    number = dense_part(number, plan, point)
     if made is None:
-        return _Places(number.reshape(plan.target.shape), None, plan.target.shape)
-    return _Places(number.reshape(made.pattern.values_shape), made, plan.target.shape)
+        return _PartPositions(number.reshape(plan.target.shape), None, plan.target.shape)
+    return _PartPositions(number.reshape(made.pattern.values_shape), made, plan.target.shape)
 
 
-def _spread_out(A: SparseTensor, value: Any, places: _Places) -> tuple[torch.Tensor, int | None]:
+def _spread_out(
+    A: SparseTensor, value: Any, places: _PartPositions
+) -> tuple[torch.Tensor, int | None]:
     """`value` for each number of the result, and how many of all its numbers are not 0."""
     shape, vals = places.shape, A._vals
     _require_real(value, vals.dtype)
@@ -173,7 +175,7 @@ def _spread_out(A: SparseTensor, value: Any, places: _Places) -> tuple[torch.Ten
     value = value.reshape(tuple(value.shape)[max(value.dim() - len(shape), 0) :])
     if places.taken is None:
         return value.expand(shape), total
-    new = gather(value, places.taken.pattern)
+    new = dense_at_elements(value, places.taken.pattern)
     return new.expand(places.number.shape), total
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.core import checks, kept
+from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
@@ -17,7 +17,7 @@ from spgrad.lowering.convert import convert, flat_values
 from spgrad.lowering.operands import dense_operand, sparse_operand
 from spgrad.lowering.rebuild import sparse_dims
 from spgrad.lowering.spmm import plain, wants_grad
-from spgrad.lowering.views import linear_positions, rows
+from spgrad.lowering.views import kept_linear_positions, linear_positions, rows
 from spgrad.ops.layouts.convert import require_blocksize, require_layout
 from spgrad.ops.layouts.structure import coalesce
 from spgrad.public import public_op
@@ -82,11 +82,7 @@ def to_dense(
 def _added(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """The sum of the values at each place; differentiable."""
     dense = vals.new_zeros(math.prod(pattern.shape[: sparse_dims(pattern)]), *pattern.dense_shape)
-    return dense.index_add_(0, _places(pattern), vals).view(pattern.shape)
-
-
-def _places(pattern: Pattern) -> torch.Tensor:
-    return pattern.derive(kept.LINEAR, linear_positions)
+    return dense.index_add_(0, kept_linear_positions(pattern), vals).view(pattern.shape)
 
 
 def _densify(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
@@ -94,9 +90,8 @@ def _densify(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     flat = plain(vals).reshape(pattern.elements, -1) if pattern.dense_dim else plain(vals)
     m, n = pattern.matrix
     made = kernels.densify(view.ptr, view.idx, view.perm, flat, m, n)
-    return torch.ops.aten._unsafe_view.default(
-        made, pattern.shape
-    )  # a view could not be changed in place
+    # a view could not be changed in place
+    return torch.ops.aten._unsafe_view.default(made, pattern.shape)
 
 
 class _Densify(Function):
@@ -110,7 +105,9 @@ class _Densify(Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
         pattern = ctx.pattern
-        return g.reshape(-1, *pattern.dense_shape).index_select(0, _places(pattern)), None
+        return g.reshape(-1, *pattern.dense_shape).index_select(
+            0, kept_linear_positions(pattern)
+        ), None
 
 
 @public_op

@@ -67,7 +67,7 @@ def addmm(
     if is_sparse(input):
         return _add_sparse(input, mat1, mat2, beta, alpha)
     _require_addend(input, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
-    return _plus(input, product(("mat1", "mat2"), mat1, mat2), beta, alpha)
+    return _weighted_plus(input, product(("mat1", "mat2"), mat1, mat2), beta, alpha)
 
 
 @public_op
@@ -112,7 +112,7 @@ def addmv(
     require_rank("vec", x, 1)
     require_factors(x.dtype, beta=beta, alpha=alpha)
     _require_addend(input, (A.shape[0],), vec=x)
-    return _plus(input, product(("mat", "vec"), A, x), beta, alpha)
+    return _weighted_plus(input, product(("mat", "vec"), A, x), beta, alpha)
 
 
 @public_op
@@ -161,7 +161,7 @@ def baddbmm(
         shape = tuple(batch2.shape)
         raise checks.bad_shape("batch2", shape, f"a batch of {batch1.shape[0]}", hint)
     _require_addend(input, (*batch1.shape[:2], batch2.shape[2]), batch1=batch1)
-    return _plus(input, product(("batch1", "batch2"), batch1, batch2), beta, alpha)
+    return _weighted_plus(input, product(("batch1", "batch2"), batch1, batch2), beta, alpha)
 
 
 def _require_addend(input: torch.Tensor, shape: tuple[int, ...], **operand: torch.Tensor) -> None:
@@ -178,7 +178,9 @@ def _require_addend(input: torch.Tensor, shape: tuple[int, ...], **operand: torc
         raise checks.bad_shape("input", tuple(input.shape), accepted, hint) from None
 
 
-def _plus(input: torch.Tensor, y: torch.Tensor, beta: Number, alpha: Number) -> torch.Tensor:
+def _weighted_plus(
+    input: torch.Tensor, y: torch.Tensor, beta: Number, alpha: Number
+) -> torch.Tensor:
     """beta input + alpha y in the shape of y."""
     if isinstance(y, SparseTensor):
         y = to_dense(y)

@@ -89,8 +89,8 @@ def scaled_dot_product_attention(
         A = prune(convert(A, torch.sparse_csr) if blocks else A)
     bias = None if A._vals.dtype == torch.bool else broadcast.flat(A)
     batch = checks.broadcast_shapes(A._pattern.batch, *(t.shape[:-2] for t in (q, k, v)))
-    A, order = _arranged(A, tuple(batch))
-    q, k, v = (_heads(t, tuple(batch), order) for t in (q, k, v))
+    A, order = _heads_and_items(A, tuple(batch))
+    q, k, v = (_to_heads(t, tuple(batch), order) for t in (q, k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
     wide = torch.promote_types(q.dtype, torch.float32)
     operands = (None if bias is None else bias.to(wide), q.to(wide), k.to(wide), v.to(wide))
@@ -99,8 +99,8 @@ def scaled_dot_product_attention(
     elif wants_grad(*(t for t in operands if t is not None)):
         out = _Attention.apply(*operands, A, factor)
     else:
-        out = _forward(*operands, A, factor)[0]
-    return _batched(out.to(value.dtype), tuple(batch), order, query.shape[-2])
+        out = _attention_forward(*operands, A, factor)[0]
+    return _from_heads(out.to(value.dtype), tuple(batch), order, query.shape[-2])
 
 
 def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
@@ -143,7 +143,7 @@ def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
 # ---- batches: one block-diagonal matrix, and heads that share it -----------------------------
 
 
-def _arranged(
+def _heads_and_items(
     A: SparseTensor, batch: tuple[int, ...]
 ) -> tuple[Pattern, tuple[list[int], list[int]]]:
     """The pattern, and which batch dimensions are heads that share it, which are its own."""
@@ -153,7 +153,7 @@ def _arranged(
     return pattern, ([i for i in range(len(batch)) if i not in items], items)
 
 
-def _heads(t: torch.Tensor, batch: tuple[int, ...], order: Any) -> torch.Tensor:
+def _to_heads(t: torch.Tensor, batch: tuple[int, ...], order: Any) -> torch.Tensor:
     """(*batch, lines, features) as (heads, items x lines, features)."""
     heads, items = order
     r = len(batch)
@@ -163,8 +163,8 @@ def _heads(t: torch.Tensor, batch: tuple[int, ...], order: Any) -> torch.Tensor:
     return t.reshape(math.prod(batch[i] for i in heads), lines, features)
 
 
-def _batched(t: torch.Tensor, batch: tuple[int, ...], order: Any, lines: int) -> torch.Tensor:
-    """What `_heads` did, undone."""
+def _from_heads(t: torch.Tensor, batch: tuple[int, ...], order: Any, lines: int) -> torch.Tensor:
+    """What `_to_heads` did, undone."""
     at = [*order[0], *order[1]]
     r = len(batch)
     t = t.reshape(*(batch[i] for i in at), lines, t.shape[-1])
@@ -174,7 +174,7 @@ def _batched(t: torch.Tensor, batch: tuple[int, ...], order: Any, lines: int) ->
 # ---- one matrix, (heads, lines, features) ----------------------------------------------------
 
 
-def _forward(
+def _attention_forward(
     bias: torch.Tensor | None,
     q: torch.Tensor,
     k: torch.Tensor,
@@ -221,7 +221,7 @@ class _Attention(torch.autograd.Function):
         pattern: Pattern,
         scale: float,
     ) -> torch.Tensor:
-        out, lse = _forward(bias, q, k, v, pattern, scale)
+        out, lse = _attention_forward(bias, q, k, v, pattern, scale)
         ctx.save_for_backward(bias, q, k, v, out, lse)
         ctx.pattern, ctx.scale = pattern, scale
         return out

@@ -27,7 +27,7 @@ def sparse_dense(A: SparseTensor, x: torch.Tensor, *, transpose: bool = False) -
     if x.dim() == 1:
         return sparse_dense(A, x.unsqueeze(-1), transpose=transpose).squeeze(-1)
     if pattern.batch:
-        return _batched(A, x, transpose)
+        return _batched_spmm(A, x, transpose)
     if x.dim() == 2:
         return spmm.spmm(flat(A), x, pattern, transpose)
     folded = x.movedim(-2, 0)  # (k, *batch, n): the batch becomes more columns
@@ -36,7 +36,7 @@ def sparse_dense(A: SparseTensor, x: torch.Tensor, *, transpose: bool = False) -
     return y.view(y.shape[0], *folded.shape[1:]).movedim(0, -2).contiguous()
 
 
-def _batched(A: SparseTensor, x: torch.Tensor, transpose: bool) -> torch.Tensor:
+def _batched_spmm(A: SparseTensor, x: torch.Tensor, transpose: bool) -> torch.Tensor:
     """The product of a batch of sparse matrices: one block-diagonal product.
 
     A batch dimension that A has is part of the block-diagonal matrix, and x is expanded along it;
@@ -84,11 +84,11 @@ def _expanded(A: SparseTensor, batch: tuple[int, ...]) -> SparseTensor:
     if A._pattern.batch == batch:
         return A
     A = convert(A, torch.sparse_csr)
-    pattern, source = A._pattern.derive(kept.EXPANDED.of(batch), lambda p: _repeat(p, batch))
+    pattern, source = A._pattern.derive(kept.EXPANDED.of(batch), lambda p: _in_batch(p, batch))
     return on_pattern(stored_values(A).index_select(0, source), pattern)
 
 
-def _repeat(pattern: Pattern, batch: tuple[int, ...]) -> tuple[Pattern, torch.Tensor]:
+def _in_batch(pattern: Pattern, batch: tuple[int, ...]) -> tuple[Pattern, torch.Tensor]:
     ptr, idx = pattern.indices[0].to(torch.int64), pattern.indices[1]
     items = math.prod(pattern.batch)
     lines = pattern.matrix[0]

@@ -16,7 +16,7 @@ from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
-from spgrad.lowering.operands import matrix_operand, require_int, require_rank
+from spgrad.lowering.operands import matrix_operand, require_int, require_rank, shape_of
 from spgrad.ops.products.einsum import require_operands
 from spgrad.ops.products.matmul import product
 from spgrad.ops.reductions.reduce import sum
@@ -69,28 +69,28 @@ def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         >>> spgrad.multi_dot([A, A, torch.tensor([1.0, 10.0])])
         tensor([ 1., 49.])
     """
-    given = _listed(tensors)
+    given = _as_list(tensors)
     if len(given) < 2:
         raise ArgumentValueError(
             f"`tensors` has {len(given)} tensor(s); two or more are accepted. There is nothing to "
             "multiply."
         )
     factors = require_operands(_named(given))
-    first_vector, last_vector = (_rank(factors[i]) == 1 for i in (0, -1))
+    first_vector, last_vector = (len(shape_of(factors[i])) == 1 for i in (0, -1))
     if first_vector:
-        factors[0] = _as_shape(factors[0], (1, _shape(factors[0])[0]))
+        factors[0] = _reshaped_or_summed(factors[0], (1, shape_of(factors[0])[0]))
     if last_vector:
-        factors[-1] = _as_shape(factors[-1], (_shape(factors[-1])[0], 1))
+        factors[-1] = _reshaped_or_summed(factors[-1], (shape_of(factors[-1])[0], 1))
     y = _multiplied(factors)
-    m, n = _shape(y)
+    m, n = shape_of(y)
     shape = (*(() if first_vector else (m,)), *(() if last_vector else (n,)))
-    return y if len(shape) == 2 else _as_shape(y, shape)
+    return y if len(shape) == 2 else _reshaped_or_summed(y, shape)
 
 
 @public_op
 def chain_matmul(*matrices: torch.Tensor) -> torch.Tensor:
     """`spgrad.multi_dot` with the matrices one after the other; one alone is given back."""
-    factors = require_operands(_named(_listed(matrices)))
+    factors = require_operands(_named(_as_list(matrices)))
     return _multiplied(factors)
 
 
@@ -160,7 +160,7 @@ def _identity(A: SparseTensor) -> SparseTensor:
     return on_pattern(made._vals + nothing, made._pattern)
 
 
-def _listed(tensors: Any) -> list[Any]:
+def _as_list(tensors: Any) -> list[Any]:
     if not isinstance(tensors, (tuple, list)):
         raise ArgumentKindError(
             f"`tensors` is {checks.describe_kind(tensors)}; a list of sparse and dense matrices is "
@@ -173,15 +173,7 @@ def _named(given: list[Any]) -> list[tuple[str, Any]]:
     return [(f"tensors[{i}]", x) for i, x in enumerate(given)]
 
 
-def _shape(x: torch.Tensor) -> tuple[int, ...]:
-    return tuple(x._pattern.shape if isinstance(x, SparseTensor) else x.shape)
-
-
-def _rank(x: torch.Tensor) -> int:
-    return len(_shape(x))
-
-
-def _as_shape(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+def _reshaped_or_summed(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     if not isinstance(x, SparseTensor):
         return x.reshape(shape)
     return reshape(x, shape) if shape else sum(x, dtype=x.dtype)  # one element, of two vectors
@@ -191,15 +183,15 @@ def _multiplied(factors: list[torch.Tensor]) -> torch.Tensor:
     for i, x in enumerate(factors):
         require_rank(f"tensors[{i}]", x, 2, "The first and last of multi_dot may be vectors.")
     for i, (x, y) in enumerate(itertools.pairwise(factors)):
-        if _shape(x)[1] != _shape(y)[0]:
-            accepted = f"{_shape(x)[1]} rows (from the shape {_shape(x)} before it)"
+        if shape_of(x)[1] != shape_of(y)[0]:
+            accepted = f"{shape_of(x)[1]} rows (from the shape {shape_of(x)} before it)"
             hint = "The inner sizes of neighbours agree."
-            raise checks.bad_shape(f"tensors[{i + 1}]", _shape(y), accepted, hint)
+            raise checks.bad_shape(f"tensors[{i + 1}]", shape_of(y), accepted, hint)
     splits = best_order(
         [
             Factor(
-                _shape(x)[0],
-                _shape(x)[1],
+                shape_of(x)[0],
+                shape_of(x)[1],
                 x._pattern.elements if isinstance(x, SparseTensor) else None,
             )
             for x in factors

@@ -8,7 +8,7 @@ import torch
 
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.lowering.operands import is_sparse, require_dim, require_rank, sparse_operand
+from spgrad.lowering.operands import is_sparse, require_dim, require_rank, shape_of, sparse_operand
 from spgrad.ops.elementwise.unary import conj
 from spgrad.ops.products.einsum import contract, require_operands
 from spgrad.ops.products.terms import Term
@@ -47,7 +47,7 @@ def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
         tensor(6.)
     """
     operands = require_operands([("a", a), ("b", b)])
-    ranks = [_rank(x) for x in operands]
+    ranks = [len(shape_of(x)) for x in operands]
     of_a, of_b = _pairs(dims, ranks)
     left, right = [f"a{d}" for d in range(ranks[0])], [f"b{d}" for d in range(ranks[1])]
     for i, j in zip(of_a, of_b, strict=True):
@@ -56,10 +56,6 @@ def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
     result += [s for d, s in enumerate(right) if d not in of_b]
     terms = [Term(operands[0], tuple(left)), Term(operands[1], tuple(right))]
     return contract(terms, tuple(result))
-
-
-def _rank(x: torch.Tensor) -> int:
-    return len(x._pattern.shape) if isinstance(x, SparseTensor) else x.dim()
 
 
 def _pairs(dims: Any, ranks: list[int]) -> tuple[list[int], list[int]]:
@@ -98,7 +94,7 @@ def inner(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     Of two matrices it is input other^T, of two vectors `spgrad.dot`.
     """
     operands = require_operands([("input", input), ("other", other)])
-    ranks = [_rank(x) for x in operands]
+    ranks = [len(shape_of(x)) for x in operands]
     left, right = [f"a{d}" for d in range(ranks[0])], [f"b{d}" for d in range(ranks[1])]
     if min(ranks):
         right[-1] = left[-1] = "k"

@@ -15,7 +15,7 @@ from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.operands import dense_operand, is_sparse, sparse_operand
+from spgrad.lowering.operands import dense_operand, is_sparse, shape_of, sparse_operand
 from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild
 from spgrad.ops.products.subscripts import Labels, as_equation, parse
 from spgrad.ops.products.terms import (
@@ -79,7 +79,7 @@ def einsum(*args: Any) -> torch.Tensor:
     """
     equation, given = as_equation(args)
     operands = require_operands([(f"operands[{i}]", x) for i, x in enumerate(given)])
-    labels, result = parse(equation, tuple(len(_shape(x)) for x in operands))
+    labels, result = parse(equation, tuple(len(shape_of(x)) for x in operands))
     return contract([Term(x, s) for x, s in zip(operands, labels, strict=True)], result)
 
 
@@ -118,18 +118,14 @@ def contract(terms: list[Term], result: Labels) -> torch.Tensor:
             for i, term in enumerate(terms)
         ]
         terms = _with_sampled(terms, result) or _with_best_pair(terms, result, sizes)
-    return _finished(terms[0], result)
-
-
-def _shape(x: torch.Tensor) -> tuple[int, ...]:
-    return tuple(x._pattern.shape if isinstance(x, SparseTensor) else x.shape)
+    return _in_result_order(terms[0], result)
 
 
 def _sizes(terms: list[Term]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for i, term in enumerate(terms):
         own: dict[str, int] = {}
-        for label, size in zip(term.labels, _shape(term.tensor), strict=True):
+        for label, size in zip(term.labels, shape_of(term.tensor), strict=True):
             known = sizes.get(label, 1)
             if own.get(label, size) != size or (size != known and 1 not in (size, known)):
                 wanted = own.get(label, known)
@@ -150,11 +146,11 @@ def _distinct(term: Term, sizes: dict[str, int]) -> Term:
     kept = tuple(dict.fromkeys(labels))
     if len(kept) < len(labels):
         if isinstance(tensor, SparseTensor):
-            tensor = _diagonal(tensor, labels)
+            tensor = _equal_labels(tensor, labels)
         else:
             at = {label: i for i, label in enumerate(kept)}
             tensor = torch.einsum(tensor, [at[s] for s in labels], list(range(len(kept))))
-    own = dict(zip(kept, _shape(tensor), strict=True))
+    own = dict(zip(kept, shape_of(tensor), strict=True))
     if all(own[s] == sizes[s] for s in kept):
         return Term(tensor, kept)
     left = tuple(s for s in kept if own[s] == sizes[s])
@@ -164,7 +160,7 @@ def _distinct(term: Term, sizes: dict[str, int]) -> Term:
     return Term(tensor.reshape(shape), left)
 
 
-def _diagonal(A: SparseTensor, labels: Labels) -> SparseTensor:
+def _equal_labels(A: SparseTensor, labels: Labels) -> SparseTensor:
     """The elements of A whose indices agree wherever labels do."""
     first = tuple(labels.index(s) for s in labels)
     kept = [d for d, at in enumerate(first) if d == at]
@@ -243,7 +239,7 @@ def _with_best_pair(terms: list[Term], result: Labels, sizes: dict[str, int]) ->
     _, i, j = best  # of three terms, two are of one kind, so that infinite work is left to the last
     left = [term for at, term in enumerate(terms) if at not in (i, j)]
     needed = _needed(left, result)
-    return [*left, _product(terms[i], terms[j], needed, result)]
+    return [*left, _product_of_terms(terms[i], terms[j], needed, result)]
 
 
 def _work(a: Term, b: Term, needed: Collection[str], sizes: dict[str, int]) -> float:
@@ -268,7 +264,7 @@ def _work(a: Term, b: Term, needed: Collection[str], sizes: dict[str, int]) -> f
     return nse[0] * math.prod(sizes[s] for s in own) + size
 
 
-def _product(a: Term, b: Term, needed: Collection[str], result: Labels) -> Term:
+def _product_of_terms(a: Term, b: Term, needed: Collection[str], result: Labels) -> Term:
     """The product of two terms, summed over the labels that only the two have."""
     sparse_a, sparse_b = (isinstance(t.tensor, SparseTensor) for t in (a, b))
     if not (sparse_a or sparse_b):
@@ -279,7 +275,7 @@ def _product(a: Term, b: Term, needed: Collection[str], result: Labels) -> Term:
     own_a = tuple(s for s in a.labels if s not in b.labels)
     own_b = tuple(s for s in b.labels if s not in a.labels)
     both = sparse_a and sparse_b
-    if both and _first(own_b, result) < _first(own_a, result):
+    if both and _first_place(own_b, result) < _first_place(own_a, result):
         a, b, own_a, own_b = b, a, own_b, own_a
     if summed and (own_a or own_b):
         return matrix_product(a, b, summed)
@@ -294,7 +290,7 @@ def _product(a: Term, b: Term, needed: Collection[str], result: Labels) -> Term:
     return outer_product(a, b)
 
 
-def _first(labels: Labels, result: Labels) -> int:
+def _first_place(labels: Labels, result: Labels) -> int:
     """The place in the result of the first of these labels."""
     return min((result.index(s) for s in labels if s in result), default=len(result))
 
@@ -307,7 +303,7 @@ def _of_dense(a: Term, b: Term, needed: Collection[str]) -> Term:
     return Term(torch.einsum(*given, [at[s] for s in left]), left)
 
 
-def _finished(term: Term, result: Labels) -> torch.Tensor:
+def _in_result_order(term: Term, result: Labels) -> torch.Tensor:
     """The last term, summed over what the result lacks, its dimensions in order."""
     y, labels = term
     dims = tuple(d for d, label in enumerate(labels) if label not in result)

@@ -57,8 +57,8 @@ def _of_others(error: Exception, names: tuple[str, str], a: Any, b: Any) -> torc
 def _require_fit(names: tuple[str, str], left: torch.Tensor, right: torch.Tensor) -> None:
     """Refuses operands whose sizes, dtypes or devices don't fit each other."""
     # the parts, not the wrapper: each property of a wrapper is a call through the torch protocol
-    a, a_shape = _parts(left)
-    b, b_shape = _parts(right)
+    a, a_shape = _values_and_shape(left)
+    b, b_shape = _values_and_shape(right)
     if a.dtype != b.dtype:
         checks.require_same_dtype(**{names[0]: a, names[1]: b})
     if a.device != b.device:
@@ -82,7 +82,7 @@ def _require_fit(names: tuple[str, str], left: torch.Tensor, right: torch.Tensor
             raise checks.bad_shape(names[1], tuple(b_shape), accepted, hint) from None
 
 
-def _parts(t: torch.Tensor) -> tuple[torch.Tensor, Sequence[int]]:
+def _values_and_shape(t: torch.Tensor) -> tuple[torch.Tensor, Sequence[int]]:
     """The tensor that has dtype and device, and the shape."""
     if isinstance(t, SparseTensor):
         return t._vals, t._pattern.shape

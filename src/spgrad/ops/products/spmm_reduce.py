@@ -41,28 +41,30 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
         factors = segment_product(vals[:, None], row) * _rows_product(x, pattern)
         return torch.where(row.counts() == 0, 0, factors)
     require_dtype(vals.dtype, accepted="real integer")
-    return _extremum(vals, x, pattern, reduce == "amax")
+    return _spmm_extremum(vals, x, pattern, reduce == "amax")
 
 
-def _extremum(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool) -> torch.Tensor:
+def _spmm_extremum(
+    vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool
+) -> torch.Tensor:
     if wants_grad(vals, x):
-        return _Extremum.apply(vals, x, pattern, largest)  # type: ignore[return-value]
-    return _forward(vals, x, pattern, largest)[0]
+        return _SpMMExtremum.apply(vals, x, pattern, largest)  # type: ignore[return-value]
+    return _spmm_reduce(vals, x, pattern, largest)[0]
 
 
-def _forward(
+def _spmm_reduce(
     vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     view = rows(pattern)
     return kernels.spmm_reduce(view.ptr, view.idx, view.perm, plain(vals), plain(x), largest)
 
 
-class _Extremum(Function):
+class _SpMMExtremum(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool
     ) -> torch.Tensor:
-        y, arg = _forward(vals, x, pattern, largest)
+        y, arg = _spmm_reduce(vals, x, pattern, largest)
         ctx.save_for_backward(vals, x, arg)
         ctx.pattern = pattern
         return y

@@ -69,7 +69,9 @@ def parse(equation: str, ranks: tuple[int, ...]) -> Subscripts:
     left, arrow, right = equation.replace(" ", "").partition("->")
     given = left.split(",")
     if len(given) != len(ranks):
-        raise _refusal(equation, f"names {len(given)} operand(s)", f"{len(ranks)}, as are given,")
+        raise _bad_equation(
+            equation, f"names {len(given)} operand(s)", f"{len(ranks)}, as are given,"
+        )
     operands = tuple(
         _of_operand(equation, i, part, rank)
         for i, (part, rank) in enumerate(zip(given, ranks, strict=True))
@@ -82,34 +84,38 @@ def parse(equation: str, ranks: tuple[int, ...]) -> Subscripts:
     if not arrow:
         once = sorted(s for s, n in counts.items() if n == 1 and s[0] != ".")
         return Subscripts(operands, (*dots, *once))
-    result = _split(equation, right, tuple(dots))
+    result = _labels_of(equation, right, tuple(dots))
     for label in result:
         if label not in counts:
-            raise _refusal(equation, f"has {label!r} in the result alone", "a label of an operand")
+            raise _bad_equation(
+                equation, f"has {label!r} in the result alone", "a label of an operand"
+            )
         if result.count(label) > 1:
-            raise _refusal(equation, f"has {label!r} twice in the result", "each label once")
+            raise _bad_equation(equation, f"has {label!r} twice in the result", "each label once")
     return Subscripts(operands, result)
 
 
 def _of_operand(equation: str, i: int, part: str, rank: int) -> Labels:
     letters = len(part.replace("...", ""))
     if letters > rank or (letters < rank and "..." not in part):
-        raise _refusal(
+        raise _bad_equation(
             equation,
             f"has {letters} label(s) for `operands[{i}]` of {rank} dimension(s)",
             "one label for each dimension, or `...` for those without,",
         )
-    return _split(equation, part, tuple(f".{r}" for r in reversed(range(rank - letters))))
+    return _labels_of(equation, part, tuple(f".{r}" for r in reversed(range(rank - letters))))
 
 
-def _split(equation: str, part: str, dots: Labels) -> Labels:
+def _labels_of(equation: str, part: str, dots: Labels) -> Labels:
     if not re.fullmatch(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*", part):
-        raise _refusal(equation, f"has {part!r}", "letters and at most one `...` for each operand")
+        raise _bad_equation(
+            equation, f"has {part!r}", "letters and at most one `...` for each operand"
+        )
     before, ellipsis, after = part.partition("...")
     return (*before, *(dots if ellipsis else ()), *after)
 
 
-def _refusal(equation: str, says: str, accepted: str) -> ArgumentValueError:
+def _bad_equation(equation: str, says: str, accepted: str) -> ArgumentValueError:
     return ArgumentValueError(
         f'`equation` {says} ({equation!r}); {accepted} is accepted. For example "...ij,jk->...ik".'
     )

@@ -14,8 +14,8 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.align import align
 from spgrad.lowering.convert import convert
-from spgrad.lowering.segments import for_each, segment_sum, whole
-from spgrad.lowering.views import linear_index
+from spgrad.lowering.segments import for_each, one_segment, segment_sum
+from spgrad.lowering.views import positions_among
 from spgrad.ops.elementwise.binary import mul
 from spgrad.ops.products.matmul import matmul
 from spgrad.ops.products.sampled import sampled_addmm
@@ -57,10 +57,10 @@ class Term(NamedTuple):
         if all(len(group) == 1 for group in groups):
             return x
         shape = (*self.sizes(batch), *(math.prod(self.sizes(group)) for group in groups))
-        return _as_shape(x, shape)
+        return _with_shape(x, shape)
 
 
-def _as_shape(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+def _with_shape(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return reshape(x, shape) if isinstance(x, SparseTensor) else x.reshape(shape)
 
 
@@ -74,14 +74,14 @@ def matrix_product(a: Term, b: Term, summed: Labels) -> Term:
     if len(rows) == len(cols) == 1:
         return Term(y, (*batch, *rows, *cols))
     shape = (*a.sizes(batch), *a.sizes(rows), *b.sizes(cols))
-    return Term(_as_shape(y, shape), (*batch, *rows, *cols))
+    return Term(_with_shape(y, shape), (*batch, *rows, *cols))
 
 
 def outer_product(a: Term, b: Term) -> Term:
     """All products of an element of one sparse tensor and one of the other."""
     left, right = (reshape(t.tensor, (math.prod(t.shape),)) for t in (a, b))
     column, row = reshape(left, (-1, 1)), reshape(right, (1, -1))
-    return Term(_as_shape(kron(column, row), a.shape + b.shape), a.labels + b.labels)
+    return Term(_with_shape(kron(column, row), a.shape + b.shape), a.labels + b.labels)
 
 
 def elementwise(a: Term, b: Term) -> Term:
@@ -91,19 +91,19 @@ def elementwise(a: Term, b: Term) -> Term:
     shared = tuple(s for s in a.labels if s in b.labels)
     x = b.ordered(shared)
     if isinstance(x, SparseTensor):
-        y = mul(A, x) if shared == a.labels else _at_elements(A, a, x, shared)
+        y = mul(A, x) if shared == a.labels else _at_shared(A, a, x, shared)
         return Term(y, a.labels)
     sizes = dict(zip(shared, x.shape, strict=True))
     return Term(mul(A, x.reshape([sizes.get(s, 1) for s in a.labels])), a.labels)
 
 
-def _at_elements(A: SparseTensor, a: Term, B: SparseTensor, shared: Labels) -> SparseTensor:
+def _at_shared(A: SparseTensor, a: Term, B: SparseTensor, shared: Labels) -> SparseTensor:
     """A times a sparse B that has some of its dimensions alone; 0 where B has no element."""
     layout, blocksize = A._pattern.layout, A._pattern.blocksize
     A = convert(A, torch.sparse_coo)
     dims = [a.labels.index(s) for s in shared]
     if not dims:
-        number = segment_sum(stored_values(B)[:, None], whole(B._pattern)).view(())
+        number = segment_sum(stored_values(B)[:, None], one_segment(B._pattern)).view(())
         return on_pattern(stored_values(A) * for_each(number, A._pattern), A._pattern)
     wanted, group = A._pattern.derive(kept.PROJECTED.of(*dims), lambda p: _projected(p, dims))
     empty = SparseTensor(B._vals.new_zeros(wanted.nse), wanted)
@@ -131,20 +131,11 @@ def hybrid(a: Term, b: Term) -> Term:
     pattern = A._pattern
     if shared:
         dims = tuple(a.labels.index(s) for s in shared)
-        at = pattern.derive(kept.LINE.of(dims), lambda p: _lines(p, dims))
-        x = x.index_select(0, at)
+        x = x.index_select(0, positions_among(pattern, dims))
     shape = (*pattern.shape, *inner)
     found = pattern.derive(kept.INNER.of(inner), lambda p: same_elements(p, shape, len(inner)))
     vals = stored_values(A).reshape(-1, *[1] * len(inner)) * x
     return Term(on_pattern(vals, found), a.labels + own)
-
-
-def _lines(pattern: Pattern, dims: tuple[int, ...]) -> torch.Tensor:
-    """Row-major position of each element of a COO pattern among these dimensions."""
-    indices = pattern.indices[0].to(torch.int64)[list(dims)]
-    found = linear_index(indices, tuple(pattern.shape[d] for d in dims))
-    assert found is not None
-    return found
 
 
 def sampled(a: Term, x: Term, y: Term) -> Term:
@@ -156,7 +147,7 @@ def sampled(a: Term, x: Term, y: Term) -> Term:
     A = a.grouped(batch, rows, cols)
     found = sampled_addmm(A, x.grouped(batch, rows, inner), y.grouped(batch, inner, cols), beta=0)
     order = (*batch, *rows, *cols)
-    return Term(_as_shape(mul(A, found), a.sizes(order)), order)
+    return Term(_with_shape(mul(A, found), a.sizes(order)), order)
 
 
 def sampled_by_head(a: Term, x: Term, y: Term, heads: Labels) -> Term:
@@ -169,9 +160,9 @@ def sampled_by_head(a: Term, x: Term, y: Term, heads: Labels) -> Term:
     assert isinstance(flat, SparseTensor)
     A = convert(flat, torch.sparse_coo)
     outer = x.sizes(heads)
-    whole = tuple(A._pattern.shape)
+    one_segment = tuple(A._pattern.shape)
     # as many copies of the pattern, one after the other, as there are heads
-    copies = convert(expand(A, (math.prod(outer), *whole)), torch.sparse_csr)
+    copies = convert(expand(A, (math.prod(outer), *one_segment)), torch.sparse_csr)
     left, right = x.grouped((*heads, *batch), rows, inner), y.grouped((*heads, *batch), inner, cols)
     left, right = (t.flatten(0, len(heads) - 1) for t in (left, right))
     found = stored_values(sampled_addmm(copies, left, right, beta=0))

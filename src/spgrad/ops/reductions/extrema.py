@@ -13,7 +13,7 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.lowering.segments import Segments, segment_expand, segment_sum
 from spgrad.lowering.spmm import plain
-from spgrad.lowering.views import linear_positions, rows
+from spgrad.lowering.views import kept_linear_positions, rows
 from spgrad.ops.elementwise.binary import maximum, minimum
 from spgrad.ops.reductions.axes import (
     Reduction,
@@ -26,7 +26,7 @@ from spgrad.ops.reductions.reduce import amax, amin
 from spgrad.public import public_op
 
 
-class _Places(NamedTuple):
+class _SegmentIndices(NamedTuple):
     """Segments, and where their elements stand along what is reduced."""
 
     segments: Segments
@@ -68,7 +68,7 @@ def max(
         >>> spgrad.max(A, 1).indices, A.max(1, specified=True).indices
         (tensor([2, 1]), tensor([2, 0]))
     """
-    return _extremum(input, dim, keepdim, specified, largest=True)
+    return _value_and_index(input, dim, keepdim, specified, largest=True)
 
 
 @public_op
@@ -76,7 +76,7 @@ def min(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, specified: bool = False
 ) -> Any:
     """Smallest element, and its index along a dimension: `spgrad.max` with the other order."""
-    return _extremum(input, dim, keepdim, specified, largest=False)
+    return _value_and_index(input, dim, keepdim, specified, largest=False)
 
 
 @public_op
@@ -101,7 +101,7 @@ def argmin(
     return _arg(input, dim, keepdim, specified, largest=False)
 
 
-def _extremum(
+def _value_and_index(
     input: torch.Tensor, dim: Any, keepdim: bool, specified: bool, *, largest: bool
 ) -> Any:
     if isinstance(dim, torch.Tensor):  # torch's other meaning of these names
@@ -109,7 +109,7 @@ def _extremum(
     if dim is None:
         whole = amax if largest else amin
         return whole(input, None, keepdim, specified=specified)
-    y, index = _along_dim(_call(input, dim, keepdim), largest, specified)
+    y, index = _along_dim(_reduction_over(input, dim, keepdim), largest, specified)
     pair: Any = torch.return_types.max if largest else torch.return_types.min
     return pair((y, index))
 
@@ -117,14 +117,14 @@ def _extremum(
 def _arg(
     input: torch.Tensor, dim: int | None, keepdim: bool, specified: bool, *, largest: bool
 ) -> torch.Tensor:
-    call = _call(input, dim, keepdim)
+    call = _reduction_over(input, dim, keepdim)
     require_dtype(call.vals.dtype, accepted="real integer")
     if dim is None:
         return _in_whole(call, largest, specified)
     return _along_dim(call, largest, specified)[1]
 
 
-def _call(input: torch.Tensor, dim: int | None, keepdim: bool) -> Reduction:
+def _reduction_over(input: torch.Tensor, dim: int | None, keepdim: bool) -> Reduction:
     call = reduction(input, dim if dim is None else one_dim(dim), keepdim)
     require_elements(call)
     require_dtype(call.vals.dtype, accepted="real integer bool")
@@ -142,8 +142,9 @@ def _along_dim(
             y = vals.new_zeros(1, y.shape[1])
             index = torch.full_like(y, -1 if specified else 0, dtype=torch.int64)
     else:
-        places = call.A._pattern.derive(kept.PLACES.of(call.dims), lambda p: _places(p, call))
-        y, index = _chosen(vals.squeeze(1), places, largest, specified)
+        key = kept.PLACES.of(call.dims)
+        places = call.A._pattern.derive(key, lambda p: _segment_indices(p, call))
+        y, index = _extremum_and_index(vals.squeeze(1), places, largest, specified)
     return call.result(y.to(call.vals.dtype)), call.result(index)
 
 
@@ -151,7 +152,7 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
     """Index of the extremum in the flattened tensor."""
     pattern = call.A._pattern
     vals = call.vals.detach().squeeze(2)  # (elements, reduced)
-    linear = pattern.derive(kept.LINEAR, linear_positions)
+    linear = kept_linear_positions(pattern)
     order = rows(pattern).perm if len(pattern.shape) - pattern.dense_dim > 1 else None
     if order is not None:
         vals, linear = vals[order], linear[order]
@@ -160,31 +161,33 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
     along = (linear[:, None] * each + inner).view(-1)
     ptr = torch.tensor([0, along.numel()], device=along.device)
     segments = Segments(ptr, None, along.numel(), call.size)
-    index = _chosen(vals.reshape(-1, 1), _with_gap(segments, along), largest, specified)[1]
+    index = _extremum_and_index(
+        vals.reshape(-1, 1), _with_gap(segments, along), largest, specified
+    )[1]
     return call.result(index)
 
 
-def _places(pattern: Pattern, call: Reduction) -> _Places:
+def _segment_indices(pattern: Pattern, call: Reduction) -> _SegmentIndices:
     (dim,) = call.dims
     sizes = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
-    linear = pattern.derive(kept.LINEAR, linear_positions)
+    linear = kept_linear_positions(pattern)
     if call.segments.perm is not None:
         linear = linear[call.segments.perm]
     return _with_gap(call.segments, linear // math.prod(sizes[dim + 1 :]) % sizes[dim])
 
 
-def _with_gap(segments: Segments, along: torch.Tensor) -> _Places:
+def _with_gap(segments: Segments, along: torch.Tensor) -> _SegmentIndices:
     """With no index left out before it, an element's index is its position in the segment."""
     assert segments.ptr is not None
     ordered = segments._replace(perm=None, index=None)
     start = segment_expand(segments.ptr[:-1, None], ordered).squeeze(1)
     position = torch.arange(along.numel(), device=along.device) - start
     gap = segment_sum((along == position).to(torch.int64)[:, None], ordered)
-    return _Places(segments, along, gap)
+    return _SegmentIndices(segments, along, gap)
 
 
-def _chosen(
-    vals: torch.Tensor, places: _Places, largest: bool, specified: bool
+def _extremum_and_index(
+    vals: torch.Tensor, places: _SegmentIndices, largest: bool, specified: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The extremum of each segment, (segments, d) as the values (elements, d), and its index."""
     segments, along, perm = places.segments, places.along, places.segments.perm

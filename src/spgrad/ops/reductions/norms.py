@@ -122,7 +122,7 @@ def norms_of_segments(
 ) -> torch.Tensor:
     """Norm (segments, kept) of values (elements, reduced, kept)."""
     if p == 2:  # not by way of abs(a), which has no second derivative at 0, where the square has
-        return _power(call.sums(_square(vals)), 0.5)
+        return _power(call.sums(_abs_squared(vals)), 0.5)
     size = vals.abs()
     if math.isinf(p):
         require_elements(call)
@@ -321,13 +321,13 @@ def _variance(
 ) -> torch.Tensor:
     number = torch.as_tensor(call.numbers(specified), device=vals.device)
     mean = call.sums(vals) / number.clamp(min=1)
-    squares = call.sums(_square(vals - call.expanded(mean)))
+    squares = call.sums(_abs_squared(vals - call.expanded(mean)))
     missing = call.missing(specified)
     if missing is not None:
-        squares = squares + missing * vals.shape[1] * _square(mean)
+        squares = squares + missing * vals.shape[1] * _abs_squared(mean)
     return squares / (number - correction).clamp(min=0)
 
 
-def _square(x: torch.Tensor) -> torch.Tensor:
+def _abs_squared(x: torch.Tensor) -> torch.Tensor:
     """abs(x)^2."""
     return (x * x.conj()).real if x.is_complex() else x * x

@@ -9,8 +9,8 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.operands import matrix_operand, require_rank
-from spgrad.lowering.segments import segment_extremum, segment_product, segment_sum, whole
-from spgrad.lowering.views import linear_positions
+from spgrad.lowering.segments import one_segment, segment_extremum, segment_product, segment_sum
+from spgrad.lowering.views import kept_linear_positions
 from spgrad.ops.reductions.axes import (
     Dims,
     Reduction,
@@ -126,7 +126,7 @@ def amax(
     The gradient is shared evenly by the elements that attain it, unspecified zeros included. With
     `specified`, the largest specified element, 0 if there are none.
     """
-    return _extremum(input, dim, keepdim, specified, largest=True)
+    return _amax_or_amin(input, dim, keepdim, specified, largest=True)
 
 
 @public_op
@@ -138,10 +138,10 @@ def amin(
     The gradient is shared evenly by the elements that attain it, unspecified zeros included. With
     `specified`, the smallest specified element, 0 if there are none.
     """
-    return _extremum(input, dim, keepdim, specified, largest=False)
+    return _amax_or_amin(input, dim, keepdim, specified, largest=False)
 
 
-def _extremum(
+def _amax_or_amin(
     input: torch.Tensor, dim: Dims, keepdim: bool, specified: bool, *, largest: bool
 ) -> torch.Tensor:
     call = reduction(input, dim, keepdim)
@@ -258,14 +258,14 @@ def trace(input: torch.Tensor) -> torch.Tensor:
     """
     A = matrix_operand("input", input)
     require_rank("input", A, 2, "Take one matrix at a time.")
-    on_diagonal = A._pattern.derive(kept.DIAGONAL, _on_diagonal)
+    on_diagonal = A._pattern.derive(kept.DIAGONAL, _is_on_diagonal)
     vals = _accumulated(stored_values(A).reshape(-1), None)
-    return segment_sum(torch.where(on_diagonal, vals, 0)[:, None], whole(A._pattern)).view(())
+    return segment_sum(torch.where(on_diagonal, vals, 0)[:, None], one_segment(A._pattern)).view(())
 
 
-def _on_diagonal(pattern: Pattern) -> torch.Tensor:
+def _is_on_diagonal(pattern: Pattern) -> torch.Tensor:
     """Whether each element (elements,) is on the diagonal."""
-    linear = pattern.derive(kept.LINEAR, linear_positions)
+    linear = kept_linear_positions(pattern)
     columns = pattern.matrix[1] or 1  # without columns there are no elements
     return linear // columns == linear % columns
 

@@ -116,7 +116,7 @@ def diagonal(input: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
             f"{split - 1} are accepted, as others would give a large dense result. Move them with "
             "spgrad.movedim first."
         )
-    return _diagonal(A, offset if i < j else -offset)
+    return _diagonal_values(A, offset if i < j else -offset)
 
 
 @public_op
@@ -155,7 +155,7 @@ def diag(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
             "input", A._pattern.shape, "a vector or a matrix", "Use spgrad.diagonal."
         )
     if ndim == 2:
-        return _diagonal(A, diagonal)
+        return _diagonal_values(A, diagonal)
     made = _embedded(A, diagonal)
     return made if is_sparse(input) else convert(made, torch.sparse_csr)
 
@@ -268,11 +268,11 @@ def _distances(pattern: Pattern) -> torch.Tensor:
     return found if entry is None else torch.empty_like(found).index_copy_(0, entry, found)
 
 
-def _diagonal(A: SparseTensor, offset: int) -> torch.Tensor:
+def _diagonal_values(A: SparseTensor, offset: int) -> torch.Tensor:
     A = without_repeats(A)
     pattern = A._pattern
     gather = remembered(
-        pattern, kept.REBUILT, ("diagonal", offset), lambda: _on_diagonal(pattern, offset)
+        pattern, kept.REBUILT, ("diagonal", offset), lambda: _to_diagonal(pattern, offset)
     )
     vals = gather(flat_values(A))
     vals = vals.view(*pattern.batch, _length(pattern, offset), *pattern.dense_shape)
@@ -285,7 +285,7 @@ def _length(pattern: Pattern, offset: int) -> int:
     return max(min(m + min(offset, 0), k - max(offset, 0)), 0)
 
 
-def _on_diagonal(pattern: Pattern, offset: int) -> Gather:
+def _to_diagonal(pattern: Pattern, offset: int) -> Gather:
     """Takes the stored elements to the places of the diagonals (items * length,)."""
     length = _length(pattern, offset)
     coo, entry = coordinates(pattern)

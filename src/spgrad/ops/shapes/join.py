@@ -76,7 +76,7 @@ def cat(tensors: Any, dim: int = 0) -> SparseTensor:
         tensor([[0., 1.],
                 [0., 2.]])
     """
-    operands = _operands(tensors)
+    operands = _list_of_operands(tensors)
     at = require_dim("dim", dim, operands[0].dim())
     return _cat(operands, at)
 
@@ -87,7 +87,7 @@ def stack(tensors: Any, dim: int = 0) -> SparseTensor:
 
     The layout is that of `spgrad.unsqueeze`: of matrices it is kept where `dim` makes a batch.
     """
-    operands = _operands(tensors)
+    operands = _list_of_operands(tensors)
     at = require_dim("dim", dim, operands[0].dim() + 1)
     _require_alike(operands, None)
     return _cat([unsqueeze(A, at) for A in operands], at)
@@ -96,7 +96,7 @@ def stack(tensors: Any, dim: int = 0) -> SparseTensor:
 @public_op
 def hstack(tensors: Any) -> SparseTensor:
     """`spgrad.cat` with dim=1, or dim=0 for vectors: side by side."""
-    operands = _operands(tensors)
+    operands = _list_of_operands(tensors)
     at = 0 if operands[0].dim() == 1 else 1
     return _cat(operands, at)
 
@@ -104,7 +104,7 @@ def hstack(tensors: Any) -> SparseTensor:
 @public_op
 def vstack(tensors: Any) -> SparseTensor:
     """`spgrad.cat` with dim=0; vectors become rows."""
-    operands = _operands(tensors)
+    operands = _list_of_operands(tensors)
     lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
     return _cat(lifted, 0)
 
@@ -112,7 +112,7 @@ def vstack(tensors: Any) -> SparseTensor:
 @public_op
 def dstack(tensors: Any) -> SparseTensor:
     """`spgrad.cat` with dim=2; vectors (n,) become (1, n, 1) and matrices (m, n, 1)."""
-    operands = _operands(tensors)
+    operands = _list_of_operands(tensors)
     lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
     lifted = [unsqueeze(A, 2) if A.dim() == 2 else A for A in lifted]
     return _cat(lifted, 2)
@@ -145,14 +145,13 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
         tensor([[1., 2., 0., 0.],
                 [0., 0., 1., 2.]])
     """
-    fn = "block_diag"
-    operands = _operands(tensors)
+    operands = _list_of_operands(tensors)
     for i, A in enumerate(operands):
         if A._pattern.dense_dim or A.dim() != 2:
             hint = "Take one matrix of a batch at a time; give a vector a dimension of size 1."
             accepted = "a matrix without dense dimensions"
             raise checks.bad_shape(f"tensors[{i}]", A.shape, accepted, hint)
-    like = _like(operands[0])
+    like = _layout_of(operands[0])
     sizes = [A._pattern.matrix for A in operands]
     m, k = (sum(column) for column in zip(*sizes, strict=True))
     starts = [*itertools.accumulate(sizes, lambda a, b: (a[0] + b[0], a[1] + b[1]), initial=(0, 0))]
@@ -160,17 +159,17 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
     checks.require_addressable(shape)
 
     def build(patterns: Sequence[Pattern]) -> Found | InRanges:
-        if _same_lines(patterns):
+        if _of_one_compressed_layout(patterns):
             first = patterns[0]
             plain = 1 if first.compressed_by_rows else 0
             step = (first.blocksize or (1, 1))[plain]
-            return _lines(patterns, shape, [start[plain] // step for start in starts])
-        return _together(patterns, shape, lambda i, x: _shifted(x, starts[i]), 0, like)
+            return _stacked_lines(patterns, shape, [start[plain] // step for start in starts])
+        return _joined_coordinates(patterns, shape, lambda i, x: _shifted(x, starts[i]), 0, like)
 
-    return _joined(operands, (fn,), build)
+    return _concatenated(operands, ("block_diag",), build)
 
 
-def _operands(tensors: Any) -> list[SparseTensor]:
+def _list_of_operands(tensors: Any) -> list[SparseTensor]:
     """The operands as sparse tensors without repeats, on one device."""
     if isinstance(tensors, torch.Tensor) or not isinstance(tensors, Sequence):
         raise ArgumentKindError(
@@ -187,7 +186,7 @@ def _operands(tensors: Any) -> list[SparseTensor]:
     return [without_repeats(A) for A in found]
 
 
-def _like(A: SparseTensor) -> Like:
+def _layout_of(A: SparseTensor) -> Like:
     return A._pattern.layout, A._pattern.blocksize
 
 
@@ -217,19 +216,21 @@ def _cat(operands: list[SparseTensor], at: int) -> SparseTensor:
     sizes = [A._pattern.shape[at] for A in operands]
     starts = [0, *itertools.accumulate(sizes)]
     shape = (*first.shape[:at], starts[-1], *first.shape[at + 1 :])
-    like = _like(operands[0])
+    like = _layout_of(operands[0])
     checks.require_addressable(shape)
 
     def build(patterns: Sequence[Pattern]) -> Found | InRanges:
-        if _same_lines(patterns) and _by_lines(first, at):
-            return _lines(patterns, shape, [0] * len(patterns))
+        if _of_one_compressed_layout(patterns) and _joins_whole_lines(first, at):
+            return _stacked_lines(patterns, shape, [0] * len(patterns))
         found = _ranges(patterns, shape, at, starts) if at else None
         if found is not None:
             return found
         ahead = (0,) * at
-        return _together(patterns, shape, lambda i, x: _shifted(x, (*ahead, starts[i])), at, like)
+        return _joined_coordinates(
+            patterns, shape, lambda i, x: _shifted(x, (*ahead, starts[i])), at, like
+        )
 
-    return _joined(operands, ("cat", at), build)
+    return _concatenated(operands, ("cat", at), build)
 
 
 def _shifted(indices: torch.Tensor, by: Sequence[int]) -> torch.Tensor:
@@ -241,7 +242,7 @@ def _shifted(indices: torch.Tensor, by: Sequence[int]) -> torch.Tensor:
     return moved
 
 
-def _by_lines(pattern: Pattern, at: int) -> bool:
+def _joins_whole_lines(pattern: Pattern, at: int) -> bool:
     """True where joining along `at` puts whole lines behind one another."""
     return at == 0 if pattern.batch else at == (0 if pattern.compressed_by_rows else 1)
 
@@ -258,27 +259,27 @@ def _cat_dense(operands: list[SparseTensor], at: int) -> SparseTensor:
         vals = F.pad(stored_values(A), [*[0, 0] * behind, start, starts[-1] - start - size])
         wider = functools.partial(same_elements, shape=shape, dense_dim=old.dense_dim)
         padded.append(on_pattern(vals, old.derive(kept.DENSE.of(shape), wider)))
-    return functools.reduce(_sum, padded)
+    return functools.reduce(_add_on_union, padded)
 
 
-def _sum(A: SparseTensor, B: SparseTensor) -> SparseTensor:
+def _add_on_union(A: SparseTensor, B: SparseTensor) -> SparseTensor:
     aligned = align(A, B, "either")
     return on_pattern(aligned.a + aligned.b, aligned.pattern)
 
 
-def _joined(
+def _concatenated(
     operands: Sequence[SparseTensor],
     key: tuple[Any, ...],
     build: _Build,
 ) -> SparseTensor:
     """One tensor of the elements of all operands, where `build` puts them; differentiable."""
-    made = _kept(key, [A._pattern for A in operands], build)
+    made = _kept_join(key, [A._pattern for A in operands], build)
     vals = torch.cat([flat_values(A) for A in operands])
     vals = made.gather(vals)
     return on_pattern(vals.view(made.pattern.values_shape), made.pattern)
 
 
-def _kept(
+def _kept_join(
     key: tuple[Any, ...],
     patterns: Sequence[Pattern],
     build: _Build,
@@ -295,7 +296,7 @@ def _kept(
     return last_used(_JOINED, where, make, patterns)[1]
 
 
-def _same_lines(patterns: Sequence[Pattern]) -> bool:
+def _of_one_compressed_layout(patterns: Sequence[Pattern]) -> bool:
     """True for compressed patterns of one layout and block size."""
     first = patterns[0]
     return not first.is_coo and all(
@@ -303,7 +304,9 @@ def _same_lines(patterns: Sequence[Pattern]) -> bool:
     )
 
 
-def _lines(patterns: Sequence[Pattern], shape: tuple[int, ...], shifts: Sequence[int]) -> Found:
+def _stacked_lines(
+    patterns: Sequence[Pattern], shape: tuple[int, ...], shifts: Sequence[int]
+) -> Found:
     """The lines of compressed patterns one behind the other, plain indices shifted."""
     like = functools.reduce(torch.promote_types, (p.indices[0].dtype for p in patterns))
     dtype = index_dtype(like, (*shape, sum(p.nse for p in patterns)))
@@ -343,7 +346,7 @@ def _ranges(
     return joined(patterns[0], shape, idx, ranges)
 
 
-def _together(
+def _joined_coordinates(
     patterns: Sequence[Pattern],
     shape: tuple[int, ...],
     by: Callable[[int, torch.Tensor], torch.Tensor],

@@ -72,8 +72,8 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     ndim = max(len(A._pattern.shape), len(B._pattern.shape))
     A, B = _lifted(A, ndim), _lifted(B, ndim)
     a, b = A._pattern, B._pattern
-    checks.require_addressable(_shape(a, b))
-    made = a.derive_with(kept.KRON, b, _product)
+    checks.require_addressable(_kron_shape(a, b))
+    made = a.derive_with(kept.KRON, b, _kron_pattern)
     vals = (flat_values(A)[:, None] * flat_values(B)).reshape(-1)
     vals = made.gather(vals)
     return on_pattern(vals.view(made.pattern.values_shape), made.pattern)
@@ -86,11 +86,11 @@ def _lifted(A: SparseTensor, ndim: int) -> SparseTensor:
     return reshaped(A, (1,) * lead + shape, ndim) if lead else A
 
 
-def _shape(a: Pattern, b: Pattern) -> tuple[int, ...]:
+def _kron_shape(a: Pattern, b: Pattern) -> tuple[int, ...]:
     return tuple(p * q for p, q in zip(a.shape, b.shape, strict=True))
 
 
-def _by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | None:
+def _kron_by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | None:
     """The product of two matrices of one layout without blocks."""
     if len(shape) != 2 or a.layout != b.layout:
         return None
@@ -107,10 +107,10 @@ def _by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | None:
     return Found(of_lines(a, shape, ptr, idx), entry)
 
 
-def _product(a: Pattern, b: Pattern) -> Move:
+def _kron_pattern(a: Pattern, b: Pattern) -> Move:
     """Of the pair (p, q) of elements, in the order of pairs: where it goes."""
-    shape = _shape(a, b)
-    found = _by_lines(a, b, shape)
+    shape = _kron_shape(a, b)
+    found = _kron_by_lines(a, b, shape)
     if found is not None:
         return finished(found, a.elements * b.elements)
     of_a, of_b = coordinates(a), coordinates(b)

@@ -14,7 +14,7 @@ from spgrad.lowering.operands import (
     require_dim,
     require_int,
     require_ints,
-    shape_of,
+    shape_as,
     sparse_operand,
 )
 from spgrad.lowering.ranges import LineRanges, Lines, joined, lines_of
@@ -64,7 +64,7 @@ def broadcast_to(input: torch.Tensor, size: Any) -> SparseTensor:
 @public_op
 def expand_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """`spgrad.expand` with the shape of `other`, sparse or dense."""
-    return _broadcast(input, shape_of(other))
+    return _broadcast(input, shape_as(other))
 
 
 @public_op

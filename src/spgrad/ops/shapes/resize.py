@@ -191,11 +191,11 @@ def _resized(A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> Spa
     grown = [new - now for new, now in zip(shape[split:], old.dense_shape, strict=True)]
     pad = [n for extra in reversed(grown) for n in (0, extra)]
     return rebuild(
-        A, ("resize", shape), lambda p: _larger(p, shape), inner=lambda vals: F.pad(vals, pad)
+        A, ("resize", shape), lambda p: _enlarged(p, shape), inner=lambda vals: F.pad(vals, pad)
     )
 
 
-def _larger(pattern: Pattern, shape: tuple[int, ...]) -> Found:
+def _enlarged(pattern: Pattern, shape: tuple[int, ...]) -> Found:
     return placed(pattern, shape, lambda indices: Placed(indices, None, 0))
 
 

@@ -12,7 +12,7 @@ from spgrad.core import kept
 from spgrad.core.pattern import LAYOUTS, Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.lowering.operands import require_dim, require_ints, shape_of, sparse_operand
+from spgrad.lowering.operands import require_dim, require_ints, shape_as, sparse_operand
 from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild, sparse_dims
 from spgrad.lowering.views import linear_index
 from spgrad.ops.layouts.structure import transposed
@@ -219,7 +219,7 @@ def flatten(input: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> Spars
             "dimension to join are accepted. Exchange them."
         )
     size = math.prod(shape[start : end + 1])
-    return _checked(A, (*shape[:start], size, *shape[end + 1 :]))
+    return _in_shape(A, (*shape[:start], size, *shape[end + 1 :]))
 
 
 @public_op
@@ -229,7 +229,7 @@ def unflatten(input: torch.Tensor, dim: int, sizes: Any) -> SparseTensor:
     shape = tuple(A._pattern.shape)
     at = require_dim("dim", dim, len(shape))
     parts = _complete("sizes", require_ints("sizes", sizes), shape[at])
-    return _checked(A, (*shape[:at], *parts, *shape[at + 1 :]))
+    return _in_shape(A, (*shape[:at], *parts, *shape[at + 1 :]))
 
 
 @public_op
@@ -264,7 +264,7 @@ def reshape(input: torch.Tensor, shape: Any, *more: int) -> SparseTensor:
         tensor([[0., 1., 2., 0.]])
     """
     A = sparse_operand("input", input)
-    return _checked(A, require_ints("shape", shape, more))
+    return _in_shape(A, require_ints("shape", shape, more))
 
 
 @public_op
@@ -275,21 +275,21 @@ def view(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
             f"`size` is {size}; sizes are accepted. Convert values with .to(dtype)."
         )
     A = sparse_operand("input", input)
-    return _checked(A, require_ints("size", size, more))
+    return _in_shape(A, require_ints("size", size, more))
 
 
 @public_op
 def reshape_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """`spgrad.reshape` with the shape of `other`, sparse or dense."""
     A = sparse_operand("input", input)
-    return _checked(A, shape_of(other))
+    return _in_shape(A, shape_as(other))
 
 
 @public_op
 def view_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """`spgrad.reshape` with the shape of `other`, as `spgrad.view`."""
     A = sparse_operand("input", input)
-    return _checked(A, shape_of(other))
+    return _in_shape(A, shape_as(other))
 
 
 def _complete(arg: str, sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
@@ -305,15 +305,15 @@ def _complete(arg: str, sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
     return tuple(whole // known if size == -1 else size for size in sizes)
 
 
-def _checked(A: SparseTensor, shape: tuple[int, ...]) -> SparseTensor:
+def _in_shape(A: SparseTensor, shape: tuple[int, ...]) -> SparseTensor:
     pattern = A._pattern
     shape = _complete("shape", shape, math.prod(pattern.shape))
     if shape == tuple(pattern.shape):
         return A
-    return reshaped(A, shape, _split(pattern, shape))
+    return reshaped(A, shape, _sparse_dims_after(pattern, shape))
 
 
-def _split(pattern: Pattern, shape: tuple[int, ...]) -> int:
+def _sparse_dims_after(pattern: Pattern, shape: tuple[int, ...]) -> int:
     """The number of sparse dimensions in a new shape."""
     if not pattern.dense_dim:
         return len(shape)
@@ -342,7 +342,7 @@ def reshaped(A: SparseTensor, shape: tuple[int, ...], split: int) -> SparseTenso
 def _reshaped_pattern(pattern: Pattern, shape: tuple[int, ...], split: int) -> Found:
     old, new = tuple(pattern.shape[: sparse_dims(pattern)]), shape[:split]
     dense_dim = len(shape) - split
-    if old == new or _same_lines(pattern, new):
+    if old == new or _keeps_lines(pattern, new):
         return Found(same_elements(pattern, shape, dense_dim), None)
     return placed(
         pattern,
@@ -353,7 +353,7 @@ def _reshaped_pattern(pattern: Pattern, shape: tuple[int, ...], split: int) -> F
     )
 
 
-def _same_lines(pattern: Pattern, new: tuple[int, ...]) -> bool:
+def _keeps_lines(pattern: Pattern, new: tuple[int, ...]) -> bool:
     """True where a compressed pattern has the same lines in another shape of its elements."""
     if pattern.is_coo or len(new) < 2:
         return False
