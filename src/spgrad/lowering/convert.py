@@ -59,8 +59,8 @@ def _moved(
             together = _converted_with_values(p, layout, blocksize, plain(vals.detach()))
         if together is None:
             return _move(p, layout, blocksize)
-        found, taken = together
-        ready.append(taken)
+        found, moved_vals = together
+        ready.append(moved_vals)
         old = weakref.ref(p)  # which keeps the result
 
         def entries() -> torch.Tensor | None:

@@ -115,12 +115,12 @@ class Gather:
         if self._entries is None:
             return vals
         if not wants_grad(vals):
-            return self._taken(vals) if ready is None else ready
+            return self._gathered(vals) if ready is None else ready
         if isinstance(self._entries, Run):
-            return self._taken(vals)  # torch's own operations, whose derivative needs no index
+            return self._gathered(vals)  # torch's own operations, whose derivative needs no index
         return _Gather.apply(vals, self, [] if ready is None else [ready])  # type: ignore[return-value]
 
-    def _taken(self, vals: torch.Tensor) -> torch.Tensor:
+    def _gathered(self, vals: torch.Tensor) -> torch.Tensor:
         entries = self._entries if isinstance(self._entries, torch.Tensor) else self.entries
         if entries is None:
             return vals
@@ -135,7 +135,7 @@ class Gather:
         # a view could not be changed in place
         return torch.ops.aten._unsafe_view.default(found, (found.shape[0], *vals.shape[1:]))
 
-    def _back(self, g: torch.Tensor) -> torch.Tensor:
+    def _derivative(self, g: torch.Tensor) -> torch.Tensor:
         """The derivative of a call, of the cotangent g: it adds up at the old entries."""
         index = self.index(g)
         if index is None:
@@ -178,8 +178,8 @@ class _Gather(Function):
         ctx: Any, vals: torch.Tensor, gather: Gather, ready: list[torch.Tensor]
     ) -> torch.Tensor:
         ctx.gather = gather
-        return ready[0] if ready else gather._taken(vals)
+        return ready[0] if ready else gather._gathered(vals)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
-        return ctx.gather._back(g), None, None
+        return ctx.gather._derivative(g), None, None

@@ -28,7 +28,7 @@ from spgrad.ops.shapes.shape import same_elements
 _INT32 = torch.iinfo(torch.int32).max
 
 
-class Taken(NamedTuple):
+class PatternPart(NamedTuple):
     """A new pattern, and which old elements its elements are; with `blocks`, which old blocks."""
 
     pattern: Pattern
@@ -44,34 +44,34 @@ class _TakenLines(NamedTuple):
     entry: Entries
 
 
-def taken(pattern: Pattern, subscript: Subscript, target: Target) -> Taken:
+def part_of_pattern(pattern: Pattern, subscript: Subscript, target: Target) -> PatternPart:
     """The elements of a coalesced pattern that a subscript takes.
 
     The layout stays where the two matrix dimensions do; the result is COO otherwise. Blocks stay
     where whole ones are taken; otherwise they are made of the single elements, if they fit.
     """
     if pattern.is_coo:
-        return Taken(*of_coordinates(pattern, subscript, target))
+        return PatternPart(*of_coordinates(pattern, subscript, target))
     keeps = _keeps_matrix(pattern, subscript, target)
     split = len(pattern.batch) + 2
     sizes = pattern.shape[:split]
     if keeps and all(map(is_whole, subscript.taken[:split], sizes)) and GROUP not in target.out:
-        return Taken(same_elements(pattern, target.shape, target.dense_dim), None, True)
+        return PatternPart(same_elements(pattern, target.shape, target.dense_dim), None, True)
     if pattern.blocksize is None:
-        return Taken(*_of_compressed(pattern, subscript, target, keeps))
+        return PatternPart(*_of_compressed(pattern, subscript, target, keeps))
     scaled = _in_blocks(pattern, subscript, target) if keeps else None
     if scaled is not None:
         blocks, entry = _of_compressed(*scaled, True)
         spec = pattern.spec._replace(dense_dim=target.dense_dim)
-        return Taken(Pattern.from_spec(spec, target.shape, blocks.indices), entry, True)
+        return PatternPart(Pattern.from_spec(spec, target.shape, blocks.indices), entry, True)
     plain = torch.sparse_csr if pattern.compressed_by_rows else torch.sparse_csc
     single, first = _whole(in_layout(pattern, None, (plain, None)))
     found, own = _of_compressed(single, subscript, target, keeps)
     entry = composed(first, as_index(own, pattern.indices[1]))
     m, k = found.matrix if keeps else (1, 1)
     if keeps and m % pattern.blocksize[0] == k % pattern.blocksize[1] == 0:
-        return Taken(*_whole(in_layout(found, entry, (pattern.layout, pattern.blocksize))))
-    return Taken(found, entry)
+        return PatternPart(*_whole(in_layout(found, entry, (pattern.layout, pattern.blocksize))))
+    return PatternPart(found, entry)
 
 
 def _whole(found: Found) -> tuple[Pattern, torch.Tensor | None]:

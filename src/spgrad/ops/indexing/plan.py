@@ -16,7 +16,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.gather import Gather, Move
 from spgrad.lowering.rebuild import flat_values, positions, remembered, sparse_dims
 from spgrad.lowering.views import linear_index
-from spgrad.ops.indexing.compressed import located, sizes_of, taken
+from spgrad.ops.indexing.compressed import located, part_of_pattern, sizes_of
 from spgrad.ops.indexing.coo import Target, is_whole
 from spgrad.ops.indexing.parse import GROUP, Slice, Subscript
 from spgrad.torch_protocol.compile import lasting
@@ -78,7 +78,7 @@ def part(input: SparseTensor, subscript: Subscript, *, sparse: bool = False) -> 
     if _is_everything(pattern, plan):
         return A
     if plan.stays_sparse:
-        made = chosen(pattern, plan)
+        made = part_move(pattern, plan)
         vals = dense_part(_picked(A, made), plan, points_of(made.pattern, plan))
         return on_pattern(vals.reshape(made.pattern.values_shape).contiguous(), made.pattern)
     entry = located(pattern, subscript, plan.target)
@@ -92,13 +92,13 @@ def _is_everything(pattern: Pattern, plan: Plan) -> bool:
     return taken_all and plan.subscript.out == tuple(range(len(pattern.shape)))
 
 
-def chosen(pattern: Pattern, plan: Plan) -> Move:
+def part_move(pattern: Pattern, plan: Plan) -> Move:
     """The pattern of a sparse result; of ints and slices, the last ones are kept."""
     subscript, target = plan.subscript, plan.target
     points = GROUP in target.out  # which may come more than once
 
     def make() -> Move:
-        made = taken(pattern, subscript, target)
+        made = part_of_pattern(pattern, subscript, target)
         nse = pattern.nse if made.blocks else pattern.elements
         return Move(made.pattern, Gather(made.entry, nse, repeats=points), made.blocks)
 

@@ -23,7 +23,7 @@ from spgrad.lowering.rebuild import positions, sparse_dims
 from spgrad.ops.elementwise.binary import add
 from spgrad.ops.indexing.compressed import located
 from spgrad.ops.indexing.parse import read, vector
-from spgrad.ops.indexing.plan import Plan, chosen, dense_part, planned, points_of
+from spgrad.ops.indexing.plan import Plan, dense_part, part_move, planned, points_of
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.public import public_as, public_op
 from spgrad.torch_protocol.inplace import in_place
@@ -94,7 +94,7 @@ class _PartPositions(NamedTuple):
     """Which stored numbers a part holds; its pattern, if it is sparse, and its shape."""
 
     number: torch.Tensor  # in the shape of the result's values; below 0 for none
-    taken: Move | None
+    move: Move | None
     shape: tuple[int, ...]
 
 
@@ -103,7 +103,7 @@ def _written(A: SparseTensor, index: Any, value: Any) -> tuple[torch.Tensor, tor
     subscript = read(index, A._pattern.shape, A._vals.device)
     plan = planned(A._pattern, subscript)
     places = _part_positions(A._pattern, plan)
-    new, nonzero = _spread_out(A, value, places)
+    new, nonzero = _value_for_each(A, value, places)
     there = places.number >= 0
     found, new = places.number[there], new[there]
     if nonzero is not None:
@@ -121,7 +121,7 @@ def _part_positions(pattern: Pattern, plan: Plan) -> _PartPositions:
     """Where the numbers of A[index] are stored."""
     like = pattern.indices[0]
     if plan.stays_sparse:
-        made = chosen(pattern, plan)
+        made = part_move(pattern, plan)
         entry = made.gather.index(like)
         if entry is None:
             entry = positions(like, pattern.nse if made.blocks else pattern.elements)
@@ -143,7 +143,7 @@ def _part_positions(pattern: Pattern, plan: Plan) -> _PartPositions:
     return _PartPositions(number.reshape(made.pattern.values_shape), made, plan.target.shape)
 
 
-def _spread_out(
+def _value_for_each(
     A: SparseTensor, value: Any, places: _PartPositions
 ) -> tuple[torch.Tensor, int | None]:
     """`value` for each number of the result, and how many of all its numbers are not 0."""
@@ -162,10 +162,10 @@ def _spread_out(
         checks.require_same_device(input=vals, value=V._vals)
         _require_fits(tuple(V._pattern.shape), shape, exactly=True)
         total = int(torch.count_nonzero(V._vals.detach()))
-        if places.taken is None:
+        if places.move is None:
             return to_dense(V), total
-        zeros = vals.new_zeros(places.taken.pattern.values_shape)
-        return align(on_pattern(zeros, places.taken.pattern), V, "first").b, total
+        zeros = vals.new_zeros(places.move.pattern.values_shape)
+        return align(on_pattern(zeros, places.move.pattern), V, "first").b, total
     if value.dim():
         checks.require_same_device(input=vals, value=value)
     value = value.to(vals.device)
@@ -173,9 +173,9 @@ def _spread_out(
     times = math.prod(shape) // value.numel() if value.numel() else 0
     total = int(torch.count_nonzero(value.detach())) * times
     value = value.reshape(tuple(value.shape)[max(value.dim() - len(shape), 0) :])
-    if places.taken is None:
+    if places.move is None:
         return value.expand(shape), total
-    new = dense_at_elements(value, places.taken.pattern)
+    new = dense_at_elements(value, places.move.pattern)
     return new.expand(places.number.shape), total
 
 

@@ -252,9 +252,9 @@ def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found | InRan
         shifts = torch.stack(along) if along else copy.new_zeros(0, copies)  # (d, copies)
         sizes = shifts.new_tensor(shape[:split]) // shifts.new_tensor(times[:split])
         shifts = (shifts * sizes[:, None]).to(indices.dtype)
-        spread = (shifts[:, :, None] + indices[:, None, :]).flatten(1)  # (d, copies * nse)
+        copies_at = (shifts[:, :, None] + indices[:, None, :]).flatten(1)  # (d, copies * nse)
         entry = (indices.new_ones(indices.shape[1], dtype=torch.int64).cumsum(0) - 1).repeat(copies)
         first_alone = all(n == 1 for n in times[1:split])
-        return Placed(spread, entry, 0 if first_alone else None)
+        return Placed(copies_at, entry, 0 if first_alone else None)
 
     return placed(pattern, shape, by)

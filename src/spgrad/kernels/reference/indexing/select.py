@@ -8,7 +8,7 @@ from torch import Tensor
 from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.common.views import moved, row_numbers, row_pointers
 
-_Taken = tuple[Tensor, Tensor, Tensor]
+_Selected = tuple[Tensor, Tensor, Tensor]
 
 
 def _dynamic(idx: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,7 +26,7 @@ def _between(idx: Tensor, ptr: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
 
 def _fake_range(
     ptr: Tensor, idx: Tensor, first: int, step: int, count: int, val: Tensor | None = None
-) -> _Taken:
+) -> _Selected:
     return (torch.empty_like(ptr), *_dynamic(idx, idx if val is None else val))
 
 
@@ -37,7 +37,7 @@ def _fake_range(
 )
 def select_range(
     ptr: Tensor, idx: Tensor, first: int, step: int, count: int, val: Tensor | None = None
-) -> _Taken:
+) -> _Selected:
     """The entries of each line whose index is first, first + step, ..., one of `count`.
 
     Args:
@@ -64,7 +64,7 @@ def select_range(
     return ptr, new.to(idx.dtype), moved(source.to(idx.dtype), val)
 
 
-def _fake_lines(ptr: Tensor, idx: Tensor, val: Tensor, lines: Tensor) -> _Taken:
+def _fake_lines(ptr: Tensor, idx: Tensor, val: Tensor, lines: Tensor) -> _Selected:
     return ptr.new_empty(lines.shape[0] + 1), *_dynamic(idx, val)
 
 
@@ -72,7 +72,7 @@ def _fake_lines(ptr: Tensor, idx: Tensor, val: Tensor, lines: Tensor) -> _Taken:
     "list_lines(Tensor ptr, Tensor idx, Tensor val, Tensor lines) -> (Tensor, Tensor, Tensor)",
     fake=_fake_lines,
 )
-def list_lines(ptr: Tensor, idx: Tensor, val: Tensor, lines: Tensor) -> _Taken:
+def list_lines(ptr: Tensor, idx: Tensor, val: Tensor, lines: Tensor) -> _Selected:
     """Lines by their numbers, with their values.
 
     Args:
@@ -90,7 +90,7 @@ def list_lines(ptr: Tensor, idx: Tensor, val: Tensor, lines: Tensor) -> _Taken:
     return made, found, val[entry]
 
 
-def _fake_columns(ptr: Tensor, idx: Tensor, inv_ptr: Tensor, inv_idx: Tensor) -> _Taken:
+def _fake_columns(ptr: Tensor, idx: Tensor, inv_ptr: Tensor, inv_idx: Tensor) -> _Selected:
     return (torch.empty_like(ptr), *_dynamic(idx, idx))
 
 
@@ -99,7 +99,7 @@ def _fake_columns(ptr: Tensor, idx: Tensor, inv_ptr: Tensor, inv_idx: Tensor) ->
     " -> (Tensor, Tensor, Tensor)",
     fake=_fake_columns,
 )
-def select_columns(ptr: Tensor, idx: Tensor, inv_ptr: Tensor, inv_idx: Tensor) -> _Taken:
+def select_columns(ptr: Tensor, idx: Tensor, inv_ptr: Tensor, inv_idx: Tensor) -> _Selected:
     """Each entry at all new indices that its index becomes.
 
     Args:
