@@ -79,6 +79,16 @@ def test_what_a_document_names_is_there(path):
     assert missing(path.read_text()) == []
 
 
+def test_the_design_lists_every_folder():
+    text = (ROOT / "docs" / "design.md").read_text()
+    listed = re.findall(r"^\| `([a-z_/]+)/` \|", text, re.MULTILINE)
+    packages = {
+        path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("__init__.py")
+    }
+    below = {name for name in packages if name.startswith("kernels/") or name == "."}
+    assert set(listed) == packages - below
+
+
 @pytest.mark.parametrize(
     "name",
     [
