@@ -45,7 +45,7 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def _explain(error: Exception, name: str, operands: str) -> None:
-    """Says in `error` what was called; the next public function further out says it anew."""
+    """Adds to `error` what was called; a public function further out replaces it by itself."""
     if isinstance(error, SpgradError):
         error.function, error.operands = name, operands
     elif hasattr(error, "add_note"):  # Python 3.11
@@ -59,7 +59,7 @@ def _operands(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     signature = inspect.signature(op)
     try:
         given = signature.bind(*args, **kwargs).arguments
-    except TypeError:  # they don't fit the signature, as Python says by itself
+    except TypeError:  # Python's own error already says that they do not fit the signature
         return ""
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -75,7 +75,7 @@ class _Short(reprlib.Repr):
         if isinstance(x, torch.Tensor):
             return _of_tensor(x)
         found = x.__name__ if inspect.isroutine(x) else super().repr1(x, level)
-        return " ".join(found.split())  # SciPy's are of two lines
+        return " ".join(found.split())  # the repr of SciPy's arrays has two lines
 
 
 def _of_tensor(x: torch.Tensor) -> str:

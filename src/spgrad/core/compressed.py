@@ -208,7 +208,7 @@ def sparse_bsc_tensor(
 
 
 class _Parts(NamedTuple):
-    """The three tensors of a compressed layout, their batch and block sizes told apart."""
+    """The three tensors of a compressed layout, with the sizes of its batch and its blocks."""
 
     ptr: torch.Tensor  # (*batch, lines + 1)
     idx: torch.Tensor  # (*batch, nse), or (nse,) if ragged
@@ -332,7 +332,8 @@ def _flat_indices(
     ptr, idx = parts.ptr, parts.idx
     if not parts.batch:
         ptr, idx = ptr.contiguous(), idx.contiguous()
-        return ptr, idx.clone() if idx is ptr else idx  # told apart by identity when traced
+        # a trace knows tensors by identity, so the two have to be different objects
+        return ptr, idx.clone() if idx is ptr else idx
     items = math.prod(parts.batch)
     rows = ptr.reshape(items, parts.lines + 1).to(torch.int64)
     counts = rows[:, -1]

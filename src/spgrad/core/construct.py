@@ -97,7 +97,7 @@ def sparse_coo_tensor(
     dense = tuple(vals.shape[1:])
     shape = _coo_shape(idx, dense, size)
     if is_coalesced is None:
-        is_coalesced = idx.shape[1] < 2  # one element alone is in order
+        is_coalesced = idx.shape[1] < 2  # none or one element needs no sorting
     ordered = is_coalesced
     if wants_check(options, idx):
         ordered = checks.require_coordinates(idx, shape[: idx.shape[0]])

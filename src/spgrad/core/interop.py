@@ -159,7 +159,7 @@ def _pattern_of(x: torch.Tensor) -> Pattern:
     """The pattern of a native tensor, validated once for as long as its indices stay."""
     indices = _native_indices(x)
     coalesced = x.is_coalesced() if x.layout == torch.sparse_coo else True
-    state = None  # inference tensors don't count their changes
+    state = None  # inference tensors have no count of changes in place
     if not any(i.is_inference() for i in indices):
         state = (tuple(x.shape), coalesced, *((i.data_ptr(), i.shape, i._version) for i in indices))
         kept = _PATTERNS.get(x)
@@ -177,7 +177,7 @@ def _pattern_of(x: torch.Tensor) -> Pattern:
 
 
 def _native(stored: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    with torch._C.DisableTorchFunction():  # a mode may make something else of torch's constructors
+    with torch._C.DisableTorchFunction():  # drop-in mode would make a SparseTensor here
         return _constructed(stored, pattern)
 
 
@@ -224,7 +224,7 @@ def _on_pattern_of(g: torch.Tensor, pattern: Pattern) -> SparseTensor:
     sparse_shape = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
     bare = Pattern.from_spec(pattern.spec._replace(dense_dim=0), sparse_shape, pattern.indices)
     positions = torch.arange(1, pattern.elements + 1, device=pattern.device)
-    # where each stored element is: a native tensor of their positions, from 1 as 0 is no element
+    # a native tensor of the positions, counted from 1, has 0 where there is no element
     probe = _native(positions.view(bare.values_shape), bare).to_sparse_coo().coalesce()
     if g.layout in LAYOUT_NAMES:
         found = g.to_sparse_coo().coalesce().sparse_mask(probe)._values()
@@ -273,7 +273,8 @@ def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
     if not source.has_canonical_format:
         source = source.copy()
         source.sum_duplicates()
-    ptr, nse = _from_numpy(source.indptr), int(source.indptr[-1])  # the arrays may have slack
+    # SciPy's arrays of indices and data may be longer than nse
+    ptr, nse = _from_numpy(source.indptr), int(source.indptr[-1])
     idx, vals = _from_numpy(source.indices)[:nse], _from_numpy(source.data)[:nse]
     layout = LAYOUTS[source.format]
     return sparse_compressed_tensor(ptr, idx, vals, source.shape, layout=layout)
@@ -386,5 +387,5 @@ def _checked_to_dlpack(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     return _to_dlpack(tensor, *args, **kwargs)
 
 
-# torch asks nobody before it exports a tensor in this way
+# torch.utils.dlpack does not call __torch_function__, so it is replaced
 torch.to_dlpack = torch.utils.dlpack.to_dlpack = _checked_to_dlpack  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What patterns keep, in one list: the work on indices that a second call need not do again.
+"""The keys of all that patterns keep, so that a second call need not work on indices again.
 
 `Pattern.derive` keeps something as long as its pattern lives, `Pattern.derive_with` as long as both
 patterns do, and `spgrad.lowering.rebuild.remembered` the last few of a kind.
@@ -37,7 +37,7 @@ ITEMS = Key("items")
 """The batch sizes where all items have equal nse, () otherwise."""
 
 COALESCED = Key("coalesced")
-"""The pattern without repeated elements, and which of them each of its elements is."""
+"""The pattern without repeated elements, and the `Segments` of old elements that become one."""
 
 LAYOUT = Key("layout")
 """Of a layout and a block size: the pattern in it, and a `Gather` of the values."""
@@ -61,16 +61,16 @@ MISSING = Key("missing")
 """Of reduced dimensions: how many elements of each segment are not specified."""
 
 AXES = Key("axes")
-"""Of the arguments of a reduction: what its dimensions are."""
+"""Of the arguments of a reduction: its dimensions and segments, as `Axes`."""
 
 LEFT = Key("left")
 """Of the axes of a reduction: the pattern of a sparse result."""
 
 PLACES = Key("places")
-"""Of reduced dimensions: where in its segment each element stands."""
+"""Of reduced dimensions: the index of each element within its segment."""
 
 DIAGONAL = Key("diagonal")
-"""The elements on the main diagonal."""
+"""Whether each element is on the main diagonal."""
 
 NONEMPTY_ROWS = Key("nonempty rows")
 """The rows that have elements."""
@@ -79,13 +79,13 @@ EXPANDED = Key("expanded")
 """Of batch sizes: the pattern repeated over them, and which item each element is from."""
 
 PROJECTED = Key("projected")
-"""Of the dimensions of a term: the pattern on these alone, and the elements that fall together."""
+"""Of some dimensions: the distinct indices in these, and which of them each element has."""
 
 INNER = Key("inner")
-"""Of sizes: the pattern with these for dense dimensions."""
+"""Of sizes: the same elements in a pattern with dense dimensions of these sizes."""
 
 DENSE = Key("dense")
-"""Of a shape: the pattern with that shape, which differs in a dense dimension."""
+"""Of a shape that differs in a dense dimension: the same elements in a pattern of that shape."""
 
 # As long as both patterns live
 
@@ -105,7 +105,7 @@ KRON = Key("kron")
 """The pattern of the Kronecker product of two tensors."""
 
 ASSERTED = Key("asserted")
-"""That the graph which is being traced asserts that two patterns are equal."""
+"""Set where a traced graph already asserts that the two patterns are equal."""
 
 # The last few of a kind
 

@@ -40,7 +40,7 @@ class View(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """What a pattern is apart from its tensors and its shape; hashable, for compiled guards."""
+    """All that defines a pattern but its tensors and its shape; hashable, for compiled guards."""
 
     layout: str
     dense_dim: int
@@ -275,7 +275,7 @@ class Pattern:
         return all(_same_tensor(a, b) for a, b in zip(self.indices, other.indices, strict=True))
 
     def agrees_with(self, other: Pattern, text: str) -> bool:
-        """`same_as`; a trace has its graph find out, once for each pair, and raise `text`."""
+        """`same_as`; while a graph is traced, an assertion in the graph, which raises `text`."""
         if self is other or not torch.compiler.is_compiling():
             return self.same_as(other)
         if (self.spec, self.shape, self.nse) != (other.spec, other.shape, other.nse):
@@ -295,7 +295,7 @@ class Pattern:
 def index_dtype(like: torch.dtype, sizes: Iterable[int]) -> torch.dtype:
     """`like`, if it holds indices and pointers up to each of `sizes`, else int64.
 
-    Asking for the largest size would tie compiled code to which one that is.
+    Each size is compared by itself: `max` would make compiled code depend on which is the largest.
     """
     most = torch.iinfo(like).max
     return like if all(size <= most for size in sizes) else torch.int64

@@ -1,4 +1,4 @@
-"""What the core calls and does not know: the functions of the floors above, each in its slot.
+"""The functions that the core calls but may not import, as they are above it: one slot for each.
 
 `SparseTensor` has methods, prints and steps in optimizers, and all of that is written on top of it.
 `spgrad.ops` puts these functions into their slots, once, as its last act.
@@ -39,8 +39,8 @@ class Slots:
         getitem: `spgrad.getitem`.
         load: Rebuilds a pickled SparseTensor.
         matmul: `spgrad.matmul`.
-        on_values: What an optimizer's step gets of a torch function: it acts on the values.
-        refused: What becomes of a method of torch that a SparseTensor refuses: the error.
+        on_values: Applies a torch function to the values, for an optimizer's step.
+        refused: Called with the error that a method raised; by default raises it.
         sparse_mask: `spgrad.sparse_mask`.
         transpose: `spgrad.transpose`.
         values: `spgrad.values`.
@@ -86,7 +86,7 @@ Accessor = TypeVar("Accessor", bound=Callable[..., Any])
 
 
 def refusable(method: Accessor) -> Accessor:
-    """A method without arguments, whose refusal goes through the slot for refusals."""
+    """A method without arguments whose error goes through the slot `refused`."""
     func = getattr(torch.Tensor, method.__name__)
 
     @functools.wraps(method)
@@ -117,4 +117,4 @@ Reductions: Any = type(
         if row.takes_specified and hasattr(torch.Tensor, row.name)
     },
 )
-"""The methods that take `specified`, which torch's own would not let through."""
+"""A base class with the methods that take `specified`, an argument that torch's methods refuse."""

@@ -48,8 +48,8 @@ requires_grad=True)
 
     _vals: torch.Tensor
     _pattern: Pattern
-    _is_alias = False  # True for what `detach` and `data` give
-    _outdated: list[bool] | None = None  # not empty once this leaf has other elements
+    _is_alias = False  # True for the result of `detach` or `data`
+    _outdated: list[bool] | None = None  # not empty once this leaf got other elements
     _is_bare = False  # True for a cotangent that compiled code takes, without the views it has
 
     @staticmethod
@@ -64,7 +64,7 @@ requires_grad=True)
             device=values.device,
             requires_grad=requires_grad,
         )
-        _without_memory(A)  # C++ that asks for its address gets an exception, not a null pointer
+        _without_memory(A)  # so that C++ gets an exception for its address, not a null pointer
         return A
 
     def __init__(self, values: torch.Tensor, pattern: Pattern, requires_grad: bool = False) -> None:
@@ -92,10 +92,11 @@ requires_grad=True)
     ) -> Any:
         """Answers the calls of autograd, modules and optimizers; refuses every other."""
         op: Any = ATEN_FUNCTIONS.get(func)
-        if func is _DETACH and type(args[0]._vals) is torch.Tensor:  # of each stored gradient
+        # a short cut, as autograd detaches each stored gradient
+        if func is _DETACH and type(args[0]._vals) is torch.Tensor:
             return op(args[0])
         if op is None:
-            if torch.is_inference_mode_enabled():  # where autograd takes nothing apart
+            if torch.is_inference_mode_enabled():  # which skips autograd's decompositions
                 out = func.decompose(*args, **(kwargs or {}))
                 if out is not NotImplemented:
                     return out
@@ -124,7 +125,7 @@ requires_grad=True)
                     tensors.append(f"_{key.name}_{field}")
                 fields.append(None if t is None else names[id(t)])
             views.append((key.name, tuple(fields)))
-        # no size may stand here: compiled code is guarded on it, and would know one size alone
+        # no size in here: a guard compares this, so compiled code would serve that size only
         return tensors, (tuple(pattern.spec), tuple(views), pattern.uniform)
 
     @staticmethod
@@ -157,7 +158,7 @@ requires_grad=True)
     def __coerce_same_metadata_as_tangent__(
         self, expected: Any, kind: type[torch.Tensor] | None = None
     ) -> SparseTensor | None:
-        """A cotangent as compiled code was told that it would be; None if it is another."""
+        """The cotangent in the form that compiled code was traced with; None if it has another."""
         same = kind is None and expected[0] == self._pattern.spec
         return self.__coerce_tangent_metadata__() if same else None
 
@@ -392,5 +393,5 @@ def leaf_of(
     """A new leaf with these parts."""
     A = SparseTensor(stored, pattern, requires_grad)
     if parameter:
-        A._is_param = True  # what torch.nn.Parameter sets on a tensor of another class
+        A._is_param = True  # as torch.nn.Parameter does for a tensor of a class of its own
     return A

@@ -1,4 +1,4 @@
-"""values and from_values: each the other's derivative, and so every op is differentiable."""
+"""values and from_values: each is the other's derivative, which makes every op differentiable."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _require_values_and_pattern(values: Any, pattern: Any) -> None:
 def stored_values(A: SparseTensor, given_out: bool = False) -> torch.Tensor:
     """Values as stored, (nse, *blocksize, *dense_shape), with the gradient attached.
 
-    Those that are `given_out` to a caller, who may change them in place, are a view: a change of
-    its shape leaves A as it is, and autograd refuses one of numbers that would escape the graph.
+    With `given_out`, for a caller who may change them in place, they are a view: changing its shape
+    leaves A as it is, and autograd refuses a change of numbers that the graph would miss.
     """
     if torch.is_grad_enabled() and requires_grad(A):
         if in_torch_func():
@@ -161,7 +161,7 @@ class _Values(torch.autograd.Function):
                 "a leaf got other elements between forward and backward, and its gradient would "
                 "lie on those it had; backward before such a change is accepted. Run forward again."
             )
-        if g._is_zerotensor():  # immutable, where the next backward would add to it
+        if g._is_zerotensor():  # immutable, but the next backward adds to it
             g = g.clone()
         # lazy conjugation does not survive the sum with another gradient of A
         return on_pattern(g.resolve_conj().resolve_neg().contiguous(), ctx.pattern), None
@@ -179,9 +179,9 @@ class _FromValues(torch.autograd.Function):
 
 
 def at_elements(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:
-    """Stored values of a cotangent at the elements of `pattern`, to which alone it matters."""
+    """Stored values of a cotangent at the elements of `pattern`; the rest of it has no effect."""
     if isinstance(G, SparseTensor):
-        traced = type(G._vals) is not torch.Tensor  # where patterns are equal but not the same
+        traced = type(G._vals) is not torch.Tensor  # a trace makes other objects of patterns
         if traced or G._pattern.same_as(pattern):
             return stored_values(G)
     if not pattern.coalesced:

@@ -1,4 +1,4 @@
-"""A pattern in another layout, and what becomes of the values; index work kept on the pattern."""
+"""Conversion to another layout: a new pattern, kept on the old one, and a gather of the values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _moved(
     vals: torch.Tensor | None,
     ready: list[torch.Tensor],
 ) -> Move:
-    """`moved`, which takes the values along where that saves a pass, and leaves them in `ready`."""
+    """`moved`; where that saves a pass, moves the values too, and appends them to `ready`."""
 
     def make(p: Pattern) -> Move:
         together = None
@@ -61,7 +61,7 @@ def _moved(
             return _move(p, layout, blocksize)
         found, moved_vals = together
         ready.append(moved_vals)
-        old = weakref.ref(p)  # which keeps the result
+        old = weakref.ref(p)  # p keeps the result, which must not keep p
 
         def entries() -> torch.Tensor | None:
             alive = old()

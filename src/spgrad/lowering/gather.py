@@ -1,4 +1,4 @@
-"""Values that move to another pattern, and their gradients back."""
+"""Gathers: they take values to another pattern, and gradients back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Ranges(NamedTuple):
 
 
 Entries = torch.Tensor | Run | Ranges | None
-"""Which old entry each new one is: all in order if None; -1 for a zero that is new."""
+"""Which old entry each new one is; None: all in order; -1: a new zero."""
 
 
 def as_index(entries: Entries, like: torch.Tensor | None = None) -> torch.Tensor | None:
@@ -57,9 +57,9 @@ def as_index(entries: Entries, like: torch.Tensor | None = None) -> torch.Tensor
 class Gather:
     """Takes values to the elements of another pattern: the new values are ``vals[entries]``.
 
-    One object serves the first call and the later ones, with and without a gradient. What only
-    some of them need is found when it is first asked for: the entries, where the call that made the
-    pattern took the values along, and where each old entry went, for the derivative.
+    One object serves the first call and the later ones, with and without a gradient. Two things are
+    found only when something asks for them: the entries, if the kernel that made the pattern moved
+    the values too, and the place of each old entry, which the derivative reads.
 
     Args:
         entries: Which old entry each new one is, or a function that finds them.
@@ -90,7 +90,7 @@ class Gather:
         return self._entries
 
     def index(self, like: torch.Tensor | None = None) -> torch.Tensor | None:
-        """The entries as a tensor, on the device of `like` if none says; None: all are in order."""
+        """The entries as a tensor, those of a `Run` on the device of `like`; None: all in order."""
         entries = self.entries
         if entries is None or isinstance(entries, torch.Tensor):
             return entries
@@ -136,12 +136,12 @@ class Gather:
         return torch.ops.aten._unsafe_view.default(found, (found.shape[0], *vals.shape[1:]))
 
     def _derivative(self, g: torch.Tensor) -> torch.Tensor:
-        """The derivative of a call, of the cotangent g: it adds up at the old entries."""
+        """The gradient of the old values for the cotangent g of the new ones."""
         index = self.index(g)
         if index is None:
             return g
         if self.repeats:
-            total = g.new_zeros(self.nse + 1, *g.shape[1:])  # the last one is of the new zeros
+            total = g.new_zeros(self.nse + 1, *g.shape[1:])  # the last row is that of the new zeros
             return total.index_add(0, torch.where(index < 0, self.nse, index), g)[: self.nse]
         return Gather(self.place, g.shape[0], place=index)(g)
 
@@ -164,10 +164,10 @@ def _flat_dense(vals: torch.Tensor) -> torch.Tensor:
 
 
 def moves_along(vals: torch.Tensor, like: torch.Tensor) -> bool:
-    """True where values may be taken along by the kernel that moves the indices `like`.
+    """True where the kernel that moves the indices `like` can move the values in the same pass.
 
-    That is where both are plain numbers, or where both are traced; not the tensors of a transform,
-    which kernels do not see through.
+    Both have to be real tensors, or both traced ones; tensors of a torch.func transform have no
+    numbers that a kernel could read.
     """
     return vals.dim() == 1 and not transforming() and is_real(vals) == is_real(like)
 

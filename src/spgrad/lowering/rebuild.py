@@ -1,4 +1,4 @@
-"""Operations that move elements elsewhere: a map of coordinates, and one gather of the values."""
+"""Operations that move elements: they compute new coordinates, and gather the values once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spgrad.lowering.sorting import lexicographic
 from spgrad.torch_protocol.compile import lasting
 
 KEPT = 8
-"""Results that one pattern keeps, so that a loop over arguments does not fill the memory."""
+"""How many results of a kind a pattern keeps: a loop over arguments would fill the memory."""
 
 
 Like = tuple[torch.layout, tuple[int, int] | None]
@@ -74,14 +74,14 @@ def rebuild(
 
 
 def remembered(pattern: Pattern, kind: Key, key: Any, make: Callable[[], Any]) -> Any:
-    """What `make` gave for `key`; of all keys, `pattern` keeps the last used of a kind."""
+    """The result of `make`, kept under `key`; `pattern` keeps the last used results of a kind."""
     return last_used(pattern.derive(kind, lambda _: {}), key, make, (pattern,))
 
 
 def last_used(
     store: dict[Any, Any], key: Any, make: Callable[[], Any], patterns: Sequence[Pattern]
 ) -> Any:
-    """What `make` gave of these patterns for `key`; of all keys, the last used are kept."""
+    """The result of `make` for these patterns, kept under `key`; the last used are kept."""
     found = store.pop(key, None)
     if found is None:
         with lasting(*(i for p in patterns for i in p.indices)):
@@ -94,7 +94,7 @@ def last_used(
 
 
 def finished(found: Found | InRanges, elements: int, repeats: bool = False) -> Move:
-    """What is kept of a new pattern, of so many old elements."""
+    """The `Move` to a new pattern from one with so many elements."""
     return Move(found.pattern, Gather(found.entry, elements, repeats))
 
 
@@ -190,18 +190,18 @@ def assembled(
 
 
 def in_layout(pattern: Pattern, entry: torch.Tensor | None, like: Like) -> Found:
-    """A pattern in another layout that can hold it, and what becomes of its entries."""
+    """A pattern in another layout that can hold it, with the old entry of each new one."""
     if (pattern.layout, pattern.blocksize) == like:
         return Found(pattern, entry)
     move = moved(pattern, *like)
     then = move.gather.index()
     if like[1] is None or entry is None or then is None:
         return Found(move.pattern, composed(entry, then))
-    return Found(move.pattern, kernels.take(entry + 1, then) - 1)  # -1 stays
+    return Found(move.pattern, kernels.take(entry + 1, then) - 1)  # -1 becomes 0 and -1 again
 
 
 def composed(first: torch.Tensor | None, then: torch.Tensor | None) -> torch.Tensor | None:
-    """The entries that `then` takes of those that `first` takes."""
+    """The entries of taking `first`, and then `then` of the result."""
     if first is None or then is None:
         return then if first is None else first
     return first.index_select(0, then)

@@ -32,7 +32,7 @@ class Segments(NamedTuple):
     elements: int
     size: int  # places that a segment has, specified or not
     unique: torch.Tensor | None = None  # (kept dimensions, segments) where the result is sparse
-    index: torch.Tensor | None = None  # (elements,) the segment of each stored element, if at hand
+    index: torch.Tensor | None = None  # (elements,) the segment of each element, if known
     long: bool = False  # whether a segment has more than LONGEST elements; known with `index`
 
     def counts(self) -> torch.Tensor:
@@ -69,7 +69,7 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
     if dims in ((col,), (row,)):
         view_of, other_of = (rows, cols) if dims == (col,) else (cols, rows)
         view = view_of(pattern)
-        # the other view is in storage order, or is not asked for: it has a pointer for each line
+        # only the view in storage order is used; to make another would cost a pointer for each line
         stored = rows if pattern.is_coo or pattern.compressed_by_rows else cols
         other = other_of(pattern) if other_of is stored else None
         if other is None or not _to_be_scattered(view, other):
@@ -89,7 +89,7 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
 
 
 LONGEST = 4096
-"""Elements that are added one by one in their own precision: the error grows with their number."""
+"""The longest segment that is summed one by one in its own dtype: rounding errors add up."""
 
 
 def _to_be_scattered(view: View, other: View) -> bool:
@@ -108,7 +108,7 @@ def _unique_segments(pattern: Pattern, kept: list[int], size: int) -> Segments:
 def _coordinates_and_perm(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Coordinates (sparse dimensions, elements) in lexicographic order, and where values stand.
 
-    Repeated COO elements come in any order, which sums don't mind.
+    Repeated COO elements come in any order; sums do not depend on it.
     """
     if pattern.is_coo:
         return pattern.indices[0].to(torch.int64), None
@@ -163,8 +163,8 @@ def one_segment(pattern: Pattern) -> Segments:
 def for_each(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """The same numbers x, 0-d or of dense dimensions, for each stored element.
 
-    Where torch would add up what x gets from each element, in an order that depends on the number
-    of threads, the kernel of sums does.
+    In the derivative, the kernel of sums adds up the gradients of all elements; torch would add
+    them in an order that depends on the number of threads.
     """
     shape = (*pattern.values_shape[: 1 if pattern.blocksize is None else 3], *x.shape)
     return segment_expand(x.reshape(1, -1), one_segment(pattern)).view(shape)
@@ -249,7 +249,7 @@ class _SegmentProduct(Function):
         # how many of the other factors are zero
         others = segment_expand(number, segments) - zero.to(torch.int32)
         factor = (others == 0) / nonzero
-        if torch.is_grad_enabled():  # a single other zero adds nothing, but has a derivative
+        if torch.is_grad_enabled():  # one other zero makes the factor 0, but not its derivative
             zeros = torch.where(zero, vals, 0)
             other_zero = segment_expand(segment_sum(zeros, segments), segments) - zeros
             factor = factor + (others == 1) * other_zero / nonzero
@@ -275,11 +275,11 @@ class _SegmentExtremum(Function):
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, y = ctx.saved_tensors
         attained = vals == segment_expand(y.detach(), ctx.segments)[:, None]  # (elements, r, d)
-        wide = torch.promote_types(g.dtype, torch.float32)  # bfloat16 counts to 256 alone
+        wide = torch.promote_types(g.dtype, torch.float32)  # bfloat16 cannot count beyond 256
         times = segment_sum(attained.sum(1, dtype=wide), ctx.segments)
         if ctx.missing is not None:
             times = times + ctx.missing * vals.shape[1] * (y == 0)
-        # an empty segment shares with nobody; a NaN, which equals nothing, makes the gradient NaN
+        # no division by 0 in an empty segment; a NaN equals nothing, and gets the gradient NaN
         times = torch.where(y.isnan(), times, times.clamp(min=1))
         share = segment_expand((g / times).to(g.dtype), ctx.segments)[:, None]
         return attained * share, None, None, None

@@ -13,7 +13,7 @@ _SHORT = 1 << 16
 
 
 def many(lines: int, pattern: Pattern) -> bool:
-    """True where an array with one element for each of so many lines dwarfs the pattern."""
+    """True where an array with one element for each line would be much larger than the pattern."""
     return lines > max(4 * pattern.nse, _SHORT)
 
 
@@ -58,7 +58,7 @@ def _joined_keys(
     """Keys to sort by, neighbours joined while they stay below `limit`; None if one is above."""
     if any(size > limit for size in sizes):
         return None
-    limit = min(limit, torch.iinfo(indices.dtype).max)  # joined in the dtype of the indices
+    limit = min(limit, torch.iinfo(indices.dtype).max)  # of the joined keys too
     keys: list[tuple[torch.Tensor, int]] = []
     for index, size in zip(indices, sizes, strict=True):
         if keys and keys[-1][1] * size <= limit:

@@ -19,7 +19,7 @@ from spgrad.torch_protocol.func_transforms import Function, transforming
 def wants_grad(*tensors: torch.Tensor) -> bool:
     """True where autograd, or a transform of torch.func, has to record an operation on these."""
     if torch.is_grad_enabled():
-        for t in tensors:  # a generator would take as long as the rest of a small call
+        for t in tensors:  # a loop, because a generator takes as long as the rest of a small call
             if t.requires_grad:
                 return True
     return transforming()
@@ -125,7 +125,7 @@ def spgemm(
     ready: list[torch.Tensor] = []  # the values, if this call finds the pattern
 
     def find(A: Pattern, B: Pattern) -> Pattern:
-        if transforming():  # the values are a transform's own tensors
+        if transforming():  # a kernel cannot read the tensors of a transform
             vals = (torch.zeros(p.elements, dtype=torch.int8, device=p.device) for p in patterns)
             return _product_pattern(A, B, *vals)[0]
         pattern, vals = _product_pattern(A, B, plain(a.detach()), plain(b.detach()))
@@ -158,7 +158,7 @@ def _product_pattern(
 
 
 def _products(a: View, b: View) -> int:
-    """How many products A B takes, or a bound that int32 can count."""
+    """The number of products of A B; if int32 can hold it, a bound for the number."""
     counts, entries = b.ptr.diff(), a.idx.numel()
     if entries == 0 or counts.numel() == 0:
         return 0
@@ -172,7 +172,7 @@ def _trilinear(
     patterns: tuple[Pattern, Pattern, Pattern],
     ready: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Component `out`, which `ready` is where it has been computed already."""
+    """Component `out` of the form; `ready`, if it has been computed already."""
     if wants_grad(*given):
         return _Trilinear.apply(*given, out, patterns, ready)  # type: ignore[return-value]
     return _third_component(given, out, patterns) if ready is None else ready

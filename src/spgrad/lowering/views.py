@@ -62,7 +62,7 @@ def _transposed_view(view: View) -> View:
 
 
 def item_offsets(pattern: Pattern, step: int) -> torch.Tensor | int:
-    """What each index entry of a compressed batch adds to become block-diagonal."""
+    """What to add to the index of each entry of a compressed batch to make it block-diagonal."""
     items = math.prod(pattern.batch)
     ptr = pattern.indices[0]
     if items <= 1 or ptr.numel() == 1:

@@ -59,7 +59,7 @@ def line_dim(pattern: Pattern) -> int | None:
 
 
 def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
-    """The lines of these numbers, int64, from 0 on and in range; None if `part` has to do it."""
+    """The lines of these numbers, int64, from 0 on and in range; None where only `part` can."""
     pattern, vals = A._pattern, stored_values(A)
     (ptr, idx), longest = pattern.indices, pattern.shape[1 if pattern.compressed_by_rows else 0]
     most = lines.shape[0] * min(pattern.nse, longest)
@@ -140,7 +140,7 @@ def _slice_of_lines(A: SparseTensor, within: slice) -> SparseTensor | None:
         moves = moves_along(vals, pattern.indices[0])
         own = (plain(vals.detach()),) if moves else ()
         ptr, idx, found = kernels.select_range(*pattern.indices, *take, *own)
-        old = weakref.ref(pattern)  # which keeps the result
+        old = weakref.ref(pattern)  # the pattern keeps the result, which must not keep it
 
         def entries() -> torch.Tensor:
             alive = old()
