@@ -68,8 +68,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         "src/spgrad/ops/creation/random.py",
         "_below_diagonal",
-        "row -= (row * (row - 1) // 2 > t).long() # what the root was rounded by",
-        "row -= (row * (row - 1) // 2 <= t).long() # what the root was rounded by",
+        "row -= (row * (row - 1) // 2 > t).long() # corrects the rounding of the root",
+        "row -= (row * (row - 1) // 2 <= t).long() # corrects the rounding of the root",
         "The next line adds what this one takes too much.",
     ),
     Equivalent(

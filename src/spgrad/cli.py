@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         said = error if error.function else error.args[0]
         print(f"spgrad {options.command}: {said}", file=sys.stderr)
         return 1 if isinstance(error, ImportError) else 2
-    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    package = importlib.import_module("spgrad")  # by name: it is above this module
+    package = importlib.import_module("spgrad")  # by name, because imports only point down
     parser = _Parser("spgrad", description=package.__doc__)
     parser.add_argument("--version", action="version", version=f"spgrad {package.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")

@@ -274,7 +274,7 @@ def _structure(M: Matrix) -> Iterator[tuple[str, str]]:
     yield "bandwidth", f"{below:,} below the diagonal, {above:,} above"
     if M.rows == M.columns and M.rows:
         found = symmetry(M)
-        share = math.floor(1000 * found.partners) / 10  # 100 only where all are
+        share = math.floor(1000 * found.partners) / 10  # rounded down, so that 100 means all
         if found.partners == 1:
             yield "symmetry", f"pattern symmetric, values {found.values}"
         else:

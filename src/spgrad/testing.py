@@ -260,7 +260,7 @@ def sample(
         >>> [type(a).__name__ for a in sample(cell)]
         ['SparseTensor', 'Tensor']
     """
-    generator = torch.Generator().manual_seed(seed + 1000)  # a stream that no operand has
+    generator = torch.Generator().manual_seed(seed + 1000)  # other numbers than the operands'
     operands = []
     seen = 0
     parsed = support.parse(cell.signature)[0]
@@ -326,7 +326,7 @@ def call(
     cell: Cell, function: Callable[..., Any], operands: list[Any], options: dict[str, Any]
 ) -> Any:
     """Calls a function with the operands of a cell, as one list if its signature says so."""
-    if isinstance(function, types.WrapperDescriptorType):  # which takes no names of arguments
+    if isinstance(function, types.WrapperDescriptorType):  # it takes no keyword arguments
         return function(*operands, *options.values())
     listed = cell.signature.startswith("(")
     return function(list(operands), **options) if listed else function(*operands, **options)

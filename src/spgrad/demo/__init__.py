@@ -2,5 +2,5 @@
 
 Three steps, a file each: train it beside the same network with given weights (`data`, `model`),
 measure one training step of its product against torch.sparse (`compare`, `step`), and draw and
-tell what came out (`figure`, `report`).
+report the results (`figure`, `report`).
 """

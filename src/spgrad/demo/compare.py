@@ -98,7 +98,7 @@ def _hear(pipe: Connection, steps: int | None = None) -> dict[str, Any]:
             pipe.send(steps)
         return pipe.recv()
     except (EOFError, OSError):
-        return {"failure": "ended by the system"}  # which was out of memory, it seems
+        return {"failure": "ended by the system"}  # probably for lack of memory
 
 
 @contextlib.contextmanager

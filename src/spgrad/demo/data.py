@@ -138,7 +138,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _bare(name: str, S: Any) -> Graph:
-    """A graph that is only a matrix: nodes are told apart by where in the graph they are.
+    """A graph that is only a matrix: a node is known by its place in the graph.
 
     Some nodes far from each other are anchors, and the class of a node is its nearest anchor. Its
     one feature is which node it is, so what is known of its neighbours is all that helps.

@@ -1,4 +1,4 @@
-"""Runs the demo and tells what comes out."""
+"""Runs the demo and prints its results."""
 
 from __future__ import annotations
 

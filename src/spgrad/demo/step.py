@@ -55,7 +55,7 @@ def serve(pipe: Connection, competitor: Competitor, matrix: Matrix, threads: int
     """
     torch.set_num_threads(threads)
     warnings.simplefilter("ignore")  # torch's, of layouts in beta state
-    with contextlib.suppress(KeyboardInterrupt):  # the demo itself says what is to be said
+    with contextlib.suppress(KeyboardInterrupt):  # the demo itself reports the interrupt
         try:
             step = _prepare(competitor, matrix)
             pipe.send(_first_steps(step))
@@ -93,7 +93,7 @@ def _step(competitor: Competitor, matrix: Matrix) -> Step:
     crow, col, val = (torch.from_numpy(part).clone() for part in matrix[:3])
     A = _operand(competitor, crow, col, val, matrix.shape).requires_grad_()
     H = torch.randn(matrix.shape[1], matrix.width, requires_grad=True)
-    G = torch.randn(matrix.shape[0], matrix.width)  # the gradient that comes from the loss
+    G = torch.randn(matrix.shape[0], matrix.width)  # the gradient of the loss in A @ H
     row = torch.repeat_interleave(crow.diff())
     product = torch.sparse.mm if "mm" in competitor.call else torch.matmul
     stored = _sparse_values(A.detach())
@@ -165,7 +165,7 @@ def _reset_peak() -> int:
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
         ctypes.CDLL(None).malloc_trim(0)
-    with contextlib.suppress(OSError):  # Linux alone has it
+    with contextlib.suppress(OSError):  # only Linux has it
         Path("/proc/self/clear_refs").write_text("5")
     return _peak()
 

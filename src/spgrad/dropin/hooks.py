@@ -1,4 +1,4 @@
-"""What drop-in mode changes while it is on in any thread, and puts back when it is off in all."""
+"""Replaces parts of torch while drop-in mode is on in a thread, and restores them afterwards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def remove() -> None:
 
 
 def _refused(func: Any, args: tuple[Any, ...], error: SpgradError) -> Any:
-    """What torch says to a method of the class that spgrad refuses; modes don't see such calls."""
+    """Torch's answer for a refused method; function modes do not see calls of our own methods."""
     if not state.fallbacks or state.fallbacks[-1] == "refuse":
         raise error
     with torch._C.DisableTorchFunction():
@@ -59,7 +59,7 @@ def _describe(A: SparseTensor) -> str:
     with torch._C.DisableTorchFunction(), torch.no_grad():
         try:
             x = to_torch(SparseTensor(A._vals.detach(), A._pattern))
-        except SpgradError:  # a ragged batch
+        except SpgradError:  # torch has no ragged batches
             return describe(A)
         if A.requires_grad and A.grad_fn is None:
             x.requires_grad_()

@@ -1,4 +1,4 @@
-"""`torch.sparse.FloatTensor` and its siblings: classes, whose calls no mode of torch sees."""
+"""Replaces `torch.sparse.FloatTensor` and its siblings, whose calls no function mode sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torch function mode: what each call of a torch function becomes."""
+"""The torch function mode, which decides what answers each call of a torch function."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Mode(TorchFunctionMode):
         ours = bool(types) and SparseTensor in types
         if not ours and not _native_among(args) and not (kwargs and _asks_sparse(kwargs)):
             return func(*args, **kwargs)
-        if optimizing(func):  # which handles the native gradient of an embedding in its own way
+        # torch's optimizers treat the native gradient of an embedding in their own way
+        if optimizing(func):
             if not ours:
                 return func(*args, **kwargs)
             return SparseTensor.__torch_function__(func, types, args, kwargs)
@@ -79,7 +80,7 @@ def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """What spgrad answers, or its refusal."""
     own = torch_semantics.TORCH_SEMANTICS.get(func)
     if own is None and func not in TORCH_FUNCTIONS:
-        if not types:  # native tensors alone, or an option
+        if not types:  # no SparseTensor, only native tensors or a sparse layout as an option
             return _changed_or_sparse(func, args, kwargs)
         return native.made_by_torch(SparseTensor.__torch_function__(func, types, args, kwargs))
     if not types and native.changed(func, args, kwargs):

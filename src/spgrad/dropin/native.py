@@ -1,4 +1,4 @@
-"""Calls that torch answers itself: SparseTensors as native tensors, and its results back."""
+"""Calls that torch answers: SparseTensors become native tensors, and its results SparseTensors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _taken_over(t: torch.Tensor) -> SparseTensor:
     with torch._C.DisableTorchFunction():
         if t.layout in _POINTERS and t._nnz() == 0 and not t.is_meta:
             pointers = _POINTERS[t.layout](t)
-            if pointers.any():  # which torch.empty and its like leave as memory has them
+            if pointers.any():  # torch.empty and its like do not initialise the pointers
                 pointers.zero_()
         leaf = t.is_leaf and t.requires_grad
         found = from_torch(t.detach() if leaf else t)
@@ -91,7 +91,7 @@ def fall_back(
 
     try:
         given, options = mapped(lower, args), mapped(lower, kwargs)
-    except SpgradError:  # which torch has no tensor for
+    except SpgradError:  # torch has no such tensor, a ragged batch for example
         raise error from None
     if warn:
         name = getattr(func, "__name__", func)
@@ -109,7 +109,7 @@ def fall_back(
 
 
 def _require_changeable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuses in torch's words what its native copy would let pass."""
+    """Raises torch's error for a change in place that the native copy of a leaf would allow."""
     for x in changed(func, args, kwargs):
         leaf = isinstance(x, SparseTensor) and x.is_leaf and x.requires_grad
         if leaf and torch.is_grad_enabled():

@@ -6,7 +6,7 @@ import threading
 
 
 class _State(threading.local):
-    """Of this thread: the `fallback` of each block that is on, the innermost last."""
+    """For this thread, the `fallback` of each active block, the innermost last."""
 
     def __init__(self) -> None:
         self.fallbacks: list[str] = []

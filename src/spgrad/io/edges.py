@@ -41,15 +41,17 @@ def read(path: Path, kind: str, size: Any, limit: Limit) -> SparseTensor:
         if not 2 <= len(fields) <= 3:
             raise ValueError(f"its first line of data has {len(fields)} columns, not two or three")
         if _is_number(fields[0]) or _is_number(fields[1]):
-            text.seek(0)  # else it names the columns
+            text.seek(0)  # the first line has no names of columns
         columns = [("row", "i8"), ("col", "i8"), ("value", "f8")][: len(fields)]
         with warnings.catch_warnings():
-            warnings.simplefilter("error", DeprecationWarning)  # a number 1.5 is no node
-            warnings.simplefilter("ignore", UserWarning)  # names of columns and nothing else
+            # NumPy warns of 1.5 as an int; it is no node
+            warnings.simplefilter("error", DeprecationWarning)
+            # NumPy warns of a file that has only the names of columns
+            warnings.simplefilter("ignore", UserWarning)
             table = np.loadtxt(
                 text,
                 dtype=columns,
-                comments=comment,  # more than one would be slower
+                comments=comment,  # NumPy is slower with more than one
                 delimiter=delimiter,
                 quotechar=QUOTE,
                 ndmin=1,
@@ -71,7 +73,7 @@ def _fields(line: str, delimiter: str | None) -> list[str]:
 
 def _is_number(field: str) -> bool:
     try:
-        float(field.strip("'\""))  # a number in quotes is no name
+        float(field.strip("'\""))  # a number in quotes is not the name of a column
     except ValueError:
         return False
     return True

@@ -137,7 +137,7 @@ def load(
         A = _read(file, suffix, size, limit)
     except MissingPackageError:
         raise
-    except Exception as error:  # a file from outside trips its parser in ways that no list has
+    except Exception as error:  # a damaged file can raise anything in its parser
         raise _unreadable(file, kind, error) from error
     if layout is None and kind in (MARKET, EDGES):
         layout = torch.sparse_csr
@@ -200,7 +200,7 @@ def _unreadable(file: Path, kind: Kind, error: Exception) -> ArgumentValueError:
     what = (lines[0] if lines else "").rstrip(".")[:300]
     if isinstance(error, SpgradError):
         what = what.partition(": ")[2] or what
-    elif not isinstance(error, (ValueError, RuntimeError)):  # others say little without their name
+    elif not isinstance(error, (ValueError, RuntimeError)):  # the name says more than the text
         what = f"{type(error).__name__} {what}".rstrip()
     return ArgumentValueError(
         f"`path` is {file}, which can't be read ({what}); {kind.accepted} is accepted. Check where "

@@ -62,7 +62,7 @@ def read(path: Path, limit: Limit) -> SparseTensor:
 
     with reading(path, limit) as file:
         head = _header(file)
-        # SciPy allocates what the header asks for, so this is held against the file first: a
+        # SciPy allocates what the header asks for, so that is compared with the file first: a
         # number takes two bytes with the blank after it.
         if 2 * head.width * head.stored > unpacked_limit(path) + 1:
             asked = " x ".join(str(size) for size in head.sizes[:2])
@@ -185,7 +185,8 @@ class _Source:
         try:
             found = self._file.read(size)
             self._numbers.check(found or b"\n")
-            self._require_numbers(self._numbers.count <= self._expected)  # SciPy writes all of them
+            # SciPy writes every number, also beyond the expected ones
+            self._require_numbers(self._numbers.count <= self._expected)
         except Exception as error:  # noqa: BLE001  # raised again once SciPy is done
             self.failure = error
             return b""

@@ -1,7 +1,7 @@
 """SciPy's .npz files, read and written with NumPy alone.
 
 `scipy.sparse.load_npz` allocates what a header asks for and follows pointers that it has not
-checked, so the arrays are read here, each after its header was held against the file.
+checked, so the arrays are read here, each after its header was compared with the file.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _tensor(key: str, array: Any) -> torch.Tensor:
 
 def _index(array: Any) -> torch.Tensor:
     if array.dtype.kind == "u" or array.dtype.itemsize < 4:
-        array = array.astype("int64")  # what is beyond it wraps to a negative index: refused
+        array = array.astype("int64")  # a larger index wraps to a negative one, which is refused
     return _tensor("indices", array)
 
 
@@ -125,7 +125,8 @@ def _from_compressed(
     if ptr.numel():
         used = int(ptr[-1])
         if 0 <= used <= min(idx.numel(), vals.shape[0]):
-            idx, vals = idx[:used], vals[:used]  # SciPy's arrays may have slack
+            # SciPy's arrays may be longer than the number of elements
+            idx, vals = idx[:used], vals[:used]
     block = tuple(vals.shape[1:])
     lines, bound = (shape[1], shape[0]) if form == "csc" else shape
     if block:

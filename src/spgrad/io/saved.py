@@ -23,7 +23,7 @@ def read(path: Path, limit: Limit) -> SparseTensor:
             limit.require(sum(info.file_size for info in archive.infolist()))
     try:
         A = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # torch's words advise to load it all the same
+    except pickle.UnpicklingError as error:  # torch's text would advise to load it nevertheless
         names = re.search(r"GLOBAL ([\w.]+)", str(error))
         if names:
             raise ValueError(f"it calls {names[1]}, and no code of a file is run") from error
@@ -32,7 +32,8 @@ def read(path: Path, limit: Limit) -> SparseTensor:
         A = from_torch(A)
         if A.device.type != "cpu":
             raise ValueError(f"it holds a tensor without data, on {A.device}")
-        limit.require(A._vals.numel() * A._vals.element_size())  # an expanded one has few in memory
+        # an expanded tensor takes little memory but means many values
+        limit.require(A._vals.numel() * A._vals.element_size())
         return A
     raise ValueError(f"it holds {checks.describe_kind(A)}, not a sparse tensor")
 

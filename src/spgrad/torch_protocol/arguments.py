@@ -26,5 +26,6 @@ def as_ours(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     for name, value in kwargs.items():
         ours = _NUMPYS.get(name, name)
         if name != "out":
-            found[name if ours in kwargs else ours] = value  # given twice, Python refuses it
+            # under torch's name, so that Python refuses it if it is given twice
+            found[name if ours in kwargs else ours] = value
     return found

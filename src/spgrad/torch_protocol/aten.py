@@ -51,7 +51,7 @@ def _finish(func: Any, first: SparseTensor, out: torch.Tensor) -> SparseTensor:
 
 
 def _changed(A: SparseTensor) -> SparseTensor:
-    """A, with its change in place seen by graphs that saved the values."""
+    """A after a change in place, which is counted: graphs that saved the values notice it."""
     if not A._vals.is_inference():
         increment_version(A._vals)
     return A
@@ -62,7 +62,7 @@ def _alias(func: Any) -> Callable[..., SparseTensor]:
         if type(A._vals) is not torch.Tensor:  # while a compiler traces
             return SparseTensor(func(A._vals), A._pattern)
         if torch.is_inference_mode_enabled() and not A.is_inference():
-            with torch.inference_mode(False):  # or the alias would be an inference tensor
+            with torch.inference_mode(False):  # where the alias would be an inference tensor
                 return _aliased(A)
         return _aliased(A)
 
@@ -73,7 +73,7 @@ def _aliased(A: SparseTensor) -> SparseTensor:
     """`A` without its graph. Both hold one tensor of values, and so one count of its changes."""
     vals = A._vals
     if vals.requires_grad:
-        # below autograd, where this is called, a detached tensor would count for itself
+        # below autograd, where this is called, detach would give a count of changes of its own
         with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
             vals = vals.detach()
     out = SparseTensor(vals, A._pattern)
@@ -104,7 +104,7 @@ def _ones_like(A: SparseTensor, **options: Any) -> SparseTensor:
 
 @public_as("new_empty_strided")
 def _new_empty(A: SparseTensor, size: Any, stride: Any, **options: Any) -> SparseTensor:
-    """Room for a copy of `A`, as autograd asks for when it may not keep a gradient it was given."""
+    """An empty tensor like `A`; autograd copies into it a gradient that it may not keep itself."""
     if tuple(size) != tuple(A._pattern.shape):
         raise UnsupportedError(
             f"`size` is {tuple(size)} for a SparseTensor of shape {tuple(A._pattern.shape)}; its "
@@ -179,7 +179,7 @@ def _to_copy(
 
 
 def _rounds(old: torch.dtype, new: torch.dtype) -> bool:
-    """True where the sum of converted values is not the converted sum: 0.6 + 0.6, True + True."""
+    """True where converting before a sum gives another result than after it: 0.6 + 0.6 as int."""
     if torch.bool in (old, new):
         return old != new
     exact = (t.is_floating_point or t.is_complex for t in (old, new))
@@ -239,7 +239,8 @@ def require_no_gradient(A: SparseTensor, other: Pattern) -> None:
 def replace(A: SparseTensor, vals: torch.Tensor, pattern: Pattern) -> SparseTensor:
     """A with other elements; graphs recorded before that need those it had raise in backward."""
     _changed(A)
-    if A._outdated is not None and A.is_leaf:  # its gradient would lie on the old elements
+    # a gradient of an older graph would lie on the old elements
+    if A._outdated is not None and A.is_leaf:
         A._outdated.append(True)
         A._outdated = None
     A._vals, A._pattern = vals, pattern
@@ -250,7 +251,7 @@ ATEN_FUNCTIONS.update({func: _unary(func) for func in _UNARY})
 ATEN_FUNCTIONS.update({func: _alias(func) for func in _ALIASES})
 ATEN_FUNCTIONS.update({func: _same_pattern(func) for func in _SAME_PATTERN})
 ATEN_FUNCTIONS.update({func: _by_scalar(func) for func in _BY_SCALAR})
-ATEN_FUNCTIONS[_aten.isnan.default] = lambda A: _aten.isnan.default(A._vals)  # anomaly mode
+ATEN_FUNCTIONS[_aten.isnan.default] = lambda A: _aten.isnan.default(A._vals)  # for anomaly mode
 ATEN_FUNCTIONS[_aten.ones_like.default] = _ones_like
 ATEN_FUNCTIONS[_aten._to_copy.default] = _to_copy
 ATEN_FUNCTIONS[_aten.new_empty_strided.default] = _new_empty

@@ -1,4 +1,4 @@
-"""What the library knows of `torch.compile` and `torch.export`, without importing the compiler.
+"""What `torch.compile` and `torch.export` have to know of the library, without importing Dynamo.
 
 Functions are made atoms of the compiler's first pass: Dynamo, which reads Python bytecode, puts
 such a function into its graph as it is; the second pass then runs it on fake tensors and finds the
@@ -109,9 +109,9 @@ _TRACING = (
 def lasting(*made_of: torch.Tensor) -> AbstractContextManager[Any]:
     """Where tensors are made that are kept for later calls.
 
-    A backward may save them, which takes no inference tensor. Made of real tensors they are real,
-    also while torch.export, torch.compile or FakeTensorMode traces or torch.func transforms: who
-    asks for them next may not.
+    They are no inference tensors, because a backward may save them. If they are made of real
+    tensors, they are real too, also while torch.export, torch.compile or FakeTensorMode traces or
+    torch.func transforms: the next caller may be outside of the trace.
     """
     if torch.compiler.is_dynamo_compiling():  # where all is part of one graph
         return torch.inference_mode(False)
@@ -130,7 +130,7 @@ def is_real(t: torch.Tensor) -> bool:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """No mode, and no transform of torch.func, takes part in what is done here."""
+    """A context without the modes and transforms of torch.func that are active around it."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     with _disable_current_modes(), torch._C._DisableFuncTorch(), torch.inference_mode(False):
@@ -148,13 +148,13 @@ def traced() -> bool:
 
 
 def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
-    """What compiled code takes for granted of an inner tensor; symbols stand for varying sizes."""
+    """All of an inner tensor that compiled code depends on; symbols stand for varying sizes."""
     flags = (t.requires_grad, t.is_inference(), t.is_conj(), t.is_neg())
     return (type(t).__name__, t.dtype, t.device, tuple(t.shape), t.stride(), *flags)
 
 
 def packed(t: torch.Tensor) -> torch.Tensor:
-    """`t` with the strides of a new tensor, also where it is empty and any strides would do."""
+    """`t` with the strides of a new contiguous tensor, also if it is empty."""
     if is_real(t) and t.stride() == torch.empty(t.shape, device="meta").stride():
         return t
     return t.clone(memory_format=torch.contiguous_format)

@@ -51,7 +51,7 @@ class Function(torch.autograd.Function):
 
 
 class _Notes:
-    """What an operation leaves on `ctx`, and what its backward reads there."""
+    """The `ctx` of one call: forward writes to it, and backward reads from it."""
 
     def __init__(self) -> None:
         self.saved_tensors: tuple[Any, ...] = ()
@@ -109,7 +109,7 @@ class _Call:
 
 
 def _primal(t: Any) -> Any:
-    """`t` without its tangent, which would have the derivative taken twice."""
+    """`t` without its tangent, because the derivative would be taken twice with it."""
     return forward_ad.unpack_dual(t).primal if isinstance(t, torch.Tensor) else t
 
 
@@ -159,7 +159,8 @@ def _transformed(call: _Call) -> type[torch.autograd.Function]:
                 one = _Call(call.cls, tuple(call.filled(item, call.others)))
                 out = _transformed(one).apply(*item)
                 found.append(out if isinstance(out, tuple) else (out,))
-                call.notes, call.saved = one.notes, one.saved  # forward did not run for `call`
+                # the forward that ran was that of `one`
+                call.notes, call.saved = one.notes, one.saved
             y, *more = [torch.stack(parts) for parts in zip(*found, strict=True)]
             return ((y, *more), (0,) * (1 + len(more))) if more else (y, 0)
 

@@ -1,4 +1,4 @@
-"""What a leaf takes as its gradient and as its data, and hooks of gradients."""
+"""Assignment to `grad` and `data` of a SparseTensor, and hooks of its gradient."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _described(A: SparseTensor) -> str:
 
 
 def register_hook(A: SparseTensor, hook: Callable[[Any], Any]) -> Any:
-    """`A.register_hook(hook)`; what `hook` gives is taken at the specified elements of `A`."""
+    """`A.register_hook(hook)`; only the specified elements of what `hook` returns are used."""
 
     def run(g: Any) -> Any:
         given = hook(g)

@@ -28,7 +28,7 @@ def in_place(name: str, op: Callable[..., torch.Tensor]) -> Callable[..., torch.
 
     @functools.wraps(op)
     def run(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        # autograd may keep what the operation read, so it reads a copy of what is overwritten
+        # autograd may save what the operation reads, so it reads a copy of the tensor to overwrite
         kept = isinstance(input, SparseTensor) and input.requires_grad and torch.is_grad_enabled()
         return store(name, input, op(input.clone() if kept else input, *args, **kwargs))
 

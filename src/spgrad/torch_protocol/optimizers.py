@@ -1,4 +1,4 @@
-"""What an optimizer's step asks of a SparseTensor: torch's function, on the specified elements."""
+"""Applies torch functions that an optimizer's step calls to the specified elements."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def on_values(
             return type(out)([_wrapped(o, p) for o, p in zip(out, found, strict=True)])
         return out
     if pattern is not None and isinstance(args[0], SparseTensor) and out is args[0]._vals:
-        fits = out.shape == pattern.values_shape  # not so where its shape was changed in place
+        fits = out.shape == pattern.values_shape  # False after a change of its shape in place
         return args[0] if fits else out
     return _wrapped(out, pattern)
 

@@ -1,4 +1,4 @@
-"""Loading a SparseTensor that was pickled or saved: no part of a file is believed."""
+"""Loads a SparseTensor that was pickled or saved, and checks every part of it."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ def _are_ints(sizes: Any) -> bool:
 
 
 def _damaged(part: str, found: Any, accepted: str) -> ArgumentValueError:
-    if not isinstance(found, str):  # what is nested in itself has no end
+    if not isinstance(found, str):  # repr of an object that contains itself would not end
         found = checks.describe_kind(found) if isinstance(found, torch.Tensor) else repr_of(found)
     return ArgumentValueError(
         f"`{part}` is {found}; {accepted} is accepted. The file is damaged: save the tensor again."
     )
 
 
-load.__module__ = "spgrad.serialize"  # the name that files give; see there
+load.__module__ = "spgrad.serialize"  # saved files contain this name
 torch.serialization.add_safe_globals([load])

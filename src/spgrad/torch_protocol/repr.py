@@ -18,7 +18,8 @@ def describe(A: SparseTensor) -> str:
     pattern = A._pattern
     parts = [f"shape={tuple(pattern.shape)}", f"nse={pattern.nse}"]
     total = math.prod(pattern.shape) // max(math.prod(pattern.dense_shape), 1)
-    if isinstance(total, int) and isinstance(pattern.nse, int) and total:  # no symbolic sizes
+    # while compiling, sizes are symbols
+    if isinstance(total, int) and isinstance(pattern.nse, int) and total:
         parts.append(f"density={_percent(pattern.elements / total)}")
     parts.append(f"layout={pattern.name}")
     if pattern.blocksize:

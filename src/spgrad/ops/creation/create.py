@@ -242,7 +242,8 @@ def spdiags(
     width = min(x.shape[1], size[1])
     col = torch.arange(width, device=x.device)
     row = col - at[:, None].to(torch.int64)  # (d, width)
-    inside = ((row >= 0) & (row < size[0])).t()  # by columns: they come in order for each row
+    # column by column, so that the elements of a row are in order
+    inside = ((row >= 0) & (row < size[0])).t()
     column, which = inside.nonzero().unbind(1)
     rows = column - at[which]
     order = torch.argsort(rows, stable=True)

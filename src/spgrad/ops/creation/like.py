@@ -101,7 +101,7 @@ def _filled_like(
     *args: Any,
     add: bool = True,
 ) -> SparseTensor:
-    """make(values, *args), on the pattern; repeated elements become one if they would `add`."""
+    """make(values, *args) on the pattern; with `add`, repeated elements are first made one."""
     A = sparse_operand("input", input)
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:

@@ -265,7 +265,7 @@ def _below_diagonal(
     pairs = n * (n - 1) // 2
     t = _distinct_numbers(pairs, _count(pairs, density, None), device, generator)
     row = ((1 + (1 + 8 * t.double()).sqrt()) / 2).long()  # t = row (row - 1) / 2 + col
-    row -= (row * (row - 1) // 2 > t).long()  # what the root was rounded by
+    row -= (row * (row - 1) // 2 > t).long()  # corrects the rounding of the root
     row += ((row + 1) * row // 2 <= t).long()
     return row, t - row * (row - 1) // 2
 
@@ -348,7 +348,7 @@ def _distinct_numbers(
         order = torch.randperm(size, device=device, generator=generator)
         return order[:count].sort().values
     found = torch.zeros(0, dtype=torch.int64, device=device)
-    while found.numel() < count:  # a quarter of what is drawn is there already, at most
+    while found.numel() < count:  # at most a quarter of the numbers are drawn for the second time
         more = torch.randint(size, (count,), device=device, generator=generator)
         found = torch.cat([found, more]).unique()
     order = torch.randperm(found.numel(), device=device, generator=generator)[:count]

@@ -140,10 +140,10 @@ def _only(input: Any) -> Any:
 
 
 def _same_places(input: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Elements of both at the same places, all that may not be 0; None for unequal shapes."""
+    """The values of both where one of them may not be 0, in one order; None for unequal shapes."""
     _require_tensors(input=input, other=other)
     if not is_sparse(input) and not is_sparse(other):
-        sparse_operand("input", input)  # which says so
+        sparse_operand("input", input)  # raises the error
     a, b = _sparse_or_dense("input", input), _sparse_or_dense("other", other)
     checks.require_same_device(input=_data(a), other=_data(b))
     if tuple(a.shape) != tuple(b.shape):

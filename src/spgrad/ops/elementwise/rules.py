@@ -25,7 +25,7 @@ from spgrad.torch_protocol.func_transforms import differentiated
 
 
 class Rule(NamedTuple):
-    """What a function does with zeros.
+    """How a function of two elements treats zeros, and so which elements its result has.
 
     Attributes:
         fn: The function, of dense tensors and numbers.
@@ -112,7 +112,7 @@ def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
 
 def _one_sparse(rule: Rule, A: SparseTensor, other: Any) -> torch.Tensor:
     if isinstance(other, torch.Tensor):
-        if other.dim() or other.device.type != "cpu":  # a number may stay where it is, as in torch
+        if other.dim() or other.device.type != "cpu":  # as in torch, a number may be on the CPU
             checks.require_same_device(input=A._vals, other=other)
         if other.dim():
             return _with_dense(rule, A, other)
@@ -146,7 +146,7 @@ def _require_number_keeps_zero(of_numbers: Callable[[Any, Any], Any], other: Any
         at_zero = of_numbers(0, number)
     except ZeroDivisionError:
         at_zero = float("inf")
-    except TypeError:  # complex numbers have no order, as torch will say
+    except TypeError:  # complex numbers have no order; torch raises its own error
         return
     if at_zero != 0:
         raise ArgumentValueError(

@@ -75,7 +75,7 @@ def part_of_pattern(pattern: Pattern, subscript: Subscript, target: Target) -> P
 
 
 def _whole(found: Found) -> tuple[Pattern, torch.Tensor | None]:
-    """What conversions give, whose entries are never in pieces."""
+    """The parts of what a conversion found; its entries are never `Ranges`."""
     assert not isinstance(found.entry, Ranges)
     return found.pattern, found.entry
 
@@ -86,7 +86,7 @@ def _keeps_matrix(pattern: Pattern, subscript: Subscript, target: Target) -> boo
     if len(target.out) < 2:
         return False
     if group is not None and 0 < len(sparse_part(group, split)) < len(group.dims):
-        return False  # values differ with the point, which COO tells
+        return False  # each point has values of its own, which COO can hold
 
     def is_dim(item: int, dim: int) -> bool:
         alone = group is not None and group.dims == (dim,) and len(group.shape) == 1
@@ -98,7 +98,7 @@ def _keeps_matrix(pattern: Pattern, subscript: Subscript, target: Target) -> boo
 def _in_blocks(
     pattern: Pattern, subscript: Subscript, target: Target
 ) -> tuple[Pattern, Subscript, Target] | None:
-    """The same of a matrix whose elements are the blocks, where whole blocks are taken in order."""
+    """The same task for the matrix of the blocks; None unless whole blocks are taken in order."""
     assert pattern.blocksize is not None
     taken, shape = list(subscript.taken), list(target.shape)
     own = list(pattern.shape[: len(pattern.batch) + 2])
@@ -127,7 +127,8 @@ def _of_compressed(
     line, idx_dim = (batch, batch + 1) if pattern.compressed_by_rows else (batch + 1, batch)
     points = sparse_part(subscript.group, batch + 2)
     alone = len(points) == 1 and len(_group(subscript).shape) == 1
-    long = pattern.shape[idx_dim] > 4 * (pattern.nse + 2**16)  # a list for each would cost more
+    # an array with one number for each index would cost more
+    long = pattern.shape[idx_dim] > 4 * (pattern.nse + 2**16)
     mixed = bool(points) and len(points) < len(_group(subscript).dims)
     if mixed or (idx_dim in points and (long or not alone)):
         coo, first = _whole(coordinates(pattern))
@@ -155,7 +156,7 @@ def _group(subscript: Subscript) -> Group:
 
 
 def _owned(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """A part of a tensor as one of its own, which does not keep the whole alive."""
+    """A part of a tensor in memory of its own, so that it does not keep the whole alive."""
     view = part is not whole and part.untyped_storage().data_ptr() == (
         whole.untyped_storage().data_ptr()
     )
@@ -230,7 +231,8 @@ def _line_numbers(
         else:
             own, at = sparse_part(subscript.group, len(pattern.shape))[d], items.index(GROUP)
         total = total + (own * below[d]).view([-1 if i == at else 1 for i in range(len(items))])
-    if GROUP in items and not _group(subscript).dims:  # True and False: once, or not at all
+    # True takes everything once, False not at all
+    if GROUP in items and not _group(subscript).dims:
         at = items.index(GROUP)
         total = total.narrow(at, 0, _group(subscript).points)
     return total.reshape(-1)

@@ -18,7 +18,7 @@ from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
 
 
 class Target(NamedTuple):
-    """Of a result: what its sparse dimensions are, its shape, and how many more are dense."""
+    """The result: the origin of its sparse dimensions, its shape, its number of dense ones."""
 
     out: tuple[int, ...]
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ def is_whole(take: Slice | int | None, size: int) -> bool:
 
 
 def sparse_part(group: Group | None, split: int) -> dict[int, torch.Tensor]:
-    """The sparse dimensions that have index tensors, and these."""
+    """The index tensor of each sparse dimension that has one."""
     if group is None:
         return {}
     return {d: t for d, t in zip(group.dims, group.index, strict=True) if d < split}
@@ -61,7 +61,7 @@ def window(
 
 
 def _bounds(take: Slice) -> tuple[int, int]:
-    """The least and the largest index; of nothing, in the wrong order."""
+    """The least and the largest index; of no indices, a least that is above the largest."""
     last = take.start + (take.count - 1) * take.step
     return (min(take.start, last), max(take.start, last)) if take.count else (0, -1)
 
@@ -111,7 +111,7 @@ def of_coordinates(
 def _no_points(
     group: Group, entry: torch.Tensor | None, indices: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of index tensors that have no dimension, as of True and False: all entries, or none."""
+    """For True or False as an index: all entries, or none."""
     entry = positions(indices, indices.shape[1]) if entry is None else entry
     entry = entry if group.points else entry[:0]
     return entry, torch.zeros_like(entry)

@@ -43,7 +43,8 @@ def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
         tensor([2., 3.])
     """
     M = sparse_operand("mask", mask)
-    M = SparseTensor(M._vals, M._pattern)  # the pattern alone counts, and takes no gradient
+    # only the pattern of the mask matters, and it has no gradient
+    M = SparseTensor(M._vals, M._pattern)
     if is_sparse(input):
         A = sparse_operand("input", input)
         checks.require_same_device(input=A._vals, mask=M._vals)
@@ -55,7 +56,6 @@ def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
         accepted = f"{tuple(M._pattern.shape)}, the shape of `mask`,"
         raise checks.bad_shape("input", tuple(x.shape), accepted, "Expand it first.")
     pattern = without_repeats(M)._pattern
-    found = dense_at_elements(x, pattern).expand(
-        pattern.values_shape
-    )  # one number, but of no element
+    found = dense_at_elements(x, pattern)
+    found = found.expand(pattern.values_shape)  # x of size 1 gives one number, also for no element
     return on_pattern(found.contiguous(), pattern)

@@ -95,7 +95,7 @@ def _is_everything(pattern: Pattern, plan: Plan) -> bool:
 def part_move(pattern: Pattern, plan: Plan) -> Move:
     """The pattern of a sparse result; of ints and slices, the last ones are kept."""
     subscript, target = plan.subscript, plan.target
-    points = GROUP in target.out  # which may come more than once
+    points = GROUP in target.out  # a point may be given more than once
 
     def make() -> Move:
         made = part_of_pattern(pattern, subscript, target)
@@ -111,7 +111,7 @@ def part_move(pattern: Pattern, plan: Plan) -> Move:
 
 
 def points_of(pattern: Pattern, plan: Plan) -> torch.Tensor | None:
-    """The point of the index tensors that each element of a sparse result is from, if it counts."""
+    """For index tensors of sparse and dense dimensions: the point of each element; else None."""
     if not plan.mixed:
         return None
     group = plan.subscript.group
@@ -161,7 +161,7 @@ def _all_rows(vals: torch.Tensor, plan: Plan) -> torch.Tensor | slice:
 def _dense_index(
     vals: torch.Tensor, plan: Plan, point: torch.Tensor | None
 ) -> Sequence[int | slice | torch.Tensor]:
-    """The index of the dense dimensions, those that go backwards turned round already."""
+    """The index of the dense dimensions; those with negative steps have been reversed before."""
     found: list[int | slice | torch.Tensor] = []
     group = plan.subscript.group
     for i, take in enumerate(plan.subscript.taken[plan.split :]):

@@ -91,7 +91,7 @@ def assign(input: Any, index: Any, value: Any) -> None:
 
 
 class _PartPositions(NamedTuple):
-    """Which stored numbers a part holds; its pattern, if it is sparse, and its shape."""
+    """Where the numbers of a part are stored; the way to its pattern, if sparse; its shape."""
 
     number: torch.Tensor  # in the shape of the result's values; below 0 for none
     move: Move | None

@@ -80,7 +80,7 @@ def to_dense(
 
 
 def _added(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    """The sum of the values at each place; differentiable."""
+    """The dense tensor, in which values of one place add up; differentiable."""
     dense = vals.new_zeros(math.prod(pattern.shape[: sparse_dims(pattern)]), *pattern.dense_shape)
     return dense.index_add_(0, kept_linear_positions(pattern), vals).view(pattern.shape)
 

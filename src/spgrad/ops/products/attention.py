@@ -85,7 +85,8 @@ def scaled_dot_product_attention(
     q, k, v = (dense_operand(name, operand) for name, operand in given.items())
     _require(A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)
     if A._vals.dtype == torch.bool and not bool(A._vals.all()):
-        blocks = A._pattern.blocksize is not None  # pruned, they would keep some elements
+        # pruning keeps whole blocks, and with them elements that are False
+        blocks = A._pattern.blocksize is not None
         A = prune(convert(A, torch.sparse_csr) if blocks else A)
     bias = None if A._vals.dtype == torch.bool else broadcast.flat(A)
     batch = checks.broadcast_shapes(A._pattern.batch, *(t.shape[:-2] for t in (q, k, v)))
@@ -164,7 +165,7 @@ def _to_heads(t: torch.Tensor, batch: tuple[int, ...], order: Any) -> torch.Tens
 
 
 def _from_heads(t: torch.Tensor, batch: tuple[int, ...], order: Any, lines: int) -> torch.Tensor:
-    """What `_to_heads` did, undone."""
+    """The inverse of `_to_heads`."""
     at = [*order[0], *order[1]]
     r = len(batch)
     t = t.reshape(*(batch[i] for i in at), lines, t.shape[-1])
@@ -196,7 +197,7 @@ def _stored(
     scale: float,
     dropout_p: float = 0.0,
 ) -> torch.Tensor:
-    """The same by operations that store scores and weights, for derivatives of any order."""
+    """Attention by operations that store scores and weights, for derivatives of any order."""
     row = segments_of(pattern, (len(pattern.shape) - 1,))
     outs = []
     for i in range(q.shape[0]):
@@ -206,7 +207,7 @@ def _stored(
         outs.append(spmm(torch.dropout(weights, dropout_p, True), v[i], pattern))
     if outs:
         return torch.stack(outs)
-    none = q @ k.mT @ v  # of no heads, and yet a function of all operands
+    none = q @ k.mT @ v  # without heads: empty, but with a gradient for all operands
     return none if bias is None else none + bias.sum()
 
 

@@ -24,7 +24,7 @@ from spgrad.ops.shapes.shape import reshape
 from spgrad.public import public_op
 
 SPARSE_COST = 8
-"""Work of a multiplication of two sparse matrices, in those of a sparse and a dense one."""
+"""Cost of one multiplication in a product of two sparse matrices; with a dense one it costs 1."""
 
 
 class Factor(NamedTuple):
@@ -240,7 +240,7 @@ def _estimate(a: Factor, b: Factor) -> tuple[float, Factor]:
     if a.nse is not None and b.nse is not None:
         terms = a.nse * b.nse / max(k, 1)
         size = max(m * n, 1)
-        # distinct places of so many random ones
+        # the expected number of distinct places of so many random ones
         nse = size * -math.expm1(-terms / size)
         return SPARSE_COST * terms, Factor(m, n, nse)
     if a.nse is not None:

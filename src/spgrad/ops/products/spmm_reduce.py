@@ -78,7 +78,7 @@ class _SpMMExtremum(Function):
             grads = kernels.spmm_reduce_backward(view.ptr, view.idx, view.perm, *operands)
             return (*grads, None, None)
         chosen = arg >= 0
-        at = arg.clamp(min=0).view(-1)  # the one entry that each element of the result is made of
+        at = arg.clamp(min=0).view(-1)  # the entry that each element of the result comes from
         entry = (at if view.perm is None else view.perm[at]).to(torch.int64)
         column = view.idx[at].to(torch.int64).view(arg.shape)
         share = torch.where(chosen, g, 0)
@@ -114,10 +114,10 @@ class _RowsProduct(Function):
 
         zero = x == 0
         nonzero = torch.where(zero, 1, x)
-        number = spmm(ones, zero.to(x.dtype), pattern)  # of zeros among the factors (m, n)
+        number = spmm(ones, zero.to(x.dtype), pattern)  # (m, n) how many factors are zero
         g = g * _rows_product(nonzero, pattern).conj()
         of_nonzero, of_zero = to_columns(g * (number == 0)), to_columns(g * (number == 1))
-        if torch.is_grad_enabled():  # a single other zero adds nothing, but has a derivative
+        if torch.is_grad_enabled():  # one other zero makes the factor 0, but not its derivative
             zeros = torch.where(zero, x, 0)
             other = spmm(ones, zeros, pattern).conj()
             of_nonzero = of_nonzero + to_columns(g * (number == 1) * other)

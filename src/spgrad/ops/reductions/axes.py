@@ -106,7 +106,7 @@ class Reduction(NamedTuple):
         if self.segments.unique is None:
             spec = pattern.spec._replace(dense_dim=self.axes.dense_dim)
             found = Pattern.from_spec(spec, self.axes.shape, pattern.indices)
-            for view_key in (kept.ROWS, kept.COLS):  # which dense dimensions don't matter to
+            for view_key in (kept.ROWS, kept.COLS):  # the views do not depend on dense dimensions
                 if (view := pattern.derived(view_key)) is not None:
                     found.keep(view_key, view)
             return found

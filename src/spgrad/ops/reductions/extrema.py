@@ -104,7 +104,8 @@ def argmin(
 def _value_and_index(
     input: torch.Tensor, dim: Any, keepdim: bool, specified: bool, *, largest: bool
 ) -> Any:
-    if isinstance(dim, torch.Tensor):  # torch's other meaning of these names
+    # in torch, max and min of two tensors are maximum and minimum
+    if isinstance(dim, torch.Tensor):
         return maximum(input, dim) if largest else minimum(input, dim)
     if dim is None:
         whole = amax if largest else amin
@@ -177,7 +178,7 @@ def _segment_indices(pattern: Pattern, call: Reduction) -> _SegmentIndices:
 
 
 def _with_gap(segments: Segments, along: torch.Tensor) -> _SegmentIndices:
-    """With no index left out before it, an element's index is its position in the segment."""
+    """Finds the first index without an element: before it, index and position are equal."""
     assert segments.ptr is not None
     ordered = segments._replace(perm=None, index=None)
     start = segment_expand(segments.ptr[:-1, None], ordered).squeeze(1)

@@ -81,7 +81,7 @@ def _matrix_norm(
     if chosen > summed and not keepdim:
         chosen -= 1
     if ord > 0 and sums.shape[chosen] == 0:
-        return sums.sum(chosen, keepdim)  # 0, the largest of no norms
+        return sums.sum(chosen, keepdim)  # the largest of no norms is 0
     sparse, dense = (amax, torch.amax) if ord > 0 else (amin, torch.amin)
     choose = sparse if isinstance(sums, SparseTensor) else dense
     return call(choose, sums, chosen, keepdim)

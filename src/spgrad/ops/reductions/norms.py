@@ -121,7 +121,7 @@ def norms_of_segments(
     call: Reduction, vals: torch.Tensor, p: float, specified: bool
 ) -> torch.Tensor:
     """Norm (segments, kept) of values (elements, reduced, kept)."""
-    if p == 2:  # not by way of abs(a), which has no second derivative at 0, where the square has
+    if p == 2:  # abs(a) has no second derivative at 0, but its square has
         return _power(call.sums(_abs_squared(vals)), 0.5)
     size = vals.abs()
     if math.isinf(p):
@@ -207,7 +207,7 @@ def logsumexp(
         dtype = torch.get_default_dtype()
     vals = wide(call.vals.to(dtype))
     missing = call.missing(specified)
-    with torch.no_grad():  # the shift has no influence
+    with torch.no_grad():  # the result does not depend on the shift
         top = segment_extremum(vals.real, call.segments, missing, largest=True)
         top = torch.where(top.isinf(), 0, top)
     total = call.sums((vals - call.expanded(top)).exp())

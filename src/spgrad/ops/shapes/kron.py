@@ -94,7 +94,7 @@ def _kron_by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | No
     """The product of two matrices of one layout without blocks."""
     if len(shape) != 2 or a.layout != b.layout:
         return None
-    if a.is_coo and shape[0] > 4 * a.nse * b.nse:  # pointers to rows would be most of the work
+    if a.is_coo and shape[0] > 4 * a.nse * b.nse:  # row pointers would cost more than the entries
         return None
     own = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
     dtype = index_dtype(own, (*shape, a.elements * b.elements))
@@ -108,7 +108,7 @@ def _kron_by_lines(a: Pattern, b: Pattern, shape: tuple[int, ...]) -> Found | No
 
 
 def _kron_pattern(a: Pattern, b: Pattern) -> Move:
-    """Of the pair (p, q) of elements, in the order of pairs: where it goes."""
+    """The pattern of the product, and which pair (p, q) of elements each of its elements is."""
     shape = _kron_shape(a, b)
     found = _kron_by_lines(a, b, shape)
     if found is not None:

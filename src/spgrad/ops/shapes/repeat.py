@@ -230,7 +230,7 @@ def _repeated_lines(
         begin, end = (t[..., None].expand(*t.shape, side) for t in (begin, end))
     shift = [size * i for i in range(side)]
     if not side:
-        same = begin.dtype  # of which a sum would make int64
+        same = begin.dtype  # a sum would convert int32 to int64
         shift, begin, end = [0], begin.sum(-1, dtype=same), end.sum(-1, dtype=same)  # empty lines
     return joined(lines.pattern, shape, lines.idx, LineRanges(begin, end, shift, count))
 

@@ -121,7 +121,7 @@ def _become(A: Any, make: Callable[[SparseTensor], SparseTensor]) -> SparseTenso
             f"`input` is {checks.describe_kind(A)}; a SparseTensor is accepted. Wrap a native "
             "sparse tensor with spgrad.from_torch."
         )
-    if A.requires_grad and A.is_leaf:  # whose gradient would not fit any more
+    if A.requires_grad and A.is_leaf:  # its gradient would have the old shape
         raise StateError(
             "`input` is a leaf that requires a gradient; others are accepted. Change A.detach(), "
             "and call requires_grad_() afterwards."

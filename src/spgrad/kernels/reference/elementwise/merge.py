@@ -1,4 +1,4 @@
-"""References of the kernels that merge two patterns, and that carry values over to the result."""
+"""References of the kernels that merge two patterns, and that move values onto the result."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def union(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged
     size = unique.shape[1]
     return (
         row_pointers(unique[0], m),
-        unique[1].clone(),  # a row of a larger tensor, which a result does not keep alive
+        unique[1].clone(),  # a copy, because a row of a larger tensor would keep it alive
         _inverse(to_a, size).to(dtype),
         _inverse(to_b, size).to(dtype),
         to_a.to(dtype, copy=True),

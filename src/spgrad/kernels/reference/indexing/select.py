@@ -1,4 +1,4 @@
-"""References of the kernels that take ranges and lists of what is across lines."""
+"""References of the kernels that select entries by ranges and lists of lines and of indices."""
 
 from __future__ import annotations
 

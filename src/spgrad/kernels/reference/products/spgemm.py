@@ -84,5 +84,5 @@ def spgemm(
         )
     sums = products.new_zeros(row.numel()).index_add_(0, at, products).to(val_a.dtype)
     ptr = row_pointers(row, ptr_a.numel() - 1).to(ptr_a.dtype)
-    # `col` is a row of a larger tensor, which a result does not keep alive
+    # a copy, because `col` is a row of a larger tensor and would keep it alive
     return ptr, col.to(idx_a.dtype, copy=True), sums

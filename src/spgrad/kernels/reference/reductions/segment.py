@@ -73,7 +73,7 @@ def first_extremum(ptr: Tensor, x: Tensor, largest: bool) -> Tensor:
     segment = row_numbers(ptr, x.shape[0])
     attains = x == extremum[segment]
     if x.is_floating_point():
-        attains |= x.isnan()  # if one is, so is the extremum, which then equals nothing
+        attains |= x.isnan()  # where one is NaN, the extremum is NaN, which equals nothing
     position = (attains.long().new_ones(x.shape[0]).cumsum(0) - 1).reshape(-1, *[1] * (x.dim() - 1))
     return fold(ptr, torch.where(attains, position, x.shape[0]), torch.minimum, -1)
 
