@@ -48,7 +48,7 @@ from spgrad.ops.shapes.resize import (
 )
 from spgrad.torch_protocol import aten as _protocol  # noqa: F401
 from spgrad.torch_protocol import gradients as _gradients  # noqa: F401
-from spgrad.torch_protocol import optimizers as _stepping  # noqa: F401
+from spgrad.torch_protocol import optimizers as _optimizers  # noqa: F401
 from spgrad.torch_protocol import pickling as _serialize  # noqa: F401
 from spgrad.torch_protocol import repr as _describe  # noqa: F401
 

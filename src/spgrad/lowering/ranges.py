@@ -107,11 +107,11 @@ def joined(
     count = int((end - begin).sum()) if ranges.count is None else ranges.count
     shift = idx.new_tensor(ranges.shift)
     ptr, idx = kernels.join_ranges(idx.contiguous(), begin, end, shift, count, ranges.backward)
-    pieces = Ranges(ptr, begin, end, count, ranges.backward)
+    entry = Ranges(ptr, begin, end, count, ranges.backward)
     group = len(ranges.shift)
     if group > 1:
         ptr = ptr[::group].contiguous()
-    return InRanges(of_lines(like, shape, ptr, idx), pieces)
+    return InRanges(of_lines(like, shape, ptr, idx), entry)
 
 
 def of_lines(

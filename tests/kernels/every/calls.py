@@ -8,7 +8,7 @@ from spgrad.kernels import REFERENCES
 NAMES = sorted(REFERENCES.keys() - {"empty_cache"})
 """Every kernel that computes something."""
 
-ACROSS = 64
+NUM_COLS = 64
 
 
 def lines(n, dtype, count=None):
@@ -19,8 +19,8 @@ def lines(n, dtype, count=None):
     more = 1 if count is None else count - len(ends)
     ptr = torch.cat([torch.zeros(1, dtype=torch.int64), ends, torch.full((more,), n)])
     line = torch.repeat_interleave(ptr.diff())
-    room = torch.randint(0, ACROSS - 7, (len(ptr),))
-    return ptr.to(dtype), (room[line] + torch.arange(n) - ptr[line]).to(dtype)
+    first = torch.randint(0, NUM_COLS - 7, (len(ptr),))
+    return ptr.to(dtype), (first[line] + torch.arange(n) - ptr[line]).to(dtype)
 
 
 def numbers(*shape):
@@ -44,20 +44,20 @@ def _structure(ptr, idx, perm):
     begin, end = ptr[:-1].flip(0).contiguous(), ptr[1:].flip(0).contiguous()
     joined = kernels.join_ranges(idx, begin, end, idx.new_tensor([0]), n, False)[0]
     even = torch.cat([ptr, ptr[-1:].expand(m % 2)])  # an even number of lines
-    one_line = ptr.new_tensor([0, ACROSS])
-    points = (torch.arange(ACROSS - 1, -1, -1) // 2 * 2).to(dtype)
-    inverse = kernels.transpose_plan(one_line, points, ACROSS)
+    one_line = ptr.new_tensor([0, NUM_COLS])
+    points = (torch.arange(NUM_COLS - 1, -1, -1) // 2 * 2).to(dtype)
+    inverse = kernels.transpose_plan(one_line, points, NUM_COLS)
     other = lines(n, dtype, m)
-    unsorted = torch.where(row % 3 == 1, ACROSS - 1 - idx, idx)
+    unsorted = torch.where(row % 3 == 1, NUM_COLS - 1 - idx, idx)
     coo = torch.stack([row[perm.long()], idx, perm % 9])
     return {
-        "check_compressed": (ptr, idx, ACROSS),
-        "check_coo": (torch.stack([row, idx]), (m, ACROSS)),
-        "coalesce": (coo, (m, ACROSS, 9)),
+        "check_compressed": (ptr, idx, NUM_COLS),
+        "check_coo": (torch.stack([row, idx]), (m, NUM_COLS)),
+        "coalesce": (coo, (m, NUM_COLS, 9)),
         "compress": (row[perm.long()], m),
         "coordinates": (ptr, idx),
-        "cut_lines": (ptr, idx, torch.randint(ACROSS, (m,))),
-        "densify": (ptr, idx, perm, val, m, ACROSS),
+        "cut_lines": (ptr, idx, torch.randint(NUM_COLS, (m,))),
+        "densify": (ptr, idx, perm, val, m, NUM_COLS),
         "expand": (ptr, n),
         "expand_blocks": (ptr, idx, 2, 3, True, numbers(6 * n)),
         "group_blocks": (even, idx, 2, 4, False, val),
@@ -65,13 +65,13 @@ def _structure(ptr, idx, perm):
         "join_ranges": (idx, begin, end, idx.new_tensor([5]), n, True),
         "kron_lines": (ptr, idx, ptr.new_tensor([0, 2, 3]), ptr.new_tensor([0, 1, 1]), 2),
         "list_lines": (ptr, idx, val, torch.randint(m, (m,))),
-        "locate": (ptr, idx, torch.randint(m, (n,)), torch.randint(ACROSS, (n,))),
+        "locate": (ptr, idx, torch.randint(m, (n,)), torch.randint(NUM_COLS, (n,))),
         "select_columns": (ptr, idx, inverse[0], inverse[2]),
-        "select_range": (ptr, idx, ACROSS - 1, -2, ACROSS // 2, val),
-        "sort_coo": (coo[:2], (m, ACROSS)),
+        "select_range": (ptr, idx, NUM_COLS - 1, -2, NUM_COLS // 2, val),
+        "sort_coo": (coo[:2], (m, NUM_COLS)),
         "take": (val, torch.randint(-1, n, (n,)).to(dtype)),
         "take_ranges": (val, joined, begin, end, n, False),
-        "transpose_plan": (ptr, idx, ACROSS, val),
+        "transpose_plan": (ptr, idx, NUM_COLS, val),
         "union": (ptr, unsorted, *other),
     }
 
@@ -81,7 +81,7 @@ def _segments(n, ptr, perm):
     few = torch.tensor([0, n // 2, n // 2, n - n // 8, n]).to(ptr.dtype)
     wide = numbers(n, 3)
     return {
-        "scatter_sum": (perm % ACROSS, numbers(n).to(torch.bfloat16), ACROSS, True),
+        "scatter_sum": (perm % NUM_COLS, numbers(n).to(torch.bfloat16), NUM_COLS, True),
         "segment_arg": (few, perm, wide, True),
         "segment_expand": (ptr, perm, n, numbers(m, 3)),
         "segment_reduce": (few, perm, wide, "sum"),
@@ -93,23 +93,23 @@ def _segments(n, ptr, perm):
 
 def _products(ptr, idx, perm):
     m, n, dtype = len(ptr) - 1, len(idx), idx.dtype
-    val, x, g = numbers(n), numbers(ACROSS, 5), numbers(m, 5)
+    val, x, g = numbers(n), numbers(NUM_COLS, 5), numbers(m, 5)
     a = ptr, idx, perm, val
-    b = *lines(3 * ACROSS, dtype, ACROSS), None, numbers(3 * ACROSS)
-    product = kernels.spgemm(*a, *b, ACROSS)
+    b = *lines(3 * NUM_COLS, dtype, NUM_COLS), None, numbers(3 * NUM_COLS)
+    product = kernels.spgemm(*a, *b, NUM_COLS)
     largest = kernels.spmm_reduce(*a, x, True)[1]
-    q, k, v = numbers(2, m, 3), numbers(2, ACROSS, 3), numbers(2, ACROSS, 4)
+    q, k, v = numbers(2, m, 3), numbers(2, NUM_COLS, 3), numbers(2, NUM_COLS, 4)
     out, lse = kernels.attention(ptr, idx, perm, val, q, k, v, 0.1)
-    by_cols = kernels.transpose_plan(ptr, idx, ACROSS)
+    by_cols = kernels.transpose_plan(ptr, idx, NUM_COLS)
     delta = torch.linalg.vecdot(out, out)
     return {
         "attention": (ptr, idx, perm, val, q, k, v, 0.1),
         "attention_backward": (*a[:3], *by_cols, val, q, k, v, out, lse, delta, 0.1),
-        "masked_spgemm": (*product[:2], None, *a, *b, ACROSS),
-        "scale": (*a, numbers(m), numbers(ACROSS)),
+        "masked_spgemm": (*product[:2], None, *a, *b, NUM_COLS),
+        "scale": (*a, numbers(m), numbers(NUM_COLS)),
         "sddmm": (*a[:3], g, x),
-        "spgemm": (*a, *b, ACROSS),
-        "spgemm_values": (*product[:2], *a, *b, ACROSS),
+        "spgemm": (*a, *b, NUM_COLS),
+        "spgemm_values": (*product[:2], *a, *b, NUM_COLS),
         "spmm": (*a, x),
         "spmm_prod": (ptr, idx, x.sign()),
         "spmm_reduce": (*a, x, True),

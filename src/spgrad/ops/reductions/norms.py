@@ -107,7 +107,7 @@ def norm_over(
     dtype: torch.dtype | None,
     specified: bool,
 ) -> torch.Tensor:
-    """What `vector_norm` computes, for the function `fn` that names its arguments so."""
+    """What `vector_norm` computes; `names` are those of its two first arguments in the call."""
     if not isinstance(p, (int, float)):
         raise ArgumentKindError(f"`{names[1]}` is {p!r}; a number is accepted. For example 2.")
     call = reduction(input, dim, keepdim, arg=names[0])
