@@ -31,21 +31,6 @@ from spgrad.errors import (
 from spgrad.kernels import compiled
 from spgrad.linalg import lobpcg, pca_lowrank, reverse_cuthill_mckee, svd_lowrank
 from spgrad.ops import *  # noqa: F403
-from spgrad.ops.creation.create import empty, eye, spdiags, zeros
-from spgrad.ops.creation.like import empty_like, rand_like, randn_like
-from spgrad.ops.creation.random import banded, rand, randn, random_spd, random_triangular
-from spgrad.ops.elementwise.queries import allclose, equal, is_nonzero, is_same_size, item
-from spgrad.ops.indexing.getitem import masked_select
-from spgrad.ops.indexing.nonzero import coo_indices
-from spgrad.ops.indexing.setitem import index_add
-from spgrad.ops.products.einsum import einsum
-from spgrad.ops.shapes.resize import (
-    resize_as_,
-    sparse_resize_,
-    sparse_resize_and_clear_,
-    t_,
-    transpose_,
-)
 from spgrad.torch_protocol import aten as _protocol  # noqa: F401
 from spgrad.torch_protocol import gradients as _gradients  # noqa: F401
 from spgrad.torch_protocol import optimizers as _optimizers  # noqa: F401
@@ -64,34 +49,14 @@ __all__ = [
     "SpgradError",
     "StateError",
     "UnsupportedError",
-    "allclose",
-    "banded",
     "compiled",
-    "coo_indices",
     "dropin",
-    "einsum",
-    "empty",
     "empty_cache",
-    "empty_like",
-    "equal",
-    "eye",
     "from_scipy",
     "from_torch",
     "from_values",
-    "index_add",
-    "is_nonzero",
-    "is_same_size",
-    "item",
     "lobpcg",
-    "masked_select",
     "pca_lowrank",
-    "rand",
-    "rand_like",
-    "randn",
-    "randn_like",
-    "random_spd",
-    "random_triangular",
-    "resize_as_",
     "reverse_cuthill_mckee",
     "sparse_bsc_tensor",
     "sparse_bsr_tensor",
@@ -99,16 +64,10 @@ __all__ = [
     "sparse_coo_tensor",
     "sparse_csc_tensor",
     "sparse_csr_tensor",
-    "sparse_resize_",
-    "sparse_resize_and_clear_",
-    "spdiags",
     "svd_lowrank",
-    "t_",
     "to_scipy",
     "to_torch",
-    "transpose_",
     "values",
-    "zeros",
 ]
 __all__ += ops.__all__  # each with its row in the support table
 

@@ -192,12 +192,12 @@ LEGEND = (
     "x: works for sparse operands of this layout; -: refused by name. Upper case is sparse, lower "
     "case dense; dense dimensions of a sparse tensor stand behind a bar; s[], p[] and n[] are "
     "numbers or 0-d tensors; values of P, F and p are positive, those of n negative, those of Z "
-    "complex, those of I, J and i integers; F has every element, and of M "
+    "complex, those of I, J and i integers, those of T and t bools; F has every element, and of M "
     "the pattern alone counts. Operands in parentheses are given as one list. A sparse result has "
     "the layout of the first sparse operand, or COO where that can't hold it (CSR or CSC for a "
     "part of a BSR or BSC matrix), unless another stands behind a colon; second is that of the "
-    "second, flipped is csc for csr, bsc for bsr, and the other way round. The gradient of a "
-    "sparse operand is on its own pattern."
+    "second, asked that of the argument `layout`, flipped is csc for csr, bsc for bsr, and the "
+    "other way round. The gradient of a sparse operand is on its own pattern."
 )
 
 
@@ -206,12 +206,17 @@ def _order(row: Op) -> str:
 
 
 def _reasons(rows: Iterable[Op]) -> list[str]:
-    """Why layouts are missing: a line for each operation and reason."""
+    """Why layouts or the dense function are missing: a line for each operation or reason."""
     lines = []
+    undescribed: dict[str, list[str]] = {}
     for row in rows:
-        for reason in dict.fromkeys(row.absent.values()):
+        for reason in dict.fromkeys(row.absent[name] for name in ALL if name in row.absent):
             layouts = ", ".join(name for name in ALL if row.absent.get(name) == reason)
             lines.append(f"{row.name} not for {layouts}: {reason}.")
+        if "dense" in row.absent:
+            undescribed.setdefault(row.absent["dense"], []).append(row.name)
+    for reason, names in undescribed.items():
+        lines.append(f"No dense function specifies {', '.join(names)}: {reason}.")
     return lines
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad import ops, support
+from spgrad import support
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.pattern import LAYOUTS, Pattern
 from spgrad.core.tensor import SparseTensor
@@ -218,9 +218,9 @@ def _text(value: Any) -> str:
 
 
 def cells() -> Iterator[Cell]:
-    """Every claim of the support table."""
+    """Every claim of the support table that a dense function specifies."""
     for op in support.OPS.values():
-        for signature in op.signatures:
+        for signature in op.signatures if op.compared else ():
             for layout in op.layouts:
                 for sample in range(len(op.samples)):
                     yield Cell(op, signature, layout, sample)
@@ -272,6 +272,7 @@ def sample(
         own = torch.promote_types(dtype, torch.complex64) if operand.complex else dtype
         if operand.integer and (own.is_floating_point or own.is_complex):
             own = torch.int64
+        own = torch.bool if operand.truth else own
         if operand.sparse:
             names = cell.op.layouts
             shift = seen if mixed else 0
@@ -319,17 +320,16 @@ def _density_like(matrix: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 def run_all(cell: Cell, operands: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Calls the operation of a cell; a tuple of results, or of one."""
-    return _tuple(call(cell, getattr(ops, cell.op.name), operands, cell.options))
+    return _tuple(call(cell, cell.op.function, operands, cell.options))
 
 
 def call(
     cell: Cell, function: Callable[..., Any], operands: list[Any], options: dict[str, Any]
 ) -> Any:
-    """Calls a function with the operands of a cell, as one list if its signature says so."""
+    """Calls a function with the operands of a cell, as its row says how."""
     if isinstance(function, types.WrapperDescriptorType):  # it takes no keyword arguments
         return function(*operands, *options.values())
-    listed = cell.signature.startswith("(")
-    return function(list(operands), **options) if listed else function(*operands, **options)
+    return cell.op.call(function, *operands, **options)
 
 
 def run(cell: Cell, operands: list[torch.Tensor]) -> torch.Tensor:
@@ -354,7 +354,7 @@ def expected_all(
     if cell.op.masked:
         first = next(a for a in operands if isinstance(a, SparseTensor))
         options["mask"] = mask_of(first._pattern)
-    return _tuple(cell.op.dense(*dense, **options))
+    return _tuple(cell.op.call(cell.op.dense, *dense, **options))
 
 
 def dense_leaves(operands: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -18,6 +18,10 @@ NONE = {("beta", 0), ("alpha", 0), ("value", 0)}
 """Arguments with which an operand adds nothing, and its graph is left out."""
 
 
+SPREADS = ("var", "std")
+"""Of no degrees of freedom they are infinite; torch then gives every element the same gradient."""
+
+
 class Failure(Exception):  # noqa: N818
     """What differs.
 
@@ -107,8 +111,7 @@ class Run:
     def _sparse(self, step, args):
         function = getattr(spgrad, step.name)
         try:
-            options = dict(step.options)
-            result = function(list(args), **options) if step.listed else function(*args, **options)
+            result = step.row.call(function, *args, **dict(step.options))
         except spgrad.SpgradError as error:
             return None, False, error
         except Exception as error:
@@ -194,6 +197,8 @@ class Run:
         y, want = self.values[-1], self.twin.values[-1]
         name = self.items[-1].name
         if not differentiable(y.dtype) or not self.twin.finite_before:
+            return
+        if name in SPREADS and not self.twin.finite:
             return
         if want.requires_grad and not y.requires_grad:
             steps = Program(tuple(self.items)).steps

@@ -5,7 +5,7 @@ import torch
 import spgrad
 from fuzz.operands import differentiable, is_sparse
 
-PRODUCTS = {"matmul", "addmm", "sampled", "contract", "attention", "binary"}
+ARITHMETIC = {f"elementwise.{name}" for name in ("binary", "compare", "logic", "fused")}
 
 
 def refusal_is_right(step, args, error):
@@ -65,10 +65,16 @@ def adjusted(step, got, want, finite, mask):
         finite: Whether all values before it are.
         mask: Of the pattern of a sparse result.
     """
+    if step.name == "einsum":  # along a size of 1, torch multiplies, which may give -0
+        want = want + 0
     if (
         not finite
         and differentiable(want.dtype)
-        and (step.row.family in PRODUCTS or step.name in ("kron", "sparse_mask"))
+        and (
+            step.row.family == "products"
+            or step.row.module in ARITHMETIC
+            or step.name in ("kron", "sparse_mask")
+        )
     ):  # what is not specified is not multiplied
         dense = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
         if 0 in (dict(step.options).get(name, 1) for name in ("alpha", "beta")):
@@ -79,7 +85,7 @@ def adjusted(step, got, want, finite, mask):
     outside = ~mask
     if dict(step.options).get("specified"):
         want = want.masked_fill(outside, 0)  # what is not specified stays so
-    if step.row.family == "binary" and differentiable(want.dtype):
+    if step.row.module in ARITHMETIC and differentiable(want.dtype):
         want = want.masked_fill(outside & want.detach().isnan(), 0)  # 0 / 0 is not calculated
         if not got.pattern.coalesced:  # a / 0 + b / 0 may be infinity - infinity
             dense = spgrad.to_dense(got.detach()).to(want.dtype)

@@ -213,7 +213,7 @@ def _draw_ord(rng, row, shape, options):
 
 def _as_sampled(rng, row, shape, options):
     """What has no other meaning than the samples'."""
-    name = next(n for n in ("reduce", "fn", "p") if any(n in s for s in row.samples))
+    name = next(n for n in ("reduce", "fn", "p", "equation") if any(n in s for s in row.samples))
     return rng.choice([sample[name] for sample in row.samples if name in sample])
 
 
@@ -241,6 +241,7 @@ DRAW = {
     "dim1": lambda rng, row, shape, options: _dim(rng, len(shape)),
     "dim2": lambda rng, row, shape, options: _dim(rng, len(shape)),
     "dims": _draw_dims,
+    "equation": _as_sampled,
     "fill_value": _one_of(0, 1, 2, -1),
     "fn": _as_sampled,
     "index": _draw_index,

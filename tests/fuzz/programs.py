@@ -22,7 +22,7 @@ from spgrad import support
 LARGE = 3000
 """Elements beyond which a result is no operand of a further operation."""
 
-ROWS = [row for row in support.OPS.values() if row.layouts]
+ROWS = [row for row in support.OPS.values() if row.compared and row.public]
 SIGNATURES = {s: support.parse(s) for row in ROWS for s in row.signatures}
 TAKES_NUMBERS = {"mul", "div", "remainder", "pow", "eq", "gt", "ge", "lt", "le"}
 
@@ -49,10 +49,6 @@ class Step:
     def row(self):
         return support.OPS[self.name]
 
-    @property
-    def listed(self):
-        return self.row.signatures[0].startswith("(")
-
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -67,7 +63,7 @@ class Program:
 
     def source(self):
         """Python that runs it."""
-        lines = ["import torch", "import spgrad", "from spgrad import testing"]
+        lines = ["import torch", "import spgrad", "from spgrad import support, testing"]
         for place, item in enumerate(self.items):
             made = _call_source(item) if isinstance(item, Step) else item.source()
             lines.append(f"v{place} = {made}")
@@ -76,9 +72,12 @@ class Program:
 
 def _call_source(step):
     arguments = ", ".join(f"v{place}" for place in step.args)
-    arguments = f"[{arguments}]" if step.listed else arguments
     options = "".join(f", {name}={literal(value)}" for name, value in step.options)
     called = f"spgrad.{step.name}({arguments}{options})"
+    if step.row.call is support.on_list:
+        called = f"spgrad.{step.name}([{arguments}]{options})"
+    elif step.row.call is not support.plainly:
+        called = f"support.OPS[{step.name!r}].call(spgrad.{step.name}, {arguments}{options})"
     return called if step.pick is None else f"{called}[{step.pick}]"
 
 
@@ -237,7 +236,7 @@ class Drawn:
             return torch.promote_types(dtype, torch.complex64)
         if operand is not None and operand.integer and differentiable(dtype):
             return self.rng.choice((torch.bool, torch.int32, torch.int64))
-        return dtype
+        return torch.bool if operand is not None and operand.truth else dtype
 
 
 def _fits(operand, value):
@@ -248,6 +247,8 @@ def _fits(operand, value):
     if operand.complex and not value.dtype.is_complex:
         return False
     if operand.integer and differentiable(value.dtype):
+        return False
+    if operand.truth and value.dtype != torch.bool:
         return False
     if operand.sparse and value.pattern.dense_dim != operand.dense_dim:
         return False

@@ -143,7 +143,7 @@ def _call(step, values):
     args = [values[place] for place in step.args]
     options = dict(step.options)
     function = getattr(spgrad, step.name)
-    result = function(args, **options) if step.listed else function(*args, **options)
+    result = step.row.call(function, *args, **options)
     if isinstance(result, torch.Tensor):
         return result
     result = tuple(result)

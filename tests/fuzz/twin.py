@@ -44,7 +44,8 @@ class Twin:
         options = {k: v for k, v in step.options if k not in ("blocksize", "layout")}
         if step.row.masked:
             options["mask"] = mask
-        result = step.row.dense(*(self.values[place] for place in step.args), **options)
+        args = [self.values[place] for place in step.args]
+        result = step.row.call(step.row.dense, *args, **options)
         result = (result,) if isinstance(result, torch.Tensor) else tuple(result)
         return tuple(self._shaken(y) for y in result)
 

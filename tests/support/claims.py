@@ -38,12 +38,12 @@ def check_layout(cell, operands, y):
         if wanted == "second":
             wanted = operands[1].pattern.name
         wanted = support.FLIPPED[first.pattern.name] if wanted == "flipped" else wanted
-        if y.pattern is first.pattern and cell.op.family == "shape":  # a reshape that changes none
+        if y.pattern is first.pattern and cell.op.family == "shapes":  # a reshape that changes none
             wanted = first.pattern.name
         elif not result.layout and not fits(first.pattern, y.pattern):
-            wanted = UNFIT.get(wanted, "coo") if cell.op.family == "index" else "coo"
+            wanted = UNFIT.get(wanted, "coo") if cell.op.family == "indexing" else "coo"
         assert y.pattern.name == wanted
-        if cell.op.family == "elementwise":
+        if cell.op.module == "elementwise.unary":
             assert y.pattern is first.pattern or not first.pattern.coalesced
         assert y.pattern.coalesced or y.pattern is first.pattern
 

@@ -29,7 +29,7 @@ def in_order(A):
 OPS = {
     name: [cell for cell in testing.cells() if cell.op.name == name]
     for name, op in support.OPS.items()
-    if op.layouts
+    if op.compared
 }
 
 

@@ -13,6 +13,7 @@ from spgrad.torch_protocol.inplace import is_in_place
 NUMPYS = {"dim": "axis", "keepdim": "keepdims"}
 PYTHONS = {  # functions of torch's own that are written in Python, and take no names of NumPy
     "torch.Tensor.norm",
+    "torch.Tensor.split",
     "torch.Tensor.unflatten",
     "torch.native_norm",
     "torch.nn.functional.log_softmax",

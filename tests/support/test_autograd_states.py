@@ -72,11 +72,13 @@ class _State:
     def __init__(self, cell, coalesced, choice):
         self.cell, self.coalesced = cell, coalesced
         self.operands = testing.sample(cell, coalesced=coalesced)
-        self.inputs = [a * 1 if choice.random() < 0.5 else a for a in self.operands]
+        self.inputs = [
+            a * 1 if choice.random() < 0.5 and a.dtype != torch.bool else a for a in self.operands
+        ]
         self.y = testing.run(cell, self.inputs)
         self.g = torch.randn(self.y.shape, dtype=self.y.dtype)
         found = [*self.inputs, self.y]
-        self.at = choice.randrange(len(found))
+        self.at = choice.choice([i for i, t in enumerate(found) if t.dtype != torch.bool])
         kinds = SPARSE if isinstance(found[self.at], spgrad.SparseTensor) else DENSE
         self.how = choice.choice(list(kinds))
         self.changed, self.change = found[self.at], kinds[self.how]

@@ -1,4 +1,7 @@
-"""The documents say what the code does."""
+"""The documents, and the stub of `spgrad.ops`, say what the code does.
+
+Mend them with: python tests/whole/test_docs.py.
+"""
 
 import contextlib
 import io
@@ -6,6 +9,7 @@ import re
 from pathlib import Path
 
 from spgrad.cli import markdown_table, summary_table
+from spgrad.support import OPS, OUTSIDE
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -16,7 +20,6 @@ def block(text):
 
 
 def test_support_tables_are_those_of_the_code():
-    """Mend with: python tests/whole/test_docs.py."""
     for path, table in TABLES.items():
         assert block(path.read_text()) == table()
 
@@ -35,6 +38,29 @@ def test_linked_files_exist():
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
+def stub():
+    """The static face of `spgrad.ops`, whose functions are found by the rows."""
+    rows = [row for row in OPS.values() if row.public and row.family not in OUTSIDE]
+    lines = [exported(row) for row in sorted(rows, key=lambda row: (row.path, row.name))]
+    names = [f'    "{row.name}",' for row in sorted(rows, key=lambda row: row.name)]
+    return "\n".join([*STUB_HEAD, *lines, *STUB_REST, "", "__all__ = [", *names, "]", ""])
+
+
+def exported(row):
+    name = f"{row.name} as {row.name}"
+    line = f"from {row.path} import {name}"
+    return line if len(line) <= 100 else f"from {row.path} import (\n    {name},\n)"
+
+
+def test_the_stub_lists_every_operation():
+    there, wanted = set(STUB.read_text().splitlines()), stub().splitlines()
+    assert [line for line in wanted if line not in there] == []
+    assert STUB.read_text() == stub()
+
+
+STUB = ROOT / "src" / "spgrad" / "ops" / "__init__.pyi"
+STUB_HEAD = ["from typing import Any", ""]
+STUB_REST = ["from spgrad.support import Op", "", "def register(row: Op) -> Any: ..."]
 TABLES = {ROOT / "README.md": summary_table, ROOT / "docs" / "support.md": markdown_table}
 
 if __name__ == "__main__":
@@ -42,3 +68,4 @@ if __name__ == "__main__":
         text = document.read_text()
         start, end = text.index("<!-- support -->\n") + 17, text.index("<!-- /support -->")
         document.write_text(f"{text[:start]}{table()}\n{text[end:]}")
+    STUB.write_text(stub())

@@ -1,18 +1,12 @@
 """Algorithms on sparse matrices, made of operations and without kernels of their own."""
 
-import torch
-
-from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.linalg.lobpcg import lobpcg
 from spgrad.linalg.lowrank import pca_lowrank, svd_lowrank
 from spgrad.linalg.ordering import reverse_cuthill_mckee
+from spgrad.ops import register
+from spgrad.support import OPS
 
 __all__ = ["lobpcg", "pca_lowrank", "reverse_cuthill_mckee", "svd_lowrank"]
 
-TORCH_FUNCTIONS.update(
-    {
-        torch.lobpcg: lobpcg,
-        torch.pca_lowrank: pca_lowrank,
-        torch.svd_lowrank: svd_lowrank,
-    }
-)
+for _name in __all__:
+    register(OPS[_name])

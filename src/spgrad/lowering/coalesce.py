@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from spgrad import kernels
@@ -20,7 +22,7 @@ def without_repeats(A: SparseTensor) -> SparseTensor:
     unique, runs = pattern.derive(kept.COALESCED, _coalesced)
     vals = stored_values(A)
     if runs is not None:
-        flat = vals.reshape(vals.shape[0], -1)
+        flat = vals.reshape(vals.shape[0], math.prod(vals.shape[1:]))  # -1 is unknown of none
         if vals.dtype == torch.bool:
             added = segment_extremum(flat.to(torch.uint8)[:, None], runs, None, largest=True) != 0
         else:

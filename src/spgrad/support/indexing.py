@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from spgrad.support.table import Op, names_in_torch
+from spgrad.support.table import Op, names_in_torch, plainly
 
 _FORMS = ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]")
 _LESS = ("A[m,k] -> C[k]:coo", "A[b,m,k] -> C[m,k]", "A[m,k|d] -> C[k|d]:coo")
@@ -23,15 +23,67 @@ def _with_item(A: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     return out
 
 
+def _pruned(A: torch.Tensor, threshold: float = 0.0) -> torch.Tensor:
+    size = A if A.dtype == torch.bool else A.abs()
+    return torch.where(~(size <= threshold), A, A.new_zeros(()))  # NaN stays
+
+
+def _find(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    at = torch.nonzero(A, as_tuple=True)
+    return (*at, A[at])
+
+
+def _at_mask(A: torch.Tensor, M: torch.Tensor) -> torch.Tensor:
+    return A * (M != 0)
+
+
+def _cut(
+    function: Callable[..., Any], A: Any, *, split_size_or_sections: Any, **options: Any
+) -> Any:
+    """Two functions of torch have two names for that argument."""
+    return function(A, split_size_or_sections, **options)
+
+
+def _index_add(
+    A: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
+) -> torch.Tensor:
+    """Of dtypes that differ, as of other sums, the one that both go into; torch refuses these."""
+    dtype = torch.result_type(A, source)
+    return torch.index_add(A.to(dtype), dim, index, source.to(dtype), alpha=alpha)
+
+
+def _at_rows(function: Callable[..., Any], A: Any, B: Any, **options: Any) -> Any:
+    """With an index for each row of B, some twice."""
+    index = None
+    if isinstance(A, torch.Tensor) and isinstance(B, torch.Tensor):
+        rows = A.shape[:1].numel()
+        index = 1 + torch.arange(B.shape[:1].numel()) // 2
+        index = index % rows if rows else index[:0]
+    return function(A, 0, index, B, **options)
+
+
 def _op(
     name: str,
     signatures: tuple[str, ...],
     *samples: Mapping[str, Any],
     names: tuple[str, ...] | None = None,
     dense: Callable[..., Any] | None = None,
+    module: str = "getitem",
+    order: int = 2,
+    call: Callable[..., Any] = plainly,
 ) -> Op:
     own = names_in_torch(name) if names is None else names
-    return Op(name, "index", own, signatures, dense or getattr(torch, name), samples=samples)
+    fn = dense or getattr(torch, name)
+    return Op(
+        name,
+        f"indexing.{module}",
+        own,
+        signatures,
+        fn,
+        order=order,
+        samples=samples or ({},),
+        call=call,
+    )
 
 
 ROWS = (
@@ -48,6 +100,7 @@ ROWS = (
         "setitem",
         _FORMS,
         {"index": slice(1, 3), "value": 0.0},
+        module="setitem",
         names=("torch.Tensor.__setitem__",),
         dense=_with_item,
     ),
@@ -70,8 +123,66 @@ ROWS = (
         ("A[2,k] -> C[2,k]", "A[b,m,k] -> C[b,m,k]", "A[2,k|d] -> C[2,k|d]"),
         {"split_size_or_sections": 2},
         {"split_size_or_sections": 2, "dim": 1},
-        names=("torch.split",),
+        names=("torch.split", "torch.Tensor.split"),
+        call=_cut,
     ),
     _op("chunk", _FORMS, {"chunks": 3, "dim": 1}),
     _op("unbind", ("A[2,k] -> C[k]:coo", "A[b,m,k] -> C[m,k]", "A[2,k|d] -> C[k|d]:coo"), {}),
+    _op(
+        "masked_select",
+        ("A[m,k] t[m,k] -> y[nse]", "A[m,k] T[m,k] -> y[nse]", "A[b,m,k] t[b,m,k] -> y[nse]"),
+    ),
+    _op(
+        "index_add",
+        (
+            "A[m,k] B[n,k] -> C[m,k]",
+            "A[b,m,k] B[n,m,k] -> C[b,m,k]",
+            "A[m,k|d] B[n,k|d] -> C[m,k|d]",
+        ),
+        {},
+        {"alpha": 2},
+        module="setitem",
+        dense=_index_add,
+        call=_at_rows,
+    ),
+    _op(
+        "sparse_mask",
+        (
+            "x[m,k] M[m,k] -> C[m,k]",
+            "x[b,m,k] M[b,m,k] -> C[b,m,k]",
+            "x[m,k,d] M[m,k|d] -> C[m,k|d]",
+            "A[m,k] M[m,k] -> C[m,k]:second",
+        ),
+        module="mask",
+        dense=_at_mask,
+    ),
+    _op(
+        "prune",
+        _FORMS[:2],
+        {"threshold": 0.5},
+        {},
+        module="nonzero",
+        names=(),
+        dense=_pruned,
+    ),
+    _op(
+        "nonzero",
+        ("A[m,k] -> y[nse,2]", "A[b,m,k] -> y[nse,3]", "A[m,k|d] -> y[nse,3]"),
+        {},
+        {"as_tuple": True},
+        module="nonzero",
+        names=("torch.nonzero", "torch.Tensor.nonzero", *names_in_torch("argwhere")),
+        order=0,
+    ),
+    _op("find", ("A[m,k] -> y[nse]",), module="nonzero", names=(), dense=_find, order=0),
+    Op(
+        "coo_indices",
+        "indexing.nonzero",
+        (),
+        ("A[m,k] -> y[2,nse]",),
+        None,
+        order=0,
+        absent={"dense": "the order of the values is that of the layout"},
+        traced=False,
+    ),
 )

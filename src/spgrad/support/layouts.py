@@ -16,15 +16,11 @@ def _identity(A: torch.Tensor, **options: Any) -> torch.Tensor:
     return A.clone()
 
 
-def _at_mask(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return input * (mask != 0)
-
-
 def _conversion(layout: str) -> Op:
     blocked = layout in ("bsr", "bsc")
     return Op(
         f"to_sparse_{layout}",
-        "convert",
+        "layouts.convert",
         (f"torch.Tensor.to_sparse_{layout}",),
         (f"A[m,k] -> C[m,k]:{layout}", f"A[b,m,k] -> C[b,m,k]:{layout}"),
         _identity,
@@ -34,15 +30,22 @@ def _conversion(layout: str) -> Op:
 
 ROWS = (
     Op(
+        "from_dense",
+        "layouts.dense",
+        (),
+        ("x[m,k] -> C[m,k]:asked", "x[b,m,k] -> C[b,m,k]:asked"),
+        _identity,
+    ),
+    Op(
         "to_dense",
-        "convert",
+        "layouts.dense",
         ("torch.Tensor.to_dense",),
         ("A[m,k] -> y[m,k]", "A[b,m,k] -> y[b,m,k]"),
         _identity,
     ),
     Op(
         "to_sparse",
-        "convert",
+        "layouts.convert",
         ("torch.Tensor.to_sparse",),
         ("A[m,k] -> C[m,k]:coo", "A[b,m,k] -> C[b,m,k]:coo"),
         _identity,
@@ -50,7 +53,7 @@ ROWS = (
     *(_conversion(layout) for layout in ALL),
     Op(
         "coalesce",
-        "structure",
+        "layouts.structure",
         ("torch.Tensor.coalesce",),
         ("A[m] -> C[m]:coo", "A[m,k] -> C[m,k]:coo", "A[b,m,k] -> C[b,m,k]:coo"),
         _identity,
@@ -58,20 +61,8 @@ ROWS = (
         absent=_COO_ONLY,
     ),
     Op(
-        "sparse_mask",
-        "structure",
-        ("torch.Tensor.sparse_mask",),
-        (
-            "x[m,k] M[m,k] -> C[m,k]",
-            "x[b,m,k] M[b,m,k] -> C[b,m,k]",
-            "x[m,k,d] M[m,k|d] -> C[m,k|d]",
-            "A[m,k] M[m,k] -> C[m,k]:second",
-        ),
-        _at_mask,
-    ),
-    Op(
         "t",
-        "structure",
+        "layouts.structure",
         ("torch.t", "torch.Tensor.t", "torch.Tensor.T.__get__"),
         ("A[m,k] -> C[k,m]:flipped",),
         torch.t,

@@ -1,13 +1,14 @@
-"""Rows of the matrix products."""
+"""Rows of products: of matrices, over named dimensions, of vectors, of several, attention."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from spgrad.support.table import Op
+from spgrad.support.table import ALL, Op, names_in_torch, on_list
 
 _PRODUCTS = ("A[m,k] x[k,n] -> y[m,n]", "x[m,k] A[k,n] -> y[m,n]", "A[m,k] B[k,n] -> C[m,n]")
 _BATCHED = (
@@ -73,35 +74,84 @@ def _reduced(A: torch.Tensor, x: torch.Tensor, *, mask: torch.Tensor, reduce: st
     return y.masked_fill(count == 0, 0)
 
 
+_VECTORS_ONLY = dict.fromkeys(ALL[1:], "a vector has no compressed layout")
+_DOTS = ("A[k] x[k] -> y[]", "x[k] A[k] -> y[]", "A[k] B[k] -> y[]")
+
+
+def _power(A: torch.Tensor, n: int) -> torch.Tensor:
+    """Of bool tensors, which torch refuses, whether any product is True."""
+    power = torch.matrix_power(A.int() if A.dtype == torch.bool else A, n)
+    return power != 0 if A.dtype == torch.bool else power
+
+
+def _of_vectors(name: str, *aliases: str, signatures: tuple[str, ...] = _DOTS) -> Op:
+    names = names_in_torch(name, *aliases)
+    fn = getattr(torch, name)
+    return Op(
+        name, "products.contract", names, signatures, fn, layouts=ALL[:1], absent=_VECTORS_ONLY
+    )
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor,
+    *,
+    mask: torch.Tensor,
+    scale: float | None = None,
+) -> torch.Tensor:
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    mask, bias = (attn_mask, 0) if attn_mask.dtype == torch.bool else (mask, attn_mask)
+    scores = (query @ key.mT * factor + bias).where(mask, -torch.inf)
+    weights = scores.softmax(-1).where(mask, 0)
+    return weights.where(mask.any(-1, keepdim=True), 0) @ value
+
+
+def _by_equation(function: Callable[..., Any], *operands: Any, equation: str) -> Any:
+    return function(equation, *operands)
+
+
 ROWS = (
     Op(
         "matmul",
-        "matmul",
+        "products.matmul",
         ("torch.matmul", "torch.Tensor.matmul", "torch.Tensor.__matmul__"),
         (*_PRODUCTS, *_BATCHED, *_BROADCAST),
         _with_bools(torch.matmul),
     ),
     Op(
         "mm",
-        "matmul",
+        "products.matmul",
         ("torch.mm", "torch.Tensor.mm", "torch.sparse.mm"),
         _PRODUCTS,
         _with_bools(torch.mm),
     ),
     Op(
         "spmm",
-        "matmul",
+        "products.matmul",
         (),
         _PRODUCTS[:1],
         _reduced,
-        masked=True,
         samples=tuple({"reduce": reduce} for reduce in ("sum", "mean", "amax", "amin", "prod")),
     ),
-    Op("mv", "matmul", ("torch.mv", "torch.Tensor.mv"), _BROADCAST[:1], _with_bools(torch.mv)),
-    Op("bmm", "matmul", ("torch.bmm", "torch.Tensor.bmm"), _BATCHED, _with_bools(torch.bmm)),
+    Op(
+        "mv",
+        "products.matmul",
+        ("torch.mv", "torch.Tensor.mv"),
+        _BROADCAST[:1],
+        _with_bools(torch.mv),
+    ),
+    Op(
+        "bmm",
+        "products.matmul",
+        ("torch.bmm", "torch.Tensor.bmm"),
+        _BATCHED,
+        _with_bools(torch.bmm),
+    ),
     Op(
         "linear",
-        "matmul",
+        "products.matmul",
         ("torch.nn.functional.linear",),
         (
             "x[n,k] A[m,k] -> y[n,m]",
@@ -113,10 +163,10 @@ ROWS = (
         ),
         _with_bools(F.linear),
     ),
-    Op("sparse_mm", "matmul", (), (_PRODUCTS[0], _BATCHED[0]), _with_bools(torch.matmul)),
+    Op("sparse_mm", "products.matmul", (), (_PRODUCTS[0], _BATCHED[0]), _with_bools(torch.matmul)),
     Op(
         "addmm",
-        "addmm",
+        "products.addmm",
         ("torch.addmm", "torch.Tensor.addmm", "torch.Tensor.addmm_", "torch.sparse.addmm"),
         (
             "z[m,n] A[m,k] x[k,n] -> y[m,n]",
@@ -130,7 +180,7 @@ ROWS = (
     ),
     Op(
         "addmv",
-        "addmm",
+        "products.addmm",
         ("torch.addmv", "torch.Tensor.addmv", "torch.Tensor.addmv_"),
         ("z[m] A[m,k] x[k] -> y[m]",),
         torch.addmv,
@@ -138,7 +188,7 @@ ROWS = (
     ),
     Op(
         "baddbmm",
-        "addmm",
+        "products.addmm",
         ("torch.baddbmm", "torch.Tensor.baddbmm", "torch.Tensor.baddbmm_"),
         (
             "z[b,m,n] A[b,m,k] x[b,k,n] -> y[b,m,n]",
@@ -148,11 +198,11 @@ ROWS = (
         torch.baddbmm,
         samples=_SCALED,
     ),
-    Op("smm", "sampled", ("torch.smm", "torch.Tensor.smm"), _ROWS_OF_PRODUCT, torch.mm),
-    Op("hspmm", "sampled", ("torch.hspmm",), _ROWS_OF_PRODUCT, torch.mm),
+    Op("smm", "products.sampled", ("torch.smm", "torch.Tensor.smm"), _ROWS_OF_PRODUCT, torch.mm),
+    Op("hspmm", "products.sampled", ("torch.hspmm",), _ROWS_OF_PRODUCT, torch.mm),
     Op(
         "sspaddmm",
-        "sampled",
+        "products.sampled",
         ("torch.sspaddmm", "torch.Tensor.sspaddmm"),
         ("D[m,n] A[m,k] x[k,n] -> C[m,n]:coo",),
         torch.addmm,
@@ -160,11 +210,88 @@ ROWS = (
     ),
     Op(
         "sampled_addmm",
-        "sampled",
+        "products.sampled",
         ("torch.sparse.sampled_addmm",),
         ("A[m,n] x[m,k] y[k,n] -> C[m,n]", "A[b,m,n] x[b,m,k] y[b,k,n] -> C[b,m,n]"),
         _sampled,
-        masked=True,
         samples=_SCALED,
+    ),
+    Op(
+        "tensordot",
+        "products.contract",
+        ("torch.tensordot",),
+        (
+            "A[m,k] x[k,n] -> y[m,n]",
+            "x[m,k] A[k,n] -> y[m,n]",
+            "A[m,k] B[k,n] -> C[m,n]",
+            "A[b,m,k] x[k,n] -> y[b,m,n]",
+        ),
+        torch.tensordot,
+        samples=({"dims": 1},),
+    ),
+    Op(
+        "inner",
+        "products.contract",
+        names_in_torch("inner"),
+        ("A[m,k] x[n,k] -> y[m,n]", "A[m,k] B[n,k] -> C[m,n]", "A[b,m,k] x[k] -> y[b,m]"),
+        torch.inner,
+    ),
+    Op(
+        "einsum",
+        "products.einsum",
+        ("torch.einsum",),
+        (
+            "A[m,k] x[k] -> y[m]",
+            "A[m,k] x[k,n] -> y[m,n]",
+            "A[m,k] B[k,n] -> C[m,n]",
+            "A[m,k] x[k,b,n] -> y[m,b,n]",
+        ),
+        torch.einsum,
+        samples=({"equation": "ij,j...->i..."},),
+        call=_by_equation,
+    ),
+    _of_vectors("dot"),
+    _of_vectors("vdot"),
+    _of_vectors("outer", "ger", signatures=("A[m] B[k] -> C[m,k]:coo", "A[m] x[k] -> C[m|k]:coo")),
+    Op(
+        "multi_dot",
+        "products.chain",
+        ("torch.linalg.multi_dot",),
+        (
+            "(A[m,k] x[k,n] y[n,c]) -> z[m,c]",
+            "(A[m,k] B[k,m] D[m,n]) -> C[m,n]",
+            "(x[m] A[m,k] y[k]) -> z[]",
+            "(x[n,m] A[m,k] B[k,m]) -> y[n,m]",
+        ),
+        torch.linalg.multi_dot,
+        call=on_list,
+    ),
+    Op(
+        "chain_matmul",
+        "products.chain",
+        ("torch.chain_matmul",),
+        ("A[m,k] x[k,n] -> y[m,n]", "A[m,k] B[k,m] x[m,n] -> y[m,n]"),
+        lambda *operands: torch.linalg.multi_dot(operands),  # torch's own is deprecated
+    ),
+    Op(
+        "matrix_power",
+        "products.chain",
+        (*names_in_torch("matrix_power"), "torch.linalg.matrix_power"),
+        ("A[m,m] -> C[m,m]", "A[b,m,m] -> C[b,m,m]"),
+        _power,
+        samples=({"n": 3}, {"n": 1}),
+    ),
+    Op(
+        "scaled_dot_product_attention",
+        "products.attention",
+        ("torch.nn.functional.scaled_dot_product_attention",),
+        (
+            "q[m,d] k[k,d] v[k,c] A[m,k] -> y[m,c]",
+            "q[2,3,m,d] k[2,3,k,d] v[2,3,k,c] A[m,k] -> y[2,3,m,c]",
+            "q[b,3,m,d] k[b,3,k,d] v[1,3,k,c] A[b,1,m,k] -> y[b,3,m,c]",
+            "q[m,d] k[k,d] v[b,k,c] A[b,m,k] -> y[b,m,c]",
+        ),
+        _attention,
+        samples=({}, {"scale": 2.0}),
     ),
 )

@@ -45,8 +45,9 @@ def _reduced(
         return y.masked_fill(~torch.any(mask, **options), empty)
 
     function = getattr(torch, name)
+    module = "reductions.extrema" if name.startswith("arg") else "reductions.reduce"
     names = names_in_torch(name)
-    return Op(name, "reduce", names, _FORMS, dense, masked=True, order=order, samples=samples)
+    return Op(name, module, names, _FORMS, dense, order=order, samples=samples)
 
 
 def _mean(
@@ -77,7 +78,7 @@ def _along(name: str, worst: float) -> Op:
         return y.masked_fill(missing, 0), index.masked_fill(missing, -1)
 
     function = getattr(torch, name)
-    return Op(name, "extrema", names_in_torch(name), _FORMS, dense, masked=True, samples=_ALONG)
+    return Op(name, "reductions.extrema", names_in_torch(name), _FORMS, dense, samples=_ALONG)
 
 
 def _softmax(name: str) -> Op:
@@ -88,11 +89,10 @@ def _softmax(name: str) -> Op:
     functional = f"torch.nn.functional.{name}"
     return Op(
         name,
-        "softmax",
+        "reductions.softmax",
         (*names_in_torch(name), f"torch.sparse.{name}", functional),
         ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]"),
         dense,
-        masked=True,
         samples=({"dim": -1}, {"dim": -2}, {"dim": 0}),
     )
 
@@ -150,7 +150,7 @@ def _norm(A: torch.Tensor, p: float = 2, **options: Any) -> torch.Tensor:
 
 ROWS = (
     _reduced("sum", 0, 0),
-    Op("mean", "reduce", names_in_torch("mean"), _FORMS, _mean, masked=True, samples=_SAMPLES),
+    Op("mean", "reductions.reduce", names_in_torch("mean"), _FORMS, _mean, samples=_SAMPLES),
     _reduced("prod", 1, 1, samples=_ALONG),
     _reduced("amax", -_INF, 0),
     _reduced("amin", _INF, 0),
@@ -158,7 +158,7 @@ ROWS = (
     _reduced("all", 1, True, order=0),
     Op(
         "count_nonzero",
-        "reduce",
+        "reductions.reduce",
         names_in_torch("count_nonzero"),
         _FORMS,
         _count_nonzero,
@@ -167,12 +167,12 @@ ROWS = (
     ),
     Op(
         "sparse_sum",
-        "reduce",
+        "reductions.reduce",
         ("torch.sparse.sum", "torch._sparse_sum"),
         _WHOLE,
         torch.sum,
     ),
-    Op("trace", "reduce", names_in_torch("trace"), ("A[m,k] -> y[]",), torch.trace),
+    Op("trace", "reductions.reduce", names_in_torch("trace"), ("A[m,k] -> y[]",), torch.trace),
     _along("max", -_INF),
     _along("min", _INF),
     _reduced("argmax", -_INF, -1, order=0, samples=_ALONG),
@@ -181,7 +181,7 @@ ROWS = (
     _softmax("log_softmax"),
     Op(
         "norm",
-        "norms",
+        "reductions.norms",
         names_in_torch("norm"),
         _FORMS,
         _torch_norm,
@@ -194,7 +194,7 @@ ROWS = (
     ),
     Op(
         "native_norm",
-        "norms",
+        "reductions.norms",
         names_in_torch("native_norm"),
         _FORMS,
         _norm,
@@ -202,7 +202,7 @@ ROWS = (
     ),
     Op(
         "vector_norm",
-        "norms",
+        "reductions.norms",
         ("torch.linalg.vector_norm",),
         _FORMS,
         torch.linalg.vector_norm,
@@ -216,7 +216,7 @@ ROWS = (
     ),
     Op(
         "matrix_norm",
-        "norms",
+        "reductions.linalg_norms",
         ("torch.linalg.matrix_norm",),
         _FORMS,
         torch.linalg.matrix_norm,
@@ -224,7 +224,7 @@ ROWS = (
     ),
     Op(
         "linalg_norm",
-        "norms",
+        "reductions.linalg_norms",
         ("torch.linalg.norm",),
         _FORMS,
         torch.linalg.norm,
@@ -237,7 +237,7 @@ ROWS = (
     ),
     Op(
         "normalize",
-        "norms",
+        "reductions.linalg_norms",
         ("torch.nn.functional.normalize",),
         ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]"),
         F.normalize,
@@ -245,11 +245,10 @@ ROWS = (
     ),
     Op(
         "logsumexp",
-        "norms",
+        "reductions.norms",
         (*names_in_torch("logsumexp"), "torch.special.logsumexp"),
         _FORMS,
         _logsumexp,
-        masked=True,
         samples=(
             {"dim": -1},
             {"dim": (-2, -1), "keepdim": True},
@@ -259,11 +258,10 @@ ROWS = (
     *(
         Op(
             name,
-            "norms",
+            "reductions.norms",
             names_in_torch(name),
             _FORMS,
             dense,
-            masked=True,
             samples=({"dim": -1}, {}, {"dim": (-2, -1), "correction": 0, "specified": True}),
         )
         for name, dense in (("var", _var), ("std", _std))

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
 
 ALL: tuple[str, ...] = ("coo", "csr", "csc", "bsr", "bsc")
+OUTSIDE = ("core", "linalg")
+"""Packages beside `ops` that define operations."""
 FLIPPED = {"coo": "coo", "csr": "csc", "csc": "csr", "bsr": "bsc", "bsc": "bsr"}
+
+
+def plainly(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+    """Calls a function with its operands one after the other."""
+    return function(*operands, **options)
+
+
+def on_list(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+    """Calls a function that takes its operands as one list."""
+    return function(list(operands), **options)
+
+
+def on_copy(function: Callable[..., Any], A: Any, *operands: Any, **options: Any) -> Any:
+    """Calls a function that changes its first operand with a copy of it."""
+    return function(A.clone() if isinstance(A, torch.Tensor) else A, *operands, **options)
+
+
+def as_tensor(function: Callable[..., Any], *operands: Any, **options: Any) -> torch.Tensor:
+    """Calls a function that gives a number or a bool."""
+    return torch.tensor(function(*operands, **options))
 
 
 @dataclass(frozen=True)
@@ -19,29 +44,72 @@ class Op:
 
     Attributes:
         name: Of the function in `spgrad`.
-        family: Of operations that share kernels, and stand in one file of `ops`.
+        module: Where the function is defined: a file in `ops`, such as "products.matmul", or in
+            one of the packages of `OUTSIDE`.
         torch: Names in torch that it answers to for a SparseTensor.
         signatures: Operand kinds and shapes, and those of the result.
-        dense: The same in terms of dense tensors: its specification.
-        masked: True if `dense` also takes `mask`, the pattern of the first sparse operand as a
-            dense bool tensor.
-        layouts: Layouts that sparse operands may have; none for a name of torch whose result would
-            not be sparse, and which is refused for that reason.
+        dense: The same in terms of dense tensors: its specification. If it takes `mask`, it gets
+            the pattern of the first sparse operand as a dense bool tensor. None if there is no such
+            function; then `absent` says why under "dense".
+        layouts: Layouts that sparse operands, or the result of dense ones, may have; none for a
+            name of torch whose result would not be sparse, and which is refused for that reason.
         order: Order of differentiation that is tested; 0 if there is no derivative.
         samples: Keyword arguments to try.
         absent: For a layout that is missing, why.
+        call: How a function, this one or the dense one, is called with operands and options.
+        traced: True if a graph of torch.compile holds it as one operation.
+        public: True if `spgrad` has the function; False for names of torch that are refused, and
+            for methods of tensors alone.
     """
 
     name: str
-    family: str
+    module: str
     torch: tuple[str, ...]
     signatures: tuple[str, ...]
-    dense: Callable[..., Any]
-    masked: bool = False
+    dense: Callable[..., Any] | None
     layouts: tuple[str, ...] = ALL
     order: int = 2
     samples: tuple[Mapping[str, Any], ...] = ({},)
     absent: Mapping[str, str] = field(default_factory=dict)
+    call: Callable[..., Any] = plainly
+    traced: bool = True
+    public: bool = True
+
+    @property
+    def family(self) -> str:
+        """The folder of its module, its kernels and its tests, and the file of its row."""
+        return self.module.partition(".")[0]
+
+    @property
+    def path(self) -> str:
+        """The whole name of its module."""
+        return f"spgrad.{self.module}" if self.family in OUTSIDE else f"spgrad.ops.{self.module}"
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function of its name in its module, which is imported for it."""
+        return getattr(importlib.import_module(self.path), self.name)
+
+    @property
+    def in_place(self) -> bool:
+        """True for what changes its first operand."""
+        return self.name.endswith("_")
+
+    @property
+    def creates(self) -> bool:
+        """True for what makes a sparse tensor of none, in the layout that it is asked for."""
+        return bool(self.signatures) and not any(o.sparse for o in parse(self.signatures[0])[0])
+
+    @property
+    def compared(self) -> bool:
+        """True if its results for sparse operands are compared with those of `dense`."""
+        return self.dense is not None and bool(self.layouts) and not self.creates
+
+    @property
+    def masked(self) -> bool:
+        """True if `dense` also takes `mask`."""
+        dense = self.dense
+        return isinstance(dense, FunctionType) and "mask" in inspect.signature(dense).parameters
 
     @property
     def takes_specified(self) -> bool:
@@ -91,6 +159,11 @@ class Operand(NamedTuple):
     def integer(self) -> bool:
         """True for an operand called I, J or i, whose values are integers."""
         return self.name in "IJi"
+
+    @property
+    def truth(self) -> bool:
+        """True for an operand called T or t, whose values are bools."""
+        return self.name in "Tt"
 
 
 def parse(signature: str) -> tuple[tuple[Operand, ...], Operand]:

@@ -8,15 +8,14 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
-from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import at_elements, on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.public import public_as
 from spgrad.torch_protocol.aten import alike, replace, require_no_gradient
 
-_set_grad: Any = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
-_set_data: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+SET_GRAD: Any = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
+SET_DATA: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 @public_as("grad")
@@ -36,7 +35,7 @@ def set_grad(A: SparseTensor, grad: Any) -> None:
                 "accepted. Use grad.sparse_mask(A)."
             )
     with torch._C.DisableTorchFunctionSubclass():
-        _set_grad(A, grad)
+        SET_GRAD(A, grad)
 
 
 @public_as("data")
@@ -81,8 +80,3 @@ def register_hook(A: SparseTensor, hook: Callable[[Any], Any]) -> Any:
 
     with torch._C.DisableTorchFunctionSubclass():
         return torch.Tensor.register_hook(A, run)
-
-
-TORCH_FUNCTIONS.update(
-    {_set_grad: set_grad, _set_data: set_data, torch.Tensor.register_hook: register_hook}
-)

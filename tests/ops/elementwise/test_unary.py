@@ -8,7 +8,7 @@ import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
 
-ROWS = [row for row in support.OPS.values() if row.family == "elementwise" and row.layouts]
+ROWS = [row for row in support.OPS.values() if row.module == "elementwise.unary" and row.layouts]
 NAMED = [row for row in ROWS if row.name not in ("map", "dropout")]
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, float("inf"), -float("inf"), float("nan")]
 

@@ -10,7 +10,6 @@ import torch
 from spgrad.core import checks
 from spgrad.core.construct import Options, leaf
 from spgrad.core.pattern import LAYOUT_NAMES
-from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
@@ -18,7 +17,6 @@ from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
 from spgrad.ops.layouts.convert import require_blocksize
 from spgrad.public import public_op
-from spgrad.torch_protocol.compile import when_tracing
 
 
 @public_op
@@ -130,12 +128,3 @@ def _filled_like(
         ) from error
     flags = Options(None, None, False, bool(options.get("requires_grad")), None)
     return leaf(vals, A._pattern.moved(vals.device), flags)
-
-
-for _name, _function in (
-    ("empty_like", empty_like),
-    ("rand_like", rand_like),
-    ("randn_like", randn_like),
-):  # no dense function says what these are, so that they have no row in the support table
-    TORCH_FUNCTIONS[getattr(torch, _name)] = _function
-    when_tracing(_function)

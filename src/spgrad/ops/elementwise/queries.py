@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
-from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
@@ -177,19 +176,3 @@ def _data(x: torch.Tensor) -> torch.Tensor:
 
 def _dense(x: torch.Tensor) -> torch.Tensor:
     return to_dense(x.detach()) if isinstance(x, SparseTensor) else x.detach()
-
-
-for _name, _function in (
-    ("allclose", allclose),
-    ("equal", equal),
-    ("is_nonzero", is_nonzero),
-    ("is_same_size", is_same_size),
-    ("item", item),
-):  # they have no dense result to compare with, so that they have no row in the support table
-    for _place in (torch, torch.Tensor):
-        if hasattr(_place, _name):
-            TORCH_FUNCTIONS[getattr(_place, _name)] = _function
-TORCH_FUNCTIONS[torch.Tensor.__bool__] = is_nonzero
-TORCH_FUNCTIONS[torch.Tensor.__complex__] = lambda A: complex(item(A))
-TORCH_FUNCTIONS[torch.Tensor.__float__] = lambda A: float(item(A))
-TORCH_FUNCTIONS[torch.Tensor.__int__] = lambda A: int(item(A))

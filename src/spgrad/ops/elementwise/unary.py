@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -85,21 +84,63 @@ def _on_values(
     return on_pattern(out.resolve_conj().resolve_neg().contiguous(), A._pattern)
 
 
-def _declare(
-    name: str, what: str, *, linear: bool = False, may_lose_zero: bool = False
-) -> Callable[..., SparseTensor]:
+_WORDS = {
+    "abs": "Absolute value",
+    "angle": "Argument, in radians,",
+    "asin": "Inverse sine",
+    "asinh": "Inverse hyperbolic sine",
+    "atan": "Inverse tangent",
+    "atanh": "Inverse hyperbolic tangent",
+    "ceil": "Smallest integer not below the value",
+    "clamp": "Value limited to [min, max], a range that holds 0,",
+    "conj": "Complex conjugate",
+    "deg2rad": "Radians of the degrees",
+    "erf": "Error function",
+    "erfinv": "Inverse error function",
+    "expm1": "exp(a) - 1",
+    "floor": "Largest integer not above the value",
+    "frac": "Fractional part",
+    "imag": "Imaginary part",
+    "isinf": "Whether infinite: a bool tensor,",
+    "isnan": "Whether not a number: a bool tensor,",
+    "isneginf": "Whether minus infinity: a bool tensor,",
+    "isposinf": "Whether infinity: a bool tensor,",
+    "log1p": "log(1 + a)",
+    "nan_to_num": "Number in place of NaN and infinity",
+    "neg": "Negative",
+    "rad2deg": "Degrees of the radians",
+    "real": "Real part",
+    "round": "Nearest integer, to even in the middle,",
+    "sgn": "Sign, a / |a| for complex numbers,",
+    "sign": "Sign",
+    "signbit": "Whether the sign bit is set: a bool tensor,",
+    "sin": "Sine",
+    "sinh": "Hyperbolic sine",
+    "sqrt": "Square root",
+    "square": "Square",
+    "tan": "Tangent",
+    "tanh": "Hyperbolic tangent",
+    "trunc": "Integer part",
+}
+"""What a function gives, in words."""
+_LINEAR = {"conj", "deg2rad", "imag", "neg", "rad2deg", "real"}
+"""Functions that may come before the sum of repeated elements."""
+
+
+def _declared(row: support.Op) -> Callable[..., SparseTensor]:
     """The function of a row of the support table: its dense specification, on the values."""
-    dense = support.OPS[name].dense
+    dense: Any = row.dense
+    linear, known = row.name in _LINEAR, row.torch[0]
 
     def run(input: torch.Tensor, *args: Any, **kw: Any) -> SparseTensor:
-        if may_lose_zero:
-            _require_arguments_keep_zero(name, dense, args, kw)
+        if args or kw:
+            _require_arguments_keep_zero(known, dense, args, kw)
         return _on_values(dense, input, args, kw, linear=linear)
 
-    run.__name__ = run.__qualname__ = name
+    run.__name__ = run.__qualname__ = row.name
     run.__doc__ = (
-        f"{what} of every specified element: `spgrad.map` with fn=torch.{name}.\n\n"
-        f"Arguments after `input` are those of torch.{name}."
+        f"{_WORDS.get(row.name, row.name)} of every specified element: `spgrad.map` with "
+        f"fn={known}.\n\nArguments after `input` are those of {known}."
     )
     if linear:
         run.__doc__ += " Repeated COO indices stay."
@@ -107,7 +148,7 @@ def _declare(
 
 
 def _require_arguments_keep_zero(
-    name: str, dense: Any, args: tuple[Any, ...], kw: dict[str, Any]
+    known: str, dense: Any, args: tuple[Any, ...], kw: dict[str, Any]
 ) -> None:
     """Refuses arguments with which an unspecified element would not stay 0."""
     tensors = [a for a in (*args, *kw.values()) if isinstance(a, torch.Tensor)]
@@ -117,47 +158,9 @@ def _require_arguments_keep_zero(
         given = ", ".join([*(repr(a) for a in args), *(f"{k}={v!r}" for k, v in kw.items())])
         raise ArgumentValueError(
             f"the arguments ({given}) make {at_zero} of 0, so that the result would be dense; "
-            f"numbers that keep 0 are accepted. Use spgrad.map(A, torch.{name}, {given}) for the "
+            f"numbers that keep 0 are accepted. Use spgrad.map(A, {known}, {given}) for the "
             "specified elements alone, or A.to_dense()."
         )
-
-
-abs = _declare("abs", "Absolute value")
-angle = _declare("angle", "Argument, in radians,")
-asin = _declare("asin", "Inverse sine")
-asinh = _declare("asinh", "Inverse hyperbolic sine")
-atan = _declare("atan", "Inverse tangent")
-atanh = _declare("atanh", "Inverse hyperbolic tangent")
-ceil = _declare("ceil", "Smallest integer not below the value")
-clamp = _declare("clamp", "Value limited to [min, max], a range that holds 0,", may_lose_zero=True)
-conj = _declare("conj", "Complex conjugate", linear=True)
-deg2rad = _declare("deg2rad", "Radians of the degrees", linear=True)
-erf = _declare("erf", "Error function")
-erfinv = _declare("erfinv", "Inverse error function")
-expm1 = _declare("expm1", "exp(a) - 1")
-floor = _declare("floor", "Largest integer not above the value")
-frac = _declare("frac", "Fractional part")
-imag = _declare("imag", "Imaginary part", linear=True)
-isinf = _declare("isinf", "Whether infinite: a bool tensor,")
-isnan = _declare("isnan", "Whether not a number: a bool tensor,")
-isneginf = _declare("isneginf", "Whether minus infinity: a bool tensor,")
-isposinf = _declare("isposinf", "Whether infinity: a bool tensor,")
-log1p = _declare("log1p", "log(1 + a)")
-nan_to_num = _declare("nan_to_num", "Number in place of NaN and infinity")
-neg = _declare("neg", "Negative", linear=True)
-rad2deg = _declare("rad2deg", "Degrees of the radians", linear=True)
-real = _declare("real", "Real part", linear=True)
-round = _declare("round", "Nearest integer, to even in the middle,")
-sgn = _declare("sgn", "Sign, a / |a| for complex numbers,")
-sign = _declare("sign", "Sign")
-signbit = _declare("signbit", "Whether the sign bit is set: a bool tensor,")
-sin = _declare("sin", "Sine")
-sinh = _declare("sinh", "Hyperbolic sine")
-sqrt = _declare("sqrt", "Square root")
-square = _declare("square", "Square")
-tan = _declare("tan", "Tangent")
-tanh = _declare("tanh", "Hyperbolic tangent")
-trunc = _declare("trunc", "Integer part")
 
 
 @public_op
@@ -195,24 +198,11 @@ def dropout(
     return store("dropout", input, out) if inplace else out
 
 
-def converting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.Tensor.to` or a relative of it, whose derivative into complex dtypes is known.
+if TYPE_CHECKING:  # the other names of the module are rows
 
-    Autograd takes the real part of a complex gradient by a view of it as real numbers, which no
-    SparseTensor has. So real values that require a gradient become complex by themselves.
-    """
-
-    @functools.wraps(function)
-    def run(A: Any, *args: Any, **kw: Any) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
-            if _is_real_variable(A):
-                dtype = getattr(function(A._vals.new_empty(0), *args, **kw), "dtype", A.dtype)
-                A = on_pattern(stored_values(A).to(dtype), A._pattern) if dtype.is_complex else A
-            return function(A, *args, **kw)
-
-    return run
+    def __getattr__(name: str) -> Callable[..., SparseTensor]: ...
 
 
-def _is_real_variable(A: Any) -> bool:
-    found = isinstance(A, SparseTensor) and A.is_floating_point() and A.requires_grad
-    return found and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+for _row in support.OPS.values():
+    if _row.layouts and _row.path == __name__ and _row.name not in globals():
+        globals()[_row.name] = _declared(_row)

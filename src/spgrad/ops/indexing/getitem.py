@@ -10,7 +10,6 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
-from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
@@ -273,12 +272,3 @@ def _leading(C: SparseTensor) -> tuple[SparseTensor, ...]:
         )
         for own, (a, b) in zip(vals, itertools.pairwise(ends), strict=True)
     )
-
-
-TORCH_FUNCTIONS.update(
-    {
-        torch.Tensor.split: split,
-        torch.masked_select: masked_select,
-        torch.Tensor.masked_select: masked_select,
-    }
-)

@@ -9,7 +9,6 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
-from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
@@ -77,7 +76,7 @@ _set_in_place = in_place("setitem", setitem)
 
 
 @public_as("setitem")
-def assign(input: Any, index: Any, value: Any) -> None:
+def setitem_(input: Any, index: Any, value: Any) -> None:
     """`input[index] = value`, without a copy of the values where none is needed."""
     recorded = torch.is_grad_enabled() and (
         getattr(input, "requires_grad", False) or getattr(value, "requires_grad", False)
@@ -261,12 +260,3 @@ def index_add(
         ordered=False,
     )
     return add(A, on_pattern(stored_values(B), moved), alpha=alpha)
-
-
-TORCH_FUNCTIONS.update(
-    {
-        torch.index_add: index_add,
-        torch.Tensor.index_add: index_add,
-        torch.Tensor.index_add_: in_place("index_add", index_add),
-    }
-)

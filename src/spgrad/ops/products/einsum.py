@@ -11,7 +11,6 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
-from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
@@ -30,7 +29,6 @@ from spgrad.ops.products.terms import (
 from spgrad.ops.reductions.reduce import sparse_sum, sum
 from spgrad.ops.shapes.shape import permute, reshape
 from spgrad.public import public_op
-from spgrad.torch_protocol.compile import when_tracing
 
 
 @public_op
@@ -326,7 +324,3 @@ def _in_result_order(term: Term, result: Labels) -> torch.Tensor:
             "dimensions that stand last are accepted. Let the result have them last."
         )
     return y if order == tuple(range(len(order))) else permute(y, order)
-
-
-TORCH_FUNCTIONS[torch.einsum] = einsum
-when_tracing(einsum)

@@ -8,7 +8,6 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern
-from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.operands import (
@@ -23,7 +22,7 @@ from spgrad.lowering.rebuild import Found, InRanges, Placed, placed, rebuild, sp
 from spgrad.ops.elementwise.unary import conj
 from spgrad.ops.layouts.structure import transposed
 from spgrad.ops.shapes.shape import flatten, reshape
-from spgrad.public import public_as, public_op
+from spgrad.public import public_op
 
 
 @public_op
@@ -58,8 +57,9 @@ def adjoint(input: torch.Tensor) -> SparseTensor:
     return conj(A) if A.is_complex() else A
 
 
-@public_as("H")
-def _matrix_adjoint(input: torch.Tensor) -> SparseTensor:
+@public_op
+def matrix_H(input: torch.Tensor) -> SparseTensor:  # noqa: N802  # torch's name for it
+    """`spgrad.adjoint` with a matrix alone, no batch: what `input.H` gives."""
     require_rank("input", input, 2, "Use A.mH for a batch.")
     return adjoint(input)
 
@@ -239,6 +239,3 @@ def _rolled_pattern(pattern: Pattern, moves: tuple[int, ...]) -> Found | InRange
         return Placed(turned, None, moved[-1] + 1)
 
     return placed(pattern, tuple(pattern.shape), by)
-
-
-TORCH_FUNCTIONS[torch.Tensor.H.__get__] = _matrix_adjoint  # type: ignore[attr-defined]

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from spgrad.core import checks
 from spgrad.core.construct import size_tuple
 from spgrad.core.pattern import Pattern
-from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError
 from spgrad.lowering.operands import is_sparse, require_int
@@ -19,7 +18,7 @@ from spgrad.lowering.rebuild import Found, Placed, placed, rebuild, sparse_dims
 from spgrad.ops.creation.create import empty_pattern
 from spgrad.ops.layouts.structure import t
 from spgrad.ops.shapes.shape import squeeze, swapaxes, transpose, unsqueeze
-from spgrad.public import public_as, public_op
+from spgrad.public import public_op
 
 
 @public_op
@@ -57,6 +56,24 @@ def transpose_(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
         (torch.Size([3, 2]), torch.Size([3, 2]))
     """
     return _become(input, lambda A: transpose(A, dim0, dim1))
+
+
+@public_op
+def swapaxes_(input: SparseTensor, axis0: int, axis1: int) -> SparseTensor:
+    """`spgrad.transpose_` with dim0=axis0 and dim1=axis1."""
+    return _become(input, lambda A: swapaxes(A, axis0, axis1))
+
+
+@public_op
+def squeeze_(input: SparseTensor, dim: int | tuple[int, ...] | None = None) -> SparseTensor:
+    """`spgrad.transpose_` with `spgrad.squeeze` in place of the exchange."""
+    return _become(input, lambda A: squeeze(A, dim))
+
+
+@public_op
+def unsqueeze_(input: SparseTensor, dim: int) -> SparseTensor:
+    """`spgrad.transpose_` with `spgrad.unsqueeze` in place of the exchange."""
+    return _become(input, lambda A: unsqueeze(A, dim))
 
 
 @public_op
@@ -197,25 +214,3 @@ def _resized(A: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> Spa
 
 def _enlarged(pattern: Pattern, shape: tuple[int, ...]) -> Found:
     return placed(pattern, shape, lambda indices: Placed(indices, None, 0))
-
-
-TORCH_FUNCTIONS.update(
-    {
-        torch.Tensor.resize_as_: resize_as_,
-        torch.Tensor.resize_as_sparse_: resize_as_,
-        torch.Tensor.sparse_resize_: sparse_resize_,
-        torch.Tensor.sparse_resize_and_clear_: sparse_resize_and_clear_,
-        torch.Tensor.t_: t_,
-        torch.Tensor.transpose_: transpose_,
-        torch.Tensor.swapdims_: transpose_,
-        torch.Tensor.swapaxes_: public_as("swapaxes_")(
-            lambda A, axis0, axis1: _become(A, lambda a: swapaxes(a, axis0, axis1))
-        ),
-        torch.Tensor.squeeze_: public_as("squeeze_")(
-            lambda A, dim=None: _become(A, lambda a: squeeze(a, dim))
-        ),
-        torch.Tensor.unsqueeze_: public_as("unsqueeze_")(
-            lambda A, dim: _become(A, lambda a: unsqueeze(a, dim))
-        ),
-    }
-)

@@ -1,0 +1,42 @@
+"""Conversions between dtypes that torch makes by itself but for their derivatives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+
+
+def _converting(name: str) -> Callable[..., Any]:
+    """A method of torch that converts, whose derivative into complex dtypes is known.
+
+    Autograd takes the real part of a complex gradient by a view of it as real numbers, which no
+    SparseTensor has. So real values that require a gradient become complex by themselves.
+    """
+    function = getattr(torch.Tensor, name)
+
+    @functools.wraps(function)
+    def run(A: Any, *args: Any, **kw: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            if _is_real_variable(A):
+                dtype = getattr(function(A._vals.new_empty(0), *args, **kw), "dtype", A.dtype)
+                A = on_pattern(stored_values(A).to(dtype), A._pattern) if dtype.is_complex else A
+            return function(A, *args, **kw)
+
+    return run
+
+
+def _is_real_variable(A: Any) -> bool:
+    found = isinstance(A, SparseTensor) and A.is_floating_point() and A.requires_grad
+    return found and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+to = _converting("to")
+type = _converting("type")
+cfloat = _converting("cfloat")
+cdouble = _converting("cdouble")
