@@ -102,7 +102,7 @@ OPS: dict[str, Op] = {
         Op("to_bsr", "CSR to BSR", "to_sparse_bsr", ("even",), lambda p: (p.even,), new=True),
         Op("from_bsr", "BSR to CSR", "to_sparse_csr", ("blocks",), lambda p: (p.even,), new=True),
         Op("to_dense", "CSR to dense", "to_dense", _A, lambda p: (p.full,), new=True, full=True),
-        Op("from_dense", "dense to CSR", "to_sparse_csr", ("full",), lambda p: (p.S,), full=True),
+        Op("from_dense", "dense to CSR", "from_dense", ("full",), lambda p: (p.S,), full=True),
         Op("transpose", "CSR of Aᵀ", "to_sparse_csr", _A, lambda p: (p.S.T,), new=True),
         Op("transpose_coo", "COO of Aᵀ", "t", ("C",), lambda p: (p.S.T,), new=True),
         Op("cat_rows", "A above B", "cat", _AB, lambda p: (sp.vstack([p.S, p.B]),), new=True),
