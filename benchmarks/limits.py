@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.contender import DTYPES, Contender, as_torch
-from benchmarks.problems import Problem, WrongResultError
+from benchmarks.expected import WrongResultError
+from benchmarks.problems import Problem
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(__file__).with_name("limits.cpp")

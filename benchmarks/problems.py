@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.matrices import load, rounded, shape_of, with_values
-
-if TYPE_CHECKING:
-    from benchmarks.operations import Op
 
 
 @dataclass(frozen=True)
@@ -160,58 +156,3 @@ class Problem:
     def _normal(self, rows: int, seed: int) -> np.ndarray:
         rng = np.random.default_rng(seed)
         return rounded(rng.standard_normal((rows, self.k), dtype=np.float64), self.dtype)
-
-
-_BFLOAT16 = 8  # units that sums of random numbers stay within, however many there are
-
-
-class WrongResultError(Exception):
-    """A contender's result is further from SciPy's in float64 than rounding explains."""
-
-
-class _Wide:
-    """The operands of a problem in float64, or their absolute values; each made when asked for."""
-
-    def __init__(self, problem: Problem, change: Callable[[Any], Any]) -> None:
-        self._problem, self._change = problem, change
-
-    def __getattr__(self, name: str) -> Any:
-        return self._change(getattr(self._problem, name).astype(np.float64))
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The results of an operation in float64, and how far rounding may be from each."""
-
-    results: tuple[Any, ...]
-    bounds: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, op: Op, problem: Problem) -> Expected:
-        """A sum of n products has an error of at most (n + 2) eps times that of their sizes."""
-        wide = _Wide(problem, lambda a: a)
-        sizes = op.sizes(wide) if op.sizes else op.formula(_Wide(problem, abs))
-        S = problem.S
-        terms = max(np.diff(S.indptr).max(), np.bincount(S.indices).max(), problem.k)
-        if problem.dtype == "bfloat16":  # by sums in bfloat16, n eps would allow anything
-            unit = _BFLOAT16 * 2.0**-7
-        else:
-            unit = float((terms + 2) * np.finfo(problem.dtype).eps)
-        return cls(op.formula(wide), tuple(abs(size) * unit for size in sizes))
-
-    def check(self, found: tuple[Any, ...]) -> None:
-        """Compares NumPy or SciPy results with these.
-
-        Raises:
-            WrongResultError: One differs.
-        """
-        if len(found) != len(self.results):
-            raise WrongResultError(f"{len(found)} results, not {len(self.results)}")
-        for i, (result, wanted, bound) in enumerate(
-            zip(found, self.results, self.bounds, strict=True)
-        ):
-            if result.shape != wanted.shape:
-                raise WrongResultError(f"result {i}: shape {result.shape}, not {wanted.shape}")
-            error = abs(result.astype(np.float64) - wanted)
-            if not (error - bound).max() <= 0:  # NaN is wrong too
-                raise WrongResultError(f"result {i}: off by up to {error.max():.2g}")

@@ -19,11 +19,12 @@ from typing import Any
 import torch
 
 from benchmarks.contender import Contender
+from benchmarks.expected import Expected, WrongResultError
 from benchmarks.limits import bandwidth
 from benchmarks.measure import growth, interleave, limit_memory, paired, settle_allocator, spread
 from benchmarks.operations import OPS
 from benchmarks.peers import CONTENDERS, SPGRAD
-from benchmarks.problems import Expected, Problem, WrongResultError
+from benchmarks.problems import Problem
 
 Answer = dict[str, Any]
 Run = Callable[[], tuple[Any, ...]]

@@ -20,10 +20,11 @@ from benchmarks import (
     plan,
     worker,
 )
+from benchmarks.expected import Expected, WrongResultError
 from benchmarks.operations import OPS
 from benchmarks.peers import CONTENDERS
 from benchmarks.plan import EXACT_MEMORY, ROOT
-from benchmarks.problems import Expected, Problem, WrongResultError
+from benchmarks.problems import Problem
 from spgrad import support
 
 TINY = Problem("tiny", 4)

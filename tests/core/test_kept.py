@@ -1,0 +1,55 @@
+"""What patterns keep has its keys in one list."""
+
+import ast
+from pathlib import Path
+
+import spgrad
+from spgrad.core import kept
+
+METHODS = {"derive", "derive_with", "derived", "keep"}
+FILES = sorted(Path(spgrad.__file__).parent.rglob("*.py"))
+
+
+def keys(source: str) -> list[ast.expr]:
+    """The first argument of every call that keeps something or asks for it."""
+    return [
+        node.args[0]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in METHODS
+        and node.args
+    ]
+
+
+def is_listed(key: ast.expr) -> bool:
+    """True for a key of the list, one with parameters, and what a variable holds."""
+    if isinstance(key, ast.Call):
+        key = key.func.value if isinstance(key.func, ast.Attribute) else key
+    if isinstance(key, ast.IfExp):
+        return is_listed(key.body) and is_listed(key.orelse)
+    if isinstance(key, ast.Attribute):
+        return isinstance(getattr(kept, key.attr, None), kept.Key)
+    return isinstance(key, ast.Name)
+
+
+def test_keys_are_listed():
+    found = [(path.name, key) for path in FILES for key in keys(path.read_text())]
+    assert len(found) > 20
+    assert [(name, ast.unparse(key)) for name, key in found if not is_listed(key)] == []
+
+
+def test_a_key_of_its_own_is_found():
+    (key,) = keys("pattern.derive('rows', make)")
+    assert not is_listed(key)
+    (key,) = keys("pattern.derive(kept.NOTHING, make)")
+    assert not is_listed(key)
+    (key,) = keys("pattern.derive(kept.LAYOUT.of(layout), make)")
+    assert is_listed(key)
+
+
+def test_every_key_is_used_and_has_its_own_name():
+    listed = {name: key for name, key in vars(kept).items() if isinstance(key, kept.Key)}
+    assert len({key.name for key in listed.values()}) == len(listed)
+    text = "".join(path.read_text() for path in FILES if path.name != "kept.py")
+    assert [name for name in listed if f"kept.{name}" not in text] == []
