@@ -45,8 +45,11 @@ def test_the_module_defines_the_function(row):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_is_a_folder_and_a_file_of_rows(family):
     rows = importlib.import_module(f"spgrad.support.{family}").ROWS
-    assert {row.family for row in rows} == {family}
-    assert list(rows) == [row for row in support.OPS.values() if row.family == family]
+    for row in rows:
+        wanted = f"the row {row.name} of module {row.module} belongs in support/{row.family}.py"
+        assert row.family == family, wanted
+    in_table = [row.name for row in support.OPS.values() if row.family == family]
+    assert [row.name for row in rows] == in_table
     importlib.import_module(f"spgrad.{'' if family in support.OUTSIDE else 'ops.'}{family}")
 
 

@@ -21,7 +21,10 @@ def block(text):
 
 def test_support_tables_are_those_of_the_code():
     for path, table in TABLES.items():
-        assert block(path.read_text()) == table()
+        same = block(path.read_text()) == table()
+        assert same, (
+            f"{path.name} is behind the table: run .venv/bin/python tests/whole/test_docs.py"
+        )
 
 
 def test_readme_example_prints_what_it_says():
