@@ -28,6 +28,7 @@ def _converting(name: str) -> Callable[..., Any]:
                 A = on_pattern(stored_values(A).to(dtype), A._pattern) if dtype.is_complex else A
             return function(A, *args, **kw)
 
+    run.__doc__ = f"As torch.Tensor.{name}, on the specified elements; differentiable."
     return run
 
 
