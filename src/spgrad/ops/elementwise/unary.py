@@ -133,9 +133,10 @@ def _declared(row: support.Op) -> Callable[..., SparseTensor]:
     linear, known = row.name in _LINEAR, row.torch[0]
 
     def run(input: torch.Tensor, *args: Any, **kw: Any) -> SparseTensor:
+        out = _on_values(dense, input, args, kw, linear=linear)
         if args or kw:
             _require_arguments_keep_zero(known, dense, args, kw)
-        return _on_values(dense, input, args, kw, linear=linear)
+        return out
 
     run.__name__ = run.__qualname__ = row.name
     run.__doc__ = (
