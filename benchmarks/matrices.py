@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from benchmarks import patterns
+
 DATA = Path(__file__).parent / "data"
 
 Make = Callable[[np.random.Generator], sp.csr_array]
@@ -24,13 +26,15 @@ class Matrix:
         shape: (m, n).
         entries: How many there are, about.
         group: "real"; "generated"; "growth", one kind in many sizes; "small", for calls that take
-            microseconds; or "tiny", for tests.
+            microseconds; "blocked", stored in dense blocks; or "tiny", for tests.
+        block: Side of its dense blocks; 0 where it is not stored in any.
     """
 
     make: Make
     shape: tuple[int, int]
     entries: int
     group: str
+    block: int = 0
 
 
 def _packed(name: str, rng: np.random.Generator) -> sp.csr_array:
@@ -39,109 +43,6 @@ def _packed(name: str, rng: np.random.Generator) -> sp.csr_array:
         ones = np.ones(len(file["idx"]))
         S = sp.csr_array((ones, file["idx"], file["ptr"]), shape=tuple(file["shape"]))
         return S + sp.triu(S, 1).T if file["symmetric"] else S
-
-
-def _uniform(m: int, n: int, per_row: int, rng: np.random.Generator) -> sp.csr_array:
-    """About `per_row` entries in each row, anywhere."""
-    row = np.repeat(np.arange(m), per_row)
-    return _from_pairs(row, rng.integers(0, n, len(row)), (m, n))
-
-
-def _spread(m: int, n: int, per_row: int, rng: np.random.Generator) -> sp.csr_array:
-    """`per_row` entries in each row, one anywhere in each of as many equal parts of it.
-
-    In order and apart from one another as they are drawn, so 10^8 of them take seconds.
-    """
-    bounds = np.linspace(0, n, per_row + 1).astype(np.int32)
-    col = rng.integers(bounds[:-1], bounds[1:], (m, per_row), dtype=np.int32)
-    ptr = np.arange(0, m * per_row + 1, per_row, dtype=np.int32)
-    S = sp.csr_array((np.ones(m * per_row, np.float32), col.reshape(-1), ptr), shape=(m, n))
-    S.has_canonical_format = True
-    return S
-
-
-def _power_law(n: int, nse: int, power: float, rng: np.random.Generator) -> sp.csr_array:
-    """Rows and columns drawn with probability proportional to rank^-power, the ranks shuffled."""
-    weight = np.arange(1, n + 1) ** -power
-    ends = rng.choice(n, size=(2, nse), p=weight / weight.sum())
-    rank = rng.permutation(n)
-    return _from_pairs(rank[ends[0]], rank[ends[1]], (n, n))
-
-
-def _social(n: int, edges: int, rng: np.random.Generator) -> sp.csr_array:
-    """A symmetric graph whose degrees spread as those of friendships do: lognormal, from 1 up."""
-    drawn = _distinct_pairs(_lognormal(n, 0.95, rng), _lognormal(n, 0.95, rng), edges, rng)
-    low, high = np.minimum(*drawn), np.maximum(*drawn)
-    return _from_pairs(np.r_[low, high], np.r_[high, low], (n, n))
-
-
-def _bipartite(users: int, items: int, edges: int, rng: np.random.Generator) -> sp.csr_array:
-    """The symmetric matrix of a graph between users and items, both with degrees far apart."""
-    parts = _lognormal(users, 0.9, rng), _lognormal(items, 1.1, rng)
-    user, item = _distinct_pairs(*parts, edges, rng)
-    item = item + users
-    n = users + items
-    return _from_pairs(np.r_[user, item], np.r_[item, user], (n, n))
-
-
-def _lognormal(n: int, sigma: float, rng: np.random.Generator) -> np.ndarray:
-    """Probabilities, in no order."""
-    weight = rng.lognormal(0, sigma, n)
-    return weight / weight.sum()
-
-
-def _distinct_pairs(
-    p: np.ndarray, q: np.ndarray, count: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """So many pairs of different numbers, drawn by two distributions; none is there twice."""
-    keys = np.empty(0, np.int64)
-    while len(keys) < count:
-        a, b = (rng.choice(len(w), size=count + count // 2, p=w) for w in (p, q))
-        if len(p) == len(q):
-            a, b = np.minimum(a, b), np.maximum(a, b)
-        new = (a * len(q) + b)[a != b]
-        keys = np.unique(np.concatenate([keys, new]))
-    keys = rng.permutation(keys)[:count]
-    return keys // len(q), keys % len(q)
-
-
-def _grid(side: int, rng: np.random.Generator) -> sp.csr_array:
-    """The five-point stencil on a square grid."""
-    one = sp.eye_array(side)
-    line = sp.eye_array(side, k=-1) + one + sp.eye_array(side, k=1)
-    S = sp.csr_array(sp.kron(line, one) + sp.kron(one, line))
-    S.data[:] = 1
-    return S
-
-
-def _banded(n: int, reach: int, rng: np.random.Generator) -> sp.csr_array:
-    """All elements that are at most `reach` away from the diagonal."""
-    offsets = range(-reach, reach + 1)
-    return sp.csr_array(sp.diags_array([np.ones(n - abs(i)) for i in offsets], offsets=offsets))
-
-
-def _blocks(count: int, side: int, per_row: int, rng: np.random.Generator) -> sp.csr_array:
-    """Dense blocks, about `per_row` of them in each row of blocks, anywhere."""
-    places = _uniform(count, count, per_row, rng)
-    return sp.csr_array(sp.kron(places, np.ones((side, side)), format="csr"))
-
-
-def _dense_row(n: int, per_row: int, rng: np.random.Generator) -> sp.csr_array:
-    """Few entries in each row, and one row with all of them."""
-    row, col = _uniform(n, n, per_row, rng).tocoo().coords
-    other = row != n // 2
-    full = np.full(n, n // 2)
-    return _from_pairs(np.r_[row[other], full], np.r_[col[other], np.arange(n)], (n, n))
-
-
-def _tiny(rng: np.random.Generator) -> sp.csr_array:
-    """A row with all entries, and one without any."""
-    row, col = _dense_row(60, 4, rng).tocoo().coords
-    return _from_pairs(row[row != 7], col[row != 7], (60, 60))
-
-
-def _from_pairs(row: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
-    return sp.csr_array(sp.coo_array((np.ones(len(row)), (row, col)), shape=shape))
 
 
 def _real(name: str, n: int, entries: int) -> Matrix:
@@ -157,15 +58,22 @@ def _square(make: Make, n: int, entries: int) -> Matrix:
 
 
 _PER_ROW = 32  # of the matrices that grow
+_SIZES = ("1e4", "1e5", "1e6", "1e7", "4e7", "1e8")
+_FILLED = 0.05  # of the matrices in blocks
 
 
-def _grown(exponent: int) -> Matrix:
-    n = 10**exponent // _PER_ROW
-    return Matrix(partial(_spread, n, n, _PER_ROW), (n, n), n * _PER_ROW, "growth")
+def _grown(entries: int) -> Matrix:
+    n = entries // _PER_ROW
+    return Matrix(partial(patterns.spread, n, n, _PER_ROW), (n, n), n * _PER_ROW, "growth")
 
 
 def _small(n: int) -> Matrix:
-    return Matrix(partial(_spread, n, n, 5), (n, n), 5 * n, "small")
+    return Matrix(partial(patterns.spread, n, n, 5), (n, n), 5 * n, "small")
+
+
+def _blocked(n: int, side: int) -> Matrix:
+    make = partial(patterns.dense_blocks, n // side, side, _FILLED)
+    return Matrix(make, (n, n), round(_FILLED * n * n), "blocked", side)
 
 
 MATRICES: dict[str, Matrix] = {
@@ -174,21 +82,33 @@ MATRICES: dict[str, Matrix] = {
     "wing": _real("wing", 62_032, 243_088),
     "memplus": _real("memplus", 17_758, 126_150),
     # As large as well-known ones, whose files are not ours to pass on.
-    "social": _square(partial(_social, 18_660, 790_777), 18_660, 1_581_554),
-    "bipartite": _square(partial(_bipartite, 29_858, 40_981, 810_128), 70_839, 1_620_256),
-    "power-law-2m": _square(partial(_power_law, 100_000, 2_000_000, 0.7), 100_000, 1_957_787),
-    "grid-250k": _square(partial(_grid, 500), 250_000, 1_248_000),
-    "uniform": _square(partial(_uniform, 20_000, 20_000, 12), 20_000, 240_000),
-    "power-law": _square(partial(_power_law, 20_000, 300_000, 1.0), 20_000, 195_407),
-    "grid": _square(partial(_grid, 250), 62_500, 311_500),
-    "banded": _square(partial(_banded, 50_000, 8), 50_000, 850_000),
-    "blocks": _square(partial(_blocks, 3_000, 16, 4), 48_000, 3_070_000),
-    "tall": _generated(partial(_uniform, 100_000, 1_000, 3), (100_000, 1_000), 300_000),
-    "wide": _generated(partial(_uniform, 1_000, 100_000, 300), (1_000, 100_000), 300_000),
-    "dense-row": _square(partial(_dense_row, 20_000, 6), 20_000, 140_000),
-    **{f"uniform-1e{exponent}": _grown(exponent) for exponent in range(4, 9)},
+    "social": _square(partial(patterns.social, 18_660, 790_777), 18_660, 1_581_554),
+    "bipartite": _square(partial(patterns.bipartite, 29_858, 40_981, 810_128), 70_839, 1_620_256),
+    "power-law-2m": _square(
+        partial(patterns.power_law, 100_000, 2_000_000, 0.7), 100_000, 1_957_787
+    ),
+    "grid-250k": _square(partial(patterns.grid, 500), 250_000, 1_248_000),
+    "uniform": _square(partial(patterns.uniform, 20_000, 20_000, 12), 20_000, 240_000),
+    "power-law": _square(partial(patterns.power_law, 20_000, 300_000, 1.0), 20_000, 195_407),
+    "grid": _square(partial(patterns.grid, 250), 62_500, 311_500),
+    "fem": _square(partial(patterns.fem, 14), 8_232, 576_000),
+    "fem-large": _square(partial(patterns.fem, 30), 81_000, 6_133_248),
+    "banded": _square(partial(patterns.diagonals, 50_000, range(-8, 9)), 50_000, 850_000),
+    "diagonals": _square(partial(patterns.diagonals, 8_700, range(-32, 32)), 8_700, 555_776),
+    "blocks": _square(partial(patterns.blocks, 3_000, 16, 4), 48_000, 3_070_000),
+    "tall": _generated(partial(patterns.uniform, 100_000, 1_000, 3), (100_000, 1_000), 300_000),
+    "wide": _generated(partial(patterns.uniform, 1_000, 100_000, 300), (1_000, 100_000), 300_000),
+    "dense-row": _square(partial(patterns.dense_row, 20_000, 20_000, 6), 20_000, 140_000),
+    "huge-row": _generated(
+        partial(patterns.dense_row, 2_000, 200_000, 4), (2_000, 200_000), 207_996
+    ),
+    "one-entry": _square(partial(patterns.one_entry, 200_000), 200_000, 200_000),
+    "road": _square(partial(patterns.road, 124, 21_500, 115_000), 115_000, 242_248),
+    "chemical": _square(partial(patterns.chemical, 70_000), 70_000, 1_251_731),
+    **{f"uniform-{size}": _grown(int(float(size))) for size in _SIZES},
+    **{f"blocks-{side}": _blocked(4_096, side) for side in (4, 16)},
     **{f"small-{n}": _small(n) for n in (64, 256, 1024, 4096)},
-    "tiny": Matrix(_tiny, (60, 60), 290, "tiny"),
+    "tiny": Matrix(patterns.tiny, (60, 60), 290, "tiny", 4),
 }
 """Name -> matrix."""
 
@@ -198,6 +118,9 @@ def _in_group(*groups: str) -> tuple[str, ...]:
 
 
 REAL, GROWTH, SMALL = _in_group("real"), _in_group("growth"), _in_group("small")
+BLOCKED = _in_group("blocked")
+LOCAL = ("fem", "fem-large", "banded", "diagonals", "grid", "grid-250k")
+"""Those in which the rows of x that a row needs are near to those of the row before."""
 ALL_KINDS = _in_group("real", "generated")
 """What every operation is measured on."""
 GROUPS = {
@@ -205,6 +128,8 @@ GROUPS = {
     "generated": _in_group("generated"),
     "growth": GROWTH,
     "small": SMALL,
+    "blocked": BLOCKED,
+    "local": LOCAL,
     "all": ALL_KINDS,
 }
 """Name -> matrices that go by it."""
