@@ -49,6 +49,11 @@ def step(p: Any) -> tuple[Any, ...]:
     return p.S @ p.x, sampled(p.S, p.x, p.g), p.S.T @ p.g
 
 
+def step_bsr(p: Any) -> tuple[Any, ...]:
+    """The same, with a gradient for every element of a block."""
+    return p.filled @ p.x, sampled(p.filled, p.x, p.g), p.filled.T @ p.g
+
+
 def amax_specified(p: Any) -> tuple[Any, ...]:
     """The largest element of each row, leaving out unspecified ones."""
     S = p.S

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks import formulas
+from benchmarks.matrices import MATRICES
 from benchmarks.problems import Problem
 from benchmarks.selection import columns_slice, row, rows_listed, rows_slice
 
@@ -35,6 +36,7 @@ class Op:
         fixed: Operands without a gradient.
         square: True where the matrix has to be.
         full: True where it has to be small enough to be dense.
+        blocked: True where the matrix has to be made of dense blocks.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Op:
     fixed: tuple[str, ...] = ()
     square: bool = False
     full: bool = False
+    blocked: bool = False
 
     @property
     def dense(self) -> bool:
@@ -63,7 +66,8 @@ class Op:
     def applies(self, problem: Problem) -> bool:
         rows, columns = problem.shape
         small = rows * columns <= _MOST or not self.full
-        return small and (rows == columns or not self.square)
+        blocks = MATRICES[problem.matrix].block > 0 or not self.blocked
+        return small and blocks and (rows == columns or not self.square)
 
 
 _A, _AB, _AX = ("S",), ("S", "B"), ("S", "x")
@@ -86,6 +90,24 @@ OPS: dict[str, Op] = {
             function="spmm",
             new=True,
             cotangent="g",
+        ),
+        Op(
+            "spmm_bsr",
+            "A x, A in BSR",
+            "mm",
+            ("stored", "x"),
+            lambda p: (p.filled @ p.x,),
+            blocked=True,
+        ),
+        Op(
+            "step_bsr",
+            "A x, dA and dx, A in BSR",
+            "mm",
+            ("stored", "x"),
+            formulas.step_bsr,
+            function="spmm_bsr",
+            cotangent="g",
+            blocked=True,
         ),
         Op(
             "sddmm",

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 import torch
 
 from benchmarks import attention, selection, structure
+from benchmarks.blocks import TORCH_BSR
 from benchmarks.compiled import JAX, NUMBA, PYDATA
 from benchmarks.contender import DTYPES, Contender, as_numpy, as_torch, in_numpy
 from benchmarks.entries import TORCH_VALUES
@@ -195,6 +196,7 @@ SPGRAD = Contender(
     functions={
         "spmm": operator.matmul,
         "spmv": operator.matmul,
+        "spmm_bsr": operator.matmul,
         "transposed": lambda A, g: (g.mT @ A).mT,
         "sddmm": _spgrad_sddmm,
         "spgemm": operator.matmul,
@@ -218,6 +220,14 @@ SPGRAD = Contender(
     renew=_spgrad_renewed,
     read=_spgrad_read,
     dtypes=DTYPES,
+)
+
+# No peer: what storing the blocks is worth.
+EXPANDED = replace(
+    SPGRAD,
+    name="spgrad CSR",
+    build=lambda S, p: _spgrad_matrix(S.tocsr(), p),
+    functions={"spmm_bsr": operator.matmul},
 )
 
 PEERS = (
@@ -294,6 +304,7 @@ PEERS = (
         read=_torch_read,
         dtypes=DTYPES,
     ),
+    TORCH_BSR,
     TORCH_VALUES,
     attention.TORCH_DENSE,
     Contender(
@@ -304,6 +315,7 @@ PEERS = (
         functions={
             "spmm": operator.matmul,
             "spmv": operator.matmul,
+            "spmm_bsr": operator.matmul,
             "spgemm": operator.matmul,
             # sums what repeats, and is faster than to sort the pairs
             "coalesce": lambda C, p: C.tocsr,
@@ -358,7 +370,7 @@ PEERS = (
         "sparse_dot_mkl",
         build=lambda S, p: S,
         dense=as_numpy,
-        functions={"spmm": _mkl, "spmv": _mkl, "spgemm": _mkl},
+        functions={"spmm": _mkl, "spmv": _mkl, "spmm_bsr": _mkl, "spgemm": _mkl},
     ),
     NUMBA,
     JAX,
@@ -366,6 +378,6 @@ PEERS = (
 )
 
 CONTENDERS: dict[str, Contender] = {
-    contender.name: contender for contender in (SPGRAD, *PEERS, *LIMITS)
+    contender.name: contender for contender in (SPGRAD, EXPANDED, *PEERS, *LIMITS)
 }
 """Name -> contender, installed or not."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.matrices import load, rounded, shape_of, with_values
+from benchmarks.matrices import MATRICES, load, rounded, shape_of, with_values
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,21 @@ class Problem:
         blocks = S.tobsr((2, 2))
         blocks.sort_indices()
         return blocks
+
+    @cached_property
+    def stored(self) -> sp.bsr_array:
+        """S in the dense blocks that it is made of."""
+        side = MATRICES[self.matrix].block
+        stored = self.S.tobsr((side, side))
+        stored.sort_indices()
+        return stored
+
+    @cached_property
+    def filled(self) -> Any:
+        """`stored` in CSR."""
+        filled = self.stored.tocsr()
+        filled.sort_indices()
+        return filled
 
     @cached_property
     def even(self) -> Any:
