@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -23,9 +24,11 @@ def describe() -> dict[str, Any]:
     return {
         "cpu": _cpu(),
         "cores": all_threads(),
+        "caches": caches(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "spgrad": spgrad.__version__,
+        "code": _digest(Path(spgrad.__file__).parent),
         "compiled": spgrad.compiled(),
         "simd": torch.backends.cpu.get_cpu_capability(),
         "mkl": torch.backends.mkl.is_available(),
@@ -46,10 +49,69 @@ def in_words(machine: dict[str, Any]) -> str:
         if isinstance(found, dict)
     )
     return (
-        f"{machine['cpu']}, {machine['cores']} cores ({machine['simd']}), {machine['system']}; "
+        f"{processor(machine)} ({machine['simd']}), {machine['system']}; "
         f"spgrad {machine['spgrad']} ({kernels}), {versions}; "
         f"{moved}{'; ' * bool(moved)}{machine['date'][:10]}"
     )
+
+
+def processor(machine: dict[str, Any]) -> str:
+    """Its name, its cores and their caches."""
+    sizes = "".join(
+        f", {c['name']} {_size(c['bytes'])} "
+        + (f"shared by {c['shared_by']}" if c["shared_by"] > 1 else "of each")
+        for c in machine.get("caches") or ()
+    )
+    return f"{machine['cpu']}, {machine['cores']} cores{sizes}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:g} MB" if count >= 2**20 else f"{count / 2**10:g} KB"
+
+
+def caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> list[dict[str, Any]]:
+    """Those that hold data: name, bytes, processors that share one. Empty where it is not said."""
+    found = []
+    for index in sorted(folder.glob("index*")):
+        try:
+            kind, level, size, sharing = (
+                (index / name).read_text().strip()
+                for name in ("type", "level", "size", "shared_cpu_list")
+            )
+        except OSError:
+            continue
+        if kind != "Instruction":
+            name = f"L{level}{'d' * (kind == 'Data')}"
+            found.append({"name": name, "bytes": _bytes(size), "shared_by": _count(sharing)})
+    return found
+
+
+def cache(machine: dict[str, Any], name: str) -> int:
+    """Bytes of one of its caches, "L1d", "L2" or "L3"; 0 where it is not known."""
+    sizes = (c["bytes"] for c in machine.get("caches") or () if c["name"] == name)
+    return next(sizes, 0)
+
+
+def _bytes(size: str) -> int:
+    """Of "48K"."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    return int(size[:-1]) * units[size[-1]] if size[-1] in units else int(size)
+
+
+def _count(cpus: str) -> int:
+    """How many numbers "0-3,8" has."""
+    ends = (part.split("-") for part in cpus.split(","))
+    return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)
+
+
+def _digest(folder: Path) -> str:
+    """Of the code that runs, which may change while the version stays the same."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".py", ".so", ".dylib", ".dll"):
+            found.update(path.relative_to(folder).as_posix().encode())
+            found.update(path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def _cpu() -> str:

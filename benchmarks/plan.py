@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby, product
 from pathlib import Path
@@ -17,6 +19,7 @@ from benchmarks.measure import available_memory
 from benchmarks.operations import OPS
 from benchmarks.peers import CONTENDERS
 from benchmarks.problems import Problem
+from benchmarks.record import Record
 
 ROOT = Path(__file__).parents[1]
 # Every array comes from the system and goes back to it, so that the peak is exact (glibc).
@@ -26,7 +29,14 @@ _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "NPROC", "
 NO_COLUMNS = 1  # what k is where the operation has no dense operand
 
 Result = dict[str, Any]
-Progress = Callable[[Result], None]
+Progress = Callable[[str, Result], None]
+Task = tuple[str, "Cell"]  # "time" or "memory", and of what
+
+WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""The values of k that A x and its step are compared at on every matrix."""
+FULL_COLUMNS = (1, 8, 32, 128, 512)
+PRODUCTS = ("spmm", "step")
+FLOATS = (("float32", "int32"), ("float64", "int32"))
 
 # Of --full: what grows and what is small, and how far numbers and indices of other types go.
 GROWING = ("spmm", "step", "sddmm", "spgemm", "coalesce", "transpose", "softmax", "sum_rows", "sin")
@@ -94,10 +104,17 @@ class Options:
             return True
         usual = (cell.dtype, cell.index) == USUAL
         group = MATRICES[cell.matrix].group
+        if group == "blocked":
+            types = (cell.dtype, cell.index) in FLOATS
+            return OPS[cell.op].blocked and types and cell.k in TARGETED_COLUMNS
         if group == "growth":
             return usual and cell.op in GROWING and cell.k in (NO_COLUMNS, 32)
         if group == "small":
             return usual and cell.op in CALLS and cell.k == 8
+        if cell.op in PRODUCTS and (cell.dtype, cell.index) in FLOATS and cell.k in WIDTHS:
+            return True
+        if cell.k not in FULL_COLUMNS:
+            return False
         if usual:
             return True
         one_of_them = "float32" == cell.dtype or "int32" == cell.index
@@ -115,14 +132,49 @@ def fits(cell: Cell) -> bool:
     return bytes_ < available_memory() / 2
 
 
-def time_all(options: Options, names: list[str], progress: Progress) -> list[Result]:
-    """Times every cell, one after the other; one process for each matrix and number of threads."""
-    groups = groupby(options.cells(), key=lambda cell: cell[:2])
-    return [
-        result
-        for _, cells in groups
-        for result in _measured(options, list(cells), names, progress, "time")
-    ]
+def tasks(options: Options) -> list[Task]:
+    """Times first, then memory."""
+    timed: list[Task] = [("time", cell) for cell in options.cells()]
+    return [*timed, *(("memory", cell) for cell in memory_cells(options))]
+
+
+def measure_all(
+    options: Options,
+    names: list[str],
+    record: Record,
+    progress: Progress,
+    deadline: float = float("inf"),
+) -> bool:
+    """Measures the cells that the record lacks, each matrix in a process of its own.
+
+    Args:
+        options: What is measured.
+        names: The contenders.
+        record: Where each cell goes as soon as it is measured.
+        progress: Is told of each.
+        deadline: When to stop, in seconds of `time.monotonic`; the cell at hand is finished.
+
+    Returns:
+        Whether all were measured.
+    """
+    missing = [task for task in tasks(options) if not known(options, record, task)]
+    left = len(missing)
+    for (what, *_), group in groupby(missing, key=lambda task: (task[0], *task[1][:2])):
+        cells = [cell for _, cell in group]
+        with closing(_measured(options, cells, names, what)) as results:
+            for result in results:
+                record.add(what, result)
+                progress(what, result)
+                left -= 1
+                if left and time.monotonic() > deadline:
+                    return False
+    return True
+
+
+def known(options: Options, record: Record, task: Task) -> Result | None:
+    """The result of a task that has been measured."""
+    what, cell = task
+    return record.find(what, {**cell._asdict(), "layout": options.layout})
 
 
 def memory_cells(options: Options) -> list[Cell]:
@@ -136,12 +188,6 @@ def memory_cells(options: Options) -> list[Cell]:
     return [c for c in first.cells() if c.matrix in ALL_KINDS and c.k in TARGETED_COLUMNS]
 
 
-def measure_all_memory(options: Options, names: list[str], progress: Progress) -> list[Result]:
-    """Memory of the step, each contender in a process of its own."""
-    cells = memory_cells(options)
-    return list(_measured(options, cells, names, progress, "memory")) if cells else []
-
-
 def measure_bandwidth(options: Options) -> dict[str, Any]:
     """Number of threads -> bytes a second."""
     cell = [{"what": "bandwidth"}]
@@ -149,28 +195,27 @@ def measure_bandwidth(options: Options) -> dict[str, Any]:
 
 
 def _measured(
-    options: Options, cells: list[Cell], names: list[str], progress: Progress, what: str
-) -> Iterator[Result]:
-    """The results of cells that share a process."""
-    able = [[n for n in names if CONTENDERS[n].offers(cell.op, cell.dtype)] for cell in cells]
+    options: Options, cells: list[Cell], names: list[str], what: str
+) -> Generator[Result]:
+    """The results of cells that share a process, and of what is left when one ends, the next."""
+    requests = [_request(options, cell, names, what) for cell in cells]
+    given = 0
+    while given < len(cells):
+        with closing(_ask(options, cells[0].threads, requests[given:])) as answers:
+            for answer in answers:
+                offering = requests[given]["contenders"]
+                lost = isinstance(answer, str)
+                found = {name: {"error": answer} for name in offering} if lost else answer
+                yield {**cells[given]._asdict(), "layout": options.layout, "contenders": found}
+                given += 1
+
+
+def _request(options: Options, cell: Cell, names: list[str], what: str) -> dict[str, Any]:
+    able = [name for name in names if CONTENDERS[name].offers(cell.op, cell.dtype)]
     if what == "memory":
-        able = [[name for name in found if not CONTENDERS[name].limit] for found in able]
-    requests = [
-        {
-            "op": cell.op,
-            "problem": asdict(options.problem(cell)),
-            "contenders": offering,
-            "what": what,
-        }
-        for cell, offering in zip(cells, able, strict=True)
-    ]
-    answers = _ask(options, cells[0].threads, requests)
-    for cell, offering, answer in zip(cells, able, answers, strict=True):
-        lost = isinstance(answer, str)
-        found = {name: {"error": answer} for name in offering} if lost else answer
-        result = {**cell._asdict(), "layout": options.layout, "contenders": found}
-        progress(result)
-        yield result
+        able = [name for name in able if not CONTENDERS[name].limit]
+    problem = asdict(options.problem(cell))
+    return {"op": cell.op, "problem": problem, "contenders": able, "what": what}
 
 
 def all_threads() -> int:
@@ -178,8 +223,8 @@ def all_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _ask(options: Options, threads: int, cells: list[dict[str, Any]]) -> Iterator[Any]:
-    """The answers of a new process to these cells; from where it ends early, why it did."""
+def _ask(options: Options, threads: int, cells: list[dict[str, Any]]) -> Generator[Any]:
+    """The answers of a new process to these cells; if it ends at one, why it did, and no more."""
     count = str(threads)
     env = {**os.environ, **dict.fromkeys(_COUNTS, count)}
     env.setdefault("KMP_BLOCKTIME", "1")  # MKL's threads wait in a loop for 200 ms otherwise
@@ -202,9 +247,12 @@ def _ask(options: Options, threads: int, cells: list[dict[str, Any]]) -> Iterato
         process.stdin.write(json.dumps(request))
         process.stdin.close()
         given = 0
-        for line in process.stdout:
-            yield json.loads(line)
-            given += 1
-        status = process.wait()
-    for _ in cells[given:]:
+        try:
+            for line in process.stdout:
+                yield json.loads(line)
+                given += 1
+            status = process.wait()
+        finally:
+            process.kill()  # where nobody wants the other answers
+    if given < len(cells):
         yield f"the process ended with status {status}"

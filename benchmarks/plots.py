@@ -10,8 +10,9 @@ import numpy as np
 
 from benchmarks.matrices import GROWTH, MATRICES
 from benchmarks.operations import OPS
-from benchmarks.summary import OWN, Result, best_ratio, kind, median, peers, share
+from benchmarks.summary import FEWEST, OWN, Result, best_ratio, kind, median, peers, share
 
+_LONG = 10  # ratios from which on decimals say nothing
 _MOST = 120  # % of a limit, above which it is noise
 _SIZE = {"dpi": 150, "bbox_inches": "tight"}
 
@@ -25,6 +26,7 @@ def draw(run: dict[str, Any], out: Path) -> list[str]:
     mpl.use("Agg")
     every: tuple[tuple[str, Callable[[list[Result]], Any]], ...] = (
         ("ratio.png", _ratios),
+        ("widths.png", _widths),
         ("growth.png", _growth),
         ("limit.png", _shares),
     )
@@ -105,6 +107,46 @@ def _series(result: Result) -> str:
     k = f"k = {result['k']}, " if OPS[result["op"]].dense else ""
     threads = result["threads"]
     return f"{k}{threads} thread{'s' * (threads > 1)}, {kind(result)}"
+
+
+def _widths(results: list[Result]) -> Any:
+    """A x on each matrix with each k: a field of colours for each type and number of threads."""
+    from matplotlib.figure import Figure
+
+    ratios = {
+        (kind(r), r["threads"], r["matrix"], r["k"]): value
+        for r in results
+        if r["op"] == "spmm" and (value := best_ratio(r)) is not None
+    }
+    columns = sorted({k for *_, k in ratios})
+    if len(columns) < FEWEST:
+        return None
+    matrices = sorted({m for *_, m, _ in ratios}, key=list(MATRICES).index)
+    panels = list(dict.fromkeys(place[:2] for place in ratios))
+    width = max(5.0, 1.6 + (0.6 * len(columns) + 0.4) * len(panels))
+    size = width, 1.4 + 0.26 * len(matrices)
+    figure = Figure(figsize=size, layout="constrained")
+    for i, panel in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), i + 1)
+        values = [[ratios.get((*panel, m, k), np.nan) for k in columns] for m in matrices]
+        _field(axes, np.array(values))
+        axes.set_xticks(range(len(columns)), columns, fontsize=8)
+        axes.set_yticks(range(len(matrices)), [] if i else matrices, fontsize=8)
+        axes.set_xlabel("k", fontsize=8)
+        axes.set_title(f"{panel[0]}, {panel[1]} thread{'s' * (panel[1] > 1)}", fontsize=9)
+    figure.suptitle("A x: best peer's time / spgrad's time (red: spgrad is behind)", fontsize=9)
+    return figure
+
+
+def _field(axes: Any, ratios: np.ndarray) -> None:
+    axes.imshow(np.log2(ratios), cmap="RdBu", vmin=-1.5, vmax=1.5, aspect="auto")
+    for (row, column), value in np.ndenumerate(ratios):
+        if not np.isnan(value):
+            weight = "bold" if value < 1 else "normal"
+            color = "white" if abs(np.log2(value)) > 1 else "black"  # on a dark field
+            text = f"{value:.2f}" if value < _LONG else f"{value:.0f}"
+            style = {"ha": "center", "va": "center", "fontsize": 7, "weight": weight}
+            axes.text(column, row, text, color=color, **style)
 
 
 def _growth(results: list[Result]) -> Any:

@@ -6,9 +6,12 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-Result = dict[str, Any]
+from benchmarks.record import FIELDS, Result
 
 OWN = "spgrad"
+EXPANDED = "spgrad CSR"
+FEWEST = 3
+"""Values of k from which on they make a table and a picture of their own."""
 LIMITS = ("gather limit", "stream limit")
 
 
@@ -24,7 +27,7 @@ def ratio(result: Result, name: str) -> float | None:
 
 def peers(result: Result) -> list[str]:
     """The others that are compared."""
-    return [name for name in result["contenders"] if name != OWN and name not in LIMITS]
+    return [name for name in result["contenders"] if name not in (OWN, EXPANDED, *LIMITS)]
 
 
 def best_peer(result: Result) -> str | None:
@@ -74,10 +77,29 @@ def means(results: list[Result]) -> Iterator[tuple[str, int, str, dict[str, tupl
         )
 
 
-def key(result: Result) -> tuple[Any, ...]:
-    """What a cell of one run shares with the same cell of another."""
-    fields = ("op", "matrix", "k", "threads", "dtype", "layout", "index")
-    return tuple(result.get(field) for field in fields)
+def behind(results: list[Result]) -> list[tuple[float, Result]]:
+    """(peer / spgrad, result) of the cells in which a peer is faster, the worst first."""
+    found = [(value, r) for r in results if (value := best_ratio(r)) is not None and value < 1]
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def over_forward(results: list[Result]) -> Iterator[tuple[Result, float]]:
+    """(result, time over that of A x alone) of spgrad's steps; the least times, which vary less."""
+    forward = {key(r, "op"): _least(r) for r in results if r["op"] == "spmm"}
+    for result in results:
+        whole, part = _least(result), forward.get(key(result, "op"))
+        if result["op"] == "step" and whole is not None and part is not None:
+            yield result, whole / part
+
+
+def _least(result: Result) -> float | None:
+    return result["contenders"].get(OWN, {}).get("seconds", {}).get("min")
+
+
+def key(result: Result, *without: str) -> tuple[Any, ...]:
+    """What a cell of one run shares with the same cell of another, or with cells that differ in
+    some fields."""
+    return tuple(result.get(field) for field in FIELDS if field not in without)
 
 
 def changes(old: list[Result], new: list[Result]) -> Iterator[tuple[Result, float, float]]:

@@ -78,8 +78,44 @@ def test_generated_matrices(name):
         assert np.array_equal(T.indptr, S.indptr)
     assert S.indices.dtype == np.int32
     assert S.dtype == np.float64
+    if claimed.group == "blocked":
+        blocks = S.tobsr((claimed.block, claimed.block))
+        assert blocks.nnz == S.nnz  # all of them are full
     if S.nnz < 1e6:
         assert np.array_equal(S.data, matrices.load(name, "float64").data)
+
+
+def lengths(name):
+    return np.diff(matrices.load(name, "float32").indptr)
+
+
+def test_rows_of_the_generated_matrices():
+    assert set(lengths("one-entry")) == {1}
+    assert sorted(lengths("huge-row"))[-2:] == [4, 200_000]
+    assert np.bincount(lengths("fem"), minlength=82).nonzero()[0].tolist() == [24, 36, 54, 81]
+    assert lengths("diagonals")[32:-32].tolist() == [64] * (8_700 - 64)
+
+
+def test_a_road_network_is_chains_and_local():
+    S = matrices.load("road", "float32")
+    degrees = np.diff(S.indptr)
+    assert 2 <= degrees.mean() <= 2.5
+    assert degrees.max() <= 4
+    assert (degrees == 2).mean() > 0.8
+    row, col = S.tocoo().coords
+    assert (S.astype(bool) != S.T.astype(bool)).nnz == 0
+    assert np.median(abs(row - col)) < 50
+
+
+def test_a_chemical_process_has_clusters_and_no_symmetry():
+    S = matrices.load("chemical", "float32")
+    row, col = S.tocoo().coords
+    apart = abs(row - col)
+    assert (apart < 64).mean() > 0.95
+    assert apart.max() > 640
+    beside = np.diff(col)[np.diff(row) == 0] == 1
+    assert beside.mean() > 0.8
+    assert (S.astype(bool) != S.T.astype(bool)).nnz > S.nnz / 2
 
 
 def test_bfloat16_is_rounded():
@@ -241,6 +277,7 @@ def test_peak_memory():
         ["--against", "no-such-file.json"],
         ["--against", __file__],
         ["--out", __file__],
+        ["--minutes", "-1"],
         ["--unknown"],
     ],
 )
@@ -270,6 +307,24 @@ def test_full_leaves_out_what_says_nothing():
     types = {(c.dtype, c.index) for c in cells if c.op == "spmm" and c.matrix == "tiny"}
     assert types == {("float32", "int32"), ("float64", "int32"), ("float32", "int64")}
     assert {cell.op for cell in cells} == set(OPS)
+    assert {cell.k for cell in cells if cell.matrix == "tiny"} == {1, 8, 32, 512}
+
+
+def test_full_compares_products_at_every_width():
+    columns = tuple(sorted({*plan.WIDTHS, *plan.FULL_COLUMNS}))
+    floats = ("float32", "float64", "bfloat16")
+    names = ("wing", "blocks-4")
+    options = plan.Options(tuple(OPS), names, columns, (1,), floats, full=True)
+    found = {}
+    for cell in options.cells():
+        found.setdefault((cell.matrix, cell.op, cell.dtype), []).append(cell.k)
+    for op in ("spmm", "step"):
+        assert set(found["wing", op, "float64"]) == set(plan.WIDTHS)
+        assert set(found["wing", op, "float32"]) == set(columns)
+        assert found["wing", op, "bfloat16"] == [1, 32, 128]
+    assert found["wing", "sddmm", "float32"] == [1, 8, 32, 128, 512]
+    assert {op for matrix, op, _ in found if matrix == "blocks-4"} == {"spmm_bsr", "step_bsr"}
+    assert ("wing", "spmm_bsr", "float32") not in found
 
 
 def test_what_does_not_fit_is_left_out(monkeypatch):
@@ -327,4 +382,5 @@ def test_a_whole_run(tmp_path, capsys):
     (memory,) = run["memory"]
     if sys.platform == "linux":
         assert memory["contenders"]["spgrad"]["multiple"] > 0
-    assert (tmp_path / "results.md").read_text().count("| tiny |") == 3
+    assert run["left"] == 0
+    assert (tmp_path / "results.md").read_text().count("| tiny |") >= 3
