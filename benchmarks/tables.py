@@ -10,6 +10,7 @@ from benchmarks.machine import cache, in_words, processor
 from benchmarks.operations import OPS
 from benchmarks.record import Result
 from benchmarks.summary import (
+    EXPANDED,
     FEWEST,
     LIMITS,
     OWN,
@@ -117,7 +118,7 @@ def time_table(results: list[Result]) -> Table:
 
 
 def mean_table(results: list[Result]) -> Table:
-    peers = [name for name in _named(results) if name != OWN]
+    peers = [name for name in _named(results) if name not in (OWN, EXPANDED)]
     rows = []
     for op, threads, types, found in means(results):
         cells = [found.get(name) for name in ("best", *peers)]

@@ -153,13 +153,12 @@ def _of_steps() -> Iterator[Target]:
 
 def _of_blocks() -> Iterator[Target]:
     for op, (what, over_torch, over_csr) in _OF_BLOCKS.items():
-        title = f"{what} {{}} times as fast as {{}}, A in BSR"
         for name, words, bound in (
             ("torch BSR", "torch BSR", over_torch),
-            (EXPANDED, "here in CSR", over_csr),
+            (EXPANDED, "A in CSR", over_csr),
         ):
-            figure = _against(name)
-            yield Target(title.format(bound, words), op, bound, figure, matrices=BLOCKED)
+            title = f"{what}, A in BSR, {bound} times as fast as {words}"
+            yield Target(title, op, bound, _against(name), matrices=BLOCKED)
 
 
 TARGETS = (

@@ -155,7 +155,11 @@ def main() -> None:
     settle_allocator()
     limit_memory(request["limit"])
     for cell in request["cells"]:
-        print(json.dumps(_answer(request, cell)), file=answers, flush=True)
+        answer = _answer(request, cell)
+        try:
+            print(json.dumps(answer), file=answers, flush=True)
+        except BrokenPipeError:  # the process that asked is gone
+            os._exit(1)
 
 
 def _answer(request: dict[str, Any], cell: dict[str, Any]) -> Answer:

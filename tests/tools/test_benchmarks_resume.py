@@ -82,7 +82,8 @@ def test_a_file_of_something_else_is_refused(text, tmp_path):
     assert path.read_text() == text
 
 
-def test_a_run_in_pieces(tmp_path, capsys):
+def test_a_run_in_pieces(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command, "measure_bandwidth", lambda options: {})
     where = ["--matrix", "tiny", "--op", "spmm", "--k", "1", "2", "--threads", "1", "--quick"]
     how = ["--peer", "torch CSR", "--no-memory", "--out", str(tmp_path), "--minutes", "0"]
     for left in (1, 0):
