@@ -34,7 +34,7 @@ from benchmarks.plan import (
 )
 from benchmarks.plots import draw
 from benchmarks.record import OtherRunError, Record, about
-from benchmarks.summary import EXPANDED, OWN
+from benchmarks.summary import EXPANDED, FORWARD, OWN
 from benchmarks.tables import megabytes, milliseconds
 
 _BUSY = 0.5  # load above which others are at work
@@ -234,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         parser.error(f"--out: {args.out} can't be made ({error.strerror})")
     peers = args.peer or [peer.name for peer in PEERS]
-    wanted = [OWN, EXPANDED, *peers, *(limit.name for limit in LIMITS)]
+    wanted = [OWN, EXPANDED, FORWARD, *peers, *(limit.name for limit in LIMITS)]
     names = [name for name in wanted if CONTENDERS[name].installed]
     try:
         found = run(_options(args), names, args)

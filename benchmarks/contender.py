@@ -58,6 +58,7 @@ class Contender:
         vjp: Where gradients are not asked of tensors: of one of `functions`, what gives its result
             and the gradients of its operands from the operands and the cotangent.
         dtypes: Those that it takes.
+        only: The operations that it is for, where those are not all that its functions answer.
         limit: True for what is no peer: a part of the work alone, which tells how fast it can be.
         available: Whether it can run, besides that its module is there.
     """
@@ -73,6 +74,7 @@ class Contender:
     read: Callable[[Any], Any] = _itself
     vjp: Callable[[Callable[..., Any]], Callable[..., tuple[Any, ...]]] | None = None
     dtypes: tuple[str, ...] = ("float32", "float64")
+    only: tuple[str, ...] = ()
     limit: bool = False
     available: Callable[[], bool] = lambda: True
 
@@ -83,7 +85,8 @@ class Contender:
     def offers(self, op: str, dtype: str = "float32") -> bool:
         differentiates = self.grad is not None or self.vjp is not None or not OPS[op].cotangent
         offered = OPS[op].asks_for in self.functions
-        return offered and differentiates and dtype in self.dtypes
+        meant = op in self.only or not self.only
+        return meant and offered and differentiates and dtype in self.dtypes
 
     def prepare(self, op: str, problem: Problem) -> Run:
         """What runs operation `op` once, its inputs made; it gives the results as they come."""

@@ -230,6 +230,15 @@ EXPANDED = replace(
     functions={"spmm_bsr": operator.matmul},
 )
 
+# No peer either: what of a step A x alone takes.
+FORWARD = replace(
+    SPGRAD,
+    name="spgrad A x",
+    vjp=lambda function: lambda A, x, g: (function(A, x),),
+    only=("step",),
+    limit=True,
+)
+
 PEERS = (
     Contender(
         "torch CSR",
@@ -378,6 +387,6 @@ PEERS = (
 )
 
 CONTENDERS: dict[str, Contender] = {
-    contender.name: contender for contender in (SPGRAD, EXPANDED, *PEERS, *LIMITS)
+    contender.name: contender for contender in (SPGRAD, EXPANDED, FORWARD, *PEERS, *LIMITS)
 }
 """Name -> contender, installed or not."""

@@ -10,6 +10,7 @@ from benchmarks.record import FIELDS, Result
 
 OWN = "spgrad"
 EXPANDED = "spgrad CSR"
+FORWARD = "spgrad A x"
 FEWEST = 3
 """Values of k from which on they make a table and a picture of their own."""
 LIMITS = ("gather limit", "stream limit")
@@ -27,7 +28,7 @@ def ratio(result: Result, name: str) -> float | None:
 
 def peers(result: Result) -> list[str]:
     """The others that are compared."""
-    return [name for name in result["contenders"] if name not in (OWN, EXPANDED, *LIMITS)]
+    return [name for name in result["contenders"] if name not in (OWN, EXPANDED, FORWARD, *LIMITS)]
 
 
 def best_peer(result: Result) -> str | None:
@@ -84,16 +85,11 @@ def behind(results: list[Result]) -> list[tuple[float, Result]]:
 
 
 def over_forward(results: list[Result]) -> Iterator[tuple[Result, float]]:
-    """(result, time over that of A x alone) of spgrad's steps; the least times, which vary less."""
-    forward = {key(r, "op"): _least(r) for r in results if r["op"] == "spmm"}
+    """(result, time over that of A x alone) of spgrad's steps: the median over rounds."""
     for result in results:
-        whole, part = _least(result), forward.get(key(result, "op"))
-        if result["op"] == "step" and whole is not None and part is not None:
-            yield result, whole / part
-
-
-def _least(result: Result) -> float | None:
-    return result["contenders"].get(OWN, {}).get("seconds", {}).get("min")
+        part = ratio(result, FORWARD)
+        if result["op"] == "step" and part is not None:
+            yield result, 1 / part
 
 
 def key(result: Result, *without: str) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from benchmarks.record import Result
 from benchmarks.summary import (
     EXPANDED,
     FEWEST,
+    FORWARD,
     LIMITS,
     OWN,
     behind,
@@ -118,7 +119,7 @@ def time_table(results: list[Result]) -> Table:
 
 
 def mean_table(results: list[Result]) -> Table:
-    peers = [name for name in _named(results) if name not in (OWN, EXPANDED)]
+    peers = [name for name in _named(results) if name not in (OWN, EXPANDED, FORWARD)]
     rows = []
     for op, threads, types, found in means(results):
         cells = [found.get(name) for name in ("best", *peers)]
