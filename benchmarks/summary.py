@@ -32,10 +32,13 @@ def peers(result: Result) -> list[str]:
 
 
 def best_peer(result: Result) -> str | None:
-    """The fastest of the others."""
-    times = {name: median(result, name) for name in peers(result)}
-    known = {name: found for name, found in times.items() if found is not None}
-    return min(known, key=lambda name: known[name]) if known else None
+    """The fastest of the others in the same rounds; by its time where spgrad has none."""
+    for figure in (ratio, median):
+        found = {name: figure(result, name) for name in peers(result)}
+        known = {name: value for name, value in found.items() if value is not None}
+        if known:
+            return min(known, key=lambda name: known[name])
+    return None
 
 
 def best_ratio(result: Result) -> float | None:
@@ -93,8 +96,7 @@ def over_forward(results: list[Result]) -> Iterator[tuple[Result, float]]:
 
 
 def key(result: Result, *without: str) -> tuple[Any, ...]:
-    """What a cell of one run shares with the same cell of another, or with cells that differ in
-    some fields."""
+    """What a cell shares with the same one of another run, or with those that differ in a field."""
     return tuple(result.get(field) for field in FIELDS if field not in without)
 
 

@@ -75,6 +75,17 @@ def test_a_limit_is_no_peer(limit, met):
     assert [found.met for found in targets.findings(run["times"], [])] == [True, True, met]
 
 
+def test_the_best_peer_is_the_one_nearest_to_spgrad_in_the_same_rounds():
+    (result,) = made_up(1.0, 3.0)["times"]
+    ratio = measure.paired([4.0, 0.9, 0.9], [1.0, 1.0, 1.0])  # the machine was busy in one round
+    result["contenders"]["SciPy"] = {"seconds": measure.spread([4.0]), "ratio": ratio}
+    assert summary.best_peer(result) == "SciPy"
+    assert [value for value, _ in summary.behind([result])] == [0.9]
+    alone = {**result, "contenders": {"SciPy": {"seconds": measure.spread([4.0])}}}
+    assert summary.best_peer(alone) == "SciPy"
+    assert summary.best_ratio(alone) is None
+
+
 def met_by(run, title):
     found = targets.findings(run["times"], run["memory"])
     return [f.met for f in found if f.target.title.startswith(title)]
