@@ -12,7 +12,7 @@ from spgrad.core.slots import above
 from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.public import public_op
-from spgrad.torch_protocol.func_transforms import in_torch_func, transforming
+from spgrad.torch_protocol.func_transforms import Recorded, in_torch_func, transforming
 
 
 @public_op
@@ -145,7 +145,7 @@ def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
     return SparseTensor(stored, pattern)
 
 
-class _Values(torch.autograd.Function):
+class _Values(Recorded):
     @staticmethod
     def forward(ctx: Any, A: SparseTensor, given_out: bool) -> torch.Tensor:  # type: ignore[override]
         ctx.pattern = A._pattern
@@ -164,10 +164,10 @@ class _Values(torch.autograd.Function):
         if g._is_zerotensor():  # immutable, but the next backward adds to it
             g = g.clone()
         # lazy conjugation does not survive the sum with another gradient of A
-        return on_pattern(g.resolve_conj().resolve_neg().contiguous(), ctx.pattern), None
+        return on_pattern(plain(g), ctx.pattern), None
 
 
-class _FromValues(torch.autograd.Function):
+class _FromValues(Recorded):
     @staticmethod
     def forward(ctx: Any, stored: torch.Tensor, pattern: Pattern) -> SparseTensor:  # type: ignore[override]
         ctx.pattern = pattern
@@ -176,6 +176,13 @@ class _FromValues(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, G: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
         return at_elements(ctx.pattern, G), None
+
+
+def plain(t: torch.Tensor) -> torch.Tensor:
+    """`t` as kernels read it: contiguous, with no pending conjugation or negation."""
+    if t.is_conj() or t.is_neg():
+        t = t.resolve_conj().resolve_neg()
+    return t.contiguous()
 
 
 def at_elements(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:

@@ -10,11 +10,10 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, stored_values
+from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.gather import Gather, Move, moves_along
 from spgrad.lowering.sorting import lexicographic, many
-from spgrad.lowering.spmm import plain
 from spgrad.lowering.views import cols, item_offsets, rows
 from spgrad.torch_protocol.compile import lasting
 

@@ -9,8 +9,9 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern
+from spgrad.core.values import plain
 from spgrad.lowering.sorting import inverse
-from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.spmm import wants_grad
 from spgrad.torch_protocol.compile import is_real, lasting
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
@@ -126,11 +127,13 @@ class Gather:
             return vals
         if isinstance(entries, Run):
             return vals[entries.start : entries.start + entries.count].clone()
+        many = vals.dim() > 2
+        flat = plain(vals).flatten(1) if many else plain(vals)  # (n,) or (n, d), as kernels read it
         if isinstance(entries, Ranges):
-            found = kernels.take_ranges(_flat_dense(vals), *entries)
+            found = kernels.take_ranges(flat, *entries)
         else:
-            found = kernels.take(_flat_dense(vals), entries)
-        if vals.dim() <= 2:
+            found = kernels.take(flat, entries)
+        if not many:
             return found
         # a view could not be changed in place
         return torch.ops.aten._unsafe_view.default(found, (found.shape[0], *vals.shape[1:]))
@@ -155,12 +158,6 @@ class Move(NamedTuple):
     pattern: Pattern
     gather: Gather
     blocks: bool = False
-
-
-def _flat_dense(vals: torch.Tensor) -> torch.Tensor:
-    """Values (n,) or (n, d), as kernels read them."""
-    vals = plain(vals)
-    return vals.flatten(1) if vals.dim() > 2 else vals
 
 
 def moves_along(vals: torch.Tensor, like: torch.Tensor) -> bool:

@@ -85,7 +85,8 @@ def matrix_operand(arg: str, x: Any, *, bools: bool = False) -> SparseTensor:
 
 def dense_operand(arg: str, x: Any) -> torch.Tensor:
     """`x` if it is a dense tensor."""
-    if not isinstance(x, torch.Tensor) or is_sparse(x) or x.layout != torch.strided:
+    dense = isinstance(x, torch.Tensor) and not isinstance(x, SparseTensor)
+    if not dense or x.layout != torch.strided:
         raise ArgumentKindError(
             f"`{arg}` is {checks.describe_kind(x)}; a dense tensor is accepted. Convert it with "
             ".to_dense() or torch.as_tensor."

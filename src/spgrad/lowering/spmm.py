@@ -12,6 +12,7 @@ import torch
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View
+from spgrad.core.values import plain
 from spgrad.lowering.views import cols, item_offsets, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
@@ -45,11 +46,6 @@ def sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     if wants_grad(g, x):
         return _SDDMM.apply(g, x, pattern)  # type: ignore[return-value]
     return _sddmm(g, x, pattern)
-
-
-def plain(t: torch.Tensor) -> torch.Tensor:
-    """`t` as kernels read it: contiguous, with no pending conjugation or negation."""
-    return t.resolve_conj().resolve_neg().contiguous()
 
 
 def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool) -> torch.Tensor:

@@ -10,24 +10,23 @@ takes a tangent t to J t.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._C._functorch import unwrap_if_dead
 from torch.autograd import forward_ad
 
 _inside = threading.local()
 
+in_torch_func: Callable[[], bool] = torch._C._are_functorch_transforms_active
+"""True inside of a transform of torch.func."""
+
 
 def transforming() -> bool:
     """True where torch.func or forward mode is at work, but not in the kernels of an operation."""
-    active = forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    active = forward_ad._current_level >= 0 or in_torch_func()
     return active and not getattr(_inside, "operation", False)
-
-
-def in_torch_func() -> bool:
-    """True inside of a transform of torch.func."""
-    return torch._C._are_functorch_transforms_active()
 
 
 def differentiated(x: torch.Tensor) -> bool:
@@ -37,7 +36,21 @@ def differentiated(x: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and x.requires_grad
 
 
-class Function(torch.autograd.Function):
+class Recorded(torch.autograd.Function):
+    """What autograd records as one node, and no transform of torch.func takes part in."""
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Calls the function and records it.
+
+        This leaves out what `torch.autograd.Function.apply` does for torch.func, which takes a
+        third of the time of a small call, but for the tensors that have outlived a transform.
+        """
+        alive = [unwrap_if_dead(a) if isinstance(a, torch.Tensor) else a for a in args]
+        return super(torch.autograd.Function, cls).apply(*alive)  # type: ignore[attr-defined]
+
+
+class Function(Recorded):
     """An operation with one result, `forward(ctx, ...)` and `backward(ctx, g)`."""
 
     @classmethod

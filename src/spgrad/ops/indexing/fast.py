@@ -15,10 +15,10 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, stored_values
+from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.lowering.gather import Gather, Move, Ranges, Run, moves_along
 from spgrad.lowering.rebuild import remembered
-from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.indexing.parse import in_range
 from spgrad.torch_protocol.compile import lasting
 

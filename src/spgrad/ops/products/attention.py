@@ -11,12 +11,13 @@ from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.lowering.segments import segments_of
-from spgrad.lowering.spmm import plain, sddmm, spmm, wants_grad
+from spgrad.lowering.spmm import sddmm, spmm, wants_grad
 from spgrad.lowering.views import cols, rows
 from spgrad.ops.indexing.nonzero import prune
 from spgrad.ops.products import broadcast

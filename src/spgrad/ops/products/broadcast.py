@@ -23,12 +23,12 @@ def flat(A: SparseTensor) -> torch.Tensor:
 
 def sparse_dense(A: SparseTensor, x: torch.Tensor, *, transpose: bool = False) -> torch.Tensor:
     """A x, or A^T x, with the broadcasting of `torch.matmul`; x is a vector or (*batch, k, n)."""
-    pattern = A._pattern
-    if x.dim() == 1:
+    pattern, ndim = A._pattern, x.dim()
+    if ndim == 1:
         return sparse_dense(A, x.unsqueeze(-1), transpose=transpose).squeeze(-1)
-    if pattern.batch:
+    if len(pattern.shape) > 2:
         return _batched_spmm(A, x, transpose)
-    if x.dim() == 2:
+    if ndim == 2:
         return spmm.spmm(flat(A), x, pattern, transpose)
     folded = x.movedim(-2, 0)  # (k, *batch, n): the batch becomes more columns
     columns = math.prod(folded.shape[1:])

@@ -63,10 +63,10 @@ def _require_fit(names: tuple[str, str], left: torch.Tensor, right: torch.Tensor
         checks.require_same_dtype(**{names[0]: a, names[1]: b})
     if a.device != b.device:
         checks.require_same_device(**{names[0]: a, names[1]: b})
-    for name, shape in zip(names, (a_shape, b_shape), strict=True):
-        if not shape:
-            hint = "Multiply by a number with A * number."
-            raise checks.bad_shape(name, (), "a vector, matrix or batch of matrices", hint)
+    if not a_shape or not b_shape:
+        name = names[1] if a_shape else names[0]
+        hint = "Multiply by a number with A * number."
+        raise checks.bad_shape(name, (), "a vector, matrix or batch of matrices", hint)
     inner = b_shape[-2] if len(b_shape) > 1 else b_shape[0]
     if a_shape[-1] != inner:
         side = "rows" if len(b_shape) > 1 else "elements"

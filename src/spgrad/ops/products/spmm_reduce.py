@@ -9,10 +9,11 @@ import torch
 from spgrad import kernels
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.segments import segment_product, segments_of
-from spgrad.lowering.spmm import plain, spmm, wants_grad
+from spgrad.lowering.spmm import spmm, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.ops.products import broadcast
 from spgrad.ops.reductions.axes import require_dtype
