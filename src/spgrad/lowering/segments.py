@@ -14,8 +14,9 @@ import torch
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
+from spgrad.core.values import plain
 from spgrad.lowering.sorting import counting_sort
-from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import cols, linear_index, rows
 from spgrad.torch_protocol.func_transforms import Function
 
@@ -130,16 +131,20 @@ def _by_segment(
 
 
 def segment_sum(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
-    """Sum (segments, d) of each segment's values (elements, d); the adjoint of `segment_expand`."""
+    """Sum (segments, d) of each segment's values (elements, d); the adjoint of `segment_expand`.
+
+    Both also work on vectors: (segments,) of (elements,).
+    """
     if segments.ptr is None:
         return vals
     if wants_grad(vals):
         return _SegmentSum.apply(vals, segments)  # type: ignore[return-value]
-    if segments.index is None or vals.shape[1] != 1:
+    column = vals.dim() == 2
+    if segments.index is None or (column and vals.shape[1] != 1):
         return _reduced(vals, segments, "sum")
-    flat, count = plain(vals).view(-1), segments.ptr.shape[0] - 1
-    # a view could not be changed in place
-    return kernels.scatter_sum(segments.index, flat, count, segments.long).unsqueeze_(1)
+    flat, count = plain(vals).view(-1) if column else plain(vals), segments.ptr.shape[0] - 1
+    found = kernels.scatter_sum(segments.index, flat, count, segments.long)
+    return found.unsqueeze_(1) if column else found  # a view could not be changed in place
 
 
 def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:
@@ -149,7 +154,7 @@ def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:
     if wants_grad(y):
         return _SegmentExpand.apply(y, segments)  # type: ignore[return-value]
     if segments.ptr.shape[0] == 2:
-        return y.expand(segments.elements, y.shape[1])
+        return y.expand(segments.elements, *y.shape[1:])
     if segments.index is not None:
         return y.index_select(0, segments.index)
     return kernels.segment_expand(segments.ptr, segments.perm, segments.elements, plain(y))

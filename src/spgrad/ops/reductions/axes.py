@@ -36,7 +36,26 @@ class Reduction(NamedTuple):
 
     A: SparseTensor
     axes: Axes
-    vals: torch.Tensor  # (elements, reduced, kept): by reduced and by kept dense dimensions
+    stored: torch.Tensor  # the values as the tensor has them
+
+    @property
+    def vals(self) -> torch.Tensor:
+        """The values (elements, reduced, kept), by reduced and by kept dense dimensions."""
+        return _by_reduced(self.A._pattern, self.stored, self.axes.dense)
+
+    @property
+    def summands(self) -> torch.Tensor:
+        """The values for `sums`: without dense dimensions (elements,), which takes no view."""
+        pattern = self.A._pattern
+        if pattern.dense_dim:
+            return self.vals
+        return self.stored if pattern.blocksize is None else self.stored.reshape(-1)
+
+    @property
+    def inner(self) -> int:
+        """Values of an element that become one: the product of its reduced dense dimensions."""
+        sizes = self.A._pattern.dense_shape
+        return math.prod(sizes[d] for d in self.axes.dense)
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -51,7 +70,7 @@ class Reduction(NamedTuple):
     @property
     def size(self) -> int:
         """Elements of the dense tensor that become one."""
-        return self.segments.size * self.vals.shape[1]
+        return self.segments.size * self.inner
 
     @property
     def sparse(self) -> bool:
@@ -62,7 +81,7 @@ class Reduction(NamedTuple):
         """Elements of each segment (segments, 1): all of them, or those that are specified."""
         if self.segments.ptr is None or not specified:
             return self.size
-        return self.segments.counts() * self.vals.shape[1]
+        return self.segments.counts() * self.inner
 
     def missing(self, specified: bool) -> torch.Tensor | None:
         """Unspecified sparse elements of each segment (segments, 1); None if they don't count."""
@@ -72,9 +91,10 @@ class Reduction(NamedTuple):
         return self.A._pattern.derive(key, lambda _: self.segments.missing())
 
     def sums(self, vals: torch.Tensor) -> torch.Tensor:
-        """Sum (segments, kept) of (elements, reduced, kept)."""
-        inner = vals.squeeze(1) if vals.shape[1] == 1 else vals.sum(1, dtype=vals.dtype)
-        return segment_sum(inner, self.segments)
+        """Sum (segments, kept) of (elements, reduced, kept), or (segments,) of (elements,)."""
+        if vals.dim() > 1:
+            vals = vals.squeeze(1) if vals.shape[1] == 1 else vals.sum(1, dtype=vals.dtype)
+        return segment_sum(vals, self.segments)
 
     def expanded(self, y: torch.Tensor) -> torch.Tensor:
         """What each segment has (segments, kept), as it joins the values (elements, 1, kept)."""
@@ -92,9 +112,9 @@ class Reduction(NamedTuple):
         return on_pattern(y.reshape(pattern.values_shape), pattern)
 
     def result(self, y: torch.Tensor) -> torch.Tensor:
-        """The result from its values (segments, kept)."""
+        """The result from its values (segments, kept) or (segments,)."""
         if not self.sparse:
-            return y.reshape(self.axes.shape)
+            return y if y.shape == self.axes.shape else y.reshape(self.axes.shape)
         pattern = self.A._pattern
         left = pattern.derive(kept.LEFT.of(*self.axes[:4]), self._pattern_left)
         made = on_pattern(y.reshape(left.values_shape), left)
@@ -149,7 +169,7 @@ def reduction(
     axes = A._pattern.derive(
         kept.AXES.of(dim, keepdim, compact), lambda p: _axes(p, dim, keepdim, compact)
     )
-    return Reduction(A, axes, _by_reduced(A, axes.dense))
+    return Reduction(A, axes, stored_values(A))
 
 
 def _axes(pattern: Pattern, dim: Dims, keepdim: bool, compact: bool) -> Axes:
@@ -164,12 +184,11 @@ def _axes(pattern: Pattern, dim: Dims, keepdim: bool, compact: bool) -> Axes:
     return Axes(dims, dense, keepdim, tuple(left), dense_dim, found)
 
 
-def _by_reduced(A: SparseTensor, dense: tuple[int, ...]) -> torch.Tensor:
+def _by_reduced(pattern: Pattern, stored: torch.Tensor, dense: tuple[int, ...]) -> torch.Tensor:
     """Values (elements, reduced, kept) for these of the dense dimensions."""
-    pattern = A._pattern
     if not pattern.dense_dim:
-        return stored_values(A).reshape(pattern.elements, 1, 1)
-    vals = stored_values(A).reshape(pattern.elements, *pattern.dense_shape)
+        return stored.reshape(pattern.elements, 1, 1)
+    vals = stored.reshape(pattern.elements, *pattern.dense_shape)
     vals = vals.movedim([d + 1 for d in dense], list(range(1, len(dense) + 1)))
     split = len(dense) + 1
     return vals.reshape(
@@ -220,7 +239,7 @@ def require_elements(call: Reduction) -> None:
 
 def require_zero_of_nothing(call: Reduction) -> None:
     """Refuses dimensions of size 0 where a result that is not 0 would stand unspecified."""
-    if call.vals.shape[1] == 0 or call.sparse:
+    if call.inner == 0 or call.sparse:
         require_elements(call)
 
 

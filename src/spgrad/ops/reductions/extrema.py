@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern
+from spgrad.core.values import plain
 from spgrad.lowering.segments import Segments, segment_expand, segment_sum
-from spgrad.lowering.spmm import plain
 from spgrad.lowering.views import kept_linear_positions, rows
 from spgrad.ops.elementwise.binary import maximum, minimum
 from spgrad.ops.reductions.axes import (
@@ -119,7 +119,7 @@ def _arg(
     input: torch.Tensor, dim: int | None, keepdim: bool, specified: bool, *, largest: bool
 ) -> torch.Tensor:
     call = _reduction_over(input, dim, keepdim)
-    require_dtype(call.vals.dtype, accepted="real integer")
+    require_dtype(call.stored.dtype, accepted="real integer")
     if dim is None:
         return _in_whole(call, largest, specified)
     return _along_dim(call, largest, specified)[1]
@@ -128,7 +128,7 @@ def _arg(
 def _reduction_over(input: torch.Tensor, dim: int | None, keepdim: bool) -> Reduction:
     call = reduction(input, dim if dim is None else one_dim(dim), keepdim)
     require_elements(call)
-    require_dtype(call.vals.dtype, accepted="real integer bool")
+    require_dtype(call.stored.dtype, accepted="real integer bool")
     return call
 
 
@@ -136,7 +136,7 @@ def _along_dim(
     call: Reduction, largest: bool, specified: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Extrema and their indices over one dimension."""
-    vals = call.vals.to(torch.uint8) if call.vals.dtype == torch.bool else call.vals
+    vals = call.vals.to(torch.uint8) if call.stored.dtype == torch.bool else call.vals
     if call.segments.ptr is None or not call.dims:
         y, index = torch.max(vals, 1) if largest else torch.min(vals, 1)
         if call.segments.ptr is not None and not y.shape[0]:  # no sparse dimension, nor an element
@@ -146,7 +146,7 @@ def _along_dim(
         key = kept.PLACES.of(call.dims)
         places = call.A._pattern.derive(key, lambda p: _segment_indices(p, call))
         y, index = _extremum_and_index(vals.squeeze(1), places, largest, specified)
-    return call.result(y.to(call.vals.dtype)), call.result(index)
+    return call.result(y.to(call.stored.dtype)), call.result(index)
 
 
 def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:

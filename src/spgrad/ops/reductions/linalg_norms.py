@@ -179,7 +179,7 @@ def normalize(
                 f"`{name}` is {number!r}; a number is accepted. For example 1.0."
             )
     call = reduction(input, dim, True)
-    require_dtype(call.vals.dtype, accepted="real complex")
+    require_dtype(call.stored.dtype, accepted="real complex")
     vals = wide(call.vals)
     size = norms_of_segments(call, vals, float(p), False).clamp_min(eps)
-    return call.on_elements((vals / call.expanded(size)).to(call.vals.dtype))
+    return call.on_elements((vals / call.expanded(size)).to(call.stored.dtype))

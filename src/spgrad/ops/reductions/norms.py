@@ -202,7 +202,7 @@ def logsumexp(
             "dimensions with one of these two are accepted. Pass specified=True for the specified "
             "elements alone, or use A.to_dense()."
         )
-    dtype = call.vals.dtype
+    dtype = call.stored.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         dtype = torch.get_default_dtype()
     vals = wide(call.vals.to(dtype))
@@ -304,7 +304,7 @@ def _spread_of(
             f"`correction` is {correction!r}; a number is accepted. For example 1."
         )
     call = reduction(input, dim, keepdim)
-    require_dtype(call.vals.dtype, accepted="real complex")
+    require_dtype(call.stored.dtype, accepted="real complex")
     if call.sparse and not specified and call.size <= correction:
         raise ArgumentValueError(
             f"`correction` is {correction} for {call.size} element(s), so that the result would be "
@@ -313,7 +313,7 @@ def _spread_of(
         )
     y = _variance(call, wide(call.vals), correction, specified)
     y = _power(y, 0.5) if root else y
-    return call.result(y.to(call.vals.dtype.to_real()))
+    return call.result(y.to(call.stored.dtype.to_real()))
 
 
 def _variance(

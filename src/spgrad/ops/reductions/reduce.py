@@ -66,7 +66,7 @@ def sum(
         (tensor([3., 3.]), tensor([1., 1.]), tensor([1.5000, 3.0000]))
     """
     call = reduction(input, dim, keepdim, linear=True)
-    return call.result(call.sums(_accumulated(call.vals, dtype)))
+    return call.result(call.sums(_accumulated(call.summands, dtype)))
 
 
 @public_op
@@ -151,7 +151,7 @@ def _amax_or_amin(
     if vals.dtype == torch.bool:
         vals = vals.to(torch.uint8)
     y = segment_extremum(vals, call.segments, call.missing(specified), largest)
-    return call.result(y.to(call.vals.dtype))
+    return call.result(y.to(call.stored.dtype))
 
 
 @public_op
@@ -164,7 +164,7 @@ def any(
     """
     _require_given(dim)
     call = reduction(input, dim, keepdim)
-    return call.result(_some(call, call.vals != 0).to(_truth(call)))
+    return call.result(_some(call, call.summands != 0).to(_truth(call)))
 
 
 @public_op
@@ -196,12 +196,12 @@ def _require_given(dim: Dims) -> None:
 
 
 def _some(call: Reduction, holds: torch.Tensor) -> torch.Tensor:
-    """Whether something holds for an element of each segment (segments, kept)."""
+    """Whether something holds for an element of each segment, as `Reduction.sums` gives it."""
     return call.sums(holds.to(torch.int64)) > 0
 
 
 def _truth(call: Reduction) -> torch.dtype:
-    return torch.uint8 if call.vals.dtype == torch.uint8 else torch.bool
+    return torch.uint8 if call.stored.dtype == torch.uint8 else torch.bool
 
 
 @public_op
@@ -213,7 +213,7 @@ def count_nonzero(
     Specified elements may be zero; for their number, see `SparseTensor.nse`.
     """
     call = reduction(input, dim)
-    return call.result(call.sums((call.vals != 0).to(torch.int64)))
+    return call.result(call.sums((call.summands != 0).to(torch.int64)))
 
 
 @public_op
@@ -228,7 +228,7 @@ def sparse_sum(
     """
     call = reduction(input, dim, linear=True, compact=True)
     cast = _accumulated if dim is None else converted
-    return call.result(call.sums(cast(call.vals, dtype)))
+    return call.result(call.sums(cast(call.summands, dtype)))
 
 
 @public_op

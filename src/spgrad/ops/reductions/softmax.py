@@ -8,11 +8,11 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, stored_values
+from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import sparse_operand
 from spgrad.lowering.segments import Segments, segment_expand, segment_sum, segments_of
-from spgrad.lowering.spmm import plain, wants_grad
+from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
 from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import Function
@@ -77,13 +77,15 @@ def _along(input: Any, dim: int, dtype: torch.dtype | None, *, log: bool) -> Spa
     if d >= sparse:
         dense = torch.log_softmax if log else torch.softmax
         return on_pattern(dense(vals, d - len(pattern.shape)), pattern)
-    flat = vals.reshape(pattern.elements, vals.numel() // max(pattern.elements, 1))
+    flat = vals
+    if vals.dim() > 1:
+        flat = vals.reshape(pattern.elements, vals.numel() // max(pattern.elements, 1))
     out = softmax_values(flat, segments_of(pattern, (d,)), log)
-    return on_pattern(out.view(pattern.values_shape), pattern)
+    return on_pattern(out if flat is vals else out.view(pattern.values_shape), pattern)
 
 
 def softmax_values(vals: torch.Tensor, segments: Segments, log: bool) -> torch.Tensor:
-    """Softmax of the values (elements, d) of each segment."""
+    """Softmax of the values (elements, d), or (elements,), of each segment."""
     if wants_grad(vals):
         return _Softmax.apply(vals, segments, log)  # type: ignore[return-value]
     assert segments.ptr is not None
