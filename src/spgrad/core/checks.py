@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,7 +163,10 @@ def bad_shape(arg: str, got: tuple[int, ...], accepted: str, hint: str) -> Argum
 
 def require_addressable(shape: tuple[int, ...]) -> None:
     """Refuses negative sizes and shapes of more than 2^63 - 1 elements, along zero sizes too."""
-    if any(s < 0 for s in shape) or math.prod(max(s, 1) for s in shape) > 2**63 - 1:
+    elements = 1
+    for s in shape:
+        elements *= max(s, 1) if s >= 0 else 2**63
+    if elements > 2**63 - 1:
         raise ArgumentValueError(
             f"`size` is {tuple(shape)}; non-negative sizes with at most 2^63 - 1 elements in all "
             "are accepted. Split the tensor, or drop a dimension."

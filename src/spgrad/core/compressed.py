@@ -247,7 +247,8 @@ def _build(
         dense_dim=len(parts.dense),
         blocksize=(block[0], block[1]) if parts.block else None,
     )
-    return leaf(vals.reshape(pattern.values_shape), pattern, options)
+    stored = vals.reshape(pattern.values_shape) if parts.batch else vals
+    return leaf(stored, pattern, options)
 
 
 def _parts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import transforming
+
+_is_meta = operator.attrgetter("is_meta")
 
 
 class Options(NamedTuple):
@@ -146,7 +149,7 @@ def _coo_shape(
 
 def wants_check(options: Options, *indices: torch.Tensor) -> bool:
     """True where indices are to be validated: they have data, and the caller did not decline."""
-    return options.check_invariants is not False and not any(i.is_meta for i in indices)
+    return options.check_invariants is not False and not any(map(_is_meta, indices))
 
 
 def require_data(*indices: torch.Tensor) -> None:
@@ -223,15 +226,18 @@ def size_tuple(size: Sequence[int]) -> tuple[int, ...]:
         raise ArgumentKindError(
             f"`size` is {size!r}; a sequence of ints is accepted. For example (3, 4)."
         )
-    shape = tuple(int(s) for s in size)
+    shape = tuple(map(int, size))
     checks.require_addressable(shape)
     return shape
 
 
 def _is_size(size: Any) -> bool:
-    return isinstance(size, (tuple, list, torch.Size)) and all(
-        isinstance(s, int) and not isinstance(s, bool) for s in size
-    )
+    if not isinstance(size, (tuple, list)):
+        return False
+    for s in size:
+        if type(s) is not int and (not isinstance(s, int) or isinstance(s, bool)):
+            return False
+    return True
 
 
 def leaf(vals: torch.Tensor, pattern: Pattern, options: Options) -> SparseTensor:

@@ -215,7 +215,7 @@ def in_range(t: torch.Tensor, dim: int, size: int) -> torch.Tensor:
     """Index tensor with indices from the end counted from 0, or the refusal."""
     if t.numel() == 0:
         return t
-    low, high = (int(bound) for bound in t.aminmax())
+    low, high = map(int, t.aminmax())
     if low < -size or high >= size:
         raise _outside("index", low if low < -size else high, dim, size)
     return torch.where(t < 0, t + size, t) if low < 0 else t
