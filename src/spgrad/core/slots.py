@@ -32,6 +32,7 @@ class Slots:
     """The functions from above, by name.
 
     Attributes:
+        alias: The same values and pattern without the graph, as `detach` gives them.
         coalesce: `spgrad.coalesce`.
         coo_indices: `spgrad.coo_indices`.
         describe: What `repr` says of a SparseTensor.
@@ -46,6 +47,7 @@ class Slots:
         values: `spgrad.values`.
     """
 
+    alias: Callable[[Any], torch.Tensor]
     coalesce: Callable[[torch.Tensor], Any]
     coo_indices: Callable[[torch.Tensor], torch.Tensor]
     describe: Callable[[Any], str]

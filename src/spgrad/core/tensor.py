@@ -21,6 +21,7 @@ _VIEWS = (kept.ROWS, kept.COLS)
 _VIEW_FIELDS = ("ptr", "idx", "perm")
 
 _DETACH = torch.ops.aten.detach.default
+_make_wrapper = torch.Tensor._make_wrapper_subclass
 _without_memory = torch._C._set_throw_on_mutable_data_ptr
 
 
@@ -57,7 +58,7 @@ requires_grad=True)
         cls: type[SparseTensor], values: torch.Tensor, pattern: Pattern, requires_grad: bool = False
     ) -> SparseTensor:
         """Wraps `values` without a copy and without autograd; use `from_values` for a gradient."""
-        A = torch.Tensor._make_wrapper_subclass(
+        A = _make_wrapper(
             cls,
             pattern.shape,
             dtype=values.dtype,
@@ -65,11 +66,9 @@ requires_grad=True)
             requires_grad=requires_grad,
         )
         _without_memory(A)  # so that C++ gets an exception for its address, not a null pointer
+        A._vals = values  # here: another call, of __init__, takes a tenth of the time
+        A._pattern = pattern
         return A
-
-    def __init__(self, values: torch.Tensor, pattern: Pattern, requires_grad: bool = False) -> None:
-        self._vals = values
-        self._pattern = pattern
 
     @classmethod
     def __torch_function__(
@@ -91,10 +90,10 @@ requires_grad=True)
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Answers the calls of autograd, modules and optimizers; refuses every other."""
-        op: Any = ATEN_FUNCTIONS.get(func)
         # a short cut, as autograd detaches each stored gradient
         if func is _DETACH and type(args[0]._vals) is torch.Tensor:
-            return op(args[0])
+            return above.alias(args[0])
+        op: Any = ATEN_FUNCTIONS.get(func)
         if op is None:
             if torch.is_inference_mode_enabled():  # which skips autograd's decompositions
                 out = func.decompose(*args, **(kwargs or {}))

@@ -17,6 +17,7 @@ from spgrad.lowering.operands import refusal
 from spgrad.lowering.views import find_views
 from spgrad.ops.elementwise.queries import item
 from spgrad.support import OPS, OUTSIDE, Op
+from spgrad.torch_protocol.aten import alias
 from spgrad.torch_protocol.compile import when_called, when_tracing
 from spgrad.torch_protocol.gradients import SET_DATA, SET_GRAD, register_hook, set_data, set_grad
 from spgrad.torch_protocol.inplace import in_place, is_in_place
@@ -69,6 +70,7 @@ globals().update({name: _FUNCTIONS[name] for name in __all__})
 for _member in (*vars(SparseTensor).values(), *vars(Reductions).values()):
     when_called(getattr(_member, "fget", None) or getattr(_member, "__func__", _member))
 above.fill(
+    alias=alias,
     describe=describe,
     find_views=find_views,
     load=load,

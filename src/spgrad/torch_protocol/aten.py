@@ -61,16 +61,21 @@ def _alias(func: Any) -> Callable[..., SparseTensor]:
     def run(A: SparseTensor) -> SparseTensor:
         if type(A._vals) is not torch.Tensor:  # while a compiler traces
             return SparseTensor(func(A._vals), A._pattern)
-        if torch.is_inference_mode_enabled() and not A.is_inference():
-            with torch.inference_mode(False):  # where the alias would be an inference tensor
-                return _aliased(A)
-        return _aliased(A)
+        return alias(A)
 
     return run
 
 
+def alias(A: SparseTensor) -> SparseTensor:
+    """`A` without its graph."""
+    if torch.is_inference_mode_enabled() and not A.is_inference():
+        with torch.inference_mode(False):  # where the alias would be an inference tensor
+            return _aliased(A)
+    return _aliased(A)
+
+
 def _aliased(A: SparseTensor) -> SparseTensor:
-    """`A` without its graph. Both hold one tensor of values, and so one count of its changes."""
+    """The alias. Both hold one tensor of values, and so one count of its changes."""
     vals = A._vals
     if vals.requires_grad:
         # below autograd, where this is called, detach would give a count of changes of its own
