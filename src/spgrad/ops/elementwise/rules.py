@@ -50,16 +50,20 @@ def is_dense(x: Any) -> bool:
 
 def apply(rule: Rule, a: Any, b: Any) -> torch.Tensor:
     """rule.fn(a, b), where a or b is sparse and the other sparse, dense or a number."""
+    a_sparse, b_sparse = is_sparse(a), is_sparse(b)
+    if a_sparse and b_sparse:
+        return _two_sparse(rule, a, b)
     try:
         require_kinds(input=a, other=b)
     except ArgumentKindError:
         a, b = as_operand(a), as_operand(b)
         require_kinds(input=a, other=b)
-    if is_sparse(a) and is_sparse(b):
-        return _two_sparse(rule, a, b)
-    if is_sparse(a):
+        a_sparse, b_sparse = is_sparse(a), is_sparse(b)
+        if a_sparse and b_sparse:
+            return _two_sparse(rule, a, b)
+    if a_sparse:
         return _one_sparse(rule, sparse_operand("input", a), b)
-    if not is_sparse(b):
+    if not b_sparse:
         raise ArgumentKindError(
             f"`input` and `other` are dense ({checks.describe_kind(a)} and "
             f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use "
@@ -95,17 +99,18 @@ def require_kinds(**operands: Any) -> None:
 
 def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
     A, B = sparse_operand("input", a), sparse_operand("other", b)
-    checks.require_same_device(input=A._vals, other=B._vals)
+    if A._vals.device != B._vals.device:
+        checks.require_same_device(input=A._vals, other=B._vals)
     if rule.where == "none":
         raise UnsupportedError(
             "`input` and `other` are sparse, with which the result would be dense; a dense tensor "
             "or number is accepted as one of them. Use other.to_dense()."
         )
     if rule.linear and rule.where == "either":
-        A, B = as_summands(A), as_summands(B)
         first, second = A._pattern, B._pattern
-        if first is second or (not first.coalesced and first.same_as(second)):  # repeats may stay
-            return on_pattern(call(rule.fn, stored_values(A), stored_values(B)), A._pattern)
+        same = first is second or (not first.coalesced and first.same_as(second))
+        if same and torch.bool not in (A._vals.dtype, B._vals.dtype):  # repeats may stay
+            return on_pattern(call(rule.fn, stored_values(A), stored_values(B)), first)
     aligned = align(A, B, rule.where)
     return on_pattern(call(rule.fn, aligned.a, aligned.b), aligned.pattern)
 
@@ -180,7 +185,8 @@ def _require_broadcast(A: SparseTensor, x: torch.Tensor) -> None:
 
 def plus(rule: Rule, a: Any, b: Any, alpha: Any) -> torch.Tensor:
     """rule.fn(a, b, alpha=alpha) for addition and subtraction."""
-    require_factors(torch.complex64, alpha=alpha)
+    if type(alpha) is not int:
+        require_factors(torch.complex64, alpha=alpha)
     if alpha != 1:
         rule = rule._replace(fn=functools.partial(rule.fn, alpha=alpha))
     return apply(rule, a, b)
