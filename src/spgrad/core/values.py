@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C._functorch import unwrap_if_dead
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
@@ -139,7 +140,7 @@ def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
     """The inverse of `stored_values`."""
     if stored.requires_grad and not in_torch_func():
         if torch.is_grad_enabled():
-            return _FromValues.apply(stored, pattern)  # type: ignore[return-value]
+            return _FromValues.apply(unwrap_if_dead(stored), pattern)  # type: ignore[return-value]
         if not transforming():
             stored = stored.detach()
     return SparseTensor(stored, pattern)
