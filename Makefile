@@ -43,9 +43,10 @@ demo: kernels
 test: kernels
 	$(PYTEST)
 
-# Without the compiled library; needs no compiler. The tests of the kernels compare both backends
-# with one another and with NumPy or dense torch, so what is asked here is that every operation
-# works on the references: its value, layout and gradient, and what is built on the operations.
+# Without the compiled library; needs no compiler. Torch's own sparse kernels answer where they serve
+# (with SPGRAD_NO_NATIVE=1 none does), and the references elsewhere. The tests of the kernels compare
+# the backends with one another and with NumPy or dense torch, so what is asked here is that every
+# operation works on these: its value, layout and gradient, and what is built on the operations.
 ON_REFERENCES := $(wildcard tests/core/test_construct*.py tests/core/test_tensor*.py) $(addprefix tests/, \
   core/test_interop.py core/test_scipy.py ops/layouts ops/creation/test_edges.py leaves/test_demo.py \
   ops/products/test_algebra.py ops/products/test_product_refusals.py \

@@ -41,7 +41,7 @@ def describe() -> dict[str, Any]:
 
 def in_words(machine: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
-    kernels = "compiled kernels" if machine["compiled"] else "reference kernels only"
+    kernels = "compiled kernels" if machine["compiled"] else "no compiled kernels"
     moved = "; ".join(
         f"{threads} thread{'s' * (threads != '1')}: copies {found['copy'] / 1e9:.1f} GB/s, "
         f"sums {found['add'] / 1e9:.1f} GB/s"

@@ -17,8 +17,13 @@ from spgrad.demo.data import Graph, load, split
 from spgrad.demo.model import HIDDEN, History, train
 from spgrad.demo.packages import require_packages
 from spgrad.errors import ArgumentValueError
-from spgrad.kernels import compiled
+from spgrad.kernels import backend, compiled
 
+_KERNELS = {
+    "compiled": "compiled",
+    "native": "torch's own sparse kernels; no compiled ones are loaded",
+    "reference": "references in plain torch; no compiled ones are loaded",
+}
 SMALL = 1 << 24  # products below this many multiplications a layer are quickest on one thread
 
 
@@ -126,7 +131,7 @@ def _introduce(console: Any, graph: Graph, seeds: Sequence[int], epochs: int) ->
         "with each seed (not the fixed Planetoid split).",
         "training": f"{epochs} epochs of Adam with seed {', '.join(map(str, seeds))}. Tested as it "
         "was after the epoch of highest validation accuracy.",
-        "kernels": "compiled" if compiled() else "torch references; no compiled ones are loaded",
+        "kernels": _KERNELS[backend()],
     }
     for name, text in lines.items():
         table.add_row(name, text)

@@ -1,7 +1,8 @@
 """Kernels over plain dense tensors; none of them knows a sparse layout.
 
 Every kernel is an op ``torch.ops.spgrad.<name>``. Its pure-torch reference answers wherever no
-faster backend is registered; the compiled library takes over the CPU when it is there.
+faster backend is registered. The compiled library takes over the CPU when it is there; elsewhere,
+and on CUDA, the native backend answers for the kernels that torch has fast ones for.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import torch
 
-from spgrad.kernels.declare import REFERENCES
+from spgrad.kernels.declare import NATIVE, REFERENCES
+from spgrad.kernels.native import register as _register_native
 from spgrad.kernels.reference.common.memory import empty_cache
 from spgrad.kernels.reference.elementwise.merge import intersection, take, union
 from spgrad.kernels.reference.elementwise.scale import scale
@@ -44,9 +46,11 @@ from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
 
 __all__ = [
+    "NATIVE",
     "REFERENCES",
     "attention",
     "attention_backward",
+    "backend",
     "check_compressed",
     "check_coo",
     "coalesce",
@@ -98,9 +102,9 @@ def _load() -> bool:
     libraries = sorted(Path(__file__).parent.glob("libspgrad_cpu.*"))
     if not libraries:
         warnings.warn(
-            "spgrad: the compiled CPU kernels are not installed, so every op runs on its slower "
-            "torch reference. Reinstall with a C++ compiler, or set SPGRAD_NO_EXT=1 to say that "
-            "this is intended.",
+            "spgrad: the compiled CPU kernels are not installed, so every op runs on torch's own "
+            "kernels, which are slower. Reinstall with a C++ compiler, or set SPGRAD_NO_EXT=1 to "
+            "say that this is intended.",
             stacklevel=4,
         )
         return False
@@ -109,8 +113,20 @@ def _load() -> bool:
 
 
 _COMPILED = _load()
+_NATIVE = not os.environ.get("SPGRAD_NO_NATIVE")
+if _NATIVE:
+    _register_native("CUDA")
+    if not _COMPILED:
+        _register_native("CPU")
 
 
 def compiled() -> bool:
-    """Tells whether the compiled CPU kernels answer, or the references do."""
+    """Tells whether the compiled CPU kernels answer, or torch's own operations do."""
     return _COMPILED
+
+
+def backend() -> str:
+    """What answers on the CPU: "compiled", "native" (torch's sparse kernels) or "reference"."""
+    if _COMPILED:
+        return "compiled"
+    return "native" if _NATIVE else "reference"

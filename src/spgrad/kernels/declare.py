@@ -1,4 +1,4 @@
-"""Declares a kernel: its schema, its pure-torch reference, and its shape function."""
+"""Declares a kernel: its schema, its reference, its shape function, and its native backend."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ _LIBRARY = torch.library.Library("spgrad", "DEF")
 
 REFERENCES: dict[str, Callable[..., Any]] = {}
 """Kernel name -> its reference, the contract that every backend is tested against."""
+
+NATIVE: dict[str, Callable[..., Any]] = {}
+"""Kernel name -> its native backend, where torch has kernels that serve it."""
 
 
 def kernel(
@@ -40,3 +43,18 @@ def kernel(
         return getattr(torch.ops.spgrad, name).default
 
     return declare
+
+
+def native(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declares the native backend of the kernel that has the function's name.
+
+    It calls the reference for operands that torch's kernels do not serve.
+    """
+    NATIVE[function.__name__] = function
+    return function
+
+
+def register_native(device: str) -> None:
+    """Lets the native backend answer on a device, "CPU" or "CUDA", for the kernels that it has."""
+    for name, function in NATIVE.items():
+        _LIBRARY.impl(name, function, device)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from spgrad import kernels
-from spgrad.kernels import REFERENCES
+from spgrad.kernels import NATIVE, REFERENCES
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -237,12 +237,19 @@ def test_no_kernel_is_left_out():
     assert CALLS.keys() == REFERENCES.keys()
 
 
+def files(functions, backend):
+    """Every kernel of a backend in Python with its path below the backend's folder."""
+    folder = f"spgrad.kernels.{backend}."
+    return {
+        (name, function.__module__.removeprefix(folder).replace(".", "/"))
+        for name, function in functions.items()
+    }
+
+
 def test_a_kernel_has_one_file_name_in_every_backend():
     """The path below the backend's folder, without the ending."""
-    declared = {
-        (name, reference.__module__.removeprefix("spgrad.kernels.reference.").replace(".", "/"))
-        for name, reference in REFERENCES.items()
-    }
+    declared = files(REFERENCES, "reference")
+    assert files(NATIVE, "native") <= declared
     registered = {
         (name, path.relative_to(SOURCES).with_suffix("").as_posix())
         for path in SOURCES.rglob("*.cpp")
@@ -252,10 +259,19 @@ def test_a_kernel_has_one_file_name_in_every_backend():
     assert registered == declared
 
 
+def answering(name):
+    """What torch's dispatcher chooses on the CPU, and the native backend beside it."""
+    backends = {"dispatched": getattr(kernels, name), "native": NATIVE.get(name)}
+    return {backend: kernel for backend, kernel in backends.items() if kernel is not None}
+
+
 @pytest.mark.parametrize(("lines", "index_dtype"), VIEWS, ids=str)
-@pytest.mark.parametrize(("name", "number"), CALLED)
-def test_equals_its_reference(name, number, lines, index_dtype):
+@pytest.mark.parametrize(
+    ("name", "number", "backend"), [(*call, how) for call in CALLED for how in answering(call[0])]
+)
+def test_equals_its_reference(name, number, backend, lines, index_dtype):
     """On one thread and, to the bit, on two."""
+    kernel = answering(name)[backend]
     args = CALLS[name][number](view(*ZOO[lines], index_dtype))
     if args is None:
         assert lines in ("no lines", "no indices")
@@ -263,11 +279,11 @@ def test_equals_its_reference(name, number, lines, index_dtype):
     torch.set_num_threads(1)
     if name == "empty_cache":  # which tells how much other tests left
         kernels.empty_cache(*args)
-    actual = getattr(kernels, name)(*args)
+    actual = kernel(*args)
     if name != "empty_cache":
         assert_close(actual, REFERENCES[name](*args), rtol=1e-9, atol=1e-9)
     torch.set_num_threads(2)
-    again = getattr(kernels, name)(*args)
+    again = kernel(*args)
     assert_close(again, actual, rtol=0, atol=0, equal_nan=True)
 
 

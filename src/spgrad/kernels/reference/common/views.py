@@ -37,7 +37,7 @@ def distinct(indices: Tensor) -> tuple[Tensor, Tensor]:
 
 def in_view_order(val: Tensor, perm: Tensor | None) -> Tensor:
     """Values (nse, *d), which stand at `perm` (nse,) or in place, in the order of the view."""
-    return val if perm is None else val[perm]
+    return val if perm is None else val.index_select(0, perm)
 
 
 def in_value_order(out: Tensor, perm: Tensor | None) -> Tensor:

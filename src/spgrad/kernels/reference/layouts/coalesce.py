@@ -14,7 +14,7 @@ from spgrad.kernels.reference.common.views import distinct, row_pointers
 def _fake_sort_coo(indices: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     unique = torch.library.get_ctx().new_dynamic_size()
     nse = indices.shape[1]
-    dtype = _position_dtype(nse)
+    dtype = position_dtype(nse)
     return (
         indices.new_empty((indices.shape[0], unique)),
         indices.new_empty(unique + 1, dtype=dtype),
@@ -22,7 +22,8 @@ def _fake_sort_coo(indices: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor
     )
 
 
-def _position_dtype(nse: int) -> torch.dtype:
+def position_dtype(nse: int) -> torch.dtype:
+    """The dtype of positions among so many entries."""
     return torch.int32 if nse <= torch.iinfo(torch.int32).max else torch.int64
 
 
@@ -39,7 +40,7 @@ def sort_coo(indices: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor, Tens
         order[ptr[i] : ptr[i + 1]], in ascending order. int32 where nse fits, else int64.
     """
     unique, group = distinct(indices)
-    dtype = _position_dtype(indices.shape[1])
+    dtype = position_dtype(indices.shape[1])
     ptr = row_pointers(group, unique.shape[1])
     return unique, ptr.to(dtype), torch.argsort(group, stable=True).to(dtype)
 

@@ -9,7 +9,7 @@ from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.common.dtypes import widened
 from spgrad.kernels.reference.common.views import in_view_order
 from spgrad.kernels.reference.products.matmul import COLUMNS
-from spgrad.kernels.reference.reductions.segment import first_extremum, fold
+from spgrad.kernels.reference.reductions.segment import first_extremum, segment_reduce
 
 
 def _reduce_shapes(
@@ -47,7 +47,7 @@ def spmm_reduce(
     weight = widened(in_view_order(val, perm))[:, None]  # (nse, 1)
     for j in range(0, x.shape[1], COLUMNS):
         columns = slice(j, j + COLUMNS)
-        products = weight * widened(x[:, columns][idx])  # (nse, columns)
+        products = weight * widened(x[:, columns].index_select(0, idx))  # (nse, columns)
         first = first_extremum(ptr, products, largest)
         found = torch.cat([products, products.new_zeros(1, products.shape[1])]).gather(
             0, first.where(first >= 0, products.shape[0])
@@ -131,6 +131,6 @@ def spmm_prod(ptr: Tensor, idx: Tensor, x: Tensor) -> Tensor:
     """
     y = _rows_shape(ptr, idx, x)
     for j in range(0, x.shape[1], COLUMNS):
-        factors = widened(x[:, j : j + COLUMNS][idx])  # (nse, columns)
-        y[:, j : j + COLUMNS] = fold(ptr, factors, torch.mul, 1).to(x.dtype)
+        factors = widened(x[:, j : j + COLUMNS].index_select(0, idx))  # (nse, columns)
+        y[:, j : j + COLUMNS] = segment_reduce(ptr, None, factors, "prod").to(x.dtype)
     return y

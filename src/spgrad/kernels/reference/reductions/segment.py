@@ -20,7 +20,7 @@ _REDUCTIONS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], int]] = {
 """Name -> what joins two elements, and what an empty segment gives."""
 
 
-def fold(ptr: Tensor, x: Tensor, join: Callable[[Tensor, Tensor], Tensor], empty: int) -> Tensor:
+def _fold(ptr: Tensor, x: Tensor, join: Callable[[Tensor, Tensor], Tensor], empty: int) -> Tensor:
     """Joins the elements (nse, *d) of every segment in pairs until there is one of each (m, *d)."""
     count = ptr.diff().long()
     while x.shape[0] > 0 and int(count.max()) > 1:
@@ -64,18 +64,19 @@ def segment_reduce(ptr: Tensor, perm: Tensor | None, val: Tensor, reduce: str) -
     """
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"spgrad: `reduce` is {reduce}; it is one of {', '.join(_REDUCTIONS)}.")
-    return fold(ptr, widened(in_view_order(val, perm)), *_REDUCTIONS[reduce]).to(val.dtype)
+    return _fold(ptr, widened(in_view_order(val, perm)), *_REDUCTIONS[reduce]).to(val.dtype)
 
 
 def first_extremum(ptr: Tensor, x: Tensor, largest: bool) -> Tensor:
     """The first position of the largest (smallest) of the elements (nse, *d) of every segment."""
-    extremum = fold(ptr, x, torch.maximum if largest else torch.minimum, 0)
+    extremum = segment_reduce(ptr, None, x, "amax" if largest else "amin")
     segment = row_numbers(ptr, x.shape[0])
-    attains = x == extremum[segment]
+    attains = x == extremum.index_select(0, segment)
     if x.is_floating_point():
         attains |= x.isnan()  # where one is NaN, the extremum is NaN, which equals nothing
     position = (attains.long().new_ones(x.shape[0]).cumsum(0) - 1).reshape(-1, *[1] * (x.dim() - 1))
-    return fold(ptr, torch.where(attains, position, x.shape[0]), torch.minimum, -1)
+    first = segment_reduce(ptr, None, torch.where(attains, position, x.shape[0]), "amin")
+    return first.masked_fill_((ptr.diff() == 0).view(-1, *[1] * (x.dim() - 1)), -1)
 
 
 @kernel(
@@ -112,4 +113,4 @@ def segment_expand(ptr: Tensor, perm: Tensor | None, nse: int, x: Tensor) -> Ten
     Returns:
         out (nse,) or (nse, d).
     """
-    return in_value_order(x[row_numbers(ptr, nse)], perm)
+    return in_value_order(x.index_select(0, row_numbers(ptr, nse)), perm)

@@ -8,7 +8,7 @@ from torch import Tensor
 from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.common.dtypes import widened
 from spgrad.kernels.reference.common.views import in_value_order, in_view_order, row_numbers
-from spgrad.kernels.reference.reductions.segment import fold
+from spgrad.kernels.reference.reductions.segment import segment_reduce
 
 
 def _values_shape(ptr: Tensor, perm: Tensor | None, val: Tensor, log: bool) -> Tensor:
@@ -39,10 +39,10 @@ def segment_softmax(ptr: Tensor, perm: Tensor | None, val: Tensor, log: bool) ->
     """
     segment = row_numbers(ptr, val.shape[0])
     x = widened(in_view_order(val, perm))
-    x = x - fold(ptr, x, torch.maximum, 0)[segment]
+    x = x - segment_reduce(ptr, None, x, "amax").index_select(0, segment)
     exp = x.exp()
-    total = fold(ptr, exp, torch.add, 0)
-    out = x - total.log()[segment] if log else exp / total[segment]
+    total = segment_reduce(ptr, None, exp, "sum")
+    out = x - total.log().index_select(0, segment) if log else exp / total.index_select(0, segment)
     return in_value_order(out.to(val.dtype), perm)
 
 
@@ -67,6 +67,6 @@ def segment_softmax_backward(
     """
     segment = row_numbers(ptr, out.shape[0])
     y, g = widened(in_view_order(out, perm)), widened(in_view_order(g, perm))
-    total = fold(ptr, g if log else y * g, torch.add, 0)[segment]
+    total = segment_reduce(ptr, None, g if log else y * g, "sum").index_select(0, segment)
     grad = g - y.exp() * total if log else y * (g - total)
     return in_value_order(grad.to(out.dtype), perm)

@@ -1,0 +1,1 @@
+"""What the native kernels of several families use: which operands torch serves."""

@@ -1,0 +1,63 @@
+"""Native sparse-sparse product: torch's CSR product, its rows sorted afterwards."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from spgrad.kernels.declare import REFERENCES, native
+from spgrad.kernels.native.common.torch_csr import csr, rows_ascend, served, spgemm_served
+from spgrad.kernels.reference.common.dtypes import accumulate_dtype, widened
+from spgrad.kernels.reference.common.views import in_view_order, row_numbers
+
+_SORTED = 1 << 20
+"""Entries that are sorted at a time, or one row: the sort takes more memory than they do."""
+
+
+@native
+def spgemm(
+    ptr_a: Tensor,
+    idx_a: Tensor,
+    perm_a: Tensor | None,
+    val_a: Tensor,
+    ptr_b: Tensor,
+    idx_b: Tensor,
+    perm_b: Tensor | None,
+    val_b: Tensor,
+    n: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`reference.products.spgemm.spgemm`; memory of the size of the result."""
+    operands = ptr_a, idx_a, perm_a, val_a, ptr_b, idx_b, perm_b, val_b
+    sizes = idx_a.shape[0], idx_b.shape[0], ptr_a.shape[0], ptr_b.shape[0], n
+    if not (
+        served(accumulate_dtype(val_a.dtype), *sizes)
+        and spgemm_served(val_a.device)
+        and rows_ascend(ptr_a, idx_a)
+        and rows_ascend(ptr_b, idx_b)
+        and served(val_a.dtype, int(ptr_b.diff().index_select(0, idx_a).sum()))  # the products
+    ):
+        return REFERENCES["spgemm"](*operands, n)
+    A = csr(ptr_a, idx_a, widened(in_view_order(val_a, perm_a)), ptr_b.shape[0] - 1)
+    B = csr(ptr_b, idx_b, widened(in_view_order(val_b, perm_b)), n)
+    C = torch.mm(A, B)
+    ptr, idx, val = C.crow_indices(), C.col_indices(), C.values().to(val_a.dtype)
+    return ptr.to(ptr_a.dtype), *_sort_rows(ptr, idx.to(idx_a.dtype), val, n)
+
+
+def _sort_rows(ptr: Tensor, idx: Tensor, val: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Columns and values with the columns of each row ascending; sorts in place."""
+    nse = idx.shape[0]
+    targets = torch.arange(0, nse, _SORTED, dtype=ptr.dtype, device=ptr.device)
+    rows = torch.searchsorted(ptr, targets).tolist()
+    bounds = sorted({*rows, ptr.shape[0] - 1})
+    for first, last in itertools.pairwise(bounds):
+        of_rows = ptr[first : last + 1]
+        entries = slice(int(of_rows[0]), int(of_rows[-1]))
+        cols, vals = idx[entries], val[entries]  # of the result, and written there
+        place = row_numbers(of_rows - of_rows[0], cols.shape[0]).long() * n + cols
+        order = torch.argsort(place)
+        cols.copy_(cols.index_select(0, order))
+        vals.copy_(vals.index_select(0, order))
+    return idx, val

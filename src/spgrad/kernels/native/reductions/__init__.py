@@ -1,0 +1,1 @@
+"""Native kernels that reduce the entries of each segment to one number."""

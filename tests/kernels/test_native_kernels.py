@@ -1,0 +1,183 @@
+"""The native kernels against their references, on the operands that torch refuses or gets wrong."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from operands import COMPLEX, FLOATS, INTEGERS, assert_near, dense, row_view
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from spgrad.kernels import NATIVE, REFERENCES
+from spgrad.kernels.native.products import spgemm, spgemm_values
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+DTYPES = [*FLOATS, *COMPLEX, *INTEGERS]
+INDEX_DTYPES = [torch.int32, torch.int64]
+
+
+def check(name, *args):
+    """The native kernel's results: near the reference's, and the same to the bit on two threads."""
+    torch.set_num_threads(1)
+    actual, expected = as_tuple(NATIVE[name](*args)), as_tuple(REFERENCES[name](*args))
+    for a, e in zip(actual, expected, strict=True):
+        assert a.dtype == e.dtype
+        assert_near(a, e, scale=30.0)
+    torch.set_num_threads(2)
+    assert_close(as_tuple(NATIVE[name](*args)), actual, rtol=0, atol=0, equal_nan=True)
+    return actual
+
+
+def as_tuple(results):
+    return results if isinstance(results, tuple) else (results,)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+@pytest.mark.parametrize("n", [0, 1, 2, 33])
+def test_products_of_every_dtype(dtype, index, n):
+    """Columns repeat in a row, and stand in any order; some rows are empty."""
+    for permuted in (False, True):
+        view = row_view(40, 19, 60, index, permuted=permuted, dense_row=7)
+        check("spmm", *view, dense(60, dtype=dtype), dense(19, n, dtype=dtype))
+        check("sddmm", *view, dense(40, n, dtype=dtype), dense(19, n, dtype=dtype))
+
+
+def test_products_of_infinities():
+    ptr, idx, perm = row_view(20, 15, 60, torch.int64)
+    val, x = dense(60, dtype=torch.float32), dense(15, 5, dtype=torch.float32)
+    val[:20], x[3, 2], x[4, 1], x[5] = 0.0, torch.inf, torch.nan, -torch.inf
+    for columns in (x, x[:, 2:3].contiguous()):
+        check("spmm", ptr, idx, perm, val, columns)
+        check("sddmm", ptr, idx, perm, dense(20, columns.shape[1], dtype=torch.float32), columns)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+@pytest.mark.parametrize("width", [None, 0, 1, 3])
+def test_segments_of_every_dtype(dtype, reduce, width):
+    ptr, _, perm = row_view(30, 5, 70, torch.int32, permuted=True)
+    val = dense(*((70,) if width is None else (70, width)), dtype=dtype)
+    check("segment_reduce", ptr, perm, val, reduce)
+    check("segment_reduce", ptr.long(), None, val, reduce)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX, ids=str)
+@pytest.mark.parametrize("reduce", ["sum", "prod"])
+def test_segments_of_complex_numbers(dtype, reduce):
+    ptr, _, perm = row_view(30, 5, 70, torch.int32, permuted=True)
+    check("segment_reduce", ptr, perm, dense(70, dtype=dtype), reduce)
+    check("segment_reduce", ptr, None, dense(70, 3, dtype=dtype), reduce)
+
+
+def test_extrema_of_nan():
+    val = torch.tensor([1.0, torch.nan, 3.0, -torch.inf, torch.inf, -1.0])
+    ptr = torch.tensor([0, 3, 3, 4, 6])
+    for reduce in ("amax", "amin", "sum"):
+        check("segment_reduce", ptr, None, val, reduce)
+
+
+def test_long_sums_keep_their_digits():
+    """torch adds one element after the other."""
+    val = torch.full((1_000_000,), 0.1)
+    total = NATIVE["segment_reduce"](torch.tensor([0, len(val)]), None, val, "sum")
+    assert total.item() == pytest.approx(val.double().sum().item(), rel=1e-7)
+
+
+def distinct_view(m, k, nse, index):
+    """A row view whose columns ascend and do not repeat."""
+    place = torch.randperm(m * k)[:nse].sort().values
+    row = place.div(k, rounding_mode="floor")
+    ptr = torch.searchsorted(row, torch.arange(m + 1))
+    return ptr.to(index), (place % k).to(index), torch.randperm(nse).to(index)
+
+
+def factors(kind, index, dtype):
+    if kind == "distinct":
+        a, b = distinct_view(20, 16, 90, index), distinct_view(16, 18, 80, index)
+    else:  # torch's own product of these ends the process
+        a = row_view(20, 16, 90, index, permuted=True)
+        b = row_view(16, 18, 80, index, permuted=True)
+    return *a, dense(90, dtype=dtype), *b, dense(80, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS[:3], *COMPLEX, *INTEGERS[:1]], ids=str)
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ["distinct", "repeated"])
+@pytest.mark.parametrize("at_a_time", [1, 40, 1 << 20])
+def test_sparse_sparse_products(dtype, index, kind, at_a_time, monkeypatch):
+    monkeypatch.setattr(spgemm, "_SORTED", at_a_time)
+    monkeypatch.setattr(spgemm_values, "_PAIRS", at_a_time)
+    args = factors(kind, index, dtype)
+    ptr, idx, val = check("spgemm", *args, 18)
+    check("spgemm_values", ptr, idx, *args, 18)
+    other = row_view(20, 18, 100, index)[:2]  # elements that the product has, and that it lacks
+    check("spgemm_values", *other, *args, 18)
+    check("masked_spgemm", *args[:3], ptr, idx, None, val, *args[4:], 18)
+    scattered = row_view(20, 18, 70, index, permuted=True)
+    check("masked_spgemm", *args[:3], *scattered, dense(70, dtype=dtype), *args[4:], 18)
+
+
+def test_masked_product_meets_no_implied_zero():
+    args = factors("distinct", torch.int64, torch.float32)
+    args[7][5] = torch.inf
+    c = *distinct_view(20, 18, 30, torch.int64), dense(30, dtype=torch.float32)
+    (out,) = check("masked_spgemm", *args[:3], *c, *args[4:], 18)
+    assert not out.isnan().any()
+
+
+@pytest.mark.parametrize("name", ["sort_coo", "coalesce"])
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+@pytest.mark.parametrize("length", [7, 2**31 - 1, 2**40])  # three of them exceed int64
+def test_sorts(name, index, length):
+    if length > torch.iinfo(index).max:
+        index = torch.int64
+    indices = torch.randint(min(length, 2**62), (3, 60), dtype=index)
+    indices = torch.cat([indices, indices[:, ::2]], 1)
+    check(name, indices, (length,) * 3)
+    check(name, indices[:, :0], (length,) * 3)
+
+
+class Largest(TorchDispatchMode):
+    """Notes the number of elements of the largest tensor that any operation returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for t in tree_leaves(out):
+            if isinstance(t, torch.Tensor) and t.layout == torch.strided:
+                self.elements = max(self.elements, t.numel())
+        return out
+
+
+def test_no_product_forms_a_row_for_every_entry():
+    m, nse, n = 50, 2000, 64
+    view = row_view(m, m, nse, torch.int32, permuted=True)
+    g, x = dense(m, n, dtype=torch.float16), dense(m, n, dtype=torch.float16)
+    with Largest() as largest:
+        NATIVE["spmm"](*view, dense(nse, dtype=torch.float16), x)
+        NATIVE["sddmm"](*view, g, x)
+    assert largest.elements <= max(nse, m * n)
+
+
+@pytest.mark.parametrize(("variable", "backend"), [("SPGRAD_NO_EXT", "native"), ("", "reference")])
+def test_without_the_library_torch_answers_and_says_nothing(variable, backend):
+    """torch warns that its CSR tensors are in beta; nobody here has asked for one."""
+    code = (
+        "import spgrad, torch; A = spgrad.sparse_csr_tensor([0, 1, 2], [1, 0], [2.0, 3.0], (2, 2));"
+        "print(A @ torch.ones(2), spgrad.kernels.backend())"
+    )
+    off = {"SPGRAD_NO_EXT": "1", "SPGRAD_NO_NATIVE": "" if variable else "1"}
+    command = [sys.executable, "-W", "error", "-c", code]
+    ran = subprocess.run(
+        command, env={**os.environ, **off}, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == ["tensor([2.,", "3.])", backend]
+    assert not ran.stderr
