@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from spgrad.kernels import NATIVE, REFERENCES
+from spgrad.kernels.native.common import torch_csr
 from spgrad.kernels.native.products import spgemm, spgemm_values
 
 pytestmark = pytest.mark.usefixtures("poisoned")
@@ -20,7 +22,7 @@ DTYPES = [*FLOATS, *COMPLEX, *INTEGERS]
 INDEX_DTYPES = [torch.int32, torch.int64]
 
 
-def check(name, *args):
+def check(name, *args) -> Any:
     """The native kernel's results: near the reference's, and the same to the bit on two threads."""
     torch.set_num_threads(1)
     actual, expected = as_tuple(NATIVE[name](*args)), as_tuple(REFERENCES[name](*args))
@@ -32,7 +34,7 @@ def check(name, *args):
     return actual
 
 
-def as_tuple(results):
+def as_tuple(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
@@ -45,6 +47,25 @@ def test_products_of_every_dtype(dtype, index, n):
         view = row_view(40, 19, 60, index, permuted=permuted, dense_row=7)
         check("spmm", *view, dense(60, dtype=dtype), dense(19, n, dtype=dtype))
         check("sddmm", *view, dense(40, n, dtype=dtype), dense(19, n, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64], ids=str)
+def test_products_without_mkl(dtype, monkeypatch):
+    """torch then refuses what is left to the references here: that is not called."""
+    monkeypatch.setattr(torch_csr, "_MKL", False)
+    args = factors("distinct", torch.int32, dtype)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "mv", refuse)
+    if dtype.is_complex:
+        monkeypatch.setattr(torch, "mm", refuse)
+    check("spmm", *args[:4], dense(16, 1, dtype=dtype))
+    check("spmm", *args[:4], dense(16, 3, dtype=dtype))
+    check("sddmm", *args[:3], dense(20, 3, dtype=dtype), dense(16, 3, dtype=dtype))
+    monkeypatch.setattr(torch, "mm", refuse)
+    check("spgemm", *args, 18)
 
 
 def test_products_of_infinities():
@@ -96,7 +117,7 @@ def distinct_view(m, k, nse, index):
     return ptr.to(index), (place % k).to(index), torch.randperm(nse).to(index)
 
 
-def factors(kind, index, dtype):
+def factors(kind, index, dtype) -> tuple[Any, ...]:
     if kind == "distinct":
         a, b = distinct_view(20, 16, 90, index), distinct_view(16, 18, 80, index)
     else:  # torch's own product of these ends the process

@@ -1,44 +1,48 @@
 """Views as torch's CSR tensors, and the operands that torch's kernels serve.
 
-torch's kernels are MKL's (or loops of torch's own where torch is built without MKL) on the CPU and
-cuSPARSE's on CUDA. What they refuse or get wrong, found by trying every dtype and the zoo on
-torch 2.13:
+What torch refuses or gets wrong, found by trying every dtype and the zoo on torch 2.13:
 
-* Only float32, float64, complex64 and complex128 are served. 16-bit floats are widened to float32
-  before, as the references do; integers and bool are left to the reference.
+* Only float32, float64, complex64 and complex128 are multiplied. 16-bit floats are widened to
+  float32 before, as the references do; integers and bool are left to the reference.
+* On the CPU, MKL multiplies on Linux for x86. Elsewhere torch has loops of its own for SpMM and
+  SDDMM of real numbers; SpMV, SpGEMM and complex numbers are refused there.
 * MKL counts in int32: torch converts int64 indices without a check. A view that int32 cannot
   number is left to the reference.
-* SpMM, SpMV and SDDMM take rows whose entries stand in any order and repeat. SpGEMM crashes on
-  entries that repeat, needs MKL on the CPU, and gives its rows unsorted.
-* `segment_reduce` adds one element after the other in the dtype of the values, and refuses
-  complex numbers and integers.
+* SpMM, SpMV and SDDMM take rows whose entries stand in any order and repeat. SpGEMM ends the
+  process where entries repeat, and gives its rows unsorted.
+* `segment_reduce` adds one element after the other in the dtype of the values, refuses complex
+  numbers and integers, and gives an infinity as the extremum of no elements.
+* `sampled_addmm` multiplies the values that it finds by beta = 0: they have to be finite.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 
 import torch
 from torch import Tensor
 
+_MKL = sys.platform == "linux" and torch.backends.mkl.is_available()
 _DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 _INT32 = torch.iinfo(torch.int32).max
 
 
-def served(wide: torch.dtype, *sizes: int) -> bool:
-    """Whether torch multiplies CSR matrices of this dtype, with these numbers of entries, rows, ...
+def by_library(device: torch.device) -> bool:
+    """Whether MKL or cuSPARSE multiplies there, and not only the loops of torch's own."""
+    return _MKL or device.type != "cpu"
+
+
+def served(wide: torch.dtype, device: torch.device, *sizes: int) -> bool:
+    """Whether torch multiplies CSR and dense matrices of this dtype and of these sizes.
 
     Args:
         wide: The dtype that the product is calculated in.
-        *sizes: Every number that an index may have to hold.
+        device: Of the operands.
+        *sizes: Every number that an index or a pointer may have to hold.
     """
-    return wide in _DTYPES and all(size <= _INT32 for size in sizes)
-
-
-def spgemm_served(device: torch.device) -> bool:
-    """Whether torch multiplies two CSR matrices on a device."""
-    return device.type != "cpu" or torch.backends.mkl.is_available()
+    return wide in _DTYPES and max(sizes) <= _INT32 and (by_library(device) or not wide.is_complex)
 
 
 def rows_ascend(ptr: Tensor, idx: Tensor) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import REFERENCES, native
-from spgrad.kernels.native.common.torch_csr import csr, served
+from spgrad.kernels.native.common.torch_csr import by_library, csr, served
 from spgrad.kernels.reference.common.dtypes import accumulate_dtype, widened
 from spgrad.kernels.reference.common.views import in_value_order, in_view_order
 
@@ -17,10 +17,10 @@ from spgrad.kernels.reference.common.views import in_value_order, in_view_order
 @native
 def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) -> Tensor:
     """`reference.products.matmul.spmm`; memory for the values in the view's order."""
-    if not served(accumulate_dtype(x.dtype), idx.shape[0], *x.shape, ptr.shape[0]):
+    if not served(accumulate_dtype(x.dtype), x.device, idx.shape[0], *x.shape, ptr.shape[0]):
         return REFERENCES["spmm"](ptr, idx, perm, val, x)
     A = csr(ptr, idx, widened(in_view_order(val, perm)), x.shape[0])
-    if x.shape[1] == 1:  # twice as fast as a matrix of one column
+    if x.shape[1] == 1 and by_library(x.device):  # twice as fast as a matrix of one column
         return torch.mv(A, widened(x[:, 0]))[:, None].to(x.dtype)
     return torch.mm(A, widened(x)).to(x.dtype)
 
@@ -29,7 +29,7 @@ def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) 
 def sddmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -> Tensor:
     """`reference.products.matmul.sddmm`; memory for the result, and for a copy of x."""
     wide = accumulate_dtype(x.dtype)
-    if not served(wide, idx.shape[0], *x.shape, ptr.shape[0]):
+    if not served(wide, x.device, idx.shape[0], *x.shape, ptr.shape[0]):
         return REFERENCES["sddmm"](ptr, idx, perm, g, x)
     # zeros, because the kernel reads what it multiplies by beta = 0
     out = csr(ptr, idx, x.new_zeros(idx.shape[0], dtype=wide), x.shape[0])

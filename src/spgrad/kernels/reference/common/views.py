@@ -22,19 +22,6 @@ def row_pointers(row: Tensor, m: int) -> Tensor:
     return count.cumsum(0, dtype=row.dtype)
 
 
-def distinct(indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct columns of (d, nse) in lexicographic order, and which each column became."""
-    order = indices.new_ones(indices.shape[1], dtype=torch.int64).cumsum(0) - 1
-    for key in reversed(indices.unbind(0)):  # least significant key first: the sorts are stable
-        order = order[torch.argsort(key[order], stable=True)]
-    entries = indices[:, order]
-    starts = entries.new_ones(entries.shape[1], dtype=torch.bool)
-    starts[1:] = (entries[:, 1:] != entries[:, :-1]).any(0)
-    group = torch.empty_like(order)
-    group[order] = starts.cumsum(0) - 1
-    return entries[:, starts].contiguous(), group
-
-
 def in_view_order(val: Tensor, perm: Tensor | None) -> Tensor:
     """Values (nse, *d), which stand at `perm` (nse,) or in place, in the order of the view."""
     return val if perm is None else val.index_select(0, perm)

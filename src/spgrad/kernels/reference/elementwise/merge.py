@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.common.views import distinct, row_numbers, row_pointers
+from spgrad.kernels.reference.common.views import row_numbers, row_pointers
+from spgrad.kernels.reference.layouts.coalesce import distinct
 
 _Merged = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.common.views import (
-    distinct,
     moved,
     positions,
     row_numbers,
     row_pointers,
 )
+from spgrad.kernels.reference.layouts.coalesce import distinct
 
 _View = tuple[Tensor, Tensor, Tensor]
 

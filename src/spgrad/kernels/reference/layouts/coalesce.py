@@ -8,7 +8,20 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.common.views import distinct, row_pointers
+from spgrad.kernels.reference.common.views import row_pointers
+
+
+def _distinct(indices: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct columns of (d, nse) in lexicographic order, and which each column became."""
+    order = indices.new_ones(indices.shape[1], dtype=torch.int64).cumsum(0) - 1
+    for key in reversed(indices.unbind(0)):  # least significant key first: the sorts are stable
+        order = order[torch.argsort(key[order], stable=True)]
+    entries = indices[:, order]
+    starts = entries.new_ones(entries.shape[1], dtype=torch.bool)
+    starts[1:] = (entries[:, 1:] != entries[:, :-1]).any(0)
+    group = torch.empty_like(order)
+    group[order] = starts.cumsum(0) - 1
+    return entries[:, starts].contiguous(), group
 
 
 def _fake_sort_coo(indices: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,7 +52,7 @@ def sort_coo(indices: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor, Tens
         unique (d, u); ptr (u + 1,) and order (nse,): distinct entry i is the entries
         order[ptr[i] : ptr[i + 1]], in ascending order. int32 where nse fits, else int64.
     """
-    unique, group = distinct(indices)
+    unique, group = _distinct(indices)
     dtype = position_dtype(indices.shape[1])
     ptr = row_pointers(group, unique.shape[1])
     return unique, ptr.to(dtype), torch.argsort(group, stable=True).to(dtype)
@@ -56,4 +69,11 @@ def _fake_coalesce(indices: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor
 @kernel("coalesce(Tensor indices, SymInt[] size) -> (Tensor, Tensor)", fake=_fake_coalesce)
 def coalesce(indices: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The distinct entries (d, u) in lexicographic order, and which of them each entry became."""
-    return distinct(indices)
+    return _distinct(indices)
+
+
+def distinct(indices: Tensor) -> tuple[Tensor, Tensor]:
+    """`coalesce` of indices (d, nse) whose bounds are not known."""
+    if indices.numel() == 0:
+        return coalesce(indices, [1] * indices.shape[0])
+    return coalesce(indices, (indices.amax(1) + 1).tolist())

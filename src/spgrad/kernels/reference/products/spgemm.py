@@ -8,11 +8,11 @@ from torch import Tensor
 from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.common.dtypes import widened
 from spgrad.kernels.reference.common.views import (
-    distinct,
     in_view_order,
     row_numbers,
     row_pointers,
 )
+from spgrad.kernels.reference.layouts.coalesce import distinct
 
 
 def rows_of(ptr: Tensor, idx: Tensor) -> Tensor:
