@@ -68,6 +68,15 @@ def test_products_without_mkl(dtype, monkeypatch):
     check("spgemm", *args, 18)
 
 
+@pytest.mark.parametrize("name", ["spmm", "sddmm"])
+def test_operands_may_require_gradients(name):
+    """No kernel records a graph: derivatives are made of operations."""
+    view = row_view(20, 15, 60, torch.int64)
+    first = dense(*((60,) if name == "spmm" else (20, 3)), dtype=torch.float32).requires_grad_()
+    (out,) = check(name, *view, first, dense(15, 3, dtype=torch.float32).requires_grad_())
+    assert not out.requires_grad
+
+
 def test_products_of_infinities():
     ptr, idx, perm = row_view(20, 15, 60, torch.int64)
     val, x = dense(60, dtype=torch.float32), dense(15, 5, dtype=torch.float32)

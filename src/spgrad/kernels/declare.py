@@ -48,10 +48,12 @@ def kernel(
 def native(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declares the native backend of the kernel that has the function's name.
 
-    It calls the reference for operands that torch's kernels do not serve.
+    It calls the reference for operands that torch's kernels do not serve. No kernel records a
+    graph; some that torch has, those with ``out=``, would refuse to.
     """
-    NATIVE[function.__name__] = function
-    return function
+    silent = torch.no_grad()(function)
+    NATIVE[function.__name__] = silent
+    return silent
 
 
 def register_native(device: str) -> None:
