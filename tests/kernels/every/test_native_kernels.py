@@ -77,6 +77,15 @@ def test_operands_may_require_gradients(name):
     assert not out.requires_grad
 
 
+def test_more_entries_than_elements():
+    """torch drops those above m k."""
+    for permuted in (False, True):
+        view = row_view(4, 5, 60, torch.int32, permuted=permuted)
+        x = dense(5, 3, dtype=torch.float32)
+        check("spmm", *view, dense(60, dtype=torch.float32), x)
+        check("sddmm", *view, dense(4, 3, dtype=torch.float32), x)
+
+
 def test_products_of_infinities():
     ptr, idx, perm = row_view(20, 15, 60, torch.int64)
     val, x = dense(60, dtype=torch.float32), dense(15, 5, dtype=torch.float32)

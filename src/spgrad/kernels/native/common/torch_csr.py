@@ -13,6 +13,7 @@ What torch refuses or gets wrong, found by trying every dtype and the zoo on tor
 * `segment_reduce` adds one element after the other in the dtype of the values, refuses complex
   numbers and integers, and gives an infinity as the extremum of no elements.
 * `sampled_addmm` multiplies the values that it finds by beta = 0: they have to be finite.
+  Of more entries than the matrix has elements, it drops the rest.
 """
 
 from __future__ import annotations

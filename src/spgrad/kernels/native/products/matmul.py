@@ -29,9 +29,10 @@ def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) 
 def sddmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -> Tensor:
     """`reference.products.matmul.sddmm`; memory for the result, and for a copy of x."""
     wide = accumulate_dtype(x.dtype)
-    if not served(wide, x.device, idx.shape[0], *x.shape, ptr.shape[0]):
+    nse, m = idx.shape[0], ptr.shape[0] - 1
+    if not served(wide, x.device, nse, *x.shape, m) or nse > m * x.shape[0]:
         return REFERENCES["sddmm"](ptr, idx, perm, g, x)
     # zeros, because the kernel reads what it multiplies by beta = 0
-    out = csr(ptr, idx, x.new_zeros(idx.shape[0], dtype=wide), x.shape[0])
+    out = csr(ptr, idx, x.new_zeros(nse, dtype=wide), x.shape[0])
     torch.sparse.sampled_addmm(out, widened(g), widened(x).T, beta=0, out=out)
     return in_value_order(out.values().to(x.dtype), perm)
