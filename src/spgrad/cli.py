@@ -71,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     info.add_argument("file", type=Path, help="a .npz, .mtx, .csv, .tsv, .txt or .pt file")
     info.add_argument("--png", type=Path, metavar="OUT", help="a picture to write")
+    info.add_argument(
+        "--kernels", action="store_true", help="how A x reads memory on this machine, and why"
+    )
     info.set_defaults(run=_info)
     demo = commands.add_parser(
         "demo", help="train a graph network that learns its edge weights, beside torch.sparse"
@@ -114,7 +117,8 @@ def _demo(options: argparse.Namespace) -> None:
 def _info(options: argparse.Namespace) -> None:
     from spgrad.info import run
 
-    print(run(options.file, options.png, plain=not _prints(sys.stdout.encoding, "×⠿█")))
+    plain = not _prints(sys.stdout.encoding, "×⠿█")
+    print(run(options.file, options.png, plain=plain, kernels=options.kernels))
 
 
 def _prints(encoding: str | None, characters: str) -> bool:

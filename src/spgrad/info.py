@@ -10,18 +10,21 @@ from typing import NamedTuple
 
 import torch
 
-from spgrad import io
+from spgrad import io, kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
+from spgrad.lowering.views import rows as rows_of
 
 WIDTH = 48
 """Characters of a drawing, of two dots each."""
 BLOCKS = (2, 3, 4, 8, 16)
 """Sides of the blocks that are tried."""
+COLUMNS = (1, 8, 32, 64, 128, 256)
+"""Widths of x for which the choices of the kernels are told."""
 CROWDED = 0.6
 """Share of a drawing's places that may have an element before shades say more than dots."""
 SHADES = " ░▒▓█"
@@ -205,13 +208,16 @@ def _shades(M: Matrix, down: int, across: int, shades: str) -> list[str]:
     return ["".join(shades[level] for level in line) for line in levels.tolist()]
 
 
-def report(A: SparseTensor, name: str = "tensor", *, plain: bool = False) -> str:
+def report(
+    A: SparseTensor, name: str = "tensor", *, plain: bool = False, kernels: bool = False
+) -> str:
     """All of it, as text.
 
     Args:
         A: SparseTensor of any layout.
         name: What to call it.
         plain: True for ASCII alone.
+        kernels: True to tell how kernels read memory, too.
 
     Returns:
         Lines, each with a word and what it says; then the drawing.
@@ -226,6 +232,8 @@ def report(A: SparseTensor, name: str = "tensor", *, plain: bool = False) -> str
         width = max(len(words) for words, _ in sizes)
         for i, (words, size) in enumerate(sizes):
             lines.append(("" if i else "memory", f"{words:{width}}  {_bytes(size):>9}"))
+        if kernels:
+            lines += choices(A)
         picture = ["", *drawing(M, plain=plain)]
         if M.items > 1:
             picture.append(f"(the first of {M.items:,} matrices)")
@@ -281,6 +289,29 @@ def _structure(M: Matrix) -> Iterator[tuple[str, str]]:
             yield "symmetry", f"{share:g} % of the off-diagonal elements have a partner"
 
 
+def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
+    """How the compiled kernel of A x reads x, for some numbers of columns, and why.
+
+    A row of x is far away where the second-level cache no longer holds it. That depends on how
+    local the pattern is, and on the cache; the result does not depend on the choice.
+    """
+    view = rows_of(A._pattern)
+    size = int(kernels.traffic(view.idx, A._vals.new_empty(1, 1), True)[0])
+    if not size:
+        yield "kernels", "the compiled library is absent: nothing is chosen"
+        return
+    yield "kernels", f"A x, where the second-level cache of a core holds {_bytes(size)}"
+    for n in COLUMNS:
+        x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
+        _, far, in_tiles, ahead, tiled = kernels.traffic(view.idx, x, view.perm is None).tolist()
+        total = x.numel() * x.element_size()
+        why = f"{100 * far:.0f} % of its rows are far away" if far else "near, or read as fast"
+        if tiled:
+            why += f", {100 * in_tiles:.0f} % in tiles"
+        how = ["copied into tiles"] * bool(tiled) + ["prefetched"] * bool(ahead)
+        yield "", f"k = {n:3}  x of {_bytes(total):>7}, {why}: {' and '.join(how) or 'as it is'}"
+
+
 def _bytes(count: int) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
@@ -289,13 +320,16 @@ def _bytes(count: int) -> str:
     return f"{count:.3g} TB"
 
 
-def run(path: Path, png: Path | None = None, *, plain: bool = False) -> str:
+def run(
+    path: Path, png: Path | None = None, *, plain: bool = False, kernels: bool = False
+) -> str:
     """Tells what is in a file, and draws it.
 
     Args:
         path: A file that `spgrad.io.load` reads.
         png: Where to write a picture to.
         plain: True for ASCII alone.
+        kernels: True to tell how kernels read memory, too.
 
     Returns:
         The report.
@@ -308,7 +342,7 @@ def run(path: Path, png: Path | None = None, *, plain: bool = False) -> str:
         _require_writable(png)
         checks.require_packages("plot", "matplotlib", "numpy")
     A = io.load(path)
-    text = report(A, str(path), plain=plain)
+    text = report(A, str(path), plain=plain, kernels=kernels)
     if png is None:
         return text
     _draw(A, path.name, png)

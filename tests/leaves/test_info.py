@@ -7,7 +7,7 @@ import torch
 
 import spgrad
 import spgrad.io
-from spgrad import cli, info, support, testing
+from spgrad import cli, info, kernels, support, testing
 from spgrad.core.pattern import LAYOUTS
 
 
@@ -210,3 +210,32 @@ def test_an_output_without_dots(tmp_path, monkeypatch):
 def test_help(argv, capsys):
     assert cli.main(argv) == (0 if "--help" in argv else 2)
     assert "spgrad info" in "".join(capsys.readouterr())
+
+
+def test_choices_of_kernels(tmp_path, capsys):
+    path = saved(spgrad.from_dense(torch.eye(50)), tmp_path / "A.npz")
+    assert cli.main(["info", path, "--kernels"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("kernels"))
+    if kernels.compiled():
+        assert "second-level cache" in lines[start]
+        assert [line.split()[2] for line in lines[start + 1 : start + 7]] == [
+            *("1", "8", "32", "64", "128", "256")
+        ]
+        assert all(line.endswith("as it is") for line in lines[start + 1 : start + 7])
+    else:
+        assert "nothing is chosen" in lines[start]
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="only compiled kernels choose")
+def test_choices_say_why():
+    A = spgrad.from_edges(torch.randint(3000, (2, 60_000)), size=3000)
+    kernels.assume_cache(torch.empty(0), 1 << 16)
+    try:
+        text = dict(enumerate(says for _, says in info.choices(A)))
+    finally:
+        kernels.assume_cache(torch.empty(0), 0)
+    assert "65.5 kB" in text[0]
+    assert "near" in text[1]
+    assert "% of its rows are far away" in text[6]
+    assert "prefetched" in text[6]

@@ -16,6 +16,7 @@ import torch
 from spgrad.kernels.declare import NATIVE, REFERENCES
 from spgrad.kernels.native import register as _register_native
 from spgrad.kernels.reference.common.memory import empty_cache
+from spgrad.kernels.reference.common.traffic import assume_cache, traffic
 from spgrad.kernels.reference.elementwise.merge import intersection, take, union
 from spgrad.kernels.reference.elementwise.scale import scale
 from spgrad.kernels.reference.indexing.select import (
@@ -48,6 +49,7 @@ from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_
 __all__ = [
     "NATIVE",
     "REFERENCES",
+    "assume_cache",
     "attention",
     "attention_backward",
     "backend",
@@ -90,6 +92,7 @@ __all__ = [
     "spmm_sddmm",
     "take",
     "take_ranges",
+    "traffic",
     "transpose_plan",
     "union",
 ]

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/arguments.h"
 #include "common/lanes.h"
 
 namespace spgrad {
@@ -29,26 +28,6 @@ inline void finish_streams() {
 #if defined(__x86_64__)
   asm volatile("sfence" ::: "memory");
 #endif
-}
-
-// True where `stream` pays: rows of y are whole cache lines, and y is larger than the caches that
-// belong to one core.
-inline bool worth_streaming(const Tensor& y) {
-  constexpr int64_t kLeast = 8 << 20, kLine = 64;
-  const int64_t row = y.size(1) * static_cast<int64_t>(y.element_size());
-  const auto address = reinterpret_cast<uintptr_t>(y.mutable_data_ptr());
-  return row % kLine == 0 && address % kLine == 0 && y.size(0) * row >= kLeast;
-}
-
-// How far ahead to prefetch rows of an x of so many bytes, in bytes of rows. 0 where the
-// second-level cache holds all of x: there, prefetching costs a tenth of the time and gains
-// nothing.
-inline int64_t bytes_ahead(int64_t bytes) {
-  constexpr int64_t kNear = 1 << 20, kAhead = 8 << 10;
-  return bytes > kNear ? kAhead : 0;
-}
-inline int64_t bytes_ahead(const Tensor& x) {
-  return bytes_ahead(x.numel() * static_cast<int64_t>(x.element_size()));
 }
 
 // How many entries ahead `bytes` of rows are, with `width` columns of T in a row.

@@ -7,6 +7,7 @@
 #include "common/arguments.h"
 #include "common/dispatch.h"
 #include "common/threads.h"
+#include "common/traffic.h"
 #include "products/sddmm.h"
 #include "products/split_rows.h"
 #include "products/spmm.h"
@@ -16,6 +17,9 @@ namespace spgrad {
 
 template <class index_t, class scalar_t>
 void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
+  if constexpr (kHasFew<index_t, scalar_t>) {
+    if (a.perm == nullptr && are_few<scalar_t>(a.n)) return spmm_few(a, first, last);
+  }
   with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last, column); });
 }
 template <class index_t, class scalar_t>
@@ -51,7 +55,7 @@ Spmm<index_t, scalar_t> of_part(Spmm<index_t, scalar_t> a,
   a.ptr = part.starts;
   if (part.row < 0) return a;
   a.y = pieces + part.slot * a.n;
-  a.streamed = false;
+  a.traffic.streamed = false;
   return a;
 }
 
@@ -71,7 +75,7 @@ void for_parts(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split
                int64_t columns, const F& f) {
   split.parallel(columns, [&](const auto& part) {
     f(of_part(a, part, pieces), part.first, part.last);
-    if (a.streamed) finish_streams();
+    if (a.traffic.streamed) finish_streams();
   });
 }
 
@@ -89,8 +93,7 @@ void spmm_tiled(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& spli
     parallel_entries(k, count * kWidth, [&](int64_t first, int64_t last) {
       copy_tiles(a.x, a.n, column, k, count, first, last, tiles);
     });
-    for_parts(a, split, pieces, count * kWidth, [&](auto part, int64_t first, int64_t last) {
-      part.prefetched = bytes_ahead(k * kTileBytes);
+    for_parts(a, split, pieces, count * kWidth, [&](const auto& part, int64_t first, int64_t last) {
       with_vectors([&]<int kBytes>() {
         for (int64_t tile = 0; tile < count; ++tile) {
           spmm_tile<kBytes>(part, tiles + tile * k * kWidth, first, last, column + tile * kWidth);
@@ -109,7 +112,7 @@ template <class index_t, class scalar_t>
 void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
                 const Tensor& x) {
   if constexpr (std::is_floating_point_v<scalar_t>) {
-    if (worth_tiling(a, x.size(0))) return spmm_tiled(a, split, pieces, x);
+    if (a.traffic.tiled) return spmm_tiled(a, split, pieces, x);
   }
   for_parts(a, split, pieces, a.n,
             [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
@@ -160,7 +163,10 @@ void check_sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tenso
 template <class index_t, class scalar_t>
 Spmm<index_t, scalar_t> spmm_of(const Tensor& ptr, const Tensor& idx,
                                 const std::optional<Tensor>& perm, const Tensor& val,
-                                const Tensor& x, const Tensor& y) {
+                                const Tensor& x, const Tensor& y, bool sums_only = true) {
+  const bool may_tile = sums_only && std::is_floating_point_v<scalar_t> && !perm.has_value();
+  Traffic traffic = choose_traffic(idx, x, {.sums_only = sums_only, .may_tile = may_tile});
+  traffic.streamed = worth_streaming(y);
   return {.ptr = data<index_t>(ptr),
           .idx = data<index_t>(idx),
           .perm = data<index_t>(perm),
@@ -169,8 +175,7 @@ Spmm<index_t, scalar_t> spmm_of(const Tensor& ptr, const Tensor& idx,
           .y = mutable_data<scalar_t>(y),
           .n = x.size(1),
           .nse = idx.size(0),
-          .prefetched = bytes_ahead(x),
-          .streamed = worth_streaming(y)};
+          .traffic = traffic};
 }
 
 template <class index_t, class scalar_t>
@@ -185,14 +190,22 @@ Sddmm<index_t, scalar_t> sddmm_of(const Tensor& ptr, const Tensor& idx,
           .out = mutable_data<scalar_t>(out),
           .n = x.size(1),
           .nse = idx.size(0),
-          .prefetched = bytes_ahead(x)};
+          .ahead = choose_traffic(idx, x, {}).ahead};
+}
+
+// Whether the kernels for few columns take a product. They read values in order.
+bool takes_few(const Tensor& ptr, const Tensor& x) {
+  if (ptr.scalar_type() != ScalarType::Int) return false;
+  return x.scalar_type() == ScalarType::Float    ? are_few<float>(x.size(1))
+         : x.scalar_type() == ScalarType::Double ? are_few<double>(x.size(1))
+                                                 : false;
 }
 
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
             const Tensor& val, const Tensor& x) {
   check_spmm(ptr, idx, perm, val, x);
-  const bool far_apart = perm.has_value() && bytes_ahead(val) != 0;
-  if (far_apart) return spmm(ptr, idx, std::nullopt, in_view_order(*perm, val), x);
+  const bool reordered = perm.has_value() && (are_far(val) || takes_few(ptr, x));
+  if (reordered) return spmm(ptr, idx, std::nullopt, in_view_order(*perm, val), x);
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n});
   dispatch(ptr.scalar_type(), without_sign(x.scalar_type()), [&]<class index_t, class scalar_t>() {
@@ -206,7 +219,7 @@ Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& p
     } else {
       parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
         spmm_lines(a, first, last);
-        if (a.streamed) finish_streams();
+        if (a.traffic.streamed) finish_streams();
       });
     }
   });
@@ -242,7 +255,7 @@ void spmm_sddmm_split(const SpmmSddmm<index_t, scalar_t>& both, int64_t m, bool 
       far_apart ? spmm_sddmm_batches<kBytes>(lines, part.first, part.last)
                 : spmm_sddmm_rows<kBytes>(lines, part.first, part.last);
     });
-    if (both.sums.streamed) finish_streams();
+    if (both.sums.traffic.streamed) finish_streams();
   });
   split.join(pieces, n, both.sums.y);
 }
@@ -266,10 +279,10 @@ std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
   dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
     if constexpr (std::is_floating_point_v<scalar_t>) {
       const SpmmSddmm<index_t, scalar_t> both{
-          .sums = spmm_of<index_t, scalar_t>(ptr, idx, perm, val, x, y),
+          .sums = spmm_of<index_t, scalar_t>(ptr, idx, perm, val, x, y, /*sums_only=*/false),
           .dots = sddmm_of<index_t, scalar_t>(ptr, idx, perm, g, x, out),
       };
-      const bool far_apart = perm.has_value() && bytes_ahead(val) != 0;
+      const bool far_apart = perm.has_value() && are_far(val);
       spmm_sddmm_split(both, m, far_apart, x);
     }
   });

@@ -26,8 +26,8 @@ struct Sddmm {
   scalar_t* out;
   int64_t n;
   int64_t nse;
-  int64_t prefetched = 0;  // how far ahead rows of x are prefetched, in bytes of rows
-  int64_t step = n;        // between rows of g
+  int64_t ahead = 0;  // how far ahead rows of x are prefetched, in bytes of rows
+  int64_t step = n;   // between rows of g
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * n;
@@ -181,7 +181,7 @@ inline constexpr int64_t kShortRow = 12;
 template <int kElements, bool kPrefetched, class index_t, class scalar_t>
 SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   const Fresh<kElements, scalar_t> fresh(a.n);
-  const int64_t ahead = entries_ahead<scalar_t>(a.prefetched, a.n), stop = a.ptr[last];
+  const int64_t ahead = entries_ahead<scalar_t>(a.ahead, a.n), stop = a.ptr[last];
   if (stop - a.ptr[first] > kShortRow * (last - first)) {
     for (int64_t i = first; i < last; ++i) {
       sddmm_entries<kElements, true, kPrefetched>(a, a.ptr[i], a.ptr[i + 1], ahead, fresh,
@@ -202,8 +202,8 @@ SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, 
 
 template <int kElements, class index_t, class scalar_t>
 void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  a.prefetched == 0 ? sddmm_dots<kElements, false>(a, first, last)
-                    : sddmm_dots<kElements, true>(a, first, last);
+  a.ahead == 0 ? sddmm_dots<kElements, false>(a, first, last)
+               : sddmm_dots<kElements, true>(a, first, last);
 }
 
 // One column.

@@ -7,13 +7,14 @@
 
 #include "common/lanes.h"
 #include "common/prefetch.h"
+#include "common/traffic.h"
 
 namespace spgrad {
 
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n) and y (m, n) row by row. y is
 // allocated and not initialised; every element of the rows asked for is written.
-// Columns of a row may be unsorted and repeat. The order of a sum depends on its row, on n, and on
-// whether x is copied in tiles, which nse and the sizes decide; not on the number of threads.
+// Columns of a row may be unsorted and repeat. The order of a sum depends on its row and on n; not
+// on the number of threads, nor on how x is read.
 // O((nse + m) n) time, no memory but the tiles. The view is read once for every eight vectors of
 // columns, or for every tile.
 template <class index_t, class scalar_t>
@@ -26,9 +27,8 @@ struct Spmm {
   scalar_t* y;
   int64_t n;
   int64_t nse;
-  int64_t prefetched = 0;  // how far ahead rows of x are prefetched, in bytes of rows
-  bool streamed = false;   // whether y is written past the caches
-  int64_t stride = n;      // between rows of x
+  Traffic traffic{};
+  int64_t stride = n;  // between rows of x
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * stride;
@@ -48,7 +48,7 @@ struct Known {
 
   template <class index_t, class scalar_t>
   SPGRAD_INLINE constexpr bool prefetches(const Spmm<index_t, scalar_t>& a) const {
-    return nothing ? a.prefetched != 0 : prefetched;
+    return nothing ? a.traffic.ahead != 0 : prefetched;
   }
 };
 inline constexpr Known kNothing{.nothing = true};
@@ -95,16 +95,18 @@ struct Sums<Complex<T>, kElements> {
 };
 
 // kParts vectors of columns of y, the first at `column`. The last is moved back if it would pass
-// the end, and then computes some columns again. The sums stay in registers over a whole row. Where
-// there are few, each addition would wait for the one before, so two sets of sums take turns.
+// the end, and then computes some columns again. The sums stay in registers over a whole row. Two
+// sets of sums take turns, so that an addition does not wait for the one before, where there are
+// registers for them. A tile has as many sets as the same columns of a wider block.
 template <int kElements, int kParts, Known kKnown = kNothing, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last,
                                 int64_t column) {
-  constexpr int kSets = kParts <= 2 ? 2 : 1, kBytes = sizeof(Lanes<scalar_t, kElements>);
+  constexpr int kBytes = sizeof(Lanes<scalar_t, kElements>);
+  constexpr int kSets = kParts <= 2 || kBytes == 64 ? 2 : 1;
   const int64_t n = a.n;
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, n - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
-  const int64_t ahead = entries_ahead<scalar_t>(a.prefetched, kParts * kElements);
+  const int64_t ahead = entries_ahead<scalar_t>(a.traffic.ahead, kParts * kElements);
   for (int64_t i = first; i < last; ++i) {
     Sums<scalar_t, kElements> sums[kSets][kParts];
     const auto add = [&](int64_t p, int set) {
@@ -129,13 +131,13 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
 #pragma GCC unroll 8
     for (int part = 0; part < kParts; ++part) {
       if (kSets > 1) sums[0][part].join(sums[kSets - 1][part]);
-      sums[0][part].finish(out + offset(part), a.streamed);
+      sums[0][part].finish(out + offset(part), a.traffic.streamed);
     }
   }
 }
 
 // Columns from `column` on, in blocks of kParts vectors while they last, then of fewer.
-template <int kElements, int kParts, Known kKnown = kNothing, class index_t, class scalar_t>
+template <int kElements, int kParts, Known kKnown, class index_t, class scalar_t>
 void spmm_blocks(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
   for (; a.n - column > (kParts - 1) * kElements; column += kParts * kElements) {
     spmm_columns<kElements, kParts, kKnown>(a, first, last, column);
@@ -155,23 +157,17 @@ void spmm_narrow(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) 
   spmm_blocks<kElements, 2, kKnown>(a, first, last, 0);
 }
 
-// One column: four sums side by side, which hides the latency of an addition.
+// One column of a type that has no kernel of its own. One sum: with several, short rows would spend
+// their time on joining them.
 template <int kBytes, class index_t, class scalar_t>
-void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  const int64_t ahead = entries_ahead<scalar_t>(a.prefetched, 1);
-  const auto product = [&](int64_t p) {
-    if (ahead != 0) prefetch_row(a, p, ahead, 0, 1);
-    return a.template weight<kBytes>(p) * load_one<kBytes>(*a.row(p));
-  };
+SPGRAD_INLINE void spmv_by_entries(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   for (int64_t i = first; i < last; ++i) {
-    accumulate_t<scalar_t> sums[4]{};
-    int64_t p = a.ptr[i];
-    const int64_t end = a.ptr[i + 1];
-    for (; p + 4 <= end; p += 4) {
-      for (int j = 0; j < 4; ++j) sums[j] += product(p + j);
+    accumulate_t<scalar_t> sum{};
+    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+      one_by_one();
+      sum += a.template weight<kBytes>(p) * load_one<kBytes>(*a.row(p));
     }
-    for (; p < end; ++p) sums[0] += product(p);
-    a.y[i] = narrow<scalar_t>((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    a.y[i] = narrow<scalar_t>(sum);
   }
 }
 
@@ -198,29 +194,15 @@ SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, in
                              int64_t column) {
   constexpr int kElements = kFull<scalar_t, kBytes>;
   if (a.n == 0) return;
-  if (a.n == 1) return spmv<kBytes>(a, first, last);
+  if (a.n == 1) return spmv_by_entries<kBytes>(a, first, last);
   if constexpr (std::is_floating_point_v<scalar_t> && kBytes > 16) {
     if (a.perm == nullptr) {
-      return a.prefetched != 0 ? spmm_matrix<kElements, kInOrderPrefetched>(a, first, last, column)
-                               : spmm_matrix<kElements, kInOrder>(a, first, last, column);
+      return a.traffic.ahead != 0
+                 ? spmm_matrix<kElements, kInOrderPrefetched>(a, first, last, column)
+                 : spmm_matrix<kElements, kInOrder>(a, first, last, column);
     }
   }
   spmm_matrix<kElements, kNothing>(a, first, last, column);
-}
-
-// A tile is some columns of x, copied so that its rows lie side by side: in fewer pages, and in the
-// second-level cache if they fit. A row of a tile is two cache lines. Two tiles are copied at a
-// time, because memory is read faster in longer pieces: with 128 columns of float32 these are half
-// of x.
-inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
-
-// Whether copying x pays: only where every row of it is gathered often enough.
-template <class index_t, class scalar_t>
-bool worth_tiling(const Spmm<index_t, scalar_t>& a, int64_t k) {
-  constexpr int64_t kUses = 16;
-  const int64_t columns = kTileBytes / static_cast<int64_t>(sizeof(scalar_t));
-  return std::is_floating_point_v<scalar_t> && a.perm == nullptr && a.prefetched != 0 &&
-         a.n >= 2 * columns && a.nse >= kUses * k;
 }
 
 // Copies columns [column, column + tiles * width) of the rows [first, last) of x into tiles
@@ -248,9 +230,25 @@ SPGRAD_INLINE void spmm_tile(Spmm<index_t, scalar_t> a, const scalar_t* tile, in
   constexpr int kParts = kWidth / kElements;
   a.stride = kWidth;
   a.x = tile - column;
-  a.prefetched != 0 ? spmm_columns<kElements, kParts, kInOrderPrefetched>(a, first, last, column)
-                    : spmm_columns<kElements, kParts, kInOrder>(a, first, last, column);
+  a.traffic.ahead != 0 ? spmm_columns<kElements, kParts, kInOrderPrefetched>(a, first, last, column)
+                       : spmm_columns<kElements, kParts, kInOrder>(a, first, last, column);
 }
+
+// Whether there are kernels for n columns of which several entries fill a vector: float32 or
+// float64, int32 indices, values in order.
+template <class index_t, class scalar_t>
+inline constexpr bool kHasFew =
+    std::is_same_v<index_t, int32_t> && std::is_floating_point_v<scalar_t>;
+template <class scalar_t>
+bool are_few(int64_t n) {
+  const int64_t bytes = n * static_cast<int64_t>(sizeof(scalar_t));
+  return std::is_floating_point_v<scalar_t> && n > 0 && (n & (n - 1)) == 0 &&
+         2 * bytes <= vector_bytes();
+}
+
+// Rows [first, last) of such a product; compiled in spmm_few.cpp.
+template <class scalar_t>
+void spmm_few(const Spmm<int32_t, scalar_t>& a, int64_t first, int64_t last);
 
 // spmm_rows for the widest vectors of this processor; compiled once, in matmul.cpp.
 template <class index_t, class scalar_t>

@@ -81,7 +81,7 @@ template <int kElements, int kVectors, class index_t, class scalar_t>
 void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int64_t last,
                         int64_t column) {
   using Values = Lanes<scalar_t, kElements>;
-  const int64_t ahead = entries_ahead<scalar_t>(a.sums.prefetched, kVectors * kElements);
+  const int64_t ahead = entries_ahead<scalar_t>(a.sums.traffic.ahead, kVectors * kElements);
   for (int64_t i = first; i < last; ++i) {
     const scalar_t* g = a.dots.g + i * a.dots.step + column;
     const int64_t end = a.sums.ptr[i + 1];
@@ -99,7 +99,8 @@ void spmm_sddmm_columns(const SpmmSddmm<index_t, scalar_t> a, int64_t first, int
 #pragma GCC unroll 8
     for (int part = 0; part < kVectors; ++part) {
       scalar_t* const out = y + part * kElements;
-      a.sums.streamed ? stream<kElements>(totals[part], out) : store<kElements>(totals[part], out);
+      a.sums.traffic.streamed ? stream<kElements>(totals[part], out)
+                              : store<kElements>(totals[part], out);
     }
   }
 }

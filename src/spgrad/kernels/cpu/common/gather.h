@@ -1,0 +1,118 @@
+// Vectors of elements that lie apart.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "common/lanes.h"
+
+namespace spgrad {
+
+// out[l] = from[at[l]] for l < count, else anything that is no signalling trap: zero where the
+// processor gathers under a mask, from[at[l]] elsewhere, so at[0 .. kLanes) must be readable and
+// point into `from` in either case.
+template <int kLanes, class Cell, class index_t>
+SPGRAD_INLINE void gather(const Cell* from, const index_t* at, int64_t count,
+                          Vector<Cell, kLanes>& out) {
+#if defined(__x86_64__)
+  if constexpr (sizeof(out) == 64 && sizeof(index_t) == 4) {
+    Vector<index_t, kLanes> index;
+    std::memcpy(&index, at, sizeof(index));
+    auto mask = static_cast<uint16_t>(count >= kLanes ? (1 << kLanes) - 1
+                                                      : (1 << std::max<int64_t>(count, 0)) - 1);
+    out = Vector<Cell, kLanes>{};
+    const auto& memory = *reinterpret_cast<const Cell(*)[]>(from);
+    if constexpr (sizeof(Cell) == 4) {
+      asm("vpgatherdd (%[from],%[index],4), %[out]%{%[mask]%}"
+          : [out] "+&v"(out), [mask] "+&Yk"(mask)
+          : [from] "r"(from), [index] "v"(index), "m"(memory));
+    } else {
+      asm("vpgatherdq (%[from],%[index],8), %[out]%{%[mask]%}"
+          : [out] "+&v"(out), [mask] "+&Yk"(mask)
+          : [from] "r"(from), [index] "v"(index), "m"(memory));
+    }
+    return;
+  }
+#endif
+  [&]<int... kLane>(std::integer_sequence<int, kLane...>) {
+    out = Vector<Cell, kLanes>{from[at[kLane]]...};
+  }(std::make_integer_sequence<int, kLanes>());
+}
+
+// Lane l of `out` is from[first + l / kTimes]; kCount elements can be read.
+template <int kTimes, int kCount, class T, class V>
+SPGRAD_INLINE void repeat_each(const T* from, int first, V& out) {
+  constexpr int kLanes = sizeof(V) / sizeof(T);
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) == 64 && kCount == 4 && kTimes > 1) {
+    struct Part {
+      T all[kCount];
+    };
+    if constexpr (sizeof(T) == 4) {
+      asm("vbroadcastf32x4 %1, %0" : "=v"(out) : "m"(*reinterpret_cast<const Part*>(from)));
+    } else {
+      asm("vbroadcastf64x4 %1, %0" : "=v"(out) : "m"(*reinterpret_cast<const Part*>(from)));
+    }
+    const auto pick = [&]<int... kLane>(std::integer_sequence<int, kLane...>) {
+      using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+      return Vector<Index, kLanes>{kLane / kTimes...} + static_cast<Index>(first);
+    };
+    out = __builtin_shuffle(out, pick(std::make_integer_sequence<int, kLanes>()));
+    return;
+  }
+#endif
+  if constexpr (kTimes == 1) {
+    std::memcpy(&out, from + first, sizeof(out));
+  } else {
+    constexpr auto repeated = [](int l) { return l / kTimes; };
+    Vector<T, kLanes / kTimes> some;
+    std::memcpy(&some, from + first, sizeof(some));
+    out = shuffle<kLanes>(some, some, repeated);
+  }
+}
+
+// The 16 or 32 bytes at each of `parts`, side by side in one register. GCC 12 puts vectors together
+// in memory, which takes ten times as long as these instructions.
+template <int kPartBytes, int kParts, class T, class V>
+SPGRAD_INLINE void side_by_side(const T* const (&parts)[kParts], V& out) {
+  static_assert(sizeof(V) == kParts * kPartBytes);
+  struct Part {
+    char bytes[kPartBytes];
+  };
+  if constexpr (kParts == 1) {
+    std::memcpy(&out, parts[0], sizeof(out));
+#if defined(__x86_64__)
+  } else if constexpr (kPartBytes == 32) {
+    asm("vmovups %[part], %t[out]"
+        : [out] "=v"(out)
+        : [part] "m"(*reinterpret_cast<const Part*>(parts[0])));
+    asm("vinsertf64x4 $1, %[part], %[out], %[out]"
+        : [out] "+v"(out)
+        : [part] "m"(*reinterpret_cast<const Part*>(parts[1])));
+  } else if constexpr (kParts == 2) {
+    asm("vmovups %[part], %x[out]"
+        : [out] "=v"(out)
+        : [part] "m"(*reinterpret_cast<const Part*>(parts[0])));
+    asm("vinsertf128 $1, %[part], %[out], %[out]"
+        : [out] "+v"(out)
+        : [part] "m"(*reinterpret_cast<const Part*>(parts[1])));
+  } else {
+    asm("vmovups %[part], %x[out]"
+        : [out] "=v"(out)
+        : [part] "m"(*reinterpret_cast<const Part*>(parts[0])));
+    asm("vinsertf32x4 $1, %[part], %[out], %[out]"
+        : [out] "+v"(out)
+        : [part] "m"(*reinterpret_cast<const Part*>(parts[1])));
+    asm("vinsertf32x4 $2, %[part], %[out], %[out]"
+        : [out] "+v"(out)
+        : [part] "m"(*reinterpret_cast<const Part*>(parts[2])));
+    asm("vinsertf32x4 $3, %[part], %[out], %[out]"
+        : [out] "+v"(out)
+        : [part] "m"(*reinterpret_cast<const Part*>(parts[3])));
+#endif
+  }
+}
+
+}  // namespace spgrad

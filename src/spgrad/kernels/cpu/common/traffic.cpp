@@ -1,0 +1,98 @@
+// How products read and write memory. Contracts are in traffic.h, and in kernels/reference.
+#include "common/traffic.h"
+
+#include "common/locality.h"
+#include "common/machine.h"
+
+namespace spgrad {
+
+namespace {
+
+constexpr int64_t kLine = 64;
+
+// Of what the cache of a core holds, how many bytes are left for x: idx, val and y pass through.
+double room() { return 0.75 * static_cast<double>(near_bytes()); }
+
+int64_t row_bytes(const Tensor& x) { return x.size(1) * static_cast<int64_t>(x.element_size()); }
+
+// Shares of the entries whose row of x is far away: whole rows, and those of a tile.
+struct Misses {
+  double rows = 0, tiles = 0;
+};
+
+Misses misses_of(const Tensor& idx, const Tensor& x) {
+  const int64_t row = row_bytes(x);
+  if (row < 2 * kLine || static_cast<double>(x.size(0) * row) <= room()) return {};
+  const Footprint footprint = footprint_of(idx);
+  return {.rows = footprint.misses(room() / static_cast<double>(row)),
+          .tiles = footprint.misses(room() / kTileBytes)};
+}
+
+// Whether the lines of x that are nearer in tiles make up for copying x, and for reading each entry
+// once more for every tile. The two constants are relative to what a line costs that is far away;
+// they were fitted to eight matrices of one machine, whose misses are what differs elsewhere.
+bool worth_tiling(const Misses& misses, const Tensor& idx, const Tensor& x) {
+  constexpr double kPass = 0.03, kCopy = 3;
+  if (row_bytes(x) < 2 * kTileBytes) return false;
+  const double uses = static_cast<double>(idx.numel()) / static_cast<double>(x.size(0));
+  return misses.rows - misses.tiles > kPass + kCopy / uses;
+}
+
+// Prefetching a row that is near costs about as much as loading it once more, so it has to be far
+// away often enough. Where an entry takes few instructions, two loads and two multiply-adds, the
+// processor itself has the rows of many later entries under way, and prefetching gains less.
+bool worth_prefetching(const Misses& misses, const Tensor& x, Gather gather) {
+  constexpr double kOften = 0.125, kMostly = 0.5;
+  return misses.rows > (gather.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
+}
+
+Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, Gather gather) {
+  constexpr int64_t kAhead = 8 << 10;
+  const bool tiled = gather.may_tile && worth_tiling(misses, idx, x);
+  if (tiled) misses.rows = misses.tiles;
+  return {.ahead = worth_prefetching(misses, x, gather) ? kAhead : 0, .tiled = tiled};
+}
+
+Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
+  check_tensor(idx, 1, idx.scalar_type(), "idx");
+  STD_TORCH_CHECK(x.dim() == 2, "spgrad: `x` has ", x.dim(), " dimensions, not 2.");
+  const Misses misses = misses_of(idx, x);
+  const Traffic chosen = choose(misses, idx, x, {.sums_only = true, .may_tile = may_tile});
+  Tensor out = empty(x, {5}, ScalarType::Double);
+  double* const found = mutable_data<double>(out);
+  found[0] = static_cast<double>(near_bytes());
+  found[1] = misses.rows;
+  found[2] = misses.tiles;
+  found[3] = static_cast<double>(chosen.ahead);
+  found[4] = chosen.tiled;
+  return out;
+}
+
+int64_t assume_cache(const Tensor&, int64_t bytes) {
+  STD_TORCH_CHECK(bytes >= 0, "spgrad: `bytes` is ", bytes, "; 0 or more is accepted.");
+  assume_near_bytes(bytes);
+  return near_bytes();
+}
+
+}  // namespace
+
+Traffic choose_traffic(const Tensor& idx, const Tensor& x, Gather gather) {
+  return choose(misses_of(idx, x), idx, x, gather);
+}
+
+bool worth_streaming(const Tensor& y) {
+  const auto address = reinterpret_cast<uintptr_t>(y.mutable_data_ptr());
+  return row_bytes(y) % kLine == 0 && address % kLine == 0 &&
+         y.size(0) * row_bytes(y) >= 4 * near_bytes();
+}
+
+bool are_far(const Tensor& val) {
+  return 2 * val.numel() * static_cast<int64_t>(val.element_size()) > near_bytes();
+}
+
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("traffic", SPGRAD_BOX(&traffic));
+  m.impl("assume_cache", SPGRAD_BOX(&assume_cache));
+}
+
+}  // namespace spgrad

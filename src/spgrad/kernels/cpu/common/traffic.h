@@ -1,0 +1,39 @@
+// How products read and write memory: the one place that chooses.
+#pragma once
+
+#include <cstdint>
+
+#include "common/arguments.h"
+
+namespace spgrad {
+
+// How a product reads x and writes y. Chosen by choose_traffic; it never changes a result.
+struct Traffic {
+  int64_t ahead = 0;      // bytes of rows of x that are prefetched, 0 for none
+  bool tiled = false;     // columns of x are copied into tiles
+  bool streamed = false;  // y is written past the caches
+};
+
+// True where writing y past the caches pays: rows of y are whole cache lines, and y is much larger
+// than the cache of a core.
+bool worth_streaming(const Tensor& y);
+
+// Whether values that are read in any order are often not in the cache of a core.
+bool are_far(const Tensor& val);
+
+// A tile is some columns of x, copied so that its rows lie side by side: in fewer pages, and in the
+// second-level cache if they fit. A row of a tile is two cache lines. Two tiles are copied at a
+// time, because memory is read faster in longer pieces: with 128 columns of float32 these are half
+// of x.
+inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
+
+// What a kernel does with the rows that it gathers.
+struct Gather {
+  bool sums_only = false;  // one multiply-add for each element, and no dot product
+  bool may_tile = false;   // it can read tiles
+};
+
+// How to gather the rows of x (k, n) that idx names.
+Traffic choose_traffic(const Tensor& idx, const Tensor& x, Gather gather);
+
+}  // namespace spgrad

@@ -1,0 +1,167 @@
+// Sparse times dense where a row of x is at most half of a vector register: one to eight columns of
+// float32, one to four of float64. Several entries are multiplied by one instruction.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "common/gather.h"
+#include "common/lanes.h"
+#include "products/spmm.h"
+
+namespace spgrad {
+
+// How the entries of a row are added, for rows of x of kColumns columns and registers of kBytes.
+// Entry e of a row adds to slot e % kSlots; a register holds kEntries slots, and a row has
+// kRegisters of them. At the end, the upper half of the slots is added to the lower half, and so
+// on. The order is that of the row alone, whichever of the loops below adds it.
+template <int kBytes, int kColumns, class scalar_t>
+struct Slots {
+  static constexpr int kLanes = kBytes / static_cast<int>(sizeof(scalar_t));
+  static constexpr int kRowBytes = kColumns * static_cast<int>(sizeof(scalar_t));
+  static constexpr int kEntries = kLanes / kColumns;
+  static constexpr int kRegisters = kEntries < 4 ? 4 / kEntries : 1;
+  static constexpr int kSlots = kEntries * kRegisters;
+
+  using Values = Vector<scalar_t, kLanes>;
+  using Row = Vector<scalar_t, kColumns>;
+  using Integer = std::conditional_t<sizeof(scalar_t) == 4, int32_t, int64_t>;
+
+  // The rows of x of the entries from p on, side by side.
+  template <class index_t>
+  SPGRAD_INLINE static void load_rows(const Spmm<index_t, scalar_t>& a, int64_t p, int64_t count,
+                                      Values& out) {
+    if constexpr (kRowBytes <= 8) {
+      using Cell = std::conditional_t<kRowBytes == 4, uint32_t, uint64_t>;
+      Vector<Cell, kEntries> cells;
+      gather<kEntries>(reinterpret_cast<const Cell*>(a.x), a.idx + p, count, cells);
+      out = std::bit_cast<Values>(cells);
+    } else {
+      const scalar_t* parts[kEntries];
+      for (int e = 0; e < kEntries; ++e) parts[e] = a.row(p + e);
+      side_by_side<kRowBytes>(parts, out);
+    }
+  }
+
+  // The weights of the kEntries entries of register r, each kColumns times; p is that of slot 0.
+  template <class index_t>
+  SPGRAD_INLINE static void load_weights(const Spmm<index_t, scalar_t>& a, int64_t p, int r,
+                                         Values& out) {
+    repeat_each<kColumns, kSlots>(a.val + p, r * kEntries, out);
+  }
+
+  // What the slots add up to, in the first kColumns lanes.
+  SPGRAD_INLINE static void fold(const Values (&sums)[kRegisters], Row& out) {
+    if constexpr (kRegisters == 4) {
+      fold_lanes<kLanes>((sums[0] + sums[2]) + (sums[1] + sums[3]), out);
+    } else if constexpr (kRegisters == 2) {
+      fold_lanes<kLanes>(sums[0] + sums[1], out);
+    } else {
+      fold_lanes<kLanes>(sums[0], out);
+    }
+  }
+
+ private:
+  template <int kCount, class V>
+  SPGRAD_INLINE static void fold_lanes(const V& sums, Row& out) {
+    if constexpr (kCount == kColumns) {
+      out = sums;
+    } else {
+      constexpr auto lower = [](int l) { return l; };
+      constexpr auto upper = [](int l) { return l + kCount / 2; };
+      const Vector<scalar_t, kCount / 2> half =
+          shuffle<kCount / 2>(sums, sums, lower) + shuffle<kCount / 2>(sums, sums, upper);
+      fold_lanes<kCount / 2>(half, out);
+    }
+  }
+};
+
+// One row by whole registers; the last entries under a mask, so that no branch depends on how many
+// they are. Reads up to kSlots - 1 entries behind the row.
+template <int kBytes, int kColumns, class index_t, class scalar_t, class Sums>
+SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, int64_t end,
+                                 Sums& sums) {
+  using S = Slots<kBytes, kColumns, scalar_t>;
+  typename S::Values weights, rows;
+  for (; p + S::kSlots <= end; p += S::kSlots) {
+#pragma GCC unroll 4
+    for (int r = 0; r < S::kRegisters; ++r) {
+      S::load_rows(a, p + r * S::kEntries, S::kEntries, rows);
+      S::load_weights(a, p, r, weights);
+      sums[r] += weights * rows;
+    }
+  }
+  using Mask = Vector<typename S::Integer, S::kLanes>;
+  constexpr auto numbers = []<int... kLane>(std::integer_sequence<int, kLane...>) {
+    return Mask{kLane...};
+  };
+  const Mask lane = numbers(std::make_integer_sequence<int, S::kLanes>());
+#pragma GCC unroll 4
+  for (int r = 0; r < S::kRegisters; ++r) {
+    const int64_t count = end - p - r * S::kEntries;
+    S::load_rows(a, p + r * S::kEntries, count, rows);
+    S::load_weights(a, p, r, weights);
+    const Mask exists = lane < static_cast<typename S::Integer>(count * kColumns);
+    const typename S::Values more = sums[r] + weights * rows;
+    sums[r] = exists ? more : sums[r];
+  }
+}
+
+// The same entry by entry: faster where rows are short and of one length, which the processor
+// predicts, and what the last rows of the view need, behind which there is nothing to read.
+template <int kBytes, int kColumns, class index_t, class scalar_t, class Row>
+SPGRAD_INLINE void add_entries(const Spmm<index_t, scalar_t>& a, int64_t p, int64_t end, Row& out) {
+  constexpr int kSlots = Slots<kBytes, kColumns, scalar_t>::kSlots;
+  Row slots[kSlots]{};
+  const auto add = [&](int64_t q, int slot) {
+    Row row{};
+    std::memcpy(&row, a.x + static_cast<int64_t>(a.idx[q]) * kColumns, kColumns * sizeof(scalar_t));
+    slots[slot] += a.val[q] * row;
+  };
+  for (; p + kSlots <= end; p += kSlots) {
+#pragma GCC unroll 16
+    for (int slot = 0; slot < kSlots; ++slot) add(p + slot, slot);
+  }
+#pragma GCC unroll 16
+  for (int slot = 0; slot < kSlots - 1; ++slot) {
+    if (p + slot >= end) break;
+    add(p + slot, slot);
+  }
+#pragma GCC unroll 4
+  for (int half = kSlots / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
+    for (int slot = 0; slot < half; ++slot) slots[slot] += slots[slot + half];
+  }
+  out = slots[0];
+}
+
+// Rows [first, last).
+template <int kBytes, int kColumns, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_by_registers(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+  using S = Slots<kBytes, kColumns, scalar_t>;
+  typename S::Row row;
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t p = a.ptr[i], end = a.ptr[i + 1];
+    if (end + S::kSlots <= a.nse) [[likely]] {
+      typename S::Values sums[S::kRegisters]{};
+      add_registers<kBytes, kColumns>(a, p, end, sums);
+      S::fold(sums, row);
+    } else {
+      add_entries<kBytes, kColumns>(a, p, end, row);
+    }
+    std::memcpy(a.y + i * kColumns, &row, S::kRowBytes);
+  }
+}
+
+template <int kBytes, int kColumns, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_by_entries(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+  typename Slots<kBytes, kColumns, scalar_t>::Row row;
+  for (int64_t i = first; i < last; ++i) {
+    add_entries<kBytes, kColumns>(a, a.ptr[i], a.ptr[i + 1], row);
+    std::memcpy(a.y + i * kColumns, &row, kColumns * sizeof(scalar_t));
+  }
+}
+
+}  // namespace spgrad

@@ -1,0 +1,42 @@
+"""How the kernels of a device read and write memory, which never changes a result."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spgrad.kernels.declare import kernel
+
+
+@kernel(
+    "traffic(Tensor idx, Tensor x, bool may_tile) -> Tensor",
+    fake=lambda idx, x, may_tile: x.new_empty(5, dtype=torch.float64),
+)
+def traffic(idx: Tensor, x: Tensor, may_tile: bool) -> Tensor:
+    """How a product gathers the rows of x that idx names.
+
+    Args:
+        idx: Column of every entry (nse,).
+        x: Dense factor (k, n).
+        may_tile: Whether columns of x may be copied into tiles, as the values stand in order.
+
+    Returns:
+        float64 (5,): bytes of the second-level cache; the share of entries whose row of x is not in
+        it, and the same with x in tiles, both 0 where that was not looked at; how many bytes of
+        rows are prefetched; 1 if x is copied into tiles. All 0 where nothing is chosen, as here.
+    """
+    return x.new_zeros(5, dtype=torch.float64)
+
+
+@kernel("assume_cache(Tensor like, int bytes) -> int", fake=lambda like, bytes: 0)
+def assume_cache(like: Tensor, bytes: int) -> int:
+    """Lets kernels choose as if the second-level cache had another size. For tests and benchmarks.
+
+    Args:
+        like: Any tensor on the device.
+        bytes: The size; 0 for the machine's own.
+
+    Returns:
+        The size from now on; 0 where nothing is chosen by it.
+    """
+    return 0

@@ -1,1 +1,0 @@
-"""With this file pytest finds `operands.py` for the tests in the folder below, too."""

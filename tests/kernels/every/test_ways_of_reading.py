@@ -1,0 +1,135 @@
+"""How a product reads memory depends on the pattern and on the machine; its result does not."""
+
+import pytest
+import torch
+from operands import dense, row_view
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+pytestmark = [
+    pytest.mark.usefixtures("poisoned"),
+    pytest.mark.skipif(not kernels.compiled(), reason="only compiled kernels choose"),
+]
+# A cache that holds nothing, one that holds some rows of x, one that holds tiles, and one for all.
+CACHES = [1 << 10, 1 << 16, 1 << 17, 1 << 40]
+
+
+@pytest.fixture
+def assume():
+    """Lets kernels choose for a cache of so many bytes."""
+    yield lambda size: kernels.assume_cache(torch.empty(0), size)
+    kernels.assume_cache(torch.empty(0), 0)
+
+
+def test_a_cache_is_assumed_and_given_back(assume):
+    own = assume(0)
+    assert own >= 1 << 16
+    assert assume(12345) == 12345
+    assert assume(0) == own
+    with pytest.raises(RuntimeError, match="`bytes` is -1; 0 or more"):
+        assume(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 4, 8, 16, 32, 40, 64, 96, 128, 136, 256])
+@pytest.mark.parametrize("permuted", [False, True])
+def test_every_way_gives_the_same_bits(assume, dtype, n, permuted):
+    view = row_view(300, 700, 20_000, torch.int32, permuted=permuted, dense_row=7)
+    val, x, g = (dense(*size, dtype=dtype) for size in ((20_000,), (700, n), (300, n)))
+    calls = {"spmm": (val, x), "sddmm": (g, x), "spmm_sddmm": (val, g, x)}
+    for name, operands in calls.items():
+        found, ways = [], set()
+        for size in CACHES:
+            assume(size)
+            ways.add(tuple(kernels.traffic(view[1], x, not permuted)[3:].tolist()))
+            result = getattr(kernels, name)(*view, *operands)
+            found.append(result if isinstance(result, tuple) else (result,))
+        for other in found[1:]:
+            assert_close(other, found[0], rtol=0, atol=0)
+        if n * x.element_size() >= 512:
+            assert len(ways) >= (2 if permuted else 3), ways  # near, prefetched, tiled
+        assert_close(
+            found[0],
+            tuple(r) if isinstance(r := REFERENCES[name](*view, *operands), tuple) else (r,),
+            rtol=1e-4,
+            atol=1e-3,
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16])
+def test_a_short_row_has_one_sum_whatever_its_neighbours(dtype, n, length):
+    """Rows of one length, rows among longer ones, and the last rows take different loops."""
+    m, k = 67, 90
+    idx = torch.randint(k, (m, length), dtype=torch.int32)
+    val, x = dense(m, length, dtype=dtype), dense(k, n, dtype=dtype)
+    alone = torch.arange(m + 1, dtype=torch.int32) * length
+    expected = kernels.spmm(alone, idx.reshape(-1), None, val.reshape(-1), x)
+
+    lengths = torch.randint(40, (m,), dtype=torch.int32)  # of the rows in between
+    between = [torch.randint(k, (int(size),), dtype=torch.int32) for size in lengths]
+    others = [dense(int(size), dtype=dtype) for size in lengths]
+    sizes = torch.stack([torch.full((m,), length), lengths], 1).reshape(-1)
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)]).int()
+    mixed = torch.cat([part for pair in zip(idx, between, strict=True) for part in pair])
+    weights = torch.cat([part for pair in zip(val, others, strict=True) for part in pair])
+    y = kernels.spmm(ptr, mixed, None, weights, x)
+    assert_close(y[::2], expected, rtol=0, atol=0)
+    reference = REFERENCES["spmm"](ptr, mixed, None, weights, x)
+    assert_close(y, reference, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+def test_what_lies_behind_a_row_does_not_count(n):
+    """Vectors reach beyond the end of a row: infinities there must not show."""
+    ptr = torch.arange(0, 41 * 3 + 1, 3, dtype=torch.int32)
+    idx = torch.arange(41 * 3, dtype=torch.int32) % 5
+    x = torch.ones(5, n)
+    x[3] = torch.inf
+    x[4] = torch.nan
+    val = torch.ones(41 * 3)
+    assert_close(
+        kernels.spmm(ptr, idx, None, val, x),
+        REFERENCES["spmm"](ptr, idx, None, val, x),
+        rtol=0,
+        atol=0,
+        equal_nan=True,
+    )
+
+
+def test_a_sum_of_negative_zeros_is_the_same_in_every_loop():
+    val, x = torch.full((40,), -0.0), torch.ones(5, 1)
+    idx = torch.arange(40, dtype=torch.int32) % 5
+    for step in (1, 2, 8, 20):
+        ptr = torch.arange(0, 41, step, dtype=torch.int32)
+        assert not kernels.spmm(ptr, idx, None, val, x).signbit().any()
+
+
+def test_local_patterns_are_told_from_others():
+    """A band asks again for rows that it has just read; columns anywhere do not."""
+    m, reach = 40_000, 8
+    band = (torch.arange(m)[:, None] + torch.arange(-reach, reach)).clamp(0, m - 1)
+    anywhere = torch.randint(m, (m, 2 * reach))
+    x = torch.empty(m, 64)
+    size, misses, tiles, ahead, tiled = kernels.traffic(band.reshape(-1).int(), x, True).tolist()
+    assert misses < 0.1
+    assert ahead == 0
+    assert tiled == 0
+    if x.nbytes > 2 * size:
+        _, far, in_tiles, ahead, _ = kernels.traffic(anywhere.reshape(-1).int(), x, True).tolist()
+        assert far > 0.5
+        assert far >= in_tiles
+        assert ahead > 0
+    assert tiles <= misses
+
+
+@pytest.mark.parametrize("nse", [0, 1, 5, 1000])
+def test_few_entries(assume, nse):
+    assume(1)
+    idx = torch.randint(1000, (nse,), dtype=torch.int32)
+    _, misses, tiles, _, _ = kernels.traffic(idx, torch.empty(1000, 256), True).tolist()
+    assert 0 <= tiles <= 1
+    assert 0 <= misses <= 1
