@@ -16,6 +16,9 @@ from spgrad.core.values import plain
 from spgrad.lowering.views import cols, item_offsets, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
+_LINE = 64
+"""Bytes of a cache line."""
+
 
 def wants_grad(*tensors: torch.Tensor) -> bool:
     """True where autograd, or a transform of torch.func, has to record an operation on these."""
@@ -54,8 +57,10 @@ def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
 
 
 def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    view = rows(pattern)
-    return kernels.sddmm(view.ptr, view.idx, view.perm, plain(g), plain(x))
+    by_rows = pattern.is_coo or pattern.compressed_by_rows
+    view = rows(pattern) if by_rows else cols(pattern)  # the one with values in order, if any
+    left, right = (g, x) if by_rows else (x, g)
+    return kernels.sddmm(view.ptr, view.idx, view.perm, plain(left), plain(right))
 
 
 class _SpMM(Function):
@@ -85,7 +90,15 @@ class _SpMM(Function):
 def _both_gradients(
     vals: torch.Tensor, x: torch.Tensor, g: torch.Tensor, pattern: Pattern, transpose: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients of the values and of x in one pass, which reads each row of g once for both."""
+    """Gradients of the values and of x.
+
+    One pass reads each row of g once for both. Where rows of g do not fill cache lines, what costs
+    is not reading them: then each gradient has a kernel and a view of its own.
+    """
+    n = x.shape[1]
+    if isinstance(n, int) and n * x.element_size() % _LINE:  # no guard on a size of a compiler
+        left, right = (x.conj(), g) if transpose else (g, x.conj())
+        return _sddmm(left, right, pattern), _spmm(vals.conj(), g, pattern, not transpose)
     view = rows(pattern) if transpose else cols(pattern)
     operands = plain(vals.conj()), plain(x.conj()), plain(g)
     grad_x, grad_vals = kernels.spmm_sddmm(view.ptr, view.idx, view.perm, *operands)
