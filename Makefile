@@ -108,7 +108,7 @@ bench-peers: $(DEPS)
 # sight. libstdc++ is preloaded too, or AddressSanitizer looks for __cxa_throw before there is one.
 # Uncaptured (-s), the report that ends a process is seen, under the name of the test (-v).
 SANITIZED ?= tests/kernels tests/kernels/every/allocations.py tests/refusals/test_fuzz_constructors.py \
-  tests/refusals/test_fuzz_calls.py tests/core/test_memory.py
+  tests/refusals/test_fuzz_calls.py tests/core/test_memory.py tests/support/test_program_fuzz.py
 ON_COPY = PYTHONPATH="$(1):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
   $(BIN)/python -S -m pytest
 define COPY
@@ -120,7 +120,7 @@ endef
 
 sanitize: $(INSTALLED)
 	$(call COPY,sanitize,SANITIZE)
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
 	  $(call ON_COPY,build/sanitize/site) -n0 -s -v $(SANITIZED)
 

@@ -320,9 +320,7 @@ def _bytes(count: int) -> str:
     return f"{count:.3g} TB"
 
 
-def run(
-    path: Path, png: Path | None = None, *, plain: bool = False, kernels: bool = False
-) -> str:
+def run(path: Path, png: Path | None = None, *, plain: bool = False, kernels: bool = False) -> str:
     """Tells what is in a file, and draws it.
 
     Args:

@@ -28,7 +28,7 @@ def test_a_cache_is_assumed_and_given_back(assume):
     assert own >= 1 << 16
     assert assume(12345) == 12345
     assert assume(0) == own
-    with pytest.raises(RuntimeError, match="`bytes` is -1; 0 or more"):
+    with pytest.raises(RuntimeError, match="`size` is -1; 0 or more"):
         assume(-1)
 
 

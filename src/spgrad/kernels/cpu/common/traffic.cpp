@@ -68,9 +68,9 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
   return out;
 }
 
-int64_t assume_cache(const Tensor&, int64_t bytes) {
-  STD_TORCH_CHECK(bytes >= 0, "spgrad: `bytes` is ", bytes, "; 0 or more is accepted.");
-  assume_near_bytes(bytes);
+int64_t assume_cache(const Tensor&, int64_t size) {
+  STD_TORCH_CHECK(size >= 0, "spgrad: `size` is ", size, "; 0 or more is accepted.");
+  assume_near_bytes(size);
   return near_bytes();
 }
 

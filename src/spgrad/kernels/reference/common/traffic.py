@@ -28,13 +28,13 @@ def traffic(idx: Tensor, x: Tensor, may_tile: bool) -> Tensor:
     return x.new_zeros(5, dtype=torch.float64)
 
 
-@kernel("assume_cache(Tensor like, int bytes) -> int", fake=lambda like, bytes: 0)
-def assume_cache(like: Tensor, bytes: int) -> int:
+@kernel("assume_cache(Tensor like, int size) -> int", fake=lambda like, size: 0)
+def assume_cache(like: Tensor, size: int) -> int:
     """Lets kernels choose as if the second-level cache had another size. For tests and benchmarks.
 
     Args:
         like: Any tensor on the device.
-        bytes: The size; 0 for the machine's own.
+        size: Its bytes; 0 for the machine's own.
 
     Returns:
         The size from now on; 0 where nothing is chosen by it.
