@@ -146,3 +146,21 @@ def test_a_layer_by_functional_call():
         layer.zero_grad()
         layer(x[i]).square().sum().backward()
         testing.assert_close(each[i], layer.values.grad)
+
+
+def test_a_tensor_that_outlived_a_transform_keeps_its_gradient():
+    """torch.func leaves a wrapper behind; what is recorded belongs to the tensor in it."""
+    pattern = spgrad.from_dense(torch.eye(3)).pattern
+    v = torch.rand(3, requires_grad=True)
+    x = torch.rand(3, 2, requires_grad=True)
+    kept = []
+
+    def square(*tensors):
+        kept.extend(tensors)
+        return sum((t * t).sum() for t in tensors)
+
+    torch.func.grad(square)(v, x)
+    A = spgrad.from_values(kept[0], pattern)
+    (A @ kept[1]).sum().backward()
+    torch.testing.assert_close(v.grad, x.detach().sum(1))
+    torch.testing.assert_close(x.grad, v.detach()[:, None].expand(3, 2))
