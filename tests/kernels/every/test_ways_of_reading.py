@@ -19,7 +19,7 @@ CACHES = [1 << 10, 1 << 16, 1 << 17, 1 << 40]
 @pytest.fixture
 def assume():
     """Lets kernels choose for a cache of so many bytes."""
-    yield lambda size: kernels.assume_cache(torch.empty(0), size)
+    yield lambda size: kernels.assume_cache(torch.empty(0), size).item()
     kernels.assume_cache(torch.empty(0), 0)
 
 

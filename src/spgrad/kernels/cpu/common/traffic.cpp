@@ -68,10 +68,12 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
   return out;
 }
 
-int64_t assume_cache(const Tensor&, int64_t size) {
+Tensor assume_cache(const Tensor& like, int64_t size) {
   STD_TORCH_CHECK(size >= 0, "spgrad: `size` is ", size, "; 0 or more is accepted.");
   assume_near_bytes(size);
-  return near_bytes();
+  Tensor out = empty(like, {1}, ScalarType::Long);
+  *mutable_data<int64_t>(out) = near_bytes();
+  return out;
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ void sums_of(const index_t* ptr, const Scores<index_t, F>& scores, const F* weig
       .x = x,
       .y = y,
       .n = d,
-      .nse = scores.nse,
+      .nse = ptr[last],  // there are no weights behind
   };
   spmm_lines(product, first, last);
 }

@@ -28,8 +28,11 @@ def traffic(idx: Tensor, x: Tensor, may_tile: bool) -> Tensor:
     return x.new_zeros(5, dtype=torch.float64)
 
 
-@kernel("assume_cache(Tensor like, int size) -> int", fake=lambda like, size: 0)
-def assume_cache(like: Tensor, size: int) -> int:
+@kernel(
+    "assume_cache(Tensor like, int size) -> Tensor",
+    fake=lambda like, size: like.new_empty(1, dtype=torch.int64),
+)
+def assume_cache(like: Tensor, size: int) -> Tensor:
     """Lets kernels choose as if the second-level cache had another size. For tests and benchmarks.
 
     Args:
@@ -37,6 +40,6 @@ def assume_cache(like: Tensor, size: int) -> int:
         size: Its bytes; 0 for the machine's own.
 
     Returns:
-        The size from now on; 0 where nothing is chosen by it.
+        int64 (1,): the size from now on; 0 where nothing is chosen by it.
     """
-    return 0
+    return like.new_zeros(1, dtype=torch.int64)
