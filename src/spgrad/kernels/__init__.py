@@ -16,7 +16,6 @@ import torch
 from spgrad.kernels.declare import NATIVE, REFERENCES
 from spgrad.kernels.native import register as _register_native
 from spgrad.kernels.reference.common.memory import empty_cache
-from spgrad.kernels.reference.common.traffic import assume_cache, traffic
 from spgrad.kernels.reference.elementwise.merge import intersection, take, union
 from spgrad.kernels.reference.elementwise.scale import scale
 from spgrad.kernels.reference.indexing.select import (
@@ -40,6 +39,7 @@ from spgrad.kernels.reference.products.spmm_reduce import (
     spmm_reduce,
     spmm_reduce_backward,
 )
+from spgrad.kernels.reference.reading.traffic import assume_cache, traffic
 from spgrad.kernels.reference.reductions.scatter import scatter_sum
 from spgrad.kernels.reference.reductions.segment import segment_arg, segment_expand, segment_reduce
 from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment_softmax_backward

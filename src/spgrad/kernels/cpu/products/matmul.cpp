@@ -7,11 +7,11 @@
 #include "common/arguments.h"
 #include "common/dispatch.h"
 #include "common/threads.h"
-#include "common/traffic.h"
 #include "products/sddmm.h"
 #include "products/split_rows.h"
 #include "products/spmm.h"
 #include "products/spmm_sddmm.h"
+#include "reading/traffic.h"
 
 namespace spgrad {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "common/lanes.h"
-#include "common/prefetch.h"
+#include "reading/prefetch.h"
 
 namespace spgrad {
 

@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "common/lanes.h"
-#include "common/prefetch.h"
-#include "common/traffic.h"
+#include "reading/prefetch.h"
+#include "reading/traffic.h"
 
 namespace spgrad {
 

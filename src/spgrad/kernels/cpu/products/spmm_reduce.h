@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "common/lanes.h"
-#include "common/prefetch.h"
+#include "reading/prefetch.h"
 
 namespace spgrad {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/gather.h"
 #include "common/lanes.h"
+#include "products/few_columns/gather.h"
 #include "products/spmm.h"
 
 namespace spgrad {

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/gather.h"
 #include "common/lanes.h"
-#include "products/spmm_narrow.h"
+#include "products/few_columns/gather.h"
+#include "products/few_columns/spmm_narrow.h"
 
 namespace spgrad {
 

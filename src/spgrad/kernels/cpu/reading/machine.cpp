@@ -1,5 +1,5 @@
 // What the processor's caches hold. Contracts are in machine.h.
-#include "common/machine.h"
+#include "reading/machine.h"
 
 #if defined(__APPLE__)
 #include <sys/sysctl.h>

@@ -1,5 +1,5 @@
 // How local a pattern is. Contracts are in locality.h.
-#include "common/locality.h"
+#include "reading/locality.h"
 
 #include <algorithm>
 #include <mutex>

@@ -28,12 +28,12 @@ bool are_far(const Tensor& val);
 inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
 
 // What a kernel does with the rows that it gathers.
-struct Gather {
+struct RowUse {
   bool sums_only = false;  // one multiply-add for each element, and no dot product
   bool may_tile = false;   // it can read tiles
 };
 
 // How to gather the rows of x (k, n) that idx names.
-Traffic choose_traffic(const Tensor& idx, const Tensor& x, Gather gather);
+Traffic choose_traffic(const Tensor& idx, const Tensor& x, RowUse use);
 
 }  // namespace spgrad

@@ -1,8 +1,8 @@
 // How products read and write memory. Contracts are in traffic.h, and in kernels/reference.
-#include "common/traffic.h"
+#include "reading/traffic.h"
 
-#include "common/locality.h"
-#include "common/machine.h"
+#include "reading/locality.h"
+#include "reading/machine.h"
 
 namespace spgrad {
 
@@ -41,16 +41,16 @@ bool worth_tiling(const Misses& misses, const Tensor& idx, const Tensor& x) {
 // Prefetching a row that is near costs about as much as loading it once more, so it has to be far
 // away often enough. Where an entry takes few instructions, two loads and two multiply-adds, the
 // processor itself has the rows of many later entries under way, and prefetching gains less.
-bool worth_prefetching(const Misses& misses, const Tensor& x, Gather gather) {
+bool worth_prefetching(const Misses& misses, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.125, kMostly = 0.5;
-  return misses.rows > (gather.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
+  return misses.rows > (use.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
 }
 
-Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, Gather gather) {
+Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kAhead = 8 << 10;
-  const bool tiled = gather.may_tile && worth_tiling(misses, idx, x);
+  const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
   if (tiled) misses.rows = misses.tiles;
-  return {.ahead = worth_prefetching(misses, x, gather) ? kAhead : 0, .tiled = tiled};
+  return {.ahead = worth_prefetching(misses, x, use) ? kAhead : 0, .tiled = tiled};
 }
 
 Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
@@ -78,8 +78,8 @@ Tensor assume_cache(const Tensor& like, int64_t size) {
 
 }  // namespace
 
-Traffic choose_traffic(const Tensor& idx, const Tensor& x, Gather gather) {
-  return choose(misses_of(idx, x), idx, x, gather);
+Traffic choose_traffic(const Tensor& idx, const Tensor& x, RowUse use) {
+  return choose(misses_of(idx, x), idx, x, use);
 }
 
 bool worth_streaming(const Tensor& y) {

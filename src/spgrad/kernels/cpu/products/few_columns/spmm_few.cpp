@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "common/targets.h"
+#include "products/few_columns/spmm_narrow.h"
+#include "products/few_columns/spmv.h"
 #include "products/spmm.h"
-#include "products/spmm_narrow.h"
-#include "products/spmv.h"
 
 namespace spgrad {
 namespace {

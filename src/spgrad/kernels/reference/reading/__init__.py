@@ -1,0 +1,1 @@
+"""How kernels read memory: a choice that never changes a result."""
