@@ -18,7 +18,8 @@ namespace spgrad {
 template <class index_t, class scalar_t>
 void spmm_lines(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
   if constexpr (kHasFew<index_t, scalar_t>) {
-    if (a.perm == nullptr && are_few<scalar_t>(a.n)) return spmm_few(a, first, last);
+    const auto row = a.n * static_cast<int64_t>(sizeof(scalar_t));
+    if (a.perm == nullptr && are_few(a.n, row, vector_bytes())) return spmm_few(a, first, last);
   }
   with_vectors([&]<int kBytes>() { spmm_rows<kBytes>(a, first, last, column); });
 }
@@ -195,10 +196,10 @@ Sddmm<index_t, scalar_t> sddmm_of(const Tensor& ptr, const Tensor& idx,
 
 // Whether the kernels for few columns take a product. They read values in order.
 bool takes_few(const Tensor& ptr, const Tensor& x) {
-  if (ptr.scalar_type() != ScalarType::Int) return false;
-  return x.scalar_type() == ScalarType::Float    ? are_few<float>(x.size(1))
-         : x.scalar_type() == ScalarType::Double ? are_few<double>(x.size(1))
-                                                 : false;
+  const ScalarType dtype = x.scalar_type();
+  const bool real = dtype == ScalarType::Float || dtype == ScalarType::Double;
+  const int64_t row = x.size(1) * static_cast<int64_t>(x.element_size());
+  return real && ptr.scalar_type() == ScalarType::Int && are_few(x.size(1), row, vector_bytes());
 }
 
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,

@@ -234,17 +234,17 @@ SPGRAD_INLINE void spmm_tile(Spmm<index_t, scalar_t> a, const scalar_t* tile, in
                        : spmm_columns<kElements, kParts, kInOrder>(a, first, last, column);
 }
 
-// Whether there are kernels for n columns of which several entries fill a vector: float32 or
-// float64, int32 indices, values in order.
+// Whether there are kernels for columns of which the rows of several entries fill a vector of
+// `vector` bytes: at least two rows, four of one column.
+constexpr bool are_few(int64_t columns, int64_t row_bytes, int64_t vector) {
+  return columns > 0 && (columns & (columns - 1)) == 0 &&
+         (columns == 1 ? 4 : 2) * row_bytes <= vector;
+}
+
+// Which types those kernels are for: float32 and float64 with int32 indices, values in order.
 template <class index_t, class scalar_t>
 inline constexpr bool kHasFew =
     std::is_same_v<index_t, int32_t> && std::is_floating_point_v<scalar_t>;
-template <class scalar_t>
-bool are_few(int64_t n) {
-  const int64_t bytes = n * static_cast<int64_t>(sizeof(scalar_t));
-  return std::is_floating_point_v<scalar_t> && n > 0 && (n & (n - 1)) == 0 &&
-         2 * bytes <= vector_bytes();
-}
 
 // Rows [first, last) of such a product; compiled in spmm_few.cpp.
 template <class scalar_t>

@@ -2,6 +2,7 @@
 #include "reading/locality.h"
 
 #include <algorithm>
+#include <bit>
 #include <mutex>
 
 #include "common/dispatch.h"
@@ -19,12 +20,11 @@ uint64_t hash(uint64_t column) {
   return column ^ (column >> 32);
 }
 
-// Columns seen since the last clear(), in a table with open addressing.
+// Columns seen so far, in a table with open addressing.
 class Seen {
  public:
   explicit Seen(int64_t most) : places_(std::bit_ceil(static_cast<uint64_t>(2 * most)), kNone) {}
 
-  void clear() { std::fill(places_.begin(), places_.end(), kNone); }
   // Whether `column`, with this hash, is new.
   bool add(int64_t column, uint64_t hashed) {
     const uint64_t mask = places_.size() - 1;
@@ -53,7 +53,7 @@ Footprint measure(const index_t* idx, int64_t nse) {
   }
   for (int64_t stretch = 0; stretch < stretches; ++stretch) {
     const int64_t first = stretches == 1 ? 0 : (nse - length) / (stretches - 1) * stretch;
-    Seen seen(std::max<int64_t>(length / 2, 64));
+    Seen seen(std::max<int64_t>(length / 8, 64));
     int64_t distinct = 0, p = 0;
     for (int size = 0; size < found.sizes; ++size) {
       for (; p < int64_t{1} << size; ++p) {

@@ -10,12 +10,13 @@
 
 namespace spgrad {
 
-// out[l] = from[at[l]] for l < count, else anything that is no signalling trap: zero where the
-// processor gathers under a mask, from[at[l]] elsewhere, so at[0 .. kLanes) must be readable and
-// point into `from` in either case.
-template <int kLanes, class Cell, class index_t>
-SPGRAD_INLINE void gather(const Cell* from, const index_t* at, int64_t count,
+// out[l] = cell at[l] of `from` for l < count; the other lanes are zero where the processor gathers
+// under a mask, and cell at[l] elsewhere. So every index has to be readable and valid, whatever
+// `count` is. A cell is four or eight bytes of any type.
+template <class Cell, int kLanes, class index_t>
+SPGRAD_INLINE void gather(const void* from, const index_t* at, int64_t count,
                           Vector<Cell, kLanes>& out) {
+  const auto* const bytes = static_cast<const char*>(from);
 #if defined(__x86_64__)
   if constexpr (sizeof(out) == 64 && sizeof(index_t) == 4) {
     Vector<index_t, kLanes> index;
@@ -23,21 +24,26 @@ SPGRAD_INLINE void gather(const Cell* from, const index_t* at, int64_t count,
     auto mask = static_cast<uint16_t>(count >= kLanes ? (1 << kLanes) - 1
                                                       : (1 << std::max<int64_t>(count, 0)) - 1);
     out = Vector<Cell, kLanes>{};
-    const auto& memory = *reinterpret_cast<const Cell(*)[]>(from);
+    const auto& memory = *reinterpret_cast<const char (*)[]>(bytes);  // of which the asm reads some
     if constexpr (sizeof(Cell) == 4) {
       asm("vpgatherdd (%[from],%[index],4), %[out]%{%[mask]%}"
           : [out] "+&v"(out), [mask] "+&Yk"(mask)
-          : [from] "r"(from), [index] "v"(index), "m"(memory));
+          : [from] "r"(bytes), [index] "v"(index), "m"(memory));
     } else {
       asm("vpgatherdq (%[from],%[index],8), %[out]%{%[mask]%}"
           : [out] "+&v"(out), [mask] "+&Yk"(mask)
-          : [from] "r"(from), [index] "v"(index), "m"(memory));
+          : [from] "r"(bytes), [index] "v"(index), "m"(memory));
     }
     return;
   }
 #endif
+  const auto cell = [&](int lane) {
+    Cell found;
+    std::memcpy(&found, bytes + static_cast<int64_t>(at[lane]) * sizeof(Cell), sizeof(Cell));
+    return found;
+  };
   [&]<int... kLane>(std::integer_sequence<int, kLane...>) {
-    out = Vector<Cell, kLanes>{from[at[kLane]]...};
+    out = Vector<Cell, kLanes>{cell(kLane)...};
   }(std::make_integer_sequence<int, kLanes>());
 }
 

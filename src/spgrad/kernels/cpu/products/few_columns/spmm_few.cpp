@@ -28,9 +28,12 @@ bool short_and_alike(const index_t* ptr, int64_t first, int64_t last) {
 
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  if constexpr (2 * kColumns * sizeof(scalar_t) <= kBytes) {
+  constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
+  if constexpr (are_few(kColumns, kRow, kBytes)) {
     if constexpr (kColumns == 1) {
       spmv<kBytes>(a, first, last);
+    } else if constexpr (kBytes < 64 && kRow > 8) {  // two rows fill a vector: not worth a mask
+      spmm_by_entries<kBytes, kColumns>(a, first, last);
     } else if (short_and_alike(a.ptr, first, last)) {
       spmm_by_entries<kBytes, kColumns>(a, first, last);
     } else {

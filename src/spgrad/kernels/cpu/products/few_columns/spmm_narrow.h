@@ -36,7 +36,7 @@ struct Slots {
     if constexpr (kRowBytes <= 8) {
       using Cell = std::conditional_t<kRowBytes == 4, uint32_t, uint64_t>;
       Vector<Cell, kEntries> cells;
-      gather<kEntries>(reinterpret_cast<const Cell*>(a.x), a.idx + p, count, cells);
+      gather<Cell, kEntries>(a.x, a.idx + p, count, cells);
       out = std::bit_cast<Values>(cells);
     } else {
       const scalar_t* parts[kEntries];

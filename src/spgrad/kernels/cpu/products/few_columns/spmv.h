@@ -19,10 +19,10 @@ namespace spgrad {
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t count) {
   using S = Slots<kBytes, 1, scalar_t>;
-  constexpr int kRows = std::min(4, S::kLanes);
+  static_assert(S::kRegisters == 1);
   typename S::Values sums[4]{};
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < 4; ++r) {
     if (r >= count) break;
     const int64_t p = a.ptr[first + r], end = a.ptr[first + r + 1];
     if (end + S::kSlots <= a.nse) [[likely]] {
@@ -75,13 +75,14 @@ SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t fir
     std::memcpy(places, &at, sizeof(at));
     using Cell = std::conditional_t<sizeof(scalar_t) == 4, uint32_t, uint64_t>;
     Vector<Cell, kLanes> cells;
-    gather<kLanes>(reinterpret_cast<const Cell*>(products), places, kLanes, cells);
+    gather<Cell, kLanes>(products, places, kLanes, cells);
     terms[t] = std::bit_cast<typename S::Values>(cells);
     place += 1;
   }
 #pragma GCC unroll 4
-  for (int t = 0; t < kMost; t += 4)
+  for (int t = 0; t < kMost; t += 4) {
     terms[t] = (terms[t] + terms[t + 1]) + (terms[t + 2] + terms[t + 3]);
+  }
   if constexpr (kMost == 8) terms[0] += terms[4];
   terms[0] += 0;  // -0 becomes 0, as in the other way
   std::memcpy(a.y + first, &terms[0], sizeof(terms[0]));
@@ -95,13 +96,11 @@ SPGRAD_INLINE void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t 
     for (int l = 0; l < kLanes; ++l) {
       most = std::max<index_t>(most, a.ptr[first + l + 1] - a.ptr[first + l]);
     }
-    if constexpr (kLanes >= 4) {
-      if (most <= kMost && a.ptr[first + kLanes] + kLanes <= a.nse) {
-        spmv_short_rows<kBytes>(a, first, most);
-        continue;
-      }
+    if (most <= kMost && a.ptr[first + kLanes] + kLanes <= a.nse) {
+      spmv_short_rows<kBytes>(a, first, most);
+    } else {
+      for (int l = 0; l < kLanes; l += 4) spmv_long_rows<kBytes>(a, first + l, 4);
     }
-    for (int l = 0; l < kLanes; l += 4) spmv_long_rows<kBytes>(a, first + l, std::min(4, kLanes));
   }
   for (; first < last; first += 4) {
     spmv_long_rows<kBytes>(a, first, std::min<int64_t>(4, last - first));
