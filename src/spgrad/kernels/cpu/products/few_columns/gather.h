@@ -79,46 +79,26 @@ SPGRAD_INLINE void repeat_each(const T* from, int first, V& out) {
   }
 }
 
-// The 16 or 32 bytes at each of `parts`, side by side in one register. GCC 12 puts vectors together
-// in memory, which takes ten times as long as these instructions.
+#if defined(__x86_64__)
+// The four parts of 16 bytes, or two of 32, side by side in a register of 64 bytes. GCC 12 puts
+// vectors together in memory, which takes ten times as long as these instructions.
 template <int kPartBytes, int kParts, class T, class V>
 SPGRAD_INLINE void side_by_side(const T* const (&parts)[kParts], V& out) {
-  static_assert(sizeof(V) == kParts * kPartBytes);
+  static_assert(sizeof(V) == 64 && kParts * kPartBytes == 64);
   struct Part {
     char bytes[kPartBytes];
   };
-  if constexpr (kParts == 1) {
-    std::memcpy(&out, parts[0], sizeof(out));
-#if defined(__x86_64__)
-  } else if constexpr (kPartBytes == 32) {
-    asm("vmovups %[part], %t[out]"
-        : [out] "=v"(out)
-        : [part] "m"(*reinterpret_cast<const Part*>(parts[0])));
-    asm("vinsertf64x4 $1, %[part], %[out], %[out]"
-        : [out] "+v"(out)
-        : [part] "m"(*reinterpret_cast<const Part*>(parts[1])));
-  } else if constexpr (kParts == 2) {
-    asm("vmovups %[part], %x[out]"
-        : [out] "=v"(out)
-        : [part] "m"(*reinterpret_cast<const Part*>(parts[0])));
-    asm("vinsertf128 $1, %[part], %[out], %[out]"
-        : [out] "+v"(out)
-        : [part] "m"(*reinterpret_cast<const Part*>(parts[1])));
+  const auto part = [&](int e) { return reinterpret_cast<const Part*>(parts[e]); };
+  if constexpr (kParts == 2) {
+    asm("vmovups %1, %t0" : "=v"(out) : "m"(*part(0)));
+    asm("vinsertf64x4 $1, %1, %0, %0" : "+v"(out) : "m"(*part(1)));
   } else {
-    asm("vmovups %[part], %x[out]"
-        : [out] "=v"(out)
-        : [part] "m"(*reinterpret_cast<const Part*>(parts[0])));
-    asm("vinsertf32x4 $1, %[part], %[out], %[out]"
-        : [out] "+v"(out)
-        : [part] "m"(*reinterpret_cast<const Part*>(parts[1])));
-    asm("vinsertf32x4 $2, %[part], %[out], %[out]"
-        : [out] "+v"(out)
-        : [part] "m"(*reinterpret_cast<const Part*>(parts[2])));
-    asm("vinsertf32x4 $3, %[part], %[out], %[out]"
-        : [out] "+v"(out)
-        : [part] "m"(*reinterpret_cast<const Part*>(parts[3])));
-#endif
+    asm("vmovups %1, %x0" : "=v"(out) : "m"(*part(0)));
+    asm("vinsertf32x4 $1, %1, %0, %0" : "+v"(out) : "m"(*part(1)));
+    asm("vinsertf32x4 $2, %1, %0, %0" : "+v"(out) : "m"(*part(2)));
+    asm("vinsertf32x4 $3, %1, %0, %0" : "+v"(out) : "m"(*part(3)));
   }
 }
+#endif
 
 }  // namespace spgrad

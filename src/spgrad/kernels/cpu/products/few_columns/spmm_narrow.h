@@ -38,10 +38,12 @@ struct Slots {
       Vector<Cell, kEntries> cells;
       gather<Cell, kEntries>(a.x, a.idx + p, count, cells);
       out = std::bit_cast<Values>(cells);
+#if defined(__x86_64__)
     } else {
       const scalar_t* parts[kEntries];
       for (int e = 0; e < kEntries; ++e) parts[e] = a.row(p + e);
       side_by_side<kRowBytes>(parts, out);
+#endif
     }
   }
 
