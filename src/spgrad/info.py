@@ -305,7 +305,7 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
         _, far, in_tiles, ahead, tiled = kernels.traffic(view.idx, x, view.perm is None).tolist()
         total = x.numel() * x.element_size()
-        why = f"{100 * far:.0f} % of its rows are far away" if far else "near, or read as fast"
+        why = f"{100 * far:.0f} % of its rows are far away" if far else "near, or of short rows"
         if tiled:
             why += f", {100 * in_tiles:.0f} % in tiles"
         how = ["copied into tiles"] * bool(tiled) + ["prefetched"] * bool(ahead)

@@ -101,10 +101,10 @@ def test_what_lies_behind_a_row_does_not_count(n):
 
 
 def test_a_sum_of_negative_zeros_is_the_same_in_every_loop():
-    val, x = torch.full((40,), -0.0), torch.ones(5, 1)
-    idx = torch.arange(40, dtype=torch.int32) % 5
-    for step in (1, 2, 8, 20):
-        ptr = torch.arange(0, 41, step, dtype=torch.int32)
+    val, x = torch.full((400,), -0.0), torch.ones(5, 1)
+    idx = torch.arange(400, dtype=torch.int32) % 5
+    for step in (1, 2, 8, 20):  # rows of 8 entries leave no lane to zeros
+        ptr = torch.arange(0, 401, step, dtype=torch.int32)
         assert not kernels.spmm(ptr, idx, None, val, x).signbit().any()
 
 
