@@ -12,7 +12,7 @@ import scipy.sparse
 import torch
 
 from spgrad import cli
-from spgrad.demo import compare, data, model, step
+from spgrad.demo import compare, data, model, report, step
 from spgrad.errors import ArgumentValueError
 
 CORA = Path(data.__file__).parent / "cora" / "cora.npz"
@@ -168,6 +168,12 @@ def test_the_demo_runs_to_its_end(communities, tmp_path, capsys, monkeypatch):
         assert f"{competitor.library} {competitor.layout}" in said
     assert "nan" not in said
     assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_step_that_raises_no_peak_has_no_ratio():
+    assert report._ratio(3.0, 2.0) == "1.5"
+    assert report._ratio(0, 5) == "0.0"
+    assert report._ratio(7, 0) == report._ratio(0, 0) == "-"
 
 
 def test_a_matrix_alone_has_regions_for_classes(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import statistics
 from collections.abc import Iterator, Sequence
@@ -190,15 +189,19 @@ def _tell_cost(console: Any, graph: Graph, results: Sequence[Result], threads: i
         if result.seconds is None:
             table.add_row(*row, "-", "-", "-", "-", result.failure)
             continue
-        slower = result.seconds / (ours.seconds or math.nan)
-        larger = result.memory / (ours.memory or math.nan)
-        row += [f"{1e3 * result.seconds:.2f} ms", f"{slower:.1f}"]
-        table.add_row(*row, _size(result.memory), f"{larger:.1f}", str(result.gradient))
+        row += [f"{1e3 * result.seconds:.2f} ms", _ratio(result.seconds, ours.seconds)]
+        row += [_size(result.memory), _ratio(result.memory, ours.memory)]
+        table.add_row(*row, str(result.gradient))
     console.print(table)
     console.print(
         "Time: the median step; each library in a process of its own, in turns. Memory: the peak "
         "that a step adds. A.grad: the number of values in it.\n"
     )
+
+
+def _ratio(theirs: float, ours: float | None) -> str:
+    """A small step may raise no peak at all; nothing can be divided by that."""
+    return f"{theirs / ours:.1f}" if ours else "-"
 
 
 def _size(count: int) -> str:
