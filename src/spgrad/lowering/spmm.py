@@ -19,6 +19,9 @@ from spgrad.torch_protocol.func_transforms import Function, transforming
 _LINE = 64
 """Bytes of a cache line."""
 
+_LONG_ROW = 16
+"""Entries of a row from which on a kernel spends its time on them, and not on the row itself."""
+
 
 def wants_grad(*tensors: torch.Tensor) -> bool:
     """True where autograd, or a transform of torch.func, has to record an operation on these."""
@@ -92,17 +95,34 @@ def _both_gradients(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of the values and of x.
 
-    One pass reads each row of g once for both. Where rows of g do not fill cache lines, what costs
-    is not reading them: then each gradient has a kernel and a view of its own.
+    One pass reads each row of g once for both. Where it does not pay, each gradient has a kernel
+    and a view of its own.
     """
-    n = x.shape[1]
-    if isinstance(n, int) and n * x.element_size() % _LINE:  # no guard on a size of a compiler
+    if not _one_pass(x, pattern):
         left, right = (x.conj(), g) if transpose else (g, x.conj())
         return _sddmm(left, right, pattern), _spmm(vals.conj(), g, pattern, not transpose)
     view = rows(pattern) if transpose else cols(pattern)
     operands = plain(vals.conj()), plain(x.conj()), plain(g)
     grad_x, grad_vals = kernels.spmm_sddmm(view.ptr, view.idx, view.perm, *operands)
     return grad_vals, grad_x
+
+
+def _one_pass(x: torch.Tensor, pattern: Pattern) -> bool:
+    """Whether reading a row of g once for both gradients is worth its price.
+
+    One of the views has its values in another order, so one pass reads a value and writes a
+    gradient for each entry where they stand, mostly in a cache line of their own. Two kernels
+    write the gradients in order, and read a row of g twice: that is cheaper for rows of one or two
+    cache lines, if each row of A has so many entries that the kernel spends its time on these.
+    Rows of g that do not fill cache lines have kernels of their own.
+    """
+    n = x.shape[1]
+    if not isinstance(n, int):  # no guard on a size of a compiler
+        return True
+    row = n * x.element_size()
+    if row % _LINE:
+        return False
+    return row > 2 * _LINE or pattern.elements < _LONG_ROW * max(pattern.extent)
 
 
 class _SDDMM(Function):

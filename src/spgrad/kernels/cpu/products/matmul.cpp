@@ -11,6 +11,7 @@
 #include "products/split_rows.h"
 #include "products/spmm.h"
 #include "products/spmm_sddmm.h"
+#include "reading/order.h"
 #include "reading/traffic.h"
 
 namespace spgrad {
@@ -119,11 +120,9 @@ void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& spli
             [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
 }
 
-// The values in the order of the view. The loop prefetches the value of the entry 32 entries
-// further on. If the products read the values where they stand, each would wait for a cache line
-// and a page of its own.
+// The values in the order of the view. If the products read the values where they stand, each would
+// wait for a cache line and a page of its own.
 Tensor in_view_order(const Tensor& perm, const Tensor& val) {
-  constexpr int64_t kAhead = 32;
   const int64_t nse = val.size(0);
   Tensor made = empty(val, {nse});
   dispatch_index(perm.scalar_type(), [&]<class index_t>() {
@@ -132,10 +131,9 @@ Tensor in_view_order(const Tensor& perm, const Tensor& val) {
       const T* const in = data<T>(val);
       T* const out = mutable_data<T>(made);
       parallel_entries(nse, 1, [&](int64_t first, int64_t last) {
-        for (int64_t p = first; p < last; ++p) {
-          __builtin_prefetch(in + order[std::min(p + kAhead, last - 1)]);
-          out[p] = in[order[p]];
-        }
+        with_vectors([&]<int kBytes>() {
+          copy_in_order<kBytes>(in, order + first, last - first, out + first);
+        });
       });
     });
   });

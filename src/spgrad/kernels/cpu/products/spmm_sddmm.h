@@ -9,6 +9,7 @@
 #include "common/threads.h"
 #include "products/sddmm.h"
 #include "products/spmm.h"
+#include "reading/order.h"
 
 namespace spgrad {
 
@@ -144,10 +145,7 @@ void spmm_sddmm_batches(const SpmmSddmm<index_t, scalar_t>& a, int64_t first, in
     const index_t* const perm = a.sums.perm + begin;
     weights.resize(std::max<size_t>(weights.size(), count));
     dots.resize(weights.size());
-    for (int64_t p = 0; p < count; ++p) {
-      __builtin_prefetch(a.sums.val + perm[std::min(p + kAhead, count - 1)]);
-      weights[p] = a.sums.val[perm[p]];
-    }
+    copy_in_order<kBytes>(a.sums.val, perm, count, weights.data());
     part.sums.val = weights.data() - begin;
     part.dots.out = dots.data() - begin;
     spmm_sddmm_rows<kBytes>(part, from, to);

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "common/lanes.h"
-#include "products/few_columns/gather.h"
+#include "reading/gather.h"
 #include "products/spmm.h"
 
 namespace spgrad {

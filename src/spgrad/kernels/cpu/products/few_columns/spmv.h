@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "common/lanes.h"
-#include "products/few_columns/gather.h"
+#include "reading/gather.h"
 #include "products/few_columns/spmm_narrow.h"
 
 namespace spgrad {

@@ -1,0 +1,34 @@
+// Values in the order of a view, where it is not the order in which they are stored.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "reading/gather.h"
+
+namespace spgrad {
+
+// out[p] = in[order[p]] for p < count. Vectors of 64 bytes gather, which on values that are near
+// takes half the time of single loads; elsewhere each load is announced by a prefetch.
+template <int kBytes, class index_t, class T>
+SPGRAD_INLINE void copy_in_order(const T* in, const index_t* order, int64_t count, T* out) {
+  constexpr int64_t kAhead = 32;
+  int64_t p = 0;
+  if constexpr (kBytes == 64 && sizeof(index_t) == 4 && (sizeof(T) == 4 || sizeof(T) == 8)) {
+    using Cell = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+    constexpr int kLanes = 64 / (sizeof(T) == 4 ? 4 : 8);
+    for (; p + kLanes <= count; p += kLanes) {
+      Vector<Cell, kLanes> cells;
+      gather<Cell, kLanes>(in, order + p, kLanes, cells);
+      std::memcpy(static_cast<void*>(out + p), &cells, sizeof(cells));
+    }
+  }
+  for (; p < count; ++p) {
+    __builtin_prefetch(in + order[std::min(p + kAhead, count - 1)]);
+    out[p] = in[order[p]];
+  }
+}
+
+}  // namespace spgrad
