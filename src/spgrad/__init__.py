@@ -29,7 +29,14 @@ from spgrad.errors import (
     UnsupportedError,
 )
 from spgrad.kernels import compiled
-from spgrad.linalg import lobpcg, pca_lowrank, reverse_cuthill_mckee, svd_lowrank
+from spgrad.linalg import (
+    lobpcg,
+    locality_order,
+    pca_lowrank,
+    reorder,
+    reverse_cuthill_mckee,
+    svd_lowrank,
+)
 from spgrad.ops import *  # noqa: F403
 from spgrad.torch_protocol import aten as _protocol  # noqa: F401
 from spgrad.torch_protocol import gradients as _gradients  # noqa: F401
@@ -56,7 +63,9 @@ __all__ = [
     "from_torch",
     "from_values",
     "lobpcg",
+    "locality_order",
     "pca_lowrank",
+    "reorder",
     "reverse_cuthill_mckee",
     "sparse_bsc_tensor",
     "sparse_bsr_tensor",

@@ -306,38 +306,3 @@ def test_lowrank_refusals():
     ):
         with pytest.raises(kind, match=rf"spgrad\.{fn}: .*{says}"):
             getattr(spgrad, fn)(*args)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_reverse_cuthill_mckee(layout):
-    """A path whose nodes were shuffled is a band of width one again."""
-    n = 24
-    shuffled = torch.randperm(n)
-    path = torch.eye(n).roll(1, 0).tril()[shuffled][:, shuffled]
-    blocks = {"blocksize": (2, 2)} if layout in (torch.sparse_bsr, torch.sparse_bsc) else {}
-    A = spgrad.from_dense(path, layout, **blocks).requires_grad_()
-    perm = spgrad.reverse_cuthill_mckee(A)
-    assert perm.dtype == torch.int64
-    assert perm.sort().values.equal(torch.arange(n))
-    B = A.detach().to_sparse_csr()[perm][:, perm]
-    assert torch.equal(B.to_dense(), path[perm][:, perm])
-    if not blocks:  # whose explicit zeros count
-        assert B.to_dense().nonzero().diff().abs().max() == 1
-    x = torch.randn(n, 3)
-    testing.assert_close(B @ x[perm], (path @ x)[perm])
-
-
-def test_reverse_cuthill_mckee_of_little_and_of_others():
-    for n in (0, 1, 3):
-        empty = spgrad.sparse_csr_tensor(torch.zeros(n + 1, dtype=torch.int64), [], [], (n, n))
-        assert spgrad.reverse_cuthill_mckee(empty).sort().values.tolist() == list(range(n))
-    A = torch.eye(4).to_sparse()
-    twice = torch.sparse_coo_tensor([[0, 0, 3], [3, 3, 1]], [True, True, True], (4, 4))
-    assert len(spgrad.reverse_cuthill_mckee(A)) == len(spgrad.reverse_cuthill_mckee(twice)) == 4
-    for wrong, kind, says in [
-        (torch.eye(3), TypeError, "sparse"),
-        (spgrad.from_dense(torch.ones(2, 3)), ValueError, "square"),
-        (spgrad.from_dense(torch.ones(2, 3, 3)), ValueError, "each matrix of a batch"),
-    ]:
-        with pytest.raises(kind, match=rf"spgrad\.reverse_cuthill_mckee: .*{says}"):
-            spgrad.reverse_cuthill_mckee(wrong)

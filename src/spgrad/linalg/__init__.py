@@ -2,11 +2,18 @@
 
 from spgrad.linalg.lobpcg import lobpcg
 from spgrad.linalg.lowrank import pca_lowrank, svd_lowrank
-from spgrad.linalg.ordering import reverse_cuthill_mckee
+from spgrad.linalg.ordering import locality_order, reorder, reverse_cuthill_mckee
 from spgrad.ops import register
 from spgrad.support import OPS
 
-__all__ = ["lobpcg", "pca_lowrank", "reverse_cuthill_mckee", "svd_lowrank"]
+__all__ = [
+    "lobpcg",
+    "locality_order",
+    "pca_lowrank",
+    "reorder",
+    "reverse_cuthill_mckee",
+    "svd_lowrank",
+]
 
 for _name in __all__:
     register(OPS[_name])

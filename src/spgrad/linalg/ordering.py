@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.errors import ArgumentIndexError, ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.operands import matrix_operand, require_rank
+from spgrad.lowering.operands import dense_operand, matrix_operand, require_int, require_rank
 from spgrad.lowering.views import rows
+from spgrad.ops.indexing.getitem import index_select
 from spgrad.public import public_op
 
 
@@ -43,22 +48,176 @@ def reverse_cuthill_mckee(A: torch.Tensor) -> torch.Tensor:
         >>> A[perm][:, perm].to_dense().nonzero().diff().abs().max().item()
         1
     """
-    M = without_repeats(matrix_operand("A", A, bools=True))
-    require_rank("A", M, 2, "Call it for each matrix of a batch.")
-    pattern = M._pattern
-    m, n = pattern.matrix
-    if m != n:
-        hint = "Rows and columns are put in the same order."
-        raise checks.bad_shape("A", tuple(pattern.shape), "a square matrix", hint)
+    M = _square(A)
     checks.require_packages("scipy", "scipy", "numpy")
+    if M._pattern.matrix[0] == 0:
+        return torch.zeros(0, dtype=torch.int64, device=M.device)
     import numpy as np
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee as order
 
+    found = order(_graph(M), symmetric_mode=False)
+    forwards = found.astype(np.int64)  # it has a negative stride
+    return torch.from_numpy(forwards).to(M.device)
+
+
+@public_op
+def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
+    """An order of the rows and columns in which clusters of the graph of A lie side by side.
+
+    METIS cuts the graph into clusters of about `size` rows with few edges between them, and each
+    cluster is in the order of Cuthill and McKee. That keeps near what an edge joins, also in graphs
+    whose hubs join everything: there the levels of Cuthill and McKee hold most rows each. Karypis
+    and Kumar, A fast and high quality multilevel scheme for partitioning irregular graphs (1998).
+    In a graph without clusters, such as most friendship networks, no order helps. The product with
+    `spgrad.reorder(A, order)` shows whether one does.
+
+    Args:
+        A: Sparse square matrix (n, n) of any layout. Only its pattern counts, explicit zeros too,
+            and both of (i, j) and (j, i) if one of them is there.
+        size: Rows of a cluster, 1 or more.
+
+    Returns:
+        order (n,), int64: row order[i] of A becomes row i. It has no gradient.
+
+    Cost:
+        About 1 to 5 microseconds an element on the CPU, one thread, which is that of hundreds of
+        products of a few columns; O(nse) memory.
+
+    Raises:
+        TypeError: `A` is not sparse, or `size` no int.
+        ValueError: `A` is not square, or no matrix; `size` is less than 1.
+        NotImplementedError: `A` has dense dimensions.
+        ImportError: SciPy or pymetis is not installed.
+
+    Example:
+        >>> path = torch.tensor([[0, 3, 1, 6, 4, 5], [3, 1, 6, 4, 2, 5]])
+        >>> A = spgrad.from_edges(path)
+        >>> order = spgrad.locality_order(A, size=4)
+        >>> order.sort().values
+        tensor([0, 1, 2, 3, 4, 5, 6])
+    """
+    M = _square(A)
+    if require_int("size", size) < 1:
+        raise ArgumentValueError(f"`size` is {size}; 1 or more rows of a cluster are accepted.")
+    checks.require_packages("order", "pymetis", "scipy", "numpy")
+    import numpy as np
+    from scipy.sparse.csgraph import reverse_cuthill_mckee as order
+
+    n = M._pattern.matrix[0]
     if n == 0:
-        return torch.zeros(0, dtype=torch.int64, device=pattern.device)
-    view = rows(pattern)
+        return torch.zeros(0, dtype=torch.int64, device=M.device)
+    graph = _graph(M)
+    graph = (graph + graph.T).tocsr()  # int8: a sum may not become 0
+    graph.setdiag(0)
+    graph.eliminate_zeros()
+    rank = np.empty(n, np.int64)
+    rank[order(graph, symmetric_mode=True)] = np.arange(n)
+    found = np.lexsort((rank, _clusters(graph, -(-n // size))))
+    return torch.from_numpy(found).to(M.device, torch.int64)
+
+
+def _clusters(graph: Any, count: int) -> Any:
+    """The number of the cluster of each row of a symmetric SciPy matrix without a diagonal."""
+    import numpy as np
+    import pymetis
+
+    if count == 1:
+        return np.zeros(graph.shape[0], np.int64)
+    adjacency = pymetis.CSRAdjacency(graph.indptr, graph.indices)
+    return np.asarray(pymetis.part_graph(count, adjacency=adjacency).vertex_part)
+
+
+@public_op
+def reorder(
+    A: torch.Tensor, order: torch.Tensor, *operands: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """A with its rows and columns in another order, operands with their rows in it, the way back.
+
+    ``B, y, back = spgrad.reorder(A, order, x)`` gives ``B = A[order][:, order]`` and
+    ``y = x[order]``, so that ``(B @ y)[back]`` is ``A @ x``: what is done many times with A is done
+    in the new order, and only its result is brought back.
+
+    Args:
+        A: Sparse square matrix (n, n) of any layout.
+        order: A permutation of 0 ... n - 1, such as `spgrad.locality_order(A)`; int64 or int32.
+        operands: Dense tensors (n, ...).
+
+    Returns:
+        B (n, n), in the layout of A, or CSR or CSC if it is BSR or BSC; the operands in the new
+        order; and `back` (n,), int64, the inverse of `order`.
+
+    Gradient:
+        Of A on its own pattern, and of the operands.
+
+    Cost:
+        O(nse), and one pass over each operand.
+
+    Raises:
+        TypeError: `A` is not sparse, or `order` or an operand no dense tensor.
+        ValueError: `A` is not square or no matrix, `order` is no permutation of its rows, or an
+            operand has another number of rows.
+        NotImplementedError: `A` has dense dimensions.
+
+    Example:
+        >>> A = spgrad.from_edges(torch.tensor([[0, 3, 1], [3, 1, 2]]))
+        >>> x = torch.arange(4.0)
+        >>> B, y, back = spgrad.reorder(A, spgrad.reverse_cuthill_mckee(A), x)
+        >>> torch.equal((B @ y)[back], A @ x)
+        True
+    """
+    matrix = matrix_operand("A", A, bools=True)
+    _require_square(matrix)
+    n = matrix._pattern.matrix[0]
+    order = dense_operand("order", order)
+    if order.shape != (n,) or order.dtype not in (torch.int64, torch.int32):
+        raise ArgumentValueError(
+            f"`order` has shape {tuple(order.shape)} and dtype {order.dtype}; ({n},) and int64 or "
+            "int32 are accepted. spgrad.locality_order(A) gives one."
+        )
+    back = torch.full((n,), -1, dtype=torch.int64, device=order.device)
+    order = order.to(torch.int64)
+    if n > 0 and not (0 <= int(order.min()) and int(order.max()) < n):
+        raise ArgumentIndexError(
+            f"`order` has indices from {int(order.min())} to {int(order.max())}; 0 to {n - 1} are "
+            "accepted."
+        )
+    back[order] = torch.arange(n, device=order.device)
+    if n > 0 and int(back.min()) < 0:
+        raise ArgumentValueError(
+            f"`order` lacks row {int((back < 0).nonzero()[0])}, and has another twice; a "
+            f"permutation of 0 to {n - 1} is accepted."
+        )
+    for i, operand in enumerate(operands):
+        x = dense_operand(f"operands[{i}]", operand)
+        if x.dim() == 0 or x.shape[0] != n:
+            raise ArgumentValueError(
+                f"`operands[{i}]` has shape {tuple(x.shape)}; ({n}, ...) is accepted, because A "
+                f"has {n} rows."
+            )
+    B = index_select(index_select(matrix, 0, order), 1, order)
+    return (B, *(x.index_select(0, order) for x in operands), back)
+
+
+def _square(A: torch.Tensor) -> SparseTensor:
+    """A as a sparse square matrix without repeated elements."""
+    M = without_repeats(matrix_operand("A", A, bools=True))
+    _require_square(M)
+    return M
+
+
+def _require_square(M: SparseTensor) -> None:
+    require_rank("A", M, 2, "Call it for each matrix of a batch.")
+    m, n = M._pattern.matrix
+    if m != n:
+        hint = "Rows and columns are put in the same order."
+        raise checks.bad_shape("A", tuple(M._pattern.shape), "a square matrix", hint)
+
+
+def _graph(M: SparseTensor) -> Any:
+    """The pattern of a square matrix, as a SciPy matrix of ones."""
+    import numpy as np
+    from scipy.sparse import csr_array
+
+    view = rows(M._pattern)
     ptr, idx = (i.to("cpu", torch.int32).numpy() for i in (view.ptr, view.idx))
-    graph = csr_array((np.ones(len(idx), np.int8), idx, ptr), shape=(n, n))
-    perm = order(graph, symmetric_mode=False)
-    return torch.from_numpy(perm.astype(np.int64)).to(pattern.device)
+    return csr_array((np.ones(len(idx), np.int8), idx, ptr), shape=tuple(M._pattern.matrix))

@@ -15,16 +15,13 @@ def _row(
 
 _RANDOM = "its result depends on a random matrix, and is right up to signs"
 
+_NO_SUCH = "torch has no such function"
+
 ROWS = (
     _row("lobpcg", "lobpcg", ("torch.lobpcg",), "A[m,m] -> y[n]", 2, _RANDOM),
     _row("svd_lowrank", "lowrank", ("torch.svd_lowrank",), "A[m,k] -> y[m,n]", 2, _RANDOM),
     _row("pca_lowrank", "lowrank", ("torch.pca_lowrank",), "A[m,k] -> y[m,n]", 2, _RANDOM),
-    _row(
-        "reverse_cuthill_mckee",
-        "ordering",
-        (),
-        "A[m,m] -> y[m]",
-        0,
-        "torch has no such function",
-    ),
+    _row("reverse_cuthill_mckee", "ordering", (), "A[m,m] -> y[m]", 0, _NO_SUCH),
+    _row("locality_order", "ordering", (), "A[m,m] -> y[m]", 0, _NO_SUCH),
+    _row("reorder", "ordering", (), "A[m,m] -> C[m,m]", 2, "it gives several tensors"),
 )
