@@ -82,3 +82,13 @@ def test_batches_and_narrow_dtypes(sparse, name, dtype):
     ):
         testing.assert_close(y, expected)
         assert y.dtype in (dtype, torch.int64)
+
+
+@pytest.mark.parametrize("name", support.ALL)
+@pytest.mark.parametrize("weight", [1.0, torch.tensor(1.0, dtype=F64)], ids=["number", "tensor"])
+def test_lerp_to_the_end_is_the_end(sparse, name, weight):
+    """Of patterns that differ too: the start, however large, is not subtracted from itself."""
+    start, end = (drawn(4, 6, seed=s).bfloat16() for s in (0, 1))
+    y = spgrad.lerp(sparse(start * 1000, name), sparse(end, "coo"), weight)
+    assert y.layout == getattr(torch, f"sparse_{name}")
+    assert torch.equal(y.to_dense(), end)

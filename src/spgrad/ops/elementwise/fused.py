@@ -11,6 +11,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError
+from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import as_summands
 from spgrad.lowering.operands import call, is_sparse, sparse_operand
 from spgrad.lowering.spmm import wants_grad
@@ -74,9 +75,9 @@ def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
     `weight` is a number or a tensor.
     """
     input, end, weight = _in_one_dtype(torch.lerp, input=input, end=end, weight=weight)
-    pattern = _shared_pattern(input, end)
-    if pattern is not None and not (isinstance(weight, torch.Tensor) and weight.dim()):
-        start, stop = stored_values(input), stored_values(end)
+    of_all = not (isinstance(weight, torch.Tensor) and weight.dim())
+    if of_all and isinstance(input, SparseTensor) and isinstance(end, SparseTensor):
+        start, stop, pattern = align(input, end, "either", name="end")
         if isinstance(weight, torch.Tensor) and wants_grad(weight):
             weight = number_for_each(weight, start, pattern)
         return on_pattern(call(torch.lerp, start, stop, weight), pattern)
