@@ -127,3 +127,11 @@ def test_index_add(name, poisoned):
     y = torch.index_add(H, 0, torch.tensor([3, 3, 0, 1]), H)
     x = H.detach().to_dense()
     testing.assert_close(y.detach(), x.index_add(0, torch.tensor([3, 3, 0, 1]), x))
+
+
+def test_index_add_of_bool_to_numbers_counts():
+    """Two slices that go to one place add 2, not True."""
+    A = spgrad.from_dense(torch.tensor([[1.0, 0.0]]))
+    B = spgrad.from_dense(torch.tensor([[True, True], [True, False]]))
+    y = spgrad.index_add(A, 0, torch.tensor([0, 0]), B)
+    assert y.to_dense().tolist() == [[3.0, 1.0]]

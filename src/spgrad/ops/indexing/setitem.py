@@ -259,4 +259,6 @@ def index_add(
         coalesced=False,
         ordered=False,
     )
-    return add(A, on_pattern(stored_values(B), moved), alpha=alpha)
+    vals = stored_values(B)  # of bool, True + True would be True, where A has numbers
+    vals = vals.to(torch.promote_types(A._vals.dtype, vals.dtype))
+    return add(A, on_pattern(vals, moved), alpha=alpha)
