@@ -171,3 +171,13 @@ def test_second_derivative_of_norms_at_explicit_zeros(name, dtype):
     found = hessian(lambda v: norm(tensor(v), **options).sum(), numbers)
     torch.testing.assert_close(found, hessian(dense, numbers))
     assert found.abs().max() > 0.1
+
+
+@pytest.mark.parametrize("ord", [-1, -2.5, -torch.inf])
+@pytest.mark.parametrize("dim", [None, 1])
+def test_nan_beside_zeros_is_the_norm_of_negative_order(ord, dim):
+    x = torch.tensor([[torch.nan, 0.0, 2.0], [1.0, 0.0, 0.0]])
+    missing = spgrad.from_dense(x)
+    stored = spgrad.sparse_coo_tensor(torch.ones(2, 3).nonzero().t(), x.reshape(-1), (2, 3))
+    for A in (missing, stored):
+        testing.assert_close(spgrad.vector_norm(A, ord, dim), torch.linalg.vector_norm(x, ord, dim))

@@ -137,7 +137,8 @@ def norms_of_segments(
     if p > 0:
         return y
     zeros, missing = call.sums((size == 0).to(torch.int64)), call.missing(specified)
-    return torch.where((zeros if missing is None else zeros + missing) > 0, 0, y)
+    zeros = zeros if missing is None else zeros + missing
+    return torch.where((zeros > 0) & ~y.isnan(), 0, y)
 
 
 def _power(x: torch.Tensor, p: float) -> torch.Tensor:
