@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from spgrad.support.table import ALL, Op, names_in_torch, on_list
+from spgrad.support.table import ALL, Op, filled, names_in_torch, on_list
 
 _PRODUCTS = ("A[m,k] x[k,n] -> y[m,n]", "x[m,k] A[k,n] -> y[m,n]", "A[m,k] B[k,n] -> C[m,n]")
 _BATCHED = (
@@ -65,8 +66,8 @@ def _reduced(A: torch.Tensor, x: torch.Tensor, *, mask: torch.Tensor, reduce: st
     if reduce == "mean":
         return A @ x / count.clamp(min=1)
     terms = A[:, :, None] * x  # (m, k, n)
-    far = 1e3 if reduce == "amin" else -1e3  # beyond any sample
-    terms = terms.masked_fill(~mask[:, :, None], 1 if reduce == "prod" else far)
+    nothing = {"prod": 1, "amin": math.inf, "amax": -math.inf}[reduce]
+    terms = filled(terms, mask[:, :, None], nothing)
     if reduce == "prod":
         y = terms.prod(1, dtype=terms.dtype)
     else:  # of equal ones, the first

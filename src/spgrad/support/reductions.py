@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from spgrad.support.table import Op, names_in_torch
+from spgrad.support.table import Op, filled, names_in_torch
 
 _FORMS = ("A[m,k] -> y[m]", "A[b,m,k] -> y[b,m]")
 _WHOLE = ("A[m,k] -> y[]", "A[b,m,k] -> y[]")
@@ -21,15 +21,6 @@ _ALONG = ({"dim": -1}, {}, {"dim": -2, "keepdim": True}, {"dim": -1, "specified"
 _INF = float("inf")
 
 
-def _filled(A: torch.Tensor, mask: torch.Tensor, value: float) -> torch.Tensor:
-    """A with `value`, or what integers have instead of an infinity, where `mask` is False."""
-    if value in (_INF, -_INF) and not A.is_floating_point():
-        A = A.to(torch.int8) if A.dtype == torch.bool else A  # with numbers beyond True and False
-        limits = torch.iinfo(A.dtype)
-        value = limits.max if value > 0 else limits.min
-    return A.masked_fill(~mask, value)
-
-
 def _reduced(
     name: str, fill: float, empty: float, *, order: int = 2, samples: Any = _SAMPLES
 ) -> Op:
@@ -40,7 +31,7 @@ def _reduced(
     ) -> torch.Tensor:
         if not specified:
             return function(A, **options)
-        y = function(_filled(A, mask, fill), **options)
+        y = function(filled(A, mask, fill), **options)
         y = y.to(A.dtype) if name in ("amax", "amin") else y
         return y.masked_fill(~torch.any(mask, **options), empty)
 
@@ -70,7 +61,7 @@ def _along(name: str, worst: float) -> Op:
     ) -> Any:
         if not specified:
             return function(A, **options)
-        y = function(_filled(A, mask, worst), **options)
+        y = function(filled(A, mask, worst), **options)
         if "dim" not in options:
             return y.to(A.dtype).masked_fill(~mask.any(), 0)
         y, index = y[0].to(A.dtype), y[1]
@@ -139,9 +130,15 @@ def _std(
     return torch.sqrt(y.where(positive, 1)).where(positive, y)  # the derivative at 0 is 0
 
 
-def _torch_norm(A: torch.Tensor, *, specified: bool = False, **options: Any) -> torch.Tensor:
-    """Zeros add nothing to a norm of positive order, so they may be specified or not."""
-    return torch.norm(A, **options)
+def _torch_norm(
+    A: torch.Tensor, *, mask: torch.Tensor, specified: bool = False, **options: Any
+) -> torch.Tensor:
+    """Zeros add nothing to a norm of positive order; to one of negative order, infinities don't."""
+    p = options.pop("p", 2)
+    if not specified or p >= 0:
+        return torch.norm(A, p, **options)
+    y = torch.norm(filled(A.abs(), mask, _INF), p, **options)
+    return y.masked_fill(~torch.any(mask, **options), 0)
 
 
 def _norm(A: torch.Tensor, p: float = 2, **options: Any) -> torch.Tensor:
@@ -190,6 +187,7 @@ ROWS = (
             {},
             {"p": 1, "dim": (-2, -1), "keepdim": True},
             {"p": 3, "dim": -1, "specified": True},
+            {"p": -_INF, "dim": -1, "specified": True},
         ),
     ),
     Op(

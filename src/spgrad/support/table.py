@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +37,15 @@ def on_copy(function: Callable[..., Any], A: Any, *operands: Any, **options: Any
 def as_tensor(function: Callable[..., Any], *operands: Any, **options: Any) -> torch.Tensor:
     """Calls a function that gives a number or a bool."""
     return torch.tensor(function(*operands, **options))
+
+
+def filled(A: torch.Tensor, mask: torch.Tensor, value: float) -> torch.Tensor:
+    """A with `value`, or what integers have instead of an infinity, where `mask` is False."""
+    if math.isinf(value) and not A.is_floating_point():
+        A = A.to(torch.int8) if A.dtype == torch.bool else A  # with numbers beyond True and False
+        limits = torch.iinfo(A.dtype)
+        value = limits.max if value > 0 else limits.min
+    return A.masked_fill(~mask, value)
 
 
 @dataclass(frozen=True)
