@@ -8,13 +8,14 @@ import spgrad
 from fuzz.differences import adjusted, answer_is_right, refusal_is_right
 from fuzz.operands import Sparse, differentiable, is_sparse
 from fuzz.programs import Drawn, Program, Step, can_go_on
-from fuzz.twin import Twin, close, distance, drawn
+from fuzz.rounding import explained
+from fuzz.twin import Twin, close, drawn
 from spgrad import testing
 from spgrad.core.values import stored_values
 
 FIRST = 1
 SECOND = 2
-NONE = {("beta", 0), ("alpha", 0), ("value", 0)}
+NONE = [("beta", 0), ("alpha", 0), ("value", 0)]
 """Arguments with which an operand adds nothing, and its graph is left out."""
 
 
@@ -88,7 +89,7 @@ class Run:
         except Exception as raised:  # noqa: BLE001
             want, wanted_error = None, raised
         if error is not None:
-            self._judge_refusal(step, args, error, wanted_error)
+            self._judge_refusal(step, args, error, want, wanted_error)
             return False
         if wanted_error is not None:
             if answer_is_right(step, args, wanted_error):
@@ -120,7 +121,7 @@ class Run:
             return (result,), False, None
         return tuple(result), True, None
 
-    def _judge_refusal(self, step, args, error, wanted_error):
+    def _judge_refusal(self, step, args, error, want, wanted_error):
         if wanted_error is not None:
             return
         layouts = {a.pattern.name for a in args if is_sparse(a)}
@@ -128,7 +129,7 @@ class Run:
             if not isinstance(error, spgrad.UnsupportedError):
                 raise Failure("refusal", step.name, repr(error))
             return
-        if not refusal_is_right(step, args, error):
+        if not refusal_is_right(step, args, error, want):
             raise Failure("refusal", step.name, repr(error)) from error
         self.refused.append((step.name, str(error)))
 
@@ -156,7 +157,7 @@ class Run:
             name: Of the operation.
             got: Of the sparse side.
             want: Of the dense side.
-            again: Gives the same from another `Twin`, which ran with other rounding.
+            again: Gives the same from a `Replay`.
         """
         if close(got, want):
             return
@@ -168,29 +169,18 @@ class Run:
             raise Failure(kind, name, str(error)) from error
 
     def _rounding(self, got, again):
-        """Whether the dense side moves as much when everything in it is rounded otherwise."""
-        if got.dtype == torch.float16 and not bool(got.isfinite().all()):
-            return True  # sums overflow in one order and not in another
-        exact = again(Replay(self, wide=True))
-        if exact.shape != got.shape:
-            return True  # the number of elements found depends on rounding
-        if close(got, exact.to(got.dtype)):
-            return True
-        eps = 4 * torch.finfo(got.dtype).eps
-        for seed in range(3):
-            other = again(Replay(self, wide=True, jitter=eps, seed=seed))
-            if other.shape != exact.shape:
-                return True
-            moved, off = distance(other, exact), distance(got.to(exact.dtype), exact)
-            if bool((off <= 100 * moved + testing.tolerance(got.dtype)).all()):
-                return True
-        return False
+        dtypes = {got.dtype, *(v.dtype for v in self.values if isinstance(v, torch.Tensor))}
+        return explained(
+            got,
+            [d for d in dtypes if differentiable(d)],
+            lambda rounding: again(Replay(self, rounding)),
+        )
 
     def _keep(self, got, want):
         mask = self.mask(got)
         self.masks[-1] = (self.masks[-1][0], mask)
         self.values.append(got)
-        self.twin.append(want, mask)
+        self.twin.append(want, mask, got)
 
     def gradients(self, order):
         """Compares the derivatives of the last value."""
@@ -202,7 +192,7 @@ class Run:
             return
         if want.requires_grad and not y.requires_grad:
             steps = Program(tuple(self.items)).steps
-            if all(step.row.order and not NONE & set(step.options) for step in steps):
+            if all(s.row.order and not any(o in NONE for o in s.options) for s in steps):
                 raise Failure("graph", name, f"requires_grad is {y.requires_grad}")
             return
         if not (y.requires_grad and want.requires_grad):
@@ -243,6 +233,8 @@ class Run:
         """The elements of a dense tensor at a pattern: one for each entry, or those of blocks."""
         if spec.block:
             return dense.detach().where(self.mask(self.leaf(spec)), 0)
+        if not spec.sparse_shape:  # every entry is the whole tensor
+            return dense.expand(len(spec.entries), *dense.shape)
         at = tuple(torch.tensor(axis) for axis in zip(*spec.entries, strict=True))
         return dense[at] if at else dense.new_zeros(0, *spec.element_shape)
 
@@ -276,9 +268,9 @@ class Run:
 class Replay:
     """The dense side of a run once more, with other rounding."""
 
-    def __init__(self, run, **options):
+    def __init__(self, run, rounding):
         self.run = run
-        self.twin = Twin(**options)
+        self.twin = Twin(rounding)
         self.results = []
         for item, value, masks in zip(run.items, [*run.values, None], run.masks, strict=False):
             if isinstance(item, Step):
@@ -288,7 +280,7 @@ class Replay:
                 chosen = found[min(item.pick or 0, len(found) - 1)]
                 if value is not None:
                     chosen = adjusted(item, value, chosen, finite, masks[1])
-                self.twin.append(chosen, masks[1])
+                    self.twin.append(chosen, masks[1], value)
             else:
                 self.results.append(None)
                 self.twin.operand(item, value)
@@ -298,7 +290,8 @@ class Replay:
         return y.detach()
 
     def gradients(self, order):
-        return differentiate(self.run, self.twin.values, order)
+        with self.twin.rounding:
+            return differentiate(self.run, self.twin.values, order)
 
 
 def differentiate(run, values, order):

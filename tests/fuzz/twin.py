@@ -1,4 +1,6 @@
-"""The dense side of a program, and how far tensors are from each other."""
+"""The dense side of a program, and whether tensors are close to each other."""
+
+import contextlib
 
 import torch
 
@@ -12,32 +14,23 @@ class Twin:
 
     Attributes:
         values: Of the items so far.
-        jitter: Relative error to put on everything, for asking how much rounding changes.
-        wide: Whether to calculate in double precision.
+        rounding: A `Rounding`, with which it calculates in double precision; or None.
     """
 
-    def __init__(self, *, wide=False, jitter=0.0, seed=0):
+    def __init__(self, rounding=None):
         self.values = []
-        self.wide = wide
-        self.jitter = jitter
+        self.rounding = rounding
         self.finite = self.finite_before = True  # all values; all but the last
-        self.generator = torch.Generator().manual_seed(seed) if jitter else None
 
     def operand(self, spec, made):
         if isinstance(spec, Number):
             self.values.append(made)
             return
         x = (spgrad.to_dense(made.detach()) if is_sparse(made) else made.detach()).clone()
-        if self.wide and differentiable(x.dtype):
+        if self.rounding and differentiable(x.dtype):
             x = x.to(torch.complex128 if x.is_complex() else torch.float64)
         self.finite = self.finite and bool(x.isfinite().all())
-        self.values.append(self._shaken(x).detach().requires_grad_(spec.grad))
-
-    def _shaken(self, x):
-        if not self.jitter or not differentiable(x.dtype):
-            return x
-        noise = torch.randn(x.shape, generator=self.generator, dtype=torch.float64)
-        return (x * (1 + self.jitter * noise)).to(x.dtype)
+        self.values.append(x.requires_grad_(spec.grad))
 
     def step(self, step, mask):
         """All results."""
@@ -45,14 +38,19 @@ class Twin:
         if step.row.masked:
             options["mask"] = mask
         args = [self.values[place] for place in step.args]
-        result = step.row.call(step.row.dense, *args, **options)
-        result = (result,) if isinstance(result, torch.Tensor) else tuple(result)
-        return tuple(self._shaken(y) for y in result)
+        with self.rounding or contextlib.nullcontext():
+            result = step.row.call(step.row.dense, *args, **options)
+        return (result,) if isinstance(result, torch.Tensor) else tuple(result)
 
-    def append(self, result, mask):
-        """Keeps a result; off its pattern (mask) it is zero, and passes back no infinity."""
-        if mask is not None and differentiable(result.dtype):
-            result = torch.where(mask, result, result + 0)  # which makes 0 of -0
+    def append(self, result, mask, got):
+        """Keeps a result; off its pattern (mask) it passes back no infinity.
+
+        Its zeros have the signs of those of the sparse side (got): which sign a zero has depends on
+        the order of calculation, and a later division makes another infinity of it.
+        """
+        if differentiable(result.dtype):
+            got = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
+            result = _ZerosOf.apply(result, got.to(result.dtype))
         if mask is not None and result.requires_grad:
             result.register_hook(
                 lambda g: None if g is None else torch.where(mask | g.isfinite(), g, 0)
@@ -62,11 +60,16 @@ class Twin:
         self.finite = self.finite and bool(result.isfinite().all())
 
 
-def distance(a, b):
-    """|a - b|, infinite where only one is finite or they are different infinities."""
-    off = (a - b).abs()
-    same = (a == b) | (a.isnan() & b.isnan())
-    return torch.where(same, 0, off.nan_to_num(nan=torch.inf))
+class _ZerosOf(torch.autograd.Function):
+    """x with zeros of another tensor where both are 0."""
+
+    @staticmethod
+    def forward(ctx, x, zeros):
+        return torch.where((x == 0) & (zeros == 0), zeros, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
 
 
 def close(got, want):
