@@ -33,3 +33,18 @@ def test_a_flat_point_is_a_vector():
     assert POINT.flatten().to_dense().tolist() == [3.0]
     assert POINT.reshape(1, 1).shape == (1, 1)
     assert POINT.unsqueeze(0).shape == POINT.unsqueeze(-1).shape == (1,)
+
+
+@pytest.mark.parametrize("number", [3.0, 0.0])
+def test_where_a_point_is_not_zero(number):
+    (found,) = spgrad.nonzero(POINT * number, as_tuple=True)
+    (wanted,) = torch.nonzero(torch.tensor(number), as_tuple=True)
+    assert found.tolist() == wanted.tolist()
+    assert spgrad.nonzero(POINT * number).shape == (len(wanted), 0)
+
+
+@pytest.mark.parametrize("fn", [spgrad.max, spgrad.min], ids=["max", "min"])
+def test_extremum_of_no_entry_has_a_gradient(fn):
+    A = spgrad.sparse_coo_tensor(torch.zeros(0, 0, dtype=torch.int64), torch.zeros(0, 2), (2,))
+    fn(A.requires_grad_(), 0).values.backward()
+    assert A.grad.pattern is A.pattern

@@ -22,7 +22,8 @@ def nonzero(
 
     Args:
         input: Sparse tensor of any layout; repeated elements are added first.
-        as_tuple: True gives one vector for each dimension, which index a dense tensor.
+        as_tuple: True gives one vector for each dimension, which index a dense tensor; one of
+            zeros without dimensions, as torch's.
 
     Returns:
         Dense int64 (n, dimensions), or a tuple of (n,). A specified zero is left out.
@@ -42,7 +43,9 @@ def nonzero(
                 [1, 0]])
     """
     found = _nonzero(without_repeats(sparse_operand("input", input)))[0]
-    return found.unbind(0) if as_tuple else found.t().contiguous()
+    if as_tuple:
+        return found.unbind(0) or (found.new_zeros(found.shape[1]),)
+    return found.t().contiguous()
 
 
 @public_op

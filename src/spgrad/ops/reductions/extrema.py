@@ -140,7 +140,7 @@ def _along_dim(
     if call.segments.ptr is None or not call.dims:
         y, index = torch.max(vals, 1) if largest else torch.min(vals, 1)
         if call.segments.ptr is not None and not y.shape[0]:  # no sparse dimension, nor an element
-            y = vals.new_zeros(1, y.shape[1])
+            y = y.sum(0, keepdim=True).to(vals.dtype)
             index = torch.full_like(y, -1 if specified else 0, dtype=torch.int64)
     else:
         key = kept.PLACES.of(call.dims)
