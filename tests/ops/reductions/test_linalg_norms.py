@@ -173,9 +173,10 @@ def test_second_derivative_of_norms_at_explicit_zeros(name, dtype):
     assert found.abs().max() > 0.1
 
 
-@pytest.mark.parametrize("ord", [-1, -2.5, -torch.inf])
+@pytest.mark.parametrize("ord", [-1, -2.5, -torch.inf, 0])
 @pytest.mark.parametrize("dim", [None, 1])
-def test_nan_beside_zeros_is_the_norm_of_negative_order(ord, dim):
+def test_norms_of_nan_beside_zeros(ord, dim):
+    """Of negative order NaN; of order 0, NaN counts as an element that is not zero."""
     x = torch.tensor([[torch.nan, 0.0, 2.0], [1.0, 0.0, 0.0]])
     missing = spgrad.from_dense(x)
     stored = spgrad.sparse_coo_tensor(torch.ones(2, 3).nonzero().t(), x.reshape(-1), (2, 3))

@@ -128,7 +128,7 @@ def norms_of_segments(
         require_elements(call)
         return segment_extremum(size, call.segments, call.missing(specified), p > 0)
     if p == 0:
-        return call.sums(size.sign())
+        return call.sums(torch.where(size.isnan(), 1, size.sign()))  # NaN is not 0
     if p == 1:
         return call.sums(size)
     if p < 0:
