@@ -213,3 +213,70 @@ def test_found(name):
     step = Step(operation, "-", tuple(range(len(specs))), tuple(options.items()), None)
     done = run(Program((*specs, step)))
     assert len(done.values) == len(specs) + 1, "both sides refuse"
+
+
+# Programs that were reported once, though both sides were right.
+
+
+def step(name, *args, **options):
+    return Step(name, "-", args, tuple(options.items()), None)
+
+
+RIGHT = {
+    "a sum in a derivative that cancels": [
+        torch.ones(1, 1),
+        torch.tensor([[752.0], [672.0], [304.0]]),
+        torch.tensor([[-0.734375, 0.828125, 0.125], [-0.234375, 0.28125, -0.484375], [1, 2, 3.0]]),
+        coo([[0], [0]], [True], (1, 3), torch.bool),
+        step("scaled_dot_product_attention", 0, 1, 2, 3),
+    ],
+    "quotient by a zero, which has a sign": [
+        coo([[0, 0], [0, 1]], [-0.5, 0.25], (2, 2)),
+        step("prod", 0),
+        coo([[0], [0]], [1.0], (1, 1)),
+        step("div", 2, 1),
+    ],
+    "zeros that normalize divides by zero": [
+        coo(torch.zeros(2, 0), torch.zeros(0, 1), (1, 1, 1), torch.float16),
+        step("normalize", 0),
+        step("count_nonzero", 1),
+    ],
+    "product that overflows before it meets a zero": [
+        coo([[0, 0], [0, 1]], [1e200, 1e200], (2, 2)),
+        step("prod", 0),
+    ],
+    "difference of a rounded number and an exact one": [
+        coo([[1], [0]], [0.6952709555625916 - 0.5793924331665039j], (3, 6), torch.complex64),
+        step("sgn", 0),
+        torch.tensor([[0.671875]], dtype=torch.float64),
+        step("sub", 1, 2),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", list(RIGHT))
+def test_what_rounding_explains_is_not_reported(name):
+    items = [i if isinstance(i, Step) else as_operand(i, grad=True) for i in RIGHT[name]]
+    assert len(run(Program(tuple(items), order=1)).values) == len(items), "both sides refuse"
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float16, 0.05), (torch.bfloat16, 0.5)])
+def test_what_rounding_does_not_explain_is_reported(monkeypatch, dtype, error):
+    true_sum = spgrad.sum
+    monkeypatch.setattr(spgrad, "sum", lambda *args: true_sum(*args) * (1 + error))
+    A = described(testing.random_sparse((4, 6), dtype=dtype))
+    with pytest.raises(Failure, match="value of sum"):
+        run(Program((A, step("sum", 0))))
+
+
+def test_an_error_beside_terms_that_cancel_is_reported(monkeypatch):
+    """Of 1000 - 999.5, whose terms have errors of 1e-4 each, 0.5 is known to some 1e-3."""
+    true_sub = spgrad.sub
+    A, B = coo([[0], [0]], [1e3], (1, 1)), coo([[0], [0]], [999.5], (1, 1))
+    for error, reported in ((1e-4, False), (1e-2, True)):
+        monkeypatch.setattr(
+            spgrad, "sub", lambda *args, e=error: true_sub(*args) + (A * (e / 1e3)).float()
+        )
+        program = Program((*(as_operand(t.float(), grad=False) for t in (A, B)), step("sub", 0, 1)))
+        with pytest.raises(Failure) if reported else contextlib.nullcontext():
+            run(program)
