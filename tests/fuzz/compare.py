@@ -5,7 +5,7 @@ import dataclasses
 import torch
 
 import spgrad
-from fuzz.differences import adjusted, answer_is_right, refusal_is_right
+from fuzz.differences import SPREADS, adjusted, answer_is_right, refusal_is_right
 from fuzz.operands import Sparse, differentiable, is_sparse
 from fuzz.programs import Drawn, Program, Step, can_go_on
 from fuzz.rounding import explained
@@ -17,10 +17,6 @@ FIRST = 1
 SECOND = 2
 NONE = [("beta", 0), ("alpha", 0), ("value", 0)]
 """Arguments with which an operand adds nothing, and its graph is left out."""
-
-
-SPREADS = ("var", "std")
-"""Of no degrees of freedom they are infinite; torch then gives every element the same gradient."""
 
 
 class Failure(Exception):  # noqa: N818

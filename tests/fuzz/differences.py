@@ -6,6 +6,8 @@ import spgrad
 from fuzz.operands import differentiable, is_sparse
 
 ARITHMETIC = {f"elementwise.{name}" for name in ("binary", "compare", "logic", "fused")}
+SPREADS = ("var", "std")
+"""Of no degrees of freedom they are infinite; torch then gives every element the same gradient."""
 EXTREMA = ("max", "min", "argmax", "argmin")
 
 
@@ -88,6 +90,9 @@ def adjusted(step, got, want, finite, mask):
         if 0 in (dict(step.options).get(name, 1) for name in ("alpha", "beta")):
             return dense  # 0 times infinity, or nothing at all
         return torch.where(want.isnan(), dense.to(want.dtype), want)
+    if step.name in SPREADS:  # of complex numbers and none to divide by, torch has infinity + 0 / 0
+        dense = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
+        want = torch.where(want.isnan() & dense.isinf(), dense.to(want.dtype), want)
     specified = dict(step.options).get("specified")
     if specified and not finite and step.name in EXTREMA and got.dtype == torch.int64:
         return got  # the specification fills in infinities, and may find one of these first
