@@ -99,8 +99,10 @@ def _both_gradients(
     and a view of its own.
     """
     if not _one_pass(x, pattern):
+        # first the kernel that copies values: the gradient of the values can take that memory
+        grad_x = _spmm(vals.conj(), g, pattern, not transpose)
         left, right = (x.conj(), g) if transpose else (g, x.conj())
-        return _sddmm(left, right, pattern), _spmm(vals.conj(), g, pattern, not transpose)
+        return _sddmm(left, right, pattern), grad_x
     view = rows(pattern) if transpose else cols(pattern)
     operands = plain(vals.conj()), plain(x.conj()), plain(g)
     grad_x, grad_vals = kernels.spmm_sddmm(view.ptr, view.idx, view.perm, *operands)
