@@ -30,6 +30,10 @@ from spgrad.errors import (
 )
 from spgrad.kernels import compiled
 from spgrad.linalg import (
+    connected_components,
+    expm_multiply,
+    is_hermitian,
+    is_symmetric,
     lobpcg,
     locality_order,
     pca_lowrank,
@@ -57,11 +61,15 @@ __all__ = [
     "StateError",
     "UnsupportedError",
     "compiled",
+    "connected_components",
     "dropin",
     "empty_cache",
+    "expm_multiply",
     "from_scipy",
     "from_torch",
     "from_values",
+    "is_hermitian",
+    "is_symmetric",
     "lobpcg",
     "locality_order",
     "pca_lowrank",

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
-from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentIndexError, ArgumentValueError
-from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.operands import dense_operand, matrix_operand, require_int, require_rank
-from spgrad.lowering.views import rows
+from spgrad.linalg.structure import graph_of, require_square, square_matrix
+from spgrad.lowering.operands import dense_operand, matrix_operand, require_int
 from spgrad.ops.indexing.getitem import index_select
 from spgrad.public import public_op
 
@@ -48,14 +46,14 @@ def reverse_cuthill_mckee(A: torch.Tensor) -> torch.Tensor:
         >>> A[perm][:, perm].to_dense().nonzero().diff().abs().max().item()
         1
     """
-    M = _square(A)
+    M = square_matrix(A)
     checks.require_packages("scipy", "scipy", "numpy")
     if M._pattern.matrix[0] == 0:
         return torch.zeros(0, dtype=torch.int64, device=M.device)
     import numpy as np
     from scipy.sparse.csgraph import reverse_cuthill_mckee as order
 
-    found = order(_graph(M), symmetric_mode=False)
+    found = order(graph_of(M), symmetric_mode=False)
     forwards = found.astype(np.int64)  # it has a negative stride
     return torch.from_numpy(forwards).to(M.device)
 
@@ -96,7 +94,7 @@ def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
         >>> order.sort().values
         tensor([0, 1, 2, 3, 4, 5, 6])
     """
-    M = _square(A)
+    M = square_matrix(A)
     if require_int("size", size) < 1:
         raise ArgumentValueError(f"`size` is {size}; 1 or more rows of a cluster are accepted.")
     checks.require_packages("order", "pymetis", "scipy", "numpy")
@@ -106,7 +104,7 @@ def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
     n = M._pattern.matrix[0]
     if n == 0:
         return torch.zeros(0, dtype=torch.int64, device=M.device)
-    graph = _graph(M)
+    graph = graph_of(M)
     graph = (graph + graph.T).tocsr()  # int8: a sum may not become 0
     graph.setdiag(0)
     graph.eliminate_zeros()
@@ -166,7 +164,7 @@ def reorder(
         True
     """
     matrix = matrix_operand("A", A, bools=True)
-    _require_square(matrix)
+    require_square(matrix)
     n = matrix._pattern.matrix[0]
     order = dense_operand("order", order)
     if order.shape != (n,) or order.dtype not in (torch.int64, torch.int32):
@@ -196,28 +194,3 @@ def reorder(
             )
     B = index_select(index_select(matrix, 0, order), 1, order)
     return (B, *(x.index_select(0, order) for x in operands), back)
-
-
-def _square(A: torch.Tensor) -> SparseTensor:
-    """A as a sparse square matrix without repeated elements."""
-    M = without_repeats(matrix_operand("A", A, bools=True))
-    _require_square(M)
-    return M
-
-
-def _require_square(M: SparseTensor) -> None:
-    require_rank("A", M, 2, "Call it for each matrix of a batch.")
-    m, n = M._pattern.matrix
-    if m != n:
-        hint = "Rows and columns are put in the same order."
-        raise checks.bad_shape("A", tuple(M._pattern.shape), "a square matrix", hint)
-
-
-def _graph(M: SparseTensor) -> Any:
-    """The pattern of a square matrix, as a SciPy matrix of ones."""
-    import numpy as np
-    from scipy.sparse import csr_array
-
-    view = rows(M._pattern)
-    ptr, idx = (i.to("cpu", torch.int32).numpy() for i in (view.ptr, view.idx))
-    return csr_array((np.ones(len(idx), np.int8), idx, ptr), shape=tuple(M._pattern.matrix))

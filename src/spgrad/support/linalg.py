@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from spgrad.support.table import Op
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from spgrad.support.table import Op, as_tensor
 
 
 def _row(
@@ -11,6 +16,23 @@ def _row(
     absent = {"dense": why}
     module = f"linalg.{module}"
     return Op(name, module, names, (signature,), None, order=order, absent=absent, traced=False)
+
+
+def _exponential(A: torch.Tensor, x: torch.Tensor, t: float = 1.0) -> torch.Tensor:
+    return torch.linalg.matrix_exp(t * A) @ x
+
+
+def _symmetric(A: torch.Tensor) -> bool:
+    return torch.equal(A, A.mT) if A.shape[-1] == A.shape[-2] else False
+
+
+def _hermitian(A: torch.Tensor) -> bool:
+    return torch.equal(A, A.mH) if A.shape[-1] == A.shape[-2] else False
+
+
+def _asked(name: str, dense: Callable[..., Any]) -> Op:
+    forms = ("A[m,m] -> y[]", "A[m,k] -> y[]", "A[b,m,m] -> y[]")
+    return Op(name, "linalg.structure", (), forms, dense, order=0, call=as_tensor, traced=False)
 
 
 _RANDOM = "its result depends on a random matrix, and is right up to signs"
@@ -23,5 +45,16 @@ ROWS = (
     _row("pca_lowrank", "lowrank", ("torch.pca_lowrank",), "A[m,k] -> y[m,n]", 2, _RANDOM),
     _row("reverse_cuthill_mckee", "ordering", (), "A[m,m] -> y[m]", 0, _NO_SUCH),
     _row("locality_order", "ordering", (), "A[m,m] -> y[m]", 0, _NO_SUCH),
+    _row("connected_components", "structure", (), "A[m,m] -> y[m]", 0, _NO_SUCH),
+    _asked("is_symmetric", _symmetric),
+    _asked("is_hermitian", _hermitian),
+    _row(
+        "expm_multiply",
+        "exponential",
+        (),
+        "A[m,m] x[m,n] -> y[m,n]",
+        2,
+        "torch has the exponential of the whole matrix alone",
+    ),
     _row("reorder", "ordering", (), "A[m,m] -> C[m,m]", 2, "it gives several tensors"),
 )

@@ -1,0 +1,91 @@
+"""expm_multiply against the dense exponential: large and small norms, dtypes, memory, refusals.
+
+The support table has its values and gradients on small matrices.
+"""
+
+import pytest
+import torch
+
+import spgrad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+def test_any_norm(dtype, scale):
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    A = (torch.randn(16, 16, dtype=wide) * (torch.rand(16, 16) < 0.2)).to(dtype) * scale
+    A = A - 4 * scale * torch.eye(16, dtype=dtype)  # it decays, as most that is solved so
+    x = torch.randn(16, 3, dtype=dtype)
+    expected = torch.linalg.matrix_exp(0.5 * A.to(wide)) @ x.to(wide)
+    y = spgrad.expm_multiply(spgrad.from_dense(A), x, 0.5)
+    assert y.dtype == dtype
+    rtol = 1e4 * torch.finfo(dtype).eps * max(1, scale)
+    error = (y - expected).abs().max() / expected.abs().max()
+    assert error < rtol
+
+
+def test_gradients_of_the_time_and_through_several_steps():
+    dense = torch.randn(5, 5, dtype=torch.float64) * 9
+    A = spgrad.from_dense(dense * (torch.rand(5, 5) < 0.6))
+    vals = A.values().clone().requires_grad_()
+    x = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
+    t = torch.tensor(-0.3, dtype=torch.float64, requires_grad=True)
+
+    def product(vals, x, t):
+        return spgrad.expm_multiply(spgrad.from_values(vals, A), x, t)
+
+    assert torch.autograd.gradcheck(product, (vals, x, t), rtol=1e-4)
+    assert torch.autograd.gradgradcheck(product, (vals, x, t), rtol=1e-4)
+
+
+def test_the_gradient_keeps_one_tensor_for_each_step():
+    n = 200
+    A = (60 * spgrad.eye(n, dtype=torch.float64).roll(1, 0)).requires_grad_()
+    x = torch.randn(n, dtype=torch.float64)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        spgrad.expm_multiply(A, x)
+    assert len([t for t in kept if t.numel() == n]) < 60  # of some 300 products
+
+
+def test_mass_stays_on_a_graph():
+    edges = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 4], [1, 2, 3, 4, 0, 1, 2, 3]])
+    W = spgrad.from_edges(edges)
+    L = W - spgrad.from_dense(torch.diag(W.sum(1).to_dense())).to_sparse_csr()
+    x = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0])
+    y = spgrad.expm_multiply(L, x, 50.0)
+    torch.testing.assert_close(y, torch.full((5,), 0.2), rtol=1e-3, atol=1e-3)
+
+
+def test_batches_of_different_patterns_and_nothing():
+    A = torch.randn(3, 4, 4) * (torch.rand(3, 4, 4) < 0.5)
+    x = torch.randn(3, 4)
+    expected = (torch.linalg.matrix_exp(A) @ x[..., None]).squeeze(-1)
+    torch.testing.assert_close(spgrad.expm_multiply(spgrad.from_dense(A), x), expected)
+    empty = spgrad.from_dense(torch.zeros(0, 0))
+    assert spgrad.expm_multiply(empty, torch.zeros(0, 2)).shape == (0, 2)
+    assert spgrad.expm_multiply(spgrad.eye(3), torch.zeros(3, 0)).shape == (3, 0)
+    y = spgrad.expm_multiply(spgrad.eye(3), torch.zeros(3))
+    assert y.equal(torch.zeros(3))
+
+
+def test_refusals():
+    A, x = spgrad.eye(3), torch.ones(3)
+    inf = spgrad.from_dense(torch.diag(torch.tensor([float("inf"), 1.0, 1.0])))
+    for wrong, kind, says in [
+        ((torch.eye(3), x), TypeError, "`A`"),
+        ((A, A), TypeError, "`x`"),
+        ((spgrad.from_dense(torch.ones(2, 3)), x), ValueError, "square"),
+        ((A.half(), x.half()), ValueError, "dtype float16"),
+        ((A, x.double()), (TypeError, ValueError), "dtype"),
+        ((A, torch.ones(4)), ValueError, r"\(3\) or \(3, n\)"),
+        ((A, torch.ones(2, 3, 1)), ValueError, r"\(2, 3, 1\)"),
+        ((A, x, "1"), TypeError, "`t`"),
+        ((A, x, 1j), TypeError, "`t`"),
+        ((A, x, torch.ones(2)), ValueError, "`t`"),
+        ((A, x, float("nan")), ValueError, "finite"),
+        ((inf, x), ValueError, "finite"),
+        ((spgrad.eye(3).roll(1, 0), x, 1e9), ValueError, "products"),
+    ]:
+        with pytest.raises(kind, match=rf"spgrad\.expm_multiply: .*{says}"):
+            spgrad.expm_multiply(*wrong)
