@@ -45,12 +45,14 @@ class Run:
     Attributes:
         items: Operands and steps so far.
         values: What they gave.
+        dense: The same as dense tensors without graph.
         refused: Names of operations that refused an operand beyond their signatures.
     """
 
     def __init__(self):
         self.items = []
         self.values = []
+        self.dense = []
         self.twin = Twin()
         self.masks = []  # for each item: the mask that its specification takes
         self.refused = []
@@ -69,6 +71,7 @@ class Run:
         made = spec.make()
         self.items.append(spec)
         self.values.append(made)
+        self.dense.append(None)
         self.masks.append((None, None))
         self.twin.operand(spec, made)
 
@@ -98,11 +101,13 @@ class Run:
         if not got:
             return False
         finite = self.twin.finite
-        pairs = zip(got, want, strict=True)
-        want = [adjusted(step, y, w, finite, self.mask(y)) for y, w in pairs]
-        for at, y in enumerate(got):
-            self._compare_value(step, at, y, want[at])
-        self._keep(got[pick], want[pick])
+        for at, (y, w) in enumerate(zip(got, want, strict=True)):
+            dense = to_dense(y.detach())
+            wanted = adjusted(step, y, dense, w, finite, self.mask(y))
+            self._compare_value(step, at, y, dense, wanted)
+            if at == pick:
+                kept = y, dense, wanted
+        self._keep(*kept)
         return True
 
     def _sparse(self, step, args):
@@ -129,19 +134,15 @@ class Run:
             raise Failure("refusal", step.name, repr(error)) from error
         self.refused.append((step.name, str(error)))
 
-    def _compare_value(self, step, at, got, want):
+    def _compare_value(self, step, at, got, dense, want):
         if got.shape != want.shape:
             raise Failure("shape", step.name, f"{tuple(got.shape)}, not {tuple(want.shape)}")
         if got.dtype != want.dtype:
             raise Failure("dtype", step.name, f"{got.dtype}, not {want.dtype}")
-        dense = got.detach()
-        if is_sparse(dense):
-            if (
-                dense.pattern.shape != dense.shape
-                or dense.pattern.values_shape != dense._vals.shape
-            ):
-                raise Failure("pattern", step.name, f"{dense.pattern.shape} {dense._vals.shape}")
-            dense = spgrad.to_dense(dense)
+        if is_sparse(got) and (
+            got.pattern.shape != got.shape or got.pattern.values_shape != got._vals.shape
+        ):
+            raise Failure("pattern", step.name, f"{got.pattern.shape} {got._vals.shape}")
         place = len(self.items) - 1
         self._close("value", step.name, dense, want.detach(), lambda other: other.result(place, at))
 
@@ -172,11 +173,12 @@ class Run:
             lambda rounding: again(Replay(self, rounding)),
         )
 
-    def _keep(self, got, want):
+    def _keep(self, got, dense, want):
         mask = self.mask(got)
         self.masks[-1] = (self.masks[-1][0], mask)
         self.values.append(got)
-        self.twin.append(want, mask, got)
+        self.dense.append(dense)
+        self.twin.append(want, mask, dense)
 
     def gradients(self, order):
         """Compares the derivatives of the last value."""
@@ -213,7 +215,7 @@ class Run:
         present = mine if twins is None else twins
         if present is None:
             return
-        present = spgrad.to_dense(present.detach()) if is_sparse(present) else present
+        present = to_dense(present.detach())
         spec = leaf_of(self.items, at)
         if isinstance(spec, Sparse):
             present = present.where(self.mask(self.leaf(spec)), 0)
@@ -268,18 +270,20 @@ class Replay:
         self.run = run
         self.twin = Twin(rounding)
         self.results = []
-        for item, value, masks in zip(run.items, [*run.values, None], run.masks, strict=False):
+        for place, item in enumerate(run.items):
+            masks = run.masks[place]
             if isinstance(item, Step):
                 finite = self.twin.finite
                 found = self.twin.step(item, masks[0])
                 self.results.append(found)
-                chosen = found[min(item.pick or 0, len(found) - 1)]
-                if value is not None:
-                    chosen = adjusted(item, value, chosen, finite, masks[1])
-                    self.twin.append(chosen, masks[1], value)
+                if place == len(run.values):  # the step that fails
+                    return
+                chosen, dense = found[min(item.pick or 0, len(found) - 1)], run.dense[place]
+                chosen = adjusted(item, run.values[place], dense, chosen, finite, masks[1])
+                self.twin.append(chosen, masks[1], dense)
             else:
                 self.results.append(None)
-                self.twin.operand(item, value)
+                self.twin.operand(item, run.values[place])
 
     def result(self, place, at):
         y = self.results[place][at]
@@ -293,7 +297,7 @@ class Replay:
 def differentiate(run, values, order):
     """Derivatives of the last value in direction of a fixed cotangent: first, then second order."""
     y = values[-1]
-    dense = spgrad.to_dense(y) if is_sparse(y) else y
+    dense = to_dense(y)
     at = [place for place, item in enumerate(run.items) if getattr(item, "grad", False)]
     leaves = [values[place] for place in at]
     g = drawn(dense.shape, dense.dtype, 0)
@@ -317,6 +321,10 @@ def differentiate(run, values, order):
     if not any(part.requires_grad for part in parts):
         return (*first, *[None] * len(leaves))
     return (*first, *torch.autograd.grad(sum(parts), leaves, allow_unused=True))
+
+
+def to_dense(x):
+    return spgrad.to_dense(x) if is_sparse(x) else x
 
 
 def leaf_of(items, at):

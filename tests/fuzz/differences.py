@@ -65,12 +65,13 @@ def answer_is_right(step, args, error):
     return bool(over_specified) and "non-zero size" in text
 
 
-def adjusted(step, got, want, finite, mask):
+def adjusted(step, got, dense, want, finite, mask):
     """The specification where the documents say that spgrad differs from it.
 
     Args:
         step: The operation.
         got: A result of the sparse side.
+        dense: The same as a dense tensor without graph.
         want: The same of the dense side.
         finite: Whether all values before it are.
         mask: Of the pattern of a sparse result.
@@ -86,16 +87,14 @@ def adjusted(step, got, want, finite, mask):
             or step.name in ("kron", "sparse_mask")
         )
     ):  # what is not specified is not multiplied
-        dense = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
         if 0 in (dict(step.options).get(name, 1) for name in ("alpha", "beta")):
             return dense  # 0 times infinity, or nothing at all
-        return torch.where(want.isnan(), dense.to(want.dtype), want)
+        want = torch.where(want.isnan(), dense.to(want.dtype), want)
     if step.name in SPREADS:  # of complex numbers and none to divide by, torch has infinity + 0 / 0
-        dense = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
         want = torch.where(want.isnan() & dense.isinf(), dense.to(want.dtype), want)
     specified = dict(step.options).get("specified")
     if specified and not finite and step.name in EXTREMA and got.dtype == torch.int64:
-        return got  # the specification fills in infinities, and may find one of these first
+        return dense  # the specification fills in infinities, and may find one of these first
     if not is_sparse(got):
         return want
     outside = ~mask
@@ -105,6 +104,5 @@ def adjusted(step, got, want, finite, mask):
     if divides and differentiable(want.dtype):
         want = want.masked_fill(outside & want.detach().isnan(), 0)  # 0 / 0 is not calculated
         if not got.pattern.coalesced:  # a / 0 + b / 0 may be infinity - infinity
-            dense = spgrad.to_dense(got.detach()).to(want.dtype)
-            want = torch.where(want.isinf() & dense.isnan(), dense, want)
+            want = torch.where(want.isinf() & dense.isnan(), dense.to(want.dtype), want)
     return want

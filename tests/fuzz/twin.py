@@ -42,15 +42,14 @@ class Twin:
             result = step.row.call(step.row.dense, *args, **options)
         return (result,) if isinstance(result, torch.Tensor) else tuple(result)
 
-    def append(self, result, mask, got):
+    def append(self, result, mask, dense):
         """Keeps a result; off its pattern (mask) it passes back no infinity.
 
-        Its zeros have the signs of those of the sparse side (got): which sign a zero has depends on
-        the order of calculation, and a later division makes another infinity of it.
+        Its zeros have the signs of those of the sparse side (dense). Which sign a zero has depends
+        on the order of calculation, and a later division makes another infinity of it.
         """
         if differentiable(result.dtype):
-            got = spgrad.to_dense(got.detach()) if is_sparse(got) else got.detach()
-            result = _ZerosOf.apply(result, got.to(result.dtype))
+            result = _ZerosOf.apply(result, dense.to(result.dtype))
         if mask is not None and result.requires_grad:
             result.register_hook(
                 lambda g: None if g is None else torch.where(mask | g.isfinite(), g, 0)
