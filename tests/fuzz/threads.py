@@ -226,4 +226,5 @@ def _bits(x):
     if x.is_floating_point():  # one NaN is as good as another
         nothing = x.isnan()
         x = torch.stack([x.masked_fill(nothing, 0), nothing.to(x.dtype)])
-    return x.contiguous().reshape(-1).view(torch.uint8)
+    flat = x.reshape(-1).clone(memory_format=torch.contiguous_format)  # of one element, too
+    return flat.view(torch.uint8)
