@@ -7,6 +7,8 @@ pattern; those of the rows and columns are its views, so that they cost nothing 
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -17,24 +19,67 @@ from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.core.values import plain
 from spgrad.lowering.sorting import counting_sort
 from spgrad.lowering.spmm import wants_grad
-from spgrad.lowering.views import cols, linear_index, rows
+from spgrad.lowering.views import cols, linear_index, rows, transposed_view
 from spgrad.torch_protocol.func_transforms import Function
 
 
-class Segments(NamedTuple):
+class Scattered(NamedTuple):
+    """What adding each value to its segment, in storage order, needs to know."""
+
+    index: torch.Tensor  # (elements,) the segment of each element
+    count: int  # segments
+
+
+class Segments:
     """The elements of a pattern, grouped by the element of the result that they are reduced to.
 
     Segment i holds the elements ``ptr[i] <= p < ptr[i + 1]`` with values ``vals[perm[p]]``, or
     ``vals[p]`` where `perm` is None, in ascending order of their reduced dimensions.
+
+    Args:
+        ptr: Pointers (segments + 1,); None: each element is a segment of its own.
+        perm: Where the value of each element stands (elements,).
+        elements: Specified elements of the pattern.
+        size: Places that a segment has, specified or not.
+        unique: Indices (kept dimensions, segments) where the result is sparse.
+        scattered: Given where sums need neither pointers nor places.
+        find: Finds `ptr` and `perm` when something first asks for them.
     """
 
-    ptr: torch.Tensor | None  # (segments + 1,); None: each element is a segment of its own
-    perm: torch.Tensor | None  # (elements,)
-    elements: int
-    size: int  # places that a segment has, specified or not
-    unique: torch.Tensor | None = None  # (kept dimensions, segments) where the result is sparse
-    index: torch.Tensor | None = None  # (elements,) the segment of each element, if known
-    long: bool = False  # whether a segment has more than LONGEST elements; known with `index`
+    def __init__(
+        self,
+        ptr: torch.Tensor | None,
+        perm: torch.Tensor | None,
+        elements: int,
+        size: int,
+        unique: torch.Tensor | None = None,
+        *,
+        scattered: Scattered | None = None,
+        find: Callable[[], View] | None = None,
+    ) -> None:
+        self._ptr, self._perm, self._find = ptr, perm, find
+        self.elements, self.size, self.unique, self.scattered = elements, size, unique, scattered
+
+    @property
+    def each_its_own(self) -> bool:
+        """Whether each element is a segment of its own."""
+        return self._ptr is None and self._find is None
+
+    @property
+    def ptr(self) -> torch.Tensor | None:
+        """Pointers (segments + 1,), found on the first call; None: `each_its_own`."""
+        return self._found()[0]
+
+    @property
+    def perm(self) -> torch.Tensor | None:
+        """Where the value of each element stands (elements,); None: in order."""
+        return self._found()[1]
+
+    def _found(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        if self._find is not None:
+            view, self._find = self._find(), None
+            self._ptr, self._perm = view.ptr, view.perm
+        return self._ptr, self._perm
 
     def counts(self) -> torch.Tensor:
         """Specified elements of each segment (segments, 1)."""
@@ -43,7 +88,7 @@ class Segments(NamedTuple):
 
     def missing(self) -> torch.Tensor | None:
         """Unspecified elements of each segment (segments, 1); None where there are none at all."""
-        return None if self.ptr is None else self.size - self.counts()
+        return None if self.each_its_own else self.size - self.counts()
 
 
 def segments_of(pattern: Pattern, dims: tuple[int, ...], compact: bool = False) -> Segments:
@@ -69,14 +114,13 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
         return _unique_segments(pattern, kept, size)
     if dims in ((col,), (row,)):
         view_of, other_of = (rows, cols) if dims == (col,) else (cols, rows)
-        view = view_of(pattern)
         # only the view in storage order is used; to make another would cost a pointer for each line
         stored = rows if pattern.is_coo or pattern.compressed_by_rows else cols
         other = other_of(pattern) if other_of is stored else None
-        if other is None or not _to_be_scattered(view, other):
-            return Segments(view.ptr, view.perm, pattern.elements, size)
-        long = view.ptr.shape[0] > 1 and int(view.ptr.diff().amax()) > LONGEST
-        return Segments(view.ptr, view.perm, pattern.elements, size, None, other.idx, long)
+        if other is not None and other.perm is None and not torch.compiler.is_compiling():
+            return _to_be_scattered(pattern, view_of, other, size)
+        view = view_of(pattern)
+        return Segments(view.ptr, view.perm, pattern.elements, size)
     if dims == (row, col):
         view, lines = rows(pattern), pattern.matrix[0]
         items = math.prod(pattern.batch)
@@ -89,13 +133,22 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
     return Segments(ptr, perm, pattern.elements, size)
 
 
+def _to_be_scattered(
+    pattern: Pattern, view_of: Callable[[Pattern], View], other: View, size: int
+) -> Segments:
+    """The lines of the view that is not in storage order, of which most sums need no view."""
+    old = weakref.ref(pattern)  # the pattern keeps the segments, which must not keep it
+
+    def find() -> View:
+        pattern = old()
+        return transposed_view(other) if pattern is None else view_of(pattern)
+
+    scattered = Scattered(other.idx, other.num_cols)
+    return Segments(None, None, other.idx.numel(), size, scattered=scattered, find=find)
+
+
 LONGEST = 4096
-"""The longest segment that is summed one by one in its own dtype: rounding errors add up."""
-
-
-def _to_be_scattered(view: View, other: View) -> bool:
-    """True where adding each value to its segment, in storage order, beats gathering segments."""
-    return view.perm is not None and other.perm is None and not torch.compiler.is_compiling()
+"""The most elements that are summed one by one in their own dtype: rounding errors add up."""
 
 
 def _unique_segments(pattern: Pattern, kept: list[int], size: int) -> Segments:
@@ -135,28 +188,30 @@ def segment_sum(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
 
     Both also work on vectors: (segments,) of (elements,).
     """
-    if segments.ptr is None:
+    if segments.each_its_own:
         return vals
     if wants_grad(vals):
         return _SegmentSum.apply(vals, segments)  # type: ignore[return-value]
     column = vals.dim() == 2
-    if segments.index is None or (column and vals.shape[1] != 1):
+    if segments.scattered is None or (column and vals.shape[1] != 1):
         return _reduced(vals, segments, "sum")
-    flat, count = plain(vals).view(-1) if column else plain(vals), segments.ptr.shape[0] - 1
-    found = kernels.scatter_sum(segments.index, flat, count, segments.long)
+    index, count = segments.scattered
+    flat = plain(vals).view(-1) if column else plain(vals)
+    found = kernels.scatter_sum(index, flat, count, segments.elements > LONGEST)
     return found.unsqueeze_(1) if column else found  # a view could not be changed in place
 
 
 def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:
     """The row of y (segments, d) of its segment, for every element (elements, d)."""
-    if segments.ptr is None:
+    if segments.each_its_own:
         return y
     if wants_grad(y):
         return _SegmentExpand.apply(y, segments)  # type: ignore[return-value]
+    if segments.scattered is not None:
+        return y.index_select(0, segments.scattered.index)
+    assert segments.ptr is not None
     if segments.ptr.shape[0] == 2:
         return y.expand(segments.elements, *y.shape[1:])
-    if segments.index is not None:
-        return y.index_select(0, segments.index)
     return kernels.segment_expand(segments.ptr, segments.perm, segments.elements, plain(y))
 
 
@@ -177,7 +232,7 @@ def for_each(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 
 def segment_product(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
     """Product (segments, d) of the values (elements, d) of each segment; 1 for an empty segment."""
-    if segments.ptr is None:
+    if segments.each_its_own:
         return vals
     if wants_grad(vals):
         return _SegmentProduct.apply(vals, segments)  # type: ignore[return-value]
@@ -202,7 +257,7 @@ def _segment_extremum(
 ) -> torch.Tensor:
     inner = torch.amax if largest else torch.amin
     y = vals.squeeze(1) if vals.shape[1] == 1 else inner(vals, 1)
-    if segments.ptr is not None:
+    if not segments.each_its_own:
         y = _reduced(y, segments, "amax" if largest else "amin")
     if missing is None:
         return y

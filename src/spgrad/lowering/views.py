@@ -40,12 +40,12 @@ def _rows(pattern: Pattern) -> View:
         return _from_coordinates(pattern)
     if pattern.compressed_by_rows:
         return _from_compressed(pattern)
-    return _transposed_view(cols(pattern))
+    return transposed_view(cols(pattern))
 
 
 def _cols(pattern: Pattern) -> View:
     if pattern.is_coo or pattern.compressed_by_rows:
-        return _transposed_view(rows(pattern))
+        return transposed_view(rows(pattern))
     return _from_compressed(pattern)
 
 
@@ -53,7 +53,7 @@ def _view_dtype(pattern: Pattern) -> torch.dtype:
     return index_dtype(torch.int32, (*pattern.extent, pattern.elements))
 
 
-def _transposed_view(view: View) -> View:
+def transposed_view(view: View) -> View:
     """The view of the transpose, by a stable counting sort; O(nse + lines)."""
     ptr, idx, perm = kernels.transpose_plan(view.ptr, view.idx, view.num_cols)
     if view.perm is not None:

@@ -75,11 +75,11 @@ class Reduction(NamedTuple):
     @property
     def sparse(self) -> bool:
         """True if the result is sparse."""
-        return self.segments.ptr is None or self.segments.unique is not None
+        return self.segments.each_its_own or self.segments.unique is not None
 
     def numbers(self, specified: bool) -> torch.Tensor | int:
         """Elements of each segment (segments, 1): all of them, or those that are specified."""
-        if self.segments.ptr is None or not specified:
+        if self.segments.each_its_own or not specified:
             return self.size
         return self.segments.counts() * self.inner
 

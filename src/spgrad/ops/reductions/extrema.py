@@ -137,9 +137,9 @@ def _along_dim(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Extrema and their indices over one dimension."""
     vals = call.vals.to(torch.uint8) if call.stored.dtype == torch.bool else call.vals
-    if call.segments.ptr is None or not call.dims:
+    if call.segments.each_its_own or not call.dims:
         y, index = torch.max(vals, 1) if largest else torch.min(vals, 1)
-        if call.segments.ptr is not None and not y.shape[0]:  # no sparse dimension, nor an element
+        if not call.segments.each_its_own and not y.shape[0]:  # no sparse dimension, nor an element
             y = y.sum(0, keepdim=True).to(vals.dtype)
             index = torch.full_like(y, -1 if specified else 0, dtype=torch.int64)
     else:
@@ -180,7 +180,7 @@ def _segment_indices(pattern: Pattern, call: Reduction) -> _SegmentIndices:
 def _with_gap(segments: Segments, along: torch.Tensor) -> _SegmentIndices:
     """Finds the first index without an element: before it, index and position are equal."""
     assert segments.ptr is not None
-    ordered = segments._replace(perm=None, index=None)
+    ordered = Segments(segments.ptr, None, segments.elements, segments.size)
     start = segment_expand(segments.ptr[:-1, None], ordered).squeeze(1)
     position = torch.arange(along.numel(), device=along.device) - start
     gap = segment_sum((along == position).to(torch.int64)[:, None], ordered)
