@@ -7,6 +7,7 @@
 #include "common/arguments.h"
 #include "common/dispatch.h"
 #include "common/threads.h"
+#include "reading/traffic.h"
 
 namespace spgrad {
 namespace {
@@ -47,9 +48,13 @@ std::tuple<Tensor, Tensor> spmm_reduce_op(const Tensor& ptr, const Tensor& idx,
         .n = n,
         .nse = idx.size(0),
         .largest = largest,
+        .ahead = choose_traffic(idx, x, {}).ahead,
+        .streamed =
+            sizeof(index_t) == sizeof(scalar_t) && worth_streaming(y) && worth_streaming(arg),
     };
     parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
       with_vectors([&]<int kBytes>() { reduce_rows<kBytes>(a, first, last); });
+      if (a.streamed) finish_streams();
     });
   });
   return {y, arg};

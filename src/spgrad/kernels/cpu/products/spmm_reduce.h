@@ -33,6 +33,8 @@ struct SpmmReduce {
   int64_t n;
   int64_t nse;
   bool largest;
+  int64_t ahead;  // bytes of rows of x that are prefetched, 0 for none
+  bool streamed;  // y and arg are written past the caches
 
   SPGRAD_INLINE const scalar_t* row(int64_t p) const {
     return x + static_cast<int64_t>(idx[p]) * n;
@@ -42,6 +44,15 @@ struct SpmmReduce {
     return load_one<kBytes>(val[perm == nullptr ? p : static_cast<int64_t>(perm[p])]);
   }
 };
+
+// `stream` for vectors of integers.
+template <int kElements, class T>
+SPGRAD_INLINE void stream_bits(const Vector<T, kElements>& from, T* to) {
+  using Float = std::conditional_t<sizeof(T) == 8, double, float>;
+  Lanes<Float, kElements> bits;
+  std::memcpy(&bits, &from, sizeof(bits));
+  stream<kElements>(bits, static_cast<Float*>(static_cast<void*>(to)));
+}
 
 // A product of two elements, as it is compared.
 template <class T>
@@ -84,32 +95,48 @@ void reduce_row(const SpmmReduce<index_t, scalar_t>& a, int64_t i) {
 // The extreme products of a vector of columns, and the positions of their entries in the row.
 template <class T, int kElements>
 struct Extremes {
+  using Positions = Vector<position_t<T>, kElements>;
   Lanes<T, kElements> best;
-  Vector<position_t<T>, kElements> position{};
+  Positions position;
 
+  SPGRAD_INLINE void begin(const Lanes<T, kElements>& value) {
+    best = value;
+    position = Positions{};
+  }
+  SPGRAD_INLINE void add(const Lanes<T, kElements>& value, position_t<T> at) {
+    position = value <= best ? position : at - Positions{};
+    best = value <= best ? best : value;
+  }
   template <class index_t>
-  SPGRAD_INLINE void finish(lane_t<T> sign, index_t first, T* y, index_t* arg) const {
+  SPGRAD_INLINE void finish(lane_t<T> sign, index_t first, T* y, index_t* arg,
+                            bool streamed) const {
+    const auto entry = __builtin_convertvector(position, Vector<index_t, kElements>) + first;
+    if constexpr (sizeof(index_t) == sizeof(T)) {
+      if (streamed) {
+        stream<kElements>(best * sign, y);
+        return stream_bits<kElements>(entry, arg);
+      }
+    }
     store<kElements>(best * sign, y);
-    position_t<T> offset[kElements];
-    std::memcpy(offset, &position, sizeof(position));
-    for (int l = 0; l < kElements; ++l) arg[l] = first + static_cast<index_t>(offset[l]);
+    std::memcpy(arg, &entry, sizeof(entry));
   }
 };
 
-// kParts vectors of columns of y, the first at `column`; the last is moved back if it would pass
-// the end, and then computes some columns again. Extremes stay in registers over a whole row. The
-// smallest product is the largest one of the opposite sign.
+// Rows [first, last) of kParts vectors of columns of y, the first at `column`; the last vector is
+// moved back if it would pass the end, and then computes some columns again. Extremes stay in
+// registers over a whole row. The smallest product is the largest one of the opposite sign. Returns
+// whether all is written: not if the products add up to NaN, as they do if one of them is NaN,
+// which then is extreme.
 template <int kElements, int kParts, class index_t, class scalar_t>
-SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t first,
-                                  int64_t last, int64_t column) {
+SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last,
+                                int64_t column, int64_t ahead) {
   constexpr int kBytes = sizeof(Lanes<scalar_t, kElements>);
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, a.n - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
   const lane_t<scalar_t> sign = a.largest ? 1 : -1;
+  Lanes<scalar_t, kElements> sums[kParts]{};
   for (int64_t i = first; i < last; ++i) {
     const int64_t begin = a.ptr[i], end = a.ptr[i + 1];
-    scalar_t* const y = a.y + i * a.n + column;
-    index_t* const arg = a.arg + i * a.n + column;
     if (begin == end || end - begin > INT32_MAX) {
       reduce_row<kBytes>(a, i);  // all columns, and once for each block: such rows are rare
       continue;
@@ -118,30 +145,47 @@ SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t
     const auto product = [&](int64_t p, int part) {
       Lanes<scalar_t, kElements> lanes;
       load<kElements>(a.row(p) + column + offset(part), lanes);
-      return sign * a.template weight<kBytes>(p) * lanes;
+      const Lanes<scalar_t, kElements> value = sign * a.template weight<kBytes>(p) * lanes;
+      sums[part] += value;
+      return value;
     };
-    if constexpr (kParts >= 2) prefetch_rows(a, begin, column, kParts * kElements);
+    if (ahead != 0) prefetch_row(a, begin, ahead, column, kParts * kElements);
 #pragma GCC unroll 8
-    for (int part = 0; part < kParts; ++part) found[part].best = product(begin, part);
+    for (int part = 0; part < kParts; ++part) found[part].begin(product(begin, part));
     for (int64_t p = begin + 1; p < end; ++p) {
+      if (ahead != 0) prefetch_row(a, p, ahead, column, kParts * kElements);
       const auto position = static_cast<position_t<scalar_t>>(p - begin);
 #pragma GCC unroll 8
-      for (int part = 0; part < kParts; ++part) {
-        const Lanes<scalar_t, kElements> value = product(p, part);
-        const Lanes<scalar_t, kElements> best = found[part].best;
-        const Vector<position_t<scalar_t>, kElements> before = found[part].position;
-        Lanes<scalar_t, kElements> next = value <= best ? best : value;  // value if either is NaN
-        auto place = value <= best ? before : position - Vector<position_t<scalar_t>, kElements>{};
-        opaque(next);
-        opaque(place);
-        found[part].best = best == best ? next : best;
-        found[part].position = best == best ? place : before;
-      }
+      for (int part = 0; part < kParts; ++part) found[part].add(product(p, part), position);
     }
+    scalar_t* const y = a.y + i * a.n + column;
+    index_t* const arg = a.arg + i * a.n + column;
 #pragma GCC unroll 8
     for (int part = 0; part < kParts; ++part) {
-      found[part].finish(sign, static_cast<index_t>(begin), y + offset(part), arg + offset(part));
+      found[part].finish(sign, static_cast<index_t>(begin), y + offset(part), arg + offset(part),
+                         a.streamed);
     }
+  }
+  for (int part = 1; part < kParts; ++part) sums[0] += sums[part];
+  lane_t<scalar_t> sum[kElements];
+  std::memcpy(sum, &sums[0], sizeof(sum));
+  bool numbers = true;
+  for (int l = 0; l < kElements; ++l) numbers &= sum[l] == sum[l];
+  return numbers;
+}
+
+// Rows in groups: whether a product is NaN is looked for once for each, and not in every
+// comparison.
+template <int kElements, int kParts, class index_t, class scalar_t>
+SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t first,
+                                  int64_t last, int64_t column) {
+  constexpr int64_t kGroup = 16;
+  constexpr int kBytes = sizeof(Lanes<scalar_t, kElements>);
+  const int64_t ahead = entries_ahead<scalar_t>(a.ahead, kParts * kElements);
+  for (int64_t i = first; i < last; i += kGroup) {
+    const int64_t next = std::min(i + kGroup, last);
+    if (reduce_group<kElements, kParts>(a, i, next, column, ahead)) continue;
+    for (int64_t j = i; j < next; ++j) reduce_row<kBytes>(a, j);
   }
 }
 
