@@ -60,6 +60,9 @@ SEGMENTS = Key("segments")
 MISSING = Key("missing")
 """Of reduced dimensions: how many elements of each segment are not specified."""
 
+DIVISORS = Key("divisors")
+"""Of a dtype: the elements of each row, at least 1, as a column (rows, 1) that divides sums."""
+
 AXES = Key("axes")
 """Of the arguments of a reduction: its dimensions and segments, as `Axes`."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
@@ -37,7 +38,10 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
     row = segments_of(pattern, (1,))
     if reduce == "mean":
         require_dtype(vals.dtype, accepted="real complex")
-        return spmm(vals, x, pattern).div_(row.counts().clamp(min=1))
+        y = spmm(vals, x, pattern)
+        # in the dtype of y: torch divides by integers one element at a time
+        key = kept.DIVISORS.of(y.dtype)
+        return y.div_(pattern.derive(key, lambda _: row.counts().clamp(min=1).to(y.dtype)))
     if reduce == "prod":
         factors = segment_product(vals[:, None], row) * _rows_product(x, pattern)
         return torch.where(row.counts() == 0, 0, factors)
