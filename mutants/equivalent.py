@@ -73,7 +73,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "The next line adds what this one takes too much.",
     ),
     Equivalent(
-        "src/spgrad/testing.py",
+        "src/spgrad/testing/__init__.py",
         "_text",
         'return getattr(value, "__name__", None) or str(value)',
         'return getattr(value, "__name__", None) and str(value)',

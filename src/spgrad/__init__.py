@@ -25,6 +25,7 @@ from spgrad.errors import (
     ArgumentValueError,
     MissingPackageError,
     SpgradError,
+    PivotError,
     StateError,
     UnsupportedError,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "Pattern",
     "SparseTensor",
     "SpgradError",
+    "PivotError",
     "StateError",
     "UnsupportedError",
     "compiled",

@@ -7,6 +7,7 @@
     |-- ArgumentValueError   (ValueError)           wrong shape, dtype or device
     |   `-- ArgumentIndexError (IndexError)         an index or dimension that is not there
     |-- MissingPackageError  (ImportError)          an optional package is not installed
+    |-- PivotError           (RuntimeError)         a zero or wrong pivot; also torch's LinAlgError
     |-- StateError           (RuntimeError)         a tensor that has to be changed first
     `-- UnsupportedError     (NotImplementedError)  outside the support table
 
@@ -17,6 +18,8 @@ what. The text joins the three.
 """
 
 from __future__ import annotations
+
+import torch
 
 
 class SpgradError(Exception):
@@ -55,6 +58,10 @@ class ArgumentIndexError(ArgumentValueError, IndexError):
 
 class MissingPackageError(SpgradError, ImportError):
     """A package that only this function needs is not installed."""
+
+
+class PivotError(SpgradError, torch.linalg.LinAlgError):
+    """An element that a solve or a factorisation divides by is zero, missing or not positive."""
 
 
 class StateError(SpgradError, RuntimeError):

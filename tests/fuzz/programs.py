@@ -9,6 +9,7 @@ from fuzz.operands import (
     DTYPES,
     SIZES,
     Number,
+    described,
     differentiable,
     draw_dense,
     draw_kind,
@@ -17,7 +18,7 @@ from fuzz.operands import (
     literal,
 )
 from fuzz.options import draw_options
-from spgrad import support
+from spgrad import support, testing
 
 LARGE = 3000
 """Elements beyond which a result is no operand of a further operation."""
@@ -210,8 +211,12 @@ class Drawn:
             return drawn
         if rng.random() < 0.2:
             layout = rng.choice(row.layouts)
-        full = operand.full and rng.random() < 0.9
-        return self._sparse(layout, shape, operand.dense_dim, kind, operand, full=full)
+        full = (operand.full or operand.dominant) and rng.random() < 0.9
+        drawn = self._sparse(layout, shape, operand.dense_dim, kind, operand, full=full)
+        if operand.dominant:
+            made = described(testing.dominant(drawn.make()))
+            drawn = dataclasses.replace(made, grad=drawn.grad)
+        return drawn
 
     def _sparse(self, layout, shape, dense_dim, kind, operand=None, *, full=False):
         rng, dtype = self.rng, self._dtype(operand)
@@ -242,7 +247,7 @@ class Drawn:
 def _fits(operand, value):
     if not isinstance(value, torch.Tensor) or value.dim() != len(operand.dims):
         return False
-    if operand.sparse != is_sparse(value) or operand.name in "PFMpn":
+    if operand.sparse != is_sparse(value) or operand.name in "PFMDpn":
         return False
     if operand.complex and not value.dtype.is_complex:
         return False

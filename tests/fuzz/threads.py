@@ -31,6 +31,7 @@ class Large:
     layout: str | None = None  # of a sparse one
     options: tuple[tuple[str, object], ...] = ()  # of `testing.random_sparse`
     grad: bool = False
+    dominant: bool = False
 
     def make(self):
         if self.layout is None:
@@ -43,6 +44,7 @@ class Large:
             x = testing.random_sparse(
                 self.shape, layout, dtype=self.dtype, seed=self.seed, **options
             )
+            x = testing.dominant(x) if self.dominant else x
         return x.requires_grad_(self.grad)
 
     def source(self):
@@ -53,6 +55,7 @@ class Large:
             options = "".join(f", {name}={value}" for name, value in self.options)
             given = f"{self.shape}, torch.sparse_{self.layout}, dtype={self.dtype}"
             made = f"testing.random_sparse({given}, seed={self.seed}{options})"
+            made = f"testing.dominant({made})" if self.dominant else made
         return made + (".requires_grad_()" if self.grad else "")
 
 
@@ -86,13 +89,13 @@ class DrawnLarge(Drawn):
         if layout.startswith("b") and any(s % 2 for s in self.matrix(shape, operand)):
             layout = "csr"
         options = {
-            "density": 1.1 if operand.full else rng.choice((0.02, 0.1, 0.4)),
+            "density": 1.1 if operand.full or operand.dominant else rng.choice((0.02, 0.1, 0.4)),
             "dense_dim": operand.dense_dim,
             "positive": operand.positive,
             "index_dtype": rng.choice((torch.int32, torch.int64)),
             "coalesced": layout != "coo" or rng.random() < 0.7,
         }
-        return Large(shape, dtype, seed, layout, tuple(options.items()), grad)
+        return Large(shape, dtype, seed, layout, tuple(options.items()), grad, operand.dominant)
 
     @staticmethod
     def matrix(shape, operand):

@@ -45,6 +45,7 @@ FLOORS = [
     ["ops.reductions", "ops.shapes"],
     ["ops.indexing"],
     ["ops.products"],
+    ["ops.solves"],
     ["ops"],
     ["linalg"],
     ["dropin", "io", "plot", "serialize"],

@@ -78,6 +78,9 @@ DIAGONAL = Key("diagonal")
 NONEMPTY_ROWS = Key("nonempty rows")
 """The rows that have elements."""
 
+OUTSIDE = Key("outside")
+"""Of a triangle: which elements are not in it (elements,), or None if all are."""
+
 EXPANDED = Key("expanded")
 """Of batch sizes: the pattern repeated over them, and which item each element is from."""
 

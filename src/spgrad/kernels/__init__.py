@@ -45,6 +45,7 @@ from spgrad.kernels.reference.reductions.segment import segment_arg, segment_exp
 from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment_softmax_backward
 from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
+from spgrad.kernels.reference.solves.triangular import solve_triangular
 
 __all__ = [
     "NATIVE",
@@ -82,6 +83,7 @@ __all__ = [
     "select_columns",
     "select_range",
     "shares",
+    "solve_triangular",
     "sort_coo",
     "spgemm",
     "spgemm_values",

@@ -208,6 +208,7 @@ from spgrad.ops.shapes.shape import unflatten as unflatten
 from spgrad.ops.shapes.shape import unsqueeze as unsqueeze
 from spgrad.ops.shapes.shape import view as view
 from spgrad.ops.shapes.shape import view_as as view_as
+from spgrad.ops.solves.triangular import solve_triangular as solve_triangular
 from spgrad.support import Op
 
 def register(row: Op) -> Any: ...
@@ -369,6 +370,7 @@ __all__ = [
     "sinh",
     "smm",
     "softmax",
+    "solve_triangular",
     "sparse_mask",
     "sparse_mm",
     "sparse_resize_",

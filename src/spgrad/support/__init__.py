@@ -20,6 +20,7 @@ from spgrad.support import (
     products,
     reductions,
     shapes,
+    solves,
 )
 from spgrad.support.table import ALL, FLIPPED, OUTSIDE, Op, Operand, on_list, parse, plainly
 
@@ -29,6 +30,7 @@ OPS: dict[str, Op] = {
     row.name: row
     for family in (
         products,
+        solves,
         elementwise,
         reductions,
         layouts,

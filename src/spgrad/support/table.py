@@ -156,6 +156,14 @@ class Operand(NamedTuple):
         return self.name == "n"
 
     @property
+    def dominant(self) -> bool:
+        """True for a sparse operand called D: square, with a diagonal of 1.5 to 2.3, the rest small.
+
+        Then systems with the matrix, or with one triangle of it, have well-conditioned solutions.
+        """
+        return self.name == "D"
+
+    @property
     def constant(self) -> bool:
         """True for a sparse operand called M, of which the pattern alone counts."""
         return self.name == "M"

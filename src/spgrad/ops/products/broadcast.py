@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -44,19 +45,32 @@ def _batched_spmm(A: SparseTensor, x: torch.Tensor, transpose: bool) -> torch.Te
     """
     pattern = A._pattern
     m, k = reversed(pattern.matrix) if transpose else pattern.matrix
+    columns, unfold = in_columns(pattern, x, k)
+    return unfold(spmm.spmm(flat(A), columns, pattern, transpose), m)
+
+
+def in_columns(
+    pattern: Pattern, x: torch.Tensor, k: int
+) -> tuple[torch.Tensor, Callable[[torch.Tensor, int], torch.Tensor]]:
+    """x (*batch, k, n) as a factor of the block-diagonal matrix, and what turns the result back.
+
+    The second is a function of the product (items m, columns) and m, which gives (*batch, m, n).
+    """
     n = x.shape[-1]
     batch = checks.broadcast_shapes(pattern.batch, x.shape[:-2])
     own = (1,) * (len(batch) - len(pattern.batch)) + pattern.batch
     matched = [i for i, size in enumerate(own) if size != 1 or batch[i] == 1]
     folded = [i for i in range(len(batch)) if i not in matched]
     r = len(batch)
-    x = x.expand(*batch, k, n).permute(*matched, r, *folded, r + 1)
+    order = [*matched, r, *folded, r + 1]
     items = math.prod(batch[i] for i in matched)
     columns = math.prod(batch[i] for i in folded) * n
-    y = spmm.spmm(flat(A), x.reshape(items * k, columns), pattern, transpose)
-    y = y.view(*(batch[i] for i in matched), m, *(batch[i] for i in folded), n)
-    order = [*matched, r, *folded, r + 1]
-    return y.permute(*(order.index(i) for i in range(r + 2))).contiguous()
+
+    def unfold(y: torch.Tensor, m: int) -> torch.Tensor:
+        y = y.view(*(batch[i] for i in matched), m, *(batch[i] for i in folded), n)
+        return y.permute(*(order.index(i) for i in range(r + 2))).contiguous()
+
+    return x.expand(*batch, k, n).permute(order).reshape(items * k, columns), unfold
 
 
 def dense_sparse(x: torch.Tensor, A: SparseTensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ from spgrad.core.values import from_values
 from spgrad.lowering.convert import convert
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.layouts.structure import coalesce
+from spgrad.testing.zoo import ZOO, dominant
 
 __all__ = [
     "SIZES",
@@ -171,28 +172,6 @@ def random_dense(
     return torch.randint(low, 5, shape, generator=generator).to(dtype)
 
 
-ZOO: dict[str, Callable[[], torch.Tensor]] = {
-    "plain": lambda: _drawn(6, 8, 0.4),
-    "no_entries": lambda: torch.zeros(4, 6),
-    "empty_rows": lambda: _drawn(8, 6, 0.5) * (torch.arange(8) % 3 == 0)[:, None],
-    "one_row": lambda: _drawn(2, 12, 0.5)[:1].repeat(2, 1),
-    "one_column": lambda: _drawn(8, 2, 0.7) * torch.tensor([0.0, 1.0]),
-    "dense_row": lambda: _drawn(8, 10, 0.1) + 3.0 * (torch.arange(8) == 5)[:, None],
-    "full": lambda: _drawn(4, 4, 1.1),
-    "wide": lambda: _drawn(2, 64, 0.2),
-    "tall": lambda: _drawn(64, 2, 0.2),
-    "no_rows": lambda: torch.zeros(0, 4),
-    "no_columns": lambda: torch.zeros(4, 0),
-}
-"""Name -> a dense float32 matrix whose shape or pattern is a corner case; sizes are even."""
-
-
-def _drawn(rows: int, columns: int, density: float) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(rows * 1000 + columns)
-    keep = torch.rand(rows, columns, generator=generator) < density
-    return torch.randn(rows, columns, generator=generator) * keep
-
-
 class Cell(NamedTuple):
     """One claim of the support table: an operation, a signature, a layout, keyword arguments."""
 
@@ -280,6 +259,8 @@ def sample(
             density: float | torch.Tensor = 1.1 if operand.full else 0.4
             if matrix is not None and seen == 0:
                 density = _density_like(matrix, shape[: len(shape) - operand.dense_dim])
+            if operand.dominant:
+                density = (torch.zeros(shape) + density).maximum(1.1 * torch.eye(shape[-1]))
             seen += 1
             made: torch.Tensor = random_sparse(
                 shape,
@@ -296,6 +277,8 @@ def sample(
             signed = operand.positive or operand.negative
             made = random_dense(shape, dtype=own, generator=generator, positive=signed)
             made = -made if operand.negative else made
+        if operand.dominant:
+            made = dominant(made)
         differentiable = (own.is_floating_point or own.is_complex) and not operand.constant
         operands.append(made.requires_grad_() if differentiable else made)
     return operands

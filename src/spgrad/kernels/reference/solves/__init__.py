@@ -1,0 +1,1 @@
+"""References of triangular substitution and of incomplete factorisations."""

@@ -1,0 +1,1 @@
+"""Triangular substitution and incomplete factorisations."""
