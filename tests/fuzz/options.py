@@ -272,7 +272,6 @@ DRAW = {
     "start_dim": lambda rng, row, shape, options: _dim(rng, len(shape)),
     "threshold": _one_of(0.0, 0.3, 0.5),
     "training": _FLAG,
-    "transpose": _FLAG,
     "unitriangular": _FLAG,
     "upper": _FLAG,
     "value": _one_of(0.0, 0.5, 1, -2),

@@ -78,8 +78,11 @@ DIAGONAL = Key("diagonal")
 NONEMPTY_ROWS = Key("nonempty rows")
 """The rows that have elements."""
 
-OUTSIDE = Key("outside")
-"""Of a triangle: which elements are not in it (elements,), or None if all are."""
+IGNORED = Key("ignored")
+"""Of a triangle: which elements a solve with it ignores (elements,), or None if it uses all."""
+
+TRIANGLE = Key("triangle")
+"""Of a side: the CSR pattern of that triangle, where its values stand, and which are diagonal."""
 
 EXPANDED = Key("expanded")
 """Of batch sizes: the pattern repeated over them, and which item each element is from."""

@@ -45,6 +45,7 @@ from spgrad.kernels.reference.reductions.segment import segment_arg, segment_exp
 from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment_softmax_backward
 from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
+from spgrad.kernels.reference.solves.incomplete import incomplete_cholesky, incomplete_lu
 from spgrad.kernels.reference.solves.triangular import solve_triangular
 
 __all__ = [
@@ -66,6 +67,8 @@ __all__ = [
     "expand",
     "expand_blocks",
     "group_blocks",
+    "incomplete_cholesky",
+    "incomplete_lu",
     "intersection",
     "join_ranges",
     "kron_lines",

@@ -208,6 +208,8 @@ from spgrad.ops.shapes.shape import unflatten as unflatten
 from spgrad.ops.shapes.shape import unsqueeze as unsqueeze
 from spgrad.ops.shapes.shape import view as view
 from spgrad.ops.shapes.shape import view_as as view_as
+from spgrad.ops.solves.incomplete import incomplete_cholesky as incomplete_cholesky
+from spgrad.ops.solves.incomplete import incomplete_lu as incomplete_lu
 from spgrad.ops.solves.triangular import solve_triangular as solve_triangular
 from spgrad.support import Op
 
@@ -286,6 +288,8 @@ __all__ = [
     "hspmm",
     "hstack",
     "imag",
+    "incomplete_cholesky",
+    "incomplete_lu",
     "index_add",
     "index_select",
     "inner",

@@ -63,4 +63,17 @@ ROWS = (
         call=_solution,
         public=False,
     ),
+    *(
+        Op(
+            name,
+            "solves.incomplete",
+            (),
+            ("D[m,m] -> C[m,m]:csr",),
+            None,
+            order=0,
+            absent={"dense": "torch has no such function"},
+            traced=False,
+        )
+        for name in ("incomplete_cholesky", "incomplete_lu")
+    ),
 )

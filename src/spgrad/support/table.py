@@ -157,9 +157,9 @@ class Operand(NamedTuple):
 
     @property
     def dominant(self) -> bool:
-        """True for a sparse operand called D: square, with a diagonal of 1.5 to 2.3, the rest small.
+        """True for a sparse operand called D: a diagonal of 1.5 to 2.4, the rest small.
 
-        Then systems with the matrix, or with one triangle of it, have well-conditioned solutions.
+        Then systems with the matrix, or with one triangle of it, are well conditioned.
         """
         return self.name == "D"
 

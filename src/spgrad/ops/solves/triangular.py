@@ -53,8 +53,8 @@ def solve_triangular(
         unitriangular: True takes the diagonal for ones; what `A` stores there is ignored.
 
     Returns:
-        Dense X, of the shape of `B` with the batch dimensions of both. For the transpose of `A` pass
-        ``A.mT`` or ``A.mH`` with the other `upper`.
+        Dense X, of the shape of `B` with the batch dimensions of both. For the transpose of `A`
+        pass ``A.mT`` or ``A.mH`` with the other `upper`.
 
     Gradient:
         Of `B`: the solution L of A^H L = g. Of `A`: -L X^H at those of its elements that count, 0
@@ -244,13 +244,13 @@ class _Substitution(Function):
         # T^T x = b makes x the row operand and l the column operand of T's gradient
         left, right = (x.conj(), adjoint) if ctx.transpose else (adjoint, x.conj())
         grad_vals = -sddmm(left, right, ctx.triangle.pattern)
-        outside = _outside(ctx.triangle)
-        if outside is not None:
-            grad_vals = grad_vals.masked_fill(outside, 0)
+        ignored = _ignored(ctx.triangle)
+        if ignored is not None:
+            grad_vals = grad_vals.masked_fill(ignored, 0)
         return grad_vals, adjoint if ctx.needs_input_grad[1] else None, None, None
 
 
-def _outside(triangle: Triangle) -> torch.Tensor | None:
+def _ignored(triangle: Triangle) -> torch.Tensor | None:
     """True for the elements that a solve ignores; None if there are none. Kept on the pattern."""
     pattern, upper, unit = triangle
 
@@ -263,4 +263,4 @@ def _outside(triangle: Triangle) -> torch.Tensor | None:
             found = torch.empty_like(found).index_copy_(0, view.perm.long(), found)
         return found if not is_real(found) or bool(found.any()) else None
 
-    return pattern.derive(kept.OUTSIDE.of(upper, unit), find)
+    return pattern.derive(kept.IGNORED.of(upper, unit), find)

@@ -120,26 +120,6 @@ void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& spli
             [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
 }
 
-// The values in the order of the view. If the products read the values where they stand, each would
-// wait for a cache line and a page of its own.
-Tensor in_view_order(const Tensor& perm, const Tensor& val) {
-  const int64_t nse = val.size(0);
-  Tensor made = empty(val, {nse});
-  dispatch_index(perm.scalar_type(), [&]<class index_t>() {
-    const index_t* const order = data<index_t>(perm);
-    dispatch_size(val.element_size(), [&]<class T>() {
-      const T* const in = data<T>(val);
-      T* const out = mutable_data<T>(made);
-      parallel_entries(nse, 1, [&](int64_t first, int64_t last) {
-        with_vectors([&]<int kBytes>() {
-          copy_in_order<kBytes>(in, order + first, last - first, out + first);
-        });
-      });
-    });
-  });
-  return made;
-}
-
 void check_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
                 const Tensor& val, const Tensor& x) {
   const ScalarType dtype = x.scalar_type();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "common/memory.h"
 #include "reading/gather.h"
 
 namespace spgrad {
@@ -30,5 +31,9 @@ SPGRAD_INLINE void copy_in_order(const T* in, const index_t* order, int64_t coun
     out[p] = in[order[p]];
   }
 }
+
+// The values (nse,) in the order of a view: val[perm[p]] for each entry p. If a product read the
+// values where they stand, each would wait for a cache line and a page of its own.
+Tensor in_view_order(const Tensor& perm, const Tensor& val);
 
 }  // namespace spgrad

@@ -1,0 +1,122 @@
+// Factorisations that keep the pattern of the matrix: IC(0) and ILU(0).
+#include <cmath>
+#include <tuple>
+
+#include "common/arguments.h"
+#include "common/dispatch.h"
+#include "solves/division.h"
+#include "solves/dtypes.h"
+
+namespace spgrad {
+namespace {
+
+template <class T>
+SPGRAD_INLINE T conjugate(T a) {
+  return a;
+}
+template <class T>
+SPGRAD_INLINE Complex<T> conjugate(Complex<T> a) {
+  return {a.re, -a.im};
+}
+template <class T>
+SPGRAD_INLINE T real_part(T a) {
+  return a;
+}
+template <class T>
+SPGRAD_INLINE T real_part(Complex<T> a) {
+  return a.re;
+}
+
+// l (nse): the factor of the lower triangle (ptr, idx, val), whose columns are sorted and do not
+// repeat. Returns the first row whose pivot is missing or not positive, or -1. Row by row, with row
+// i spread over m elements: an entry (i, j) takes one pass over row j. O(sum of the lengths of the
+// rows that the entries name) time, O(m) memory, one thread.
+template <class index_t, class scalar_t>
+int64_t factor_cholesky(const index_t* ptr, const index_t* idx, const scalar_t* val, int64_t m,
+                        scalar_t* l) {
+  const auto spread = zeros<scalar_t>(m);
+  for (int64_t i = 0; i < m; ++i) {
+    const int64_t begin = ptr[i], last = static_cast<int64_t>(ptr[i + 1]) - 1;
+    if (last < begin || idx[last] != i) return i;
+    for (int64_t p = begin; p < last; ++p) {
+      const int64_t j = idx[p], end = static_cast<int64_t>(ptr[j + 1]) - 1;
+      scalar_t sum{};
+      for (int64_t q = ptr[j]; q < end; ++q) sum += spread[idx[q]] * conjugate(l[q]);
+      l[p] = spread[j] = divide(val[p] - sum, l[end]);
+    }
+    auto pivot = real_part(val[last]);
+    for (int64_t p = begin; p < last; ++p) {
+      pivot -= real_part(l[p] * conjugate(l[p]));
+      spread[idx[p]] = scalar_t{};
+    }
+    if (!(pivot > 0)) return i;
+    l[last] = scalar_t(std::sqrt(pivot));
+  }
+  return -1;
+}
+
+// lu (nse): the factors of (ptr, idx, val), whose columns are sorted and do not repeat. Returns the
+// first row whose pivot is missing or zero, or -1. Row by row; `place` says where the entries of
+// row i stand. O(sum of the lengths of the rows that the entries left of the diagonal name) time,
+// O(m) memory, one thread.
+template <class index_t, class scalar_t>
+int64_t factor_lu(const index_t* ptr, const index_t* idx, const scalar_t* val, int64_t m,
+                  scalar_t* lu) {
+  const auto place = zeros<index_t>(m);     // 1 + that of the entry of row i in this column
+  const auto diagonal = array<index_t>(m);  // of each row that is done
+  for (int64_t i = 0; i < m; ++i) {
+    const int64_t begin = ptr[i], end = ptr[i + 1];
+    for (int64_t p = begin; p < end; ++p) {
+      place[idx[p]] = static_cast<index_t>(p + 1);
+      lu[p] = val[p];
+    }
+    int64_t p = begin;
+    for (; p < end && idx[p] < i; ++p) {
+      const int64_t k = idx[p], pivot = diagonal[k];
+      const scalar_t factor = lu[p] = divide(lu[p], lu[pivot]);
+      for (int64_t q = pivot + 1; q < ptr[k + 1]; ++q) {
+        const int64_t at = place[idx[q]];
+        if (at != 0) lu[at - 1] = lu[at - 1] - factor * lu[q];
+      }
+    }
+    for (int64_t q = begin; q < end; ++q) place[idx[q]] = 0;
+    if (p == end || idx[p] != i || is_zero(lu[p])) return i;
+    diagonal[i] = static_cast<index_t>(p);
+  }
+  return -1;
+}
+
+template <class Factor>
+std::tuple<Tensor, Tensor> factored(const Tensor& ptr, const Tensor& idx, const Tensor& val,
+                                    const Factor& factor) {
+  check_view(ptr, idx, std::nullopt);
+  check_tensor(val, 1, val.scalar_type(), "val");
+  check_size(val, 0, idx.size(0), "val");
+  Tensor found = empty(val, {val.size(0)}), failed = empty(val, {1}, ScalarType::Long);
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    dispatch_solvable(val.scalar_type(), [&]<class scalar_t>() {
+      *mutable_data<int64_t>(failed) =
+          factor(data<index_t>(ptr), data<index_t>(idx), data<scalar_t>(val), ptr.size(0) - 1,
+                 mutable_data<scalar_t>(found));
+    });
+  });
+  return {found, failed};
+}
+
+std::tuple<Tensor, Tensor> incomplete_cholesky(const Tensor& ptr, const Tensor& idx,
+                                               const Tensor& val) {
+  return factored(ptr, idx, val, [](auto... a) { return factor_cholesky(a...); });
+}
+
+std::tuple<Tensor, Tensor> incomplete_lu(const Tensor& ptr, const Tensor& idx, const Tensor& val) {
+  return factored(ptr, idx, val, [](auto... a) { return factor_lu(a...); });
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("incomplete_cholesky", SPGRAD_BOX(&incomplete_cholesky));
+  m.impl("incomplete_lu", SPGRAD_BOX(&incomplete_lu));
+}
+
+}  // namespace spgrad

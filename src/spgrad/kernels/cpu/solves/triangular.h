@@ -1,0 +1,236 @@
+// Substitution with a triangle T of a square matrix: x (m, n) with T x = b.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "common/lanes.h"
+#include "products/spmm.h"
+#include "reading/gather.h"
+#include "reading/prefetch.h"
+#include "solves/division.h"
+
+namespace spgrad {
+
+// ptr (m + 1), idx (nse) and val (nse) are the matrix by rows, whose columns are sorted and do not
+// repeat; b and x (m, n) row by row. Entries of the other triangle are not read. x is allocated and
+// not initialised.
+// The sum of a row begins with the entries that are farthest from the diagonal, because x is known
+// there, and ends with the nearest. Its order depends on the row and on whether n is 1; not on the
+// number of threads. O((nse + m) n) time, no memory.
+template <class index_t, class scalar_t>
+struct Triangular {
+  const index_t* ptr;
+  const index_t* idx;
+  const scalar_t* val;
+  const scalar_t* b;
+  scalar_t* x;
+  int64_t m;
+  int64_t n;
+  int64_t nse;
+  bool upper;         // which triangle
+  bool unit;          // the diagonal counts as ones
+  int64_t ahead = 0;  // bytes of rows of x that are prefetched
+
+  SPGRAD_INLINE const scalar_t* row(int64_t p) const {
+    return x + static_cast<int64_t>(idx[p]) * n;
+  }
+};
+
+// Entries of one row beside the diagonal, and the element on it: 0 if there is none.
+template <class scalar_t>
+struct TriangleRow {
+  int64_t begin, end;
+  scalar_t diagonal;
+};
+
+template <class index_t, class scalar_t>
+SPGRAD_INLINE TriangleRow<scalar_t> triangle_row(const Triangular<index_t, scalar_t>& a,
+                                                 int64_t i) {
+  TriangleRow<scalar_t> row{a.ptr[i], a.ptr[i + 1], scalar_t{}};
+  const auto own = static_cast<index_t>(i);
+  if (row.begin == row.end) return row;
+  if (a.upper) {
+    if (a.idx[row.begin] < own) [[unlikely]] {
+      row.begin = std::lower_bound(a.idx + row.begin, a.idx + row.end, own) - a.idx;
+    }
+    if (row.begin < row.end && a.idx[row.begin] == own) row.diagonal = a.val[row.begin++];
+  } else {
+    if (a.idx[row.end - 1] > own) [[unlikely]] {
+      row.end = std::upper_bound(a.idx + row.begin, a.idx + row.end, own) - a.idx;
+    }
+    if (row.begin < row.end && a.idx[row.end - 1] == own) row.diagonal = a.val[--row.end];
+  }
+  return row;
+}
+
+// Calls f(i, row) for the rows in the order of the substitution; the first row whose diagonal is 0,
+// or -1.
+template <class index_t, class scalar_t, class F>
+SPGRAD_INLINE int64_t for_triangle_rows(const Triangular<index_t, scalar_t>& a, const F& f) {
+  int64_t failed = -1;
+  for (int64_t at = 0; at < a.m; ++at) {
+    const int64_t i = a.upper ? a.m - 1 - at : at;
+    TriangleRow<scalar_t> row = triangle_row(a, i);
+    if (a.unit) {
+      row.diagonal = scalar_t(1);
+    } else if (is_zero(row.diagonal)) [[unlikely]] {
+      if (a.upper || failed < 0) failed = i;
+    }
+    f(i, row);
+  }
+  return failed;
+}
+
+// One column of float32 or float64. A row waits for the one before it only with the last entries of
+// its sum: they are added one by one, in registers that the loads of x can be forwarded to, while
+// the others are added in vectors, ahead of time.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE int64_t substitute_column(const Triangular<index_t, scalar_t> a) {
+  constexpr int kLanes = std::max<int>(kBytes / sizeof(scalar_t), 4);
+  constexpr int64_t kLast = 4;
+  using Values = Vector<scalar_t, kLanes>;
+  return for_triangle_rows(a, [&](int64_t i, const TriangleRow<scalar_t>& row) {
+    const int64_t count = row.end - row.begin;
+    const int64_t whole = count > kLast ? (count - kLast) / kLanes * kLanes : 0;
+    const int64_t from = a.upper ? row.end - whole : row.begin;
+    scalar_t sum = a.b[i];
+    if (whole > 0) {
+      Values total{};
+      for (int64_t p = from; p < from + whole; p += kLanes) {
+        using Cell = std::conditional_t<sizeof(scalar_t) == 4, uint32_t, uint64_t>;
+        Vector<Cell, kLanes> cells;
+        gather<Cell, kLanes>(a.x, a.idx + p, kLanes, cells);
+        Values weights;
+        std::memcpy(&weights, a.val + p, sizeof(weights));
+        total += weights * std::bit_cast<Values>(cells);
+      }
+      Vector<scalar_t, 4> four;
+      join_groups<scalar_t, kLanes>(total, four, Add());
+      sum -= (four[0] + four[1]) + (four[2] + four[3]);
+    }
+    const int64_t step = a.upper ? -1 : 1;
+    int64_t p = a.upper ? from - 1 : from + whole;
+    for (int64_t left = count - whole; left > 0; --left, p += step) {
+      one_by_one();
+      sum -= a.val[p] * a.x[a.idx[p]];
+    }
+    a.x[i] = a.unit ? sum : sum / row.diagonal;
+  });
+}
+
+// One complex column.
+template <class index_t, class T>
+int64_t substitute_complex_column(const Triangular<index_t, Complex<T>> a) {
+  return for_triangle_rows(a, [&](int64_t i, const TriangleRow<Complex<T>>& row) {
+    Complex<T> sum{};
+    const int64_t step = a.upper ? -1 : 1;
+    int64_t p = a.upper ? row.end - 1 : row.begin;
+    for (int64_t left = row.end - row.begin; left > 0; --left, p += step) {
+      sum += a.val[p] * a.x[a.idx[p]];
+    }
+    a.x[i] = Divisor<Complex<T>>(row.diagonal)(a.b[i] - sum);
+  });
+}
+
+// (b - sum) / diagonal for the columns of one vector.
+template <int kElements, class scalar_t>
+SPGRAD_INLINE void finish_row(const Sums<scalar_t, kElements>& sums, const scalar_t* b,
+                              const Divisor<scalar_t>& divisor, scalar_t* x) {
+  if constexpr (std::is_floating_point_v<scalar_t>) {
+    Vector<scalar_t, kElements> right;
+    load<kElements>(b, right);
+    store<kElements>((right - sums.total) / divisor.by, x);
+  } else {
+    scalar_t total[kElements];
+    sums.finish(total, false);
+    for (int e = 0; e < kElements; ++e) x[e] = divisor(b[e] - total[e]);
+  }
+}
+
+// kParts vectors of columns, the first at `column`, of columns that end at `stop`. The last vector
+// is moved back if it would pass the end, and then computes some columns again. Two sets of sums
+// take turns, so that an addition does not wait for the one before.
+template <int kElements, int kParts, class index_t, class scalar_t>
+SPGRAD_INLINE int64_t substitute_vectors(const Triangular<index_t, scalar_t> a, int64_t column,
+                                         int64_t stop) {
+  constexpr int kBytes = sizeof(Lanes<scalar_t, kElements>);
+  constexpr int64_t kWidth = kParts * kElements;
+  const int64_t final = std::min<int64_t>((kParts - 1) * kElements, stop - kElements - column);
+  const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
+  const int64_t step = a.upper ? -1 : 1;
+  const int64_t ahead = step * entries_ahead<scalar_t>(a.ahead, kWidth);
+  return for_triangle_rows(a, [&](int64_t i, const TriangleRow<scalar_t>& entries) {
+    Sums<scalar_t, kElements> sums[2][kParts];
+    const auto add = [&](int64_t p, int set) {
+      if (ahead != 0) {
+        const int64_t later = std::clamp<int64_t>(p + ahead, 0, a.nse - 1);
+        const scalar_t* there = a.row(later) + column;
+        constexpr int64_t kLine = 64 / sizeof(scalar_t);
+        for (int64_t j = 0; j < kWidth; j += kLine) __builtin_prefetch(there + j);
+      }
+      const scalar_t* row = a.row(p) + column;
+      const scalar_t weight = load_one<kBytes>(a.val[p]);
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; ++part) {
+        Lanes<scalar_t, kElements> lanes;
+        load<kElements>(row + offset(part), lanes);
+        sums[set][part].add(weight, lanes);
+      }
+    };
+    const int64_t count = entries.end - entries.begin;
+    int64_t p = a.upper ? entries.end - 1 : entries.begin;
+    for (int64_t pair = count / 2; pair > 0; --pair, p += 2 * step) {
+      add(p, 0);
+      add(p + step, 1);
+    }
+    if (count % 2 != 0) add(p, 0);
+    const Divisor<scalar_t> divisor(entries.diagonal);
+    const int64_t at = i * a.n + column;
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; ++part) {
+      sums[0][part].join(sums[1][part]);
+      finish_row<kElements>(sums[0][part], a.b + at + offset(part), divisor,
+                            a.x + at + offset(part));
+    }
+  });
+}
+
+// Columns [column, stop), two or more, in blocks of kParts vectors while they last, then of fewer.
+template <int kElements, int kParts, class index_t, class scalar_t>
+int64_t substitute_blocks(const Triangular<index_t, scalar_t>& a, int64_t column, int64_t stop) {
+  int64_t failed = -1;
+  if constexpr (kElements > 2) {
+    if (stop - column < kElements) {
+      return substitute_blocks<kElements / 2, 2>(a, column, stop);
+    }
+  }
+  for (; stop - column > (kParts - 1) * kElements; column += kParts * kElements) {
+    failed = substitute_vectors<kElements, kParts>(a, column, stop);
+  }
+  if constexpr (kParts > 1) {
+    if (column < stop) failed = substitute_blocks<kElements, kParts / 2>(a, column, stop);
+  }
+  return failed;
+}
+
+// All rows, of columns [column, stop); n is 1 or these are two or more.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE int64_t substitute_columns(const Triangular<index_t, scalar_t>& a, int64_t column,
+                                         int64_t stop) {
+  if (a.n == 0) {
+    return for_triangle_rows(a, [](int64_t, const TriangleRow<scalar_t>&) {});
+  }
+  if constexpr (std::is_floating_point_v<scalar_t>) {
+    if (a.n == 1) return substitute_column<kBytes>(a);
+  } else {
+    if (a.n == 1) return substitute_complex_column(a);
+  }
+  constexpr int kElements = kFull<scalar_t, kBytes>;
+  constexpr int kParts = !std::is_floating_point_v<scalar_t> ? 2 : kBytes == 64 ? 8 : 4;
+  return substitute_blocks<kElements, kParts>(a, column, stop);
+}
+
+}  // namespace spgrad
