@@ -35,6 +35,7 @@ def calls(n, dtype=torch.int64):
     ptr, idx = lines(n, dtype)
     perm = torch.randperm(n).to(dtype)
     made = {**_structure(ptr, idx, perm), **_segments(n, ptr, perm), **_products(ptr, idx, perm)}
+    made |= _solves(ptr, idx, perm)
     assert sorted(made) == NAMES
     return made
 
@@ -117,4 +118,21 @@ def _products(ptr, idx, perm):
         "spmm_reduce": (*a, x, True),
         "spmm_reduce_backward": (*a, x, g, largest),
         "spmm_sddmm": (*a, g, x),
+    }
+
+
+def _solves(ptr, idx, perm):
+    m, n = len(ptr) - 1, len(idx)
+    deep = kernels.expand(ptr, n) >= NUM_COLS  # each depends on rows that depend on none
+    val = torch.empty(n, dtype=torch.float64).index_copy_(0, perm.long(), numbers(n) * deep)
+    # two diagonals, of a matrix whose factors are small integers and halves
+    entry = torch.arange(n - 1 + n % 2)
+    band = torch.where(entry % 2 == 0, 5.0, 2.0).double()
+    band[0] = 4.0
+    starts = (2 * torch.arange(len(band) // 2 + 2) - 1).clamp(min=0)
+    matrix = starts.to(ptr.dtype), (entry // 2).to(ptr.dtype), band
+    return {
+        "incomplete_cholesky": matrix,
+        "incomplete_lu": matrix,
+        "solve_triangular": (ptr, idx, perm, val, numbers(m, 5), False, True),
     }

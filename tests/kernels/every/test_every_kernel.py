@@ -152,6 +152,24 @@ def reduced_backward(v):
     return *v.valued, x, randn(v.m, 3), arg
 
 
+def square(v, *, lower):
+    """A matrix on the indices of v, of its lines, with all of a dominant diagonal."""
+    at = torch.eye(v.m, dtype=torch.bool)
+    at[kernels.expand(v.ptr, v.nse).long(), v.idx.long() % max(v.m, 1)] = True
+    row, column = (at.tril() if lower else at).nonzero().T
+    val = torch.where(row == column, 4.0, randn(len(row)) / max(v.m, 1))
+    ptr = kernels.compress(row.to(v.ptr.dtype), v.m)
+    return ptr, column.to(v.ptr.dtype), val
+
+
+def system(v, n, upper, unit):
+    """Its values in any order, and n right-hand sides."""
+    ptr, idx, val = square(v, lower=False)
+    perm = torch.randperm(len(idx))
+    shuffled = torch.empty_like(val).index_copy_(0, perm, val)
+    return ptr, idx, perm.to(idx.dtype), shuffled, randn(v.m, n), upper, unit
+
+
 CALLS = {  # the arguments of every kernel, made of a view
     "attention": [attention],
     "attention_backward": [attention_backward],
@@ -179,6 +197,8 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: (*v.indexed, 2, 2, True),
         lambda v: (*v.indexed, 1, 2, False, v.val),
     ],
+    "incomplete_cholesky": [lambda v: square(v, lower=True)],
+    "incomplete_lu": [lambda v: square(v, lower=False)],
     "intersection": [lambda v: (*v.indexed, *other(v).indexed)],
     "join_ranges": [
         lambda v, backward=backward: joined(v, backward=backward) for backward in (False, True)
@@ -216,6 +236,11 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: (*v.indexed, v.n - 1, -2, v.n // 2, v.val),
     ],
     "shares": [lambda v: (v.ptr, 2)],
+    "solve_triangular": [
+        lambda v: system(v, 1, False, False),
+        lambda v: system(v, 3, True, False),
+        lambda v: system(v, 16, False, True),
+    ],
     "sort_coo": [lambda v: (coordinates(v), (v.m, v.n))],
     "spgemm": [product],
     "spgemm_values": [of_the_product],

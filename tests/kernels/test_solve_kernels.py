@@ -1,0 +1,143 @@
+"""Kernels of triangular substitution and incomplete factorisation, against dense torch."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from spgrad import kernels
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+TOLERANCE = {torch.float32: 1e-4, torch.complex64: 1e-4}
+WIDTHS = [0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 100, 130]
+
+
+def system(m, density, dtype, index_dtype=torch.int32, *, permuted=False):
+    """A dense matrix with a dominant diagonal, and its row view."""
+    at = (torch.rand(m, m) < density) | torch.eye(m, dtype=torch.bool)
+    A = torch.randn(m, m, dtype=dtype) * at / max(m * density, 1)
+    A = A + 2 * torch.eye(m, dtype=dtype)
+    row, column = at.nonzero().T
+    val = A[row, column]
+    perm = None
+    if permuted:
+        perm = torch.randperm(len(val))
+        val = torch.empty_like(val).index_copy_(0, perm, val)
+        perm = perm.to(index_dtype)
+    ptr = torch.searchsorted(row, torch.arange(m + 1))
+    return A, (ptr.to(index_dtype), column.to(index_dtype), perm, val)
+
+
+def check(A, view, b, *, upper, unit):
+    x, failed = both_threads_pair("solve_triangular", *view, b, upper, unit)
+    wanted = torch.linalg.solve_triangular(A, b, upper=upper, unitriangular=unit)
+    bound = TOLERANCE.get(b.dtype, 1e-11)
+    assert_close(x, wanted, rtol=bound, atol=bound)
+    assert failed.tolist() == [-1]
+
+
+def both_threads_pair(name, *args):
+    """The results of a kernel, the same to the bit on one thread and on two."""
+    torch.set_num_threads(2)
+    two = getattr(kernels, name)(*args)
+    torch.set_num_threads(1)
+    one = getattr(kernels, name)(*args)
+    assert_close(two, one, rtol=0, atol=0, equal_nan=True)
+    return one
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_every_width(dtype, n):
+    for upper in (False, True):
+        A, view = system(50, 0.3, dtype, permuted=upper)
+        check(A, view, torch.randn(50, n, dtype=dtype), upper=upper, unit=n % 2 == 0)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 16, 32, 40])
+def test_many_rows_on_two_threads(upper, n):
+    A, view = system(900, 0.1, torch.float64, torch.int64)
+    check(A, view, torch.randn(900, n, dtype=torch.float64), upper=upper, unit=False)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("m", [0, 1, 2])
+def test_tiny_systems(upper, m):
+    for n in (0, 1, 4):
+        A, view = system(m, 1.0, torch.float64)
+        check(A, view, torch.randn(m, n, dtype=torch.float64), upper=upper, unit=False)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_first_row_without_a_pivot(n, upper, missing):
+    """Rows 2 and 4 have a zero, or no element, on the diagonal; the other elements are there."""
+    at = torch.ones(6, 6, dtype=torch.bool)
+    A = torch.ones(6, 6)
+    for i in (2, 4):
+        A[i, i], at[i, i] = 0, not missing
+    row, column = at.nonzero().T
+    ptr = torch.searchsorted(row, torch.arange(7)).int()
+    args = ptr, column.int(), None, A[row, column], torch.ones(6, n), upper
+    assert kernels.solve_triangular(*args, False)[1].tolist() == [2]
+    assert kernels.solve_triangular(*args, True)[1].tolist() == [-1]
+
+
+def test_complex_pivots_of_any_size():
+    """Where the square of a pivot would overflow, or vanish."""
+    pivots = torch.tensor([1e200 + 1e200j, 1e-200j, 1e-200, -3e180 + 1j], dtype=torch.complex128)
+    ptr, idx = torch.arange(5).int(), torch.arange(4).int()
+    for n in (1, 3):
+        b = pivots[:, None] * torch.arange(1, n + 1)
+        x, _ = kernels.solve_triangular(ptr, idx, None, pivots, b, False, False)
+        assert_close(x, torch.arange(1, n + 1).to(x.dtype).expand(4, n))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
+def test_incomplete_factors_agree_with_the_matrix_at_its_elements(dtype, index_dtype):
+    A, (ptr, idx, _, val) = system(40, 0.1, dtype, index_dtype)
+    row = kernels.expand(ptr, len(idx)).long()
+    at = row, idx.long()
+    bound = TOLERANCE.get(dtype, 1e-11)
+    found, failed = both_threads_pair("incomplete_lu", ptr, idx, val)
+    both = torch.zeros_like(A).index_put_(at, found)
+    product = (both.tril(-1) + torch.eye(40)) @ both.triu()
+    assert_close(product[at], val, rtol=bound, atol=bound)
+    lower = row >= at[1]
+    starts = kernels.compress(row[lower].to(index_dtype), 40)
+    val = torch.where(at[0] == at[1], val.real.to(dtype), val)[lower]
+    found, broken = both_threads_pair("incomplete_cholesky", starts, idx[lower], val)
+    L = torch.zeros_like(A).index_put_((row[lower], at[1][lower]), found)
+    assert_close((L @ L.mH)[row[lower], at[1][lower]], val, rtol=bound, atol=bound)
+    assert failed.tolist() == broken.tolist() == [-1]
+
+
+@pytest.mark.parametrize("name", ["incomplete_cholesky", "incomplete_lu"])
+def test_the_row_of_a_bad_pivot(name):
+    ptr, idx = torch.tensor([0, 1, 3, 4]).int(), torch.tensor([0, 0, 1, 1]).int()
+    factor = getattr(kernels, name)
+    assert factor(ptr, idx, torch.tensor([4.0, 2.0, 3.0, 1.0]))[1].tolist() == [2]  # none there
+    assert factor(ptr, idx, torch.tensor([0.0, 2.0, 3.0, 1.0]))[1].tolist() == [0]
+    negative = factor(ptr, idx, torch.tensor([4.0, 2.0, 0.5, 1.0]))[1].tolist()
+    assert negative == ([1] if name == "incomplete_cholesky" else [2])
+
+
+def test_wrong_arguments_are_refused():
+    ptr, idx, val = torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(2)
+    if not kernels.compiled():
+        return
+    for args in (
+        (ptr, idx, None, val, torch.ones(3, 1)),
+        (ptr, idx, None, val, torch.ones(2)),
+        (ptr, idx, None, val.double(), torch.ones(2, 1)),
+        (ptr, idx, None, val[:1], torch.ones(2, 1)),
+        (ptr, idx, None, val.half(), torch.ones(2, 1).half()),
+    ):
+        with pytest.raises(RuntimeError, match="spgrad"):
+            kernels.solve_triangular(*args, False, False)
+    with pytest.raises(RuntimeError, match="spgrad"):
+        kernels.incomplete_lu(ptr, idx, val[:1])
