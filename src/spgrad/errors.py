@@ -6,6 +6,7 @@
     |-- ArgumentKindError    (TypeError)            not the kind of object that is accepted
     |-- ArgumentValueError   (ValueError)           wrong shape, dtype or device
     |   `-- ArgumentIndexError (IndexError)         an index or dimension that is not there
+    |-- ConvergenceError     (RuntimeError)         an iteration ended before its tolerance
     |-- MissingPackageError  (ImportError)          an optional package is not installed
     |-- PivotError           (RuntimeError)         a zero or wrong pivot; also torch's LinAlgError
     |-- StateError           (RuntimeError)         a tensor that has to be changed first
@@ -18,6 +19,8 @@ what. The text joins the three.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -54,6 +57,20 @@ class ArgumentValueError(SpgradError, ValueError):
 
 class ArgumentIndexError(ArgumentValueError, IndexError):
     """An index or the number of a dimension is out of range."""
+
+
+class ConvergenceError(SpgradError, RuntimeError):
+    """An iterative solver ended before its tolerance.
+
+    Attributes:
+        info: A `spgrad.linalg.Info` with the iterations, residuals and the reason.
+        x: What the iteration had found, without a gradient.
+    """
+
+    def __init__(self, *args: object, info: Any = None, x: Any = None) -> None:
+        super().__init__(*args)
+        self.info = info
+        self.x = x
 
 
 class MissingPackageError(SpgradError, ImportError):

@@ -1,0 +1,1 @@
+"""Factorisations of a sparse matrix by other packages."""

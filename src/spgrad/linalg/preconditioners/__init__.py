@@ -1,0 +1,1 @@
+"""Approximate inverses that make an iterative solver converge sooner."""

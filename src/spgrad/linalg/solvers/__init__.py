@@ -1,0 +1,1 @@
+"""Ways to solve A x = b, each a frozen dataclass of options."""

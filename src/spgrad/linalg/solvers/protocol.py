@@ -1,0 +1,91 @@
+"""What `spgrad.linalg.solve` asks of a solver, and an iterative solver of a preconditioner.
+
+None of them knows of autograd: the one derivative of all solvers is in `spgrad.linalg.solve`.
+
+A matrix arrives as a SparseTensor (*b, m, m) without repeated elements and without a gradient. A
+batch stands for the block-diagonal matrix of its items, so that right-hand sides are always of two
+dimensions, (items m, n): those of the first item, then those of the second.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from spgrad.core.tensor import SparseTensor
+
+Assume = Literal["general", "symmetric", "hermitian", "positive definite", "triangular"]
+"""What the caller declares of a matrix; positive definite includes hermitian."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """How a solve ended.
+
+    Attributes:
+        iterations: Steps taken, the most of all columns; 0 for a direct solver.
+        residuals: Norm of b - A x over that of b, for each column of each item. NaN where it was
+            not found, as direct solvers don't.
+        converged: Bool of the same shape: whether the residual is within the tolerances.
+        reason: "direct", "converged", or why the iteration ended.
+    """
+
+    iterations: int
+    residuals: torch.Tensor
+    converged: torch.Tensor
+    reason: str
+
+
+class Prepared(ABC):
+    """A solver with a matrix: the factor, the preconditioner, or whatever is worth keeping."""
+
+    @abstractmethod
+    def solve(
+        self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
+    ) -> tuple[torch.Tensor, Info]:
+        """x with A x = b, or A^H x = b with `adjoint`.
+
+        Args:
+            b: Dense (items m, n), of the dtype and on the device of the matrix.
+            x0: Where an iteration starts, of the shape of `b`; direct solvers ignore it.
+            adjoint: True solves with the conjugate transpose.
+
+        Returns:
+            x of the shape of `b`, and how it was found; ``residuals`` and ``converged`` there have
+            the shape (items, n).
+        """
+
+
+class Solver(ABC):
+    """Options of a way to solve linear systems; a frozen dataclass."""
+
+    @abstractmethod
+    def prepare(self, A: SparseTensor, assume: Assume) -> Prepared:
+        """Work on the matrix that all right-hand sides share."""
+
+
+class Applied(ABC):
+    """A preconditioner with a matrix."""
+
+    @abstractmethod
+    def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        """M^-1 r, or M^-H r with `adjoint`, for M about A and r (items m, n)."""
+
+
+class Preconditioner(ABC):
+    """Options of an approximate inverse; a frozen dataclass."""
+
+    @abstractmethod
+    def prepare(self, A: SparseTensor) -> Applied:
+        """Work on the matrix that all applications share."""
+
+
+def direct_info(b: torch.Tensor, items: int) -> Info:
+    """The Info of a direct solver for right-hand sides (items m, n)."""
+    shape = items, b.shape[1]
+    unknown = torch.full(shape, math.nan, dtype=torch.float64, device=b.device)
+    return Info(0, unknown, torch.ones(shape, dtype=torch.bool, device=b.device), "direct")
