@@ -46,6 +46,11 @@ from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment
 from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
 from spgrad.kernels.reference.solves.incomplete import incomplete_cholesky, incomplete_lu
+from spgrad.kernels.reference.solves.krylov import (
+    krylov_direction,
+    krylov_dot,
+    krylov_residual,
+)
 from spgrad.kernels.reference.solves.triangular import solve_triangular
 
 __all__ = [
@@ -72,6 +77,9 @@ __all__ = [
     "intersection",
     "join_ranges",
     "kron_lines",
+    "krylov_direction",
+    "krylov_dot",
+    "krylov_residual",
     "list_lines",
     "locate",
     "masked_spgemm",

@@ -1,14 +1,29 @@
-"""Algorithms on sparse matrices, made of operations and without kernels of their own."""
+"""Solvers, decompositions and orders of sparse matrices, made of operations."""
 
+from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.exponential import expm_multiply
 from spgrad.linalg.lobpcg import lobpcg
 from spgrad.linalg.lowrank import pca_lowrank, svd_lowrank
 from spgrad.linalg.ordering import locality_order, reorder, reverse_cuthill_mckee
+from spgrad.linalg.solve import solve
+from spgrad.linalg.solvers.bicgstab import BiCGSTAB
+from spgrad.linalg.solvers.cg import CG
+from spgrad.linalg.solvers.gmres import GMRES
+from spgrad.linalg.solvers.lsmr import LSMR
+from spgrad.linalg.solvers.minres import MINRES
+from spgrad.linalg.solvers.protocol import Info
 from spgrad.linalg.structure import connected_components, is_hermitian, is_symmetric
 from spgrad.ops import register
 from spgrad.support import OPS
 
 __all__ = [
+    "CG",
+    "GMRES",
+    "LSMR",
+    "MINRES",
+    "BiCGSTAB",
+    "Info",
+    "SuperLU",
     "connected_components",
     "expm_multiply",
     "is_hermitian",
@@ -18,8 +33,10 @@ __all__ = [
     "pca_lowrank",
     "reorder",
     "reverse_cuthill_mckee",
+    "solve",
     "svd_lowrank",
 ]
 
-for _name in __all__:
-    register(OPS[_name])
+for _row in OPS.values():
+    if _row.family == "linalg":
+        register(_row)

@@ -1,0 +1,55 @@
+"""Reference of the kernels that update the vectors of Krylov methods.
+
+Vectors are (items, m, n): n right-hand sides for each matrix of a batch. Scalars are (items, n),
+in float64 or complex128. Sums are formed in chunks of rows, whose size depends on the shape alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spgrad.kernels.declare import kernel
+
+
+def _wide(t: Tensor) -> torch.dtype:
+    return torch.complex128 if t.is_complex() else torch.float64
+
+
+@kernel("krylov_dot(Tensor a, Tensor b) -> Tensor")
+def krylov_dot(a: Tensor, b: Tensor) -> Tensor:
+    """The scalar products sum_i conj(a_i) b_i of the columns (items, n), in 64-bit numbers.
+
+    Args:
+        a: Vectors (items, m, n).
+        b: Vectors of the same shape and dtype.
+    """
+    return (a.conj() * b).sum(1, dtype=_wide(a))
+
+
+@kernel("krylov_residual(Tensor(a!) r, Tensor q, Tensor alpha) -> Tensor")
+def krylov_residual(r: Tensor, q: Tensor, alpha: Tensor) -> Tensor:
+    """r -= alpha q, in place, and the squared norms (items, n) of the new r, float64.
+
+    Args:
+        r: Vectors (items, m, n).
+        q: Vectors of the same shape and dtype.
+        alpha: Scalars (items, n).
+    """
+    r.sub_(q * alpha.to(r.dtype)[:, None])
+    return krylov_dot(r, r).real.contiguous()
+
+
+@kernel("krylov_direction(Tensor(a!) x, Tensor(b!) p, Tensor z, Tensor alpha, Tensor beta) -> ()")
+def krylov_direction(x: Tensor, p: Tensor, z: Tensor, alpha: Tensor, beta: Tensor) -> None:
+    """x += alpha p, then p = z + beta p, in place.
+
+    Args:
+        x: Vectors (items, m, n).
+        p: Vectors of the same shape and dtype.
+        z: Likewise.
+        alpha: Scalars (items, n).
+        beta: Scalars (items, n).
+    """
+    x.add_(p * alpha.to(x.dtype)[:, None])
+    p.mul_(beta.to(p.dtype)[:, None]).add_(z)

@@ -1,0 +1,56 @@
+"""A preconditioner of any kind as one function of the residual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.errors import ArgumentKindError
+from spgrad.linalg.solvers.protocol import Applied, Assume, Preconditioner, Prepared, Solver
+
+Apply = Callable[[torch.Tensor, bool], torch.Tensor]
+"""M^-1 r, or M^-H r where the second argument is True, for r (items m, n)."""
+
+Given = Preconditioner | Applied | Solver | Prepared | Callable[[torch.Tensor], torch.Tensor]
+"""What an iterative solver takes for a preconditioner."""
+
+
+def application(given: Any, A: SparseTensor, assume: Assume) -> Apply | None:
+    """How a preconditioner acts on residuals; None where there is none.
+
+    A solver stands for the inverse that it finds. A callable gets r alone, for A and for A^H: a
+    preconditioner moves no solution, only the number of steps to it.
+    """
+    if given is None:
+        return None
+    if isinstance(given, Preconditioner):
+        given = given.prepare(A)
+    if isinstance(given, Applied):
+        return given.apply
+    if isinstance(given, Solver):
+        given = given.prepare(A, assume)
+    if isinstance(given, Prepared):
+        prepared = given
+        return lambda r, adjoint: prepared.solve(r, adjoint=adjoint)[0]
+    if not callable(given):
+        raise ArgumentKindError(
+            f"`preconditioner` is {checks.describe_kind(given)}; a preconditioner such as "
+            "spgrad.linalg.Jacobi(), a solver, a callable or None is accepted. Call the class if "
+            "you passed one."
+        )
+    function = given
+
+    def apply(r: torch.Tensor, adjoint: bool) -> torch.Tensor:
+        z = function(r)
+        if not isinstance(z, torch.Tensor) or z.shape != r.shape:
+            raise ArgumentKindError(
+                f"`preconditioner` gave {checks.describe_kind(z)}; a dense tensor of shape "
+                f"{tuple(r.shape)} is accepted. It gets residuals (m, n) and gives as many."
+            )
+        return z.to(r.dtype)
+
+    return apply

@@ -1,0 +1,305 @@
+"""Linear systems with a sparse matrix, by any solver, and the one derivative of all solvers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, overload
+
+import torch
+
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.linalg.assume import require_declared, require_true, triangle_of
+from spgrad.linalg.direct.superlu import SuperLU
+from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver, direct_info
+from spgrad.lowering.operands import dense_operand
+from spgrad.lowering.spmm import sddmm, wants_grad
+from spgrad.ops.products.broadcast import flat, in_columns
+from spgrad.ops.solves.triangular import Triangle, square_operand, substitute
+from spgrad.public import public_op
+from spgrad.torch_protocol.func_transforms import Function, transforming
+
+
+class Kept:
+    """A solver and what it prepared for the values that it has met, for the solves of a backward.
+
+    More than one set of values is met only where torch.func.vmap runs over them.
+    """
+
+    def __init__(self, solver: Solver, assume: Assume, pattern: Pattern) -> None:
+        self.solver, self.assume, self.pattern = solver, assume, pattern
+        self.met: list[tuple[torch.Tensor, int, Prepared]] = []
+        self.info: Info | None = None  # of the last solve
+
+    def prepared(self, vals: torch.Tensor) -> Prepared:
+        """The solver with a matrix of these values."""
+        version = 0 if vals.is_inference() else vals._version
+        for known, at, prepared in self.met:
+            if at == version and _same(known, vals):
+                return prepared
+        A = SparseTensor(plain(vals).view(self.pattern.values_shape), self.pattern)
+        require_finite("A", A._vals)
+        require_true(A, self.assume)
+        prepared = self.solver.prepare(A, self.assume)
+        self.met.append((vals, version, prepared))
+        return prepared
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a is b or (
+        a.data_ptr() == b.data_ptr()
+        and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
+        and a.is_conj() == b.is_conj()
+    )
+
+
+class System(NamedTuple):
+    """A matrix by its pattern, with the solver; the values come apart."""
+
+    pattern: Pattern
+    kept: Kept
+    adjoint: bool = False  # solve with A^H
+    x0: torch.Tensor | None = None
+
+
+@overload
+def solve(
+    A: torch.Tensor,
+    b: torch.Tensor,
+    solver: Solver | None = None,
+    *,
+    assume: Assume | None = None,
+    x0: torch.Tensor | None = None,
+    left: bool = True,
+    return_info: Literal[False] = False,
+) -> torch.Tensor: ...
+@overload
+def solve(
+    A: torch.Tensor,
+    b: torch.Tensor,
+    solver: Solver | None = None,
+    *,
+    assume: Assume | None = None,
+    x0: torch.Tensor | None = None,
+    left: bool = True,
+    return_info: Literal[True],
+) -> tuple[torch.Tensor, Info]: ...
+@public_op
+def solve(
+    A: torch.Tensor,
+    b: torch.Tensor,
+    solver: Solver | None = None,
+    *,
+    assume: Assume | None = None,
+    x0: torch.Tensor | None = None,
+    left: bool = True,
+    return_info: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, Info]:
+    """x with A x = b for a sparse A, by a direct or an iterative solver.
+
+    A direct solver is exact and fails on no well-posed system, but its factor has more elements
+    than A: many more for meshes in three dimensions and for graphs. Take an iterative solver where
+    the factor would not fit in memory, where A is well conditioned or has a good preconditioner,
+    or where a few digits suffice: `CG` if A is positive definite, `MINRES` if it is hermitian,
+    `BiCGSTAB` or `GMRES` if it is not.
+
+    Args:
+        A: Sparse (*b, m, m) of any layout; float32, float64, complex64 or complex128.
+        b: Dense (*b, m) or (*b, m, n); as `torch.linalg.solve` does, b is taken for vectors if it
+            has one dimension or the shape of A without its last. Batch dimensions broadcast.
+        solver: Such as ``spgrad.linalg.CG(rtol=1e-8)``. None takes substitution if all elements of
+            A are in one triangle, and else `SuperLU`, for which SciPy must be installed.
+        assume: What is known of A: "general", "symmetric", "hermitian", "positive definite" or
+            "triangular". Symmetry and signs of the diagonal are checked.
+        x0: Where an iteration starts, of the shape of the result; it gets no gradient.
+        left: False solves x A = b.
+        return_info: True returns (x, info) with a `spgrad.linalg.Info`, whose residuals have the
+            shape of b without m.
+
+    Returns:
+        Dense x, of the shape of b with the batch dimensions of both.
+
+    Gradient:
+        Of b: the solution l of A^H l = g, by the same solver with what it has prepared. Of A:
+        -l x^H at its own pattern. x is taken for exact: the gradient of an iterative solver is as
+        accurate as its tolerance. Any order, forward mode and torch.func too.
+
+    Cost:
+        That of the solver, and the same again for both gradients, with O(nse n) for that of A.
+
+    Raises:
+        TypeError: `A` is not sparse, `b` not dense, or `solver` no solver.
+        ValueError: `A` is not square, sizes, dtypes or devices don't fit, A is not what `assume`
+            says, or A or b has an element that is not finite.
+        NotImplementedError: `A` has dense dimensions.
+        PivotError: `A` is singular, or its diagonal not positive where it was declared definite.
+        ConvergenceError: The iteration ended before its tolerance.
+        ImportError: SciPy is not installed, and a direct solver is asked for.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]])).requires_grad_()
+        >>> x = spgrad.linalg.solve(A, torch.tensor([5.0, 4.0]), spgrad.linalg.CG())
+        >>> x.detach()
+        tensor([1., 1.])
+        >>> x.sum().backward()
+        >>> A.grad.layout
+        torch.sparse_csr
+    """
+    assume = require_declared(assume)
+    if solver is not None and not isinstance(solver, Solver):
+        raise ArgumentKindError(
+            f"`solver` is {checks.describe_kind(solver)}; a solver such as spgrad.linalg.CG() or "
+            "None is accepted. Call the class if you passed one."
+        )
+    T, right, start, vectors = _operands(A, b, x0, left)
+    columns, unfold = in_columns(T._pattern, right, T._pattern.matrix[0])
+    if start is not None:
+        start = in_columns(T._pattern, start.detach(), T._pattern.matrix[0])[0]
+    y, info = _solved(flat(T), columns, T._pattern, solver, assume, start, not left)
+    x = unfold(y, T._pattern.matrix[0])
+    x = x.squeeze(-1) if vectors else x if left else x.mT
+    return (x, _unfolded(info, unfold, vectors)) if return_info else x
+
+
+def _solved(
+    vals: torch.Tensor,
+    b: torch.Tensor,
+    pattern: Pattern,
+    solver: Solver | None,
+    assume: Assume,
+    x0: torch.Tensor | None,
+    transpose: bool,
+) -> tuple[torch.Tensor, Info]:
+    if solver is None and assume in ("general", "triangular"):
+        triangle = triangle_of(pattern)
+        if assume == "triangular" and triangle is None:
+            require_true(SparseTensor(vals.detach(), pattern), assume)
+        if triangle is not None:
+            if not transforming():
+                require_finite("A", vals)
+                require_finite("b", b)
+            x = substitute(vals, b, Triangle(pattern, triangle == "upper", False), transpose)
+            return x, direct_info(b, _items(pattern))
+    kept = Kept(solver or SuperLU(), assume, pattern)
+    system = System(pattern, kept, transpose, x0)
+    if transpose:  # A^T x = b is conj(A)^H x = b
+        vals = vals.conj()
+    x = solve_with(vals, b, system)
+    return x, kept.info or direct_info(b, _items(pattern))
+
+
+def _items(pattern: Pattern) -> int:
+    m = pattern.matrix[0]
+    return pattern.extent[0] // m if m else 0
+
+
+def solve_with(vals: torch.Tensor, b: torch.Tensor, system: System) -> torch.Tensor:
+    """x = A^-1 b, or A^-H b, for the matrix with these flat values; b is (items m, n).
+
+    Gradient: A x = b gives dA x + A dx = db, so with <u, v> the real part of u^H v,
+
+        <g, dx> = <A^-H g, db - dA x> = <l, db> - <l x^H, dA>    where A^H l = g.
+
+    The gradient of b is l, and that of A is -l x^H, of which the elements of A are computed
+    (SDDMM). For A^H x = b the same derivation has A^H in place of A: A l = g, the gradient of b
+    is l, that of A^H is -l x^H, so that of A is -x l^H. Each solve in a derivative is one of the
+    two, so that one node has the derivatives of every order.
+    """
+    if wants_grad(vals, b):
+        return _Solve.apply(vals, b, system)  # type: ignore[return-value]
+    return _found(vals, b, system)
+
+
+def _found(vals: torch.Tensor, b: torch.Tensor, system: System) -> torch.Tensor:
+    if b.numel() == 0:
+        return torch.empty_like(b)
+    require_finite("b", b)
+    with torch.no_grad():
+        prepared = system.kept.prepared(vals)
+        x, info = prepared.solve(plain(b), x0=system.x0, adjoint=system.adjoint)
+    system.kept.info = info
+    return x
+
+
+class _Solve(Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, vals: torch.Tensor, b: torch.Tensor, system: System
+    ) -> torch.Tensor:
+        x = _found(vals, b, system)
+        ctx.save_for_backward(vals, x)
+        ctx.system = system
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, x = ctx.saved_tensors
+        adjoint = ctx.system.adjoint
+        solution = solve_with(vals, g, ctx.system._replace(adjoint=not adjoint, x0=None))
+        if not ctx.needs_input_grad[0]:
+            return None, solution, None
+        left, right = (x, solution) if adjoint else (solution, x)
+        grad_vals = -sddmm(left, right.conj(), ctx.system.pattern)
+        return grad_vals, solution if ctx.needs_input_grad[1] else None, None
+
+
+def _operands(
+    A: Any, b: Any, x0: Any, left: bool
+) -> tuple[SparseTensor, torch.Tensor, torch.Tensor | None, bool]:
+    """A, the right-hand sides (*b, m, n), the start likewise, and whether b had vectors."""
+    T, right = square_operand("A", A), dense_operand("b", b)
+    checks.require_same_dtype(A=T._vals, b=right)
+    checks.require_same_device(A=T._vals, b=right)
+    pattern = T._pattern
+    m = pattern.matrix[0]
+    shape = tuple(right.shape)
+    if not shape:
+        hint = "Divide by a number with b / number."
+        raise checks.bad_shape("b", (), "a vector, matrix or batch of matrices", hint)
+    vectors = len(shape) == 1 or (bool(pattern.batch) and shape == tuple(pattern.shape[:-1]))
+    if not left and not vectors:
+        right = right.mT
+    right = right.unsqueeze(-1) if vectors else right
+    if right.shape[-2] != m:
+        accepted = f"{m} equations (from `A` of shape {tuple(pattern.shape)})"
+        raise checks.bad_shape("b", shape, accepted, "The sizes of the two operands agree.")
+    try:
+        batch = checks.broadcast_shapes(pattern.batch, right.shape[:-2])
+    except RuntimeError:
+        hint = "Batch sizes are equal, or one of them is 1 or missing."
+        accepted = f"a batch that broadcasts with {pattern.batch}"
+        raise checks.bad_shape("b", shape, accepted, hint) from None
+    if x0 is None:
+        return T, right, None, vectors
+    start = dense_operand("x0", x0)
+    checks.require_same_dtype(A=T._vals, x0=start)
+    checks.require_same_device(A=T._vals, x0=start)
+    given = tuple(start.shape)
+    start = start.unsqueeze(-1) if vectors else start if left else start.mT
+    if tuple(start.shape) != (*batch, m, right.shape[-1]):
+        raise checks.bad_shape("x0", given, "the shape of the result", "Start from zeros.")
+    return T, right, start, vectors
+
+
+def require_finite(arg: str, t: torch.Tensor) -> None:
+    """Refuses numbers that a solver would spread over the whole result, or never end with."""
+    if not bool(torch.isfinite(t.sum())) and not bool(torch.isfinite(t).all()):
+        raise ArgumentValueError(
+            f"`{arg}` has an element that is not finite; finite numbers are accepted. Find it with "
+            f"torch.isfinite({'A.values()' if arg == 'A' else arg})."
+        )
+
+
+def _unfolded(
+    info: Info, unfold: Callable[[torch.Tensor, int], torch.Tensor], vectors: bool
+) -> Info:
+    """The Info with its columns in the shape of b."""
+
+    def shaped(t: torch.Tensor) -> torch.Tensor:
+        found = unfold(t, 1).squeeze(-2)
+        return found.squeeze(-1) if vectors else found
+
+    return Info(info.iterations, shaped(info.residuals), shaped(info.converged), info.reason)

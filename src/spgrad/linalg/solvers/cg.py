@@ -1,0 +1,68 @@
+"""Conjugate gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from spgrad import kernels
+from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, dot, quotient
+
+
+@dataclass(frozen=True)
+class CG(Iterative):
+    """Conjugate gradients (Hestenes and Stiefel, 1952), for hermitian positive definite matrices.
+
+    The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (which
+    must be hermitian positive definite too), strict and progress. One product with A a step, and
+    four vectors of the size of b.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]]))
+        >>> b = torch.tensor([5.0, 4.0])
+        >>> x, info = spgrad.linalg.solve(A, b, spgrad.linalg.CG(), return_info=True)
+        >>> info.iterations, info.reason
+        (2, 'converged')
+    """
+
+    @property
+    def hermitian(self) -> bool:
+        return True
+
+    def start(self, problem: Problem) -> Run:
+        return _Run(problem)
+
+
+class _Run(Run):
+    why = "A, or the preconditioner, is not positive definite"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.x, self.r = problem.first()
+        self.squares = dot(self.r, self.r).real.contiguous()
+        z = problem.precondition(self.r)
+        self.rho = self.squares if z is self.r else dot(self.r, z).real
+        self.p = z.clone()
+        self.alpha = torch.zeros_like(self.rho)  # of the step that x lacks
+        self.broken = torch.zeros_like(self.rho, dtype=torch.bool)
+        self.begun = False
+
+    def step(self, active: torch.Tensor) -> None:
+        if self.begun:
+            z = self.problem.precondition(self.r)
+            rho = self.squares if z is self.r else dot(self.r, z).real
+            beta = quotient(rho, self.rho, active)
+            # x of the step before, beside the new direction: p is read once for both
+            kernels.krylov_direction(self.x, self.p, z, self.alpha, beta)
+            self.rho = rho
+        self.begun = True
+        q = self.problem.times(self.p)
+        curvature = dot(self.p, q).real
+        self.broken = self.broken | (active & ~((curvature > 0) & (self.rho > 0)))
+        self.alpha = quotient(self.rho, curvature, active & ~self.broken)
+        self.squares = kernels.krylov_residual(self.r, q, self.alpha)
+
+    def finish(self) -> None:
+        self.x.add_(self.p * self.alpha.to(self.x.dtype)[:, None])
+        self.alpha = torch.zeros_like(self.alpha)

@@ -1,0 +1,307 @@
+"""What the iterative solvers share: options, columns that leave, the end of an iteration.
+
+Vectors are (items, m, n): n right-hand sides for each matrix of a batch. Scalars are (items, n), in
+float64 or complex128, so that float32 loses nothing in sums and quotients. Each column of each item
+converges by itself: what it has to stop is a scalar of zero. Columns that have converged in all
+items leave the iteration, and the products, once they are a quarter of it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
+from spgrad.errors import ArgumentValueError, ConvergenceError
+from spgrad.linalg.assume import require_true
+from spgrad.linalg.preconditioners.protocol import Apply, Given, application
+from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
+from spgrad.lowering.spmm import spmm
+
+CHECK_EVERY = 16
+"""Steps between two looks at the residuals where each look waits for a device."""
+
+dot = kernels.krylov_dot
+
+
+class Matrix:
+    """A square matrix or batch, by its products with vectors (items, k, n)."""
+
+    def __init__(self, A: SparseTensor, hermitian: bool = False) -> None:
+        self.pattern = A._pattern
+        self.vals = plain(A._vals).reshape(-1)
+        self.hermitian = hermitian
+        rows = max(self.pattern.matrix[0], 1)
+        self.items = self.pattern.extent[0] // rows
+        self.conj: torch.Tensor | None = None
+
+    def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        """A x, or A^H x."""
+        adjoint = adjoint and not self.hermitian
+        vals = self.vals
+        if adjoint and vals.is_complex():
+            if self.conj is None:
+                self.conj = plain(vals.conj())
+            vals = self.conj
+        y = spmm(vals, x.reshape(-1, x.shape[2]), self.pattern, adjoint)
+        return y.view(self.items, -1, x.shape[2])
+
+
+class Run:
+    """One iteration: vectors and scalars as attributes, whose last dimension is the columns."""
+
+    x: torch.Tensor  # (items, m, n)
+    squares: torch.Tensor  # (items, n) float64: squared norms of the residuals
+    broken: torch.Tensor | None = None  # (items, n): where the method can't go on
+    why = "the method broke down"  # if it is
+    norms: torch.Tensor | None = None  # what residuals are relative to; None for those of b
+
+    @abstractmethod
+    def step(self, active: torch.Tensor) -> None:
+        """One step for the active (items, n) columns; it leaves x of the others as it is."""
+
+    def finish(self) -> None:
+        """Brings x up to date with the residuals."""
+
+    def keep(self, columns: torch.Tensor) -> None:
+        """Drops the other columns."""
+        for name, value in vars(self).items():
+            if isinstance(value, torch.Tensor):
+                setattr(self, name, value.index_select(-1, columns))
+
+
+class Found:
+    """What the columns that have left an iteration had found."""
+
+    def __init__(self, run: Run, shape: torch.Size) -> None:
+        self.x = run.x
+        self.squares = run.squares.new_empty(shape)
+        self.broken = False
+
+    def take(self, run: Run, columns: torch.Tensor) -> None:
+        """Takes all columns of the run; those that stay in it are taken again later."""
+        run.finish()
+        self.squares[:, columns] = run.squares
+        if columns.numel() == self.x.shape[2]:
+            self.x = run.x
+        else:
+            self.x[:, :, columns] = run.x
+        self.broken = self.broken or (run.broken is not None and bool(run.broken.any()))
+
+    def why(self, run: Run, steps: int, most: int) -> str:
+        """Why the iteration ended before its tolerance."""
+        if not bool(torch.isfinite(self.squares).all()):
+            return "the residual is not finite"
+        if self.broken:
+            return run.why
+        return f"max_iter={most} steps were taken" if steps >= most else "it stagnated"
+
+
+def scaled(v: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    """Vectors (items, m, n) times scalars (items, n)."""
+    return v * by.to(v.dtype)[:, None]
+
+
+def add_scaled(y: torch.Tensor, v: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    """y += by v, in place."""
+    return y.addcmul_(v, by.to(v.dtype)[:, None])
+
+
+def quotient(a: torch.Tensor, b: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+    """a / b where the condition holds and b is not 0, else 0."""
+    where = where & (b != 0)
+    return torch.where(where, a / torch.where(where, b, 1), 0)
+
+
+@dataclass(frozen=True)
+class Iterative(Solver):
+    """Options of an iterative solver.
+
+    Attributes:
+        rtol: Residual to stop at, relative to the norm of b; None for 1e-8, or 1e-5 of float32.
+        atol: Residual to stop at, of whichever is larger.
+        max_iter: Most steps; None for ten times the number of equations.
+        preconditioner: Such as ``spgrad.linalg.Jacobi()``: an approximate inverse, a solver, whose
+            factor is kept, or a callable that takes residuals (m, n).
+        strict: False returns what was found where the iteration ends before its tolerance, instead
+            of a `ConvergenceError`.
+        progress: True shows steps and residuals by rich.
+    """
+
+    rtol: float | None = None
+    atol: float = 0.0
+    max_iter: int | None = None
+    preconditioner: Given | None = None
+    strict: bool = True
+    progress: bool = False
+
+    def prepare(self, A: SparseTensor, assume: Assume = "general") -> Prepared:
+        """Prepares the preconditioner."""
+        return _Iteration(self, A, assume)
+
+    @property
+    def hermitian(self) -> bool:
+        """Whether the method is one for hermitian matrices."""
+        return False
+
+    @abstractmethod
+    def start(self, problem: Problem) -> Run:
+        """The iteration before its first step."""
+
+    def tolerance(self, dtype: torch.dtype) -> float:
+        """The relative residual to stop at."""
+        if self.rtol is not None:
+            return self.rtol
+        return 1e-5 if dtype in (torch.float32, torch.complex64) else 1e-8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What an iteration works on."""
+
+    A: Matrix
+    b: torch.Tensor  # (items, m, n)
+    x0: torch.Tensor | None
+    adjoint: bool
+    apply: Apply | None
+    damp: float | None = None  # of least squares; None for a system of equations
+
+    def times(self, x: torch.Tensor) -> torch.Tensor:
+        """A x, or A^H x."""
+        return self.A.times(x, self.adjoint)
+
+    def adjoint_times(self, x: torch.Tensor) -> torch.Tensor:
+        """A^H x, or A x."""
+        return self.A.times(x, not self.adjoint)
+
+    def precondition(self, r: torch.Tensor) -> torch.Tensor:
+        """M^-1 r; r itself without a preconditioner."""
+        if self.apply is None:
+            return r
+        return plain(self.apply(r.reshape(-1, r.shape[2]), self.adjoint)).view(r.shape)
+
+    def first(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """x to start from and its residual, both to be changed in place."""
+        if self.x0 is None:
+            return torch.zeros_like(self.b), self.b.clone()
+        return self.x0.clone(), self.b - self.times(self.x0)
+
+
+class _Iteration(Prepared):
+    def __init__(self, options: Iterative, A: SparseTensor, assume: Assume) -> None:
+        for name in ("rtol", "atol", "max_iter"):
+            value = getattr(options, name)
+            if value is not None and value < 0:
+                raise ArgumentValueError(
+                    f"`{name}` is {value}; numbers from 0 are accepted. For example 1e-8, or 100."
+                )
+        hermitian = ["hermitian", "positive definite"]
+        if not A._vals.is_complex():
+            hermitian.append("symmetric")
+        if options.hermitian and assume not in hermitian:
+            require_true(A, "hermitian", f"{type(options).__name__} needs matrices that are")
+        self.options = options
+        self.A = Matrix(A, options.hermitian or assume in hermitian)
+        self.apply = application(options.preconditioner, A, assume)
+
+    def solve(
+        self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
+    ) -> tuple[torch.Tensor, Info]:
+        shape = self.A.items, -1, b.shape[1]
+        start = None if x0 is None else plain(x0).view(shape)
+        problem = Problem(self.A, b.view(shape), start, adjoint, self.apply)
+        x, info = iterate(self.options, problem)
+        return x.reshape(b.shape), info
+
+
+def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
+    """Runs the method until all columns have converged, and says how it ended."""
+    b = problem.b
+    norms = dot(b, b).real.sqrt()
+    most = options.max_iter if options.max_iter is not None else max(10 * b.shape[1], 100)
+    run = options.start(problem)
+    norms = norms if run.norms is None else run.norms
+    bounds = (norms * options.tolerance(b.dtype)).clamp(min=options.atol) ** 2
+    found = Found(run, norms.shape)
+    columns = torch.arange(b.shape[2], device=b.device)
+    every = 1 if b.device.type == "cpu" else CHECK_EVERY
+    steps = 0
+    with _progress(options, most) as show:
+        while True:
+            active = run.squares > bounds[:, columns]
+            if run.broken is not None:
+                active &= ~run.broken
+            if steps % every == 0 or steps == most:
+                alive = active.any(0)
+                left = int(alive.sum())
+                show(steps, run.squares, norms[:, columns])
+                if left == 0 or steps == most:
+                    break
+                if 4 * left <= 3 * columns.numel():
+                    at = torch.nonzero(alive).squeeze(-1)
+                    found.take(run, columns)
+                    run.keep(at)
+                    columns, active = columns[at], active[:, at]
+            run.step(active)
+            steps += 1
+    found.take(run, columns)
+    converged = found.squares <= bounds
+    reason = "converged" if bool(converged.all()) else found.why(run, steps, most)
+    residuals = found.squares.sqrt() / torch.where(norms == 0, 1, norms)
+    info = Info(steps, residuals, converged, reason)
+    if options.strict and reason != "converged":
+        raise _not_converged(options, info, found.x)
+    return found.x, info
+
+
+def _not_converged(options: Iterative, info: Info, x: torch.Tensor) -> ConvergenceError:
+    name = type(options).__name__
+    left = int((~info.converged).sum())
+    worst = float(info.residuals.nan_to_num(nan=float("inf")).max())
+    return ConvergenceError(
+        f"{name} has {left} of {info.converged.numel()} columns unsolved after {info.iterations} "
+        f"steps, because {info.reason}; the largest relative residual is {worst:.1e}, and "
+        f"{options.tolerance(x.dtype):.1e} is accepted. Take a preconditioner, a larger `max_iter` "
+        "or `rtol`, another solver, or strict=False for what was found.",
+        info=info,
+        x=x,
+    )
+
+
+Show = Callable[[int, torch.Tensor, torch.Tensor], None]
+
+
+class _progress:  # noqa: N801  # a context manager that reads as a function
+    """Shows the steps and the largest relative residual while the block runs, if asked to."""
+
+    def __init__(self, options: Iterative, most: int) -> None:
+        self.bar: Any = None
+        if options.progress:
+            checks.require_packages("progress", "rich")
+            from rich.progress import Progress, TextColumn
+
+            text = TextColumn("{task.description} step {task.completed} residual {task.fields[r]}")
+            self.bar = Progress(text)
+            self.task = self.bar.add_task(type(options).__name__, total=most, r="")
+
+    def __enter__(self) -> Show:
+        if self.bar is None:
+            return lambda *_: None
+        self.bar.start()
+
+        def show(steps: int, squares: torch.Tensor, norms: torch.Tensor) -> None:
+            worst = float((squares.sqrt() / torch.where(norms == 0, 1, norms)).max())
+            self.bar.update(self.task, completed=steps, r=f"{worst:.1e}")
+
+        return show
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()

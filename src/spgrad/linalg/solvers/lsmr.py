@@ -1,0 +1,123 @@
+"""Least squares by Golub-Kahan bidiagonalisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from spgrad.errors import ArgumentValueError
+from spgrad.linalg.solvers.iterative import (
+    Iterative,
+    Problem,
+    Run,
+    add_scaled,
+    dot,
+    quotient,
+    scaled,
+)
+
+
+@dataclass(frozen=True)
+class LSMR(Iterative):
+    """Least squares (Fong and Saunders, 2011), for matrices of any shape and rank.
+
+    The options are those of every iterative solver, but for the preconditioner, which it has not.
+    It is MINRES on the normal equations, whose condition is the square of that of A: for square
+    systems the others take fewer steps. Products with A and A^H a step, and five vectors.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [0.0, 3.0]]))
+        >>> x = spgrad.linalg.solve(A, torch.tensor([5.0, 3.0]), spgrad.linalg.LSMR())
+        >>> torch.allclose(x, torch.ones(2), atol=1e-4)
+        True
+    """
+
+    def start(self, problem: Problem) -> Run:
+        if self.preconditioner is not None:
+            raise ArgumentValueError(
+                "`preconditioner` is given for LSMR, which has none; None is accepted. Scale the "
+                "columns of A instead."
+            )
+        return _Run(problem)
+
+
+def _rotation(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """c, s and r with c a + s b = r and s a - c b = 0."""
+    r = torch.hypot(a, b)
+    every = r > 0
+    return torch.where(every, quotient(a, r, every), 1), quotient(b, r, every), r
+
+
+class _Run(Run):
+    """The names are those of the paper; `phi` has what the estimate of the residual needs."""
+
+    why = "A has no more directions to offer"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        x0 = problem.x0
+        self.u, beta = _normed(problem.b if x0 is None else problem.b - problem.times(x0))
+        self.v, self.alpha = _normed(problem.adjoint_times(self.u))
+        self.x = torch.zeros_like(self.v) if x0 is None else x0.clone()
+        self.damp = torch.full_like(beta, problem.damp or 0.0)
+        self.h, self.h_bar = self.v.clone(), torch.zeros_like(self.v)
+        one, zero = torch.ones_like(beta), torch.zeros_like(beta)
+        self.alpha_bar, self.zeta_bar = self.alpha, self.alpha * beta
+        self.rho, self.rho_bar, self.c_bar, self.s_bar, self.zeta = one, one, one, zero, zero
+        self.phi = torch.stack([beta, zero, one, zero, zero, zero])
+        self.least = problem.damp is not None
+        self.squares = self.zeta_bar**2 if self.least else beta**2
+        if self.least:
+            right = problem.adjoint_times(problem.b)
+            self.norms = dot(right, right).real.sqrt()
+        self.broken = torch.zeros_like(beta, dtype=torch.bool)
+
+    def step(self, active: torch.Tensor) -> None:
+        u = self.problem.times(self.v)
+        self.u, beta = _normed(add_scaled(u, self.u, -self.alpha))
+        v = self.problem.adjoint_times(self.u)
+        self.v, self.alpha = _normed(add_scaled(v, self.v, -beta))
+
+        c_hat, s_hat, alpha_hat = _rotation(self.alpha_bar, self.damp)
+        rho_before, rho_bar_before, zeta_before = self.rho, self.rho_bar, self.zeta
+        c, s, self.rho = _rotation(alpha_hat, beta)
+        theta, self.alpha_bar = s * self.alpha, c * self.alpha
+        theta_bar = self.s_bar * self.rho
+        self.c_bar, self.s_bar, self.rho_bar = _rotation(self.c_bar * self.rho, theta)
+        self.zeta = self.c_bar * self.zeta_bar
+        zeta_bar = -self.s_bar * self.zeta_bar
+        self.broken = self.broken | (active & ((self.rho == 0) | (self.rho_bar == 0)))
+
+        going = active & ~self.broken
+        every = torch.ones_like(active)
+        back = quotient(theta_bar * self.rho, rho_before * rho_bar_before, every)
+        self.h_bar = add_scaled(self.h.clone(), self.h_bar, -back)
+        add_scaled(self.x, self.h_bar, quotient(self.zeta, self.rho * self.rho_bar, going))
+        self.h = add_scaled(self.v.clone(), self.h, -quotient(theta, self.rho, every))
+        self.zeta_bar = zeta_bar
+        if self.least:
+            found = zeta_bar**2
+        else:
+            found = self._residual(c_hat, s_hat, c, s, theta_bar, zeta_before)
+        self.squares = torch.where(going, found, self.squares)
+
+    def _residual(self, *scalars: torch.Tensor) -> torch.Tensor:
+        """The squared norm of b - A x (section 5.1 of the paper)."""
+        c_hat, s_hat, c, s, theta_bar, zeta_before = scalars
+        beta_dd, beta_d, rho_d, tau, theta_tilde, d = self.phi
+        beta_hat, beta_check = c * c_hat * beta_dd, -s_hat * beta_dd
+        beta_dd = -s * c_hat * beta_dd
+        c_tilde, s_tilde, rho_tilde = _rotation(rho_d, theta_bar)
+        tau = quotient(zeta_before - theta_tilde * tau, rho_tilde, rho_tilde > 0)
+        theta_tilde, rho_d = s_tilde * self.rho_bar, c_tilde * self.rho_bar
+        beta_d = -s_tilde * beta_d + c_tilde * beta_hat
+        tau_d = quotient(self.zeta - theta_tilde * tau, rho_d, rho_d != 0)
+        d = d + beta_check**2
+        self.phi = torch.stack([beta_dd, beta_d, rho_d, tau, theta_tilde, d])
+        return d + (beta_d - tau_d) ** 2 + beta_dd**2
+
+
+def _normed(v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    size = dot(v, v).real.sqrt()
+    return scaled(v, quotient(torch.ones_like(size), size, size > 0)), size

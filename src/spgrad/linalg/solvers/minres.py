@@ -1,0 +1,102 @@
+"""The minimal residual method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from spgrad.linalg.solvers.iterative import (
+    Iterative,
+    Problem,
+    Run,
+    add_scaled,
+    dot,
+    quotient,
+    scaled,
+)
+
+
+@dataclass(frozen=True)
+class MINRES(Iterative):
+    """Minimal residuals (Paige and Saunders, 1975), for hermitian matrices, indefinite ones too.
+
+    The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (which
+    must be hermitian positive definite), strict and progress. One product with A a step, and seven
+    vectors of the size of b.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
+        >>> x = spgrad.linalg.solve(A, torch.tensor([3.0, 3.0]), spgrad.linalg.MINRES())
+        >>> torch.allclose(x, torch.ones(2), atol=1e-5)
+        True
+    """
+
+    @property
+    def hermitian(self) -> bool:
+        return True
+
+    def start(self, problem: Problem) -> Run:
+        return _Run(problem)
+
+
+class _Run(Run):
+    """Lanczos vectors v with z = M^-1 v, and two rotations that are ahead of x by none.
+
+    The names are those of Elman, Silvester and Wathen (2014), algorithm 2.4: gamma is the norm of
+    v, delta the diagonal of the tridiagonal matrix, eta the residual in the norm of M^-1.
+    """
+
+    why = "the preconditioner is not positive definite, or A is singular"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.x, self.v = problem.first()
+        self.squares = dot(self.v, self.v).real.contiguous()
+        self.z = problem.precondition(self.v)
+        self.r = None if problem.apply is None else self.v.clone()
+        square = dot(self.v, self.z).real
+        self.gamma = square.clamp(min=0).sqrt()
+        self.eta = self.gamma
+        self.before, self.w, self.w_before = (torch.zeros_like(self.v) for _ in range(3))
+        self.gamma_before = torch.ones_like(self.gamma)
+        self.c = self.c_before = torch.ones_like(self.gamma)
+        self.s = self.s_before = torch.zeros_like(self.gamma)
+        self.broken = square < 0
+
+    def step(self, active: torch.Tensor) -> None:
+        every = torch.ones_like(active)
+        z = scaled(self.z, quotient(torch.ones_like(self.gamma), self.gamma, every))
+        v = self.problem.times(z)
+        delta = dot(z, v).real
+        add_scaled(v, self.v, -quotient(delta, self.gamma, every))
+        add_scaled(v, self.before, -quotient(self.gamma, self.gamma_before, every))
+        self.before, self.v = self.v, v
+        self.z = self.problem.precondition(v)
+        square = dot(v, self.z).real
+        gamma = square.clamp(min=0).sqrt()
+
+        first = self.c * delta - self.c_before * self.s * self.gamma
+        length = torch.hypot(first, gamma)
+        second = self.s * delta + self.c_before * self.c * self.gamma
+        third = self.s_before * self.gamma
+        self.broken = self.broken | (active & ((square < 0) | (length == 0)))
+        self.c_before, self.s_before = self.c, self.s
+        self.c, self.s = quotient(first, length, every), quotient(gamma, length, every)
+
+        w = add_scaled(z, self.w_before, -third)
+        w = scaled(add_scaled(w, self.w, -second), quotient(torch.ones_like(length), length, every))
+        self.w_before, self.w = self.w, w
+        going = active & ~self.broken
+        add_scaled(self.x, w, torch.where(going, self.c * self.eta, 0))
+        self.eta = torch.where(going, -self.s * self.eta, self.eta)
+        self.gamma_before, self.gamma = self.gamma, gamma
+        self.squares = torch.where(going, self._squares(), self.squares)
+
+    def _squares(self) -> torch.Tensor:
+        if self.r is None:
+            return self.eta**2
+        # eta is the residual in another norm; the vector itself is s^2 r + eta c v / gamma
+        share = quotient(self.eta * self.c, self.gamma, self.gamma > 0)
+        self.r = add_scaled(scaled(self.r, self.s**2), self.v, share)
+        return dot(self.r, self.r).real
