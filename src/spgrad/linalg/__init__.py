@@ -4,7 +4,12 @@ from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.exponential import expm_multiply
 from spgrad.linalg.lobpcg import lobpcg
 from spgrad.linalg.lowrank import pca_lowrank, svd_lowrank
+from spgrad.linalg.lstsq import NormalEquations, lstsq
 from spgrad.linalg.ordering import locality_order, reorder, reverse_cuthill_mckee
+from spgrad.linalg.preconditioners.amg import AMG
+from spgrad.linalg.preconditioners.incomplete import IC0, ILU0
+from spgrad.linalg.preconditioners.jacobi import BlockJacobi, Jacobi
+from spgrad.linalg.preconditioners.ssor import SSOR
 from spgrad.linalg.solve import solve
 from spgrad.linalg.solvers.bicgstab import BiCGSTAB
 from spgrad.linalg.solvers.cg import CG
@@ -17,12 +22,19 @@ from spgrad.ops import register
 from spgrad.support import OPS
 
 __all__ = [
+    "AMG",
     "CG",
     "GMRES",
+    "IC0",
+    "ILU0",
     "LSMR",
     "MINRES",
+    "SSOR",
     "BiCGSTAB",
+    "BlockJacobi",
     "Info",
+    "Jacobi",
+    "NormalEquations",
     "SuperLU",
     "connected_components",
     "expm_multiply",
@@ -30,6 +42,7 @@ __all__ = [
     "is_symmetric",
     "lobpcg",
     "locality_order",
+    "lstsq",
     "pca_lowrank",
     "reorder",
     "reverse_cuthill_mckee",

@@ -31,7 +31,7 @@ def require_declared(assume: Any) -> Assume:
 
 
 def triangle_of(pattern: Pattern) -> str | None:
-    """ "lower" or "upper" if all elements are in that triangle; kept on the pattern."""
+    """Which triangle, "lower" or "upper", has all elements, or None; kept."""
 
     def find(pattern: Pattern) -> str | None:
         view = rows(pattern)

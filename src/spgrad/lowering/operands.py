@@ -53,9 +53,10 @@ def refusal(row: support.Op) -> Callable[..., Any]:
     @public_as(row.name)
     def refuse(*args: Any, **kwargs: Any) -> Any:
         function = f"torch.{row.name}" if hasattr(torch, row.name) else "fn"
+        alone = f"Use spgrad.map(A, {function}) for the specified elements alone,"
         raise UnsupportedError(
-            f"`input` is sparse; {row.absent['coo']}. A dense tensor is accepted. Use "
-            f"spgrad.map(A, {function}) for the specified elements alone, or A.to_dense()."
+            f"`input` is sparse; {row.absent['coo']}. A dense tensor is accepted. "
+            f"{row.absent.get('instead', alone)} or A.to_dense()."
         )
 
     return refuse

@@ -39,7 +39,59 @@ _RANDOM = "its result depends on a random matrix, and is right up to signs"
 
 _NO_SUCH = "torch has no such function"
 
+_SYSTEMS = (
+    "D[m,m] x[m,n] -> y[m,n]",
+    "D[m,m] x[m] -> y[m]",
+    "D[b,m,m] x[b,m,n] -> y[b,m,n]",
+    "D[m,m] x[b,m,n] -> y[b,m,n]",
+)
+
+
+def _solution(function: Callable[..., Any], *operands: Any, **options: Any) -> torch.Tensor:
+    found = function(*operands, **options)
+    return found if isinstance(found, torch.Tensor) else found.solution
+
+
+def _least(A: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The solution of the least norm, also where torch's default driver has none."""
+    return torch.linalg.pinv(A) @ b
+
+
 ROWS = (
+    Op(
+        "linalg_solve",
+        "linalg.torch_names",
+        ("torch.linalg.solve", "torch.sparse.spsolve"),
+        _SYSTEMS,
+        torch.linalg.solve,
+        traced=False,
+        public=False,
+    ),
+    Op(
+        "linalg_lstsq",
+        "linalg.torch_names",
+        ("torch.linalg.lstsq",),
+        ("D[m,m] x[m,n] -> y[m,n]",),
+        _least,
+        call=_solution,
+        traced=False,
+        public=False,
+    ),
+    Op(
+        "inv",
+        "linalg.torch_names",
+        ("torch.linalg.inv", "torch.inverse", "torch.Tensor.inverse"),
+        (),
+        None,
+        (),
+        order=0,
+        absent={
+            "coo": "the inverse of a sparse matrix is dense",
+            "instead": "Solve with spgrad.linalg.solve(A, b) for each b that it would multiply,",
+        },
+        traced=False,
+        public=False,
+    ),
     _row("lobpcg", "lobpcg", ("torch.lobpcg",), "A[m,m] -> y[n]", 2, _RANDOM),
     _row("svd_lowrank", "lowrank", ("torch.svd_lowrank",), "A[m,k] -> y[m,n]", 2, _RANDOM),
     _row("pca_lowrank", "lowrank", ("torch.pca_lowrank",), "A[m,k] -> y[m,n]", 2, _RANDOM),
@@ -48,13 +100,14 @@ ROWS = (
     _row("connected_components", "structure", (), "A[m,m] -> y[m]", 0, _NO_SUCH),
     _asked("is_symmetric", _symmetric),
     _asked("is_hermitian", _hermitian),
-    _row(
+    Op(
         "expm_multiply",
-        "exponential",
+        "linalg.exponential",
         (),
-        "A[m,m] x[m,n] -> y[m,n]",
-        2,
-        "torch has the exponential of the whole matrix alone",
+        ("A[m,m] x[m,n] -> y[m,n]", "A[m,m] x[m] -> y[m]", "A[b,m,m] x[b,m,n] -> y[b,m,n]"),
+        _exponential,
+        samples=({}, {"t": -0.5}),
+        traced=False,
     ),
     _row("reorder", "ordering", (), "A[m,m] -> C[m,m]", 2, "it gives several tensors"),
 )

@@ -144,7 +144,7 @@ class Iterative(Solver):
 
     def prepare(self, A: SparseTensor, assume: Assume = "general") -> Prepared:
         """Prepares the preconditioner."""
-        return _Iteration(self, A, assume)
+        return Iteration(self, A, assume)
 
     @property
     def hermitian(self) -> bool:
@@ -171,7 +171,7 @@ class Problem:
     x0: torch.Tensor | None
     adjoint: bool
     apply: Apply | None
-    damp: float | None = None  # of least squares; None for a system of equations
+    least: bool = False  # whether to stop at the gradient of least squares
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
         """A x, or A^H x."""
@@ -194,8 +194,12 @@ class Problem:
         return self.x0.clone(), self.b - self.times(self.x0)
 
 
-class _Iteration(Prepared):
-    def __init__(self, options: Iterative, A: SparseTensor, assume: Assume) -> None:
+class Iteration(Prepared):
+    """An iterative solver with its matrix; with `least`, one of any shape, for least squares."""
+
+    def __init__(
+        self, options: Iterative, A: SparseTensor, assume: Assume, *, least: bool = False
+    ) -> None:
         for name in ("rtol", "atol", "max_iter"):
             value = getattr(options, name)
             if value is not None and value < 0:
@@ -207,7 +211,7 @@ class _Iteration(Prepared):
             hermitian.append("symmetric")
         if options.hermitian and assume not in hermitian:
             require_true(A, "hermitian", f"{type(options).__name__} needs matrices that are")
-        self.options = options
+        self.options, self.least = options, least
         self.A = Matrix(A, options.hermitian or assume in hermitian)
         self.apply = application(options.preconditioner, A, assume)
 
@@ -216,9 +220,9 @@ class _Iteration(Prepared):
     ) -> tuple[torch.Tensor, Info]:
         shape = self.A.items, -1, b.shape[1]
         start = None if x0 is None else plain(x0).view(shape)
-        problem = Problem(self.A, b.view(shape), start, adjoint, self.apply)
+        problem = Problem(self.A, b.view(shape), start, adjoint, self.apply, self.least)
         x, info = iterate(self.options, problem)
-        return x.reshape(b.shape), info
+        return x.reshape(-1, b.shape[1]), info
 
 
 def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:

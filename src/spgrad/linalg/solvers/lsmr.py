@@ -60,13 +60,12 @@ class _Run(Run):
         self.u, beta = _normed(problem.b if x0 is None else problem.b - problem.times(x0))
         self.v, self.alpha = _normed(problem.adjoint_times(self.u))
         self.x = torch.zeros_like(self.v) if x0 is None else x0.clone()
-        self.damp = torch.full_like(beta, problem.damp or 0.0)
         self.h, self.h_bar = self.v.clone(), torch.zeros_like(self.v)
         one, zero = torch.ones_like(beta), torch.zeros_like(beta)
         self.alpha_bar, self.zeta_bar = self.alpha, self.alpha * beta
         self.rho, self.rho_bar, self.c_bar, self.s_bar, self.zeta = one, one, one, zero, zero
-        self.phi = torch.stack([beta, zero, one, zero, zero, zero])
-        self.least = problem.damp is not None
+        self.phi = torch.stack([beta, zero, one, zero, zero])
+        self.least = problem.least
         self.squares = self.zeta_bar**2 if self.least else beta**2
         if self.least:
             right = problem.adjoint_times(problem.b)
@@ -79,9 +78,8 @@ class _Run(Run):
         v = self.problem.adjoint_times(self.u)
         self.v, self.alpha = _normed(add_scaled(v, self.v, -beta))
 
-        c_hat, s_hat, alpha_hat = _rotation(self.alpha_bar, self.damp)
         rho_before, rho_bar_before, zeta_before = self.rho, self.rho_bar, self.zeta
-        c, s, self.rho = _rotation(alpha_hat, beta)
+        c, s, self.rho = _rotation(self.alpha_bar, beta)
         theta, self.alpha_bar = s * self.alpha, c * self.alpha
         theta_bar = self.s_bar * self.rho
         self.c_bar, self.s_bar, self.rho_bar = _rotation(self.c_bar * self.rho, theta)
@@ -99,23 +97,21 @@ class _Run(Run):
         if self.least:
             found = zeta_bar**2
         else:
-            found = self._residual(c_hat, s_hat, c, s, theta_bar, zeta_before)
+            found = self._residual(c, s, theta_bar, zeta_before)
         self.squares = torch.where(going, found, self.squares)
 
     def _residual(self, *scalars: torch.Tensor) -> torch.Tensor:
         """The squared norm of b - A x (section 5.1 of the paper)."""
-        c_hat, s_hat, c, s, theta_bar, zeta_before = scalars
-        beta_dd, beta_d, rho_d, tau, theta_tilde, d = self.phi
-        beta_hat, beta_check = c * c_hat * beta_dd, -s_hat * beta_dd
-        beta_dd = -s * c_hat * beta_dd
+        c, s, theta_bar, zeta_before = scalars
+        beta_dd, beta_d, rho_d, tau, theta_tilde = self.phi
+        beta_hat, beta_dd = c * beta_dd, -s * beta_dd
         c_tilde, s_tilde, rho_tilde = _rotation(rho_d, theta_bar)
         tau = quotient(zeta_before - theta_tilde * tau, rho_tilde, rho_tilde > 0)
         theta_tilde, rho_d = s_tilde * self.rho_bar, c_tilde * self.rho_bar
         beta_d = -s_tilde * beta_d + c_tilde * beta_hat
         tau_d = quotient(self.zeta - theta_tilde * tau, rho_d, rho_d != 0)
-        d = d + beta_check**2
-        self.phi = torch.stack([beta_dd, beta_d, rho_d, tau, theta_tilde, d])
-        return d + (beta_d - tau_d) ** 2 + beta_dd**2
+        self.phi = torch.stack([beta_dd, beta_d, rho_d, tau, theta_tilde])
+        return (beta_d - tau_d) ** 2 + beta_dd**2
 
 
 def _normed(v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

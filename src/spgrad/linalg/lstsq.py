@@ -1,0 +1,265 @@
+"""Least squares with a sparse matrix, and their derivative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.linalg.direct.superlu import SuperLU
+from spgrad.linalg.solve import Kept, require_finite
+from spgrad.linalg.solvers.iterative import Iteration
+from spgrad.linalg.solvers.lsmr import LSMR
+from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.operands import dense_operand, matrix_operand
+from spgrad.lowering.spmm import sddmm, spmm, wants_grad
+from spgrad.ops import adjoint, cat, eye
+from spgrad.ops.products.broadcast import flat, in_columns, sparse_sparse
+from spgrad.ops.solves.triangular import SOLVE_DTYPES
+from spgrad.public import public_op
+from spgrad.torch_protocol.func_transforms import Function
+
+
+@dataclass(frozen=True)
+class NormalEquations(Solver):
+    """Least squares by A^H A x = A^H b, or for a wide A by x = A^H y with A A^H y = b.
+
+    Exact for matrices of full rank, but for a condition that is the square of that of A.
+
+    Attributes:
+        solver: Of the normal equations; None for `SuperLU`.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0], [1.0]]))
+        >>> b = torch.tensor([1.0, 3.0])
+        >>> spgrad.linalg.lstsq(A, b, solver=spgrad.linalg.NormalEquations())
+        tensor([2.])
+    """
+
+    solver: Solver | None = None
+
+    def prepare(self, A: SparseTensor, assume: Assume = "general") -> Prepared:
+        """Multiplies A^H A, or A A^H, and prepares its solver."""
+        return _Normal(A, self.solver or SuperLU())
+
+
+class _Normal(Prepared):
+    def __init__(self, A: SparseTensor, solver: Solver) -> None:
+        self.pattern, self.vals = A._pattern, plain(A._vals).reshape(-1)
+        m, n = self.pattern.matrix
+        self.tall = m >= n
+        AH = adjoint(A)
+        normal = sparse_sparse(AH, A) if self.tall else sparse_sparse(A, AH)
+        self.inner = solver.prepare(without_repeats(normal), "positive definite")
+
+    def solve(
+        self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
+    ) -> tuple[torch.Tensor, Info]:
+        first = self.tall != adjoint  # A^+ = N^-1 A^H, and its adjoint A N^-1, for a tall A
+        if first:
+            b = self._times(b, not adjoint)
+        x, info = self.inner.solve(b)
+        return (x if first else self._times(x, not adjoint)), info
+
+    def _times(self, x: torch.Tensor, conjugated: bool) -> torch.Tensor:
+        vals = plain(self.vals.conj()) if conjugated else self.vals
+        return spmm(vals, plain(x), self.pattern, conjugated)
+
+
+class Least(NamedTuple):
+    """A matrix by its pattern, with what solves least squares; the values come apart."""
+
+    pattern: Pattern
+    kept: Kept
+    adjoint: bool = False  # those of A^H
+
+
+@public_op
+def lstsq(
+    A: torch.Tensor,
+    b: torch.Tensor,
+    damp: float = 0.0,
+    solver: LSMR | NormalEquations | None = None,
+) -> torch.Tensor:
+    """The x with the least ||A x - b||^2 + damp^2 ||x||^2; of several, that of the least norm.
+
+    Args:
+        A: Sparse (*b, m, n) of any layout, tall or wide; float32, float64, complex64 or complex128.
+        b: Dense (*b, m) or (*b, m, k), vectors where `torch.linalg.solve` would take it for such.
+        damp: Weight of the norm of x, from 0.
+        solver: ``spgrad.linalg.LSMR()``, the default, or ``spgrad.linalg.NormalEquations()``.
+
+    Returns:
+        Dense x (*b, n) or (*b, n, k).
+
+    Gradient:
+        After Golub and Pereyra (1973), with as many solves as there are terms, for matrices whose
+        rank does not change nearby. Of A on its own pattern. Any order.
+
+    Cost:
+        That of the solver, and two or three times that for the gradients.
+
+    Raises:
+        TypeError: `A` is not sparse, `b` not dense, or `solver` no such solver.
+        ValueError: Sizes, dtypes or devices don't fit, `damp` is negative, or A or b has an element
+            that is not finite.
+        NotImplementedError: `A` has dense dimensions.
+        PivotError: The normal equations are singular.
+        ConvergenceError: The iteration ended before its tolerance.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0], [1.0]]))
+        >>> spgrad.linalg.lstsq(A, torch.tensor([1.0, 3.0]))
+        tensor([2.])
+    """
+    if solver is not None and not isinstance(solver, (LSMR, NormalEquations)):
+        raise ArgumentKindError(
+            f"`solver` is {checks.describe_kind(solver)}; spgrad.linalg.LSMR(), "
+            "spgrad.linalg.NormalEquations() or None is accepted. Take one of them."
+        )
+    T, right, vectors = _operands(A, b, damp)
+    n = T._pattern.matrix[1]
+    if damp:
+        T, right = _damped(T, right, damp)
+    pattern = T._pattern
+    columns, unfold = in_columns(pattern, right, pattern.matrix[0])
+    kept = Kept(_method(solver), "general", pattern)
+    x = unfold(least_squares(flat(T), columns, Least(pattern, kept)), n)
+    return x.squeeze(-1) if vectors else x
+
+
+@dataclass(frozen=True)
+class _ByLSMR(Solver):
+    """LSMR, which stops at the gradient A^H (b - A x), for matrices of any shape."""
+
+    options: LSMR
+
+    def prepare(self, A: SparseTensor, assume: Assume = "general") -> Prepared:
+        """Takes the matrix."""
+        return Iteration(self.options, A, assume, least=True)
+
+
+def _method(solver: LSMR | NormalEquations | None) -> Solver:
+    return solver if isinstance(solver, NormalEquations) else _ByLSMR(solver or LSMR())
+
+
+def _damped(A: SparseTensor, b: torch.Tensor, damp: float) -> tuple[SparseTensor, torch.Tensor]:
+    """A over damp times the identity, and b over zeros: of full rank, and without a norm of x."""
+    pattern = A._pattern
+    n = pattern.matrix[1]
+    identity = eye(n, dtype=A._vals.dtype, device=A._vals.device, layout=torch.sparse_coo) * damp
+    if pattern.batch:
+        identity = identity.expand(*pattern.batch, n, n)
+    below = b.new_zeros(*b.shape[:-2], n, b.shape[-1])
+    return without_repeats(cat([A, identity], -2)), torch.cat([b, below], -2)
+
+
+def least_squares(vals: torch.Tensor, b: torch.Tensor, system: Least) -> torch.Tensor:
+    """x = A^+ b, or (A^H)^+ b, for the matrix with these flat values; b is 2-D.
+
+    Gradient: for matrices of one rank (Golub and Pereyra, 1973, theorem 4.3),
+
+        d(A^+) = -A^+ dA A^+ + A^+ A^+H dA^H (1 - A A^+) + (1 - A^+ A) dA^H A^+H A^+.
+
+    With p = A^+H g, the residual r = b - A x, l = A^+ p, y = A^+H x and q = g - A^H p,
+
+        <g, dx> = <p, db> + <-p x^H + r l^H + y q^H, dA>.
+
+    r is 0 for a matrix of full row rank, q for one of full column rank. For A^H in place of A the
+    gradient of A is the conjugate transpose of what stands here.
+    """
+    if wants_grad(vals, b):
+        return _LeastSquares.apply(vals, b, system)  # type: ignore[return-value]
+    return _found(vals, b, system)
+
+
+def _found(vals: torch.Tensor, b: torch.Tensor, system: Least) -> torch.Tensor:
+    pattern = system.pattern
+    out = pattern.extent[0 if system.adjoint else 1]
+    if b.numel() == 0 or out == 0 or pattern.elements == 0:
+        return b.new_zeros(out, b.shape[1])
+    require_finite("b", b)
+    with torch.no_grad():
+        x, info = system.kept.prepared(vals).solve(plain(b), adjoint=system.adjoint)
+    system.kept.info = info
+    return x
+
+
+class _LeastSquares(Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, vals: torch.Tensor, b: torch.Tensor, system: Least
+    ) -> torch.Tensor:
+        x = _found(vals, b, system)
+        ctx.save_for_backward(vals, b, x)
+        ctx.system = system
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, b, x = ctx.saved_tensors
+        pattern, _, flipped = system = ctx.system
+        other = system._replace(adjoint=not flipped)
+        p = least_squares(vals, g, other)
+        if not ctx.needs_input_grad[0]:
+            return None, p, None
+
+        def times(v: torch.Tensor, conjugated: bool) -> torch.Tensor:
+            return spmm(vals.conj() if conjugated else vals, v, pattern, conjugated)
+
+        pairs = [(-p, x)]
+        m, n = pattern.matrix[::-1] if flipped else pattern.matrix
+        r, q = b - times(x, flipped), g - times(p, not flipped)
+        if m > n or _counts(r, b):
+            pairs.append((r, least_squares(vals, p, system)))
+        if m < n or _counts(q, g):
+            pairs.append((least_squares(vals, x, other), q))
+        left = torch.cat([pair[0] for pair in pairs], 1)
+        right = torch.cat([pair[1] for pair in pairs], 1)
+        if flipped:
+            left, right = right, left
+        return sddmm(left, right.conj(), pattern), p if ctx.needs_input_grad[1] else None, None
+
+
+def _counts(small: torch.Tensor, like: torch.Tensor) -> bool:
+    """Whether a vector is more than rounding, and the tolerance of a solver, left of another."""
+    if torch.is_grad_enabled():
+        return False
+    return bool((small.norm() > torch.finfo(like.dtype).eps ** 0.4 * like.norm()).item())
+
+
+def _operands(A: Any, b: Any, damp: Any) -> tuple[SparseTensor, torch.Tensor, bool]:
+    T, right = without_repeats(matrix_operand("A", A)), dense_operand("b", b)
+    if T._vals.dtype not in SOLVE_DTYPES:
+        accepted = ", ".join(map(checks.short, SOLVE_DTYPES))
+        raise ArgumentValueError(
+            f"`A` has dtype {checks.short(T._vals.dtype)}; {accepted} are accepted. Convert it "
+            "with A.to(torch.float32)."
+        )
+    checks.require_same_dtype(A=T._vals, b=right)
+    checks.require_same_device(A=T._vals, b=right)
+    if not isinstance(damp, (int, float)) or not 0 <= damp < float("inf"):
+        raise ArgumentValueError(
+            f"`damp` is {damp!r}; a finite number from 0 is accepted. For example 0.1."
+        )
+    pattern, shape = T._pattern, tuple(right.shape)
+    vectors = len(shape) == 1 or (bool(pattern.batch) and shape == tuple(pattern.shape[:-1]))
+    right = right.unsqueeze(-1) if vectors else right
+    m = pattern.matrix[0]
+    if right.dim() < 2 or right.shape[-2] != m:
+        accepted = f"{m} equations (from `A` of shape {tuple(pattern.shape)})"
+        raise checks.bad_shape("b", shape, accepted, "The sizes of the two operands agree.")
+    try:
+        checks.broadcast_shapes(pattern.batch, right.shape[:-2])
+    except RuntimeError:
+        hint = "Batch sizes are equal, or one of them is 1 or missing."
+        accepted = f"a batch that broadcasts with {pattern.batch}"
+        raise checks.bad_shape("b", shape, accepted, hint) from None
+    return T, right, vectors
