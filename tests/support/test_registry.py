@@ -58,7 +58,11 @@ def test_public_functions_have_rows():
     assert functions - NO_OPERATIONS == PUBLIC.keys()
     outside = {name for name, row in PUBLIC.items() if row.family in support.OUTSIDE}
     assert set(ops.__all__) == PUBLIC.keys() - outside
-    assert set(linalg.__all__) == {name for name in outside if PUBLIC[name].family == "linalg"}
+    algorithms = {n for n in linalg.__all__ if not inspect.isclass(getattr(linalg, n))}
+    rows = [row for row in ROWS if row.family == "linalg" and row.module != "linalg.torch_names"]
+    assert algorithms == {row.name for row in rows}
+    for row in rows:
+        assert getattr(linalg, row.name) is row.function
 
 
 def test_functions_of_families_have_rows():

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from spgrad import ops
+from spgrad import linalg, ops  # noqa: F401  # linalg registers its names of torch
 from spgrad.core import checks, kept
 from spgrad.core.pattern import LAYOUTS, Pattern
 from spgrad.core.slots import TORCH_FUNCTIONS

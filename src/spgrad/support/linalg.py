@@ -58,6 +58,16 @@ def _least(A: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 ROWS = (
+    Op("solve", "linalg.solve", (), _SYSTEMS, torch.linalg.solve, traced=False, public=False),
+    Op(
+        "lstsq",
+        "linalg.lstsq",
+        (),
+        ("D[m,m] x[m,n] -> y[m,n]", "A[m,k] x[m,n] -> y[k,n]"),
+        _least,
+        traced=False,
+        public=False,
+    ),
     Op(
         "linalg_solve",
         "linalg.torch_names",

@@ -94,10 +94,8 @@ class _Run(Run):
         add_scaled(self.x, self.h_bar, quotient(self.zeta, self.rho * self.rho_bar, going))
         self.h = add_scaled(self.v.clone(), self.h, -quotient(theta, self.rho, every))
         self.zeta_bar = zeta_bar
-        if self.least:
-            found = zeta_bar**2
-        else:
-            found = self._residual(c, s, theta_bar, zeta_before)
+        residual = None if self.least else self._residual(c, s, theta_bar, zeta_before)
+        found = zeta_bar**2 if residual is None else residual
         self.squares = torch.where(going, found, self.squares)
 
     def _residual(self, *scalars: torch.Tensor) -> torch.Tensor:
