@@ -33,6 +33,12 @@ ROWS = Key("rows")
 COLS = Key("cols")
 """The matrix by columns: a `View`."""
 
+BLOCK_ROWS = Key("block_rows")
+"""The matrix of blocks by rows: a `View` that counts in blocks."""
+
+BLOCK_COLS = Key("block_cols")
+"""The matrix of blocks by columns: a `View` that counts in blocks."""
+
 ITEMS = Key("items")
 """The batch sizes where all items have equal nse, () otherwise."""
 

@@ -146,6 +146,13 @@ class Pattern:
         return items * m, items * k
 
     @property
+    def extent_in_blocks(self) -> tuple[int, int]:
+        """`extent`, counted in blocks."""
+        rows, columns = self.extent
+        block_rows, block_columns = self.blocksize or (1, 1)
+        return rows // block_rows, columns // block_columns
+
+    @property
     def dense_shape(self) -> tuple[int, ...]:
         """Sizes of the dense dimensions."""
         return tuple(self.shape[len(self.shape) - self.dense_dim :])

@@ -17,7 +17,7 @@ from spgrad.errors import ArgumentKindError, SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import compiled_for, packed, traced
 
-_VIEWS = (kept.ROWS, kept.COLS)
+_VIEWS = {key.name: key for key in (kept.ROWS, kept.COLS, kept.BLOCK_ROWS, kept.BLOCK_COLS)}
 _VIEW_FIELDS = ("ptr", "idx", "perm")
 
 _DETACH = torch.ops.aten.detach.default
@@ -112,7 +112,7 @@ requires_grad=True)
         if type(self._vals) is torch.Tensor:
             above.find_views(pattern)  # once here, instead of inside the graph on every call
         views = []
-        for key in _VIEWS:
+        for key in _VIEWS.values():
             view = pattern.derived(key)
             if view is None:
                 continue
@@ -138,8 +138,10 @@ requires_grad=True)
             ptr, idx, perm = (None if field is None else inner[field] for field in fields)
             assert ptr is not None
             assert idx is not None
-            key = _VIEWS[name == kept.COLS.name]
-            pattern.keep(key, View(ptr, idx, perm, pattern.extent[key is kept.ROWS]))
+            key = _VIEWS[name]
+            along = key in (kept.ROWS, kept.BLOCK_ROWS)
+            sizes = pattern.extent if key in (kept.ROWS, kept.COLS) else pattern.extent_in_blocks
+            pattern.keep(key, View(ptr, idx, perm, sizes[along]))
         if uniform is not None:
             pattern.keep(kept.ITEMS, pattern.batch if uniform else ())
         A = SparseTensor(inner["_stored"], pattern)
@@ -181,6 +183,12 @@ requires_grad=True)
     _cols_ptr = property(lambda self: self._pattern.derived(kept.COLS).ptr)
     _cols_idx = property(lambda self: self._pattern.derived(kept.COLS).idx)
     _cols_perm = property(lambda self: self._pattern.derived(kept.COLS).perm)
+    _block_rows_ptr = property(lambda self: self._pattern.derived(kept.BLOCK_ROWS).ptr)
+    _block_rows_idx = property(lambda self: self._pattern.derived(kept.BLOCK_ROWS).idx)
+    _block_rows_perm = property(lambda self: self._pattern.derived(kept.BLOCK_ROWS).perm)
+    _block_cols_ptr = property(lambda self: self._pattern.derived(kept.BLOCK_COLS).ptr)
+    _block_cols_idx = property(lambda self: self._pattern.derived(kept.BLOCK_COLS).idx)
+    _block_cols_perm = property(lambda self: self._pattern.derived(kept.BLOCK_COLS).perm)
 
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]

@@ -31,6 +31,7 @@ from spgrad.kernels.reference.layouts.compress import compress, coordinates, exp
 from spgrad.kernels.reference.layouts.densify import densify
 from spgrad.kernels.reference.layouts.transpose import transpose_plan
 from spgrad.kernels.reference.products.attention import attention, attention_backward
+from spgrad.kernels.reference.products.block_matmul import block_sddmm, block_spmm
 from spgrad.kernels.reference.products.matmul import sddmm, shares, spmm, spmm_sddmm
 from spgrad.kernels.reference.products.spgemm import spgemm
 from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
@@ -60,6 +61,8 @@ __all__ = [
     "attention",
     "attention_backward",
     "backend",
+    "block_sddmm",
+    "block_spmm",
     "check_compressed",
     "check_coo",
     "coalesce",

@@ -13,6 +13,7 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.values import plain
+from spgrad.lowering.blocks import block_sddmm, block_spmm, uses_blocks
 from spgrad.lowering.views import cols, item_offsets, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
@@ -55,11 +56,15 @@ def sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 
 
 def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool) -> torch.Tensor:
+    if uses_blocks(pattern, x):
+        return block_spmm(vals, x, pattern, transpose)
     view = cols(pattern) if transpose else rows(pattern)
     return kernels.spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x))
 
 
 def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    if uses_blocks(pattern, x):
+        return block_sddmm(g, x, pattern)
     by_rows = pattern.is_coo or pattern.compressed_by_rows
     view = rows(pattern) if by_rows else cols(pattern)  # the one with values in order, if any
     left, right = (g, x) if by_rows else (x, g)
@@ -95,10 +100,10 @@ def _both_gradients(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of the values and of x.
 
-    One pass reads each row of g once for both. Where it does not pay, each gradient has a kernel
-    and a view of its own.
+    One pass reads each row of g once for both. Where it does not pay, or where whole blocks read
+    each row once anyway, each gradient has a kernel and a view of its own.
     """
-    if not _one_pass(x, pattern):
+    if uses_blocks(pattern, x) or not _one_pass(x, pattern):
         # first the kernel that copies values: the gradient of the values can take that memory
         grad_x = _spmm(vals.conj(), g, pattern, not transpose)
         left, right = (x.conj(), g) if transpose else (g, x.conj())

@@ -27,11 +27,30 @@ def cols(pattern: Pattern) -> View:
     return pattern.derive(kept.COLS, _cols)
 
 
+def block_rows(pattern: Pattern) -> View:
+    """The matrix of the blocks of BSR or BSC by rows; its entries are blocks."""
+    return pattern.derive(kept.BLOCK_ROWS, lambda p: _in_blocks(p, by_rows=True))
+
+
+def block_cols(pattern: Pattern) -> View:
+    """The same matrix of blocks by columns."""
+    return pattern.derive(kept.BLOCK_COLS, lambda p: _in_blocks(p, by_rows=False))
+
+
+def _in_blocks(pattern: Pattern, by_rows: bool) -> View:
+    if by_rows == pattern.compressed_by_rows:
+        return _stored_lines(pattern)
+    return _transposed_view(block_cols(pattern) if by_rows else block_rows(pattern))
+
+
 def find_views(pattern: Pattern) -> None:
-    """Finds both views of a matrix, and whether its items have equal nse, for compiled code."""
+    """Finds the views of a matrix, and whether its items have equal nse, for compiled code."""
     if len(pattern.shape) - pattern.dense_dim >= 2:
         rows(pattern)
         cols(pattern)
+        if pattern.blocksize is not None:
+            block_rows(pattern)
+            block_cols(pattern)
         pattern.items  # noqa: B018
 
 
@@ -72,23 +91,28 @@ def item_offsets(pattern: Pattern, step: int) -> torch.Tensor | int:
 
 
 def _from_compressed(pattern: Pattern) -> View:
-    dtype = _view_dtype(pattern)
-    block_lines, block_width = pattern.blocksize or (1, 1)
-    bound = pattern.matrix[1]
-    extent = pattern.extent[1]
+    if pattern.blocksize is None:
+        return _stored_lines(pattern)
+    block_lines, block_width = pattern.blocksize
+    lines = block_rows(pattern) if pattern.compressed_by_rows else block_cols(pattern)
     if not pattern.compressed_by_rows:
         block_lines, block_width = block_width, block_lines
-        bound = pattern.matrix[0]
-        extent = pattern.extent[0]
+    blocks = block_lines, block_width, not pattern.compressed_by_rows
+    expanded = kernels.expand_blocks(lines.ptr, lines.idx, *blocks)
+    return View(*expanded, num_cols=pattern.extent[pattern.compressed_by_rows])
+
+
+def _stored_lines(pattern: Pattern) -> View:
+    """The lines that a compressed layout stores: of blocks, where it has blocks."""
+    dtype = _view_dtype(pattern)
+    across = 1 if pattern.compressed_by_rows else 0
+    extent = pattern.extent_in_blocks[across]
     ptr, idx = (t.to(dtype) for t in pattern.indices)
-    offsets = item_offsets(pattern, bound // block_width)
+    bound = pattern.matrix[across] // (pattern.blocksize or (1, 1))[across]
+    offsets = item_offsets(pattern, bound)
     if isinstance(offsets, torch.Tensor):
         idx = idx + offsets.to(dtype)
-    if pattern.blocksize is None:
-        return View(ptr, idx, None, extent)
-    transposed_blocks = not pattern.compressed_by_rows
-    blocks = block_lines, block_width, transposed_blocks
-    return View(*kernels.expand_blocks(ptr, idx, *blocks), num_cols=extent)
+    return View(ptr, idx, None, extent)
 
 
 def flat_coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:

@@ -174,6 +174,14 @@ CALLS = {  # the arguments of every kernel, made of a view
     "attention": [attention],
     "attention_backward": [attention_backward],
     "assume_cache": [lambda v: (torch.empty(0), 0)],
+    "block_sddmm": [
+        lambda v: (*v.permuted, randn(3 * v.m, 9), randn(4 * v.n, 9), 3, 4, True),
+        lambda v: (*v.indexed, None, randn(4 * v.m, 9), randn(4 * v.n, 9), 4, 4, False),
+    ],
+    "block_spmm": [
+        lambda v: (*v.permuted, randn(12 * v.nse), randn(4 * v.n, 9), 3, 4, True),
+        lambda v: (*v.indexed, None, randn(6 * v.nse), randn(3 * v.n, 1), 2, 3, False),
+    ],
     "check_compressed": [lambda v: (*v.indexed, v.n), lambda v: (*v.indexed, v.n - 1)],
     "check_coo": [
         lambda v: (coordinates(v), (v.m, v.n)),

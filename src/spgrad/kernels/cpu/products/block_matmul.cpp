@@ -1,0 +1,278 @@
+// Products of a matrix of dense blocks: block_spmm, its transpose (block_spmm on the column view)
+// and block_sddmm are each other's derivatives.
+#include <algorithm>
+
+#include "common/arguments.h"
+#include "common/dispatch.h"
+#include "common/threads.h"
+#include "products/small_dots.h"
+#include "products/small_products.h"
+#include "products/split_rows.h"
+
+namespace spgrad {
+namespace {
+
+// A view of blocks: ptr (lines of blocks + 1), idx (nb), perm (nb) or null. A block has `lines` x
+// `width` elements: `lines` in the direction of the lines of the view. They lie line by line, or
+// element by element if `transposed`.
+template <class index_t>
+struct BlockView {
+  const index_t* ptr;
+  const index_t* idx;
+  const index_t* perm;
+  int64_t lines, width;
+  bool transposed;
+
+  int64_t size() const { return lines * width; }
+  int64_t place(int64_t p) const {
+    return (perm == nullptr ? p : static_cast<int64_t>(perm[p])) * size();
+  }
+  int64_t longest(int64_t first, int64_t last) const {
+    int64_t most = 0;
+    for (int64_t i = first; i < last; ++i) most = std::max<int64_t>(most, ptr[i + 1] - ptr[i]);
+    return most;
+  }
+};
+
+// y (lines of the view * lines, n) = A x, with x (columns of blocks * width, n) and val (nb * lines
+// * width). y is written wholly for the lines [first, last). The order of a sum depends on its line
+// and on the sizes alone. O(elements * n) time, memory for the longest line.
+template <class index_t, class T>
+void spmm_lines(const BlockView<index_t>& view, const T* val, const T* x, int64_t n, int64_t first,
+                int64_t last, T* y) {
+  const auto factors = array<Factors<T>>(view.longest(first, last));
+  with_vectors([&]<int kBytes>() {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = view.ptr[i], count = view.ptr[i + 1] - begin;
+      for (int64_t p = 0; p < count; ++p) {
+        const int64_t column = view.idx[begin + p];
+        factors[p] = {val + view.place(begin + p), x + column * view.width * n};
+      }
+      const SmallProducts<T> line{
+          .factors = factors.get(),
+          .count = count,
+          .rows = view.lines,
+          .inner = view.width,
+          .columns = n,
+          .w_step = view.transposed ? view.lines : view.width,
+          .turned = view.transposed,
+          .x_step = n,
+          .out = y + i * view.lines * n,
+          .out_step = n,
+      };
+      n == 1 ? add_to_column<kBytes>(line, factors.get()) : add_small_products<kBytes>(line);
+    }
+  });
+}
+
+// Turns the rows of x, `size` at a time: a block (size, n) becomes one (padded, size), with zeros
+// at the end. Blocks [first, last).
+template <class T>
+void turn_blocks(const T* x, int64_t size, int64_t n, int64_t padded, int64_t first, int64_t last,
+                 T* out) {
+  for (int64_t b = first; b < last; ++b) {
+    const T* const from = x + b * size * n;
+    T* const to = out + b * size * padded;
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t c = 0; c < size; ++c) to[j * size + c] = from[c * n + j];
+    }
+    std::fill_n(to + n * size, (padded - n) * size, T{0});
+  }
+}
+
+// The factors of a block_sddmm: g of the lines of the view, x of the other direction. The block of
+// an entry p of line i is the dot products of rows of blocks i and idx[p].
+template <class index_t, class T>
+struct BlockSddmm {
+  BlockView<index_t> view;
+  const T *g, *x;
+  int64_t n;
+  T* out;
+  int64_t row = -1;  // the line that all lines are pieces of, if any
+
+  int64_t line(int64_t i) const { return row < 0 ? i : row; }
+};
+
+// Lines [first, last), where the operand of the columns of blocks has been turned.
+template <int kBytes, class index_t, class T>
+SPGRAD_INLINE void sddmm_lines(const BlockSddmm<index_t, T>& a, int64_t first, int64_t last) {
+  const auto& view = a.view;
+  for (int64_t i = first; i < last; ++i) {
+    const T* const own = a.g + a.line(i) * view.lines * a.n;
+    for (int64_t p = view.ptr[i]; p < view.ptr[i + 1]; ++p) {
+      const T* const other = a.x + view.idx[p] * view.width * a.n;
+      const Factors<T> factors = view.transposed ? Factors<T>{other, own} : Factors<T>{own, other};
+      const int64_t columns = view.transposed ? view.lines : view.width;
+      add_small_products<kBytes>(SmallProducts<T>{
+          .factors = &factors,
+          .count = 1,
+          .rows = view.transposed ? view.width : view.lines,
+          .inner = a.n,
+          .columns = columns,
+          .w_step = a.n,
+          .turned = false,
+          .x_step = columns,
+          .out = a.out + view.place(p),
+          .out_step = columns,
+      });
+    }
+  }
+}
+
+// The same for blocks of kSide x kSide elements, where x has been turned.
+template <int kBytes, int kSide, class index_t, class T>
+SPGRAD_INLINE void sddmm_squares(const BlockSddmm<index_t, T>& a, int64_t first, int64_t last,
+                                 T* buffer) {
+  constexpr int kElements = kFull<T, kBytes>;
+  if constexpr (kElements >= kSide) {
+    using Blocks = Square<kElements, kSide>;
+    const int64_t padded = Blocks::padded(a.n), size = kSide * padded;
+    for (int64_t i = first; i < last; ++i) {
+      turn_blocks(a.g + a.line(i) * kSide * a.n, kSide, a.n, padded, 0, 1, buffer);
+      Blocks::rotate(buffer, a.n, buffer + size);
+      for (int64_t p = a.view.ptr[i]; p < a.view.ptr[i + 1]; ++p) {
+        const T* const other = a.x + a.view.idx[p] * size;
+        T* const out = a.out + a.view.place(p);
+        a.view.transposed ? Blocks::template dots<true>(buffer + size, other, a.n, out)
+                          : Blocks::template dots<false>(buffer + size, other, a.n, out);
+      }
+    }
+  }
+}
+
+// 2 or 4 where blocks are multiplied as squares of that side, else 0.
+template <class index_t>
+int64_t square_side(const BlockView<index_t>& view, int64_t n, int64_t lanes) {
+  const int64_t side = view.lines;
+  return side == view.width && (side == 2 || side == 4) && side <= lanes && n > 1 ? side : 0;
+}
+
+// Lines [first, last); `side` and `padded` are of square_side and of turn_blocks.
+template <class index_t, class T>
+void sddmm_part(const BlockSddmm<index_t, T>& a, int64_t first, int64_t last, int64_t side,
+                int64_t padded) {
+  const auto buffer = array<T>((side + 1) * side * padded);
+  with_vectors([&]<int kBytes>() {
+    switch (side) {
+      case 2:
+        return sddmm_squares<kBytes, 2>(a, first, last, buffer.get());
+      case 4:
+        return sddmm_squares<kBytes, 4>(a, first, last, buffer.get());
+      default:
+        return sddmm_lines<kBytes>(a, first, last);
+    }
+  });
+}
+
+template <class F>
+void dispatch_real(ScalarType index, ScalarType dtype, const F& f) {
+  STD_TORCH_CHECK(dtype == ScalarType::Float || dtype == ScalarType::Double,
+                  "spgrad: blocks are multiplied in float32 and float64, not ", dtype,
+                  "; use the entry-wise kernels.");
+  dispatch_index(index, [&]<class index_t>() {
+    dtype == ScalarType::Float ? f.template operator()<index_t, float>()
+                               : f.template operator()<index_t, double>();
+  });
+}
+
+void check_blocks(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+                  int64_t lines, int64_t width) {
+  check_view(ptr, idx, perm);
+  STD_TORCH_CHECK(lines >= 1 && width >= 1, "spgrad: `block_lines` and `block_width` are ", lines,
+                  " and ", width, "; 1 or more is accepted.");
+}
+
+void check_other(const Tensor& x, int64_t width) {
+  STD_TORCH_CHECK(x.size(0) % width == 0, "spgrad: `x` has ", x.size(0), " rows, which blocks of ",
+                  width, " do not divide.");
+}
+
+template <class index_t>
+BlockView<index_t> view_of(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+                           int64_t lines, int64_t width, bool transposed) {
+  return {.ptr = data<index_t>(ptr),
+          .idx = data<index_t>(idx),
+          .perm = data<index_t>(perm),
+          .lines = lines,
+          .width = width,
+          .transposed = transposed};
+}
+
+Tensor block_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+                  const Tensor& val, const Tensor& x, int64_t block_lines, int64_t block_width,
+                  bool transposed) {
+  check_blocks(ptr, idx, perm, block_lines, block_width);
+  check_tensor(x, 2, x.scalar_type(), "x");
+  check_tensor(val, 1, x.scalar_type(), "val");
+  check_size(val, 0, idx.size(0) * block_lines * block_width, "val");
+  check_other(x, block_width);
+  const int64_t lines = ptr.size(0) - 1, n = x.size(1);
+  Tensor y = empty(x, {lines * block_lines, n});
+  dispatch_real(ptr.scalar_type(), x.scalar_type(), [&]<class index_t, class T>() {
+    const auto view = view_of<index_t>(ptr, idx, perm, block_lines, block_width, transposed);
+    const SplitRows<index_t> split(view.ptr, lines);
+    const Tensor joined = empty(x, {split.slots() * block_lines, n});
+    T *const pieces = mutable_data<T>(joined), *const out = mutable_data<T>(y);
+    if (n == 0) return;
+    split.parallel(view.size() * n, [&](const auto& part) {
+      auto of_part = view;
+      of_part.ptr = part.starts;
+      T* const to = part.row < 0 ? out : pieces + part.slot * block_lines * n;
+      spmm_lines(of_part, data<T>(val), data<T>(x), n, part.first, part.last, to);
+    });
+    split.join(pieces, block_lines * n, out);
+  });
+  return y;
+}
+
+Tensor block_sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+                   const Tensor& g, const Tensor& x, int64_t block_lines, int64_t block_width,
+                   bool transposed) {
+  check_blocks(ptr, idx, perm, block_lines, block_width);
+  check_tensor(g, 2, x.scalar_type(), "g");
+  check_tensor(x, 2, x.scalar_type(), "x");
+  check_size(g, 0, (ptr.size(0) - 1) * block_lines, "g");
+  check_size(g, 1, x.size(1), "g");
+  check_other(x, block_width);
+  const int64_t n = x.size(1);
+  Tensor out = empty(x, {idx.size(0) * block_lines * block_width});
+  dispatch_real(ptr.scalar_type(), x.scalar_type(), [&]<class index_t, class T>() {
+    BlockSddmm<index_t, T> a{
+        .view = view_of<index_t>(ptr, idx, perm, block_lines, block_width, transposed),
+        .g = data<T>(g),
+        .x = data<T>(x),
+        .n = n,
+        .out = mutable_data<T>(out),
+    };
+    const int64_t lanes = vector_bytes() / static_cast<int64_t>(sizeof(T));
+    const int64_t side = square_side(a.view, n, lanes);
+    const int64_t together = side > 0 ? lanes / side : 1;
+    const int64_t padded = (n + together - 1) / together * together;
+    // the operand whose rows lie along the rows of the stored blocks
+    const bool own = side == 0 && transposed;
+    const Tensor& given = own ? g : x;
+    const int64_t size = own ? block_lines : block_width;
+    const Tensor turned = empty(x, {given.size(0), padded});
+    parallel_entries(given.size(0) / size, size * padded, [&](int64_t first, int64_t last) {
+      turn_blocks(data<T>(given), size, n, padded, first, last, mutable_data<T>(turned));
+    });
+    (own ? a.g : a.x) = data<T>(turned);
+    const SplitRows<index_t> split(a.view.ptr, ptr.size(0) - 1);
+    split.parallel(a.view.size() * std::max<int64_t>(n, 1), [&](const auto& part) {
+      auto of_part = a;
+      of_part.view.ptr = part.starts;
+      of_part.row = part.row;
+      sddmm_part(of_part, part.first, part.last, side, padded);
+    });
+  });
+  return out;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("block_spmm", SPGRAD_BOX(&block_spmm));
+  m.impl("block_sddmm", SPGRAD_BOX(&block_sddmm));
+}
+
+}  // namespace spgrad
