@@ -106,7 +106,7 @@ MATRICES: dict[str, Matrix] = {
     "road": _square(partial(patterns.road, 124, 21_500, 115_000), 115_000, 242_248),
     "chemical": _square(partial(patterns.chemical, 70_000), 70_000, 1_251_731),
     **{f"uniform-{size}": _grown(int(float(size))) for size in _SIZES},
-    **{f"blocks-{side}": _blocked(4_096, side) for side in (4, 16)},
+    **{f"blocks-{side}": _blocked(4_096, side) for side in (4, 16, 32)},
     **{f"small-{n}": _small(n) for n in (64, 256, 1024, 4096)},
     "tiny": Matrix(patterns.tiny, (60, 60), 290, "tiny", 4),
 }

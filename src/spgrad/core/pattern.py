@@ -146,13 +146,6 @@ class Pattern:
         return items * m, items * k
 
     @property
-    def extent_in_blocks(self) -> tuple[int, int]:
-        """`extent`, counted in blocks."""
-        rows, columns = self.extent
-        block_rows, block_columns = self.blocksize or (1, 1)
-        return rows // block_rows, columns // block_columns
-
-    @property
     def dense_shape(self) -> tuple[int, ...]:
         """Sizes of the dense dimensions."""
         return tuple(self.shape[len(self.shape) - self.dense_dim :])
@@ -209,6 +202,16 @@ class Pattern:
         starts, ends = ptr[:-1].view(items, lines), ptr[1:].view(items, lines)
         full = torch.cat([starts, ends[:, -1:]], 1)  # (items, lines + 1)
         return (full - full[:, :1]).view(*self.batch, lines + 1)
+
+    def bound(self, view: Key) -> int:
+        """The `num_cols` of a view: its columns, or rows of a view by columns."""
+        across = 1 if view in (kept.ROWS, kept.BLOCK_ROWS) else 0
+        size = (
+            1
+            if self.blocksize is None or view in (kept.ROWS, kept.COLS)
+            else self.blocksize[across]
+        )
+        return self.extent[across] // size
 
     @property
     def device(self) -> torch.device:

@@ -18,7 +18,6 @@ from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import compiled_for, packed, traced
 
 _VIEWS = {key.name: key for key in (kept.ROWS, kept.COLS, kept.BLOCK_ROWS, kept.BLOCK_COLS)}
-_VIEW_FIELDS = ("ptr", "idx", "perm")
 
 _DETACH = torch.ops.aten.detach.default
 _make_wrapper = torch.Tensor._make_wrapper_subclass
@@ -117,7 +116,7 @@ requires_grad=True)
             if view is None:
                 continue
             fields = []
-            for field in _VIEW_FIELDS:
+            for field in View._fields[:3]:
                 t = getattr(view, field)
                 if t is not None and id(t) not in names:
                     names[id(t)] = f"_{key.name}_{field}"
@@ -138,10 +137,7 @@ requires_grad=True)
             ptr, idx, perm = (None if field is None else inner[field] for field in fields)
             assert ptr is not None
             assert idx is not None
-            key = _VIEWS[name]
-            along = key in (kept.ROWS, kept.BLOCK_ROWS)
-            sizes = pattern.extent if key in (kept.ROWS, kept.COLS) else pattern.extent_in_blocks
-            pattern.keep(key, View(ptr, idx, perm, sizes[along]))
+            pattern.keep(_VIEWS[name], View(ptr, idx, perm, pattern.bound(_VIEWS[name])))
         if uniform is not None:
             pattern.keep(kept.ITEMS, pattern.batch if uniform else ())
         A = SparseTensor(inner["_stored"], pattern)

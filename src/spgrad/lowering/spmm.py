@@ -13,8 +13,7 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.values import plain
-from spgrad.lowering.blocks import block_sddmm, block_spmm, uses_blocks
-from spgrad.lowering.views import cols, item_offsets, rows
+from spgrad.lowering.views import block_cols, block_rows, cols, item_offsets, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
 _LINE = 64
@@ -56,19 +55,56 @@ def sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 
 
 def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool) -> torch.Tensor:
-    if uses_blocks(pattern, x):
-        return block_spmm(vals, x, pattern, transpose)
+    if _uses_blocks(pattern, x):
+        return _block_spmm(vals, x, pattern, transpose)
     view = cols(pattern) if transpose else rows(pattern)
     return kernels.spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x))
 
 
 def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    if uses_blocks(pattern, x):
-        return block_sddmm(g, x, pattern)
+    if _uses_blocks(pattern, x, sampled=True):
+        return _block_sddmm(g, x, pattern)
     by_rows = pattern.is_coo or pattern.compressed_by_rows
     view = rows(pattern) if by_rows else cols(pattern)  # the one with values in order, if any
     left, right = (g, x) if by_rows else (x, g)
     return kernels.sddmm(view.ptr, view.idx, view.perm, plain(left), plain(right))
+
+
+def _uses_blocks(pattern: Pattern, x: torch.Tensor, *, sampled: bool = False) -> bool:
+    """True where a product with x, or SDDMM if `sampled`, is made of small dense products.
+
+    Elsewhere the elements of blocks are multiplied one by one. The compiled library has the loops,
+    for float32 and float64. Rows of blocks that SDDMM writes fill vectors from 8 elements on;
+    blocks of 4 x 4 have a loop of their own.
+    """
+    blocks = pattern.blocksize
+    if blocks is None or min(blocks) < 2 or not kernels.compiled():
+        return False
+    if sampled and blocks != (4, 4) and blocks[1] < 8:
+        return False
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+
+
+def _block_spmm(
+    vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
+) -> torch.Tensor:
+    assert pattern.blocksize is not None
+    height, width = pattern.blocksize
+    if transpose:
+        height, width = width, height
+    view = block_cols(pattern) if transpose else block_rows(pattern)
+    operands = plain(vals), plain(x), height, width, transpose
+    return kernels.block_spmm(view.ptr, view.idx, view.perm, *operands)
+
+
+def _block_sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    assert pattern.blocksize is not None
+    height, width = pattern.blocksize
+    if pattern.compressed_by_rows:  # the view that has the values in order
+        view, operands = block_rows(pattern), (plain(g), plain(x), height, width, False)
+    else:
+        view, operands = block_cols(pattern), (plain(x), plain(g), width, height, True)
+    return kernels.block_sddmm(view.ptr, view.idx, view.perm, *operands)
 
 
 class _SpMM(Function):
@@ -103,7 +139,7 @@ def _both_gradients(
     One pass reads each row of g once for both. Where it does not pay, or where whole blocks read
     each row once anyway, each gradient has a kernel and a view of its own.
     """
-    if uses_blocks(pattern, x) or not _one_pass(x, pattern):
+    if _uses_blocks(pattern, x) or not _one_pass(x, pattern):
         # first the kernel that copies values: the gradient of the values can take that memory
         grad_x = _spmm(vals.conj(), g, pattern, not transpose)
         left, right = (x.conj(), g) if transpose else (g, x.conj())

@@ -29,15 +29,15 @@ def cols(pattern: Pattern) -> View:
 
 def block_rows(pattern: Pattern) -> View:
     """The matrix of the blocks of BSR or BSC by rows; its entries are blocks."""
-    return pattern.derive(kept.BLOCK_ROWS, lambda p: _in_blocks(p, by_rows=True))
+    return pattern.derive(kept.BLOCK_ROWS, lambda p: _block_lines(p, by_rows=True))
 
 
 def block_cols(pattern: Pattern) -> View:
     """The same matrix of blocks by columns."""
-    return pattern.derive(kept.BLOCK_COLS, lambda p: _in_blocks(p, by_rows=False))
+    return pattern.derive(kept.BLOCK_COLS, lambda p: _block_lines(p, by_rows=False))
 
 
-def _in_blocks(pattern: Pattern, by_rows: bool) -> View:
+def _block_lines(pattern: Pattern, by_rows: bool) -> View:
     if by_rows == pattern.compressed_by_rows:
         return _stored_lines(pattern)
     return _transposed_view(block_cols(pattern) if by_rows else block_rows(pattern))
@@ -106,13 +106,12 @@ def _stored_lines(pattern: Pattern) -> View:
     """The lines that a compressed layout stores: of blocks, where it has blocks."""
     dtype = _view_dtype(pattern)
     across = 1 if pattern.compressed_by_rows else 0
-    extent = pattern.extent_in_blocks[across]
+    size = (pattern.blocksize or (1, 1))[across]
     ptr, idx = (t.to(dtype) for t in pattern.indices)
-    bound = pattern.matrix[across] // (pattern.blocksize or (1, 1))[across]
-    offsets = item_offsets(pattern, bound)
+    offsets = item_offsets(pattern, pattern.matrix[across] // size)
     if isinstance(offsets, torch.Tensor):
         idx = idx + offsets.to(dtype)
-    return View(ptr, idx, None, extent)
+    return View(ptr, idx, None, pattern.extent[across] // size)
 
 
 def flat_coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,10 +4,10 @@
 
 #include "common/arguments.h"
 #include "common/dispatch.h"
+#include "common/split_rows.h"
 #include "common/threads.h"
-#include "products/small_dots.h"
-#include "products/small_products.h"
-#include "products/split_rows.h"
+#include "products/blocks/small_dots.h"
+#include "products/blocks/small_products.h"
 
 namespace spgrad {
 namespace {
@@ -140,11 +140,12 @@ SPGRAD_INLINE void sddmm_squares(const BlockSddmm<index_t, T>& a, int64_t first,
   }
 }
 
-// 2 or 4 where blocks are multiplied as squares of that side, else 0.
+// The side of the blocks where they are multiplied as squares, else 0.
 template <class index_t>
 int64_t square_side(const BlockView<index_t>& view, int64_t n, int64_t lanes) {
+  constexpr int64_t kSquare = 4;
   const int64_t side = view.lines;
-  return side == view.width && (side == 2 || side == 4) && side <= lanes && n > 1 ? side : 0;
+  return side == view.width && side == kSquare && side <= lanes && n > 0 ? side : 0;
 }
 
 // Lines [first, last); `side` and `padded` are of square_side and of turn_blocks.
@@ -153,14 +154,8 @@ void sddmm_part(const BlockSddmm<index_t, T>& a, int64_t first, int64_t last, in
                 int64_t padded) {
   const auto buffer = array<T>((side + 1) * side * padded);
   with_vectors([&]<int kBytes>() {
-    switch (side) {
-      case 2:
-        return sddmm_squares<kBytes, 2>(a, first, last, buffer.get());
-      case 4:
-        return sddmm_squares<kBytes, 4>(a, first, last, buffer.get());
-      default:
-        return sddmm_lines<kBytes>(a, first, last);
-    }
+    side == 0 ? sddmm_lines<kBytes>(a, first, last)
+              : sddmm_squares<kBytes, 4>(a, first, last, buffer.get());
   });
 }
 

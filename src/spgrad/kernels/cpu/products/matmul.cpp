@@ -6,9 +6,9 @@
 
 #include "common/arguments.h"
 #include "common/dispatch.h"
+#include "common/split_rows.h"
 #include "common/threads.h"
 #include "products/sddmm.h"
-#include "products/split_rows.h"
 #include "products/spmm.h"
 #include "products/spmm_sddmm.h"
 #include "reading/order.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "common/lanes.h"
-#include "products/small_products.h"
+#include "products/blocks/small_products.h"
 
 namespace spgrad {
 
