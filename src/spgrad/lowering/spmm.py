@@ -159,13 +159,15 @@ def _one_pass(x: torch.Tensor, pattern: Pattern) -> bool:
     cache lines, if each row of A has so many entries that the kernel spends its time on these.
     Rows of g that do not fill cache lines have kernels of their own.
     """
-    n = x.shape[1]
+    n, sizes = x.shape[1], (pattern.elements, *pattern.extent)
     if not isinstance(n, int):  # no guard on a size of a compiler
         return True
     row = n * x.element_size()
     if row % _LINE:
         return False
-    return row > 2 * _LINE or pattern.elements < _LONG_ROW * max(pattern.extent)
+    if row > 2 * _LINE or not all(isinstance(size, int) for size in sizes):
+        return True
+    return sizes[0] < _LONG_ROW * max(sizes[1:])
 
 
 class _SDDMM(Function):
