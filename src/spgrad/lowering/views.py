@@ -40,7 +40,7 @@ def block_cols(pattern: Pattern) -> View:
 def _block_lines(pattern: Pattern, by_rows: bool) -> View:
     if by_rows == pattern.compressed_by_rows:
         return _stored_lines(pattern)
-    return _transposed_view(block_cols(pattern) if by_rows else block_rows(pattern))
+    return transposed_view(block_cols(pattern) if by_rows else block_rows(pattern))
 
 
 def find_views(pattern: Pattern) -> None:

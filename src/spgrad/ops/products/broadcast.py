@@ -58,8 +58,8 @@ def in_columns(
     """
     n = x.shape[-1]
     if tuple(x.shape[:-2]) == pattern.batch:  # the items of x are those of A, in their order
-        y = spmm.spmm(flat(A), x.reshape(math.prod(pattern.batch) * k, n), pattern, transpose)
-        return y.view(*pattern.batch, m, n)
+        rows = x.reshape(math.prod(pattern.batch) * k, n)
+        return rows, lambda y, m: y.view(*pattern.batch, m, y.shape[1])
     batch = checks.broadcast_shapes(pattern.batch, x.shape[:-2])
     own = (1,) * (len(batch) - len(pattern.batch)) + pattern.batch
     matched = [i for i, size in enumerate(own) if size != 1 or batch[i] == 1]
