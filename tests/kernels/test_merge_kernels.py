@@ -56,6 +56,11 @@ def check_merges(a, b):
             assert torch.equal(indices[there], idx[here])
             assert torch.equal(kernels.expand(starts, len(indices))[there], line[here])
             assert bool((source >= -1).all() and (sink >= -1).all())
+        for dtype in (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128):
+            val_a, val_b = (torch.randn(len(t[1])).mul(9).to(dtype) for t in (a, b))
+            found = check(f"{name}_values", *a, val_a, *b, val_b)
+            wanted = ptr, idx, kernels.take(val_a, from_a), kernels.take(val_b, from_b)
+            assert all(map(torch.equal, found, wanted))
         if name == "union":
             assert bool(((from_a >= 0) | (from_b >= 0)).all())
             assert bool((to_a >= 0).all() and (to_b >= 0).all())
@@ -204,6 +209,9 @@ def test_opcheck(dtype):
     b = operand(6, 5, 12, dtype, order="unsorted")
     torch.library.opcheck(kernels.union, (*a, *b))
     torch.library.opcheck(kernels.intersection, (*a, *b))
+    with_values = (*a, torch.randn(len(a[1])), *b, torch.randn(len(b[1])))
+    torch.library.opcheck(kernels.union_values, with_values)
+    torch.library.opcheck(kernels.intersection_values, with_values)
     from_a = kernels.union(*a, *b)[2]
     torch.library.opcheck(kernels.take, (torch.randn(len(a[1])), from_a))
     torch.library.opcheck(kernels.take, (torch.randn(len(a[1]), 3), from_a))
@@ -219,6 +227,11 @@ def test_mismatched_arguments_are_refused():
         (kernels.union, (ptr, idx.int(), ptr, idx)),
         (kernels.intersection, (ptr, idx, ptr, idx[1:].clone())),
         (kernels.intersection, (ptr.double(), idx.double(), ptr.double(), idx.double())),
+        (kernels.union_values, (ptr, idx, val, ptr, idx, val.double())),
+        (kernels.union_values, (ptr, idx, val[1:].clone(), ptr, idx, val)),
+        (kernels.union_values, (ptr, idx, val, ptr, idx, val[1:].clone())),
+        (kernels.intersection_values, (ptr, idx, val[:, None], ptr, idx, val)),
+        (kernels.intersection_values, (ptr, idx, val, ptr, idx.int(), val)),
         (kernels.take, (val, idx.double())),
         (kernels.take, (torch.randn(4, 6).T, idx)),
         (kernels.take, (val[None, None], idx)),

@@ -16,7 +16,13 @@ import torch
 from spgrad.kernels.declare import NATIVE, REFERENCES
 from spgrad.kernels.native import register as _register_native
 from spgrad.kernels.reference.common.memory import empty_cache
-from spgrad.kernels.reference.elementwise.merge import intersection, take, union
+from spgrad.kernels.reference.elementwise.merge import (
+    intersection,
+    intersection_values,
+    take,
+    union,
+    union_values,
+)
 from spgrad.kernels.reference.elementwise.scale import scale
 from spgrad.kernels.reference.indexing.select import (
     list_lines,
@@ -78,6 +84,7 @@ __all__ = [
     "incomplete_cholesky",
     "incomplete_lu",
     "intersection",
+    "intersection_values",
     "join_ranges",
     "kron_lines",
     "krylov_direction",
@@ -111,6 +118,7 @@ __all__ = [
     "traffic",
     "transpose_plan",
     "union",
+    "union_values",
 ]
 
 

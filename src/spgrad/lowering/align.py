@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -10,16 +13,27 @@ from spgrad import kernels
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import stored_values
+from spgrad.core.values import plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather
+from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import kept_linear_positions
+from spgrad.torch_protocol.compile import lasting
 
 
 class _Joint(NamedTuple):
     pattern: Pattern
     gathers: tuple[Gather, Gather]
+
+
+class _How(NamedTuple):
+    """How two patterns are joined."""
+
+    key: kept.Key
+    find: Callable[[Pattern, Pattern], _Joint]  # of patterns that are not equal
+    merge: Any = None  # the kernel that merges patterns
+    values: Any = None  # the kernel that moves values too
 
 
 class Aligned(NamedTuple):
@@ -47,9 +61,15 @@ def align(A: SparseTensor, B: SparseTensor, where: str, *, name: str = "other") 
         b = B._pattern
     if a is b:
         return Aligned(stored_values(A), stored_values(B), a)
-    key, find = _JOINTS[where]
-    pattern, (of_a, of_b) = a.derive_with(key, b, find)
-    return Aligned(of_a(stored_values(A)), of_b(stored_values(B)), pattern)
+    joint = _JOINTS[where]
+    vals = stored_values(A), stored_values(B)
+    ready: list[torch.Tensor | None] = [None, None]
+
+    def find(a: Pattern, b: Pattern) -> _Joint:
+        return _on_equal(a, b) or _merged_with_values(joint, a, b, vals, ready) or joint.find(a, b)
+
+    pattern, (of_a, of_b) = a.derive_with(joint.key, b, find)
+    return Aligned(of_a(vals[0], ready[0]), of_b(vals[1], ready[1]), pattern)
 
 
 def _require_same_shape(a: Pattern, b: Pattern, name: str) -> None:
@@ -70,12 +90,55 @@ def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     return keys.new_tensor([0, keys.shape[0]]), keys
 
 
-def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
+def _lines(a: Pattern, b: Pattern) -> list[torch.Tensor]:
+    """The entries of both as a kernel takes them, in one dtype."""
     lines = [*_entries(a), *_entries(b)]
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
     if a.nse + b.nse > torch.iinfo(torch.int32).max:
         dtype = torch.int64
-    ptr, idx, from_a, from_b, to_a, to_b = merge(*(t.to(dtype).contiguous() for t in lines))
+    return [t.to(dtype).contiguous() for t in lines]
+
+
+def _merged_with_values(
+    joint: _How,
+    a: Pattern,
+    b: Pattern,
+    vals: tuple[torch.Tensor, torch.Tensor],
+    ready: list[torch.Tensor | None],
+) -> _Joint | None:
+    """The joint pattern, and in `ready` the values on it; None where these are not found along.
+
+    Which entries these were is found when a later call asks: then both patterns live.
+    """
+    if (
+        joint.values is None
+        or a.is_coo
+        or vals[0].dim() != 1
+        or vals[0].dtype != vals[1].dtype
+        or wants_grad(*vals)
+    ):
+        return None
+    ptr_a, idx_a, ptr_b, idx_b = _lines(a, b)
+    ptr, idx, *ready[:] = joint.values(ptr_a, idx_a, plain(vals[0]), ptr_b, idx_b, plain(vals[1]))
+    old = weakref.ref(a), weakref.ref(b)
+    found: list[torch.Tensor] = []
+
+    def entries(operand: int) -> torch.Tensor:
+        if not found:
+            a, b = (ref() for ref in old)
+            assert a is not None
+            assert b is not None
+            with lasting(*a.indices, *b.indices):
+                found.extend(joint.merge(*_lines(a, b))[2:4])
+        return found[operand]
+
+    gathers = Gather(partial(entries, 0), a.nse), Gather(partial(entries, 1), b.nse)
+    spec = a.spec._replace(coalesced=True, ordered=True)
+    return _Joint(Pattern.from_spec(spec, a.shape, (ptr, idx)), gathers)
+
+
+def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
+    ptr, idx, from_a, from_b, to_a, to_b = merge(*_lines(a, b))
     gathers = Gather(from_a, a.nse, place=to_a), Gather(from_b, b.nse, place=to_b)
     spec = a.spec._replace(coalesced=True, ordered=True)
     if not a.is_coo:
@@ -98,17 +161,15 @@ def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
 
 
 def _union(a: Pattern, b: Pattern) -> _Joint:
-    return _on_equal(a, b) or _merged(kernels.union, a, b)
+    return _merged(kernels.union, a, b)
 
 
 def _intersection(a: Pattern, b: Pattern) -> _Joint:
-    return _on_equal(a, b) or _merged(kernels.intersection, a, b)
+    return _merged(kernels.intersection, a, b)
 
 
 def _on_first(a: Pattern, b: Pattern) -> _Joint:
     """The pattern of a, and the entry of b that each of its elements is, if any."""
-    if (joint := _on_equal(a, b)) is not None:
-        return joint
     _, (in_a, in_b) = a.derive_with(kept.BOTH, b, _intersection)
     entry, place = _through(in_a, in_b), _through(in_b, in_a)
     return _Joint(a, (Gather(None, a.nse), Gather(entry, b.nse, place=place)))
@@ -123,7 +184,7 @@ def _through(first: Gather, then: Gather) -> torch.Tensor:
 
 
 _JOINTS = {
-    "either": (kept.EITHER, _union),
-    "both": (kept.BOTH, _intersection),
-    "first": (kept.FIRST, _on_first),
+    "either": _How(kept.EITHER, _union, kernels.union, kernels.union_values),
+    "both": _How(kept.BOTH, _intersection, kernels.intersection, kernels.intersection_values),
+    "first": _How(kept.FIRST, _on_first),
 }

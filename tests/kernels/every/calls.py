@@ -65,6 +65,7 @@ def _structure(ptr, idx, perm):
         "expand_blocks": (ptr, idx, 2, 3, True, numbers(6 * n)),
         "group_blocks": (even, idx, 2, 4, False, val),
         "intersection": (ptr, idx, *other),
+        "intersection_values": (ptr, idx, val, *other, numbers(len(other[1]))),
         "join_ranges": (idx, begin, end, idx.new_tensor([5]), n, True),
         "kron_lines": (ptr, idx, ptr.new_tensor([0, 2, 3]), ptr.new_tensor([0, 1, 1]), 2),
         "list_lines": (ptr, idx, val, torch.randint(m, (m,))),
@@ -76,6 +77,7 @@ def _structure(ptr, idx, perm):
         "take_ranges": (val, joined, begin, end, n, False),
         "transpose_plan": (ptr, idx, NUM_COLS, val),
         "union": (ptr, unsorted, *other),
+        "union_values": (ptr, unsorted, val, *other, numbers(len(other[1]))),
     }
 
 

@@ -77,6 +77,12 @@ def other(v):
     return view((v.ptr.diff() // 2).tolist(), v.n, v.ptr.dtype)
 
 
+def both_valued(v):
+    """Indices and values of a view and of another."""
+    w = other(v)
+    return *v.indexed, v.val, *w.indexed, w.val
+
+
 def transposed(v):
     """The view of the transpose, with values of its own."""
     ptr, idx, perm = kernels.transpose_plan(v.ptr, v.idx, v.n)
@@ -208,6 +214,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "incomplete_cholesky": [lambda v: square(v, lower=True)],
     "incomplete_lu": [lambda v: square(v, lower=False)],
     "intersection": [lambda v: (*v.indexed, *other(v).indexed)],
+    "intersection_values": [both_valued],
     "join_ranges": [
         lambda v, backward=backward: joined(v, backward=backward) for backward in (False, True)
     ],
@@ -265,6 +272,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "traffic": [lambda v: (v.idx, randn(v.n, 64), True)],
     "transpose_plan": [lambda v: (*v.indexed, v.n), lambda v: (*v.indexed, v.n, v.val)],
     "union": [lambda v: (*v.indexed, *other(v).indexed)],
+    "union_values": [both_valued],
 }
 CALLED = [(name, i) for name in REFERENCES for i in range(len(CALLS.get(name, ())))]
 

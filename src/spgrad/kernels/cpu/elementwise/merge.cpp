@@ -1,40 +1,84 @@
 // Merges two patterns line by line, and moves values onto the result.
 #include "elementwise/merge.h"
 
+#include <limits>
 #include <numeric>
 #include <tuple>
 
 #include "common/dispatch.h"
+#include "elementwise/merge_values.h"
 
 namespace spgrad {
 namespace {
 
+struct Cut {
+  int64_t p, q;
+};
+
+// Where the merge of entries [p, end_p) of a line of a with [q, end_q) of b may be cut so that the
+// first part has at most kEntries of each operand, and equal indices stay together.
+template <class index_t>
+Cut cut_of(const index_t* a, const index_t* b, int64_t p, int64_t end_p, int64_t q, int64_t end_q) {
+  constexpr int64_t kMost = Batch<index_t>::kEntries;
+  if (end_p - p <= kMost && end_q - q <= kMost) return {end_p, end_q};
+  const int64_t stop_p = std::min(p + kMost, end_p), stop_q = std::min(q + kMost, end_q);
+  index_t limit = std::numeric_limits<index_t>::max();
+  if (stop_p < end_p) limit = a[stop_p - 1];
+  if (stop_q < end_q) limit = std::min(limit, b[stop_q - 1]);
+  return {std::upper_bound(a + p, a + stop_p, limit) - a,
+          std::upper_bound(b + q, b + stop_q, limit) - b};
+}
+
 // Merges from one point to another: numbers the elements from 0 on, and writes to ptr (m + 1) the
-// numbers at the ends of lines.
-template <bool kUnion, class index_t>
-index_t merge_between(const Pair<index_t>& pair, Point from, Point to, index_t* to_a, index_t* to_b,
-                      index_t* ptr) {
+// numbers at the ends of lines. `take` says where the numbers of the next entries of an operand go,
+// of which there are at most kEntries, and is told when they are there.
+template <bool kUnion, class index_t, class Take>
+index_t merge_between(const Pair<index_t>& pair, Point from, Point to, Take& take, index_t* ptr) {
   const index_t *a = pair.a.idx, *b = pair.b.idx;
   const index_t *ptr_a = pair.a.ptr, *ptr_b = pair.b.ptr;
   int64_t p = from.p, q = from.q;
   index_t next = 0;
   Batch<index_t> batch;
+  const auto advance = [&](int64_t end_p, int64_t end_q, index_t last) {
+    take.numbered(p, end_p, q, end_q, next, last);
+    p = end_p;
+    q = end_q;
+    next = last;
+  };
+  const auto stretch = [&](int64_t end_p, int64_t end_q) {
+    while (p < end_p || q < end_q) {
+      const Cut cut = cut_of(a, b, p, end_p, q, end_q);
+      const index_t last = merge_stretch<kUnion>(a + p, b + q, 0, cut.p - p, 0, cut.q - q,
+                                                 take.of_a(p), take.of_b(q), next);
+      advance(cut.p, cut.q, last);
+    }
+  };
   for (int64_t i = from.line; i < to.line;) {
     const bool whole = p == ptr_a[i] && q == ptr_b[i];
     int64_t end = whole ? batch.fill(pair, i, to.line) : i;
     if (end > i) {
-      next = batch.template merge<kUnion>(to_a + p, to_b + q, next, ptr);
+      const index_t last = batch.template merge<kUnion>(take.of_a(p), take.of_b(q), next, ptr);
+      advance(ptr_a[end], ptr_b[end], last);
     } else {
       end = i + 1;
-      next = merge_stretch<kUnion>(a, b, p, ptr_a[end], q, ptr_b[end], to_a, to_b, next);
+      stretch(ptr_a[end], ptr_b[end]);
       ptr[end] = next;
     }
-    p = ptr_a[end];
-    q = ptr_b[end];
     i = end;
   }
-  return merge_stretch<kUnion>(a, b, p, to.p, q, to.q, to_a, to_b, next);
+  stretch(to.p, to.q);
+  return next;
 }
+
+// Keeps the numbers of all entries.
+template <class index_t>
+struct KeepNumbers {
+  index_t *a, *b;
+
+  index_t* of_a(int64_t p) const { return a + p; }
+  index_t* of_b(int64_t q) const { return b + q; }
+  void numbered(int64_t, int64_t, int64_t, int64_t, index_t, index_t) const {}
+};
 
 // Writes the element that each entry of one operand became: first as the merge numbers them, then,
 // when the numbers of all threads are known, as they are numbered in the result.
@@ -131,8 +175,8 @@ Merged merge(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, cons
   const Chunks chunks(work);
   List<index_t> base(chunks.count() + 1);
   chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
-    base[chunk + 1] = merge_between<kUnion>(pair, pair.at(begin), pair.at(end), of_a.numbers(),
-                                            of_b.numbers(), ends);
+    KeepNumbers<index_t> keep{of_a.numbers(), of_b.numbers()};
+    base[chunk + 1] = merge_between<kUnion>(pair, pair.at(begin), pair.at(end), keep, ends);
   });
   for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) base[chunk + 1] += base[chunk];
   const int64_t size = base.back();
@@ -152,18 +196,97 @@ Merged merge(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, cons
   return {ptr, idx, from_a, from_b, to_a, to_b};
 }
 
-template <bool kUnion>
-Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
-                const Tensor& idx_b) {
+// Checks the operands, and calls f.operator()<index_t>().
+template <class F>
+void with_operands(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
+                   const Tensor& idx_b, const F& f) {
   check_view(ptr_a, idx_a, std::nullopt);
   check_view(ptr_b, idx_b, std::nullopt);
   check_tensor(ptr_b, 1, ptr_a.scalar_type(), "ptr_b");
   check_size(ptr_b, 0, ptr_a.size(0), "ptr_b");
-  Merged merged;
   dispatch_index(ptr_a.scalar_type(), [&]<class index_t>() {
     check_size(idx_a, 0, data<index_t>(ptr_a)[ptr_a.size(0) - 1], "idx_a");
     check_size(idx_b, 0, data<index_t>(ptr_b)[ptr_b.size(0) - 1], "idx_b");
+    f.template operator()<index_t>();
+  });
+}
+
+template <bool kUnion>
+Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
+                const Tensor& idx_b) {
+  Merged merged;
+  with_operands(ptr_a, idx_a, ptr_b, idx_b, [&]<class index_t>() {
     merged = merge<kUnion, index_t>(ptr_a, idx_a, ptr_b, idx_b);
+  });
+  return merged;
+}
+
+using MergedValues = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+// What the chunks of a merge wrote, side by side: chunk c wrote base[c + 1] - base[c] elements to
+// `wide` from starts[c] on. For one chunk the beginning of `wide`; with `fit`, always in memory of
+// their own size.
+template <class T>
+Tensor side_by_side(Tensor wide, const List<int64_t>& starts, const List<int64_t>& base, bool fit) {
+  if (starts.size() == 1 && !fit) return torch::stable::narrow(wide, 0, 0, base.back());
+  Tensor made = empty(wide, {base.back()});
+  T* const to = static_cast<T*>(made.mutable_data_ptr());
+  const T* const from = static_cast<const T*>(wide.const_data_ptr());
+  parallel_entries(starts.size(), kSerialWork, [&](int64_t first, int64_t last) {
+    for (int64_t chunk = first; chunk < last; ++chunk) {
+      std::copy_n(from + starts[chunk], base[chunk + 1] - base[chunk], to + base[chunk]);
+    }
+  });
+  return made;
+}
+
+// As `merge`, but values are moved while they are near instead of being numbered. Memory for as
+// many elements as the result could have.
+template <bool kUnion, class index_t, class T>
+MergedValues merge_values(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a,
+                          const Tensor& ptr_b, const Tensor& idx_b, const Tensor& val_b) {
+  const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
+  const Pair<index_t> pair{a, b};
+  const Chunks chunks(a.nse + b.nse + a.m);
+  const int64_t most = kUnion ? a.nse + b.nse : a.nse;
+  Tensor ptr = empty(ptr_a, {a.m + 1}), idx = empty(ptr_a, {most});
+  Tensor of_a = empty(val_a, {most}), of_b = empty(val_a, {most});
+  index_t* const ends = mutable_data<index_t>(ptr);
+  ends[0] = 0;
+  List<int64_t> starts(chunks.count()), base(chunks.count() + 1);
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
+    const Point from = pair.at(begin);
+    starts[chunk] = kUnion ? from.p + from.q : from.p;
+    const Made<index_t, T> made{mutable_data<index_t>(idx) + starts[chunk],
+                                static_cast<T*>(of_a.mutable_data_ptr()) + starts[chunk],
+                                static_cast<T*>(of_b.mutable_data_ptr()) + starts[chunk]};
+    MoveValues<kUnion, index_t, T> move(pair, static_cast<const T*>(val_a.const_data_ptr()),
+                                        static_cast<const T*>(val_b.const_data_ptr()), made);
+    base[chunk + 1] = merge_between<kUnion>(pair, from, pair.at(end), move, ends);
+  });
+  for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) base[chunk + 1] += base[chunk];
+  chunks.for_each([&](int64_t chunk, int64_t begin, int64_t end) {
+    const int64_t first = pair.at(begin).line, last = pair.at(end).line;
+    for (int64_t i = first; i < last && base[chunk] > 0; ++i) {
+      ends[i + 1] += static_cast<index_t>(base[chunk]);
+    }
+  });
+  return {ptr, side_by_side<index_t>(idx, starts, base, true),
+          side_by_side<T>(of_a, starts, base, false), side_by_side<T>(of_b, starts, base, false)};
+}
+
+template <bool kUnion>
+MergedValues merge_values_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a,
+                             const Tensor& ptr_b, const Tensor& idx_b, const Tensor& val_b) {
+  check_tensor(val_a, 1, val_a.scalar_type(), "val_a");
+  check_tensor(val_b, 1, val_a.scalar_type(), "val_b");
+  check_size(val_a, 0, idx_a.size(0), "val_a");
+  check_size(val_b, 0, idx_b.size(0), "val_b");
+  MergedValues merged;
+  with_operands(ptr_a, idx_a, ptr_b, idx_b, [&]<class index_t>() {
+    dispatch_size(val_a.element_size(), [&]<class T>() {
+      merged = merge_values<kUnion, index_t, T>(ptr_a, idx_a, val_a, ptr_b, idx_b, val_b);
+    });
   });
   return merged;
 }
@@ -221,6 +344,8 @@ Tensor take_op(const Tensor& val, const Tensor& src) {
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
   m.impl("union", SPGRAD_BOX(&merge_op<true>));
   m.impl("intersection", SPGRAD_BOX(&merge_op<false>));
+  m.impl("union_values", SPGRAD_BOX(&merge_values_op<true>));
+  m.impl("intersection_values", SPGRAD_BOX(&merge_values_op<false>));
   m.impl("take", SPGRAD_BOX(&take_op));
 }
 

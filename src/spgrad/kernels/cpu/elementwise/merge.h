@@ -154,6 +154,8 @@ SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t 
 template <class index_t>
 class Batch {
  public:
+  static constexpr int64_t kEntries = 1024;  // of one operand, at most
+
   // Takes lines from `line` to `last` at most, and returns the first that it did not take: `line`
   // itself if that is too long, or an index too large.
   int64_t fill(const Pair<index_t>& pair, int64_t line, int64_t last) {
@@ -193,7 +195,6 @@ class Batch {
   }
 
  private:
-  static constexpr int64_t kEntries = 1024;  // of one operand
   static constexpr int64_t kLines = 1024;
   static constexpr int kShift = 48;
 

@@ -86,6 +86,49 @@ def intersection(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> 
     )
 
 
+_MergedValues = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def _fake_merge_values(
+    ptr_a: Tensor, idx_a: Tensor, val_a: Tensor, ptr_b: Tensor, idx_b: Tensor, val_b: Tensor
+) -> _MergedValues:
+    ptr, idx, *_ = _fake_merge(ptr_a, idx_a, ptr_b, idx_b)
+    return ptr, idx, val_a.new_empty(idx.shape), val_b.new_empty(idx.shape)
+
+
+@kernel(
+    "union_values(Tensor ptr_a, Tensor idx_a, Tensor val_a, Tensor ptr_b, Tensor idx_b,"
+    " Tensor val_b) -> (Tensor, Tensor, Tensor, Tensor)",
+    fake=_fake_merge_values,
+)
+def union_values(
+    ptr_a: Tensor, idx_a: Tensor, val_a: Tensor, ptr_b: Tensor, idx_b: Tensor, val_b: Tensor
+) -> _MergedValues:
+    """The elements of every line that a or b has, and the value of each in a and in b.
+
+    Patterns are those of `union`; `val_a` (nse_a,) and `val_b` (nse_b,) are of one dtype.
+
+    Returns:
+        The line pointers (m + 1,) and ascending indices (u,) of the union; the values of a, and of
+        b, zero where it has no such element, both (u,).
+    """
+    ptr, idx, from_a, from_b, _, _ = union(ptr_a, idx_a, ptr_b, idx_b)
+    return ptr, idx, take(val_a, from_a), take(val_b, from_b)
+
+
+@kernel(
+    "intersection_values(Tensor ptr_a, Tensor idx_a, Tensor val_a, Tensor ptr_b, Tensor idx_b,"
+    " Tensor val_b) -> (Tensor, Tensor, Tensor, Tensor)",
+    fake=_fake_merge_values,
+)
+def intersection_values(
+    ptr_a: Tensor, idx_a: Tensor, val_a: Tensor, ptr_b: Tensor, idx_b: Tensor, val_b: Tensor
+) -> _MergedValues:
+    """The elements of every line that a and b have, and their values; as `union_values`."""
+    ptr, idx, from_a, from_b, _, _ = intersection(ptr_a, idx_a, ptr_b, idx_b)
+    return ptr, idx, val_a[from_a], val_b[from_b]
+
+
 @kernel("take(Tensor val, Tensor src) -> Tensor")
 def take(val: Tensor, src: Tensor) -> Tensor:
     """out[i] = val[src[i]], zero where src[i] is -1.
