@@ -82,7 +82,9 @@ def _require_mirrored(A: SparseTensor, assume: Assume, says: str) -> None:
     if assume != "symmetric":
         other = other.conj()
     gap = (in_view(vals, rows(pattern).perm) - other).abs()
-    most = float(gap.max()) if gap.numel() else 0.0
+    if gap.numel() == 0:
+        return
+    most = float(gap.max())
     if most > _ROUNDING * torch.finfo(vals.dtype).eps * float(vals.abs().max()):
         raise ArgumentValueError(
             f'{says} "{assume}", and mirrored elements of `A` differ by up to {most:.1e}; '

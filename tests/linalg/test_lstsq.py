@@ -1,0 +1,106 @@
+"""spgrad.linalg.lstsq against dense torch.linalg: values, gradients, refusals."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import linalg, testing
+from spgrad.core.pattern import LAYOUTS
+
+D, C = torch.float64, torch.complex128
+SOLVERS = [linalg.LSMR(rtol=1e-13), linalg.NormalEquations()]
+
+
+def matrix(shape, dtype=D, batch=()):
+    g = torch.Generator().manual_seed(1)
+    made = torch.randn(*batch, *shape, dtype=dtype, generator=g)
+    return made * (torch.rand(*batch, *shape, generator=g) < 0.5) + 2 * torch.eye(
+        *shape, dtype=dtype
+    )
+
+
+def wanted(M, b, damp):
+    """By the pseudoinverse of A over damp times the identity."""
+    n = M.shape[-1]
+    if damp:
+        below = (damp * torch.eye(n, dtype=M.dtype)).expand(*M.shape[:-2], n, n)
+        M = torch.cat([M, below], -2)
+        b = torch.cat([b, b.new_zeros(*b.shape[:-2], n, b.shape[-1])], -2)
+    return torch.linalg.pinv(M) @ b
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("damp", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", [D, C])
+@pytest.mark.parametrize("shape", [(8, 5), (5, 8), (6, 6)])
+def test_lstsq(shape, dtype, damp, solver):
+    M = matrix(shape, dtype)
+    b = torch.randn(shape[0], 2, dtype=dtype, generator=torch.Generator().manual_seed(2))
+    A = spgrad.from_dense(M)
+    vals, right = A.values().clone().requires_grad_(), b.clone().requires_grad_()
+
+    def run(vals, b):
+        return linalg.lstsq(spgrad.from_values(vals, A), b, damp, solver)
+
+    torch.testing.assert_close(run(vals, right), wanted(M, b, damp), rtol=1e-9, atol=1e-10)
+    assert torch.autograd.gradcheck(run, (vals, right), fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, (vals, right), fast_mode=True)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("damp", [0.0, 0.3])
+def test_layouts_and_batches(layout, solver, damp):
+    M = matrix((8, 6), batch=(2,))
+    A = spgrad.from_dense(M, LAYOUTS[layout], blocksize=(2, 2) if "bs" in layout else None)
+    A.requires_grad_()
+    dense = A.detach().to_dense().requires_grad_()
+    b = torch.randn(2, 8, 3, dtype=D)
+    x, other = linalg.lstsq(A, b, damp, solver), wanted(dense, b, damp)
+    torch.testing.assert_close(x, other, rtol=1e-9, atol=1e-10)
+    x.square().sum().backward()
+    other.square().sum().backward()
+    at_pattern = dense.grad.where(testing.mask_of(A.pattern), 0)
+    torch.testing.assert_close(A.grad.to_dense(), at_pattern, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(linalg.lstsq(A, b[:, :, 0], damp, solver), x[:, :, 0])
+
+
+def test_a_rank_that_is_not_full():
+    """The least norm, and the gradient for changes that keep the rank: scaling does."""
+    M = matrix((8, 3)) @ matrix((3, 6))
+    A, b = spgrad.from_dense(M), torch.randn(8, 1, dtype=D)
+    s = torch.tensor(1.0, dtype=D, requires_grad=True)
+    x = linalg.lstsq(spgrad.from_values(A.values() * s, A), b, solver=linalg.LSMR(rtol=1e-12))
+    torch.testing.assert_close(x, torch.linalg.pinv(M) @ b, rtol=1e-6, atol=1e-7)
+    (g,) = torch.autograd.grad(x.sum(), s)
+    torch.testing.assert_close(g, -x.detach().sum(), rtol=1e-5, atol=1e-6)
+    with pytest.raises((spgrad.PivotError, spgrad.ConvergenceError)):
+        empty = spgrad.from_dense(torch.diag(torch.tensor([1.0, 0.0], dtype=D)))
+        linalg.lstsq(empty, torch.ones(2, dtype=D), solver=linalg.NormalEquations())
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (3, 2)])
+def test_empty(shape):
+    A = spgrad.zeros(*shape, dtype=D).requires_grad_()
+    b = torch.ones(shape[0], 2, dtype=D, requires_grad=True)
+    x = linalg.lstsq(A, b)
+    assert x.tolist() == torch.zeros(shape[1], 2).tolist()
+    x.sum().backward()
+
+
+A = spgrad.from_dense(matrix((4, 3)))
+REFUSED = [
+    ((A, torch.ones(3, dtype=D)), ValueError, "4 equations"),
+    ((A, torch.ones(4)), ValueError, "dtype float32"),
+    ((A.half(), torch.ones(4).half()), ValueError, "float16"),
+    ((A, torch.ones(4, dtype=D), -1.0), ValueError, "`damp` is -1.0"),
+    ((A, torch.ones(4, dtype=D), 0.0, linalg.CG()), TypeError, "`solver` is"),
+    ((A, torch.full((4,), float("nan"), dtype=D)), ValueError, "not finite"),
+    ((torch.ones(4, 3), torch.ones(4)), TypeError, "`A` is"),
+]
+
+
+@pytest.mark.parametrize(("args", "kind", "says"), REFUSED)
+def test_refusals(args, kind, says):
+    with pytest.raises(kind, match=rf"spgrad\.lstsq: .*{says}"):
+        linalg.lstsq(*args)

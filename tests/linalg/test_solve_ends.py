@@ -1,0 +1,167 @@
+"""How solves end: convergence by column, warm starts, empty systems, and what is refused."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import linalg
+
+D = torch.float64
+ITERATIVE = [linalg.CG, linalg.MINRES, linalg.BiCGSTAB, linalg.GMRES, linalg.LSMR]
+
+
+def poisson(m=30):
+    main, side = torch.full((m,), 2.0, dtype=D), -torch.ones(m - 1, dtype=D)
+    return torch.diag(main) + torch.diag(side, 1) + torch.diag(side, -1)
+
+
+A = spgrad.from_dense(poisson())
+B = torch.randn(30, 5, dtype=D, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("kind", ITERATIVE)
+def test_columns_converge_by_themselves(kind):
+    """A column of zeros, an eigenvector and random ones: each ends at its own tolerance."""
+    b = B.clone()
+    b[:, 1] = 0
+    b[:, 2] = torch.linalg.eigh(poisson())[1][:, 3]
+    x, info = linalg.solve(A, b, kind(rtol=1e-10, max_iter=2000), return_info=True)
+    residual = (b - poisson() @ x).norm(dim=0)
+    assert info.reason == "converged"
+    assert info.converged.tolist() == [True] * 5
+    assert x[:, 1].tolist() == [0.0] * 30
+    assert bool((residual <= 1.1e-10 * b.norm(dim=0) + 1e-14).all())
+    shown = info.residuals * b.norm(dim=0)
+    torch.testing.assert_close(shown, residual, rtol=0.1, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ITERATIVE)
+def test_columns_alone_and_together_agree(kind):
+    together = linalg.solve(A, B, kind(rtol=1e-12, max_iter=2000))
+    alone = torch.stack([linalg.solve(A, c, kind(rtol=1e-12, max_iter=2000)) for c in B.mT], 1)
+    torch.testing.assert_close(together, alone, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ITERATIVE)
+def test_warm_start(kind):
+    solver = kind(rtol=1e-10, max_iter=2000)
+    x, cold = linalg.solve(A, B, solver, return_info=True)
+    again, warm = linalg.solve(A, B, solver, x0=x, return_info=True)
+    assert warm.iterations < cold.iterations / 2
+    torch.testing.assert_close(again, x, rtol=1e-7, atol=1e-8)
+    start = x.clone().requires_grad_()
+    assert not linalg.solve(A, B, solver, x0=start).requires_grad
+
+
+@pytest.mark.parametrize("kind", ITERATIVE)
+def test_not_converged(kind):
+    with pytest.raises(spgrad.ConvergenceError, match="max_iter=3 steps were taken") as caught:
+        linalg.solve(A, B, kind(max_iter=3))
+    assert caught.value.info.iterations == 3
+    x, info = linalg.solve(A, B, kind(max_iter=3, strict=False), return_info=True)
+    torch.testing.assert_close(x.flatten(), caught.value.x.flatten())
+    assert not info.converged.any()
+    residual = (B - poisson() @ x).norm(dim=0) / B.norm(dim=0)
+    torch.testing.assert_close(info.residuals, residual)
+
+
+@pytest.mark.parametrize("solver", [None, *(kind(max_iter=200) for kind in ITERATIVE)])
+def test_singular(solver):
+    M = spgrad.from_dense(torch.diag(torch.tensor([1.0, 2.0, 0.0, 3.0], dtype=D)) + 0)
+    full = spgrad.sparse_coo_tensor([[0, 1, 1, 0], [0, 1, 0, 1]], [1.0, 1.0, 1.0, 1.0], (2, 2))
+    for S in (M, full.double()):
+        with pytest.raises((spgrad.PivotError, spgrad.ConvergenceError)):
+            linalg.solve(S, torch.arange(1.0, S.shape[0] + 1, dtype=D), solver)
+
+
+@pytest.mark.parametrize("solver", [None, *(kind() for kind in ITERATIVE)])
+@pytest.mark.parametrize(("m", "n"), [(0, 3), (4, 0), (0, 0)])
+def test_empty(solver, m, n):
+    E = spgrad.from_dense(torch.eye(m, dtype=D)).requires_grad_()
+    b = torch.zeros(m, n, dtype=D, requires_grad=True)
+    x = linalg.solve(E, b, solver)
+    assert x.shape == (m, n)
+    x.sum().backward()
+    assert b.grad.shape == (m, n)
+    assert E.grad.nse == m
+    nothing = spgrad.from_dense(torch.zeros(0, 3, 3, dtype=D))
+    assert linalg.solve(nothing, torch.zeros(0, 3, dtype=D), solver).shape == (0, 3)
+
+
+def test_no_elements():
+    with pytest.raises(spgrad.PivotError):
+        linalg.solve(spgrad.zeros(3, 3, dtype=D), torch.ones(3, dtype=D))
+    for kind in ITERATIVE:
+        with pytest.raises(spgrad.ConvergenceError):
+            linalg.solve(spgrad.zeros(3, 3, dtype=D), torch.ones(3, dtype=D), kind())
+
+
+def test_indefinite():
+    M = spgrad.from_dense(torch.diag(torch.tensor([1.0, -2.0, 3.0], dtype=D)))
+    b = torch.ones(3, dtype=D)
+    with pytest.raises(spgrad.ConvergenceError, match="is not positive definite"):
+        linalg.solve(M, b, linalg.CG())
+    torch.testing.assert_close(linalg.solve(M, b, linalg.MINRES()), 1 / M.to_dense().diagonal())
+    with pytest.raises(spgrad.PivotError, match=r"diagonal has -2 in row 1"):
+        linalg.solve(M, b, assume="positive definite")
+
+
+SKEW = spgrad.from_dense(torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=D))
+REFUSED = [
+    ((SKEW, torch.ones(2, dtype=D), linalg.BiCGSTAB()), {}, RuntimeError, "GMRES does not"),
+    (
+        (SKEW, torch.ones(2, dtype=D), linalg.CG()),
+        {},
+        ValueError,
+        "CG needs matrices that are .hermitian",
+    ),
+    ((SKEW, torch.ones(2, dtype=D)), {"assume": "symmetric"}, ValueError, "mirrored elements"),
+    ((SKEW, torch.ones(2, dtype=D)), {"assume": "triangular"}, ValueError, "above and below"),
+    ((SKEW, torch.ones(2, dtype=D)), {"assume": "spd"}, ValueError, "`assume` is 'spd'"),
+    ((A[:20], B[:20]), {}, ValueError, "a square matrix"),
+    ((A, B[:4]), {}, ValueError, "30 equations"),
+    ((A, B.float()), {}, ValueError, "dtype float32"),
+    ((A.half(), B.half()), {}, ValueError, "dtype float16.*float32"),
+    ((A.bfloat16(), B.bfloat16()), {}, ValueError, "dtype bfloat16.*float32"),
+    ((A.to(torch.int64), B), {}, ValueError, "dtype int64"),
+    ((A * float("nan"), B), {}, ValueError, "`A` has an element that is not finite"),
+    ((A, B * float("inf")), {}, ValueError, "`b` has an element that is not finite"),
+    ((A, B, linalg.CG), {}, TypeError, "`solver` is"),
+    ((A, B, "cg"), {}, TypeError, "`solver` is a str"),
+    ((A, B, linalg.CG(rtol=-1)), {}, ValueError, "`rtol` is -1"),
+    ((A, B, linalg.GMRES(restart=0)), {}, ValueError, "`restart` is 0"),
+    ((A, B, linalg.CG(preconditioner=3)), {}, TypeError, "`preconditioner` is a int"),
+    ((A, B, linalg.CG(preconditioner=lambda r: r[:1])), {}, TypeError, "`preconditioner` gave"),
+    ((A, B, linalg.LSMR(preconditioner=linalg.Jacobi())), {}, ValueError, "LSMR, which has none"),
+    ((A, B, linalg.CG(preconditioner=linalg.SSOR(2))), {}, ValueError, "`omega` is 2"),
+    ((SKEW, B[:2], linalg.GMRES(preconditioner=linalg.Jacobi())), {}, RuntimeError, "in row 0"),
+    ((A, B, linalg.CG()), {"x0": B[:3]}, ValueError, "`x0` has shape"),
+    ((B, B), {}, TypeError, "`A` is"),
+    ((A, A), {}, TypeError, "`b` is"),
+    ((A, torch.tensor(1.0, dtype=D)), {}, ValueError, "`b` has shape"),
+]
+
+
+@pytest.mark.parametrize(("args", "options", "kind", "says"), REFUSED)
+def test_refusals(args, options, kind, says):
+    with pytest.raises(kind, match=rf"(?s)spgrad\.solve: .*{says}"):
+        linalg.solve(*args, **options)
+
+
+def test_progress(capsys):
+    linalg.solve(A, B, linalg.CG(progress=True))
+    assert "CG" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["smoothed aggregation", "ruge stuben"])
+def test_multigrid(method):
+    pytest.importorskip("pyamg")
+    m = 32
+    eye, T = torch.eye(m, dtype=D), poisson(m)
+    M = spgrad.from_dense(torch.kron(T, eye) + torch.kron(eye, T))
+    b = torch.ones(m * m, 2, dtype=D)
+    x, plain = linalg.solve(M, b, linalg.CG(), return_info=True)
+    solver = linalg.CG(preconditioner=linalg.AMG(method))
+    y, info = linalg.solve(M, b, solver, return_info=True)
+    assert info.iterations < plain.iterations / 2
+    torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-6)
