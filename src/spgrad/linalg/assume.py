@@ -40,7 +40,7 @@ def triangle_of(pattern: Pattern) -> str | None:
             return "lower"
         return "upper" if bool((view.idx >= row).all()) else None
 
-    return pattern.derive(kept.TRIANGLE, find)
+    return pattern.derive(kept.SIDE, find)
 
 
 def require_true(A: SparseTensor, assume: Assume, says: str = "`assume` is") -> None:

@@ -34,6 +34,7 @@ class BiCGSTAB(Iterative):
     """
 
     def start(self, problem: Problem) -> Run:
+        """The iteration before its first step."""
         return _Run(problem)
 
 

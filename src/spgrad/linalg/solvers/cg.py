@@ -28,9 +28,11 @@ class CG(Iterative):
 
     @property
     def hermitian(self) -> bool:
+        """True: the method needs it."""
         return True
 
     def start(self, problem: Problem) -> Run:
+        """The iteration before its first step."""
         return _Run(problem)
 
 

@@ -32,6 +32,7 @@ class GMRES(Iterative):
     restart: int = 30
 
     def start(self, problem: Problem) -> Run:
+        """The iteration before its first step."""
         if self.restart < 1:
             raise ArgumentValueError(
                 f"`restart` is {self.restart}; ints from 1 are accepted. For example 30."

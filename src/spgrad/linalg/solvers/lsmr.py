@@ -34,6 +34,7 @@ class LSMR(Iterative):
     """
 
     def start(self, problem: Problem) -> Run:
+        """The iteration before its first step."""
         if self.preconditioner is not None:
             raise ArgumentValueError(
                 "`preconditioner` is given for LSMR, which has none; None is accepted. Scale the "

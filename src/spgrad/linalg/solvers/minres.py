@@ -34,9 +34,11 @@ class MINRES(Iterative):
 
     @property
     def hermitian(self) -> bool:
+        """True: the method needs it."""
         return True
 
     def start(self, problem: Problem) -> Run:
+        """The iteration before its first step."""
         return _Run(problem)
 
 

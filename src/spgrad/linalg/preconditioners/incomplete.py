@@ -1,0 +1,84 @@
+"""Incomplete factorisations as preconditioners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
+from spgrad.linalg.solvers.protocol import Applied, Preconditioner
+from spgrad.ops.solves.incomplete import incomplete_cholesky, incomplete_lu
+from spgrad.ops.solves.triangular import Triangle, substitute
+
+
+@dataclass(frozen=True)
+class IC0(Preconditioner):
+    """Incomplete Cholesky factors on the pattern of A (Meijerink and van der Vorst, 1977).
+
+    For hermitian positive definite matrices; the lower triangle is read.
+
+    Attributes:
+        shift: The diagonal is taken (1 + shift) times; more than 0 where a pivot is not positive.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]]))
+        >>> solver = spgrad.linalg.CG(preconditioner=spgrad.linalg.IC0())
+        >>> x, info = spgrad.linalg.solve(A, torch.tensor([5.0, 4.0]), solver, return_info=True)
+        >>> info.iterations
+        1
+    """
+
+    shift: float = 0.0
+
+    def prepare(self, A: SparseTensor) -> Applied:
+        """Factors the matrix; work on indices is done once for each pattern."""
+        L = incomplete_cholesky(A, shift=self.shift)
+        lower = _Factor(L, upper=False, unit=False)
+        return _Product(lower, lower, hermitian=True)
+
+
+@dataclass(frozen=True)
+class ILU0(Preconditioner):
+    """Incomplete LU factors on the pattern of A (Saad, 2003, section 10.3), for any matrix.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [0.0, 3.0]]))
+        >>> solver = spgrad.linalg.GMRES(preconditioner=spgrad.linalg.ILU0())
+        >>> x, info = spgrad.linalg.solve(A, torch.tensor([5.0, 3.0]), solver, return_info=True)
+        >>> info.iterations
+        1
+    """
+
+    def prepare(self, A: SparseTensor) -> Applied:
+        """Factors the matrix; work on indices is done once for each pattern."""
+        L, U = incomplete_lu(A)
+        lower, upper = _Factor(L, upper=False, unit=True), _Factor(U, upper=True, unit=False)
+        return _Product(lower, upper, hermitian=False)
+
+
+class _Factor:
+    """A triangular matrix, by its solves."""
+
+    def __init__(self, T: SparseTensor, *, upper: bool, unit: bool) -> None:
+        self.triangle = Triangle(T._pattern, upper, unit)
+        self.vals = plain(T._vals).reshape(-1)
+        self.conj = plain(self.vals.conj())
+
+    def solve(self, r: torch.Tensor, adjoint: bool) -> torch.Tensor:
+        """T^-1 r, or T^-H r."""
+        return substitute(self.conj if adjoint else self.vals, r, self.triangle, adjoint)
+
+
+class _Product(Applied):
+    """L U, or L L^H."""
+
+    def __init__(self, lower: _Factor, upper: _Factor, *, hermitian: bool) -> None:
+        self.lower, self.upper, self.hermitian = lower, upper, hermitian
+
+    def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        if self.hermitian:
+            return self.lower.solve(self.lower.solve(r, False), True)
+        first, second = (self.upper, self.lower) if adjoint else (self.lower, self.upper)
+        return second.solve(first.solve(r, adjoint), adjoint)
