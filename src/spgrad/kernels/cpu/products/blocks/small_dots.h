@@ -109,22 +109,30 @@ struct Square {
 
   // out[a][b], or out[b][a] if kTurned, = the dot product of row a of the block that `rotated` was
   // made of and row b of the turned block `other`. Lane l of sum s is of a = (b + s) % kSide and b
-  // = l % kSide.
+  // = l % kSide. Two sets of sums take turns, so that an addition does not wait for the one before.
   template <bool kTurned, class T>
   static SPGRAD_INLINE void dots(const T* rotated, const T* other, int64_t n, T* out) {
     const int64_t size = kSide * padded(n);
-    Lanes<T, kElements> sums[kSide]{};
-    for (int64_t j = 0; j < size; j += kElements) {
+    Lanes<T, kElements> sums[2][kSide]{};
+    const auto add = [&](int64_t j, int set) {
       Lanes<T, kElements> left, right;
       load<kElements>(other + j, right);
 #pragma GCC unroll 4
       for (int s = 0; s < kSide; ++s) {
         load<kElements>(rotated + s * size + j, left);
-        sums[s] += left * right;
+        sums[set][s] += left * right;
       }
+    };
+    int64_t j = 0;
+    for (; j + 2 * kElements <= size; j += 2 * kElements) {
+      add(j, 0);
+      add(j + kElements, 1);
     }
+    if (j < size) add(j, 0);
+#pragma GCC unroll 4
+    for (int s = 0; s < kSide; ++s) sums[0][s] += sums[1][s];
     T joined[kSide * kSide];
-    join<kSide, kColumns, T>(sums, joined);
+    join<kSide, kColumns, T>(sums[0], joined);
     order<kTurned>(joined, out);
   }
 
