@@ -74,8 +74,8 @@ def test_a_rank_that_is_not_full():
     torch.testing.assert_close(x, torch.linalg.pinv(M) @ b, rtol=1e-6, atol=1e-7)
     (g,) = torch.autograd.grad(x.sum(), s)
     torch.testing.assert_close(g, -x.detach().sum(), rtol=1e-5, atol=1e-6)
-    with pytest.raises((spgrad.PivotError, spgrad.ConvergenceError)):
-        empty = spgrad.from_dense(torch.diag(torch.tensor([1.0, 0.0], dtype=D)))
+    empty = spgrad.from_dense(torch.diag(torch.tensor([1.0, 0.0], dtype=D)))
+    with pytest.raises(spgrad.PivotError):
         linalg.lstsq(empty, torch.ones(2, dtype=D), solver=linalg.NormalEquations())
 
 

@@ -132,6 +132,7 @@ def test_second_order_of_definite_matrices(name):
     assert torch.autograd.gradgradcheck(run, (vals, b), fast_mode=True)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("solver", [None, linalg.BiCGSTAB(**TIGHT)])
 def test_torch_func(solver):
     A = spgrad.from_dense(general(6))

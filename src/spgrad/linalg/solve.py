@@ -30,7 +30,8 @@ class Kept:
     """
 
     def __init__(self, solver: Solver, assume: Assume, pattern: Pattern) -> None:
-        self.solver, self.assume, self.pattern = solver, assume, pattern
+        self.solver, self.pattern = solver, pattern
+        self.assume: Assume = assume
         self.met: list[tuple[torch.Tensor, int, Prepared]] = []
         self.info: Info | None = None  # of the last solve
 

@@ -82,4 +82,6 @@ def linalg_lstsq(
     x = lstsq(A, B)
     none = x.new_empty(0)
     rank = torch.empty(0, dtype=torch.int64, device=x.device)
-    return torch.return_types.linalg_lstsq((x, none, rank, none.real.detach()))
+    return torch.return_types.linalg_lstsq(  # type: ignore[attr-defined]
+        (x, none, rank, none.real.detach())
+    )

@@ -64,7 +64,7 @@ class _Level:
         ]
 
 
-def _times(M: SparseTensor, x: torch.Tensor) -> torch.Tensor:
+def _times(M: Any, x: torch.Tensor) -> torch.Tensor:
     return spmm(M._vals, x, M._pattern)
 
 

@@ -59,7 +59,7 @@ class Run:
 
     x: torch.Tensor  # (items, m, n)
     squares: torch.Tensor  # (items, n) float64: squared norms of the residuals
-    broken: torch.Tensor | None = None  # (items, n): where the method can't go on
+    broken: torch.Tensor  # (items, n): where the method can't go on
     why = "the method broke down"  # if it is
     norms: torch.Tensor | None = None  # what residuals are relative to; None for those of b
 
@@ -93,7 +93,7 @@ class Found:
             self.x = run.x
         else:
             self.x[:, :, columns] = run.x
-        self.broken = self.broken or (run.broken is not None and bool(run.broken.any()))
+        self.broken = self.broken or bool(run.broken.any())
 
     def why(self, run: Run, steps: int, most: int) -> str:
         """Why the iteration ended before its tolerance."""
@@ -218,6 +218,7 @@ class Iteration(Prepared):
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
     ) -> tuple[torch.Tensor, Info]:
+        """x with A x = b, or A^H x = b."""
         shape = self.A.items, -1, b.shape[1]
         start = None if x0 is None else plain(x0).view(shape)
         problem = Problem(self.A, b.view(shape), start, adjoint, self.apply, self.least)
@@ -239,9 +240,7 @@ def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
     steps = 0
     with _progress(options, most) as show:
         while True:
-            active = run.squares > bounds[:, columns]
-            if run.broken is not None:
-                active &= ~run.broken
+            active = (run.squares > bounds[:, columns]) & ~run.broken
             if steps % every == 0 or steps == most:
                 alive = active.any(0)
                 left = int(alive.sum())
