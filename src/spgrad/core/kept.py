@@ -90,6 +90,9 @@ IGNORED = Key("ignored")
 TRIANGLE = Key("triangle")
 """Of a side: the CSR pattern of that triangle, where its values stand, and which are diagonal."""
 
+SIDE = Key("side")
+"""Which triangle, "lower" or "upper", has all elements; None if neither has."""
+
 EXPANDED = Key("expanded")
 """Of batch sizes: the pattern repeated over them, and which item each element is from."""
 

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "common/lanes.h"
-#include "reading/gather.h"
 #include "products/spmm.h"
+#include "reading/gather.h"
 
 namespace spgrad {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "common/lanes.h"
-#include "reading/gather.h"
 #include "products/few_columns/spmm_narrow.h"
+#include "reading/gather.h"
 
 namespace spgrad {
 
