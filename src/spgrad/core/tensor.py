@@ -137,7 +137,8 @@ requires_grad=True)
             ptr, idx, perm = (None if field is None else inner[field] for field in fields)
             assert ptr is not None
             assert idx is not None
-            pattern.keep(_VIEWS[name], View(ptr, idx, perm, pattern.bound(_VIEWS[name])))
+            key = _VIEWS[name]
+            pattern.keep(key, View(ptr, idx, perm, pattern.bound(key)))
         if uniform is not None:
             pattern.keep(kept.ITEMS, pattern.batch if uniform else ())
         A = SparseTensor(inner["_stored"], pattern)

@@ -62,13 +62,14 @@ def align(A: SparseTensor, B: SparseTensor, where: str, *, name: str = "other") 
     if a is b:
         return Aligned(stored_values(A), stored_values(B), a)
     joint = _JOINTS[where]
+    key = joint.key
     vals = stored_values(A), stored_values(B)
     ready: list[torch.Tensor | None] = [None, None]
 
     def find(a: Pattern, b: Pattern) -> _Joint:
         return _on_equal(a, b) or _merged_with_values(joint, a, b, vals, ready) or joint.find(a, b)
 
-    pattern, (of_a, of_b) = a.derive_with(joint.key, b, find)
+    pattern, (of_a, of_b) = a.derive_with(key, b, find)
     return Aligned(of_a(vals[0], ready[0]), of_b(vals[1], ready[1]), pattern)
 
 
