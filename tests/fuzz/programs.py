@@ -247,7 +247,7 @@ class Drawn:
 def _fits(operand, value):
     if not isinstance(value, torch.Tensor) or value.dim() != len(operand.dims):
         return False
-    if operand.sparse != is_sparse(value) or operand.name in "PFMDpn":
+    if operand.sparse != is_sparse(value) or operand.name in "PFMSpn":
         return False
     if operand.complex and not value.dtype.is_complex:
         return False

@@ -30,7 +30,15 @@ def without_elements(a):
 
 
 def compare(cell, operands):
-    """Values, shapes and gradients against the dense specification."""
+    """Values, shapes and gradients against the dense specification.
+
+    A matrix without elements has no diagonal to solve with.
+    """
+    has_rows = any(isinstance(a, spgrad.SparseTensor) and a.numel() for a in operands)
+    if cell.op.family == "solves" and has_rows and not cell.options.get("unitriangular"):
+        with pytest.raises(spgrad.PivotError, match="in row 0"):
+            testing.run_all(cell, operands)
+        return
     dense = testing.dense_leaves(operands)
     wanted = testing.expected_all(cell, operands, dense)
     leaves, twins = ([t for t in of if t.requires_grad] for of in (operands, dense))

@@ -10,11 +10,11 @@ import torch
 from spgrad.support.table import Op, names_in_torch
 
 _SYSTEMS = (
-    "D[m,m] x[m,n] -> y[m,n]",
-    "D[m,m] x[m] -> y[m]",
-    "D[b,m,m] x[b,m,n] -> y[b,m,n]",
-    "D[m,m] x[b,m,n] -> y[b,m,n]",
-    "D[b,m,m] x[m,n] -> y[b,m,n]",
+    "S[m,m] x[m,n] -> y[m,n]",
+    "S[m,m] x[m] -> y[m]",
+    "S[b,m,m] x[b,m,n] -> y[b,m,n]",
+    "S[m,m] x[b,m,n] -> y[b,m,n]",
+    "S[b,m,m] x[m,n] -> y[b,m,n]",
 )
 _SIDES = (
     {"upper": False},
@@ -57,7 +57,7 @@ ROWS = (
         "triangular_solve",
         "solves.triangular",
         names_in_torch("triangular_solve"),
-        ("x[m,n] D[m,m] -> y[m,n]", "x[b,m,n] D[b,m,m] -> y[b,m,n]"),
+        ("x[m,n] S[m,m] -> y[m,n]", "x[b,m,n] S[b,m,m] -> y[b,m,n]"),
         _transposed_too,
         samples=({}, {"upper": False, "transpose": True}),
         call=_solution,
@@ -68,7 +68,7 @@ ROWS = (
             name,
             "solves.incomplete",
             (),
-            ("D[m,m] -> C[m,m]:csr",),
+            ("S[m,m] -> C[m,m]:csr",),
             None,
             order=0,
             absent={"dense": "torch has no such function"},

@@ -157,11 +157,11 @@ class Operand(NamedTuple):
 
     @property
     def dominant(self) -> bool:
-        """True for a sparse operand called D: a diagonal of 1.5 to 2.4, the rest small.
+        """True for a sparse operand called S: a diagonal of 1.5 to 2.4, the rest small.
 
         Then systems with the matrix, or with one triangle of it, are well conditioned.
         """
-        return self.name == "D"
+        return self.name == "S"
 
     @property
     def constant(self) -> bool:

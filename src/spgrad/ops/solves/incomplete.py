@@ -67,7 +67,7 @@ def incomplete_cholesky(A: torch.Tensor, *, shift: float = 0.0) -> SparseTensor:
             f"`shift` is {shift!r}; a finite number is accepted. Begin with 0.01 where a pivot is "
             "not positive."
         )
-    lower = _one_side(T._pattern, upper=False)
+    lower = _side(T._pattern, upper=False)
     vals = _in_rows(T)[lower.source]
     if shift:
         vals = torch.where(lower.diagonal, (1 + shift) * vals, vals)
@@ -117,7 +117,7 @@ def incomplete_lu(A: torch.Tensor) -> tuple[SparseTensor, SparseTensor]:
     found, failed = kernels.incomplete_lu(view.ptr, view.idx, _in_rows(T))
     hint = "Add a multiple of the identity matrix, or reorder the rows."
     _require_pivot(int(failed), T._pattern, "a zero or missing pivot", hint)
-    lower, upper = (_one_side(T._pattern, upper=side) for side in (False, True))
+    lower, upper = (_side(T._pattern, upper=side) for side in (False, True))
     left = found[lower.source].masked_fill_(lower.diagonal, 1)
     return SparseTensor(left, lower.pattern), SparseTensor(found[upper.source], upper.pattern)
 
@@ -136,7 +136,7 @@ def _require_pivot(row: int, pattern: Pattern, what: str, hint: str) -> None:
         )
 
 
-def _one_side(pattern: Pattern, *, upper: bool) -> _Part:
+def _side(pattern: Pattern, *, upper: bool) -> _Part:
     """A triangle of a matrix; the index work is done once, and kept on the pattern."""
 
     def find(pattern: Pattern) -> _Part:
