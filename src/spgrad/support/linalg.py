@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from spgrad.support.table import Op, as_tensor
+from spgrad.support.table import ALL, Op, as_tensor
 
 
 def _row(
@@ -39,6 +39,8 @@ _RANDOM = "its result depends on a random matrix, and is right up to signs"
 
 _NO_SUCH = "torch has no such function"
 
+_TOLERANCE = "an iteration finds it, to its tolerance"
+
 _SYSTEMS = (
     "D[m,m] x[m,n] -> y[m,n]",
     "D[m,m] x[m] -> y[m]",
@@ -47,24 +49,15 @@ _SYSTEMS = (
 )
 
 
-def _solution(function: Callable[..., Any], *operands: Any, **options: Any) -> torch.Tensor:
-    found = function(*operands, **options)
-    return found if isinstance(found, torch.Tensor) else found.solution
-
-
-def _least(A: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The solution of the least norm, also where torch's default driver has none."""
-    return torch.linalg.pinv(A) @ b
-
-
 ROWS = (
     Op("solve", "linalg.solve", (), _SYSTEMS, torch.linalg.solve, traced=False, public=False),
     Op(
         "lstsq",
         "linalg.lstsq",
         (),
-        ("D[m,m] x[m,n] -> y[m,n]", "A[m,k] x[m,n] -> y[k,n]"),
-        _least,
+        ("A[m,k] x[m,n] -> y[k,n]",),
+        None,
+        absent={"dense": _TOLERANCE},
         traced=False,
         public=False,
     ),
@@ -81,9 +74,9 @@ ROWS = (
         "linalg_lstsq",
         "linalg.torch_names",
         ("torch.linalg.lstsq",),
-        ("D[m,m] x[m,n] -> y[m,n]",),
-        _least,
-        call=_solution,
+        ("A[m,k] x[m,n] -> y[k,n]",),
+        None,
+        absent={"dense": _TOLERANCE},
         traced=False,
         public=False,
     ),
@@ -96,7 +89,7 @@ ROWS = (
         (),
         order=0,
         absent={
-            "coo": "the inverse of a sparse matrix is dense",
+            **dict.fromkeys(ALL, "the inverse of a sparse matrix is dense"),
             "instead": "Solve with spgrad.linalg.solve(A, b) for each b that it would multiply,",
         },
         traced=False,

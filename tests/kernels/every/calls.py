@@ -7,8 +7,10 @@ from spgrad.kernels import REFERENCES
 
 OF_THE_MACHINE = {"assume_cache", "empty_cache", "traffic"}
 """Kernels that say what the compiled library keeps or chooses; the references do neither."""
-NAMES = sorted(REFERENCES.keys() - OF_THE_MACHINE)
-"""Every kernel that computes something."""
+IN_PLACE = {"krylov_direction", "krylov_residual"}
+"""Kernels that change their arguments, with tests of their own."""
+NAMES = sorted(REFERENCES.keys() - OF_THE_MACHINE - IN_PLACE)
+"""Every kernel that computes something, and changes nothing."""
 
 NUM_COLS = 64
 
@@ -138,5 +140,6 @@ def _solves(ptr, idx, perm):
     return {
         "incomplete_cholesky": matrix,
         "incomplete_lu": matrix,
+        "krylov_dot": (numbers(2, n, 1), numbers(2, n, 1)),
         "solve_triangular": (ptr, idx, perm, val, numbers(m, 5), False, True),
     }

@@ -1,7 +1,8 @@
 """Reference of the kernels that update the vectors of Krylov methods.
 
 Vectors are (items, m, n): n right-hand sides for each matrix of a batch. Scalars are (items, n),
-in float64 or complex128. Sums are formed in chunks of rows, whose size depends on the shape alone.
+in float64 or complex128. The compiled kernels form sums in chunks of rows that depend on the shape
+alone, so that they do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def krylov_dot(a: Tensor, b: Tensor) -> Tensor:
         a: Vectors (items, m, n).
         b: Vectors of the same shape and dtype.
     """
-    return (a.conj() * b).sum(1, dtype=_wide(a))
+    return (a.conj().to(_wide(a)) * b.to(_wide(a))).sum(1)
 
 
 @kernel("krylov_residual(Tensor(a!) r, Tensor q, Tensor alpha) -> Tensor")
