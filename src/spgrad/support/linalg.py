@@ -42,10 +42,10 @@ _NO_SUCH = "torch has no such function"
 _TOLERANCE = "an iteration finds it, to its tolerance"
 
 _SYSTEMS = (
-    "D[m,m] x[m,n] -> y[m,n]",
-    "D[m,m] x[m] -> y[m]",
-    "D[b,m,m] x[b,m,n] -> y[b,m,n]",
-    "D[m,m] x[b,m,n] -> y[b,m,n]",
+    "S[m,m] x[m,n] -> y[m,n]",
+    "S[m,m] x[m] -> y[m]",
+    "S[b,m,m] x[b,m,n] -> y[b,m,n]",
+    "S[m,m] x[b,m,n] -> y[b,m,n]",
 )
 
 
