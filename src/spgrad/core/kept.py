@@ -105,9 +105,6 @@ INNER = Key("inner")
 DENSE = Key("dense")
 """Of a shape that differs in a dense dimension: the same elements in a pattern of that shape."""
 
-TRIANGLE = Key("triangle")
-"""The triangle that has all elements, "lower" or "upper", or None."""
-
 MIRRORED = Key("mirrored")
 """Whether (j, i) is an element where (i, j) is one."""
 
