@@ -92,6 +92,10 @@ def adjusted(step, got, dense, want, finite, mask):
         if 0 in (dict(step.options).get(name, 1) for name in ("alpha", "beta")):
             return dense  # 0 times infinity, or nothing at all
         want = torch.where(want.isnan(), dense.to(want.dtype), want)
+        if step.row.family == "products":  # a (b + c) is infinite where a b + a c is inf - inf
+            want = torch.where(want.isinf() & dense.isnan(), dense.to(want.dtype), want)
+    if step.name == "normalize" and want.dtype == torch.float16:  # of torch's, eps becomes 0
+        want = torch.where(want.isnan() & (dense == 0), dense.to(want.dtype), want)
     if step.name in SPREADS:  # of complex numbers and none to divide by, torch has infinity + 0 / 0
         want = torch.where(want.isnan() & dense.isinf(), dense.to(want.dtype), want)
     specified = dict(step.options).get("specified")
