@@ -47,7 +47,8 @@ class Rounding(TorchDispatchMode):
         outputs = [y for y in tree_leaves(result) if _is_rounded(y)]
         plain = all(type(x) is torch.Tensor for x in (*inputs, *outputs))
         shares = any(a.alias_info for a in (*func._schema.arguments, *func._schema.returns))
-        if not (plain and inputs and outputs) or shares:
+        shapes_alone = any(y.is_meta for y in outputs)
+        if not (plain and inputs and outputs) or shares or shapes_alone:
             return result
         known = torch.cat([*map(_parts, inputs)])
         self.largest = max(self.largest, *map(_largest, outputs))

@@ -110,7 +110,8 @@ def _var(
         return torch.var(A, dim, keepdim=keepdim, correction=correction)
     number = torch.sum(mask, dim, keepdim=True)
     mean = torch.sum(A, dim, keepdim=True) / number.clamp(min=1)
-    squares = torch.where(mask, (A - mean).abs() ** 2, 0)
+    centred = A - mean  # of which abs has no second derivative at 0
+    squares = torch.where(mask, (centred * centred.conj()).real, 0)
     y = torch.sum(squares, dim, keepdim=True) / (number - correction).clamp(min=0)
     return y if keepdim else y.sum(dim)
 
