@@ -20,9 +20,17 @@ what. The text joins the three.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from typing import Any
 
-import torch
+if TYPE_CHECKING:
+    LinAlgError = RuntimeError
+else:
+    try:
+        from torch.linalg import LinAlgError
+    except ImportError:  # this torch is too old; spgrad.torch_protocol.requirement says so
+        LinAlgError = RuntimeError
 
 
 class SpgradError(Exception):
@@ -77,7 +85,7 @@ class MissingPackageError(SpgradError, ImportError):
     """A package that only this function needs is not installed."""
 
 
-class PivotError(SpgradError, torch.linalg.LinAlgError):
+class PivotError(SpgradError, LinAlgError):
     """An element that a solve or a factorisation divides by is zero, missing or not positive."""
 
 

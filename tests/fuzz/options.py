@@ -273,6 +273,7 @@ DRAW = {
     "threshold": _one_of(0.0, 0.3, 0.5),
     "training": _FLAG,
     "unitriangular": _FLAG,
+    "t": _one_of(1.0, -0.5, 0.25, 0),
     "upper": _FLAG,
     "value": _one_of(0.0, 0.5, 1, -2),
 }

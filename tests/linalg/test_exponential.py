@@ -69,6 +69,18 @@ def test_batches_of_different_patterns_and_nothing():
     assert y.equal(torch.zeros(3))
 
 
+def test_half_precision_is_multiplied_in_single():
+    dense, x = torch.randn(4, 4), torch.randn(4, 2)
+    for dtype in (torch.float16, torch.bfloat16):
+        A = spgrad.from_dense(dense.to(dtype)).requires_grad_()
+        y = spgrad.expm_multiply(A, x.to(dtype), 0.5)
+        assert y.dtype == dtype
+        expected = spgrad.expm_multiply(A.detach().float(), x.to(dtype).float(), 0.5)
+        assert y.equal(expected.to(dtype))
+        y.sum().backward()
+        assert A.grad.dtype == dtype
+
+
 def test_refusals():
     A, x = spgrad.eye(3), torch.ones(3)
     inf = spgrad.from_dense(torch.diag(torch.tensor([float("inf"), 1.0, 1.0])))
@@ -76,7 +88,7 @@ def test_refusals():
         ((torch.eye(3), x), TypeError, "`A`"),
         ((A, A), TypeError, "`x`"),
         ((spgrad.from_dense(torch.ones(2, 3)), x), ValueError, "square"),
-        ((A.half(), x.half()), ValueError, "dtype float16"),
+        ((A.to(torch.int64), x.to(torch.int64)), ValueError, "dtype int64"),
         ((A, x.double()), (TypeError, ValueError), "dtype"),
         ((A, torch.ones(4)), ValueError, r"\(3\) or \(3, n\)"),
         ((A, torch.ones(2, 3, 1)), ValueError, r"\(2, 3, 1\)"),

@@ -133,11 +133,10 @@ requires_grad=True)
         spec, views, uniform = context
         indices = tuple(inner[n] for n in ("_index_0", "_index_1") if n in inner)
         pattern = Pattern.from_spec(Spec(*spec), tuple(size), indices)
-        for name, fields in views or ():
+        for key, fields in ((_VIEWS[name], fields) for name, fields in views or ()):
             ptr, idx, perm = (None if field is None else inner[field] for field in fields)
             assert ptr is not None
             assert idx is not None
-            key = _VIEWS[name]
             pattern.keep(key, View(ptr, idx, perm, pattern.bound(key)))
         if uniform is not None:
             pattern.keep(kept.ITEMS, pattern.batch if uniform else ())

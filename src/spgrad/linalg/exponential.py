@@ -15,7 +15,8 @@ from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.ops import diagonal, matmul, sum  # noqa: A004
 from spgrad.public import public_op
 
-DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+HALVES = (torch.float16, torch.bfloat16)
+DTYPES = (*HALVES, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 # Al-Mohy and Higham (2011), table 3.1: up to which 1-norm so many terms of the series have a
 # backward error below the unit roundoff.
@@ -37,7 +38,8 @@ def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.
     1-norm of t (A - trace(A) / m) for their estimate of norms of powers.
 
     Args:
-        A: Sparse (*b, m, m) of any layout, float32, float64, complex64 or complex128.
+        A: Sparse (*b, m, m) of any layout, of a floating-point or complex dtype; 16-bit numbers are
+            multiplied in float32.
         x: Dense (*b, m) or (*b, m, n) of the same dtype; one dimension less than `A`, or as many.
         t: A real number, or a dense tensor without dimensions.
 
@@ -65,6 +67,8 @@ def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.
         tensor([0.7071, 0.7071])
     """
     M, b = _operands(A, x)
+    if b.dtype in HALVES:
+        return expm_multiply(M.to(torch.float32), b.to(torch.float32), t).to(b.dtype)
     time = _time(t, M)
     vector = b.dim() == len(M._pattern.shape) - 1
     y = b[..., None] if vector else b

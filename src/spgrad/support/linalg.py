@@ -19,7 +19,9 @@ def _row(
 
 
 def _exponential(A: torch.Tensor, x: torch.Tensor, t: float = 1.0) -> torch.Tensor:
-    return torch.linalg.matrix_exp(t * A) @ x
+    """In float32 where numbers have 16 bits: torch's exponential of a batch of these is infinite."""
+    wide = torch.promote_types(A.dtype, torch.float32)
+    return (torch.linalg.matrix_exp(t * A.to(wide)) @ x.to(wide)).to(A.dtype)
 
 
 def _symmetric(A: torch.Tensor) -> bool:
