@@ -108,6 +108,9 @@ DENSE = Key("dense")
 MIRRORED = Key("mirrored")
 """Whether (j, i) is an element where (i, j) is one."""
 
+ANALYSIS = Key("analysis")
+"""Of an ordering and a mode of pivoting: the `Analysis` that factorisations of the pattern share."""
+
 # As long as both patterns live
 
 EITHER = Key("either")

@@ -58,6 +58,7 @@ from spgrad.kernels.reference.solves.krylov import (
     krylov_dot,
     krylov_residual,
 )
+from spgrad.kernels.reference.solves.selected_inverse import factor_pattern, selected_inverse
 from spgrad.kernels.reference.solves.triangular import solve_triangular
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "empty_cache",
     "expand",
     "expand_blocks",
+    "factor_pattern",
     "group_blocks",
     "incomplete_cholesky",
     "incomplete_lu",
@@ -103,6 +105,7 @@ __all__ = [
     "segment_softmax_backward",
     "select_columns",
     "select_range",
+    "selected_inverse",
     "shares",
     "solve_triangular",
     "sort_coo",

@@ -1,5 +1,7 @@
 """Solvers, decompositions and orders of sparse matrices, made of operations."""
 
+from spgrad.linalg.determinant import det, inverse_at, inverse_diagonal, logdet, slogdet
+from spgrad.linalg.direct.factor import Factor, factor
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.exponential import expm_multiply
 from spgrad.linalg.lobpcg import lobpcg
@@ -48,6 +50,13 @@ __all__ = [
     "reverse_cuthill_mckee",
     "solve",
     "svd_lowrank",
+    "det",
+    "inverse_at",
+    "inverse_diagonal",
+    "logdet",
+    "slogdet",
+    "Factor",
+    "factor",
 ]
 
 for _row in OPS.values():

@@ -1,0 +1,105 @@
+"""Determinants and elements of the inverse against dense torch.linalg: values and gradients."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import errors, linalg
+from spgrad.core.pattern import LAYOUTS
+
+D, C = torch.float64, torch.complex128
+
+
+def matrix(m=8, dtype=D, seed=0, batch=(), diagonal=2.0):
+    """Nonsymmetric; partial pivoting exchanges rows of it."""
+    g = torch.Generator().manual_seed(seed)
+    made = torch.randn(*batch, m, m, dtype=dtype, generator=g)
+    made = made * (torch.rand(*batch, m, m, generator=g) < 0.35)
+    return made + diagonal * torch.eye(m, dtype=dtype)
+
+
+def sparse(M, layout="csr"):
+    blocksize = (2, 2) if layout in ("bsr", "bsc") else None
+    return spgrad.from_dense(M, LAYOUTS[layout], blocksize=blocksize)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("dtype", [D, C])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_slogdet_and_its_gradient(layout, dtype, batch):
+    for seed in range(3):
+        A = sparse(matrix(dtype=dtype, batch=batch, seed=seed), layout).requires_grad_()
+        dense = A.detach().to_dense().requires_grad_()
+        for (sign, size), (s, z) in [(linalg.slogdet(A), torch.linalg.slogdet(dense))]:
+            torch.testing.assert_close(sign, s)
+            torch.testing.assert_close(size, z)
+            (size.sum() + (sign * (2 + 1j)).real.sum()).backward()
+            (z.sum() + (s * (2 + 1j)).real.sum()).backward()
+        mask = spgrad.ones_like(A.detach()).to_dense() != 0
+        torch.testing.assert_close(A.grad.to_dense(), dense.grad.where(mask, 0))
+        torch.testing.assert_close(linalg.det(A), torch.linalg.det(dense))
+
+
+@pytest.mark.parametrize("dtype", [D, C])
+@pytest.mark.parametrize("name", ["det", "slogdet", "inverse_diagonal", "inverse_at"])
+def test_gradcheck(name, dtype):
+    A = sparse(matrix(6, dtype=dtype, seed=1))
+    vals = A.values().clone().requires_grad_()
+
+    def function(v):
+        M = spgrad.from_values(v, A.pattern)
+        if name == "inverse_at":
+            return linalg.inverse_at(M, A.pattern).values()
+        found = getattr(linalg, name)(M)
+        return found[1] if name == "slogdet" else found
+
+    assert torch.autograd.gradcheck(function, vals)
+    assert torch.autograd.gradgradcheck(function, vals)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, D, C])
+def test_inverse_at_any_pattern(dtype):
+    A = sparse(matrix(dtype=dtype))
+    inverse = torch.linalg.inv(A.to_dense())
+    for seed in range(3):
+        at = sparse(matrix(seed=seed + 10, diagonal=0.0))
+        found = linalg.inverse_at(A, at)
+        assert found.pattern is at.pattern
+        mask = spgrad.ones_like(at).to_dense() != 0
+        torch.testing.assert_close(found.to_dense(), inverse.where(mask, 0), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(linalg.inverse_diagonal(A), inverse.diagonal(), rtol=1e-3, atol=1e-4)
+
+
+def test_elements_that_cancel_are_found():
+    """SuperLU leaves out (1, 2) and (2, 1) of the factors, which are 1 - 1."""
+    M = torch.tensor([[1.0, 1, 1, 0], [1, 2, 1, 3], [1, 1, 3, 1], [0, 2, 1, 5]], dtype=D)
+    A = sparse(M).requires_grad_()
+    linalg.slogdet(A)[1].backward()
+    torch.testing.assert_close(A.grad.to_dense(), torch.linalg.inv(M).mT.where(M != 0, 0))
+
+
+def test_a_grid_needs_no_solves():
+    n = 12
+    T = 2.1 * torch.eye(n, dtype=D) - torch.diag(torch.ones(n - 1, dtype=D), 1)
+    T = T - torch.diag(torch.ones(n - 1, dtype=D), -1)
+    eye = torch.eye(n, dtype=D)
+    M = torch.kron(T, eye) + torch.kron(eye, T)
+    A = sparse(M).requires_grad_()
+    linalg.logdet(A, assume="positive definite").backward()
+    torch.testing.assert_close(A.grad.to_dense(), torch.linalg.inv(M).where(M != 0, 0))
+
+
+def test_ends():
+    assert linalg.det(sparse(torch.zeros(0, 0))) == 1
+    assert linalg.logdet(sparse(torch.zeros(0, 0))) == 0
+    with pytest.raises(errors.PivotError, match="singular"):
+        linalg.det(sparse(torch.ones(2, 2)))
+    with pytest.raises(ValueError, match="square"):
+        linalg.logdet(sparse(torch.ones(2, 3)))
+    with pytest.raises(ValueError, match="float16"):
+        linalg.logdet(sparse(torch.eye(2).half()))
+    with pytest.raises(ValueError, match="finite"):
+        linalg.slogdet(sparse(torch.eye(2) * torch.nan))
+    with pytest.raises(TypeError, match="pattern"):
+        linalg.inverse_at(sparse(torch.eye(2)), 3)
+    assert linalg.logdet(sparse(-torch.eye(3))).isnan()

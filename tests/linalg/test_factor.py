@@ -1,0 +1,70 @@
+"""Factors that are kept: solves, refactorisation, errors."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import errors, linalg
+
+D, C = torch.float64, torch.complex128
+
+
+def matrix(m=9, dtype=D, batch=(), seed=0):
+    g = torch.Generator().manual_seed(seed)
+    made = torch.randn(*batch, m, m, dtype=dtype, generator=g)
+    made = made * (torch.rand(*batch, m, m, generator=g) < 0.35)
+    return made + 2 * torch.eye(m, dtype=dtype)
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 2), (3, 9), (3, 9, 2)])
+@pytest.mark.parametrize("dtype", [D, C])
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_solve(adjoint, dtype, shape):
+    M = matrix(dtype=dtype, batch=shape[:1] if shape[0] == 3 else ())
+    F = linalg.factor(spgrad.from_dense(M))
+    b = torch.randn(shape, dtype=dtype)
+    for G, N in ((F, M), (F.refactor(spgrad.from_dense(M) * 1.5), 1.5 * M)):
+        wanted = torch.linalg.solve(N.mH if adjoint else N, b)
+        torch.testing.assert_close(G.solve(b, adjoint=adjoint), wanted)
+
+
+@pytest.mark.parametrize("dtype", [D, C])
+@pytest.mark.parametrize("assume", [None, "hermitian"])
+def test_the_order_is_kept_and_all_methods_use_it(assume, dtype):
+    M = matrix(dtype=dtype)
+    M = M + M.mH if assume else M
+    A = spgrad.from_dense(M)
+    first = linalg.factor(A, assume=assume)
+    A2 = spgrad.from_values(A.values() * 3, A.pattern).requires_grad_()
+    F = first.refactor(A2)
+    b = torch.randn(9, dtype=dtype)
+    torch.testing.assert_close(F.solve(b), torch.linalg.solve(3 * M, b))
+    torch.testing.assert_close(F.slogdet(), tuple(torch.linalg.slogdet(3 * M)))
+    torch.testing.assert_close(
+        F.inverse_at(A).to_dense(), torch.linalg.inv(3 * M).where(M != 0, 0)
+    )
+    F.slogdet()[1].backward()
+    wanted = torch.linalg.inv(3 * M).mH.where(M != 0, 0)
+    torch.testing.assert_close(A2.grad.to_dense(), wanted)
+
+
+def test_it_is_a_preconditioner():
+    M = matrix()
+    M = M @ M.mT + torch.eye(9, dtype=D)
+    A, b = spgrad.from_dense(M), torch.randn(9, dtype=D)
+    solver = linalg.CG(preconditioner=linalg.factor(A))
+    x, info = linalg.solve(A, b, solver, return_info=True)
+    assert info.iterations <= 2
+    torch.testing.assert_close(x, torch.linalg.solve(M, b))
+
+
+def test_errors():
+    A = spgrad.from_dense(matrix())
+    with pytest.raises(ValueError, match="engine"):
+        linalg.factor(A, engine="umfpack")
+    with pytest.raises(ValueError, match="another pattern"):
+        linalg.factor(A).refactor(spgrad.from_dense(torch.eye(9, dtype=D)))
+    with pytest.raises(errors.PivotError, match="singular"):
+        linalg.factor(spgrad.from_dense(torch.ones(2, 2)))
+    with pytest.raises(ValueError, match="with rows"):
+        linalg.factor(spgrad.from_dense(torch.zeros(0, 0)))
