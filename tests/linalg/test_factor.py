@@ -40,9 +40,7 @@ def test_the_order_is_kept_and_all_methods_use_it(assume, dtype):
     b = torch.randn(9, dtype=dtype)
     torch.testing.assert_close(F.solve(b), torch.linalg.solve(3 * M, b))
     torch.testing.assert_close(F.slogdet(), tuple(torch.linalg.slogdet(3 * M)))
-    torch.testing.assert_close(
-        F.inverse_at(A).to_dense(), torch.linalg.inv(3 * M).where(M != 0, 0)
-    )
+    torch.testing.assert_close(F.inverse_at(A).to_dense(), torch.linalg.inv(3 * M).where(M != 0, 0))
     F.slogdet()[1].backward()
     wanted = torch.linalg.inv(3 * M).mH.where(M != 0, 0)
     torch.testing.assert_close(A2.grad.to_dense(), wanted)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
@@ -18,7 +19,6 @@ from spgrad.linalg.solve import Kept, System, solve_with
 from spgrad.linalg.solvers.protocol import Assume, Solver
 from spgrad.lowering.spmm import spmm, wants_grad
 from spgrad.lowering.views import rows
-from spgrad import kernels
 from spgrad.ops.creation.create import eye
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import square_operand
@@ -38,9 +38,7 @@ class Wanted(NamedTuple):
 
 
 @public_op
-def slogdet(
-    A: torch.Tensor, *, assume: Assume | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """Sign and logarithm of the absolute value of the determinant, by an LU factor.
 
     Args:

@@ -76,7 +76,9 @@ class Factor(Applied):
     def refactor(self, A: torch.Tensor) -> Factor:
         """The factor of a matrix of the same pattern, without a new search for an order."""
         T = square_operand("A", A)
-        if T._pattern is not self._matrix._pattern and T._pattern != self._matrix._pattern:
+        if T._pattern is not self._matrix._pattern and not T._pattern.same_as(
+            self._matrix._pattern
+        ):
             raise ArgumentValueError(
                 "`A` has another pattern than the factor; the same elements are accepted. Take "
                 "spgrad.linalg.factor(A)."

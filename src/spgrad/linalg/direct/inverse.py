@@ -87,9 +87,7 @@ def _keys(ptr: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     return row * (ptr.shape[0] - 1) + idx
 
 
-def _selected(
-    ptr: torch.Tensor, idx: torch.Tensor, val: torch.Tensor
-) -> tuple[torch.Tensor, int]:
+def _selected(ptr: torch.Tensor, idx: torch.Tensor, val: torch.Tensor) -> tuple[torch.Tensor, int]:
     m = ptr.shape[0] - 1
     place = torch.argsort(idx, stable=True).to(torch.int32)
     col_idx = kernels.expand(ptr, idx.shape[0])[place]
@@ -102,7 +100,6 @@ def _selected(
 def _by_rows(found: Factored) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """L, without its diagonal of ones, and U as one matrix in CSR."""
     import numpy as np
-
     from scipy.sparse import coo_array
 
     lower, upper = found.factor.L.tocoo(), found.factor.U.tocoo()
