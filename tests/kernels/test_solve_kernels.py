@@ -141,3 +141,37 @@ def test_wrong_arguments_are_refused():
             kernels.solve_triangular(*args, False, False)
     with pytest.raises(RuntimeError, match="spgrad"):
         kernels.incomplete_lu(ptr, idx, val[:1])
+
+
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_inverse_at_the_pattern_of_the_factors(dtype, index_dtype):
+    for m in (0, 1, 2, 7, 30):
+        A, (ptr, idx, _, _) = system(m, 0.1, dtype, index_dtype)
+        found = kernels.factor_pattern(ptr, idx)
+        wanted = kernels.REFERENCES["factor_pattern"](ptr, idx)
+        assert_close(found, wanted, rtol=0, atol=0)
+        ptr, idx = found
+        row, column = kernels.expand(ptr, len(idx)).long(), idx.long()
+        lu = A.clone()  # elimination without exchange of rows
+        for k in range(m):
+            lu[k + 1 :, k] /= lu[k, k].clone()
+            lu[k + 1 :, k + 1 :] -= lu[k + 1 :, k, None] * lu[k, k + 1 :]
+        place = torch.argsort(column, stable=True)
+        col_ptr = torch.searchsorted(column[place], torch.arange(m + 1)).to(index_dtype)
+        arrays = (ptr, idx, lu[row, column], col_ptr, row[place].to(index_dtype))
+        arrays = (*arrays, place.to(index_dtype))
+        z, failed = both_threads_pair("selected_inverse", *arrays)
+        bound = TOLERANCE.get(dtype, 1e-11)
+        assert_close(z, torch.linalg.inv(A)[column, row], rtol=bound, atol=bound)
+        reference = kernels.REFERENCES["selected_inverse"](*arrays)[0]
+        assert_close(z, reference, rtol=bound, atol=bound)
+        assert failed.tolist() == [-1]
+
+
+def test_the_inverse_names_a_row_whose_entries_do_not_suffice():
+    ptr, idx = torch.tensor([0, 3, 5, 7]), torch.tensor([0, 1, 2, 0, 1, 0, 2])
+    place = torch.tensor([0, 3, 5, 1, 4, 2, 6])
+    col_ptr, col_idx = torch.tensor([0, 3, 5, 7]), torch.tensor([0, 1, 2, 0, 1, 0, 2])
+    val = torch.arange(1.0, 8.0)
+    assert kernels.selected_inverse(ptr, idx, val, col_ptr, col_idx, place)[1].tolist() == [0]

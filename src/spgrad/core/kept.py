@@ -109,7 +109,7 @@ MIRRORED = Key("mirrored")
 """Whether (j, i) is an element where (i, j) is one."""
 
 ANALYSIS = Key("analysis")
-"""Of an ordering and a mode of pivoting: the `Analysis` that factorisations of the pattern share."""
+"""Of an ordering and a mode of pivoting: the `Analysis` that factors of the pattern share."""
 
 # As long as both patterns live
 

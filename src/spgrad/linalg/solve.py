@@ -155,7 +155,7 @@ def solve(
             f"`solver` is {checks.describe_kind(solver)}; a solver such as spgrad.linalg.CG() or "
             "None is accepted. Call the class if you passed one."
         )
-    T, right, start, vectors = _operands(A, b, x0, left)
+    T, right, start, vectors = system_operands(A, b, x0, left)
     columns, unfold = in_columns(T._pattern, right, T._pattern.matrix[0])
     if start is not None:
         start = in_columns(T._pattern, start.detach(), T._pattern.matrix[0])[0]
@@ -247,7 +247,7 @@ class _Solve(Function):
         return grad_vals, solution if ctx.needs_input_grad[1] else None, None
 
 
-def _operands(
+def system_operands(
     A: Any, b: Any, x0: Any, left: bool
 ) -> tuple[SparseTensor, torch.Tensor, torch.Tensor | None, bool]:
     """A, the right-hand sides (*b, m, n), the start likewise, and whether b had vectors."""

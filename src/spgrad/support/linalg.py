@@ -51,7 +51,32 @@ _SYSTEMS = (
 )
 
 
+_DETERMINANTS = ("S[m,m] -> y[]", "S[b,m,m] -> y[b]")
+
+
+def _logarithm(A: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.slogdet(A)[1]
+
+
+def _size(function: Callable[..., Any], *operands: Any) -> torch.Tensor:
+    found = function(*operands)
+    return found if isinstance(found, torch.Tensor) else found[1]
+
+
+def _determinant(name: str, names: tuple[str, ...], dense: Callable[..., Any], **more: Any) -> Op:
+    module = "linalg.determinant"
+    return Op(name, module, names, _DETERMINANTS, dense, traced=False, public=False, **more)
+
+
 ROWS = (
+    _determinant("det", ("torch.det", "torch.linalg.det", "torch.Tensor.det"), torch.det),
+    _determinant("logdet", ("torch.logdet", "torch.Tensor.logdet"), torch.logdet),
+    _determinant(
+        "slogdet",
+        ("torch.slogdet", "torch.linalg.slogdet", "torch.Tensor.slogdet"),
+        _logarithm,
+        call=_size,
+    ),
     Op("solve", "linalg.solve", (), _SYSTEMS, torch.linalg.solve, traced=False, public=False),
     Op(
         "lstsq",

@@ -13,8 +13,9 @@ from spgrad.errors import ArgumentValueError
 from spgrad.linalg.assume import require_declared, require_true
 from spgrad.linalg.determinant import inverse_by, logarithm, slogdet_by
 from spgrad.linalg.direct.superlu import Factored, SuperLU
-from spgrad.linalg.solve import require_finite, solve
+from spgrad.linalg.solve import Kept, System, require_finite, solve_with, system_operands
 from spgrad.linalg.solvers.protocol import Applied, Assume, Prepared, Solver
+from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_op
 
@@ -42,7 +43,8 @@ class Factor(Applied):
     """
 
     def __init__(self, A: SparseTensor, assume: Assume) -> None:
-        self._matrix, self._assume = A, assume
+        self._matrix = A
+        self._assume: Assume = assume
         detached = SparseTensor(A._vals.detach(), A._pattern)
         require_finite("A", detached._vals)
         require_true(detached, assume)
@@ -50,12 +52,12 @@ class Factor(Applied):
 
     def solve(self, b: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """x with A x = b, or A^H x = b with `adjoint`; b is (*b, m) or (*b, m, n)."""
-        if not adjoint:
-            return solve(self._matrix, b, self._given)
-        shape = tuple(self._matrix.shape)
-        if b.dim() == 1 or (len(shape) > 2 and tuple(b.shape) == shape[:-1]):
-            return solve(self._matrix, b.conj(), self._given, left=False).conj()
-        return solve(self._matrix, b.mH, self._given, left=False).mH
+        T, right, _, vectors = system_operands(self._matrix, b, None, True)
+        pattern = T._pattern
+        columns, unfold = in_columns(pattern, right, pattern.matrix[0])
+        system = System(pattern, Kept(self._given, "general", pattern), adjoint)
+        x = unfold(solve_with(flat(T), columns, system), pattern.matrix[0])
+        return x.squeeze(-1) if vectors else x
 
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """What a preconditioner does; without gradient."""

@@ -88,11 +88,7 @@ def _keys(ptr: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 
 def _selected(ptr: torch.Tensor, idx: torch.Tensor, val: torch.Tensor) -> tuple[torch.Tensor, int]:
-    m = ptr.shape[0] - 1
-    place = torch.argsort(idx, stable=True).to(torch.int32)
-    col_idx = kernels.expand(ptr, idx.shape[0])[place]
-    col_ptr = torch.zeros_like(ptr)
-    col_ptr[1:] = torch.bincount(idx, minlength=m).cumsum(0)
+    col_ptr, col_idx, place = kernels.transpose_plan(ptr, idx, ptr.shape[0] - 1)
     z, failed = kernels.selected_inverse(ptr, idx, val, col_ptr, col_idx, place)
     return z, int(failed)
 

@@ -107,6 +107,7 @@ class Factored(Prepared):
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
     ) -> tuple[torch.Tensor, Info]:
+        """By substitution with both factors."""
         right = plain(b).cpu()
         if self.back is not None:
             right = right[self.back]
