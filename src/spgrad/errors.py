@@ -20,9 +20,7 @@ what. The text joins the three.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     LinAlgError = RuntimeError

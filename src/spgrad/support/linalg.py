@@ -19,7 +19,7 @@ def _row(
 
 
 def _exponential(A: torch.Tensor, x: torch.Tensor, t: float = 1.0) -> torch.Tensor:
-    """In float32 where numbers have 16 bits: torch's exponential of a batch of these is infinite."""
+    """In float32 for 16-bit numbers, of which torch's exponential of a batch is infinite."""
     wide = torch.promote_types(A.dtype, torch.float32)
     return (torch.linalg.matrix_exp(t * A.to(wide)) @ x.to(wide)).to(A.dtype)
 
