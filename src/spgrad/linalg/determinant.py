@@ -195,6 +195,9 @@ def inverse_diagonal(A: torch.Tensor, *, assume: Assume | None = None) -> torch.
     """
     T = square_operand("A", A)
     m = T._pattern.extent[0]
+    if m == 0:
+        vals = flat(T)  # of no numbers, for the graph
+        return vals.new_zeros(T._pattern.shape[:-1]) + vals.sum()
     diagonal = eye(m, device=T.device)._pattern
     kept = Kept(SuperLU(), require_declared(assume), T._pattern)
     found = _inverse(flat(T), Wanted(kept, diagonal, False))
@@ -229,7 +232,7 @@ def slogdet_by(
     """`slogdet` of a matrix by this direct solver."""
     pattern, vals = T._pattern, flat(T)
     if pattern.extent[0] == 0:
-        one = vals.new_ones(pattern.batch)
+        one = vals.new_ones(pattern.batch) + vals.sum()  # of no numbers, for the graph
         return one, one.abs().log()
     sign, size = _LogDet.apply(vals, Kept(solver, assume, pattern))  # type: ignore[misc]
     if sign.is_complex():  # size is the logarithm of the determinant

@@ -58,6 +58,10 @@ def _logarithm(A: torch.Tensor) -> torch.Tensor:
     return torch.linalg.slogdet(A)[1]
 
 
+def _inverse_diagonal(A: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.inv(A).diagonal(dim1=-2, dim2=-1)
+
+
 def _size(function: Callable[..., Any], *operands: Any) -> torch.Tensor:
     found = function(*operands)
     return found if isinstance(found, torch.Tensor) else found[1]
@@ -76,6 +80,35 @@ ROWS = (
         ("torch.slogdet", "torch.linalg.slogdet", "torch.Tensor.slogdet"),
         _logarithm,
         call=_size,
+    ),
+    Op(
+        "inverse_diagonal",
+        "linalg.determinant",
+        (),
+        ("S[m,m] -> y[m]", "S[b,m,m] -> y[b,m]"),
+        _inverse_diagonal,
+        traced=False,
+        public=False,
+    ),
+    Op(
+        "inverse_at",
+        "linalg.determinant",
+        (),
+        ("S[m,m] -> C[m,m]",),
+        None,
+        absent={"dense": "it takes a pattern, and has tests of its own"},
+        traced=False,
+        public=False,
+    ),
+    Op(
+        "factor",
+        "linalg.direct.factor",
+        (),
+        ("S[m,m] -> y[]",),
+        None,
+        absent={"dense": "it gives an object, which has tests of its own"},
+        traced=False,
+        public=False,
     ),
     Op("solve", "linalg.solve", (), _SYSTEMS, torch.linalg.solve, traced=False, public=False),
     Op(

@@ -137,9 +137,13 @@ def _solves(ptr, idx, perm):
     band[0] = 4.0
     starts = (2 * torch.arange(len(band) // 2 + 2) - 1).clamp(min=0)
     matrix = starts.to(ptr.dtype), (entry // 2).to(ptr.dtype), band
+    starts_of_one = torch.arange(m + 1, dtype=ptr.dtype)  # of a diagonal matrix
+    diagonal = starts_of_one, starts_of_one[:-1]
     return {
+        "factor_pattern": diagonal,
         "incomplete_cholesky": matrix,
         "incomplete_lu": matrix,
         "krylov_dot": (numbers(2, n, 1), numbers(2, n, 1)),
+        "selected_inverse": (*diagonal, torch.full((m,), 4.0).double(), *diagonal, diagonal[1]),
         "solve_triangular": (ptr, idx, perm, val, numbers(m, 5), False, True),
     }

@@ -176,6 +176,12 @@ def system(v, n, upper, unit):
     return ptr, idx, perm.to(idx.dtype), shuffled, randn(v.m, n), upper, unit
 
 
+def diagonal(v):
+    """The pointers and columns of a diagonal matrix."""
+    at = torch.arange(v.m + 1, dtype=v.ptr.dtype)
+    return at, at[:-1]
+
+
 CALLS = {  # the arguments of every kernel, made of a view
     "attention": [attention],
     "attention_backward": [attention_backward],
@@ -207,6 +213,7 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: (*v.indexed, 2, 3, True),
         lambda v: (*v.indexed, 2, 1, False, randn(2 * v.nse)),
     ],
+    "factor_pattern": [lambda v: square(v, lower=False)[:2], diagonal],
     "group_blocks": [
         lambda v: (*v.indexed, 2, 2, True),
         lambda v: (*v.indexed, 1, 2, False, v.val),
@@ -250,6 +257,9 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: (v.ptr, None, randn(v.nse, 3), randn(v.nse, 3), True),
     ],
     "select_columns": [selected],
+    "selected_inverse": [
+        lambda v: (*diagonal(v), 2 + randn(v.m).abs(), *diagonal(v), diagonal(v)[1]),
+    ],
     "select_range": [
         lambda v: (*v.indexed, v.n // 3, 1, v.n // 2),
         lambda v: (*v.indexed, v.n - 1, -2, v.n // 2, v.val),
