@@ -65,6 +65,9 @@ def test_batches_of_different_patterns_and_nothing():
     empty = spgrad.from_dense(torch.zeros(0, 0))
     assert spgrad.expm_multiply(empty, torch.zeros(0, 2)).shape == (0, 2)
     assert spgrad.expm_multiply(spgrad.eye(3), torch.zeros(3, 0)).shape == (3, 0)
+    A = spgrad.eye(3).requires_grad_()
+    (grad,) = torch.autograd.grad(spgrad.expm_multiply(A, torch.zeros(3, 0)).sum(), A)
+    assert grad.to_dense().equal(torch.zeros(3, 3))
     y = spgrad.expm_multiply(spgrad.eye(3), torch.zeros(3))
     assert y.equal(torch.zeros(3))
 

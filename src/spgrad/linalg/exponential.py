@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.ops import diagonal, matmul, sum  # noqa: A004
@@ -72,9 +73,8 @@ def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.
     time = _time(t, M)
     vector = b.dim() == len(M._pattern.shape) - 1
     y = b[..., None] if vector else b
-    m = M._pattern.matrix[0]
-    if m and y.numel():
-        y = _advanced(M, y, time)
+    # where there is nothing to compute, a sum keeps the graph
+    y = _advanced(M, y, time) if y.numel() else y + stored_values(M).sum() * time
     return y.squeeze(-1) if vector else y
 
 
