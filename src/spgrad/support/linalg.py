@@ -20,7 +20,7 @@ def _row(
 
 def _exponential(A: torch.Tensor, x: torch.Tensor, t: float = 1.0) -> torch.Tensor:
     """In float32 for 16-bit numbers, of which torch's exponential of a batch is infinite."""
-    wide = torch.promote_types(A.dtype, torch.float32)
+    wide = torch.float32 if A.dtype in (torch.float16, torch.bfloat16) else A.dtype
     return (torch.linalg.matrix_exp(t * A.to(wide)) @ x.to(wide)).to(A.dtype)
 
 
@@ -167,7 +167,7 @@ ROWS = (
         "expm_multiply",
         "linalg.exponential",
         (),
-        ("A[m,m] x[m,n] -> y[m,n]", "A[m,m] x[m] -> y[m]", "A[b,m,m] x[b,m,n] -> y[b,m,n]"),
+        ("S[m,m] p[m,n] -> y[m,n]", "S[m,m] p[m] -> y[m]", "S[b,m,m] p[b,m,n] -> y[b,m,n]"),
         _exponential,
         samples=({}, {"t": -0.5}),
         traced=False,
