@@ -225,7 +225,7 @@ def _same(got, wanted):
 
 def _bits(x):
     # torch's own -x of complex numbers has 0 or -0 by the number of threads
-    x = torch.view_as_real(x) + 0 if x.is_complex() else x
+    x = torch.view_as_real(x.resolve_conj()) + 0 if x.is_complex() else x
     if x.is_floating_point():  # one NaN is as good as another
         nothing = x.isnan()
         x = torch.stack([x.masked_fill(nothing, 0), nothing.to(x.dtype)])
