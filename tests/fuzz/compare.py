@@ -258,8 +258,11 @@ class Run:
 
         mine = mine.detach()
         finite = self.twin.finite
-        if order_of(self.items, at) == SECOND or not finite:  # dense torch has 0 * infinity
+        second = order_of(self.items, at) == SECOND
+        if second or not finite:  # dense torch has 0 * infinity
             mine = torch.where(want.isnan(), want, mine)
+        if second and not finite:  # so have we, as where the squares of a norm overflow
+            mine = torch.where(mine.isnan(), want, mine)
         self._close(kind, name, mine, want, again)
 
 
