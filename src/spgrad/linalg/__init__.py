@@ -4,8 +4,6 @@ from spgrad.linalg.determinant import det, inverse_at, inverse_diagonal, logdet,
 from spgrad.linalg.direct.factor import Factor, factor
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.exponential import expm_multiply
-from spgrad.linalg.lobpcg import lobpcg
-from spgrad.linalg.lowrank import pca_lowrank, svd_lowrank
 from spgrad.linalg.lstsq import NormalEquations, lstsq
 from spgrad.linalg.ordering import locality_order, reorder, reverse_cuthill_mckee
 from spgrad.linalg.preconditioners.amg import AMG
@@ -19,6 +17,8 @@ from spgrad.linalg.solvers.gmres import GMRES
 from spgrad.linalg.solvers.lsmr import LSMR
 from spgrad.linalg.solvers.minres import MINRES
 from spgrad.linalg.solvers.protocol import Info
+from spgrad.linalg.spectral.lobpcg import lobpcg
+from spgrad.linalg.spectral.lowrank import pca_lowrank, svd_lowrank
 from spgrad.linalg.structure import connected_components, is_hermitian, is_symmetric
 from spgrad.ops import register
 from spgrad.support import OPS

@@ -1,0 +1,1 @@
+"""Eigenvalues, singular values, and functions of them."""
