@@ -111,6 +111,9 @@ MIRRORED = Key("mirrored")
 ANALYSIS = Key("analysis")
 """Of an ordering and a mode of pivoting: the `Analysis` that factors of the pattern share."""
 
+IDENTITY = Key("identity")
+"""The pattern of the identity with as many rows as the matrix."""
+
 # As long as both patterns live
 
 EITHER = Key("either")

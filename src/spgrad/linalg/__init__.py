@@ -17,8 +17,10 @@ from spgrad.linalg.solvers.gmres import GMRES
 from spgrad.linalg.solvers.lsmr import LSMR
 from spgrad.linalg.solvers.minres import MINRES
 from spgrad.linalg.solvers.protocol import Info
+from spgrad.linalg.spectral.eigsh import Eigenpairs, eigsh
 from spgrad.linalg.spectral.lobpcg import lobpcg
 from spgrad.linalg.spectral.lowrank import pca_lowrank, svd_lowrank
+from spgrad.linalg.spectral.svds import SingularTriplets, svds
 from spgrad.linalg.structure import connected_components, is_hermitian, is_symmetric
 from spgrad.ops import register
 from spgrad.support import OPS
@@ -34,13 +36,16 @@ __all__ = [
     "SSOR",
     "BiCGSTAB",
     "BlockJacobi",
+    "Eigenpairs",
     "Factor",
     "Info",
     "Jacobi",
     "NormalEquations",
+    "SingularTriplets",
     "SuperLU",
     "connected_components",
     "det",
+    "eigsh",
     "expm_multiply",
     "factor",
     "inverse_at",
@@ -57,6 +62,7 @@ __all__ = [
     "slogdet",
     "solve",
     "svd_lowrank",
+    "svds",
 ]
 
 for _row in OPS.values():

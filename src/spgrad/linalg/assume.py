@@ -43,7 +43,9 @@ def triangle_of(pattern: Pattern) -> str | None:
     return pattern.derive(kept.SIDE, find)
 
 
-def require_true(A: SparseTensor, assume: Assume, says: str = "`assume` is") -> None:
+def require_true(
+    A: SparseTensor, assume: Assume, says: str = "`assume` is", arg: str = "A"
+) -> None:
     """Refuses a matrix that is not what was declared of it, or what a method needs."""
     if assume == "triangular" and triangle_of(A._pattern) is None:
         raise ArgumentValueError(
@@ -51,9 +53,9 @@ def require_true(A: SparseTensor, assume: Assume, says: str = "`assume` is") -> 
             "triangle is accepted. Take spgrad.tril(A), spgrad.triu(A) or solve_triangular."
         )
     if assume in ("symmetric", "hermitian", "positive definite"):
-        _require_mirrored(A, assume, says)
+        _require_mirrored(A, assume, says, arg)
     if assume == "positive definite":
-        _require_positive_diagonal(A)
+        _require_positive_diagonal(A, arg)
 
 
 def _mirrored(pattern: Pattern) -> bool:
@@ -71,11 +73,11 @@ def in_view(vals: torch.Tensor, perm: torch.Tensor | None) -> torch.Tensor:
     return vals if perm is None else vals[perm]
 
 
-def _require_mirrored(A: SparseTensor, assume: Assume, says: str) -> None:
+def _require_mirrored(A: SparseTensor, assume: Assume, says: str, arg: str) -> None:
     pattern, vals = A._pattern, A._vals.reshape(-1)
     if not _mirrored(pattern):
         raise ArgumentValueError(
-            f'{says} "{assume}", and `A` has an element (i, j) without (j, i); both, or '
+            f'{says} "{assume}", and `{arg}` has an element (i, j) without (j, i); both, or '
             "neither, is accepted. Give both triangles, or take BiCGSTAB, GMRES or a direct solver."
         )
     other = in_view(vals, cols(pattern).perm)
@@ -87,13 +89,13 @@ def _require_mirrored(A: SparseTensor, assume: Assume, says: str) -> None:
     most = float(gap.max())
     if most > _ROUNDING * torch.finfo(vals.dtype).eps * float(vals.abs().max()):
         raise ArgumentValueError(
-            f'{says} "{assume}", and mirrored elements of `A` differ by up to {most:.1e}; '
-            "differences of rounding are accepted. Take (A + A.mH) / 2, or BiCGSTAB, GMRES or a "
-            "direct solver without `assume`."
+            f'{says} "{assume}", and mirrored elements of `{arg}` differ by up to {most:.1e}; '
+            f"differences of rounding are accepted. Take ({arg} + {arg}.mH) / 2, or BiCGSTAB, "
+            "GMRES or a direct solver without `assume`."
         )
 
 
-def _require_positive_diagonal(A: SparseTensor) -> None:
+def _require_positive_diagonal(A: SparseTensor, arg: str) -> None:
     diagonal = flat_diagonal(A).real
     wrong = torch.nonzero(~(diagonal > 0))
     if wrong.numel():
@@ -101,7 +103,7 @@ def _require_positive_diagonal(A: SparseTensor) -> None:
         row = int(wrong[0])
         item = f" of batch item {row // m}" if A._pattern.batch else ""
         raise PivotError(
-            f"`A` is not positive definite: its diagonal has {float(diagonal[row]):.3g} in row "
+            f"`{arg}` is not positive definite: its diagonal has {float(diagonal[row]):.3g} in row "
             f"{row % m}{item}; positive numbers are accepted. Leave `assume` out."
         )
 

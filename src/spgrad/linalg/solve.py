@@ -39,7 +39,7 @@ class Kept:
         """The solver with a matrix of these values."""
         version = 0 if vals.is_inference() else vals._version
         for known, at, prepared in self.met:
-            if at == version and _same(known, vals):
+            if at == version and same_numbers(known, vals):
                 return prepared
         A = SparseTensor(plain(vals).view(self.pattern.values_shape), self.pattern)
         require_finite("A", A._vals)
@@ -49,7 +49,8 @@ class Kept:
         return prepared
 
 
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+def same_numbers(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same memory, seen alike."""
     return a is b or (
         a.data_ptr() == b.data_ptr()
         and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)

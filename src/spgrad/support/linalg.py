@@ -18,6 +18,11 @@ def _row(
     return Op(name, module, names, (signature,), None, order=order, absent=absent, traced=False)
 
 
+def _spectral(name: str, module: str, names: tuple[str, ...], form: str, why: str) -> Op:
+    absent, module = {"dense": why}, f"linalg.spectral.{module}"
+    return Op(name, module, names, (form,), None, absent=absent, traced=False, public=False)
+
+
 def _exponential(A: torch.Tensor, x: torch.Tensor, t: float = 1.0) -> torch.Tensor:
     """In float32 for 16-bit numbers, of which torch's exponential of a batch is infinite."""
     wide = torch.float32 if A.dtype in (torch.float16, torch.bfloat16) else A.dtype
@@ -38,6 +43,8 @@ def _asked(name: str, dense: Callable[..., Any]) -> Op:
 
 
 _RANDOM = "its result depends on a random matrix, and is right up to signs"
+
+_SEVERAL = "it gives several tensors"
 
 _NO_SUCH = "torch has no such function"
 
@@ -155,6 +162,8 @@ ROWS = (
         traced=False,
         public=False,
     ),
+    _spectral("eigsh", "eigsh", (), "A[m,m] -> y[n]", _SEVERAL),
+    _spectral("svds", "svds", (), "A[m,k] -> y[n]", _SEVERAL),
     _row("lobpcg", "spectral.lobpcg", ("torch.lobpcg",), "A[m,m] -> y[n]", 2, _RANDOM),
     _row("svd_lowrank", "spectral.lowrank", ("torch.svd_lowrank",), "A[m,k] -> y[m,n]", 2, _RANDOM),
     _row("pca_lowrank", "spectral.lowrank", ("torch.pca_lowrank",), "A[m,k] -> y[m,n]", 2, _RANDOM),
@@ -172,5 +181,5 @@ ROWS = (
         samples=({}, {"t": -0.5}),
         traced=False,
     ),
-    _row("reorder", "ordering", (), "A[m,m] -> C[m,m]", 2, "it gives several tensors"),
+    _row("reorder", "ordering", (), "A[m,m] -> C[m,m]", 2, _SEVERAL),
 )

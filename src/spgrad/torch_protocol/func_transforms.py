@@ -70,6 +70,9 @@ class _Notes:
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
 
+    def set_materialize_grads(self, value: bool) -> None:
+        """The one cotangent of a transform is always there."""
+
 
 class _Call:
     """One call of an operation: its arguments by position, the tensors among them to be given."""

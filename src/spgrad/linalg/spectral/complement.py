@@ -1,0 +1,158 @@
+"""Linear systems with A - e M on the complement of the eigenvectors that were found."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from spgrad.core.values import plain
+from spgrad.errors import StateError
+from spgrad.linalg.solvers.iterative import Matrix, Problem, iterate
+from spgrad.linalg.solvers.minres import MINRES
+from spgrad.linalg.spectral.arpack import Numbers
+
+MOST_STEPS = 10_000
+"""Steps of MINRES that one round of a derivative may take."""
+
+ROUNDS = (0.8, 0.5, 0.5)
+"""Powers of the rounding error to which each round solves for what the ones before left over."""
+
+SETTLED = 100
+"""Rounding errors that the relative residual of a solution may have."""
+
+
+class Shifted(Matrix):
+    """e M - A for each pair (e, x) on the complement of all x, as the matrices of a batch.
+
+    With sigma, both sides are multiplied with M (A - sigma M)^-1: the matrix is then
+    (e - sigma) M (A - sigma M)^-1 M - M, whose preconditioned eigenvalues (e - e_j) / (e_j - sigma)
+    are near -1 for all e_j far from sigma. No vector has to be solved with A - e M itself.
+    """
+
+    def __init__(
+        self, numbers: Numbers, X: torch.Tensor, E: torch.Tensor, BX: torch.Tensor | None = None
+    ) -> None:
+        self.numbers, self.X, self.E = numbers, X, E
+        self.BX = numbers.weigh(X) if BX is None else BX
+        self.hermitian = True
+
+    def part(self, at: torch.Tensor) -> Shifted:
+        """Those of some pairs."""
+        if at.shape == self.E.shape:
+            return self
+        return Shifted(self.numbers, self.X, self.E[at], self.BX)
+
+    def dual(self, r: torch.Tensor) -> torch.Tensor:
+        """Of right-hand sides (m, k), what the found eigenvectors are orthogonal to."""
+        return r - self.BX @ (self.X.mH @ r)
+
+    def outside(self, y: torch.Tensor) -> torch.Tensor:
+        """Of vectors (m, k), what M makes orthogonal to the found ones."""
+        return y - self.X @ (self.BX.mH @ y)
+
+    def right(self, g: torch.Tensor) -> torch.Tensor:
+        """The right-hand side (m, k) for a cotangent g."""
+        r = self.dual(g)
+        if self.numbers.sigma is not None:
+            r = self.dual(self.numbers.weigh(self.outside(self.numbers.inverse(r))))
+        return r
+
+    def product(self, y: torch.Tensor) -> torch.Tensor:
+        """The matrices times their columns (m, k)."""
+        numbers = self.numbers
+        My = numbers.weigh(y)
+        if numbers.sigma is None:
+            return self.dual(My * self.E - numbers.times(y))
+        turned = numbers.weigh(numbers.inverse(My))
+        return self.dual(turned * (self.E - numbers.sigma) - My)
+
+    def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        """The same for (k, m, 1), one column for each matrix of the batch."""
+        return batched(self.product(columns(x)))
+
+    def precondition(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        """M^-1 r on the complement, for (k m, 1)."""
+        k = self.E.shape[0]
+        z = self.outside(self.numbers.weight_inverse(columns(r.view(k, -1, 1))))
+        return batched(z).reshape(r.shape)
+
+
+def columns(x: torch.Tensor) -> torch.Tensor:
+    """(k, m, 1) as (m, k)."""
+    return x.squeeze(-1).mT.contiguous()
+
+
+def batched(y: torch.Tensor) -> torch.Tensor:
+    """(m, k) as (k, m, 1)."""
+    return y.mT.contiguous().unsqueeze(-1)
+
+
+def complement_of(
+    numbers: Numbers, g: torch.Tensor, X: torch.Tensor, E: torch.Tensor
+) -> torch.Tensor:
+    """Column by column, the sum over the eigenvectors not found of x_j (x_j^H g) / (e - e_j).
+
+    MINRES for all columns at once; further rounds solve for what it left over, until that is
+    rounding.
+    """
+    with torch.no_grad():
+        g, X, E = (plain(t.detach()) for t in (g, X, E))
+        y = torch.zeros_like(g)
+        if X.shape[0] == X.shape[1]:
+            return y
+        going = torch.nonzero(g.any(0)).squeeze(-1)
+        if going.numel():
+            y[:, going] = _solved(Shifted(numbers, X, E[going]), g[:, going], going)
+        return y
+
+
+def _solved(matrix: Shifted, g: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+    right = matrix.right(g)
+    eps = torch.finfo(matrix.E.dtype).eps
+    size = right.norm(dim=0)
+    size = size.clamp(min=max(eps * float(size.max()), torch.finfo(matrix.E.dtype).tiny))
+    y, left = torch.zeros_like(g), torch.ones_like(size)
+    going = torch.arange(g.shape[1], device=g.device)
+    most = min(MOST_STEPS, 10 * g.shape[0] + 100)
+    rest = right
+    for rtol in ROUNDS:
+        part = matrix.part(going)
+        options = MINRES(rtol=eps**rtol, max_iter=most, strict=False)
+        apply = None if matrix.numbers.b is None else part.precondition
+        found, _ = iterate(options, Problem(part, batched(rest), None, False, apply))
+        trial = part.outside(y[:, going] + columns(found))
+        rest = part.dual(right[:, going] - part.product(trial))
+        now = rest.norm(dim=0) / size[going]
+        better = now < left[going]
+        y[:, going[better]], left[going[better]] = trial[:, better], now[better]
+        better &= now > SETTLED * eps
+        if not bool(better.any()):
+            break
+        going, rest = going[better], rest[:, better]
+    p = int(left.nan_to_num(nan=math.inf).argmax())
+    if not float(left[p]) <= eps**0.6:
+        at = torch.tensor([p], device=g.device)
+        raise _too_close(matrix.part(at), right[:, at], y[:, at], float(left[p]), int(pairs[p]))
+    return y
+
+
+def _too_close(
+    matrix: Shifted, right: torch.Tensor, y: torch.Tensor, left: float, pair: int
+) -> StateError:
+    """What to do where an eigenvalue that was not found is as good as equal to one that was."""
+    numbers, e = matrix.numbers, float(matrix.E)
+    v = right - matrix.product(y)  # what can't be solved for is its eigenvector
+    v = v if numbers.b is None else numbers.weight_inverse(v)
+    other = float(_dot(v, numbers.times(v)) / _dot(v, numbers.weigh(v)))
+    return StateError(
+        f"the gradient of eigenvector {pair} did not converge (relative residual {left:.1e}): its "
+        f"eigenvalue {e:.8g} differs by about {abs(other - e):.1e} from one that was not asked "
+        "for; eigenvalues apart from these are accepted. Change `k`, so that of near ones all are "
+        "found, or none."
+    )
+
+
+def _dot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The real part of x^H y for columns."""
+    return (x.conj() * y).sum().real

@@ -1,0 +1,261 @@
+"""Some eigenvalues and eigenvectors of a hermitian matrix, by ARPACK."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple, overload
+
+import torch
+
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.linalg.assume import require_true
+from spgrad.linalg.solve import require_finite
+from spgrad.linalg.solvers.protocol import Assume
+from spgrad.linalg.spectral.arpack import Options, Problem, random_start
+from spgrad.linalg.spectral.derivative import eigenpairs
+from spgrad.linalg.spectral.pencil import Pencil
+from spgrad.lowering.operands import dense_operand, require_int
+from spgrad.ops.products.broadcast import flat
+from spgrad.ops.solves.triangular import square_operand
+from spgrad.public import public_op
+
+_WHICH = ("LM", "SM", "LA", "SA", "BE")
+
+
+class Eigenpairs(NamedTuple):
+    """Eigenvalues, ascending, and eigenvectors as columns."""
+
+    eigenvalues: torch.Tensor
+    eigenvectors: torch.Tensor
+
+
+@overload
+def eigsh(
+    A: torch.Tensor,
+    k: int = 6,
+    M: torch.Tensor | None = None,
+    sigma: float | None = None,
+    which: str = "LM",
+    v0: torch.Tensor | None = None,
+    ncv: int | None = None,
+    maxiter: int | None = None,
+    tol: float = 0.0,
+    return_eigenvectors: Literal[True] = True,
+    *,
+    generator: torch.Generator | None = None,
+) -> Eigenpairs: ...
+@overload
+def eigsh(
+    A: torch.Tensor,
+    k: int = 6,
+    M: torch.Tensor | None = None,
+    sigma: float | None = None,
+    which: str = "LM",
+    v0: torch.Tensor | None = None,
+    ncv: int | None = None,
+    maxiter: int | None = None,
+    tol: float = 0.0,
+    *,
+    return_eigenvectors: Literal[False],
+    generator: torch.Generator | None = None,
+) -> torch.Tensor: ...
+@public_op
+def eigsh(
+    A: torch.Tensor,
+    k: int = 6,
+    M: torch.Tensor | None = None,
+    sigma: float | None = None,
+    which: str = "LM",
+    v0: torch.Tensor | None = None,
+    ncv: int | None = None,
+    maxiter: int | None = None,
+    tol: float = 0.0,
+    return_eigenvectors: bool = True,
+    *,
+    generator: torch.Generator | None = None,
+) -> Eigenpairs | torch.Tensor:
+    """k eigenvalues e with vectors x of a symmetric or hermitian matrix: A x = e x, or e M x.
+
+    Runs SciPy's ARPACK (Lehoucq, Sorensen and Yang, 1998), with the names of
+    `scipy.sparse.linalg.eigsh`, on products and factors of spgrad. The smallest eigenvalues, and
+    those inside of the spectrum, are found soonest with `sigma` near them.
+
+    Args:
+        A: Sparse hermitian (m, m) of any layout; float32, float64, complex64 or complex128.
+        k: Number of eigenvalues, from 1 to m.
+        M: Sparse hermitian positive definite (m, m) of the same dtype; None for the identity.
+        sigma: Finds the eigenvalues nearest to this number, by a factor of A - sigma M; `which`
+            then speaks of 1 / (e - sigma).
+        which: "LM" or "SM" for the largest or smallest absolute values, "LA" or "SA" for the
+            largest or smallest, "BE" for half of them from each end (for real matrices).
+        v0: Dense (m,), where the iteration starts. By default a random vector, the same in each
+            call, so that a second call gives the same bits; with `sigma`, a third call gives those
+            of the second, as the first factor at a `Pattern` finds an order for the later ones.
+        ncv: Number of vectors of the iteration, between k and m; by default SciPy's.
+        maxiter: Most restarts; by default SciPy's, 10 m.
+        tol: Relative accuracy of the eigenvalues; 0 for that of the dtype.
+        return_eigenvectors: False returns the eigenvalues alone.
+        generator: Draws the start instead.
+
+    Returns:
+        (eigenvalues, eigenvectors): (k,), real and ascending as those of `torch.linalg.eigh`, and
+        (m, k) with X^H M X = 1. The first element of each vector that has at least 0.9 of its
+        largest absolute value is real and positive.
+
+    Gradient:
+        Of the eigenvalues x x^H at the elements of A and -e x x^H at those of M, for each pair; it
+        is right for repeated eigenvalues too if the loss is symmetric in these, such as their sum.
+        Of the eigenvectors one linear system for each, all at once by MINRES on the complement of
+        the found ones, with the factor of A - sigma M where there is one; for M without `sigma`
+        its factor. Vectors of eigenvalues that differ by rounding alone are refused, unless the
+        loss is the same for every basis of them. The derivative of complex vectors is that of
+        vectors with the stated phase; losses that do not depend on the phase have that of
+        `torch.linalg.eigh`. Of any order. The gradients of A and M are hermitian; A and M are taken
+        to stay so.
+
+    Cost:
+        A product with A for each step, or with `sigma` a factor and a solve for each; O(m ncv)
+        memory. Where m is at most 32, or k at least m - 1, the dense matrix: O(m^3), and O(m^2)
+        memory. Gradients of eigenvalues O(nse k); of eigenvectors a product or solve of k columns
+        in each step of MINRES, of which there are more the nearer an eigenvalue not found is.
+
+    Raises:
+        TypeError: `A` or `M` is not sparse, or an argument of another kind.
+        ValueError: `A` is not square or not hermitian, sizes or dtypes don't fit, an element is not
+            finite, `k`, `which` or `ncv` is none of these.
+        NotImplementedError: `A` is a batch.
+        PivotError: `sigma` is an eigenvalue, or `M` not positive definite.
+        ConvergenceError: ARPACK ended before its tolerance.
+        RuntimeError: In the backward: the vectors of repeated eigenvalues are differentiated.
+        ImportError: SciPy is not installed.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.diag(torch.tensor([1.0, 2.0, 5.0]))).requires_grad_()
+        >>> E, X = spgrad.linalg.eigsh(A, k=2)
+        >>> E.detach()
+        tensor([2., 5.])
+        >>> E.sum().backward()
+        >>> A.grad.values()
+        tensor([0., 1., 1.])
+    """
+    T, W = matrix_of("A", A), None if M is None else matrix_of("M", M)
+    if W is not None:
+        checks.require_same_dtype(A=T._vals, M=W._vals)
+        checks.require_same_device(A=T._vals, M=W._vals)
+        if W._pattern.matrix != T._pattern.matrix:
+            accepted = f"{tuple(T._pattern.shape)}, the shape of `A`,"
+            raise checks.bad_shape("M", tuple(W._pattern.shape), accepted, "Check the sizes.")
+    options = _options(T, k, sigma, which, v0, ncv, maxiter, tol, generator)
+    pencil = Pencil(T._pattern, None if W is None else W._pattern)
+
+    def check(a: torch.Tensor, b: torch.Tensor | None) -> None:
+        _require_hermitian("A", a, pencil.A, "hermitian")
+        if b is not None and pencil.M is not None:
+            _require_hermitian("M", b, pencil.M, "positive definite")
+
+    found = eigenpairs(flat(T), None if W is None else flat(W), Problem(pencil, options, check))
+    return Eigenpairs(*found) if return_eigenvectors else found[0]
+
+
+def matrix_of(arg: str, A: Any) -> SparseTensor:
+    """A square sparse matrix, and no batch."""
+    T = square_operand(arg, A)
+    require_one(arg, T)
+    return T
+
+
+def _require_hermitian(arg: str, vals: torch.Tensor, pattern: Pattern, needs: Assume) -> None:
+    T = SparseTensor(plain(vals).view(pattern.values_shape), pattern)
+    require_finite(arg, T._vals)
+    require_true(T, needs, f"eigsh needs `{arg}` to be", arg)
+
+
+def require_one(arg: str, T: SparseTensor) -> None:
+    """Refuses a batch."""
+    if T._pattern.batch:
+        raise UnsupportedError(
+            f"`{arg}` is a batch of shape {tuple(T._pattern.shape)}; one matrix is accepted. Call "
+            "it once for each item."
+        )
+
+
+def _options(
+    A: SparseTensor,
+    k: Any,
+    sigma: Any,
+    which: Any,
+    v0: Any,
+    ncv: Any,
+    maxiter: Any,
+    tol: Any,
+    generator: Any,
+) -> Options:
+    m = A._pattern.matrix[0]
+    if which not in _WHICH:
+        accepted = ", ".join(f'"{word}"' for word in _WHICH)
+        raise ArgumentValueError(f"`which` is {which!r}; {accepted} are accepted.")
+    if which == "BE" and A._vals.is_complex():
+        raise ArgumentValueError(
+            '`which` is "BE" for a complex matrix; "LM", "SM", "LA" and "SA" are accepted for '
+            'these. Call it with "LA" and with "SA".'
+        )
+    if sigma is not None and (
+        isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not math.isfinite(sigma)
+    ):
+        raise ArgumentKindError(
+            f"`sigma` is {sigma!r}; a finite real number or None is accepted. For example 0.0."
+        )
+    start = start_vector(A, m, v0, generator)
+    shift = None if sigma is None else float(sigma)
+    return Options(*iteration(m, k, ncv, maxiter, tol, start, which, shift))
+
+
+def iteration(
+    m: int,
+    k: Any,
+    ncv: Any,
+    maxiter: Any,
+    tol: Any,
+    start: torch.Tensor | None,
+    which: str,
+    sigma: float | None,
+) -> Options:
+    """Checked options of ARPACK for m rows."""
+    if not 1 <= require_int("k", k) <= m:
+        accepted = f"ints from 1 to {m}" if m else "no number"
+        raise ArgumentValueError(
+            f"`k` is {k} for {m} eigenvalues; {accepted} is accepted. Ask for fewer."
+        )
+    if ncv is not None and not k < require_int("ncv", ncv) <= m:
+        raise ArgumentValueError(
+            f"`ncv` is {ncv} for k={k} and {m} rows; ints from {k + 1} to {m} are accepted. Leave "
+            "it out for SciPy's choice."
+        )
+    if maxiter is not None and require_int("maxiter", maxiter) < 1:
+        raise ArgumentValueError(f"`maxiter` is {maxiter}; ints from 1 are accepted.")
+    if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not tol >= 0:
+        raise ArgumentValueError(f"`tol` is {tol!r}; numbers from 0 are accepted. For example 0.")
+    return Options(k, sigma, which, start, ncv, maxiter, float(tol))
+
+
+def start_vector(A: SparseTensor, m: int, v0: Any, generator: Any) -> torch.Tensor | None:
+    """`v0` as it goes to ARPACK, or a vector from the generator; None without both."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise ArgumentKindError(
+            f"`generator` is {checks.describe_kind(generator)}; a torch.Generator or None is "
+            "accepted. For example torch.Generator().manual_seed(0)."
+        )
+    if v0 is None:
+        return None if generator is None else random_start(m, A.dtype, generator)
+    start = dense_operand("v0", v0).detach()
+    checks.require_same_dtype(A=A._vals, v0=start)
+    if tuple(start.shape) != (m,):
+        raise checks.bad_shape("v0", tuple(start.shape), f"({m},)", "It has an element for a row.")
+    require_finite("v0", start)
+    if not bool(start.any()):
+        raise ArgumentValueError("`v0` is zero; any other vector is accepted. Leave it out.")
+    return start.cpu().contiguous()
