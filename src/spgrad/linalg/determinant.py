@@ -17,6 +17,7 @@ from spgrad.linalg.direct.inverse import inverse_elements, log_determinant
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept, System, solve_with
 from spgrad.linalg.solvers.protocol import Assume, Solver
+from spgrad.linalg.spectral.lanczos import lanczos_logdet, require_factor
 from spgrad.lowering.spmm import spmm, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.ops.creation.create import eye
@@ -70,34 +71,67 @@ def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Ten
 
 
 @public_op
-def logdet(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
+def logdet(
+    A: torch.Tensor,
+    *,
+    assume: Assume | None = None,
+    method: str = "factor",
+    probes: int | None = None,
+    steps: int | None = None,
+    generator: torch.Generator | None = None,
+    solver: Solver | None = None,
+    return_error: bool = False,
+) -> Any:
     """Logarithm of the determinant, by an LU factor; NaN where a real determinant is negative.
 
+    Where the factor of a positive definite matrix does not fit in memory, ``method="lanczos"``
+    gives an estimate: stochastic Lanczos quadrature (Ubaru, Chen and Saad, 2017) with random
+    vectors of +-1.
+
     Args:
-        A: Sparse (*b, m, m) of any layout; float32, float64, complex64 or complex128.
+        A: Sparse (*b, m, m) of any layout; float32, float64, complex64 or complex128. Hermitian
+            positive definite for "lanczos".
         assume: What is known of A, as for `spgrad.linalg.solve`.
+        method: "factor" or "lanczos"; the other arguments are for "lanczos".
+        probes: Number of random vectors, by default 32: the error falls with its square root.
+        steps: Of the Lanczos process; by default 16, doubled up to 512 until a doubling changes
+            the estimate by less than a tenth of its standard error.
+        generator: Draws the random vectors; by default torch's own.
+        solver: What the gradient solves with; by default ``spgrad.linalg.CG()``.
+        return_error: True returns (value, standard error over the probes), 0 for "factor".
 
     Returns:
         (*b,), of the dtype of A.
 
     Gradient:
-        As `spgrad.linalg.slogdet`.
+        As `spgrad.linalg.slogdet`. With "lanczos" the mean of A^-1 z z^H over the same random
+        vectors z, an estimate without bias, made hermitian; all systems at once by `solver`.
 
     Cost:
-        As `spgrad.linalg.slogdet`.
+        As `spgrad.linalg.slogdet`. With "lanczos" a product of A with all random vectors for each
+        step, and O(m probes) memory, however many steps: two vectors of each probe are kept.
 
     Raises:
-        TypeError: `A` is not sparse.
-        ValueError: `A` is not square, or has an element that is not finite.
-        PivotError: `A` is singular.
-        ImportError: SciPy is not installed.
+        TypeError: `A` is not sparse, or `generator` or `solver` is of another kind.
+        ValueError: `A` is not square, or has an element that is not finite; with "lanczos" `A` is
+            not hermitian; `method` is unknown, or an argument is not for it.
+        PivotError: `A` is singular; with "lanczos", not positive definite.
+        ConvergenceError: In the backward of "lanczos": `solver` did not converge.
+        ImportError: SciPy is not installed, for "factor".
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
         >>> spgrad.linalg.logdet(A)
         tensor(0.)
+        >>> spgrad.linalg.logdet(spgrad.eye(1000) * 2.0, method="lanczos", return_error=True)
+        (tensor(693.147...), tensor(0.))
     """
-    return logarithm(*slogdet(A, assume=assume))
+    if method == "lanczos":
+        found = lanczos_logdet(square_operand("A", A), probes, steps, generator, solver)
+        return found if return_error else found[0]
+    require_factor(method, probes=probes, steps=steps, generator=generator, solver=solver)
+    value = logarithm(*slogdet(A, assume=assume))
+    return (value, torch.zeros_like(value.detach().real)) if return_error else value
 
 
 @public_op

@@ -46,12 +46,12 @@ class Pencil:
 
     def sampled(self, a: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Values at A of (x y^H + y x^H) / 2, the gradient of a for one x y^H of A."""
-        return _mean_sampled(x, y, self.A)
+        return mean_sampled(x, y, self.A)
 
     def weight_sampled(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The same at M."""
         assert self.M is not None
-        return _mean_sampled(x, y, self.M)
+        return mean_sampled(x, y, self.M)
 
     def scale(self, a: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """The size of what eigenvalues are differences of, of which their rounding errors are."""
@@ -170,7 +170,8 @@ def _factored(A: SparseTensor, assume: Assume) -> Apply:
     return lambda y: factored.solve(y)[0]
 
 
-def _mean_sampled(x: torch.Tensor, y: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+def mean_sampled(x: torch.Tensor, y: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    """Flat values at the pattern of (x y^H + y x^H) / 2."""
     if x is y:
         return sddmm(x, x.conj(), pattern)
     left, right = torch.cat([x, y], 1) / 2, torch.cat([y, x], 1)
