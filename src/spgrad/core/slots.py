@@ -1,7 +1,8 @@
 """The functions that the core calls but may not import, as they are above it: one slot for each.
 
 `SparseTensor` has methods, prints and steps in optimizers, and all of that is written on top of it.
-`spgrad.ops` puts these functions into their slots, once, as its last act.
+`spgrad.ops` puts these functions into their slots, once, as its last act; `spgrad.linalg` adds what
+operations may not import either.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Slots:
         on_values: Applies a torch function to the values, for an optimizer's step.
         refused: Called with the error that a method raised; by default raises it.
         sparse_mask: `spgrad.sparse_mask`.
+        spectral_norm: The largest or smallest singular value of each matrix, for `matrix_norm`.
         transpose: `spgrad.transpose`.
         values: `spgrad.values`.
     """
@@ -58,6 +60,7 @@ class Slots:
     on_values: Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]
     refused: Callable[[Any, tuple[Any, ...], SpgradError], Any] = staticmethod(_refused)
     sparse_mask: Callable[[torch.Tensor, torch.Tensor], Any]
+    spectral_norm: Callable[[torch.Tensor, bool], torch.Tensor]
     transpose: Callable[[torch.Tensor, int, int], torch.Tensor]
     values: Callable[[Any], torch.Tensor]
 

@@ -1,5 +1,6 @@
 """Solvers, decompositions and orders of sparse matrices, made of operations."""
 
+from spgrad.core.slots import above
 from spgrad.linalg.determinant import det, inverse_at, inverse_diagonal, logdet, slogdet
 from spgrad.linalg.direct.factor import Factor, factor
 from spgrad.linalg.direct.superlu import SuperLU
@@ -17,6 +18,7 @@ from spgrad.linalg.solvers.gmres import GMRES
 from spgrad.linalg.solvers.lsmr import LSMR
 from spgrad.linalg.solvers.minres import MINRES
 from spgrad.linalg.solvers.protocol import Info
+from spgrad.linalg.spectral.condition import cond, spectral_norm
 from spgrad.linalg.spectral.eigsh import Eigenpairs, eigsh
 from spgrad.linalg.spectral.lobpcg import lobpcg
 from spgrad.linalg.spectral.lowrank import pca_lowrank, svd_lowrank
@@ -43,6 +45,7 @@ __all__ = [
     "NormalEquations",
     "SingularTriplets",
     "SuperLU",
+    "cond",
     "connected_components",
     "det",
     "eigsh",
@@ -68,3 +71,5 @@ __all__ = [
 for _row in OPS.values():
     if _row.family == "linalg":
         register(_row)
+
+above.fill(spectral_norm=spectral_norm)

@@ -293,7 +293,10 @@ REFUSED = {
     "keepdim": (lambda A: A.sum(1, 2), "spgrad.sum: `keepdim` is 2"),
     "many": (lambda A: A.max((0, 1)), "spgrad.max: `dim` is (0, 1); an int"),
     "nuclear": (lambda A: torch.linalg.matrix_norm(A, "nuc"), "spgrad.matrix_norm: `ord` is 'nuc'"),
-    "spectral": (lambda A: torch.linalg.matrix_norm(A, 2), "spgrad.matrix_norm: `ord` is 2"),
+    "spectral": (
+        lambda A: spgrad.matrix_norm(A, 2, dtype=torch.int64),
+        "spgrad.matrix_norm: `dtype` has dtype int64",
+    ),
     "other": (lambda A: torch.linalg.matrix_norm(A, 3), "spgrad.matrix_norm: `ord` is 3"),
     "norm": (lambda A: A.norm("nuc"), "spgrad.norm: `p` is 'nuc'"),
     "order": (lambda A: spgrad.vector_norm(A, "a"), "spgrad.vector_norm: `ord` is 'a'"),

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from spgrad.core.slots import above
 from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import call, sparse_operand
-from spgrad.ops.reductions.axes import Dims, reduction, require_dtype
+from spgrad.ops.reductions.axes import Dims, converted, reduction, require_dtype
 from spgrad.ops.reductions.norms import Order, dense_only, norm_over, norms_of_segments, wide
 from spgrad.ops.reductions.reduce import amax, amin
 from spgrad.public import public_op
@@ -32,7 +34,8 @@ def matrix_norm(
     Args:
         A: Sparse tensor of any layout with two or more dimensions.
         ord: "fro" (the square root of the sum of squares), 1 or -1 (largest or smallest sum of
-            absolute values in a column), inf or -inf (the same in a row).
+            absolute values in a column), inf or -inf (the same in a row), 2 or -2 (largest or
+            smallest singular value).
         dim: The dimensions of rows and columns.
         keepdim: Whether these stay, with size 1.
         dtype: The dtype to convert to first.
@@ -41,15 +44,18 @@ def matrix_norm(
         Real; dense or sparse as the result of `spgrad.sum`.
 
     Gradient:
-        That of the dense function, at the elements of `A`.
+        That of the dense function, at the elements of `A`. Of order 2 or -2 that of the singular
+        value; 0 where the norm is 0.
 
     Cost:
-        O(nse + size of the result + columns or rows).
+        O(nse + size of the result + columns or rows). Of order 2 or -2 as `spgrad.linalg.svds` with
+        k=1, which needs SciPy for more than 32 rows and columns; items of a batch one by one.
 
     Raises:
         TypeError: `A` is not sparse, or `dim` no pair.
         ValueError: `dim` or `ord` is none of these, or the dtype is not real or complex.
-        NotImplementedError: `ord` is "nuc", 2 or -2, which need a dense matrix.
+        NotImplementedError: `ord` is "nuc", which takes all singular values.
+        ConvergenceError: ARPACK ended before its tolerance.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[3.0, 4.0], [0.0, -2.0]]))
@@ -62,7 +68,7 @@ def matrix_norm(
 def _matrix_norm(
     A: Any, ord: Any, dim: Any, keepdim: bool, dtype: torch.dtype | None
 ) -> torch.Tensor:
-    if ord in ("nuc", 2, -2):
+    if ord == "nuc":
         raise dense_only("ord", ord)
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:
         raise ArgumentKindError(
@@ -70,10 +76,12 @@ def _matrix_norm(
         )
     if ord == "fro":
         return norm_over(_NAMES, A, 2, dim, keepdim, dtype, False)
+    if ord in (2, -2):
+        return _spectral(A, ord, dim, keepdim, dtype)
     if ord not in (1, -1, math.inf, -math.inf):
         raise ArgumentValueError(
-            f"`ord` is {ord!r}; 'fro', 1, -1, inf and -inf are accepted. Use spgrad.vector_norm "
-            "for other orders."
+            f"`ord` is {ord!r}; 'fro', 1, -1, 2, -2, inf and -inf are accepted. Use "
+            "spgrad.vector_norm for other orders."
         )
     ndim = len(reduction(A, dim, keepdim, arg="A").A._pattern.shape)
     summed, chosen = (d % ndim for d in (dim if abs(ord) == 1 else reversed(dim)))
@@ -85,6 +93,24 @@ def _matrix_norm(
     sparse, dense = (amax, torch.amax) if ord > 0 else (amin, torch.amin)
     choose = sparse if isinstance(sums, SparseTensor) else dense
     return call(choose, sums, chosen, keepdim)
+
+
+def _spectral(
+    A: Any, ord: float, dim: Any, keepdim: bool, dtype: torch.dtype | None
+) -> torch.Tensor:
+    """By singular values, which those of the transpose are too."""
+    T = reduction(A, dim, keepdim, arg="A").A
+    ndim = len(T._pattern.shape)
+    if {d % ndim for d in dim} != {ndim - 2, ndim - 1}:
+        raise ArgumentValueError(
+            f"`dim` is {tuple(dim)} and `ord` is {ord}; the two last dimensions are accepted for "
+            "this order. Take spgrad.movedim(A, dim, (-2, -1)) first."
+        )
+    vals = converted(stored_values(T), dtype)
+    require_dtype(vals.dtype, arg="dtype" if dtype else "A", accepted="real complex")
+    y = above.spectral_norm(from_values(wide(vals), T._pattern), ord > 0)
+    y = y.to(vals.dtype.to_real())
+    return y[..., None, None] if keepdim else y
 
 
 @public_op
@@ -119,7 +145,7 @@ def linalg_norm(
     Raises:
         TypeError: `A` is not sparse, or `ord` or `dim` is of another kind.
         ValueError: `dim` or `ord` is none of these, or the dtype is not real or complex.
-        NotImplementedError: `ord` is "nuc", 2 or -2 of matrices, which need a dense matrix.
+        NotImplementedError: `ord` is "nuc", which takes all singular values.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[3.0, 4.0], [0.0, -2.0]]))

@@ -155,10 +155,10 @@ def wide(vals: torch.Tensor) -> torch.Tensor:
 
 
 def dense_only(arg: str, order: Any) -> UnsupportedError:
-    """The refusal of a norm that singular values define."""
+    """The refusal of a norm that all singular values define."""
     return UnsupportedError(
-        f"`{arg}` is {order!r}, which takes the singular values of a dense matrix; 'fro', 1, -1, "
-        f"inf and -inf are accepted. Use torch.linalg.matrix_norm(A.to_dense(), {order!r})."
+        f"`{arg}` is {order!r}, which takes all singular values; 'fro', 1, -1, 2, -2, inf and -inf "
+        f"are accepted. Use torch.linalg.matrix_norm(A.to_dense(), {order!r})."
     )
 
 
