@@ -91,7 +91,7 @@ class _Values(Function):
         pencil = ctx.problem.pencil
         grad_a = grad_b = None
         if ctx.needs_input_grad[0]:
-            grad_a = pencil.sampled(a, X * h, X)
+            grad_a = pencil.squares_sampled(a, h, X)
         if ctx.needs_input_grad[1]:
             E = _values(a, b, X, E, ctx.problem)
             grad_b = pencil.weight_sampled(-X * (h * E), X)

@@ -48,8 +48,12 @@ class Pencil:
         """Values at A of (x y^H + y x^H) / 2, the gradient of a for one x y^H of A."""
         return mean_sampled(x, y, self.A)
 
+    def squares_sampled(self, a: torch.Tensor, h: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """The same for the sum of h x x^H, with real h, at half the cost."""
+        return sddmm(x * h, x.conj(), self.A)
+
     def weight_sampled(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """The same at M."""
+        """Values at M of (x y^H + y x^H) / 2."""
         assert self.M is not None
         return mean_sampled(x, y, self.M)
 
@@ -116,6 +120,10 @@ class Gram(Pencil):
         left = spmm(a, torch.cat([x, y], 1), self.A)
         return sddmm(left, torch.cat([y, x], 1).conj(), self.A)
 
+    def squares_sampled(self, a: torch.Tensor, h: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """The same for the sum of h x x^H, with real h, at half the cost."""
+        return sddmm(spmm(a, 2 * x * h, self.A), x.conj(), self.A)
+
     def scale(self, a: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """The size of what eigenvalues are differences of, of which their rounding errors are."""
         return super().scale(a, b) ** 2
@@ -172,7 +180,5 @@ def _factored(A: SparseTensor, assume: Assume) -> Apply:
 
 def mean_sampled(x: torch.Tensor, y: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """Flat values at the pattern of (x y^H + y x^H) / 2."""
-    if x is y:
-        return sddmm(x, x.conj(), pattern)
     left, right = torch.cat([x, y], 1) / 2, torch.cat([y, x], 1)
     return sddmm(left, right.conj(), pattern)
