@@ -15,11 +15,11 @@ from spgrad.linalg.spectral.arpack import Numbers
 MOST_STEPS = 10_000
 """Steps of MINRES that one round of a derivative may take."""
 
-ROUNDS = (0.8, 0.5, 0.5)
+ROUNDS = (0.85, 0.5, 0.5)
 """Powers of the rounding error to which each round solves for what the ones before left over."""
 
-SETTLED = 100
-"""Rounding errors that the relative residual of a solution may have."""
+SETTLED = 16
+"""Tolerances of the first round that the residual may have after any."""
 
 
 class Shifted(Matrix):
@@ -126,7 +126,7 @@ def _solved(matrix: Shifted, g: torch.Tensor, pairs: torch.Tensor) -> torch.Tens
         now = rest.norm(dim=0) / size[going]
         better = now < left[going]
         y[:, going[better]], left[going[better]] = trial[:, better], now[better]
-        better &= now > SETTLED * eps
+        better &= now > SETTLED * eps ** ROUNDS[0]
         if not bool(better.any()):
             break
         going, rest = going[better], rest[:, better]
