@@ -114,8 +114,8 @@ def eigsh(
         its factor. Vectors of eigenvalues that differ by rounding alone are refused, unless the
         loss is the same for every basis of them. The derivative of complex vectors is that of
         vectors with the stated phase; losses that do not depend on the phase have that of
-        `torch.linalg.eigh`. Of any order. The gradients of A and M are hermitian; A and M are taken
-        to stay so.
+        `torch.linalg.eigh`. Of any order, forward mode and torch.func too. The gradients of A and M
+        are hermitian; A and M are taken to stay so.
 
     Cost:
         A product with A for each step, or with `sigma` a factor and a solve for each; O(m ncv)
