@@ -92,7 +92,8 @@ __all__ = [
 ]
 __all__ += ops.__all__  # each with its row in the support table
 
-_ON_DEMAND = ("io", "plot", "testing")  # modules that are imported when they are first asked for
+# Modules that are imported when they are first asked for.
+_ON_DEMAND = ("distributions", "io", "plot", "testing")
 
 
 def __getattr__(name: str) -> types.ModuleType:

@@ -48,6 +48,7 @@ FLOORS = [
     ["ops.solves"],
     ["ops"],
     ["linalg"],
+    ["distributions"],
     ["dropin", "io", "plot", "serialize"],
     ["demo", "info", "testing"],
     ["cli", "__init__"],

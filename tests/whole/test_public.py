@@ -13,7 +13,8 @@ import spgrad
 from spgrad import errors
 
 MODULES = [
-    importlib.import_module(f"spgrad{name}") for name in ("", ".linalg", ".io", ".plot", ".testing")
+    importlib.import_module(f"spgrad{name}")
+    for name in ("", ".distributions", ".linalg", ".io", ".plot", ".testing")
 ]
 PUBLIC = [
     pytest.param(value, id=f"{module.__name__}.{name}")

@@ -1,0 +1,72 @@
+"""What the parameters of a distribution have to be, as torch.distributions.constraints says it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import torch
+from torch.distributions.constraints import Constraint
+
+from spgrad import kernels
+from spgrad.core.tensor import SparseTensor
+from spgrad.distributions.root import Root
+from spgrad.errors import ArgumentValueError, PivotError
+from spgrad.linalg.assume import flat_diagonal, in_view, require_true
+from spgrad.lowering.views import rows
+from spgrad.ops.solves.triangular import square_operand
+
+
+class _Sparse(Constraint):
+    """A condition on a sparse square matrix (*b, m, m); `check` says for each item if it holds."""
+
+    event_dim = 2
+
+    def check(self, value: Any) -> torch.Tensor:
+        """Whether each item is what this constraint says (*b,), bool."""
+        A = square_operand("value", value)
+        A = cast(SparseTensor, A.detach()) if A.requires_grad else A
+        found = self._holds(A).view(A._pattern.batch)
+        finite = torch.isfinite(A._vals).all()
+        return found & finite
+
+    def _holds(self, A: SparseTensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class _LowerTriangular(_Sparse):
+    def _holds(self, A: SparseTensor) -> torch.Tensor:
+        view = rows(A._pattern)
+        row = kernels.expand(view.ptr, view.idx.shape[0]).to(torch.int64)
+        items = math.prod(A._pattern.batch)
+        found = (view.idx > row) & (in_view(A._vals.reshape(-1), view.perm) != 0)
+        above = row[found] // max(A._pattern.matrix[0], 1)
+        return torch.bincount(above, minlength=items)[:items] == 0
+
+
+class _LowerCholesky(_LowerTriangular):
+    def _holds(self, A: SparseTensor) -> torch.Tensor:
+        positive = flat_diagonal(A) > 0
+        shape = math.prod(A._pattern.batch), A._pattern.matrix[0]
+        return super()._holds(A) & positive.view(shape).all(-1)
+
+
+class _PositiveDefinite(_Sparse):
+    def _holds(self, A: SparseTensor) -> torch.Tensor:
+        items = math.prod(A._pattern.batch)
+        try:
+            require_true(A, "positive definite")
+            holds = Root(A).failed is None
+        except (ArgumentValueError, PivotError):  # not symmetric, or of a diagonal with 0
+            holds = False
+        return torch.full((items,), holds)
+
+
+sparse_lower_triangular = _LowerTriangular()
+"""No element above the diagonal, other than zeros."""
+
+sparse_lower_cholesky = _LowerCholesky()
+"""No element above the diagonal, other than zeros, and positive ones on it."""
+
+sparse_positive_definite = _PositiveDefinite()
+"""Symmetric and positive definite; of a batch, all items or none."""

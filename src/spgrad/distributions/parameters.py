@@ -1,0 +1,207 @@
+"""What a multivariate normal computes with its covariance or precision, given in one of two ways.
+
+A triangular factor is multiplied and substituted with. A matrix is factored. Vectors are
+(*sample, *b, m), for a matrix or batch (*b, m, m).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from spgrad import linalg
+from spgrad.core.tensor import SparseTensor
+from spgrad.distributions.root import ByRoot, Root
+from spgrad.linalg.assume import triangle_of
+from spgrad.linalg.solve import Kept, System, solve_with
+from spgrad.lowering.spmm import sddmm, wants_grad
+from spgrad.ops import broadcast_to, diagonal, eye, matmul, mul, solve_triangular, tril
+from spgrad.ops.products.broadcast import flat, in_columns
+from spgrad.torch_protocol.func_transforms import Function
+
+
+class Parameter(ABC):
+    """The covariance S, or with `precision` its inverse, of a Gaussian."""
+
+    precision: bool
+
+    @abstractmethod
+    def matrix(self) -> SparseTensor:
+        """The covariance or precision as a sparse matrix or batch."""
+
+    @abstractmethod
+    def half_log_det(self) -> torch.Tensor:
+        """Half the logarithm of the determinant of S (*b,)."""
+
+    @abstractmethod
+    def quadratic(self, v: torch.Tensor) -> torch.Tensor:
+        """v^T S^-1 v (*sample, *b)."""
+
+    @abstractmethod
+    def draw(self, z: torch.Tensor) -> torch.Tensor:
+        """A draw of covariance S for independent standard normal numbers z."""
+
+    @abstractmethod
+    def variance(self) -> torch.Tensor:
+        """The diagonal of S (*b, m)."""
+
+
+class Triangular(Parameter):
+    """S or S^-1 is L L^T; or L D L^T, where the diagonal of L is of ones, stored or not.
+
+    Zeros above the diagonal, as blocks have them, are no parameters: their gradient is 0.
+    """
+
+    def __init__(self, L: SparseTensor, D: torch.Tensor | None, precision: bool) -> None:
+        self.precision, self.D, self.unit = precision, D, D is not None
+        lower = not self.unit and triangle_of(L._pattern) == "lower"
+        self.L: Any = L if lower else tril(L, -1 if self.unit else 0)
+
+    def matrix(self) -> SparseTensor:
+        """L L^T or L D L^T, which has more elements than L."""
+        if self.D is None:
+            return cast(SparseTensor, matmul(self.L, self.L.mT))
+        shape = torch.broadcast_shapes(self.L.shape[:-2], self.D.shape[:-1])
+        size = (*shape, *self.L.shape[-2:])
+        ones = eye(size[-1], dtype=self.L.dtype, device=self.L.device, layout=torch.sparse_csr)
+        L = broadcast_to(self.L.to_sparse_csr(), size) + broadcast_to(ones, size)
+        return cast(SparseTensor, matmul(mul(L, self.D.unsqueeze(-2)), L.mT))
+
+    def half_log_det(self) -> torch.Tensor:
+        """By the diagonal."""
+        if self.D is None:
+            half = diagonal(self.L, 0, -2, -1).log().sum(-1)
+        else:
+            half = 0.5 * self.D.log().sum(-1)
+        return -half if self.precision else half
+
+    def quadratic(self, v: torch.Tensor) -> torch.Tensor:
+        """The squared norm of D^-1/2 L^-1 v, or for a precision of D^1/2 L^T v."""
+        w = self._times(v, True) if self.precision else self._solve(v, False)
+        square = w.square()
+        if self.D is not None:
+            square = square * self.D if self.precision else square / self.D
+        return square.sum(-1)
+
+    def draw(self, z: torch.Tensor) -> torch.Tensor:
+        """L D^1/2 z, or for a precision L^-T D^-1/2 z."""
+        if self.D is not None:
+            z = z / self.D.sqrt() if self.precision else z * self.D.sqrt()
+        return self._solve(z, True) if self.precision else self._times(z, False)
+
+    def variance(self) -> torch.Tensor:
+        """Sums of squares of the rows of L D^1/2; for a precision elements of the inverse."""
+        if self.precision:
+            return linalg.inverse_diagonal(self.matrix(), assume="positive definite")
+        D = torch.ones_like(diagonal(self.L, 0, -2, -1)) if self.D is None else self.D
+        found = matmul(self.L * self.L, D.unsqueeze(-1)).squeeze(-1)
+        return found + D if self.unit else found
+
+    def _times(self, v: torch.Tensor, transpose: bool) -> torch.Tensor:
+        L = self.L.mT if transpose else self.L
+        found = matmul(L, v.unsqueeze(-1)).squeeze(-1)
+        return found + v if self.unit else found
+
+    def _solve(self, v: torch.Tensor, transpose: bool) -> torch.Tensor:
+        L = self.L.mT if transpose else self.L
+        found = solve_triangular(L, v.unsqueeze(-1), upper=transpose, unitriangular=self.unit)
+        return found.squeeze(-1)
+
+
+class Full(Parameter):
+    """S or S^-1 is a symmetric positive definite sparse matrix."""
+
+    def __init__(self, A: SparseTensor, precision: bool) -> None:
+        self.precision, self.A = precision, A
+
+    @cached_property
+    def root(self) -> Root:
+        """Found by the first that asks; used for solves and for draws."""
+        return Root(self.A)
+
+    def matrix(self) -> SparseTensor:
+        """As it was given."""
+        return self.A
+
+    def half_log_det(self) -> torch.Tensor:
+        """By a factor, whose elements of the inverse are the gradient."""
+        half = 0.5 * linalg.logdet(self.A, assume="positive definite")
+        return -half if self.precision else half
+
+    def quadratic(self, v: torch.Tensor) -> torch.Tensor:
+        """v^T A v, or for a covariance v^T A^-1 v."""
+        if self.precision:
+            w = matmul(self.A, v.unsqueeze(-1)).squeeze(-1)
+        else:
+            columns, unfold = in_columns(self.A._pattern, v.unsqueeze(-1), v.shape[-1])
+            w = unfold(solve_with(flat(self.A), columns, self._system), v.shape[-1]).squeeze(-1)
+        return (v * w).sum(-1)
+
+    def draw(self, z: torch.Tensor) -> torch.Tensor:
+        """By the root; the gradient is that of `_Draw`."""
+        vals, m = flat(self.A), z.shape[-1]
+        columns, unfold = in_columns(self.A._pattern, z.unsqueeze(-1), m)
+        how = _How(self.root, self._system, self.precision)
+        x = _Draw.apply(vals, columns, how) if wants_grad(vals) else _drawn(columns, how)
+        return unfold(x, m).squeeze(-1)
+
+    def variance(self) -> torch.Tensor:
+        """Its diagonal, or for a precision that of the inverse."""
+        if self.precision:
+            return linalg.inverse_diagonal(self.A, assume="positive definite")
+        return diagonal(self.A, 0, -2, -1)
+
+    @cached_property
+    def _system(self) -> System:
+        pattern = self.A._pattern
+        return System(pattern, Kept(ByRoot(self.root), "general", pattern))
+
+
+class _How(NamedTuple):
+    """How draws are made."""
+
+    root: Root
+    system: System
+    precision: bool
+
+
+def _drawn(z: torch.Tensor, how: _How) -> torch.Tensor:
+    z = z.detach()
+    return how.root.inverse_times(z) if how.precision else how.root.times(z)
+
+
+class _Draw(Function):
+    """A draw x of covariance S, and how it moves with S.
+
+    Moving every draw by dx = dS S^-1 x / 2 changes E[x x^T] by dS / 2 + dS / 2: x + dx is Gaussian
+    and has the covariance S + dS, to first order. So the derivative of the mean of f(x) is the mean
+    of that of f along dx, although dx is not what the derivative of a triangular root of S gives.
+    For A = S it is <g, dx> = <g, dA A^-1 x> / 2, so that the gradient of A is g u^T / 2 with
+    A u = x. For A = S^-1, dS = -A^-1 dA A^-1, so that it is -u x^T / 2 with A u = g. Both are made
+    symmetric, as A is. What holds for every f holds for derivatives too, so for every order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, z: torch.Tensor, how: _How) -> torch.Tensor:  # type: ignore[override]
+        x = _drawn(z, how)
+        ctx.save_for_backward(vals, x)
+        ctx.how = how
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, x = ctx.saved_tensors
+        _, system, precision = ctx.how
+        u = solve_with(vals, g if precision else x, system)
+        left, right = (-u, x) if precision else (g, u)
+        both = torch.cat((left, right), -1), torch.cat((right, left), -1)
+        return sddmm(*both, system.pattern) / 4, None, None
+
+
+def log_two_pi(m: int) -> float:
+    """m log(2 pi)."""
+    return m * math.log(2 * math.pi)

@@ -1,0 +1,92 @@
+"""What SparseMultivariateNormal refuses, and in which words."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad.distributions import (
+    SparseMultivariateNormal,
+    sparse_lower_cholesky,
+    sparse_lower_triangular,
+    sparse_positive_definite,
+)
+
+EYE = spgrad.eye(3)
+LOC = torch.zeros(3)
+UPPER = spgrad.from_dense(torch.tensor([[1.0, 2, 0], [0, 1, 0], [0, 0, 1]]))
+HOLE = spgrad.from_dense(torch.tensor([[1.0, 0, 0], [2, 0, 0], [0, 0, 1]]))
+INDEFINITE = spgrad.from_dense(torch.tensor([[1.0, 2, 0], [2, 1, 0], [0, 0, 1]]))
+NAN = spgrad.from_values(torch.tensor([1.0, float("nan"), 1.0]), EYE.pattern)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({}, ValueError, "no matrix is given; exactly one"),
+        (
+            {"scale_tril": EYE, "precision_tril": EYE},
+            ValueError,
+            "`scale_tril` and `precision_tril` is given; exactly one",
+        ),
+        ({"scale_tril": torch.eye(3)}, TypeError, "`scale_tril` is"),
+        ({"loc": EYE, "scale_tril": EYE}, TypeError, "`loc` is"),
+        ({"scale_tril": spgrad.eye(3, 4)}, ValueError, "`scale_tril` has shape"),
+        ({"precision_matrix": spgrad.eye(4)}, ValueError, "`loc` has shape"),
+        ({"loc": torch.tensor(0.0), "scale_tril": EYE}, ValueError, "`loc` has shape"),
+        ({"loc": LOC.double(), "scale_tril": EYE}, ValueError, "dtype"),
+        ({"scale_tril": EYE.to(torch.complex64)}, ValueError, "float32 and float64 are accepted"),
+        ({"scale_tril": EYE.to(torch.int64)}, ValueError, "`scale_tril` has dtype"),
+        ({"covariance_matrix": EYE, "diagonal": LOC}, ValueError, "`diagonal` is given with"),
+        ({"scale_tril": EYE, "diagonal": torch.ones(4)}, ValueError, "`diagonal` has shape"),
+        ({"scale_tril": EYE, "diagonal": LOC}, ValueError, "`diagonal` has an element"),
+        ({"loc": LOC / 0, "scale_tril": EYE}, ValueError, "`loc` has an element"),
+        ({"scale_tril": UPPER}, ValueError, "above the diagonal"),
+        ({"precision_tril": UPPER, "diagonal": torch.ones(3)}, ValueError, "above the diagonal"),
+        ({"precision_tril": HOLE}, ValueError, "missing or not positive"),
+        ({"precision_tril": -EYE}, ValueError, "missing or not positive"),
+        ({"scale_tril": NAN}, ValueError, "`scale_tril` has an element that is not finite"),
+        ({"covariance_matrix": INDEFINITE}, ValueError, "is not symmetric positive definite"),
+        ({"covariance_matrix": UPPER}, ValueError, "is not symmetric positive definite"),
+        ({"precision_matrix": HOLE}, ValueError, "is not symmetric positive definite"),
+        (
+            {"loc": torch.zeros(2, 3), "scale_tril": spgrad.stack([EYE] * 3)},
+            ValueError,
+            "a batch that broadcasts with",
+        ),
+    ],
+)
+def test_refusals(arguments, error, text):
+    with pytest.raises(error, match=text) as caught:
+        SparseMultivariateNormal(**({"loc": LOC} | arguments))
+    assert "spgrad.distributions.SparseMultivariateNormal" in str(caught.value)
+
+
+def test_without_validation_the_factor_refuses():
+    p = SparseMultivariateNormal(LOC, covariance_matrix=INDEFINITE, validate_args=False)
+    with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"):
+        p.sample()
+    singular = spgrad.from_dense(torch.tensor([[0.0, 0, 0], [0, 1, 0], [0, 0, 1]]))
+    p = SparseMultivariateNormal(LOC, covariance_matrix=singular, validate_args=False)
+    with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"):
+        p.sample()
+
+
+def test_values_that_are_no_vectors():
+    p = SparseMultivariateNormal(LOC, scale_tril=EYE)
+    with pytest.raises(ValueError):
+        p.log_prob(torch.zeros(4))
+    with pytest.raises(ValueError, match="event shape"):
+        torch.distributions.kl_divergence(
+            p, SparseMultivariateNormal(torch.zeros(2), scale_tril=spgrad.eye(2))
+        )
+
+
+def test_constraints():
+    pair = spgrad.stack([EYE, UPPER])
+    assert sparse_lower_triangular.check(pair).tolist() == [True, False]
+    assert sparse_lower_cholesky.check(spgrad.stack([EYE, HOLE])).tolist() == [True, False]
+    assert sparse_lower_triangular.check(HOLE)
+    assert not sparse_lower_triangular.check(NAN)
+    assert sparse_positive_definite.check(EYE.clone().requires_grad_())
+    assert not sparse_positive_definite.check(INDEFINITE)
+    assert not sparse_positive_definite.check(UPPER)
