@@ -117,4 +117,15 @@ ROWS = (
         blocks=False,
         call=_weighted,
     ),
+    Op(
+        "neighbourhood_pattern",
+        "creation.grid",
+        (),
+        ("-> y[m,m]",),
+        None,
+        order=0,
+        samples=({"shape": (2, 3), "radius": 1.0},),
+        absent={"dense": "it gives a pattern, which has tests of its own"},
+        traced=False,
+    ),
 )

@@ -113,6 +113,18 @@ def _by_equation(function: Callable[..., Any], *operands: Any, equation: str) ->
     return function(equation, *operands)
 
 
+def _grouped(name: str) -> Op:
+    return Op(
+        name,
+        "products.grouped",
+        (),
+        ("p[m,k] q[r,k,n] i[r] -> y[m,n]",),
+        None,
+        absent={"dense": "all its operands are dense, and it has tests of its own"},
+        traced=False,
+    )
+
+
 ROWS = (
     Op(
         "matmul",
@@ -295,4 +307,5 @@ ROWS = (
         _attention,
         samples=({}, {"scale": 2.0}),
     ),
+    *(_grouped(name) for name in ("segment_mm", "gather_mm")),
 )

@@ -1,9 +1,10 @@
-"""Products of any two operands, batches and vectors too, lowered to one matrix product."""
+"""Products of any two operands, batches, vectors and bools too, lowered to one matrix product."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
@@ -14,6 +15,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering import spmm
 from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import is_sparse, sparse_operand
 
 
 def flat(A: SparseTensor) -> torch.Tensor:
@@ -122,3 +124,24 @@ def _in_batch(pattern: Pattern, batch: tuple[int, ...]) -> tuple[Pattern, torch.
     shape = (*batch, *pattern.matrix)
     found = Pattern(torch.sparse_csr, shape, (new_ptr, idx[source].to(torch.int64)))
     return found.as_uniform_as(pattern), source
+
+
+def are_bools(*operands: Any) -> bool:
+    """True if all operands are bool tensors, which torch has no products of."""
+    return all(isinstance(x, torch.Tensor) and x.dtype == torch.bool for x in operands)
+
+
+def as_counts(arg: str, x: torch.Tensor) -> torch.Tensor:
+    """1 for True and 0 for False, in a dtype that counts the products of any row."""
+    if not is_sparse(x):
+        return x.to(torch.int32)
+    A = sparse_operand(arg, x)
+    return on_pattern(A._vals.to(torch.int32), A._pattern)
+
+
+T = TypeVar("T", bound=torch.Tensor)
+
+
+def as_truth(y: T) -> T:
+    """Whether each count is not 0."""
+    return on_pattern(y._vals != 0, y._pattern) if isinstance(y, SparseTensor) else y != 0  # type: ignore[return-value]

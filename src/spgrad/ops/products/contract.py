@@ -10,9 +10,9 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.operands import is_sparse, require_dim, require_rank, shape_of, sparse_operand
 from spgrad.ops.elementwise.unary import conj
+from spgrad.ops.products.broadcast import are_bools, as_counts, as_truth
 from spgrad.ops.products.einsum import contract, require_operands
 from spgrad.ops.products.terms import Term
-from spgrad.ops.products.truth import are_bools, as_counts, as_truth
 from spgrad.public import public_op
 
 

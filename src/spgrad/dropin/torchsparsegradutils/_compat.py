@@ -1,0 +1,22 @@
+"""Triangular solves of dense and sparse matrices by one function."""
+
+from __future__ import annotations
+
+import torch
+
+import spgrad
+
+
+def linalg_solve_triangular_compat(
+    A: torch.Tensor,
+    B: torch.Tensor,
+    *,
+    upper: bool,
+    unitriangular: bool = False,
+    transpose: bool = False,
+) -> torch.Tensor:
+    """X with A X = B, or A^T X = B, for a dense or sparse triangular A."""
+    if A.layout == torch.strided:
+        A, upper = (A.mT, not upper) if transpose else (A, upper)
+        return torch.linalg.solve_triangular(A, B, upper=upper, unitriangular=unitriangular)
+    return spgrad.triangular_solve(B, A, upper, transpose, unitriangular).solution

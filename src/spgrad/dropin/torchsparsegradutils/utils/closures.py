@@ -1,0 +1,82 @@
+"""Runs spgrad's iterations on a matrix that is given as a tensor or as a function of vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+
+import spgrad
+from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.linalg.solvers.iterative import Iterative, Matrix, Problem, iterate
+from spgrad.linalg.solvers.protocol import Info
+
+Times = Callable[[torch.Tensor], torch.Tensor]
+
+
+def times_of(A: Any, what: str = "matmul_closure") -> Times:
+    """x -> A x, for a tensor of any layout or a function."""
+    if isinstance(A, torch.Tensor):
+        if A.layout in LAYOUT_NAMES and A.dim() == 2:
+            T = spgrad.from_torch(A.detach())
+            return lambda x: cast(torch.Tensor, spgrad.matmul(T, x))
+        return A.detach().matmul
+    if not callable(A):
+        raise RuntimeError(f"{what} must be a tensor, or a callable object!")
+    return A
+
+
+class Closure:
+    """What an iteration takes for a matrix: products with vectors (items, k, n)."""
+
+    def __init__(self, times: Times, adjoint: Times | None, batch: tuple[int, ...]) -> None:
+        self.products, self.batch = (times, adjoint or times), batch
+
+    def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        """A x, or A^H x."""
+        return self.apply(x, adjoint)
+
+    def apply(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        """The product, in the shape that the function takes."""
+        found = self.products[adjoint](x.reshape(*self.batch, *x.shape[-2:]))
+        return found.reshape(x.shape[0], -1, x.shape[-1]).contiguous()
+
+
+class Vectors(Closure):
+    """The same for a function of single vectors (k,)."""
+
+    def apply(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        """The product of one vector."""
+        return self.products[adjoint](x.reshape(-1)).reshape(1, -1, 1).contiguous()
+
+
+@torch.no_grad()
+def run(
+    solver: Iterative,
+    closure: Closure,
+    b: torch.Tensor,
+    x0: torch.Tensor | None = None,
+    precondition: Times | None = None,
+    least: bool = False,
+) -> tuple[torch.Tensor, Info]:
+    """x (items, m, n) with A x = b, and how the iteration ended; b is (*batch, m, n)."""
+    items = math.prod(closure.batch)
+    right = b.detach().reshape(items, *b.shape[-2:]).contiguous()
+    start = None if x0 is None else x0.detach().reshape(items, -1, b.shape[-1]).contiguous()
+    apply = None
+    if precondition is not None:
+        inverse = type(closure)(precondition, None, closure.batch)
+
+        def apply(r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+            found = inverse.times(r.reshape(right.shape[0], -1, r.shape[-1]), adjoint)
+            return found.reshape(r.shape)
+
+    return iterate(solver, Problem(cast(Matrix, closure), right, start, False, apply, least))
+
+
+def tolerance(asked: float, dtype: torch.dtype) -> float:
+    """A relative residual: that which is asked for, or spgrad's own where it is smaller."""
+    own = 1e-5 if dtype in (torch.float32, torch.complex64) else 1e-8
+    return min(float(asked), own)
