@@ -2,7 +2,9 @@
 
 from spgrad.core.slots import above
 from spgrad.linalg.determinant import det, inverse_at, inverse_diagonal, logdet, slogdet
+from spgrad.linalg.direct.cholmod import CHOLMOD
 from spgrad.linalg.direct.factor import Factor, factor
+from spgrad.linalg.direct.pardiso import PARDISO
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.exponential import expm_multiply
 from spgrad.linalg.lstsq import NormalEquations, lstsq
@@ -30,11 +32,13 @@ from spgrad.support import OPS
 __all__ = [
     "AMG",
     "CG",
+    "CHOLMOD",
     "GMRES",
     "IC0",
     "ILU0",
     "LSMR",
     "MINRES",
+    "PARDISO",
     "SSOR",
     "BiCGSTAB",
     "BlockJacobi",

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
-from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values
 from spgrad.errors import ArgumentKindError
 from spgrad.linalg.assume import require_declared
-from spgrad.linalg.direct.inverse import inverse_elements, log_determinant
+from spgrad.linalg.direct.engines import Factored, coordinates
+from spgrad.linalg.direct.inverse import inverse_elements
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept, System, solve_with
 from spgrad.linalg.solvers.protocol import Assume, Solver
 from spgrad.linalg.spectral.lanczos import lanczos_logdet, require_factor
 from spgrad.lowering.spmm import spmm, wants_grad
-from spgrad.lowering.views import rows
 from spgrad.ops.creation.create import eye
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import square_operand
@@ -283,7 +282,7 @@ class _LogDet(Function):
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, kept: Kept) -> Any:  # type: ignore[override]
         with torch.no_grad():
-            sign, size = log_determinant(kept.prepared(vals))  # type: ignore[arg-type]
+            sign, size = cast(Factored, kept.prepared(vals)).log_determinant()
             if sign.is_complex():
                 size = torch.complex(size, sign.angle())
             sign, size = (t.to(vals.device, vals.dtype) for t in (sign, size))
@@ -297,21 +296,8 @@ class _LogDet(Function):
         (vals,) = ctx.saved_tensors
         pattern = ctx.kept.pattern
         inverse = _inverse(vals, Wanted(ctx.kept, pattern, True))
-        row, _ = _coordinates(pattern)
+        row, _ = coordinates(pattern)
         return g[row // pattern.matrix[0]] * inverse.conj(), None
-
-
-def _coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
-    """Row and column, in the block-diagonal matrix, of each flat value."""
-    view = rows(pattern)
-    row = kernels.expand(view.ptr, view.idx.shape[0]).to(torch.int64)
-    column = view.idx.to(torch.int64)
-    if view.perm is None:
-        return row, column
-    perm = view.perm.to(torch.int64)
-    return torch.empty_like(row).scatter_(0, perm, row), torch.empty_like(row).scatter_(
-        0, perm, column
-    )
 
 
 def _inverse(vals: torch.Tensor, wanted: Wanted) -> torch.Tensor:
@@ -326,14 +312,14 @@ def _inverse(vals: torch.Tensor, wanted: Wanted) -> torch.Tensor:
 
 
 def _found(vals: torch.Tensor, wanted: Wanted) -> torch.Tensor:
-    row, column = _coordinates(wanted.pattern)
+    row, column = coordinates(wanted.pattern)
     if row.numel() == 0:
         return vals.new_empty(0)
     if wanted.transpose:
         row, column = column, row
     with torch.no_grad():
-        found = wanted.kept.prepared(vals)
-        return inverse_elements(found, row, column).to(vals.device)  # type: ignore[arg-type]
+        found = cast(Factored, wanted.kept.prepared(vals))
+        return inverse_elements(found, row, column).to(vals.device)
 
 
 class _Inverse(Function):
@@ -353,7 +339,7 @@ def _sandwich(vals: torch.Tensor, g: torch.Tensor, wanted: Wanted) -> torch.Tens
     """A^-H G A^-H at the pattern of A, in blocks of columns; G has the values g at the pattern."""
     pattern = wanted.kept.pattern
     size, m = pattern.extent[0], pattern.matrix[0]
-    row, column = _coordinates(pattern)
+    row, column = coordinates(pattern)
     system = System(pattern, wanted.kept, adjoint=True)
     order = torch.argsort(column % m, stable=True)
     row, column = row[order], column[order] % m

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -9,15 +10,20 @@ import torch
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, stored_values
-from spgrad.errors import ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.linalg.assume import require_declared, require_true
 from spgrad.linalg.determinant import inverse_by, logarithm, slogdet_by
-from spgrad.linalg.direct.superlu import Factored, SuperLU
+from spgrad.linalg.direct.cholmod import CHOLMOD
+from spgrad.linalg.direct.engines import Engine, Factored
+from spgrad.linalg.direct.pardiso import PARDISO
+from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept, System, require_finite, solve_with, system_operands
 from spgrad.linalg.solvers.protocol import Applied, Assume, Prepared, Solver
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_op
+
+_ENGINES: tuple[type[Engine], ...] = (SuperLU, CHOLMOD, PARDISO)
 
 
 class _Given(Solver):
@@ -31,9 +37,10 @@ class _Given(Solver):
 
 
 class Factor(Applied):
-    """LU factors of a sparse matrix; `spgrad.linalg.factor` makes them.
+    """Factors of a sparse matrix; `spgrad.linalg.factor` makes them.
 
-    Every method has the gradients of the function of its name, of the matrix too.
+    `solve`, `logdet`, `slogdet` and `inverse_at` have the gradients of the functions of their
+    names, of the matrix too.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [2.0, 3.0]]))
@@ -42,13 +49,14 @@ class Factor(Applied):
         tensor([1., 1.])
     """
 
-    def __init__(self, A: SparseTensor, assume: Assume) -> None:
+    def __init__(self, A: SparseTensor, assume: Assume, engine: Engine) -> None:
         self._matrix = A
         self._assume: Assume = assume
+        self._engine = engine
         detached = SparseTensor(A._vals.detach(), A._pattern)
         require_finite("A", detached._vals)
         require_true(detached, assume)
-        self._given = _Given(cast(Factored, SuperLU().prepare(detached, assume)))
+        self._given = _Given(cast(Factored, engine.prepare(detached, assume)))
 
     def solve(self, b: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """x with A x = b, or A^H x = b with `adjoint`; b is (*b, m) or (*b, m, n)."""
@@ -75,6 +83,39 @@ class Factor(Applied):
         """As `spgrad.linalg.inverse_at`."""
         return inverse_by(self._matrix, pattern, self._given, "general")
 
+    def sample(
+        self, shape: int | Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """Draws from the Gaussian of mean 0 and precision A, so of covariance A^-1.
+
+        With P A P^T = L L^H and z of independent standard normal numbers, a draw is P^T L^-H z; for
+        a complex A it is circularly symmetric, E[x x^H] = A^-1. A draw has no gradient of A: for a
+        log density take `logdet`, and for a function of the mean, mean + draw.
+
+        Args:
+            shape: Of the sample, as ``sample_shape`` in torch.distributions.
+            generator: Where the random numbers come from; None for that of torch.
+
+        Returns:
+            Dense (*shape, *b, m).
+
+        Raises:
+            PivotError: A is not hermitian positive definite.
+            NotImplementedError: The engine is PARDISO, and A was not declared positive definite.
+        """
+        front = (shape,) if isinstance(shape, int) else tuple(shape)
+        if not all(isinstance(size, int) and size >= 0 for size in front):
+            hint = "The shape of the matrix comes behind it."
+            raise checks.bad_shape("shape", front, "non-negative sizes", hint)
+        T, found = self._matrix, self._given.prepared
+        if self._assume not in ("hermitian", "positive definite"):
+            require_true(SparseTensor(T._vals.detach(), T._pattern), "positive definite", _DRAWS)
+        draws = torch.Size(front).numel()
+        where = {"dtype": found.dtype, "device": T.device}
+        z = torch.randn(found.size, draws, generator=generator, **where)
+        x = found.inverse_root(z) if draws else z
+        return x.mT.reshape(*front, *T._pattern.shape[:-1])
+
     def refactor(self, A: torch.Tensor) -> Factor:
         """The factor of a matrix of the same pattern, without a new search for an order."""
         T = square_operand("A", A)
@@ -87,20 +128,29 @@ class Factor(Applied):
             )
         if T._pattern is not self._matrix._pattern:
             T = from_values(stored_values(T), self._matrix._pattern)
-        return Factor(T, self._assume)
+        return Factor(T, self._assume, self._engine)
+
+
+_DRAWS = "sample draws for matrices that are"
 
 
 @public_op
-def factor(A: torch.Tensor, assume: Assume | None = None, engine: str | None = None) -> Factor:
-    """LU factors of A, for many solves with one matrix; an order of its columns is kept.
+def factor(
+    A: torch.Tensor, assume: Assume | None = None, engine: str | Solver | None = None
+) -> Factor:
+    """Factors of A, for many solves with one matrix; the order of its rows is kept.
 
     Args:
         A: Sparse (*b, m, m) of any layout; float32, float64, complex64 or complex128.
         assume: What is known of A, as for `spgrad.linalg.solve`.
-        engine: "superlu" or None, which is the same: SciPy's SuperLU.
+        engine: "superlu" or None, which is the same: SciPy's SuperLU. "cholmod" for positive
+            definite matrices of float64 or complex128, "pardiso" for any; or one of
+            `spgrad.linalg.SuperLU`, `spgrad.linalg.CHOLMOD` and `spgrad.linalg.PARDISO` with its
+            options.
 
     Returns:
-        A `Factor`, with ``solve``, ``logdet``, ``slogdet``, ``inverse_at`` and ``refactor``.
+        A `Factor`, with ``solve``, ``logdet``, ``slogdet``, ``inverse_at``, ``sample`` and
+        ``refactor``.
 
     Gradient:
         That of the methods, of A at its pattern and of the right-hand sides.
@@ -109,10 +159,11 @@ def factor(A: torch.Tensor, assume: Assume | None = None, engine: str | None = N
         That of the engine. A second factor at the same `Pattern` object searches for no order.
 
     Raises:
-        TypeError: `A` is not sparse.
-        ValueError: `A` is not square or has an element that is not finite, or `engine` is unknown.
-        PivotError: `A` is singular.
-        ImportError: SciPy is not installed.
+        TypeError: `A` is not sparse, or `engine` is neither an engine nor a name of one.
+        ValueError: `A` is not square or has an element that is not finite, `engine` is unknown, or
+            does not take the dtype of A.
+        PivotError: `A` is singular, or not positive definite for an engine that needs it.
+        ImportError: The package of the engine is not installed; the text names the extra.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [2.0, 3.0]]))
@@ -120,10 +171,27 @@ def factor(A: torch.Tensor, assume: Assume | None = None, engine: str | None = N
         >>> F.refactor(A * 2).solve(torch.tensor([5.0, 5.0]))
         tensor([0.5000, 0.5000])
     """
-    if engine not in (None, "superlu"):
-        raise ArgumentValueError(f'`engine` is {engine!r}; "superlu" or None is accepted.')
+    found = _engine(engine)
     T = square_operand("A", A)
     if T._pattern.extent[0] == 0:
         hint = "An empty system needs no factor; spgrad.linalg.solve answers it."
         raise checks.bad_shape("A", tuple(T._pattern.shape), "a matrix with rows", hint)
-    return Factor(T, require_declared(assume))
+    return Factor(T, require_declared(assume), found)
+
+
+def _engine(engine: Any) -> Engine:
+    """The engine of a name, or itself."""
+    if isinstance(engine, Engine):
+        return engine
+    names = ", ".join(f'"{known.name}"' for known in _ENGINES)
+    if engine is not None and not isinstance(engine, str):
+        raise ArgumentKindError(
+            f"`engine` is {checks.describe_kind(engine)}; {names}, None or an engine such as "
+            "spgrad.linalg.SuperLU() is accepted. Call the class if you passed one."
+        )
+    for known in _ENGINES:
+        if engine in (None, known.name):
+            return known()
+    raise ArgumentValueError(
+        f"`engine` is {engine!r}; {names} or None is accepted. None takes SciPy's SuperLU."
+    )

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
+from spgrad import kernels
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
-from spgrad.errors import ArgumentValueError, PivotError
-from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver, direct_info
+from spgrad.linalg.direct.engines import (
+    Engine,
+    Factored,
+    SingularError,
+    Triangles,
+    indefinite,
+    require_int32,
+)
+from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info
 from spgrad.lowering.views import cols
 
 
 @dataclass(frozen=True)
-class SuperLU(Solver):
+class SuperLU(Engine):
     """LU factors with partial pivoting, by SciPy (Li, 2005); what `solve` takes by default.
 
     Attributes:
@@ -30,14 +38,15 @@ class SuperLU(Solver):
         tensor([1., 1.])
     """
 
+    name: ClassVar[str] = "superlu"
     ordering: Literal["COLAMD", "MMD_AT_PLUS_A", "MMD_ATA", "NATURAL"] | None = None
 
     def prepare(self, A: SparseTensor, assume: Assume = "general") -> Prepared:
         """Factors the matrix."""
-        return Factored(A, self.ordering, assume)
+        return _LU(A, self.ordering, assume)
 
 
-class Analysis:
+class _Analysis:
     """The pattern by columns, as SuperLU takes it; from the second factor on in the order found.
 
     Rows and columns are exchanged alike, so that the diagonal, which pivots are taken from where
@@ -45,19 +54,19 @@ class Analysis:
     """
 
     def __init__(self, pattern: Pattern) -> None:
+        require_int32("SuperLU", pattern)
         view = cols(pattern)
-        if view.ptr.dtype != torch.int32:
-            raise ArgumentValueError(
-                f"`A` has {pattern.elements} elements; SuperLU accepts at most 2^31 - 1. Take an "
-                "iterative solver, such as solver=spgrad.linalg.BiCGSTAB()."
-            )
         self.ptr, self.idx = view.ptr.cpu(), view.idx.cpu()
         self.perm = None if view.perm is None else view.perm.cpu()
+        self.found: torch.Tensor | None = None  # by the first factor, for the next one
         self.order: torch.Tensor | None = None  # where each row and column went
         self.back: torch.Tensor | None = None
 
-    def adopt(self, order: torch.Tensor) -> None:
-        """Keeps the order that a factorisation has found."""
+    def adopt(self) -> None:
+        """Takes the order that the first factor has found."""
+        order = self.found
+        if order is None or self.order is not None:
+            return
         m = order.shape[0]
         column = torch.repeat_interleave(order, self.ptr.diff().to(torch.int64))
         row = order[self.idx]
@@ -67,42 +76,26 @@ class Analysis:
         self.ptr[1:] = counts.cumsum(0)
         self.idx = row[moved].to(torch.int32)
         self.perm = moved if self.perm is None else self.perm[moved]
-        self.order, self.back = order, torch.argsort(order)
+        self.back, self.order = torch.argsort(order), order
 
 
-class Factored(Prepared):
-    """L and U of P A Q, for a matrix or the block-diagonal matrix of a batch."""
+class _LU(Factored):
+    """L and U of P A Q."""
 
     def __init__(self, A: SparseTensor, ordering: str | None, assume: Assume) -> None:
         checks.require_packages("scipy", "scipy", "numpy")
-        from scipy.sparse import csc_array
-        from scipy.sparse.linalg import splu
-
+        super().__init__(A)
         pattern = A._pattern
-        mirrored = assume in ("symmetric", "hermitian", "positive definite")
-        options: dict[str, Any] = {}
-        if mirrored:
-            options = {"options": {"SymmetricMode": True}, "diag_pivot_thresh": 0.01}
-        ordering = ordering or ("MMD_AT_PLUS_A" if mirrored else "COLAMD")
-        analysis = pattern.derive(kept.ANALYSIS.of(ordering, mirrored), Analysis)
-        self.items = pattern.extent[0] // max(pattern.matrix[0], 1)
+        self.mirrored = assume in ("symmetric", "hermitian", "positive definite")
+        ordering = ordering or ("MMD_AT_PLUS_A" if self.mirrored else "COLAMD")
+        analysis = pattern.derive(kept.ANALYSIS.of(ordering, self.mirrored), _Analysis)
+        analysis.adopt()
         self.order, self.back = analysis.order, analysis.back
-        vals = plain(A._vals).reshape(-1).cpu()
-        if analysis.perm is not None:
-            vals = vals[analysis.perm]
-        arrays = (t.numpy() for t in (vals, analysis.idx, analysis.ptr))
-        try:
-            matrix = csc_array(tuple(arrays), shape=pattern.extent)
-            spec = ordering if self.order is None else "NATURAL"
-            self.factor = splu(matrix, permc_spec=spec, **options)
-        except RuntimeError as error:
-            raise PivotError(
-                f"`A` is singular; a matrix of full rank is accepted. SuperLU says: {error}. For "
-                "a solution of least squares take spgrad.linalg.lstsq."
-            ) from error
-        self.selected: tuple[torch.Tensor, torch.Tensor] | None = None  # elements of the inverse
-        if self.order is None:
-            analysis.adopt(torch.from_numpy(self.factor.perm_c).to(torch.int64))
+        self.matrix = _by_columns(A, analysis)
+        spec = ordering if self.order is None else "NATURAL"
+        self.factor = _factored(self.matrix, spec, self.mirrored, 0.01)
+        if analysis.found is None:
+            analysis.found = torch.from_numpy(self.factor.perm_c).to(torch.int64)
 
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
@@ -115,8 +108,91 @@ class Factored(Prepared):
         x = x.contiguous() if self.order is None else x[self.order]
         return x.to(b.device), direct_info(b, self.items)
 
-    def permutations(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_determinant(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """By the diagonal of U, and the parities of both permutations."""
+        diagonal = torch.from_numpy(self.factor.U.diagonal())
+        row, column = self._permutations(self.factor)
+        m = diagonal.shape[0] // self.items
+        at_column = diagonal[column].view(self.items, m)  # of the factor that has this column of A
+        sign = (at_column / at_column.abs()).prod(-1) * _parity(row, column, self.items)
+        return sign, at_column.abs().log().sum(-1)
+
+    def triangles(self) -> Triangles:
+        """L and U as SciPy gives them."""
+        import numpy as np
+
+        lower, upper = self.factor.L.tocoo(), self.factor.U.tocoo()
+        below = lower.row > lower.col
+        parts = (
+            (lower.row[below], upper.row),
+            (lower.col[below], upper.col),
+            (lower.data[below], upper.data),
+        )
+        row, column, val = (torch.from_numpy(np.concatenate(pair)) for pair in parts)
+        return Triangles(row, column, val, *self._permutations(self.factor))
+
+    def inverse_root(self, z: torch.Tensor) -> torch.Tensor:
+        """P^T L^-H D^-1/2 z: where all pivots are on the diagonal, L U is L D L^H."""
+        found = self.factor
+        if not self.mirrored or (found.perm_r != found.perm_c).any():
+            found = _factored(self.matrix, "MMD_AT_PLUS_A", True, 0.0)
+        row, column = self._permutations(found)
+        pivots = torch.from_numpy(found.U.diagonal())
+        if not torch.equal(row, column) or not bool((pivots.real > 0).all()):
+            raise indefinite("SuperLU")
+        lower = found.L  # its columns are the rows of L^T
+        ptr, idx, val = (torch.from_numpy(a) for a in (lower.indptr, lower.indices, lower.data))
+        scaled = z.cpu() / pivots.real.sqrt().to(z.dtype)[:, None]
+        x, _ = kernels.solve_triangular(
+            ptr, idx, None, val.conj().resolve_conj(), scaled, True, True
+        )
+        return x[row].to(z.device)
+
+    def _permutations(self, factor: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Where each row, and each column, of A stands in L U."""
-        found = (self.factor.perm_r, self.factor.perm_c)
+        found = (factor.perm_r, factor.perm_c)
         row, column = (torch.from_numpy(p).to(torch.int64) for p in found)
         return (row, column) if self.order is None else (row[self.order], column[self.order])
+
+
+def _by_columns(A: SparseTensor, analysis: _Analysis) -> Any:
+    """The matrix for SciPy, in the order of the analysis."""
+    from scipy.sparse import csc_array
+
+    vals = plain(A._vals).reshape(-1).cpu()
+    if analysis.perm is not None:
+        vals = vals[analysis.perm]
+    arrays = (t.numpy() for t in (vals, analysis.idx, analysis.ptr))
+    return csc_array(tuple(arrays), shape=A._pattern.extent)
+
+
+def _factored(matrix: Any, ordering: str, mirrored: bool, threshold: float) -> Any:
+    """SciPy's factor; a pivot leaves the diagonal where that is smaller than this share."""
+    from scipy.sparse.linalg import splu
+
+    options: dict[str, Any] = {}
+    if mirrored:
+        options = {"options": {"SymmetricMode": True}, "diag_pivot_thresh": threshold}
+    try:
+        return splu(matrix, permc_spec=ordering, **options)
+    except RuntimeError as error:
+        raise SingularError(
+            f"`A` is singular; a matrix of full rank is accepted. SuperLU says: {error}. For "
+            "a solution of least squares take spgrad.linalg.lstsq."
+        ) from error
+
+
+def _parity(row: torch.Tensor, column: torch.Tensor, items: int) -> torch.Tensor:
+    """1 or -1 for every item: (-1)^(m - cycles) of the permutation from rows to columns."""
+    import numpy as np
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    size = row.shape[0]
+    to = torch.argsort(column)[row].numpy()
+    graph = csr_array((np.ones(size, np.int8), to, np.arange(size + 1)), shape=(size, size))
+    _, label = connected_components(graph, directed=True, connection="weak")
+    first = torch.from_numpy(np.unique(label, return_index=True)[1])
+    m = size // items
+    cycles = torch.bincount(first // m, minlength=items)
+    return 1 - 2 * ((m - cycles) % 2)

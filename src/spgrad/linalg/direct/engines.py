@@ -1,0 +1,147 @@
+"""What spgrad asks of an engine: a package that factors sparse matrices.
+
+An engine is a `Solver`, so that `solve` takes it, whose work has two parts. What needs the pattern
+alone, such as an order of the rows, is kept on the `Pattern` and serves every factor of it. What
+needs the values is a `Factored`. None of the two knows of autograd.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+
+from spgrad import kernels
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
+from spgrad.errors import ArgumentValueError, PivotError
+from spgrad.linalg.solvers.protocol import Prepared, Solver
+from spgrad.lowering.views import rows
+
+
+class SingularError(PivotError):
+    """A matrix has no factor because it is singular; its determinant is 0."""
+
+
+class Triangles(NamedTuple):
+    """L, without its diagonal of ones, and U, element by element, and the order they are in."""
+
+    row: torch.Tensor
+    column: torch.Tensor
+    val: torch.Tensor
+    to_row: torch.Tensor  # where each row of A stands in L U
+    to_column: torch.Tensor
+
+
+class Selected(NamedTuple):
+    """Elements of the inverse at the pattern of the factors."""
+
+    keys: torch.Tensor  # sorted positions (i, j) of L + U as i m + j
+    val: torch.Tensor  # elements (j, i) of (L U)^-1
+    to_row: torch.Tensor
+    to_column: torch.Tensor
+
+
+class Factored(Prepared):
+    """A factor of a matrix, or of the block-diagonal matrix of a batch.
+
+    Attributes:
+        items: Matrices of the batch.
+        size: Rows of the block-diagonal matrix.
+        dtype: Of the matrix.
+        selected: Elements of the inverse, once they were asked for.
+    """
+
+    selected: Selected | None = None
+
+    def __init__(self, A: SparseTensor) -> None:
+        self.size, self.dtype = A._pattern.extent[0], A._vals.dtype
+        self.items = self.size // max(A._pattern.matrix[0], 1)
+
+    @abstractmethod
+    def log_determinant(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sign and logarithm of the absolute determinant of every item (items,)."""
+
+    @abstractmethod
+    def inverse_root(self, z: torch.Tensor) -> torch.Tensor:
+        """B z with B B^H = A^-1, for a hermitian positive definite A; z is (items m, n)."""
+
+    def triangles(self) -> Triangles | None:
+        """The factors of the matrix; None if the engine does not give them."""
+        return None
+
+
+@dataclass(frozen=True)
+class Engine(Solver):
+    """Options of a package that factors matrices."""
+
+    name: ClassVar[str]
+    """What `spgrad.linalg.factor` calls it."""
+
+
+class Lines(NamedTuple):
+    """A matrix by rows or by columns, in order, with every element of the diagonal."""
+
+    ptr: torch.Tensor
+    idx: torch.Tensor
+    places: torch.Tensor  # of each element among the flat values; their number where there is none
+
+
+def lines_of(pattern: Pattern, *, by_rows: bool, half: bool) -> Lines:
+    """The matrix, or with `half` what is from the diagonal of each line on; int64, on the CPU."""
+    row, column = (t.cpu() for t in coordinates(pattern))
+    line, across = (row, column) if by_rows else (column, row)
+    size, elements = pattern.extent[0], row.shape[0]
+    absent = torch.ones(size, dtype=torch.bool)
+    absent[line[line == across]] = False
+    added = torch.nonzero(absent).squeeze(-1)
+    place = torch.arange(elements)
+    if half:
+        place = torch.nonzero(across >= line).squeeze(-1)
+        line, across = line[place], across[place]
+    line, across = torch.cat((line, added)), torch.cat((across, added))
+    place = torch.cat((place, torch.full_like(added, elements)))
+    order = torch.argsort(line * size + across)
+    ptr = torch.zeros(size + 1, dtype=torch.int64)
+    ptr[1:] = torch.bincount(line, minlength=size).cumsum(0)
+    return Lines(ptr, across[order], place[order])
+
+
+def values_at(A: SparseTensor, lines: Lines) -> torch.Tensor:
+    """The values of these lines; on the CPU."""
+    vals = plain(A._vals).reshape(-1).cpu()
+    return torch.cat((vals, vals.new_zeros(1)))[lines.places]
+
+
+def coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
+    """Row and column, in the block-diagonal matrix, of each flat value."""
+    view = rows(pattern)
+    row = kernels.expand(view.ptr, view.idx.shape[0]).to(torch.int64)
+    column = view.idx.to(torch.int64)
+    if view.perm is None:
+        return row, column
+    perm = view.perm.to(torch.int64)
+    return torch.empty_like(row).scatter_(0, perm, row), torch.empty_like(row).scatter_(
+        0, perm, column
+    )
+
+
+def require_int32(engine: str, pattern: Pattern) -> None:
+    """Refuses a matrix with more elements than the integers of an engine count."""
+    if pattern.elements >= 2**31:
+        raise ArgumentValueError(
+            f"`A` has {pattern.elements} elements; {engine} accepts at most 2^31 - 1. Take an "
+            "iterative solver, such as solver=spgrad.linalg.BiCGSTAB()."
+        )
+
+
+def indefinite(engine: str) -> PivotError:
+    """The error for a matrix that was declared positive definite and is not."""
+    return PivotError(
+        f"`A` is not positive definite: {engine} found a pivot that is not positive; positive "
+        "definite matrices are accepted. Leave `assume` out and take engine=None, which is "
+        "spgrad.linalg.SuperLU()."
+    )

@@ -1,0 +1,238 @@
+"""Engines of factors, each against dense torch.linalg: solves, determinants, inverses, draws."""
+
+import importlib.util
+import sys
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import errors, linalg
+from spgrad.core.pattern import LAYOUTS
+
+D, C = torch.float64, torch.complex128
+KINDS = ("general", "symmetric", "hermitian", "positive definite")
+NEEDS = {"superlu": "scipy", "cholmod": "cvxopt", "pardiso": "pypardiso"}
+
+
+def matrix(kind, m=9, dtype=D, batch=(), seed=0):
+    """Sparse in dense form, of this kind; general and symmetric ones need pivots."""
+    g = torch.Generator().manual_seed(seed)
+    made = torch.randn(*batch, m, m, dtype=dtype, generator=g)
+    made = made * (torch.rand(*batch, m, m, generator=g) < 0.3)
+    made = made + 2 * torch.eye(m, dtype=dtype)
+    if kind == "symmetric":
+        return made + made.mT
+    if kind == "hermitian":
+        return made + made.mH
+    return made @ made.mH + torch.eye(m, dtype=dtype) if kind == "positive definite" else made
+
+
+@pytest.fixture(params=NEEDS)
+def engine(request):
+    pytest.importorskip(NEEDS[request.param])
+    return request.param
+
+
+@pytest.fixture(
+    params=[("superlu", kind) for kind in KINDS]
+    + [("pardiso", kind) for kind in KINDS]
+    + [("cholmod", "positive definite")],
+    ids=" ".join,
+)
+def both(request):
+    """An engine, and a kind of matrices that it takes."""
+    pytest.importorskip(NEEDS[request.param[0]])
+    return request.param
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, D, C])
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_solve_refactor_and_adjoint(both, adjoint, batch, dtype):
+    engine, kind = both
+    M = matrix(kind, batch=batch, dtype=dtype)
+    A, b = spgrad.from_dense(M), torch.randn(*batch, 9, 2, dtype=dtype)
+    if engine == "cholmod" and dtype in (torch.float32, torch.complex64):
+        with pytest.raises(ValueError, match="CHOLMOD accepts float64"):
+            linalg.factor(A, kind, engine)
+        return
+    F = linalg.factor(A, kind, engine)
+    A2 = spgrad.from_values(A.values() * 1.5, A.pattern)
+    close = {} if dtype in (D, C) else {"rtol": 1e-3, "atol": 1e-3}
+    for _ in range(2):
+        for G, N in ((F, M), (F.refactor(A2), 1.5 * M)):
+            wanted = torch.linalg.solve(N.mH if adjoint else N, b)
+            torch.testing.assert_close(G.solve(b, adjoint=adjoint), wanted, **close)
+
+
+@pytest.mark.parametrize("dtype", [D, C])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_as_a_solver_with_gradients(both, layout, dtype):
+    engine, kind = both
+    solver = {"superlu": linalg.SuperLU, "cholmod": linalg.CHOLMOD, "pardiso": linalg.PARDISO}
+    blocksize = (3, 3) if layout in ("bsr", "bsc") else None
+    A = spgrad.from_dense(matrix(kind, dtype=dtype), LAYOUTS[layout], blocksize=blocksize)
+    A, b = A.requires_grad_(), torch.randn(9, dtype=dtype, requires_grad=True)
+    dense, right = A.detach().to_dense().requires_grad_(), b.detach().clone().requires_grad_()
+    weights = torch.randn(9, dtype=dtype)
+    x = linalg.solve(A, b, solver[engine](), assume=kind)
+    y = torch.linalg.solve(dense, right)
+    torch.testing.assert_close(x, y)
+    for found in (x, y):
+        (found * weights).sum().abs().backward()
+    mask = spgrad.ones_like(A.detach()).to_dense() != 0
+    torch.testing.assert_close(A.grad.to_dense(), dense.grad.where(mask, 0))
+    torch.testing.assert_close(b.grad, right.grad)
+
+
+@pytest.mark.parametrize("dtype", [D, C])
+def test_second_order(engine, dtype):
+    A = spgrad.from_dense(matrix("positive definite", 5, dtype))
+    solver = {"superlu": linalg.SuperLU, "cholmod": linalg.CHOLMOD, "pardiso": linalg.PARDISO}
+
+    def function(v, b):
+        # the values of mirrored elements stay mirrored
+        M = spgrad.from_values(v, A.pattern)
+        return linalg.solve((M + M.mH) / 2, b, solver[engine](), assume="positive definite")
+
+    operands = A.values().clone().requires_grad_(), torch.randn(5, dtype=dtype, requires_grad=True)
+    assert torch.autograd.gradcheck(function, operands)
+    assert torch.autograd.gradgradcheck(function, operands)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("dtype", [D, C])
+def test_determinants_and_inverses(both, dtype, batch):
+    engine, kind = both
+    M = matrix(kind, dtype=dtype, batch=batch)
+    A = spgrad.from_dense(M).requires_grad_()
+    F = linalg.factor(A, kind, engine)
+    mask = spgrad.ones_like(A.detach()).to_dense() != 0
+    inverse = torch.linalg.inv(M)
+    torch.testing.assert_close(F.inverse_at(A).to_dense(), inverse.where(mask, 0))
+    if engine == "pardiso" and kind != "positive definite":
+        with pytest.raises(NotImplementedError, match="positive definite matrices alone"):
+            F.slogdet()
+        return
+    torch.testing.assert_close(F.slogdet(), tuple(torch.linalg.slogdet(M)))
+    F.slogdet()[1].sum().backward()
+    torch.testing.assert_close(A.grad.to_dense(), inverse.mH.where(mask, 0))
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("dtype", [D, C, torch.float32])
+def test_samples(engine, dtype, batch):
+    if engine == "cholmod" and dtype == torch.float32:
+        pytest.skip("CHOLMOD takes double precision")
+    m = 4
+    M = matrix("positive definite", m, dtype, batch, seed=3)
+    A = spgrad.from_dense(M).requires_grad_()
+    for F in (G := linalg.factor(A, "positive definite", engine), G.refactor(A)):
+        x = F.sample((20000, 3), torch.Generator().manual_seed(0))
+        assert x.shape == (20000, 3, *batch, m)
+        assert not x.requires_grad
+        again = F.sample([20000, 3], torch.Generator().manual_seed(0))
+        assert torch.equal(x, again)
+        flat = x.reshape(60000, *batch, m)
+        covariance = torch.einsum("s...i,s...j->...ij", flat, flat.conj()) / 60000
+        torch.testing.assert_close(covariance, torch.linalg.inv(M), rtol=0, atol=0.02)
+    assert F.sample().shape == (*batch, m)
+    assert F.sample(0).shape == (0, *batch, m)
+    with pytest.raises(ValueError, match="non-negative sizes"):
+        F.sample((-1,))
+
+
+@pytest.mark.parametrize("dtype", [D, C])
+@pytest.mark.parametrize("assume", ["general", "hermitian", "positive definite"])
+def test_a_draw_is_a_root_of_the_inverse(engine, assume, dtype):
+    if engine != "superlu" and assume != "positive definite":
+        pytest.skip("the factors are no Cholesky factors")
+    M = matrix("positive definite", dtype=dtype)
+    M[0] *= 1e-5  # so that partial pivoting leaves the diagonal
+    M[:, 0] *= 1e-5
+    F = linalg.factor(spgrad.from_dense(M), assume, engine)
+    for G in (F, F.refactor(spgrad.from_dense(M))):
+        root = G._given.prepared.inverse_root(torch.eye(9, dtype=dtype))
+        torch.testing.assert_close(root @ root.mH, torch.linalg.inv(M))
+
+
+def test_what_is_not_positive_definite(engine):
+    M = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=D)
+    A = spgrad.from_dense(M)
+    if engine == "superlu":
+        F = linalg.factor(A, "positive definite")
+        with pytest.raises(errors.PivotError, match="not positive definite"):
+            F.sample()
+        with pytest.raises(ValueError, match="sample draws for matrices"):
+            linalg.factor(spgrad.from_dense(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))).sample()
+    else:
+        with pytest.raises(errors.PivotError, match="not positive definite"):
+            linalg.factor(A, "positive definite", engine)
+    if engine == "pardiso":
+        with pytest.raises(NotImplementedError, match="draws samples for"):
+            linalg.factor(spgrad.from_dense(torch.eye(2, dtype=D)), engine=engine).sample()
+    if engine == "cholmod":
+        B = spgrad.from_dense(M.triu())
+        with pytest.raises(ValueError, match="CHOLMOD needs matrices that are"):
+            linalg.factor(B, None, engine)
+
+
+def test_singular_matrices_are_refused(engine):
+    if engine == "cholmod":
+        pytest.skip("it factors positive definite matrices")
+    for M in (torch.ones(2, 2), torch.zeros(2, 2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])):
+        with pytest.raises(errors.PivotError, match="singular"):
+            linalg.factor(spgrad.from_dense(M), engine=engine)
+
+
+def test_a_second_factor_keeps_the_order(engine):
+    M = matrix("positive definite")
+    A = spgrad.from_dense(M)
+    F = linalg.factor(A, "positive definite", engine)
+    analysis = [v for k, v in A.pattern._derived.items() if "analysis" in str(k)]
+    assert len(analysis) == 1
+    G = F.refactor(A * 2)
+    again = [v for k, v in A.pattern._derived.items() if "analysis" in str(k)]
+    assert len(again) == 1
+    assert again[0] is analysis[0]
+    assert again[0].order is not None
+    b = torch.randn(9, dtype=D)
+    torch.testing.assert_close(F.solve(b), 2 * G.solve(b))  # the first one still solves
+
+
+def test_options_of_cvxopt_stay_what_they_were():
+    cholmod = pytest.importorskip("cvxopt.cholmod")
+
+    cholmod.options["supernodal"] = 0
+    try:
+        F = linalg.factor(spgrad.from_dense(matrix("positive definite")), None, linalg.CHOLMOD())
+        assert F.logdet().isfinite()
+        assert cholmod.options == {"supernodal": 0}
+    finally:
+        cholmod.options.clear()
+
+
+def test_arguments():
+    A = spgrad.from_dense(torch.eye(2, dtype=D))
+    with pytest.raises(ValueError, match='"superlu", "cholmod", "pardiso" or None'):
+        linalg.factor(A, engine="umfpack")
+    with pytest.raises(TypeError, match="Call the class"):
+        linalg.factor(A, engine=linalg.SuperLU)
+    with pytest.raises(TypeError, match="`engine` is"):
+        linalg.factor(A, engine=linalg.CG())
+
+
+@pytest.mark.parametrize("name", ["cholmod", "pardiso"])
+def test_a_missing_package_names_the_extra(monkeypatch, name):
+    find = importlib.util.find_spec
+    hidden = NEEDS[name]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == hidden else find(n))
+    monkeypatch.delitem(sys.modules, hidden, raising=False)
+    if name == "pardiso":
+        from spgrad.linalg.direct.pardiso import _library
+
+        _library.cache_clear()
+    A = spgrad.from_dense(torch.eye(2, dtype=D))
+    with pytest.raises(ImportError, match=rf"spgrad\[{name}\]"):
+        linalg.factor(A, "positive definite", name)
