@@ -106,7 +106,10 @@ DENSE = Key("dense")
 """Of a shape that differs in a dense dimension: the same elements in a pattern of that shape."""
 
 MIRRORED = Key("mirrored")
-"""Whether (j, i) is an element where (i, j) is one."""
+"""Where the values of (i, j) and of (j, i) are, for i < j; None if some (j, i) is no element."""
+
+DIAGONAL_PLACES = Key("diagonal places")
+"""The rows that have a diagonal element, and where its value is."""
 
 ANALYSIS = Key("analysis")
 """Of an ordering and a mode of pivoting: the `Analysis` that factors of the pattern share."""

@@ -17,6 +17,9 @@ from spgrad.lowering.views import cols, rows
 _ROUNDING = 1000
 """Rounding errors of the largest element by which mirrored elements may differ."""
 
+_PART = 1 << 15
+"""Values that are compared at once, in the cache."""
+
 
 def require_declared(assume: Any) -> Assume:
     """`assume` if it is a word that is accepted; None is "general"."""
@@ -58,12 +61,23 @@ def require_true(
         _require_positive_diagonal(A, arg)
 
 
-def _mirrored(pattern: Pattern) -> bool:
-    """Whether (j, i) is an element where (i, j) is one; kept on the pattern."""
+def _mirrored(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Where the values of (i, j) and of (j, i) are, for i < j; None if some (j, i) is missing.
 
-    def find(pattern: Pattern) -> bool:
+    Kept on the pattern.
+    """
+
+    def find(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor] | None:
         by_rows, by_cols = rows(pattern), cols(pattern)
-        return all(torch.equal(a, b) for a, b in zip(by_rows[:2], by_cols[:2], strict=True))
+        if not all(torch.equal(a, b) for a, b in zip(by_rows[:2], by_cols[:2], strict=True)):
+            return None
+        row = kernels.expand(by_rows.ptr, by_rows.idx.shape[0])
+        above = torch.nonzero(by_rows.idx > row).squeeze(-1).to(by_rows.idx.dtype)
+        upper, lower = (
+            above if view.perm is None else view.perm.index_select(0, above)
+            for view in (by_rows, by_cols)
+        )
+        return upper, lower
 
     return pattern.derive(kept.MIRRORED, find)
 
@@ -74,50 +88,75 @@ def in_view(vals: torch.Tensor, perm: torch.Tensor | None) -> torch.Tensor:
 
 
 def _require_mirrored(A: SparseTensor, assume: Assume, says: str, arg: str) -> None:
-    pattern, vals = A._pattern, A._vals.reshape(-1)
-    if not _mirrored(pattern):
+    vals = A._vals.reshape(-1)
+    pairs = _mirrored(A._pattern)
+    if pairs is None:
         raise ArgumentValueError(
             f'{says} "{assume}", and `{arg}` has an element (i, j) without (j, i); both, or '
             "neither, is accepted. Give both triangles, or take BiCGSTAB, GMRES or a direct solver."
         )
-    other = in_view(vals, cols(pattern).perm)
-    if assume != "symmetric":
-        other = other.conj()
-    gap = (in_view(vals, rows(pattern).perm) - other).abs()
-    if gap.numel() == 0:
-        return
-    most = float(gap.max())
-    if most > _ROUNDING * torch.finfo(vals.dtype).eps * float(vals.abs().max()):
+    conjugate = assume != "symmetric" and vals.is_complex()
+    gap = _largest_gap(vals, pairs, conjugate)
+    if conjugate and vals.numel():
+        gap = max(gap, 2 * float(flat_diagonal(A).imag.abs().max()))
+    if gap and gap > _ROUNDING * torch.finfo(vals.dtype).eps * float(vals.abs().max()):
         raise ArgumentValueError(
-            f'{says} "{assume}", and mirrored elements of `{arg}` differ by up to {most:.1e}; '
+            f'{says} "{assume}", and mirrored elements of `{arg}` differ by up to {gap:.1e}; '
             f"differences of rounding are accepted. Take ({arg} + {arg}.mH) / 2, or BiCGSTAB, "
             "GMRES or a direct solver without `assume`."
         )
 
 
+def _largest_gap(
+    vals: torch.Tensor, pairs: tuple[torch.Tensor, torch.Tensor], conjugate: bool
+) -> float:
+    """How far two values, or with `conjugate` one and the conjugate of the other, are apart."""
+    most = vals.new_zeros(()).real
+    for upper, lower in zip(*(t.split(_PART) for t in pairs), strict=True):
+        if upper.numel():  # an empty tensor has one empty part
+            other = vals.index_select(0, lower)
+            gap = vals.index_select(0, upper).sub_(other.conj() if conjugate else other)
+            most = torch.maximum(most, gap.abs().amax())
+    return float(most)
+
+
 def _require_positive_diagonal(A: SparseTensor, arg: str) -> None:
+    _, places = diagonal_places(A._pattern)
+    if places.shape[0] == A._pattern.extent[0] and _all_positive(A._vals.reshape(-1), places):
+        return
     diagonal = flat_diagonal(A).real
     wrong = torch.nonzero(~(diagonal > 0))
-    if wrong.numel():
-        m = A._pattern.matrix[0]
-        row = int(wrong[0])
-        item = f" of batch item {row // m}" if A._pattern.batch else ""
-        raise PivotError(
-            f"`{arg}` is not positive definite: its diagonal has {float(diagonal[row]):.3g} in row "
-            f"{row % m}{item}; positive numbers are accepted. Leave `assume` out."
-        )
+    m = A._pattern.matrix[0]
+    row = int(wrong[0])
+    item = f" of batch item {row // m}" if A._pattern.batch else ""
+    raise PivotError(
+        f"`{arg}` is not positive definite: its diagonal has {float(diagonal[row]):.3g} in row "
+        f"{row % m}{item}; positive numbers are accepted. Leave `assume` out."
+    )
+
+
+def _all_positive(vals: torch.Tensor, places: torch.Tensor) -> bool:
+    least = vals.new_ones(()).real
+    for part in places.split(_PART):
+        if part.numel():  # an empty tensor has one empty part
+            least = torch.minimum(least, vals.index_select(0, part).real.amin())
+    return bool(least > 0)
 
 
 def diagonal_places(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows (of the block-diagonal matrix) that have a diagonal element, and where its value is.
 
-    The second counts the flat values, with those of blocks one by one.
+    The second counts the flat values, with those of blocks one by one. Kept on the pattern.
     """
-    view = rows(pattern)
-    row = kernels.expand(view.ptr, view.idx.shape[0])
-    at = torch.nonzero(row == view.idx).squeeze(-1)
-    places = at if view.perm is None else view.perm[at].to(torch.int64)
-    return row[at].to(torch.int64), places
+
+    def find(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
+        view = rows(pattern)
+        row = kernels.expand(view.ptr, view.idx.shape[0])
+        at = torch.nonzero(row == view.idx).squeeze(-1)
+        places = at if view.perm is None else view.perm[at]
+        return row[at].to(torch.int64), places.to(view.idx.dtype)
+
+    return pattern.derive(kept.DIAGONAL_PLACES, find)
 
 
 def flat_diagonal(A: SparseTensor) -> torch.Tensor:
