@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+import itertools
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import from_values
-from spgrad.errors import ArgumentKindError
+from spgrad.core.values import from_values, plain
+from spgrad.errors import ArgumentKindError, PivotError
 from spgrad.linalg.assume import require_declared
-from spgrad.linalg.direct.engines import Factored, coordinates
-from spgrad.linalg.direct.inverse import inverse_elements
+from spgrad.linalg.direct.engines import Factored, SingularError, coordinates
+from spgrad.linalg.direct.inverse import Wanted, inverse_values
+from spgrad.linalg.direct.singular import adjugate_elements
 from spgrad.linalg.direct.superlu import SuperLU
-from spgrad.linalg.solve import Kept, System, solve_with
+from spgrad.linalg.solve import Kept
 from spgrad.linalg.solvers.protocol import Assume, Solver
 from spgrad.linalg.spectral.lanczos import lanczos_logdet, require_factor
-from spgrad.lowering.spmm import spmm, wants_grad
+from spgrad.lowering.coalesce import pattern_without_repeats
 from spgrad.ops.creation.create import eye
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_op
-from spgrad.torch_protocol.func_transforms import Function
-
-_COLUMNS = 64
-"""Columns of the matrix of a second derivative that are found at once."""
-
-
-class Wanted(NamedTuple):
-    """Elements of the inverse of the matrix that `kept` factors, at a pattern of its size."""
-
-    kept: Kept
-    pattern: Pattern
-    transpose: bool  # element (j, i) for every (i, j) of the pattern
+from spgrad.torch_protocol.func_transforms import Function, transforming
 
 
 @public_op
@@ -46,19 +38,21 @@ def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Ten
         assume: What is known of A, as for `spgrad.linalg.solve`.
 
     Returns:
-        sign (*b,), of absolute value 1, and logabsdet (*b,), real.
+        sign (*b,), of absolute value 1, and logabsdet (*b,), real; 0 and -inf where A is singular.
 
     Gradient:
         A^-H at the pattern of A, by selected inversion. The second derivative takes 2 m solves, of
-        64 columns at once.
+        64 columns at once. The logarithm has no gradient where A is singular, and the backward
+        raises; `spgrad.linalg.det` has one.
 
     Cost:
-        A factor; for the gradient at most the operations of the factor again, on one thread.
+        A factor; for the gradient at most the operations of the factor again, on one thread. A
+        batch with a singular matrix takes a factor of each item.
 
     Raises:
         TypeError: `A` is not sparse.
         ValueError: `A` is not square, or has an element that is not finite.
-        PivotError: `A` is singular.
+        PivotError: The diagonal of `A` is not positive where it was declared definite.
         ImportError: SciPy is not installed.
 
     Example:
@@ -100,7 +94,7 @@ def logdet(
         return_error: True returns (value, standard error over the probes), 0 for "factor".
 
     Returns:
-        (*b,), of the dtype of A.
+        (*b,), of the dtype of A; -inf where A is singular.
 
     Gradient:
         As `spgrad.linalg.slogdet`. With "lanczos" the mean of A^-1 z z^H over the same random
@@ -114,7 +108,7 @@ def logdet(
         TypeError: `A` is not sparse, or `generator` or `solver` is of another kind.
         ValueError: `A` is not square, or has an element that is not finite; with "lanczos" `A` is
             not hermitian; `method` is unknown, or an argument is not for it.
-        PivotError: `A` is singular; with "lanczos", not positive definite.
+        PivotError: `A` is not positive definite, with "lanczos" or where it was declared so.
         ConvergenceError: In the backward of "lanczos": `solver` did not converge.
         ImportError: SciPy is not installed, for "factor".
 
@@ -137,31 +131,28 @@ def logdet(
 def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
     """Determinant, by an LU factor; `spgrad.linalg.slogdet` does not overflow.
 
-    Args:
-        A: Sparse (*b, m, m) of any layout; float32, float64, complex64 or complex128.
-        assume: What is known of A, as for `spgrad.linalg.solve`.
+    Arguments, cost and errors are those of `spgrad.linalg.slogdet`.
 
     Returns:
-        (*b,), of the dtype of A.
+        (*b,), of the dtype of A; 0 where A is singular.
 
     Gradient:
-        As `spgrad.linalg.slogdet`.
-
-    Cost:
-        As `spgrad.linalg.slogdet`.
-
-    Raises:
-        TypeError: `A` is not sparse.
-        ValueError: `A` is not square, or has an element that is not finite.
-        PivotError: `A` is singular; its determinant, 0, is not given, nor a gradient.
-        ImportError: SciPy is not installed.
+        The conjugate of the adjugate, transposed, at the pattern of A: det A times A^-1, as for
+        `spgrad.linalg.slogdet`. Where A is singular a second factor, of A with one more row and
+        column, gives it, which torch.linalg.det takes for 0; a second derivative there raises.
 
     Example:
         >>> spgrad.linalg.det(spgrad.from_dense(torch.tensor([[2.0, 0.0], [1.0, 3.0]])))
         tensor(6.)
     """
-    sign, size = slogdet(A, assume=assume)
-    return sign * size.exp()
+    T, known = square_operand("A", A), require_declared(assume)
+    pattern, vals = T._pattern, flat(T)
+    if pattern.extent[0] == 0:
+        return vals.new_ones(pattern.batch) + vals.sum()  # of no numbers, for the graph
+    kept = Kept(SuperLU(), known, pattern)
+    if _one_is_singular(kept, vals):
+        return _of_items(T, lambda item: det(item, assume=assume))
+    return _Det.apply(vals, kept).view(pattern.batch)  # type: ignore[union-attr]
 
 
 @public_op
@@ -174,7 +165,7 @@ def inverse_at(A: torch.Tensor, pattern: Any, *, assume: Assume | None = None) -
         assume: What is known of A, as for `spgrad.linalg.solve`.
 
     Returns:
-        Sparse, at `pattern`.
+        Sparse, at `pattern`, once at elements that it repeats.
 
     Gradient:
         Of A, at its pattern; it takes 2 m solves, of 64 columns at once.
@@ -233,7 +224,7 @@ def inverse_diagonal(A: torch.Tensor, *, assume: Assume | None = None) -> torch.
         return vals.new_zeros(T._pattern.shape[:-1]) + vals.sum()
     diagonal = eye(m, device=T.device)._pattern
     kept = Kept(SuperLU(), require_declared(assume), T._pattern)
-    found = _inverse(flat(T), Wanted(kept, diagonal, False))
+    found = inverse_values(flat(T), Wanted(kept, diagonal, False))
     return found.view(*T._pattern.batch, T._pattern.matrix[0])
 
 
@@ -248,7 +239,8 @@ def inverse_by(T: SparseTensor, pattern: Any, solver: Solver, assume: Assume) ->
     if tuple(target.shape) != tuple(T._pattern.shape):
         hint = "It names elements of the inverse."
         raise checks.bad_shape("pattern", tuple(target.shape), "the shape of `A`", hint)
-    vals = _inverse(flat(T), Wanted(Kept(solver, assume, T._pattern), target, False))
+    target = pattern_without_repeats(target)
+    vals = inverse_values(flat(T), Wanted(Kept(solver, assume, T._pattern), target, False))
     return from_values(vals.view(target.values_shape), target)
 
 
@@ -256,7 +248,7 @@ def logarithm(sign: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     """The logarithm of determinants, from their sign and the logarithm of their size."""
     if sign.is_complex():
         return torch.complex(size, sign.angle())
-    return size.where(sign > 0, torch.nan)
+    return size.where(sign >= 0, torch.nan)
 
 
 def slogdet_by(
@@ -267,10 +259,40 @@ def slogdet_by(
     if pattern.extent[0] == 0:
         one = vals.new_ones(pattern.batch) + vals.sum()  # of no numbers, for the graph
         return one, one.abs().log()
-    sign, size = _LogDet.apply(vals, Kept(solver, assume, pattern))  # type: ignore[misc]
+    kept = Kept(solver, assume, pattern)
+    if _one_is_singular(kept, vals):
+        both = _of_items(T, lambda item: torch.stack(_pair(slogdet_by(item, solver, assume))))
+        sign, size = both.unbind(-1)
+        return sign, size.real
+    sign, size = _LogDet.apply(vals, kept)  # type: ignore[misc]
     if sign.is_complex():  # size is the logarithm of the determinant
-        sign, size = torch.polar(torch.ones_like(size.real), size.imag), size.real
+        length = torch.where(size.real > -torch.inf, torch.ones_like(size.real), 0)
+        sign, size = torch.polar(length, size.imag), size.real
     return sign.view(pattern.batch), size.view(pattern.batch)
+
+
+def _pair(found: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both in the dtype of the first."""
+    return found[0], found[1].to(found[0].dtype)
+
+
+def _one_is_singular(kept: Kept, vals: torch.Tensor) -> bool:
+    """Whether a batch has no factor, so that its items are to be looked at one by one."""
+    if kept.pattern.extent[0] == kept.pattern.matrix[0] or transforming():
+        return False
+    try:
+        with torch.no_grad():
+            kept.prepared(vals)
+    except SingularError:
+        return True
+    return False
+
+
+def _of_items(T: SparseTensor, function: Callable[[Any], torch.Tensor]) -> torch.Tensor:
+    """What a function makes of each item of a batch, side by side in the batch dimensions."""
+    batch = T._pattern.batch
+    found = [function(T[index]) for index in itertools.product(*map(range, batch))]
+    return torch.stack(found).view(*batch, *found[0].shape)
 
 
 class _LogDet(Function):
@@ -282,76 +304,81 @@ class _LogDet(Function):
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, kept: Kept) -> Any:  # type: ignore[override]
         with torch.no_grad():
-            sign, size = cast(Factored, kept.prepared(vals)).log_determinant()
+            sign, size = _log_determinant(vals, kept)
             if sign.is_complex():
                 size = torch.complex(size, sign.angle())
             sign, size = (t.to(vals.device, vals.dtype) for t in (sign, size))
         ctx.save_for_backward(vals)
         ctx.mark_non_differentiable(sign)
-        ctx.kept = kept
+        ctx.kept, ctx.singular = kept, not bool(sign.all())
         return sign, size
 
     @staticmethod
     def backward(ctx: Any, _: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         (vals,) = ctx.saved_tensors
-        pattern = ctx.kept.pattern
-        inverse = _inverse(vals, Wanted(ctx.kept, pattern, True))
-        row, _ = coordinates(pattern)
-        return g[row // pattern.matrix[0]] * inverse.conj(), None
+        if ctx.singular:
+            if bool((g == 0).all()):
+                return vals * 0, None
+            raise PivotError(
+                "`A` is singular, and the logarithm of its determinant, -inf, has no gradient; a "
+                "matrix of full rank is accepted. The gradient of spgrad.linalg.det is finite."
+            )
+        row, inverse = _transposed_inverse(vals, ctx.kept)
+        return g[row] * inverse.conj(), None
 
 
-def _inverse(vals: torch.Tensor, wanted: Wanted) -> torch.Tensor:
-    """Flat values of the inverse at a pattern.
+class _Det(Function):
+    """Determinants: d det A = tr(adj(A) dA) with the adjugate adj(A) = det A times A^-1."""
 
-    d(A^-1) = -A^-1 dA A^-1, so the gradient for a cotangent G on the pattern is -A^-H G A^-H, of
-    which the elements at the pattern of A are found.
-    """
-    if wants_grad(vals):
-        return _Inverse.apply(vals, wanted)  # type: ignore[return-value]
-    return _found(vals, wanted)
-
-
-def _found(vals: torch.Tensor, wanted: Wanted) -> torch.Tensor:
-    row, column = coordinates(wanted.pattern)
-    if row.numel() == 0:
-        return vals.new_empty(0)
-    if wanted.transpose:
-        row, column = column, row
-    with torch.no_grad():
-        found = cast(Factored, wanted.kept.prepared(vals))
-        return inverse_elements(found, row, column).to(vals.device)
-
-
-class _Inverse(Function):
     @staticmethod
-    def forward(ctx: Any, vals: torch.Tensor, wanted: Wanted) -> torch.Tensor:  # type: ignore[override]
-        ctx.save_for_backward(vals)
-        ctx.wanted = wanted
-        return _found(vals, wanted)
+    def forward(ctx: Any, vals: torch.Tensor, kept: Kept) -> torch.Tensor:  # type: ignore[override]
+        with torch.no_grad():
+            sign, size = _log_determinant(vals, kept)
+            found = (sign * size.exp()).to(vals.device, vals.dtype)
+        ctx.save_for_backward(vals, found)
+        ctx.kept, ctx.singular = kept, not bool(sign.all())
+        return found
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        (vals,) = ctx.saved_tensors
-        return -_sandwich(vals, g, ctx.wanted), None
+        vals, found = ctx.saved_tensors
+        if ctx.singular:
+            return g * _Adjugate.apply(vals, ctx.kept).conj(), None  # type: ignore[union-attr]
+        row, inverse = _transposed_inverse(vals, ctx.kept)
+        return (g * found.conj())[row] * inverse.conj(), None
 
 
-def _sandwich(vals: torch.Tensor, g: torch.Tensor, wanted: Wanted) -> torch.Tensor:
-    """A^-H G A^-H at the pattern of A, in blocks of columns; G has the values g at the pattern."""
-    pattern = wanted.kept.pattern
-    size, m = pattern.extent[0], pattern.matrix[0]
-    row, column = coordinates(pattern)
-    system = System(pattern, wanted.kept, adjoint=True)
-    order = torch.argsort(column % m, stable=True)
-    row, column = row[order], column[order] % m
-    line = torch.arange(size, device=vals.device)
-    parts = []
-    for start in range(0, m, _COLUMNS):
-        width = min(_COLUMNS, m - start)
-        bounds = torch.tensor([start, start + width], device=column.device)
-        a, b = torch.searchsorted(column, bounds).tolist()
-        unit = vals.new_zeros(size, width)
-        inside = (line % m >= start) & (line % m < start + width)
-        unit[line[inside], line[inside] % m - start] = 1
-        middle = spmm(g, solve_with(vals, unit, system), wanted.pattern, wanted.transpose)
-        parts.append(solve_with(vals, middle, system)[row[a:b], column[a:b] - start])
-    return torch.cat(parts)[torch.argsort(order)]
+class _Adjugate(Function):
+    """Element (j, i) of the adjugate of one singular matrix for each value (i, j)."""
+
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, kept: Kept) -> torch.Tensor:  # type: ignore[override]
+        with torch.no_grad():
+            A = SparseTensor(plain(vals).view(kept.pattern.values_shape), kept.pattern)
+            row, column = coordinates(kept.pattern)
+            return adjugate_elements(A, column, row)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        raise PivotError(
+            "`A` is singular, and spgrad.linalg.det has a first derivative alone there; a matrix "
+            "of full rank is accepted for the second one."
+        )
+
+
+def _log_determinant(vals: torch.Tensor, kept: Kept) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sign and logarithm of the size of the determinant of each item; 0 and -inf if singular."""
+    try:
+        return cast(Factored, kept.prepared(vals)).log_determinant()
+    except SingularError:
+        if kept.pattern.extent[0] > kept.pattern.matrix[0]:
+            raise
+        sign = vals.new_zeros(1)
+        return sign, sign.real - torch.inf
+
+
+def _transposed_inverse(vals: torch.Tensor, kept: Kept) -> tuple[torch.Tensor, torch.Tensor]:
+    """Element (j, i) of the inverse for each value (i, j), and which item it is of."""
+    row, _ = coordinates(kept.pattern)
+    inverse = inverse_values(vals, Wanted(kept, kept.pattern, True))
+    return row // kept.pattern.matrix[0], inverse

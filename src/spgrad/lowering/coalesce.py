@@ -31,6 +31,11 @@ def without_repeats(A: SparseTensor) -> SparseTensor:
     return on_pattern(vals, unique)
 
 
+def pattern_without_repeats(pattern: Pattern) -> Pattern:
+    """The pattern with sorted unique indices; itself if it has them."""
+    return pattern if pattern.coalesced else pattern.derive(kept.COALESCED, _coalesced)[0]
+
+
 def as_summands(A: SparseTensor) -> SparseTensor:
     """A, ready for a linear function: repeated elements may stay, but bools do not add up."""
     return without_repeats(A) if A._vals.dtype == torch.bool else A

@@ -69,6 +69,23 @@ def _inverse_diagonal(A: torch.Tensor) -> torch.Tensor:
     return torch.linalg.inv(A).diagonal(dim1=-2, dim2=-1)
 
 
+def _inverse_at(A: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.inv(A).where(mask, 0)
+
+
+def _at_itself(function: Callable[..., Any], A: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Calls a function with a sparse tensor and its pattern, or with a dense one."""
+    return function(A, **options) if A.layout is torch.strided else function(A, A, **options)
+
+
+def _by_factor(
+    function: Callable[..., Any], A: torch.Tensor, b: torch.Tensor, **options: Any
+) -> torch.Tensor:
+    """Solves with what a function makes of a sparse tensor, or by a function of dense ones."""
+    strided = A.layout is torch.strided
+    return function(A, b, **options) if strided else function(A, **options).solve(b)
+
+
 def _size(function: Callable[..., Any], *operands: Any) -> torch.Tensor:
     found = function(*operands)
     return found if isinstance(found, torch.Tensor) else found[1]
@@ -101,9 +118,9 @@ ROWS = (
         "inverse_at",
         "linalg.determinant",
         (),
-        ("S[m,m] -> C[m,m]",),
-        None,
-        absent={"dense": "it takes a pattern, and has tests of its own"},
+        ("S[m,m] -> C[m,m]", "S[b,m,m] -> C[b,m,m]"),
+        _inverse_at,
+        call=_at_itself,
         traced=False,
         public=False,
     ),
@@ -111,9 +128,9 @@ ROWS = (
         "factor",
         "linalg.direct.factor",
         (),
-        ("S[m,m] -> y[]",),
-        None,
-        absent={"dense": "it gives an object, which has tests of its own"},
+        _SYSTEMS,
+        torch.linalg.solve,
+        call=_by_factor,
         traced=False,
         public=False,
     ),

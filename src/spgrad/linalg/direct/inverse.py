@@ -1,14 +1,28 @@
-"""Elements of the inverse of a matrix, by its factors."""
+"""Elements of the inverse of a matrix, by its factors, and their derivative."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
 
 import torch
 
 from spgrad import kernels
-from spgrad.linalg.direct.engines import Factored, Selected, Triangles
+from spgrad.core.pattern import Pattern
+from spgrad.linalg.direct.engines import Factored, Selected, Triangles, coordinates
+from spgrad.linalg.solve import Kept, System, solve_with
+from spgrad.lowering.spmm import spmm, wants_grad
+from spgrad.torch_protocol.func_transforms import Function
 
 _COLUMNS = 64
-"""Columns of the inverse that are solved for at once."""
+"""Columns of the inverse, or of the matrix of a second derivative, that are found at once."""
+
+
+class Wanted(NamedTuple):
+    """Elements of the inverse of the matrix that `kept` factors, at a pattern of its size."""
+
+    kept: Kept
+    pattern: Pattern
+    transpose: bool  # element (j, i) for every (i, j) of the pattern
 
 
 def inverse_elements(found: Factored, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
@@ -86,3 +100,60 @@ def _by_rows(factors: Triangles) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     arrays = both.indptr.astype(np.int32), both.indices.astype(np.int32), both.data
     ptr, idx, vals = (torch.from_numpy(a) for a in arrays)
     return ptr, idx, vals
+
+
+def inverse_values(vals: torch.Tensor, wanted: Wanted) -> torch.Tensor:
+    """Flat values of the inverse at a pattern.
+
+    d(A^-1) = -A^-1 dA A^-1, so the gradient for a cotangent G on the pattern is -A^-H G A^-H, of
+    which the elements at the pattern of A are found.
+    """
+    if wants_grad(vals):
+        return _Inverse.apply(vals, wanted)  # type: ignore[return-value]
+    return _found(vals, wanted)
+
+
+def _found(vals: torch.Tensor, wanted: Wanted) -> torch.Tensor:
+    row, column = coordinates(wanted.pattern)
+    if row.numel() == 0:
+        return vals.new_empty(0)
+    if wanted.transpose:
+        row, column = column, row
+    with torch.no_grad():
+        found = cast(Factored, wanted.kept.prepared(vals))
+        return inverse_elements(found, row, column).to(vals.device)
+
+
+class _Inverse(Function):
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, wanted: Wanted) -> torch.Tensor:  # type: ignore[override]
+        ctx.save_for_backward(vals)
+        ctx.wanted = wanted
+        return _found(vals, wanted)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        (vals,) = ctx.saved_tensors
+        return -_sandwich(vals, g, ctx.wanted), None
+
+
+def _sandwich(vals: torch.Tensor, g: torch.Tensor, wanted: Wanted) -> torch.Tensor:
+    """A^-H G A^-H at the pattern of A, in blocks of columns; G has the values g at the pattern."""
+    pattern = wanted.kept.pattern
+    size, m = pattern.extent[0], pattern.matrix[0]
+    row, column = coordinates(pattern)
+    system = System(pattern, wanted.kept, adjoint=True)
+    order = torch.argsort(column % m, stable=True)
+    row, column = row[order], column[order] % m
+    line = torch.arange(size, device=vals.device)
+    parts = []
+    for start in range(0, m, _COLUMNS):
+        width = min(_COLUMNS, m - start)
+        bounds = torch.tensor([start, start + width], device=column.device)
+        a, b = torch.searchsorted(column, bounds).tolist()
+        unit = vals.new_zeros(size, width)
+        inside = (line % m >= start) & (line % m < start + width)
+        unit[line[inside], line[inside] % m - start] = 1
+        middle = spmm(g, solve_with(vals, unit, system), wanted.pattern, wanted.transpose)
+        parts.append(solve_with(vals, middle, system)[row[a:b], column[a:b] - start])
+    return torch.cat(parts)[torch.argsort(order)]
