@@ -19,7 +19,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError, PivotError
 from spgrad.linalg.solvers.protocol import Prepared, Solver
-from spgrad.lowering.views import rows
+from spgrad.lowering.views import cols, rows
 
 
 class SingularError(PivotError):
@@ -92,22 +92,26 @@ class Lines(NamedTuple):
 
 def lines_of(pattern: Pattern, *, by_rows: bool, half: bool) -> Lines:
     """The matrix, or with `half` what is from the diagonal of each line on; int64, on the CPU."""
-    row, column = (t.cpu() for t in coordinates(pattern))
-    line, across = (row, column) if by_rows else (column, row)
-    size, elements = pattern.extent[0], row.shape[0]
+    view = rows(pattern) if by_rows else cols(pattern)
+    size, elements = pattern.extent[0], view.idx.shape[0]
+    line = kernels.expand(view.ptr, elements).to("cpu", torch.int64)
+    across = view.idx.to("cpu", torch.int64)
+    place = torch.arange(elements) if view.perm is None else view.perm.to("cpu", torch.int64)
+    if half:
+        kept = torch.nonzero(across >= line).squeeze(-1)
+        line, across, place = line[kept], across[kept], place[kept]
     absent = torch.ones(size, dtype=torch.bool)
     absent[line[line == across]] = False
     added = torch.nonzero(absent).squeeze(-1)
-    place = torch.arange(elements)
-    if half:
-        place = torch.nonzero(across >= line).squeeze(-1)
-        line, across = line[place], across[place]
     line, across = torch.cat((line, added)), torch.cat((across, added))
     place = torch.cat((place, torch.full_like(added, elements)))
-    order = torch.argsort(line * size + across)
+    key = line * size + across
+    if not bool((key[1:] > key[:-1]).all()):
+        order = torch.argsort(key)
+        line, across, place = line[order], across[order], place[order]
     ptr = torch.zeros(size + 1, dtype=torch.int64)
     ptr[1:] = torch.bincount(line, minlength=size).cumsum(0)
-    return Lines(ptr, across[order], place[order])
+    return Lines(ptr, across, place)
 
 
 def values_at(A: SparseTensor, lines: Lines) -> torch.Tensor:
