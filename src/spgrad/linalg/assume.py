@@ -46,8 +46,16 @@ def triangle_of(pattern: Pattern) -> str | None:
     return pattern.derive(kept.SIDE, find)
 
 
+_SOLVERS = "take BiCGSTAB, GMRES or a direct solver without `assume`"
+"""What to do with a system whose matrix is not hermitian."""
+
+
 def require_true(
-    A: SparseTensor, assume: Assume, says: str = "`assume` is", arg: str = "A"
+    A: SparseTensor,
+    assume: Assume,
+    says: str = "`assume` is",
+    arg: str = "A",
+    instead: str = _SOLVERS,
 ) -> None:
     """Refuses a matrix that is not what was declared of it, or what a method needs."""
     if assume == "triangular" and triangle_of(A._pattern) is None:
@@ -56,7 +64,7 @@ def require_true(
             "triangle is accepted. Take spgrad.tril(A), spgrad.triu(A) or solve_triangular."
         )
     if assume in ("symmetric", "hermitian", "positive definite"):
-        _require_mirrored(A, assume, says, arg)
+        _require_mirrored(A, assume, says, arg, instead)
     if assume == "positive definite":
         _require_positive_diagonal(A, arg)
 
@@ -87,13 +95,13 @@ def in_view(vals: torch.Tensor, perm: torch.Tensor | None) -> torch.Tensor:
     return vals if perm is None else vals[perm]
 
 
-def _require_mirrored(A: SparseTensor, assume: Assume, says: str, arg: str) -> None:
+def _require_mirrored(A: SparseTensor, assume: Assume, says: str, arg: str, instead: str) -> None:
     vals = A._vals.reshape(-1)
     pairs = _mirrored(A._pattern)
     if pairs is None:
         raise ArgumentValueError(
             f'{says} "{assume}", and `{arg}` has an element (i, j) without (j, i); both, or '
-            "neither, is accepted. Give both triangles, or take BiCGSTAB, GMRES or a direct solver."
+            f"neither, is accepted. Give both triangles, or {instead}."
         )
     conjugate = assume != "symmetric" and vals.is_complex()
     gap = _largest_gap(vals, pairs, conjugate)
@@ -102,8 +110,7 @@ def _require_mirrored(A: SparseTensor, assume: Assume, says: str, arg: str) -> N
     if gap and gap > _ROUNDING * torch.finfo(vals.dtype).eps * float(vals.abs().max()):
         raise ArgumentValueError(
             f'{says} "{assume}", and mirrored elements of `{arg}` differ by up to {gap:.1e}; '
-            f"differences of rounding are accepted. Take ({arg} + {arg}.mH) / 2, or BiCGSTAB, "
-            "GMRES or a direct solver without `assume`."
+            f"differences of rounding are accepted. Take ({arg} + {arg}.mH) / 2, or {instead}."
         )
 
 

@@ -171,7 +171,8 @@ def matrix_of(arg: str, A: Any) -> SparseTensor:
 def _require_hermitian(arg: str, vals: torch.Tensor, pattern: Pattern, needs: Assume) -> None:
     T = SparseTensor(plain(vals).view(pattern.values_shape), pattern)
     require_finite(arg, T._vals)
-    require_true(T, needs, f"eigsh needs `{arg}` to be", arg)
+    instead = "find all eigenvalues by torch.linalg.eig of the dense matrix"
+    require_true(T, needs, f"eigsh needs `{arg}` to be", arg, instead)
 
 
 def require_one(arg: str, T: SparseTensor) -> None:

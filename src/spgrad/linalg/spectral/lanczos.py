@@ -120,7 +120,8 @@ def _estimated(vals: torch.Tensor, probe: torch.Tensor, plan: Plan) -> torch.Ten
     with torch.no_grad():
         A = SparseTensor(plain(vals.detach()).view(plan.pattern.values_shape), plan.pattern)
         require_finite("A", A._vals)
-        require_true(A, "positive definite", 'method="lanczos" needs matrices that are')
+        says, instead = 'method="lanczos" needs matrices that are', 'take method="factor"'
+        require_true(A, "positive definite", says, instead=instead)
         run = _Run(Matrix(A, hermitian=True), plain(probe))
         m = plan.pattern.matrix[0]
         found, error = run.until(min(plan.steps or FIRST_STEPS, m))
