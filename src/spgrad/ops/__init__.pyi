@@ -5,6 +5,7 @@ from spgrad.ops.creation.create import eye as eye
 from spgrad.ops.creation.create import spdiags as spdiags
 from spgrad.ops.creation.create import zeros as zeros
 from spgrad.ops.creation.graph import from_edges as from_edges
+from spgrad.ops.creation.grid import neighbourhood_pattern as neighbourhood_pattern
 from spgrad.ops.creation.like import empty_like as empty_like
 from spgrad.ops.creation.like import full_like as full_like
 from spgrad.ops.creation.like import ones_like as ones_like
@@ -128,6 +129,8 @@ from spgrad.ops.products.contract import outer as outer
 from spgrad.ops.products.contract import tensordot as tensordot
 from spgrad.ops.products.contract import vdot as vdot
 from spgrad.ops.products.einsum import einsum as einsum
+from spgrad.ops.products.grouped import gather_mm as gather_mm
+from spgrad.ops.products.grouped import segment_mm as segment_mm
 from spgrad.ops.products.matmul import bmm as bmm
 from spgrad.ops.products.matmul import linear as linear
 from spgrad.ops.products.matmul import matmul as matmul
@@ -282,6 +285,7 @@ __all__ = [
     "from_dense",
     "from_edges",
     "full_like",
+    "gather_mm",
     "ge",
     "getitem",
     "gt",
@@ -336,6 +340,7 @@ __all__ = [
     "native_norm",
     "ne",
     "neg",
+    "neighbourhood_pattern",
     "nonzero",
     "norm",
     "normalize",
@@ -365,6 +370,7 @@ __all__ = [
     "rsub",
     "sampled_addmm",
     "scaled_dot_product_attention",
+    "segment_mm",
     "select",
     "setitem",
     "sgn",

@@ -118,7 +118,7 @@ def _grouped(name: str) -> Op:
         name,
         "products.grouped",
         (),
-        ("p[m,k] q[r,k,n] i[r] -> y[m,n]",),
+        (),
         None,
         absent={"dense": "all its operands are dense, and it has tests of its own"},
         traced=False,

@@ -31,4 +31,4 @@ __all__ = [
 ]
 
 # `import spgrad.dropin.torchsparsegradutils as x` asks `spgrad.dropin`, which is the class, for it.
-_dropin.torchsparsegradutils = _sys.modules[__name__]
+_dropin.torchsparsegradutils = _sys.modules[__name__]  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-import spgrad
+from spgrad.ops.solves.triangular import triangular_solve
 
 
 def linalg_solve_triangular_compat(
@@ -19,4 +19,4 @@ def linalg_solve_triangular_compat(
     if A.layout == torch.strided:
         A, upper = (A.mT, not upper) if transpose else (A, upper)
         return torch.linalg.solve_triangular(A, B, upper=upper, unitriangular=unitriangular)
-    return spgrad.triangular_solve(B, A, upper, transpose, unitriangular).solution
+    return triangular_solve(B, A, upper, transpose, unitriangular).solution

@@ -16,6 +16,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.spmm import sddmm
 from spgrad.lowering.views import rows
 from spgrad.ops.products.broadcast import flat
+from spgrad.ops.solves.triangular import triangular_solve
 from spgrad.torch_protocol.func_transforms import Function
 
 Solve = Callable[..., torch.Tensor]
@@ -42,7 +43,7 @@ def sparse_triangular_solve(
     T = spgrad.from_torch(A)
     if unitriangular and T.requires_grad and _has_diagonal(T):
         raise ValueError("A has elements on its diagonal, which unitriangular=True has as ones")
-    return spgrad.triangular_solve(B, T, upper, transpose, unitriangular).solution
+    return triangular_solve(B, T, upper, transpose, unitriangular).solution
 
 
 def _has_diagonal(T: SparseTensor) -> bool:
@@ -105,8 +106,8 @@ class _GenericSolve(Function):
         vals, X = ctx.saved_tensors
         pattern, (solve, transpose_solve, options) = ctx.how
         L = _GenericSolve.apply(vals, g, pattern, _How(transpose_solve, solve, options))
-        columns = [t.unsqueeze(-1) if t.dim() == 1 else t for t in (L, X)]
-        grad_vals = -sddmm(*columns, pattern) if ctx.needs_input_grad[0] else None
+        left, right = (t.unsqueeze(-1) if t.dim() == 1 else t for t in (L, X))
+        grad_vals = -sddmm(left, right, pattern) if ctx.needs_input_grad[0] else None
         return grad_vals, L, None, None
 
 

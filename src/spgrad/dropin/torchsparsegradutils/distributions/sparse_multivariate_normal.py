@@ -97,7 +97,7 @@ class SparseMultivariateNormalNative(Distribution):
         tensor([1., 1., 1.])
     """
 
-    arg_constraints = {"loc": constraints.real_vector}  # noqa: RUF012
+    arg_constraints = {"loc": constraints.real_vector}  # noqa: RUF012  # type: ignore[assignment]
     support = constraints.real_vector  # type: ignore[assignment]
     has_rsample = True
 

@@ -25,7 +25,7 @@ def times_of(A: Any, what: str = "matmul_closure") -> Times:
         return A.detach().matmul
     if not callable(A):
         raise RuntimeError(f"{what} must be a tensor, or a callable object!")
-    return A
+    return cast(Times, A)
 
 
 class Closure:
@@ -65,15 +65,15 @@ def run(
     items = math.prod(closure.batch)
     right = b.detach().reshape(items, *b.shape[-2:]).contiguous()
     start = None if x0 is None else x0.detach().reshape(items, -1, b.shape[-1]).contiguous()
-    apply = None
-    if precondition is not None:
-        inverse = type(closure)(precondition, None, closure.batch)
+    inverse = None if precondition is None else type(closure)(precondition, None, closure.batch)
 
-        def apply(r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-            found = inverse.times(r.reshape(right.shape[0], -1, r.shape[-1]), adjoint)
-            return found.reshape(r.shape)
+    def apply(r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        assert inverse is not None
+        found = inverse.times(r.reshape(right.shape[0], -1, r.shape[-1]), adjoint)
+        return found.reshape(r.shape)
 
-    return iterate(solver, Problem(cast(Matrix, closure), right, start, False, apply, least))
+    given = None if inverse is None else apply
+    return iterate(solver, Problem(cast(Matrix, closure), right, start, False, given, least))
 
 
 def tolerance(asked: float, dtype: torch.dtype) -> float:

@@ -100,8 +100,8 @@ def convert_coo_to_csr(sparse_coo_tensor: torch.Tensor) -> torch.Tensor:
     if sparse_coo_tensor.layout != torch.sparse_coo:
         raise ValueError(f"sparse_coo_tensor has layout {sparse_coo_tensor.layout}; COO is taken")
     A = sparse_coo_tensor.coalesce()
-    parts = convert_coo_to_csr_indices_values(A.indices(), A.shape[-2], A.values())
-    return torch.sparse_csr_tensor(*parts, A.shape)
+    crow, col, val = convert_coo_to_csr_indices_values(A.indices(), A.shape[-2], A.values())
+    return torch.sparse_csr_tensor(crow, col, val, A.shape)
 
 
 def sparse_block_diag(*sparse_tensors: torch.Tensor) -> torch.Tensor:
@@ -208,8 +208,8 @@ def sparse_eye(
     values = torch.ones(*batch, n, dtype=values_dtype, device=device)
     if layout == torch.sparse_csr:
         crow = torch.arange(n + 1, dtype=indices_dtype, device=device)
-        parts = [t.expand(*batch, -1).contiguous() for t in (crow, line)]
-        A = torch.sparse_csr_tensor(*parts, values, tuple(size))
+        crow, col = (t.expand(*batch, -1).contiguous() for t in (crow, line))
+        A = torch.sparse_csr_tensor(crow, col, values, tuple(size))
     elif layout == torch.sparse_coo:
         item = [torch.arange(b, dtype=indices_dtype).repeat_interleave(n) for b in batch]
         lines = line.repeat(*(batch or (1,)))
