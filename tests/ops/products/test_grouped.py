@@ -1,0 +1,51 @@
+"""Products of groups of rows, and the pattern of a grid's neighbours."""
+
+import pytest
+import torch
+
+import spgrad
+
+D = torch.float64
+
+
+@pytest.mark.parametrize("lengths", [[3, 0, 7, 3], [2, 2, 2, 2], [0, 0, 0, 0], [9, 0, 0, 0]])
+def test_segments_and_their_gradients(lengths):
+    a = torch.randn(sum(lengths), 3, dtype=D, requires_grad=True)
+    b = torch.randn(4, 3, 2, dtype=D, requires_grad=True)
+    parts = [x @ m for x, m in zip(a.split(lengths), b, strict=True)]
+    given = torch.tensor(lengths)
+    torch.testing.assert_close(spgrad.segment_mm(a, b, given), torch.cat(parts))
+    assert torch.autograd.gradcheck(lambda a, b: spgrad.segment_mm(a, b, given), (a, b))
+    if sum(lengths):
+        assert torch.autograd.gradgradcheck(lambda a, b: spgrad.segment_mm(a, b, given), (a, b))
+
+
+def test_gathered_matrices():
+    a = torch.randn(7, 3, dtype=D, requires_grad=True)
+    b = torch.randn(4, 3, 2, dtype=D, requires_grad=True)
+    index = torch.tensor([3, 0, 0, 1, 3, 3, 0], dtype=torch.int32)
+    expected = torch.einsum("ik,ikn->in", a, b[index.long()])
+    torch.testing.assert_close(spgrad.gather_mm(a, b, index), expected)
+    assert torch.autograd.gradgradcheck(lambda a, b: spgrad.gather_mm(a, b, index), (a, b))
+
+
+def test_refusals():
+    a, b = torch.ones(3, 2), torch.ones(2, 2, 1)
+    for lengths, text in (([1, 1], "add up to 2"), ([1, 1, 1], "`seglen_a` has shape")):
+        with pytest.raises(ValueError, match=text):
+            spgrad.segment_mm(a, b, torch.tensor(lengths))
+    with pytest.raises(IndexError, match="`idx_b` has 2 at position 1"):
+        spgrad.gather_mm(a, b, torch.tensor([0, 2, 0]))
+    with pytest.raises(TypeError, match="integers are accepted"):
+        spgrad.gather_mm(a, b, torch.ones(3))
+
+
+@pytest.mark.parametrize("upper", [None, True, False])
+@pytest.mark.parametrize("radius", [0, 1, 1.5, 2])
+def test_neighbours_on_a_grid(radius, upper):
+    pattern = spgrad.neighbourhood_pattern((3, 4), radius, upper=upper)
+    points = torch.cartesian_prod(torch.arange(3.0), torch.arange(4.0))
+    near = torch.cdist(points, points) <= radius
+    near = near if upper is None else near.triu() if upper else near.tril()
+    found = spgrad.from_values(torch.ones(pattern.nse), pattern).to_dense()
+    assert torch.equal(found, near.float())
