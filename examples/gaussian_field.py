@@ -10,7 +10,6 @@ needs determinants, a solve, and for its gradient the elements of inverses at th
 """
 
 import argparse
-import math
 
 import torch
 
@@ -93,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a small grid, for tests")
     parser.add_argument("--plot", metavar="FILE", help="draws the result into a file")
     options = parser.parse_args(arguments)
-    n = 40 if options.quick else 100
+    n = 32 if options.quick else 100
 
     torch.manual_seed(0)
     row, col = torch.arange(n).repeat_interleave(n), torch.arange(n).repeat(n)

@@ -49,7 +49,9 @@ class Papers:
         self.about = torch.stack([self.cited, same * self.cited, same * (1 - self.cited)], 1)
         self.eye = spgrad.eye(n, dtype=torch.float64)
 
-    def spread(self, nodes: torch.Tensor, weights: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
+    def spread(
+        self, nodes: torch.Tensor, weights: torch.Tensor, alpha: torch.Tensor
+    ) -> torch.Tensor:
         """F (nodes, classes), from the labels of some nodes.
 
         The condition of I - alpha S is at most (1 + alpha) / (1 - alpha), so that CG needs some
