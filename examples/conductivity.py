@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a small plate, for tests")
     parser.add_argument("--plot", metavar="FILE", help="draws the result into a file")
     options = parser.parse_args(arguments)
-    n, smooth = (24, 30.0) if options.quick else (100, 300.0)
+    n, smooth = (32, 30.0) if options.quick else (100, 300.0)
 
     torch.manual_seed(0)
     plate, true = Plate(n), truth(n)
