@@ -37,7 +37,7 @@ class Plate:
         ones = torch.ones(row.numel(), dtype=torch.float64)
         self.stencil = spgrad.sparse_coo_tensor(torch.stack([row, col]), ones, (n * n, n * n))
 
-    def matrix(self, log_conductivity: torch.Tensor) -> spgrad.SparseTensor:
+    def matrix(self, log_conductivity: torch.Tensor) -> torch.Tensor:
         """The matrix A; `coalesce` adds up what falls on one element."""
         s = log_conductivity.exp()
         c = 2 * s[self.i] * s[self.j] / (s[self.i] + s[self.j])
@@ -140,7 +140,7 @@ def draw(path: str, true: torch.Tensor, found: torch.Tensor, losses: list[float]
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     for axis, values, title in zip(axes, (true, found), ("true", "recovered")):
         limits = {"vmin": true.min().item(), "vmax": true.max().item()}
-        image = axis.imshow(values, interpolation="none", **limits)
+        image = axis.imshow(values.numpy(), interpolation="none", **limits)
         axis.set(title=f"log-conductivity, {title}", xticks=[], yticks=[])
         figure.colorbar(image, ax=axis, shrink=0.85)
     axes[2].semilogy(losses)

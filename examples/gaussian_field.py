@@ -34,7 +34,7 @@ class Field:
         self.I = spgrad.eye(n * n, dtype=torch.float64)
         self.seen = spgrad.diag(observed.double())
 
-    def root(self, kappa: torch.Tensor) -> spgrad.SparseTensor:
+    def root(self, kappa: torch.Tensor) -> torch.Tensor:
         """K = kappa^2 + G; Q = tau^2 K K."""
         return self.I * kappa**2 + self.G
 
@@ -46,13 +46,13 @@ class Field:
             2 log p(y) = log|Q| - log|P| - m log sigma^2 - y^T y / sigma^2 + b^T P^-1 b.
         """
         kappa, tau, sigma = log_parameters.exp()
-        F, b = self.posterior(kappa, tau, sigma, y)
+        F, b = self.posterior(y, kappa, tau, sigma)
         log_det_Q = 2 * (linalg.logdet(self.root(kappa)) + len(y) * tau.log())
         noise = self.seen.sum() * 2 * sigma.log() + y.square().sum() / sigma**2
         return (log_det_Q - F.logdet() - noise + b @ F.solve(b)) / 2
 
     def posterior(
-        self, kappa: torch.Tensor, tau: torch.Tensor, sigma: torch.Tensor, y: torch.Tensor
+        self, y: torch.Tensor, kappa: torch.Tensor, tau: torch.Tensor, sigma: torch.Tensor
     ) -> tuple[linalg.Factor, torch.Tensor]:
         """A factor of P, which serves its determinant, solves and diagonal; and b."""
         K = self.root(kappa)
@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, value, deviation, true in zip(NAMES, found, error, TRUE):
         print(f"{name:<10} {value:.3f} +- {deviation:.3f}, truth {true:.1f}")
 
-    F, b = field.posterior(*found, y)
+    F, b = field.posterior(y, *found)
     mean, std = F.solve(b), F.inverse_at(field.I).values().sqrt()
     off, hidden = (mean - x).abs(), ~observed
     rms = off[hidden].square().mean().sqrt().item()
@@ -134,7 +134,7 @@ def draw(path: str, n: int, maps: dict[str, torch.Tensor]) -> None:
     figure, axes = plt.subplots(1, 4, figsize=(14, 3.4), layout="constrained")
     for axis, (title, values) in zip(axes, maps.items()):
         scale = {} if title == "deviation" else {"vmin": -limit, "vmax": limit, "cmap": "RdBu_r"}
-        image = axis.imshow(values.view(n, n), interpolation="none", **scale)
+        image = axis.imshow(values.view(n, n).numpy(), interpolation="none", **scale)
         axis.set(title=title, xticks=[], yticks=[])
         figure.colorbar(image, ax=axis, shrink=0.85)
     figure.savefig(path, dpi=80)

@@ -128,10 +128,11 @@ def draw(path: str, curves: torch.Tensor, means: torch.Tensor) -> None:
     from matplotlib import pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    left.plot(curves.T, color="C0", alpha=0.4)
-    left.plot(curves.mean(0), color="C0", linewidth=2.5)
+    left.plot(curves.T.numpy(), color="C0", alpha=0.4)
+    left.plot(curves.mean(0).numpy(), color="C0", linewidth=2.5)
     left.set(title="loss on the labels held out", xlabel="steps")
-    bars = right.bar(["citations", "all edges\nalike", "learned"], means, color=["C7", "C7", "C0"])
+    names = ["citations", "all edges\nalike", "learned"]
+    bars = right.bar(names, means.tolist(), color=["C7", "C7", "C0"])
     right.bar_label(bars, fmt="%.1f")
     right.set(title="test accuracy, %", ylim=(0, 100))
     figure.savefig(path, dpi=80)

@@ -137,10 +137,10 @@ def draw(path: str, sinogram: torch.Tensor, pictures: dict[str, torch.Tensor]) -
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, 4, figsize=(14, 3.6), layout="constrained")
-    axes[0].imshow(sinogram, aspect="auto", cmap="gray")
+    axes[0].imshow(sinogram.numpy(), aspect="auto", cmap="gray")
     axes[0].set(title="measured", xlabel="offset", ylabel="angle", xticks=[], yticks=[])
     for axis, (title, picture) in zip(axes[1:], pictures.items()):
-        axis.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="none")
+        axis.imshow(picture.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="none")
         axis.set(title=title, xticks=[], yticks=[])
     figure.savefig(path, dpi=80)
 
