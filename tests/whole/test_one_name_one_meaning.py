@@ -8,6 +8,7 @@ FOLDERS = ("core", "lowering", "ops")
 
 # Names that two files may define, and why.
 SHARED = {
+    "sddmm": "Dot products at the elements of a pattern: the public function, and that of values.",
     "spmm": "The product of a sparse and a dense matrix: the public function, and that of values.",
 }
 

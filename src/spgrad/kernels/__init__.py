@@ -38,6 +38,7 @@ from spgrad.kernels.reference.layouts.densify import densify
 from spgrad.kernels.reference.layouts.transpose import transpose_plan
 from spgrad.kernels.reference.products.attention import attention, attention_backward
 from spgrad.kernels.reference.products.block_matmul import block_sddmm, block_spmm
+from spgrad.kernels.reference.products.heads import heads_sddmm, heads_spmm
 from spgrad.kernels.reference.products.matmul import sddmm, shares, spmm, spmm_sddmm
 from spgrad.kernels.reference.products.spgemm import spgemm
 from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
@@ -83,6 +84,8 @@ __all__ = [
     "expand_blocks",
     "factor_pattern",
     "group_blocks",
+    "heads_sddmm",
+    "heads_spmm",
     "incomplete_cholesky",
     "incomplete_lu",
     "intersection",

@@ -72,8 +72,9 @@ def matrix_operand(arg: str, x: Any, *, bools: bool = False) -> SparseTensor:
     if pattern.dense_dim:
         raise UnsupportedError(
             f"`{arg}` has {pattern.dense_dim} dense dimension(s) (shape {tuple(pattern.shape)}); a "
-            "matrix or batch of matrices with scalar elements is accepted. Multiply one slice of "
-            "the dense dimensions at a time."
+            "matrix or batch of matrices with scalar elements is accepted. spgrad.spmm multiplies "
+            "every slice of the dense dimensions by columns of its own; elsewhere take one slice "
+            "at a time."
         )
     if len(pattern.shape) < 2:
         raise checks.bad_shape(

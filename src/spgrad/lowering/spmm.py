@@ -37,8 +37,13 @@ def spmm(
 ) -> torch.Tensor:
     """y = A x, or A^T x, for the (block-diagonal) matrix with these flat values; x is 2-D.
 
+    With values (elements, h) and x (k, h, n), each of the h heads is a matrix on the same pattern:
+    y[:, c] = A_c x[:, c].
+
     Gradient: of `vals`, g x^T at the pattern (SDDMM); of x, A^T g (SpMM).
     """
+    if vals.dim() == 2 and vals.shape[1] == 1:
+        return spmm(vals.squeeze(1), x.squeeze(1), pattern, transpose).unsqueeze(1)
     if wants_grad(vals, x):
         return _SpMM.apply(vals, x, pattern, transpose)  # type: ignore[return-value]
     return _spmm(vals, x, pattern, transpose)
@@ -47,8 +52,12 @@ def spmm(
 def sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """Flat values of g x^T at the pattern: element (i, j) is the dot product of g[i] and x[j].
 
+    With g (m, h, n) and x (k, h, n), the values are (elements, h), those of each head.
+
     Gradient: with w on the pattern, of g, W x; of x, W^T g (SpMM both).
     """
+    if x.dim() == 3 and x.shape[1] == 1:
+        return sddmm(g.squeeze(1), x.squeeze(1), pattern).unsqueeze(1)
     if wants_grad(g, x):
         return _SDDMM.apply(g, x, pattern)  # type: ignore[return-value]
     return _sddmm(g, x, pattern)
@@ -58,6 +67,9 @@ def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
     if _uses_blocks(pattern, x):
         return _block_spmm(vals, x, pattern, transpose)
     view = cols(pattern) if transpose else rows(pattern)
+    if x.dim() == 3:
+        y = kernels.heads_spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x).flatten(1))
+        return y.unflatten(1, x.shape[1:])
     return kernels.spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x))
 
 
@@ -67,6 +79,9 @@ def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     by_rows = pattern.is_coo or pattern.compressed_by_rows
     view = rows(pattern) if by_rows else cols(pattern)  # the one with values in order, if any
     left, right = (g, x) if by_rows else (x, g)
+    if x.dim() == 3:
+        operands = plain(left).flatten(1), plain(right).flatten(1), x.shape[1]
+        return kernels.heads_sddmm(view.ptr, view.idx, view.perm, *operands)
     return kernels.sddmm(view.ptr, view.idx, view.perm, plain(left), plain(right))
 
 
@@ -78,7 +93,7 @@ def _uses_blocks(pattern: Pattern, x: torch.Tensor, *, sampled: bool = False) ->
     blocks of 4 x 4 have a loop of their own.
     """
     blocks = pattern.blocksize
-    if blocks is None or min(blocks) < 2 or not kernels.compiled():
+    if blocks is None or min(blocks) < 2 or x.dim() == 3 or not kernels.compiled():
         return False
     if sampled and blocks != (4, 4) and blocks[1] < 8:
         return False
@@ -151,7 +166,7 @@ def _both_gradients(
 
 
 def _one_pass(x: torch.Tensor, pattern: Pattern) -> bool:
-    """Whether reading a row of g once for both gradients is worth its price.
+    """Whether reading a row of g once for both gradients is worth its price, for one head.
 
     One of the views has its values in another order, so one pass reads a value and writes a
     gradient for each entry where they stand, mostly in a cache line of their own. Two kernels
@@ -159,6 +174,8 @@ def _one_pass(x: torch.Tensor, pattern: Pattern) -> bool:
     cache lines, if each row of A has so many entries that the kernel spends its time on these.
     Rows of g that do not fill cache lines have kernels of their own.
     """
+    if x.dim() == 3:
+        return False
     n, sizes = x.shape[1], (pattern.elements, *pattern.extent)
     if not isinstance(n, int):  # no guard on a size of a compiler
         return True

@@ -60,19 +60,32 @@ def _sampled(
 
 
 def _reduced(A: torch.Tensor, x: torch.Tensor, *, mask: torch.Tensor, reduce: str) -> torch.Tensor:
-    count = mask.sum(1)[:, None]
-    if reduce == "sum" or A.shape[1] == 0:
-        return A @ x
-    if reduce == "mean":
-        return A @ x / count.clamp(min=1)
-    terms = A[:, :, None] * x  # (m, k, n)
+    if A.dim() == 2:
+        return _reduced_by_head(A[..., None], x[:, None], mask[..., None], reduce).squeeze(1)
+    return _reduced_by_head(A, x[:, None] if x.dim() == 2 else x, mask, reduce)
+
+
+def _reduced_by_head(
+    A: torch.Tensor, x: torch.Tensor, mask: torch.Tensor, reduce: str
+) -> torch.Tensor:
+    """Of A (*b, m, k, h) and x (*b, k, h or 1, n)."""
+    count = mask.sum(-2)[..., None]
+    if reduce in ("sum", "mean") or A.shape[-2] == 0:
+        y = torch.einsum("...mkh,...khn->...mhn", A, x)
+        return y / count.clamp(min=1) if reduce == "mean" else y
     nothing = {"prod": 1, "amin": math.inf, "amax": -math.inf}[reduce]
-    terms = filled(terms, mask[:, :, None], nothing)
+    terms = filled(A[..., None] * x.unsqueeze(-4), mask[..., None], nothing)  # (*b, m, k, h, n)
     if reduce == "prod":
-        y = terms.prod(1, dtype=terms.dtype)
+        y = terms.prod(-3, dtype=terms.dtype)
     else:  # of equal ones, the first
-        y = (terms.max(1) if reduce == "amax" else terms.min(1)).values
+        y = (terms.max(-3) if reduce == "amax" else terms.min(-3)).values
     return y.masked_fill(count == 0, 0)
+
+
+def _dots(A: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *, mask: torch.Tensor) -> torch.Tensor:
+    if x.dim() == mask.dim():
+        return (x @ y.mT) * mask
+    return torch.einsum("...mhn,...khn->...mkh", x, y) * mask[..., None]
 
 
 _VECTORS_ONLY = dict.fromkeys(ALL[1:], "a vector has no compressed layout")
@@ -142,9 +155,14 @@ ROWS = (
     ),
     Op(
         "spmm",
-        "products.matmul",
+        "products.heads",
         (),
-        _PRODUCTS[:1],
+        (
+            *_PRODUCTS[:1],
+            "A[m,k|c] x[k,c,n] -> y[m,c,n]",
+            "A[m,k|c] x[k,n] -> y[m,c,n]",
+            "A[b,m,k|c] x[b,k,c,n] -> y[b,m,c,n]",
+        ),
         _reduced,
         samples=tuple({"reduce": reduce} for reduce in ("sum", "mean", "amax", "amin", "prod")),
     ),
@@ -228,6 +246,17 @@ ROWS = (
         ("A[m,n] x[m,k] y[k,n] -> C[m,n]", "A[b,m,n] x[b,m,k] y[b,k,n] -> C[b,m,n]"),
         _sampled,
         samples=_SCALED,
+    ),
+    Op(
+        "sddmm",
+        "products.heads",
+        (),
+        (
+            "M[m,k] x[m,n] y[k,n] -> C[m,k]",
+            "M[m,k] x[m,c,n] y[k,c,n] -> C[m,k|c]",
+            "M[b,m,k] x[b,m,c,n] y[b,k,c,n] -> C[b,m,k|c]",
+        ),
+        _dots,
     ),
     Op(
         "tensordot",

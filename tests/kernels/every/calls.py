@@ -114,6 +114,8 @@ def _products(ptr, idx, perm):
         "attention_backward": (*a[:3], *by_cols, val, q, k, v, out, lse, delta, 0.1),
         "block_sddmm": (*a[:3], numbers(2 * m, 5), numbers(3 * NUM_COLS, 5), 2, 3, False),
         "block_spmm": (*a[:3], numbers(6 * n), numbers(3 * NUM_COLS, 5), 2, 3, True),
+        "heads_sddmm": (*a[:3], numbers(m, 10), numbers(NUM_COLS, 10), 2),
+        "heads_spmm": (*a[:3], numbers(n, 2), numbers(NUM_COLS, 10)),
         "masked_spgemm": (*product[:2], None, *a, *b, NUM_COLS),
         "scale": (*a, numbers(m), numbers(NUM_COLS)),
         "sddmm": (*a[:3], g, x),

@@ -64,6 +64,8 @@ ZOO = {  # entries of each line, and what all indices are below; even, so that b
     "full": ([6, 6, 6, 6], 6),
     "one huge line": ([1, 20_000, 0, 2], 30_000),
 }
+HEADS = [(3, 1), (2, 5), (8, 4), (4, 16), (3, 24), (2, 0)]
+"""Heads, and columns of each."""
 INDEX_DTYPES = [torch.int32, torch.int64]
 VIEWS = [(lines, t) for lines in ZOO for t in INDEX_DTYPES if "huge" not in lines or t.itemsize > 4]
 
@@ -217,6 +219,13 @@ CALLS = {  # the arguments of every kernel, made of a view
     "group_blocks": [
         lambda v: (*v.indexed, 2, 2, True),
         lambda v: (*v.indexed, 1, 2, False, v.val),
+    ],
+    "heads_sddmm": [
+        lambda v, h=h, n=n: (*v.permuted, randn(v.m, h * n), randn(v.n, h * n), h)
+        for h, n in HEADS
+    ],
+    "heads_spmm": [
+        lambda v, h=h, n=n: (*v.permuted, randn(v.nse, h), randn(v.n, h * n)) for h, n in HEADS
     ],
     "incomplete_cholesky": [lambda v: square(v, lower=True)],
     "incomplete_lu": [lambda v: square(v, lower=False)],

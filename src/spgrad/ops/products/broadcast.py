@@ -17,11 +17,19 @@ from spgrad.lowering import spmm
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import is_sparse, sparse_operand
 
+T = TypeVar("T", bound=torch.Tensor)
+
 
 def flat(A: SparseTensor) -> torch.Tensor:
     """Values of a matrix or batch, one by one, as the views of its pattern count them."""
     vals = stored_values(A)
     return vals if vals.dim() == 1 else vals.reshape(-1)
+
+
+def by_head(A: SparseTensor) -> torch.Tensor:
+    """Values (elements, heads) of a hybrid matrix or batch: a head for each dense index."""
+    pattern = A._pattern
+    return stored_values(A).reshape(pattern.elements, math.prod(pattern.dense_shape))
 
 
 def sparse_dense(A: SparseTensor, x: torch.Tensor, *, transpose: bool = False) -> torch.Tensor:
@@ -52,30 +60,33 @@ def _batched_spmm(A: SparseTensor, x: torch.Tensor, transpose: bool) -> torch.Te
 
 
 def in_columns(
-    pattern: Pattern, x: torch.Tensor, k: int
+    pattern: Pattern, x: torch.Tensor, k: int, heads: tuple[int, ...] = ()
 ) -> tuple[torch.Tensor, Callable[[torch.Tensor, int], torch.Tensor]]:
     """x (*batch, k, n) as a factor of the block-diagonal matrix, and what turns the result back.
 
     The second is a function of the product (items m, columns) and m, which gives (*batch, m, n).
+    With `heads`, x is (*batch, k, *heads, n), and the factor (items k, *heads, columns).
     """
-    n = x.shape[-1]
-    if tuple(x.shape[:-2]) == pattern.batch:  # the items of x are those of A, in their order
-        rows = x.reshape(math.prod(pattern.batch) * k, n)
-        return rows, lambda y, m: y.view(*pattern.batch, m, y.shape[1])
-    batch = checks.broadcast_shapes(pattern.batch, x.shape[:-2])
+    n, h = x.shape[-1], len(heads)
+    given = x.shape[: x.dim() - h - 2]
+    if tuple(given) == pattern.batch:  # the items of x are those of A, in their order
+        rows = x.reshape(math.prod(pattern.batch) * k, *heads, n)
+        return rows, lambda y, m: y.view(*pattern.batch, m, *y.shape[1:])
+    batch = checks.broadcast_shapes(pattern.batch, given)
     own = (1,) * (len(batch) - len(pattern.batch)) + pattern.batch
     matched = [i for i, size in enumerate(own) if size != 1 or batch[i] == 1]
     folded = [i for i in range(len(batch)) if i not in matched]
     r = len(batch)
-    order = [*matched, r, *folded, r + 1]
+    order = [*matched, *range(r, r + 1 + h), *folded, r + 1 + h]
     items = math.prod(batch[i] for i in matched)
     columns = math.prod(batch[i] for i in folded) * n
 
     def unfold(y: torch.Tensor, m: int) -> torch.Tensor:
-        y = y.view(*(batch[i] for i in matched), m, *(batch[i] for i in folded), n)
-        return y.permute(*(order.index(i) for i in range(r + 2))).contiguous()
+        y = y.view(*(batch[i] for i in matched), m, *heads, *(batch[i] for i in folded), n)
+        return y.permute(*(order.index(i) for i in range(r + 2 + h))).contiguous()
 
-    return x.expand(*batch, k, n).permute(order).reshape(items * k, columns), unfold
+    x = x.expand(*batch, k, *heads, n).permute(order)
+    return x.reshape(items * k, *heads, columns), unfold
 
 
 def dense_sparse(x: torch.Tensor, A: SparseTensor) -> torch.Tensor:
@@ -137,9 +148,6 @@ def as_counts(arg: str, x: torch.Tensor) -> torch.Tensor:
         return x.to(torch.int32)
     A = sparse_operand(arg, x)
     return on_pattern(A._vals.to(torch.int32), A._pattern)
-
-
-T = TypeVar("T", bound=torch.Tensor)
 
 
 def as_truth(y: T) -> T:

@@ -10,7 +10,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.operands import is_sparse, require_dim, require_rank, shape_of, sparse_operand
 from spgrad.ops.elementwise.unary import conj
-from spgrad.ops.products.broadcast import are_bools, as_counts, as_truth
+from spgrad.ops.products import broadcast
 from spgrad.ops.products.einsum import contract, require_operands
 from spgrad.ops.products.terms import Term
 from spgrad.public import public_op
@@ -194,8 +194,9 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> SparseTensor:
                 [ 2., 20.],
                 [ 0.,  0.]])
     """
-    if are_bools(input, vec2):
-        return as_truth(outer(*(as_counts("input", x) for x in (input, vec2))))
+    if broadcast.are_bools(input, vec2):
+        counts = (broadcast.as_counts("input", x) for x in (input, vec2))
+        return broadcast.as_truth(outer(*counts))
     operands = _vectors(input, ("vec2", vec2))
     if not isinstance(operands[0], SparseTensor):
         raise UnsupportedError(

@@ -46,8 +46,8 @@ def product(names: tuple[str, str], a: torch.Tensor, b: torch.Tensor) -> torch.T
 
 def _of_others(error: Exception, names: tuple[str, str], a: Any, b: Any) -> torch.Tensor:
     """The product where `error` says that an operand is no tensor of numbers, if there is one."""
-    if are_bools(a, b):
-        return as_truth(product(names, *map(as_counts, names, (a, b))))
+    if broadcast.are_bools(a, b):
+        return broadcast.as_truth(product(names, *map(broadcast.as_counts, names, (a, b))))
     left, right = as_operand(a), as_operand(b)
     if left is a and right is b:
         raise error
@@ -162,48 +162,11 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> to
     _require_ranks(2, input=input, mat2=mat2)
     if reduce in (None, "sum"):
         return product(names, input, mat2)
-    return _reducing(names, input, mat2, reduce)
+    return reducing(names, input, mat2, reduce)
 
 
-@public_op
-@lowered
-def spmm(A: torch.Tensor, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
-    """The sum, mean, maximum, minimum or product of a_ij x_jc over the elements of each row of A.
-
-    A step of message passing: each node aggregates what its neighbours hold.
-
-    Args:
-        A: Sparse (m, k).
-        x: Dense (k, n).
-        reduce: "sum", the matrix product, "mean", "amax", "amin" or "prod", over the specified
-            elements of the row alone. A row without elements gives 0.
-
-    Returns:
-        Dense (m, n).
-
-    Gradient:
-        Of `A` on its own pattern, of `x` dense. Of "amax" and "amin", at the first product that
-        attains it.
-
-    Cost:
-        O(nse n) time; no memory beyond result and gradients but O(m n) for other than "sum".
-
-    Raises:
-        TypeError: `A` is not sparse or `x` not dense.
-        ValueError: An operand is no matrix, sizes, dtypes or devices don't fit, or `reduce` is
-            none of these.
-
-    Example:
-        >>> A = spgrad.from_edges(torch.tensor([[0, 0, 1], [1, 2, 0]]), size=3)
-        >>> x = torch.tensor([[1.0], [5.0], [7.0]])
-        >>> spgrad.spmm(A, x, "mean").T, spgrad.spmm(A, x, "amax").T
-        (tensor([[6., 1., 0.]]), tensor([[7., 1., 0.]]))
-    """
-    _require_ranks(2, A=A, x=x)
-    return _reducing(("A", "x"), A, x, reduce)
-
-
-def _reducing(names: tuple[str, str], a: Any, b: Any, reduce: str) -> torch.Tensor:
+def reducing(names: tuple[str, str], a: Any, b: Any, reduce: str) -> torch.Tensor:
+    """The matrix product of a sparse and a dense operand over any reduction."""
     A, x = matrix_operand(names[0], a), dense_operand(names[1], b)
     _require_fit(names, A, x)
     if reduce == "sum":

@@ -26,7 +26,7 @@ REDUCTIONS = ("sum", "mean", "amax", "amin", "prod")
 def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tensor:
     """The mean, maximum, minimum or product of a_ij x_jc over the elements of each row i of A.
 
-    A row without elements gives 0, a product of them too.
+    A row without elements gives 0, a product of them too. Of a hybrid A, x is (k, heads, n).
     """
     if reduce not in REDUCTIONS:
         raise ArgumentValueError(
@@ -34,19 +34,28 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
             "matrix product."
         )
     A = without_repeats(A)
-    vals, pattern = broadcast.flat(A), A._pattern
-    row = segments_of(pattern, (1,))
+    vals, pattern = broadcast.flat(A) if x.dim() == 2 else broadcast.by_head(A), A._pattern
+    row = segments_of(pattern, (len(pattern.batch) + 1,))
     if reduce == "mean":
         require_dtype(vals.dtype, accepted="real complex")
         y = spmm(vals, x, pattern)
         # in the dtype of y: torch divides by integers one element at a time
         key = kept.DIVISORS.of(y.dtype)
-        return y.div_(pattern.derive(key, lambda _: row.counts().clamp(min=1).to(y.dtype)))
+        divisors = pattern.derive(key, lambda _: row.counts().clamp(min=1).to(y.dtype))
+        return y.div_(divisors) if x.dim() == 2 else y / divisors[..., None]
     if reduce == "prod":
-        factors = segment_product(vals[:, None], row) * _rows_product(x, pattern)
-        return torch.where(row.counts() == 0, 0, factors)
+        factors = segment_product(vals if vals.dim() == 2 else vals[:, None], row)
+        if x.dim() == 2:
+            return torch.where(row.counts() == 0, 0, factors * _rows_product(x, pattern))
+        of_x = _rows_product(x.flatten(1), pattern).unflatten(1, x.shape[1:])
+        return torch.where(row.counts()[..., None] == 0, 0, factors[..., None] * of_x)
     require_dtype(vals.dtype, accepted="real integer")
-    return _spmm_extremum(vals, x, pattern, reduce == "amax")
+    if x.dim() == 2:
+        return _spmm_extremum(vals, x, pattern, reduce == "amax")
+    heads = zip(vals.unbind(1), x.unbind(1), strict=True)
+    found = [_spmm_extremum(*head, pattern, reduce == "amax") for head in heads]
+    # without heads: empty, but with a gradient for both operands
+    return torch.stack(found, 1) if found else spmm(vals, x, pattern)
 
 
 def _spmm_extremum(

@@ -1,6 +1,6 @@
 // The matmul family: spmm, its transpose (spmm on the column view) and sddmm are each other's
-// derivatives. Contracts and kernels are in spmm.h, sddmm.h and spmm_sddmm.h; here are the
-// host functions.
+// derivatives. Contracts and kernels are in spmm.h, sddmm.h and one_pass/spmm_sddmm.h; here
+// are the host functions.
 #include <algorithm>
 #include <tuple>
 
@@ -10,7 +10,7 @@
 #include "common/threads.h"
 #include "products/sddmm.h"
 #include "products/spmm.h"
-#include "products/spmm_sddmm.h"
+#include "products/one_pass/spmm_sddmm.h"
 #include "reading/order.h"
 #include "reading/traffic.h"
 

@@ -1,0 +1,234 @@
+// Sparse times dense for several heads: h matrices on one row view (ptr, idx, perm?), each times
+// columns of its own.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "common/lanes.h"
+#include "products/spmm.h"
+#include "reading/prefetch.h"
+#include "reading/traffic.h"
+
+namespace spgrad {
+
+// ptr (m + 1), idx (nse), perm (nse) or null, val (nse, heads), x (k, heads * n) and y (m, heads *
+// n), all row by row: columns [c n, (c + 1) n) of x and y are those of head c. y is allocated and
+// not initialised; every element of the rows asked for is written. Columns of a row may be unsorted
+// and repeat. The order of a sum depends on its row and on heads n: not on the number of threads,
+// or on how x is read. O((nse + m) heads n) time, no memory. The view comes from memory once for
+// all heads.
+template <class index_t, class scalar_t>
+struct HeadsSpmm {
+  const index_t* ptr;
+  const index_t* idx;
+  const index_t* perm;
+  const scalar_t* val;
+  const scalar_t* x;
+  scalar_t* y;
+  int64_t heads;
+  int64_t n;
+  int64_t nse;
+  Traffic traffic{};
+
+  SPGRAD_INLINE int64_t width() const { return heads * n; }
+  SPGRAD_INLINE const scalar_t* row(int64_t p) const {
+    return x + static_cast<int64_t>(idx[p]) * width();
+  }
+  SPGRAD_INLINE const scalar_t* weights(int64_t p) const {
+    return val + (perm == nullptr ? p : static_cast<int64_t>(perm[p])) * heads;
+  }
+  // Prefetches what the entry `ahead` entries after p needs: columns [column, column + count) of
+  // its row of x, and its values where they stand in another order.
+  SPGRAD_INLINE void prefetch(int64_t p, int64_t ahead, int64_t column, int64_t count) const {
+    if (ahead != 0) prefetch_row(*this, p, ahead, column, count);
+    if (perm != nullptr) __builtin_prefetch(weights(std::min(p + 16, nse - 1)) + column / n);
+  }
+};
+
+// out[l] = from[at[l]]. `at` counts in words of four bytes, so that one instruction serves float
+// and double.
+template <class T, int kElements>
+struct Permutation {
+  static constexpr int kWords = kElements * static_cast<int>(sizeof(T)) / 4;
+  Vector<int32_t, kWords> words;
+  int32_t at[kElements];
+
+  SPGRAD_INLINE void set(int lane, int32_t from) {
+    constexpr int kEach = sizeof(T) / 4;
+    at[lane] = from;
+    for (int word = 0; word < kEach; ++word) words[lane * kEach + word] = from * kEach + word;
+  }
+  // Whether there is an instruction for it.
+  static constexpr bool fast() {
+#if defined(__x86_64__)
+    return kWords >= 8;
+#else
+    return false;
+#endif
+  }
+  SPGRAD_INLINE void apply([[maybe_unused]] Vector<T, kElements>& v) const {
+#if defined(__x86_64__)
+    asm("vpermd %1, %2, %0" : "=v"(v) : "v"(v), "v"(words));
+#endif
+  }
+};
+
+// Which types have vectors here: float32 and float64 with int32 indices. The others are summed in
+// plain loops, of which the compiler makes what it can.
+template <class index_t, class scalar_t>
+inline constexpr bool kHasLanes =
+    std::is_same_v<index_t, int32_t> && std::is_floating_point_v<scalar_t>;
+
+// Entries of a view that stay in the first-level cache while all heads are computed.
+inline constexpr int64_t kViewEntries = 1024;
+
+// How the values of an entry meet the columns of a vector.
+enum class Meet {
+  kOne,     // a vector lies within one head
+  kSpread,  // neighbouring columns are of the same head, or of the next
+};
+
+// kParts vectors of columns of y, the first at `column`. The last is moved back if it would pass
+// the end, and then computes some columns again. The sums stay in registers over a whole row. Two
+// sets of sums take turns, so that an addition does not wait for the one before.
+template <int kElements, int kParts, Meet kMeet, class index_t, class scalar_t>
+SPGRAD_INLINE void heads_columns(const HeadsSpmm<index_t, scalar_t> a, int64_t first, int64_t last,
+                                 int64_t column) {
+  using Sum = lane_t<scalar_t>;
+  using Values = Lanes<scalar_t, kElements>;
+  constexpr int kSets = 2;
+  const int64_t width = a.width();
+  const int64_t final = std::min<int64_t>((kParts - 1) * kElements, width - kElements - column);
+  const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
+  const int64_t ahead = entries_ahead<scalar_t>(a.traffic.ahead, kParts * kElements);
+  int64_t head[kParts];  // of the first column of each vector
+  Permutation<Sum, kElements> spread[kMeet == Meet::kSpread ? kParts : 1];
+  for (int part = 0; part < kParts; ++part) {
+    head[part] = (column + offset(part)) / a.n;
+    if constexpr (kMeet == Meet::kSpread) {
+      for (int lane = 0; lane < kElements; ++lane) {
+        const int64_t own = (column + offset(part) + lane) / a.n;
+        spread[part].set(lane, static_cast<int32_t>(own - head[part]));
+      }
+    }
+  }
+  const int64_t readable = a.nse * a.heads - kElements;
+  const auto weigh = [&](const scalar_t* of_heads, int part, Values& weight) {
+    if (spread[0].fast() && of_heads - a.val <= readable) {
+      load<kElements>(of_heads, weight);
+      return spread[part].apply(weight);
+    }
+    for (int lane = 0; lane < kElements; ++lane) weight[lane] = of_heads[spread[part].at[lane]];
+  };
+  for (int64_t i = first; i < last; ++i) {
+    Values sums[kSets][kParts]{};
+    const auto add = [&](int64_t p, int set) {
+      a.prefetch(p, ahead, column, kParts * kElements);
+      const scalar_t* const row = a.row(p) + column;
+      const scalar_t* const weights = a.weights(p);
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; ++part) {
+        Values lanes, weight;
+        load<kElements>(row + offset(part), lanes);
+        if constexpr (kMeet == Meet::kOne) {
+          sums[set][part] += weights[head[part]] * lanes;
+        } else {
+          weigh(weights + head[part], part, weight);
+          sums[set][part] += weight * lanes;
+        }
+      }
+    };
+    int64_t p = a.ptr[i];
+    const int64_t end = a.ptr[i + 1];
+    for (; p + kSets <= end; p += kSets) {
+#pragma GCC unroll 2
+      for (int set = 0; set < kSets; ++set) add(p + set, set);
+    }
+    if (p < end) add(p, 0);
+    scalar_t* const out = a.y + i * width + column;
+#pragma GCC unroll 8
+    for (int part = 0; part < kParts; ++part) {
+      const Values total = sums[0][part] + sums[1][part];
+      a.traffic.streamed ? stream<kElements>(total, out + offset(part))
+                         : store<kElements>(total, out + offset(part));
+    }
+  }
+}
+
+// Columns from `column` on, in blocks of kParts vectors while they last, then of fewer.
+template <int kElements, int kParts, Meet kMeet, class index_t, class scalar_t>
+SPGRAD_INLINE void heads_blocks(const HeadsSpmm<index_t, scalar_t>& a, int64_t first, int64_t last,
+                                int64_t column) {
+  for (; a.width() - column > (kParts - 1) * kElements; column += kParts * kElements) {
+    heads_columns<kElements, kParts, kMeet>(a, first, last, column);
+  }
+  if constexpr (kParts > 1) {
+    if (column < a.width()) heads_blocks<kElements, kParts / 2, kMeet>(a, first, last, column);
+  }
+}
+
+template <int kElements, int kParts, class index_t, class scalar_t>
+SPGRAD_INLINE void heads_meeting(const HeadsSpmm<index_t, scalar_t>& a, int64_t first,
+                                 int64_t last) {
+  if (a.n % kElements == 0) {
+    heads_blocks<kElements, kParts, Meet::kOne>(a, first, last, 0);
+  } else {
+    constexpr int kFewer = kParts > 1 ? kParts / 2 : 1;
+    heads_blocks<kElements, kFewer, Meet::kSpread>(a, first, last, 0);
+  }
+}
+
+// kCount columns of head `head` of row i, the first at `column`.
+template <int kCount, class index_t, class scalar_t>
+SPGRAD_INLINE void heads_few(const HeadsSpmm<index_t, scalar_t>& a, int64_t i, int64_t head,
+                             int64_t column) {
+  accumulate_t<scalar_t> sums[kCount]{};
+  for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+    const accumulate_t<scalar_t> weight = widen(a.weights(p)[head]);
+    const scalar_t* const row = a.row(p) + column;
+    for (int j = 0; j < kCount; ++j) sums[j] += weight * widen(row[j]);
+  }
+  scalar_t* const out = a.y + i * a.width() + column;
+  for (int j = 0; j < kCount; ++j) out[j] = narrow<scalar_t>(sums[j]);
+}
+
+// For types that have no vectors here, and for rows that are shorter than a vector.
+template <class index_t, class scalar_t>
+SPGRAD_CLONES void heads_one_by_one(const HeadsSpmm<index_t, scalar_t>& a, int64_t first,
+                                    int64_t last) {
+  for (int64_t i = first; i < last; ++i) {
+    for (int64_t head = 0; head < a.heads; ++head) {
+      int64_t column = head * a.n;
+      const int64_t end = column + a.n;
+      for (; column + 8 <= end; column += 8) heads_few<8>(a, i, head, column);
+      for (; column < end; ++column) heads_few<1>(a, i, head, column);
+    }
+  }
+}
+
+// Rows [first, last) of y.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void heads_rows(const HeadsSpmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (kHasLanes<index_t, scalar_t>) {
+    constexpr int kElements = kFull<scalar_t, kBytes>;
+    // The columns of a block stay in the cache while all rows of a batch are summed, and the view
+    // while all blocks are.
+    for (int64_t from = first, to; from < last; from = to) {
+      for (to = from + 1; to < last && a.ptr[to + 1] - a.ptr[from] <= kViewEntries;) ++to;
+      if (a.width() >= kElements) {
+        heads_meeting<kElements, kBytes == 64 ? 8 : 4>(a, from, to);
+      } else if (kBytes == 64 && a.width() >= kElements / 2) {
+        heads_meeting<kElements / 2, 1>(a, from, to);
+      } else {
+        heads_one_by_one(a, from, to);
+      }
+    }
+  } else {
+    heads_one_by_one(a, first, last);
+  }
+}
+
+}  // namespace spgrad
