@@ -131,13 +131,14 @@ from spgrad.ops.products.contract import vdot as vdot
 from spgrad.ops.products.einsum import einsum as einsum
 from spgrad.ops.products.grouped import gather_mm as gather_mm
 from spgrad.ops.products.grouped import segment_mm as segment_mm
+from spgrad.ops.products.heads import sddmm as sddmm
+from spgrad.ops.products.heads import spmm as spmm
 from spgrad.ops.products.matmul import bmm as bmm
 from spgrad.ops.products.matmul import linear as linear
 from spgrad.ops.products.matmul import matmul as matmul
 from spgrad.ops.products.matmul import mm as mm
 from spgrad.ops.products.matmul import mv as mv
 from spgrad.ops.products.matmul import sparse_mm as sparse_mm
-from spgrad.ops.products.matmul import spmm as spmm
 from spgrad.ops.products.sampled import hspmm as hspmm
 from spgrad.ops.products.sampled import sampled_addmm as sampled_addmm
 from spgrad.ops.products.sampled import smm as smm
@@ -371,6 +372,7 @@ __all__ = [
     "sampled_addmm",
     "scaled_dot_product_attention",
     "segment_mm",
+    "sddmm",
     "select",
     "setitem",
     "sgn",

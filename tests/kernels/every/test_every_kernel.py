@@ -221,8 +221,7 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: (*v.indexed, 1, 2, False, v.val),
     ],
     "heads_sddmm": [
-        lambda v, h=h, n=n: (*v.permuted, randn(v.m, h * n), randn(v.n, h * n), h)
-        for h, n in HEADS
+        lambda v, h=h, n=n: (*v.permuted, randn(v.m, h * n), randn(v.n, h * n), h) for h, n in HEADS
     ],
     "heads_spmm": [
         lambda v, h=h, n=n: (*v.permuted, randn(v.nse, h), randn(v.n, h * n)) for h, n in HEADS

@@ -23,6 +23,7 @@ from spgrad.ops.products.terms import (
     hybrid,
     matrix_product,
     outer_product,
+    product_of_hybrid,
     sampled,
     sampled_by_head,
 )
@@ -44,7 +45,8 @@ def einsum(*args: Any) -> torch.Tensor:
         *args: An equation such as "ij,jk->ik", "bij,j->bi", "ii->i" or "...ij,ij->...", and its
             operands; or each operand followed by its list of subscripts, and last perhaps that of
             the result, as in A, [0, 1], x, [1, 2], [0, 2]. Sparse operands of any layout without
-            dense dimensions, and dense ones. Sizes of 1 broadcast.
+            dense dimensions, and dense ones; or a hybrid and a dense one for `spgrad.spmm`, as in
+            "ijh,jhn->ihn". Sizes of 1 broadcast.
 
     Returns:
         A product of sparse operands alone, or a rearrangement of one, is a SparseTensor; what is
@@ -63,7 +65,7 @@ def einsum(*args: Any) -> torch.Tensor:
     Raises:
         TypeError: No operand is sparse, or one is no tensor.
         ValueError: The equation is wrong, or sizes, dtypes or devices don't fit.
-        NotImplementedError: An operand has dense dimensions, or the dense dimensions of the result
+        NotImplementedError: An operand has dense dimensions otherwise, or the dense dimensions of the result
             would not stand last.
 
     Example:
@@ -76,13 +78,41 @@ def einsum(*args: Any) -> torch.Tensor:
                 [ 3., 20.]])
     """
     equation, given = as_equation(args)
-    operands = require_operands([(f"operands[{i}]", x) for i, x in enumerate(given)])
+    named = [(f"operands[{i}]", x) for i, x in enumerate(given)]
+    operands = require_operands(named, hybrid=True)
     labels, result = parse(equation, tuple(len(shape_of(x)) for x in operands))
-    return contract([Term(x, s) for x, s in zip(operands, labels, strict=True)], result)
+    terms = [Term(x, s) for x, s in zip(operands, labels, strict=True)]
+    if not any(_is_hybrid(x) for x in operands):
+        return contract(terms, result)
+    _sizes(terms)
+    y = None
+    if len(terms) == 2:
+        a, b = terms if _is_hybrid(operands[0]) else terms[::-1]
+        y = product_of_hybrid(a, b, result)
+    return _require_no_hybrid(named) if y is None else y
 
 
-def require_operands(named: Sequence[tuple[str, Any]]) -> list[torch.Tensor]:
-    """Sparse and dense tensors of one dtype and device, one of them sparse, or the refusal."""
+def _is_hybrid(x: torch.Tensor) -> bool:
+    return isinstance(x, SparseTensor) and x._pattern.dense_dim > 0
+
+
+def _require_no_hybrid(named: Sequence[tuple[str, Any]]) -> Any:
+    for name, x in named:
+        if is_sparse(x) and (dense_dim := x.dense_dim()):
+            raise UnsupportedError(
+                f"`{name}` has {dense_dim} dense dimension(s); sparse dimensions alone are "
+                "accepted, but in products with one dense operand over a matrix dimension, as "
+                '"ijh,jhn->ihn". Take one slice of the dense dimensions at a time.'
+            )
+
+
+def require_operands(
+    named: Sequence[tuple[str, Any]], *, hybrid: bool = False
+) -> list[torch.Tensor]:
+    """Sparse and dense tensors of one dtype and device, one of them sparse, or the refusal.
+
+    Sparse ones have dense dimensions only if `hybrid`.
+    """
     if not any(is_sparse(x) for _, x in named):
         kinds = ", ".join(checks.describe_kind(x) for _, x in named)
         raise ArgumentKindError(
@@ -96,11 +126,8 @@ def require_operands(named: Sequence[tuple[str, Any]]) -> list[torch.Tensor]:
     for (name, _), x in zip(named, operands, strict=True):
         parts[name] = x._vals if isinstance(x, SparseTensor) else x
         checks.require_numeric(name, parts[name])
-        if isinstance(x, SparseTensor) and x._pattern.dense_dim:
-            raise UnsupportedError(
-                f"`{name}` has {x._pattern.dense_dim} dense dimension(s); sparse dimensions alone "
-                "are accepted. Take one slice of the dense dimensions at a time."
-            )
+    if not hybrid:
+        _require_no_hybrid([(name, x) for (name, _), x in zip(named, operands, strict=True)])
     checks.require_same_dtype(**parts)
     checks.require_same_device(**parts)
     return operands

@@ -77,7 +77,7 @@ def spmm(A: torch.Tensor, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
 
 def _for_each_head(pattern: Pattern, x: torch.Tensor) -> torch.Tensor:
     """x as (*b, k, *heads, n), or the refusal of what does not broadcast to that."""
-    heads, (m, k) = pattern.dense_shape, pattern.matrix
+    heads, k = pattern.dense_shape, pattern.matrix[1]
     r = len(heads)
     if x.dim() == 2:
         x = x.view(x.shape[0], *[1] * r, x.shape[1])

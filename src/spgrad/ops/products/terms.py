@@ -17,11 +17,11 @@ from spgrad.lowering.convert import convert
 from spgrad.lowering.segments import for_each, one_segment, segment_sum
 from spgrad.lowering.views import positions_among
 from spgrad.ops.elementwise.binary import mul
+from spgrad.ops.products.heads import product_by_head, sddmm
 from spgrad.ops.products.matmul import matmul
 from spgrad.ops.products.sampled import sampled_addmm
 from spgrad.ops.products.subscripts import Labels
 from spgrad.ops.shapes.kron import kron
-from spgrad.ops.shapes.repeat import expand
 from spgrad.ops.shapes.shape import permute, reshape, same_elements
 
 
@@ -160,17 +160,45 @@ def sampled_by_head(a: Term, x: Term, y: Term, heads: Labels) -> Term:
     assert isinstance(flat, SparseTensor)
     A = convert(flat, torch.sparse_coo)
     outer = x.sizes(heads)
-    one_segment = tuple(A._pattern.shape)
-    # as many copies of the pattern, one after the other, as there are heads
-    copies = convert(expand(A, (math.prod(outer), *one_segment)), torch.sparse_csr)
-    left, right = x.grouped((*heads, *batch), rows, inner), y.grouped((*heads, *batch), inner, cols)
-    left, right = (t.flatten(0, len(heads) - 1) for t in (left, right))
-    found = stored_values(sampled_addmm(copies, left, right, beta=0))
+    found = sddmm(A, x.grouped(batch, rows, heads, inner), y.grouped(batch, cols, heads, inner))
     nse = A._pattern.nse
-    vals = stored_values(A)[:, None] * found.reshape(-1, nse).T
+    vals = stored_values(A)[:, None] * stored_values(found)
     order = (*batch, *rows, *cols)
     pattern = reshape(A, a.sizes(order))._pattern
     made = pattern.derive(
         kept.INNER.of(outer), lambda p: same_elements(p, (*p.shape, *outer), len(outer))
     )
     return Term(on_pattern(vals.reshape(nse, *outer), made), order + heads)
+
+
+def product_of_hybrid(a: Term, b: Term, result: Labels) -> torch.Tensor | None:
+    """A hybrid a times a dense b as `spgrad.spmm` multiplies them; None if it is no such product.
+
+    One matrix dimension of a is summed over, its dense ones and its batch stay.
+    """
+    A, x = a.tensor, b.tensor
+    if not isinstance(A, SparseTensor) or isinstance(x, SparseTensor):
+        return None
+    r = A._pattern.dense_dim
+    batch, (row, col), heads = a.labels[: -r - 2], a.labels[-r - 2 : -r], a.labels[-r:]
+    summed, kept_one = (row, col) if row in b.labels else (col, row)
+    own = tuple(s for s in b.labels if s not in a.labels)
+    given = tuple(s for s in heads if s in b.labels)
+    items = tuple(s for s in batch if s in b.labels)
+    if {*b.labels} != {*items, summed, *given, *own} or items not in ((), batch):
+        return None
+    if {*result} != {*batch, kept_one, *heads, *own}:
+        return None
+    distinct = len({*a.labels}) == len(a.labels) and len({*b.labels}) == len(b.labels)
+    if not distinct or any(a.sizes((s,)) != b.sizes((s,)) for s in b.labels if s not in own):
+        return None
+    full = b.ordered((*items, summed, *given, *own))
+    assert not isinstance(full, SparseTensor)
+    lead = b.sizes((*items, summed))
+    wide = tuple(b.sizes((s,))[0] if s in given else 1 for s in heads)
+    columns = full.reshape(*lead, *wide, math.prod(b.sizes(own)))
+    columns = columns.expand(*lead, *a.sizes(heads), columns.shape[-1])
+    y = product_by_head(A, columns, transpose=summed == row)
+    y = y.view(*y.shape[:-1], *b.sizes(own))
+    order = (*batch, kept_one, *heads, *own)
+    return y.permute(tuple(order.index(s) for s in result))
