@@ -65,8 +65,8 @@ def einsum(*args: Any) -> torch.Tensor:
     Raises:
         TypeError: No operand is sparse, or one is no tensor.
         ValueError: The equation is wrong, or sizes, dtypes or devices don't fit.
-        NotImplementedError: An operand has dense dimensions otherwise, or the dense dimensions of the result
-            would not stand last.
+        NotImplementedError: An operand has dense dimensions otherwise, or the dense dimensions of
+            the result would not stand last.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))

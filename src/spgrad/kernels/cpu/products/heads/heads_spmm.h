@@ -44,7 +44,7 @@ struct HeadsSpmm {
   // its row of x, and its values where they stand in another order.
   SPGRAD_INLINE void prefetch(int64_t p, int64_t ahead, int64_t column, int64_t count) const {
     if (ahead != 0) prefetch_row(*this, p, ahead, column, count);
-    if (perm != nullptr) __builtin_prefetch(weights(std::min(p + 16, nse - 1)) + column / n);
+    if (perm != nullptr) __builtin_prefetch(weights(std::min(p + 48, nse - 1)) + column / n);
   }
 };
 
