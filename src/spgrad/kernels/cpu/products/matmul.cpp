@@ -8,9 +8,9 @@
 #include "common/dispatch.h"
 #include "common/split_rows.h"
 #include "common/threads.h"
+#include "products/one_pass/spmm_sddmm.h"
 #include "products/sddmm.h"
 #include "products/spmm.h"
-#include "products/one_pass/spmm_sddmm.h"
 #include "reading/order.h"
 #include "reading/traffic.h"
 
