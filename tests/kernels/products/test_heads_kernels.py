@@ -53,6 +53,17 @@ def test_equal_their_references(dtype, heads, n, permuted):
     check("heads_sddmm", *at, g, x, heads)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_a_long_row_is_cut(dtype, threads):
+    ptr = torch.tensor([0, 3, 903, 905], dtype=torch.int32)
+    idx, perm = torch.randint(0, 30, (905,)).int(), torch.randperm(905).int()
+    torch.set_num_threads(threads)
+    x = dense(30, 48, dtype=dtype)
+    check("heads_spmm", ptr, idx, perm, dense(905, 3, dtype=dtype) / 8, x)
+    check("heads_sddmm", ptr, idx, perm, dense(3, 48, dtype=dtype), x, 3)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int16], ids=str)
 def test_int64_indices(dtype):
     ptr, idx, perm = view(torch.int64)
