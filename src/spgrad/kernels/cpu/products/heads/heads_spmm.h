@@ -170,15 +170,20 @@ SPGRAD_INLINE void heads_blocks(const HeadsSpmm<index_t, scalar_t>& a, int64_t f
   }
 }
 
+// Half a vector that lies within one head is cheaper than a whole one whose weights are spread.
 template <int kElements, int kParts, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_meeting(const HeadsSpmm<index_t, scalar_t>& a, int64_t first,
                                  int64_t last) {
   if (a.n % kElements == 0) {
-    heads_blocks<kElements, kParts, Meet::kOne>(a, first, last, 0);
-  } else {
-    constexpr int kFewer = kParts > 1 ? kParts / 2 : 1;
-    heads_blocks<kElements, kFewer, Meet::kSpread>(a, first, last, 0);
+    return heads_blocks<kElements, kParts, Meet::kOne>(a, first, last, 0);
   }
+  if constexpr (sizeof(Lanes<scalar_t, kElements>) > 16) {
+    if (a.n % (kElements / 2) == 0) {
+      return heads_blocks<kElements / 2, kParts, Meet::kOne>(a, first, last, 0);
+    }
+  }
+  constexpr int kFewer = kParts > 1 ? kParts / 2 : 1;
+  heads_blocks<kElements, kFewer, Meet::kSpread>(a, first, last, 0);
 }
 
 // kCount columns of head `head` of row i, the first at `column`.
@@ -220,8 +225,6 @@ SPGRAD_INLINE void heads_rows(const HeadsSpmm<index_t, scalar_t>& a, int64_t fir
       for (to = from + 1; to < last && a.ptr[to + 1] - a.ptr[from] <= kViewEntries;) ++to;
       if (a.width() >= kElements) {
         heads_meeting<kElements, kBytes == 64 ? 8 : 4>(a, from, to);
-      } else if (kBytes == 64 && a.width() >= kElements / 2) {
-        heads_meeting<kElements / 2, 1>(a, from, to);
       } else {
         heads_one_by_one(a, from, to);
       }
