@@ -97,7 +97,6 @@ enum class Meet {
 template <int kElements, int kParts, Meet kMeet, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_columns(const HeadsSpmm<index_t, scalar_t> a, int64_t first, int64_t last,
                                  int64_t column) {
-  using Sum = lane_t<scalar_t>;
   using Values = Lanes<scalar_t, kElements>;
   constexpr int kSets = 2;
   const int64_t width = a.width();
@@ -105,7 +104,7 @@ SPGRAD_INLINE void heads_columns(const HeadsSpmm<index_t, scalar_t> a, int64_t f
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
   const int64_t ahead = entries_ahead<scalar_t>(a.traffic.ahead, kParts * kElements);
   int64_t head[kParts];  // of the first column of each vector
-  Permutation<Sum, kElements> spread[kMeet == Meet::kSpread ? kParts : 1];
+  Permutation<scalar_t, kElements> spread[kMeet == Meet::kSpread ? kParts : 1];
   for (int part = 0; part < kParts; ++part) {
     head[part] = (column + offset(part)) / a.n;
     if constexpr (kMeet == Meet::kSpread) {
@@ -127,8 +126,7 @@ SPGRAD_INLINE void heads_columns(const HeadsSpmm<index_t, scalar_t> a, int64_t f
     Values sums[kSets][kParts]{};
     const auto add = [&](int64_t p, int set) {
       a.prefetch(p, ahead, column, kParts * kElements);
-      const scalar_t* const row = a.row(p) + column;
-      const scalar_t* const weights = a.weights(p);
+      const scalar_t *const row = a.row(p) + column, *const weights = a.weights(p);
 #pragma GCC unroll 8
       for (int part = 0; part < kParts; ++part) {
         Values lanes, weight;
@@ -141,8 +139,7 @@ SPGRAD_INLINE void heads_columns(const HeadsSpmm<index_t, scalar_t> a, int64_t f
         }
       }
     };
-    int64_t p = a.ptr[i];
-    const int64_t end = a.ptr[i + 1];
+    int64_t p = a.ptr[i], end = a.ptr[i + 1];
     for (; p + kSets <= end; p += kSets) {
 #pragma GCC unroll 2
       for (int set = 0; set < kSets; ++set) add(p + set, set);
