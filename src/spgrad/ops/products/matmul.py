@@ -15,7 +15,6 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import dense_operand, is_sparse, matrix_operand, require_rank
 from spgrad.ops.layouts.structure import t
 from spgrad.ops.products import broadcast
-from spgrad.ops.products import broadcast
 from spgrad.ops.products.spmm_reduce import reduced_product
 from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import lowered
