@@ -131,7 +131,9 @@ def logdet(
 def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
     """Determinant, by an LU factor; `spgrad.linalg.slogdet` does not overflow.
 
-    Arguments, cost and errors are those of `spgrad.linalg.slogdet`.
+    Args:
+        A: As for `spgrad.linalg.slogdet`.
+        assume: As for `spgrad.linalg.slogdet`.
 
     Returns:
         (*b,), of the dtype of A; 0 where A is singular.
@@ -140,6 +142,12 @@ def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
         The conjugate of the adjugate, transposed, at the pattern of A: det A times A^-1, as for
         `spgrad.linalg.slogdet`. Where A is singular a second factor, of A with one more row and
         column, gives it, which torch.linalg.det takes for 0; a second derivative there raises.
+
+    Cost:
+        As `spgrad.linalg.slogdet`.
+
+    Raises:
+        PivotError: As `spgrad.linalg.slogdet`, as all of its errors.
 
     Example:
         >>> spgrad.linalg.det(spgrad.from_dense(torch.tensor([[2.0, 0.0], [1.0, 3.0]])))
