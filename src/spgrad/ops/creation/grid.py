@@ -99,10 +99,12 @@ def grid_pairs(
     """The numbers (2, pairs) of the points r and c with r - c = step, those of r in order."""
     number = torch.arange(math.prod(sizes), dtype=dtype, device=device).view(tuple(sizes))
     back = [-x for x in step]
-    return torch.stack((inner(number, step).flatten(), inner(number, back).flatten()))
+    return torch.stack(
+        (part_with_neighbours(number, step).flatten(), part_with_neighbours(number, back).flatten())
+    )
 
 
-def inner(x: torch.Tensor, step: Sequence[int]) -> torch.Tensor:
+def part_with_neighbours(x: torch.Tensor, step: Sequence[int]) -> torch.Tensor:
     """The part of a grid whose points p have a point p - step on it."""
     ends = zip(step, x.shape, strict=True)
     return x[tuple(slice(max(s, 0), max(n + min(s, 0), 0)) for s, n in ends)]

@@ -46,7 +46,7 @@ def segment_mm(a: torch.Tensor, b: torch.Tensor, seglen_a: torch.Tensor) -> torc
                 [2., 2.],
                 [2., 2.]])
     """
-    _require_factors(a, b)
+    _require_rows_and_matrices(a, b)
     lengths = _integers("seglen_a", seglen_a)
     if lengths.shape[0] != b.shape[0]:
         accepted = f"({b.shape[0]},), as `b` has shape {tuple(b.shape)},"
@@ -57,7 +57,7 @@ def segment_mm(a: torch.Tensor, b: torch.Tensor, seglen_a: torch.Tensor) -> torc
             f"{int(lengths.min()) if lengths.numel() else 0}; lengths from 0 that add up to "
             f"{a.shape[0]}, the rows of `a`, are accepted. Every row belongs to a segment."
         )
-    return _segments(a, b, lengths)
+    return _by_length(a, b, lengths)
 
 
 @public_op
@@ -90,7 +90,7 @@ def gather_mm(a: torch.Tensor, b: torch.Tensor, idx_b: torch.Tensor) -> torch.Te
                 [1., 1.],
                 [2., 2.]])
     """
-    _require_factors(a, b)
+    _require_rows_and_matrices(a, b)
     index = _integers("idx_b", idx_b)
     if index.shape[0] != a.shape[0]:
         accepted = f"({a.shape[0]},), as `a` has shape {tuple(a.shape)},"
@@ -104,11 +104,11 @@ def gather_mm(a: torch.Tensor, b: torch.Tensor, idx_b: torch.Tensor) -> torch.Te
         )
     order = torch.argsort(index, stable=True)
     lengths = torch.bincount(index, minlength=b.shape[0])
-    found = _segments(a.index_select(0, order), b, lengths)
+    found = _by_length(a.index_select(0, order), b, lengths)
     return found.index_select(0, torch.argsort(order))
 
 
-def _segments(a: torch.Tensor, b: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def _by_length(a: torch.Tensor, b: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """The products of segments, those of one length at once."""
     starts = lengths.cumsum(0) - lengths
     parts, places = [], []
@@ -127,7 +127,7 @@ def _segments(a: torch.Tensor, b: torch.Tensor, lengths: torch.Tensor) -> torch.
     return found.index_select(0, torch.argsort(torch.cat(places)))
 
 
-def _require_factors(a: Any, b: Any) -> None:
+def _require_rows_and_matrices(a: Any, b: Any) -> None:
     for arg, x, ndim in (("a", a, 2), ("b", b, 3)):
         if dense_operand(arg, x).dim() != ndim:
             hint = "A matrix of rows, and a matrix for each group of them."

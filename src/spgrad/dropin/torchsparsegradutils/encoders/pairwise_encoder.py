@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from spgrad.dropin.torchsparsegradutils.utils.utils import convert_coo_to_csr_indices_values
-from spgrad.ops.creation.grid import grid_pairs, inner, neighbour_steps, side_is
+from spgrad.ops.creation.grid import grid_pairs, neighbour_steps, part_with_neighbours, side_is
 
 Offset = tuple[int, ...]
 
@@ -22,7 +22,7 @@ def _trim_nd(x: torch.Tensor, offsets: Offset) -> torch.Tensor:
     """The points of a grid that have a point `offsets` before them on it."""
     if x.dim() != len(offsets):
         raise ValueError(f"offsets has {len(offsets)} numbers for {x.dim()} dimensions")
-    return inner(x, offsets)
+    return part_with_neighbours(x, offsets)
 
 
 def _gen_coords_nd(radius: float, spatial_dims: int) -> set[Offset]:
@@ -189,7 +189,9 @@ class PairwiseEncoder(torch.nn.Module):
         steps = values.unbind(values.dim() - len(self.volume_shape) - 1)
         lead = (0,) * (steps[0].dim() - len(self.volume_shape))
         pairs = zip(steps, self.offsets, strict=True)
-        return torch.cat([inner(v, (*lead, *o)).flatten(len(lead)) for v, o in pairs], -1)
+        return torch.cat(
+            [part_with_neighbours(v, (*lead, *o)).flatten(len(lead)) for v, o in pairs], -1
+        )
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """The sparse matrix (points, points), or a batch of them."""
