@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-import spgrad
+from spgrad import ops
 
 
 def segment_mm(a: torch.Tensor, b: torch.Tensor, seglen_a: torch.Tensor) -> torch.Tensor:
@@ -17,7 +17,7 @@ def segment_mm(a: torch.Tensor, b: torch.Tensor, seglen_a: torch.Tensor) -> torc
         torch.Size([3, 1])
     """
     _require_torch()
-    return spgrad.segment_mm(a, b, seglen_a)
+    return ops.segment_mm(a, b, seglen_a)
 
 
 def gather_mm(a: torch.Tensor, b: torch.Tensor, idx_b: torch.Tensor) -> torch.Tensor:
@@ -30,7 +30,7 @@ def gather_mm(a: torch.Tensor, b: torch.Tensor, idx_b: torch.Tensor) -> torch.Te
     _require_torch()
     for x in (a, b, idx_b):
         _require_tensor(x)
-    return spgrad.gather_mm(a, b, idx_b)
+    return ops.gather_mm(a, b, idx_b)
 
 
 def _require_tensor(x: Any) -> None:

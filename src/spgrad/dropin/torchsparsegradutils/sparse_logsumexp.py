@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import torch
 
-import spgrad
+from spgrad import ops
+from spgrad.core.interop import from_torch
 from spgrad.dropin.torchsparsegradutils.checked import NAMES
 
 __all__ = ["sparse_bidir_logsumexp", "sparse_logsumexp"]
@@ -39,7 +40,7 @@ def sparse_logsumexp(
         raise RuntimeError(f"dim is {dims}; each dimension is taken once")
     if input.ndim == 3 and 0 in counted:
         raise NotImplementedError("dim has the dimension of the batch, 0; 1 and 2 are taken")
-    return spgrad.logsumexp(input, tuple(counted), keepdim, specified=not include_zeros)
+    return ops.logsumexp(input, tuple(counted), keepdim, specified=not include_zeros)
 
 
 def sparse_bidir_logsumexp(
@@ -78,10 +79,10 @@ def _both(
     """The results of columns and of rows, which are views of the third: both, padded."""
     rows, columns = input.shape[-2:]
     width = max(rows, columns)
-    A = spgrad.coalesce(spgrad.from_torch(input)) if input.layout == torch.sparse_coo else input
+    A = ops.coalesce(from_torch(input)) if input.layout == torch.sparse_coo else input
     found = []
     for dim, size in ((-2, columns), (-1, rows)):
-        one = cast(Any, spgrad.logsumexp(A, dim, specified=not include_zeros))
+        one = cast(Any, ops.logsumexp(A, dim, specified=not include_zeros))
         found.append(torch.nn.functional.pad(one, (0, width - size), value=float("-inf")))
     padded = torch.stack(found)
     return padded[0, ..., :columns], padded[1, ..., :rows], padded

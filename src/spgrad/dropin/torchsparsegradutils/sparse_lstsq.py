@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-import spgrad
+from spgrad import ops
+from spgrad.core.interop import from_torch
 from spgrad.dropin.torchsparsegradutils.sparse_solve import native
 from spgrad.dropin.torchsparsegradutils.utils.lsmr import lsmr
 from spgrad.lowering.coalesce import without_repeats
@@ -34,7 +35,7 @@ def sparse_generic_lstsq(
         >>> sparse_generic_lstsq(A, torch.tensor([[1.0], [3.0]]))
         tensor([[2.]])
     """
-    T = without_repeats(spgrad.from_torch(A))
+    T = without_repeats(from_torch(A))
     how = lstsq or _by_lsmr, transpose_lstsq or _by_transposed_lsmr
     X = _Lstsq.apply(flat(T), B, T._pattern, how)
     if B.dim() == 1:
@@ -76,7 +77,7 @@ class _Lstsq(Function):
         if not ctx.needs_input_grad[0]:
             return None, grad_B, None, None
         X, B = _columns(X), _columns(B)
-        residual = B - spgrad.matmul(A, X)
+        residual = B - ops.matmul(A, X)
         left = torch.cat((-L, residual), 1)
         right = torch.cat((X, _columns(lstsq(A, L))), 1)
         return sddmm(left, right, pattern), grad_B, None, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-import spgrad
+from spgrad import ops
 from spgrad.dropin.torchsparsegradutils.checked import require_product
 
 
@@ -18,4 +18,4 @@ def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         torch.sparse_csr
     """
     require_product(A, B)
-    return spgrad.matmul(A, B)
+    return ops.matmul(A, B)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-import spgrad
+from spgrad.core.interop import from_torch, to_torch
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.dropin.torchsparsegradutils.checked import require_product
@@ -40,7 +40,7 @@ def sparse_triangular_solve(
     require_product(A, B)
     if A.shape[-1] != A.shape[-2]:
         raise ValueError(f"A has shape {tuple(A.shape)}; a square matrix or batch is taken")
-    T = spgrad.from_torch(A)
+    T = from_torch(A)
     if unitriangular and T.requires_grad and _has_diagonal(T):
         raise ValueError("A has elements on its diagonal, which unitriangular=True has as ones")
     return triangular_solve(B, T, upper, transpose, unitriangular).solution
@@ -74,7 +74,7 @@ def sparse_generic_solve(
     if solve is None and transpose_solve is None:
         from spgrad.dropin.torchsparsegradutils.utils.minres import minres as solve
     how = _How(solve or transpose_solve, transpose_solve or solve, kwargs)  # type: ignore[arg-type]
-    T = without_repeats(spgrad.from_torch(A))
+    T = without_repeats(from_torch(A))
     X = _GenericSolve.apply(flat(T), B, T._pattern, how)
     if B.dim() == 1:
         return X.squeeze(-1) if X.dim() == 2 and X.shape[1] == 1 else X
@@ -113,7 +113,7 @@ class _GenericSolve(Function):
 
 def native(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """torch's own sparse tensor of these values, without gradient."""
-    return spgrad.to_torch(SparseTensor(vals.detach().view(pattern.values_shape), pattern))
+    return to_torch(SparseTensor(vals.detach().view(pattern.values_shape), pattern))
 
 
 def _require_system(A: Any, B: Any) -> None:

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import torch
 
-import spgrad
+from spgrad import ops
+from spgrad.core.interop import from_torch
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.linalg.solvers.iterative import Iterative, Matrix, Problem, iterate
 from spgrad.linalg.solvers.protocol import Info
@@ -20,8 +21,8 @@ def times_of(A: Any, what: str = "matmul_closure") -> Times:
     """x -> A x, for a tensor of any layout or a function."""
     if isinstance(A, torch.Tensor):
         if A.layout in LAYOUT_NAMES and A.dim() == 2:
-            T = spgrad.from_torch(A.detach())
-            return lambda x: cast(torch.Tensor, spgrad.matmul(T, x))
+            T = from_torch(A.detach())
+            return lambda x: cast(torch.Tensor, ops.matmul(T, x))
         return A.detach().matmul
     if not callable(A):
         raise RuntimeError(f"{what} must be a tensor, or a callable object!")
