@@ -60,6 +60,7 @@ from spgrad.kernels.reference.solves.krylov import (
     krylov_residual,
 )
 from spgrad.kernels.reference.solves.selected_inverse import factor_pattern, selected_inverse
+from spgrad.kernels.reference.solves.supernodes import supernodal_inverse, supernodes
 from spgrad.kernels.reference.solves.triangular import solve_triangular
 
 __all__ = [
@@ -119,6 +120,8 @@ __all__ = [
     "spmm_reduce",
     "spmm_reduce_backward",
     "spmm_sddmm",
+    "supernodal_inverse",
+    "supernodes",
     "take",
     "take_ranges",
     "traffic",

@@ -7,7 +7,7 @@ needs the values is a `Factored`. None of the two knows of autograd.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -36,13 +36,29 @@ class Triangles(NamedTuple):
     to_column: torch.Tensor
 
 
-class Selected(NamedTuple):
-    """Elements of the inverse at the pattern of the factors."""
+class Columns(NamedTuple):
+    """L, with its diagonal of ones, and U in CSC (ptr, idx, val), and the order they are in."""
 
-    keys: torch.Tensor  # sorted positions (i, j) of L + U as i m + j
-    val: torch.Tensor  # elements (j, i) of (L U)^-1
+    lower: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    upper: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     to_row: torch.Tensor
     to_column: torch.Tensor
+    mirror: int
+    """1 if L U is symmetric, 2 if it is hermitian, else 0; for `kernels.supernodal_inverse`."""
+
+
+@dataclass(frozen=True)
+class Selected(ABC):
+    """Elements of the inverse (L U)^-1 at the pattern of the factors."""
+
+    to_row: torch.Tensor  # where each row of A stands in L U
+    to_column: torch.Tensor
+
+    @abstractmethod
+    def elements(
+        self, row: torch.Tensor, column: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Elements (row, column), and where they stand: -1 if they are not known."""
 
 
 class Factored(Prepared):
@@ -68,6 +84,10 @@ class Factored(Prepared):
     @abstractmethod
     def inverse_root(self, z: torch.Tensor) -> torch.Tensor:
         """B z with B B^H = A^-1, for a hermitian positive definite A; z is (items m, n)."""
+
+    def columns(self) -> Columns | None:
+        """The factors of the matrix in CSC; None if the engine does not give them so."""
+        return None
 
     def triangles(self) -> Triangles | None:
         """The factors of the matrix; None if the engine does not give them."""

@@ -13,6 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.linalg.direct.engines import (
+    Columns,
     Engine,
     Factored,
     SingularError,
@@ -22,6 +23,9 @@ from spgrad.linalg.direct.engines import (
 )
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info
 from spgrad.lowering.views import cols
+
+_MIRROR = {"symmetric": 1, "hermitian": 2, "positive definite": 2}
+"""What `Columns.mirror` is for a declared fact; else 0."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,8 @@ class _LU(Factored):
         checks.require_packages("scipy", "scipy", "numpy")
         super().__init__(A)
         pattern = A._pattern
-        self.mirrored = assume in ("symmetric", "hermitian", "positive definite")
+        self.mirror = _MIRROR.get(assume, 0)
+        self.mirrored = self.mirror != 0
         ordering = ordering or ("MMD_AT_PLUS_A" if self.mirrored else "COLAMD")
         analysis = pattern.derive(kept.ANALYSIS.of(ordering, self.mirrored), _Analysis)
         analysis.adopt()
@@ -116,6 +121,12 @@ class _LU(Factored):
         at_column = diagonal[column].view(self.items, m)  # of the factor that has this column of A
         sign = (at_column / at_column.abs()).prod(-1) * _parity(row, column, self.items)
         return sign, at_column.abs().log().sum(-1)
+
+    def columns(self) -> Columns:
+        """L and U as SciPy holds them."""
+        row, column = self._permutations(self.factor)
+        mirror = self.mirror if torch.equal(row, column) else 0
+        return Columns(_arrays(self.factor.L), _arrays(self.factor.U), row, column, mirror)
 
     def triangles(self) -> Triangles:
         """L and U as SciPy gives them."""
@@ -153,6 +164,11 @@ class _LU(Factored):
         found = (factor.perm_r, factor.perm_c)
         row, column = (torch.from_numpy(p).to(torch.int64) for p in found)
         return (row, column) if self.order is None else (row[self.order], column[self.order])
+
+
+def _arrays(factor: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    ptr, idx, val = (torch.from_numpy(a) for a in (factor.indptr, factor.indices, factor.data))
+    return ptr, idx, val
 
 
 def _by_columns(A: SparseTensor, analysis: _Analysis) -> Any:
