@@ -6,6 +6,7 @@ import torch
 import spgrad
 from spgrad import errors, linalg
 from spgrad.core.pattern import LAYOUTS
+from spgrad.linalg.direct import inverse as inverse_module
 
 D, C = torch.float64, torch.complex128
 
@@ -87,6 +88,32 @@ def test_a_grid_needs_no_solves():
     A = sparse(M).requires_grad_()
     linalg.logdet(A, assume="positive definite").backward()
     torch.testing.assert_close(A.grad.to_dense(), torch.linalg.inv(M).where(M != 0, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, D, C])
+@pytest.mark.parametrize("assume", ["symmetric", "hermitian", "positive definite"])
+def test_the_inverse_of_mirrored_matrices(assume, dtype):
+    M = matrix(30, dtype=dtype, batch=(2,), seed=3)
+    M = M + (M.mT if assume == "symmetric" else M.mH)
+    M = M + (40 if assume == "positive definite" else 9) * torch.eye(30, dtype=dtype)
+    A, inverse = sparse(M), torch.linalg.inv(M)
+    at = sparse(matrix(30, batch=(2,), seed=4, diagonal=1.0))
+    found = linalg.inverse_at(A, at, assume=assume)
+    mask = spgrad.ones_like(at).to_dense() != 0
+    torch.testing.assert_close(found.to_dense(), inverse.where(mask, 0), rtol=1e-3, atol=1e-4)
+    A.requires_grad_()
+    linalg.slogdet(A, assume=assume)[1].sum().backward()
+    wanted = inverse.mH.where(M != 0, 0)
+    torch.testing.assert_close(A.grad.to_dense(), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_factors_of_far_apart_patterns_go_by_elements(monkeypatch):
+    monkeypatch.setattr(inverse_module, "_MOST", 0)
+    A = sparse(matrix(20)).requires_grad_()
+    linalg.slogdet(A)[1].backward()
+    M = A.detach().to_dense()
+    torch.testing.assert_close(A.grad.to_dense(), torch.linalg.inv(M).mT.where(M != 0, 0))
+    test_elements_that_cancel_are_found()
 
 
 def test_ends():

@@ -141,6 +141,8 @@ def _solves(ptr, idx, perm):
     matrix = starts.to(ptr.dtype), (entry // 2).to(ptr.dtype), band
     starts_of_one = torch.arange(m + 1, dtype=ptr.dtype)  # of a diagonal matrix
     diagonal = starts_of_one, starts_of_one[:-1]
+    factor = *diagonal, torch.full((m,), 4.0).double()
+    nodes = starts_of_one, torch.zeros_like(starts_of_one), starts_of_one[:0]
     return {
         "factor_pattern": diagonal,
         "incomplete_cholesky": matrix,
@@ -148,4 +150,6 @@ def _solves(ptr, idx, perm):
         "krylov_dot": (numbers(2, n, 1), numbers(2, n, 1)),
         "selected_inverse": (*diagonal, torch.full((m,), 4.0).double(), *diagonal, diagonal[1]),
         "solve_triangular": (ptr, idx, perm, val, numbers(m, 5), False, True),
+        "supernodal_inverse": (*nodes, *factor, *factor, 0),
+        "supernodes": (*factor[:2], *factor[:2], 10 * m),
     }

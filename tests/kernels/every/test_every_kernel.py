@@ -184,6 +184,13 @@ def diagonal(v):
     return at, at[:-1]
 
 
+def factors(v, mirror):
+    """Those of a diagonal matrix, in supernodes of one column."""
+    at, rows = diagonal(v)
+    one = at, rows, 2 + randn(v.m).abs()
+    return at, torch.zeros_like(at), rows[:0], *one, *one, mirror
+
+
 CALLS = {  # the arguments of every kernel, made of a view
     "attention": [attention],
     "attention_backward": [attention_backward],
@@ -286,6 +293,8 @@ CALLS = {  # the arguments of every kernel, made of a view
     "spmm_reduce": [lambda v: (*v.valued, randn(v.n, 3), True)],
     "spmm_reduce_backward": [reduced_backward],
     "spmm_sddmm": [lambda v: (*v.valued, randn(v.m, 16), randn(v.n, 16))],
+    "supernodal_inverse": [lambda v: factors(v, mirror=0), lambda v: factors(v, mirror=2)],
+    "supernodes": [lambda v: (*diagonal(v), *diagonal(v), 10 * v.m)],
     "take": [lambda v: (v.val, torch.cat([v.perm, v.perm.new_tensor([-1])]))],
     "take_ranges": [
         lambda v: taken(v, v.val, backward=False),

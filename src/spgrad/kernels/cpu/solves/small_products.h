@@ -63,7 +63,7 @@ SPGRAD_INLINE void subtract_tile(Rows<scalar_t> a, Rows<scalar_t> b, Rows<scalar
         const Values other = sum[i][1][v];
         // i (x + i y) = -y + i x
         const Values turned =
-            shuffle<kLanes>(-other, other, [](int l) { return l % 2 == 0 ? l + 1 : kLanes + l - 1; });
+            shuffle<kLanes>(-other, other, [](int l) { return l % 2 * (kLanes - 2) + l + 1; });
         out -= turned;
       }
       store<kElements>(out, c[i] + v * kElements);
@@ -86,7 +86,7 @@ SPGRAD_INLINE void subtract_rows(Rows<scalar_t> a, Rows<scalar_t> b, Rows<scalar
 }
 
 // C (rows, columns) -= A (rows, count) B (count, columns). Rows of B and C are padded, and columns
-// up to the next whole vector are written; what stands there in B is finite or not looked at. Blocks
+// up to the next whole vector are written, with numbers that mean nothing where B has none. Blocks
 // of B of 256 KiB stay in the cache.
 template <int kBytes, class scalar_t>
 SPGRAD_INLINE void subtract_product(Rows<scalar_t> a, Rows<scalar_t> b, Rows<scalar_t> c,

@@ -121,6 +121,31 @@ SPGRAD_INLINE void transpose(Rows<scalar_t> from, Rows<scalar_t> to, int64_t row
   }
 }
 
+// What one supernode is computed in: (w, r), and the last (w, w); rows are padded.
+template <class scalar_t>
+struct Blocks {
+  Rows<scalar_t> n, m, beside, below, own;
+};
+
+template <class scalar_t>
+struct Scratch {
+  Array<scalar_t> memory, factors;
+
+  Scratch(int64_t w, int64_t r)
+      : memory(array<scalar_t>(4 * w * most_padded(r) + w * most_padded(w))),
+        factors(array<scalar_t>(w)) {}
+
+  // More than `padded` of any smaller size.
+  static int64_t most_padded(int64_t size) { return padded<scalar_t>(size) + 64; }
+
+  Blocks<scalar_t> blocks(int64_t w, int64_t r) const {
+    const int64_t stride = padded<scalar_t>(r);
+    const Rows<scalar_t> first{memory.get(), stride};
+    const Rows<scalar_t> own{first[4 * w], padded<scalar_t>(w)};
+    return {first, first.at(w, 0), first.at(2 * w, 0), first.at(3 * w, 0), own};
+  }
+};
+
 // Z at the rows of one supernode, gathered from those after it; and the transpose unless Z is
 // mirrored.
 template <class index_t, class scalar_t>
@@ -131,9 +156,10 @@ struct Gathered {
 
   explicit Gathered(const Panels<index_t, scalar_t>& panels) {
     const int64_t most = std::max(panels.most_rows, panels.most_columns);
-    z = zeros<scalar_t>(most * padded<scalar_t>(most));
+    const int64_t size = most * Scratch<scalar_t>::most_padded(most);
+    z = zeros<scalar_t>(size);
     if (panels.mirror == Mirror::none) {
-      transposed = zeros<scalar_t>(most * padded<scalar_t>(most));
+      transposed = zeros<scalar_t>(size);
     }
     at = array<int64_t>(most);
   }
@@ -194,77 +220,68 @@ struct Gathered {
   }
 };
 
-template <class index_t, class scalar_t>
-struct Scratch {
-  Array<scalar_t> memory;
-  Rows<scalar_t> left, right, below, beside, own;
-  Array<scalar_t> factors;
+template <class scalar_t>
+SPGRAD_INLINE void clear(scalar_t* from, int64_t count) {
+  std::fill(from, from + count, scalar_t{});
+}
 
-  Scratch(int64_t w, int64_t r) {
-    const int64_t stride = padded<scalar_t>(r), square = padded<scalar_t>(w);
-    memory = array<scalar_t>(4 * w * stride + w * square);
-    left = {memory.get(), stride};
-    right = left.at(w, 0);
-    below = right.at(w, 0);
-    beside = below.at(w, 0);
-    own = {beside[w], square};
-    factors = array<scalar_t>(w);
-  }
-};
-
-// One supernode J with rows R, after all that are after it. With M = L_RJ L_JJ^-1 and
-// N = U_JJ^-1 U_JR: Z_RJ = -Z_RR M, Z_JR = -N Z_RR, Z_JJ = U_JJ^-1 L_JJ^-1 - N Z_RJ. Of the matrices
-// with index RJ the transpose is stored.
+// Of a supernode J with rows R: U_JJ^-1 L_JJ^-1 to own, N = U_JJ^-1 U_JR to n, and, unless Z is
+// mirrored, M = L_RJ L_JJ^-1, transposed, to m.
 template <int kBytes, class index_t, class scalar_t>
-SPGRAD_INLINE void invert_one(const Panels<index_t, scalar_t>& panels, const index_t* of,
-                              Gathered<index_t, scalar_t>& gathered,
-                              const Scratch<index_t, scalar_t>& scratch, int64_t s) {
+SPGRAD_INLINE void solve_blocks(const Panels<index_t, scalar_t>& panels,
+                                const Blocks<scalar_t>& blocks, scalar_t* factors, int64_t s) {
+  const auto& [n, m, beside, below, own] = blocks;
   const int64_t w = panels.width(s), r = panels.below(s);
-  const bool mirror = panels.mirror != Mirror::none;
-  const bool conjugate = panels.mirror == Mirror::hermitian;
   const Rows<scalar_t> upper = panels.upper(s), lower = panels.lower(s);
-  const int64_t stride = padded<scalar_t>(r), square = padded<scalar_t>(w);
-  const Rows<scalar_t> n{scratch.left.start, stride}, m{scratch.right.start, stride};
-  const Rows<scalar_t> beside{scratch.beside.start, stride}, below{scratch.below.start, stride};
-  const Rows<scalar_t> own{scratch.own.start, square};
-  scalar_t* factors = scratch.factors.get();
-  const auto clear = [](scalar_t* from, int64_t count) {
-    std::fill(from, from + count, scalar_t{});
-  };
   for (int64_t j = 0; j < w; ++j) {  // L_JJ^-1
-    clear(own[j], square);
+    clear(own[j], own.stride);
     own[j][j] = scalar_t(1);
     subtract_product<kBytes>(upper.at(j, 0), own, own.at(j, 0), 1, j, j);
   }
-  for (int64_t j = w - 1; j >= 0; --j) {  // U_JJ^-1 L_JJ^-1, M and N
+  for (int64_t j = w - 1; j >= 0; --j) {
     const scalar_t pivot = divide(scalar_t(1), upper[j][j]);
     const int64_t later = w - 1 - j;
     const Rows<scalar_t> line = upper.at(j, j + 1);
     subtract_product<kBytes>(line, own.at(j + 1, 0), own.at(j, 0), 1, later, w);
     for (int64_t k = 0; k < w; ++k) own[j][k] = own[j][k] * pivot;
     std::copy(upper[j] + w, upper[j] + w + r, n[j]);
-    clear(n[j] + r, stride - r);
+    clear(n[j] + r, n.stride - r);
     subtract_product<kBytes>(line, n.at(j + 1, 0), n.at(j, 0), 1, later, r);
     for (int64_t k = 0; k < r; ++k) n[j][k] = n[j][k] * pivot;
-    if (mirror) continue;
+    if (panels.mirror != Mirror::none) continue;
     std::copy(lower[j], lower[j] + r, m[j]);
-    clear(m[j] + r, stride - r);
+    clear(m[j] + r, m.stride - r);
     for (int64_t k = 0; k < later; ++k) factors[k] = upper[j + 1 + k][j];
     subtract_product<kBytes>(Rows<scalar_t>{factors, 0}, m.at(j + 1, 0), m.at(j, 0), 1, later, r);
   }
+}
+
+// One supernode, after all that are after it: Z_RJ = -Z_RR M, Z_JR = -N Z_RR and
+// Z_JJ = U_JJ^-1 L_JJ^-1 - N Z_RJ. The transpose of Z_RJ is stored.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void invert_one(const Panels<index_t, scalar_t>& panels, const index_t* of,
+                              Gathered<index_t, scalar_t>& gathered,
+                              const Scratch<scalar_t>& scratch, int64_t s) {
+  const int64_t w = panels.width(s), r = panels.below(s);
+  const bool mirror = panels.mirror != Mirror::none;
+  const bool conjugate = panels.mirror == Mirror::hermitian;
+  const Blocks<scalar_t> blocks = scratch.blocks(w, r);
+  const auto& [n, m, beside, below, own] = blocks;
+  solve_blocks<kBytes>(panels, blocks, scratch.factors.get(), s);
   if (r > 0) {
     gathered.fill(panels, of, s);
-    clear(beside[0], w * stride);
+    clear(beside[0], w * beside.stride);
     subtract_product<kBytes>(n, gathered.a, beside, w, r, r);
     if (!mirror) {
-      clear(below[0], w * stride);
+      clear(below[0], w * below.stride);
       subtract_product<kBytes>(m, gathered.b, below, w, r, r);
     }
-    const Rows<scalar_t> columns{gathered.z.get(), square};  // Z_RJ
+    const Rows<scalar_t> columns{gathered.z.get(), own.stride};  // Z_RJ
     transpose(mirror ? beside : below, columns, w, r,
               [&](scalar_t value) { return mirrored(value, conjugate); });
     subtract_product<kBytes>(n, columns, own, w, r, w);
   }
+  const Rows<scalar_t> upper = panels.upper(s), lower = panels.lower(s);
   for (int64_t j = 0; j < w; ++j) {
     std::copy(own[j], own[j] + w, upper[j]);
     if (r == 0) continue;
@@ -273,9 +290,9 @@ SPGRAD_INLINE void invert_one(const Panels<index_t, scalar_t>& panels, const ind
   }
 }
 
-// Takahashi, Fagan and Chen (1973); Erisman and Tinney (1975) for what is needed of Z; by supernodes
-// Lin, Yang, Meza, Lu, Ying and E (2011). O(sum over supernodes of w r^2) time; memory for Z at the
-// rows of one supernode, and O(m).
+// Takahashi, Fagan and Chen (1973); Erisman and Tinney (1975) say what is needed of Z, and Lin,
+// Yang, Meza, Lu, Ying and E (2011) compute it by supernodes. O(sum over supernodes of w r^2 + r^2)
+// time; memory for Z at the rows of one supernode, and O(m). One thread.
 template <class index_t, class scalar_t>
 void invert(const Panels<index_t, scalar_t>& panels) {
   const auto of = array<index_t>(panels.start[panels.count]);
@@ -283,7 +300,7 @@ void invert(const Panels<index_t, scalar_t>& panels) {
     std::fill(of.get() + panels.start[s], of.get() + panels.start[s + 1], static_cast<index_t>(s));
   }
   Gathered<index_t, scalar_t> gathered(panels);
-  const Scratch<index_t, scalar_t> scratch(panels.most_columns, panels.most_rows);
+  const Scratch<scalar_t> scratch(panels.most_columns, panels.most_rows);
   with_vectors([&]<int kBytes>() {
     for (int64_t s = panels.count - 1; s >= 0; --s) {
       invert_one<kBytes>(panels, of.get(), gathered, scratch, s);
@@ -307,6 +324,7 @@ Tensor supernodal_inverse(const Tensor& start, const Tensor& row_ptr, const Tens
   check_tensor(u_val, 1, l_val.scalar_type(), "u_val");
   check_size(l_val, 0, l_idx.size(0), "l_val");
   check_size(u_val, 0, u_idx.size(0), "u_val");
+  STD_TORCH_CHECK(mirror >= 0 && mirror <= 2, "spgrad: `mirror` is ", mirror, ", not 0, 1 or 2.");
   Tensor z;
   dispatch_index(start.scalar_type(), [&]<class index_t>() {
     dispatch_solvable(l_val.scalar_type(), [&]<class scalar_t>() {

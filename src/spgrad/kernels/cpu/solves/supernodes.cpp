@@ -62,8 +62,8 @@ Supernodes<index_t> find_supernodes(const index_t* l_ptr, const index_t* l_idx,
     std::sort(open.begin(), open.end());
     const int64_t width = end - first, r = open.size();
     found.elements += width * (width + 2 * r);
-    found.complete = found.elements <= limit &&
-                     static_cast<int64_t>(found.rows.size()) + r <= kMost<index_t>;
+    found.complete =
+        found.elements <= limit && static_cast<int64_t>(found.rows.size()) + r <= kMost<index_t>;
     found.start.push_back(static_cast<index_t>(end));
     found.rows.insert(found.rows.end(), open.begin(), open.end());
     found.row_ptr.push_back(static_cast<index_t>(found.rows.size()));
@@ -119,9 +119,8 @@ std::tuple<Tensor, Tensor, Tensor> supernodes(const Tensor& l_ptr, const Tensor&
   check_size(u_ptr, 0, l_ptr.size(0), "u_ptr");
   Tensor start, row_ptr, rows;
   dispatch_index(l_ptr.scalar_type(), [&]<class index_t>() {
-    auto found =
-        find_supernodes(data<index_t>(l_ptr), data<index_t>(l_idx), data<index_t>(u_ptr),
-                        data<index_t>(u_idx), l_ptr.size(0) - 1, limit);
+    auto found = find_supernodes(data<index_t>(l_ptr), data<index_t>(l_idx), data<index_t>(u_ptr),
+                                 data<index_t>(u_idx), l_ptr.size(0) - 1, limit);
     if (!found.complete) found = {{0}, {0}, {}};
     start = as_tensor(l_ptr, found.start);
     row_ptr = as_tensor(l_ptr, found.row_ptr);
@@ -132,8 +131,6 @@ std::tuple<Tensor, Tensor, Tensor> supernodes(const Tensor& l_ptr, const Tensor&
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("supernodes", SPGRAD_BOX(&supernodes));
-}
+STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) { m.impl("supernodes", SPGRAD_BOX(&supernodes)); }
 
 }  // namespace spgrad

@@ -73,7 +73,7 @@ def supernodes(
     found = (
         torch.tensor(a, dtype=l_ptr.dtype, device=l_ptr.device) for a in (start, row_ptr, rows)
     )
-    return tuple(found)  # type: ignore[return-value]
+    return tuple(found)
 
 
 def _inverse_shapes(
