@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "common/arguments.h"
-#include "common/dispatch.h"
 #include "common/threads.h"
+#include "solves/dtypes.h"
 
 namespace spgrad {
 namespace {
@@ -165,23 +165,6 @@ void check_alike(const Tensor& b, const Tensor& a, const char* name) {
   for (int64_t d = 0; d < 3; ++d) check_size(b, d, a.size(d), name);
 }
 
-// Calls f.operator()<scalar_t>() for the dtypes that systems are solved in.
-template <class F>
-void dispatch_solve(ScalarType dtype, F&& f) {
-  switch (dtype) {
-    case ScalarType::Float:
-      return f.template operator()<float>();
-    case ScalarType::Double:
-      return f.template operator()<double>();
-    case ScalarType::ComplexFloat:
-      return f.template operator()<Complex<float>>();
-    case ScalarType::ComplexDouble:
-      return f.template operator()<Complex<double>>();
-    default:
-      STD_TORCH_CHECK(false, "spgrad: vectors of dtype ", dtype, " are not supported.");
-  }
-}
-
 template <class scalar_t>
 scalar_t rounded(double value) {
   return scalar_t(value);
@@ -219,7 +202,7 @@ Tensor krylov_dot(const Tensor& a, const Tensor& b) {
   const ScalarType dtype = a.scalar_type();
   const bool real = dtype == ScalarType::Float || dtype == ScalarType::Double;
   Tensor out = empty(a, {s.items, s.n}, real ? ScalarType::Double : ScalarType::ComplexDouble);
-  dispatch_solve(dtype, [&]<class scalar_t>() {
+  dispatch_solvable(dtype, [&]<class scalar_t>() {
     using wide = wide_t<scalar_t>;
     List<wide> partial(s.items * s.chunks() * s.n);
     const scalar_t *left = data<scalar_t>(a), *right = data<scalar_t>(b);
@@ -235,7 +218,7 @@ Tensor krylov_residual(const Tensor& r, const Tensor& q, const Tensor& alpha) {
   const Shape s = shape_of(r, "r");
   check_alike(q, r, "q");
   Tensor out = empty(r, {s.items, s.n}, ScalarType::Double);
-  dispatch_solve(r.scalar_type(), [&]<class scalar_t>() {
+  dispatch_solvable(r.scalar_type(), [&]<class scalar_t>() {
     const List<scalar_t> by = scalars<scalar_t>(alpha, s, "alpha");
     List<double> partial(s.items * s.chunks() * s.n);
     scalar_t* changed = mutable_data<scalar_t>(r);
@@ -254,7 +237,7 @@ void krylov_direction(const Tensor& x, const Tensor& p, const Tensor& z, const T
   const Shape s = shape_of(x, "x");
   check_alike(p, x, "p");
   check_alike(z, x, "z");
-  dispatch_solve(x.scalar_type(), [&]<class scalar_t>() {
+  dispatch_solvable(x.scalar_type(), [&]<class scalar_t>() {
     const List<scalar_t> step = scalars<scalar_t>(alpha, s, "alpha");
     const List<scalar_t> turn = scalars<scalar_t>(beta, s, "beta");
     scalar_t *moved = mutable_data<scalar_t>(x), *direction = mutable_data<scalar_t>(p);
