@@ -70,10 +70,10 @@ def supernodes(
         elements += width * (width + 2 * len(last))
     if elements > limit:
         start, row_ptr, rows = [0], [0], []
-    found = (
+    first, ptr, idx = (
         torch.tensor(a, dtype=l_ptr.dtype, device=l_ptr.device) for a in (start, row_ptr, rows)
     )
-    return tuple(found)
+    return first, ptr, idx
 
 
 def _inverse_shapes(
