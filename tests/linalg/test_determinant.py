@@ -6,7 +6,7 @@ import torch
 import spgrad
 from spgrad import errors, linalg
 from spgrad.core.pattern import LAYOUTS
-from spgrad.linalg.direct import inverse as inverse_module
+from spgrad.linalg.direct import selected
 
 D, C = torch.float64, torch.complex128
 
@@ -108,7 +108,7 @@ def test_the_inverse_of_mirrored_matrices(assume, dtype):
 
 
 def test_factors_of_far_apart_patterns_go_by_elements(monkeypatch):
-    monkeypatch.setattr(inverse_module, "_MOST", 0)
+    monkeypatch.setattr(selected, "_MOST", 0)
     A = sparse(matrix(20)).requires_grad_()
     linalg.slogdet(A)[1].backward()
     M = A.detach().to_dense()
