@@ -123,12 +123,6 @@ from spgrad.ops.products.attention import (
 from spgrad.ops.products.chain import chain_matmul as chain_matmul
 from spgrad.ops.products.chain import matrix_power as matrix_power
 from spgrad.ops.products.chain import multi_dot as multi_dot
-from spgrad.ops.products.contract import dot as dot
-from spgrad.ops.products.contract import inner as inner
-from spgrad.ops.products.contract import outer as outer
-from spgrad.ops.products.contract import tensordot as tensordot
-from spgrad.ops.products.contract import vdot as vdot
-from spgrad.ops.products.einsum import einsum as einsum
 from spgrad.ops.products.grouped import gather_mm as gather_mm
 from spgrad.ops.products.grouped import segment_mm as segment_mm
 from spgrad.ops.products.heads import sddmm as sddmm
@@ -139,6 +133,12 @@ from spgrad.ops.products.matmul import matmul as matmul
 from spgrad.ops.products.matmul import mm as mm
 from spgrad.ops.products.matmul import mv as mv
 from spgrad.ops.products.matmul import sparse_mm as sparse_mm
+from spgrad.ops.products.named.contract import dot as dot
+from spgrad.ops.products.named.contract import inner as inner
+from spgrad.ops.products.named.contract import outer as outer
+from spgrad.ops.products.named.contract import tensordot as tensordot
+from spgrad.ops.products.named.contract import vdot as vdot
+from spgrad.ops.products.named.einsum import einsum as einsum
 from spgrad.ops.products.sampled import hspmm as hspmm
 from spgrad.ops.products.sampled import sampled_addmm as sampled_addmm
 from spgrad.ops.products.sampled import smm as smm

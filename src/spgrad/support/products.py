@@ -102,7 +102,13 @@ def _of_vectors(name: str, *aliases: str, signatures: tuple[str, ...] = _DOTS) -
     names = names_in_torch(name, *aliases)
     fn = getattr(torch, name)
     return Op(
-        name, "products.contract", names, signatures, fn, layouts=ALL[:1], absent=_VECTORS_ONLY
+        name,
+        "products.named.contract",
+        names,
+        signatures,
+        fn,
+        layouts=ALL[:1],
+        absent=_VECTORS_ONLY,
     )
 
 
@@ -260,7 +266,7 @@ ROWS = (
     ),
     Op(
         "tensordot",
-        "products.contract",
+        "products.named.contract",
         ("torch.tensordot",),
         (
             "A[m,k] x[k,n] -> y[m,n]",
@@ -273,14 +279,14 @@ ROWS = (
     ),
     Op(
         "inner",
-        "products.contract",
+        "products.named.contract",
         names_in_torch("inner"),
         ("A[m,k] x[n,k] -> y[m,n]", "A[m,k] B[n,k] -> C[m,n]", "A[b,m,k] x[k] -> y[b,m]"),
         torch.inner,
     ),
     Op(
         "einsum",
-        "products.einsum",
+        "products.named.einsum",
         ("torch.einsum",),
         (
             "A[m,k] x[k] -> y[m]",

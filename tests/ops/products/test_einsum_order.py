@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from spgrad import testing
-from spgrad.ops.products import einsum
-from spgrad.ops.products.terms import Term
+from spgrad.ops.products.named import einsum
+from spgrad.ops.products.named.terms import Term
 
 SIZES = {"i": 20, "j": 30, "k": 40, "l": 10}
 

@@ -16,7 +16,7 @@ from spgrad.lowering import spmm
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import is_sparse, require_int, require_rank, sparse_operand
 from spgrad.ops.products.broadcast import flat
-from spgrad.ops.products.einsum import require_operands
+from spgrad.ops.products.named.einsum import require_operands
 from spgrad.public import public_op
 
 MOST_STEPS = 10_000

@@ -17,8 +17,8 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedErro
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import matrix_operand, require_int, require_rank, shape_of
-from spgrad.ops.products.einsum import require_operands
 from spgrad.ops.products.matmul import product
+from spgrad.ops.products.named.einsum import require_operands
 from spgrad.ops.reductions.reduce import sum
 from spgrad.ops.shapes.shape import reshape
 from spgrad.public import public_op

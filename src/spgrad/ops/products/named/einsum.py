@@ -16,8 +16,8 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedErro
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, is_sparse, shape_of, sparse_operand
 from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild
-from spgrad.ops.products.subscripts import Labels, as_equation, parse
-from spgrad.ops.products.terms import (
+from spgrad.ops.products.named.subscripts import Labels, as_equation, parse
+from spgrad.ops.products.named.terms import (
     Term,
     elementwise,
     hybrid,

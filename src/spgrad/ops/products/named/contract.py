@@ -11,8 +11,8 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedErro
 from spgrad.lowering.operands import is_sparse, require_dim, require_rank, shape_of, sparse_operand
 from spgrad.ops.elementwise.unary import conj
 from spgrad.ops.products import broadcast
-from spgrad.ops.products.einsum import contract, require_operands
-from spgrad.ops.products.terms import Term
+from spgrad.ops.products.named.einsum import contract, require_operands
+from spgrad.ops.products.named.terms import Term
 from spgrad.public import public_op
 
 

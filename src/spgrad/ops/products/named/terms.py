@@ -19,8 +19,8 @@ from spgrad.lowering.views import positions_among
 from spgrad.ops.elementwise.binary import mul
 from spgrad.ops.products.heads import product_by_head, sddmm
 from spgrad.ops.products.matmul import matmul
+from spgrad.ops.products.named.subscripts import Labels
 from spgrad.ops.products.sampled import sampled_addmm
-from spgrad.ops.products.subscripts import Labels
 from spgrad.ops.shapes.kron import kron
 from spgrad.ops.shapes.shape import permute, reshape, same_elements
 

@@ -1,0 +1,1 @@
+"""Products summed over named dimensions."""
