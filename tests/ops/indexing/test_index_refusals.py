@@ -50,6 +50,11 @@ REFUSALS = {
     "chunk": (lambda: A46.chunk(0), ValueError, "chunk: `chunks` is 0"),
     "masked": (lambda: A46.masked_select(MASK), ValueError, "masked_select: `mask`"),
     "no_mask": (lambda: A46.masked_select(A46), TypeError, "masked_select: `mask`"),
+    "meta": (
+        lambda: A46[torch.ones(4, 6, dtype=torch.bool, device="meta")],
+        ValueError,
+        "tensor on meta",
+    ),
     "value": (lambda: spgrad.setitem(A46, 0, "x"), TypeError, "setitem: `value`"),
     "value_shape": (lambda: spgrad.setitem(A46, 0, torch.ones(5)), ValueError, "setitem: `value`"),
     "complex": (lambda: spgrad.setitem(A46, 0, 1j), ValueError, "setitem: `value`"),

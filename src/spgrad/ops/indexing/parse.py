@@ -170,6 +170,11 @@ def _width(part: Any) -> int:
 def _as_tensor(part: Any, device: torch.device) -> Any:
     """Lists and arrays as tensors on `device`; anything else as it is."""
     if isinstance(part, torch.Tensor):
+        if part.is_meta and device.type != "meta":
+            raise ArgumentValueError(
+                f"`index` has a tensor on meta, which holds no numbers; tensors on {device} are "
+                "accepted."
+            )
         return part if part.device == device else part.to(device)
     if isinstance(part, (list, tuple, range)) or type(part).__module__ == "numpy":
         try:
