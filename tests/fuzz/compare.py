@@ -261,8 +261,9 @@ class Run:
         second = order_of(self.items, at) == SECOND
         if second or not finite:  # dense torch has 0 * infinity
             mine = torch.where(want.isnan(), want, mine)
-        if second and not finite:  # so have we, as where the squares of a norm overflow
-            mine = torch.where(mine.isnan(), want, mine)
+        if not finite:  # so have we, as where the squares of a norm or an exponential overflow
+            overflows = mine.isnan() & ~want.isfinite() if not second else mine.isnan()
+            mine = torch.where(overflows, want, mine)
         self._close(kind, name, mine, want, again)
 
 
