@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -173,18 +175,6 @@ requires_grad=True)
     _stored = property(lambda self: self._vals)
     _index_0 = property(lambda self: self._pattern.indices[0])
     _index_1 = property(lambda self: self._pattern.indices[1])
-    _rows_ptr = property(lambda self: self._pattern.derived(kept.ROWS).ptr)
-    _rows_idx = property(lambda self: self._pattern.derived(kept.ROWS).idx)
-    _rows_perm = property(lambda self: self._pattern.derived(kept.ROWS).perm)
-    _cols_ptr = property(lambda self: self._pattern.derived(kept.COLS).ptr)
-    _cols_idx = property(lambda self: self._pattern.derived(kept.COLS).idx)
-    _cols_perm = property(lambda self: self._pattern.derived(kept.COLS).perm)
-    _block_rows_ptr = property(lambda self: self._pattern.derived(kept.BLOCK_ROWS).ptr)
-    _block_rows_idx = property(lambda self: self._pattern.derived(kept.BLOCK_ROWS).idx)
-    _block_rows_perm = property(lambda self: self._pattern.derived(kept.BLOCK_ROWS).perm)
-    _block_cols_ptr = property(lambda self: self._pattern.derived(kept.BLOCK_COLS).ptr)
-    _block_cols_idx = property(lambda self: self._pattern.derived(kept.BLOCK_COLS).idx)
-    _block_cols_perm = property(lambda self: self._pattern.derived(kept.BLOCK_COLS).perm)
 
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]
@@ -357,6 +347,16 @@ requires_grad=True)
     def data_ptr(self) -> int:
         """Refused: values and indices are apart."""
         raise no_memory("data_ptr")
+
+
+def _field(key: Any, name: str, A: SparseTensor) -> torch.Tensor | None:
+    if A._pattern.derived(key) is None:  # as in a tensor from a file, which an export reads
+        above.find_views(A._pattern)
+    return getattr(A._pattern.derived(key), name)
+
+
+for _key, _name in product(_VIEWS.values(), View._fields[:3]):
+    setattr(SparseTensor, f"_{_key.name}_{_name}", property(partial(_field, _key, _name)))
 
 
 def _require_layout_of_accessor(A: SparseTensor, name: str, *, rows: bool) -> None:

@@ -1,5 +1,7 @@
 """What a trace derives from a live pattern is real: it stays there for eager calls afterwards."""
 
+import io
+
 import pytest
 import torch
 from torch import nn
@@ -135,6 +137,18 @@ def test_exported_modules_hold_a_sparse_tensor(name, parameter, strict):
         exported.A.mul_(3)
         layer.A.copy_(exported.A)
     testing.assert_close(exported(x).detach(), layer(x).detach())
+
+
+@layouts
+@pytest.mark.parametrize("parameter", [False, True])
+def test_exported_modules_run_from_a_file(name, parameter):
+    layer = Layer(fresh(name), parameter=parameter)
+    x = torch.randn(8, 2, dtype=layer.A.dtype)
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(layer, (x,)), file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    testing.assert_close(loaded(2 * x).detach(), layer(2 * x).detach())
 
 
 class Twice(nn.Module):
