@@ -41,6 +41,7 @@ def test_the_order_is_kept_and_all_methods_use_it(assume, dtype):
     torch.testing.assert_close(F.solve(b), torch.linalg.solve(3 * M, b))
     torch.testing.assert_close(F.slogdet(), tuple(torch.linalg.slogdet(3 * M)))
     torch.testing.assert_close(F.inverse_at(A).to_dense(), torch.linalg.inv(3 * M).where(M != 0, 0))
+    torch.testing.assert_close(F.inverse_diagonal(), torch.linalg.inv(3 * M).diagonal())
     F.slogdet()[1].backward()
     wanted = torch.linalg.inv(3 * M).mH.where(M != 0, 0)
     torch.testing.assert_close(A2.grad.to_dense(), wanted)
@@ -64,5 +65,14 @@ def test_errors():
         linalg.factor(A).refactor(spgrad.from_dense(torch.eye(9, dtype=D)))
     with pytest.raises(errors.PivotError, match="singular"):
         linalg.factor(spgrad.from_dense(torch.ones(2, 2)))
-    with pytest.raises(ValueError, match="with rows"):
-        linalg.factor(spgrad.from_dense(torch.zeros(0, 0)))
+
+
+def test_an_empty_matrix_has_a_factor():
+    A = spgrad.from_dense(torch.zeros(0, 0)).requires_grad_()
+    F = linalg.factor(A)
+    assert F.solve(torch.ones(0, 3)).shape == (0, 3)
+    assert F.sample((2,)).shape == (2, 0)
+    assert F.inverse_diagonal().shape == (0,)
+    F.logdet().backward()
+    assert A.grad.shape == (0, 0)
+    assert F.refactor(A).apply(torch.ones(0, 1)).shape == (0, 1)

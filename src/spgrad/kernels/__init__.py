@@ -60,7 +60,8 @@ from spgrad.kernels.reference.solves.krylov import (
     krylov_residual,
 )
 from spgrad.kernels.reference.solves.selected_inverse import factor_pattern, selected_inverse
-from spgrad.kernels.reference.solves.supernodes import supernodal_inverse, supernodes
+from spgrad.kernels.reference.solves.supernodal_inverse import supernodal_inverse
+from spgrad.kernels.reference.solves.supernodes import supernodes
 from spgrad.kernels.reference.solves.triangular import solve_triangular
 
 __all__ = [

@@ -225,13 +225,17 @@ def inverse_diagonal(A: torch.Tensor, *, assume: Assume | None = None) -> torch.
         >>> spgrad.linalg.inverse_diagonal(A)
         tensor([0.5000, 0.2500])
     """
-    T = square_operand("A", A)
+    return diagonal_by(square_operand("A", A), SuperLU(), require_declared(assume))
+
+
+def diagonal_by(T: SparseTensor, solver: Solver, assume: Assume) -> torch.Tensor:
+    """`inverse_diagonal` of a matrix by this direct solver."""
     m = T._pattern.extent[0]
     if m == 0:
         vals = flat(T)  # of no numbers, for the graph
         return vals.new_zeros(T._pattern.shape[:-1]) + vals.sum()
     diagonal = eye(m, device=T.device)._pattern
-    kept = Kept(SuperLU(), require_declared(assume), T._pattern)
+    kept = Kept(solver, assume, T._pattern)
     found = inverse_values(flat(T), Wanted(kept, diagonal, False))
     return found.view(*T._pattern.batch, T._pattern.matrix[0])
 

@@ -12,7 +12,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.linalg.assume import require_declared, require_true
-from spgrad.linalg.determinant import inverse_by, logarithm, slogdet_by
+from spgrad.linalg.determinant import diagonal_by, inverse_by, logarithm, slogdet_by
 from spgrad.linalg.direct.cholmod import CHOLMOD
 from spgrad.linalg.direct.engines import Engine, Factored
 from spgrad.linalg.direct.pardiso import PARDISO
@@ -29,8 +29,13 @@ _ENGINES: tuple[type[Engine], ...] = (SuperLU, CHOLMOD, PARDISO)
 class _Given(Solver):
     """The solver that a factor is."""
 
-    def __init__(self, prepared: Factored) -> None:
-        self.prepared = prepared
+    def __init__(self, prepared: Factored | None) -> None:
+        self.found = prepared
+
+    @property
+    def prepared(self) -> Factored:
+        assert self.found is not None  # a matrix without rows asks for none
+        return self.found
 
     def prepare(self, A: SparseTensor, assume: Assume) -> Prepared:
         return self.prepared
@@ -39,8 +44,8 @@ class _Given(Solver):
 class Factor(Applied):
     """Factors of a sparse matrix; `spgrad.linalg.factor` makes them.
 
-    `solve`, `logdet`, `slogdet` and `inverse_at` have the gradients of the functions of their
-    names, of the matrix too.
+    `solve`, `logdet`, `slogdet`, `inverse_at` and `inverse_diagonal` have the gradients of the
+    functions of their names, of the matrix too.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [2.0, 3.0]]))
@@ -56,7 +61,8 @@ class Factor(Applied):
         detached = SparseTensor(A._vals.detach(), A._pattern)
         require_finite("A", detached._vals)
         require_true(detached, assume)
-        self._given = _Given(cast(Factored, engine.prepare(detached, assume)))
+        empty = A._pattern.extent[0] == 0  # which has nothing to factor, and answers everything
+        self._given = _Given(None if empty else cast(Factored, engine.prepare(detached, assume)))
 
     def solve(self, b: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """x with A x = b, or A^H x = b with `adjoint`; b is (*b, m) or (*b, m, n)."""
@@ -69,7 +75,7 @@ class Factor(Applied):
 
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """What a preconditioner does; without gradient."""
-        return self._given.prepared.solve(r, adjoint=adjoint)[0]
+        return self._given.prepared.solve(r, adjoint=adjoint)[0] if r.numel() else r.clone()
 
     def logdet(self) -> torch.Tensor:
         """As `spgrad.linalg.logdet`."""
@@ -82,6 +88,10 @@ class Factor(Applied):
     def inverse_at(self, pattern: Any) -> torch.Tensor:
         """As `spgrad.linalg.inverse_at`."""
         return inverse_by(self._matrix, pattern, self._given, "general")
+
+    def inverse_diagonal(self) -> torch.Tensor:
+        """As `spgrad.linalg.inverse_diagonal`."""
+        return diagonal_by(self._matrix, self._given, "general")
 
     def sample(
         self, shape: int | Sequence[int] = (), generator: torch.Generator | None = None
@@ -107,13 +117,13 @@ class Factor(Applied):
         if not all(isinstance(size, int) and size >= 0 for size in front):
             hint = "The shape of the matrix comes behind it."
             raise checks.bad_shape("shape", front, "non-negative sizes", hint)
-        T, found = self._matrix, self._given.prepared
+        T = self._matrix
         if self._assume not in ("hermitian", "positive definite"):
             require_true(SparseTensor(T._vals.detach(), T._pattern), "positive definite", _DRAWS)
         draws = torch.Size(front).numel()
-        where = {"dtype": found.dtype, "device": T.device}
-        z = torch.randn(found.size, draws, generator=generator, **where)
-        x = found.inverse_root(z) if draws else z
+        where = {"dtype": T.dtype, "device": T.device}
+        z = torch.randn(T._pattern.extent[0], draws, generator=generator, **where)
+        x = self._given.prepared.inverse_root(z) if z.numel() else z
         return x.mT.reshape(*front, *T._pattern.shape[:-1])
 
     def refactor(self, A: torch.Tensor) -> Factor:
@@ -173,9 +183,6 @@ def factor(
     """
     found = _engine(engine)
     T = square_operand("A", A)
-    if T._pattern.extent[0] == 0:
-        hint = "An empty system needs no factor; spgrad.linalg.solve answers it."
-        raise checks.bad_shape("A", tuple(T._pattern.shape), "a matrix with rows", hint)
     return Factor(T, require_declared(assume), found)
 
 

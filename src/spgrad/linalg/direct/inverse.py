@@ -101,6 +101,8 @@ def _sandwich(vals: torch.Tensor, g: torch.Tensor, wanted: Wanted) -> torch.Tens
     """A^-H G A^-H at the pattern of A, in blocks of columns; G has the values g at the pattern."""
     pattern = wanted.kept.pattern
     size, m = pattern.extent[0], pattern.matrix[0]
+    if m == 0:
+        return vals * 0  # of no numbers, for the graph
     row, column = coordinates(pattern)
     system = System(pattern, wanted.kept, adjoint=True)
     order = torch.argsort(column % m, stable=True)

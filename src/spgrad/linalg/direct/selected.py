@@ -14,8 +14,8 @@ _MOST = 4
 
 
 def selected_elements(found: Factored) -> Selected | None:
-    """The elements that the factors give, by supernodes if possible; None without factors."""
-    columns = found.columns()
+    """The elements that the factors give, by supernodes with the compiled library; or None."""
+    columns = found.columns() if kernels.compiled() else None
     panels = None if columns is None else _Panels.of(columns)
     if panels is not None:
         return panels

@@ -52,7 +52,8 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
     require_dtype(vals.dtype, accepted="real integer")
     if x.dim() == 2:
         return _spmm_extremum(vals, x, pattern, reduce == "amax")
-    heads = zip(vals.unbind(1), x.unbind(1), strict=True)
+    # copies, which the kernel would make too: of views autograd refuses to save changed ones
+    heads = ((vals[:, head].clone(), x[:, head].clone()) for head in range(x.shape[1]))
     found = [_spmm_extremum(*head, pattern, reduce == "amax") for head in heads]
     # without heads: empty, but with a gradient for both operands
     return torch.stack(found, 1) if found else spmm(vals, x, pattern)
