@@ -35,4 +35,5 @@ def sddmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -
     # zeros, because the kernel reads what it multiplies by beta = 0
     out = csr(ptr, idx, x.new_zeros(nse, dtype=wide), x.shape[0])
     torch.sparse.sampled_addmm(out, widened(g), widened(x).T, beta=0, out=out)
-    return in_value_order(out.values().to(x.dtype), perm)
+    val = out.values().data  # no view: autograd conjugates no view of a sparse tensor
+    return in_value_order(val.to(x.dtype), perm)
