@@ -49,6 +49,9 @@ def compare(cell, operands):
         for y, want in zip(testing.run_all(cell, operands), wanted, strict=True):
             testing.assert_close(y, want)
         return
+    if system and has_rows and cell.op.name == "inverse_at":  # at no elements
+        assert all(y._nnz() == 0 for y in testing.run_all(cell, operands))
+        return
     if system and has_rows and divides:
         with pytest.raises(spgrad.PivotError, match=r"in row 0|is singular"):
             testing.run_all(cell, operands)
