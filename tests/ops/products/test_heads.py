@@ -252,3 +252,22 @@ def test_other_sums_of_hybrids_are_refused(equation, shape):
 def test_sums_of_two_hybrids_are_refused():
     with pytest.raises(NotImplementedError, match='as "ijh,jhn->ihn"'):
         spgrad.einsum("ijh,ijh->ijh", hybrid("csr"), hybrid("csr"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_of_16_bits_overflow_only_where_the_result_does(dtype):
+    A = spgrad.from_dense(torch.tensor([[176.0, 784.0]], dtype=dtype)).requires_grad_()
+    x = torch.tensor([[0.5, 0.25], [0.0625, 0.125]], dtype=dtype)
+    y = spgrad.spmm(A, x, reduce="prod")
+    dense = A.to_dense().detach().requires_grad_()
+    expected = (dense[0, :, None].double() * x.double()).prod(0, keepdim=True)
+    torch.testing.assert_close(y, expected.to(dtype))
+    y.sum().backward()
+    (of_dense,) = torch.autograd.grad(expected.sum(), dense)
+    torch.testing.assert_close(A.grad.values(), of_dense[0])
+
+
+def test_gradients_of_products_without_columns_are_zero():
+    A = spgrad.from_dense(torch.tensor([[176.0, 784.0]], dtype=torch.float16)).requires_grad_()
+    spgrad.spmm(A, torch.zeros(2, 0, dtype=torch.float16), reduce="prod").sum().backward()
+    assert A.grad.values().eq(0).all()

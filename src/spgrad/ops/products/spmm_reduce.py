@@ -13,7 +13,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.segments import segment_product, segments_of
+from spgrad.lowering.segments import Segments, segment_product, segments_of
 from spgrad.lowering.spmm import spmm, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.ops.products import broadcast
@@ -44,11 +44,10 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
         divisors = pattern.derive(key, lambda _: row.counts().clamp(min=1).to(y.dtype))
         return y.div_(divisors) if x.dim() == 2 else y / divisors[..., None]
     if reduce == "prod":
-        factors = segment_product(vals if vals.dim() == 2 else vals[:, None], row)
-        if x.dim() == 2:
-            return torch.where(row.counts() == 0, 0, factors * _rows_product(x, pattern))
-        of_x = _rows_product(x.flatten(1), pattern).unflatten(1, x.shape[1:])
-        return torch.where(row.counts()[..., None] == 0, 0, factors[..., None] * of_x)
+        # 16 bits overflow in the product of the values where that with x does not
+        exact = not vals.is_floating_point()
+        wide = vals.dtype if exact else torch.promote_types(vals.dtype, torch.float32)
+        return _spmm_prod(vals.to(wide), x.to(wide), pattern, row).to(vals.dtype)
     require_dtype(vals.dtype, accepted="real integer")
     if x.dim() == 2:
         return _spmm_extremum(vals, x, pattern, reduce == "amax")
@@ -57,6 +56,16 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
     found = [_spmm_extremum(*head, pattern, reduce == "amax") for head in heads]
     # without heads: empty, but with a gradient for both operands
     return torch.stack(found, 1) if found else spmm(vals, x, pattern)
+
+
+def _spmm_prod(
+    vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, row: Segments
+) -> torch.Tensor:
+    factors = segment_product(vals if vals.dim() == 2 else vals[:, None], row)
+    if x.dim() == 2:
+        return torch.where(row.counts() == 0, 0, factors * _rows_product(x, pattern))
+    of_x = _rows_product(x.flatten(1), pattern).unflatten(1, x.shape[1:])
+    return torch.where(row.counts()[..., None] == 0, 0, factors[..., None] * of_x)
 
 
 def _spmm_extremum(
