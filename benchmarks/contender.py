@@ -48,7 +48,7 @@ class Contender:
         build: Its matrix from SciPy's, for a problem, which tells the dtype of values.
         dense: Its dense array from NumPy's, the same.
         functions: The operations that it offers, by name: functions of its operands. Of
-            "coalesce", from SciPy's COO and a problem, what coalesces the same entries.
+            "coalesce" and "refactor", from SciPy's matrix and a problem, what does it.
             "transposed" only where a matrix can be multiplied as its transpose; elsewhere that is a
             matrix of its own, made before the clock starts.
         grad: The gradient of its matrix, as a matrix; None where it can't differentiate.
@@ -150,9 +150,9 @@ def _transposed(lib: Contender, op: str, p: Problem) -> Run:
     return lambda: (multiply(A, g),)
 
 
-def _coalesce(lib: Contender, op: str, p: Problem) -> Run:
-    run = lib.functions[op](p.shuffled, p)
+def _made(lib: Contender, op: str, p: Problem) -> Run:
+    run = lib.functions[op](getattr(p, OPS[op].operands[0]), p)
     return lambda: (run(),)
 
 
-_PREPARE = {"transposed": _transposed, "coalesce": _coalesce}
+_PREPARE = {"transposed": _transposed, "coalesce": _made, "refactor": _made}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,15 +31,23 @@ class _Wide:
 
 @dataclass(frozen=True)
 class Expected:
-    """The results of an operation in float64, and how far rounding may be from each."""
+    """The results of an operation in float64, and how far rounding may be from each.
+
+    `compared` gives what of a contender's results is to be these; None for the results themselves.
+    """
 
     results: tuple[Any, ...]
     bounds: tuple[Any, ...]
+    compared: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
 
     @classmethod
     def of(cls, op: Op, problem: Problem) -> Expected:
         """A sum of n products has an error of at most (n + 2) eps times that of their sizes."""
         wide = _Wide(problem, lambda a: a)
+        if op.bounds is not None:
+            wanted = op.formula(wide)
+            compared = None if op.compared is None else partial(op.compared, wide)
+            return cls(wanted, op.bounds(problem, wanted), compared)
         sizes = op.sizes(wide) if op.sizes else op.formula(_Wide(problem, abs))
         S = problem.S
         terms = max(np.diff(S.indptr).max(), np.bincount(S.indices).max(), problem.k)
@@ -54,6 +63,8 @@ class Expected:
         Raises:
             WrongResultError: One differs.
         """
+        if self.compared is not None:
+            found = self.compared(found)
         if len(found) != len(self.results):
             raise WrongResultError(f"{len(found)} results, not {len(self.results)}")
         for i, (result, wanted, bound) in enumerate(

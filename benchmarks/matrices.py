@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks import patterns
+from benchmarks.solves import matrices as systems
 
 DATA = Path(__file__).parent / "data"
 
@@ -26,8 +27,11 @@ class Matrix:
         shape: (m, n).
         entries: How many there are, about.
         group: "real"; "generated"; "growth", one kind in many sizes; "small", for calls that take
-            microseconds; "blocked", stored in dense blocks; or "tiny", for tests.
+            microseconds; "blocked", stored in dense blocks; "solves", of linear systems; or "tiny",
+            for tests.
         block: Side of its dense blocks; 0 where it is not stored in any.
+        assume: What is known of its values, "positive definite" or "triangular", which `make` then
+            gives; "" where they are random.
     """
 
     make: Make
@@ -35,6 +39,7 @@ class Matrix:
     entries: int
     group: str
     block: int = 0
+    assume: str = ""
 
 
 def _packed(name: str, rng: np.random.Generator) -> sp.csr_array:
@@ -76,6 +81,17 @@ def _blocked(n: int, side: int) -> Matrix:
     return Matrix(make, (n, n), round(_FILLED * n * n), "blocked", side)
 
 
+def _poisson(side: int, group: str = "solves") -> Matrix:
+    n = side * side
+    make = partial(systems.poisson, side)
+    return Matrix(make, (n, n), 5 * n - 4 * side, group, assume="positive definite")
+
+
+def _factor(side: int, entries: int, group: str = "solves") -> Matrix:
+    n = side * side
+    return Matrix(partial(systems.factor, side), (n, n), entries, group, assume="triangular")
+
+
 MATRICES: dict[str, Matrix] = {
     "MIT8": _real("MIT8", 6440, 502_504),
     "astro-ph": _real("astro-ph", 16_706, 242_502),
@@ -108,6 +124,11 @@ MATRICES: dict[str, Matrix] = {
     **{f"uniform-{size}": _grown(int(float(size))) for size in _SIZES},
     **{f"blocks-{side}": _blocked(4_096, side) for side in (4, 16, 32)},
     **{f"small-{n}": _small(n) for n in (64, 256, 1024, 4096)},
+    "poisson-250": _poisson(250),
+    "poisson-1000": _poisson(1000),
+    "factor-400": _factor(400, 4_848_099),
+    "tiny-poisson": _poisson(24, "tiny"),
+    "tiny-factor": _factor(24, 5_724, "tiny"),
     "tiny": Matrix(patterns.tiny, (60, 60), 290, "tiny", 4),
 }
 """Name -> matrix."""
@@ -119,6 +140,9 @@ def _in_group(*groups: str) -> tuple[str, ...]:
 
 REAL, GROWTH, SMALL = _in_group("real"), _in_group("growth"), _in_group("small")
 BLOCKED = _in_group("blocked")
+SOLVES = _in_group("solves")
+SMALLEST = {"": "tiny", "positive definite": "tiny-poisson", "triangular": "tiny-factor"}
+"""What is known of a matrix -> one to try things on."""
 LOCAL = ("fem", "fem-large", "banded", "diagonals", "grid", "grid-250k")
 """Those in which the rows of x that a row needs are near to those of the row before."""
 ALL_KINDS = _in_group("real", "generated")
@@ -129,6 +153,7 @@ GROUPS = {
     "growth": GROWTH,
     "small": SMALL,
     "blocked": BLOCKED,
+    "solves": SOLVES,
     "local": LOCAL,
     "all": ALL_KINDS,
 }
@@ -140,15 +165,25 @@ def shape_of(name: str) -> tuple[int, int]:
 
 
 def load(name: str, dtype: str) -> sp.csr_array:
-    """A matrix by name: CSR with sorted unique int32 indices and seeded normal values."""
+    """A matrix by name: CSR with sorted unique int32 indices.
+
+    Values are normal, from a fixed seed, where the matrix does not give its own.
+    """
     rng = np.random.default_rng(0)
-    return with_values(MATRICES[name].make(rng), rng, dtype)
+    S = MATRICES[name].make(rng)
+    if not MATRICES[name].assume:
+        return with_values(S, rng, dtype)
+    S.sum_duplicates()
+    return _stored(S, rounded(S.data, dtype))
 
 
 def with_values(S: sp.csr_array, rng: np.random.Generator, dtype: str) -> sp.csr_array:
     """The pattern of S, as `load` gives it, with normal values."""
     S.sum_duplicates()
-    val = rounded(rng.standard_normal(S.nnz), dtype)
+    return _stored(S, rounded(rng.standard_normal(S.nnz), dtype))
+
+
+def _stored(S: sp.csr_array, val: np.ndarray) -> sp.csr_array:
     ptr, idx = S.indptr.astype(np.int32, copy=False), S.indices.astype(np.int32, copy=False)
     made = sp.csr_array((val, idx, ptr), shape=S.shape)
     made.has_canonical_format = True

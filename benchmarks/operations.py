@@ -10,11 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks import formulas
-from benchmarks.matrices import MATRICES
+from benchmarks.matrices import MATRICES, SMALLEST
 from benchmarks.problems import Problem
 from benchmarks.selection import columns_slice, row, rows_listed, rows_slice
+from benchmarks.solves import formulas as systems
 
 Formula = Callable[[Any], tuple[Any, ...]]
+Given = Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,13 @@ class Op:
         square: True where the matrix has to be.
         full: True where it has to be small enough to be dense.
         blocked: True where the matrix has to be made of dense blocks.
+        assume: What has to be known of the matrix, as `Matrix.assume` says it; "" for nothing.
+        most: Rows that the matrix may have; 0 for any number.
+        dtypes: Those that it makes sense in; empty for all.
+        compared: What of its results is compared, from a problem in float64 and the results, such
+            as a residual; `formula` then gives what that has to be. None for the results.
+        bounds: How far each may be from the formula's, from a problem and these, where that is not
+            in proportion to `sizes`.
     """
 
     name: str
@@ -52,6 +61,16 @@ class Op:
     square: bool = False
     full: bool = False
     blocked: bool = False
+    assume: str = ""
+    most: int = 0
+    dtypes: tuple[str, ...] = ()
+    compared: Given | None = None
+    bounds: Given | None = None
+
+    @property
+    def smallest(self) -> str:
+        """The matrix to try it on."""
+        return SMALLEST[self.assume]
 
     @property
     def dense(self) -> bool:
@@ -67,12 +86,33 @@ class Op:
         rows, columns = problem.shape
         small = rows * columns <= _MOST or not self.full
         blocks = MATRICES[problem.matrix].block > 0 or not self.blocked
-        return small and blocks and (rows == columns or not self.square)
+        fits = small and blocks and (rows == columns or not self.square)
+        known = MATRICES[problem.matrix].assume == self.assume or not self.assume
+        number = problem.dtype in self.dtypes or not self.dtypes
+        return fits and known and number and (rows <= self.most or not self.most)
+
+
+def _iterative(name: str, title: str, **more: Any) -> Op:
+    """A system to the same residual, which float32 does not reach on large grids."""
+    given: dict[str, Any] = {
+        "formula": systems.zeros(1),
+        "compared": systems.residual,
+        "bounds": systems.tolerated,
+        **more,
+    }
+    return Op(name, title, "solve", _SYSTEM, dtypes=("float64",), assume=_DEFINITE, **given)
+
+
+def _direct(name: str, title: str, row: str, **more: Any) -> Op:
+    types = ("float64", "float32")
+    return Op(name, title, row, dtypes=types, assume=_DEFINITE, most=_MOST_ROWS, **more)
 
 
 _A, _AB, _AX = ("S",), ("S", "B"), ("S", "x")
 _ATTENTION = ("mask", "query", "x", "value")
+_SYSTEM, _DEFINITE = ("S", "column"), "positive definite"
 _MOST = 50_000_000  # elements of a dense matrix
+_MOST_ROWS = 200_000  # of a matrix that is factored
 
 OPS: dict[str, Op] = {
     op.name: op
@@ -227,6 +267,69 @@ OPS: dict[str, Op] = {
             formulas.mm_amax_step_sizes,
             function="mm_amax",
             cotangent="g",
+        ),
+        _iterative("cg", "CG to 1e-6"),
+        _iterative("cg_ic0", "CG with incomplete Cholesky, to 1e-6"),
+        _iterative("cg_amg", "CG with multigrid, to 1e-6"),
+        _iterative(
+            "cg_50",
+            "50 steps of CG",
+            formula=systems.steps,
+            compared=None,
+            bounds=systems.steps_bounds,
+        ),
+        _iterative(
+            "cg_50_step",
+            "50 steps of CG, dA and db",
+            formula=systems.steps_and_gradients,
+            compared=None,
+            bounds=systems.steps_bounds,
+            function="cg_50",
+            cotangent="covector",
+        ),
+        Op(
+            "triangular",
+            "x with L x = b",
+            "solve_triangular",
+            ("S", "g"),
+            systems.zeros(1),
+            assume="triangular",
+            dtypes=("float64", "float32"),
+            compared=systems.substitution_error,
+            bounds=systems.substitution_bound,
+        ),
+        _direct(
+            "solve_step",
+            "factor and solve, dA and db, new pattern",
+            "solve",
+            operands=_SYSTEM,
+            formula=systems.zeros(3),
+            compared=systems.backward_errors,
+            bounds=systems.DIRECT_STEP,
+            function="solve",
+            cotangent="covector",
+            new=True,
+        ),
+        _direct(
+            "refactor",
+            "factor again and solve",
+            "factor",
+            operands=_SYSTEM,
+            formula=systems.zeros(1),
+            compared=systems.backward_error,
+            bounds=systems.DIRECT,
+        ),
+        _direct(
+            "logdet_step",
+            "log |A| and dA, new pattern",
+            "logdet",
+            operands=_A,
+            formula=systems.logdet,
+            compared=systems.logdet_compared,
+            bounds=systems.logdet_bounds,
+            function="logdet",
+            cotangent="y",
+            new=True,
         ),
     )
 }

@@ -25,6 +25,8 @@ from benchmarks.contender import DTYPES, Contender, as_numpy, as_torch, in_numpy
 from benchmarks.entries import TORCH_VALUES
 from benchmarks.limits import LIMITS
 from benchmarks.problems import Problem
+from benchmarks.pyg import TORCH_SPARSE
+from benchmarks.solves import contenders as solves
 
 _LAYOUTS = {"csr": torch.sparse_csr, "csc": torch.sparse_csc, "bsr": torch.sparse_bsr}
 
@@ -137,44 +139,6 @@ def _tsgu_mm(A: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return sparse_mm(A, x)
 
 
-def _torch_sparse_matrix(S: Any, p: Problem) -> Any:
-    from torch_sparse import SparseTensor  # pyright: ignore[reportMissingImports]
-
-    ptr, idx = (torch.tensor(i, dtype=torch.int64) for i in (S.indptr, S.indices))
-    return SparseTensor(
-        rowptr=ptr,
-        col=idx,
-        value=as_torch(S.data, p),
-        sparse_sizes=tuple(S.shape),
-        is_sorted=True,
-        trust_data=True,
-    )
-
-
-def _torch_sparse_renewed(A: Any) -> Any:
-    from torch_sparse import SparseTensor  # pyright: ignore[reportMissingImports]
-
-    ptr, idx, val = A.csr()
-    return SparseTensor(
-        rowptr=ptr,
-        col=idx,
-        value=val.detach(),
-        sparse_sizes=tuple(A.sparse_sizes()),
-        is_sorted=True,
-        trust_data=True,
-    )
-
-
-def _torch_sparse_read(a: Any) -> Any:
-    if isinstance(a, torch.Tensor):
-        return in_numpy(a.detach())
-    return a.set_value(a.storage.value().detach(), layout="csr").to_scipy(layout="csr")
-
-
-def _torch_sparse_mm(reduce: str) -> Callable[[Any, torch.Tensor], torch.Tensor]:
-    return lambda A, x: A.matmul(x, reduce=reduce)
-
-
 def _scipy_mean(A: Any, x: np.ndarray) -> np.ndarray:
     return (A @ x) / np.maximum(np.diff(A.indptr), 1).astype(x.dtype)[:, None]
 
@@ -215,6 +179,8 @@ SPGRAD = Contender(
         "attention": attention.spgrad,
         "mm_mean": lambda A, x: torch.sparse.mm(A, x, "mean"),
         "mm_amax": lambda A, x: torch.sparse.mm(A, x, "amax"),
+        **solves.SPGRAD,
+        "refactor": solves.again(_spgrad_matrix),
     },
     grad=_grad,
     renew=_spgrad_renewed,
@@ -230,13 +196,41 @@ EXPANDED = replace(
     functions={"spmm_bsr": operator.matmul},
 )
 
-# No peer either: what of a step A x alone takes.
+# No peer either: what of a step A x alone takes, and beside a substitution.
 FORWARD = replace(
     SPGRAD,
     name="spgrad A x",
+    functions={"spmm": operator.matmul, "triangular": operator.matmul},
     vjp=lambda function: lambda A, x, g: (function(A, x),),
-    only=("step",),
+    only=("step", "triangular"),
     limit=True,
+)
+
+SCIPY = Contender(
+    "SciPy",
+    "scipy",
+    build=lambda S, p: S,
+    dense=as_numpy,
+    functions={
+        "spmm": operator.matmul,
+        "spmv": operator.matmul,
+        "spmm_bsr": operator.matmul,
+        "spgemm": operator.matmul,
+        # sums what repeats, and is faster than to sort the pairs
+        "coalesce": lambda C, p: C.tocsr,
+        **structure.SCIPY,
+        **selection.SCIPY,
+        "sin": methodcaller("sin"),
+        "add": operator.add,
+        "times": lambda A, B: A.multiply(B),
+        "scale": lambda A, v: A.multiply(v),  # faster than diags_array(v) @ A
+        "sum_rows": methodcaller("sum", axis=1),
+        "sum_columns": methodcaller("sum", axis=0),
+        "amax_rows": methodcaller("max", axis=1),
+        "mm_mean": _scipy_mean,
+        **solves.SCIPY,
+    },
+    read=lambda a: a.toarray() if sp.issparse(a) and a.ndim == 1 else a,
 )
 
 PEERS = (
@@ -259,6 +253,7 @@ PEERS = (
             "sum_columns": methodcaller("sum", 0, keepdim=True),
             "mm_mean": _csr_mean,
             "attention": attention.torch_csr,
+            **solves.TORCH_CSR,
         },
         grad=_grad,
         read=_torch_read,
@@ -316,64 +311,19 @@ PEERS = (
     TORCH_BSR,
     TORCH_VALUES,
     attention.TORCH_DENSE,
-    Contender(
-        "SciPy",
-        "scipy",
-        build=lambda S, p: S,
-        dense=as_numpy,
-        functions={
-            "spmm": operator.matmul,
-            "spmv": operator.matmul,
-            "spmm_bsr": operator.matmul,
-            "spgemm": operator.matmul,
-            # sums what repeats, and is faster than to sort the pairs
-            "coalesce": lambda C, p: C.tocsr,
-            **structure.SCIPY,
-            **selection.SCIPY,
-            "sin": methodcaller("sin"),
-            "add": operator.add,
-            "times": lambda A, B: A.multiply(B),
-            "scale": lambda A, v: A.multiply(v),  # faster than diags_array(v) @ A
-            "sum_rows": methodcaller("sum", axis=1),
-            "sum_columns": methodcaller("sum", axis=0),
-            "amax_rows": methodcaller("max", axis=1),
-            "mm_mean": _scipy_mean,
-        },
-        read=lambda a: a.toarray() if sp.issparse(a) and a.ndim == 1 else a,
-    ),
+    SCIPY,
+    solves.composed(SCIPY),
     Contender(
         "torchsparsegradutils",
         "torchsparsegradutils",
         build=_csr,
         dense=as_torch,
-        functions={"spmm": _tsgu_mm},
+        functions={"spmm": _tsgu_mm, **solves.TSGU},
         grad=_grad,
         read=_torch_read,
         dtypes=DTYPES,
     ),
-    Contender(
-        "torch_sparse",
-        "torch_sparse",
-        build=_torch_sparse_matrix,
-        dense=as_torch,
-        functions={
-            "spmm": operator.matmul,
-            "spgemm": operator.matmul,
-            "add": operator.add,
-            "times": operator.mul,
-            "scale": operator.mul,
-            "sum_rows": methodcaller("sum", 1),
-            "sum_columns": methodcaller("sum", 0),
-            "amax_specified": methodcaller("max", 1),
-            "mm_mean": _torch_sparse_mm("mean"),
-            "mm_amax": _torch_sparse_mm("max"),
-        },
-        grad=lambda A: A.set_value(A.storage.value().grad, layout="csr"),
-        leaf=lambda A: A.storage.value(),
-        renew=_torch_sparse_renewed,
-        read=_torch_sparse_read,
-        dtypes=DTYPES,
-    ),
+    TORCH_SPARSE,
     Contender(
         "sparse_dot_mkl",
         "sparse_dot_mkl",
@@ -384,9 +334,15 @@ PEERS = (
     NUMBA,
     JAX,
     PYDATA,
+    solves.DENSE,
+    solves.TORCH_SLA,
+    solves.PYAMG,
 )
 
+# What always stands beside a cell: spgrad without something, or a part of the work.
+PARTS = (EXPANDED, FORWARD, *solves.of_spgrad(SPGRAD), solves.engine(SCIPY))
+
 CONTENDERS: dict[str, Contender] = {
-    contender.name: contender for contender in (SPGRAD, EXPANDED, FORWARD, *PEERS, *LIMITS)
+    contender.name: contender for contender in (SPGRAD, *PARTS, *PEERS, *LIMITS)
 }
 """Name -> contender, installed or not."""

@@ -72,6 +72,11 @@ class Problem:
         return np.ascontiguousarray(self.x[:, 0])
 
     @cached_property
+    def covector(self) -> np.ndarray:
+        """(m,), the cotangent of a vector."""
+        return np.ascontiguousarray(self.g[:, 0])
+
+    @cached_property
     def factors(self) -> np.ndarray:
         """(m, 1), one for each row."""
         return np.ascontiguousarray(self.g[:, :1])

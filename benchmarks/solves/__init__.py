@@ -1,0 +1,1 @@
+"""Solvers in the benchmarks: matrices, formulas and contenders."""
