@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 
 from benchmarks import report
 from benchmarks.contender import DTYPES
-from benchmarks.limits import LIMITS
 from benchmarks.machine import describe
-from benchmarks.matrices import ALL_KINDS, BLOCKED, GROUPS, GROWTH, MATRICES, REAL, SMALL
+from benchmarks.matrices import ALL_KINDS, BLOCKED, GROUPS, GROWTH, MATRICES, REAL, SMALL, SOLVES
 from benchmarks.measure import available_memory
 from benchmarks.operations import OPS
 from benchmarks.peers import CONTENDERS, PEERS
@@ -23,6 +22,7 @@ from benchmarks.plan import (
     FULL_COLUMNS,
     PRODUCTS,
     ROOT,
+    SYSTEMS,
     WIDTHS,
     Options,
     Result,
@@ -34,7 +34,7 @@ from benchmarks.plan import (
 )
 from benchmarks.plots import draw
 from benchmarks.record import OtherRunError, Record, about
-from benchmarks.summary import EXPANDED, FORWARD, OWN
+from benchmarks.summary import LIMITS, OWN, PARTS
 from benchmarks.tables import megabytes, milliseconds
 
 _BUSY = 0.5  # load above which others are at work
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks",
         description="Compares spgrad with other libraries: time in turns, and peak memory. "
         "Without options: A x and A x with both gradients, on the real matrices, with 1, 32 and "
-        "128 columns, on one thread.",
+        "128 columns, on one thread. Solvers have matrices of their own, and float64.",
         epilog="Results go to --out as results.json, results.md and plots, progress to standard "
         "error. Groups of matrices have names too: " + ", ".join(GROUPS) + ".",
     )
@@ -141,11 +141,14 @@ def _options(args: argparse.Namespace) -> Options:
 def _usual(args: argparse.Namespace) -> tuple[Sequence[Any], ...]:
     """Operations, matrices, values of k and dtypes of a run that names none."""
     if args.full:
-        matrices = *ALL_KINDS, *GROWTH, *SMALL, *BLOCKED
+        matrices = *ALL_KINDS, *GROWTH, *SMALL, *BLOCKED, *SOLVES
         return tuple(OPS), matrices, sorted({*FULL_COLUMNS, *WIDTHS}), DTYPES
     if args.widths:
         return PRODUCTS, ALL_KINDS, WIDTHS, DTYPES[:2]
-    return PRODUCTS, REAL, (1, 32, 128), DTYPES[:1]
+    solves = [bool(OPS[op].assume) for op in args.op or PRODUCTS]
+    matrices = (*(() if all(solves) else REAL), *(SOLVES if any(solves) else ()))
+    dtypes = (*(() if all(solves) else ("float32",)), *(("float64",) if any(solves) else ()))
+    return PRODUCTS, matrices, SYSTEMS if all(solves) else (1, 32, 128), dtypes
 
 
 def _memory_limit() -> float:
@@ -234,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         parser.error(f"--out: {args.out} can't be made ({error.strerror})")
     peers = args.peer or [peer.name for peer in PEERS]
-    wanted = [OWN, EXPANDED, FORWARD, *peers, *(limit.name for limit in LIMITS)]
+    wanted = [OWN, *PARTS, *peers, *LIMITS]
     names = [name for name in wanted if CONTENDERS[name].installed]
     try:
         found = run(_options(args), names, args)

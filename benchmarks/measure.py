@@ -17,6 +17,7 @@ import spgrad
 Samples = Mapping[str, list[float]]
 
 _LEAST_ROUNDS = 3
+_LONG = 5.0  # seconds of a call that is timed only once
 
 
 def interleave(
@@ -29,9 +30,10 @@ def interleave(
     """Seconds a call of each run, taken in turns: A B C, B C A, C A B, A B C ...
 
     Turns put what else the machine does on all alike, so that two runs can be compared round by
-    round. A run that has used up its `seconds` leaves after three rounds or more. One sample
-    repeats a call until `sample` seconds are over. In the `pause` before it, threads that the run
-    before has left waiting in a loop go to sleep; then one call wakes those of this run.
+    round. A run that has used up its `seconds` leaves after three rounds or more, or after one if
+    a call takes more than five seconds. One sample repeats a call until `sample` seconds are over.
+    In the `pause` before it, threads that the run before has left waiting in a loop go to sleep;
+    then one call wakes those of this run.
     """
     repeats = {name: _repeats(run, sample) for name, run in runs.items()}
     taken: dict[str, list[float]] = {name: [] for name in runs}
@@ -42,7 +44,8 @@ def interleave(
     try:
         for _ in range(rounds):
             for name in names:
-                if spent[name] > seconds and len(taken[name]) >= _LEAST_ROUNDS:
+                least = 1 if taken[name] and taken[name][0] > _LONG else _LEAST_ROUNDS
+                if spent[name] > seconds and len(taken[name]) >= least:
                     continue
                 if pause:
                     time.sleep(pause)

@@ -14,12 +14,13 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.matrices import ALL_KINDS, MATRICES
+from benchmarks.matrices import ALL_KINDS, MATRICES, SOLVES
 from benchmarks.measure import available_memory
 from benchmarks.operations import OPS
 from benchmarks.peers import CONTENDERS
 from benchmarks.problems import Problem
 from benchmarks.record import Record
+from benchmarks.summary import ALONE
 
 ROOT = Path(__file__).parents[1]
 # Every array comes from the system and goes back to it, so that the peak is exact (glibc).
@@ -37,10 +38,14 @@ WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FULL_COLUMNS = (1, 8, 32, 128, 512)
 PRODUCTS = ("spmm", "step")
 FLOATS = (("float32", "int32"), ("float64", "int32"))
+SYSTEMS = (1, 32)
+"""The numbers of right-hand sides of a triangular system."""
 
 # Of --full: what grows and what is small, and how far numbers and indices of other types go.
 GROWING = ("spmm", "step", "sddmm", "spgemm", "coalesce", "transpose", "softmax", "sum_rows", "sin")
 CALLS = ("spmm", "step")
+MEASURED = ("step", "cg_50_step")
+"""Those whose memory is measured."""
 TARGETED = ("spmm", "step", "sddmm", "spgemm", "softmax", "sum_rows", "coalesce", "transpose")
 TARGETED_COLUMNS = (NO_COLUMNS, 32, 128)
 USUAL = ("float32", "int32")
@@ -102,6 +107,10 @@ class Options:
     def _wanted(self, cell: Cell) -> bool:
         if not self.full:
             return True
+        if OPS[cell.op].assume:
+            return (cell.dtype, cell.index) in FLOATS and cell.k in (NO_COLUMNS, *SYSTEMS)
+        if MATRICES[cell.matrix].group == "solves":
+            return False
         usual = (cell.dtype, cell.index) == USUAL
         group = MATRICES[cell.matrix].group
         if group == "blocked":
@@ -178,14 +187,19 @@ def known(options: Options, record: Record, task: Task) -> Result | None:
 
 
 def memory_cells(options: Options) -> list[Cell]:
-    """Of the step, on one thread; nothing is to be seen in matrices of a few kilobytes."""
-    if not options.memory or "step" not in options.ops:
+    """Of steps, on one thread; nothing is to be seen in matrices of a few kilobytes."""
+    if not options.memory:
         return []
-    first = replace(options, ops=("step",), threads=(1,), dtypes=options.dtypes[:1])
-    first = replace(first, indices=options.indices[:1])
+    one = replace(options, threads=(1,), indices=options.indices[:1])
+    found: list[Cell] = []
+    for op in MEASURED:
+        possible = [t for t in options.dtypes if t in OPS[op].dtypes or not OPS[op].dtypes]
+        if op in options.ops:
+            found += replace(one, ops=(op,), dtypes=tuple(possible[:1])).cells()
     if not options.full:
-        return list(first.cells())
-    return [c for c in first.cells() if c.matrix in ALL_KINDS and c.k in TARGETED_COLUMNS]
+        return found
+    kinds = *ALL_KINDS, *SOLVES
+    return [c for c in found if c.matrix in kinds and c.k in TARGETED_COLUMNS]
 
 
 def measure_bandwidth(options: Options) -> dict[str, Any]:
@@ -213,7 +227,7 @@ def _measured(
 def _request(options: Options, cell: Cell, names: list[str], what: str) -> dict[str, Any]:
     able = [name for name in names if CONTENDERS[name].offers(cell.op, cell.dtype)]
     if what == "memory":
-        able = [name for name in able if not CONTENDERS[name].limit]
+        able = [name for name in able if not CONTENDERS[name].limit or name == ALONE]
     problem = asdict(options.problem(cell))
     return {"op": cell.op, "problem": problem, "contenders": able, "what": what}
 

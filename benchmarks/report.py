@@ -102,11 +102,11 @@ def readme(run: Run) -> str:
 def markdown(run: Run, against: Run | None = None) -> str:
     """Every table; of times spgrad's and the best peer's."""
     rows = []
-    memory = {(r["matrix"], r["k"], kind(r)): r for r in run["memory"]}
+    memory = {(r["op"], r["matrix"], r["k"], kind(r)): r for r in run["memory"]}
     for r in run["times"]:
         best = best_peer(r)
-        step = r["op"] == "step" and r["threads"] == 1
-        held = memory.get((r["matrix"], r["k"], kind(r))) if step else None
+        alike = (r["op"], r["matrix"], r["k"], kind(r))
+        held = memory.get(alike) if r["threads"] == 1 else None
         rows.append(
             (
                 *where_cells(r),

@@ -13,7 +13,10 @@ EXPANDED = "spgrad CSR"
 FORWARD = "spgrad A x"
 FEWEST = 3
 """Values of k from which on they make a table and a picture of their own."""
-LIMITS = ("gather limit", "stream limit")
+LIMITS = ("gather limit", "stream limit", "step limit")
+PLAIN, ENGINE, FACTOR, ALONE = "spgrad CG", "engine alone", "spgrad factor", "spgrad forward"
+PARTS = (EXPANDED, FORWARD, PLAIN, ENGINE, FACTOR, ALONE)
+"""No peers: spgrad without what an operation is about, or a part of its work."""
 
 
 def median(result: Result, name: str) -> float | None:
@@ -28,7 +31,7 @@ def ratio(result: Result, name: str) -> float | None:
 
 def peers(result: Result) -> list[str]:
     """The others that are compared."""
-    return [name for name in result["contenders"] if name not in (OWN, EXPANDED, FORWARD, *LIMITS)]
+    return [name for name in result["contenders"] if name not in (OWN, *PARTS, *LIMITS)]
 
 
 def best_peer(result: Result) -> str | None:
@@ -87,12 +90,18 @@ def behind(results: list[Result]) -> list[tuple[float, Result]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
+def over(result: Result, name: str) -> float | None:
+    """How many times longer spgrad takes than one of the others: the median over rounds."""
+    part = ratio(result, name)
+    return 1 / part if part else None
+
+
 def over_forward(results: list[Result]) -> Iterator[tuple[Result, float]]:
     """(result, time over that of A x alone) of spgrad's steps: the median over rounds."""
     for result in results:
-        part = ratio(result, FORWARD)
-        if result["op"] == "step" and part is not None:
-            yield result, 1 / part
+        found = over(result, FORWARD)
+        if result["op"] == "step" and found is not None:
+            yield result, found
 
 
 def key(result: Result, *without: str) -> tuple[Any, ...]:

@@ -113,7 +113,7 @@ def _memory(op: str, problem: Problem, contender: Contender) -> Answer:
     """Growth of the process in the first calls with new inputs, and what it has to hold."""
     try:
         # Code, thread pools and buffers that a first call brings along are no part of the step.
-        contender.prepare(op, replace(problem, matrix="tiny"))()
+        contender.prepare(op, replace(problem, matrix=OPS[op].smallest))()
         grown = growth(contender.prepare(op, problem))
     except _REFUSALS as error:
         return {"error": _in_one_line(error)}

@@ -17,16 +17,12 @@ import torch
 from benchmarks.contender import Contender, as_numpy, as_torch, in_numpy
 from benchmarks.problems import Problem
 from benchmarks.solves.formulas import RTOL, STEPS
+from benchmarks.summary import ALONE, ENGINE, FACTOR, PLAIN
 
 _MOST = 50_000_000  # elements of a dense matrix
 _FOREVER = 1_000_000  # more steps than any takes
 _MOVED = 7  # vectors that a step has to read or write besides A p: x, r and p both ways, and A p
 _DEFINITE = "positive definite"
-
-PLAIN, ENGINE, FACTOR, FORWARD = "spgrad CG", "engine alone", "spgrad factor", "spgrad forward"
-STEP_LIMIT = "step limit"
-PARTS = (PLAIN, ENGINE, FACTOR, FORWARD)
-"""What is no peer: the parts of an operation, and spgrad without what the operation is about."""
 
 
 def _cg(A: Any, b: torch.Tensor, preconditioner: Any = None) -> torch.Tensor:
@@ -98,10 +94,10 @@ def of_spgrad(own: Contender) -> tuple[Contender, ...]:
     return (
         replace(own, name=PLAIN, functions=alone),
         replace(own, name=FACTOR, functions={"refactor": first}),
-        replace(own, name=FORWARD, vjp=_forward, only=ops, limit=True),
+        replace(own, name=ALONE, vjp=_forward, only=ops, limit=True),
         replace(
             own,
-            name=STEP_LIMIT,
+            name="step limit",
             build=lambda S, p: _Step(build(S, p), p),
             functions={"cg_50": _Step.run},
             only=("cg_50",),
@@ -146,7 +142,7 @@ class _Step:
     def run(self, b: torch.Tensor) -> torch.Tensor:
         source, target = self.pair
         for _ in range(STEPS):
-            self.A @ b
+            _ = self.A @ b
             target.copy_(source)
         return target
 
@@ -172,7 +168,7 @@ def _scipy_ilu(A: Any, b: np.ndarray) -> np.ndarray:
 
     options = {"SymmetricMode": True}
     made = spilu(A.T, diag_pivot_thresh=0.0, permc_spec="MMD_AT_PLUS_A", options=options)
-    return _scipy_cg(A, b, LinearOperator(A.shape, made.solve, dtype=A.dtype))
+    return _scipy_cg(A, b, LinearOperator(A.shape, made.solve))
 
 
 def _scipy_triangular(L: Any, b: np.ndarray) -> np.ndarray:
@@ -356,7 +352,7 @@ TORCH_SLA = Contender(
 )
 
 
-def _pyamg(A: Any, b: np.ndarray) -> np.ndarray:
+def _pyamg(A: Any, b: np.ndarray) -> Any:
     from pyamg import smoothed_aggregation_solver  # pyright: ignore[reportMissingImports]
 
     return smoothed_aggregation_solver(A).solve(b, tol=RTOL, accel="cg")
