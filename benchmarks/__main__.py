@@ -16,7 +16,7 @@ from benchmarks.contender import DTYPES
 from benchmarks.machine import describe
 from benchmarks.matrices import ALL_KINDS, BLOCKED, GROUPS, GROWTH, MATRICES, REAL, SMALL, SOLVES
 from benchmarks.measure import available_memory
-from benchmarks.operations import OPS
+from benchmarks.operations import OPS, SOLVERS
 from benchmarks.peers import CONTENDERS, PEERS
 from benchmarks.plan import (
     FULL_COLUMNS,
@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         help="A x and its step with 1, 2, 4, ... 256 columns, on all matrices, in float32 and "
         "float64; time only",
     )
+    add("--solves", action="store_true", help="the solvers, on systems, in float64; minutes")
     add("--quick", action="store_true", help="few samples: figures to glance at")
     add("--op", nargs="+", choices=OPS, metavar="OP", help=", ".join(OPS))
     names = (*MATRICES, *GROUPS)
@@ -145,10 +146,11 @@ def _usual(args: argparse.Namespace) -> tuple[Sequence[Any], ...]:
         return tuple(OPS), matrices, sorted({*FULL_COLUMNS, *WIDTHS}), DTYPES
     if args.widths:
         return PRODUCTS, ALL_KINDS, WIDTHS, DTYPES[:2]
-    solves = [bool(OPS[op].assume) for op in args.op or PRODUCTS]
+    ops = SOLVERS if args.solves else PRODUCTS
+    solves = [bool(OPS[op].assume) for op in args.op or ops]
     matrices = (*(() if all(solves) else REAL), *(SOLVES if any(solves) else ()))
     dtypes = (*(() if all(solves) else ("float32",)), *(("float64",) if any(solves) else ()))
-    return PRODUCTS, matrices, SYSTEMS if all(solves) else (1, 32, 128), dtypes
+    return ops, matrices, SYSTEMS if all(solves) else (1, 32, 128), dtypes
 
 
 def _memory_limit() -> float:

@@ -334,3 +334,6 @@ OPS: dict[str, Op] = {
     )
 }
 """Name -> operation."""
+
+SOLVERS = tuple(name for name, op in OPS.items() if op.assume)
+"""Those that only make sense for matrices of which something is known."""

@@ -14,6 +14,7 @@ from benchmarks.summary import (
     ALONE,
     ENGINE,
     EXPANDED,
+    FACTOR,
     FORWARD,
     OWN,
     PLAIN,
@@ -225,6 +226,8 @@ def _of_solves() -> Iterator[Target]:
         yield _system(title, "triangular", bound, _against(name), columns=SYSTEMS[:1])
     title = "factor, solve and gradients over the engine's factor and two solves"
     yield _system(title, "solve_step", 1.15, _over(ENGINE), most=True)
+    title = "factor again and solve over a first factor and solve"
+    yield _system(title, "refactor", 1, _over(FACTOR), most=True)
     yield _system("backward of logdet over its forward", "logdet_step", 3, _backward, most=True)
 
 

@@ -10,12 +10,11 @@ import scipy.sparse as sp
 from benchmarks import __main__ as command
 from benchmarks import matrices, measure, plan, summary, targets
 from benchmarks.expected import Expected, WrongResultError
-from benchmarks.operations import OPS
+from benchmarks.operations import OPS, SOLVERS
 from benchmarks.peers import CONTENDERS
 from benchmarks.problems import Problem
 from benchmarks.solves import matrices as systems
 
-SOLVERS = [name for name, op in OPS.items() if op.assume]
 ITERATIVE = ["cg", "cg_ic0", "cg_amg"]
 POISSON = Problem("tiny-poisson", 1, "float64")
 
@@ -34,6 +33,16 @@ def test_a_run_without_a_choice_has_no_solver():
         assert not set(options.matrices) & set(matrices.SOLVES)
         assert options.dtypes[0] == "float32"
     assert not set(options_of().ops) & set(SOLVERS)
+
+
+def test_solves_are_all_solvers_on_systems(monkeypatch):
+    monkeypatch.setattr(plan, "available_memory", lambda: math.inf)
+    cells = cells_of("--solves")
+    assert {c.op for c in cells} == set(SOLVERS)
+    assert {c.matrix for c in cells} == set(matrices.SOLVES)
+    assert {c.dtype for c in cells} == {"float64"}
+    assert {c.k for c in cells if c.op == "triangular"} == {1, 32}
+    assert {c.matrix for c in cells_of("--solves", "--matrix", "tiny-factor")} == {"tiny-factor"}
 
 
 def test_a_solver_has_matrices_of_its_own(monkeypatch):
@@ -164,6 +173,8 @@ def figures(op, others, matrix="poisson-1000", k=1):
         ("triangular", "SciPy", 5.1, True),
         ("solve_step", "engine alone", 0.88, True),
         ("solve_step", "engine alone", 0.86, False),
+        ("refactor", "spgrad factor", 1.1, True),
+        ("refactor", "spgrad factor", 0.9, False),
         ("logdet_step", "spgrad forward", 0.26, True),
         ("logdet_step", "spgrad forward", 0.24, False),
     ],
