@@ -47,6 +47,40 @@ def test_lstsq(shape, dtype, damp, solver):
     assert torch.autograd.gradgradcheck(run, (vals, right), fast_mode=True)
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("dtype", [D, C])
+@pytest.mark.parametrize("shape", [(8, 5), (5, 8)])
+def test_a_damping_with_a_gradient(shape, dtype, solver):
+    M = matrix(shape, dtype)
+    b = torch.randn(shape[0], 2, dtype=dtype, generator=torch.Generator().manual_seed(2))
+    A = spgrad.from_dense(M)
+    vals, right = A.values().clone().requires_grad_(), b.clone().requires_grad_()
+    weight = torch.tensor(0.3, dtype=D, requires_grad=True)
+
+    def run(vals, b, damp):
+        return linalg.lstsq(spgrad.from_values(vals, A), b, damp, solver)
+
+    torch.testing.assert_close(run(A.values(), b, weight), wanted(M, b, 0.3))
+    assert torch.autograd.gradcheck(run, (vals, right, weight), fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, (vals, right, weight), fast_mode=True)
+
+
+def test_the_derivative_in_the_damping():
+    """(A^T A + d^2) dx = -2 d x, which is 0 where there is no damping, for any rank."""
+    M, b = matrix((8, 3)) @ matrix((3, 5)), torch.randn(3, 8, 2, dtype=D)
+    for number, dtype in ((0.5, D), (2, torch.int64), (0.7, torch.float32), (0.0, D)):
+        damp = torch.tensor(number, dtype=dtype)
+        damp = damp.requires_grad_(dtype.is_floating_point)
+        A = spgrad.from_dense(M.expand(3, 8, 5))
+        x = linalg.lstsq(A, b, damp, linalg.LSMR(rtol=1e-13))
+        torch.testing.assert_close(x, wanted(M, b, number), rtol=1e-6, atol=1e-7)
+        if damp.requires_grad:
+            (g,) = torch.autograd.grad(x.sum(), damp)
+            normal = M.T @ M + number**2 * torch.eye(5, dtype=D)
+            dx = torch.linalg.pinv(normal, hermitian=True) @ (-2 * number * x.detach())
+            torch.testing.assert_close(g, dx.sum().to(dtype), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("damp", [0.0, 0.3])
@@ -94,6 +128,11 @@ REFUSED = [
     ((A, torch.ones(4)), ValueError, "dtype float32"),
     ((A.half(), torch.ones(4).half()), ValueError, "float16"),
     ((A, torch.ones(4, dtype=D), -1.0), ValueError, "`damp` is -1.0"),
+    ((A, torch.ones(4, dtype=D), torch.tensor(-1.0)), ValueError, "`damp` is -1.0"),
+    ((A, torch.ones(4, dtype=D), torch.tensor(float("nan"))), ValueError, "`damp` is nan"),
+    ((A, torch.ones(4, dtype=D), torch.ones(3)), ValueError, r"`damp` is a tensor of shape \(3,\)"),
+    ((A, torch.ones(4, dtype=D), torch.tensor(1j)), ValueError, "dtype complex64; a number or a"),
+    ((A, torch.ones(4, dtype=D), "1"), ValueError, "`damp` is '1'"),
     ((A, torch.ones(4, dtype=D), 0.0, linalg.CG()), TypeError, "`solver` is"),
     ((A, torch.full((4,), float("nan"), dtype=D)), ValueError, "not finite"),
     ((torch.ones(4, 3), torch.ones(4)), TypeError, "`A` is"),

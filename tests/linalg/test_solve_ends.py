@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import spgrad
 from spgrad import linalg
@@ -151,6 +152,29 @@ def test_refusals(args, options, kind, says):
 def test_progress(capsys):
     linalg.solve(A, B, linalg.CG(progress=True))
     assert "CG" in capsys.readouterr().out
+
+
+class Made(TorchDispatchMode):
+    """Keeps the numbers that operations make with so many elements."""
+
+    def __init__(self, elements):
+        super().__init__()
+        self.elements, self.kept = elements, {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        y = func(*args, **(kwargs or {}))
+        if isinstance(y, torch.Tensor) and (y.numel(), y.dtype) == (self.elements, D):
+            self.kept[y.untyped_storage().data_ptr()] = y
+        return y
+
+
+@pytest.mark.parametrize("solver", [None, linalg.CG()], ids=["substitution", "CG"])
+def test_the_gradient_of_the_matrix_is_all_of_its_size_that_a_backward_makes(solver):
+    M = (spgrad.tril(A) if solver is None else A).detach().requires_grad_()
+    loss = linalg.solve(M, B[:, 0].clone().requires_grad_(), solver).sum()
+    with Made(M.values().numel()) as made:
+        loss.backward()
+    assert len(made.kept) == 1
 
 
 @pytest.mark.parametrize("method", ["smoothed aggregation", "ruge stuben"])

@@ -85,7 +85,7 @@ class Least(NamedTuple):
 def lstsq(
     A: torch.Tensor,
     b: torch.Tensor,
-    damp: float = 0.0,
+    damp: float | torch.Tensor = 0.0,
     solver: LSMR | NormalEquations | None = None,
 ) -> torch.Tensor:
     """The x with the least ||A x - b||^2 + damp^2 ||x||^2; of several, that of the least norm.
@@ -93,7 +93,8 @@ def lstsq(
     Args:
         A: Sparse (*b, m, n) of any layout, tall or wide; float32, float64, complex64 or complex128.
         b: Dense (*b, m) or (*b, m, k), vectors where `torch.linalg.solve` would take it for such.
-        damp: Weight of the norm of x, from 0.
+        damp: Weight of the norm of x, from 0: a number, or a real tensor of shape (), which gets a
+            gradient.
         solver: ``spgrad.linalg.LSMR()``, the default, or ``spgrad.linalg.NormalEquations()``.
 
     Returns:
@@ -101,15 +102,16 @@ def lstsq(
 
     Gradient:
         After Golub and Pereyra (1973), with as many solves as there are terms, for matrices whose
-        rank does not change nearby. Of A on its own pattern. Any order.
+        rank does not change nearby. Of A on its own pattern. Of damp, that of the matrix of A above
+        damp times the identity. Any order.
 
     Cost:
         That of the solver, and two or three times that for the gradients.
 
     Raises:
         TypeError: `A` is not sparse, `b` not dense, or `solver` no such solver.
-        ValueError: Sizes, dtypes or devices don't fit, `damp` is negative, or A or b has an element
-            that is not finite.
+        ValueError: Sizes, dtypes or devices don't fit, `damp` is negative, complex or has
+            dimensions, or A or b has an element that is not finite.
         NotImplementedError: `A` has dense dimensions.
         PivotError: The normal equations are singular.
         ConvergenceError: The iteration ended before its tolerance.
@@ -126,7 +128,7 @@ def lstsq(
         )
     T, right, vectors = _operands(A, b, damp)
     n = T._pattern.matrix[1]
-    if damp:
+    if isinstance(damp, torch.Tensor) or damp:
         T, right = _damped(T, right, damp)
     pattern = T._pattern
     columns, unfold = in_columns(pattern, right, pattern.matrix[0])
@@ -150,7 +152,9 @@ def _method(solver: LSMR | NormalEquations | None) -> Solver:
     return solver if isinstance(solver, NormalEquations) else _ByLSMR(solver or LSMR())
 
 
-def _damped(A: SparseTensor, b: torch.Tensor, damp: float) -> tuple[SparseTensor, torch.Tensor]:
+def _damped(
+    A: SparseTensor, b: torch.Tensor, damp: float | torch.Tensor
+) -> tuple[SparseTensor, torch.Tensor]:
     """A over damp times the identity, and b over zeros: of full rank, and without a norm of x."""
     pattern = A._pattern
     n = pattern.matrix[1]
@@ -235,6 +239,23 @@ def _counts(small: torch.Tensor, like: torch.Tensor) -> bool:
     return bool((small.norm() > torch.finfo(like.dtype).eps ** 0.4 * like.norm()).item())
 
 
+def _require_weight(damp: Any) -> None:
+    given = damp
+    if isinstance(damp, torch.Tensor):
+        if damp.dim() or damp.is_complex():
+            raise ArgumentValueError(
+                f"`damp` is a tensor of shape {tuple(damp.shape)} and dtype "
+                f"{checks.short(damp.dtype)}; a number or a real tensor of shape () is accepted. "
+                "For a weight of each unknown, stack the diagonal matrix of the weights below A, "
+                "and zeros below b."
+            )
+        given = damp.item()
+    if not isinstance(given, (int, float)) or not 0 <= given < float("inf"):
+        raise ArgumentValueError(
+            f"`damp` is {given!r}; a finite number from 0 is accepted. For example 0.1."
+        )
+
+
 def _operands(A: Any, b: Any, damp: Any) -> tuple[SparseTensor, torch.Tensor, bool]:
     T, right = without_repeats(matrix_operand("A", A)), dense_operand("b", b)
     if T._vals.dtype not in SOLVE_DTYPES:
@@ -245,10 +266,7 @@ def _operands(A: Any, b: Any, damp: Any) -> tuple[SparseTensor, torch.Tensor, bo
         )
     checks.require_same_dtype(A=T._vals, b=right)
     checks.require_same_device(A=T._vals, b=right)
-    if not isinstance(damp, (int, float)) or not 0 <= damp < float("inf"):
-        raise ArgumentValueError(
-            f"`damp` is {damp!r}; a finite number from 0 is accepted. For example 0.1."
-        )
+    _require_weight(damp)
     pattern, shape = T._pattern, tuple(right.shape)
     vectors = len(shape) == 1 or (bool(pattern.batch) and shape == tuple(pattern.shape[:-1]))
     right = right.unsqueeze(-1) if vectors else right

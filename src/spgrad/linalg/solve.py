@@ -244,7 +244,7 @@ class _Solve(Function):
         if not ctx.needs_input_grad[0]:
             return None, solution, None
         left, right = (x, solution) if adjoint else (solution, x)
-        grad_vals = -sddmm(left, right.conj(), ctx.system.pattern)
+        grad_vals = sddmm(-left, right.conj(), ctx.system.pattern)
         return grad_vals, solution if ctx.needs_input_grad[1] else None, None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from spgrad import kernels
-from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, dot, quotient
+from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, add_scaled, dot, quotient
 
 
 @dataclass(frozen=True)
@@ -66,5 +66,5 @@ class _Run(Run):
         self.squares = kernels.krylov_residual(self.r, q, self.alpha)
 
     def finish(self) -> None:
-        self.x.add_(self.p * self.alpha.to(self.x.dtype)[:, None])
+        add_scaled(self.x, self.p, self.alpha)
         self.alpha = torch.zeros_like(self.alpha)

@@ -243,7 +243,7 @@ class _Substitution(Function):
             return None, adjoint, None, None
         # T^T x = b makes x the row operand and l the column operand of T's gradient
         left, right = (x.conj(), adjoint) if ctx.transpose else (adjoint, x.conj())
-        grad_vals = -sddmm(left, right, ctx.triangle.pattern)
+        grad_vals = sddmm(-left, right, ctx.triangle.pattern)
         ignored = _ignored(ctx.triangle)
         if ignored is not None:
             grad_vals = grad_vals.masked_fill(ignored, 0)
