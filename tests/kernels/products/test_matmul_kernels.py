@@ -119,6 +119,35 @@ def test_rows_that_are_split(dtype, n, permuted):
     assert_close(out, REFERENCES["sddmm"](*view, g, x), rtol=ROUNDING.get(dtype, 1e-6), atol=0.1)
 
 
+@pytest.mark.skipif(not kernels.compiled(), reason="the references add in torch's order")
+@pytest.mark.parametrize("length", range(11))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("m", [23, 24])
+def test_a_row_has_one_sum_whatever_rows_are_beside_it(m, dtype, length):
+    """Rows of one length in turn, and the same rows with others of random lengths between them."""
+    k = 40
+    ptr = torch.arange(m + 1, dtype=torch.int32) * length
+    idx = torch.randint(k, (m * length,), dtype=torch.int32)
+    val, x = dense(m * length, dtype=dtype), dense(k, 1, dtype=dtype)
+    check("spmm", ptr, idx, None, val, x)
+    others = torch.randint(12, (m,), dtype=torch.int32)
+    between = torch.stack([torch.full_like(others, length), others], 1).reshape(-1)
+    mixed = torch.cat([between.new_zeros(1), between.cumsum(0, dtype=torch.int32)])
+    kept = torch.tensor([True, False]).repeat(m).repeat_interleave(between)
+    more = torch.zeros(len(kept), dtype=torch.int32)
+    numbers = torch.ones(len(kept), dtype=dtype)
+    more[kept], numbers[kept] = idx, val
+    y = kernels.spmm(mixed, more, None, numbers, x)[::2]
+    assert_close(y, kernels.spmm(ptr, idx, None, val, x), rtol=0, atol=0)
+
+
+def test_a_sum_of_negative_zeros_is_zero():
+    ptr, idx = torch.arange(0, 25, 3, dtype=torch.int32), torch.zeros(24, dtype=torch.int32)
+    val = torch.zeros(24, dtype=torch.float64)
+    y = kernels.spmm(ptr, idx, None, val, -torch.ones(1, 1, dtype=torch.float64))
+    assert not torch.signbit(y).any()
+
+
 @pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
 def test_shares_of_threads_are_even(workers, index):

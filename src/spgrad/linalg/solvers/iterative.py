@@ -117,7 +117,7 @@ def add_scaled(y: torch.Tensor, v: torch.Tensor, by: torch.Tensor) -> torch.Tens
 def quotient(a: torch.Tensor, b: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
     """a / b where the condition holds and b is not 0, else 0."""
     where = where & (b != 0)
-    return torch.where(where, a / torch.where(where, b, 1), 0)
+    return torch.where(where, a / b, 0)
 
 
 @dataclass(frozen=True)
@@ -234,13 +234,14 @@ def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
     run = options.start(problem)
     norms = norms if run.norms is None else run.norms
     bounds = (norms * options.tolerance(b.dtype)).clamp(min=options.atol) ** 2
+    left_bounds = bounds
     found = Found(run, norms.shape)
     columns = torch.arange(b.shape[2], device=b.device)
     every = 1 if b.device.type == "cpu" else CHECK_EVERY
     steps = 0
     with _progress(options, most) as show:
         while True:
-            active = (run.squares > bounds[:, columns]) & ~run.broken
+            active = (run.squares > left_bounds) & ~run.broken
             if steps % every == 0 or steps == most:
                 alive = active.any(0)
                 left = int(alive.sum())
@@ -251,7 +252,7 @@ def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
                     at = torch.nonzero(alive).squeeze(-1)
                     found.take(run, columns)
                     run.keep(at)
-                    columns, active = columns[at], active[:, at]
+                    columns, active, left_bounds = columns[at], active[:, at], left_bounds[:, at]
             run.step(active)
             steps += 1
     found.take(run, columns)

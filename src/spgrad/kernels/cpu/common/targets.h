@@ -18,6 +18,19 @@
 
 namespace spgrad {
 
+// Keeps a product from being fused with a sum that takes it, which would round once for both.
+template <class T>
+SPGRAD_INLINE void keep_rounded(T& product) {
+#if defined(__x86_64__)
+  asm("" : "+x"(product));
+#elif defined(__aarch64__)
+  asm("" : "+w"(product));
+#else
+  volatile T rounded = product;
+  product = rounded;
+#endif
+}
+
 // Calls f.operator()<kBytes>() compiled for the widest vector registers of this processor, which is
 // looked up at run time. SPGRAD_CLONES does not serve code with explicit vectors: a vector that is
 // wider than a register ends up in memory, so such code must know the width.

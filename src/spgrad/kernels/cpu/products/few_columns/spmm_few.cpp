@@ -31,7 +31,10 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
     if constexpr (kColumns == 1) {
-      spmv<kBytes>(a, first, last);
+      if constexpr (sizeof(scalar_t) == 8) {  // 16 lanes of float32 are faster
+        if (short_and_alike(a.ptr, first, last)) return spmv<kBytes, true>(a, first, last);
+      }
+      spmv<kBytes, false>(a, first, last);
     } else if constexpr (kBytes < 64 && kRow > 8) {  // two rows fill a vector: not worth a mask
       spmm_by_entries<kBytes, kColumns>(a, first, last);
     } else if (short_and_alike(a.ptr, first, last)) {
