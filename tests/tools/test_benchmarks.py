@@ -187,6 +187,7 @@ def test_a_tie_has_no_right_gradient(second, tied):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries about themselves
+@pytest.mark.filterwarnings("ignore:.*CG .* 50 iterations:UserWarning")  # as they were told to
 @pytest.mark.parametrize(("op", "name"), GRID)
 def test_contenders_are_right(op, name):
     contender, problem = CONTENDERS[name], tiny(op)
