@@ -1,6 +1,7 @@
 """The library asks nothing of Python or of torch's C++ interface, so one wheel is enough."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+import torch
+
+from spgrad.torch_protocol.requirement import OLDEST
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = sorted((ROOT / "src" / "spgrad" / "kernels").glob("libspgrad_cpu.*"))
@@ -51,6 +55,53 @@ def test_the_library_uses_the_stable_interface_alone(library):
     undefined = symbols(library, "--undefined-only")
     assert any(name.startswith("aoti_torch_") for name in undefined)
     assert foreign(undefined) == []
+
+
+def introduced(header: str) -> dict[str, tuple[int, ...]]:
+    """Names in a header of torch's C interface that came with a version, and that version."""
+    found: dict[str, tuple[int, ...]] = {}
+    conditions: list[tuple[int, ...]] = []
+    for line in header.splitlines():
+        if directive := re.match(r"\s*#\s*(if|endif)", line):
+            if directive[1] == "endif":
+                conditions.pop()
+            else:
+                since = re.search(r"TORCH_FEATURE_VERSION >= TORCH_VERSION_(\d+)_(\d+)_0", line)
+                conditions.append((int(since[1]), int(since[2])) if since else ())
+        else:
+            for name in re.findall(r"\b(?:aoti_)?torch_\w+", line):
+                found[name] = max(conditions, default=())
+    return found
+
+
+def test_versions_of_names_are_read():
+    text = """
+    #ifndef X
+    int torch_a();
+    # if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0
+    int torch_b(
+        int);
+    # endif // TORCH_FEATURE_VERSION >= TORCH_VERSION_2_10_0
+    #if TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
+    aoti_torch_c
+    #endif
+    #endif"""
+    assert introduced(text) == {"torch_a": (), "torch_b": (2, 10), "aoti_torch_c": (2, 12)}
+
+
+@needs_library
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda path: path.name)
+def test_the_oldest_torch_has_what_the_library_calls(library):
+    """By the headers of the torch that is installed, which say since when there is a function."""
+    headers = Path(torch.__file__).parent / "include" / "torch" / "csrc"
+    since: dict[str, tuple[int, ...]] = {}
+    for folder in ("stable/c", "inductor/aoti_torch/c", "inductor/aoti_torch/generated"):
+        for path in sorted((headers / folder).glob("*.h")):
+            since |= introduced(path.read_text())
+    called = [name for name in symbols(library, "--undefined-only") if "torch_" in name]
+    assert called
+    assert not {name: since.get(name) for name in called if since.get(name, (99,)) > OLDEST}
+    assert max(since[name] for name in called) == OLDEST, "an older torch would do"
 
 
 @needs_library

@@ -51,6 +51,7 @@ from spgrad.kernels.reference.reading.traffic import assume_cache, traffic
 from spgrad.kernels.reference.reductions.scatter import scatter_sum
 from spgrad.kernels.reference.reductions.segment import segment_arg, segment_expand, segment_reduce
 from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment_softmax_backward
+from spgrad.kernels.reference.sampling.neighbors import relabel_lines, sample_lines
 from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
 from spgrad.kernels.reference.solves.incomplete import incomplete_cholesky, incomplete_lu
@@ -100,6 +101,8 @@ __all__ = [
     "list_lines",
     "locate",
     "masked_spgemm",
+    "relabel_lines",
+    "sample_lines",
     "scale",
     "scatter_sum",
     "sddmm",
@@ -140,8 +143,8 @@ def _load() -> bool:
     if not libraries:
         warnings.warn(
             "spgrad: the compiled CPU kernels are not installed, so every op runs on torch's own "
-            "kernels, which are slower. Reinstall with a C++ compiler, or set SPGRAD_NO_EXT=1 to "
-            "say that this is intended.",
+            "kernels, which are slower. Compile them (pip install --no-binary spgrad spgrad; this "
+            "needs a C++ compiler), or set SPGRAD_NO_EXT=1 to say that this is intended.",
             stacklevel=4,
         )
         return False
