@@ -1,0 +1,253 @@
+"""Samples of the neighbours of nodes, hop by hop, as sparse blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern, View
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.data.arguments import (
+    line_weights,
+    random_key,
+    require_count,
+    require_distinct,
+    require_graph,
+    require_members,
+    stored_entries,
+)
+from spgrad.errors import ArgumentValueError
+from spgrad.lowering.gather import Gather
+from spgrad.lowering.views import rows
+from spgrad.public import public_as
+
+
+@dataclasses.dataclass
+class NeighborBatch:
+    """Seeds, the nodes that they reach, and the sampled edges.
+
+    Nodes have new numbers: the seeds first, then the others in the order in which they were found.
+
+    Attributes:
+        blocks: A matrix for each hop, the last hop first, as the layers of a network use them.
+            Row i and column i of a block are the same node, ``n_id[i]``. CSR; with replacement
+            COO that is not coalesced, with an element for each draw.
+        n_id: Row of A of each new number (nodes,), int64.
+        e_id: Where the value of each sampled edge stands in ``A.values()`` (edges,), int64. A
+            block has the first of these.
+        batch_size: Number of seeds.
+        num_sampled_nodes: The seeds, and the nodes that each hop added.
+        num_sampled_edges: Edges that each hop added.
+        x: Rows of the features for `n_id`, or None.
+    """
+
+    blocks: tuple[SparseTensor, ...]
+    n_id: torch.Tensor
+    e_id: torch.Tensor
+    batch_size: int
+    num_sampled_nodes: list[int]
+    num_sampled_edges: list[int]
+    x: torch.Tensor | None = None
+
+    def to(self, device: Any) -> NeighborBatch:
+        """The same on another device."""
+        moved = {"n_id": self.n_id.to(device), "e_id": self.e_id.to(device)}
+        if self.x is not None:
+            moved["x"] = self.x.to(device)
+        blocks = tuple(block.to(device) for block in self.blocks)
+        return dataclasses.replace(self, blocks=blocks, **moved)
+
+    def to_pyg(self) -> Any:
+        """As a `torch_geometric.data.Data`, whose edges lead from columns of A to rows.
+
+        Its fields are those of torch_geometric's NeighborLoader; `edge_weight` has the values.
+
+        Raises:
+            ImportError: torch_geometric is not installed.
+        """
+        checks.require_packages("pyg", "torch_geometric")
+        Data = importlib.import_module("torch_geometric.data").Data
+        last = self.blocks[0]
+        found = last if last._pattern.is_coo else last.to_sparse_coo()  # which would coalesce
+        return Data(
+            x=self.x,
+            edge_index=found._indices().flip(0).long(),
+            edge_weight=found._values(),
+            n_id=self.n_id,
+            e_id=self.e_id,
+            batch_size=self.batch_size,
+            num_nodes=self.n_id.numel(),
+            num_sampled_nodes=self.num_sampled_nodes,
+            num_sampled_edges=self.num_sampled_edges,
+        )
+
+
+class Drawn(NamedTuple):
+    """What is drawn, as plain tensors, so that another process can send it."""
+
+    ptr: torch.Tensor  # (rows + 1,)
+    idx: torch.Tensor  # (edges,)
+    n_id: torch.Tensor  # (nodes,)
+    e_id: torch.Tensor  # (edges,)
+    nodes: list[int]  # of the seeds and of each hop, all columns so far
+    lines: list[int]  # rows of the block of each hop
+
+
+@public_as("data.sample_neighbors")
+def sample_neighbors(
+    A: SparseTensor,
+    seeds: torch.Tensor | Sequence[int],
+    fanout: int | Sequence[int],
+    *,
+    replace: bool = False,
+    weights: bool | torch.Tensor = False,
+    generator: torch.Generator | None = None,
+) -> NeighborBatch:
+    """Draws some of the entries of each row in `seeds`, then of the rows that these lead to.
+
+    An entry (i, j) of A makes j a neighbour of i. A node is sampled once, in the hop after the one
+    that found it, as torch_geometric's NeighborLoader does; so each block is the upper left part
+    of the block of the next hop.
+
+    Args:
+        A: Sparse matrix (n, n) in COO, CSR or CSC; for one hop also (m, k), whose columns are then
+            numbered by themselves.
+        seeds: Distinct rows of A (s,), or a bool mask (n,).
+        fanout: Entries to draw of each row, for one hop or for each of several; -1 takes all.
+        replace: Draw with replacement: `fanout` times in each row that has an entry.
+        weights: True draws by the values of A, a tensor (nse,) by its numbers, in the order of
+            ``A.values()``: each entry with a probability in proportion to its weight among those
+            that are left. Weights are not negative; entries of weight 0 are never drawn.
+        generator: Of torch, for one number, on which the sample depends, not on threads.
+
+    Returns:
+        A `NeighborBatch`: the sampled edges as one block for each hop, and what its rows, columns
+        and values are in A.
+
+    Gradient:
+        The values of the blocks are those of A: the gradient lies on the pattern of A, zero where
+        nothing was drawn. Weights get none.
+
+    Cost:
+        O(edges + nodes) of the sample without weights; with weights O(entries) of the rows that
+        are sampled; after that O(nse) for CSC with weights. The row view of CSC and COO is found
+        once.
+
+    Raises:
+        ValueError: A seed is out of range or repeats, a fanout is below -1, a weight is negative
+            or not finite, or A is a batch.
+        NotImplementedError: A has layout BSR or BSC.
+        RuntimeError: A is not coalesced.
+
+    Source:
+        Hamilton, Ying and Leskovec, Inductive Representation Learning on Large Graphs (2017).
+        Floyd's algorithm (Bentley 1987); with weights Efraimidis and Spirakis (2006).
+
+    Example:
+        >>> A = spgrad.from_dense(torch.ones(4, 4) - torch.eye(4)).to_sparse_csr()
+        >>> batch = spgrad.data.sample_neighbors(A, [2], 2, generator=torch.manual_seed(0))
+        >>> batch.blocks[0].shape, batch.n_id[0], len(batch.e_id)
+        (torch.Size([1, 3]), tensor(2), 2)
+    """
+    fanouts = require_fanouts("fanout", fanout)
+    pattern = require_graph(A, square=len(fanouts) > 1)
+    nodes = require_members("seeds", seeds, pattern.matrix[0])
+    require_distinct("seeds", nodes)
+    view = rows(pattern)
+    weight = line_weights(A, weights, view)
+    square = pattern.matrix[0] == pattern.matrix[1]
+    drawn = draw(view, weight, nodes, fanouts, replace, random_key(generator), square)
+    return assembled(A, drawn, replace)
+
+
+def require_fanouts(arg: str, fanout: Any) -> list[int]:
+    """One fanout for each hop."""
+    fanouts = list(fanout) if isinstance(fanout, Sequence) else [fanout]
+    if not fanouts:
+        raise ArgumentValueError(
+            f"`{arg}` is empty; a fanout for each hop, one or more, is accepted. Pass [15, 10]."
+        )
+    return [require_count(arg, f, -1, "an int of -1 or more for each hop") for f in fanouts]
+
+
+def draw(
+    view: View,
+    weight: torch.Tensor | None,
+    seeds: torch.Tensor,
+    fanouts: list[int],
+    replace: bool,
+    key: int,
+    square: bool,
+) -> Drawn:
+    """The sample of `sample_neighbors`, without values; `square` numbers the seeds first."""
+    dtype = view.ptr.dtype
+    n_id = seeds.to(dtype) if square else seeds[:0].to(dtype)
+    nodes, lines, next_lines = [n_id.numel()], [0], seeds
+    ptr, idx, e_id, edges = [view.ptr.new_zeros(1, dtype=torch.int64)], [], [], 0
+    for fanout in fanouts:
+        made, found, entry, bad = kernels.sample_lines(
+            view.ptr, view.idx, weight, next_lines, lines[-1], fanout, replace, key
+        )
+        if weight is not None and int(bad) >= 0:
+            _refuse_weight(weight, int(bad))
+        n_id, local, entry = kernels.relabel_lines(n_id, made, found, entry, not replace)
+        ptr.append(made[1:].long() + edges)
+        edges += found.numel()
+        idx.append(local)
+        e_id.append(stored_entries(view, entry))
+        lines.append(lines[-1] + next_lines.numel())
+        next_lines = n_id[nodes[-1] :].long()
+        nodes.append(n_id.numel())
+    return Drawn(torch.cat(ptr), torch.cat(idx), n_id.long(), torch.cat(e_id), nodes, lines[1:])
+
+
+def _refuse_weight(weight: torch.Tensor, at: int) -> None:
+    raise ArgumentValueError(
+        f"`weights` has {float(weight[at])} in a row that is sampled; finite weights of 0 or more "
+        "are accepted. Use A.abs(), or pass other weights."
+    )
+
+
+def assembled(A: SparseTensor, drawn: Drawn, replace: bool) -> NeighborBatch:
+    """The blocks of a sample, with the values of A and their gradient."""
+    pattern = A._pattern
+    vals = Gather(drawn.e_id, pattern.nse, repeats=replace)(stored_values(A))
+    blocks, edges, dtype = [], [0], pattern.indices[0].dtype
+    ptr, idx = drawn.ptr.to(dtype), drawn.idx.to(dtype)
+    for lines, nodes in zip(drawn.lines, drawn.nodes[1:], strict=True):
+        edges.append(int(drawn.ptr[lines]))
+        starts, columns = ptr[: lines + 1], idx[: edges[-1]]
+        shape = (lines, nodes, *pattern.dense_shape)
+        if replace:
+            indices = torch.stack([kernels.expand(starts, edges[-1]), columns])
+            made = Pattern(
+                torch.sparse_coo,
+                shape,
+                (indices,),
+                dense_dim=pattern.dense_dim,
+                coalesced=False,
+                ordered=False,
+            )
+        else:
+            made = Pattern(torch.sparse_csr, shape, (starts, columns), dense_dim=pattern.dense_dim)
+        blocks.append(on_pattern(vals[: edges[-1]], made))
+    return NeighborBatch(
+        blocks=tuple(reversed(blocks)),
+        n_id=drawn.n_id,
+        e_id=drawn.e_id,
+        batch_size=drawn.lines[0],
+        num_sampled_nodes=_differences(drawn.nodes),
+        num_sampled_edges=_differences(edges)[1:],
+    )
+
+
+def _differences(sums: list[int]) -> list[int]:
+    return [sums[0], *(b - a for a, b in itertools.pairwise(sums))]

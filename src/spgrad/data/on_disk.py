@@ -1,0 +1,281 @@
+"""Rows of a matrix that stays on disk, as mini-batches, and batches made ahead of their use."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
+
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
+from spgrad.data.arguments import require_count, require_members
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.public import public_as
+
+T = TypeVar("T")
+_ARRAYS = ("indptr", "indices", "data")
+
+
+class RowDataset(Dataset[SparseTensor]):
+    """The rows of a CSR matrix in files, mapped into memory: only what a batch asks for is read.
+
+    Reads what ``scipy.sparse.save_npz(path, A, compressed=False)`` writes, or a folder with
+    ``indptr.npy``, ``indices.npy`` and ``data.npy``, as ``numpy.save`` writes them. The pointers
+    are checked once, the indices of each batch when it is read.
+
+    ``dataset[rows]`` is a CSR batch; so is what `loader` gives. A process that gets a copy opens
+    the files by itself.
+
+    Args:
+        path: The .npz file, or the folder.
+        shape: Rows and columns (m, k): for a folder; a .npz file has it.
+
+    Cost:
+        O(m) to open it; O(b + entries of the rows) for a batch of b rows.
+
+    Raises:
+        ValueError: The files are not there, are compressed, or do not fit one another.
+        TypeError: `path` is no path.
+
+    Example:
+        >>> import tempfile, scipy.sparse
+        >>> file = tempfile.mkdtemp() + "/a.npz"
+        >>> scipy.sparse.save_npz(file, scipy.sparse.eye_array(5, format="csr"), compressed=False)
+        >>> rows = spgrad.data.RowDataset(file)
+        >>> [batch.shape for batch in rows.loader(batch_size=3)]
+        [torch.Size([3, 5]), torch.Size([2, 5])]
+    """
+
+    @public_as("data.RowDataset")
+    def __init__(self, path: Any, shape: Sequence[int] | None = None) -> None:
+        checks.require_packages("io", "numpy")
+        if not isinstance(path, str | Path):
+            raise ArgumentKindError(
+                f"`path` is {checks.describe_kind(path)}; a path is accepted. Name a file or a "
+                "folder, as a str or pathlib.Path."
+            )
+        self.path, self._given = Path(path), shape
+        self._open()
+
+    def _open(self) -> None:
+        if self.path.is_dir():
+            found = {name: _mapped(self.path / f"{name}.npy", 0) for name in _ARRAYS}
+            shape = self._given
+        elif self.path.suffix == ".npz" and self.path.is_file():
+            found, shape = _archived(self.path)
+        else:
+            raise _unfit(self.path, "it is no .npz file and no folder")
+        if shape is None or len(tuple(shape)) != 2:
+            raise ArgumentValueError(
+                f"`shape` is {shape}; rows and columns are accepted, for a folder. Pass (m, k)."
+            )
+        self.shape = torch.Size(int(size) for size in shape)
+        self._ptr, self._idx, self._val = (_tensor(self.path, found[name]) for name in _ARRAYS)
+        if self._ptr.dtype != self._idx.dtype or self._ptr.dtype not in checks.INDEX_DTYPES:
+            raise _unfit(self.path, "indptr and indices are not both int32 or both int64")
+        if any(t.dim() != 1 for t in (self._ptr, self._idx, self._val)):
+            raise _unfit(self.path, "its arrays are not vectors")
+        nse = self._idx.numel()
+        if self._ptr.numel() != self.shape[0] + 1 or self._val.numel() != nse:
+            raise _unfit(self.path, f"its arrays do not fit one another and {tuple(self.shape)}")
+        if (
+            int(self._ptr[0]) != 0
+            or int(self._ptr[-1]) != nse
+            or bool((self._ptr.diff() < 0).any())
+        ):
+            raise _unfit(self.path, f"indptr does not ascend from 0 to {nse}")
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "_given": self._given}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    @public_as("data.RowDataset")
+    def __getitem__(self, rows: Any) -> SparseTensor:
+        """The rows as CSR (b, k): of an int one row, of a slice, a list or a tensor several."""
+        if isinstance(rows, int):
+            rows = [rows]
+        elif isinstance(rows, slice):
+            rows = range(*rows.indices(len(self)))
+        if not isinstance(rows, torch.Tensor):
+            rows = torch.tensor(list(rows), dtype=torch.int64)
+        lines = require_members("rows", rows, len(self))
+        ptr, idx, val = kernels.list_lines(self._ptr, self._idx, self._val, lines)
+        names = "indptr", "indices"
+        checks.require_compressed(names, ptr, idx, self.shape[1], 0)
+        shape = lines.numel(), self.shape[1]
+        return on_pattern(val, Pattern(torch.sparse_csr, shape, (ptr, idx)))
+
+    def __getitems__(self, rows: Sequence[int]) -> SparseTensor:
+        """A whole batch at once, for torch's DataLoader."""
+        return self[rows]
+
+    @public_as("data.RowDataset.loader")
+    def loader(
+        self,
+        batch_size: int,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        generator: torch.Generator | None = None,
+        **options: Any,
+    ) -> DataLoader[SparseTensor]:
+        """A DataLoader of batches of rows; `options` are torch's, such as `num_workers`."""
+        require_count("batch_size", batch_size, 1, "an int of 1 or more")
+        order = RandomSampler(self, generator=generator) if shuffle else SequentialSampler(self)
+        batches = BatchSampler(order, batch_size, drop_last)
+        return DataLoader(self, batch_size=None, sampler=batches, collate_fn=_as_it_is, **options)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _unfit(path: Path, why: str) -> ArgumentValueError:
+    return ArgumentValueError(
+        f"`path` is {path}: {why}; an uncompressed .npz file of a CSR matrix or a folder with "
+        "indptr.npy, indices.npy and data.npy is accepted. Write it with scipy.sparse.save_npz("
+        "path, A.tocsr(), compressed=False)."
+    )
+
+
+def _tensor(path: Path, array: Any) -> torch.Tensor:
+    try:
+        return torch.from_numpy(array)
+    except TypeError as error:
+        raise _unfit(path, f"torch has no dtype for {array.dtype}") from error
+
+
+def _archived(path: Path) -> tuple[dict[str, Any], Any]:
+    """The arrays of a .npz file, mapped, and the shape that it has."""
+    import numpy as np
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        missing = [name for name in (*_ARRAYS, "shape", "format") if name not in members]
+        if missing:
+            raise _unfit(path, f"it has no array {missing[0]}")
+        if any(members[name].compress_type != zipfile.ZIP_STORED for name in _ARRAYS):
+            raise _unfit(path, "its arrays are compressed")
+        with np.load(path, allow_pickle=False) as small:
+            shape, form = small["shape"].tolist(), small["format"].item()
+        if form not in (b"csr", "csr"):
+            raise _unfit(path, f"its format is {form!r}, not csr")
+        return {name: _mapped(path, _start(path, members[name])) for name in _ARRAYS}, shape
+    except (OSError, zipfile.BadZipFile) as error:
+        raise _unfit(path, str(error)) from error
+
+
+def _start(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where the bytes of a member begin: behind its local header, a name and extra fields."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        header = file.read(30)
+    name, extra = (int.from_bytes(header[i : i + 2], "little") for i in (26, 28))
+    return info.header_offset + 30 + name + extra
+
+
+def _mapped(path: Path, start: int) -> Any:
+    """A vector in a .npy file, or in one that begins at `start`, mapped; writes stay private."""
+    import numpy as np
+    from numpy.lib import format as npy
+
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            version = npy.read_magic(file)
+            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, _, dtype = header(file)
+            offset = file.tell()
+        if dtype.hasobject or dtype.kind not in "iufc" or not dtype.isnative:
+            raise _unfit(path, f"an array has dtype {dtype}")
+        if 0 in shape:
+            return np.zeros(shape, dtype)
+        return np.memmap(path, dtype, mode="c", offset=offset, shape=shape)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ArgumentValueError):
+            raise
+        raise _unfit(path, str(error)) from error
+
+
+_END = object()
+
+
+@public_as("data.prefetched")
+def prefetched(batches: Iterable[T], ahead: int = 2) -> Iterator[T]:
+    """The same batches, made by a thread while the caller computes with those before.
+
+    For loaders without workers: reading and the kernels run outside of Python's lock, and nothing
+    is copied between processes. An error in the thread is raised where its batch would come.
+
+    Args:
+        batches: What gives batches, such as a DataLoader.
+        ahead: Most batches that wait.
+
+    Returns:
+        An iterator. Closing it, or leaving a loop over it, ends the thread.
+
+    Cost:
+        Memory of `ahead` + 1 batches.
+
+    Raises:
+        ValueError: `ahead` is below 1.
+
+    Example:
+        >>> list(spgrad.data.prefetched(range(3)))
+        [0, 1, 2]
+    """
+    require_count("ahead", ahead, 1, "a number of batches of 1 or more")
+    return _prefetched(batches, ahead)
+
+
+def _prefetched(batches: Iterable[T], ahead: int) -> Iterator[T]:
+    made: queue.Queue[Any] = queue.Queue(ahead)
+    stopped = threading.Event()
+
+    def put(item: Any) -> bool:
+        while not stopped.is_set():
+            try:
+                made.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        error = None
+        try:
+            for batch in batches:
+                if not put((batch, None)):
+                    return
+        except BaseException as caught:  # noqa: BLE001  # it is raised by the caller's thread
+            error = caught
+        put((_END, error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while True:
+            batch, error = made.get()
+            if error is not None:
+                raise error
+            if batch is _END:
+                return
+            yield batch
+    finally:
+        stopped.set()
+        thread.join()

@@ -1,0 +1,262 @@
+"""Attention of a transformer over a sparse pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values
+from spgrad.errors import ArgumentValueError, UnsupportedError
+from spgrad.lowering.convert import convert
+from spgrad.lowering.operands import dense_operand, sparse_operand
+from spgrad.ops.indexing.nonzero import prune
+from spgrad.ops.products.attention import scaled_dot_product_attention
+from spgrad.ops.shapes.diagonal import tril
+from spgrad.public import public_as
+
+
+class SparseAttention(nn.Module):
+    """torch.nn.MultiheadAttention in which a query meets only the keys that a pattern names.
+
+    Weights have the names and the initial distribution of torch's module, so that each loads the
+    `state_dict` of the other, and one may take the other's place in torch's transformer layers.
+
+    Args:
+        embed_dim: Features of a query and of the result.
+        num_heads: Number of heads, a divisor of `embed_dim`.
+        dropout: Share of the attention weights that is set to zero in training; stores them.
+        bias: False leaves out the biases.
+        pattern: Sparse (L, S) of any layout, as `spgrad.nn.patterns` makes them, or a function
+            that makes one of the number of queries, called for each input. Values of another dtype
+            than bool are added to the scores. None: `attn_mask` comes with each call.
+        causal: Leaves out the elements of the pattern above the diagonal.
+        kdim: Features of a key; `embed_dim` by default.
+        vdim: Features of a value; `embed_dim` by default.
+        batch_first: Inputs are (batch, length, features) in place of (length, batch, features).
+        device: Of the weights.
+        dtype: Of the weights.
+
+    Shapes:
+        query (L, B, embed_dim), key (S, B, kdim), value (S, B, vdim), or without B; the result is
+        as the query. With `batch_first`, B comes first.
+
+    Gradient:
+        Of query, key, value, the weights, and of a pattern that is no bool on its elements.
+
+    Cost:
+        O(nse embed_dim B) time besides the linear layers, and memory for the result: scores are
+        never stored (`spgrad.scaled_dot_product_attention`). torch.compile makes one graph of it
+        with the pattern of the module, or one whose values are added to the scores.
+
+    Raises:
+        TypeError: The pattern is not sparse or an input not dense.
+        ValueError: Sizes or dtypes don't fit, or there is no pattern.
+
+    Source:
+        Child, Gray, Radford, Sutskever 2019, "Generating Long Sequences with Sparse Transformers".
+
+    Example:
+        >>> from spgrad.nn import patterns
+        >>> pattern = patterns.band(6, 2) | patterns.global_tokens(6, 1)
+        >>> layer = spgrad.nn.SparseAttention(8, 2, pattern=pattern, causal=True, batch_first=True)
+        >>> x = torch.ones(3, 6, 8)
+        >>> y, _ = layer(x, x, x)
+        >>> y.shape
+        torch.Size([3, 6, 8])
+    """
+
+    pattern: SparseTensor | None
+    _qkv_same_embed_dim = False
+    """torch's encoder layers then call this module, and not a kernel of their own."""
+
+    @public_as("nn.SparseAttention")
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        pattern: torch.Tensor | Callable[[int], torch.Tensor] | None = None,
+        causal: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
+            raise ArgumentValueError(
+                f"`num_heads` is {num_heads} for {embed_dim} features; a divisor is accepted. Each "
+                "head takes as many of them."
+            )
+        if not 0 <= dropout < 1:
+            raise ArgumentValueError(
+                f"`dropout` is {dropout!r}; numbers from 0 to 1 are accepted, 1 is not. Leave it "
+                "out for none."
+            )
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        self.causal, self.batch_first = causal, batch_first
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self._make: Callable[[int], torch.Tensor] | None = None
+        given = None
+        if pattern is not None and not isinstance(pattern, torch.Tensor) and callable(pattern):
+            self._make = pattern
+        elif pattern is not None:
+            given = self._given(sparse_operand("pattern", pattern))
+        self.register_buffer("pattern", given, persistent=False)
+        self._make_weights(bias, {"device": device, "dtype": dtype})
+
+    def _make_weights(self, bias: bool, made: dict[str, Any]) -> None:
+        n = self.embed_dim
+        self.in_proj_weight = self.q_proj_weight = None
+        self.k_proj_weight = self.v_proj_weight = None
+        if self.kdim == self.vdim == n:
+            self.in_proj_weight = nn.Parameter(torch.empty(3 * n, n, **made))
+        else:
+            self.q_proj_weight = nn.Parameter(torch.empty(n, n, **made))
+            self.k_proj_weight = nn.Parameter(torch.empty(n, self.kdim, **made))
+            self.v_proj_weight = nn.Parameter(torch.empty(n, self.vdim, **made))
+        self.in_proj_bias = nn.Parameter(torch.empty(3 * n, **made)) if bias else None
+        self.out_proj = nn.Linear(n, n, bias=bias, **made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the weights anew, as torch.nn.MultiheadAttention draws its own."""
+        self.out_proj.reset_parameters()
+        for name, weight in self.named_parameters(recurse=False):
+            nn.init.zeros_(weight) if name == "in_proj_bias" else nn.init.xavier_uniform_(weight)
+        if self.out_proj.bias is not None:
+            nn.init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: None = None,
+        need_weights: bool = False,
+        attn_mask: torch.Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[torch.Tensor, None]:
+        """Attention of the queries, and None in place of the weights, as torch's module returns.
+
+        Args:
+            query: Dense (L, B, embed_dim), (L, embed_dim), or (B, L, embed_dim) if `batch_first`.
+            key: Likewise, S in place of L.
+            value: Likewise, S in place of L.
+            key_padding_mask: None: leave elements out of `attn_mask`.
+            need_weights: False: `spgrad.sddmm` and `spgrad.softmax` give the weights.
+            attn_mask: Sparse (L, S), used in place of the pattern of the module.
+            average_attn_weights: Not used.
+            is_causal: Leaves out the elements above the diagonal, as `causal` does.
+        """
+        options = {"key_padding_mask": key_padding_mask, "need_weights": need_weights}
+        return self._forward(query, key, value, attn_mask, is_causal, options), None
+
+    @public_as("nn.SparseAttention")  # not on `forward`, where torch.compile begins to read
+    def _forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None,
+        is_causal: bool,
+        options: dict[str, Any],
+    ) -> torch.Tensor:
+        self._require(query, key, value, options)
+        batched = query.dim() == 3
+        length = query.shape[1 if batched and self.batch_first else 0]
+        mask = self._mask(attn_mask, length, is_causal, query.dtype)
+        q, k, v = (self._by_head(t) for t in self._projected(query, key, value))
+        if mask.dtype != torch.bool and torch.is_autocast_enabled(q.device.type):
+            mask = mask.to(q.dtype)
+        dropout = self.dropout if self.training else 0.0
+        y = scaled_dot_product_attention(q, k, v, mask, dropout)  # (B, heads, L, d)
+        y = y.movedim(-2, 1 if self.batch_first else 0) if batched else y.movedim(-2, 0)
+        return self.out_proj(y.flatten(-2))
+
+    def _require(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: Any
+    ) -> None:
+        if options["key_padding_mask"] is not None or options["need_weights"]:
+            name = "need_weights" if options["need_weights"] else "key_padding_mask"
+            hint = {
+                "need_weights": "spgrad.sddmm and spgrad.softmax give the weights.",
+                "key_padding_mask": "Leave its keys out of attn_mask.",
+            }
+            default = {"need_weights": "False", "key_padding_mask": "None"}
+            raise UnsupportedError(f"`{name}` is given; {default[name]} is accepted. {hint[name]}")
+        sizes = self.embed_dim, self.kdim, self.vdim
+        rank = query.dim() if isinstance(query, torch.Tensor) else 0
+        given = {"query": query, "key": key, "value": value}
+        for (name, t), size in zip(given.items(), sizes, strict=True):
+            dense_operand(name, t)
+            if t.dim() not in (2, 3) or t.dim() != rank or t.shape[-1] != size:
+                order = "(batch, length" if self.batch_first else "(length, batch"
+                accepted = f"{order}, {size}) or (length, {size}), of one rank for all,"
+                hint = "Features follow from the layer."
+                raise checks.bad_shape(name, tuple(t.shape), accepted, hint)
+
+    def _mask(
+        self, attn_mask: Any, length: int, is_causal: bool, dtype: torch.dtype
+    ) -> SparseTensor:
+        if attn_mask is not None:
+            found = sparse_operand("attn_mask", attn_mask)
+        elif self._make is not None:
+            found = sparse_operand("pattern", self._make(length))
+        elif self.pattern is not None:
+            if torch.compiler.is_compiling() and self.pattern.dtype == torch.bool and not is_causal:
+                # a graph cannot look for elements that are False; `_given` left them out
+                zeros = torch.zeros(self.pattern.nse, dtype=dtype, device=self.pattern.device)
+                return from_values(zeros, self.pattern)
+            return self._causal(self.pattern, is_causal and not self.causal)
+        else:
+            raise ArgumentValueError(
+                "`attn_mask` is None; a sparse (L, S) is accepted. Give one, or make the layer "
+                "with a pattern."
+            )
+        return self._causal(found, is_causal or self.causal)
+
+    def _given(self, pattern: SparseTensor) -> SparseTensor:
+        """What the module keeps of its pattern: bool elements that are True, and no others."""
+        if pattern.dtype == torch.bool:
+            blocks = pattern._pattern.blocksize is not None
+            pattern = prune(convert(pattern, torch.sparse_csr) if blocks else pattern)
+        return self._causal(pattern, self.causal)
+
+    @staticmethod
+    def _causal(mask: SparseTensor, causal: bool) -> SparseTensor:
+        return tril(mask) if causal else mask
+
+    def _projected(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        if self.in_proj_weight is None:
+            weights = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        elif query is key and key is value:
+            return F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+        else:
+            weights = self.in_proj_weight.chunk(3)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        inputs = query, key, value
+        return tuple(F.linear(*call) for call in zip(inputs, weights, biases, strict=True))  # type: ignore[arg-type]
+
+    def _by_head(self, t: torch.Tensor) -> torch.Tensor:
+        """(B, heads, length, d), or (heads, length, d) without a batch."""
+        t = t.unflatten(-1, (self.num_heads, -1))
+        if t.dim() == 4 and not self.batch_first:
+            t = t.transpose(0, 1)
+        return t.transpose(-3, -2)
+
+    def extra_repr(self) -> str:
+        """What `repr` shows of the layer."""
+        return f"{self.embed_dim}, num_heads={self.num_heads}, causal={self.causal}"

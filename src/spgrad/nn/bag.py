@@ -1,0 +1,247 @@
+"""Sums, means and maxima of the rows of a table, whose gradient has the rows used alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import stored_values
+from spgrad.errors import ArgumentValueError
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.spmm import sddmm, spmm
+from spgrad.ops.layouts.convert import to_sparse_csr
+from spgrad.ops.products.embedding import (
+    bag_pattern,
+    bags_of,
+    per_bag,
+    reduced_bags,
+    without_row,
+)
+from spgrad.public import public_as
+from spgrad.torch_protocol.func_transforms import transforming
+
+
+class SparseEmbeddingBag(nn.EmbeddingBag):
+    """`torch.nn.EmbeddingBag` as a product: a sparse matrix of bags times the table.
+
+    What it does beyond `torch.nn.EmbeddingBag`: bags may come as a SparseTensor, with weights in
+    every mode; a mean takes weights too; there are gradients of every order; and ``sparse=True``,
+    the default here, goes with every mode and with scale_grad_by_freq. Its gradient lists each row
+    once.
+
+    Args:
+        num_embeddings: Rows of the table `weight`.
+        embedding_dim: Columns of the table.
+        max_norm: Rows that are used and longer are first shortened to this, in place.
+        norm_type: Order of that norm.
+        scale_grad_by_freq: Divides the gradient of a row by the times it is used in the batch, as
+            `torch.nn.Embedding` does; `torch.nn.EmbeddingBag` of torch 2.13 takes the times of
+            other rows.
+        mode: "sum", "mean" or "max" of the rows of a bag, each times its weight. The mean divides
+            by the number of rows. A bag without rows gives 0.
+        sparse: Gives the table a gradient in torch.sparse_coo, of the rows used, as
+            `torch.optim.SGD` and `torch.optim.SparseAdam` take; False gives a dense one.
+        _weight: The table, in place of a random one.
+        include_last_offset: `offsets` ends with the number of inputs.
+        padding_idx: Inputs of this number are left out.
+        device: Of the table.
+        dtype: Of the table.
+
+    Shape:
+        `input`: int (bags, length) without offsets; (inputs,) with `offsets` (bags,), where each
+        bag starts; or a SparseTensor (bags, num_embeddings) whose values are the weights.
+        `per_sample_weights`: the shape of an `input` of ints, not for the mode "max". Output:
+        (bags, embedding_dim).
+
+    Gradient:
+        Of the table by rows, of the weights, or of the values of a SparseTensor on its pattern.
+
+    Cost:
+        O(inputs embedding_dim), and a sort of the inputs in the backward; the mode "max" sorts in
+        the forward and copies the rows used. Nothing of size inputs x embedding_dim is made.
+
+    Raises:
+        TypeError: An argument is of another kind.
+        IndexError: An input is not in [0, num_embeddings).
+        ValueError: Shapes or dtypes do not fit, or offsets do not grow from 0.
+
+    Example:
+        >>> bags = spgrad.nn.SparseEmbeddingBag(10, 3, mode="sum")
+        >>> y = bags(torch.tensor([1, 2, 4, 4]), torch.tensor([0, 3]))
+        >>> y.sum().backward()
+        >>> bags.weight.grad.coalesce().indices()
+        tensor([[1, 2, 4]])
+        >>> A = spgrad.sparse_csr_tensor([0, 2, 3], [1, 2, 4], [1.0, 0.5, 2.0], (2, 10))
+        >>> bags(A).shape
+        torch.Size([2, 3])
+    """
+
+    @public_as("nn.SparseEmbeddingBag")
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = True,
+        _weight: torch.Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if mode not in ("sum", "mean", "max"):
+            raise ArgumentValueError(
+                f"`mode` is {mode!r}; 'sum', 'mean' and 'max' are accepted. Choose one of them."
+            )
+        super().__init__(
+            num_embeddings,
+            embedding_dim,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            _weight,
+            include_last_offset,
+            padding_idx,
+            device,
+            dtype,
+        )
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls, embeddings: torch.Tensor, freeze: bool = True, **options: Any
+    ) -> SparseEmbeddingBag:
+        """The layer with a given table (num_embeddings, embedding_dim).
+
+        Args:
+            embeddings: The table, which is shared.
+            freeze: Leaves the table without a gradient.
+            options: As of the class.
+        """
+        rows, columns = embeddings.shape
+        made = cls(rows, columns, _weight=embeddings, **options)
+        made.weight.requires_grad_(not freeze)
+        return made
+
+    @public_as("nn.SparseEmbeddingBag.forward")
+    def forward(
+        self,
+        input: torch.Tensor,
+        offsets: torch.Tensor | None = None,
+        per_sample_weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The sum, mean or maximum of each bag."""
+        if isinstance(input, SparseTensor):
+            ptr, index, weights = self._of_matrix(input, offsets, per_sample_weights)
+        else:
+            ptr, index = bags_of(input, offsets, self.include_last_offset, self.num_embeddings)
+            weights = self._weights(input, per_sample_weights)
+        if self.padding_idx is not None:
+            ptr, index, weights = without_row(self.padding_idx, ptr, index, weights)
+        return self._reduced(ptr, index, weights)
+
+    def _reduced(
+        self, ptr: torch.Tensor, index: torch.Tensor, weights: torch.Tensor | None
+    ) -> torch.Tensor:
+        table, by_frequency = self.weight, self.scale_grad_by_freq
+        if self.max_norm is not None:
+            with torch.no_grad():
+                torch.embedding_renorm_(table, index, self.max_norm, self.norm_type)
+        if self.mode == "max":
+            used, inverse, times = index.unique(return_inverse=True, return_counts=True)
+            rows = F.embedding(used, table, sparse=self.sparse)
+            if by_frequency and rows.requires_grad:
+                rows.register_hook(lambda g: g / times[:, None])
+            return reduced_bags(rows, ptr, inverse, weights, "max")
+        if not (self.sparse or by_frequency) or transforming():
+            return reduced_bags(table, ptr, index, weights, self.mode)
+        vals = table.new_ones(index.shape) if weights is None else weights
+        pattern = bag_pattern(ptr, index, self.num_embeddings)
+        sums = _Sums.apply(table, vals, pattern, self.sparse, by_frequency)
+        return per_bag(sums, ptr, self.mode)  # type: ignore[arg-type]
+
+    def _of_matrix(
+        self, A: SparseTensor, offsets: Any, weights: Any
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The same of a SparseTensor, with the weights."""
+        if offsets is not None or weights is not None:
+            raise ArgumentValueError(
+                "`offsets` or `per_sample_weights` is given beside a SparseTensor; the "
+                "SparseTensor alone is accepted. Its rows are the bags, and its values the weights."
+            )
+        if A.dim() != 2 or A.shape[1] != self.num_embeddings:
+            hint = "It has a row for each bag and a column for each row of the table."
+            accepted = f"(bags, {self.num_embeddings})"
+            raise checks.bad_shape("input", tuple(A.shape), accepted, hint)
+        flat: Any = to_sparse_csr(without_repeats(A))
+        ptr, index = (i.to(torch.int64) for i in flat._pattern.indices)
+        return ptr, index, stored_values(flat).to(self.weight.dtype)
+
+    def _weights(self, input: torch.Tensor, weights: Any) -> torch.Tensor | None:
+        if weights is None:
+            return None
+        if self.mode == "max":
+            raise ArgumentValueError(
+                "`per_sample_weights` is given for the mode 'max'; it is accepted for 'sum' and "
+                "'mean'. Pass the bags as a SparseTensor, whose values are weights in every mode."
+            )
+        checks.require_same_dtype(weight=self.weight, per_sample_weights=weights)
+        if weights.shape != input.shape:
+            hint = "Give one weight for each input."
+            accepted = f"{tuple(input.shape)}, the shape of `input`,"
+            raise checks.bad_shape("per_sample_weights", tuple(weights.shape), accepted, hint)
+        return weights.reshape(-1)
+
+
+class _Sums(torch.autograd.Function):
+    """The sums of `reduced_bags`, with a gradient of the table that lists the rows used."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        table: torch.Tensor,
+        vals: torch.Tensor,
+        pattern: Pattern,
+        sparse: bool,
+        by_frequency: bool,
+    ) -> torch.Tensor:
+        needed = ctx.needs_input_grad[1]
+        ctx.save_for_backward(vals, table if needed else None)  # unsaved, it may change in place
+        ctx.pattern, ctx.sparse, ctx.by_frequency = pattern, sparse, by_frequency
+        return spmm(vals, table, pattern)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, table = ctx.saved_tensors
+        of_table = _of_rows_used(ctx, vals, g) if ctx.needs_input_grad[0] else None
+        of_vals = None if table is None else sddmm(g, table, ctx.pattern)
+        return of_table, of_vals, None, None, None
+
+
+def _of_rows_used(ctx: Any, vals: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    """S^T g for the matrix S (bags, rows) of values on a pattern, made for the rows used alone."""
+    ptr, index = ctx.pattern.indices
+    bags, rows = ctx.pattern.shape
+    used, ends, order = kernels.sort_coo(index[None], [rows])
+    bag = torch.repeat_interleave(ptr.diff(), output_size=index.numel())
+    each = Pattern(
+        torch.sparse_csr, (used.shape[1], bags), (ends, bag[order].to(ends.dtype)), ordered=False
+    )
+    found = spmm(vals[order], g, each)
+    if ctx.by_frequency:
+        found = found / ends.diff()[:, None].to(found.dtype)
+    if not ctx.sparse:
+        return found.new_zeros(rows, found.shape[1]).index_copy(0, used[0], found)
+    size = (rows, found.shape[1])
+    return torch.sparse_coo_tensor(used, found, size, is_coalesced=True, check_invariants=False)

@@ -1,0 +1,261 @@
+"""Attention over the neighbours in a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, values
+from spgrad.errors import ArgumentValueError
+from spgrad.nn.graph.loops import looped_pattern, plain_graph, refilled_loops, with_dense_dims
+from spgrad.nn.graph.operands import (
+    Features,
+    both_ends,
+    glorot,
+    glorot_linear,
+    graph_operand,
+    pair_of,
+    require_sizes,
+    reset_linear,
+)
+from spgrad.nn.graph.pairs import added_scores, joined_scores
+from spgrad.ops.products.heads import spmm
+from spgrad.ops.reductions.softmax import softmax
+from spgrad.public import public_as
+
+_FILLS = {"mean": "mean", "sum": "sum", "add": "sum"}
+
+
+class GraphAttention(nn.Module):
+    """y_i = sum_j softmax_j(s_ij) W x_j over the edges from j to i, for each of several heads.
+
+    The scores are s_ij = leaky_relu(a_dst . W x_i + a_src . W x_j) in version 1, what
+    torch_geometric calls `GATConv`, and a . leaky_relu(W_r x_i + W_l x_j) in version 2, its
+    `GATv2Conv`. Arguments, initial weights and `state_dict` are those of these layers. A[i, j] is
+    an edge from j to i; without `edge_dim` the values of A do not count.
+
+    Args:
+        in_channels: Features of a node, or a pair: of sources (columns of A) and of targets (rows).
+        out_channels: Features of a head in the result.
+        heads: Number of heads.
+        concat: False takes the mean of the heads in place of one behind the other.
+        negative_slope: Of leaky_relu.
+        dropout: Share of the attention weights that is set to zero in training.
+        add_self_loops: Adds the edges (i, i); False leaves A as it is. The new pattern is found
+            once for each graph.
+        edge_dim: d features of each edge, the values of a hybrid A (m, k | d), enter the scores;
+            for d = 1 also those of an A without dense dimensions.
+        fill_value: With `edge_dim`, the features of all self-loops: a number, a tensor (d,), or the
+            "mean" or "sum" of those of the other edges to a node.
+        bias: False leaves out the bias, in version 2 also those of W_l and W_r.
+        residual: Adds a linear function of x_i.
+        version: 1 or 2.
+        device: Of the weights.
+        dtype: Of the weights.
+
+    Shapes:
+        x (n, in_channels), dense or sparse, or a pair of (k, in_channels[0]) and (m,
+        in_channels[1]), in version 1 also None, which leaves a_dst out; A sparse (m, k) of any
+        layout; result (m, heads out_channels), or (m, out_channels) without `concat`.
+
+    Gradient:
+        Of x, the weights, and with `edge_dim` of A on its own pattern.
+
+    Cost:
+        O(nse heads out_channels) time. Memory for nse heads numbers, a few times; version 2 joins
+        2^18 numbers of pairs at a time and computes them again for the gradients. Nothing of size
+        (nse, heads, out_channels) is stored but for second derivatives, and compiled code, of
+        version 2. A graph of torch.compile breaks where self-loops are added: for one graph, give
+        A with `spgrad.nn.add_self_loops` and leave them out here.
+
+    Raises:
+        TypeError: A is not sparse, or x no tensor.
+        ValueError: Sizes or dtypes don't fit, or an option is none of these.
+
+    Source:
+        Velickovic, Cucurull, Casanova, Romero, Lio, Bengio 2018, "Graph Attention Networks";
+        Brody, Alon, Yahav 2022, "How Attentive are Graph Attention Networks?".
+
+    Example:
+        >>> A = spgrad.from_edges(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> layer = spgrad.nn.GraphAttention(4, 2, heads=3)
+        >>> layer(torch.ones(3, 4), A).shape
+        torch.Size([3, 6])
+        >>> y, weights = layer(torch.ones(3, 4), A, return_attention_weights=True)
+        >>> weights.shape, weights.to_dense().sum(1)[0].detach()
+        (torch.Size([3, 3, 3]), tensor([1., 1., 1.]))
+    """
+
+    @public_as("nn.GraphAttention")
+    def __init__(
+        self,
+        in_channels: int | tuple[int, int],
+        out_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        add_self_loops: bool = True,
+        edge_dim: int | None = None,
+        fill_value: float | torch.Tensor | str = "mean",
+        bias: bool = True,
+        residual: bool = False,
+        version: int = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        require_sizes(out_channels=out_channels, heads=heads)
+        self.channels = pair_of(in_channels)
+        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
+        self.concat, self.negative_slope, self.dropout = concat, negative_slope, dropout
+        self.add_self_loops, self.edge_dim, self.version = add_self_loops, edge_dim, version
+        self.fill_value = _FILLS.get(fill_value, "") if isinstance(fill_value, str) else fill_value
+        self._require_options(fill_value)
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._make_weights(bias, made)
+        width = out_channels * (heads if concat else 1)
+        self.res = glorot_linear(self.channels[1], width, **made) if residual else None
+        self.bias = nn.Parameter(torch.zeros(width, **made)) if bias else None
+        self.reset_parameters()
+
+    def _require_options(self, fill_value: Any) -> None:
+        if self.version not in (1, 2):
+            raise ArgumentValueError(
+                f"`version` is {self.version!r}; 1 and 2 are accepted. 2 is GATv2."
+            )
+        if not 0 <= self.dropout < 1:
+            raise ArgumentValueError(
+                f"`dropout` is {self.dropout!r}; numbers from 0 to 1 are accepted, 1 is not. Leave "
+                "it out for none."
+            )
+        if self.fill_value == "":
+            raise ArgumentValueError(
+                f"`fill_value` is {fill_value!r}; a number, a tensor, 'mean' and 'sum' are "
+                "accepted. Leave it out for the mean."
+            )
+        if self.edge_dim is not None:
+            require_sizes(edge_dim=self.edge_dim)
+
+    def _make_weights(self, bias: bool, made: dict[str, Any]) -> None:
+        shape = 1, self.heads, self.out_channels
+        width = self.heads * self.out_channels
+        (src, dst), pair = self.channels, not isinstance(self.in_channels, int)
+        if self.version == 2:
+            self.lin_l = glorot_linear(src, width, bias=bias, **made)
+            self.lin_r = glorot_linear(dst, width, bias=bias, **made)
+            self.att = nn.Parameter(torch.empty(shape, **made))
+        else:
+            self.lin = None if pair else glorot_linear(src, width, **made)
+            self.lin_src = glorot_linear(src, width, **made) if pair else None
+            self.lin_dst = glorot_linear(dst, width, **made) if pair else None
+            self.att_src = nn.Parameter(torch.empty(shape, **made))
+            self.att_dst = nn.Parameter(torch.empty(shape, **made))
+        edges = self.edge_dim
+        self.lin_edge = None if edges is None else glorot_linear(edges, width, **made)
+        if self.version == 1:
+            known = edges is not None
+            self.att_edge = nn.Parameter(torch.empty(shape, **made)) if known else None
+
+    def reset_parameters(self) -> None:
+        """Draws the weights anew."""
+        for name, layer in self.named_children():
+            if name != "bias":
+                reset_linear(layer)  # type: ignore[arg-type]
+        for name, weight in self.named_parameters(recurse=False):
+            nn.init.zeros_(weight) if name == "bias" else glorot(weight)
+
+    def forward(
+        self, x: Features, A: torch.Tensor, return_attention_weights: bool = False
+    ) -> torch.Tensor | tuple[torch.Tensor, SparseTensor]:
+        """The features of the targets in the next layer, (m, heads out_channels).
+
+        With `return_attention_weights` also the weights, a hybrid tensor (m, k | heads).
+        """
+        y, weights = self._forward(x, A)
+        return (y, weights) if return_attention_weights else y
+
+    @public_as("nn.GraphAttention")  # not on `forward`, where torch.compile begins to read
+    def _forward(self, x: Features, A: torch.Tensor) -> tuple[torch.Tensor, SparseTensor]:
+        graph = plain_graph(graph_operand(A))
+        src, dst = both_ends(x, graph, self.channels, sparse_too=True)
+        graph = self._with_loops(graph)
+        score = self._scores_1 if self.version == 1 else self._scores_2
+        scores, sources = score(graph, src, dst)
+        weights = softmax(scores, 1)
+        if self.dropout and self.training:
+            weights = from_values(F.dropout(values(weights), self.dropout), weights)
+        y = spmm(weights, sources)
+        y = y.flatten(1) if self.concat else y.mean(1)
+        if self.res is not None and dst is not None:
+            y = y + self.res(dst)
+        return (y if self.bias is None else y + self.bias), weights
+
+    def _with_loops(self, A: SparseTensor) -> SparseTensor:
+        """The graph with self-loops if they are asked for, its values the features of edges."""
+        if self.edge_dim is None:
+            return looped_pattern(A) if self.add_self_loops else A
+        inner = A._pattern.dense_shape
+        if inner != (self.edge_dim,) and (inner, self.edge_dim) != ((), 1):
+            hint = "spgrad.from_edges makes it of edge weights (edges, features)."
+            m, k = A._pattern.matrix
+            accepted = f"a hybrid ({m}, {k} | {self.edge_dim})"
+            raise checks.bad_shape("A", tuple(A._pattern.shape), accepted, hint)
+        if not inner:
+            A = from_values(values(A)[:, None], with_dense_dims(A._pattern, (1,)))
+        return refilled_loops(A, self.fill_value) if self.add_self_loops else A
+
+    def _scores_1(
+        self, A: SparseTensor, src: torch.Tensor, dst: torch.Tensor | None
+    ) -> tuple[SparseTensor, torch.Tensor]:
+        """Scores (m, k | heads), and what the weights are multiplied by, (k, heads, c)."""
+        of_src = self.lin_src if self.lin is None else self.lin
+        of_dst = self.lin_dst if self.lin is None else self.lin
+        assert of_src is not None
+        assert of_dst is not None
+        shape = self.heads, self.out_channels
+        checks.require_same_dtype(x=src, weight=of_src.weight)
+        # W^T a first: scores take no product with all features of a head
+        left = None if dst is None else dst @ _per_head(of_dst.weight, self.att_dst)
+        right = src @ _per_head(of_src.weight, self.att_src)
+        if left is None:
+            left = right.new_zeros(A._pattern.matrix[0], self.heads)
+        found = added_scores(A, left, right)
+        scores = values(found)
+        if self.lin_edge is not None and self.att_edge is not None:
+            scores = scores + values(A) @ _per_head(self.lin_edge.weight, self.att_edge)
+        scores = F.leaky_relu(scores, self.negative_slope)
+        return from_values(scores, found), of_src(src).unflatten(1, shape)
+
+    def _scores_2(
+        self, A: SparseTensor, src: torch.Tensor, dst: torch.Tensor | None
+    ) -> tuple[SparseTensor, torch.Tensor]:
+        if dst is None:
+            raise ArgumentValueError(
+                "`x[1]` is None; features of the targets are accepted in version 2. Give them, or "
+                "use version=1."
+            )
+        checks.require_same_dtype(x=src, weight=self.lin_l.weight)
+        shape = self.heads, self.out_channels
+        left, right = self.lin_r(dst).unflatten(1, shape), self.lin_l(src).unflatten(1, shape)
+        edges = weight = None
+        if self.lin_edge is not None:
+            edges, weight = values(A), self.lin_edge.weight
+        operands = left, right, self.att[0], edges, weight
+        return joined_scores(A, operands, self.negative_slope), right
+
+    def extra_repr(self) -> str:
+        """What `repr` shows of the layer."""
+        sizes = f"{self.in_channels}, {self.out_channels}, heads={self.heads}"
+        return sizes if self.version == 1 else f"{sizes}, version=2"
+
+
+def _per_head(weight: torch.Tensor, att: torch.Tensor) -> torch.Tensor:
+    """W^T a for each head, (in, heads), of weight (heads c, in) and att (1, heads, c)."""
+    by_head = weight.unflatten(0, att.shape[1:])
+    return torch.linalg.vecdot(by_head, att[0, :, :, None], dim=1).mT

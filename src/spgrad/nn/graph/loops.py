@@ -1,0 +1,223 @@
+"""Self-loops, and the normalisation of graph convolutions."""
+
+from __future__ import annotations
+
+import torch
+
+from spgrad.core import kept
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, stored_values
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.rebuild import coordinates, remembered
+from spgrad.nn.graph.operands import graph_operand, square_graph
+from spgrad.ops.elementwise.binary import add, mul
+from spgrad.ops.shapes.diagonal import diagonal
+from spgrad.ops.shapes.shape import same_elements
+from spgrad.public import public_op
+from spgrad.torch_protocol.compile import when_tracing
+
+
+@public_op
+def add_self_loops(A: torch.Tensor, fill_value: float = 1.0) -> SparseTensor:
+    """The graph with an edge from each node to itself; those that are there keep their weights.
+
+    Args:
+        A: Sparse (m, k) of any layout, or hybrid (m, k | d) with d weights for each edge.
+        fill_value: The weight of a new self-loop.
+
+    Returns:
+        SparseTensor of the layout of `A`, CSR for BSR and BSC, with all elements (i, i).
+
+    Gradient:
+        Of `A`, the cotangent at its elements.
+
+    Cost:
+        O(nse); the pattern is found once and kept.
+
+    Raises:
+        TypeError: `A` is not sparse.
+        ValueError: `A` is no matrix.
+
+    Source:
+        `add_remaining_self_loops` of torch_geometric.
+
+    Example:
+        >>> A = spgrad.from_edges(torch.tensor([[0, 0], [0, 1]]), torch.tensor([5.0, 7.0]))
+        >>> spgrad.nn.add_self_loops(A).to_dense()
+        tensor([[5., 7.],
+                [0., 1.]])
+    """
+    found = plain_graph(graph_operand(A))
+    vals = found._vals
+    missing = remembered(found._pattern, kept.LOOPS, "missing", lambda: _missing(found._pattern))
+    missing = with_dense_dims(missing, found._pattern.dense_shape)
+    new = torch.full(missing.values_shape, fill_value, dtype=vals.dtype, device=vals.device)
+    return add(found, from_values(new, missing))  # type: ignore[return-value]
+
+
+@public_op
+def gcn_norm(A: torch.Tensor, improved: bool = False, add_self_loops: bool = True) -> SparseTensor:
+    """D^-1/2 (A + I) D^-1/2, where D has the sums of the rows of A + I on its diagonal.
+
+    Nodes whose weights have the sum 0 get rows and columns of zeros.
+
+    Args:
+        A: Sparse (n, n) of any layout; A[i, j] is the weight of the edge from j to i.
+        improved: Adds 2 I in place of I.
+        add_self_loops: False adds nothing. Self-loops that are there keep their weights.
+
+    Returns:
+        SparseTensor (n, n) of the layout of `A`, CSR for BSR and BSC.
+
+    Gradient:
+        Of `A` on its own pattern, through the degrees too.
+
+    Cost:
+        O(nse + n).
+
+    Raises:
+        TypeError: `A` is not sparse.
+        ValueError: `A` is not square.
+
+    Source:
+        Kipf, Welling 2017, "Semi-Supervised Classification with Graph Convolutional Networks".
+
+    Example:
+        >>> A = spgrad.from_edges(torch.tensor([[0, 1], [1, 0]]))
+        >>> spgrad.nn.gcn_norm(A).to_dense()
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+    """
+    found = plain_graph(square_graph(A))
+    if add_self_loops:
+        found = _looped(found, 2.0 if improved else 1.0)
+    scale = inverse_roots(_row_sums(found))
+    return mul(mul(found, scale[:, None]), scale)  # type: ignore[return-value]
+
+
+_looped = add_self_loops
+
+
+def gcn_factors(
+    A: SparseTensor, improved: bool, loops: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """s and t, both (n, 1), with which the product of `gcn_norm` is s (A (s x)) + t x.
+
+    So nothing is written for each edge. t is None where no self-loop is missing by intent.
+    """
+    degrees = _row_sums(A)
+    if not loops:
+        return inverse_roots(degrees)[:, None], None
+    missing = missing_loops(A)
+    new = missing * 2 if improved else missing
+    scale = inverse_roots(degrees + new)
+    return scale[:, None], (new * scale * scale)[:, None]
+
+
+def _row_sums(A: SparseTensor) -> torch.Tensor:
+    return A.sum(1)  # type: ignore[return-value]
+
+
+def inverse_roots(degrees: torch.Tensor) -> torch.Tensor:
+    """degrees^-1/2, and 0 with gradient 0 for degrees of 0."""
+    none = degrees == 0
+    return torch.where(none, 0, torch.where(none, 1, degrees).rsqrt())
+
+
+def plain_graph(A: SparseTensor) -> SparseTensor:
+    """A without repeated elements, and without blocks, which self-loops would not fill."""
+    A = without_repeats(A)
+    return A if A._pattern.blocksize is None else convert(A, torch.sparse_csr)
+
+
+def _missing(pattern: Pattern) -> Pattern:
+    """The self-loops that a graph lacks."""
+    (at,) = _missing_places(pattern).nonzero(as_tuple=True)
+    at = at.to(pattern.indices[0].dtype)
+    found = Pattern(torch.sparse_coo, pattern.matrix, (torch.stack([at, at]),))
+    return _in_layout(found, pattern.layout)
+
+
+def all_loops(pattern: Pattern) -> Pattern:
+    """A self-loop for each node, in the layout of the pattern of a graph, and kept on it."""
+
+    def find() -> Pattern:
+        at = torch.arange(min(pattern.matrix), device=pattern.device)
+        at = at.to(pattern.indices[0].dtype)
+        found = Pattern(torch.sparse_coo, pattern.matrix, (torch.stack([at, at]),))
+        return _in_layout(found, pattern.layout)
+
+    return remembered(pattern, kept.LOOPS, "all", find)
+
+
+def _in_layout(pattern: Pattern, layout: torch.layout) -> Pattern:
+    none = torch.zeros(pattern.elements, dtype=torch.bool, device=pattern.device)
+    return convert(SparseTensor(none, pattern), layout)._pattern
+
+
+def missing_loops(A: SparseTensor) -> torch.Tensor:
+    """(min(m, k),) of the dtype of A: 1 where a node has no self-loop, 0 elsewhere."""
+    return A._pattern.derive(kept.LOOPS.of("places"), _missing_places).to(A._vals.dtype)
+
+
+when_tracing(missing_loops)  # a step of a graph: it reads the pattern, which is no operand
+
+
+def _missing_places(pattern: Pattern) -> torch.Tensor:
+    flat = with_dense_dims(pattern, ())
+    ones = torch.ones(flat.values_shape, dtype=torch.int8, device=pattern.device)
+    return 1 - diagonal(SparseTensor(ones, flat))
+
+
+def with_dense_dims(pattern: Pattern, inner: tuple[int, ...]) -> Pattern:
+    """The same elements with these dense dimensions, and views that are found once for both."""
+    if inner == pattern.dense_shape:
+        return pattern
+    shape = (*pattern.shape[: pattern.sparse_dim], *inner)
+    key = kept.INNER.of(inner)
+    return pattern.derive(key, lambda p: same_elements(p, shape, len(inner)))
+
+
+def looped_pattern(A: SparseTensor) -> SparseTensor:
+    """The graph with all self-loops, its values without a meaning."""
+
+    def find() -> Pattern:
+        loops = all_loops(flat)
+        ones = (torch.ones(p.elements, dtype=torch.int8, device=p.device) for p in (flat, loops))
+        both = [SparseTensor(vals, p) for vals, p in zip(ones, (flat, loops), strict=True)]
+        return add(*both)._pattern  # type: ignore[attr-defined]
+
+    flat = with_dense_dims(A._pattern, ())
+    pattern = remembered(flat, kept.LOOPS, "looped", find)
+    none = torch.zeros(pattern.elements, dtype=torch.int8, device=pattern.device)
+    return SparseTensor(none, pattern)
+
+
+def refilled_loops(A: SparseTensor, fill: float | torch.Tensor | str) -> SparseTensor:
+    """A (m, k | d) with all self-loops, whose values are replaced.
+
+    By numbers, or by the "mean" or "sum" of the values of the other edges in their rows.
+    """
+    pattern, vals = A._pattern, stored_values(A)
+    off = pattern.derive(kept.LOOPS.of("off"), _off_diagonal)
+    others = torch.where(off[:, None], vals, 0)
+    loops = with_dense_dims(all_loops(pattern), pattern.dense_shape)
+    count = loops.elements
+    if isinstance(fill, str):
+        new = from_values(others, pattern).sum(1)[:count]
+        if fill == "mean":
+            ones = SparseTensor(off.to(vals.dtype), with_dense_dims(pattern, ()))
+            new = new / ones.sum(1)[:count, None].clamp(min=1)
+    else:
+        new = torch.as_tensor(fill, dtype=vals.dtype, device=vals.device)
+        new = new.expand(loops.values_shape).contiguous()
+    return add(from_values(others, pattern), from_values(new, loops))  # type: ignore[return-value]
+
+
+def _off_diagonal(pattern: Pattern) -> torch.Tensor:
+    """(nse,): whether an edge joins two nodes."""
+    coo, entry = coordinates(pattern)
+    found = coo.indices[0][0] != coo.indices[0][1]
+    return found if entry is None else torch.empty_like(found).index_copy_(0, entry, found)

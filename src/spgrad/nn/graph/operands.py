@@ -1,0 +1,126 @@
+"""What the layers of graphs accept, and how their weights are drawn at first."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.lowering.operands import (
+    dense_operand,
+    matrix_operand,
+    require_rank,
+    sparse_operand,
+)
+
+Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
+"""Of all nodes; or of the sources, and of the targets if the layer reads them."""
+
+
+def graph_operand(A: Any) -> SparseTensor:
+    """`A` as a SparseTensor that is one adjacency matrix, or the refusal."""
+    found = sparse_operand("A", A)
+    pattern = found._pattern
+    if len(pattern.shape) - pattern.dense_dim != 2:
+        hint = "Join a batch of graphs with spgrad.block_diag."
+        raise checks.bad_shape("A", tuple(pattern.shape), "one adjacency matrix", hint)
+    return found
+
+
+def square_graph(A: Any) -> SparseTensor:
+    """`A` as the adjacency matrix of one kind of nodes, with one weight for each edge."""
+    found = graph_operand(A)
+    shape = tuple(found._pattern.shape)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        hint = "Bipartite graphs are for SAGEConv, GINConv and GraphAttention."
+        raise checks.bad_shape("A", shape, "a square matrix", hint)
+    return found
+
+
+def both_ends(
+    x: Any,
+    A: SparseTensor,
+    channels: tuple[int | None, int | None],
+    sparse_too: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Features of sources (k, channels) and of targets (m, channels) or None, or the refusal."""
+    m, k = A._pattern.matrix
+    ends = functools.partial(features_of_nodes, sparse_too=sparse_too)
+    if not isinstance(x, (tuple, list)):
+        if m != k:
+            raise ArgumentKindError(
+                f"`x` is one tensor; a pair (x_src, x_dst) is accepted for A of shape {(m, k)}. "
+                "Give the features of columns and of rows of A."
+            )
+        found = ends("x", x, k, channels[0])
+        return found, ends("x", x, m, channels[1])
+    if len(x) != 2:
+        raise ArgumentValueError(
+            f"`x` has {len(x)} items; a pair (x_src, x_dst) is accepted. Give None for x_dst where "
+            "targets have no features."
+        )
+    src = ends("x[0]", x[0], k, channels[0])
+    return src, None if x[1] is None else ends("x[1]", x[1], m, channels[1])
+
+
+def features_of_nodes(
+    arg: str, x: Any, nodes: int, channels: int | None, sparse_too: bool = False
+) -> torch.Tensor:
+    """`x` if it is (nodes, channels), dense or with `sparse_too` sparse; None: any channels."""
+    is_sparse = isinstance(x, torch.Tensor) and x.layout != torch.strided
+    x = matrix_operand(arg, x) if sparse_too and is_sparse else dense_operand(arg, x)
+    require_rank(arg, x, 2, "Flatten the features of a node.")
+    if x.shape[0] != nodes or channels not in (None, x.shape[1]):
+        accepted = f"({nodes}, {'channels' if channels is None else channels})"
+        hint = "Rows follow from A, columns from the layer."
+        raise checks.bad_shape(arg, tuple(x.shape), accepted, hint)
+    return x
+
+
+def require_sizes(**sizes: Any) -> None:
+    """Refuses numbers of channels and of heads that are no positive ints."""
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ArgumentValueError(
+                f"`{name}` is {size!r}; an int of at least 1 is accepted. Lazy sizes are not."
+            )
+
+
+def pair_of(in_channels: Any) -> tuple[int, int]:
+    """Channels of sources and of targets."""
+    pair = in_channels if isinstance(in_channels, (tuple, list)) else (in_channels, in_channels)
+    if len(pair) != 2:
+        raise ArgumentValueError(
+            f"`in_channels` is {in_channels!r}; an int or a pair of ints is accepted. Give those "
+            "of sources and of targets."
+        )
+    require_sizes(in_channels=pair[0])
+    require_sizes(in_channels=pair[1])
+    return pair[0], pair[1]
+
+
+@torch.no_grad()
+def glorot(weight: torch.Tensor) -> None:
+    """Uniform up to (6 / (sum of the last two sizes))^1/2, as Glorot and Bengio (2010)."""
+    bound = math.sqrt(6 / max(weight.shape[-2] + weight.shape[-1], 1))
+    weight.uniform_(-bound, bound)
+
+
+def glorot_linear(inputs: int, outputs: int, *, bias: bool = False, **made: Any) -> nn.Linear:
+    """A linear layer with weights by `glorot` and zeros for its bias."""
+    layer = nn.Linear(inputs, outputs, bias=bias, **made)
+    reset_linear(layer)
+    return layer
+
+
+def reset_linear(layer: nn.Linear) -> None:
+    """Draws the weights of a `glorot_linear` anew."""
+    glorot(layer.weight)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

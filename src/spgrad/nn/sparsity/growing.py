@@ -1,0 +1,244 @@
+"""Exchanges elements: the smallest go, and as many come elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from spgrad.errors import ArgumentValueError
+from spgrad.nn.choose import distinct_beside
+from spgrad.nn.sparsity.moving import magnitudes, move_to_positions, positions_of
+from spgrad.nn.sparsity.schedule import Schedule
+from spgrad.nn.sparsity.scores import Seen, fill_groups, gradient_scores, largest_beside
+from spgrad.nn.weight import SparseWeight
+from spgrad.public import public_as
+
+_TILE = 16 << 20
+
+
+class _Exchange(Schedule):
+    """Removes a share of the elements, the smallest, and lets `_grown` say which come instead."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        fraction: float,
+        memory: int,
+        **when: Any,
+    ) -> None:
+        super().__init__(module, optimizer, **when)
+        if not 0 <= fraction <= 1:
+            raise ArgumentValueError(
+                f"`fraction` is {fraction}; a number from 0 to 1 is accepted. It is the share of "
+                "elements that a change exchanges."
+            )
+        self.fraction, self.memory = fraction, memory
+
+    def _share(self) -> float:
+        """The share that this change exchanges."""
+        return self.fraction
+
+    def _change(self, layer: SparseWeight) -> None:
+        positions, total = positions_of(layer)
+        nse = positions.numel()
+        n = int(self._share() * nse)
+        if n == 0 and nse:
+            return
+        stay = magnitudes(layer).topk(nse - n).indices.sort().values
+        kept = positions[stay]
+        found = self._grown(layer, kept, n, total)
+        if found is not None:
+            move_to_positions(layer, found, self.optimizer)
+
+    def _grown(
+        self, layer: SparseWeight, kept: torch.Tensor, n: int, total: int
+    ) -> torch.Tensor | None:
+        raise NotImplementedError
+
+
+class SET(_Exchange):
+    """Exchanges the smallest elements of each layer for others at random places.
+
+    The number of elements stays. An element comes back with value and states of the optimizer
+    where its place is drawn again; other new ones are 0. Blocks go and come as a whole, and layers
+    with n of m elements in a row keep that.
+
+    Args:
+        module: Holds SparseLinear layers.
+        optimizer: Its states are taken along (`spgrad.nn.sparsity.move`).
+        fraction: The share of elements that a change exchanges.
+        every: Steps from one change to the next.
+        begin: Step of the first change.
+        end: Step after which none follows; None for no end.
+        generator: Draws the places. Processes that train one module together give each its own,
+            of the same seed.
+
+    Cost:
+        A change takes O(nse) time and memory; O(rows columns) time for layers with n of m.
+
+    Raises:
+        TypeError: `module` has no SparseLinear.
+        ValueError: A number is out of range.
+
+    Source:
+        Mocanu et al., Scalable training of artificial neural networks with adaptive sparse
+        connectivity, 2018. There, as many of the smallest positive as of the largest negative
+        elements go; here the smallest in magnitude.
+
+    Example:
+        >>> layer = spgrad.nn.SparseLinear(8, 8, density=0.25)
+        >>> change = spgrad.nn.sparsity.SET(layer, fraction=0.5)
+        >>> change.step(), layer.values.numel()
+        (True, 16)
+    """
+
+    @public_as("nn.sparsity.SET")
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        fraction: float = 0.3,
+        every: int = 1,
+        begin: int = 0,
+        end: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        when = {"every": every, "begin": begin, "end": end}
+        super().__init__(module, optimizer, fraction, _TILE, **when)
+        self.generator = generator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps so far, and the state of the generator."""
+        generator = self.generator
+        state = None if generator is None else generator.get_state()
+        return {**super().state_dict(), "generator": state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where the schedule was whose state this is."""
+        super().load_state_dict(state)
+        if self.generator is not None and state["generator"] is not None:
+            self.generator.set_state(state["generator"])
+
+    def _grown(self, layer: SparseWeight, kept: torch.Tensor, n: int, total: int) -> torch.Tensor:
+        n_m = getattr(layer, "n_m", None)
+        if n_m is not None:
+            return fill_groups(layer, kept, n_m, self._drawn(layer), self.memory)
+        new = distinct_beside(kept, total, n, self.generator)
+        return torch.cat([kept, new]).sort().values
+
+    def _drawn(self, layer: SparseWeight) -> Callable[[int, int], torch.Tensor]:
+        device = layer.values.device if self.generator is None else self.generator.device
+        cols = layer.weight.shape[1]
+
+        def scores(start: int, stop: int) -> torch.Tensor:
+            drawn = torch.rand(stop - start, cols, generator=self.generator, device=device)
+            return drawn.to(layer.values.device)
+
+        return scores
+
+
+class RigL(_Exchange):
+    """Exchanges the smallest elements of each layer for those whose gradient is largest.
+
+    The gradient of the elements that a layer does not have is g^T x, of the gradient g of its
+    output and its input x. It is computed by tiles of rows, of which only the largest elements are
+    kept. Inputs and gradients are noted in the step before a change alone: all that `backward`
+    met since the last `step()`, so gradients that are summed over several batches count as one.
+    Modules run as they are, not compiled, in these steps.
+
+    The number of elements stays. An element that goes and comes in one change keeps value and
+    states of the optimizer; other new ones are 0. Blocks go and come as a whole, by the norm of
+    their gradient, and layers with n of m elements in a row keep that.
+
+    Args:
+        module: Holds SparseLinear layers.
+        optimizer: Its states are taken along (`spgrad.nn.sparsity.move`).
+        end: Step of the last change; the share that is exchanged falls to 0 there, as a cosine.
+        fraction: The share that a change at step 0 would exchange.
+        every: Steps from one change to the next.
+        begin: Step of the first change.
+        memory: Bytes of a tile of g^T x with magnitudes and positions; one row, or one row of
+            blocks, at least.
+        reduce: Called with each tile of g^T x, which it may change. Processes that train one
+            module together give torch.distributed.all_reduce.
+
+    Cost:
+        A change takes O(rows columns batch) time, as the dense layer would, and beside O(nse) the
+        memory of a tile. Inputs and output gradients of one step are kept until the change.
+
+    Raises:
+        TypeError: `module` has no SparseLinear.
+        ValueError: A number is out of range.
+
+    Source:
+        Evci et al., Rigging the lottery: making all tickets winners, 2020.
+
+    Example:
+        >>> layer = spgrad.nn.SparseLinear(8, 8, density=0.25)
+        >>> optimizer = torch.optim.Adam(layer.parameters())
+        >>> change = spgrad.nn.sparsity.RigL(layer, optimizer, end=100, every=1)
+        >>> layer(torch.randn(5, 8)).square().sum().backward()
+        >>> optimizer.step()
+        >>> change.step(), layer.values.numel()
+        (True, 16)
+    """
+
+    @public_as("nn.sparsity.RigL")
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        end: int,
+        fraction: float = 0.3,
+        every: int = 100,
+        begin: int = 0,
+        memory: int = _TILE,
+        reduce: Callable[[torch.Tensor], Any] | None = None,
+    ) -> None:
+        when = {"every": every, "begin": begin, "end": end}
+        super().__init__(module, optimizer, fraction, memory, **when)
+        self.reduce = reduce
+        self._seen = {layer: Seen() for layer in self.layers}
+        self._hooks = [layer.register_forward_hook(self._note) for layer in self.layers]
+
+    def remove(self) -> None:
+        """Takes the hooks off the layers; no change follows."""
+        for hook in self._hooks:
+            hook.remove()
+        self.end = -1
+
+    def step(self) -> bool:
+        """Counts a step, and changes the patterns if it is time to; tells whether it was."""
+        changed = super().step()
+        for seen in self._seen.values():
+            seen.clear()
+        return changed
+
+    def _note(self, layer: nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        if self._is_due(self.steps + 1) and output.requires_grad:
+            seen, x = self._seen[layer], inputs[0].detach()  # type: ignore[index]
+            output.register_hook(lambda g: seen.append((x, g.detach())))
+
+    def _share(self) -> float:
+        assert self.end is not None
+        return self.fraction / 2 * (1 + math.cos(math.pi * self.steps / max(self.end, 1)))
+
+    def _grown(
+        self, layer: SparseWeight, kept: torch.Tensor, n: int, total: int
+    ) -> torch.Tensor | None:
+        seen = self._seen[layer]
+        if not seen:  # no gradient came: the elements stay
+            return None
+        scores = gradient_scores(layer, seen, self.reduce)
+        n_m = getattr(layer, "n_m", None)
+        if n_m is not None:
+            return fill_groups(layer, kept, n_m, scores, self.memory)
+        new = largest_beside(layer, kept, n, scores, self.memory)
+        return torch.cat([kept, new]).sort().values

@@ -1,0 +1,121 @@
+"""Takes the values of a layer, and the states of its optimizer, to another pattern."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from spgrad.core.checks import bad_shape, describe_kind
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
+from spgrad.errors import ArgumentKindError
+from spgrad.nn.choose import at_positions, given_pattern
+from spgrad.nn.weight import SparseWeight
+from spgrad.ops.indexing.mask import sparse_mask
+from spgrad.public import public_as
+
+
+@public_as("nn.sparsity.move")
+@torch.no_grad()
+def move(
+    layer: SparseWeight, pattern: torch.Tensor, optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """Gives a layer another pattern; elements in both keep their values, new ones are 0.
+
+    The parameter `layer.values` stays the same object, so the optimizer goes on with it.
+
+    Args:
+        layer: A SparseLinear.
+        pattern: SparseTensor whose elements are taken, or a dense bool tensor, of the shape of the
+            weight; with a block size, the blocks that hold any of them.
+        optimizer: Its states for `layer.values` that have the shape of the values, such as momenta,
+            are taken along; those of new elements are 0.
+
+    Gradient:
+        One that `layer.values` has is taken along too.
+
+    Cost:
+        O(nse of both patterns) for the values and each state.
+
+    Raises:
+        TypeError: `layer` has no sparse weight, or `pattern` is no pattern.
+        ValueError: `pattern` has another shape than the weight.
+
+    Example:
+        >>> layer = spgrad.nn.SparseLinear(4, 2, pattern=torch.eye(2, 4) > 0)
+        >>> spgrad.nn.sparsity.move(layer, torch.ones(2, 4) > 0)
+        >>> layer.density
+        1.0
+    """
+    if not isinstance(layer, SparseWeight):
+        raise ArgumentKindError(
+            f"`layer` is {describe_kind(layer)}; a SparseLinear is accepted. Make one with "
+            "SparseLinear.from_dense."
+        )
+    size = tuple(layer.weight.shape)
+    if isinstance(pattern, torch.Tensor) and tuple(pattern.shape) != size:
+        raise bad_shape("pattern", tuple(pattern.shape), str(size), "It is that of layer.weight.")
+    new = given_pattern(pattern, (size[0], size[1]), layer.blocksize)
+    moved: Any = new.to(layer.values.device)
+    _move(layer, moved, optimizer)
+
+
+def move_to_positions(
+    layer: SparseWeight, positions: torch.Tensor, optimizer: torch.optim.Optimizer | None
+) -> None:
+    """`move` to sorted row-major positions of elements, or of blocks."""
+    size = layer.weight.shape
+    new = at_positions(positions, (size[0], size[1]), layer.blocksize, torch.bool)
+    _move(layer, new, optimizer)
+
+
+def positions_of(layer: SparseWeight) -> tuple[torch.Tensor, int]:
+    """Row-major positions of the elements, or of the blocks, and how many there could be."""
+    ptr, idx = layer.pattern.indices
+    height, width = layer.blocksize or (1, 1)
+    rows, cols = layer.weight.shape
+    line = torch.repeat_interleave(ptr.diff(), output_size=idx.numel())
+    return line * (cols // width) + idx, (rows // height) * (cols // width)
+
+
+def magnitudes(layer: SparseWeight) -> torch.Tensor:
+    """The absolute value of each element, or the norm of each block."""
+    values = layer.values.detach()
+    return values.abs() if layer.blocksize is None else values.flatten(1).norm(dim=1)
+
+
+def _move(layer: SparseWeight, new: SparseTensor, optimizer: torch.optim.Optimizer | None) -> None:
+    old = layer.pattern
+    parameter = layer.values
+
+    def carried(t: torch.Tensor) -> torch.Tensor:
+        return sparse_mask(on_pattern(t.detach(), old), new)._vals
+
+    shape = parameter.shape
+    grad = None if parameter.grad is None else carried(parameter.grad)
+    states = optimizer.state.get(parameter, {}) if optimizer is not None else {}
+    found = {
+        name: carried(state)
+        for name, state in states.items()
+        if isinstance(state, torch.Tensor) and state.shape == shape
+    }
+    layer.set_weight(on_pattern(carried(parameter), new._pattern))
+    parameter.grad = grad
+    for name, state in found.items():
+        if state.shape == shape:
+            states[name].copy_(state)
+        else:
+            states[name] = state
+
+
+def sparse_layers(module: nn.Module) -> list[SparseWeight]:
+    """The layers of a module that have a sparse weight."""
+    found = [layer for layer in module.modules() if isinstance(layer, SparseWeight)]
+    if not found:
+        raise ArgumentKindError(
+            f"`module` is {describe_kind(module)} without a SparseLinear; one with some is "
+            "accepted. Convert its layers with spgrad.nn.convert."
+        )
+    return found

@@ -1,0 +1,68 @@
+"""What all changes of patterns have in common: when they happen, and what is saved of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from spgrad.errors import ArgumentValueError
+from spgrad.nn.sparsity.moving import sparse_layers
+from spgrad.nn.weight import SparseWeight
+
+
+class Schedule:
+    """Changes the patterns of the sparse layers of a module every so many steps.
+
+    Call `step()` after each step of the optimizer, before its gradients are set to zero.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        *,
+        every: int,
+        begin: int,
+        end: int | None,
+    ) -> None:
+        self.layers = sparse_layers(module)
+        self.optimizer = optimizer
+        if every < 1:
+            raise ArgumentValueError(
+                f"`every` is {every}; a number of steps from 1 on is accepted. It is the distance "
+                "of two changes."
+            )
+        if begin < 0 or (end is not None and end < begin):
+            raise ArgumentValueError(
+                f"`begin` is {begin} and `end` {end}; 0 <= begin <= end is accepted. They are the "
+                "steps of the first and of the last change."
+            )
+        self.every, self.begin, self.end = every, begin, end
+        self.steps = 0
+
+    def step(self) -> bool:
+        """Counts a step, and changes the patterns if it is time to; tells whether it was."""
+        self.steps += 1
+        if not self._is_due(self.steps):
+            return False
+        for layer in self.layers:
+            self._change(layer)
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a training run that goes on later needs, beside those of module and optimizer."""
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where the schedule was whose state this is."""
+        self.steps = state["steps"]
+
+    def _is_due(self, step: int) -> bool:
+        if step < self.begin or (self.end is not None and step > self.end):
+            return False
+        return (step - self.begin) % self.every == 0
+
+    def _change(self, layer: SparseWeight) -> None:
+        raise NotImplementedError

@@ -1,0 +1,216 @@
+"""How a sparse matrix lives in a module: dense values to train, and buffers that say where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from spgrad.core import checks
+from spgrad.core.compressed import sparse_bsr_tensor, sparse_csr_tensor
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, on_pattern
+from spgrad.errors import SpgradError, StateError
+
+_INDICES = ("crow_indices", "col_indices")
+
+
+class SparseWeight(nn.Module):
+    """The base of layers with one sparse matrix, `weight`.
+
+    The values are an ordinary dense parameter, `values`: (nse,), or (nse, rows, columns) of blocks.
+    So every optimizer, DistributedDataParallel, `fully_shard`, averages of parameters and
+    `state_dict` treat them as any other parameter. The pattern is two buffers, `crow_indices` and
+    `col_indices`, which `state_dict` saves. `load_state_dict` takes other elements than the layer
+    has, after a check of the indices; the parameter then stays the same object.
+
+    Attributes:
+        values: The parameter.
+        crow_indices: int64 (lines + 1,), of rows or rows of blocks.
+        col_indices: int64 (nse,), of columns or columns of blocks.
+        blocksize: Size of a block, or None.
+    """
+
+    values: nn.Parameter
+    crow_indices: torch.Tensor
+    col_indices: torch.Tensor
+    blocksize: tuple[int, int] | None
+
+    # What the buffers were when `_elements` was made of a copy of them
+    _elements: SparseTensor | None = None
+    _seen: tuple[tuple[torch.Tensor, int], ...] = ()
+
+    def __init__(self, size: tuple[int, int], weight: SparseTensor) -> None:
+        super().__init__()
+        self._size = size
+        pattern = weight._pattern
+        self.blocksize = pattern.blocksize
+        for name, index in zip(_INDICES, pattern.indices, strict=True):
+            self.register_buffer(name, index.to(torch.int64).clone())
+        self.values = nn.Parameter(weight._vals.detach())
+        self._check_indices()
+
+    @property
+    def weight(self) -> SparseTensor:
+        """The matrix, CSR or BSR, whose gradient arrives at `values`."""
+        return from_values(self.values, self._current())
+
+    @property
+    def pattern(self) -> Pattern:
+        """Where the specified elements of `weight` are."""
+        return self._current()._pattern
+
+    @property
+    def density(self) -> float:
+        """The specified elements, as a share of all."""
+        total = self._size[0] * self._size[1]
+        return self.values.numel() / total if total else 0.0
+
+    @torch.no_grad()
+    def set_weight(self, weight: SparseTensor) -> None:
+        """Takes values and elements of `weight`; `values` stays the same parameter object.
+
+        Args:
+            weight: CSR, or BSR of this layer's block size, of the shape of the old weight.
+
+        Raises:
+            ValueError: The shape, layout or block size is another.
+
+        The gradient is dropped. `spgrad.nn.sparsity.move` takes it, and the states of an optimizer,
+        to the new elements.
+        """
+        pattern = weight._pattern
+        wanted = torch.sparse_csr if self.blocksize is None else torch.sparse_bsr
+        found = (pattern.layout, tuple(pattern.shape), pattern.blocksize)
+        if found != (wanted, self._size, self.blocksize):
+            raise checks.bad_shape(
+                "weight",
+                tuple(pattern.shape),
+                f"{wanted} of shape {self._size} with blocks {self.blocksize}",
+                "Convert it with weight.to_sparse.",
+            )
+        self.values.grad = None
+        _replace_data(self.values, weight._vals)
+        for name, index in zip(_INDICES, pattern.indices, strict=True):
+            setattr(self, name, index.to(self.values.device, torch.int64, copy=True))
+        self._check_indices()
+
+    def _current(self) -> SparseTensor:
+        """The pattern as a SparseTensor whose numbers are never read; made once."""
+        if torch.compiler.is_compiling() and self._elements is not None:
+            return self._elements
+        if not self._is_unchanged():
+            self._check_indices()
+        assert self._elements is not None
+        return self._elements
+
+    def _is_unchanged(self) -> bool:
+        if self._elements is None:
+            return False
+        buffers = (self.crow_indices, self.col_indices)
+        return all(
+            b is old and (b.is_inference() or b._version == version)
+            for b, (old, version) in zip(buffers, self._seen, strict=True)
+        )
+
+    @torch.no_grad()
+    def _check_indices(self) -> None:
+        """Makes `_elements` of the buffers as they are now; refuses those that are no pattern."""
+        buffers = (self.crow_indices, self.col_indices)
+        seen = tuple((b, 0 if b.is_inference() else b._version) for b in buffers)
+        old = self._elements
+        if old is not None and all(
+            a.shape == b.shape and a.device == b.device and torch.equal(a, b)
+            for a, b in zip(old._pattern.indices, buffers, strict=True)
+            if not b.is_meta
+        ):
+            self._seen = seen
+            if old.device == buffers[0].device:
+                return
+        self._elements = None
+        self._elements = _elements_of(buffers, self._size, self.blocksize)
+        self._seen = seen
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SparseWeight:
+        super()._apply(fn, recurse)
+        try:  # to_empty leaves indices that a state, loaded later, replaces
+            self._check_indices()
+        except SpgradError:
+            self._elements = None
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_elements", "_seen")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[misc]
+        self._check_indices()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        try:
+            self._make_room(*(state_dict.get(prefix + n) for n in (*_INDICES, "values")))
+        except SpgradError as error:
+            error_msgs.append(f"`{prefix or 'the layer'}`: {error}")
+            return
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        if not self.crow_indices.is_meta:
+            self._check_indices()
+
+    def _make_room(self, ptr: Any, idx: Any, values: Any) -> None:
+        """Checks the indices of a state, and gives buffers and parameter its number of elements."""
+        if ptr is None and idx is None:
+            return
+        if ptr is None or idx is None or values is None:
+            raise StateError(
+                "the state has some of `crow_indices`, `col_indices` and `values`; all or only the "
+                "values are accepted. Save the whole layer with state_dict()."
+            )
+        _elements_of((ptr, idx), self._size, self.blocksize)
+        shape = (idx.shape[0], *(self.blocksize or ()))
+        if tuple(values.shape) != shape:
+            hint = "Save the whole layer with state_dict()."
+            raise checks.bad_shape("values", tuple(values.shape), str(shape), hint)
+        if idx.shape != self.col_indices.shape:
+            self.values.grad = None
+            _replace_data(self.values, self.values.new_empty(shape))
+            self.col_indices = self.col_indices.new_empty(idx.shape)
+
+
+def _elements_of(
+    buffers: tuple[torch.Tensor, ...], size: tuple[int, int], blocksize: tuple[int, int] | None
+) -> SparseTensor:
+    """A SparseTensor on a copy of these indices, once they are checked."""
+    for name, b in zip(_INDICES, buffers, strict=True):
+        checks.require_index(name, b)
+    ptr, idx = (b.detach().to(torch.int64, copy=True) for b in buffers)
+    number = torch.zeros((), dtype=torch.bool, device=ptr.device)
+    stored = number.expand(idx.shape[0] if idx.dim() else 1, *(blocksize or ()))
+    make = sparse_csr_tensor if blocksize is None else sparse_bsr_tensor
+    made = make(ptr, idx, stored, size, check_invariants=not ptr.is_meta)
+    return on_pattern(number.expand(stored.shape), made._pattern)
+
+
+def _replace_data(parameter: nn.Parameter, data: torch.Tensor) -> None:
+    """Puts `data` into `parameter`, in place where the shape is the same."""
+    if parameter.shape == data.shape:
+        parameter.data.copy_(data)
+        return
+    device, dtype = parameter.device, parameter.dtype
+    # A graph that is still alive keeps the node that accumulates gradients of the old shape; torch
+    # drops this node where the dtype changes.
+    other = torch.float64 if dtype != torch.float64 else torch.float32
+    parameter.data = torch.empty(0, dtype=other, device=device)
+    parameter.data = data.detach().to(device, dtype, copy=True)

@@ -1,0 +1,1 @@
+"""What programs of several processes ask of a SparseTensor: collectives, checkpoints, loaders."""

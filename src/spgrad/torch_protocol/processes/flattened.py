@@ -1,0 +1,132 @@
+"""SparseTensors among tensors that are flattened and joined to be sent in one piece.
+
+`DistributedDataParallel` sends all buffers of a module so, and its parameters once: C++ flattens
+each tensor, joins them, broadcasts what it has, and takes the result apart by sizes. It counts the
+elements of the dense tensors that SparseTensors stand for; what is sent are the values.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad.core.pattern import Pattern
+from spgrad.core.refusals import called_from, no_sparse_form
+from spgrad.core.slots import ATEN_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
+from spgrad.errors import UnsupportedError
+from spgrad.torch_protocol.processes.collectives import require_agreement
+
+_aten = torch.ops.aten
+
+
+class Piece(NamedTuple):
+    """One tensor of several: how many elements it counts, and how many numbers are sent for it."""
+
+    counted: int
+    sent: int
+    pattern: Pattern | None  # None for a dense tensor
+
+
+class Flat(torch.Tensor):
+    """Flattened tensors, one behind the other. `numbers` is what is sent: dense, without gaps."""
+
+    numbers: torch.Tensor
+    pieces: list[Piece]
+
+    __torch_function__: Any = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls: type[Flat], numbers: torch.Tensor, pieces: list[Piece]) -> Flat:
+        """Counts the elements of all pieces."""
+        counted = sum(piece.counted for piece in pieces)
+        flat = torch.Tensor._make_wrapper_subclass(
+            cls, (counted,), dtype=numbers.dtype, device=numbers.device
+        )
+        flat.numbers, flat.pieces = numbers, pieces
+        return flat
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """What C++ asks for between flattening tensors and taking them apart."""
+        if func not in _ANSWERS:
+            raise no_sparse_form(func)
+        return _ANSWERS[func](*args, **(kwargs or {}))
+
+
+class Received(SparseTensor):
+    """Values that came from another process, on their way into the tensor that they are for."""
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Copies the values. As for a dense buffer, the change is not counted."""
+        if func is not _aten.copy_.default:
+            raise no_sparse_form(func)
+        A, source = args[:2]
+        A._vals.copy_(source._vals)
+        return A
+
+
+def _flatten(A: SparseTensor, size: Any) -> Flat:
+    if tuple(size) != (-1,) or called_from(sys._getframe(1)) or type(A._vals) is not torch.Tensor:
+        raise no_sparse_form(_aten.view.default)
+    if A._is_trained:
+        raise UnsupportedError(
+            f"a parameter of the module is a SparseTensor of shape {tuple(A.shape)}; dense "
+            "parameters are accepted where parameters are flattened, as DistributedDataParallel "
+            "does. Call spgrad.nn.parametrize_values(module) first: it makes the values the "
+            "parameters."
+        )
+    numbers = A._vals.reshape(-1)
+    return Flat(numbers, [Piece(A.numel(), numbers.numel(), A._pattern)])
+
+
+def _cat(tensors: list[torch.Tensor], dim: int = 0) -> Flat:
+    pieces: list[Piece] = []
+    for t in tensors:
+        pieces += t.pieces if isinstance(t, Flat) else [Piece(t.numel(), t.numel(), None)]
+    return Flat(torch.cat([getattr(t, "numbers", t) for t in tensors]), pieces)
+
+
+def _slice(flat: Flat, dim: int = 0, start: int = 0, end: int = 0, step: int = 1) -> torch.Tensor:
+    """The piece that begins at `start`."""
+    counted = [0, *accumulate(piece.counted for piece in flat.pieces)]
+    sent = [0, *accumulate(piece.sent for piece in flat.pieces)]
+    found = (i for i, piece in enumerate(flat.pieces) if counted[i] == start and piece.counted)
+    i = next(found)
+    numbers = flat.numbers[sent[i] : sent[i + 1]]
+    return Flat(numbers, [flat.pieces[i]])
+
+
+def _shaped(flat: Flat, size: Any) -> torch.Tensor:
+    """The tensor that a piece is of."""
+    (piece,) = flat.pieces
+    if piece.pattern is None:
+        return flat.numbers.view(size)
+    return Received(flat.numbers.view(piece.pattern.values_shape), piece.pattern)
+
+
+def _broadcast(tensors: list[Flat], group: Any, *args: Any, **options: Any) -> Any:
+    """Sends the numbers, where all processes have the same elements."""
+    (flat,) = tensors
+    patterns = [piece.pattern for piece in flat.pieces if piece.pattern is not None]
+    require_agreement("broadcast", group, patterns, flat.device)
+    _, work = torch.ops.c10d.broadcast_.default([flat.numbers], group, *args, **options)
+    return tensors, work
+
+
+_ANSWERS = {
+    _aten.cat.default: _cat,
+    _aten.slice.Tensor: _slice,
+    _aten.view.default: _shaped,
+}
+ATEN_FUNCTIONS[_aten.view.default] = _flatten
+if torch.distributed.is_available():
+    _ANSWERS[torch.ops.c10d.broadcast_.default] = _broadcast

@@ -1,0 +1,160 @@
+"""Rows of matrices on disk, and batches that a thread makes ahead."""
+
+import pickle
+import threading
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import spgrad
+from spgrad import data
+
+np = pytest.importorskip("numpy")
+scipy_sparse = pytest.importorskip("scipy.sparse")
+
+
+def matrix(m=23, k=11, dtype=np.float32):
+    dense = np.random.default_rng(0).random((m, k)).astype(dtype)
+    return dense * (dense > 0.6)
+
+
+def written(tmp_path, dense, kind):
+    A = scipy_sparse.csr_array(dense)
+    if kind == "npz":
+        scipy_sparse.save_npz(tmp_path / "a.npz", A, compressed=False)
+        return data.RowDataset(tmp_path / "a.npz")
+    for name in ("indptr", "indices", "data"):
+        np.save(tmp_path / f"{name}.npy", getattr(A, name))
+    return data.RowDataset(str(tmp_path), A.shape)
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows(tmp_path, kind, dtype):
+    dense = matrix(dtype=dtype)
+    rows, wanted = written(tmp_path, dense, kind), torch.from_numpy(dense)
+    assert len(rows) == 23
+    for asked in ([3, 3, 0], torch.tensor([22, 1]), slice(4, 20, 3), []):
+        listed = torch.tensor(asked).long() if isinstance(asked, list) else asked
+        assert_close(rows[asked].to_dense(), wanted[listed])
+        assert rows[asked].layout == torch.sparse_csr
+    assert_close(rows[5].to_dense(), wanted[5:6])
+    assert_close(pickle.loads(pickle.dumps(rows))[5].to_dense(), wanted[5:6])
+    changed = rows[:]
+    changed.values().zero_()
+    assert_close(rows[:].to_dense(), wanted)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loader(tmp_path, workers):
+    dense = matrix()
+    rows = written(tmp_path, dense, "npz")
+    generator = torch.Generator().manual_seed(0)
+    loader = rows.loader(5, shuffle=True, generator=generator, num_workers=workers)
+    order = torch.randperm(23, generator=torch.Generator().manual_seed(0))
+    batches = list(loader)
+    assert [len(b) for b in batches] == [5, 5, 5, 5, 3]
+    whole = torch.cat([b.to_dense() for b in batches])
+    assert_close(whole, torch.from_numpy(dense)[order])
+    assert len(list(rows.loader(5, drop_last=True))) == 4
+
+
+def test_an_ordinary_data_loader(tmp_path):
+    rows = written(tmp_path, matrix(), "npz")
+    loader = torch.utils.data.DataLoader(rows, batch_size=10, collate_fn=lambda batch: batch)
+    assert [tuple(b.shape) for b in loader] == [(10, 11), (10, 11), (3, 11)]
+
+
+def test_a_matrix_without_entries(tmp_path):
+    rows = written(tmp_path, matrix() * 0, "npz")
+    assert rows[[2, 3]].to_dense().eq(0).all()
+
+
+def damaged(change):
+    arrays = {
+        "format": b"csr",
+        "shape": (2, 3),
+        "indptr": np.array([0, 1, 2]),
+        "indices": np.array([0, 2]),
+        "data": np.ones(2),
+    }
+    arrays.update(change)
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"format": b"csc"}, "its format is b'csc'"),
+        ({"data": None}, "it has no array data"),
+        ({"data": np.ones(3)}, "do not fit one another"),
+        ({"indptr": np.array([0, 2, 1])}, "indptr does not ascend"),
+        ({"indptr": np.array([0, 3, 2])}, "indptr does not ascend"),
+        ({"indptr": np.array([0, 2])}, "do not fit one another"),
+        ({"indptr": np.array([0, 1, 2], "int32")}, "not both int32 or both int64"),
+        ({"data": np.array(["a", "b"])}, "an array has dtype"),
+        ({"shape": (2,)}, "`shape` is"),
+    ],
+)
+def test_damaged_files(tmp_path, change, text):
+    np.savez(tmp_path / "a.npz", **damaged(change))
+    with pytest.raises(ValueError, match=text):
+        data.RowDataset(tmp_path / "a.npz")
+
+
+def test_bad_indices_are_found_when_they_are_read(tmp_path):
+    np.savez(tmp_path / "a.npz", **damaged({"indices": np.array([0, 3])}))
+    rows = data.RowDataset(tmp_path / "a.npz")
+    assert rows[0].shape == (1, 3)
+    with pytest.raises(ValueError, match=r"`indices` has 3 at position 0; indices in \[0, 3\)"):
+        rows[1]
+
+
+def test_refusals(tmp_path):
+    scipy_sparse.save_npz(tmp_path / "a.npz", scipy_sparse.csr_array(matrix()))
+    with pytest.raises(ValueError, match="its arrays are compressed"):
+        data.RowDataset(tmp_path / "a.npz")
+    (tmp_path / "b.npz").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="not a zip file"):
+        data.RowDataset(tmp_path / "b.npz")
+    with pytest.raises(ValueError, match=r"no \.npz file and no folder"):
+        data.RowDataset(tmp_path / "c.npz")
+    with pytest.raises(ValueError, match="No such file"):
+        data.RowDataset(tmp_path, (2, 3))
+    with pytest.raises(TypeError, match="`path` is a int"):
+        data.RowDataset(3)
+    rows = written(tmp_path, matrix(), "folder")
+    with pytest.raises(ValueError, match="`shape` is None"):
+        data.RowDataset(tmp_path)
+    with pytest.raises(IndexError, match="`rows` has 23 at position 0"):
+        rows[23]
+    with pytest.raises(ValueError, match="`batch_size` is 0"):
+        rows.loader(0)
+
+
+def test_batches_ahead(tmp_path):
+    rows = written(tmp_path, matrix(), "npz")
+    found = [b.to_dense() for b in data.prefetched(rows.loader(5))]
+    assert_close(torch.cat(found), torch.from_numpy(matrix()))
+
+
+def test_an_error_in_the_thread_is_raised():
+    def broken():
+        yield 1
+        raise KeyError("broken")
+
+    found = data.prefetched(broken())
+    assert next(found) == 1
+    with pytest.raises(KeyError, match="broken"):
+        next(found)
+
+
+def test_a_caller_who_stops_ends_the_thread():
+    before = threading.active_count()
+    found = data.prefetched(iter(range(10**9)))
+    assert next(found) == 0
+    found.close()
+    assert threading.active_count() == before
+    with pytest.raises(spgrad.SpgradError, match="`ahead` is 0"):
+        data.prefetched([1], 0)

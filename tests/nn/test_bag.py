@@ -1,0 +1,247 @@
+"""SparseEmbeddingBag computes what torch.nn.EmbeddingBag does, with a gradient of the rows used."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+import spgrad
+from spgrad.nn import SparseEmbeddingBag
+
+INPUT = torch.tensor([1, 1, 4, 0, 2, 6, 4])
+OFFSETS = torch.tensor([0, 3, 3, 5])
+MODES = ("sum", "mean", "max")
+
+
+def made(mode="sum", dtype=torch.float64, **options):
+    torch.manual_seed(0)
+    return SparseEmbeddingBag(8, 3, mode=mode, dtype=dtype, **options)
+
+
+def plain(grad):
+    return grad.to_dense() if grad.is_sparse else grad
+
+
+def torchs(layer, *inputs, weights=None, **options):
+    """The result of torch, and a table for its gradient."""
+    table = layer.weight.detach().clone().requires_grad_()
+    y = F.embedding_bag(
+        inputs[0],
+        table,
+        *inputs[1:],
+        mode=layer.mode,
+        per_sample_weights=weights,
+        padding_idx=layer.padding_idx,
+        include_last_offset=layer.include_last_offset,
+        **options,
+    )
+    return y, table
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("padding_idx", [None, 1])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", ["offsets", "last", "bags", "none", "empty", "int32"])
+def test_value_and_gradient_are_those_of_torch(form, mode, padding_idx, sparse):
+    inputs = {
+        "offsets": (INPUT, OFFSETS),
+        "last": (INPUT, torch.tensor([0, 3, 3, 5, 7])),
+        "bags": (torch.tensor([[1, 1, 0], [7, 2, 1]]),),
+        "none": (INPUT[:0], OFFSETS[:0]),
+        "empty": (INPUT[:0], torch.tensor([0, 0])),
+        "int32": (INPUT.int(), OFFSETS.int()),
+    }[form]
+    layer = made(mode, sparse=sparse, padding_idx=padding_idx, include_last_offset=form == "last")
+    y = layer(*inputs)
+    expected, table = torchs(layer, *inputs)
+    assert_close(y, expected)
+    g = torch.randn_like(y)
+    y.backward(g)
+    expected.backward(g)
+    assert layer.weight.grad.is_sparse == sparse
+    assert_close(plain(layer.weight.grad), table.grad)
+    if sparse:
+        rows = layer.weight.grad._indices()[0]
+        assert rows.unique().numel() == rows.numel()
+
+
+@pytest.mark.parametrize("padding_idx", [None, 4])
+def test_weights(padding_idx):
+    layer = made(padding_idx=padding_idx)
+    weights = torch.randn(7, dtype=torch.float64, requires_grad=True)
+    twin = weights.detach().clone().requires_grad_()
+    y = layer(INPUT, OFFSETS, weights)
+    expected, table = torchs(layer, INPUT, OFFSETS, weights=twin)
+    assert_close(y, expected)
+    g = torch.randn_like(y)
+    y.backward(g)
+    expected.backward(g)
+    assert_close(plain(layer.weight.grad), table.grad)
+    assert_close(weights.grad, twin.grad)
+    means = made("mean", padding_idx=padding_idx)(INPUT, OFFSETS, weights)
+    used = torch.ones(7) if padding_idx is None else (padding_idx != INPUT).double()
+    counts = torch.stack([used[a:b].sum() for a, b in ((0, 3), (3, 3), (3, 5), (5, 7))]).clamp(
+        min=1
+    )
+    assert_close(means, expected / counts[:, None])
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+@pytest.mark.parametrize("mode", MODES)
+def test_bags_as_a_sparse_tensor(mode, layout):
+    dense = torch.tensor([[0, 2, 0, 0, -1, 0, 0, 0], [0] * 8, [1, 0, 0, 3, 0, 0, 0, 0]]).double()
+    A = spgrad.from_dense(dense, layout).requires_grad_()
+    layer = made(mode)
+    twin, table = dense.clone().requires_grad_(), layer.weight.detach().clone().requires_grad_()
+    products = twin[:, :, None] * table
+    there = (dense != 0)[:, :, None]
+    if mode == "max":
+        expected = products.masked_fill(~there, -torch.inf).amax(1).nan_to_num(neginf=0)
+    else:
+        expected = products.sum(1)
+        if mode == "mean":
+            expected = expected / there.sum(1).clamp(min=1)
+    y = layer(A)
+    assert_close(y, expected)
+    g = torch.randn_like(y)
+    y.backward(g)
+    expected.backward(g)
+    assert_close(plain(layer.weight.grad), table.grad)
+    assert_close(A.grad.to_dense(), twin.grad * (dense != 0))
+
+
+def test_counts_as_a_sparse_tensor():
+    A = spgrad.from_dense(torch.tensor([[0, 2, 1, 0, 0, 0, 0, 0]]))
+    layer = made()
+    assert_close(layer(A), 2 * layer.weight[1:2] + layer.weight[2:3])
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_gradients_of_first_and_second_order(mode):
+    layer = made(mode, sparse=False)
+    weights = torch.randn(7, dtype=torch.float64, requires_grad=True)
+
+    def call(table, weights):
+        return torch.func.functional_call(layer, {"weight": table}, (INPUT, OFFSETS, weights))
+
+    table = layer.weight.detach().requires_grad_()
+    assert torch.autograd.gradcheck(call, (table, weights))
+    assert torch.autograd.gradgradcheck(call, (table, weights))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_dtypes(mode, dtype):
+    layer = made(mode, dtype)
+    y = layer(INPUT, OFFSETS)
+    assert y.dtype == dtype
+    exact = F.embedding_bag(INPUT, layer.weight.detach().double(), OFFSETS, mode=mode)
+    tolerance = 1e-5 if dtype == torch.float32 else 4e-2
+    assert_close(y.double(), exact, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_the_gradient_by_frequency(sparse):
+    layer = made(scale_grad_by_freq=True, sparse=sparse)
+    # torch's own bags divide by the counts of other rows (torch 2.13), its embedding does not
+    table = layer.weight.detach().clone().requires_grad_()
+    F.embedding(INPUT, table, scale_grad_by_freq=True).sum().backward()
+    layer(INPUT, OFFSETS).sum().backward()
+    assert_close(plain(layer.weight.grad), table.grad)
+
+
+def test_long_rows_are_shortened():
+    layer, twin = made(max_norm=0.5), made(max_norm=0.5)
+    expected = torch.nn.EmbeddingBag.forward(twin, INPUT, OFFSETS)
+    assert_close(layer(INPUT, OFFSETS), expected)
+    assert_close(layer.weight, twin.weight)
+
+
+def test_sparse_optimizers_take_the_gradient():
+    layer = made()
+    before = layer.weight.detach().clone()
+    optimizer = torch.optim.SparseAdam(layer.parameters(), lr=0.1)
+    layer(INPUT, OFFSETS).square().sum().backward()
+    optimizer.step()
+    changed = (layer.weight.detach() != before).any(1)
+    assert changed.nonzero().flatten().tolist() == [0, 1, 2, 4, 6]
+
+
+def test_states_are_those_of_torch():
+    layer = made("mean")
+    other = torch.nn.EmbeddingBag(8, 3, dtype=torch.float64)
+    other.load_state_dict(layer.state_dict())
+    assert_close(copy.deepcopy(layer)(INPUT, OFFSETS), other(INPUT, OFFSETS))
+    table = torch.randn(4, 2)
+    layer = SparseEmbeddingBag.from_pretrained(table, mode="sum", padding_idx=0)
+    assert not layer.weight.requires_grad
+    assert_close(layer(torch.tensor([[0, 3]])), table[3:])
+    assert repr(layer) == "SparseEmbeddingBag(4, 2, mode='sum', padding_idx=0)"
+
+
+A = spgrad.from_dense(torch.ones(2, 7))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((INPUT + 2, OFFSETS), r"`input` has 8; rows in \[0, 8\) are accepted"),
+        ((INPUT - 1, OFFSETS), "`input` has -1; rows"),
+        ((INPUT, None), "`input` has 1 dimensions without offsets"),
+        ((INPUT[None], OFFSETS), "`input` has 2 dimensions beside offsets"),
+        ((INPUT, OFFSETS + 1), "`offsets` does not grow from 0 to the 7 inputs"),
+        ((INPUT, OFFSETS.flip(0)), "`offsets` does not grow"),
+        ((INPUT, OFFSETS * 3), "`offsets` does not grow"),
+        ((INPUT.double(), OFFSETS), "`input` has dtype float64"),
+        ((INPUT, OFFSETS.double()), "`offsets` has dtype float64"),
+        (([1, 2], OFFSETS), "`input` is a list; a tensor of ints or a SparseTensor"),
+        ((INPUT, OFFSETS, torch.ones(6).double()), r"`per_sample_weights` has shape \(6,\)"),
+        ((INPUT, OFFSETS, torch.ones(7)), "`per_sample_weights` has dtype float32"),
+        ((A,), r"`input` has shape \(2, 7\); \(bags, 8\) is accepted"),
+        ((A, OFFSETS), "`offsets` or `per_sample_weights` is given beside a SparseTensor"),
+    ],
+)
+def test_refusals(arguments, text):
+    with pytest.raises(spgrad.SpgradError, match=text) as error:
+        made()(*arguments)
+    assert "spgrad.nn.SparseEmbeddingBag.forward" in str(error.value)
+
+
+def test_modes_that_are_refused():
+    with pytest.raises(ValueError, match="`mode` is 'prod'; 'sum', 'mean' and 'max'"):
+        made("prod")
+    with pytest.raises(ValueError, match="`per_sample_weights` is given for the mode 'max'"):
+        made("max")(INPUT, OFFSETS, torch.ones(7).double())
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_second_derivatives_of_sparse_gradients(mode):
+    """Of the weights and of the cotangent, through a gradient that lists rows."""
+    layer, dense = made(mode), made(mode, sparse=False)
+    results = []
+    for bags in (layer, dense):
+        torch.manual_seed(1)
+        weights = torch.randn(7, dtype=torch.float64, requires_grad=True)
+        factor = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+        y = (bags(INPUT, OFFSETS[:3], weights) * factor).pow(2).sum()
+        (first,) = torch.autograd.grad(y, bags.weight, create_graph=True)
+        z = plain(first).pow(2).sum()
+        results.append(torch.autograd.grad(z, [weights, factor]))
+    assert_close(results[0], results[1])
+
+
+def test_rows_are_shortened_between_two_calls():
+    layer = made(max_norm=0.5)
+    (layer(INPUT, OFFSETS) + layer(INPUT.flip(0), OFFSETS)).sum().backward()
+    norms = layer.weight.detach().norm(dim=1)
+    assert bool((norms[INPUT] < 0.5 + 1e-6).all())
+    assert layer.weight.grad.is_sparse
+
+
+def test_the_gradient_is_coalesced():
+    layer = made()
+    (grad,) = torch.autograd.grad(layer(INPUT, OFFSETS).sum(), layer.weight)
+    assert grad.is_coalesced()
+    assert grad._indices().tolist() == [[0, 1, 2, 4, 6]]

@@ -1,0 +1,269 @@
+"""SparseLinear computes what torch.nn.Linear does on the same weight, and so does its gradient."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import spgrad
+from spgrad.nn import SparseLinear
+from spgrad.nn.sparsity import SET, GradualMagnitude
+
+MASK = (
+    torch.tensor(
+        [[1, 0, 0, 1, 0, 0, 1, 0], [0] * 8, [1] * 8, [0, 1] * 4, [1, 0] * 4, [0] * 7 + [1]]
+    )
+    > 0
+)
+KINDS = {
+    "density": {"density": 0.3},
+    "full": {"density": 1.0},
+    "none": {"density": 0.0},
+    "pattern": {"pattern": MASK},
+    "n_m": {"n_m": (2, 4)},
+    "blocks": {"density": 0.5, "blocksize": (2, 4)},
+    "pattern of blocks": {"pattern": MASK & (torch.arange(8) < 4), "blocksize": (3, 4)},
+}
+DTYPES = [
+    torch.float64,
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+def made(kind, dtype=torch.float64, **more):
+    generator = torch.Generator().manual_seed(3)
+    return SparseLinear(8, 6, dtype=dtype, generator=generator, **KINDS[kind], **more)
+
+
+@pytest.fixture(params=KINDS)
+def layer(request):
+    return made(request.param)
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (5,), (2, 3), (0,), (2, 0, 3)])
+def test_value_and_gradient_are_those_of_the_dense_layer(layer, lead):
+    dense = layer.to_dense()
+    x = torch.randn(*lead, 8, dtype=torch.float64, requires_grad=True)
+    twin = x.detach().clone().requires_grad_()
+    y, expected = layer(x), dense(twin)
+    assert_close(y, expected)
+    g = torch.randn_like(y)
+    y.backward(g)
+    expected.backward(g)
+    assert_close(x.grad, twin.grad)
+    assert_close(layer.bias.grad, dense.bias.grad)
+    at = spgrad.sparse_mask(dense.weight.grad, layer.weight)
+    assert_close(layer.values.grad, at.values().detach())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ["density", "blocks"])
+def test_dtypes(kind, dtype):
+    layer = made(kind, dtype)
+    x = torch.randn(4, 8, dtype=dtype)
+    tolerance = {"atol": 2e-2, "rtol": 2e-2} if dtype.itemsize == 2 else {}
+    assert_close(layer(x), layer.to_dense()(x), **tolerance)
+    assert layer(x).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("kind", ["density", "blocks"])
+def test_gradients_of_first_and_second_order(kind, dtype):
+    layer = made(kind, dtype)
+    x = torch.randn(3, 8, dtype=dtype, requires_grad=True)
+
+    def call(x, values, bias):
+        return torch.func.functional_call(layer, {"values": values, "bias": bias}, (x,))
+
+    operands = (x, *(p.detach().requires_grad_() for p in (layer.values, layer.bias)))
+    assert torch.autograd.gradcheck(call, operands)
+    assert torch.autograd.gradgradcheck(call, operands)
+
+
+def test_torch_func_grad(layer):
+    x = torch.randn(3, 8, dtype=torch.float64)
+
+    def loss(parameters):
+        return torch.func.functional_call(layer, parameters, (x,)).square().sum()
+
+    found = torch.func.grad(loss)({k: v.detach() for k, v in layer.named_parameters()})
+    layer(x).square().sum().backward()
+    assert_close(found["values"], layer.values.grad)
+
+
+def test_weight_is_the_sparse_tensor(layer):
+    assert isinstance(layer.weight, spgrad.SparseTensor)
+    assert layer.weight.requires_grad
+    assert_close(layer.weight.to_dense(), layer.to_dense().weight)
+    blocked = layer.blocksize is not None
+    assert layer.weight.layout == (torch.sparse_bsr if blocked else torch.sparse_csr)
+
+
+def test_the_pattern_is_made_once():
+    layer = made("density")
+    first = layer.pattern
+    layer(torch.ones(2, 8, dtype=torch.float64)).sum().backward()
+    layer.double()
+    layer.crow_indices.add_(0)  # as DistributedDataParallel writes buffers again
+    assert layer.pattern is first
+
+
+def test_autocast():
+    layer = made("density", torch.float32)
+    x = torch.randn(4, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x)
+    assert y.dtype == torch.bfloat16
+    assert_close(y.float(), layer(x), atol=2e-2, rtol=2e-2)
+    y.sum().backward()
+    assert layer.values.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies(layer, twin):
+    x = torch.randn(4, 8, dtype=torch.float64)
+    other = twin(layer)
+    assert_close(other(x), layer(x))
+    before = layer.values.clone()
+    with torch.no_grad():
+        other.values.add_(1)
+    assert torch.equal(layer.values, before)
+    assert other.pattern.same_as(layer.pattern)
+
+
+@pytest.mark.parametrize("kind", ["density", "blocks"])
+def test_compiled_code_serves_every_batch_size(kind):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    torch._dynamo.reset()
+    layer = made(kind)
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(layer, fullgraph=True, backend=counter)
+    for n in (1, 2, 3, 7, 20):
+        x = torch.randn(n, 8, dtype=torch.float64)
+        y = compiled(x)
+        assert_close(y, layer(x))
+        y.sum().backward()
+        found, layer.values.grad = layer.values.grad, None
+        layer(x).sum().backward()
+        assert_close(found, layer.values.grad)
+        layer.values.grad = None
+    assert counter.frame_count <= 2
+
+
+def test_compiled_code_follows_the_elements():
+    torch._dynamo.reset()
+    layer = made("density")
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x = torch.randn(3, 8, dtype=torch.float64)
+    compiled(x)
+    generator = torch.Generator().manual_seed(1)
+    change = SET(layer, fraction=0.5, generator=generator)
+    prune = GradualMagnitude(layer, density=0.1, begin=2, end=2)
+    for _ in range(3):
+        change.step()
+        prune.step()
+        assert_close(compiled(x), layer.to_dense()(x))
+
+
+def test_rows_are_drawn_for_their_number_of_inputs():
+    mask = torch.zeros(3, 400, dtype=torch.bool)
+    mask[0, :4] = mask[1] = True
+    layer = SparseLinear(400, 3, pattern=mask, generator=torch.Generator().manual_seed(0))
+    first, rest = layer.values[:4].abs().max(), layer.values[4:].abs().max()
+    assert first <= 0.5
+    assert 0.045 < rest <= 0.05
+    assert layer.bias[2] == 0
+
+
+def test_a_seed_gives_the_same_layer():
+    one, two = made("density"), made("density")
+    assert torch.equal(one.col_indices, two.col_indices)
+    assert torch.equal(one.values, two.values)
+
+
+@pytest.mark.parametrize(("density", "nse"), [(0.0, 0), (0.05, 2), (0.3, 14), (0.9, 43), (1.0, 48)])
+def test_the_density_is_exact(density, nse):
+    assert SparseLinear(8, 6, density=density).values.shape == (nse,)
+
+
+def test_magnitude_decides_which_elements_stay():
+    dense = nn.Linear(8, 4, dtype=torch.float64)
+    weight = dense.weight.detach()
+    half = SparseLinear.from_dense(dense, density=0.5)
+    least = weight.abs().flatten().sort().values[16]
+    assert_close(half.weight.to_dense().detach(), weight * (weight.abs() >= least))
+    groups = SparseLinear.from_dense(dense, n_m=(1, 4)).weight.to_dense().detach()
+    assert ((groups.reshape(-1, 4) != 0).sum(1) == 1).all()
+    assert_close(groups.reshape(-1, 4).abs().amax(1), weight.reshape(-1, 4).abs().amax(1))
+    norms = weight.reshape(2, 2, 2, 4).norm(dim=(1, 3))
+    blocks = SparseLinear.from_dense(dense, density=0.25, blocksize=(2, 4))
+    at = int(norms.argmax())
+    assert blocks.col_indices.tolist() == [at % 2]
+    assert_close(blocks.values[0].detach(), weight.reshape(2, 2, 2, 4)[at // 2, :, at % 2])
+    assert_close(half.bias, dense.bias)
+
+
+def test_to_dense_and_back():
+    dense = nn.Linear(8, 6, bias=False)
+    back = SparseLinear.from_dense(dense, density=1.0).to_dense()
+    assert_close(back.weight, dense.weight)
+    assert back.bias is None
+
+
+def test_a_given_pattern_in_any_layout():
+    for layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
+        A = spgrad.from_dense(MASK.double(), layout)
+        layer = SparseLinear(8, 6, pattern=A)
+        assert torch.equal(layer.weight.to_dense() != 0, MASK)
+
+
+def test_it_is_trained():
+    torch.manual_seed(0)
+    layer = SparseLinear(8, 6, pattern=MASK)
+    x, weight = torch.randn(64, 8), torch.randn(6, 8) * MASK
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.05, weight_decay=0)
+    for _ in range(400):
+        optimizer.zero_grad()
+        (layer(x) - x @ weight.T).square().mean().backward()
+        optimizer.step()
+    assert_close(layer.weight.to_dense().detach(), weight, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "`density` is one of 0 ways"),
+        ({"density": 0.5, "n_m": (2, 4)}, "`density` is one of 2 ways"),
+        ({"density": 1.5}, "`density` is 1.5; a number from 0 to 1 is accepted"),
+        ({"density": 0.5, "blocksize": (4, 4)}, r"`blocksize` is \(4, 4\) for a weight \(6, 8\)"),
+        ({"n_m": (2, 4), "blocksize": (2, 4)}, r"`blocksize` is \(2, 4\) beside n_m"),
+        ({"n_m": (2, 3)}, r"`n_m` is \(2, 3\) for 8 columns"),
+        ({"n_m": (5, 4)}, r"`n_m` is \(5, 4\) for 8 columns"),
+        ({"pattern": MASK.T}, r"`pattern` has shape \(8, 6\); \(6, 8\) is accepted"),
+        ({"pattern": MASK.float()}, "`pattern` is a .* of float32; a SparseTensor or a dense mask"),
+        ({"pattern": MASK.tolist()}, "`pattern` is a list; a SparseTensor or a dense mask"),
+        ({"density": 0.5, "dtype": torch.int64}, "`dtype` is int64; a floating-point or complex"),
+    ],
+)
+def test_refusals(arguments, text):
+    with pytest.raises(spgrad.SpgradError, match=text) as error:
+        SparseLinear(8, 6, **arguments)
+    assert "spgrad.nn.SparseLinear" in str(error.value)
+
+
+def test_only_a_linear_layer_is_converted():
+    with pytest.raises(TypeError, match=r"`linear` is a ReLU; a torch.nn.Linear is accepted"):
+        SparseLinear.from_dense(nn.ReLU(), density=0.5)
+
+
+def test_an_input_of_another_size_is_refused(layer):
+    with pytest.raises(ValueError, match=r"spgrad\.linear"):
+        layer(torch.ones(2, 7, dtype=torch.float64))

@@ -1,0 +1,210 @@
+"""SparseTensor parameters as dense ones that hold their values, and back."""
+
+import copy
+import io
+
+import pytest
+import torch
+from samples import made
+from torch import nn
+from torch.nn.utils import parametrize
+
+import spgrad
+from spgrad import support, testing
+
+F64 = torch.float64
+layouts = pytest.mark.parametrize("layout", support.ALL)
+
+
+class Layer(nn.Module):
+    def __init__(self, A):
+        super().__init__()
+        self.weight = nn.Parameter(A)
+        self.linear = nn.Linear(3, 2, dtype=A.dtype)
+
+    def forward(self, x):
+        return self.weight @ self.linear(x)
+
+
+def pair(layout="csr", **options):
+    """A module, and a copy of it with dense parameters."""
+    layer = Layer(made(layout, **options))
+    return layer, spgrad.nn.parametrize_values(copy.deepcopy(layer))
+
+
+def values_of(layer):
+    return layer.parametrizations.weight.original0
+
+
+def steps(layer, x, optimizer=torch.optim.Adam):
+    made = optimizer(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        made.zero_grad()
+        layer(x).square().sum().backward()
+        made.step()
+    return layer(x).detach()
+
+
+@layouts
+def test_it_computes_and_learns_what_the_module_did(layout):
+    sparse, dense = pair(layout)
+    x = torch.randn(6, 3, dtype=F64)
+    assert isinstance(dense.weight, spgrad.SparseTensor)
+    assert dense.weight.layout == sparse.weight.layout
+    assert type(values_of(dense)) is nn.Parameter
+    assert torch.equal(dense(x), sparse(x))
+    testing.assert_close(steps(dense, x), steps(sparse, x))
+    back = spgrad.nn.unparametrize_values(dense)
+    assert type(back) is Layer
+    assert {n for n, _ in back.named_parameters()} == {n for n, _ in sparse.named_parameters()}
+    assert isinstance(back.weight, nn.Parameter)
+    assert back.weight.is_leaf
+    testing.assert_close(back(x).detach(), sparse(x).detach())
+    testing.assert_close(back.weight.grad.to_dense(), sparse.weight.grad.to_dense())
+
+
+@layouts
+def test_gradients_of_first_and_second_order(layout):
+    _, dense = pair(layout)
+    x = torch.randn(6, 3, dtype=F64, requires_grad=True)
+
+    def call(v, x):
+        return torch.func.functional_call(dense, {"parametrizations.weight.original0": v}, (x,))
+
+    v = values_of(dense).detach().requires_grad_()
+    assert torch.autograd.gradcheck(call, (v, x))
+    assert torch.autograd.gradgradcheck(call, (v, x))
+
+
+@pytest.mark.parametrize("case", ["batch", "complex", "empty", "no rows", "uncoalesced", "hybrid"])
+def test_other_tensors(case):
+    A = {
+        "batch": lambda: torch.stack([made(seed=0), made(seed=1)]),
+        "complex": lambda: made(dtype=torch.complex128),
+        "empty": lambda: spgrad.zeros(4, 6, dtype=F64, layout=torch.sparse_csr),
+        "no rows": lambda: spgrad.zeros(0, 6, dtype=F64, layout=torch.sparse_csr),
+        "uncoalesced": lambda: spgrad.sparse_coo_tensor(
+            [[0, 0, 1], [1, 1, 2]], torch.tensor([1.0, 2, 3], dtype=F64), (4, 6)
+        ),
+        "hybrid": lambda: spgrad.sparse_coo_tensor(
+            [[0, 1], [1, 2]], torch.ones(2, 3, dtype=F64), (4, 6, 3)
+        ),
+    }[case]()
+    module = nn.Module()
+    module.weight = nn.Parameter(A)
+    spgrad.nn.parametrize_values(module)
+    (p,) = module.parameters()
+    assert p.shape == A._vals.shape
+    assert torch.equal(module.weight.detach().to_dense(), A.to_dense())
+    module.weight.to_dense().abs().sum().backward()
+    assert p.grad.shape == p.shape
+    spgrad.nn.unparametrize_values(module)
+    assert module.weight.pattern is A.pattern
+    assert module.weight.grad.pattern is A.pattern
+
+
+def test_state_dicts_have_values_and_indices():
+    sparse, dense = pair()
+    state = dense.state_dict()
+    prefix = "parametrizations.weight"
+    assert set(state) == {
+        "linear.weight",
+        "linear.bias",
+        f"{prefix}.original0",
+        f"{prefix}.0.crow_indices",
+        f"{prefix}.0.col_indices",
+    }
+    assert all(type(t) is torch.Tensor for t in state.values())
+    assert torch.equal(state[f"{prefix}.0.col_indices"], sparse.weight.col_indices())
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    twin = pair()[1]
+    with torch.no_grad():
+        values_of(twin).zero_()
+    twin.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(values_of(twin), values_of(dense))
+    for key in list(state):
+        state[key].detach().zero_()  # as a reader of a checkpoint does, in place
+    assert torch.equal(dense.weight.detach().col_indices(), sparse.weight.col_indices())
+
+
+@layouts
+def test_a_state_of_other_elements_is_refused(layout):
+    _, dense = pair(layout)
+    _, other = pair(layout, seed=3)
+    with pytest.raises(RuntimeError, match=r"lists other elements than .*parametrize_values"):
+        dense.load_state_dict(other.state_dict())
+    with pytest.raises(RuntimeError, match=r"Missing key.*parametrizations\.weight\.0"):
+        dense.load_state_dict({k: v for k, v in other.state_dict().items() if "indices" not in k})
+    state = dense.state_dict()
+    state["parametrizations.weight.0.what"] = torch.ones(1)
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*what"):
+        dense.load_state_dict(state)
+    dense.load_state_dict({"linear.bias": torch.ones(2)}, strict=False)
+
+
+def test_moving_copying_and_freezing():
+    _, dense = pair()
+    x = torch.randn(6, 3, dtype=F64)
+    whole = io.BytesIO()
+    torch.save(dense.linear, whole)
+    dense.float()
+    assert dense.weight.dtype == torch.float32
+    assert dense.weight.pattern is dense.parametrizations.weight[0].elements.pattern
+    assert copy.deepcopy(dense).weight.pattern is dense.weight.pattern
+    dense.to("meta")
+    assert dense.weight.device.type == "meta"
+    assert dense.weight.pattern.device.type == "meta"
+    _, shared = pair()
+    shared.share_memory()
+    assert shared.weight.detach().is_shared()
+    _, frozen = pair()
+    frozen.requires_grad_(False)
+    assert not frozen.weight.requires_grad
+    spgrad.nn.unparametrize_values(frozen)
+    assert [n for n, _ in frozen.named_parameters()] == ["weight", "linear.weight", "linear.bias"]
+    assert not frozen.weight.requires_grad
+    frozen(x)
+
+
+def test_a_parameter_in_several_places_stays_one():
+    A = nn.Parameter(made(shape=(4, 4)))
+    net = nn.ModuleList([nn.ParameterList([A]), nn.ParameterDict({"B": A}), nn.Module()])
+    net[2].A = A
+    spgrad.nn.parametrize_values(net)
+    (p,) = net.parameters()
+    x = torch.ones(4, dtype=F64)
+    (net[0][0] @ (net[1]["B"] @ (net[2].A @ x))).sum().backward()
+    wanted = made(shape=(4, 4)).requires_grad_()
+    (wanted @ (wanted @ (wanted @ x))).sum().backward()
+    testing.assert_close(p.grad, wanted.grad.values())
+    spgrad.nn.unparametrize_values(net)
+    assert net[0][0] is net[1]["B"] is net[2].A
+    assert len(list(net.parameters())) == 1
+
+
+def test_another_parametrization_on_top_stays():
+    class Twice(nn.Module):
+        def forward(self, A):
+            return A * 2
+
+    sparse, dense = pair()
+    x = torch.randn(6, 3, dtype=F64)
+    parametrize.register_parametrization(dense, "weight", Twice())
+    testing.assert_close(dense(x).detach(), 2 * sparse(x).detach())
+    with pytest.raises(RuntimeError, match="has 2 parametrizations of 'weight'"):
+        spgrad.nn.unparametrize_values(dense)
+
+
+def test_what_is_no_module_is_refused():
+    for function in (spgrad.nn.parametrize_values, spgrad.nn.unparametrize_values):
+        with pytest.raises(TypeError, match=r"`module` is .*; a torch\.nn\.Module is accepted"):
+            function(made())
+
+
+def test_code_that_needs_dense_parameters_takes_it():
+    _, dense = pair()
+    vector = nn.utils.parameters_to_vector(dense.parameters())
+    nn.utils.vector_to_parameters(vector * 2, dense.parameters())
+    assert "csr, shape=(4, 6)" in repr(dense)

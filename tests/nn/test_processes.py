@@ -1,0 +1,59 @@
+"""DistributedDataParallel and fully_shard take layers with sparse weights as any others."""
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing import assert_close
+
+from spgrad.nn import SparseLinear
+from spgrad.nn.sparsity import RigL
+
+
+def test_two_processes(tmp_path):
+    mp.spawn(process, (f"file://{tmp_path}/meeting",), nprocs=2)
+
+
+def process(rank, meeting):
+    """One of two, each with data and, before the first step, elements of its own."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    x = torch.randn(4, 16)
+    layer = SparseLinear(16, 8, density=0.25)
+    parallel = DistributedDataParallel(layer)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
+    change = RigL(layer, optimizer, end=100, every=3, reduce=dist.all_reduce)
+    for step in range(1, 8):
+        first = layer.pattern
+        optimizer.zero_grad()
+        parallel(x).square().sum().backward()
+        assert layer.pattern is first  # though the buffers are sent before each step
+        optimizer.step()
+        assert change.step() == (step % 3 == 0)
+        assert_close_in_all(layer.col_indices)
+        assert_close_in_all(layer.values.detach())
+    sharded(rank, x)
+    dist.destroy_process_group()
+
+
+def sharded(rank, x):
+    alone = SparseLinear(16, 8, density=0.25, generator=torch.Generator().manual_seed(1))
+    layer = SparseLinear(16, 8, density=0.25, generator=torch.Generator().manual_seed(1))
+    fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
+    y = layer(x)
+    assert_close(y, alone(x))
+    y.square().mean().backward()
+    alone(x).square().mean().backward()
+    mean = alone.values.grad
+    dist.all_reduce(mean)
+    assert_close(layer.values.grad.to_local(), (mean / 2).chunk(2)[rank])
+    torch.optim.Adam(layer.parameters()).step()
+
+
+def assert_close_in_all(t):
+    found = [torch.empty_like(t) for _ in range(2)]
+    dist.all_gather(found, t)
+    assert_close(*found)

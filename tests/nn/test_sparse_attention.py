@@ -1,0 +1,227 @@
+"""Sparse attention: against torch.nn.MultiheadAttention with the pattern as a dense mask."""
+
+import copy
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+import spgrad
+from spgrad import nn
+from spgrad.errors import SpgradError
+from spgrad.nn import patterns
+
+DOUBLE = {"dtype": torch.float64}
+L = 7
+
+
+def some_pattern(length=L):
+    return patterns.band(length, 2, 1) | patterns.global_tokens(length, [3])
+
+
+def pair(**options):
+    """A layer and torch's, of the same weights."""
+    own = {name: options.pop(name) for name in ("pattern", "causal") if name in options}
+    ours = nn.SparseAttention(8, 2, **own, **options, **DOUBLE)
+    theirs = torch.nn.MultiheadAttention(8, 2, **options, **DOUBLE)
+    with torch.no_grad():
+        for p in ours.parameters():
+            p.normal_()
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def tokens(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, **DOUBLE).requires_grad_()
+
+
+def same(ours, theirs, found, wanted, *leaves):
+    torch.testing.assert_close(found, wanted)
+    g = torch.randn_like(wanted)
+    ours_grads = torch.autograd.grad(found, [*ours.parameters(), *leaves], g)
+    their_grads = torch.autograd.grad(wanted, [*theirs.parameters(), *leaves], g)
+    torch.testing.assert_close(ours_grads, their_grads)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_self_attention_is_that_of_torch(batch_first, batch, bias, causal):
+    options = {"batch_first": batch_first, "bias": bias, "causal": causal}
+    ours, theirs = pair(pattern=some_pattern(), **options)
+    shape = (L, 8) if batch is None else (batch, L, 8) if batch_first else (L, batch, 8)
+    x = tokens(*shape)
+    mask = some_pattern().to_dense()
+    mask = mask.tril() if causal else mask
+    wanted, _ = theirs(x, x, x, attn_mask=~mask, need_weights=False)
+    found, none = ours(x, x, x)
+    assert none is None
+    same(ours, theirs, found, wanted, x)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"kdim": 5, "vdim": 6}])
+def test_attention_of_other_keys_is_that_of_torch(sizes):
+    ours, theirs = pair(**sizes)
+    q = tokens(L, 3, 8)
+    k, v = tokens(4, 3, sizes.get("kdim", 8), seed=1), tokens(4, 3, sizes.get("vdim", 8), seed=2)
+    pattern = some_pattern()[:, :4]
+    wanted, _ = theirs(q, k, v, attn_mask=~pattern.to_dense(), need_weights=False)
+    same(ours, theirs, ours(q, k, v, attn_mask=pattern)[0], wanted, q, k, v)
+
+
+def test_values_of_a_pattern_are_added_to_scores_and_learned():
+    ours, theirs = pair()
+    where = some_pattern()
+    bias = torch.randn(where.nse, **DOUBLE).requires_grad_()
+    x = tokens(L, 8)
+    mask = torch.full((L, L), -torch.inf, **DOUBLE)
+    at = where.to_dense().nonzero(as_tuple=True)
+    wanted, _ = theirs(x, x, x, attn_mask=mask.index_put(at, bias), need_weights=False)
+    found, _ = ours(x, x, x, attn_mask=spgrad.from_values(bias, where))
+    same(ours, theirs, found, wanted, x, bias)
+
+
+def test_derivatives_of_second_order():
+    ours, _ = pair(pattern=some_pattern())
+    x = tokens(L, 8)
+    assert torch.autograd.gradcheck(lambda x: ours(x, x, x)[0], x)
+    assert torch.autograd.gradgradcheck(lambda x: ours(x, x, x)[0], x)
+
+
+def test_a_function_makes_the_pattern_of_each_length():
+    ours, theirs = pair(pattern=some_pattern, causal=True)
+    for length in (4, L):
+        x = tokens(length, 8)
+        mask = some_pattern(length).to_dense().tril()
+        wanted, _ = theirs(x, x, x, attn_mask=~mask, need_weights=False)
+        torch.testing.assert_close(ours(x, x, x)[0], wanted)
+
+
+def test_it_takes_the_place_of_torchs_module_in_a_transformer():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, **DOUBLE).eval()
+    other = copy.deepcopy(layer)
+    other.self_attn = nn.SparseAttention(8, 2, pattern=some_pattern(), batch_first=True, **DOUBLE)
+    other.load_state_dict(layer.state_dict())
+    x = tokens(3, L, 8).detach()
+    with torch.no_grad():
+        wanted = layer(x, src_mask=~some_pattern().to_dense())
+        torch.testing.assert_close(other.eval()(x), wanted)
+
+
+def test_weights_begin_as_those_of_torch():
+    torch.manual_seed(3)
+    ours = nn.SparseAttention(8, 2)
+    torch.manual_seed(3)
+    theirs = torch.nn.MultiheadAttention(8, 2)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    for name, wanted in theirs.state_dict().items():
+        found = ours.state_dict()[name]
+        assert found.shape == wanted.shape
+        assert found.abs().max() <= max(1.1 * float(wanted.abs().max()), 0.0)
+
+
+def test_copies_and_devices():
+    ours, _ = pair(pattern=some_pattern())
+    x = tokens(L, 8)
+    torch.testing.assert_close(copy.deepcopy(ours)(x, x, x)[0], ours(x, x, x)[0])
+    assert ours.float().pattern.dtype == torch.bool
+    assert ours.to("meta").pattern.device.type == "meta"
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_autocast(scores):
+    ours = nn.SparseAttention(8, 2)
+    where = some_pattern()
+    mask = spgrad.from_values(torch.randn(where.nse), where) if scores else where
+    x = torch.randn(L, 8, requires_grad=True)
+    wanted, _ = ours(x, x, x, attn_mask=mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = ours(x, x, x, attn_mask=mask)
+    torch.testing.assert_close(found.float(), wanted, atol=0.05, rtol=0.05)
+    found.sum().backward()
+    assert x.grad.dtype == torch.float32
+
+
+def test_dropout_and_no_tokens():
+    ours = nn.SparseAttention(8, 2, dropout=0.5, pattern=some_pattern(), **DOUBLE)
+    x = tokens(L, 8)
+    assert not torch.equal(ours(x, x, x)[0], ours(x, x, x)[0])
+    ours.eval()
+    torch.testing.assert_close(ours(x, x, x)[0], ours(x, x, x)[0])
+    none = tokens(0, 8)
+    assert ours(none, none, none, attn_mask=patterns.band(0, 1))[0].shape == (0, 8)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: nn.SparseAttention(8, 3), r"`num_heads` is 3 for 8 features; a divisor"),
+        (lambda x: nn.SparseAttention(8, 2, 1.0), r"`dropout` is 1.0"),
+        (lambda x: nn.SparseAttention(8, 2, pattern=torch.ones(2, 2)), r"`pattern` is a strided"),
+        (lambda x: nn.SparseAttention(8, 2)(x, x, x), r"`attn_mask` is None; a sparse"),
+        (lambda x: layer()(x, x, x, need_weights=True), r"`need_weights` is given; False"),
+        (lambda x: layer()(x, x, x, x), r"`key_padding_mask` is given; None"),
+        (lambda x: layer()(x[:, :4], x, x), r"`query` has shape \(7, 4\); \(length, batch, 8\)"),
+        (lambda x: layer()(x[:5], x, x), r"`query` has shape"),
+        (lambda x: patterns.band(-1, 2), r"`length` is -1; an int of at least 0"),
+        (lambda x: patterns.block(4, 0), r"`size` is 0; an int of at least 1"),
+        (lambda x: patterns.global_tokens(4, [4]), r"`tokens` has 4; places in \[0, 4\)"),
+    ],
+)
+def test_refusals(call, text):
+    with pytest.raises(SpgradError, match=text):
+        call(torch.randn(L, 8))
+
+
+def layer():
+    return nn.SparseAttention(8, 2, pattern=some_pattern())
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, 12])
+def test_patterns_are_those_of_the_formulas(length):
+    i = torch.arange(length)[:, None]
+    j = torch.arange(length)
+    for found, wanted in [
+        (patterns.band(length, 2), (i - j).abs() <= 2),
+        (patterns.band(length, 3, 1), (i - j <= 3) & (j - i <= 1)),
+        (patterns.strided(length, 3), (i - j) % 3 == 0),
+        (patterns.block(length, 4), i // 4 == j // 4),
+        (patterns.global_tokens(length, min(length, 2)), (i < 2) | (j < 2)),
+    ]:
+        assert found.dtype == torch.bool
+        assert torch.equal(found.to_dense(), wanted)
+        crow, col = found.crow_indices(), found.col_indices()
+        spgrad.sparse_csr_tensor(crow, col, found.values(), found.shape)  # checks the indices
+
+
+def test_patterns_of_long_sequences_take_the_memory_of_their_elements():
+    assert patterns.band(1_000_000, 1).nse == 2_999_998
+    assert patterns.global_tokens(1_000_000, 1).nse == 1_999_999
+
+
+def test_a_graph_with_the_pattern_of_the_module():
+    torch._dynamo.reset()
+    where = some_pattern() & patterns.band(L, 3)
+    some = spgrad.from_values(torch.arange(where.nse) % 3 > 0, where)  # some are False
+    ours, backend = nn.SparseAttention(8, 2, pattern=some, causal=True), CompileCounter()
+    fast = torch.compile(ours, fullgraph=True, backend=backend)
+    for batch in (2, 3, 4):
+        x = torch.randn(L, batch, 8)
+        wanted = ours(x, x, x)[0]
+        torch.testing.assert_close(fast(x, x, x)[0], wanted)
+        torch.testing.assert_close(wanted, ours(x, x, x, attn_mask=some)[0])
+    assert backend.frame_count <= 2
+
+
+def test_one_compilation_serves_patterns_with_values():
+    torch._dynamo.reset()
+    ours, backend = nn.SparseAttention(8, 2, **DOUBLE), CompileCounter()
+    fast = torch.compile(ours, fullgraph=True, backend=backend)
+    for length in (5, 7, 9, 12):
+        where, x = some_pattern(length), tokens(length, 8).detach()
+        scores = spgrad.from_values(torch.randn(where.nse, **DOUBLE), where)
+        wanted = ours(x, x, x, attn_mask=scores)[0]
+        torch.testing.assert_close(fast(x, x, x, attn_mask=scores)[0], wanted)
+    assert backend.frame_count <= 2

@@ -1,0 +1,111 @@
+"""Two processes: DistributedDataParallel, collectives, sharded optimizers and checkpoints."""
+
+import pytest
+import torch
+import two_processes
+from samples import drawn
+from torch import multiprocessing
+from two_processes import CASES, Layer, given, matrix
+
+from spgrad import support
+
+DENSE = drawn(4, 6)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What each case gave in each process."""
+    directory = str(tmp_path_factory.mktemp("processes"))
+    multiprocessing.spawn(two_processes.run, args=(directory,), nprocs=2)
+    return [torch.load(f"{directory}/{rank}.pt") for rank in range(2)]
+
+
+@pytest.fixture
+def both(results):
+    return lambda name: [result[name] for result in results]
+
+
+def same(got, wanted):
+    for found in got:
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+def test_buffers_of_every_layout(both, layout):
+    layer = Layer(matrix(0, layout))
+    sum(layer(given(rank)).sum() for rank in (0, 0, 1, 1)).backward()
+    same(both(f"buffers_{layout}"), [DENSE, DENSE * 6, layer.linear.weight.grad / 2])
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+def test_all_reduce_of_a_gradient(both, layout):
+    layer = Layer(matrix(0, layout), parameter=True)
+    (layer(given(0)).sum() * 3).backward()
+    same(both(f"all_reduce_{layout}"), layer.A.grad.to_dense())
+
+
+def test_a_frozen_parameter_is_sent(both):
+    same(both("a_frozen_parameter"), DENSE)
+
+
+def test_other_collectives(both):
+    largest = torch.maximum(DENSE, DENSE * 2)
+    same(both("other_collectives"), [largest, DENSE * 2, DENSE * 3, DENSE * 3])
+
+
+def test_zero_redundancy_optimizer(both):
+    layer = Layer(matrix(0), parameter=True)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (layer(given(0)).sum() + layer(given(1)).sum()).backward()
+        optimizer.step()
+    same(both("zero_redundancy"), [p.detach().to_dense() for p in layer.parameters()])
+
+
+@pytest.mark.parametrize("kind", ["buffer", "parameter", "values"])
+def test_distributed_checkpoint(both, kind):
+    same(both(f"checkpoint_{kind}"), DENSE)
+
+
+def reduced(**options):
+    """A layer with the mean of the gradients of both processes."""
+    layer = Layer(matrix(0), **options)
+    (sum(layer(given(rank)).sum() for rank in range(2)) / 2).backward()
+    return layer
+
+
+def test_fully_shard(both):
+    same(both("sharded_buffer"), reduced().linear.weight.grad)
+    same(both("sharded_values"), reduced(parameter=True).A.grad.values())
+
+
+def test_values_as_parameters(both):
+    same(both("values_as_parameters"), [DENSE, reduced(parameter=True).A.grad.to_dense()])
+
+
+REFUSED = {
+    "a_parameter": r"^UnsupportedError: .*shape \(4, 6\); dense .*nn\.parametrize_values\(module\)",
+    "a_changed_buffer_in_a_graph": "^RuntimeError: .*modified by an inplace operation",
+    "all_gather": r"^UnsupportedError: .*c10d.allgather_.* exchange the values",
+    "all_reduce_of_a_moved_element": r"^ArgumentValueError: .*other elements .*nse 2 .*\(2, 2\)",
+    "all_reduce_of_complex": "^UnsupportedError: .*view_as_real.* exchange the values",
+    "all_reduce_of_other_elements": "^ArgumentValueError: .*other elements .*for allreduce",
+    "all_reduce_of_repeated_elements": r"^StateError: .*not coalesced.* A\.coalesce\(\)",
+    "buffers_of_other_elements": "^ArgumentValueError: .*other elements .*for broadcast",
+    "sharded_parameter": r"^UnsupportedError: .*nn\.parametrize_values\(module\) before",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_reach_every_process(both, name):
+    for text in both(name):
+        assert isinstance(text, str)
+        with pytest.raises(RuntimeError, match=REFUSED[name]):
+            raise RuntimeError(text)
+
+
+def test_every_case_ran(results):
+    for result in results:
+        assert result.keys() == CASES.keys()
+        assert {n for n in CASES if isinstance(result[n], str)} == REFUSED.keys()
