@@ -239,3 +239,28 @@ def test_choices_say_why():
     assert "near" in text[1]
     assert "% of its rows are far away" in text[6]
     assert "prefetched" in text[6]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (10**6, "1 MB"),
+        (10**9, "1 GB"),
+        (10**12, "1 TB"),
+        (2_340_000, "2.34 MB"),
+    ],
+)
+def test_bytes(count, text):
+    assert info._bytes(count) == text
+
+
+def test_each_dot_has_its_place():
+    """Unicode numbers the dots 1, 2, 3, 7 down the left side and 4, 5, 6, 8 down the right."""
+    for number, (row, col) in enumerate(
+        [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (3, 0), (3, 1)]
+    ):
+        dots = torch.zeros(4, 2)
+        dots[row, col] = 1
+        assert info._braille(dots) == [chr(0x2800 + 2**number)]

@@ -9,8 +9,9 @@ import torch
 
 import spgrad
 import spgrad.plot
-from spgrad import plot, support, testing
+from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
+from spgrad.plot import elements
 
 mpl.use("Agg")
 
@@ -35,9 +36,9 @@ def shown(ax):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-@pytest.mark.parametrize("cells", [plot.CELLS, 0])
+@pytest.mark.parametrize("cells", [elements.CELLS, 0])
 def test_elements_are_where_they_are(name, cells, ax, monkeypatch):
-    monkeypatch.setattr(plot, "CELLS", cells)
+    monkeypatch.setattr(elements, "CELLS", cells)
     A = testing.random_sparse((6, 8), LAYOUTS[name], coalesced=name != "coo").requires_grad_()
     assert spgrad.plot.spy(A, ax) is ax
     row, col, level = shown(ax)
@@ -56,9 +57,9 @@ def test_elements_are_where_they_are(name, cells, ax, monkeypatch):
 def test_the_zoo_is_drawn(zoo, way, ax, monkeypatch):
     x = testing.ZOO[zoo]()
     if way != "cells":
-        monkeypatch.setattr(plot, "CELLS", 1)
+        monkeypatch.setattr(elements, "CELLS", 1)
     if way == "density":
-        monkeypatch.setattr(plot, "MOST_POINTS", 0)
+        monkeypatch.setattr(elements, "MOST_POINTS", 0)
     spgrad.plot.spy(spgrad.from_dense(x), ax)
     if x.any():
         assert shown(ax)[0].size == (x != 0).sum()
@@ -66,8 +67,8 @@ def test_the_zoo_is_drawn(zoo, way, ax, monkeypatch):
 
 def test_density(ax, monkeypatch):
     """Every element counts once, in the place it is in."""
-    monkeypatch.setattr(plot, "MOST_POINTS", 100)
-    monkeypatch.setattr(plot, "BINS", 10)
+    monkeypatch.setattr(elements, "MOST_POINTS", 100)
+    monkeypatch.setattr(elements, "BINS", 10)
     A = testing.random_sparse((450, 900), density=0.01)
     spgrad.plot.spy(A, ax)
     count = ax.images[0].get_array().filled(0)
@@ -133,9 +134,9 @@ def test_dtypes(dtype, ax):
     assert shown(ax)[0].size == A.nse
 
 
-@pytest.mark.parametrize("cells", [plot.CELLS, 0])
+@pytest.mark.parametrize("cells", [elements.CELLS, 0])
 def test_values_that_are_not_finite(cells, ax, monkeypatch):
-    monkeypatch.setattr(plot, "CELLS", cells)
+    monkeypatch.setattr(elements, "CELLS", cells)
     x = torch.tensor([[1.0, torch.nan], [torch.inf, 2.0]])
     spgrad.plot.spy(spgrad.from_dense(x), ax, cmap="viridis")
     ax.figure.canvas.draw()

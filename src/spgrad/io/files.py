@@ -19,7 +19,7 @@ from spgrad.errors import (
     SpgradError,
     UnsupportedError,
 )
-from spgrad.io import edges, market, npz, saved
+from spgrad.io import binsparse, edges, market, npz, safetensors, saved
 from spgrad.io.stream import Limit
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
@@ -33,6 +33,8 @@ class Kind(NamedTuple):
     suffixes: tuple[str, ...]
     accepted: str
     packages: tuple[str, ...]
+    extra: str = "io"
+    """What has these packages, as in spgrad[io]."""
 
 
 NPZ = Kind((".npz",), "a .npz file as scipy.sparse.save_npz writes it", ("numpy",))
@@ -43,7 +45,18 @@ EDGES = Kind(
     ("numpy",),
 )
 SAVED = Kind((".pt", ".pth"), "a file that torch.save made of a sparse tensor", ())
-KINDS = {suffix: kind for kind in (NPZ, MARKET, EDGES, SAVED) for suffix in kind.suffixes}
+BINSPARSE = Kind((".h5", ".hdf5"), "a Binsparse file in HDF5", ("h5py", "numpy"), "hdf5")
+TENSORS = Kind(
+    (".safetensors",),
+    "a .safetensors file as spgrad.io.save writes it",
+    ("safetensors",),
+    "safetensors",
+)
+KINDS = {
+    suffix: kind
+    for kind in (NPZ, MARKET, EDGES, SAVED, BINSPARSE, TENSORS)
+    for suffix in kind.suffixes
+}
 
 
 @public_as("io.load")
@@ -63,6 +76,9 @@ def load(
     .csv, .tsv, .txt (and .gz)     edge list: source, target and perhaps weight, counted from 0;
                                    # and % begin comments, a first line may name the columns
     .pt, .pth                      as `torch.save` writes; native sparse tensors too
+    .h5, .hdf5                     Binsparse, version 0.1; matrices of which one triangle is stored
+                                   in full
+    .safetensors                   as `save` writes
     ============================== ===============================================================
 
     No part of a file is believed: indices are validated, sizes in headers are held against the
@@ -72,8 +88,8 @@ def load(
 
     Args:
         path: The file.
-        layout: torch.sparse_coo, sparse_csr or sparse_csc; by default that of a .npz or .pt file,
-            and CSR for the others.
+        layout: torch.sparse_coo, sparse_csr or sparse_csc; by default that of the file, and CSR
+            for Matrix Market and edge lists.
         dtype: Of the values; by default the file's: numbers in text are float64 (int64 or
             complex128 where Matrix Market says so), and where there are none, the values are ones
             of torch's default dtype.
@@ -84,8 +100,8 @@ def load(
             for a file that you trust. While it is read, a few times as much is in use.
 
     Returns:
-        SparseTensor on the CPU. But for .pt files, which are given back as they were saved,
-        it is coalesced: repeated entries add.
+        SparseTensor on the CPU. But for .pt and .safetensors files, which are given back as they
+        were saved, it is coalesced: repeated entries add.
 
     Cost:
         O(size of the unpacked file).
@@ -95,7 +111,8 @@ def load(
         ValueError: The file is missing, damaged, of another kind than its suffix says, or asks for
             more than `max_bytes`.
         NotImplementedError: `layout` is a compressed one, for a vector.
-        ImportError: NumPy, or SciPy for Matrix Market, is not installed.
+        ImportError: NumPy, or SciPy for Matrix Market, h5py for HDF5 (``spgrad[hdf5]``) or
+            safetensors (``spgrad[safetensors]``), is not installed.
 
     Example:
         >>> import pathlib, tempfile, spgrad.io
@@ -131,7 +148,7 @@ def load(
         raise ArgumentValueError(
             f"`path` is {file}, which is not there; {kind.accepted} is accepted. Check the path."
         )
-    checks.require_packages("io", *kind.packages)
+    checks.require_packages(kind.extra, *kind.packages)
     limit = Limit.of(file, max_bytes)
     try:
         A = _read(file, suffix, size, limit)
@@ -174,6 +191,10 @@ def _read(file: Path, suffix: str, size: Any, limit: Limit) -> SparseTensor:
         return market.read(file, limit)
     if kind is EDGES:
         return edges.read(file, suffix.removesuffix(".gz"), size, limit)
+    if kind is BINSPARSE:
+        return binsparse.read(file, limit)
+    if kind is TENSORS:
+        return safetensors.read(file, limit)
     return saved.read(file, limit)
 
 
@@ -212,12 +233,14 @@ def _unreadable(file: Path, kind: Kind, error: Exception) -> ArgumentValueError:
 def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
     """Writes a sparse tensor to a file, whose suffix says what it is: see `load`.
 
-    Layout, index dtype and values come back from .npz, for what SciPy has, and from .pt, for
-    everything. Matrix Market keeps the size, and the values; an edge list the values alone.
+    Layout, index dtype and values come back from .npz, for what SciPy has, from .h5 for COO, CSR
+    and CSC, and from .pt and .safetensors for everything. Matrix Market keeps the size, and the
+    values; an edge list the values alone.
 
     Args:
         A: Sparse tensor of any layout. A matrix without dense dimensions, but for .pt files;
-            for .npz not BSC, and COO of any number of dimensions.
+            for .npz not BSC, and COO of any number of dimensions; for .h5 not BSR and BSC, and
+            COO of one dimension too. .safetensors files take any.
         path: The file; one that is there is overwritten.
 
     Cost:
@@ -227,7 +250,7 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
         TypeError: `A` is not sparse, or `path` is no path.
         ValueError: The suffix of `path` is not known.
         NotImplementedError: The kind of file can't hold `A`.
-        ImportError: NumPy, or SciPy for Matrix Market, is not installed.
+        ImportError: NumPy, SciPy, h5py or safetensors, as for `load`, is not installed.
         OSError: The file can't be written.
 
     Example:
@@ -240,8 +263,8 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
     A = sparse_operand("A", A)
     file, suffix = _known(path)
     kind = KINDS[suffix]
-    checks.require_packages("io", *kind.packages)
-    if kind is not SAVED:
+    checks.require_packages(kind.extra, *kind.packages)
+    if kind not in (SAVED, TENSORS):
         _require_kept(A, suffix)
     if kind is NPZ:
         npz.write(file, A)
@@ -249,6 +272,10 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
         market.write(file, A)
     elif kind is EDGES:
         edges.write(file, suffix.removesuffix(".gz"), A)
+    elif kind is BINSPARSE:
+        binsparse.write(file, A)
+    elif kind is TENSORS:
+        safetensors.write(file, A)
     else:
         saved.write(file, A)
 
@@ -256,7 +283,7 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
 def _require_kept(A: SparseTensor, suffix: str) -> None:
     """Refuses what another kind of file than torch's can't hold."""
     pattern, kind = A._pattern, KINDS[suffix]
-    many = kind is NPZ and pattern.is_coo
+    many = pattern.is_coo and (kind is NPZ or (kind is BINSPARSE and len(pattern.shape) == 1))
     half = (torch.bfloat16, torch.float16)
     if pattern.dense_dim or (len(pattern.shape) != 2 and not many):
         what, accepted = f"has shape {tuple(pattern.shape)}", "a matrix"
@@ -264,7 +291,9 @@ def _require_kept(A: SparseTensor, suffix: str) -> None:
             what += f" with {pattern.dense_dim} dense dimension(s)"
     elif kind is NPZ and pattern.name == "bsc":
         what, accepted = "has layout bsc", "any other layout"
-    elif (kind is NPZ and A.dtype in half) or (kind is EDGES and A.is_complex()):
+    elif kind is BINSPARSE and pattern.blocksize is not None:
+        what, accepted = f"has layout {pattern.name}", "coo, csr or csc"
+    elif (kind in (NPZ, BINSPARSE) and A.dtype in half) or (kind is EDGES and A.is_complex()):
         what = f"has dtype {checks.short(A.dtype)}"
         accepted = "real numbers" if kind is EDGES else "a dtype that SciPy has"
     else:

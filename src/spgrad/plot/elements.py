@@ -1,4 +1,4 @@
-"""Pictures of patterns, with matplotlib."""
+"""Where the elements of a tensor are, and their values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from spgrad.public import public_as
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["spy"]
 
 INK, RULE, NOT_FINITE = "#1e293b", "#cbd5e1", "#d946ef"
 SIGNED = ("#1d4ed8", "#93b4f5", "#c3c8d0", "#f0a678", "#c2410c")
@@ -81,15 +79,7 @@ def spy(
     """
     checks.require_packages("plot", "matplotlib", "numpy")
     A = without_repeats(sparse_operand("A", A))
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots(figsize=(6, 5.5), layout="constrained")[1]
-    elif not hasattr(ax, "imshow"):
-        raise ArgumentKindError(
-            f"`ax` is {checks.describe_kind(ax)}; matplotlib Axes or None is accepted. A figure "
-            "has figure.subplots()."
-        )
+    ax = axes_or_new(ax)
     with torch.no_grad():
         sheet = _sheet(A)
         if max(sheet.shape) <= CELLS:
@@ -100,13 +90,32 @@ def spy(
             shown = _draw_density(ax, sheet, cmap)
     if shown is not None and colorbar:
         label = shown.get_label()
-        bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, aspect=30, pad=0.02, label=label)
-        bar.outline.set_visible(False)  # type: ignore[operator]
-        bar.ax.tick_params(color=RULE, labelcolor=INK, labelsize=8)
+        add_colorbar(ax, shown, label)
     _dress(ax, sheet)
     name = f"{A._pattern.name.upper()} {' × '.join(str(s) for s in A.shape) or 'scalar'}"
     ax.set_title(name if title is None else title, loc="left", color=INK, fontsize=11)
     ax.set_xlabel(_caption(A._pattern, sheet), color=INK)
+    return ax
+
+
+def add_colorbar(ax: Axes, shown: Any, label: Any) -> None:
+    """A bar that says what the colours of an image or of points mean."""
+    bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, aspect=30, pad=0.02, label=label)
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.ax.tick_params(color=RULE, labelcolor=INK, labelsize=8)
+
+
+def axes_or_new(ax: Any) -> Axes:
+    """The Axes that were given, or those of a new figure of pyplot."""
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        return plt.subplots(figsize=(6, 5.5), layout="constrained")[1]
+    if not hasattr(ax, "imshow"):
+        raise ArgumentKindError(
+            f"`ax` is {checks.describe_kind(ax)}; matplotlib Axes or None is accepted. A figure "
+            "has figure.subplots()."
+        )
     return ax
 
 

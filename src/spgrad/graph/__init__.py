@@ -1,0 +1,22 @@
+"""Graphs as sparse matrices: degrees, normalisations, Laplacians, neighbourhoods and paths."""
+
+from spgrad.data import Subgraph, subgraph
+from spgrad.graph.laplacian import laplacian, normalize
+from spgrad.graph.neighbours import Neighbourhood, k_hop
+from spgrad.graph.paths import shortest_paths
+from spgrad.graph.symmetry import degree, to_symmetric
+from spgrad.linalg import connected_components, is_symmetric
+
+__all__ = [
+    "Neighbourhood",
+    "Subgraph",
+    "connected_components",
+    "degree",
+    "is_symmetric",
+    "k_hop",
+    "laplacian",
+    "normalize",
+    "shortest_paths",
+    "subgraph",
+    "to_symmetric",
+]

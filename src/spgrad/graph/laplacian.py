@@ -1,0 +1,122 @@
+"""Adjacency matrices divided by degrees, and Laplacians."""
+
+from __future__ import annotations
+
+import torch
+
+from spgrad.core.tensor import SparseTensor
+from spgrad.errors import ArgumentValueError
+from spgrad.graph.operands import weighted_graph
+from spgrad.nn.graph.loops import inverse_roots
+from spgrad.nn.graph.operands import square_graph
+from spgrad.ops.elementwise.binary import mul
+from spgrad.ops.elementwise.unary import neg
+from spgrad.ops.shapes.set_diagonal import remove_diag, set_diag
+from spgrad.public import public_as
+
+
+@public_as("graph.normalize")
+def normalize(A: torch.Tensor, how: str = "sym") -> SparseTensor:
+    """A with its rows or columns divided by their sums, or with both divided by the roots of these.
+
+    Rows and columns with the sum 0 become zeros. `spgrad.nn.gcn_norm` adds self-loops first.
+
+    Args:
+        A: Sparse (m, k) of any layout and a real dtype, without batch and dense dimensions.
+        how: "row": each row has the sum 1, the steps of a random walk along the edges. "col": each
+            column has. "sym": a_ij / (r_i c_j)^1/2 with the sums r of rows and c of columns, which
+            is D^-1/2 A D^-1/2 where A is symmetric.
+
+    Returns:
+        SparseTensor on the pattern of `A`.
+
+    Gradient:
+        On the pattern of `A`, through the sums too.
+
+    Cost:
+        O(nse + m + k).
+
+    Raises:
+        TypeError: `A` is not sparse.
+        ValueError: `A` is no matrix or has no real dtype, or `how` is none of the three.
+
+    Source:
+        von Luxburg, A tutorial on spectral clustering (2007); for "sym" of bipartite graphs He et
+        al., LightGCN (2020).
+
+    Example:
+        >>> A = spgrad.from_edges(torch.tensor([[0, 0, 1], [1, 2, 0]]))
+        >>> spgrad.graph.normalize(A, "row").to_dense()
+        tensor([[0.0000, 0.5000, 0.5000],
+                [1.0000, 0.0000, 0.0000],
+                [0.0000, 0.0000, 0.0000]])
+    """
+    M = weighted_graph(A)
+    if how not in ("sym", "row", "col"):
+        raise ArgumentValueError(
+            f"`how` is {how!r}; 'sym', 'row' and 'col' are accepted. Choose one of them."
+        )
+    if how == "row":
+        return mul(M, _inverses(M.sum(1))[:, None])  # type: ignore[arg-type, return-value]
+    if how == "col":
+        return mul(M, _inverses(M.sum(0)))  # type: ignore[arg-type, return-value]
+    by_row, by_col = inverse_roots(M.sum(1)), inverse_roots(M.sum(0))  # type: ignore[arg-type]
+    return mul(mul(M, by_row[:, None]), by_col)  # type: ignore[return-value]
+
+
+@public_as("graph.laplacian")
+def laplacian(A: torch.Tensor, normalization: str | None = None) -> SparseTensor:
+    """The Laplacian of a graph: D - A, with the sums of the rows of A on the diagonal of D.
+
+    Self-loops are left out first, as in SciPy and torch_geometric.
+
+    Args:
+        A: Sparse (n, n) of any layout and a real dtype.
+        normalization: None for D - A; "sym" for I - D^-1/2 A D^-1/2; "rw" for I - D^-1 A. In these
+            two, a node without edges has 0 on the diagonal, as in SciPy and networkx.
+
+    Returns:
+        SparseTensor (n, n) of the layout of `A`, with its elements off the diagonal and the whole
+        diagonal.
+
+    Gradient:
+        On the pattern of `A`, through the degrees too.
+
+    Cost:
+        O(nse + n), the index work once for each pattern.
+
+    Raises:
+        TypeError: `A` is not sparse.
+        ValueError: `A` is not square or has no real dtype, or `normalization` none of the three.
+
+    Source:
+        Chung, Spectral Graph Theory (1997).
+
+    Example:
+        >>> A = spgrad.from_edges(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> spgrad.graph.laplacian(A).to_dense()
+        tensor([[ 1., -1.,  0.],
+                [-1.,  2., -1.],
+                [ 0., -1.,  1.]])
+    """
+    M = weighted_graph(square_graph(A))
+    if normalization not in (None, "sym", "rw"):
+        raise ArgumentValueError(
+            f"`normalization` is {normalization!r}; None, 'sym' and 'rw' are accepted. Choose one "
+            "of them."
+        )
+    M = remove_diag(M)
+    degrees: torch.Tensor = M.sum(1)  # type: ignore[assignment]
+    if normalization is None:
+        return set_diag(neg(M), degrees)
+    connected = (degrees != 0).to(degrees.dtype)
+    if normalization == "rw":
+        return set_diag(neg(mul(M, _inverses(degrees)[:, None])), connected)
+    scale = inverse_roots(degrees)
+    return set_diag(neg(mul(mul(M, scale[:, None]), scale)), connected)
+
+
+def _inverses(sums: torch.Tensor) -> torch.Tensor:
+    """1 / sums, and 0 with gradient 0 for sums of 0."""
+    none = sums == 0
+    return torch.where(none, 0, torch.where(none, 1, sums).reciprocal())

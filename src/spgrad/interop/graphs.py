@@ -1,0 +1,185 @@
+"""PyTorch Geometric and DGL: graphs made of tensors."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.interop.edges import listed
+from spgrad.ops.creation.graph import from_edges
+from spgrad.public import public_op
+
+
+@public_op
+def from_pyg(
+    data: Any, *, weight: str | None = None, layout: torch.layout = torch.sparse_csr
+) -> SparseTensor:
+    """The adjacency matrix of a graph of PyTorch Geometric: element (i, j) for an edge i to j.
+
+    Args:
+        data: `Data` or a part of `HeteroData` with `edge_index` (or `adj_t`), `EdgeIndex`, or a
+            `SparseTensor` of torch_sparse.
+        weight: The attribute of `data` with a weight for each edge; by default `edge_weight` if
+            there is one, else ones. Not for `EdgeIndex`.
+        layout: torch.sparse_csr, sparse_csc or sparse_coo.
+
+    Returns:
+        SparseTensor (nodes, nodes), coalesced: weights of repeated edges add. Of `adj_t` and of a
+        torch_sparse matrix as it stands: element (i, j) of that matrix.
+
+    Gradient:
+        Of the weights: the cotangent at each edge.
+
+    Cost:
+        O(edges) radix passes.
+
+    Raises:
+        TypeError: `data` is none of these.
+        ValueError: `data` has no attribute `weight`, or weights don't fit.
+
+    Example:
+        >>> class Data:
+        ...     edge_index = torch.tensor([[0, 1], [1, 2]])
+        ...     num_nodes = 4
+        >>> spgrad.from_pyg(Data()).shape
+        torch.Size([4, 4])
+    """
+    if callable(getattr(data, "sparse_sizes", None)):  # of torch_sparse
+        return _from_torch_sparse(data, layout)
+    if isinstance(data, torch.Tensor):
+        if weight is not None:
+            raise ArgumentValueError(
+                f"`weight` is {weight!r} for edges alone; None is accepted. Call spgrad.from_edges "
+                "with the weights."
+            )
+        return from_edges(data, layout=layout)
+    edges = getattr(data, "edge_index", None)
+    if edges is None and (matrix := getattr(data, "adj_t", None)) is not None:
+        return from_pyg(matrix, layout=layout)
+    if not isinstance(edges, torch.Tensor):
+        raise ArgumentKindError(
+            f"`data` is {checks.describe_kind(data)} without edge_index and adj_t; a graph of "
+            "torch_geometric is accepted. Use spgrad.from_edges for tensors of edges."
+        )
+    weights = getattr(data, weight or "edge_weight", None)
+    if weight is not None and weights is None:
+        raise ArgumentValueError(
+            f"`weight` is {weight!r}, which `data` lacks; an attribute with one weight for each "
+            "edge is accepted. Leave it out for ones."
+        )
+    return from_edges(edges, weights, getattr(data, "num_nodes", None), layout=layout)
+
+
+def _from_torch_sparse(data: Any, layout: torch.layout) -> SparseTensor:
+    row, col, vals = data.coo()
+    return from_edges(torch.stack([row, col]), vals, tuple(data.sparse_sizes()), layout=layout)
+
+
+@public_op
+def to_pyg(A: torch.Tensor, kind: str = "data") -> Any:
+    """A graph of PyTorch Geometric with an edge i to j for each specified element (i, j).
+
+    Args:
+        A: Sparse (n, n) of any layout; (m, k) for the kinds "edge_index" and "sparse_tensor".
+        kind: "data" for `Data` with `edge_index`, `edge_weight` and `num_nodes`; "edge_index" for
+            the pair (`EdgeIndex`, weights), sorted by row; "sparse_tensor" for the `SparseTensor`
+            of torch_sparse.
+
+    Returns:
+        What `kind` says. Its weights are differentiable.
+
+    Gradient:
+        Of `A` on its pattern.
+
+    Cost:
+        O(nse).
+
+    Raises:
+        TypeError: `A` is not sparse.
+        ValueError: `A` is no matrix, or not square for "data", or `kind` none of the three.
+        ImportError: torch_geometric, or torch_sparse, is not installed.
+
+    Example:
+        >>> import importlib.util, pytest
+        >>> if importlib.util.find_spec("torch_geometric") is None:
+        ...     pytest.skip("torch_geometric is not installed")
+        >>> import warnings
+        >>> warnings.simplefilter("ignore")  # its import warns of its own code
+        >>> spgrad.to_pyg(spgrad.eye(3)).num_nodes
+        3
+    """
+    if kind not in ("data", "edge_index", "sparse_tensor"):
+        raise ArgumentValueError(
+            f"`kind` is {kind!r}; 'data', 'edge_index' and 'sparse_tensor' are accepted. Choose "
+            "one of them."
+        )
+    M, edges, vals = listed(A, square=kind == "data")
+    size = tuple(M._pattern.matrix)
+    if kind == "sparse_tensor":
+        checks.require_packages("pyg", "torch_sparse")
+        make: Any = importlib.import_module("torch_sparse").SparseTensor
+        return make(row=edges[0], col=edges[1], value=vals, sparse_sizes=size)
+    checks.require_packages("pyg", "torch_geometric")
+    if kind == "data":
+        make = importlib.import_module("torch_geometric.data").Data
+        return make(edge_index=edges, edge_weight=vals, num_nodes=size[0])
+    make = importlib.import_module("torch_geometric").EdgeIndex
+    return make(edges, sparse_size=size, sort_order="row"), vals
+
+
+@public_op
+def from_dgl(
+    graph: Any, *, weight: str | None = None, layout: torch.layout = torch.sparse_csr
+) -> SparseTensor:
+    """The adjacency matrix of a graph of DGL with one kind of edges: element (i, j) for i to j.
+
+    The way back needs no function: ``dgl.graph(tuple(A.coo_indices()), num_nodes=n)``.
+
+    Args:
+        graph: A graph of DGL, or anything with its `edges`, `num_nodes` and `edata`; or a pair of
+            tensors (sources, targets).
+        weight: The name of a weight for each edge in `graph.edata`; None for ones.
+        layout: torch.sparse_csr, sparse_csc or sparse_coo.
+
+    Returns:
+        SparseTensor (nodes, nodes), coalesced: weights of repeated edges add.
+
+    Gradient:
+        Of the weights: the cotangent at each edge.
+
+    Cost:
+        O(edges) radix passes.
+
+    Raises:
+        TypeError: `graph` is none of these.
+        ValueError: `weight` is not in `graph.edata`.
+
+    Example:
+        >>> spgrad.from_dgl((torch.tensor([0, 1]), torch.tensor([1, 2]))).shape
+        torch.Size([3, 3])
+    """
+    pair: Any = graph if isinstance(graph, (tuple, list)) else ()
+    if len(pair) == 2:
+        src, dst = (torch.as_tensor(ends) for ends in pair)
+        return from_edges(torch.stack([src, dst]), layout=layout)
+    return _from_dgl_graph(graph, weight, layout)
+
+
+def _from_dgl_graph(graph: Any, weight: str | None, layout: torch.layout) -> SparseTensor:
+    if not (callable(getattr(graph, "edges", None)) and hasattr(graph, "num_nodes")):
+        raise ArgumentKindError(
+            f"`graph` is {checks.describe_kind(graph)}; a graph of DGL or a pair of tensors is "
+            "accepted. Use spgrad.from_edges for a tensor of edges."
+        )
+    if weight is not None and weight not in graph.edata:
+        raise ArgumentValueError(
+            f"`weight` is {weight!r}; {', '.join(map(repr, graph.edata)) or 'None'} is accepted. "
+            "Name what graph.edata has."
+        )
+    weights = None if weight is None else graph.edata[weight]
+    return from_edges(torch.stack(graph.edges()), weights, graph.num_nodes(), layout=layout)

@@ -1,0 +1,45 @@
+"""safetensors files: the values and the indices, and what they mean as text."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+from spgrad.core.tensor import SparseTensor
+from spgrad.io.stream import Limit
+from spgrad.torch_protocol.pickling import load
+
+_FORMAT = "spgrad"
+_NAMES = ("compressed_indices", "plain_indices")
+
+
+def read(path: Path, limit: Limit) -> SparseTensor:
+    """The tensor in a file, every part of which is checked; ValueError says what is wrong."""
+    limit.require(path.stat().st_size)
+    safetensors: Any = importlib.import_module("safetensors")
+    with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+        about = file.metadata() or {}
+        if about.get("format") != _FORMAT:
+            raise ValueError(f"its metadata does not say that its format is {_FORMAT}")
+        spec, shape = json.loads(about["spec"]), json.loads(about["shape"])
+        spec = [tuple(entry) if isinstance(entry, list) else entry for entry in spec]
+        names = ("indices",) if spec[0] == "coo" else _NAMES
+        missing = {"values", *names} - set(file.keys())
+        if missing:
+            raise ValueError(f"it has no tensor `{min(missing)}`")
+        vals, *indices = (file.get_tensor(name) for name in ("values", *names))
+    return load(vals, spec, tuple(shape), tuple(indices), False, False)
+
+
+def write(path: Path, A: SparseTensor) -> None:
+    """Writes a tensor of any layout, with its batch and dense dimensions."""
+    save: Any = importlib.import_module("safetensors.torch").save_file
+    pattern = A._pattern
+    names = ("indices",) if pattern.is_coo else _NAMES
+    vals = A._vals.detach().resolve_conj().resolve_neg()
+    parts = {"values": vals} | dict(zip(names, pattern.indices, strict=True))
+    whole = {name: t.cpu().contiguous().clone() for name, t in parts.items()}
+    about = {"spec": json.dumps(list(pattern.spec)), "shape": json.dumps(list(pattern.shape))}
+    save(whole, path, metadata={"format": _FORMAT, **about})

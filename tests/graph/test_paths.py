@@ -1,0 +1,107 @@
+"""Shortest paths against SciPy's, their gradients, and min-plus products."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse.csgraph
+import torch
+
+import spgrad
+from spgrad import graph, support
+from spgrad.core.pattern import LAYOUTS
+
+
+def lengths(seed, n=8, low=0.1):
+    generator = torch.Generator().manual_seed(seed)
+    x = low + torch.rand(n, n, dtype=torch.float64, generator=generator)
+    return x * (torch.rand(n, n, generator=generator) < 0.25)
+
+
+@pytest.mark.parametrize("layout", support.ALL[:3])
+@pytest.mark.parametrize("seed", range(5))
+def test_lengths_are_those_of_scipy(layout, seed):
+    x = lengths(seed)
+    A = spgrad.from_dense(x).to_sparse(layout=LAYOUTS[layout])
+    found = graph.shortest_paths(A, [3, 0, 3])
+    wanted = scipy.sparse.csgraph.bellman_ford(x.numpy(), indices=[3, 0, 3])
+    np.testing.assert_allclose(found.numpy(), wanted)
+
+
+def test_lengths_may_be_negative():
+    A = spgrad.from_edges([[0, 0, 1, 2], [1, 2, 3, 1]], torch.tensor([1.0, 4.0, 1.0, -5.0]))
+    assert graph.shortest_paths(A, [0]).tolist() == [[0, -1, 4, 0]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gradients(seed):
+    x = lengths(seed, 6)
+    A = spgrad.from_dense(x)
+
+    def run(vals):
+        found = graph.shortest_paths(spgrad.from_values(vals, A), [0, 2, 5])
+        return torch.where(found.isinf(), 0, found)
+
+    vals = A.values().clone().requires_grad_()
+    assert torch.autograd.gradcheck(run, vals)
+    assert torch.autograd.gradgradcheck(run, vals)
+
+
+def test_each_path_counts_at_each_of_its_edges():
+    A = spgrad.from_edges([[0, 1, 2, 1], [1, 2, 3, 4]], size=5).requires_grad_()
+    graph.shortest_paths(A, [0]).sum().backward()
+    assert A.grad.to_dense()[[0, 1, 2, 1], [1, 2, 3, 4]].tolist() == [4, 2, 1, 1]
+
+
+def test_cycles_of_length_zero_end():
+    A = spgrad.from_edges([[0, 1, 2], [1, 2, 1]], torch.tensor([1.0, 0.0, 0.0])).requires_grad_()
+    found = graph.shortest_paths(A, [0])
+    assert found.tolist() == [[0, 1, 1]]
+    found.sum().backward()
+    assert A.grad.values().tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_no_edges_and_no_sources(n):
+    A = spgrad.zeros(n, n)
+    assert graph.shortest_paths(A, []).shape == (0, n)
+    mask = torch.ones(n, dtype=torch.bool)
+    assert torch.equal(graph.shortest_paths(A, mask).isinf(), ~torch.eye(n, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda: graph.shortest_paths(
+                spgrad.from_edges([[0, 1], [1, 0]], torch.tensor([1.0, -2.0])), [0]
+            ),
+            "a cycle of negative length",
+        ),
+        (lambda: graph.shortest_paths(spgrad.eye(3), [3]), "`sources` has 3"),
+        (lambda: graph.shortest_paths(spgrad.zeros(2, 3), [0]), "a square matrix"),
+        (lambda: graph.shortest_paths(spgrad.eye(3).int(), [0]), "dtype int32"),
+        (lambda: spgrad.spmm(spgrad.eye(3).int(), torch.ones(3, 1).int(), "min_plus"), "int32"),
+        (lambda: spgrad.spmm(spgrad.eye(3), torch.ones(3, 1), "plus"), "min_plus, max_plus are"),
+    ],
+)
+def test_refusals(call, text):
+    with pytest.raises(spgrad.SpgradError) as raised:
+        call()
+    assert text in str(raised.value)
+
+
+def test_a_row_without_elements_is_infinitely_far():
+    A = spgrad.sparse_csr_tensor([0, 0, 2], [0, 1], [1.0, 2.0], (2, 2))
+    x = torch.tensor([[5.0, math.inf, -math.inf, math.nan, 1.0], [1.0] * 5])
+    low = spgrad.spmm(A, x, "min_plus")
+    assert low[0].tolist() == [math.inf] * 5
+    assert low[1, :3].tolist() == [3, 3, -math.inf]
+    assert low[1, 3].isnan()
+    assert spgrad.spmm(A, x, "max_plus")[0].tolist() == [-math.inf] * 5
+
+
+def test_of_equal_sums_the_first_has_the_gradient():
+    A = spgrad.from_dense(torch.tensor([[1.0, 1.0]])).requires_grad_()
+    spgrad.spmm(A, torch.zeros(2, 1), "max_plus").sum().backward()
+    assert A.grad.values().tolist() == [1, 0]

@@ -1,0 +1,68 @@
+"""Sparse arrays of JAX, there and back, and stand-ins for those of CuPy."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import support
+from spgrad.core.pattern import LAYOUTS
+
+X = torch.tensor([[0.0, 2, 0, 1], [3, 0, 0, 4]])
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_jax_there_and_back(layout, dtype):
+    pytest.importorskip("jax")
+    blocks = (2, 2) if layout.startswith("b") else None
+    x = X.to(dtype)
+    A = spgrad.from_dense(x).to_sparse(layout=LAYOUTS[layout], blocksize=blocks)
+    S = spgrad.to_jax(A)
+    assert type(S).__name__ == ("BCSR" if layout == "csr" else "BCOO")
+    assert S.todense().tolist() == x.tolist()
+    B = spgrad.from_jax(S)
+    assert B.pattern.name == ("csr" if layout == "csr" else "coo")
+    assert B.pattern.coalesced
+    assert torch.equal(B.to_dense(), x)
+
+
+def test_what_jax_pads_is_left_out():
+    padded = SimpleNamespace(
+        indices=torch.tensor([[1, 0], [2, 3], [0, 1]]),
+        data=torch.tensor([5.0, 0.0, 6.0]),
+        shape=(2, 3),
+        n_batch=0,
+    )
+    assert spgrad.from_jax(padded).to_dense().tolist() == [[0, 6, 0], [5, 0, 0]]
+
+
+def test_matrices_of_cupy():
+    A = spgrad.from_dense(X)
+    parts = {"data": A.values(), "shape": (2, 4), "tocsr": lambda: compressed}
+    ptr, idx = A.crow_indices(), A.col_indices()
+    compressed = SimpleNamespace(format="csr", indptr=ptr, indices=idx, **parts)
+    row, col = A.coo_indices()
+    listed = SimpleNamespace(format="coo", row=row, col=col, **parts)
+    other = SimpleNamespace(format="dia", **parts)
+    for S in (compressed, listed, other):
+        assert torch.equal(spgrad.from_cupy(S).to_dense(), X)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: spgrad.from_jax(X), "`S` is a strided tensor"),
+        (
+            lambda: spgrad.from_jax(SimpleNamespace(indices=X, data=X, n_batch=1)),
+            "`S` has 1 batch dimension",
+        ),
+        (lambda: spgrad.from_cupy(X), "`S` is a strided tensor"),
+        (lambda: spgrad.to_cupy(spgrad.eye(2)), "`A` is csr on cpu"),
+    ],
+)
+def test_refusals(call, text):
+    with pytest.raises(spgrad.SpgradError) as raised:
+        call()
+    assert text in str(raised.value)

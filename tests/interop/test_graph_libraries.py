@@ -1,0 +1,115 @@
+"""Graphs of PyTorch Geometric and DGL; stand-ins have the attributes that are read."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import support
+from spgrad.core.pattern import LAYOUTS
+
+EDGES = torch.tensor([[2, 0, 0], [0, 1, 2]])
+WEIGHTS = torch.tensor([5.0, 6.0, 7.0])
+DENSE = torch.tensor([[0.0, 6, 7, 0], [0, 0, 0, 0], [5, 0, 0, 0], [0, 0, 0, 0]])
+
+
+class TorchSparse:
+    """What is read of a SparseTensor of torch_sparse."""
+
+    def sparse_sizes(self):
+        return 4, 4
+
+    def coo(self):
+        return *EDGES, WEIGHTS
+
+
+@pytest.mark.parametrize("layout", support.ALL[:3])
+def test_graphs_of_pyg(layout):
+    given = SimpleNamespace(edge_index=EDGES, edge_weight=WEIGHTS, num_nodes=4, other=2 * WEIGHTS)
+    A = spgrad.from_pyg(given, layout=LAYOUTS[layout])
+    assert A.pattern.name == layout
+    assert torch.equal(A.to_dense(), DENSE)
+    assert torch.equal(spgrad.from_pyg(given, weight="other").to_dense(), 2 * DENSE)
+    assert torch.equal(spgrad.from_pyg(TorchSparse()).to_dense(), DENSE)
+    assert torch.equal(spgrad.from_pyg(SimpleNamespace(adj_t=TorchSparse())).to_dense(), DENSE)
+    assert spgrad.from_pyg(EDGES).shape == (3, 3)
+
+
+def test_the_weights_have_a_gradient():
+    w = WEIGHTS.clone().requires_grad_()
+    A = spgrad.from_pyg(SimpleNamespace(edge_index=EDGES, edge_weight=w, num_nodes=4))
+    (A.to_dense() * torch.arange(16.0).view(4, 4)).sum().backward()
+    assert w.grad.tolist() == [8, 1, 2]
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+def test_there_and_back(layout):
+    geometric = pytest.importorskip("torch_geometric")
+    blocks = (2, 2) if layout.startswith("b") else None
+    A = spgrad.from_dense(DENSE).to_sparse(layout=LAYOUTS[layout], blocksize=blocks)
+    A.requires_grad_()
+    data = spgrad.to_pyg(A)
+    assert isinstance(data, geometric.data.Data)
+    assert data.validate()
+    assert torch.equal(spgrad.from_pyg(data).to_dense(), DENSE)
+    data.edge_weight.sum().backward()
+    assert A.grad.pattern is A.pattern
+    edges, weights = spgrad.to_pyg(A, "edge_index")
+    edges.validate()
+    assert edges.sparse_size() == (4, 4)
+    assert torch.equal(spgrad.from_edges(edges, weights).to_dense(), DENSE)
+
+
+def test_graphs_of_dgl():
+    graph = SimpleNamespace(edges=lambda: tuple(EDGES), num_nodes=lambda: 4, edata={"w": WEIGHTS})
+    assert torch.equal(spgrad.from_dgl(graph, weight="w").to_dense(), DENSE)
+    assert torch.equal(spgrad.from_dgl(graph).to_dense(), (DENSE != 0).float())
+    assert spgrad.from_dgl(tuple(EDGES)).nse == 3
+    with pytest.raises(spgrad.ArgumentValueError, match="`weight` is 'x'; 'w' is accepted"):
+        spgrad.from_dgl(graph, weight="x")
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: spgrad.from_pyg(3), "`data` is a int without edge_index"),
+        (lambda: spgrad.from_pyg(EDGES, weight="w"), "`weight` is 'w' for edges alone"),
+        (
+            lambda: spgrad.from_pyg(SimpleNamespace(edge_index=EDGES), weight="w"),
+            "`weight` is 'w', which `data` lacks",
+        ),
+        (lambda: spgrad.to_pyg(spgrad.eye(2), "x"), "`kind` is 'x'"),
+        (lambda: spgrad.to_pyg(spgrad.zeros(2, 3)), "a square matrix"),
+        (lambda: spgrad.to_pyg(spgrad.eye(2), "sparse_tensor"), "torch_sparse"),
+        (lambda: spgrad.from_dgl(3), "`graph` is a int"),
+    ],
+)
+def test_refusals(call, text):
+    with pytest.raises(spgrad.SpgradError) as raised:
+        call()
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("first", ["torch_geometric", "spgrad"])
+def test_functions_that_pyg_puts_into_torch_take_sparse_tensors(first):
+    """torch_geometric replaces torch.select and torch.index_select when it is imported."""
+    pytest.importorskip("torch_geometric")
+    second = {"torch_geometric": "spgrad", "spgrad": "torch_geometric"}[first]
+    program = f"""
+import {first}, {second}, torch
+A = spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+print(torch.select(A, 0, 1).to_dense().tolist())
+print(torch.index_select(A, 1, torch.tensor([1])).to_dense().tolist())
+with spgrad.dropin():
+    print(torch.select(A.to_dense().to_sparse(), 0, 1).to_dense().tolist())
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.splitlines() == ["[3.0, 4.0]", "[[2.0], [4.0]]", "[3.0, 4.0]"], run.stderr

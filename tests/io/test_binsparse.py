@@ -1,0 +1,205 @@
+"""Binsparse files in HDF5: there and back, the reference implementation, damaged ones."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import spgrad
+import spgrad.io
+from spgrad import testing
+from spgrad.core.pattern import LAYOUTS
+
+h5py = pytest.importorskip("h5py")
+
+CSR = {"pointers_to_1": [0, 2, 3], "indices_1": [0, 2, 1], "values": [1.0, 2.0, 3.0]}
+DENSE = [[1, 0, 2], [0, 3, 0]]
+
+
+def made(path, arrays=None, **changes):
+    """A file with these arrays and a descriptor that is changed."""
+    arrays = {name: np.asarray(x) for name, x in (arrays or CSR).items()}
+    head = {
+        "version": "0.1",
+        "format": "CSR",
+        "shape": [2, 3],
+        "number_of_stored_values": 3,
+        "data_types": {name: str(x.dtype) for name, x in arrays.items()},
+    } | changes
+    with h5py.File(path, "w") as file:
+        file.attrs["binsparse"] = json.dumps({"binsparse": head})
+        for name, x in arrays.items():
+            file[name] = x
+    return path
+
+
+@pytest.mark.parametrize("name", ["coo", "csr", "csc"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.complex64, torch.int16, torch.bool, torch.uint8]
+)
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
+def test_round_trip(name, dtype, index_dtype, tmp_path):
+    A = testing.random_sparse((4, 6), LAYOUTS[name], dtype=dtype, index_dtype=index_dtype)
+    spgrad.io.save(A, tmp_path / "a.h5")
+    B = spgrad.io.load(tmp_path / "a.h5")
+    assert B.pattern.spec == A.pattern.spec
+    assert B.dtype == dtype
+    assert torch.equal(B.to_dense(), A.to_dense())
+    assert spgrad.io.load(tmp_path / "a.h5", layout=torch.sparse_csc).pattern.name == "csc"
+
+
+@pytest.mark.parametrize("zoo", testing.ZOO)
+def test_corner_cases(zoo, tmp_path):
+    x = testing.ZOO[zoo]()
+    spgrad.io.save(spgrad.from_dense(x), tmp_path / "a.hdf5")
+    assert torch.equal(spgrad.io.load(tmp_path / "a.hdf5").to_dense(), x)
+
+
+def test_a_vector_and_repeated_elements(tmp_path):
+    v = spgrad.sparse_coo_tensor([[4, 1, 4]], [1.0, 2.0, 3.0], (6,))
+    spgrad.io.save(v, tmp_path / "v.h5")
+    assert spgrad.io.load(tmp_path / "v.h5").to_dense().tolist() == [0, 2, 0, 0, 4, 0]
+
+
+@pytest.mark.parametrize("name", ["coo", "csr", "csc"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.bool])
+def test_the_reference_implementation(name, dtype, tmp_path):
+    binsparse = pytest.importorskip("binsparse")
+    A = testing.random_sparse((4, 6), LAYOUTS[name], dtype=dtype)
+    spgrad.io.save(A, tmp_path / "a.h5")
+    read = binsparse.load_binsparse(tmp_path / "a.h5")
+    binsparse.save_binsparse(read, tmp_path / "b.h5")
+    assert torch.equal(spgrad.io.load(tmp_path / "b.h5").to_dense(), A.to_dense())
+
+
+@pytest.mark.parametrize(
+    ("form", "arrays"),
+    [
+        ("COOR", {"indices_0": [0, 0, 1], "indices_1": [0, 2, 1]}),
+        ("COOC", {"indices_0": [0, 1, 2], "indices_1": [0, 1, 0], "values": [1.0, 3.0, 2.0]}),
+        ("DCSR", {"indices_0": [0, 1], "pointers_to_1": [0, 2, 3], "indices_1": [0, 2, 1]}),
+        (
+            "DCSC",
+            {
+                "indices_0": [0, 1, 2],
+                "pointers_to_1": [0, 1, 2, 3],
+                "indices_1": [0, 1, 0],
+                "values": [1.0, 3.0, 2.0],
+            },
+        ),
+        ("CSR", CSR | {"pointers_to_1": np.array([0, 2, 3], "uint8")}),
+    ],
+)
+def test_other_formats(form, arrays, tmp_path):
+    path = made(tmp_path / "a.h5", {"values": CSR["values"]} | arrays, format=form)
+    assert spgrad.io.load(path).to_dense().tolist() == DENSE
+
+
+@pytest.mark.parametrize(
+    ("structure", "wanted"),
+    [
+        ("symmetric_lower", [[1, 2], [2, 3]]),
+        ("skew_symmetric_lower", [[1, -2], [2, 3]]),
+    ],
+)
+def test_one_triangle_stands_for_both(structure, wanted, tmp_path):
+    arrays = {"pointers_to_1": [0, 1, 3], "indices_1": [0, 0, 1], "values": [1.0, 2.0, 3.0]}
+    path = made(tmp_path / "a.h5", arrays, shape=[2, 2], structure=structure)
+    assert spgrad.io.load(path).to_dense().tolist() == wanted
+    path = made(tmp_path / "b.h5", arrays, shape=[2, 2], structure="symmetric_upper")
+    with pytest.raises(spgrad.ArgumentValueError, match="in the other triangle"):
+        spgrad.io.load(path)
+
+
+def test_modifiers_of_values(tmp_path):
+    kinds = {"pointers_to_1": "int64", "indices_1": "int64", "values": "iso[float32]"}
+    path = made(tmp_path / "a.h5", CSR | {"values": [7.0]}, data_types=kinds)
+    assert spgrad.io.load(path).values().tolist() == [7] * 3
+    one_based = CSR | {"pointers_to_1": [1, 3, 4], "indices_1": [1, 3, 2]}
+    path = made(tmp_path / "b.h5", one_based, index_base=1)
+    assert spgrad.io.load(path).to_dense().tolist() == DENSE
+    path = made(tmp_path / "c.h5", CSR | {"fill_value": [2.0]}, fill=True)
+    with pytest.raises(spgrad.ArgumentValueError, match="another value than 0"):
+        spgrad.io.load(path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "changes", "text"),
+    [
+        ({}, {"format": "DMAT"}, "its format is 'DMAT'"),
+        ({}, {"format": ["CSR"]}, "its format is"),
+        ({}, {"version": "1.0"}, "version '1.0'"),
+        ({}, {"shape": [2]}, "its shape [2]"),
+        ({}, {"shape": [2, -3]}, "its shape [2, -3]"),
+        ({}, {"shape": [2, 2**70]}, "number of stored values"),
+        ({}, {"shape": [2, True]}, "number of stored values"),
+        ({}, {"number_of_stored_values": 4}, "3 values for 4"),
+        ({}, {"data_types": {"values": "float64"}}, "has type None"),
+        ({}, {"data_types": None}, "data_types"),
+        ({}, {"index_base": 7}, "index_base"),
+        ({}, {"structure": "x"}, "its structure is 'x'"),
+        ({}, {"structure": "symmetric_lower"}, "has shape (2, 3)"),
+        ({"indices_1": [0, 9, 1]}, {}, "9"),
+        ({"indices_1": [0.0, 2.0, 1.0]}, {}, "has type"),
+        ({"pointers_to_1": [0, 5, 3]}, {}, "pointers"),
+        ({"pointers_to_1": [[0, 2, 3]]}, {}, "no vector `pointers_to_1`"),
+        ({"values": ["a", "b", "c"]}, {}, "values"),
+    ],
+)
+def test_what_is_wrong_is_said(arrays, changes, text, tmp_path):
+    given = CSR | arrays
+    if arrays.get("values") == ["a", "b", "c"]:
+        given["values"] = np.array([b"a", b"b", b"c"])
+    path = made(tmp_path / "a.h5", given, **changes)
+    with pytest.raises(spgrad.ArgumentValueError) as raised:
+        spgrad.io.load(path)
+    assert text in str(raised.value)
+    assert "which can't be read" in str(raised.value)
+
+
+def test_links_and_sizes_are_not_followed(tmp_path):
+    path = made(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        del file["values"]
+        file["values"] = h5py.ExternalLink("other.h5", "values")
+    with pytest.raises(spgrad.ArgumentValueError, match="no vector `values`"):
+        spgrad.io.load(path)
+    with h5py.File(path, "a") as file:
+        del file["values"]
+        file.create_dataset("values", shape=(10**12,), dtype="f8", chunks=(10**6,))
+    with pytest.raises(spgrad.ArgumentValueError, match="more than max_bytes"):
+        spgrad.io.load(path)
+    with h5py.File(path, "a") as file:
+        del file["values"]
+        file.create_dataset("values", (3,), "f8", external=[("x.bin", 0, 24)])
+    with pytest.raises(spgrad.ArgumentValueError, match="lies in another file"):
+        spgrad.io.load(path)
+    with h5py.File(path, "a") as file:
+        del file.attrs["binsparse"]
+    with pytest.raises(spgrad.ArgumentValueError, match="no attribute `binsparse`"):
+        spgrad.io.load(path)
+
+
+def test_scrambled_files(tmp_path):
+    good, rng = made(tmp_path / "a.h5").read_bytes(), random.Random(0)
+    path = tmp_path / "b.h5"
+    for _ in range(150):
+        blob = bytearray(good)
+        for _ in range(rng.choice([1, 2, 8])):
+            blob[rng.randrange(len(blob))] = rng.randrange(256)
+        path.write_bytes(blob[: rng.randrange(len(blob))] if rng.random() < 0.1 else blob)
+        try:
+            A = spgrad.io.load(path)
+        except spgrad.ArgumentValueError:
+            continue
+        assert A.to_dense().shape == A.shape
+
+
+@pytest.mark.parametrize(
+    "A", [spgrad.zeros(2, 2, 2), spgrad.eye(2, layout=torch.sparse_bsr, blocksize=(1, 1))]
+)
+def test_what_the_format_lacks_is_refused(A, tmp_path):
+    with pytest.raises(spgrad.UnsupportedError, match=r"is accepted for \.h5|are accepted|csc is"):
+        spgrad.io.save(A, tmp_path / "a.h5")

@@ -1,0 +1,109 @@
+"""Pictures of degrees, of blocks and of two orders."""
+
+import pytest
+import torch
+
+import spgrad
+import spgrad.plot
+from spgrad import support, testing
+from spgrad.core.pattern import LAYOUTS
+
+pytest.importorskip("matplotlib")
+from matplotlib.figure import Figure
+
+
+@pytest.fixture
+def ax():
+    return Figure().subplots()
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_bars_of_degrees(layout, dim, ax):
+    A = testing.random_sparse((8, 6), LAYOUTS[layout])
+    assert spgrad.plot.degrees(A, ax, dim=dim) is ax
+    counts = testing.mask_of(A.pattern).sum(dim)
+    drawn = {round(bar.get_center()[0]): bar.get_height() for bar in ax.patches}
+    assert drawn == {int(n): int((counts == n).sum()) for n in counts.unique()}
+    assert ax.get_ylabel() == ("rows" if dim else "columns")
+
+
+def test_many_degrees_are_points(ax):
+    x = torch.ones(100, 100).tril(-1)
+    spgrad.plot.degrees(spgrad.from_dense(x), ax)
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    assert "0 to 99" in ax.get_xlabel()
+    assert "1 without any" in ax.get_xlabel()
+
+
+def test_blocks(ax):
+    A = spgrad.eye(5)
+    spgrad.plot.blocks(A, ax, blocksize=(2, 3))
+    (image,) = ax.images
+    assert image.get_array().shape == (3, 2)
+    assert image.get_array()[0, 0] == pytest.approx(2 / 6)
+    assert image.get_array().mask.tolist() == [[False, True], [False, False], [True, False]]
+    assert ax.get_xlabel() == "4 of 6 blocks have elements"
+
+
+def test_the_blocks_of_bsr_count_what_is_not_zero(ax):
+    A = spgrad.eye(4).to_sparse_bsr((2, 2))
+    spgrad.plot.blocks(A, ax, colorbar=False, title="T")
+    assert ax.images[0].get_array().max() == 0.5
+    assert ax.get_title("left") == "T"
+    assert len(ax.figure.axes) == 1
+
+
+def test_large_matrices_have_larger_blocks(ax):
+    spgrad.plot.blocks(spgrad.eye(5000), ax, blocksize=(1, 1))
+    assert max(ax.images[0].get_array().shape) <= 512
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 2)])
+def test_nothing_to_draw(shape, ax):
+    A = spgrad.zeros(*shape)
+    spgrad.plot.degrees(A, ax)
+    spgrad.plot.blocks(A, Figure().subplots())
+    if shape[0] == shape[1]:
+        spgrad.plot.reordered(A, ax=Figure().subplots(1, 2))
+
+
+def test_two_orders():
+    n = torch.randperm(50)
+    A = spgrad.banded(50, 1)[n][:, n].requires_grad_()
+    left, right = spgrad.plot.reordered(A, ax=Figure().subplots(1, 2), colorbar=False)
+    assert left.get_title("left").startswith("Given, bandwidth")
+    assert right.get_title("left") == "Reordered, bandwidth 1"
+    order = torch.arange(50)
+    _, right = spgrad.plot.reordered(A, order, Figure().subplots(1, 2))
+    assert right.get_title("left").split()[-1] == left.get_title("left").split()[-1]
+
+
+def test_figures_of_pyplot():
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    assert len(spgrad.plot.reordered(spgrad.eye(3))) == 2
+    assert spgrad.plot.degrees(spgrad.eye(3)).figure is plt.gcf()
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda ax: spgrad.plot.degrees(torch.eye(2), ax), "plot.degrees: `A` is a strided"),
+        (lambda ax: spgrad.plot.degrees(spgrad.eye(2), 3), "`ax` is a int"),
+        (lambda ax: spgrad.plot.degrees(spgrad.eye(2), ax, dim=2), "`dim` is 2"),
+        (lambda ax: spgrad.plot.blocks(spgrad.eye(2), ax, blocksize=(0, 1)), "`blocksize` is (0"),
+        (lambda ax: spgrad.plot.blocks(spgrad.zeros(1, 2, 2), ax), "one matrix of a batch"),
+        (lambda ax: spgrad.plot.reordered(spgrad.eye(2), ax=ax), "two matplotlib Axes"),
+        (lambda ax: spgrad.plot.reordered(spgrad.eye(2), ax=[ax, ax], title="T"), "`title` is"),
+        (lambda ax: spgrad.plot.reordered(spgrad.zeros(2, 3), ax=[ax, ax]), "a square matrix"),
+    ],
+)
+def test_refusals(call, text, ax):
+    with pytest.raises(spgrad.SpgradError) as raised:
+        call(ax)
+    assert text in str(raised.value)
