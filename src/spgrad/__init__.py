@@ -30,6 +30,19 @@ from spgrad.errors import (
     StateError,
     UnsupportedError,
 )
+from spgrad.interop import (
+    from_cupy,
+    from_dgl,
+    from_jax,
+    from_networkx,
+    from_pandas,
+    from_pyg,
+    to_cupy,
+    to_jax,
+    to_networkx,
+    to_pandas,
+    to_pyg,
+)
 from spgrad.kernels import compiled
 from spgrad.linalg import (
     connected_components,
@@ -49,6 +62,10 @@ from spgrad.torch_protocol import gradients as _gradients  # noqa: F401
 from spgrad.torch_protocol import optimizers as _optimizers  # noqa: F401
 from spgrad.torch_protocol import pickling as _serialize  # noqa: F401
 from spgrad.torch_protocol import repr as _describe  # noqa: F401
+from spgrad.torch_protocol.processes import checkpoint as _checkpoint  # noqa: F401
+from spgrad.torch_protocol.processes import flattened as _flattened  # noqa: F401
+from spgrad.torch_protocol.processes import loading as _loading  # noqa: F401
+from spgrad.versions import show_versions
 
 __version__ = "0.1.0"
 
@@ -69,6 +86,12 @@ __all__ = [
     "dropin",
     "empty_cache",
     "expm_multiply",
+    "from_cupy",
+    "from_dgl",
+    "from_jax",
+    "from_networkx",
+    "from_pandas",
+    "from_pyg",
     "from_scipy",
     "from_torch",
     "from_values",
@@ -79,6 +102,7 @@ __all__ = [
     "pca_lowrank",
     "reorder",
     "reverse_cuthill_mckee",
+    "show_versions",
     "sparse_bsc_tensor",
     "sparse_bsr_tensor",
     "sparse_compressed_tensor",
@@ -86,6 +110,11 @@ __all__ = [
     "sparse_csc_tensor",
     "sparse_csr_tensor",
     "svd_lowrank",
+    "to_cupy",
+    "to_jax",
+    "to_networkx",
+    "to_pandas",
+    "to_pyg",
     "to_scipy",
     "to_torch",
     "values",
@@ -93,7 +122,7 @@ __all__ = [
 __all__ += ops.__all__  # each with its row in the support table
 
 # Modules that are imported when they are first asked for.
-_ON_DEMAND = ("distributions", "io", "plot", "testing")
+_ON_DEMAND = ("data", "distributions", "graph", "io", "nn", "plot", "testing")
 
 
 def __getattr__(name: str) -> types.ModuleType:

@@ -1,4 +1,4 @@
-"""The command line: the demo, the support table, and what is in a file."""
+"""The command line: the demo, the support table, what is in a file, what is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from spgrad.errors import SpgradError
 from spgrad.support import ALL, OPS, Op
@@ -75,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
         "--kernels", action="store_true", help="how A x reads memory on this machine, and why"
     )
     info.set_defaults(run=_info)
+    versions = commands.add_parser(
+        "versions", help="print what a report of a bug needs: versions, processor, kernels"
+    )
+    versions.set_defaults(run=_versions)
     demo = commands.add_parser(
         "demo", help="train a graph network that learns its edge weights, beside torch.sparse"
     )
@@ -121,6 +125,12 @@ def _info(options: argparse.Namespace) -> None:
     print(run(options.file, options.png, plain=plain, kernels=options.kernels))
 
 
+def _versions(options: argparse.Namespace) -> None:
+    from spgrad.versions import show_versions
+
+    show_versions()
+
+
 def _prints(encoding: str | None, characters: str) -> bool:
     """Tells whether an output has these characters."""
     try:
@@ -162,24 +172,6 @@ def markdown_table(rows: Iterable[Op] = OPS.values()) -> str:
         lines.append(f"| `{row.name}` | {marks} | {_order(row)} | {forms} | {names} |")
     reasons = [f"* {line}" for line in [*_reasons(offered), *_refusals(refused, "`")]]
     return "\n".join([*lines, "", LEGEND, *([""] * bool(reasons)), *reasons])
-
-
-def summary_table(rows: Iterable[Op] = OPS.values()) -> str:
-    """The support table in short, for the README: operations that are alike share a line."""
-    offered, refused = _split(rows)
-    alike: dict[tuple[Any, ...], list[str]] = {}
-    for row in offered:
-        alike.setdefault((row.family, *_marks(row), _order(row)), []).append(f"`{row.name}`")
-    lines = [f"| operations | {' | '.join(ALL)} | gradient |", f"|---|{':-:|' * len(ALL)}---|"]
-    lines += [
-        f"| {', '.join(names)} | {' | '.join(marks)} | {order} |"
-        for (_, *marks, order), names in alike.items()
-    ]
-    names = ", ".join(f"`{row.name}`" for row in refused)
-    closing = "x: works for sparse operands of this layout; -: refused by name."
-    if names:
-        closing += f" Refused because the result would not be sparse: {names}."
-    return "\n".join([*lines, "", closing])
 
 
 def _split(rows: Iterable[Op]) -> tuple[list[Op], list[Op]]:

@@ -36,12 +36,31 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
             try:
                 return op(*args, **kwargs)
             except Exception as error:
+                if isinstance(error, (SpgradError, TypeError)) and _has_numpys((args, kwargs)):
+                    again: Any = run
+                    return again(*_pythons(args), **_pythons(kwargs))
                 _explain(error, name, _operands(op, args, kwargs))
                 raise
 
         return run
 
     return decorate
+
+
+def _has_numpys(x: Any) -> bool:
+    """Whether numbers of NumPy are among arguments: torch takes them for Python's."""
+    if type(x) in (tuple, list, dict):
+        return any(map(_has_numpys, x.values() if type(x) is dict else x))
+    return type(x).__module__ == "numpy" and getattr(x, "shape", None) == ()
+
+
+def _pythons(x: Any) -> Any:
+    """Arguments with Python's numbers in place of those of NumPy."""
+    if type(x) is dict:
+        return {name: _pythons(value) for name, value in x.items()}
+    if type(x) in (tuple, list):
+        return type(x)(map(_pythons, x))
+    return x.item() if _has_numpys(x) else x
 
 
 def _explain(error: Exception, name: str, operands: str) -> None:

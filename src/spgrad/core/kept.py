@@ -51,6 +51,9 @@ LAYOUT = Key("layout")
 TRANSPOSED = Key("transposed")
 """The pattern of the transpose, and a `Gather` of the values."""
 
+CHECKSUM = Key("checksum")
+"""A number that says which elements these are, by which processes compare patterns."""
+
 INT64 = Key("int64")
 """The pattern with int64 indices."""
 
@@ -80,6 +83,9 @@ PLACES = Key("places")
 
 DIAGONAL = Key("diagonal")
 """Whether each element is on the main diagonal."""
+
+LOOPS = Key("loops")
+"""Of a graph: the pattern of the self-loops that it lacks, and that of all."""
 
 NONEMPTY_ROWS = Key("nonempty rows")
 """The rows that have elements."""

@@ -11,53 +11,70 @@ import torch
 from spgrad.errors import ArgumentKindError, UnsupportedError
 
 _TRANSFORMS = ("torch._functorch.apis", "torch._functorch.eager_transforms")
+_SHARDED = ("torch.distributed.fsdp", "torch.distributed.tensor")
+_DISTRIBUTED = "torch.distributed"
 
 
 def no_sparse_form(operation: Any) -> UnsupportedError:
     """The error for an operation of torch's dispatcher that SparseTensor does not answer."""
-    called, transformed = _called(sys._getframe(1))
+    called, within = _called(sys._getframe(1))
     name = torch.overrides.resolve_name(called) if called is not None else None
     name = (name or "").removesuffix(".__get__")
     what = f"`{name}` (which calls `{operation}`)" if name else f"torch operation `{operation}`"
     return UnsupportedError(
         f"{what} has no form for a SparseTensor; the operations that `python -m spgrad ops` lists "
-        f"are accepted. {_way_out(operation, name, transformed)}"
+        f"are accepted. {_way_out(operation, name, within)}"
     )
 
 
-def _called(frame: FrameType | None) -> tuple[Any | None, bool]:
-    """The function of torch that the caller named, and whether torch.func transforms it.
+def called_from(frame: FrameType | None) -> bool:
+    """True where a function of torch that takes SparseTensors made the call, not C++ by itself."""
+    return _called(frame)[0] is not None
 
+
+def _called(frame: FrameType | None) -> tuple[Any | None, str]:
+    """The function of torch that the caller named, and the part of torch that is to be named too.
+
+    It is one that distributes tensors, if it called by itself, or else a transform of torch.func.
     Both stand in the frames above alone: torch lowers its stack of transforms before it dispatches.
     """
-    called, transformed = None, False
+    called, within, by_torch = None, "", True
     while frame is not None:
         if called is None and frame.f_code.co_name == "__torch_function__":
             called = frame.f_locals.get("func")
-        transformed = transformed or frame.f_globals.get("__name__") in _TRANSFORMS
+        module = frame.f_globals.get("__name__", "")
+        by_torch = by_torch and module.startswith(("torch.", "spgrad."))
+        if not within:
+            names = (*_SHARDED, _DISTRIBUTED, *_TRANSFORMS) if by_torch else _TRANSFORMS
+            within = next((name for name in names if module.startswith(name)), "")
         frame = frame.f_back
-    return called, transformed
+    return called, within
 
 
-def _way_out(operation: Any, name: str, transformed: bool) -> str:
+_OWN_MEANING = ("sort", "cumsum")
+"""Functions of torch with a dense result, whose namesakes here look at specified elements."""
+
+
+def _way_out(operation: Any, name: str, within: str) -> str:
     """What to do instead."""
     aten = operation._schema.name.partition("::")[2]
-    if operation.namespace == "c10d":
+    if within in _SHARDED:
+        return (
+            "Call spgrad.nn.parametrize_values(module) before its parameters are distributed: it "
+            "makes the values the parameters."
+        )
+    if operation.namespace == "c10d" or within == _DISTRIBUTED:
         return (
             "Where all processes have the same pattern, let them exchange the values: "
             "all_reduce(A.values())."
         )
-    if transformed:
+    if within in _TRANSFORMS:
         return (
             "In torch.func, transform a function of the values, which makes the tensor inside: "
-            "spgrad.from_values(values, A)."
+            "spgrad.from_values(values, A). For a module, call "
+            "spgrad.nn.parametrize_values(module) first."
         )
-    if aten == "view":  # DistributedDataParallel flattens what it sends
-        return (
-            "Where parameters or buffers are flattened, as DistributedDataParallel does, hold "
-            "A.values() as a Parameter, and call spgrad.from_values(values, pattern) in forward."
-        )
-    if aten.startswith(("as_strided", "set_", "is_pinned", "unfold")):
+    if aten.startswith(("as_strided", "set_", "unfold")):
         return (
             "A SparseTensor has no memory but that of its parts: take A.values() and "
             "A.pattern.indices."
@@ -73,7 +90,8 @@ def _way_out(operation: Any, name: str, transformed: bool) -> str:
             f"Apply it to the specified elements alone with spgrad.map(A, {function}), or to all "
             "of A.to_dense()."
         )
-    return "Work on A.values(), or on A.to_dense() if the dense tensor fits in memory."
+    own = f"Use spgrad.{aten}(A) for its specified elements alone. " if aten in _OWN_MEANING else ""
+    return f"{own}Work on A.values(), or on A.to_dense() if the dense tensor fits in memory."
 
 
 def no_dense_form(name: str) -> ArgumentKindError:
@@ -105,3 +123,14 @@ def no_memory(name: str) -> UnsupportedError:
         "accepted. Pass its parts, A.values() and A.pattern.indices, or A.to_dense().",
         function=name,
     )
+
+
+def refuse_onnx() -> None:
+    """Raises while torch.onnx.export reads a module; to be called where a trace takes a tensor."""
+    onnx = sys.modules.get("torch.onnx")
+    if onnx is not None and onnx.is_in_onnx_export():
+        raise UnsupportedError(
+            "torch.onnx.export got a SparseTensor, in the module or as an argument, for which ONNX "
+            "has no operations; dense tensors are accepted. Export a module that holds "
+            "A.to_dense() in its place."
+        )

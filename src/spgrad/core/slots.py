@@ -8,7 +8,7 @@ operations may not import either.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -37,11 +37,14 @@ class Slots:
         coalesce: `spgrad.coalesce`.
         coo_indices: `spgrad.coo_indices`.
         describe: What `repr` says of a SparseTensor.
+        facts: The same without elements, by name.
         find_views: Finds and keeps the views of a pattern that compiled code takes.
         getitem: `spgrad.getitem`.
+        inside_transform: What torch's own function gives inside of a transform of torch.func.
         load: Rebuilds a pickled SparseTensor.
         matmul: `spgrad.matmul`.
         on_values: Applies a torch function to the values, for an optimizer's step.
+        picture: HTML for notebooks.
         refused: Called with the error that a method raised; by default raises it.
         sparse_mask: `spgrad.sparse_mask`.
         spectral_norm: The largest or smallest singular value of each matrix, for `matrix_norm`.
@@ -53,11 +56,14 @@ class Slots:
     coalesce: Callable[[torch.Tensor], Any]
     coo_indices: Callable[[torch.Tensor], torch.Tensor]
     describe: Callable[[Any], str]
+    facts: Callable[[Any], Iterable[tuple[str, Any]]]
     find_views: Callable[[Any], None]
     getitem: Callable[[torch.Tensor, Any], torch.Tensor]
+    inside_transform: Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]
     load: Callable[..., Any]
     matmul: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     on_values: Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]
+    picture: Callable[[Any], str]
     refused: Callable[[Any, tuple[Any, ...], SpgradError], Any] = staticmethod(_refused)
     sparse_mask: Callable[[torch.Tensor, torch.Tensor], Any]
     spectral_norm: Callable[[torch.Tensor, bool], torch.Tensor]
@@ -83,6 +89,8 @@ def answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> A
     op = TORCH_FUNCTIONS.get(func)
     if op is not None:
         return op(*args, **as_ours(func, kwargs)) if kwargs else op(*args)
+    if torch._C._are_functorch_transforms_active():
+        return above.inside_transform(func, args, kwargs)
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
 
@@ -111,6 +119,16 @@ def _method(func: Any) -> Callable[..., Any]:
     run.__name__ = run.__qualname__ = func.__name__
     run.__doc__ = f"As `spgrad.{func.__name__}`."
     return run
+
+
+class Shown:
+    """A base class with the methods by which notebooks and rich show a tensor."""
+
+    def _repr_html_(self) -> str:
+        return above.picture(self)
+
+    def __rich_repr__(self) -> Iterable[tuple[str, Any]]:
+        return above.facts(self)
 
 
 Reductions: Any = type(

@@ -9,12 +9,11 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from spgrad.core import kept
+from spgrad.core import kept, refusals
 from spgrad.core.pattern import Pattern, Spec, View
 from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_form
-from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, above, answer, refusable
+from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, Shown, above, answer, refusable
 from spgrad.errors import ArgumentKindError, SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import compiled_for, packed, traced
@@ -26,7 +25,7 @@ _make_wrapper = torch.Tensor._make_wrapper_subclass
 _without_memory = torch._C._set_throw_on_mutable_data_ptr
 
 
-class SparseTensor(Reductions, torch.Tensor):
+class SparseTensor(Reductions, Shown, torch.Tensor):
     """A sparse tensor of any layout whose gradients stay on its own pattern.
 
     Made by the constructors (`spgrad.sparse_csr_tensor` and its siblings), by `spgrad.from_dense`,
@@ -51,6 +50,7 @@ requires_grad=True)
     _vals: torch.Tensor
     _pattern: Pattern
     _is_alias = False  # True for the result of `detach` or `data`
+    _is_trained = False  # True for an alias of a parameter that requires a gradient
     _outdated: list[bool] | None = None  # not empty once this leaf got other elements
     _is_bare = False  # True for a cotangent that compiled code takes, without the views it has
 
@@ -101,10 +101,10 @@ requires_grad=True)
                 if out is not NotImplemented:
                     return out
             raise no_sparse_form(func)
-        out = op(*args, **(kwargs or {}))
-        return return_and_correct_aliasing(func, args, kwargs or {}, out)
+        return op(*args, **(kwargs or {}))
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        refusals.refuse_onnx()
         pattern = self._pattern
         names = {id(t): f"_index_{i}" for i, t in enumerate(pattern.indices)}
         tensors = ["_stored", *names.values()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -17,18 +16,14 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import StateError, UnsupportedError
 from spgrad.public import public_as
-from spgrad.support import OPS
+from spgrad.support import OPS, torch_named
 
 TORCH_SEMANTICS: dict[Any, Callable[..., Any]] = {}
 """torch function -> what it does in drop-in mode."""
 
 
-def _of_torch(name: str) -> Any:
-    return operator.attrgetter(name.removeprefix("torch."))(torch)
-
-
 REFUSALS = {
-    TORCH_FUNCTIONS[_of_torch(name)]
+    TORCH_FUNCTIONS[torch_named(name)]
     for row in OPS.values()
     if not row.layouts
     for name in row.torch

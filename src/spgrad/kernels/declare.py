@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -49,9 +50,15 @@ def native(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declares the native backend of the kernel that has the function's name.
 
     It calls the reference for operands that torch's kernels do not serve. No kernel records a
-    graph; some that torch has, those with ``out=``, would refuse to.
+    graph; some that torch has, those with ``out=``, would refuse to. Nor does autocast change what
+    it was called with: torch's CSR product on CPUs does not take the dtypes that autocast chooses.
     """
-    silent = torch.no_grad()(function)
+
+    @functools.wraps(function)
+    def silent(*args: Any) -> Any:
+        with torch.no_grad(), torch._C._DisableAutocast():
+            return function(*args)
+
     NATIVE[function.__name__] = silent
     return silent
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch._C._functorch import is_batchedtensor
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
@@ -234,9 +235,10 @@ class _LeastSquares(Function):
 
 def _counts(small: torch.Tensor, like: torch.Tensor) -> bool:
     """Whether a vector is more than rounding, and the tolerance of a solver, left of another."""
-    if torch.is_grad_enabled():
-        return False
-    return bool((small.norm() > torch.finfo(like.dtype).eps ** 0.4 * like.norm()).item())
+    if is_batchedtensor(small):  # whose numbers are not to be read
+        return True
+    with torch.no_grad():
+        return bool((small.norm() > torch.finfo(like.dtype).eps ** 0.4 * like.norm()).item())
 
 
 def _require_weight(damp: Any) -> None:

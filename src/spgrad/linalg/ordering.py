@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentIndexError, ArgumentValueError
 from spgrad.linalg.structure import graph_of, require_square, square_matrix
 from spgrad.lowering.operands import dense_operand, matrix_operand, require_int
@@ -104,17 +105,23 @@ def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
     n = M._pattern.matrix[0]
     if n == 0:
         return torch.zeros(0, dtype=torch.int64, device=M.device)
+    graph = neighbour_graph(M)
+    rank = np.empty(n, np.int64)
+    rank[order(graph, symmetric_mode=True)] = np.arange(n)
+    found = np.lexsort((rank, clusters(graph, -(-n // size))))
+    return torch.from_numpy(found).to(M.device, torch.int64)
+
+
+def neighbour_graph(M: SparseTensor) -> Any:
+    """The pattern of M + M^T without a diagonal, as a SciPy matrix."""
     graph = graph_of(M)
     graph = (graph + graph.T).tocsr()  # int8: a sum may not become 0
     graph.setdiag(0)
     graph.eliminate_zeros()
-    rank = np.empty(n, np.int64)
-    rank[order(graph, symmetric_mode=True)] = np.arange(n)
-    found = np.lexsort((rank, _clusters(graph, -(-n // size))))
-    return torch.from_numpy(found).to(M.device, torch.int64)
+    return graph
 
 
-def _clusters(graph: Any, count: int) -> Any:
+def clusters(graph: Any, count: int) -> Any:
     """The number of the cluster of each row of a symmetric SciPy matrix without a diagonal."""
     import numpy as np
     import pymetis

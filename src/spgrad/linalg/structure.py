@@ -113,8 +113,6 @@ def connected_components(A: torch.Tensor, connection: str = "weak") -> tuple[int
     import numpy as np
     from scipy.sparse.csgraph import connected_components as pieces
 
-    if M._pattern.matrix[0] == 0:
-        return 0, torch.zeros(0, dtype=torch.int64, device=M.device)
     count, label = pieces(graph_of(M), directed=True, connection=connection)
     return int(count), torch.from_numpy(label.astype(np.int64)).to(M.device)
 

@@ -75,10 +75,10 @@ def times_vector(A: SparseTensor, x: torch.Tensor) -> SparseTensor | None:
         return None
     vals = stored_values(A)
     row, col = (x.reshape(-1), None) if by_row else (None, x.reshape(-1))
-    return on_pattern(_scale(vals.reshape(-1), row, col, pattern).view(vals.shape), pattern)
+    return on_pattern(scaled_lines(vals.reshape(-1), row, col, pattern).view(vals.shape), pattern)
 
 
-def _scale(
+def scaled_lines(
     vals: torch.Tensor, row: torch.Tensor | None, col: torch.Tensor | None, pattern: Pattern
 ) -> torch.Tensor:
     """v_ij r_i c_j for flat values v; a factor that is None is 1.
@@ -122,7 +122,7 @@ class _Scale(Function):
         vals, row, col = ctx.saved_tensors
         grad_vals = grad_row = grad_col = None
         if ctx.needs_input_grad[0]:
-            grad_vals = _scale(g, _conj(row), _conj(col), ctx.pattern)
+            grad_vals = scaled_lines(g, _conj(row), _conj(col), ctx.pattern)
         if ctx.needs_input_grad[1]:
             grad_row = _line_sums(g * vals.conj(), _conj(col), ctx.pattern, transpose=False)
         if ctx.needs_input_grad[2]:

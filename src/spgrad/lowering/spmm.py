@@ -134,16 +134,29 @@ class _SpMM(Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, x = ctx.saved_tensors
-        if ctx.needs_input_grad[0] and ctx.needs_input_grad[1] and not torch.is_grad_enabled():
-            return (*_both_gradients(vals, x, g, ctx.pattern, ctx.transpose), None, None)
-        grad_vals = grad_x = None
-        if ctx.needs_input_grad[0]:
-            # y = A^T x makes x the row operand and g the column operand of A's gradient
-            left, right = (x.conj(), g) if ctx.transpose else (g, x.conj())
-            grad_vals = sddmm(left, right, ctx.pattern)
-        if ctx.needs_input_grad[1]:
-            grad_x = spmm(vals.conj(), g, ctx.pattern, not ctx.transpose)
-        return grad_vals, grad_x, None, None
+        needs = ctx.needs_input_grad[:2]
+        return (*spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs), None, None)
+
+
+def spmm_gradients(
+    vals: torch.Tensor,
+    x: torch.Tensor,
+    g: torch.Tensor,
+    pattern: Pattern,
+    transpose: bool,
+    needs: tuple[bool, bool],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Gradients of the operands of `spmm` for a cotangent g, those that are needed."""
+    if all(needs) and not torch.is_grad_enabled():
+        return _both_gradients(vals, x, g, pattern, transpose)
+    grad_vals = grad_x = None
+    if needs[0]:
+        # y = A^T x makes x the row operand and g the column operand of A's gradient
+        left, right = (x.conj(), g) if transpose else (g, x.conj())
+        grad_vals = sddmm(left, right, pattern)
+    if needs[1]:
+        grad_x = spmm(vals.conj(), g, pattern, not transpose)
+    return grad_vals, grad_x
 
 
 def _both_gradients(

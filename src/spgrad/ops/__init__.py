@@ -5,7 +5,6 @@ This module finds them by their rows; `__init__.pyi` beside it lists them for ty
 
 from __future__ import annotations
 
-import operator
 import sys
 from typing import Any
 
@@ -15,15 +14,16 @@ from spgrad.core.slots import TORCH_FUNCTIONS, Reductions, Slots, above
 from spgrad.core.tensor import SparseTensor
 from spgrad.lowering.operands import refusal
 from spgrad.lowering.views import find_views
+from spgrad.ops.elementwise.inside_transforms import inside_transform
 from spgrad.ops.elementwise.queries import item
-from spgrad.support import OPS, OUTSIDE, Op
+from spgrad.support import OPS, OUTSIDE, Op, torch_named
 from spgrad.torch_protocol.aten import alias
 from spgrad.torch_protocol.compile import when_called, when_tracing
 from spgrad.torch_protocol.gradients import SET_DATA, SET_GRAD, register_hook, set_data, set_grad
 from spgrad.torch_protocol.inplace import in_place, is_in_place
 from spgrad.torch_protocol.optimizers import on_values
 from spgrad.torch_protocol.pickling import load
-from spgrad.torch_protocol.repr import describe
+from spgrad.torch_protocol.repr import describe, facts, picture
 
 
 def register(row: Op) -> Any:
@@ -39,7 +39,7 @@ def register(row: Op) -> Any:
     else:
         op, own_form = refusal(row), None
     for name in row.torch:
-        func = operator.attrgetter(name.removeprefix("torch."))(torch)
+        func = torch_named(name)
         stores = is_in_place(name) and not row.in_place
         TORCH_FUNCTIONS[func] = (own_form or in_place(row.name, op)) if stores else op
     return op
@@ -72,8 +72,11 @@ for _member in (*vars(SparseTensor).values(), *vars(Reductions).values()):
 above.fill(
     alias=alias,
     describe=describe,
+    facts=facts,
     find_views=find_views,
+    inside_transform=inside_transform,
     load=load,
     on_values=on_values,
+    picture=picture,
     **{name: op for name, op in _FUNCTIONS.items() if name in Slots.__annotations__},
 )

@@ -88,6 +88,8 @@ from spgrad.ops.elementwise.unary import square as square
 from spgrad.ops.elementwise.unary import tan as tan
 from spgrad.ops.elementwise.unary import tanh as tanh
 from spgrad.ops.elementwise.unary import trunc as trunc
+from spgrad.ops.elementwise.where import where as where
+from spgrad.ops.indexing.compact import compact as compact
 from spgrad.ops.indexing.getitem import chunk as chunk
 from spgrad.ops.indexing.getitem import getitem as getitem
 from spgrad.ops.indexing.getitem import index_select as index_select
@@ -123,6 +125,8 @@ from spgrad.ops.products.attention import (
 from spgrad.ops.products.chain import chain_matmul as chain_matmul
 from spgrad.ops.products.chain import matrix_power as matrix_power
 from spgrad.ops.products.chain import multi_dot as multi_dot
+from spgrad.ops.products.embedding import embedding as embedding
+from spgrad.ops.products.embedding import embedding_bag as embedding_bag
 from spgrad.ops.products.grouped import gather_mm as gather_mm
 from spgrad.ops.products.grouped import segment_mm as segment_mm
 from spgrad.ops.products.heads import sddmm as sddmm
@@ -156,6 +160,10 @@ from spgrad.ops.reductions.norms import norm as norm
 from spgrad.ops.reductions.norms import std as std
 from spgrad.ops.reductions.norms import var as var
 from spgrad.ops.reductions.norms import vector_norm as vector_norm
+from spgrad.ops.reductions.order import argsort as argsort
+from spgrad.ops.reductions.order import cumsum as cumsum
+from spgrad.ops.reductions.order import sort as sort
+from spgrad.ops.reductions.order import topk as topk
 from spgrad.ops.reductions.reduce import all as all
 from spgrad.ops.reductions.reduce import amax as amax
 from spgrad.ops.reductions.reduce import amin as amin
@@ -168,6 +176,7 @@ from spgrad.ops.reductions.reduce import sum as sum
 from spgrad.ops.reductions.reduce import trace as trace
 from spgrad.ops.reductions.softmax import log_softmax as log_softmax
 from spgrad.ops.reductions.softmax import softmax as softmax
+from spgrad.ops.shapes.block_array import block_array as block_array
 from spgrad.ops.shapes.diagonal import diag as diag
 from spgrad.ops.shapes.diagonal import diag_embed as diag_embed
 from spgrad.ops.shapes.diagonal import diagonal as diagonal
@@ -200,6 +209,8 @@ from spgrad.ops.shapes.resize import swapaxes_ as swapaxes_
 from spgrad.ops.shapes.resize import t_ as t_
 from spgrad.ops.shapes.resize import transpose_ as transpose_
 from spgrad.ops.shapes.resize import unsqueeze_ as unsqueeze_
+from spgrad.ops.shapes.set_diagonal import remove_diag as remove_diag
+from spgrad.ops.shapes.set_diagonal import set_diag as set_diag
 from spgrad.ops.shapes.shape import flatten as flatten
 from spgrad.ops.shapes.shape import movedim as movedim
 from spgrad.ops.shapes.shape import permute as permute
@@ -235,6 +246,7 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "argsort",
     "asin",
     "asinh",
     "atan",
@@ -244,6 +256,7 @@ __all__ = [
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
+    "block_array",
     "block_diag",
     "bmm",
     "broadcast_to",
@@ -253,9 +266,11 @@ __all__ = [
     "chunk",
     "clamp",
     "coalesce",
+    "compact",
     "conj",
     "coo_indices",
     "count_nonzero",
+    "cumsum",
     "deg2rad",
     "diag",
     "diag_embed",
@@ -265,6 +280,8 @@ __all__ = [
     "dropout",
     "dstack",
     "einsum",
+    "embedding",
+    "embedding_bag",
     "empty",
     "empty_like",
     "eq",
@@ -361,6 +378,7 @@ __all__ = [
     "real",
     "relu",
     "remainder",
+    "remove_diag",
     "repeat",
     "repeat_interleave",
     "reshape",
@@ -374,6 +392,7 @@ __all__ = [
     "sddmm",
     "segment_mm",
     "select",
+    "set_diag",
     "setitem",
     "sgn",
     "sign",
@@ -383,6 +402,7 @@ __all__ = [
     "smm",
     "softmax",
     "solve_triangular",
+    "sort",
     "sparse_mask",
     "sparse_mm",
     "sparse_resize_",
@@ -415,6 +435,7 @@ __all__ = [
     "to_sparse_coo",
     "to_sparse_csc",
     "to_sparse_csr",
+    "topk",
     "trace",
     "transpose",
     "transpose_",
@@ -431,6 +452,7 @@ __all__ = [
     "view",
     "view_as",
     "vstack",
+    "where",
     "zeros",
     "zeros_like",
 ]

@@ -22,9 +22,30 @@ from spgrad.support import (
     shapes,
     solves,
 )
-from spgrad.support.table import ALL, FLIPPED, OUTSIDE, Op, Operand, on_list, parse, plainly
+from spgrad.support.table import (
+    ALL,
+    FLIPPED,
+    OUTSIDE,
+    Op,
+    Operand,
+    on_list,
+    parse,
+    plainly,
+    torch_named,
+)
 
-__all__ = ["ALL", "FLIPPED", "OPS", "OUTSIDE", "Op", "Operand", "on_list", "parse", "plainly"]
+__all__ = [
+    "ALL",
+    "FLIPPED",
+    "OPS",
+    "OUTSIDE",
+    "Op",
+    "Operand",
+    "on_list",
+    "parse",
+    "plainly",
+    "torch_named",
+]
 
 OPS: dict[str, Op] = {
     row.name: row

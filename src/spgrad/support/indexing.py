@@ -23,9 +23,22 @@ def _with_item(A: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     return out
 
 
-def _pruned(A: torch.Tensor, threshold: float = 0.0) -> torch.Tensor:
+def _pruned(
+    A: torch.Tensor, threshold: float | None = None, keep: int | None = None
+) -> torch.Tensor:
     size = A if A.dtype == torch.bool else A.abs()
+    if keep is not None:
+        first = size.sort(dim=-1, descending=True, stable=True).indices[..., :keep]
+        kept = torch.zeros_like(size, dtype=torch.bool).scatter(-1, first, True)
+        A = torch.where(kept, A, A.new_zeros(()))
+    if threshold is None:
+        threshold = 0.0
     return torch.where(~(size <= threshold), A, A.new_zeros(()))  # NaN stays
+
+
+def _compacted(A: torch.Tensor, *, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    row, col = (mask.any(dim).nonzero().squeeze(1) for dim in (1, 0))
+    return A[row][:, col], row, col
 
 
 def _find(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -161,6 +174,7 @@ ROWS = (
         _FORMS[:2],
         {"threshold": 0.5},
         {},
+        {"keep": 2},
         module="nonzero",
         names=(),
         dense=_pruned,
@@ -174,6 +188,7 @@ ROWS = (
         names=("torch.nonzero", "torch.Tensor.nonzero", *names_in_torch("argwhere")),
         order=0,
     ),
+    _op("compact", ("A[m,k] -> C[m,k]",), module="compact", names=(), dense=_compacted),
     _op("find", ("A[m,k] -> y[nse]",), module="nonzero", names=(), dense=_find, order=0),
     Op(
         "coo_indices",

@@ -70,6 +70,8 @@ def _reduced_by_head(
 ) -> torch.Tensor:
     """Of A (*b, m, k, h) and x (*b, k, h or 1, n)."""
     count = mask.sum(-2)[..., None]
+    if reduce in ("min_plus", "max_plus"):
+        return _extremal_sums(A, x, mask, count, 1 if reduce == "max_plus" else -1)
     if reduce in ("sum", "mean") or A.shape[-2] == 0:
         y = torch.einsum("...mkh,...khn->...mhn", A, x)
         return y / count.clamp(min=1) if reduce == "mean" else y
@@ -82,11 +84,26 @@ def _reduced_by_head(
     return y.masked_fill(count == 0, 0)
 
 
+def _extremal_sums(
+    A: torch.Tensor, x: torch.Tensor, mask: torch.Tensor, count: torch.Tensor, sign: int
+) -> torch.Tensor:
+    if not A.is_floating_point():
+        raise TypeError("there is no infinity of this dtype")
+    if A.shape[-2] == 0:
+        nothing = torch.einsum("...mkh,...khn->...mhn", A, x)
+    else:
+        sums = filled(A[..., None] + x.unsqueeze(-4), mask[..., None], -sign * math.inf)
+        nothing = (sums.max(-3) if sign > 0 else sums.min(-3)).values
+    return nothing.masked_fill(count == 0, -sign * math.inf)
+
+
 def _dots(A: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *, mask: torch.Tensor) -> torch.Tensor:
     if x.dim() == mask.dim():
         return (x @ y.mT) * mask
     return torch.einsum("...mhn,...khn->...mkh", x, y) * mask[..., None]
 
+
+_REDUCTIONS = ("sum", "mean", "amax", "amin", "prod", "min_plus", "max_plus")
 
 _VECTORS_ONLY = dict.fromkeys(ALL[1:], "a vector has no compressed layout")
 _DOTS = ("A[k] x[k] -> y[]", "x[k] A[k] -> y[]", "A[k] B[k] -> y[]")
@@ -132,6 +149,28 @@ def _by_equation(function: Callable[..., Any], *operands: Any, equation: str) ->
     return function(equation, *operands)
 
 
+def _looked_up(function: Callable[..., Any], weight: Any, *, input: Any, **options: Any) -> Any:
+    """With numbers that the table has rows for."""
+    rows = weight.shape[:1].numel() if isinstance(weight, torch.Tensor) else 0
+    return function(input % rows if rows else input[:0], weight, **options)
+
+
+_NUMBERS = torch.tensor([[1, 0, 2], [3, 3, 1]])
+
+
+def _table(name: str, shape: str, *samples: Any) -> Op:
+    return Op(
+        name,
+        "products.embedding",
+        (f"torch.nn.functional.{name}",),
+        (f"A[m,k] -> y[{shape}]",),
+        getattr(F, name),
+        samples=tuple({"input": _NUMBERS, **sample} for sample in samples),
+        call=_looked_up,
+        traced=False,
+    )
+
+
 def _grouped(name: str) -> Op:
     return Op(
         name,
@@ -170,7 +209,7 @@ ROWS = (
             "A[b,m,k|c] x[b,k,c,n] -> y[b,m,c,n]",
         ),
         _reduced,
-        samples=tuple({"reduce": reduce} for reduce in ("sum", "mean", "amax", "amin", "prod")),
+        samples=tuple({"reduce": reduce} for reduce in _REDUCTIONS),
     ),
     Op(
         "mv",
@@ -342,5 +381,7 @@ ROWS = (
         _attention,
         samples=({}, {"scale": 2.0}),
     ),
+    _table("embedding", "2,3,k", {}),
+    _table("embedding_bag", "2,k", {}, {"mode": "sum"}, {"mode": "max"}),
     *(_grouped(name) for name in ("segment_mm", "gather_mm")),
 )

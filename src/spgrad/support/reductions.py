@@ -146,6 +146,60 @@ def _norm(A: torch.Tensor, p: float = 2, **options: Any) -> torch.Tensor:
     return torch.linalg.vector_norm(A, p, **options)
 
 
+def _placed(x: torch.Tensor, mask: torch.Tensor, dim: int) -> torch.Tensor:
+    """What a dense row begins with, at the specified elements of the row; 0 elsewhere."""
+    rank = (mask.cumsum(dim) - 1).clamp(min=0)
+    return torch.where(mask, x.gather(dim, rank), torch.zeros((), dtype=x.dtype))
+
+
+def _sorted(
+    A: torch.Tensor, *, mask: torch.Tensor, dim: int = -1, descending: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    order = A.sort(dim=dim, descending=descending, stable=True).indices
+    # unspecified elements behind the others
+    then = (~mask.gather(dim, order)).to(torch.int8).sort(dim=dim, stable=True).indices
+    order = order.gather(dim, then)
+    return _placed(A.gather(dim, order), mask, dim), _placed(order, mask, dim)
+
+
+def _argsorted(A: torch.Tensor, *, mask: torch.Tensor, **options: Any) -> torch.Tensor:
+    return _sorted(A, mask=mask, **options)[1]
+
+
+def _running(A: torch.Tensor, dim: int = -1, *, mask: torch.Tensor) -> torch.Tensor:
+    y = A.cumsum(dim)
+    return torch.where(mask, y, torch.zeros((), dtype=y.dtype))
+
+
+def _topk(
+    A: torch.Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    *,
+    mask: torch.Tensor,
+    specified: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of equal elements the first; torch leaves open which."""
+    torch.topk(A, k, dim, largest)  # refuses what torch refuses
+    if not specified:
+        y, index = A.sort(dim=dim, descending=largest, stable=True)
+        return y.narrow(dim, 0, k), index.narrow(dim, 0, k)
+    order = A.sort(dim=dim, descending=largest, stable=True).indices
+    then = (~mask.gather(dim, order)).to(torch.int8).sort(dim=dim, stable=True).indices
+    index = order.gather(dim, then).narrow(dim, 0, k)
+    missing = ~mask.gather(dim, index)
+    return A.gather(dim, index).masked_fill(missing, 0), index.masked_fill(missing, -1)
+
+
+_ON_PATTERN = ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]")
+
+
+def _ordered(name: str, dense: Any, *samples: Any, order: int = 2) -> Op:
+    module = "reductions.order"
+    return Op(name, module, (), _ON_PATTERN, dense, order=order, samples=samples, traced=False)
+
+
 ROWS = (
     _reduced("sum", 0, 0),
     Op("mean", "reductions.reduce", names_in_torch("mean"), _FORMS, _mean, samples=_SAMPLES),
@@ -264,5 +318,21 @@ ROWS = (
             samples=({"dim": -1}, {}, {"dim": (-2, -1), "correction": 0, "specified": True}),
         )
         for name, dense in (("var", _var), ("std", _std))
+    ),
+    _ordered("sort", _sorted, {}, {"dim": -2, "descending": True}),
+    _ordered("argsort", _argsorted, {}, {"dim": 0}, order=0),
+    _ordered("cumsum", _running, {}, {"dim": -2}),
+    Op(
+        "topk",
+        "reductions.order",
+        names_in_torch("topk"),
+        ("A[m,k] -> y[m,n]", "A[b,m,k] -> y[b,m,n]"),
+        _topk,
+        samples=(
+            {"k": 2},
+            {"k": 3, "dim": -2, "largest": False},
+            {"k": 4, "dim": -1, "specified": True},
+        ),
+        traced=False,
     ),
 )

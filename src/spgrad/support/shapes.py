@@ -217,6 +217,56 @@ _DIAGONALS = (
 )
 
 
+def _with_diagonal(A: torch.Tensor, value: Any = 1.0, offset: int = 0) -> torch.Tensor:
+    old = A.diagonal(offset, -2, -1)
+    new = (
+        value.expand(old.shape) if isinstance(value, torch.Tensor) else torch.full_like(old, value)
+    )
+    dtype = torch.promote_types(A.dtype, new.dtype)
+    return torch.diagonal_scatter(A.to(dtype), new.to(dtype), offset, -2, -1)
+
+
+def _without_diagonal(A: torch.Tensor, offset: int = 0) -> torch.Tensor:
+    return _with_diagonal(A, 0, offset)
+
+
+def _in_corners(function: Callable[..., Any], A: Any, B: Any) -> Any:
+    return function([[A, None], [None, B]])
+
+
+def _block_array(blocks: Any) -> torch.Tensor:
+    return torch.block_diag(blocks[0][0], blocks[1][1])
+
+
+_ON_DIAGONAL = ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]")
+
+_OWN_DIAGONALS = (
+    *(
+        _op(
+            name,
+            forms,
+            {},
+            {"offset": 1},
+            {"offset": -2},
+            names=(),
+            dense=dense,
+            module="set_diagonal",
+        )
+        for name, forms, dense in (
+            ("remove_diag", _ON_DIAGONAL, _without_diagonal),
+            ("set_diag", (*_ON_DIAGONAL, "A[m,k] x[1] -> C[m,k]"), _with_diagonal),
+        )
+    ),
+    _op(
+        "block_array",
+        ("A[m,k] B[k,m] -> C[mk,mk]",),
+        names=(),
+        dense=_block_array,
+        module="block_array",
+        call=_in_corners,
+    ),
+)
+
 _FORMS = ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]")
 
 _MOVED = (
@@ -271,4 +321,4 @@ _IN_PLACE = (
     _resized("sparse_resize_and_clear_"),
 )
 
-ROWS = (*_SHAPES, *_JOINS, *_DIAGONALS, *_MOVED, *_IN_PLACE)
+ROWS = (*_SHAPES, *_JOINS, *_DIAGONALS, *_OWN_DIAGONALS, *_MOVED, *_IN_PLACE)

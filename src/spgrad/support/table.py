@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,11 +13,25 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
+from torch._C import _VariableFunctions  # pyright: ignore[reportAttributeAccessIssue]
 
 ALL: tuple[str, ...] = ("coo", "csr", "csc", "bsr", "bsc")
 OUTSIDE = ("core", "linalg")
 """Packages beside `ops` that define operations."""
 FLIPPED = {"coo": "coo", "csr": "csc", "csc": "csr", "bsr": "bsc", "bsc": "bsr"}
+
+
+def torch_named(name: str) -> Any:
+    """Torch's own function, or attribute, under a name such as "torch.Tensor.abs".
+
+    Other libraries put functions of theirs into torch, which call those that stood there:
+    torch_geometric does so with `torch.select` and `torch.index_select`.
+    """
+    rest = name.removeprefix("torch.")
+    found = operator.attrgetter(rest)(torch)
+    if isinstance(found, FunctionType) and found.__module__.partition(".")[0] != "torch":
+        return getattr(_VariableFunctions, rest, found)
+    return found
 
 
 def plainly(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
+from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from spgrad.core.pattern import Pattern
 from spgrad.core.slots import ATEN_FUNCTIONS, above
-from spgrad.core.tensor import SparseTensor, is_parameter
+from spgrad.core.tensor import SparseTensor, is_parameter, requires_grad
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
 from spgrad.public import public_as
 
@@ -83,6 +84,8 @@ def _aliased(A: SparseTensor) -> SparseTensor:
             vals = vals.detach()
     out = SparseTensor(vals, A._pattern)
     out._is_alias = True
+    if is_parameter(A) and requires_grad(A):
+        out._is_trained = True
     return out
 
 
@@ -252,12 +255,26 @@ def replace(A: SparseTensor, vals: torch.Tensor, pattern: Pattern) -> SparseTens
     return A
 
 
-ATEN_FUNCTIONS.update({func: _unary(func) for func in _UNARY})
-ATEN_FUNCTIONS.update({func: _alias(func) for func in _ALIASES})
-ATEN_FUNCTIONS.update({func: _same_pattern(func) for func in _SAME_PATTERN})
-ATEN_FUNCTIONS.update({func: _by_scalar(func) for func in _BY_SCALAR})
-ATEN_FUNCTIONS[_aten.isnan.default] = lambda A: _aten.isnan.default(A._vals)  # for anomaly mode
-ATEN_FUNCTIONS[_aten.ones_like.default] = _ones_like
-ATEN_FUNCTIONS[_aten._to_copy.default] = _to_copy
-ATEN_FUNCTIONS[_aten.new_empty_strided.default] = _new_empty
-ATEN_FUNCTIONS[_aten.copy_.default] = _copy_
+_ANSWERS: dict[Any, Callable[..., Any]] = {
+    **{func: _unary(func) for func in _UNARY},
+    **{func: _alias(func) for func in _ALIASES},
+    **{func: _same_pattern(func) for func in _SAME_PATTERN},
+    **{func: _by_scalar(func) for func in _BY_SCALAR},
+    _aten.isnan.default: lambda A: _aten.isnan.default(A._vals),  # for anomaly mode
+    _aten.ones_like.default: _ones_like,
+    _aten._to_copy.default: _to_copy,
+    _aten.new_empty_strided.default: _new_empty,
+    _aten.copy_.default: _copy_,
+}
+
+
+def _with_its_aliases(func: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
+    """`answer`, which says of its result what memory it shares, as the compiler asks."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return return_and_correct_aliasing(func, args, kwargs, answer(*args, **kwargs))
+
+    return run
+
+
+ATEN_FUNCTIONS.update({f: _with_its_aliases(f, answer) for f, answer in _ANSWERS.items()})

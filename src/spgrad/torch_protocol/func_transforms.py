@@ -153,13 +153,16 @@ def _transformed(call: _Call) -> type[torch.autograd.Function]:
         def jvp(ctx: Any, *tangents: torch.Tensor | None) -> Any:
             asked = [t is not None for t in tangents]
             *saved, y = map(_primal, ctx.saved_tensors)
+            moving: list[torch.Tensor] = []  # tangents of what the result depends on
 
             def pull(u: torch.Tensor) -> tuple[Any, ...]:
-                grads = call.backward(saved, asked, u)
-                return tuple(g for g, wanted in zip(grads, asked, strict=True) if wanted)
+                pairs = zip(call.backward(saved, asked, u), tangents, strict=True)
+                found = [(g, t) for g, t in pairs if g is not None and t is not None]
+                moving[:] = [t for _, t in found]
+                return tuple(g for g, _ in found)
 
             push = torch.func.vjp(pull, torch.zeros_like(y))[1]
-            (out,) = push(tuple(t for t in tangents if t is not None))
+            (out,) = push(tuple(moving))
             return (out, *[None] * ctx.more) if ctx.more else out
 
         @staticmethod

@@ -16,7 +16,6 @@ def segment_mm(a: torch.Tensor, b: torch.Tensor, seglen_a: torch.Tensor) -> torc
         >>> segment_mm(torch.ones(3, 2), torch.ones(2, 2, 1), torch.tensor([1, 2])).shape
         torch.Size([3, 1])
     """
-    _require_torch()
     return ops.segment_mm(a, b, seglen_a)
 
 
@@ -27,7 +26,6 @@ def gather_mm(a: torch.Tensor, b: torch.Tensor, idx_b: torch.Tensor) -> torch.Te
         >>> gather_mm(torch.ones(3, 2), torch.ones(2, 2, 1), torch.tensor([1, 0, 1])).shape
         torch.Size([3, 1])
     """
-    _require_torch()
     for x in (a, b, idx_b):
         _require_tensor(x)
     return ops.gather_mm(a, b, idx_b)
@@ -36,8 +34,3 @@ def gather_mm(a: torch.Tensor, b: torch.Tensor, idx_b: torch.Tensor) -> torch.Te
 def _require_tensor(x: Any) -> None:
     if not isinstance(x, torch.Tensor):
         raise ValueError(f"{type(x).__name__} is given; tensors are taken")
-
-
-def _require_torch() -> None:
-    if tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 4):
-        raise NotImplementedError("PyTorch version is too old: 2.4 or later is taken")

@@ -10,6 +10,8 @@ import torch
 
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
+from spgrad.ops.elementwise.inside_transforms import inside_transform
+from spgrad.torch_protocol.func_transforms import in_torch_func
 
 
 def _converting(name: str) -> Callable[..., Any]:
@@ -22,6 +24,8 @@ def _converting(name: str) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(A: Any, *args: Any, **kw: Any) -> Any:
+        if in_torch_func():
+            return inside_transform(function, (A, *args), kw)
         with torch._C.DisableTorchFunctionSubclass():
             if _is_real_variable(A):
                 dtype = getattr(function(A._vals.new_empty(0), *args, **kw), "dtype", A.dtype)

@@ -13,6 +13,7 @@ from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError
 from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import as_summands
+from spgrad.lowering.dense_at import dense_at_elements
 from spgrad.lowering.operands import call, is_sparse, sparse_operand
 from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.elementwise.binary import Number, add, div, mul, sub
@@ -75,12 +76,19 @@ def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
     `weight` is a number or a tensor.
     """
     input, end, weight = _in_one_dtype(torch.lerp, input=input, end=end, weight=weight)
-    of_all = not (isinstance(weight, torch.Tensor) and weight.dim())
-    if of_all and isinstance(input, SparseTensor) and isinstance(end, SparseTensor):
+    sparse = isinstance(input, SparseTensor) and isinstance(end, SparseTensor)
+    if sparse and not isinstance(weight, SparseTensor):
         start, stop, pattern = align(input, end, "either", name="end")
-        if isinstance(weight, torch.Tensor) and wants_grad(weight):
-            weight = number_for_each(weight, start, pattern)
-        return on_pattern(call(torch.lerp, start, stop, weight), pattern)
+        if not (isinstance(weight, torch.Tensor) and weight.dim()):
+            if isinstance(weight, torch.Tensor) and wants_grad(weight):
+                weight = number_for_each(weight, start, pattern)
+            return on_pattern(call(torch.lerp, start, stop, weight), pattern)
+        sizes = (1,) * (len(pattern.shape) - weight.dim()) + tuple(weight.shape)
+        if len(sizes) == len(pattern.shape) and all(
+            own in (1, full) for own, full in zip(sizes, pattern.shape, strict=True)
+        ):
+            weight = dense_at_elements(weight, pattern)
+            return on_pattern(call(torch.lerp, start, stop, weight), pattern)
     return add(input, mul(sub(end, input), weight))
 
 

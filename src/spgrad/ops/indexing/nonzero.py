@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
-from spgrad.errors import ArgumentKindError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.operands import matrix_operand, require_rank, sparse_operand
+from spgrad.lowering.operands import matrix_operand, require_int, require_rank, sparse_operand
 from spgrad.lowering.rebuild import coordinates, finished, flat_values, subset
+from spgrad.ops.reductions.order import among_largest
 from spgrad.public import public_op
 from spgrad.torch_protocol.compile import lasting
 
@@ -121,13 +124,19 @@ def find(
 
 
 @public_op
-def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
-    """The elements of `input` whose magnitude is above a threshold; the others go.
+def prune(
+    input: torch.Tensor, threshold: float | None = None, *, keep: int | None = None
+) -> SparseTensor:
+    """The elements of `input` whose magnitude is above a threshold, or the largest of each row.
+
+    The others go.
 
     Args:
         input: Sparse tensor of any layout; repeated elements are added first. An element with
             dense dimensions stays whole if any of its numbers is above.
-        threshold: 0 takes away specified zeros. NaN stays.
+        threshold: 0 takes away specified zeros. NaN stays. By default 0, or with `keep` none.
+        keep: How many elements of each row, along the last dimension, stay at most: those of the
+            largest magnitude, of equal ones the first. Not for elements with dense dimensions.
 
     Returns:
         SparseTensor in the layout of `input`, with fewer elements. A block of BSR and BSC goes if
@@ -137,10 +146,12 @@ def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
         The cotangent at what is kept, 0 at the other elements; on the pattern of `input`.
 
     Cost:
-        O(nse), on every call: the result depends on the values.
+        O(nse), with `keep` O(nse log nse), on every call: the result depends on the values.
 
     Raises:
-        TypeError: `input` is not sparse, or `threshold` is no number.
+        TypeError: `input` is not sparse, `threshold` is no number, or `keep` no int.
+        ValueError: `keep` is below 0.
+        NotImplementedError: `keep` is given for elements with dense dimensions.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[0.1, 1.0], [2.0, 0.0]]))
@@ -149,20 +160,40 @@ def prune(input: torch.Tensor, threshold: float = 0.0) -> SparseTensor:
                 [2., 0.]])
     """
     A = without_repeats(sparse_operand("input", input))
-    if not isinstance(threshold, (int, float)):
+    if threshold is None and keep is None:
+        threshold = 0.0
+    if threshold is not None and not isinstance(threshold, (int, float)):
         raise ArgumentKindError(
             f"`threshold` is {threshold!r}; a number is accepted. For example 1e-6."
         )
     vals = flat_values(A)
     detached = vals.detach()
     size = detached if detached.dtype == torch.bool else detached.abs()
-    kept = ~(size <= threshold)
+    kept = torch.ones_like(size, dtype=torch.bool) if threshold is None else ~(size <= threshold)
     if A._pattern.dense_dim:
         kept = kept.flatten(1).any(1)
+    if keep is not None:
+        kept = kept & _largest(A, size, keep)
     with lasting(*A._pattern.indices, kept):
         made = finished(subset(A._pattern, kept), A._pattern.elements)
     out = made.gather(vals)
     return on_pattern(out.view(made.pattern.values_shape), made.pattern)
+
+
+def _largest(A: SparseTensor, size: torch.Tensor, keep: Any) -> torch.Tensor:
+    """Which stored elements are among the largest of their rows (elements,)."""
+    pattern = A._pattern
+    require_int("keep", keep)
+    if keep < 0:
+        raise ArgumentValueError(
+            f"`keep` is {keep}; a number from 0 on is accepted. For example 8."
+        )
+    if pattern.dense_dim:
+        raise UnsupportedError(
+            f"`keep` is given for an `input` with {pattern.dense_dim} dense dimension(s); scalar "
+            "elements are accepted. Give a threshold, or take one slice at a time."
+        )
+    return among_largest(pattern, size, keep)
 
 
 def _nonzero(A: SparseTensor, *, specified: bool = False) -> tuple[torch.Tensor, torch.Tensor]:

@@ -35,13 +35,15 @@ def spmm(A: torch.Tensor, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
         A: Sparse (m, k), or hybrid (*b, m, k | *h) of any layout.
         x: Dense (k, n); of a hybrid A (*b, k, *h, n), or (k, n) for all of its matrices.
         reduce: "sum", the matrix product, "mean", "amax", "amin" or "prod", over the specified
-            elements of the row alone. A row without elements gives 0.
+            elements of the row alone. A row without elements gives 0. "min_plus" and "max_plus"
+            are the smallest and largest a_ij + x_jc, and inf and -inf for such a row: a step of
+            shortest and of longest paths.
 
     Returns:
         Dense (m, n), or (*b, m, *h, n) of a hybrid A.
 
     Gradient:
-        Of `A` on its own pattern, of `x` dense. Of "amax" and "amin", at the first product that
+        Of `A` on its own pattern, of `x` dense. Of extrema, at the first product, or sum, that
         attains it.
 
     Cost:

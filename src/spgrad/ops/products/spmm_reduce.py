@@ -13,20 +13,23 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.dense_at import scaled_lines
 from spgrad.lowering.segments import Segments, segment_product, segments_of
-from spgrad.lowering.spmm import spmm, wants_grad
+from spgrad.lowering.spmm import spmm, spmm_gradients, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.ops.products import broadcast
+from spgrad.ops.products.extremal_sums import plus_product
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.torch_protocol.func_transforms import Function
 
-REDUCTIONS = ("sum", "mean", "amax", "amin", "prod")
+REDUCTIONS = ("sum", "mean", "amax", "amin", "prod", "min_plus", "max_plus")
 
 
 def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tensor:
     """The mean, maximum, minimum or product of a_ij x_jc over the elements of each row i of A.
 
-    A row without elements gives 0, a product of them too. Of a hybrid A, x is (k, heads, n).
+    A row without elements gives 0, a product of them too. "min_plus" and "max_plus" are the extrema
+    of a_ij + x_jc, and infinite for such rows. Of a hybrid A, x is (k, heads, n).
     """
     if reduce not in REDUCTIONS:
         raise ArgumentValueError(
@@ -38,16 +41,24 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
     row = segments_of(pattern, (len(pattern.batch) + 1,))
     if reduce == "mean":
         require_dtype(vals.dtype, accepted="real complex")
-        y = spmm(vals, x, pattern)
-        # in the dtype of y: torch divides by integers one element at a time
-        key = kept.DIVISORS.of(y.dtype)
-        divisors = pattern.derive(key, lambda _: row.counts().clamp(min=1).to(y.dtype))
-        return y.div_(divisors) if x.dim() == 2 else y / divisors[..., None]
+        # not integers, by which torch divides one element at a time; 16 bits do not hold all counts
+        wide = torch.promote_types(vals.dtype, torch.float32)
+        key = kept.DIVISORS.of(wide)
+        divisors = pattern.derive(key, lambda _: row.counts().clamp(min=1).to(wide))
+        if x.dim() == 3 or wide != vals.dtype:
+            y = spmm(vals, x, pattern)
+            return (y / divisors.view(-1, *(1,) * (x.dim() - 1))).to(vals.dtype)
+        if wants_grad(vals, x):
+            return _SpMMMean.apply(vals, x, divisors, pattern)  # type: ignore[return-value]
+        return spmm(vals, x, pattern).div_(divisors)
     if reduce == "prod":
         # 16 bits overflow in the product of the values where that with x does not
         exact = not vals.is_floating_point()
         wide = vals.dtype if exact else torch.promote_types(vals.dtype, torch.float32)
         return _spmm_prod(vals.to(wide), x.to(wide), pattern, row).to(vals.dtype)
+    if reduce in ("min_plus", "max_plus"):
+        require_dtype(vals.dtype, accepted="real")
+        return plus_product(vals, x, pattern, reduce == "max_plus")
     require_dtype(vals.dtype, accepted="real integer")
     if x.dim() == 2:
         return _spmm_extremum(vals, x, pattern, reduce == "amax")
@@ -56,6 +67,32 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
     found = [_spmm_extremum(*head, pattern, reduce == "amax") for head in heads]
     # without heads: empty, but with a gradient for both operands
     return torch.stack(found, 1) if found else spmm(vals, x, pattern)
+
+
+class _SpMMMean(Function):
+    """y = D^-1 A x with the numbers of elements in D.
+
+    Gradients are those of (D^-1 A) x: its values take one pass over the elements of A, where
+    D^-1 g would take one over g, which is larger where rows are short.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, vals: torch.Tensor, x: torch.Tensor, divisors: torch.Tensor, pattern: Pattern
+    ) -> torch.Tensor:
+        ctx.save_for_backward(vals, x, divisors)
+        ctx.pattern = pattern
+        return spmm(vals, x, pattern).div_(divisors)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, x, divisors = ctx.saved_tensors
+        factor, needs = divisors.reciprocal().squeeze(1), ctx.needs_input_grad[:2]
+        shares = scaled_lines(vals, factor, None, ctx.pattern)
+        grad_vals, grad_x = spmm_gradients(shares, x, g, ctx.pattern, False, needs)
+        if grad_vals is not None:
+            grad_vals = scaled_lines(grad_vals, factor, None, ctx.pattern)
+        return grad_vals, grad_x, None, None
 
 
 def _spmm_prod(

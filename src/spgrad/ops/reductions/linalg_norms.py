@@ -153,6 +153,10 @@ def linalg_norm(
         (tensor([5., 2.]), tensor(6.))
     """
     A = sparse_operand("A", A)
+    if not (dim is None or isinstance(dim, (int, tuple, list))):
+        raise ArgumentKindError(
+            f"`dim` is {dim!r}; an int, a pair of ints or None is accepted. For example (-2, -1)."
+        )
     dims = (dim,) if isinstance(dim, int) else dim
     if dims is None and ord is not None:
         dims = tuple(range(len(A._pattern.shape)))

@@ -20,6 +20,7 @@ from spgrad.ops.reductions.axes import (
     require_zero_of_nothing,
 )
 from spgrad.public import public_op
+from spgrad.torch_protocol.func_transforms import Function
 
 Order = float | str
 
@@ -121,8 +122,8 @@ def norms_of_segments(
     call: Reduction, vals: torch.Tensor, p: float, specified: bool
 ) -> torch.Tensor:
     """Norm (segments, kept) of values (elements, reduced, kept)."""
-    if p == 2:  # abs(a) has no second derivative at 0, but its square has
-        return _power(call.sums(_abs_squared(vals)), 0.5)
+    if p == 2:
+        return _TwoNorm.apply(vals, call) if wants_grad(vals) else _two_norm(vals, call)
     size = vals.abs()
     if math.isinf(p):
         require_elements(call)
@@ -139,6 +140,32 @@ def norms_of_segments(
     zeros, missing = call.sums((size == 0).to(torch.int64)), call.missing(specified)
     zeros = zeros if missing is None else zeros + missing
     return torch.where((zeros > 0) & ~y.isnan(), 0, y)
+
+
+def _two_norm(vals: torch.Tensor, call: Reduction) -> torch.Tensor:
+    return call.sums(_abs_squared(vals)).sqrt()
+
+
+class _TwoNorm(Function):
+    """y = sqrt(sum |a|^2).
+
+    Its gradient is (a / y) g, and 0 where y is 0. Derivatives of the sum of squares would have y^-2
+    and y^-4, and those of a (g / y) have g y^-2: these underflow where what they are factors of is
+    an ordinary number.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, call: Reduction) -> torch.Tensor:  # type: ignore[override]
+        y = _two_norm(vals, call)
+        ctx.save_for_backward(vals, y)
+        ctx.call = call
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        vals, y = ctx.saved_tensors
+        size = torch.where(y == 0, torch.inf, y)
+        return vals / ctx.call.expanded(size) * ctx.call.expanded(g), None
 
 
 def _power(x: torch.Tensor, p: float) -> torch.Tensor:

@@ -108,7 +108,7 @@ def diagonal(input: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
     A = sparse_operand("input", input)
     require_int("offset", offset)
     ndim, split = len(A._pattern.shape), sparse_dims(A._pattern)
-    _require_matrix(A)
+    require_matrix(A)
     i, j = (require_dim(n, d, ndim) for n, d in (("dim1", dim1), ("dim2", dim2)))
     if {i, j} != {split - 2, split - 1}:
         raise UnsupportedError(
@@ -206,7 +206,8 @@ def diag_embed(
     return made if order == list(range(ndim + 1)) else permute(made, order)
 
 
-def _require_matrix(A: SparseTensor) -> None:
+def require_matrix(A: SparseTensor) -> None:
+    """Refuses what has no rows and columns."""
     if sparse_dims(A._pattern) < 2:
         hint = "Give it a dimension with spgrad.unsqueeze."
         raise checks.bad_shape("input", A._pattern.shape, "a sparse matrix or batch", hint)
@@ -228,7 +229,7 @@ def _vector_or_sparse(input: Any) -> SparseTensor:
 def _triangle(input: Any, diagonal: int, *, lower: bool) -> SparseTensor:
     A = sparse_operand("input", input)
     require_int("diagonal", diagonal)
-    _require_matrix(A)
+    require_matrix(A)
     if A._pattern.dense_dim:
         raise UnsupportedError(
             f"`input` has {A._pattern.dense_dim} dense dimension(s), which are among the last two; "
@@ -244,7 +245,7 @@ def _triangle_pattern(pattern: Pattern, diagonal: int, lower: bool) -> Found | I
     lines = lines_of(pattern)
     if lines is not None:
         return _triangle_lines(lines, diagonal, lower)
-    distance = _distances(pattern)
+    distance = distances(pattern)
     return subset(pattern, distance <= diagonal if lower else distance >= diagonal)
 
 
@@ -261,7 +262,7 @@ def _triangle_lines(lines: Lines, diagonal: int, lower: bool) -> InRanges:
     return joined(pattern, tuple(pattern.shape), lines.idx, LineRanges(begin, end))
 
 
-def _distances(pattern: Pattern) -> torch.Tensor:
+def distances(pattern: Pattern) -> torch.Tensor:
     """Column less row of each stored element."""
     coo, entry = coordinates(pattern)
     found = coo.indices[0][-1].to(torch.int64) - coo.indices[0][-2]
@@ -275,11 +276,11 @@ def _diagonal_values(A: SparseTensor, offset: int) -> torch.Tensor:
         pattern, kept.REBUILT, ("diagonal", offset), lambda: _to_diagonal(pattern, offset)
     )
     vals = gather(flat_values(A))
-    vals = vals.view(*pattern.batch, _length(pattern, offset), *pattern.dense_shape)
+    vals = vals.view(*pattern.batch, diagonal_length(pattern, offset), *pattern.dense_shape)
     return vals.movedim(len(pattern.batch), -1)
 
 
-def _length(pattern: Pattern, offset: int) -> int:
+def diagonal_length(pattern: Pattern, offset: int) -> int:
     """Elements of one diagonal."""
     m, k = pattern.matrix
     return max(min(m + min(offset, 0), k - max(offset, 0)), 0)
@@ -287,7 +288,7 @@ def _length(pattern: Pattern, offset: int) -> int:
 
 def _to_diagonal(pattern: Pattern, offset: int) -> Gather:
     """Takes the stored elements to the places of the diagonals (items * length,)."""
-    length = _length(pattern, offset)
+    length = diagonal_length(pattern, offset)
     coo, entry = coordinates(pattern)
     indices = coo.indices[0].to(torch.int64)
     along = indices[-2] + min(offset, 0)

@@ -47,7 +47,7 @@ SPGRAD_INLINE void load_bits(const T* from, Vector<uint32_t, kElements>& out) {
   using Raw = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
   Vector<Raw, kElements> raw;
   std::memcpy(&raw, from, sizeof(raw));
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
   if constexpr (kElements >= 8 && sizeof(T) == 1) {
     asm("vpmovzxbd %1, %0" : "=v"(out) : "vm"(raw));
     return;
@@ -61,7 +61,7 @@ SPGRAD_INLINE void load_bits(const T* from, Vector<uint32_t, kElements>& out) {
 
 template <int kElements>
 SPGRAD_INLINE void load_half(const Half* from, Vector<float, kElements>& out) {
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
   if constexpr (kElements >= 8) {
     Vector<uint16_t, kElements> raw;
     std::memcpy(&raw, from, sizeof(raw));
@@ -93,7 +93,7 @@ SPGRAD_INLINE void load(const T* from, Lanes<T, kElements>& out) {
 // One element, by code that may use registers of kBytes.
 template <int kBytes, class T>
 SPGRAD_INLINE accumulate_t<T> load_one(const T& from) {
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
   if constexpr (std::is_same_v<T, Half> && kBytes >= 32) {
     const Vector<uint32_t, 4> raw{from.bits};
     Vector<float, 4> out;
@@ -136,7 +136,7 @@ SPGRAD_INLINE auto shuffle(const V& a, const V& b, F) {
 // outcomes hidden, it makes two choices by masks.
 template <class V>
 SPGRAD_INLINE void opaque([[maybe_unused]] V& v) {
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
   asm("" : "+v"(v));
 #endif
 }

@@ -14,7 +14,20 @@
 #else
 #define SPGRAD_CLONES
 #endif
+#ifdef SPGRAD_ONE_WIDTH  // a build for tests, see below: what is inlined is checked in each place
+#define SPGRAD_INLINE inline
+#else
 #define SPGRAD_INLINE inline __attribute__((always_inline))
+#endif
+
+// Whether there is code for registers of 32 and 64 bytes. Clang compiles what run_avx512 below
+// calls for the processor of the build all the same ("flatten" is GCC's), and refuses wide
+// registers there.
+#if defined(__x86_64__) && !defined(__clang__)
+#define SPGRAD_WIDE 1
+#else
+#define SPGRAD_WIDE 0
+#endif
 
 namespace spgrad {
 
@@ -34,7 +47,15 @@ SPGRAD_INLINE void keep_rounded(T& product) {
 // Calls f.operator()<kBytes>() compiled for the widest vector registers of this processor, which is
 // looked up at run time. SPGRAD_CLONES does not serve code with explicit vectors: a vector that is
 // wider than a register ends up in memory, so such code must know the width.
-#if defined(__x86_64__)
+#if SPGRAD_WIDE && defined(SPGRAD_ONE_WIDTH)
+// A build for tests is compiled for AVX2 as a whole. It takes a third of the time.
+inline int vector_bytes() { return 32; }
+
+template <class F>
+void with_vectors(const F& f) {
+  f.template operator()<32>();
+}
+#elif SPGRAD_WIDE
 template <class F>
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,popcnt,bmi,bmi2"),
                flatten)) void run_avx512(const F& f) {
@@ -47,9 +68,6 @@ __attribute__((target("avx2,fma,f16c,popcnt,bmi,bmi2"), flatten)) void run_avx2(
 }
 
 // The bytes of a vector register, of those that there is code for.
-#ifdef SPGRAD_ONE_WIDTH  // a build for tests takes a third of the time, and a processor with AVX2
-inline int vector_bytes() { return 32; }
-#else
 inline int vector_bytes() {
   static const int bytes = [] {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
@@ -63,13 +81,9 @@ inline int vector_bytes() {
   }();
   return bytes;
 }
-#endif
 
 template <class F>
 void with_vectors(const F& f) {
-#ifdef SPGRAD_ONE_WIDTH
-  run_avx2(f);
-#else
   switch (vector_bytes()) {
     case 64:
       return run_avx512(f);
@@ -78,7 +92,6 @@ void with_vectors(const F& f) {
     default:
       return f.template operator()<16>();
   }
-#endif
 }
 #else
 inline int vector_bytes() { return 16; }

@@ -43,7 +43,7 @@ SPGRAD_INLINE void sort_columns(index_t* list, int64_t count) {
 template <int kBytes>
 SPGRAD_INLINE uint64_t take_marks(int8_t* marks) {
   uint64_t bits = 0;
-#ifdef __SSE2__
+#if SPGRAD_WIDE
   if constexpr (kBytes == 64) {
     Vector<int8_t, 64> all;
     std::memcpy(&all, marks, sizeof all);
@@ -51,6 +51,8 @@ SPGRAD_INLINE uint64_t take_marks(int8_t* marks) {
     std::memset(marks, 0, sizeof all);
     return bits;
   }
+#endif
+#ifdef __SSE2__
   for (int i = 0; i < 4; ++i) {
     auto* const sixteen = reinterpret_cast<__m128i*>(marks) + i;
     bits |= static_cast<uint64_t>(_mm_movemask_epi8(_mm_loadu_si128(sixteen))) << (16 * i);

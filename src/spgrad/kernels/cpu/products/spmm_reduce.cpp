@@ -85,10 +85,10 @@ Tensor spmm_prod_op(const Tensor& ptr, const Tensor& idx, const Tensor& x) {
 }
 
 // The gradients of spmm_reduce in the values (nse) and in x (k, n). arg (m, n) holds the entry that
-// each element of y is made of, or -1. 16-bit floats are summed in float. Threads have their own
-// rows for the first gradient and their own columns for the second, so that nothing depends on
-// their number. O(m n + nse + k n) time; memory for the sums where these are wider than the
-// results.
+// each element of y is made of, or -1. 16-bit floats are summed in float. One thread finds both in
+// one pass. Several have their own rows for the first and their own columns for the second, so that
+// nothing depends on their number. O(m n + nse + k n) time; memory for the sums where these are
+// wider than the results.
 template <class index_t, class scalar_t>
 struct ReduceBackward {
   using Sum = accumulate_t<scalar_t>;
@@ -96,28 +96,100 @@ struct ReduceBackward {
   const scalar_t *val, *x, *g;
   const index_t* arg;
   int64_t m, n;
+  Sum *of_values, *of_x;
 
-  int64_t value(int64_t p) const { return perm == nullptr ? p : int64_t{perm[p]}; }
+  // Rows of at most so many entries are read once for each entry, a vector of columns at a time. In
+  // longer ones most columns would be read in vain, so that each looks its one entry up.
+  static constexpr int64_t kShort = 16;
 
-  void to_values(int64_t first, int64_t last, Sum* sums) const {
-    for (int64_t p = ptr[first]; p < ptr[last]; ++p) sums[value(p)] = Sum{};
-    for (int64_t i = first; i < last; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
+  SPGRAD_INLINE int64_t value(int64_t p) const { return perm == nullptr ? p : int64_t{perm[p]}; }
+
+  // Not fused with the sum that takes it: which columns are in vectors depends on the threads.
+  SPGRAD_INLINE static Sum product(Sum a, Sum b) {
+    Sum made = a * b;
+    if constexpr (!std::is_integral_v<scalar_t>) keep_rounded(made);
+    return made;
+  }
+
+  // What rows [top, bottom) and columns [first, last) add to the gradients that are asked for.
+  template <int kBytes, bool kValues, bool kX>
+  SPGRAD_INLINE void add(int64_t top, int64_t bottom, int64_t first, int64_t last) const {
+    if constexpr (std::is_integral_v<scalar_t>) {
+      add_rows<1, kValues, kX>(top, bottom, first, last);
+    } else {
+      add_lanes<kFull<scalar_t, kBytes>, kValues, kX>(top, bottom, first, last);
+    }
+  }
+
+  template <int kLanes, bool kValues, bool kX>
+  SPGRAD_INLINE void add_lanes(int64_t top, int64_t bottom, int64_t first, int64_t last) const {
+    if (last - first >= kLanes) return add_rows<kLanes, kValues, kX>(top, bottom, first, last);
+    if constexpr (kLanes > 4) return add_lanes<kLanes / 2, kValues, kX>(top, bottom, first, last);
+    add_rows<1, kValues, kX>(top, bottom, first, last);
+  }
+
+  template <int kLanes, bool kValues, bool kX>
+  SPGRAD_INLINE void add_rows(int64_t top, int64_t bottom, int64_t first, int64_t last) const {
+    for (int64_t i = top; i < bottom; ++i) {
+      if constexpr (kLanes > 1) {
+        if (ptr[i + 1] - ptr[i] <= kShort) {
+          for (int64_t p = ptr[i]; p < ptr[i + 1]; ++p) {
+            add_entry<kLanes, kValues, kX>(i, p, first, last);
+          }
+          continue;
+        }
+      }
+      if constexpr (kValues) {
+        for (int64_t p = ptr[i]; p < ptr[i + 1]; ++p) of_values[value(p)] = Sum{};
+      }
+      for (int64_t j = first; j < last; ++j) {
         const int64_t p = arg[i * n + j];
         if (p < 0) continue;
-        sums[value(p)] += widen(g[i * n + j]) * widen(x[int64_t{idx[p]} * n + j]);
+        const int64_t at = int64_t{idx[p]} * n + j, v = value(p);
+        const Sum cotangent = widen(g[i * n + j]);
+        if constexpr (kValues) of_values[v] += cotangent * widen(x[at]);
+        if constexpr (kX) of_x[at] += product(cotangent, widen(val[v]));
       }
     }
   }
 
-  void to_x(int64_t first, int64_t last, Sum* sums) const {
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = first; j < last; ++j) {
-        const int64_t p = arg[i * n + j];
-        if (p < 0) continue;
-        sums[int64_t{idx[p]} * n + j] += widen(g[i * n + j]) * widen(val[value(p)]);
+  // Entry p of row i. A row with entries has no element that is made of none, so the low bits of
+  // `arg` tell its entries apart.
+  template <int kLanes, bool kValues, bool kX>
+  SPGRAD_INLINE void add_entry(int64_t i, int64_t p, int64_t first, int64_t last) const {
+    using Position = position_t<scalar_t>;
+    const int64_t at = int64_t{idx[p]} * n, v = value(p);
+    const Sum weight = widen(val[v]);
+    Lanes<scalar_t, kLanes> total{};
+    int64_t j = first;
+    for (; j + kLanes <= last; j += kLanes) {
+      Vector<index_t, kLanes> entries;
+      std::memcpy(&entries, arg + i * n + j, sizeof(entries));
+      const auto chosen =
+          __builtin_convertvector(entries, Vector<Position, kLanes>) == static_cast<Position>(p);
+      Lanes<scalar_t, kLanes> cotangent, other;
+      load<kLanes>(g + i * n + j, cotangent);
+      if constexpr (kValues) {
+        load<kLanes>(x + at + j, other);
+        total += chosen ? cotangent * other : Lanes<scalar_t, kLanes>{};
+      }
+      if constexpr (kX) {
+        Lanes<Sum, kLanes> sum;
+        load<kLanes>(of_x + at + j, sum);
+        Lanes<scalar_t, kLanes> term = cotangent * weight;
+        keep_rounded(term);
+        sum += chosen ? term : Lanes<scalar_t, kLanes>{};
+        store<kLanes>(sum, of_x + at + j);
       }
     }
+    Sum sum{};
+    for (int l = 0; l < kLanes; ++l) sum += total[l];
+    for (; j < last; ++j) {
+      if (arg[i * n + j] != p) continue;
+      if constexpr (kValues) sum += widen(g[i * n + j]) * widen(x[at + j]);
+      if constexpr (kX) of_x[at + j] += product(widen(g[i * n + j]), weight);
+    }
+    if constexpr (kValues) of_values[v] = sum;
   }
 };
 
@@ -166,6 +238,8 @@ std::tuple<Tensor, Tensor> spmm_reduce_backward_op(const Tensor& ptr, const Tens
   }
   Tensor grad_val = empty(val, {val.size(0)}), grad_x = empty(x, {x.size(0), n});
   dispatch_real(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+    Sums<scalar_t> of_values(grad_val), of_x(grad_x);
+    of_x.clear();
     const ReduceBackward<index_t, scalar_t> a{
         .ptr = data<index_t>(ptr),
         .idx = data<index_t>(idx),
@@ -176,15 +250,26 @@ std::tuple<Tensor, Tensor> spmm_reduce_backward_op(const Tensor& ptr, const Tens
         .arg = data<index_t>(arg),
         .m = m,
         .n = n,
+        .of_values = of_values.begin(),
+        .of_x = of_x.begin(),
     };
-    Sums<scalar_t> of_values(grad_val), of_x(grad_x);
-    of_x.clear();
-    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
-      a.to_values(first, last, of_values.begin());
-    });
-    const int64_t grain = std::max<int64_t>(16, kSerialWork / std::max<int64_t>(m, 1));
-    torch::stable::parallel_for(
-        0, n, grain, [&](int64_t first, int64_t last) { a.to_x(first, last, of_x.begin()); });
+    const auto add = [&]<bool kValues, bool kX>(int64_t top, int64_t bottom, int64_t first,
+                                                int64_t last) {
+      with_vectors([copy = a, top, bottom, first, last]<int kBytes>() {
+        copy.template add<kBytes, kValues, kX>(top, bottom, first, last);
+      });
+    };
+    if (torch::stable::get_num_threads() == 1) {
+      add.template operator()<true, true>(0, m, 0, n);
+    } else {
+      parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+        add.template operator()<true, false>(first, last, 0, n);
+      });
+      const int64_t grain = std::max<int64_t>(16, kSerialWork / std::max<int64_t>(m, 1));
+      torch::stable::parallel_for(0, n, grain, [&](int64_t first, int64_t last) {
+        add.template operator()<false, true>(0, m, first, last);
+      });
+    }
     of_values.finish();
     of_x.finish();
   });

@@ -14,10 +14,10 @@ namespace spgrad {
 // under a mask, and cell at[l] elsewhere. So every index has to be readable and valid, whatever
 // `count` is. A cell is four or eight bytes of any type.
 template <class Cell, int kLanes, class index_t>
-SPGRAD_INLINE void gather(const void* from, const index_t* at, int64_t count,
+SPGRAD_INLINE void gather(const void* from, const index_t* at, [[maybe_unused]] int64_t count,
                           Vector<Cell, kLanes>& out) {
   const auto* const bytes = static_cast<const char*>(from);
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
   if constexpr (sizeof(out) == 64 && sizeof(index_t) == 4) {
     Vector<index_t, kLanes> index;
     std::memcpy(&index, at, sizeof(index));
@@ -51,7 +51,7 @@ SPGRAD_INLINE void gather(const void* from, const index_t* at, int64_t count,
 template <int kTimes, int kCount, class T, class V>
 SPGRAD_INLINE void repeat_each(const T* from, int first, V& out) {
   constexpr int kLanes = sizeof(V) / sizeof(T);
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
   if constexpr (sizeof(V) == 64 && kCount == 4 && kTimes > 1) {
     struct Part {
       T all[kCount];
@@ -79,7 +79,7 @@ SPGRAD_INLINE void repeat_each(const T* from, int first, V& out) {
   }
 }
 
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
 // The four parts of 16 bytes, or two of 32, side by side in a register of 64 bytes. GCC 12 puts
 // vectors together in memory, which takes ten times as long as these instructions.
 template <int kPartBytes, int kParts, class T, class V>

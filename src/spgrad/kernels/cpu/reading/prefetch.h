@@ -14,7 +14,7 @@ namespace spgrad {
 // caches would otherwise be read before it is written, and would drive out the rows of x.
 template <int kElements, class T>
 SPGRAD_INLINE void stream(const Lanes<T, kElements>& from, T* to) {
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
   if constexpr (std::is_floating_point_v<T> && sizeof(from) >= 32) {
     asm("vmovntps %1, %0" : "=m"(*reinterpret_cast<Lanes<T, kElements>*>(to)) : "v"(from));
     return;

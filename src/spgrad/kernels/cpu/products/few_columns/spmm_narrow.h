@@ -38,7 +38,7 @@ struct Slots {
       Vector<Cell, kEntries> cells;
       gather<Cell, kEntries>(a.x, a.idx + p, count, cells);
       out = std::bit_cast<Values>(cells);
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
     } else {
       const scalar_t* parts[kEntries];
       for (int e = 0; e < kEntries; ++e) parts[e] = a.row(p + e);

@@ -63,14 +63,14 @@ struct Permutation {
   }
   // Whether there is an instruction for it.
   static constexpr bool fast() {
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
     return kWords >= 8;
 #else
     return false;
 #endif
   }
   SPGRAD_INLINE void apply([[maybe_unused]] Vector<T, kElements>& v) const {
-#if defined(__x86_64__)
+#if SPGRAD_WIDE
     asm("vpermd %1, %2, %0" : "=v"(v) : "v"(v), "v"(words));
 #endif
   }

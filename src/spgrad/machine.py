@@ -1,0 +1,73 @@
+"""The processor that this process runs on."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def processor_name(cpuinfo: Path = _CPUINFO) -> str:
+    """What the system calls the processor."""
+    named = _fields(cpuinfo, "model name")
+    return named or platform.processor() or platform.machine()
+
+
+def processor_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
+    """The instruction sets that Linux lists, by its names for them; empty on other systems."""
+    return frozenset(_fields(cpuinfo, "flags|Features").split())
+
+
+def _fields(cpuinfo: Path, name: str) -> str:
+    """What stands behind the first line of this name; empty where there is none."""
+    try:
+        found = re.search(rf"^(?:{name})\s*:\s*(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    except OSError:
+        return ""
+    return found[1].strip() if found else ""
+
+
+def caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> list[dict[str, Any]]:
+    """Those that hold data: name, bytes, processors that share one. Empty where it is not said."""
+    found = []
+    for index in sorted(folder.glob("index*")):
+        try:
+            kind, level, size, sharing = (
+                (index / name).read_text().strip()
+                for name in ("type", "level", "size", "shared_cpu_list")
+            )
+        except OSError:
+            continue
+        if kind != "Instruction":
+            name = f"L{level}{'d' * (kind == 'Data')}"
+            found.append({"name": name, "bytes": _bytes(size), "shared_by": _count(sharing)})
+    return found
+
+
+def caches_in_words(found: Iterable[dict[str, Any]]) -> str:
+    """What `caches` found: "L2 2 MB of each, L3 260 MB shared by 2"."""
+    return ", ".join(
+        f"{c['name']} {_size(c['bytes'])} "
+        + (f"shared by {c['shared_by']}" if c["shared_by"] > 1 else "of each")
+        for c in found
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:g} MB" if count >= 2**20 else f"{count / 2**10:g} KB"
+
+
+def _bytes(size: str) -> int:
+    """Of "48K"."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    return int(size[:-1]) * units[size[-1]] if size[-1] in units else int(size)
+
+
+def _count(cpus: str) -> int:
+    """How many numbers "0-3,8" has."""
+    ends = (part.split("-") for part in cpus.split(","))
+    return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)

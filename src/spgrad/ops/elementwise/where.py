@@ -1,0 +1,126 @@
+"""Elements of one tensor or of another, as a condition says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.lowering.align import align
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.dense_at import dense_at_elements
+from spgrad.lowering.operands import is_sparse, sparse_operand
+from spgrad.public import public_op
+
+
+@public_op
+def where(condition: torch.Tensor, input: Any, other: Any) -> SparseTensor:
+    """The elements of `input` where `condition` is True, and those of `other` elsewhere.
+
+    Args:
+        condition: Sparse or dense tensor of bools. What a sparse one does not specify is False.
+        input: Sparse tensor, dense tensor or number.
+        other: Sparse tensor, dense tensor or number. One of the three at least is sparse; sparse
+            ones are of one shape and of any layouts, and dense ones broadcast to it.
+
+    Returns:
+        SparseTensor in the layout of the first sparse argument, with the elements that any sparse
+        argument specifies.
+
+    Gradient:
+        Of `input` the cotangent where the condition is True, of `other` where it is False; of a
+        sparse one on its own pattern.
+
+    Cost:
+        O(nse of all); the elements are found once for patterns that stay the same.
+
+    Raises:
+        TypeError: No argument is sparse, or one is of another kind.
+        ValueError: `condition` has another dtype than bool, or shapes or devices differ.
+        NotImplementedError: The result would be dense: `other` is neither sparse nor 0, or `input`
+            is neither while `condition` is dense.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[1.0, -2.0], [0.0, 3.0]]))
+        >>> spgrad.where(A > 0, A, 0.1 * A).to_dense()
+        tensor([[ 1.0000, -0.2000],
+                [ 0.0000,  3.0000]])
+    """
+    return _where({"condition": condition, "input": input, "other": other})
+
+
+@public_op
+def tensor_where(input: torch.Tensor, condition: torch.Tensor, other: Any) -> SparseTensor:
+    """`spgrad.where` with the arguments in the order of `torch.Tensor.where`."""
+    return _where({"input": input, "condition": condition, "other": other})
+
+
+def _where(operands: dict[str, Any]) -> SparseTensor:
+    sparse: dict[str, SparseTensor] = {}
+    for name, x in operands.items():
+        if is_sparse(x):
+            sparse[name] = without_repeats(sparse_operand(name, x))
+        elif not isinstance(x, (torch.Tensor, bool, int, float, complex)) or (
+            name == "condition" and not isinstance(x, torch.Tensor)
+        ):
+            raise ArgumentKindError(
+                f"`{name}` is {checks.describe_kind(x)}; a sparse or dense tensor"
+                f"{' of bools' if name == 'condition' else ' or a number'} is accepted. Convert it "
+                "with torch.as_tensor."
+            )
+    condition = operands["condition"]
+    if condition.dtype != torch.bool:
+        raise ArgumentValueError(
+            f"`condition` has dtype {checks.short(condition.dtype)}; bool is accepted. Compare "
+            "with 0: condition != 0."
+        )
+    if not sparse:
+        raise ArgumentKindError(
+            "`condition`, `input` and `other` are dense; a sparse one at least is accepted. Call "
+            "torch.where."
+        )
+    for name in ("other",) if "condition" in sparse else ("input", "other"):
+        if name not in sparse and _may_be_nonzero(operands[name]):
+            raise UnsupportedError(
+                f"`{name}` is {checks.describe_kind(operands[name])}, which would make the result "
+                "dense; a sparse tensor or 0 is accepted. Call torch.where with "
+                "condition.to_dense()."
+            )
+    pattern = _elements_of_all(sparse)
+    at = {name: _at(name, x, sparse.get(name), pattern) for name, x in operands.items()}
+    vals = torch.where(at["condition"], at["input"], at["other"])
+    return on_pattern(vals.expand(pattern.values_shape).contiguous(), pattern)
+
+
+def _may_be_nonzero(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) or x != 0
+
+
+def _elements_of_all(sparse: dict[str, SparseTensor]) -> Pattern:
+    """The elements of all, in the layout of the first."""
+    first, *others = sparse.items()
+    name, A = first
+    found = SparseTensor(A._vals, A._pattern)
+    for other, B in others:
+        checks.require_same_device(**{name: A._vals, other: B._vals})
+        both = align(found, SparseTensor(B._vals, B._pattern), "either", name=other)
+        found = SparseTensor(both.a, both.pattern)
+    return found._pattern
+
+
+def _at(name: str, x: Any, A: SparseTensor | None, pattern: Pattern) -> Any:
+    """What an argument has at the elements of a pattern."""
+    if A is not None:
+        if A._pattern is pattern:
+            return stored_values(A)
+        none = torch.zeros(pattern.values_shape, dtype=torch.bool, device=pattern.device)
+        return align(SparseTensor(none, pattern), A, "first", name=name).b
+    if not isinstance(x, torch.Tensor):
+        return x
+    checks.require_same_device(**{name: x}, pattern=pattern.indices[0])
+    return dense_at_elements(x, pattern)

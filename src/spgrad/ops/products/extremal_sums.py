@@ -1,0 +1,85 @@
+"""Products over minimum and plus, or maximum and plus, in place of plus and times."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from spgrad import kernels
+from spgrad.core.pattern import Pattern, View
+from spgrad.core.values import plain
+from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.views import rows
+from spgrad.torch_protocol.func_transforms import Function
+
+_COLUMNS = 4
+"""Columns of x that are taken at once: the sums are a tensor (nse, columns)."""
+
+
+def plus_product(
+    vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool
+) -> torch.Tensor:
+    """The smallest (largest) a_ij + x_jc over the elements of each row i; inf (-inf) of none.
+
+    Of values (nse,) and x (k, n), or of values (nse, h) and x (k, h, n) for each of the heads.
+    """
+    if vals.dim() == 2:
+        heads = range(vals.shape[1])
+        each = [plus_product(vals[:, h].clone(), x[:, h].clone(), pattern, largest) for h in heads]
+        lines = rows(pattern).ptr.shape[0] - 1
+        return torch.stack(each, 1) if each else x.new_zeros(lines, *x.shape[1:])
+    if wants_grad(vals, x):
+        return _PlusProduct.apply(vals, x, pattern, largest)  # type: ignore[return-value]
+    return extremal_sums(vals, x, rows(pattern), largest)[0]
+
+
+def extremal_sums(
+    vals: torch.Tensor, x: torch.Tensor, view: View, largest: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The extremum (m, n) of each line of a view, and the first entry that attains it, or -1."""
+    vals, x = plain(vals), plain(x)
+    wide = torch.promote_types(vals.dtype, torch.float32)
+    by_line = vals if view.perm is None else vals.index_select(0, view.perm)
+    by_line = by_line.to(wide)[:, None]
+    nothing = -math.inf if largest else math.inf
+    y = x.new_empty(view.ptr.shape[0] - 1, x.shape[1])
+    arg = torch.empty_like(y, dtype=view.ptr.dtype)
+    for start in range(0, x.shape[1], _COLUMNS):
+        columns = slice(start, start + _COLUMNS)
+        sums = by_line + x[:, columns].to(wide).index_select(0, view.idx)  # (nse, columns)
+        first = kernels.segment_arg(view.ptr, None, sums, largest)
+        found = F.pad(sums, (0, 0, 0, 1)).gather(0, first.clamp(min=0))
+        y[:, columns] = torch.where(first < 0, nothing, found).to(y.dtype)
+        arg[:, columns] = first.to(arg.dtype)
+    return y, arg
+
+
+class _PlusProduct(Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool
+    ) -> torch.Tensor:
+        y, arg = extremal_sums(vals, x, rows(pattern), largest)
+        ctx.save_for_backward(vals, x, arg)
+        ctx.pattern = pattern
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, x, arg = ctx.saved_tensors
+        view = rows(ctx.pattern)
+        if vals.shape[0] == 0:
+            return torch.zeros_like(vals), torch.zeros_like(x), None, None
+        if not torch.is_grad_enabled():  # as those of products of ones
+            operands = torch.ones_like(vals), torch.ones_like(x), plain(g), arg
+            grads = kernels.spmm_reduce_backward(view.ptr, view.idx, view.perm, *operands)
+            return (*grads, None, None)
+        at = arg.clamp(min=0)
+        entry = (at if view.perm is None else view.perm[at]).to(torch.int64)
+        share = torch.where(arg >= 0, g, 0)
+        grad_vals = torch.zeros_like(vals).index_add(0, entry.view(-1), share.reshape(-1))
+        column = view.idx[at].to(torch.int64)
+        return grad_vals, torch.zeros_like(x).scatter_add(0, column, share), None, None

@@ -1,0 +1,377 @@
+"""The specified elements of each row in order of size, and their running sums."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+from spgrad import kernels
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern, stored_values
+from spgrad.errors import ArgumentValueError, UnsupportedError
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import flat_values
+from spgrad.lowering.gather import Gather
+from spgrad.lowering.operands import require_int, sparse_operand
+from spgrad.lowering.rebuild import positions
+from spgrad.lowering.segments import Segments, segments_of
+from spgrad.lowering.sorting import inverse
+from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.views import positions_among
+from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
+from spgrad.public import public_op
+from spgrad.torch_protocol.func_transforms import Function
+
+
+class _Along(NamedTuple):
+    """A tensor whose specified elements are seen line by line along one dimension."""
+
+    A: SparseTensor
+    dim: int
+    segments: Segments
+
+    @property
+    def pattern(self) -> Pattern:
+        """That of the tensor."""
+        return self.A._pattern
+
+    @property
+    def dense(self) -> int | None:
+        """The dimension of the values, if `dim` is a dense one."""
+        shape = self.pattern.shape
+        return self.dim - len(shape) if self.dim >= len(shape) - self.pattern.dense_dim else None
+
+    def by_line(self, x: torch.Tensor) -> torch.Tensor:
+        """What the elements have in storage order, (elements, ...), line by line."""
+        perm = self.segments.perm
+        return x if perm is None else Gather(perm.to(torch.int64), self.segments.elements)(x)
+
+    def as_stored(self, x: torch.Tensor) -> torch.Tensor:
+        """The inverse of `by_line`."""
+        perm = self.segments.perm
+        if perm is None:
+            return x
+        count = self.segments.elements
+        return Gather(inverse(perm.to(torch.int64), count), count)(x)
+
+    def columns(self) -> torch.Tensor:
+        """The values (elements, numbers of an element), line by line."""
+        vals, count = flat_values(self.A), self.segments.elements
+        return self.by_line(vals.reshape(count, math.prod(self.pattern.dense_shape)))
+
+    def made(self, x: torch.Tensor) -> SparseTensor:
+        """The tensor on the same pattern of other values, which are line by line."""
+        return on_pattern(self.as_stored(x).reshape(self.pattern.values_shape), self.pattern)
+
+    def line(self) -> torch.Tensor:
+        """The number of the line of each element (elements,), int64."""
+        assert self.segments.ptr is not None
+        return kernels.expand(self.segments.ptr, self.segments.elements).to(torch.int64)
+
+
+@public_op
+def sort(
+    input: torch.Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True
+) -> tuple[SparseTensor, SparseTensor]:
+    """The specified elements of each row by size, put where the row has elements.
+
+    The first element of a row becomes its smallest specified one, the second the next, and so on;
+    unspecified zeros take no part. `torch.sort` gives dense rows, in which they do.
+
+    Args:
+        input: Sparse tensor of any layout and a real, integer or bool dtype; repeated COO indices
+            are added first.
+        dim: Any dimension, negative ones too: of the matrix, the batch, or a dense one.
+        descending: Whether the largest comes first. NaN counts as the largest.
+        stable: Equal elements stay in order with False too.
+
+    Returns:
+        Two SparseTensors on the pattern of `input`: the values, and where each stood along `dim`,
+        as int64.
+
+    Gradient:
+        The cotangent of each value, at the element that it comes from.
+
+    Cost:
+        O(nse log nse); for another dimension than the one that the layout compresses, also a sort
+        of the pattern, which is kept.
+
+    Raises:
+        TypeError: `input` is not sparse, or `dim` no int.
+        ValueError: `dim` is outside the tensor, or the dtype is complex.
+
+    Example:
+        >>> A = spgrad.sparse_csr_tensor([0, 3, 4], [0, 2, 3, 1], [5.0, -1.0, 2.0, 7.0], (2, 4))
+        >>> values, places = spgrad.sort(A)
+        >>> values.to_dense()
+        tensor([[-1.,  0.,  2.,  5.],
+                [ 0.,  7.,  0.,  0.]])
+        >>> places.values()
+        tensor([2, 3, 0, 1])
+    """
+    return _sorted(_seen_along(input, dim), descending)
+
+
+@public_op
+def argsort(
+    input: torch.Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True
+) -> SparseTensor:
+    """Where the elements of each row in order of size stand.
+
+    It is the second result of `spgrad.sort` with the same arguments.
+    """
+    return _sorted(_seen_along(input, dim), descending)[1]
+
+
+@public_op
+def cumsum(input: torch.Tensor, dim: int = -1, *, dtype: torch.dtype | None = None) -> SparseTensor:
+    """The sum of each specified element and those before it in its row.
+
+    It has the elements of `input` and no others. `torch.cumsum` of the dense tensor has the same
+    numbers there, and repeats them between the elements, so that it has hardly a zero.
+
+    Args:
+        input: Sparse tensor of any layout; repeated COO indices are added first.
+        dim: Any dimension, negative ones too: of the matrix, the batch, or a dense one.
+        dtype: The dtype to convert to first; by default that of `input`, int64 for bool and
+            integers.
+
+    Returns:
+        SparseTensor on the pattern of `input`.
+
+    Gradient:
+        The sums of the cotangent from the end of each row.
+
+    Cost:
+        O(nse log(longest row)), in as many passes. The order of the additions depends on the length
+        of the row alone, so that results do not depend on the number of threads.
+
+    Raises:
+        TypeError: `input` is not sparse, or `dim` no int.
+        ValueError: `dim` is outside the tensor.
+
+    Example:
+        >>> A = spgrad.sparse_csr_tensor([0, 3, 4], [0, 2, 3, 1], [5.0, -1.0, 2.0, 7.0], (2, 4))
+        >>> spgrad.cumsum(A).to_dense()
+        tensor([[5., 0., 4., 6.],
+                [0., 7., 0., 0.]])
+    """
+    along = _seen_along(input, dim, "real integer bool complex")
+    vals = stored_values(along.A)
+    integers = not (vals.is_floating_point() or vals.is_complex())
+    to = torch.int64 if dtype is None and integers else dtype
+    vals = converted(vals, to)
+    if along.dense is not None:
+        return on_pattern(vals.cumsum(along.dense), along.pattern)
+    along = along._replace(A=on_pattern(vals, along.pattern))
+    return along.made(_scan(along.columns(), along.segments, False))
+
+
+@public_op
+def topk(
+    input: torch.Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    specified: bool = False,
+) -> Any:
+    """The k largest or smallest elements of each row and their columns.
+
+    Args:
+        input: Sparse matrix or batch of any layout, or a vector, of a real or integer dtype;
+            repeated COO indices are added first.
+        k: How many of each row, at most its length.
+        dim: The dimension of the columns, or that of the rows, negative ones too.
+        largest: False for the smallest. NaN counts as the largest.
+        sorted: They are in order with False too.
+        specified: Whether to look at the specified elements alone, instead of counting unspecified
+            ones as zeros. Where a row has fewer than k, the value is 0 and the index -1.
+
+    Returns:
+        The pair (values, indices), both dense, of the shape of `input` with k in place of the size
+        of `dim`. Of equal elements the first counts, an unspecified zero too. For the same elements
+        as a sparse tensor see ``spgrad.prune(A, keep=k)``, which goes by magnitude.
+
+    Gradient:
+        The cotangent of each value at the element that it comes from, if it is specified.
+
+    Cost:
+        O(nse log nse + k rows log nse).
+
+    Raises:
+        TypeError: `input` is not sparse, or `k` or `dim` no int.
+        ValueError: `k` or `dim` is out of range, or the dtype is complex or bool.
+        NotImplementedError: `input` has dense dimensions, or `dim` is one of the batch.
+
+    Example:
+        >>> A = spgrad.from_dense(torch.tensor([[0.0, 2.0, 3.0], [-1.0, 0.0, 0.0]]))
+        >>> spgrad.topk(A, 2).indices
+        tensor([[2, 1],
+                [1, 2]])
+        >>> spgrad.topk(A, 2, specified=True).indices
+        tensor([[ 2,  1],
+                [ 0, -1]])
+    """
+    along = _seen_along(input, dim, "real integer")
+    pattern, dim = along.pattern, along.dim
+    require_int("k", k)
+    ndim = len(pattern.shape)
+    if pattern.dense_dim or dim < ndim - 2:
+        raise UnsupportedError(
+            f"`input` has {pattern.dense_dim} dense dimension(s) and `dim` is {dim}; scalar "
+            "elements and one of the last two dimensions are accepted. Take one slice at a time, "
+            "or move the dimension with spgrad.movedim."
+        )
+    size = pattern.shape[dim]
+    if not 0 <= k <= size:
+        raise ArgumentValueError(
+            f"`k` is {k} for {size} elements along `dim`; numbers from 0 to {size} are accepted. "
+            f"Pass min(k, {size})."
+        )
+    with torch.no_grad():
+        index, entry = _chosen(along, k, largest, specified)
+    vals = along.columns().squeeze(1)
+    found = Gather(entry.reshape(-1), vals.shape[0])(vals)
+    others = [s for d, s in enumerate(pattern.shape) if d != dim]
+    values, indices = (t.reshape(*others, k).movedim(-1, dim) for t in (found, index))
+    return torch.return_types.topk((values, indices))
+
+
+def _seen_along(input: Any, dim: Any, accepted: str = "real integer bool") -> _Along:
+    A = without_repeats(sparse_operand("input", input))
+    pattern = A._pattern
+    (d,) = require_dims(one_dim(dim), len(pattern.shape))
+    require_dtype(A._vals.dtype, accepted=accepted)
+    sparse = len(pattern.shape) - pattern.dense_dim
+    if d >= sparse:
+        return _Along(A, d, Segments(None, None, pattern.elements, 1))
+    # a batch dimension that is reduced leaves a sparse result, of which all lines count here too
+    return _Along(A, d, segments_of(pattern, (d,)))
+
+
+def ranks(vals: torch.Tensor, line: torch.Tensor, descending: bool) -> torch.Tensor:
+    """The order (elements, d) of values by line and size: its row p says what stands at p.
+
+    Both are line by line; equal values stay in order, and NaN counts as the largest.
+    """
+    by_size = vals.sort(dim=0, descending=descending, stable=True).indices
+    then = line[:, None].expand_as(by_size).gather(0, by_size).sort(dim=0, stable=True).indices
+    return by_size.gather(0, then)
+
+
+def among_largest(pattern: Pattern, sizes: torch.Tensor, count: int) -> torch.Tensor:
+    """Which elements are among so many of the largest in their rows, (elements,) as stored.
+
+    A row is what lies along the last sparse dimension.
+    """
+    last = len(pattern.shape) - pattern.dense_dim - 1
+    A = SparseTensor(sizes.view(pattern.values_shape), pattern)
+    along = _Along(A, last, segments_of(pattern, (last,)))
+    line = along.line()
+    order = ranks(along.by_line(sizes)[:, None], line, True).squeeze(1)
+    assert along.segments.ptr is not None
+    start = along.segments.ptr.to(torch.int64)[line]
+    rank = torch.empty_like(order).index_copy_(0, order, positions(order, order.shape[0]) - start)
+    return along.as_stored(rank) < count
+
+
+def _sorted(along: _Along, descending: bool) -> tuple[SparseTensor, SparseTensor]:
+    pattern = along.pattern
+    if along.dense is not None:
+        found = stored_values(along.A).sort(dim=along.dense, descending=descending, stable=True)
+        return on_pattern(found.values, pattern), on_pattern(found.indices, pattern)
+    vals = along.columns()
+    order = ranks(vals.detach(), along.line(), descending)
+    where = along.by_line(positions_among(pattern, (along.dim,)))
+    return along.made(vals.gather(0, order)), along.made(where[order])
+
+
+def _chosen(
+    along: _Along, k: int, largest: bool, specified: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Index along the dimension, and position line by line, of the first k (lines, k); or -1."""
+    assert along.segments.ptr is not None
+    lines, size = along.segments.ptr.shape[0] - 1, along.pattern.shape[along.dim]
+    line, vals = along.line(), along.columns().squeeze(1)
+    where = along.by_line(positions_among(along.pattern, (along.dim,)))
+    taken = positions(line, vals.shape[0])
+    if not specified:  # zeros count wherever they are
+        taken = (vals != 0).nonzero().squeeze(1)
+    own = line[taken]
+    count = torch.bincount(own, minlength=lines)
+    start = count.cumsum(0) - count
+    order = ranks(vals[taken][:, None], own, largest).squeeze(1)
+    slot = positions(line, order.shape[0]) - start[own]
+    at = taken[order]
+    zeros, ahead = size - count, torch.zeros_like(count)
+    if not specified:
+        first = ~(vals[at] <= 0) if largest else vals[at] < 0
+        ahead = torch.bincount(own[first], minlength=lines)
+        slot = torch.where(first, slot, slot + zeros[own])
+    index = torch.full((lines, k), -1, dtype=torch.int64, device=vals.device)
+    entry = torch.full_like(index, -1)
+    there = slot < k
+    index[own[there], slot[there]] = where[at[there]]
+    entry[own[there], slot[there]] = at[there]
+    if specified or size == 0:
+        return index, entry
+    # the zero of rank j of a line stands behind all elements that have at most j zeros before them
+    rank = positions(line, k) - ahead[:, None]
+    zero = (rank >= 0) & (rank < zeros[:, None])
+    row = positions(line, lines)[:, None].expand_as(rank)[zero]
+    before = where[taken] - (positions(line, own.shape[0]) - start[own])
+    keys = own * (size + 1) + before
+    passed = torch.searchsorted(keys, row * (size + 1) + rank[zero], right=True) - start[row]
+    column = rank[zero] + passed
+    index[zero] = column
+    entry[zero] = _position(line * size + where, row * size + column)
+    return index, entry
+
+
+def _position(keys: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Where ascending keys have what is wanted, -1 for nowhere."""
+    at = torch.searchsorted(keys, wanted).clamp(max=max(keys.shape[0] - 1, 0))
+    if keys.shape[0] == 0:
+        return torch.full_like(wanted, -1)
+    return torch.where(keys[at] == wanted, at, -1)
+
+
+def _scan(vals: torch.Tensor, segments: Segments, backward: bool) -> torch.Tensor:
+    """Running sums (elements, d) of each line, from its beginning or from its end."""
+    if segments.each_its_own or vals.shape[0] == 0:
+        return vals
+    if wants_grad(vals):
+        return _Scan.apply(vals, segments, backward)  # type: ignore[return-value]
+    ptr = segments.ptr
+    assert ptr is not None
+    count, longest = vals.shape[0], int(ptr.diff().max())
+    line = kernels.expand(ptr, count).to(torch.int64)
+    dtype = vals.dtype
+    total = vals.float() if dtype in (torch.bfloat16, torch.float16) else vals
+    step = 1
+    while step < longest:
+        # each is the sum of up to `step` elements; now that of twice as many
+        same = (line[step:] == line[:-step])[:, None]
+        earlier, later = total[:-step], total[step:]
+        if backward:
+            total = torch.cat([earlier + torch.where(same, later, 0), total[count - step :]])
+        else:
+            total = torch.cat([total[:step], later + torch.where(same, earlier, 0)])
+        step *= 2
+    return total.to(dtype) if step > 1 else total.to(dtype).clone()
+
+
+class _Scan(Function):
+    @staticmethod
+    def forward(ctx: Any, vals: torch.Tensor, segments: Segments, backward: bool) -> torch.Tensor:  # type: ignore[override]
+        ctx.segments, ctx.back = segments, backward
+        return _scan(vals, segments, backward)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+        return _scan(g, ctx.segments, not ctx.back), None, None
