@@ -19,10 +19,11 @@ from benchmarks.plan import all_threads
 def describe() -> dict[str, Any]:
     """Processor, system, versions, and the date."""
     import spgrad
+    from spgrad.machine import caches, processor_name
 
     modules = {c.module for c in CONTENDERS.values() if c.installed} - {"spgrad"}
     return {
-        "cpu": _cpu(),
+        "cpu": processor_name(),
         "cores": all_threads(),
         "caches": caches(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -57,51 +58,16 @@ def in_words(machine: dict[str, Any]) -> str:
 
 def processor(machine: dict[str, Any]) -> str:
     """Its name, its cores and their caches."""
-    sizes = "".join(
-        f", {c['name']} {_size(c['bytes'])} "
-        + (f"shared by {c['shared_by']}" if c["shared_by"] > 1 else "of each")
-        for c in machine.get("caches") or ()
-    )
-    return f"{machine['cpu']}, {machine['cores']} cores{sizes}"
+    from spgrad.machine import caches_in_words
 
-
-def _size(count: int) -> str:
-    return f"{count / 2**20:g} MB" if count >= 2**20 else f"{count / 2**10:g} KB"
-
-
-def caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> list[dict[str, Any]]:
-    """Those that hold data: name, bytes, processors that share one. Empty where it is not said."""
-    found = []
-    for index in sorted(folder.glob("index*")):
-        try:
-            kind, level, size, sharing = (
-                (index / name).read_text().strip()
-                for name in ("type", "level", "size", "shared_cpu_list")
-            )
-        except OSError:
-            continue
-        if kind != "Instruction":
-            name = f"L{level}{'d' * (kind == 'Data')}"
-            found.append({"name": name, "bytes": _bytes(size), "shared_by": _count(sharing)})
-    return found
+    sizes = caches_in_words(machine.get("caches") or ())
+    return f"{machine['cpu']}, {machine['cores']} cores{f', {sizes}' if sizes else ''}"
 
 
 def cache(machine: dict[str, Any], name: str) -> int:
     """Bytes of one of its caches, "L1d", "L2" or "L3"; 0 where it is not known."""
     sizes = (c["bytes"] for c in machine.get("caches") or () if c["name"] == name)
     return next(sizes, 0)
-
-
-def _bytes(size: str) -> int:
-    """Of "48K"."""
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    return int(size[:-1]) * units[size[-1]] if size[-1] in units else int(size)
-
-
-def _count(cpus: str) -> int:
-    """How many numbers "0-3,8" has."""
-    ends = (part.split("-") for part in cpus.split(","))
-    return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)
 
 
 def _digest(folder: Path) -> str:
@@ -112,15 +78,6 @@ def _digest(folder: Path) -> str:
             found.update(path.relative_to(folder).as_posix().encode())
             found.update(path.read_bytes())
     return found.hexdigest()[:12]
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def _version(module: str) -> str:

@@ -119,7 +119,7 @@ class _Finder:
             if isinstance(found, ast.expr):
                 for (start, stop), text in self._replacements(found):
                     yield self._change(node, function, (start, stop), text)
-            todo.extend(ast.iter_child_nodes(found))
+            todo.extend(c for c in ast.iter_child_nodes(found) if not _is_strict(c))
 
     def _replacements(self, node: ast.expr) -> Iterator[tuple[tuple[int, int], str]]:
         """The places within an expression that may be changed, each with its new text."""
@@ -215,6 +215,11 @@ def _other_constants(value: object) -> list[str]:
 
 def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_strict(node: ast.AST) -> bool:
+    """Whether it is the `strict` of a zip, a check of the code that only a defect can fail."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _is_string(node: ast.BinOp) -> bool:

@@ -267,3 +267,12 @@ def test_values_of_a_constructor_have_a_gradient_of_their_size(sparse, name):
     (leaf.sum() + leaf[n // 4, n // 4]).backward()
     assert leaf.grad.pattern is leaf.pattern
     assert leaf.grad.values().view(-1).tolist() == [1, 2, 1, 1]
+
+
+def test_values_that_are_resized_later_leave_the_tensor_as_it_was():
+    vals = torch.arange(4.0)
+    A = spgrad.sparse_coo_tensor(torch.arange(4)[None], vals, (4,))
+    vals.unsqueeze_(0).t_()
+    assert A._values().shape == (4,)
+    assert A.to_dense().tolist() == [0, 1, 2, 3]
+    assert A._values().data_ptr() == vals.data_ptr()

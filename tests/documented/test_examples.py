@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,9 +63,63 @@ def test_tomography(capsys, tmp_path):
     assert text.endswith("good\n")
 
 
+def test_graph_attention(capsys, tmp_path):
+    pytest.importorskip("torch_geometric")
+    text = run("graph_attention", capsys, tmp_path)
+    assert number(text, "spgrad           test accuracy") > 70
+    assert text.endswith("good\n")
+
+
+def test_sparse_mlp(capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    text = run("sparse_mlp", capsys, tmp_path)
+    assert number(text, "RigL           20899 weights, test accuracy") > 90
+    assert text.endswith("good\n")
+
+
+def test_recommender(capsys, tmp_path):
+    text = run("recommender", capsys, tmp_path)
+    assert number(text, "3 layers") > number(text, "no layer") > number(text, "popular")
+    assert text.endswith("good\n")
+
+
+def test_block_attention(capsys, tmp_path):
+    text = run("block_attention", capsys, tmp_path)
+    assert number(text, "window and global token:") > 95
+    assert text.endswith("good\n")
+
+
+def test_neighbor_sampling(capsys, tmp_path):
+    text = run("neighbor_sampling", capsys, tmp_path)
+    assert number(text, "with the graph") > number(text, "features alone") + 5
+    assert text.endswith("good\n")
+
+
+def test_two_processes(tmp_path):
+    """In a process of its own, as it starts others."""
+    picture = tmp_path / "plot.png"
+    program = str(ROOT / "examples" / "two_processes.py")
+    command = [sys.executable, "-W", "ignore", program, "--quick", "--plot", str(picture)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    assert number(done.stdout, "differ by") < 1e-5
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_page_shows_each_with_its_picture(path):
     page = (ROOT / "docs" / "examples.md").read_text()
     assert f"`examples/{path.name}`" in page
     assert f"](examples/{path.stem}.png)" in page
     assert (ROOT / "docs" / "examples" / f"{path.stem}.png").is_file()
+
+
+def test_notebooks_are_those_of_the_programs():
+    spec = importlib.util.spec_from_file_location(
+        "notebooks", ROOT / "docs" / "extensions" / "notebooks.py"
+    )
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert {p.stem for p in tool.GALLERY.glob("*.ipynb")} == {p.stem for p in tool.programs()}
+    for path in tool.programs():
+        written = (tool.GALLERY / f"{path.stem}.ipynb").read_text()
+        assert written == tool.notebook(path), "run python docs/extensions/notebooks.py"

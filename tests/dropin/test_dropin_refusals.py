@@ -255,3 +255,23 @@ def test_natives_in_lists_are_found():
         both = torch.cat([A, A])
         assert isinstance(both, SparseTensor)
     assert torch.equal(both.to_dense(), torch.eye(2).repeat(2, 1))
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["matrix", "batch"])
+@pytest.mark.parametrize("target", [torch.sparse_csr, torch.sparse_bsr, torch.sparse_bsc])
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_bsr, torch.sparse_coo])
+def test_conversions_are_those_that_torch_has(layout, target, batch):
+    dense = torch.ones(*batch, 4, 6)
+    blocksize = (2, 3) if target != torch.sparse_csr else None
+
+    def convert():
+        own = (2, 3) if layout == torch.sparse_bsr else None
+        try:
+            A = dense.to_sparse(layout=layout, blocksize=own)
+            return A.to_sparse(layout=target, blocksize=blocksize).layout
+        except (RuntimeError, NotImplementedError) as error:
+            return RuntimeError if isinstance(error, RuntimeError) else type(error)
+
+    native = convert()
+    with spgrad.dropin():
+        assert convert() == native

@@ -76,9 +76,13 @@ class Run:
         self.twin.operand(spec, made)
 
     def step(self, step):
-        """False if both sides refuse."""
+        """False if both sides refuse, or where rounding leaves nothing to compare."""
         self.items.append(step)
         args = [self.values[place] for place in step.args]
+        if step.name == "expm_multiply" and bool(
+            (~(args[0]._vals.to(torch.complex128).abs() <= 4)).any()
+        ):
+            return False  # the error is a share of exp(norm), which hides the smaller numbers
         first = next((a for a in args if is_sparse(a)), None)
         mask = self.mask(first) if step.row.masked else None
         self.masks.append((mask, None))
@@ -158,7 +162,7 @@ class Run:
         """
         if close(got, want):
             return
-        if differentiable(got.dtype) and self._rounding(got, again):
+        if self._rounding(got, again):
             return
         try:
             testing.assert_close(got, want)
@@ -167,10 +171,9 @@ class Run:
 
     def _rounding(self, got, again):
         dtypes = {got.dtype, *(v.dtype for v in self.values if isinstance(v, torch.Tensor))}
-        return explained(
-            got,
-            [d for d in dtypes if differentiable(d)],
-            lambda rounding: again(Replay(self, rounding)),
+        rounded = [d for d in dtypes if differentiable(d)]
+        return bool(rounded) and explained(
+            got, rounded, lambda rounding: again(Replay(self, rounding))
         )
 
     def _keep(self, got, dense, want):

@@ -216,7 +216,9 @@ def _draw_ord(rng, row, shape, options):
 
 def _as_sampled(rng, row, shape, options):
     """What has no other meaning than the samples'."""
-    name = next(n for n in ("reduce", "fn", "p", "equation") if any(n in s for s in row.samples))
+    name = next(
+        n for n in ("reduce", "fn", "p", "equation", "input") if any(n in s for s in row.samples)
+    )
     return rng.choice([sample[name] for sample in row.samples if name in sample])
 
 
@@ -243,15 +245,21 @@ DRAW = {
     "dim0": lambda rng, row, shape, options: _dim(rng, len(shape)),
     "dim1": lambda rng, row, shape, options: _dim(rng, len(shape)),
     "dim2": lambda rng, row, shape, options: _dim(rng, len(shape)),
+    "descending": _FLAG,
     "dims": _draw_dims,
     "equation": _as_sampled,
     "fill_value": _one_of(0, 1, 2, -1),
     "fn": _as_sampled,
     "index": _draw_index,
+    "input": _as_sampled,
+    "k": _one_of(0, 1, 1, 2, 3, 5),
+    "keep": _one_of(0, 1, 2, 3, 7),
     "keepdim": _FLAG,
+    "largest": _FLAG,
     "length": _draw_length,
     "max": _one_of(0, 0.25, 0.5, 1),
     "min": _one_of(0, -0.25, -0.5, -1),
+    "mode": _one_of("sum", "mean", "max"),
     "n": _one_of(0, 1, 2, 3, 5, -1),
     "nan": _one_of(0.5, 0.0),
     "negative_slope": _one_of(0.0, 0.2, 1.0),

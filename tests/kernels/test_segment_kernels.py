@@ -265,3 +265,10 @@ def test_mismatched_arguments_are_refused():
     ):
         with pytest.raises(RuntimeError, match="spgrad"):
             op(*args)
+
+
+@pytest.mark.parametrize("scatter_sum", [REFERENCES["scatter_sum"], kernels.scatter_sum])
+def test_wide_sums_lose_no_small_term(scatter_sum):
+    found = scatter_sum(torch.zeros(3, dtype=torch.int64), torch.tensor([1e8, 1.0, -1e8]), 1, True)
+    assert found.tolist() == [1.0]
+    assert found.dtype == torch.float32

@@ -143,3 +143,27 @@ REFUSED = [
 def test_refusals(args, kind, says):
     with pytest.raises(kind, match=rf"spgrad\.lstsq: .*{says}"):
         linalg.lstsq(*args)
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_gradients_of_matrices_without_full_rank(flipped):
+    """The last column is, and stays, the sum of the others: all terms of the gradient count."""
+
+    def matrix_of(first):
+        M = torch.cat([first, first.sum(1, keepdim=True)], 1)
+        return M.mT if flipped else M
+
+    first, change = (
+        torch.rand(6, 2, dtype=D, generator=torch.Generator().manual_seed(s)) for s in (3, 4)
+    )
+    A = spgrad.from_dense(matrix_of(first)).requires_grad_()
+    b = torch.linspace(0, 1, A.shape[0], dtype=D)
+    solver = linalg.LSMR(rtol=1e-13)
+    y = linalg.lstsq(A, b, solver=solver).sin().sum()
+    (plain,) = torch.autograd.grad(y, A, retain_graph=True)
+    (recorded,) = torch.autograd.grad(y, A, create_graph=True)
+    testing.assert_close(plain, recorded.to_dense().detach())
+    ends = (torch.linalg.pinv(matrix_of(first + t * change)) @ b for t in (1e-6, -1e-6))
+    slope = (next(ends).sin().sum() - next(ends).sin().sum()) / 2e-6
+    found = (plain.to_dense() * matrix_of(change)).sum()
+    torch.testing.assert_close(found, slope, rtol=1e-6, atol=1e-8)

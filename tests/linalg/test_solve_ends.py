@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import spgrad
-from spgrad import linalg
+from spgrad import linalg, testing
 
 D = torch.float64
 ITERATIVE = [linalg.CG, linalg.MINRES, linalg.BiCGSTAB, linalg.GMRES, linalg.LSMR]
@@ -189,3 +189,19 @@ def test_multigrid(method):
     y, info = linalg.solve(M, b, solver, return_info=True)
     assert info.iterations < plain.iterations / 2
     torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-6)
+
+
+def test_an_iteration_ends_when_all_columns_have_converged():
+    A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]], dtype=torch.float64))
+    b = torch.eye(2, dtype=torch.float64)
+    _, info = linalg.solve(A, b, linalg.CG(max_iter=50), return_info=True)
+    assert info.iterations == 2
+    assert info.reason == "converged"
+
+
+def test_jacobi_divides_by_the_diagonal():
+    A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 2j]]))
+    applied = linalg.Jacobi().prepare(A)
+    r = torch.ones(1, 2, 1, dtype=A.dtype)
+    testing.assert_close(applied.apply(r).flatten(), 1 / torch.tensor([4, 2j]))
+    testing.assert_close(applied.apply(r, adjoint=True).flatten(), 1 / torch.tensor([4, -2j]))

@@ -65,7 +65,6 @@ def test_dense_tensors_are_exported_as_before():
         (F.gelu, "torch.nn.functional.gelu", "spgrad.map(A, torch.nn.functional.gelu)"),
         (torch.special.expit, "torch.special.expit", "spgrad.map(A, torch.special.expit)"),
         (lambda A: A.normal_(), "torch.Tensor.normal_", "rand_like(A.values())"),
-        (lambda A: A.is_pinned(), "torch.Tensor.is_pinned", "take A.values() and A.pattern"),
         (lambda A: A.as_strided((1,), (1,)), "torch.Tensor.as_strided", "take A.values()"),
         (torch.linalg.qr, "torch.linalg.qr", "A.to_dense() if the dense tensor fits"),
     ],

@@ -1,13 +1,13 @@
 """Arguments under NumPy's names, wherever torch takes them: axis for dim, keepdims for keepdim."""
 
 import contextlib
-import operator
 
 import pytest
 import torch
 
 import spgrad
 from spgrad import testing
+from spgrad.support import torch_named
 from spgrad.torch_protocol.inplace import is_in_place
 
 NUMPYS = {"dim": "axis", "keepdim": "keepdims"}
@@ -39,7 +39,7 @@ def result_of(call):
 
 @pytest.mark.parametrize(("cell", "name"), CASES, ids=str)
 def test_names_of_numpy_mean_what_they_mean_in_torch(cell, name):
-    func = operator.attrgetter(name.removeprefix("torch."))(torch)
+    func = torch_named(name)
     operands = [a.detach() for a in testing.sample(cell)]
     options = {NUMPYS.get(k, k): v for k, v in cell.options.items()}
     dense = [testing.dense_result(a) for a in operands]

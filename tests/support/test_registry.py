@@ -2,15 +2,13 @@
 
 import importlib
 import inspect
-import operator
 import types
 from pathlib import Path
 
 import pytest
-import torch
 
 import spgrad
-from spgrad import linalg, ops, support, testing
+from spgrad import interop, linalg, ops, support, testing
 from spgrad.core.pattern import LAYOUTS
 from spgrad.core.slots import TORCH_FUNCTIONS
 
@@ -23,12 +21,9 @@ rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 # They make a tensor of its components, or are no operations on tensors.
 NO_OPERATIONS = {
     *(f"sparse_{name}_tensor" for name in (*support.ALL, "compressed")),
-    *("compiled", "dropin", "empty_cache", "from_scipy", "to_scipy"),
+    *("compiled", "dropin", "empty_cache", "from_scipy", "show_versions", "to_scipy"),
+    *interop.__all__,
 }
-
-
-def named(name):
-    return operator.attrgetter(name.removeprefix("torch."))(torch)
 
 
 @rows
@@ -76,7 +71,7 @@ def test_functions_of_families_have_rows():
 
 
 def test_answers_to_torch_come_from_the_rows():
-    of_rows = {named(name) for row in support.OPS.values() for name in row.torch}
+    of_rows = {support.torch_named(name) for row in support.OPS.values() for name in row.torch}
     assert set(TORCH_FUNCTIONS) == of_rows | set(ops.ATTRIBUTES)
     assert not of_rows & set(ops.ATTRIBUTES)
 

@@ -1,6 +1,5 @@
 """Every claim of the support table, against the dense function that is its specification."""
 
-import operator
 import re
 
 import pytest
@@ -169,7 +168,7 @@ def test_names_without_a_sparse_result_are_refused(row, layout):
     assert row.torch
     for name in row.torch:
         with pytest.raises(spgrad.UnsupportedError, match=rf"spgrad\.{row.name}: .*{reason}"):
-            named(name)(A)
+            support.torch_named(name)(A)
     assert not hasattr(spgrad, row.name)
     assert not row.public
 
@@ -186,17 +185,12 @@ def test_rows_are_complete(row):
     assert (row.call is support.on_list) == any(s.startswith("(") for s in row.signatures)
 
 
-def named(name):
-    """What stands under a name such as `torch.Tensor.abs`."""
-    return operator.attrgetter(name.removeprefix("torch."))(torch)
-
-
 @pytest.mark.parametrize("cell", [c for c in CELLS if c.sample == 0 and c.op.torch], ids=str)
 def test_torch_names(cell):
     operands = [a.detach() for a in testing.sample(cell)]
     wanted = testing.run(cell, operands)
     for name in cell.op.torch:
-        func = named(name)
+        func = support.torch_named(name)
         if name.startswith("torch.Tensor.") and not isinstance(operands[0], torch.Tensor):
             continue
         arguments = [a.clone() for a in operands]

@@ -7,6 +7,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import machine, plan
 from benchmarks.record import OtherRunError, Record, about
+from spgrad.machine import caches
 
 MACHINE = {
     "cpu": "a cpu", "cores": 2, "caches": [], "system": "Linux", "simd": "none", "python": "3",
@@ -131,11 +132,11 @@ def test_caches(tmp_path):
         folder.mkdir()
         for name, text in zip(("level", "type", "size", "shared_cpu_list"), texts, strict=True):
             (folder / name).write_text(text + "\n")
-    found = {"cpu": "a cpu", "cores": 5, "caches": machine.caches(tmp_path)}
+    found = {"cpu": "a cpu", "cores": 5, "caches": caches(tmp_path)}
     assert found["caches"] == [
         {"name": "L1d", "bytes": 48 * 2**10, "shared_by": 2},
         {"name": "L3", "bytes": 2 * 2**20, "shared_by": 5},
     ]
     assert (machine.cache(found, "L3"), machine.cache(found, "L2")) == (2**21, 0)
     assert machine.processor(found) == "a cpu, 5 cores, L1d 48 KB shared by 2, L3 2 MB shared by 5"
-    assert machine.caches(tmp_path / "none") == []
+    assert caches(tmp_path / "none") == []

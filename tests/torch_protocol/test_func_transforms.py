@@ -164,3 +164,45 @@ def test_a_tensor_that_outlived_a_transform_keeps_its_gradient():
     (A @ kept[1]).sum().backward()
     torch.testing.assert_close(v.grad, x.detach().sum(1))
     torch.testing.assert_close(x.grad, v.detach()[:, None].expand(3, 2))
+
+
+SAME_PATTERN = (
+    torch.Tensor.detach,
+    torch.detach,
+    torch.clone,
+    torch.Tensor.double,
+    torch.Tensor.contiguous,
+    torch.positive,
+    lambda A: A.to(torch.float64),
+    lambda A: A.type(torch.float64),
+)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("function", SAME_PATTERN)
+def test_functions_that_torch_answers_give_sparse_tensors_in_a_transform(function, requires_grad):
+    A = spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 4.0]])).requires_grad_(requires_grad)
+    if requires_grad and function not in SAME_PATTERN[:2]:
+        with pytest.raises(NotImplementedError, match="Transform a function of its values"):
+            torch.func.grad(lambda v: function(A).sum() * v)(torch.ones(()))
+        return
+    x = torch.tensor([[1.0], [2.0]], dtype=function(A).dtype)
+    found = torch.func.grad(lambda v: (function(A) @ x).sum() * v)(torch.tensor(1.0))
+    assert found == (A.detach().to_dense().to(x.dtype) @ x).sum()
+    v = torch.ones(2, dtype=torch.float64)
+    mapped = torch.func.vmap(lambda v: function(A).sum() * v)(v)
+    assert mapped.tolist() == [9.0, 9.0]
+
+
+@pytest.mark.parametrize("function", [torch.clone, torch.Tensor.double, torch.detach])
+def test_values_of_a_transform_go_through_functions_that_torch_answers(function):
+    v = torch.tensor([2.0, 3.0, 4.0])
+    A = spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    found = torch.func.grad(lambda v: function(spgrad.from_values(v * v, A)).sum().float())(v)
+    assert found.tolist() == ([0.0, 0.0, 0.0] if function is torch.detach else [4.0, 6.0, 8.0])
+
+
+def test_what_is_no_sparse_tensor_in_a_transform_is_refused():
+    A = spgrad.from_dense(torch.eye(2))
+    with pytest.raises(NotImplementedError, match="Call it before the transform"):
+        torch.func.grad(lambda v: torch.isreal(A).sum() * v)(torch.ones(()))

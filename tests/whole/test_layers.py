@@ -13,7 +13,7 @@ ROOT = TESTS.parent / "src" / "spgrad"
 # dotted path begins with says where it stands. Modules under one name may import one another, as
 # long as there is no circle; names of one floor may not.
 FLOORS = [
-    ["errors", "support", "torch_protocol.compile"],
+    ["errors", "machine", "support", "torch_protocol.compile"],
     [
         "torch_protocol.arguments",
         "torch_protocol.autocast",
@@ -49,8 +49,11 @@ FLOORS = [
     ["ops"],
     ["linalg"],
     ["distributions"],
-    ["dropin", "io", "plot", "serialize"],
-    ["demo", "info", "testing"],
+    ["nn"],
+    ["dropin", "interop", "io", "plot", "serialize"],
+    ["data"],
+    ["graph"],
+    ["demo", "info", "testing", "versions"],
     ["cli", "__init__"],
     ["__main__"],
 ]

@@ -16,7 +16,7 @@ DOCUMENTS = sorted([*TOP, *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
 KERNELS = PACKAGE / "kernels"
 ROOTS = (ROOT, PACKAGE, KERNELS, KERNELS / "cpu", ROOT / "docs", ROOT / "benchmarks")
 # What a command makes, and what belongs to torch, is not in the tree.
-ELSEWHERE = ("build/", "torch/", "test/")
+ELSEWHERE = ("build/", "dist/", "torch/", "test/")
 OTHERS = {"results.md", "results.json", "test_sparse.py", "test_sparse_csr_xpu.py"}
 
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -14,7 +14,19 @@ from spgrad import errors
 
 MODULES = [
     importlib.import_module(f"spgrad{name}")
-    for name in ("", ".distributions", ".linalg", ".io", ".plot", ".testing")
+    for name in (
+        "",
+        ".data",
+        ".distributions",
+        ".graph",
+        ".linalg",
+        ".io",
+        ".nn",
+        ".nn.patterns",
+        ".nn.sparsity",
+        ".plot",
+        ".testing",
+    )
 ]
 PUBLIC = [
     pytest.param(value, id=f"{module.__name__}.{name}")
@@ -52,7 +64,7 @@ def test_all_is_what_the_module_shows(module):
 
 def test_dir_shows_public_names_only():
     named = [name for name in dir(spgrad) if not name.startswith("__")]
-    modules = {module.__name__.partition(".")[2] for module in MODULES} - {""}
+    modules = {part for module in MODULES for part in module.__name__.split(".")[1:2]}
     assert set(named) == {*spgrad.__all__} | modules
 
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import spgrad
-from spgrad import errors
+from spgrad import errors, testing
 from spgrad.public import public_as, public_op
 
 MODULES = [importlib.import_module(f"spgrad{name}") for name in ("", ".linalg", ".io", ".plot")]
-WITHOUT_TENSORS = {"compiled", "empty_cache"}
+WITHOUT_TENSORS = {"compiled", "empty_cache", "show_versions"}
 FUNCTIONS = {
     f"{module.__name__}.{name}": value
     for module in MODULES
@@ -182,3 +182,35 @@ def test_names_and_signatures_stay():
     assert spgrad.mm.__name__ == "mm"
     assert list(inspect.signature(spgrad.mm).parameters) == ["input", "mat2", "reduce"]
     assert spgrad.mm.__module__ == "spgrad.ops.products.matmul"
+
+
+NUMPYS_INTEGERS = {
+    "sum": lambda A, two: A.sum(two - 1),
+    "select": lambda A, two: torch.select(A, two - 1, two),
+    "narrow": lambda A, two: A.narrow(two - 1, two - 1, two),
+    "reshape": lambda A, two: A.reshape(two, two * 4),
+    "to_sparse_bsr": lambda A, two: A.to_sparse_bsr((two, two)),
+    "topk": lambda A, two: A.topk(two)[0],
+    "constructor": lambda A, two: spgrad.sparse_coo_tensor([[0], [1]], [1.0], (two, two)),
+    "norm": lambda A, two: A.norm(two),
+    "keyword": lambda A, two: spgrad.prune(A, keep=two),
+    "list": lambda A, two: A.sum([two - 1]),
+}
+
+
+@pytest.mark.parametrize("name", NUMPYS_INTEGERS)
+def test_numbers_of_numpy_are_numbers(name):
+    numpy = pytest.importorskip("numpy")
+    A = spgrad.from_dense(torch.arange(16.0).view(4, 4))
+    function = NUMPYS_INTEGERS[name]
+    found, wanted = function(A, numpy.int64(2)), function(A, 2)
+    assert torch.equal(testing.dense_result(found), testing.dense_result(wanted))
+
+
+def test_wrong_numbers_of_numpy_are_refused():
+    numpy = pytest.importorskip("numpy")
+    A = spgrad.from_dense(torch.ones(2, 2))
+    with pytest.raises(TypeError, match=r"`dim` is 1\.5"):
+        A.sum(numpy.float64(1.5))
+    with pytest.raises(IndexError, match="`dim` is 7"):
+        A.sum(numpy.int64(7))

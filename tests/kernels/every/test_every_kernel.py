@@ -248,6 +248,21 @@ CALLS = {  # the arguments of every kernel, made of a view
     "list_lines": [lambda v: (*v.indexed, v.val, torch.arange(v.m).repeat(2).flip(0))],
     "locate": [located],
     "masked_spgemm": [masked_product],
+    "relabel_lines": [lambda v, up=up: (v.idx[:1], *v.permuted, up) for up in (True, False)],
+    "sample_lines": [
+        lambda v, f=fanout, w=weighted, r=replace: (
+            *v.indexed,
+            v.val.abs() if w else None,
+            torch.arange(v.m).flip(0),
+            5,
+            f,
+            r,
+            -3,
+        )
+        for fanout in (-1, 0, 3, 40)
+        for weighted in (False, True)
+        for replace in (False, True)
+    ],
     "scale": [
         lambda v: (*v.valued, randn(v.m), randn(v.n)),
         lambda v: (*v.indexed, None, v.val, None, randn(v.n)),

@@ -220,3 +220,18 @@ def test_without_the_library_torch_answers_and_says_nothing(variable, backend):
     )
     assert ran.stdout.split() == ["tensor([2.,", "3.])", backend]
     assert not ran.stderr
+
+
+@pytest.mark.parametrize("name", ["sort_coo", "coalesce"])
+def test_indices_without_sparse_dimensions(name):
+    check(name, torch.zeros(0, 3, dtype=torch.int64), ())
+
+
+def test_products_with_more_columns_than_int64_numbers():
+    """4 rows of 2^62 columns: a place in the product is no int64."""
+    ptr, idx = torch.arange(5), torch.tensor([0, 1, 0, 1])
+    right = torch.tensor([0, 1, 2]), torch.tensor([3, 2**62 - 1])
+    places = torch.arange(5), torch.tensor([3, 2**62 - 1, 3, 2**62 - 1])
+    operands = (*places, ptr, idx, None, torch.ones(4), *right, None, torch.tensor([2.0, 5.0]))
+    (found,) = check("spgemm_values", *operands, 2**62)
+    assert found.tolist() == [2, 5, 2, 5]

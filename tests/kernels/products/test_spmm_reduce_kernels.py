@@ -202,3 +202,17 @@ def test_opcheck_of_the_backward(permuted):
     val, x, g = torch.randn(50), torch.randn(9, 4), torch.randn(20, 4)
     arg = kernels.spmm_reduce(ptr, idx, perm, val, x, False)[1]
     torch.library.opcheck(kernels.spmm_reduce_backward, (ptr, idx, perm, val, x, g, arg))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_backward_of_columns_that_threads_divide(dtype):
+    """One thread has vectors of columns where the parts of several end within one."""
+    m, k, nse, n = 4000, 300, 12_000, 70
+    ptr, idx, perm = row_view(m, k, nse, torch.int32, permuted=False)
+    val, x, g = (dense(*shape, dtype=dtype) for shape in ((nse,), (k, n), (m, n)))
+    arg = kernels.spmm_reduce(ptr, idx, perm, val, x, True)[1]
+    found = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(kernels.spmm_reduce_backward(ptr, idx, perm, val, x, g, arg))
+    assert_close(found[1:], found[:1] * 2, rtol=0, atol=0)

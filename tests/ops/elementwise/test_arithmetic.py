@@ -85,10 +85,25 @@ def test_batches_and_narrow_dtypes(sparse, name, dtype):
 
 
 @pytest.mark.parametrize("name", support.ALL)
-@pytest.mark.parametrize("weight", [1.0, torch.tensor(1.0, dtype=F64)], ids=["number", "tensor"])
+@pytest.mark.parametrize(
+    "weight",
+    [1.0, torch.tensor(1.0, dtype=F64), torch.ones(4, 6).bfloat16(), torch.ones(6).bfloat16()],
+    ids=["number", "tensor", "matrix", "vector"],
+)
 def test_lerp_to_the_end_is_the_end(sparse, name, weight):
     """Of patterns that differ too: the start, however large, is not subtracted from itself."""
     start, end = (drawn(4, 6, seed=s).bfloat16() for s in (0, 1))
     y = spgrad.lerp(sparse(start * 1000, name), sparse(end, "coo"), weight)
     assert y.layout == getattr(torch, f"sparse_{name}")
     assert torch.equal(y.to_dense(), end)
+
+
+@pytest.mark.parametrize("name", support.ALL)
+@pytest.mark.parametrize("weight", [0.25, 0.75])
+@pytest.mark.parametrize("shape", [(), (6,), (4, 1), (4, 6), (1, 1)], ids=str)
+def test_lerp_of_infinities(sparse, name, weight, shape):
+    start, end = drawn(4, 6, seed=0), drawn(4, 6, seed=1)
+    start[start != 0] = -torch.inf
+    w = torch.full(shape, weight, dtype=F64)
+    y = spgrad.lerp(sparse(start, name), sparse(end, "coo"), w)
+    assert torch.allclose(y.to_dense(), torch.lerp(start, end, w), equal_nan=True)

@@ -49,3 +49,11 @@ def test_neighbours_on_a_grid(radius, upper):
     near = near if upper is None else near.triu() if upper else near.tril()
     found = spgrad.from_values(torch.ones(pattern.nse), pattern).to_dense()
     assert torch.equal(found, near.float())
+
+
+def test_numbers_of_groups_are_vectors():
+    a, b = torch.ones(4, 2), torch.ones(2, 2, 1)
+    with pytest.raises(ValueError, match=r"`idx_b` has shape \(2, 2\); a vector"):
+        spgrad.gather_mm(a, b, torch.zeros(2, 2, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"`seglen_a` has shape \(1, 2\); a vector"):
+        spgrad.segment_mm(a, b, torch.tensor([[2, 2]]))

@@ -106,3 +106,16 @@ def test_second_derivatives_of_a_product_with_zeros_in_a_row(zeros):
         for row, expected in zip(got, wanted, strict=True):
             for a, b in zip(row, expected, strict=True):
                 testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_means_of_more_elements_than_16_bits_count(dtype):
+    nse = 70_000
+    A = spgrad.sparse_csr_tensor([0, nse], torch.arange(nse), torch.full((nse,), 0.5), (1, nse))
+    x = torch.ones(nse, 2, dtype=dtype)
+    A, x = A.to(dtype).requires_grad_(), x.requires_grad_()
+    y = spgrad.spmm(A, x, "mean")
+    assert torch.equal(y, torch.full((1, 2), 0.5, dtype=dtype))
+    y.float().sum().backward()
+    expected = torch.full((nse,), 2 / nse)
+    torch.testing.assert_close(A.grad.values().float(), expected, rtol=0.01, atol=0)

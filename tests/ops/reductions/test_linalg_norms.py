@@ -181,3 +181,26 @@ def test_norms_of_nan_beside_zeros(ord, dim):
     stored = spgrad.sparse_coo_tensor(torch.ones(2, 3).nonzero().t(), x.reshape(-1), (2, 3))
     for A in (missing, stored):
         testing.assert_close(spgrad.vector_norm(A, ord, dim), torch.linalg.vector_norm(x, ord, dim))
+
+
+@pytest.mark.parametrize("size", [1e-140, 1e140])
+@pytest.mark.parametrize("name", ["vector_norm", "norm", "rows", "columns", "normalize"])
+def test_second_derivatives_of_tiny_and_huge_values(name, size):
+    """They follow from those of ordinary values; powers of y^-2 in them would underflow."""
+    norm, options = NORMS.get(name, (spgrad.normalize, {"eps": 0.0}))
+    vals = torch.tensor([3.0, 2.0, 4.0, 1.0], dtype=torch.float64)
+    pattern = spgrad.sparse_csr_tensor([0, 2, 4], [0, 1, 0, 2], vals, (2, 3)).pattern
+    weights = torch.arange(1.0, 5.0, dtype=torch.float64)
+
+    def derivatives(scale):
+        v = (vals * scale).requires_grad_()
+        y = norm(spgrad.from_values(v, pattern), **options)
+        y = y.values() * weights if name == "normalize" else y
+        (first,) = torch.autograd.grad(y.sum(), v, create_graph=True)
+        (second,) = torch.autograd.grad((first * weights).sum(), v)
+        return first.detach(), second
+
+    power = 1 if name == "normalize" else 0
+    (first, second), (first_1, second_1) = derivatives(size), derivatives(1)
+    testing.assert_close(first * size**power, first_1)
+    testing.assert_close(second * size * size**power, second_1)

@@ -1,0 +1,94 @@
+"""Arguments that torchsparsegradutils refuses, and devices, steps and bounds of its helpers."""
+
+import pytest
+import torch
+
+import spgrad.dropin.torchsparsegradutils as tsgu
+from spgrad.dropin.torchsparsegradutils.encoders import PairwiseEncoder
+from spgrad.dropin.torchsparsegradutils.encoders.pairwise_encoder import calc_pairwise_coo_indices
+from spgrad.dropin.torchsparsegradutils.utils import minres, sparse_block_diag_split, stack_csr
+from spgrad.dropin.torchsparsegradutils.utils.dist_stats_helpers import mean_hotelling_t2_test
+from spgrad.dropin.torchsparsegradutils.utils.utils import _compress_row_indices
+
+D = torch.float64
+A = torch.tensor([[4.0, 1, 0], [1, 3, 1], [0, 1, 2]], dtype=D).to_sparse_csr()
+
+
+def encode(values):
+    return PairwiseEncoder(1, (2, 3, 3))(values)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: stack_csr([A, A.to_sparse_coo()]), ValueError, "CSR matrices of one shape"),
+        (lambda: stack_csr([A, A.to_dense()[:2].to_sparse_csr()]), ValueError, "of one shape"),
+        (lambda: sparse_block_diag_split(A.to_dense(), (3, 3)), ValueError, "COO and CSR"),
+        (lambda: sparse_block_diag_split([A], (3, 3)), TypeError, "a tensor is taken"),
+        (lambda: sparse_block_diag_split(A, (3, 3, 1)), ValueError, "pairs of rows and columns"),
+        (lambda: sparse_block_diag_split(A, (2, 3)), ValueError, r"add up to \(2, 3\)"),
+        (lambda: _compress_row_indices([0, 1], 2), TypeError, "row_indices is list"),
+        (lambda: _compress_row_indices(torch.ones(1, 2).long(), 2), ValueError, "2 dimensions"),
+        (lambda: _compress_row_indices(torch.ones(2), 2), TypeError, "dtype torch.float32"),
+        (lambda: _compress_row_indices(torch.tensor([2]), 2), ValueError, "outside of the 2"),
+        (lambda: _compress_row_indices(torch.tensor([0]), 0), ValueError, "num_rows is 0"),
+        (lambda: calc_pairwise_coo_indices(1, (1, 2, 2, 2, 2)), ValueError, "volume_shape"),
+        (lambda: calc_pairwise_coo_indices(1, (1, 2, 2)), ValueError, "volume_shape"),
+        (lambda: encode(torch.ones(3, 3)), ValueError, "2 dimensions; 4, or a batch"),
+        (lambda: encode(torch.ones(1, 1, 4, 2, 3, 3)), ValueError, "6 dimensions"),
+        (lambda: encode(torch.ones(4, 2, 3, 2)), ValueError, "must end in"),
+        (lambda: encode(torch.ones(2, 2, 3, 3)), ValueError, "2 steps"),
+        (lambda: encode(torch.ones(1, 2, 3, 3).int()), ValueError, "steps|dtype"),
+        (lambda: tsgu.sparse_generic_solve(A, torch.ones(4, 1, dtype=D)), ValueError, "4"),
+        (
+            lambda: tsgu.sparse_generic_solve([A], torch.ones(3, 1, dtype=D)),
+            ValueError,
+            "A is list",
+        ),
+    ],
+)
+def test_refusals(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_a_solver_that_returns_columns_for_a_vector():
+    b = torch.tensor([1.0, 2, 3], dtype=D)
+    wanted = torch.linalg.solve(A.to_dense(), b)
+
+    def solve(A, B):
+        return torch.linalg.solve(A.to_dense(), B.reshape(3, -1))
+
+    x = tsgu.sparse_generic_solve(A, b, solve=solve)
+    assert x.shape == (3,)
+    torch.testing.assert_close(x, wanted)
+    torch.testing.assert_close(tsgu.sparse_generic_solve(A, b[:, None], solve=solve)[:, 0], wanted)
+
+
+def test_an_encoder_takes_batches_and_moves():
+    code = PairwiseEncoder(1, (1, 2, 3), upper=True, layout=torch.sparse_csr)
+    values = torch.rand(2, len(code.offsets), 1, 2, 3)
+    both = code(values)
+    assert both.shape == (2, 6, 6)
+    assert torch.equal(both.to_dense()[1], code(values[1]).to_dense())
+    for layout in (torch.sparse_coo, torch.sparse_csr):
+        code = PairwiseEncoder(1, (1, 2, 3), upper=True, layout=layout)
+        assert code.device.type == "cpu"
+        assert code.to("meta").device.type == "meta"
+
+
+def test_minres_stops_after_the_steps_that_are_asked_for():
+    b = torch.tensor([1.0, 2, 3], dtype=D)
+    whole = torch.linalg.solve(A.to_dense(), b)
+    torch.testing.assert_close(minres(A, b), whole)
+    assert (minres(A, b, max_iter=1) - whole).norm() > 0.01
+
+
+def test_the_bound_of_the_mean():
+    """p (n - 1) / (n - p) times the quantile of F, after Hotelling; of scipy.stats."""
+    stats = pytest.importorskip("scipy.stats")
+    mean, cov = torch.tensor([[0.1, -0.2]], dtype=D), torch.eye(2, dtype=D)[None]
+    passed, statistic, bound = mean_hotelling_t2_test(mean, 0 * mean, cov, 50, 0.9)
+    assert bound == pytest.approx(2 * 49 / 48 * stats.f.ppf(0.9, 2, 48))
+    torch.testing.assert_close(statistic, torch.tensor([50 * 0.05], dtype=D))
+    assert passed.tolist() == [bool(statistic <= bound)]

@@ -1,0 +1,54 @@
+"""where: which elements it has, numbers, NaN, refusals."""
+
+import math
+
+import pytest
+import torch
+
+import spgrad
+
+C = torch.tensor([[True, False], [True, False]])
+A = torch.tensor([[1.0, 0.0], [0.0, 4.0]])
+B = torch.tensor([[5.0, 6.0], [0.0, 0.0]])
+
+
+def sparse(x):
+    return spgrad.from_dense(x)
+
+
+def test_it_has_the_elements_of_all_sparse_arguments():
+    found = spgrad.where(sparse(C), sparse(A), sparse(B).to_sparse_coo())
+    assert found.pattern.name == "csr"
+    assert found.nse == 4
+    assert torch.equal(found.to_dense(), torch.where(C, A, B))
+
+
+def test_numbers_and_a_method():
+    assert torch.equal(torch.where(sparse(C), 2.0, sparse(B)).to_dense(), torch.where(C, 2.0, B))
+    assert torch.equal(spgrad.where(C, sparse(A), 0).to_dense(), torch.where(C, A, 0))
+    assert torch.equal(sparse(A).where(C, sparse(B)).to_dense(), A.where(C, B))
+    assert torch.equal(sparse(A).where(sparse(C), 0.0).to_dense(), A.where(C, 0.0))
+
+
+def test_what_is_not_taken_leaves_no_nan():
+    bad = sparse(torch.tensor([[1.0, math.nan], [math.inf, 4.0]])).requires_grad_()
+    found = spgrad.where(sparse(C), bad, sparse(B))
+    assert found.to_dense()[0, 1] == 6
+    found.to_dense()[0].sum().backward()
+    assert bad.grad.to_dense().tolist() == [[1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: spgrad.where(sparse(C), sparse(A), 1.0), "`other` is a float, which would make"),
+        (lambda: spgrad.where(C, 1.0, sparse(A)), "`input` is a float"),
+        (lambda: spgrad.where(sparse(A), sparse(A), sparse(B)), "`condition` has dtype float32"),
+        (lambda: spgrad.where(C, A, B), "are dense; a sparse one"),
+        (lambda: spgrad.where(sparse(C), "x", sparse(B)), "`input` is a str"),
+        (lambda: spgrad.where(sparse(C), sparse(A), spgrad.eye(3)), "`other` has shape"),
+    ],
+)
+def test_refusals(call, text):
+    with pytest.raises(spgrad.SpgradError, match=text):
+        call()

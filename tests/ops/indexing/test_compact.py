@@ -1,0 +1,50 @@
+"""compact and prune(keep=): rows and columns of their own, refusals."""
+
+import pytest
+import torch
+
+import spgrad
+
+
+def test_rows_and_columns_that_stay():
+    x = torch.zeros(5, 7, dtype=torch.float64)
+    x[1, 2], x[3, 2], x[3, 6] = 1, 2, 3
+    A = spgrad.from_dense(x).requires_grad_()
+    small, rows, cols = spgrad.compact(A)
+    assert rows.tolist() == [1, 3]
+    assert cols.tolist() == [2, 6]
+    assert torch.equal(small.to_dense(), x[rows][:, cols])
+    (small * 2).sum().backward()
+    assert A.grad.values().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 2)])
+def test_nothing_stays_of_nothing(shape):
+    assert spgrad.compact(spgrad.zeros(*shape)).A.shape == (0, 0)
+
+
+def test_a_batch_is_refused():
+    with pytest.raises(spgrad.SpgradError, match="one matrix of a batch"):
+        spgrad.compact(spgrad.zeros(2, 3, 3))
+
+
+def test_prune_keeps_the_largest_of_each_row():
+    A = spgrad.from_dense(torch.tensor([[1.0, -3.0, 2.0], [0.0, 1.0, -1.0], [0.0, 0.0, 5.0]]))
+    kept = spgrad.prune(A, keep=1)
+    assert kept.to_dense().tolist() == [[0, -3, 0], [0, 1, 0], [0, 0, 5]]
+    assert spgrad.prune(A, 1.5, keep=2).nse == 3
+    assert spgrad.prune(A, keep=0).nse == 0
+
+
+@pytest.mark.parametrize(
+    ("keep", "text"), [(-1, "`keep` is -1; a number from 0"), (1.5, "`keep` is 1.5; an int")]
+)
+def test_prune_refuses(keep, text):
+    with pytest.raises(spgrad.SpgradError, match=text):
+        spgrad.prune(spgrad.eye(2), keep=keep)
+
+
+def test_prune_refuses_to_rank_vectors():
+    A = spgrad.sparse_csr_tensor([0, 1], [0], torch.ones(1, 2), (1, 1, 2))
+    with pytest.raises(spgrad.UnsupportedError, match="dense dimension"):
+        spgrad.prune(A, keep=1)

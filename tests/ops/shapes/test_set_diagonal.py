@@ -1,0 +1,73 @@
+"""set_diag, remove_diag and block_array beyond their dense specification."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+import spgrad
+from spgrad import support
+from spgrad.core.pattern import LAYOUTS
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+def test_values_of_a_batch_and_their_gradient(layout):
+    x = torch.randn(2, 4, 6, dtype=torch.float64)
+    blocks = (2, 2) if layout.startswith("b") else None
+    A = spgrad.from_dense(x).to_sparse(layout=LAYOUTS[layout], blocksize=blocks)
+    value = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    y = spgrad.set_diag(A, value, 1)
+    assert y.pattern.name == layout
+    assert torch.equal(y.to_dense(), torch.diagonal_scatter(x, value, 1, -2, -1))
+    g = torch.randn(2, 4, 6, dtype=torch.float64)
+    y.to_dense().backward(g)
+    assert torch.equal(value.grad, g.diagonal(1, -2, -1))
+
+
+def test_the_whole_diagonal_is_specified_and_no_more():
+    A = spgrad.from_edges(torch.tensor([[0, 1], [1, 1]]), size=3)
+    assert spgrad.set_diag(A, 0.0).nse == 4
+    assert spgrad.remove_diag(A).nse == 1
+    assert spgrad.set_diag(A, 5.0, 7).nse == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda A: spgrad.set_diag(A, torch.ones(5)), "`value` has shape (5,); what broadcasts"),
+        (lambda A: spgrad.set_diag(A, "x"), "`value` is a str; a number or a dense tensor"),
+        (lambda A: spgrad.remove_diag(A, 1.0), "`offset` is 1.0"),
+        (lambda A: spgrad.block_array([]), "`blocks` has rows of no blocks"),
+        (spgrad.block_array, "a list of lists"),
+        (lambda A: spgrad.block_array([[A, A], [A]]), "`blocks` has rows of"),
+        (lambda A: spgrad.block_array([[A, None], [A, None]]), "a column 1 that is None"),
+        (lambda A: spgrad.block_array([[A, spgrad.eye(2)]]), "a row 0 of 2 and 3 rows"),
+    ],
+)
+def test_refusals(call, text):
+    with pytest.raises(spgrad.SpgradError) as raised:
+        call(spgrad.eye(3))
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+def test_block_array_is_that_of_scipy(layout):
+    blocks = (2, 2) if layout.startswith("b") else None
+    A, B, C = (
+        spgrad.rand(m, k, density=0.5, dtype=torch.float64).to_sparse(
+            layout=LAYOUTS[layout], blocksize=blocks
+        )
+        for m, k in ((4, 6), (2, 4), (2, 6))
+    )
+    S = [None if M is None else scipy.sparse.coo_array(M.to_dense().numpy()) for M in (A, B, C)]
+    y = spgrad.block_array([[None, A], [B, C]])
+    wanted = scipy.sparse.block_array([[None, S[0]], [S[1], S[2]]]).toarray()
+    assert y.pattern.name == layout
+    np.testing.assert_array_equal(y.to_dense().numpy(), wanted)
+
+
+def test_block_array_without_fitting_blocks_is_coo():
+    A = spgrad.eye(4, layout=torch.sparse_bsr, blocksize=(2, 2))
+    y = spgrad.block_array([[A, None], [None, spgrad.eye(3)]])
+    assert y.pattern.name == "coo"
+    assert torch.equal(y.to_dense(), torch.eye(7))
