@@ -1,0 +1,77 @@
+"""Makes the notebooks of the gallery from the example programs.
+
+A notebook has the words of a program, its code, and a run of its small form with the picture.
+`python docs/extensions/notebooks.py` writes them; a test compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+GALLERY = ROOT / "docs" / "gallery"
+COLAB = "https://colab.research.google.com/github/spgrad/spgrad/blob/main/docs/gallery"
+STARTING_PROCESSES = ("two_processes",)
+"""Programs that a notebook can't run: processes that are started import the program."""
+RUN = """main(["--quick", "--plot", "{name}.png"])
+
+from IPython.display import Image
+
+Image("{name}.png")
+"""
+
+
+def programs() -> list[Path]:
+    """The programs that have a notebook."""
+    found = sorted((ROOT / "examples").glob("*.py"))
+    return [path for path in found if path.stem not in STARTING_PROCESSES]
+
+
+def notebook(path: Path) -> str:
+    """The notebook of a program, without outputs, as the text of its file."""
+    source = path.read_text()
+    tree = ast.parse(source)
+    words = ast.get_docstring(tree) or ""
+    title, _, rest = words.partition("\n")
+    text = rest.partition(f"    python examples/{path.name}")[0].strip()
+    start = tree.body[0].end_lineno or 0
+    code = "\n".join(source.splitlines()[start:]).partition('if __name__ == "__main__":')[0]
+    lead = (
+        f"[Open in Colab]({COLAB}/{path.stem}.ipynb) · the program is `examples/{path.name}` · "
+        "below, its small form runs, in some seconds on one core"
+    )
+    cells = [
+        _cell(0, "markdown", f"# {title.rstrip('.')}\n\n{text}\n\n{lead}"),
+        _cell(1, "code", code.strip()),
+        _cell(2, "code", RUN.format(name=path.stem).strip()),
+    ]
+    made = {
+        "cells": cells,
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+def _cell(number: int, kind: str, text: str) -> dict[str, Any]:
+    of_code = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    lines = text.splitlines(keepends=True)
+    return {
+        "cell_type": kind,
+        "id": f"cell-{number}",
+        "metadata": {"tags": ["hide-input"]} if number == 1 else {},
+        "source": lines,
+        **of_code,
+    }
+
+
+if __name__ == "__main__":
+    GALLERY.mkdir(exist_ok=True)
+    for program in programs():
+        (GALLERY / f"{program.stem}.ipynb").write_text(notebook(program))

@@ -1,0 +1,192 @@
+"""Writes the pages of the API reference, and puts badges into them.
+
+The pages come from `__all__` of the public modules; operations are grouped as the support table
+groups them, and their badges say what its rows say. Docstrings are written in Google's style with
+plain text, so stars and bars in them are escaped before Sphinx reads them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+import spgrad
+from spgrad.support import ALL, OPS, Op
+
+FIRST = "0.1.0"
+SINCE: dict[str, str] = {}
+"""Versions of the functions that came after the first, by their public names: spgrad.mm."""
+
+FAMILIES = {
+    "creation": "Making sparse tensors",
+    "layouts": "Layouts and conversions",
+    "core": "Values and native torch tensors",
+    "products": "Products",
+    "elementwise": "Element by element",
+    "reductions": "Reductions, norms, softmax, sorting",
+    "shapes": "Shapes, joins, diagonals",
+    "indexing": "Indexing",
+    "solves": "Substitution and incomplete factors",
+}
+"""The groups of the support table, in the order of the pages."""
+
+MODULES = {
+    "linalg": "Linear systems, factorisations, eigenvalues",
+    "graph": "Graphs",
+    "data": "Mini-batches",
+    "nn": "Modules",
+    "nn.sparsity": "Sparsity that changes in training",
+    "nn.patterns": "Patterns of attention",
+    "distributions": "Distributions",
+    "io": "Files",
+    "interop": "Other libraries",
+    "plot": "Pictures",
+    "testing": "Tests of your own operations",
+}
+
+INTRO = """# API reference
+
+Every public name, from its docstring. Operations carry badges: the layouts that they take, the
+order of the derivatives that they have, and the version that they came with.
+
+```{{toctree}}
+:maxdepth: 1
+
+{pages}
+```
+"""
+
+
+def pages() -> dict[str, str]:
+    """The text of each page of the reference, by its name."""
+    made = {"tensor": _tensor()}
+    for family, title in FAMILIES.items():
+        names = sorted(
+            row.name
+            for row in OPS.values()
+            if row.family == family and row.public and row.name in spgrad.__all__
+        )
+        made[family] = _page(title, "spgrad", names)
+    for module, title in MODULES.items():
+        found = importlib.import_module(f"spgrad.{module}")
+        names = list(found.__all__)
+        made[module.replace(".", "-")] = _page(f"{title}: spgrad.{module}", found.__name__, names)
+    made["index"] = INTRO.format(pages="\n".join(name for name in made))
+    return made
+
+
+def _tensor() -> str:
+    names = [n for n in spgrad.__all__ if n not in OPS]
+    classes = [n for n in names if inspect.isclass(getattr(spgrad, n))]
+    errors = [n for n in classes if issubclass(getattr(spgrad, n), Exception)]
+    rest = [n for n in names if n not in classes]
+    text = _page("The tensor", "spgrad", ["SparseTensor", "Pattern"])
+    text += _page("Constructors and conversions", "spgrad", rest, level="##")
+    return text + _page("Errors", "spgrad", errors, level="##")
+
+
+def _page(title: str, module: str, names: list[str], level: str = "#") -> str:
+    lines = [f"{level} {title}", ""]
+    for name in names:
+        value = getattr(importlib.import_module(module), name)
+        home = _home(value)
+        if home not in (None, module):
+            lines += [f"`{module}.{name}` is {{py:obj}}`{home}.{name}`.", ""]
+            continue
+        lines += ["```{eval-rst}", *_directive(module, name, value), "```", ""]
+    return "\n".join(lines) + "\n"
+
+
+def _home(value: Any) -> str | None:
+    """The public module whose page has a function or class that several modules export."""
+    parts = (getattr(value, "__module__", None) or "").split(".")
+    for end in range(len(parts), 1, -1):
+        if ".".join(parts[1:end]) in MODULES:
+            return ".".join(parts[:end])
+    return None
+
+
+def _directive(module: str, name: str, value: Any) -> list[str]:
+    if inspect.ismodule(value):
+        return [f".. automodule:: {module}.{name}"]
+    if inspect.isclass(value):
+        return [f".. autoclass:: {module}.{name}", "   :members:"]
+    if callable(value):
+        return [f".. autofunction:: {module}.{name}"]
+    return [f".. py:data:: {module}.{name}", f"   :type: {type(value).__name__}"]
+
+
+def badges(name: str) -> list[str]:
+    """What the support table says of a public function, as lines of reStructuredText."""
+    row = OPS.get(name.removeprefix("spgrad."))
+    said = [f":bdg-light:`since {SINCE.get(name, FIRST)}`"]
+    if row is None:
+        return [*said, ""]
+    layouts = [f":bdg-success:`{layout}`" for layout in ALL if layout in row.layouts]
+    orders = ("no gradient", "gradient, 1st order", "gradient, 1st and 2nd order")
+    order = f":bdg-primary:`{orders[row.order]}`"
+    batch = [":bdg-info:`batches`"] if _takes_batches(row) else []
+    lines = [" ".join([*layouts, order, *batch, *said]), ""]
+    if row.torch:
+        lines += ["Answers ``" + "``, ``".join(row.torch) + "``.", ""]
+    return lines
+
+
+def _takes_batches(row: Op) -> bool:
+    return any("A[b" in signature for signature in row.signatures)
+
+
+def _escaped(line: str) -> str:
+    """A line of a docstring whose stars, bars and last underscores mean themselves."""
+    if line.lstrip().startswith(">>>"):
+        return line
+    parts = re.split(r"(``.*?``|`[^`]*`)", line)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([*|]|(?<=\w)_(?!\w))", r"\\\1", part)
+        for part in parts
+    )
+
+
+def _write(app: Sphinx) -> None:
+    folder = Path(app.srcdir) / "api"
+    folder.mkdir(exist_ok=True)
+    made = pages()
+    for old in folder.glob("*.md"):
+        if old.stem not in made:
+            old.unlink()
+    for name, text in made.items():
+        path = folder / f"{name}.md"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def _prepare(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Escapes a docstring, before napoleon reads it."""
+    example = False
+    for i, line in enumerate(lines):
+        if re.match(r"\s*(Examples?|Source):", line):
+            example = line.lstrip().startswith("Example")
+        elif re.match(r"\s*[A-Z]\w+:$", line):
+            example = False
+        if not example:
+            lines[i] = _escaped(line)
+
+
+def _add_badges(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Puts the badges below the first paragraph, after napoleon."""
+    if what in ("function", "class") and name.count(".") <= 3:
+        end = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
+        lines[end:end] = ["", *badges(name)]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Sphinx calls it."""
+    app.connect("builder-inited", _write, priority=100)
+    app.connect("autodoc-process-docstring", _prepare, priority=400)
+    app.connect("autodoc-process-docstring", _add_badges, priority=600)
+    return {"parallel_read_safe": True}
