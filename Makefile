@@ -10,9 +10,9 @@ PIP := $(BIN)/python -m pip install -qq --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
-CPP := src/spgrad/kernels/cpu/*/*.cpp src/spgrad/kernels/cpu/*/*.h
+CPP := src/spgrad/kernels/cpu/*/*.cpp src/spgrad/kernels/cpu/*/*.h packaging/*.cpp
 
-.PHONY: demo test reference coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers sanitize coverage-cpp kernels clean
+.PHONY: demo test reference docs coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers sanitize coverage-cpp kernels wheel wheel-pure sdist test-wheels check-arm check-clang clean
 .DEFAULT_GOAL := kernels
 
 $(DEPS): requirements/dev.txt
@@ -54,6 +54,15 @@ ON_REFERENCES := $(wildcard tests/core/test_construct*.py tests/core/test_tensor
   $(addprefix support/test_support.py::,test_value_layout_and_gradient test_matmul_on_the_zoo))
 reference: $(INSTALLED)
 	SPGRAD_NO_EXT=1 $(PYTEST) $(ON_REFERENCES)
+
+# The site, in build/docs. Notebooks are run, and what they gave is kept in build/docs-cache.
+DOCS := .venv/.docs
+$(DOCS): requirements/docs.txt $(DEPS)
+	$(PIP) -r requirements/docs.txt
+	touch $@
+
+docs: kernels $(DOCS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
 
 SEED ?= 0
 
@@ -132,6 +141,47 @@ coverage-cpp: $(INSTALLED)
 	find build/coverage-cpp -name '*.gcda' -delete
 	$(call ON_COPY,build/coverage-cpp/site) -n0 -q $(COVERED) tests/kernels/every/allocations.py
 	$(BIN)/python tests/kernels/every/lines_run.py build/coverage-cpp
+
+# What is published, in dist/: the wheel for Linux, the one for every other system, and the sources.
+# Needs no compiler newer or older than development does: packaging/manylinux.cpp makes the library
+# load in the oldest systems of the platform's tag, and auditwheel checks that it will. The objects
+# stay in build/wheel, so a second wheel compiles what has changed.
+PACKAGING := .venv/.packaging
+PLATFORM ?= manylinux_2_28_$(shell uname -m)
+BUILD := $(BIN)/python -m build --no-isolation
+
+$(PACKAGING): requirements/packaging.txt $(DEPS)
+	$(PIP) -r requirements/packaging.txt
+	touch $@
+
+wheel: $(PACKAGING)
+	rm -rf build/unrepaired
+	$(BUILD) --wheel --outdir build/unrepaired -Cbuild-dir=build/wheel -Ccmake.define.SPGRAD_MANYLINUX=ON
+	$(BIN)/auditwheel repair --plat $(PLATFORM) --only-plat --exclude libtorch_cpu.so -w dist build/unrepaired/*.whl
+
+wheel-pure: $(PACKAGING)
+	SPGRAD_NO_EXT=1 $(BUILD) --wheel --outdir dist
+
+sdist: $(PACKAGING)
+	$(BUILD) --sdist --outdir dist
+
+# Each of them installed where nothing but torch is, and tried; the sources are compiled once more.
+test-wheels: wheel wheel-pure sdist
+	$(BIN)/python packaging/try_dist.py dist/*
+
+# The kernels compiled by clang, which Zig brings with the headers of other systems: for 64-bit ARM,
+# and for x86-64. The objects are not linked and not run.
+CLANG := .venv/.clang
+$(CLANG): requirements/clang.txt $(DEPS)
+	$(PIP) -r requirements/clang.txt
+	touch $@
+
+check-arm: TARGET = aarch64
+check-clang: TARGET = x86_64
+check-arm check-clang: $(CLANG)
+	cmake -S . -B build/$@ -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING \
+	  -DCMAKE_TOOLCHAIN_FILE=packaging/clang.cmake -DSPGRAD_TARGET=$(TARGET) -DSPGRAD_OBJECTS=ON
+	cmake --build build/$@ -- --quiet
 
 clean:
 	rm -rf build dist .venv .pytest_cache .ruff_cache .hypothesis src/spgrad/kernels/libspgrad_cpu.*
