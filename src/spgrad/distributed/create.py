@@ -1,0 +1,312 @@
+"""Sharded matrices from matrices in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
+from spgrad.distributed.agreement import agree, require_group
+from spgrad.distributed.dtensors import require_mesh
+from spgrad.distributed.matrix import ShardedMatrix
+from spgrad.distributed.plan import find_plan
+from spgrad.distributed.shares import (
+    PARTITIONS,
+    Shares,
+    even_starts,
+    parts_by_metis,
+    parts_to_order,
+    starts_by_entries,
+    starts_of_sizes,
+)
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.lowering.views import rows as row_view
+from spgrad.public import public_as
+
+Partition = str | Sequence[int] | torch.Tensor
+
+
+@public_as("distributed.distribute")
+def distribute(
+    A: SparseTensor | None,
+    mesh: DeviceMesh | None = None,
+    partition: Partition = "nse",
+    *,
+    columns: Sequence[int] | None = None,
+) -> ShardedMatrix:
+    """Shares the rows of a matrix out over processes; a collective.
+
+    Args:
+        A: Sparse matrix (m, k) of any layout, the same in every process; or None in all but the
+            first, which then sends each process its rows.
+        mesh: The processes, in one dimension; None for all of them.
+        partition: "nse" for contiguous rows with about equal numbers of elements; "rows" for equal
+            numbers of rows, as DTensor has them; "metis" for parts of a graph with few edges
+            between them (square matrices); the numbers of rows of each process; or the process of
+            each row (m,), int64.
+        columns: Number of columns of each process, and so of rows of x. None for those of the rows
+            where A is square, and for equal numbers where it is not.
+
+    Returns:
+        The matrix, with the values of A, which are no part of A's graph. They require a gradient
+        where A does.
+
+    Cost:
+        O(nse / processes) memory and time beside A; METIS orders the whole graph in the process
+        that has it.
+
+    Raises:
+        TypeError, ValueError: In all processes: A is not a sparse matrix, differs between the
+            processes, or the partition does not fit.
+        RuntimeError: `torch.distributed` has no process group.
+        ImportError: METIS is asked for, and pymetis is not installed; the extra is
+            ``spgrad[order]``.
+
+    Example:
+        >>> import tempfile, torch.distributed as dist
+        >>> start = f"file://{tempfile.mkdtemp()}/start"
+        >>> dist.init_process_group("gloo", init_method=start, rank=0, world_size=1)
+        >>> D = spgrad.distributed.distribute(spgrad.eye(3).to_sparse_csr())
+        >>> D @ torch.ones(3, 2)  # on each process, its rows
+        tensor([[1., 1.],
+                [1., 1.],
+                [1., 1.]])
+        >>> dist.destroy_process_group()
+    """
+    require_group()
+    mesh = require_mesh(mesh)
+    group, device = mesh.get_group(), mesh.device_type
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+
+    def check() -> dict[str, object]:
+        if A is None:
+            return {}
+        _require_matrix("A", A)
+        _require_partition(partition, A, world)
+        if columns is not None:
+            starts_of_sizes("columns", columns, A.shape[1], world)
+        return {}
+
+    agree(group, check, device)
+    have: list[Any] = [None] * world
+    facts = None if A is None else (tuple(A.shape), str(A.dtype), A._nnz())
+    dist.all_gather_object(have, facts, group)
+    alone = have[0] is not None and all(found is None for found in have[1:])
+    if not alone and any(found != have[0] for found in have):
+        raise ArgumentValueError(
+            f"`A` is {have} on the ranks; the same matrix on all of them, or one on rank 0 and "
+            "None on the others, is accepted. For rows that each rank made call from_local."
+        )
+    if A is None or (alone and rank):
+        return _received(mesh)
+    matrix = convert(without_repeats(A), torch.sparse_csr)
+    order, starts = _row_shares(matrix, partition, world)
+    column_starts = (
+        starts_of_sizes("columns", columns, A.shape[1], world)
+        if columns is not None
+        else None
+        if A.shape[0] == A.shape[1]
+        else even_starts(A.shape[1], world)
+    )
+    if not alone:
+        return _build(mesh, _rows_of(matrix, order, starts, rank, column_starts))
+    for other in range(1, world):
+        _send(_rows_of(matrix, order, starts, other, column_starts), group, other)
+    return _build(mesh, _rows_of(matrix, order, starts, 0, column_starts))
+
+
+@public_as("distributed.from_local")
+def from_local(
+    local: SparseTensor,
+    mesh: DeviceMesh | None = None,
+    *,
+    columns: Sequence[int] | None = None,
+) -> ShardedMatrix:
+    """The matrix whose rows the processes made, those of the first process first; a collective.
+
+    Args:
+        local: The rows of this process (rows, k), sparse, of any layout, whose columns are those of
+            the whole matrix. Numbers of rows may differ.
+        mesh: The processes, in one dimension; None for all of them.
+        columns: Number of columns of each process, as in `distribute`.
+
+    Returns:
+        The matrix, whose values are no part of the graph of `local`.
+
+    Cost:
+        O(nse / processes); no process ever has the whole matrix.
+
+    Raises:
+        TypeError, ValueError: In all processes: `local` is not a sparse matrix, or its columns, its
+            dtype or `columns` differ between the processes.
+        RuntimeError: `torch.distributed` has no process group.
+    """
+    require_group()
+    mesh = require_mesh(mesh)
+    group, device = mesh.get_group(), mesh.device_type
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+
+    def check() -> dict[str, object]:
+        _require_matrix("local", local)
+        if columns is not None:
+            starts_of_sizes("columns", columns, local.shape[1], world)
+        return {
+            "local": f"{local.shape[1]} columns of {local.dtype}",
+            "columns": columns and list(columns),
+            "requires_grad": local.requires_grad,
+        }
+
+    agree(group, check, device)
+    matrix = convert(without_repeats(local), torch.sparse_csr)
+    sizes = torch.zeros(2, world, dtype=torch.int64, device=device)
+    sizes[0, rank], sizes[1, rank] = matrix.shape[0], matrix._nnz()
+    dist.all_reduce(sizes, group=group)
+    ends = sizes.cumsum(1)
+    starts = [0, *ends[0].tolist()]
+    first = int(ends[1, rank] - sizes[1, rank])
+    crow, col = row_view(matrix._pattern)[:2]
+    if columns is not None:
+        column_starts = starts_of_sizes("columns", columns, local.shape[1], world)
+    else:
+        square = starts[-1] == local.shape[1]
+        column_starts = None if square else even_starts(local.shape[1], world)
+    vals = plain(matrix._vals.detach())
+    return _build(
+        mesh,
+        (crow, col, vals, crow[:-1] + first, None, starts, column_starts, local.requires_grad, None),
+    )
+
+
+def _require_matrix(name: str, A: object) -> None:
+    if not isinstance(A, SparseTensor):
+        raise ArgumentKindError(
+            f"`{name}` is {checks.describe_kind(A)}; a SparseTensor is accepted. Convert it with "
+            "spgrad.from_torch or spgrad.from_scipy."
+        )
+    if A.dim() != 2 or A.dense_dim():
+        hint = "Make the block-diagonal matrix of a batch with torch.block_diag."
+        raise checks.bad_shape(name, tuple(A.shape), "one matrix with numbers as values", hint)
+
+
+def _require_partition(partition: Partition, A: SparseTensor, world: int) -> None:
+    m, k = A.shape
+    if isinstance(partition, str):
+        if partition not in PARTITIONS:
+            raise ArgumentValueError(
+                f"`partition` is {partition!r}; {', '.join(map(repr, PARTITIONS))}, numbers of "
+                'rows or the process of each row are accepted. "nse" is the default.'
+            )
+        if partition == "metis":
+            checks.require_packages("order", "pymetis", "scipy", "numpy")
+            if m != k:
+                raise checks.bad_shape("A", (m, k), "a square matrix for METIS", 'Take "nse".')
+    elif isinstance(partition, torch.Tensor):
+        checks.require_index("partition", partition)
+        if partition.shape != (m,):
+            hint = "It has the process of each row."
+            raise checks.bad_shape("partition", tuple(partition.shape), f"({m},)", hint)
+        if m and not 0 <= int(partition.min()) <= int(partition.max()) < world:
+            raise ArgumentValueError(
+                f"`partition` has processes from {int(partition.min())} to "
+                f"{int(partition.max())}; 0 to {world - 1} are accepted. Count from 0."
+            )
+    else:
+        starts_of_sizes("partition", partition, m, world)
+
+
+def _row_shares(
+    A: SparseTensor, partition: Partition, world: int
+) -> tuple[torch.Tensor | None, list[int]]:
+    """The rows in the order of the processes, None for their own order, and where each begins."""
+    m = A.shape[0]
+    if isinstance(partition, torch.Tensor):
+        return parts_to_order(partition.long(), world)
+    if partition == "metis":
+        return parts_to_order(parts_by_metis(A.detach(), world), world)
+    if partition == "nse":
+        return None, starts_by_entries(row_view(A._pattern).ptr, world)
+    if partition == "rows":
+        return None, even_starts(m, world)
+    assert not isinstance(partition, str)
+    return None, starts_of_sizes("partition", partition, m, world)
+
+
+_Rows = tuple[Any, ...]
+"""crow, col, values, first entries, numbers of the rows, starts, column starts, gradient, places."""
+
+
+def _rows_of(
+    A: SparseTensor,
+    order: torch.Tensor | None,
+    starts: list[int],
+    rank: int,
+    column_starts: list[int] | None,
+) -> _Rows:
+    """What one process gets of a CSR matrix."""
+    ptr, col = row_view(A._pattern)[:2]
+    vals, begin, end = plain(A._vals.detach()), starts[rank], starts[rank + 1]
+    if order is None:
+        low, high = int(ptr[begin]), int(ptr[end])
+        crow = ptr[begin : end + 1] - ptr[begin]
+        first = ptr[begin:end].long()
+        rest = None, starts, column_starts, A.requires_grad, None
+        return crow, col[low:high].clone(), vals[low:high].clone(), first, *rest
+    ids = order[begin:end]
+    counts = ptr.diff()[ids]
+    crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    first = ptr[:-1][ids].long()
+    at = torch.repeat_interleave(first - crow[:-1], counts) + torch.arange(
+        int(crow[-1]), device=col.device
+    )
+    places = None
+    if column_starts is None:
+        places = torch.empty_like(order)
+        places[order] = torch.arange(len(order), device=order.device)
+    return crow, col[at], vals[at], first, ids, starts, column_starts, A.requires_grad, places
+
+
+def _build(mesh: DeviceMesh, parts: _Rows) -> ShardedMatrix:
+    crow, col, vals, first, ids, starts, column_starts, requires_grad, places = parts
+    rank = dist.get_rank(mesh.get_group())
+    rows = Shares(starts, rank, ids)
+    columns = rows if column_starts is None else Shares(column_starts, rank)
+    plan, order = find_plan(mesh, crow, col, rows, columns, first, places)
+    return ShardedMatrix(vals[order].requires_grad_(requires_grad), plan)
+
+
+def _send(parts: _Rows, group: Any, rank: int) -> None:
+    """Sends the rows of one process; tensors travel by themselves, whatever their size."""
+    tensors = [t if isinstance(t, torch.Tensor) else None for t in parts]
+    facts = [None if t is None else (tuple(t.shape), t.dtype) for t in tensors]
+    others = [None if isinstance(t, torch.Tensor) else t for t in parts]
+    dist.send_object_list([facts, others], group=group, group_dst=rank)
+    for t in tensors:
+        if t is not None:
+            dist.send(_numbers(t), group=group, group_dst=rank)
+
+
+def _received(mesh: DeviceMesh) -> ShardedMatrix:
+    """Builds the matrix from the rows that the first process sends."""
+    group = mesh.get_group()
+    found: list[Any] = [None, None]
+    dist.recv_object_list(found, group=group, group_src=0)
+    parts = []
+    for fact, other in zip(*found, strict=True):
+        if fact is not None:
+            other = torch.empty(fact[0], dtype=fact[1], device=mesh.device_type)
+            dist.recv(_numbers(other), group=group, group_src=0)
+        parts.append(other)
+    return _build(mesh, tuple(parts))
+
+
+def _numbers(t: torch.Tensor) -> torch.Tensor:
+    t = t.contiguous()
+    return torch.view_as_real(t) if t.is_complex() else t

@@ -1,0 +1,250 @@
+"""Operands and results that are whole on every process, or DTensors: their way to the shares.
+
+A DTensor with `Shard(0)` has equal shares of rows in their order. The shares of a matrix are others
+where they were made by entries, by METIS or by the user; an `Exchange` moves the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
+from spgrad.distributed.exchange import Exchange, collect, find_exchange, give_back
+from spgrad.distributed.plan import Plan, csr, index_dtype, row_of_entries
+from spgrad.distributed.shares import Shares, even_starts
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+
+if TYPE_CHECKING:
+    from spgrad.distributed.matrix import ShardedMatrix
+
+
+@dataclass(frozen=True)
+class Move:
+    """How rows get from the shares of a DTensor to those of a matrix; None where they are equal.
+
+    Attributes:
+        exchange: From a DTensor to the process, in ascending order of their numbers.
+        place: Where the rows in ascending order stand among those of the process.
+        total: Number of rows of all processes.
+    """
+
+    exchange: Exchange | None
+    place: torch.Tensor | None
+    total: int
+
+
+def entries(plan: Plan) -> Move:
+    """For values; found once for a pattern, a collective."""
+    return _kept(plan, "entries", lambda: find_move(plan.entry_ids, sum(plan.entries), plan))
+
+
+def rows(shares: Shares, plan: Plan) -> Move:
+    """For rows of operands and results; found once for a pattern, a collective."""
+
+    def find() -> Move:
+        equal = shares.ids is None and shares.starts == even_starts(
+            shares.total, len(plan.entries)
+        )
+        if equal:
+            return Move(None, None, shares.total)
+        return find_move(shares.numbers(plan.device), shares.total, plan)
+
+    return _kept(plan, "rows" if shares is plan.rows else "columns", find)
+
+
+def _kept(plan: Plan, name: str, find: Callable[[], Move]) -> Move:
+    if name not in plan.kept:
+        plan.kept[name] = find()
+    return plan.kept[name]
+
+
+def find_move(ids: torch.Tensor, total: int, plan: Plan) -> Move:
+    """The move of rows with these numbers; a collective."""
+    needed, place = ids.sort()
+    starts = even_starts(total, len(plan.entries))
+    return Move(find_exchange(needed, starts, plan.group), place, total)
+
+
+def to_rows(x: DTensor, move: Move, plan: Plan) -> torch.Tensor:
+    """The rows of a DTensor that the process owns; a collective."""
+    local = x.redistribute(plan.mesh, [Shard(0)]).to_local()
+    if move.exchange is None or move.place is None:
+        return local
+    arrived = collect(local, move.exchange)
+    inverse = torch.empty_like(move.place)
+    inverse[move.place] = torch.arange(len(inverse), device=inverse.device)
+    return arrived.index_select(0, inverse)
+
+
+def from_rows(y: torch.Tensor, move: Move, plan: Plan) -> DTensor:
+    """The DTensor that own rows are part of; a collective."""
+    if move.exchange is not None and move.place is not None:
+        y = give_back(y.index_select(0, move.place), move.exchange)
+    shape = torch.Size((move.total, *y.shape[1:]))
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(
+        y.contiguous(), plan.mesh, [Shard(0)], run_check=False, shape=shape, stride=stride
+    )
+
+
+def on_rows(function: Callable[[torch.Tensor], Any], x: torch.Tensor, D: ShardedMatrix) -> Any:
+    """Applies a function of own rows to x, and gives a DTensor for a DTensor."""
+    if not isinstance(x, DTensor):
+        return function(x)
+    plan = D.plan
+    source, result = (plan.rows, plan.columns) if D.transposed else (plan.columns, plan.rows)
+    if x.placements[0].is_replicate():
+        whole = x.to_local(grad_placements=[Partial()])
+        local = whole.index_select(0, source.numbers(plan.device))
+    else:
+        local = to_rows(x, rows(source, plan), plan)
+    return from_rows(function(local), rows(result, plan), plan)
+
+
+def require_dense(name: str, x: Any) -> torch.Tensor:
+    """Refuses what is no dense tensor."""
+    if not isinstance(x, torch.Tensor) or x.layout != torch.strided or isinstance(x, SparseTensor):
+        raise ArgumentKindError(
+            f"`{name}` is {checks.describe_kind(x)}; a dense tensor with the rows of this process, "
+            "or a DTensor, is accepted. Take the rows of D.column_ids."
+        )
+    return x
+
+
+def require_rows(name: str, x: torch.Tensor, own: int, total: int, plan: Plan) -> None:
+    """Refuses operands that have not the rows that they should have."""
+    if x.dim() not in (1, 2):
+        hint = "Operands are vectors or matrices."
+        raise checks.bad_shape(name, tuple(x.shape), "a vector or matrix", hint)
+    if isinstance(x, DTensor):
+        if x.device_mesh != plan.mesh:
+            raise ArgumentValueError(
+                f"`{name}` is on {x.device_mesh}; a DTensor on {plan.mesh} is accepted. Make both "
+                "on one mesh."
+            )
+        placement = x.placements[0]
+        if not (isinstance(placement, Replicate) or placement.is_shard(0)):
+            raise ArgumentValueError(
+                f"`{name}` has the placement {placement}; Shard(0) and Replicate() are accepted. "
+                f"Call {name}.redistribute(placements=[Shard(0)])."
+            )
+        wanted, hint = total, "A DTensor has the rows of all processes."
+    else:
+        wanted, hint = own, "A process passes the rows of D.column_ids, or a DTensor."
+    if x.shape[0] != wanted:
+        raise checks.bad_shape(name, tuple(x.shape), f"{wanted} rows", hint)
+
+
+def kind(x: torch.Tensor) -> str:
+    """Whether a tensor is a DTensor, and how it is shared out."""
+    if not isinstance(x, DTensor):
+        return "own rows"
+    return "a replicated DTensor" if x.placements[0].is_replicate() else "a DTensor"
+
+
+def local_rows(D: ShardedMatrix) -> SparseTensor:
+    """The own rows, with columns by their numbers in the whole matrix."""
+    plan = D.plan
+    far = row_of_entries(plan.far)
+    row = torch.cat(
+        [row_of_entries(plan.own), far if plan.far_rows is None else plan.far_rows[far]]
+    )
+    ids = torch.cat([plan.columns.numbers(plan.device), plan.far_ids])
+    col = ids[torch.cat([plan.own.indices[1].long(), plan.far.indices[1] + plan.own.shape[1]])]
+    shape = plan.rows.count, plan.shape[1]
+    order = torch.argsort(row * max(shape[1], 1) + col)
+    pattern = csr(row[order], col[order].to(index_dtype(*shape, plan.nse)), shape)
+    A = on_pattern(D.local_values()[order], pattern)
+    return A.t() if D.transposed else A
+
+
+def full(D: ShardedMatrix, rank: int | None) -> SparseTensor | None:
+    """The whole matrix, from the rows of all processes."""
+    plan = D.plan
+    counts = plan.own.indices[0].diff().long()
+    far_counts = plan.far.indices[0].diff().long()
+    if plan.far_rows is None:
+        counts = counts + far_counts
+    else:
+        counts = counts.index_add(0, plan.far_rows, far_counts)
+    local = local_rows((D.T if D.transposed else D).detach())
+    numbers = plan.rows.numbers(plan.device)
+    sizes = [end - start for start, end in zip(plan.rows.starts, plan.rows.starts[1:], strict=False)]
+    gathered = [
+        gather(t, of, plan.group, rank)
+        for t, of in (
+            (numbers, sizes),
+            (counts, sizes),
+            (local._pattern.indices[1], plan.entries),
+            (local._vals, plan.entries),
+        )
+    ]
+    if any(t is None for t in gathered):
+        return None
+    ids, count, col, vals = (t for t in gathered if t is not None)
+    row = torch.repeat_interleave(ids, count)
+    place = torch.argsort(row, stable=True)
+    A = SparseTensor(vals[place], csr(row[place], col[place], plan.shape))
+    return A.t() if D.transposed else A
+
+
+def gather(t: torch.Tensor, sizes: list[int], group: Any, rank: int | None) -> torch.Tensor | None:
+    """The rows of all processes, on every one or on one of them; a collective."""
+    me = dist.get_rank(group)
+    parts = []
+    for source, size in enumerate(sizes):
+        if rank is None:
+            part = t.contiguous() if source == me else t.new_empty(size, *t.shape[1:])
+            dist.broadcast(part, group=group, group_src=source)
+        elif source == me or rank == me:
+            part = t.contiguous() if source == me else t.new_empty(size, *t.shape[1:])
+            if source != rank and me == source:
+                dist.send(part, group=group, group_dst=rank)
+            elif source != rank:
+                dist.recv(part, group=group, group_src=source)
+        else:
+            continue
+        parts.append(part)
+    return torch.cat(parts) if rank in (None, me) else None
+
+
+def gather_rows(D: ShardedMatrix, y: torch.Tensor) -> torch.Tensor:
+    """All rows of a result, in the order of the whole matrix."""
+    plan = D.plan
+    shares = plan.columns if D.transposed else plan.rows
+    if y.shape[:1] != (shares.count,):
+        hint = "It is a result of D, with the rows of D.row_ids."
+        raise checks.bad_shape("y", tuple(y.shape), f"({shares.count}, n)", hint)
+    sizes = [end - start for start, end in zip(shares.starts, shares.starts[1:], strict=False)]
+    found = gather(y.detach(), sizes, plan.group, None)
+    assert found is not None
+    if shares.ids is None:
+        return found
+    ids = gather(shares.ids, sizes, plan.group, None)
+    assert ids is not None
+    return torch.empty_like(found).index_copy_(0, ids, found)
+
+
+
+
+def require_mesh(mesh: DeviceMesh | None) -> DeviceMesh:
+    """The mesh, or one of all processes."""
+    if mesh is None:
+        backend = dist.get_backend()
+        device = "cuda" if backend == "nccl" else "cpu"
+        return dist.init_device_mesh(device, (dist.get_world_size(),))
+    if mesh.ndim != 1:
+        raise ArgumentValueError(
+            f"`mesh` has {mesh.ndim} dimensions; a mesh of one dimension is accepted. Take one of "
+            'them, such as mesh["rows"].'
+        )
+    return mesh

@@ -1,0 +1,377 @@
+"""A sparse matrix whose rows are shared out over processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from spgrad.core import checks
+from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
+from spgrad.distributed import dtensors, rowwise
+from spgrad.distributed.agreement import agree
+from spgrad.distributed.plan import Plan
+from spgrad.distributed.products import product
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.lowering.convert import flat_values
+from spgrad.public import public_as
+from spgrad.support import OPS
+
+_BY_VALUE = ("elementwise.unary", "elementwise.dtypes")
+"""Modules whose functions change each value by itself."""
+
+
+class ShardedMatrix:
+    """A sparse matrix (m, k) with the rows of each process in its memory.
+
+    Made by `distribute`, `from_local` or `load`. All processes call the same functions in the same
+    order; where the arguments of one are wrong, all of them raise.
+
+    A product ``D @ x`` sends the rows of x that entries of other processes name, and only those.
+    Gradients travel back the same way.
+
+    Attributes:
+        plan: Where the elements are, and which rows travel.
+        transposed: True for the transpose of what is stored.
+    """
+
+    def __init__(self, values: torch.Tensor, plan: Plan, *, transposed: bool = False) -> None:
+        self._values = values
+        self.plan = plan
+        self.transposed = transposed
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the whole matrix."""
+        m, k = self.plan.shape
+        return torch.Size((k, m) if self.transposed else (m, k))
+
+    @property
+    def local_shape(self) -> torch.Size:
+        """Number of rows that this process owns of the result and of the operand of a product."""
+        sizes = self.plan.rows.count, self.plan.columns.count
+        return torch.Size(sizes[::-1] if self.transposed else sizes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the values."""
+        return self._values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows of this process are."""
+        return self._values.device
+
+    @property
+    def nse(self) -> int:
+        """Number of specified elements of the whole matrix."""
+        return sum(self.plan.entries)
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The processes."""
+        return self.plan.mesh
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the values require a gradient."""
+        return self._values.requires_grad
+
+    @property
+    def row_ids(self) -> torch.Tensor:
+        """Numbers of the own rows in the whole matrix (int64), in the order of local tensors."""
+        shares = self.plan.columns if self.transposed else self.plan.rows
+        return shares.numbers(self.plan.device)
+
+    @property
+    def column_ids(self) -> torch.Tensor:
+        """Numbers of the own columns, and so of the own rows of x in ``D @ x`` (int64)."""
+        shares = self.plan.rows if self.transposed else self.plan.columns
+        return shares.numbers(self.plan.device)
+
+    @property
+    def T(self) -> ShardedMatrix:
+        """The transpose; nothing is moved."""
+        return ShardedMatrix(self._values, self.plan, transposed=not self.transposed)
+
+    mT = T
+
+    def t(self) -> ShardedMatrix:
+        """The transpose; nothing is moved."""
+        return self.T
+
+    def local_values(self) -> torch.Tensor:
+        """Values of the own entries (nse of this process,), with their graph.
+
+        Those in own columns come first, then the others; both by rows. A leaf may be made of them
+        with ``requires_grad_()``: its gradient then stays in this process.
+        """
+        return self._values
+
+    def values(self) -> DTensor:
+        """The values as a DTensor (nse,) with ``Shard(0)``, in the order of the whole matrix as CSR.
+
+        The shares are those of any DTensor, so optimizers, `torch.nn.utils.clip_grad_norm_` and
+        `torch.distributed.checkpoint` take them as they are. A collective.
+        """
+        return dtensors.from_rows(self._values, dtensors.entries(self.plan), self.plan)
+
+    @public_as("distributed.ShardedMatrix.with_values")
+    def with_values(self, values: torch.Tensor) -> ShardedMatrix:
+        """The matrix with other values on the same pattern, with their graph.
+
+        Args:
+            values: A DTensor as `values` gives, or a dense tensor in the order of `local_values`.
+
+        Raises:
+            TypeError, ValueError: In all processes, if the kind or the size is another.
+        """
+
+        def check() -> dict[str, object]:
+            checked = dtensors.require_dense("values", values)
+            wanted = self.nse if isinstance(checked, DTensor) else self.plan.nse
+            if tuple(checked.shape) != (wanted,):
+                raise checks.bad_shape(
+                    "values", tuple(checked.shape), f"({wanted},)", "Take those of D.values()."
+                )
+            return {"values": dtensors.kind(checked)}
+
+        agree(self.plan.group, check, self.device)
+        if isinstance(values, DTensor):
+            values = dtensors.to_rows(values, dtensors.entries(self.plan), self.plan)
+        return self._with(values)
+
+    def detach(self) -> ShardedMatrix:
+        """The same values without their graph."""
+        return self._with(self._values.detach())
+
+    def _with(self, values: torch.Tensor) -> ShardedMatrix:
+        return ShardedMatrix(values, self.plan, transposed=self.transposed)
+
+    @public_as("distributed.ShardedMatrix.matmul")
+    def matmul(self, x: torch.Tensor) -> torch.Tensor:
+        """``D @ x``, with x and the result shared out like the columns and the rows of D.
+
+        Args:
+            x: The own rows (own columns of D, n), or (own columns,), as a dense tensor; or a
+                DTensor (k, n) with ``Shard(0)`` or ``Replicate()``.
+
+        Returns:
+            The own rows of the result; of a DTensor, a DTensor with ``Shard(0)``.
+
+        Gradient:
+            Of x, whose parts travel back and are added up, and of the values, which are local.
+
+        Cost:
+            O(nse n) by the process with the most entries, and the rows of x that travel. A
+            DTensor is moved to the shares of D and back. The gradient of a replicated x is
+            replicated too: all its rows travel.
+
+        Raises:
+            TypeError, ValueError: In all processes, if an operand of one does not fit.
+        """
+        self._agree("x", x)
+        return dtensors.on_rows(self._product, x, self)
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        columns = x.unsqueeze(1) if x.dim() == 1 else x
+        y = product(self._values, columns.contiguous(), self.plan, self.transposed)
+        return y.squeeze(1) if x.dim() == 1 else y
+
+    def _agree(self, name: str, x: Any, *more: object) -> None:
+        """All processes have a fitting operand of as many columns, or all of them raise."""
+
+        def check() -> dict[str, object]:
+            dense = dtensors.require_dense(name, x)
+            dtensors.require_rows(name, dense, self.local_shape[1], self.shape[1], self.plan)
+            checks.require_same_dtype(**{"D": self._values, name: dense})
+            recorded = torch.is_grad_enabled()
+            return {
+                name: (dtensors.kind(dense), tuple(dense.shape[1:])),
+                "requires_grad": recorded and (dense.requires_grad, self.requires_grad),
+                "call": more,
+            }
+
+        agree(self.plan.group, check, self.device)
+
+    def __matmul__(self, x: torch.Tensor) -> torch.Tensor:
+        return self.matmul(x)
+
+    def __rmatmul__(self, x: torch.Tensor) -> torch.Tensor:
+        raise UnsupportedError(
+            "the product x @ D is not there, because x is shared out by rows; D @ x and D.T @ x "
+            "are accepted. Write (D.T @ x.T).T with the rows of x.T.",
+            function="distributed.ShardedMatrix.matmul",
+        )
+
+    def spmm(self, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
+        """`spgrad.spmm` on shards: the sum, "mean", "amax" or "amin" of a_ij x_j over each row."""
+        return self.matmul(x) if reduce == "sum" else rowwise.reduced(self, x, reduce)
+
+    def softmax(self, dim: int = 1) -> ShardedMatrix:
+        """Softmax of each row over its specified elements."""
+        return rowwise.softmax(self, dim)
+
+    def attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float | None = None,
+    ) -> torch.Tensor:
+        """`spgrad.scaled_dot_product_attention` of own rows, with D for the mask."""
+        return rowwise.attention(self, query, key, value, scale)
+
+    def sum(self, dim: int | None = None) -> torch.Tensor:
+        """Sums of rows (`dim` 1) or of columns (0), those of this process; None for the whole sum.
+
+        The whole sum is a replicated DTensor of shape ().
+        """
+        return rowwise.total(self, dim)
+
+    def norm(self) -> DTensor:
+        """The Frobenius norm, as a replicated DTensor of shape ()."""
+        return rowwise.norm(self)
+
+    def add_identity(self, alpha: float | torch.Tensor = 1.0) -> ShardedMatrix:
+        """D + alpha I for a square D whose pattern has the whole diagonal."""
+        return rowwise.add_identity(self, alpha)
+
+    def diagonal(self) -> torch.Tensor:
+        """The own rows of the diagonal of a square matrix; 0 where it has no element."""
+        return rowwise.diagonal(self)
+
+    def to_local(self) -> SparseTensor:
+        """The own rows as a CSR SparseTensor (own rows, k), whose columns have their own numbers."""
+        return dtensors.local_rows(self)
+
+    def full(self, rank: int | None = None) -> SparseTensor | None:
+        """The whole matrix as CSR, on every process or on one; a collective. Not differentiable.
+
+        Args:
+            rank: The process that gets it; the others get None. None for every process.
+        """
+        return dtensors.full(self, rank)
+
+    full_tensor = full
+
+    @public_as("distributed.ShardedMatrix.gather")
+    def gather(self, y: torch.Tensor) -> torch.Tensor:
+        """All rows of a result on every process, in the order of the whole matrix; a collective."""
+        return dtensors.gather_rows(self, y)
+
+    @public_as("distributed.ShardedMatrix.scatter")
+    def scatter(self, x: torch.Tensor) -> torch.Tensor:
+        """The own rows of x (k, n), as ``D @ x`` takes them, where each process has the whole x."""
+        ids = self.column_ids
+        if x.shape[:1] != (self.shape[1],):
+            raise checks.bad_shape(
+                "x", tuple(x.shape), f"({self.shape[1]}, n)", "D.scatter takes all rows of x."
+            )
+        return x[ids]
+
+    @public_as("distributed.ShardedMatrix.mul")
+    def __mul__(self, other: float | torch.Tensor | ShardedMatrix) -> ShardedMatrix:
+        return self._with(rowwise.scaled(self, other, torch.mul))
+
+    __rmul__ = __mul__
+
+    @public_as("distributed.ShardedMatrix.div")
+    def __truediv__(self, other: float | torch.Tensor) -> ShardedMatrix:
+        return self._with(rowwise.scaled(self, other, torch.div))
+
+    @public_as("distributed.ShardedMatrix.add")
+    def __add__(self, other: ShardedMatrix) -> ShardedMatrix:
+        return self._with(self._values + self._same(other)._values)
+
+    @public_as("distributed.ShardedMatrix.sub")
+    def __sub__(self, other: ShardedMatrix) -> ShardedMatrix:
+        return self._with(self._values - self._same(other)._values)
+
+    def __neg__(self) -> ShardedMatrix:
+        return self._with(-self._values)
+
+    def _same(self, other: object) -> ShardedMatrix:
+        if not isinstance(other, ShardedMatrix):
+            raise ArgumentKindError(
+                f"`other` is {checks.describe_kind(other)}; a ShardedMatrix on the same pattern is "
+                "accepted. For a multiple of the identity call D.add_identity(alpha)."
+            )
+        if other.plan is not self.plan or other.transposed != self.transposed:
+            raise ArgumentValueError(
+                "`other` has another pattern; one on the same pattern is accepted. Make both from "
+                "one matrix with D.with_values(...)."
+            )
+        return other
+
+    @public_as("distributed.ShardedMatrix.map")
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> ShardedMatrix:
+        """The matrix with `function` applied to each value, such as torch.exp."""
+        values = function(self._values)
+        if values.shape != self._values.shape:
+            raise checks.bad_shape(
+                "function",
+                tuple(values.shape),
+                f"a result of shape {tuple(self._values.shape)}",
+                "It is applied to the values one by one.",
+            )
+        return self._with(values)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Functions of torch: products, softmax, sums, and those of each value by itself."""
+        answer = TORCH_FUNCTIONS.get(func)
+        name = getattr(answer, "__name__", getattr(func, "__name__", str(func)))
+        D = args[0] if args else None
+        if isinstance(D, ShardedMatrix):
+            op = OPS.get(name)
+            if op is not None and op.module in _BY_VALUE and answer is not None:
+                return D._with(D._on_values(answer, args[1:], kwargs or {}))
+            if name in ("matmul", "mm", "mv", "softmax", "sum", "mul", "div", "add", "sub"):
+                method = getattr(cls, name, None) or getattr(cls, _OPERATORS.get(name, name))
+                return method(D, *args[1:], **(kwargs or {}))
+        raise UnsupportedError(
+            "there is no such function for a ShardedMatrix; products, spmm, softmax, attention, "
+            "sum, norm, scaling by vectors, functions of single values and "
+            "spgrad.distributed.solve are accepted. Work on D.local_values(), or on D.full() if "
+            "the whole matrix fits in memory.",
+            function=f"distributed: {name}",
+        )
+
+    def _on_values(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Values of `function` of a SparseTensor, which says whether it keeps zeros."""
+        halves = zip(self.plan.halves(self._values), (self.plan.own, self.plan.far), strict=True)
+        found = [function(on_pattern(v, pattern), *args, **kwargs) for v, pattern in halves]
+        return torch.cat([flat_values(A) for A in found])
+
+    def __repr__(self) -> str:
+        plan, world = self.plan, len(self.plan.entries)
+        mean = self.nse / world
+        balance = max(plan.entries) / mean if mean else 1.0
+        rank = plan.rows.rank
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return (
+            f"ShardedMatrix(shape={tuple(self.shape)}, nse={self.nse}, dtype={self.dtype}, "
+            f"mesh={tuple(self.mesh.shape)} {self.mesh.device_type}, rank {rank}: "
+            f"{tuple(self.local_shape)}, nse={plan.nse}, rows that arrive="
+            f"{plan.exchange.arriving}, most entries over mean={balance:.2f}{grad})"
+        )
+
+
+_OPERATORS = {
+    "mm": "matmul",
+    "mv": "matmul",
+    "mul": "__mul__",
+    "div": "__truediv__",
+    "add": "__add__",
+    "sub": "__sub__",
+}

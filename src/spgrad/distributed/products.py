@@ -1,0 +1,148 @@
+"""y = A x and y = A^T x on shards, with derivatives of every order.
+
+Rows of x travel while the entries in own columns are multiplied, and in the backward pass parts of
+the gradient travel while those of the own columns are found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad import kernels
+from spgrad.core.values import plain
+from spgrad.distributed.exchange import collect
+from spgrad.distributed.plan import Plan
+from spgrad.lowering.spmm import sddmm, spmm, spmm_gradients, wants_grad
+from spgrad.lowering.views import rows as row_view
+
+_PIECES = 8
+"""Of the rows of a product that is added to another: its memory is that of one piece."""
+
+_FEWEST = 4096
+"""Rows of such a piece."""
+
+
+def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) -> torch.Tensor:
+    """Own rows of A x, or of A^T x, from own rows of x (rows, n); a collective.
+
+    Gradient: of x, A^T g or A g; of the values, g x^T at the pattern.
+    """
+    if wants_grad(values, x):
+        return _Product.apply(values, x, plan, adjoint)  # type: ignore[return-value]
+    return _forward(values, x, plan, adjoint)[0]
+
+
+def sampled(g: torch.Tensor, x: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """Values of g x^T at the pattern, from own rows of g (m, n) and of x (k, n); a collective."""
+    own = sddmm(g, x, plan.own)
+    return torch.cat([own, sddmm(_at_far(g, plan), collect(x, plan.exchange), plan.far)])
+
+
+def _forward(
+    values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The product, and the rows of x that arrived."""
+    own, far = plan.halves(values)
+    if adjoint:
+        part = spmm(far, _at_far(x, plan), plan.far, True)
+        pending = plan.exchange.start_back(part)
+        y = spmm(own, x, plan.own, True)
+        return plan.exchange.add(y, pending.wait()), x.new_empty(0)
+    pending = plan.exchange.start(x)
+    y = spmm(own, x, plan.own)
+    arrived = pending.wait()
+    del pending
+    _add_far(y, far, arrived, plan)
+    return y, arrived
+
+
+def _add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Plan) -> None:
+    """Adds the product with the rows that arrived, some rows at a time."""
+    view = row_view(plan.far)
+    lines = plan.far.shape[0]
+    step = max(_FEWEST, -(-lines // _PIECES))
+    for begin in range(0, lines, step):
+        end = min(begin + step, lines)
+        part = kernels.spmm(view.ptr[begin : end + 1], view.idx, None, plain(far), plain(arrived))
+        if plan.far_rows is None:
+            y[begin:end] += part
+        else:
+            y.index_add_(0, plan.far_rows[begin:end], part)
+
+
+def _at_far(x: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """The rows of x (m, n) that have entries in columns of others."""
+    return x if plan.far_rows is None else x.index_select(0, plan.far_rows)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool
+    ) -> torch.Tensor:
+        y, arrived = _forward(values, x, plan, adjoint)
+        ctx.save_for_backward(values, x, arrived if values.requires_grad else x.new_empty(0))
+        ctx.plan, ctx.adjoint = plan, adjoint
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        values, x, arrived = ctx.saved_tensors
+        plan, adjoint = ctx.plan, ctx.adjoint
+        needs = ctx.needs_input_grad[:2]
+        g = g.contiguous()
+        if not torch.is_grad_enabled():
+            gradients = _adjoint_gradients if adjoint else _gradients
+            return (*gradients(values, x, g, plan, needs, arrived), None, None)
+        left, right = (x.conj(), g) if adjoint else (g, x.conj())
+        grad_values = sampled(left, right, plan) if needs[0] else None
+        grad_x = product(values.conj(), g, plan, not adjoint) if needs[1] else None
+        return grad_values, grad_x, None, None
+
+
+Gradients = tuple[torch.Tensor | None, torch.Tensor | None]
+
+
+def _gradients(
+    values: torch.Tensor,
+    x: torch.Tensor,
+    g: torch.Tensor,
+    plan: Plan,
+    needs: tuple[bool, bool],
+    arrived: torch.Tensor,
+) -> Gradients:
+    """Of y = A x: what other processes get of the gradient of x travels first."""
+    own, far = plan.halves(values)
+    arrived = arrived if needs[0] else g.new_empty(plan.exchange.arriving, g.shape[1])
+    at_far = _at_far(g, plan)
+    grad_far, part = spmm_gradients(far, arrived, at_far, plan.far, False, needs)
+    pending = plan.exchange.start_back(part) if part is not None else None
+    grad_own, grad_x = spmm_gradients(own, x, g, plan.own, False, needs)
+    if pending is not None and grad_x is not None:
+        plan.exchange.add(grad_x, pending.wait())
+    return _joined(grad_own, grad_far), grad_x
+
+
+def _adjoint_gradients(
+    values: torch.Tensor,
+    x: torch.Tensor,
+    g: torch.Tensor,
+    plan: Plan,
+    needs: tuple[bool, bool],
+    _: torch.Tensor,
+) -> Gradients:
+    """Of y = A^T x: rows of g travel while the own ones are used."""
+    own, far = plan.halves(values)
+    pending = plan.exchange.start(g)
+    grad_own, grad_x = spmm_gradients(own, x, g, plan.own, True, needs)
+    arrived = pending.wait()
+    grad_far = sddmm(_at_far(x.conj(), plan), arrived, plan.far) if needs[0] else None
+    if grad_x is not None:
+        _add_far(grad_x, far.conj(), arrived, plan)
+    return _joined(grad_own, grad_far), grad_x
+
+
+def _joined(own: torch.Tensor | None, far: torch.Tensor | None) -> torch.Tensor | None:
+    return None if own is None or far is None else torch.cat([own, far])

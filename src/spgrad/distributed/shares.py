@@ -1,0 +1,100 @@
+"""Which process owns which rows of a matrix, or which elements of a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from spgrad.core.tensor import SparseTensor
+from spgrad.errors import ArgumentValueError
+
+PARTITIONS = "nse", "rows", "metis"
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """The rows of all processes, one range behind the other.
+
+    Attributes:
+        starts: First row of each process and the end of the last, as the ranges lie (world + 1,).
+        rank: Which of the ranges is that of this process.
+        ids: Numbers that the own rows have in the whole matrix (int64); None where the ranges lie
+            as the matrix does.
+    """
+
+    starts: list[int]
+    rank: int
+    ids: torch.Tensor | None = None
+
+    @property
+    def begin(self) -> int:
+        """First row of this process."""
+        return self.starts[self.rank]
+
+    @property
+    def end(self) -> int:
+        """End of the rows of this process."""
+        return self.starts[self.rank + 1]
+
+    @property
+    def count(self) -> int:
+        """Number of rows of this process."""
+        return self.end - self.begin
+
+    @property
+    def total(self) -> int:
+        """Number of rows of all processes."""
+        return self.starts[-1]
+
+    def numbers(self, device: torch.device) -> torch.Tensor:
+        """Numbers that the own rows have in the whole matrix (int64)."""
+        if self.ids is not None:
+            return self.ids
+        return torch.arange(self.begin, self.end, device=device)
+
+
+def even_starts(total: int, world: int) -> list[int]:
+    """Equal shares of rows, as `Shard(0)` of a DTensor has them: the last ones may be empty."""
+    step = -(-total // world)
+    return [min(rank * step, total) for rank in range(world + 1)]
+
+
+def starts_by_entries(crow: torch.Tensor, world: int) -> list[int]:
+    """Contiguous rows with about equal numbers of entries, from the row pointers (m + 1,)."""
+    m, nse = crow.shape[0] - 1, int(crow[-1])
+    if nse == 0:
+        return even_starts(m, world)
+    wanted = torch.arange(1, world, device=crow.device) * nse // world
+    inner = torch.searchsorted(crow.to(torch.int64), wanted).clamp(max=m)
+    before = (inner - 1).clamp(min=0)
+    nearer = (wanted - crow[before]).abs() < (crow[inner] - wanted).abs()
+    return [0, *torch.where(nearer, before, inner).tolist(), m]
+
+
+def starts_of_sizes(name: str, sizes: Sequence[int], total: int, world: int) -> list[int]:
+    """The ranges of given sizes, which have to be those of all rows."""
+    if len(sizes) != world or sum(sizes) != total or min(sizes, default=0) < 0:
+        raise ArgumentValueError(
+            f"`{name}` is {list(sizes)}; {world} numbers of rows, one for each process, that add "
+            f"up to {total} are accepted. Leave it out for shares of equal size."
+        )
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + int(size))
+    return starts
+
+
+def parts_by_metis(A: SparseTensor, world: int) -> torch.Tensor:
+    """For each row, the process that gets it: few entries between parts of equal size (METIS)."""
+    from spgrad.data import partition
+
+    return partition(A, world)
+
+
+def parts_to_order(parts: torch.Tensor, world: int) -> tuple[torch.Tensor, list[int]]:
+    """The rows, those of process 0 first, and where the rows of each process begin."""
+    order = torch.argsort(parts, stable=True)
+    counts = torch.bincount(parts, minlength=world)
+    return order, [0, *counts.cumsum(0).tolist()]
