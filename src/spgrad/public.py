@@ -17,6 +17,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _MOST = 6
 _NOTE = "in spgrad."
+_DEEPEST = 5
+"""Lists within lists that are looked through; a list may hold itself, or as good as that."""
 
 
 def public_op(op: Callable[P, T]) -> Callable[P, T]:
@@ -47,20 +49,23 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
-def _has_numpys(x: Any) -> bool:
+def _has_numpys(x: Any, depth: int = _DEEPEST) -> bool:
     """Whether numbers of NumPy are among arguments: torch takes them for Python's."""
     if type(x) in (tuple, list, dict):
-        return any(map(_has_numpys, x.values() if type(x) is dict else x))
+        items = x.values() if type(x) is dict else x
+        return depth > 0 and any(_has_numpys(item, depth - 1) for item in items)
     return type(x).__module__ == "numpy" and getattr(x, "shape", None) == ()
 
 
-def _pythons(x: Any) -> Any:
+def _pythons(x: Any, depth: int = _DEEPEST) -> Any:
     """Arguments with Python's numbers in place of those of NumPy."""
+    if type(x) not in (tuple, list, dict):
+        return x.item() if _has_numpys(x) else x
+    if not depth:
+        return x
     if type(x) is dict:
-        return {name: _pythons(value) for name, value in x.items()}
-    if type(x) in (tuple, list):
-        return type(x)(map(_pythons, x))
-    return x.item() if _has_numpys(x) else x
+        return {name: _pythons(value, depth - 1) for name, value in x.items()}
+    return type(x)(_pythons(item, depth - 1) for item in x)
 
 
 def _explain(error: Exception, name: str, operands: str) -> None:
