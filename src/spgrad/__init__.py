@@ -122,7 +122,7 @@ __all__ = [
 __all__ += ops.__all__  # each with its row in the support table
 
 # Modules that are imported when they are first asked for.
-_ON_DEMAND = ("data", "distributions", "graph", "io", "nn", "plot", "testing")
+_ON_DEMAND = ("data", "distributed", "distributions", "graph", "io", "nn", "plot", "testing")
 
 
 def __getattr__(name: str) -> types.ModuleType:

@@ -52,7 +52,7 @@ FLOORS = [
     ["nn"],
     ["dropin", "interop", "io", "plot", "serialize"],
     ["data"],
-    ["graph"],
+    ["graph", "distributed"],
     ["demo", "info", "testing", "versions"],
     ["cli", "__init__"],
     ["__main__"],

@@ -17,6 +17,7 @@ MODULES = [
     for name in (
         "",
         ".data",
+        ".distributed",
         ".distributions",
         ".graph",
         ".linalg",

@@ -14,6 +14,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.distributed.agreement import agree, require_group
 from spgrad.distributed.dtensors import require_mesh
+from spgrad.distributed.exchange import numbers_of
 from spgrad.distributed.matrix import ShardedMatrix
 from spgrad.distributed.plan import find_plan
 from spgrad.distributed.shares import (
@@ -148,6 +149,16 @@ def from_local(
         TypeError, ValueError: In all processes: `local` is not a sparse matrix, or its columns, its
             dtype or `columns` differ between the processes.
         RuntimeError: `torch.distributed` has no process group.
+
+    Example:
+        >>> import tempfile, torch.distributed as dist
+        >>> start = f"file://{tempfile.mkdtemp()}/start"
+        >>> dist.init_process_group("gloo", init_method=start, rank=0, world_size=1)
+        >>> rows = spgrad.eye(4).to_sparse_csr()  # with two processes, the first two or the last
+        >>> D = spgrad.distributed.from_local(rows)
+        >>> D.shape, D.local_shape
+        (torch.Size([4, 4]), torch.Size([4, 4]))
+        >>> dist.destroy_process_group()
     """
     require_group()
     mesh = require_mesh(mesh)
@@ -181,7 +192,17 @@ def from_local(
     vals = plain(matrix._vals.detach())
     return _build(
         mesh,
-        (crow, col, vals, crow[:-1] + first, None, starts, column_starts, local.requires_grad, None),
+        (
+            crow,
+            col,
+            vals,
+            crow[:-1] + first,
+            None,
+            starts,
+            column_starts,
+            local.requires_grad,
+            None,
+        ),
     )
 
 
@@ -230,7 +251,7 @@ def _row_shares(
     if isinstance(partition, torch.Tensor):
         return parts_to_order(partition.long(), world)
     if partition == "metis":
-        return parts_to_order(parts_by_metis(A.detach(), world), world)
+        return parts_to_order(parts_by_metis(A, world), world)
     if partition == "nse":
         return None, starts_by_entries(row_view(A._pattern).ptr, world)
     if partition == "rows":
@@ -240,7 +261,7 @@ def _row_shares(
 
 
 _Rows = tuple[Any, ...]
-"""crow, col, values, first entries, numbers of the rows, starts, column starts, gradient, places."""
+"""crow, col, values, first entries, row numbers, starts, column starts, gradient, places."""
 
 
 def _rows_of(
@@ -290,7 +311,7 @@ def _send(parts: _Rows, group: Any, rank: int) -> None:
     dist.send_object_list([facts, others], group=group, group_dst=rank)
     for t in tensors:
         if t is not None:
-            dist.send(_numbers(t), group=group, group_dst=rank)
+            dist.send(numbers_of(t.contiguous()), group=group, group_dst=rank)
 
 
 def _received(mesh: DeviceMesh) -> ShardedMatrix:
@@ -300,13 +321,8 @@ def _received(mesh: DeviceMesh) -> ShardedMatrix:
     dist.recv_object_list(found, group=group, group_src=0)
     parts = []
     for fact, other in zip(*found, strict=True):
-        if fact is not None:
-            other = torch.empty(fact[0], dtype=fact[1], device=mesh.device_type)
-            dist.recv(_numbers(other), group=group, group_src=0)
         parts.append(other)
+        if fact is not None:
+            parts[-1] = torch.empty(fact[0], dtype=fact[1], device=mesh.device_type)
+            dist.recv(numbers_of(parts[-1]), group=group, group_src=0)
     return _build(mesh, tuple(parts))
-
-
-def _numbers(t: torch.Tensor) -> torch.Tensor:
-    t = t.contiguous()
-    return torch.view_as_real(t) if t.is_complex() else t

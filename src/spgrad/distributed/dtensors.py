@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,13 +18,12 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
+from spgrad.distributed.agreement import agree
 from spgrad.distributed.exchange import Exchange, collect, find_exchange, give_back
-from spgrad.distributed.plan import Plan, csr, index_dtype, row_of_entries
+from spgrad.distributed.plan import Plan, csr, index_dtype
+from spgrad.distributed.sharded import Sharded
 from spgrad.distributed.shares import Shares, even_starts
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-
-if TYPE_CHECKING:
-    from spgrad.distributed.matrix import ShardedMatrix
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,7 @@ def rows(shares: Shares, plan: Plan) -> Move:
     """For rows of operands and results; found once for a pattern, a collective."""
 
     def find() -> Move:
-        equal = shares.ids is None and shares.starts == even_starts(
-            shares.total, len(plan.entries)
-        )
+        equal = shares.ids is None and shares.starts == even_starts(shares.total, len(plan.entries))
         if equal:
             return Move(None, None, shares.total)
         return find_move(shares.numbers(plan.device), shares.total, plan)
@@ -96,18 +93,24 @@ def from_rows(y: torch.Tensor, move: Move, plan: Plan) -> DTensor:
     )
 
 
-def on_rows(function: Callable[[torch.Tensor], Any], x: torch.Tensor, D: ShardedMatrix) -> Any:
+def on_rows(function: Callable[[torch.Tensor], Any], x: torch.Tensor, D: Sharded) -> Any:
     """Applies a function of own rows to x, and gives a DTensor for a DTensor."""
     if not isinstance(x, DTensor):
         return function(x)
+    result = D.plan.columns if D.transposed else D.plan.rows
+    return from_rows(function(own_rows(x, D)), rows(result, D.plan), D.plan)
+
+
+def own_rows(x: torch.Tensor, D: Sharded) -> torch.Tensor:
+    """The rows of an operand of ``D @ x`` that the process owns; of a DTensor, a collective."""
+    if not isinstance(x, DTensor):
+        return x
     plan = D.plan
-    source, result = (plan.rows, plan.columns) if D.transposed else (plan.columns, plan.rows)
+    source = plan.rows if D.transposed else plan.columns
     if x.placements[0].is_replicate():
         whole = x.to_local(grad_placements=[Partial()])
-        local = whole.index_select(0, source.numbers(plan.device))
-    else:
-        local = to_rows(x, rows(source, plan), plan)
-    return from_rows(function(local), rows(result, plan), plan)
+        return whole.index_select(0, source.numbers(plan.device))
+    return to_rows(x, rows(source, plan), plan)
 
 
 def require_dense(name: str, x: Any) -> torch.Tensor:
@@ -144,6 +147,23 @@ def require_rows(name: str, x: torch.Tensor, own: int, total: int, plan: Plan) -
         raise checks.bad_shape(name, tuple(x.shape), f"{wanted} rows", hint)
 
 
+def agree_on(D: Sharded, name: str, x: Any, *more: object) -> None:
+    """All processes have a fitting operand of as many columns, or all of them raise."""
+
+    def check() -> dict[str, object]:
+        dense = require_dense(name, x)
+        require_rows(name, dense, D.local_shape[1], D.shape[1], D.plan)
+        checks.require_same_dtype(**{"D": D.local_values(), name: dense})
+        recorded = torch.is_grad_enabled()
+        return {
+            name: (kind(dense), tuple(dense.shape[1:])),
+            "requires_grad": recorded and (dense.requires_grad, D.requires_grad),
+            "call": more,
+        }
+
+    agree(D.plan.group, check, D.device)
+
+
 def kind(x: torch.Tensor) -> str:
     """Whether a tensor is a DTensor, and how it is shared out."""
     if not isinstance(x, DTensor):
@@ -151,15 +171,10 @@ def kind(x: torch.Tensor) -> str:
     return "a replicated DTensor" if x.placements[0].is_replicate() else "a DTensor"
 
 
-def local_rows(D: ShardedMatrix) -> SparseTensor:
+def local_rows(D: Sharded) -> SparseTensor:
     """The own rows, with columns by their numbers in the whole matrix."""
     plan = D.plan
-    far = row_of_entries(plan.far)
-    row = torch.cat(
-        [row_of_entries(plan.own), far if plan.far_rows is None else plan.far_rows[far]]
-    )
-    ids = torch.cat([plan.columns.numbers(plan.device), plan.far_ids])
-    col = ids[torch.cat([plan.own.indices[1].long(), plan.far.indices[1] + plan.own.shape[1]])]
+    row, col = plan.coordinates()[0], plan.entry_columns
     shape = plan.rows.count, plan.shape[1]
     order = torch.argsort(row * max(shape[1], 1) + col)
     pattern = csr(row[order], col[order].to(index_dtype(*shape, plan.nse)), shape)
@@ -167,23 +182,19 @@ def local_rows(D: ShardedMatrix) -> SparseTensor:
     return A.t() if D.transposed else A
 
 
-def full(D: ShardedMatrix, rank: int | None) -> SparseTensor | None:
+def full(D: Sharded, rank: int | None) -> SparseTensor | None:
     """The whole matrix, from the rows of all processes."""
     plan = D.plan
-    counts = plan.own.indices[0].diff().long()
-    far_counts = plan.far.indices[0].diff().long()
-    if plan.far_rows is None:
-        counts = counts + far_counts
-    else:
-        counts = counts.index_add(0, plan.far_rows, far_counts)
     local = local_rows((D.T if D.transposed else D).detach())
     numbers = plan.rows.numbers(plan.device)
-    sizes = [end - start for start, end in zip(plan.rows.starts, plan.rows.starts[1:], strict=False)]
+    sizes = [
+        end - start for start, end in zip(plan.rows.starts, plan.rows.starts[1:], strict=False)
+    ]
     gathered = [
         gather(t, of, plan.group, rank)
         for t, of in (
             (numbers, sizes),
-            (counts, sizes),
+            (local._pattern.indices[0].diff().long(), sizes),
             (local._pattern.indices[1], plan.entries),
             (local._vals, plan.entries),
         )
@@ -205,7 +216,7 @@ def gather(t: torch.Tensor, sizes: list[int], group: Any, rank: int | None) -> t
         if rank is None:
             part = t.contiguous() if source == me else t.new_empty(size, *t.shape[1:])
             dist.broadcast(part, group=group, group_src=source)
-        elif source == me or rank == me:
+        elif me in (source, rank):
             part = t.contiguous() if source == me else t.new_empty(size, *t.shape[1:])
             if source != rank and me == source:
                 dist.send(part, group=group, group_dst=rank)
@@ -217,14 +228,14 @@ def gather(t: torch.Tensor, sizes: list[int], group: Any, rank: int | None) -> t
     return torch.cat(parts) if rank in (None, me) else None
 
 
-def gather_rows(D: ShardedMatrix, y: torch.Tensor) -> torch.Tensor:
+def gather_rows(D: Sharded, y: torch.Tensor) -> torch.Tensor:
     """All rows of a result, in the order of the whole matrix."""
     plan = D.plan
     shares = plan.columns if D.transposed else plan.rows
     if y.shape[:1] != (shares.count,):
         hint = "It is a result of D, with the rows of D.row_ids."
         raise checks.bad_shape("y", tuple(y.shape), f"({shares.count}, n)", hint)
-    sizes = [end - start for start, end in zip(shares.starts, shares.starts[1:], strict=False)]
+    sizes = shares.sizes
     found = gather(y.detach(), sizes, plan.group, None)
     assert found is not None
     if shares.ids is None:
@@ -232,8 +243,6 @@ def gather_rows(D: ShardedMatrix, y: torch.Tensor) -> torch.Tensor:
     ids = gather(shares.ids, sizes, plan.group, None)
     assert ids is not None
     return torch.empty_like(found).index_copy_(0, ids, found)
-
-
 
 
 def require_mesh(mesh: DeviceMesh | None) -> DeviceMesh:

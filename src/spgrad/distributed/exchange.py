@@ -66,7 +66,7 @@ class Pending:
     ) -> None:
         self.out, self.sent = out, sent
         self.work = dist.all_to_all_single(
-            _numbers(out), _numbers(sent), arriving, leaving, exchange.group, async_op=True
+            numbers_of(out), numbers_of(sent), arriving, leaving, exchange.group, async_op=True
         )
 
     def wait(self) -> torch.Tensor:
@@ -76,8 +76,8 @@ class Pending:
         return self.out
 
 
-def _numbers(t: torch.Tensor) -> torch.Tensor:
-    """The tensor as collectives take it: complex numbers as pairs."""
+def numbers_of(t: torch.Tensor) -> torch.Tensor:
+    """The memory of a contiguous tensor as collectives take it: complex numbers as pairs."""
     return torch.view_as_real(t) if t.is_complex() else t
 
 
@@ -106,7 +106,7 @@ def collect(x: torch.Tensor, exchange: Exchange) -> torch.Tensor:
 
 
 def give_back(y: torch.Tensor, exchange: Exchange) -> torch.Tensor:
-    """For each own row, the sum of the rows that processes have for it; the transpose of `collect`."""
+    """For each own row, the sum of what all processes have for it: the transpose of `collect`."""
     return _GiveBack.apply(y, exchange)  # type: ignore[return-value]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from spgrad.core import checks
@@ -15,9 +14,9 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.distributed import dtensors, rowwise
 from spgrad.distributed.agreement import agree
-from spgrad.distributed.plan import Plan
 from spgrad.distributed.products import product
-from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.distributed.sharded import Sharded
+from spgrad.errors import UnsupportedError
 from spgrad.lowering.convert import flat_values
 from spgrad.public import public_as
 from spgrad.support import OPS
@@ -26,7 +25,7 @@ _BY_VALUE = ("elementwise.unary", "elementwise.dtypes")
 """Modules whose functions change each value by itself."""
 
 
-class ShardedMatrix:
+class ShardedMatrix(Sharded):
     """A sparse matrix (m, k) with the rows of each process in its memory.
 
     Made by `distribute`, `from_local` or `load`. All processes call the same functions in the same
@@ -40,81 +39,8 @@ class ShardedMatrix:
         transposed: True for the transpose of what is stored.
     """
 
-    def __init__(self, values: torch.Tensor, plan: Plan, *, transposed: bool = False) -> None:
-        self._values = values
-        self.plan = plan
-        self.transposed = transposed
-
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of the whole matrix."""
-        m, k = self.plan.shape
-        return torch.Size((k, m) if self.transposed else (m, k))
-
-    @property
-    def local_shape(self) -> torch.Size:
-        """Number of rows that this process owns of the result and of the operand of a product."""
-        sizes = self.plan.rows.count, self.plan.columns.count
-        return torch.Size(sizes[::-1] if self.transposed else sizes)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the values."""
-        return self._values.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the rows of this process are."""
-        return self._values.device
-
-    @property
-    def nse(self) -> int:
-        """Number of specified elements of the whole matrix."""
-        return sum(self.plan.entries)
-
-    @property
-    def mesh(self) -> DeviceMesh:
-        """The processes."""
-        return self.plan.mesh
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether the values require a gradient."""
-        return self._values.requires_grad
-
-    @property
-    def row_ids(self) -> torch.Tensor:
-        """Numbers of the own rows in the whole matrix (int64), in the order of local tensors."""
-        shares = self.plan.columns if self.transposed else self.plan.rows
-        return shares.numbers(self.plan.device)
-
-    @property
-    def column_ids(self) -> torch.Tensor:
-        """Numbers of the own columns, and so of the own rows of x in ``D @ x`` (int64)."""
-        shares = self.plan.rows if self.transposed else self.plan.columns
-        return shares.numbers(self.plan.device)
-
-    @property
-    def T(self) -> ShardedMatrix:
-        """The transpose; nothing is moved."""
-        return ShardedMatrix(self._values, self.plan, transposed=not self.transposed)
-
-    mT = T
-
-    def t(self) -> ShardedMatrix:
-        """The transpose; nothing is moved."""
-        return self.T
-
-    def local_values(self) -> torch.Tensor:
-        """Values of the own entries (nse of this process,), with their graph.
-
-        Those in own columns come first, then the others; both by rows. A leaf may be made of them
-        with ``requires_grad_()``: its gradient then stays in this process.
-        """
-        return self._values
-
     def values(self) -> DTensor:
-        """The values as a DTensor (nse,) with ``Shard(0)``, in the order of the whole matrix as CSR.
+        """The values as a DTensor (nse,) with ``Shard(0)``, in the order of the whole CSR matrix.
 
         The shares are those of any DTensor, so optimizers, `torch.nn.utils.clip_grad_norm_` and
         `torch.distributed.checkpoint` take them as they are. A collective.
@@ -146,13 +72,6 @@ class ShardedMatrix:
             values = dtensors.to_rows(values, dtensors.entries(self.plan), self.plan)
         return self._with(values)
 
-    def detach(self) -> ShardedMatrix:
-        """The same values without their graph."""
-        return self._with(self._values.detach())
-
-    def _with(self, values: torch.Tensor) -> ShardedMatrix:
-        return ShardedMatrix(values, self.plan, transposed=self.transposed)
-
     @public_as("distributed.ShardedMatrix.matmul")
     def matmul(self, x: torch.Tensor) -> torch.Tensor:
         """``D @ x``, with x and the result shared out like the columns and the rows of D.
@@ -175,7 +94,7 @@ class ShardedMatrix:
         Raises:
             TypeError, ValueError: In all processes, if an operand of one does not fit.
         """
-        self._agree("x", x)
+        dtensors.agree_on(self, "x", x)
         return dtensors.on_rows(self._product, x, self)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
@@ -183,31 +102,8 @@ class ShardedMatrix:
         y = product(self._values, columns.contiguous(), self.plan, self.transposed)
         return y.squeeze(1) if x.dim() == 1 else y
 
-    def _agree(self, name: str, x: Any, *more: object) -> None:
-        """All processes have a fitting operand of as many columns, or all of them raise."""
-
-        def check() -> dict[str, object]:
-            dense = dtensors.require_dense(name, x)
-            dtensors.require_rows(name, dense, self.local_shape[1], self.shape[1], self.plan)
-            checks.require_same_dtype(**{"D": self._values, name: dense})
-            recorded = torch.is_grad_enabled()
-            return {
-                name: (dtensors.kind(dense), tuple(dense.shape[1:])),
-                "requires_grad": recorded and (dense.requires_grad, self.requires_grad),
-                "call": more,
-            }
-
-        agree(self.plan.group, check, self.device)
-
     def __matmul__(self, x: torch.Tensor) -> torch.Tensor:
         return self.matmul(x)
-
-    def __rmatmul__(self, x: torch.Tensor) -> torch.Tensor:
-        raise UnsupportedError(
-            "the product x @ D is not there, because x is shared out by rows; D @ x and D.T @ x "
-            "are accepted. Write (D.T @ x.T).T with the rows of x.T.",
-            function="distributed.ShardedMatrix.matmul",
-        )
 
     def spmm(self, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
         """`spgrad.spmm` on shards: the sum, "mean", "amax" or "amin" of a_ij x_j over each row."""
@@ -234,7 +130,7 @@ class ShardedMatrix:
         """
         return rowwise.total(self, dim)
 
-    def norm(self) -> DTensor:
+    def norm(self) -> torch.Tensor:
         """The Frobenius norm, as a replicated DTensor of shape ()."""
         return rowwise.norm(self)
 
@@ -247,7 +143,7 @@ class ShardedMatrix:
         return rowwise.diagonal(self)
 
     def to_local(self) -> SparseTensor:
-        """The own rows as a CSR SparseTensor (own rows, k), whose columns have their own numbers."""
+        """The own rows as a CSR SparseTensor (own rows, k) with the columns of the whole matrix."""
         return dtensors.local_rows(self)
 
     def full(self, rank: int | None = None) -> SparseTensor | None:
@@ -296,19 +192,6 @@ class ShardedMatrix:
     def __neg__(self) -> ShardedMatrix:
         return self._with(-self._values)
 
-    def _same(self, other: object) -> ShardedMatrix:
-        if not isinstance(other, ShardedMatrix):
-            raise ArgumentKindError(
-                f"`other` is {checks.describe_kind(other)}; a ShardedMatrix on the same pattern is "
-                "accepted. For a multiple of the identity call D.add_identity(alpha)."
-            )
-        if other.plan is not self.plan or other.transposed != self.transposed:
-            raise ArgumentValueError(
-                "`other` has another pattern; one on the same pattern is accepted. Make both from "
-                "one matrix with D.with_values(...)."
-            )
-        return other
-
     @public_as("distributed.ShardedMatrix.map")
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> ShardedMatrix:
         """The matrix with `function` applied to each value, such as torch.exp."""
@@ -328,7 +211,8 @@ class ShardedMatrix:
     ) -> Any:
         """Functions of torch: products, softmax, sums, and those of each value by itself."""
         answer = TORCH_FUNCTIONS.get(func)
-        name = getattr(answer, "__name__", getattr(func, "__name__", str(func)))
+        name = getattr(answer, "__name__", "")
+        name = name if name in OPS else getattr(func, "__name__", str(func))
         D = args[0] if args else None
         if isinstance(D, ShardedMatrix):
             op = OPS.get(name)
@@ -337,6 +221,12 @@ class ShardedMatrix:
             if name in ("matmul", "mm", "mv", "softmax", "sum", "mul", "div", "add", "sub"):
                 method = getattr(cls, name, None) or getattr(cls, _OPERATORS.get(name, name))
                 return method(D, *args[1:], **(kwargs or {}))
+        if name == "matmul":
+            raise UnsupportedError(
+                "the product x @ D is not there, because x is shared out by rows; D @ x and "
+                "D.T @ x are accepted. Write (D.T @ x.T).T with the rows of x.T.",
+                function="distributed.ShardedMatrix.matmul",
+            )
         raise UnsupportedError(
             "there is no such function for a ShardedMatrix; products, spmm, softmax, attention, "
             "sum, norm, scaling by vectors, functions of single values and "

@@ -79,26 +79,33 @@ class Plan:
 
         Its columns are the own ones and then those that arrive.
         """
-        row, col = self._coordinates()
+        row, col = self.coordinates()
         order = torch.argsort(row * max(self.own.shape[1] + self.far.shape[1], 1) + col)
         shape = self.rows.count, self.own.shape[1] + self.far.shape[1]
         dtype = index_dtype(*shape, self.nse)
         return csr(row[order], col[order].to(dtype), shape), order
 
+    @property
+    def entry_columns(self) -> torch.Tensor:
+        """For each entry, its column in the whole matrix (int64)."""
+        return self._column_ids(self.coordinates()[1])
+
+    def _column_ids(self, col: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.columns.numbers(self.device), self.far_ids])[col]
+
     @cached_property
     def entry_ids(self) -> torch.Tensor:
         """For each entry, which it is in the whole matrix as CSR (int64)."""
-        row, col = self._coordinates()
-        ids = torch.cat([self.columns.numbers(self.device), self.far_ids])[col]
-        order = torch.argsort(row * max(self.columns.total, 1) + ids)
+        row, col = self.coordinates()
+        order = torch.argsort(row * max(self.columns.total, 1) + self._column_ids(col))
         first = torch.bincount(row, minlength=self.rows.count).cumsum(0)
-        first = torch.cat([first.new_zeros(1), first])[:-1]
+        first = torch.cat([first.new_zeros(1), first])
         place = torch.arange(self.nse, device=self.device) - first[row[order]]
         found = torch.empty_like(order)
         found[order] = self.entry_starts[row[order]] + place
         return found
 
-    def _coordinates(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def coordinates(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Own row, and column as in `whole`, of each entry (int64)."""
         far = row_of_entries(self.far)
         far = far if self.far_rows is None else self.far_rows[far]
@@ -153,14 +160,13 @@ def find_plan(
     if places is not None:
         split = len(own_col)
         order = torch.cat([order[:split][halves[0][3]], order[split:][halves[1][3]]])
-    patterns = [_pattern(*half[:3]) for half in halves]
+    own_half, far_half = (_pattern(*half[:3]) for half in halves)
     exchange = find_exchange(needed, columns.starts, group)
     entries = torch.zeros(dist.get_world_size(group), dtype=torch.int64, device=col.device)
     entries[rows.rank] = len(col)
     dist.all_reduce(entries, group=group)
-    plan = Plan(
-        mesh, rows, columns, *patterns, far_rows, far_ids, entry_starts, exchange, entries.tolist()
-    )
+    halves_of = own_half, far_half, far_rows, far_ids
+    plan = Plan(mesh, rows, columns, *halves_of, entry_starts, exchange, entries.tolist())
     return plan, order
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate
@@ -15,17 +15,17 @@ from spgrad.distributed import dtensors
 from spgrad.distributed.agreement import agree
 from spgrad.distributed.exchange import collect, give_back
 from spgrad.distributed.plan import row_of_entries
+from spgrad.distributed.sharded import Sharded
 from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.ops.products.attention import scaled_dot_product_attention
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.reductions.reduce import sum as sum_of
 from spgrad.ops.reductions.softmax import softmax as softmax_of
 
-if TYPE_CHECKING:
-    from spgrad.distributed.matrix import ShardedMatrix
+S = TypeVar("S", bound=Sharded)
 
 
-def whole_rows(D: ShardedMatrix) -> SparseTensor:
+def whole_rows(D: Sharded) -> SparseTensor:
     """The own rows, with own columns before those that arrive, which `arriving` puts so too."""
     if D.transposed:
         raise UnsupportedError(
@@ -37,12 +37,12 @@ def whole_rows(D: ShardedMatrix) -> SparseTensor:
     return on_pattern(D.local_values()[order], pattern)
 
 
-def arriving(x: torch.Tensor, D: ShardedMatrix) -> torch.Tensor:
+def arriving(x: torch.Tensor, D: Sharded) -> torch.Tensor:
     """Own rows of x, then those that arrive."""
     return torch.cat([x, collect(x, D.plan.exchange)])
 
 
-def softmax(D: ShardedMatrix, dim: int) -> ShardedMatrix:
+def softmax(D: S, dim: int) -> S:
     """Softmax of each row; the own rows are all that it needs."""
     if dim not in (1, -1):
         raise ArgumentValueError(
@@ -56,9 +56,9 @@ def softmax(D: ShardedMatrix, dim: int) -> ShardedMatrix:
     return D._with(stored_values(A)[inverse])
 
 
-def reduced(D: ShardedMatrix, x: torch.Tensor, reduce: str) -> torch.Tensor:
+def reduced(D: Sharded, x: torch.Tensor, reduce: str) -> torch.Tensor:
     """The mean or extremum of a_ij x_j over the elements of each row."""
-    D._agree("x", x, "spmm", reduce)
+    dtensors.agree_on(D, "x", x, "spmm", reduce)
     A = whole_rows(D)
 
     def run(own: torch.Tensor) -> torch.Tensor:
@@ -70,15 +70,15 @@ def reduced(D: ShardedMatrix, x: torch.Tensor, reduce: str) -> torch.Tensor:
 
 
 def attention(
-    D: ShardedMatrix,
+    D: Sharded,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     scale: float | None,
 ) -> torch.Tensor:
     """Attention of own rows: keys and values travel as rows of x do, once, beside one another."""
-    D._agree("key", key, "attention", scale)
-    D._agree("value", value, "attention")
+    dtensors.agree_on(D, "key", key, "attention", scale)
+    dtensors.agree_on(D, "value", value, "attention")
     A = whole_rows(D)
 
     def check() -> dict[str, object]:
@@ -95,9 +95,9 @@ def attention(
 
 
 def scaled(
-    D: ShardedMatrix, other: float | torch.Tensor | ShardedMatrix, by: Callable[..., Any]
+    D: Sharded, other: float | torch.Tensor | Sharded, by: Callable[..., Any]
 ) -> torch.Tensor:
-    """Values times, or over, a number, a vector of rows or columns, or those of the same pattern."""
+    """Values times, or over, a number, a vector, or the values of a matrix on the pattern."""
     values, plan = D.local_values(), D.plan
     if not isinstance(other, (torch.Tensor, int, float, complex)):
         return by(values, D._same(other).local_values())
@@ -117,16 +117,14 @@ def scaled(
     agree(plan.group, check, D.device)
     line = other.reshape(-1)
     if (other.dim() == 2 and other.shape[1] == 1 and rows == other.shape[0]) != D.transposed:
-        far = row_of_entries(plan.far)
-        far = far if plan.far_rows is None else plan.far_rows[far]
-        at = line[torch.cat([row_of_entries(plan.own), far])]
+        at = line[plan.coordinates()[0]]
     else:
         arrived = collect(line, plan.exchange)
         at = torch.cat([line[plan.own.indices[1]], arrived[plan.far.indices[1]]])
     return by(values, at)
 
 
-def total(D: ShardedMatrix, dim: int | None) -> torch.Tensor:
+def total(D: Sharded, dim: int | None) -> torch.Tensor:
     """Sums of rows, of columns, or of all elements."""
     plan = D.plan
     if dim is None:
@@ -145,27 +143,27 @@ def total(D: ShardedMatrix, dim: int | None) -> torch.Tensor:
     return own + far if plan.far_rows is None else own.index_add(0, plan.far_rows, far)
 
 
-def _summed(part: torch.Tensor, D: ShardedMatrix) -> DTensor:
+def _summed(part: torch.Tensor, D: Sharded) -> torch.Tensor:
     """The sum over processes, replicated; its gradient reaches each part as it is."""
     found = DTensor.from_local(part, D.mesh, [Partial()], run_check=False)
     return found.redistribute(placements=[Replicate()])
 
 
-def norm(D: ShardedMatrix) -> DTensor:
+def norm(D: Sharded) -> torch.Tensor:
     """The Frobenius norm; its gradient is 0 where it is 0."""
     square = _summed(D.local_values().abs().square().sum(), D)
     safe = torch.where(square == 0, torch.ones_like(square), square)
     return torch.where(square == 0, torch.zeros_like(square), safe.sqrt())
 
 
-def diagonal(D: ShardedMatrix) -> torch.Tensor:
+def diagonal(D: Sharded) -> torch.Tensor:
     """The own rows of the diagonal."""
     at, row = _diagonal_entries(D)
     found = D.local_values().new_zeros(D.plan.rows.count)
     return found.index_add(0, row, D.local_values()[at])
 
 
-def add_identity(D: ShardedMatrix, alpha: float | torch.Tensor) -> ShardedMatrix:
+def add_identity(D: S, alpha: float | torch.Tensor) -> S:
     """D + alpha I on the same pattern."""
     at, row = _diagonal_entries(D)
 
@@ -183,7 +181,7 @@ def add_identity(D: ShardedMatrix, alpha: float | torch.Tensor) -> ShardedMatrix
     return D._with(values.index_add(0, at, step.expand(len(at))))
 
 
-def _diagonal_entries(D: ShardedMatrix) -> tuple[torch.Tensor, torch.Tensor]:
+def _diagonal_entries(D: Sharded) -> tuple[torch.Tensor, torch.Tensor]:
     """Where the diagonal stands among the values, and the own row of each of its elements.
 
     It is in the own columns, because a square matrix has equal shares of rows and columns.

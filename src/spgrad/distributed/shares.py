@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,6 +49,11 @@ class Shares:
         """Number of rows of all processes."""
         return self.starts[-1]
 
+    @property
+    def sizes(self) -> list[int]:
+        """Number of rows of each process."""
+        return [end - start for start, end in itertools.pairwise(self.starts)]
+
     def numbers(self, device: torch.device) -> torch.Tensor:
         """Numbers that the own rows have in the whole matrix (int64)."""
         if self.ids is not None:
@@ -90,7 +96,7 @@ def parts_by_metis(A: SparseTensor, world: int) -> torch.Tensor:
     """For each row, the process that gets it: few entries between parts of equal size (METIS)."""
     from spgrad.data import partition
 
-    return partition(A, world)
+    return partition(SparseTensor(A._vals.detach(), A._pattern), world)
 
 
 def parts_to_order(parts: torch.Tensor, world: int) -> tuple[torch.Tensor, list[int]]:

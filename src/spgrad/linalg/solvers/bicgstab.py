@@ -12,7 +12,6 @@ from spgrad.linalg.solvers.iterative import (
     Problem,
     Run,
     add_scaled,
-    dot,
     quotient,
     scaled,
 )
@@ -45,13 +44,14 @@ class _Run(Run):
         self.problem = problem
         self.x, self.r = problem.first()
         self.shadow, self.p = self.r.clone(), self.r.clone()
-        self.squares = dot(self.r, self.r).real.contiguous()
-        self.rho = dot(self.shadow, self.r)
+        self.squares = problem.dot(self.r, self.r).real.contiguous()
+        self.rho = problem.dot(self.shadow, self.r)
         self.shadow_norm = self.squares.sqrt()
         self.broken = torch.zeros_like(self.squares, dtype=torch.bool)
         self.eps = torch.finfo(self.r.dtype).eps
 
     def step(self, active: torch.Tensor) -> None:
+        dot = self.problem.dot
         y = self.problem.precondition(self.p)
         v = self.problem.times(y)
         alpha = quotient(self.rho, dot(self.shadow, v), active)
@@ -61,7 +61,7 @@ class _Run(Run):
         t = self.problem.times(z)
         omega = quotient(dot(t, s), dot(t, t).real, active)
         add_scaled(add_scaled(self.x, y, alpha), z, omega)
-        self.squares = kernels.krylov_residual(self.r, t, omega)
+        self.squares = self.problem.A.total(kernels.krylov_residual(self.r, t, omega))
         self.broken = self.broken | (active & (alpha == 0) & (omega == 0))
 
         rho = dot(self.shadow, self.r)

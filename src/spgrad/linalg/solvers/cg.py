@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from spgrad import kernels
-from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, add_scaled, dot, quotient
+from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, add_scaled, quotient
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class _Run(Run):
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.x, self.r = problem.first()
-        self.squares = dot(self.r, self.r).real.contiguous()
+        self.squares = problem.dot(self.r, self.r).real.contiguous()
         z = problem.precondition(self.r)
-        self.rho = self.squares if z is self.r else dot(self.r, z).real
+        self.rho = self.squares if z is self.r else problem.dot(self.r, z).real
         self.p = z.clone()
         self.alpha = torch.zeros_like(self.rho)  # of the step that x lacks
         self.broken = torch.zeros_like(self.rho, dtype=torch.bool)
@@ -53,17 +53,17 @@ class _Run(Run):
     def step(self, active: torch.Tensor) -> None:
         if self.begun:
             z = self.problem.precondition(self.r)
-            rho = self.squares if z is self.r else dot(self.r, z).real
+            rho = self.squares if z is self.r else self.problem.dot(self.r, z).real
             beta = quotient(rho, self.rho, active)
             # x of the step before, beside the new direction: p is read once for both
             kernels.krylov_direction(self.x, self.p, z, self.alpha, beta)
             self.rho = rho
         self.begun = True
         q = self.problem.times(self.p)
-        curvature = dot(self.p, q).real
+        curvature = self.problem.dot(self.p, q).real
         self.broken = self.broken | (active & ~((curvature > 0) & (self.rho > 0)))
         self.alpha = quotient(self.rho, curvature, active & ~self.broken)
-        self.squares = kernels.krylov_residual(self.r, q, self.alpha)
+        self.squares = self.problem.A.total(kernels.krylov_residual(self.r, q, self.alpha))
 
     def finish(self) -> None:
         add_scaled(self.x, self.p, self.alpha)

@@ -8,7 +8,7 @@ import torch
 
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
-from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, dot, quotient
+from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, quotient
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class GMRES(Iterative):
             raise ArgumentValueError(
                 f"`restart` is {self.restart}; ints from 1 are accepted. For example 30."
             )
-        return _Run(problem, min(self.restart, max(problem.b.shape[1], 1)))
+        return _Run(problem, min(self.restart, max(problem.size(), 1)))
 
 
 class _Run(Run):
@@ -53,7 +53,7 @@ class _Run(Run):
         self.problem, self.restart = problem, restart
         self.b = problem.b
         self.x, r = problem.first()
-        self.squares = dot(r, r).real.contiguous()
+        self.squares = problem.dot(r, r).real.contiguous()
         self.at_restart = torch.full_like(self.squares, torch.inf)
         self.broken = torch.zeros_like(self.squares, dtype=torch.bool)
         self.steps = 0
@@ -68,12 +68,14 @@ class _Run(Run):
         p = V[:, :, k].mT.contiguous()
         w = self.problem.times(self.problem.precondition(p)).mT.contiguous()
         inner = V[:, :, : k + 1]
-        h = inner.conj() @ w[..., None]
+        total = self.problem.A.total
+        h = total(inner.conj() @ w[..., None])
         w = w - (inner.mT @ h).squeeze(-1)
-        again = inner.conj() @ w[..., None]
+        again = total(inner.conj() @ w[..., None])
         w = w - (inner.mT @ again).squeeze(-1)
         h = (h + again).squeeze(-1)
         size = torch.linalg.vector_norm(w, dim=-1)
+        size = total(size.double().square()).sqrt().to(size.dtype)
         # a vector of rounding errors is no new direction: the space is exhausted, x is exact in it
         eps = torch.finfo(w.dtype).eps * 10
         whole = torch.linalg.vector_norm(h, dim=-1)
@@ -91,14 +93,14 @@ class _Run(Run):
         if bool(exact.any()):
             self.finish()
             r = self.b - self.problem.times(self.x)
-            self.squares = torch.where(active, dot(r, r).real, self.squares)
+            self.squares = torch.where(active, self.problem.dot(r, r).real, self.squares)
         elif self.steps == self.restart:
             self.finish()
 
     def _begin(self, active: torch.Tensor) -> None:
         problem = self.problem
         r = self.b - problem.times(self.x)
-        found = dot(r, r).real
+        found = problem.dot(r, r).real
         # no progress at all over a cycle is the end
         stuck = active & (found >= self.at_restart)
         self.broken = self.broken | stuck

@@ -31,8 +31,27 @@ CHECK_EVERY = 16
 dot = kernels.krylov_dot
 
 
-class Matrix:
-    """A square matrix or batch, by its products with vectors (items, k, n)."""
+class Operator:
+    """A matrix, or batch, by its products with vectors (items, k, n), of which all may be here.
+
+    A process that has some of the rows of vectors overrides `total` and `size`.
+    """
+
+    @abstractmethod
+    def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        """A x, or A^H x."""
+
+    def total(self, part: torch.Tensor) -> torch.Tensor:
+        """A sum over the rows of vectors, from the sum over those that are here."""
+        return part
+
+    def size(self, v: torch.Tensor) -> int:
+        """The number of rows of vectors (items, m, n)."""
+        return v.shape[1]
+
+
+class Matrix(Operator):
+    """A square matrix or batch in this process."""
 
     def __init__(self, A: SparseTensor, hermitian: bool = False) -> None:
         self.pattern = A._pattern
@@ -166,7 +185,7 @@ class Iterative(Solver):
 class Problem:
     """What an iteration works on."""
 
-    A: Matrix
+    A: Operator
     b: torch.Tensor  # (items, m, n)
     x0: torch.Tensor | None
     adjoint: bool
@@ -180,6 +199,14 @@ class Problem:
     def adjoint_times(self, x: torch.Tensor) -> torch.Tensor:
         """A^H x, or A x."""
         return self.A.times(x, not self.adjoint)
+
+    def dot(self, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """u^H v of each column, in float64 or complex128."""
+        return self.A.total(dot(u, v))
+
+    def size(self) -> int:
+        """The number of equations."""
+        return self.A.size(self.b)
 
     def precondition(self, r: torch.Tensor) -> torch.Tensor:
         """M^-1 r; r itself without a preconditioner."""
@@ -229,8 +256,8 @@ class Iteration(Prepared):
 def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
     """Runs the method until all columns have converged, and says how it ended."""
     b = problem.b
-    norms = dot(b, b).real.sqrt()
-    most = options.max_iter if options.max_iter is not None else max(10 * b.shape[1], 100)
+    norms = problem.dot(b, b).real.sqrt()
+    most = options.max_iter if options.max_iter is not None else max(10 * problem.size(), 100)
     run = options.start(problem)
     norms = norms if run.norms is None else run.norms
     bounds = (norms * options.tolerance(b.dtype)).clamp(min=options.atol) ** 2

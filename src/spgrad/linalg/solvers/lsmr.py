@@ -12,7 +12,6 @@ from spgrad.linalg.solvers.iterative import (
     Problem,
     Run,
     add_scaled,
-    dot,
     quotient,
     scaled,
 )
@@ -58,8 +57,8 @@ class _Run(Run):
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         x0 = problem.x0
-        self.u, beta = _normed(problem.b if x0 is None else problem.b - problem.times(x0))
-        self.v, self.alpha = _normed(problem.adjoint_times(self.u))
+        self.u, beta = _normed(problem, problem.b if x0 is None else problem.b - problem.times(x0))
+        self.v, self.alpha = _normed(problem, problem.adjoint_times(self.u))
         self.x = torch.zeros_like(self.v) if x0 is None else x0.clone()
         self.h, self.h_bar = self.v.clone(), torch.zeros_like(self.v)
         one, zero = torch.ones_like(beta), torch.zeros_like(beta)
@@ -70,14 +69,14 @@ class _Run(Run):
         self.squares = self.zeta_bar**2 if self.least else beta**2
         if self.least:
             right = problem.adjoint_times(problem.b)
-            self.norms = dot(right, right).real.sqrt()
+            self.norms = problem.dot(right, right).real.sqrt()
         self.broken = torch.zeros_like(beta, dtype=torch.bool)
 
     def step(self, active: torch.Tensor) -> None:
         u = self.problem.times(self.v)
-        self.u, beta = _normed(add_scaled(u, self.u, -self.alpha))
+        self.u, beta = _normed(self.problem, add_scaled(u, self.u, -self.alpha))
         v = self.problem.adjoint_times(self.u)
-        self.v, self.alpha = _normed(add_scaled(v, self.v, -beta))
+        self.v, self.alpha = _normed(self.problem, add_scaled(v, self.v, -beta))
 
         rho_before, rho_bar_before, zeta_before = self.rho, self.rho_bar, self.zeta
         c, s, self.rho = _rotation(self.alpha_bar, beta)
@@ -113,6 +112,6 @@ class _Run(Run):
         return (beta_d - tau_d) ** 2 + beta_dd**2
 
 
-def _normed(v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    size = dot(v, v).real.sqrt()
+def _normed(problem: Problem, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    size = problem.dot(v, v).real.sqrt()
     return scaled(v, quotient(torch.ones_like(size), size, size > 0)), size

@@ -11,7 +11,6 @@ from spgrad.linalg.solvers.iterative import (
     Problem,
     Run,
     add_scaled,
-    dot,
     quotient,
     scaled,
 )
@@ -54,10 +53,10 @@ class _Run(Run):
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.x, self.v = problem.first()
-        self.squares = dot(self.v, self.v).real.contiguous()
+        self.squares = problem.dot(self.v, self.v).real.contiguous()
         self.z = problem.precondition(self.v)
         self.r = None if problem.apply is None else self.v.clone()
-        square = dot(self.v, self.z).real
+        square = problem.dot(self.v, self.z).real
         self.gamma = square.clamp(min=0).sqrt()
         self.eta = self.gamma
         self.before, self.w, self.w_before = (torch.zeros_like(self.v) for _ in range(3))
@@ -70,12 +69,12 @@ class _Run(Run):
         every = torch.ones_like(active)
         z = scaled(self.z, quotient(torch.ones_like(self.gamma), self.gamma, every))
         v = self.problem.times(z)
-        delta = dot(z, v).real
+        delta = self.problem.dot(z, v).real
         add_scaled(v, self.v, -quotient(delta, self.gamma, every))
         add_scaled(v, self.before, -quotient(self.gamma, self.gamma_before, every))
         self.before, self.v = self.v, v
         self.z = self.problem.precondition(v)
-        square = dot(v, self.z).real
+        square = self.problem.dot(v, self.z).real
         gamma = square.clamp(min=0).sqrt()
 
         first = self.c * delta - self.c_before * self.s * self.gamma
@@ -101,4 +100,4 @@ class _Run(Run):
         # eta is the residual in another norm; the vector itself is s^2 r + eta c v / gamma
         share = quotient(self.eta * self.c, self.gamma, self.gamma > 0)
         self.r = add_scaled(scaled(self.r, self.s**2), self.v, share)
-        return dot(self.r, self.r).real
+        return self.problem.dot(self.r, self.r).real

@@ -1,0 +1,280 @@
+"""Sharded matrices from files, of which each process reads its part, and back."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+
+from spgrad.core import checks
+from spgrad.core.construct import sparse_coo_tensor
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.data.on_disk import RowDataset
+from spgrad.distributed import dtensors
+from spgrad.distributed.agreement import agree, require_group
+from spgrad.distributed.create import from_local
+from spgrad.distributed.exchange import collect, find_exchange, numbers_of
+from spgrad.distributed.matrix import ShardedMatrix
+from spgrad.distributed.plan import index_dtype
+from spgrad.distributed.shares import even_starts, starts_by_entries
+from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError
+from spgrad.io import files
+from spgrad.public import public_as
+
+_NAMES = "counts", "columns", "values"
+
+
+@public_as("distributed.save")
+def save(D: ShardedMatrix, path: str | Path) -> None:
+    """Writes a matrix into a folder, each process its part; a collective.
+
+    It is a checkpoint of `torch.distributed.checkpoint` with the number of elements of each row,
+    the column and the value of each element, in the order of the whole matrix as CSR, so that any
+    number of processes can `load` it.
+
+    Args:
+        D: The matrix; of a transpose, what it is the transpose of is written.
+        path: A folder.
+
+    Raises:
+        TypeError: In all processes: `D` or `path` is of another kind.
+
+    Example:
+        >>> import tempfile, torch.distributed as dist
+        >>> start = f"file://{tempfile.mkdtemp()}/start"
+        >>> dist.init_process_group("gloo", init_method=start, rank=0, world_size=1)
+        >>> D = spgrad.distributed.distribute(spgrad.eye(3))
+        >>> folder = tempfile.mkdtemp()
+        >>> spgrad.distributed.save(D, folder)
+        >>> spgrad.distributed.load(folder).full().values()
+        tensor([1., 1., 1.])
+        >>> dist.destroy_process_group()
+    """
+    import torch.distributed.checkpoint as dcp
+
+    def check() -> dict[str, object]:
+        _require_path(path)
+        return {"path": str(path)}
+
+    if not isinstance(D, ShardedMatrix):
+        raise ArgumentKindError(
+            f"`D` is {checks.describe_kind(D)}; a ShardedMatrix is accepted. spgrad.io.save writes "
+            "a matrix that is in one process."
+        )
+    agree(D.plan.group, check, D.device)
+    D = (D.T if D.transposed else D).detach()
+    plan, local = D.plan, D.to_local()
+    counts = local._pattern.indices[0].diff().long()
+    move = dtensors.entries(plan)
+    state = {
+        "counts": dtensors.from_rows(counts, dtensors.rows(plan.rows, plan), plan),
+        "columns": dtensors.from_rows(plan.entry_columns, move, plan),
+        "values": dtensors.from_rows(D.local_values(), move, plan),
+        "shape": torch.tensor(plan.shape),
+    }
+    dcp.save(state, checkpoint_id=os.fspath(path), process_group=plan.group)
+
+
+@public_as("distributed.load")
+def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
+    """Reads a matrix, each process its part; a collective. No process ever has the whole matrix.
+
+    Args:
+        path: A folder that `save` wrote; a Matrix Market file of coordinates (.mtx), not packed; or
+            what `spgrad.data.RowDataset` reads: a .npz file of a CSR matrix that is not compressed.
+        mesh: The processes, in one dimension; None for all of them.
+
+    Returns:
+        The matrix, with contiguous rows and about equal numbers of elements in each process.
+
+    Cost:
+        O(nse / processes) memory, and one number for each row. Lines of a Matrix Market file travel
+        to the owners of their rows.
+
+    Raises:
+        ValueError: In all processes: the file is not there, or is not what its name says.
+        RuntimeError: `torch.distributed` has no process group.
+
+    Example:
+        >>> import tempfile, torch.distributed as dist
+        >>> start = f"file://{tempfile.mkdtemp()}/start"
+        >>> dist.init_process_group("gloo", init_method=start, rank=0, world_size=1)
+        >>> file = tempfile.mkdtemp() + "/a.mtx"
+        >>> spgrad.io.save(spgrad.eye(3), file)
+        >>> spgrad.distributed.load(file).nse
+        3
+        >>> dist.destroy_process_group()
+    """
+    require_group()
+    mesh = dtensors.require_mesh(mesh)
+    found: list[Any] = []
+
+    def check() -> dict[str, object]:
+        _require_path(path)
+        if (Path(path) / ".metadata").is_file():
+            found.append("checkpoint")
+        elif Path(path).suffix == ".mtx":
+            found.append(_lines_of(Path(path), mesh))
+        else:
+            found.append(_rows_of(Path(path), mesh))
+        return {"path": str(path)}
+
+    agree(mesh.get_group(), check, mesh.device_type)
+    if found[0] == "checkpoint":
+        return from_local(_from_checkpoint(Path(path), mesh), mesh)
+    if Path(path).suffix == ".mtx":
+        part, lacking = found[0]
+        total = torch.tensor(lacking, device=mesh.device_type)
+        dist.all_reduce(total, group=mesh.get_group())
+        if total:
+            raise ArgumentValueError(
+                f"`path` is {path}, which lacks {int(total)} of the entries that its header tells; "
+                "all of them are accepted. Write it with spgrad.io.save."
+            )
+        return from_local(_sent_to_owners(part, mesh), mesh)
+    return from_local(found[0], mesh)
+
+
+def _require_path(path: object) -> None:
+    if not isinstance(path, str | Path):
+        raise ArgumentKindError(
+            f"`path` is {checks.describe_kind(path)}; a path is accepted. Name a file or a folder, "
+            "as a str or pathlib.Path."
+        )
+
+
+def _rows_of(path: Path, mesh: DeviceMesh) -> SparseTensor:
+    """Contiguous rows of a CSR matrix in a file that is mapped into memory."""
+    rows = RowDataset(path)
+    starts = starts_by_entries(rows._ptr, mesh.size())
+    rank = mesh.get_local_rank()
+    return rows[torch.arange(starts[rank], starts[rank + 1])]
+
+
+def _lines_of(path: Path, mesh: DeviceMesh) -> tuple[SparseTensor, int]:
+    """The entries in this process's part of the lines of a Matrix Market file, as COO.
+
+    Beside them a number that adds up to 0 over the processes if the file has as many entries as
+    its header says.
+    """
+    try:
+        with path.open("rb") as file:
+            header = [file.readline()]
+            while header[-1].startswith(b"%") or not header[-1].strip():
+                header.append(file.readline())
+                if not header[-1]:
+                    raise ValueError("its header has no line with sizes")
+            sizes = header[-1].split()
+            if len(sizes) != 3 or not all(word.isdigit() for word in sizes):
+                raise ValueError("it has no line with rows, columns and entries")
+            lines = _part(file, path.stat().st_size, mesh.get_local_rank(), mesh.size())
+    except (OSError, ValueError) as error:
+        raise ArgumentValueError(
+            f"`path` is {path}: {error}; a Matrix Market file of coordinates is accepted. Write "
+            "one with spgrad.io.save."
+        ) from error
+    count = sum(1 for line in lines.splitlines() if line.strip())
+    lacking = int(sizes[2]) if mesh.get_local_rank() == 0 else 0
+    with tempfile.TemporaryDirectory() as folder:
+        part = Path(folder) / "part.mtx"
+        sizes[2] = str(count).encode()
+        part.write_bytes(header[0].rstrip() + b"\n" + b" ".join(sizes) + b"\n" + lines)
+        try:
+            return files.load(part, layout=torch.sparse_coo), lacking - count
+        except SpgradError as error:
+            text = str(error.args[0]).replace(str(part), f"{path}, a part of it")
+            raise type(error)(text) from error
+
+
+def _part(file: Any, size: int, rank: int, world: int) -> bytes:
+    """The lines that begin in this process's share of what is left of a file."""
+    first = file.tell()
+    step = -(-(size - first) // world)
+    start, stop = (_next_line(file, min(first + i * step, size), first) for i in (rank, rank + 1))
+    file.seek(start)
+    return file.read(stop - start)
+
+
+def _next_line(file: Any, at: int, first: int) -> int:
+    """Where the first line begins that does not begin before a position."""
+    if at <= first:
+        return first
+    file.seek(at - 1)
+    file.readline()
+    return file.tell()
+
+
+def _sent_to_owners(part: SparseTensor, mesh: DeviceMesh) -> SparseTensor:
+    """The own rows, from entries of any rows in any process."""
+    group, world, rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
+    m, k = part.shape
+    row, col = part._pattern.indices[0]
+    counts = torch.bincount(row, minlength=m)
+    dist.all_reduce(counts, group=group)
+    crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    starts = torch.tensor(starts_by_entries(crow, world))
+    # entries of a coalesced tensor stand by rows, so those for one process stand together
+    sent = torch.searchsorted(row.contiguous(), starts).diff()
+    arriving = torch.empty_like(sent)
+    dist.all_to_all_single(arriving, sent, group=group)
+    taken = []
+    for t in (row, col, part._vals):
+        out = t.new_empty(int(arriving.sum()))
+        sizes = arriving.tolist(), sent.tolist()
+        dist.all_to_all_single(numbers_of(out), numbers_of(t.contiguous()), *sizes, group=group)
+        taken.append(out)
+    begin, end = int(starts[rank]), int(starts[rank + 1])
+    indices = torch.stack([taken[0] - begin, taken[1]])
+    return sparse_coo_tensor(indices, taken[2], (end - begin, k))
+
+
+def _from_checkpoint(path: Path, mesh: DeviceMesh) -> SparseTensor:
+    """The own rows of a matrix that `save` wrote."""
+    import torch.distributed.checkpoint as dcp
+
+    group, world, rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
+    known: dict[str, Any] = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+    if set(known) != {*_NAMES, "shape"}:
+        raise ArgumentValueError(
+            f"`path` is {path}, a checkpoint of {', '.join(known)}; one of a ShardedMatrix is "
+            "accepted. Write it with spgrad.distributed.save."
+        )
+    chunks = {}
+    for name in _NAMES:
+        size, dtype = known[name].size, known[name].properties.dtype
+        starts = even_starts(size[0], world)
+        local = torch.empty(starts[rank + 1] - starts[rank], dtype=dtype)
+        chunks[name] = DTensor.from_local(
+            local, mesh, [Shard(0)], run_check=False, shape=size, stride=(1,)
+        )
+    state: dict[str, Any] = {**chunks, "shape": torch.zeros(2, dtype=torch.int64)}
+    dcp.load(state, checkpoint_id=os.fspath(path), process_group=group)
+    counts, columns, values = (chunks[name].to_local() for name in _NAMES)
+    (m, k), nse = state["shape"].tolist(), known["values"].size[0]
+    everyone = counts.new_zeros(m)
+    begin = even_starts(m, world)[rank]
+    everyone[begin : begin + len(counts)] = counts
+    dist.all_reduce(everyone, group=group)
+    crow = torch.cat([everyone.new_zeros(1), everyone.cumsum(0)])
+    starts = starts_by_entries(crow, world)
+    crow = crow[starts[rank] : starts[rank + 1] + 1]
+    needed = torch.arange(int(crow[0]), int(crow[-1]))
+    exchange = find_exchange(needed, even_starts(nse, world), group)
+    columns, values = collect(columns, exchange), collect(values, exchange)
+    dtype = index_dtype(len(crow), k, len(columns))
+    shape = len(crow) - 1, k
+    indices = (crow - crow[0]).to(dtype), columns.to(dtype)
+
+    def check() -> dict[str, object]:
+        checks.require_compressed(("counts", "columns"), *indices, k, 0)
+        return {}
+
+    agree(group, check, mesh.device_type)
+    return SparseTensor(values, Pattern(torch.sparse_csr, shape, indices))

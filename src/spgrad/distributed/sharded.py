@@ -1,0 +1,112 @@
+"""The parts of a sharded matrix: values, a plan, and what follows from these alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from spgrad.core import checks
+from spgrad.distributed.plan import Plan
+from spgrad.errors import ArgumentKindError, ArgumentValueError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Sharded:
+    """Values of the own entries on the plan of their pattern; `ShardedMatrix` adds operations."""
+
+    def __init__(self, values: torch.Tensor, plan: Plan, *, transposed: bool = False) -> None:
+        self._values = values
+        self.plan = plan
+        self.transposed = transposed
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the whole matrix."""
+        m, k = self.plan.shape
+        return torch.Size((k, m) if self.transposed else (m, k))
+
+    @property
+    def local_shape(self) -> torch.Size:
+        """Number of rows that this process owns of the result and of the operand of a product."""
+        sizes = self.plan.rows.count, self.plan.columns.count
+        return torch.Size(sizes[::-1] if self.transposed else sizes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the values."""
+        return self._values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows of this process are."""
+        return self._values.device
+
+    @property
+    def nse(self) -> int:
+        """Number of specified elements of the whole matrix."""
+        return sum(self.plan.entries)
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The processes."""
+        return self.plan.mesh
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the values require a gradient."""
+        return self._values.requires_grad
+
+    @property
+    def row_ids(self) -> torch.Tensor:
+        """Numbers of the own rows in the whole matrix (int64), in the order of local tensors."""
+        shares = self.plan.columns if self.transposed else self.plan.rows
+        return shares.numbers(self.plan.device)
+
+    @property
+    def column_ids(self) -> torch.Tensor:
+        """Numbers of the own columns, and so of the own rows of x in ``D @ x`` (int64)."""
+        shares = self.plan.rows if self.transposed else self.plan.columns
+        return shares.numbers(self.plan.device)
+
+    @property
+    def T(self) -> Self:  # noqa: N802  # torch's name
+        """The transpose; nothing is moved."""
+        return type(self)(self._values, self.plan, transposed=not self.transposed)
+
+    mT = T  # noqa: N815  # torch's name
+
+    def t(self) -> Self:
+        """The transpose; nothing is moved."""
+        return self.T
+
+    def local_values(self) -> torch.Tensor:
+        """Values of the own entries (nse of this process,), with their graph.
+
+        Those in own columns come first, then the others; both by rows. A leaf may be made of them
+        with ``requires_grad_()``: its gradient then stays in this process.
+        """
+        return self._values
+
+    def detach(self) -> Self:
+        """The same values without their graph."""
+        return self._with(self._values.detach())
+
+    def _with(self, values: torch.Tensor) -> Self:
+        return type(self)(values, self.plan, transposed=self.transposed)
+
+    def _same(self, other: object) -> Self:
+        if not isinstance(other, type(self)):
+            raise ArgumentKindError(
+                f"`other` is {checks.describe_kind(other)}; a ShardedMatrix on the same pattern is "
+                "accepted. For a multiple of the identity call D.add_identity(alpha)."
+            )
+        if other.plan is not self.plan or other.transposed != self.transposed:
+            raise ArgumentValueError(
+                "`other` has another pattern; one on the same pattern is accepted. Make both from "
+                "one matrix with D.with_values(...)."
+            )
+        return other

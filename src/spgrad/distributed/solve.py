@@ -1,0 +1,207 @@
+"""Linear systems on shards, by the iterative solvers of `spgrad.linalg`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, overload
+
+import torch
+import torch.distributed as dist
+
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
+from spgrad.distributed import dtensors
+from spgrad.distributed.agreement import agree
+from spgrad.distributed.matrix import ShardedMatrix
+from spgrad.distributed.plan import Plan
+from spgrad.distributed.products import product, sampled
+from spgrad.errors import ArgumentKindError
+from spgrad.linalg.preconditioners.protocol import Apply, application
+from spgrad.linalg.solve import require_finite
+from spgrad.linalg.solvers.iterative import Iterative, Operator, Problem, iterate
+from spgrad.linalg.solvers.protocol import Info
+from spgrad.lowering.spmm import wants_grad
+from spgrad.public import public_as
+
+
+class _Shards(Operator):
+    """A sharded matrix as solvers see one: vectors have the own rows, scalars are all-reduced."""
+
+    def __init__(self, values: torch.Tensor, plan: Plan) -> None:
+        self.values, self.plan = values, plan
+
+    def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        values = plain(self.values.conj()) if adjoint else self.values
+        return product(values, x[0].contiguous(), self.plan, adjoint)[None]
+
+    def total(self, part: torch.Tensor) -> torch.Tensor:
+        part = part.contiguous()
+        dist.all_reduce(part, group=self.plan.group)
+        return part
+
+    def size(self, v: torch.Tensor) -> int:
+        return self.plan.rows.total
+
+
+@dataclass(frozen=True)
+class _System:
+    plan: Plan
+    options: Iterative
+    adjoint: bool
+    x0: torch.Tensor | None
+    infos: list[Info]
+
+    def found(self, values: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """The solution for own rows b (m, n)."""
+        with torch.no_grad():
+            start = None if self.x0 is None else self.x0[None]
+            apply = self._preconditioner(values)
+            operator = _Shards(plain(values), self.plan)
+            problem = Problem(operator, plain(b)[None], start, self.adjoint, apply)
+            x, info = iterate(self.options, problem)
+        self.infos[:] = [replace(info, residuals=info.residuals[0], converged=info.converged[0])]
+        return x[0]
+
+    def _preconditioner(self, values: torch.Tensor) -> Apply | None:
+        """That of the own block of the diagonal, in each process by itself."""
+        found: list[Apply | None] = []
+
+        def check() -> dict[str, object]:
+            block = SparseTensor(plain(self.plan.halves(values)[0]), self.plan.own)
+            hermitian = self.options.hermitian
+            assume = "positive definite" if hermitian else "general"
+            found.append(application(self.options.preconditioner, block, assume))
+            return {}
+
+        if self.options.preconditioner is None:
+            return None
+        agree(self.plan.group, check, values.device)
+        return found[0]
+
+
+@overload
+def solve(
+    D: ShardedMatrix,
+    b: torch.Tensor,
+    solver: Iterative,
+    *,
+    x0: torch.Tensor | None = None,
+    return_info: Literal[False] = False,
+) -> torch.Tensor: ...
+@overload
+def solve(
+    D: ShardedMatrix,
+    b: torch.Tensor,
+    solver: Iterative,
+    *,
+    x0: torch.Tensor | None = None,
+    return_info: Literal[True],
+) -> tuple[torch.Tensor, Info]: ...
+@public_as("distributed.solve")
+def solve(
+    D: ShardedMatrix,
+    b: torch.Tensor,
+    solver: Iterative,
+    *,
+    x0: torch.Tensor | None = None,
+    return_info: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, Info]:
+    """x with D x = b, by an iterative solver whose dot products are all-reduced; a collective.
+
+    Args:
+        D: Square, (m, m), with equal shares of rows and columns.
+        b: The own rows (own rows, n), or (own rows,); or a DTensor as ``D @ x`` takes it.
+        solver: Such as ``spgrad.linalg.CG(rtol=1e-8)``; its methods for hermitian matrices trust
+            the caller that D is one. A preconditioner is made of the own rows and columns of each
+            process: the blocks of a block-diagonal one. A callable gets the own rows.
+        x0: Where the iteration starts, of the kind of `b`; None for zeros.
+        return_info: True to return ``(x, info)``, an Info as of `spgrad.linalg.solve`.
+
+    Returns:
+        The own rows of x; of a DTensor, a DTensor.
+
+    Gradient:
+        Of b, by one solve with the adjoint; of the values of D, from this and x, at the pattern.
+
+    Cost:
+        That of the solver, whose scalars cross the processes once or twice a step.
+
+    Raises:
+        TypeError, ValueError: In all processes, if an operand of one does not fit.
+        ConvergenceError: In all processes, if the iteration ended before its tolerance.
+
+    Example:
+        >>> import tempfile, torch.distributed as dist
+        >>> start = f"file://{tempfile.mkdtemp()}/start"
+        >>> dist.init_process_group("gloo", init_method=start, rank=0, world_size=1)
+        >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]]))
+        >>> D = spgrad.distributed.distribute(A)
+        >>> x = spgrad.distributed.solve(D, torch.tensor([5.0, 4.0]), spgrad.linalg.CG())
+        >>> torch.allclose(x, torch.ones(2))
+        True
+        >>> dist.destroy_process_group()
+    """
+    plan = D.plan
+
+    def check() -> dict[str, object]:
+        if not isinstance(solver, Iterative):
+            raise ArgumentKindError(
+                f"`solver` is {checks.describe_kind(solver)}; an iterative solver such as "
+                "spgrad.linalg.CG() is accepted. A factor needs the whole matrix: solve with "
+                "D.full()."
+            )
+        if plan.rows is not plan.columns:
+            hint = "For least squares, solve with the normal equations."
+            raise checks.bad_shape("D", tuple(D.shape), "a square matrix with equal shares", hint)
+        if not isinstance(b, dtensors.DTensor) and isinstance(b, torch.Tensor):
+            require_finite("b", b)
+        return {"solver": type(solver).__name__, "x0": x0 is None}
+
+    agree(plan.group, check, D.device)
+    dtensors.agree_on(D, "b", b)
+    if x0 is not None:
+        dtensors.agree_on(D, "x0", x0)
+    infos: list[Info] = []
+
+    def run(own: torch.Tensor) -> torch.Tensor:
+        columns = own.unsqueeze(1) if own.dim() == 1 else own
+        start = None if x0 is None else dtensors.own_rows(x0, D).detach().reshape(columns.shape)
+        options = solver if plan.rows.rank == 0 else replace(solver, progress=False)
+        x = _solved(D.local_values(), columns, _System(plan, options, D.transposed, start, infos))
+        return x.squeeze(1) if own.dim() == 1 else x
+
+    if D.transposed and D.dtype.is_complex:  # A^T x = b is conj(A)^H x = b
+        D = D._with(D.local_values().conj())
+    x = dtensors.on_rows(run, b, D)
+    return (x, infos[0]) if return_info else x
+
+
+def _solved(values: torch.Tensor, b: torch.Tensor, system: _System) -> torch.Tensor:
+    """x = A^-1 b, or A^-H b; the derivation of the gradient is in `spgrad.linalg.solve`."""
+    if wants_grad(values, b):
+        return _Solve.apply(values, b, system)  # type: ignore[return-value]
+    return system.found(values, b)
+
+
+class _Solve(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, values: torch.Tensor, b: torch.Tensor, system: _System
+    ) -> torch.Tensor:
+        x = system.found(values, b)
+        ctx.save_for_backward(values, x)
+        ctx.system = system
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        values, x = ctx.saved_tensors
+        system: _System = ctx.system
+        adjoint = replace(system, adjoint=not system.adjoint, x0=None, infos=[])
+        solution = _solved(values, g, adjoint)
+        if not ctx.needs_input_grad[0]:
+            return None, solution, None
+        left, right = (x, solution) if system.adjoint else (solution, x)
+        grad = sampled(-left, right.conj(), system.plan)
+        return grad, solution if ctx.needs_input_grad[1] else None, None

@@ -1,0 +1,168 @@
+"""Products and what goes with them."""
+
+import torch
+import torch.distributed as dist
+from group import F64, case, close, dense, entry_ids, matrix, own, partitions, second_order
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+import spgrad
+from spgrad.distributed import distribute, from_local
+
+
+def compare(A, D, n, world, dtype=F64):
+    """Value, gradients, and gradients of gradients of both products against one process."""
+    for adjoint in (False, True):
+        m, k = A.shape[::-1] if adjoint else A.shape
+        whole, weight, other = dense(k, n, dtype), dense(m, n, dtype, 2), dense(k, n, dtype, 3)
+        values = A.values().detach().requires_grad_()
+        B = spgrad.from_values(values, A)
+        x = whole.clone().requires_grad_()
+        wanted = second_order((B.mT if adjoint else B) @ x, values, x, weight, other)
+        local = D.local_values().detach().requires_grad_()
+        E = D.with_values(local)
+        E = E.T if adjoint else E
+        x = E.scatter(whole).requires_grad_()
+        y = E @ x
+        found = second_order(y, local, x, own(E, weight), other[E.column_ids])
+        ids = entry_ids(D)
+        for i, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+            at = (E.row_ids, ids, E.column_ids, ids, E.column_ids)[i]
+            close(ours, theirs[at])
+
+
+@case
+def products(rank, world):
+    for partition in partitions(23, world):
+        A = matrix()
+        compare(A, distribute(A, partition=partition), 3, world)
+
+
+@case
+def rectangles(rank, world):
+    for m, k in ((30, 7), (5, 40), (1, 9), (9, 1)):
+        A = matrix(m, k, 0.4)
+        compare(A, distribute(A), 2, world)
+        sizes = [k - (world - 1) if k >= world else 0, *[1 if k >= world else 0] * (world - 1)]
+        if sum(sizes) == k:
+            compare(A, distribute(A, columns=sizes), 2, world)
+
+
+@case
+def dtypes(rank, world):
+    for dtype in (torch.float32, torch.complex64, torch.complex128):
+        A = matrix(dtype=dtype)
+        compare(A, distribute(A), 2, world, dtype)
+    for dtype in (torch.bfloat16, torch.float16):
+        A = matrix(dtype=torch.float32).to(dtype)
+        x = dense(23, 2, torch.float32).to(dtype)
+        D = distribute(A)
+        torch.testing.assert_close(D @ D.scatter(x), own(D, A @ x), rtol=2e-2, atol=2e-2)
+    A = matrix(index=torch.int32)
+    compare(A, distribute(A), 1, world)
+
+
+@case
+def layouts(rank, world):
+    A = matrix(24, 24)
+    x = dense(24, 2)
+    for B in (
+        A.to_sparse_coo(),
+        A.to_sparse_csc(),
+        A.to_sparse_bsr((2, 3)),
+        A.to_sparse_bsc((2, 3)),
+        A.to_sparse(layout=torch.sparse_coo),
+    ):
+        D = distribute(B)
+        close(D @ D.scatter(x), own(D, A @ x))
+
+
+@case
+def edges(rank, world):
+    for A in (spgrad.zeros(6, 6, dtype=F64, layout=torch.sparse_csr), matrix(2, 2, 1.0)):
+        D = distribute(A)
+        x = dense(A.shape[1], 3)
+        close(D @ D.scatter(x), own(D, A @ x))
+        close(D.full().to_dense(), A.to_dense())
+    D = distribute(spgrad.zeros(0, 0, dtype=F64, layout=torch.sparse_csr))
+    assert (D @ torch.zeros(0, 2, dtype=F64)).shape == (0, 2)
+    D = distribute(matrix())
+    x = D.scatter(dense(23, 1)[:, 0])
+    close(D @ x, own(D, matrix() @ dense(23, 1)[:, 0]))
+    assert (D @ x[:, None][:, :0]).shape == (D.local_shape[0], 0)
+
+
+@case
+def first_process_has_it(rank, world):
+    for partition in partitions(23, world):
+        D = distribute(matrix() if rank == 0 else None, partition=partition)
+        compare(matrix(), D, 2, world)
+
+
+@case
+def rows_of_each_process(rank, world):
+    A = matrix()
+    bounds = [0, *[3 + i for i in range(world - 1)], 23]
+    D = from_local(A[bounds[rank] : bounds[rank + 1]])
+    compare(A, D, 2, world)
+    close(D.to_local().to_dense(), A.to_dense()[bounds[rank] : bounds[rank + 1]])
+
+
+@case
+def rows_sent_are_those_named(rank, world):
+    A = matrix(40, 40, 0.1)
+    for partition in partitions(40, world):
+        D = distribute(A, partition=partition)
+        columns = A.to_dense()[D.row_ids].ne(0).any(0).nonzero().squeeze(1)
+        named = set(columns.tolist()) - set(D.column_ids.tolist())
+        assert D.plan.exchange.arriving == len(named)
+        assert set(D.plan.far_ids.tolist()) == named
+        sent = []
+        start = D.plan.exchange.start
+
+        def counted(x, start=start, sent=sent):
+            pending = start(x)
+            sent.append((pending.sent.shape[0], pending.out.shape[0]))
+            return pending
+
+        object.__setattr__(D.plan.exchange, "start", counted)
+        D @ D.scatter(dense(40, 2))
+        assert sent == [(len(D.plan.exchange.send), len(named))]
+
+
+@case
+def gathered(rank, world):
+    A = matrix(13, 17, 0.3)
+    for partition in ("nse", torch.arange(13) * 5 % world):
+        D = distribute(A, partition=partition)
+        B = D.full()
+        assert torch.equal(B.to_dense(), A.to_dense())
+        assert B._nnz() == A._nnz()
+        assert torch.equal(D.T.full_tensor().to_dense(), A.to_dense().T)
+        only = D.full(rank=world - 1)
+        assert (only is None) == (rank != world - 1)
+        y = D @ D.scatter(dense(17, 2))
+        close(D.gather(y), A @ dense(17, 2))
+
+
+@case
+def dtensors(rank, world):
+    A = matrix()
+    mesh = dist.init_device_mesh("cpu", (world,))
+    for partition in partitions(23, world):
+        D = distribute(A, mesh, partition)
+        values = A.values().detach().requires_grad_()
+        whole = dense(23, 2).requires_grad_()
+        wanted = spgrad.from_values(values, A) @ whole
+        wanted.square().sum().backward()
+        for placement in (Shard(0), Replicate()):
+            x = distribute_tensor(dense(23, 2), mesh, [placement]).requires_grad_()
+            leaf = D.values().detach().requires_grad_()
+            assert leaf.shape == (A._nnz(),)
+            y = D.with_values(leaf) @ x
+            assert isinstance(y, DTensor)
+            close(y.full_tensor(), wanted.detach())
+            y.square().sum().backward()
+            close(x.grad.full_tensor(), whole.grad)
+            close(leaf.grad.full_tensor(), values.grad)
+        close(D.values().full_tensor(), A.values())
+        assert torch.equal(D.with_values(D.values()).local_values(), D.local_values())

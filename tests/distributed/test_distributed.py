@@ -1,0 +1,37 @@
+"""Sharded matrices in 1, 2 and 4 processes against one matrix in one process."""
+
+import argument_cases
+import group
+import pytest
+import torch
+from torch import multiprocessing
+
+import spgrad
+
+WORLDS = (1, 2, 4)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_as_in_one_process(world, tmp_path):
+    """All cases in one group of processes, because starting one takes seconds."""
+    multiprocessing.spawn(group.run, args=(world, str(tmp_path)), nprocs=world)
+    failures = [torch.load(tmp_path / f"{rank}.pt") for rank in range(world)]
+    told = [
+        f"{name}, rank {rank}:\n{text}"
+        for rank, failed in enumerate(failures)
+        for name, text in failed.items()
+    ]
+    assert not told, "\n".join(told)
+
+
+def test_checkpoints_are_loaded_by_another_number_of_processes(tmp_path):
+    """Saved by 4, with the state of an optimizer; loaded by 2, shared out in another way."""
+    for world in (4, 2):
+        multiprocessing.spawn(argument_cases.checkpoint, args=(world, str(tmp_path)), nprocs=world)
+
+
+def test_a_program_of_one_process_is_told_what_to_do():
+    with pytest.raises(spgrad.StateError, match="has no process group"):
+        spgrad.distributed.distribute(spgrad.eye(3))
+    with pytest.raises(spgrad.StateError, match="has no process group"):
+        spgrad.distributed.load("a.npz")
