@@ -70,6 +70,16 @@ def test_graph_attention(capsys, tmp_path):
     assert text.endswith("good\n")
 
 
+def test_learned_edges(capsys, tmp_path):
+    text = run("learned_edges", capsys, tmp_path)
+    fixed, learned = re.search(
+        r"^false links\s+(\S+) \+- \S+\s+(\S+) ", text, re.MULTILINE
+    ).groups()
+    assert float(learned) > float(fixed) - 3 > 40
+    assert number(text, "false links weigh") < 0.9
+    assert text.endswith("good\n")
+
+
 def test_sparse_mlp(capsys, tmp_path):
     pytest.importorskip("sklearn")
     text = run("sparse_mlp", capsys, tmp_path)
