@@ -54,6 +54,16 @@ def test_label_propagation(capsys, tmp_path):
     assert text.endswith("good\n")
 
 
+def test_spectral_clustering(capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    text = run("spectral_clustering", capsys, tmp_path)
+    alone, spectral, learned = map(float, re.search(r"^mean (.*)$", text, re.MULTILINE)[1].split())
+    assert learned > spectral > alone
+    before, after = map(float, re.search(r"known digits (\S+) -> (\S+)", text).groups())
+    assert after < before
+    assert text.endswith("good\n")
+
+
 def test_tomography(capsys, tmp_path):
     text = run("tomography", capsys, tmp_path)
     assert number(text, "lsmr differs by") < 1e-4
