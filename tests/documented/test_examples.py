@@ -103,6 +103,14 @@ def test_recommender(capsys, tmp_path):
     assert text.endswith("good\n")
 
 
+def test_text_classification(capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    text = run("text_classification", capsys, tmp_path)
+    assert number(text, "spgrad") > 80 > number(text, "to test\n")
+    assert "integral" in re.search(r"^ +integrate (.*)$", text, re.MULTILINE)[1]  # tells most
+    assert text.endswith("good\n")
+
+
 def test_block_attention(capsys, tmp_path):
     text = run("block_attention", capsys, tmp_path)
     assert number(text, "window and global token:") > 95
