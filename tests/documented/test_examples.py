@@ -54,6 +54,16 @@ def test_label_propagation(capsys, tmp_path):
     assert text.endswith("good\n")
 
 
+def test_spectral_clustering(capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    text = run("spectral_clustering", capsys, tmp_path)
+    alone, spectral, learned = map(float, re.search(r"^mean (.*)$", text, re.MULTILINE)[1].split())
+    assert learned > spectral > alone
+    before, after = map(float, re.search(r"known digits (\S+) -> (\S+)", text).groups())
+    assert after < before
+    assert text.endswith("good\n")
+
+
 def test_tomography(capsys, tmp_path):
     text = run("tomography", capsys, tmp_path)
     assert number(text, "lsmr differs by") < 1e-4
@@ -70,6 +80,16 @@ def test_graph_attention(capsys, tmp_path):
     assert text.endswith("good\n")
 
 
+def test_learned_edges(capsys, tmp_path):
+    text = run("learned_edges", capsys, tmp_path)
+    fixed, learned = re.search(
+        r"^false links\s+(\S+) \+- \S+\s+(\S+) ", text, re.MULTILINE
+    ).groups()
+    assert float(learned) > float(fixed) - 3 > 40
+    assert number(text, "false links weigh") < 0.9
+    assert text.endswith("good\n")
+
+
 def test_sparse_mlp(capsys, tmp_path):
     pytest.importorskip("sklearn")
     text = run("sparse_mlp", capsys, tmp_path)
@@ -80,6 +100,14 @@ def test_sparse_mlp(capsys, tmp_path):
 def test_recommender(capsys, tmp_path):
     text = run("recommender", capsys, tmp_path)
     assert number(text, "3 layers") > number(text, "no layer") > number(text, "popular")
+    assert text.endswith("good\n")
+
+
+def test_text_classification(capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    text = run("text_classification", capsys, tmp_path)
+    assert number(text, "spgrad") > 80 > number(text, "to test\n")
+    assert "integral" in re.search(r"^ +integrate (.*)$", text, re.MULTILINE)[1]  # tells most
     assert text.endswith("good\n")
 
 
