@@ -6,6 +6,7 @@ the gradient travel while those of the own columns are found.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,11 +18,8 @@ from spgrad.distributed.plan import Plan
 from spgrad.lowering.spmm import sddmm, spmm, spmm_gradients, wants_grad
 from spgrad.lowering.views import rows as row_view
 
-_PIECES = 8
-"""Of the rows of a product that is added to another: its memory is that of one piece."""
-
-_FEWEST = 4096
-"""Rows of such a piece."""
+_PIECE = 1 << 20
+"""Bytes of the rows of a product that are found before they are added to another."""
 
 
 def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) -> torch.Tensor:
@@ -60,12 +58,15 @@ def _forward(
 
 def _add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Plan) -> None:
     """Adds the product with the rows that arrived, some rows at a time."""
-    view = row_view(plan.far)
+    ptr, idx, _, _ = row_view(plan.far)
     lines = plan.far.shape[0]
-    step = max(_FEWEST, -(-lines // _PIECES))
-    for begin in range(0, lines, step):
-        end = min(begin + step, lines)
-        part = kernels.spmm(view.ptr[begin : end + 1], view.idx, None, plain(far), plain(arrived))
+    step = max(_PIECE // max(y.shape[1] * y.element_size(), 1), 1)
+    bounds = [*range(0, lines, step), lines]
+    entries = ptr[bounds].tolist()
+    far, arrived = plain(far), plain(arrived)
+    for (begin, end), (low, high) in zip(pairwise(bounds), pairwise(entries), strict=True):
+        operands = ptr[begin : end + 1] - low, idx[low:high], None, far[low:high]
+        part = kernels.spmm(*operands, arrived)
         if plan.far_rows is None:
             y[begin:end] += part
         else:
