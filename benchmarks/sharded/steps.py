@@ -22,6 +22,8 @@ from torch import multiprocessing
 import spgrad
 from benchmarks.matrices import load
 from spgrad.distributed import ShardedMatrix, distribute, exchange
+from spgrad.distributed.products import add_far
+from spgrad.lowering.spmm import spmm
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,16 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
     memory = _memory(D, x, before if rank else None)
     D = D.with_values(D.local_values().requires_grad_())
     x.requires_grad_()
-    times: dict[str, list[float]] = {"sharded": [], "forward": [], "one": []}
+    names = "sharded", "forward", "exchange", "compute", "one"
+    times: dict[str, list[float]] = {name: [] for name in names}
     one = _step(A.requires_grad_(), whole.requires_grad_()) if rank == 0 else None
     step = _step(D, x)
+    arrived = torch.randn(D.plan.exchange.arriving, case.columns)
     for turn in range(rounds + 1):
         times["sharded"].append(_together(step))
         times["forward"].append(_together(lambda: D.detach() @ x.detach()))
+        times["exchange"].append(_together(lambda: D.plan.exchange.start(x.detach()).wait()))
+        times["compute"].append(_together(lambda: _multiplied(D, x.detach(), arrived)))
         if one is not None:
             torch.set_num_threads(cores)
             times["one"].append(_timed(one))
@@ -76,11 +82,11 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
     dist.all_gather_object(gathered, memory)
     if rank == 0:
         ratios = [a / b for a, b in zip(times["one"], times["sharded"], strict=True)]
+        medians = {name: statistics.median(taken) for name, taken in times.items()}
         found = {
             "nse": D.nse,
-            "one": statistics.median(times["one"]),
-            "sharded": statistics.median(times["sharded"]),
-            "forward": statistics.median(times["forward"]),
+            **medians,
+            "model": _modelled(case.world, medians["compute"], medians["exchange"], cores),
             "ratio": statistics.median(ratios),
             "ratios": ratios,
             "memory": gathered,
@@ -90,6 +96,18 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
         torch.save(found, Path(folder) / "found.pt")
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _multiplied(D: ShardedMatrix, x: torch.Tensor, arrived: torch.Tensor) -> None:
+    """What a product computes, without its exchange."""
+    own, far = D.plan.halves(D.local_values().detach())
+    y = spmm(own, x, D.plan.own)
+    add_far(y, far, arrived, D.plan)
+
+
+def _modelled(world: int, compute: float, exchange: float, cores: int) -> float:
+    """The forward from its parts: beside one another only where cores are left for the exchange."""
+    return max(compute, exchange) if world < cores else compute + exchange
 
 
 def _step(A: Any, x: torch.Tensor) -> Callable[[], None]:
@@ -167,7 +185,7 @@ def _warm() -> None:
 
 
 def _memory(D: ShardedMatrix, x: torch.Tensor, before: int | None) -> dict[str, float] | None:
-    """Bytes of a rank at the peak of a product, and of its rows of A, x and y and those received."""
+    """Bytes of a rank at the peak of a product, and of its rows of A, x, y and those received."""
     row = x.shape[1] * x.element_size()
     parts = [*D.plan.own.indices, *D.plan.far.indices, D.local_values()]
     ideal = sum(t.numel() * t.element_size() for t in parts)

@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
 COLAB = "https://colab.research.google.com/github/spgrad/spgrad/blob/main/docs/gallery"
-STARTING_PROCESSES = ("two_processes",)
+STARTING_PROCESSES = ("train_sharded", "two_processes")
 """Programs that a notebook can't run: processes that are started import the program."""
 RUN = """main(["--quick", "--plot", "{name}.png"])
 

@@ -42,6 +42,7 @@ MODULES = {
     "nn": "Modules",
     "nn.sparsity": "Sparsity that changes in training",
     "nn.patterns": "Patterns of attention",
+    "distributed": "Several processes",
     "distributions": "Distributions",
     "io": "Files",
     "interop": "Other libraries",

@@ -105,6 +105,10 @@ def test_partition():
     assert all(part[i : i + 10].unique().numel() == 1 for i in (0, 10, 20))
     assert sorted(part.unique().tolist()) == [0, 1, 2]
     assert data.partition(A, 1).tolist() == [0] * 30
+    heavy = torch.ones(30, dtype=torch.int64)
+    heavy[:10] = 21
+    part = data.partition(A, 2, weights=heavy)
+    assert abs(heavy[part == 0].sum() - heavy[part == 1].sum()) < 30
 
 
 @pytest.mark.parametrize(
@@ -119,6 +123,11 @@ def test_partition():
         (lambda A: data.saint_sample(A, 2, method="star"), "`method` is 'star'"),
         (lambda A: data.saint_sample(A, 0), "`num` is 0"),
         (lambda A: data.partition(A, 0), "`parts` is 0"),
+        (
+            lambda A: data.partition(A, 2, weights=torch.ones(3).long()),
+            r"`weights` has shape \(3,\)",
+        ),
+        (lambda A: data.partition(A, 2, weights=torch.ones(20)), "`weights` has dtype float32"),
     ],
 )
 def test_refusals(call, text):

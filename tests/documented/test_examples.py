@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,21 @@ def test_two_processes(tmp_path):
     command = [sys.executable, "-W", "ignore", program, "--quick", "--plot", str(picture)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     assert number(done.stdout, "differ by") < 1e-5
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_train_sharded(tmp_path):
+    """In a process of its own, as it starts others."""
+    picture = tmp_path / "plot.png"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    program = str(ROOT / "examples" / "train_sharded.py")
+    arguments = "--quick", "--plot", str(picture), "--port", port
+    command = [sys.executable, "-W", "ignore", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    assert number(done.stdout, "groups ") > 95
+    assert done.stdout.endswith("good\n")
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -146,12 +146,14 @@ def saint_sample(
 
 
 @public_as("data.partition")
-def partition(A: SparseTensor, parts: int) -> torch.Tensor:
+def partition(A: SparseTensor, parts: int, *, weights: torch.Tensor | None = None) -> torch.Tensor:
     """Puts the nodes of a graph into parts of about equal size with few edges between them.
 
     Args:
         A: Sparse matrix (n, n) in COO, CSR or CSC, coalesced; edges count in both directions.
         parts: Number of parts.
+        weights: What each node counts (n,), int64 or int32 from 0 on, such as its number of edges;
+            None for 1. The parts have about equal sums.
 
     Returns:
         The part of each node (n,), int64. ``subgraph(A, (found == i))`` is part i.
@@ -176,8 +178,14 @@ def partition(A: SparseTensor, parts: int) -> torch.Tensor:
     pattern = require_graph(A, square=True)
     require_count("parts", parts, 1, "a number of parts of 1 or more")
     n = pattern.matrix[0]
+    if weights is not None:
+        checks.require_index("weights", weights)
+        if weights.shape != (n,) or (n and int(weights.min()) < 0):
+            hint = "Each node has one weight, of 0 or more."
+            raise checks.bad_shape("weights", tuple(weights.shape), f"({n},)", hint)
     if parts == 1 or n == 0:
         return torch.zeros(n, dtype=torch.int64, device=pattern.device)
     checks.require_packages("order", "pymetis", "scipy", "numpy")
-    found = clusters(neighbour_graph(A), parts)
+    counted = None if weights is None else weights.cpu().numpy()
+    found = clusters(neighbour_graph(A), parts, counted)
     return torch.from_numpy(found).to(pattern.device, torch.int64)

@@ -37,7 +37,7 @@ Partition = str | Sequence[int] | torch.Tensor
 
 @public_as("distributed.distribute")
 def distribute(
-    A: SparseTensor | None,
+    A: torch.Tensor | None,
     mesh: DeviceMesh | None = None,
     partition: Partition = "nse",
     *,
@@ -90,8 +90,7 @@ def distribute(
     def check() -> dict[str, object]:
         if A is None:
             return {}
-        _require_matrix("A", A)
-        _require_partition(partition, A, world)
+        _require_partition(partition, _required_matrix("A", A), world)
         if columns is not None:
             starts_of_sizes("columns", columns, A.shape[1], world)
         return {}
@@ -108,7 +107,7 @@ def distribute(
         )
     if A is None or (alone and rank):
         return _received(mesh)
-    matrix = convert(without_repeats(A), torch.sparse_csr)
+    matrix = convert(without_repeats(_required_matrix("A", A)), torch.sparse_csr)
     order, starts = _row_shares(matrix, partition, world)
     column_starts = (
         starts_of_sizes("columns", columns, A.shape[1], world)
@@ -126,7 +125,7 @@ def distribute(
 
 @public_as("distributed.from_local")
 def from_local(
-    local: SparseTensor,
+    local: torch.Tensor,
     mesh: DeviceMesh | None = None,
     *,
     columns: Sequence[int] | None = None,
@@ -166,7 +165,7 @@ def from_local(
     world, rank = dist.get_world_size(group), dist.get_rank(group)
 
     def check() -> dict[str, object]:
-        _require_matrix("local", local)
+        _required_matrix("local", local)
         if columns is not None:
             starts_of_sizes("columns", columns, local.shape[1], world)
         return {
@@ -176,7 +175,7 @@ def from_local(
         }
 
     agree(group, check, device)
-    matrix = convert(without_repeats(local), torch.sparse_csr)
+    matrix = convert(without_repeats(_required_matrix("local", local)), torch.sparse_csr)
     sizes = torch.zeros(2, world, dtype=torch.int64, device=device)
     sizes[0, rank], sizes[1, rank] = matrix.shape[0], matrix._nnz()
     dist.all_reduce(sizes, group=group)
@@ -206,7 +205,8 @@ def from_local(
     )
 
 
-def _require_matrix(name: str, A: object) -> None:
+def _required_matrix(name: str, A: object) -> SparseTensor:
+    """One sparse matrix."""
     if not isinstance(A, SparseTensor):
         raise ArgumentKindError(
             f"`{name}` is {checks.describe_kind(A)}; a SparseTensor is accepted. Convert it with "
@@ -215,6 +215,7 @@ def _require_matrix(name: str, A: object) -> None:
     if A.dim() != 2 or A.dense_dim():
         hint = "Make the block-diagonal matrix of a batch with torch.block_diag."
         raise checks.bad_shape(name, tuple(A.shape), "one matrix with numbers as values", hint)
+    return A
 
 
 def _require_partition(partition: Partition, A: SparseTensor, world: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.overrides import resolve_name
 
 from spgrad.core import checks
 from spgrad.core.slots import TORCH_FUNCTIONS
@@ -228,11 +229,11 @@ class ShardedMatrix(Sharded):
                 function="distributed.ShardedMatrix.matmul",
             )
         raise UnsupportedError(
-            "there is no such function for a ShardedMatrix; products, spmm, softmax, attention, "
-            "sum, norm, scaling by vectors, functions of single values and "
-            "spgrad.distributed.solve are accepted. Work on D.local_values(), or on D.full() if "
-            "the whole matrix fits in memory.",
-            function=f"distributed: {name}",
+            f"a ShardedMatrix is given to {resolve_name(func) or name}, which has no form for it; "
+            "products, spmm, softmax, attention, sum, norm, scaling by vectors, functions of "
+            "single values and spgrad.distributed.solve are accepted. Work on D.local_values(), or "
+            "on D.full() if the whole matrix fits in memory.",
+            function="distributed",
         )
 
     def _on_values(

@@ -52,11 +52,11 @@ def _forward(
     y = spmm(own, x, plan.own)
     arrived = pending.wait()
     del pending
-    _add_far(y, far, arrived, plan)
+    add_far(y, far, arrived, plan)
     return y, arrived
 
 
-def _add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Plan) -> None:
+def add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Plan) -> None:
     """Adds the product with the rows that arrived, some rows at a time."""
     ptr, idx, _, _ = row_view(plan.far)
     lines = plan.far.shape[0]
@@ -141,7 +141,7 @@ def _adjoint_gradients(
     arrived = pending.wait()
     grad_far = sddmm(_at_far(x.conj(), plan), arrived, plan.far) if needs[0] else None
     if grad_x is not None:
-        _add_far(grad_x, far.conj(), arrived, plan)
+        add_far(grad_x, far.conj(), arrived, plan)
     return _joined(grad_own, grad_far), grad_x
 
 

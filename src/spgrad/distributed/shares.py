@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from spgrad.core.tensor import SparseTensor
+from spgrad.data import partition
 from spgrad.errors import ArgumentValueError
+from spgrad.lowering.views import rows as row_view
 
 PARTITIONS = "nse", "rows", "metis"
 
@@ -93,10 +95,9 @@ def starts_of_sizes(name: str, sizes: Sequence[int], total: int, world: int) -> 
 
 
 def parts_by_metis(A: SparseTensor, world: int) -> torch.Tensor:
-    """For each row, the process that gets it: few entries between parts of equal size (METIS)."""
-    from spgrad.data import partition
-
-    return partition(SparseTensor(A._vals.detach(), A._pattern), world)
+    """For each row, its process: few rows named by others, about equal numbers of entries."""
+    weights = row_view(A._pattern).ptr.diff() + 1
+    return partition(SparseTensor(A._vals.detach(), A._pattern), world, weights=weights)
 
 
 def parts_to_order(parts: torch.Tensor, world: int) -> tuple[torch.Tensor, list[int]]:

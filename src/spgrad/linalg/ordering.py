@@ -121,15 +121,19 @@ def neighbour_graph(M: SparseTensor) -> Any:
     return graph
 
 
-def clusters(graph: Any, count: int) -> Any:
-    """The number of the cluster of each row of a symmetric SciPy matrix without a diagonal."""
+def clusters(graph: Any, count: int, weights: Any = None) -> Any:
+    """The number of the cluster of each row of a symmetric SciPy matrix without a diagonal.
+
+    The rows of each have about equal `weights` together, a NumPy vector; None counts rows.
+    """
     import numpy as np
     import pymetis
 
     if count == 1:
         return np.zeros(graph.shape[0], np.int64)
     adjacency = pymetis.CSRAdjacency(graph.indptr, graph.indices)
-    return np.asarray(pymetis.part_graph(count, adjacency=adjacency).vertex_part)
+    found = pymetis.part_graph(count, adjacency=adjacency, vweights=weights)
+    return np.asarray(found.vertex_part)
 
 
 @public_op
