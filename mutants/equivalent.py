@@ -82,8 +82,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         "src/spgrad/linalg/solvers/cg.py",
         "_Run.__init__",
-        "self.rho = self.squares if z is self.r else dot(self.r, z).real",
-        "self.rho = self.squares if z is self.r else dot(z, self.r).real",
+        "self.rho = self.squares if z is self.r else problem.dot(self.r, z).real",
+        "self.rho = self.squares if z is self.r else problem.dot(z, self.r).real",
         "The real part of a product does not depend on which vector is conjugated.",
     ),
     Equivalent(
@@ -110,8 +110,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         "src/spgrad/linalg/solvers/bicgstab.py",
         "_Run.__init__",
-        "self.squares = dot(self.r, self.r).real.contiguous()",
-        "self.squares = dot(self.r, self.r).real",
+        "self.squares = problem.dot(self.r, self.r).real.contiguous()",
+        "self.squares = problem.dot(self.r, self.r).real",
         _WAY,
     ),
     Equivalent(

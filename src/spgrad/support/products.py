@@ -149,6 +149,11 @@ def _by_equation(function: Callable[..., Any], *operands: Any, equation: str) ->
     return function(equation, *operands)
 
 
+def _embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    # torch looks up complex rows, and gives them no gradient
+    return weight[input] if weight.is_complex() else F.embedding(input, weight)
+
+
 def _looked_up(function: Callable[..., Any], weight: Any, *, input: Any, **options: Any) -> Any:
     """With numbers that the table has rows for."""
     rows = weight.shape[:1].numel() if isinstance(weight, torch.Tensor) else 0
@@ -158,13 +163,13 @@ def _looked_up(function: Callable[..., Any], weight: Any, *, input: Any, **optio
 _NUMBERS = torch.tensor([[1, 0, 2], [3, 3, 1]])
 
 
-def _table(name: str, shape: str, *samples: Any) -> Op:
+def _table(name: str, shape: str, dense: Callable[..., Any], *samples: Any) -> Op:
     return Op(
         name,
         "products.embedding",
         (f"torch.nn.functional.{name}",),
         (f"A[m,k] -> y[{shape}]",),
-        getattr(F, name),
+        dense,
         samples=tuple({"input": _NUMBERS, **sample} for sample in samples),
         call=_looked_up,
         traced=False,
@@ -381,7 +386,7 @@ ROWS = (
         _attention,
         samples=({}, {"scale": 2.0}),
     ),
-    _table("embedding", "2,3,k", {}),
-    _table("embedding_bag", "2,k", {}, {"mode": "sum"}, {"mode": "max"}),
+    _table("embedding", "2,3,k", _embedding, {}),
+    _table("embedding_bag", "2,k", F.embedding_bag, {}, {"mode": "sum"}, {"mode": "max"}),
     *(_grouped(name) for name in ("segment_mm", "gather_mm")),
 )

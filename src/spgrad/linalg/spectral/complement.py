@@ -44,7 +44,12 @@ class Shifted(Matrix):
         return Shifted(self.numbers, self.X, self.E[at], self.BX)
 
     def dual(self, r: torch.Tensor) -> torch.Tensor:
-        """Of right-hand sides (m, k), what the found eigenvectors are orthogonal to."""
+        """Of right-hand sides (m, k), what the found eigenvectors are orthogonal to.
+
+        Subtracted twice: of a side that is nearly a found eigenvector, rounding is all that is
+        left, and the first subtraction leaves a part of it along that vector, which no system has.
+        """
+        r = r - self.BX @ (self.X.mH @ r)
         return r - self.BX @ (self.X.mH @ r)
 
     def outside(self, y: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from spgrad import ops
 from spgrad.core.interop import from_torch
 from spgrad.core.pattern import LAYOUT_NAMES
-from spgrad.linalg.solvers.iterative import Iterative, Matrix, Problem, iterate
+from spgrad.linalg.solvers.iterative import Iterative, Operator, Problem, iterate
 from spgrad.linalg.solvers.protocol import Info
 
 Times = Callable[[torch.Tensor], torch.Tensor]
@@ -29,7 +29,7 @@ def times_of(A: Any, what: str = "matmul_closure") -> Times:
     return cast(Times, A)
 
 
-class Closure:
+class Closure(Operator):
     """What an iteration takes for a matrix: products with vectors (items, k, n)."""
 
     def __init__(self, times: Times, adjoint: Times | None, batch: tuple[int, ...]) -> None:
@@ -74,7 +74,7 @@ def run(
         return found.reshape(r.shape)
 
     given = None if inverse is None else apply
-    return iterate(solver, Problem(cast(Matrix, closure), right, start, False, given, least))
+    return iterate(solver, Problem(closure, right, start, False, given, least))
 
 
 def tolerance(asked: float, dtype: torch.dtype) -> float:

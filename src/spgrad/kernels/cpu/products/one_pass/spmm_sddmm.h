@@ -143,7 +143,8 @@ void spmm_sddmm_batches(const SpmmSddmm<index_t, scalar_t>& a, int64_t first, in
   for_batches(a.sums.ptr, first, last, kBatch, [&](int64_t from, int64_t to) {
     const int64_t begin = a.sums.ptr[from], count = a.sums.ptr[to] - begin;
     const index_t* const perm = a.sums.perm + begin;
-    weights.resize(std::max<size_t>(weights.size(), count));
+    // never none: an empty list has no memory that `begin` could be subtracted from
+    weights.resize(std::max<size_t>(weights.size(), std::max<int64_t>(count, 1)));
     dots.resize(weights.size());
     copy_in_order<kBytes>(a.sums.val, perm, count, weights.data());
     part.sums.val = weights.data() - begin;
