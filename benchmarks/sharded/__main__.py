@@ -57,7 +57,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     families = list(dict.fromkeys(row["family"] for row in rows))
-    figure, axes = plt.subplots(1, len(families), figsize=(11, 3.2), layout="constrained")
+    figure, axes = plt.subplots(1, len(families), figsize=(11, 3.5), layout="constrained")
     for ax, family in zip(axes, families, strict=True):
         for way in ("all-gather", "contiguous", "METIS"):
             own = [r for r in rows if r["family"] == family and r["way"] == way]
@@ -66,7 +66,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
             )
         ax.set(title=family, xlabel="processes")
     axes[0].set_ylabel("rows of x that travel, over all rows")
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=90)
 
 
