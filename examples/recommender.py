@@ -11,6 +11,7 @@ items of theirs more often.
 
 import argparse
 import time
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -39,7 +40,7 @@ class Log:
         return spgrad.graph.normalize(both.to_sparse_csr(), "sym")
 
 
-def averaged(E: torch.Tensor, A: spgrad.SparseTensor, layers: int) -> torch.Tensor:
+def averaged(E: torch.Tensor, A: Any, layers: int) -> torch.Tensor:
     """The mean of E, A E, A A E and so on."""
     total, H = E, E
     for _ in range(layers):
@@ -48,21 +49,25 @@ def averaged(E: torch.Tensor, A: spgrad.SparseTensor, layers: int) -> torch.Tens
     return total / (layers + 1)
 
 
+def ranking_loss(E: torch.Tensor, A: Any, log: Log, layers: int) -> torch.Tensor:
+    """The loss of BPR: an item that was taken shall score more than another."""
+    users, items = log.pairs
+    others = torch.randint(ITEMS, items.shape)
+    final = averaged(E, A, layers)
+    user, item, other = final[users], final[USERS + items], final[USERS + others]
+    loss = F.softplus((user * (other - item)).sum(1)).mean()
+    return loss + 1e-4 * (E[users].square().sum(1) + E[USERS + items].square().sum(1)).mean()
+
+
 def train(log: Log, layers: int, epochs: int) -> tuple[torch.Tensor, list[float], float]:
     """Scores (users, items), the losses, and seconds an epoch."""
     torch.manual_seed(1)
     A = log.graph()
     E = torch.nn.Parameter(0.1 * torch.randn(USERS + ITEMS, 32))
     optimizer = torch.optim.Adam([E], lr=0.02)
-    users, items = log.pairs
     losses, start = [], time.perf_counter()
     for _ in range(epochs):
-        others = torch.randint(ITEMS, items.shape)
-        final = averaged(E, A, layers)
-        user, item, other = final[users], final[USERS + items], final[USERS + others]
-        # the item that was taken shall score more than another: the loss of BPR
-        loss = F.softplus((user * (other - item)).sum(1)).mean()
-        loss = loss + 1e-4 * (E[users].square().sum(1) + E[USERS + items].square().sum(1)).mean()
+        loss = ranking_loss(E, A, log, layers)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -33,8 +33,15 @@ def network(sparse: bool) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(WIDTH, 10))
 
 
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Pixels (1797, 64) from 0 to 1 and digits, in random order."""
+    pixels, target = load_digits(return_X_y=True)
+    order = torch.randperm(len(target), generator=torch.Generator().manual_seed(0))
+    return torch.as_tensor(pixels, dtype=torch.float32)[order] / 16, torch.as_tensor(target)[order]
+
+
 def train(
-    kind: str, images: torch.Tensor, digits: torch.Tensor, trained_on: int, epochs: int
+    kind: str, images: torch.Tensor, label: torch.Tensor, trained_on: int, epochs: int
 ) -> tuple[list[float], int, float]:
     """Test accuracies in percent by epoch, the number of weights, seconds an epoch."""
     torch.manual_seed(0)
@@ -48,7 +55,7 @@ def train(
     for _ in range(epochs):
         start = time.perf_counter()
         for batch in torch.randperm(trained_on).split(BATCH)[: trained_on // BATCH]:
-            loss = F.cross_entropy(model(images[batch]), digits[batch])
+            loss = F.cross_entropy(model(images[batch]), label[batch])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -56,7 +63,7 @@ def train(
                 changes.step()
         spent += time.perf_counter() - start
         with torch.no_grad():
-            right = model(images[trained_on:]).argmax(1) == digits[trained_on:]
+            right = model(images[trained_on:]).argmax(1) == label[trained_on:]
         curve.append(100 * right.double().mean().item())
     weights = sum(p.numel() for p in model.parameters())
     return curve, weights, spent / epochs
@@ -68,14 +75,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="few epochs, for tests")
     parser.add_argument("--plot", metavar="FILE", help="draws the result into a file")
     options = parser.parse_args(arguments)
-    pixels, target = load_digits(return_X_y=True)
-    order = torch.randperm(len(target), generator=torch.Generator().manual_seed(0))
-    images = torch.as_tensor(pixels, dtype=torch.float32)[order] / 16
-    digits = torch.as_tensor(target)[order]
+    images, label = digits()
     print("data         1797 digits of 8 x 8 pixels, 1397 to train on")
     curves, last = {}, {}
     for kind in ("dense", "fixed pattern", "RigL"):
-        curve, weights, spent = train(kind, images, digits, 1397, 8 if options.quick else 40)
+        curve, weights, spent = train(kind, images, label, 1397, 8 if options.quick else 40)
         curves[kind], last[kind] = curve, sum(curve[-3:]) / 3
         print(
             f"{kind:<12} {weights:7} weights, test accuracy {last[kind]:.1f} %, "
