@@ -54,6 +54,7 @@ from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment
 from spgrad.kernels.reference.sampling.neighbors import relabel_lines, sample_lines
 from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
+from spgrad.kernels.reference.shapes.transpose_dense import transpose_dense
 from spgrad.kernels.reference.solves.incomplete import incomplete_cholesky, incomplete_lu
 from spgrad.kernels.reference.solves.krylov import (
     krylov_direction,
@@ -129,6 +130,7 @@ __all__ = [
     "take",
     "take_ranges",
     "traffic",
+    "transpose_dense",
     "transpose_plan",
     "union",
     "union_values",

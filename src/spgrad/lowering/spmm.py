@@ -217,6 +217,31 @@ class _SDDMM(Function):
         return grad_g, grad_x, None
 
 
+def transposed_copy(x: torch.Tensor) -> torch.Tensor:
+    """x^T of a dense matrix, without room between its rows, and so the gradient of x.
+
+    A product reads and writes rows. `x.mT.contiguous()` gives the operations before it a gradient
+    whose rows lie apart, which elementwise ones of torch then read across the cache lines.
+    """
+    if x.mT.is_contiguous():
+        return x.mT
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or transforming():
+        return x.mT.contiguous()
+    if wants_grad(x):
+        return _Transposed.apply(x)  # type: ignore[return-value]
+    return kernels.transpose_dense(plain(x))
+
+
+class _Transposed(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return kernels.transpose_dense(plain(x))
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return transposed_copy(g)
+
+
 def spgemm(
     a: torch.Tensor, b: torch.Tensor, patterns: tuple[Pattern, Pattern]
 ) -> tuple[torch.Tensor, Pattern]:

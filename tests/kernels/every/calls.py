@@ -79,6 +79,7 @@ def _structure(ptr, idx, perm):
         "sort_coo": (coo[:2], (m, NUM_COLS)),
         "take": (val, torch.randint(-1, n, (n,)).to(dtype)),
         "take_ranges": (val, joined, begin, end, n, False),
+        "transpose_dense": (numbers(n // 7 + 1, 7),),
         "transpose_plan": (ptr, idx, NUM_COLS, val),
         "union": (ptr, unsorted, *other),
         "union_values": (ptr, unsorted, val, *other, numbers(len(other[1]))),

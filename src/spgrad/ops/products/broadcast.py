@@ -93,7 +93,12 @@ def dense_sparse(x: torch.Tensor, A: SparseTensor) -> torch.Tensor:
     """x A = (A^T x^T)^T; x is a vector or (*batch, n, m)."""
     if x.dim() == 1:
         return sparse_dense(A, x, transpose=True)
-    return sparse_dense(A, x.mT, transpose=True).mT.contiguous()
+    if len(A._pattern.shape) > 2:
+        return sparse_dense(A, x.mT, transpose=True).mT.contiguous()
+    rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    y = spmm.spmm(flat(A), spmm.transposed_copy(rows), A._pattern, transpose=True)
+    y = spmm.transposed_copy(y)
+    return y if x.dim() == 2 else y.view(*x.shape[:-1], y.shape[-1])
 
 
 def sparse_sparse(A: SparseTensor, B: SparseTensor) -> SparseTensor:
