@@ -213,7 +213,8 @@ def sampled_addmm(
         C = convert(C, torch.sparse_coo)
         pattern = C._pattern
     items = math.prod(pattern.batch)
-    left, right = g.reshape(items * m, k), x.mT.reshape(items * n, k)
+    left = g.reshape(items * m, k)
+    right = spmm.transposed_copy(x) if x.dim() == 2 else x.mT.reshape(items * n, k)
     found = spmm.sddmm(left, right, pattern)
     if alpha != 1:
         found = found * alpha
