@@ -44,6 +44,26 @@ def same(ours, theirs, found, wanted, *leaves):
     torch.testing.assert_close(ours_grads, their_grads)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("batch", [None, 3])
+def test_values_for_each_head_are_added_to_its_scores(batch, causal):
+    ours, theirs = pair(batch_first=True, causal=causal)
+    x = tokens(*([] if batch is None else [batch]), L, 8)
+    some = some_pattern().to_dense()
+    i, j = some.nonzero().T
+    values = tokens(len(i), 2, seed=1)
+    A = spgrad.sparse_coo_tensor(torch.stack([i, j]), values, (L, L, 2))
+    dense = torch.full((2, L, L), -torch.inf, **DOUBLE).index_put(
+        (torch.arange(2)[:, None], i, j), values.T
+    )
+    if causal:
+        dense = dense.masked_fill(torch.ones(L, L, dtype=torch.bool).triu(1), -torch.inf)
+    mask = dense if batch is None else dense.repeat(batch, 1, 1)  # (batch heads, L, L)
+    wanted, _ = theirs(x, x, x, attn_mask=mask, need_weights=False)
+    found, _ = ours(x, x, x, attn_mask=A)
+    same(ours, theirs, found, wanted, x, values)
+
+
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize("bias", [False, True])

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from spgrad.core import checks
+from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values
 from spgrad.errors import ArgumentValueError, UnsupportedError
@@ -34,7 +35,8 @@ class SparseAttention(nn.Module):
         bias: False leaves out the biases.
         pattern: Sparse (L, S) of any layout, as `spgrad.nn.patterns` makes them, or a function
             that makes one of the number of queries, called for each input. Values of another dtype
-            than bool are added to the scores. None: `attn_mask` comes with each call.
+            than bool are added to the scores; a hybrid (L, S | num_heads) has some for each head.
+            None: `attn_mask` comes with each call.
         causal: Leaves out the elements of the pattern above the diagonal.
         kdim: Features of a key; `embed_dim` by default.
         vdim: Features of a value; `embed_dim` by default.
@@ -155,7 +157,8 @@ class SparseAttention(nn.Module):
             value: Likewise, S in place of L.
             key_padding_mask: None: leave elements out of `attn_mask`.
             need_weights: False: `spgrad.sddmm` and `spgrad.softmax` give the weights.
-            attn_mask: Sparse (L, S), used in place of the pattern of the module.
+            attn_mask: Sparse (L, S) or hybrid (L, S | num_heads), used in place of the pattern of
+                the module.
             average_attn_weights: Not used.
             is_causal: Leaves out the elements above the diagonal, as `causal` does.
         """
@@ -235,7 +238,14 @@ class SparseAttention(nn.Module):
 
     @staticmethod
     def _causal(mask: SparseTensor, causal: bool) -> SparseTensor:
-        return tril(mask) if causal else mask
+        if not causal or not mask._pattern.dense_dim:
+            return tril(mask) if causal else mask
+        mask = convert(mask, torch.sparse_coo)  # of its rows and columns, not of its last two sizes
+        indices = mask.indices()
+        kept = indices[-2] >= indices[-1]
+        return sparse_coo_tensor(
+            indices[:, kept], mask.values()[kept], mask.shape, is_coalesced=True
+        )
 
     def _projected(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor

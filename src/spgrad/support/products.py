@@ -139,6 +139,11 @@ def _attention(
     scale: float | None = None,
 ) -> torch.Tensor:
     factor = query.shape[-1] ** -0.5 if scale is None else scale
+    if attn_mask.shape[-2:] != (
+        query.shape[-2],
+        key.shape[-2],
+    ):  # five heads, no matrix has five columns
+        attn_mask, mask = attn_mask.movedim(-1, -3), mask.movedim(-1, -3)
     mask, bias = (attn_mask, 0) if attn_mask.dtype == torch.bool else (mask, attn_mask)
     scores = (query @ key.mT * factor + bias).where(mask, -torch.inf)
     weights = scores.softmax(-1).where(mask, 0)
@@ -382,6 +387,8 @@ ROWS = (
             "q[2,3,m,d] k[2,3,k,d] v[2,3,k,c] A[m,k] -> y[2,3,m,c]",
             "q[b,3,m,d] k[b,3,k,d] v[1,3,k,c] A[b,1,m,k] -> y[b,3,m,c]",
             "q[m,d] k[k,d] v[b,k,c] A[b,m,k] -> y[b,m,c]",
+            "q[5,m,d] k[5,k,d] v[5,k,c] A[m,k|5] -> y[5,m,c]",
+            "q[b,5,m,d] k[b,1,k,d] v[5,k,c] A[b,m,k|5] -> y[b,5,m,c]",
         ),
         _attention,
         samples=({}, {"scale": 2.0}),

@@ -33,7 +33,7 @@ __all__ = [
     "tolerance",
 ]
 
-SIZES = {"m": 4, "k": 6, "n": 2, "b": 2, "c": 3, "d": 3, "1": 1, "2": 2, "3": 3, "nse": 10}
+SIZES = {"m": 4, "k": 6, "n": 2, "b": 2, "c": 3, "d": 3, "1": 1, "2": 2, "3": 3, "5": 5, "nse": 10}
 """Sizes of the letters in a signature; even for matrices, so that 2 x 2 blocks fit."""
 
 _TOLERANCE = {

@@ -117,8 +117,13 @@ def attention(v):
     return *v.valued, randn(2, v.m, 3), randn(2, v.n, 3), randn(2, v.n, 5), 0.5
 
 
-def attention_backward(v):
-    ptr, idx, perm, bias, q, k, val, factor = attention(v)
+def attention_by_head(v):
+    ptr, idx, perm, _, *operands = attention(v)
+    return ptr, idx, perm, randn(2, v.nse), *operands
+
+
+def attention_backward(v, forward=attention):
+    ptr, idx, perm, bias, q, k, val, factor = forward(v)
     out, lse = REFERENCES["attention"](ptr, idx, perm, bias, q, k, val, factor)
     g = randn(*out.shape)
     by_cols = kernels.transpose_plan(ptr, idx, v.n)
@@ -192,8 +197,11 @@ def factors(v, mirror):
 
 
 CALLS = {  # the arguments of every kernel, made of a view
-    "attention": [attention],
-    "attention_backward": [attention_backward],
+    "attention": [attention, attention_by_head],
+    "attention_backward": [
+        attention_backward,
+        lambda v: attention_backward(v, attention_by_head),
+    ],
     "assume_cache": [lambda v: (torch.empty(0), 0)],
     "block_sddmm": [
         lambda v: (*v.permuted, randn(3 * v.m, 9), randn(4 * v.n, 9), 3, 4, True),

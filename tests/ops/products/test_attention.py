@@ -7,6 +7,7 @@ from samples import drawn
 import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
+from spgrad.lowering.convert import convert
 
 F64 = torch.float64
 
@@ -34,6 +35,77 @@ def test_no_dropout_is_repeatable():
     q, k, v = torch.randn(3, 6, 4)
     first = spgrad.scaled_dot_product_attention(q, k, v, mask)
     assert torch.equal(first, spgrad.scaled_dot_product_attention(q, k, v, mask, dropout_p=0.0))
+
+
+def by_head(dense, name):
+    """A hybrid (m, n | h), and a batch (h, m, n) of the same matrices with a pattern of their own.
+
+    Args:
+        dense: (h, m, n); the elements that are zero in all heads are left out.
+        name: The layout of the first.
+    """
+    some = (dense != 0).any(0)
+    whole = torch.where(some, dense, 0)
+    i, j = some.nonzero().T
+    values, shape = whole[:, i, j].T, (*some.shape, len(dense))
+    hybrid = spgrad.sparse_coo_tensor(torch.stack([i, j]), values, shape)
+    return convert(hybrid, LAYOUTS[name], (2, 2) if name.startswith("bs") else None), whole
+
+
+@layouts
+@pytest.mark.parametrize("more", [(), (3,)], ids=["", "batch"])
+def test_each_head_has_values_of_its_own(name, more):
+    """Against the heads one by one, with values at the elements that any of them has."""
+    dense = drawn(4, 6, 8) * ((drawn(1, 6, 8) > 0) | torch.eye(6, 8, dtype=torch.bool))
+    A, whole = by_head(dense, name)
+    A = A.detach().requires_grad_()
+    q, k, v = (torch.randn(*more, 4, m, 3, dtype=F64, requires_grad=True) for m in (6, 8, 8))
+    y = spgrad.scaled_dot_product_attention(q, k, v, A)
+    mask = testing.mask_of(A.pattern)[:, :, 0]
+    bias = torch.where(mask, whole, -torch.inf).requires_grad_()
+    weights = ((q @ k.mT) / 3**0.5 + bias).softmax(-1)
+    z = weights @ v
+    testing.assert_close(y, z)
+    g = torch.randn_like(y)
+    found = torch.autograd.grad(y, (q, k, v, A), g)
+    wanted = torch.autograd.grad(z, (q, k, v, bias), g)
+    for got, want in zip(found[:3], wanted[:3], strict=True):
+        testing.assert_close(got, want)
+    assert found[3].pattern is A.pattern
+    testing.assert_close(found[3].to_dense(), wanted[3].movedim(0, -1))
+
+
+def test_truth_values_of_each_head():
+    some = drawn(4, 6, 8) > 0
+    A, _ = by_head(some.to(F64), "csr")
+    q, k, v = (torch.randn(4, m, 3) for m in (6, 8, 8))
+    y = spgrad.scaled_dot_product_attention(q, k, v, A.to(torch.bool))
+    for head in range(4):
+        one = spgrad.from_dense(some[head])
+        testing.assert_close(
+            y[head], spgrad.scaled_dot_product_attention(q[head], k[head], v[head], one)
+        )
+
+
+def test_heads_of_a_mask_widen_operands_that_have_none():
+    A, _ = by_head(drawn(4, 6, 8), "csr")
+    q, k, v = (torch.randn(m, 3, dtype=F64) for m in (6, 8, 8))
+    y = spgrad.scaled_dot_product_attention(q, k, v, A)
+    assert y.shape == (4, 6, 3)
+    for head in range(4):
+        one = A.to_sparse_coo()
+        one = spgrad.from_values(one.values()[:, head], spgrad.sum(one, -1))
+        testing.assert_close(y[head], spgrad.scaled_dot_product_attention(q, k, v, one))
+
+
+def test_masks_whose_heads_do_not_fit_are_refused():
+    A, _ = by_head(drawn(4, 6, 8), "csr")
+    q, k, v = (torch.randn(3, m, 2, dtype=F64) for m in (6, 8, 8))
+    with pytest.raises(ValueError, match="leading dimensions that broadcast"):
+        spgrad.scaled_dot_product_attention(q, k, v, A)
+    two = spgrad.sparse_coo_tensor([[0], [0]], torch.ones(1, 2, 2), (1, 1, 2, 2))
+    with pytest.raises(spgrad.SpgradError, match="2 dense dimension"):
+        spgrad.scaled_dot_product_attention(*torch.ones(3, 1, 1), two)
 
 
 @pytest.mark.parametrize("name", support.ALL)

@@ -15,9 +15,9 @@ from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
-from spgrad.lowering.operands import dense_operand, matrix_operand
+from spgrad.lowering.operands import dense_operand, matrix_operand, sparse_operand
 from spgrad.lowering.segments import segments_of
-from spgrad.lowering.spmm import sddmm, spmm, wants_grad
+from spgrad.lowering.spmm import sddmm, spmm, transposed_copy, wants_grad
 from spgrad.lowering.views import cols, rows
 from spgrad.ops.indexing.nonzero import prune
 from spgrad.ops.products import broadcast
@@ -47,10 +47,11 @@ def scaled_dot_product_attention(
         query: Dense (*b, m, d).
         key: Dense (*b, n, d).
         value: Dense (*b, n, e).
-        attn_mask: Sparse (m, n), or a batch (*b, m, n) that broadcasts with the other operands.
-            What is not specified takes no part. Values of the dtype of `query` are added to the
-            scores; of a bool mask the True elements take part. A graph whose values are no scores
-            is given as ``A.to(torch.bool)``.
+        attn_mask: Sparse (m, n), or a batch (*b, m, n) that broadcasts with the other operands. A
+            hybrid (*b, m, n | h) has values of its own for each of h heads, and broadcasts as
+            (*b, h, m, n); its indices are stored once. What is not specified takes no part. Values
+            of the dtype of `query` are added to the scores; of a bool mask the True elements take
+            part. A graph whose values are no scores is given as ``A.to(torch.bool)``.
         dropout_p: Share of the weights that are set to zero; stores nse weights for each head.
         is_causal: False: a causal mask is a pattern (`spgrad.tril`).
         scale: Factor of the scores; d^-1/2 if it is None.
@@ -81,16 +82,12 @@ def scaled_dot_product_attention(
         tensor([[3.],
                 [2.]])
     """
-    A = without_repeats(matrix_operand("attn_mask", attn_mask, bools=True))
+    A = without_repeats(_mask_operand(attn_mask))
     given = {"query": query, "key": key, "value": value}
     q, k, v = (dense_operand(name, operand) for name, operand in given.items())
     _require(A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)
-    if A._vals.dtype == torch.bool and not bool(A._vals.all()):
-        # pruning keeps whole blocks, and with them elements that are False
-        blocks = A._pattern.blocksize is not None
-        A = prune(convert(A, torch.sparse_csr) if blocks else A)
-    bias = None if A._vals.dtype == torch.bool else broadcast.flat(A)
-    batch = checks.broadcast_shapes(A._pattern.batch, *(t.shape[:-2] for t in (q, k, v)))
+    A, bias = _pattern_and_bias(A, q.dtype)
+    batch = checks.broadcast_shapes(_leading(A), *(t.shape[:-2] for t in (q, k, v)))
     A, order = _heads_and_items(A, tuple(batch))
     q, k, v = (_to_heads(t, tuple(batch), order) for t in (q, k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
@@ -103,6 +100,40 @@ def scaled_dot_product_attention(
     else:
         out = _attention_forward(*operands, A, factor)[0]
     return _from_heads(out.to(value.dtype), tuple(batch), order, query.shape[-2])
+
+
+def _mask_operand(attn_mask: Any) -> SparseTensor:
+    """A matrix or batch, or a hybrid one with a dense dimension for heads."""
+    A = sparse_operand("attn_mask", attn_mask)
+    if A._pattern.dense_dim != 1:
+        return matrix_operand("attn_mask", A, bools=True)
+    if A._vals.dtype != torch.bool:
+        checks.require_numeric("attn_mask", A._vals)
+    return A
+
+
+def _leading(A: SparseTensor) -> tuple[int, ...]:
+    """The sizes of A before its rows, as they broadcast with those of the other operands."""
+    return (*A._pattern.batch, *A._pattern.dense_shape)
+
+
+def _pattern_and_bias(
+    A: SparseTensor, dtype: torch.dtype
+) -> tuple[SparseTensor, torch.Tensor | None]:
+    """A with the elements that take part, and what is added to scores: (nse,) or (heads, nse)."""
+    truth = A._vals.dtype == torch.bool
+    if A._pattern.dense_dim:
+        values = broadcast.by_head(A)
+        if truth:
+            values = torch.zeros_like(values, dtype=dtype).masked_fill(~values, -torch.inf)
+        return A, transposed_copy(values)
+    if not truth:
+        return A, broadcast.flat(A)
+    if not bool(A._vals.all()):
+        # pruning keeps whole blocks, and with them elements that are False
+        blocks = A._pattern.blocksize is not None
+        A = prune(convert(A, torch.sparse_csr) if blocks else A)
+    return A, None
 
 
 def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
@@ -124,7 +155,7 @@ def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
             f"`dropout_p` is {options['dropout_p']}; numbers from 0 to 1 are accepted, 1 is not. "
             "Leave it out for none."
         )
-    shapes = [A._pattern.batch, *(tuple(t.shape[:-2]) for t in (q, k, v))]
+    shapes = [_leading(A), *(tuple(t.shape[:-2]) for t in (q, k, v))]
     try:
         checks.broadcast_shapes(*shapes)
     except RuntimeError:
@@ -150,7 +181,8 @@ def _heads_and_items(
 ) -> tuple[Pattern, tuple[list[int], list[int]]]:
     """The pattern, and which batch dimensions are heads that share it, which are its own."""
     pattern = A._pattern
-    own = (1,) * (len(batch) - len(pattern.batch)) + pattern.batch
+    own = (*pattern.batch, *[1] * pattern.dense_dim)
+    own = (1,) * (len(batch) - len(own)) + own
     items = [i for i, size in enumerate(own) if size != 1 or batch[i] == 1]
     return pattern, ([i for i in range(len(batch)) if i not in items], items)
 
@@ -199,11 +231,12 @@ def _stored(
     dropout_p: float = 0.0,
 ) -> torch.Tensor:
     """Attention by operations that store scores and weights, for derivatives of any order."""
-    row = segments_of(pattern, (len(pattern.shape) - 1,))
+    row = segments_of(pattern, (len(pattern.shape) - pattern.dense_dim - 1,))
     outs = []
     for i in range(q.shape[0]):
         scores = sddmm(q[i], k[i], pattern) * scale
-        scores = scores if bias is None else scores + bias
+        if bias is not None:
+            scores = scores + (bias if bias.dim() == 1 else bias[i % len(bias)])
         weights = softmax_values(scores[:, None], row, False)[:, 0]
         outs.append(spmm(torch.dropout(weights, dropout_p, True), v[i], pattern))
     if outs:

@@ -106,9 +106,10 @@ void differentiate_long(const AttentionBackward<index_t, F>& head, const index_t
   }
 }
 
-// (heads, m, d) queries, (heads, n, d) keys, (heads, n, e) values, nse entries.
+// (heads, m, d) queries, (heads, n, d) keys, (heads, n, e) values, nse entries; head h has the
+// bias of number h % biases.
 struct Sizes {
-  int64_t heads, m, n, d, e, nse;
+  int64_t heads, m, n, d, e, nse, biases;
 };
 
 // Checks the arguments that attention and its gradients have in common.
@@ -124,23 +125,33 @@ Sizes check_attention(const Tensor& ptr, const Tensor& idx, const std::optional<
                     .n = v.size(1),
                     .d = q.size(2),
                     .e = v.size(2),
-                    .nse = idx.size(0)};
+                    .nse = idx.size(0),
+                    .biases = bias && bias->dim() == 2 ? bias->size(0) : 1};
   check_size(ptr, 0, sizes.m + 1, "ptr");
   check_heads(k, sizes.heads, sizes.n, sizes.d, dtype, "k");
   check_heads(v, sizes.heads, sizes.n, sizes.e, dtype, "v");
   if (bias) {
-    check_tensor(*bias, 1, dtype, "bias");
-    check_size(*bias, 0, sizes.nse, "bias");
+    check_columns(*bias, "bias");
+    check_tensor(*bias, bias->dim(), dtype, "bias");
+    check_size(*bias, bias->dim() - 1, sizes.nse, "bias");
+    STD_TORCH_CHECK(sizes.heads == 0 || (sizes.biases > 0 && sizes.heads % sizes.biases == 0),
+                    "spgrad: `bias` has ", sizes.biases, " rows for ", sizes.heads, " heads.");
   }
   return sizes;
 }
 
+// Where the numbers of head h stand in a tensor like the bias; null where there is none.
+template <class F>
+F* of_head(F* bias, const Sizes& sizes, int64_t h) {
+  return bias == nullptr ? nullptr : bias + h % sizes.biases * sizes.nse;
+}
+
 template <class index_t, class F>
-Scores<index_t, F> scores_of(const Tensor& idx, const std::optional<Tensor>& perm,
-                             const std::optional<Tensor>& bias, double scale) {
+Scores<index_t, F> scores_of(const Tensor& idx, const std::optional<Tensor>& perm, const F* bias,
+                             double scale) {
   return {.idx = data<index_t>(idx),
           .perm = data<index_t>(perm),
-          .bias = data<F>(bias),
+          .bias = bias,
           .scale = static_cast<F>(scale),
           .nse = idx.size(0)};
 }
@@ -149,14 +160,14 @@ std::tuple<Tensor, Tensor> attention(const Tensor& ptr, const Tensor& idx,
                                      const std::optional<Tensor>& perm,
                                      const std::optional<Tensor>& bias, const Tensor& q,
                                      const Tensor& k, const Tensor& v, double scale) {
-  const auto [heads, m, n, d, e, nse] = check_attention(ptr, idx, perm, bias, q, k, v);
+  const Sizes sizes = check_attention(ptr, idx, perm, bias, q, k, v);
+  const auto [heads, m, n, d, e, nse, biases] = sizes;
   Tensor out = empty(q, {heads, m, e}), lse = empty(q, {heads, m});
   const auto attend = [&, heads = heads, m = m, n = n, d = d, e = e]<class index_t, class F>() {
     const auto* starts = data<index_t>(ptr);
-    const auto scores = scores_of<index_t, F>(idx, perm, bias, scale);
     const auto head = [&](int64_t h) {
       return Attention<index_t, F>{
-          .scores = scores,
+          .scores = scores_of<index_t>(idx, perm, of_head(data<F>(bias), sizes, h), scale),
           .q = data<F>(q) + h * m * d,
           .k = data<F>(k) + h * n * d,
           .v = data<F>(v) + h * n * e,
@@ -208,7 +219,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
     const std::optional<Tensor>& bias, const Tensor& q, const Tensor& k, const Tensor& v,
     const Tensor& g, const Tensor& lse, const Tensor& delta, double scale) {
   const ScalarType dtype = q.scalar_type();
-  const auto [heads, m, n, d, e, nse] = check_attention(ptr, idx, perm, bias, q, k, v);
+  const Sizes sizes = check_attention(ptr, idx, perm, bias, q, k, v);
+  const auto [heads, m, n, d, e, nse, biases] = sizes;
   check_view(cols_ptr, cols_idx, cols_perm);
   check_tensor(cols_ptr, 1, ptr.scalar_type(), "cols_ptr");
   check_size(cols_ptr, 0, n + 1, "cols_ptr");
@@ -221,15 +233,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
   }
   Tensor dq = empty(q, {heads, m, d}), dk = empty(q, {heads, n, d}), dv = empty(q, {heads, n, e});
   Tensor weights = empty(q, {nse}), changes = empty(q, {nse});
-  Tensor d_bias = empty(q, {bias ? nse : 0});
-  const auto differentiate = [&, heads = heads, m = m, n = n, d = d, e = e,
-                              nse = nse]<class index_t, class F>() {
+  Tensor d_bias = bias && bias->dim() == 2 ? empty(q, {biases, nse}) : empty(q, {bias ? nse : 0});
+  const auto differentiate = [&, heads = heads, m = m, n = n, d = d,
+                              e = e]<class index_t, class F>() {
     const auto* starts = data<index_t>(ptr);
     F* of_bias = bias ? mutable_data<F>(d_bias) : nullptr;
-    if (bias) std::fill_n(of_bias, nse, F{0});
+    if (bias) std::fill_n(of_bias, d_bias.numel(), F{0});
     for (int64_t h = 0; h < heads; ++h) {
       const AttentionBackward<index_t, F> head{
-          .scores = scores_of<index_t, F>(idx, perm, bias, scale),
+          .scores = scores_of<index_t>(idx, perm, of_head(data<F>(bias), sizes, h), scale),
           .q = data<F>(q) + h * m * d,
           .k = data<F>(k) + h * n * d,
           .v = data<F>(v) + h * n * e,
@@ -241,7 +253,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
           .weights = mutable_data<F>(weights),
           .changes = mutable_data<F>(changes),
           .dq = mutable_data<F>(dq) + h * m * d,
-          .d_bias = of_bias,
+          .d_bias = of_head(of_bias, sizes, h),
       };
       for_attended(
           starts, m, 2 * (d + e),

@@ -18,6 +18,13 @@ def _scores(
     return scores if bias is None else scores + bias
 
 
+def _of_head(bias: Tensor | None, perm: Tensor | None, head: int) -> Tensor | None:
+    """The bias of a head, in the view's order."""
+    if bias is None:
+        return None
+    return in_view_order(bias if bias.dim() == 1 else bias[head % len(bias)], perm)
+
+
 def _lines_shape(
     ptr: Tensor,
     idx: Tensor,
@@ -54,7 +61,8 @@ def attention(
         ptr: Row pointers (m + 1,).
         idx: Column of every entry (nse,).
         perm: Where an entry's value stands in `bias` (nse,); None for in place.
-        bias: Added to the scores (nse,), the same for every head; None for nothing.
+        bias: Added to the scores: (nse,), the same for every head, or (biases, nse), of which head
+            h has that of number h % biases; None for nothing.
         q: Queries (heads, m, d), float32 or float64.
         k: Keys (heads, n, d).
         v: Values (heads, n, e).
@@ -66,10 +74,9 @@ def attention(
         minus infinity.
     """
     row = row_numbers(ptr, idx.shape[0])
-    bias = None if bias is None else in_view_order(bias, perm)
     outs, sums = [], []
     for head in range(q.shape[0]):
-        scores = _scores(ptr, idx, bias, q[head], k[head], scale)
+        scores = _scores(ptr, idx, _of_head(bias, perm, head), q[head], k[head], scale)
         none = scores.new_full((q.shape[1],), -torch.inf)
         largest = none.scatter_reduce(0, row.long(), scores, "amax")
         largest = largest.where(largest != -torch.inf, 0)  # a row without weights
@@ -100,7 +107,7 @@ def _gradients_shape(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    return *made, q.new_empty(0 if bias is None else idx.shape[0])
+    return *made, q.new_empty(0) if bias is None else torch.empty_like(bias)
 
 
 @kernel(
@@ -147,20 +154,21 @@ def attention_backward(
         scale: Factor of the scores.
 
     Returns:
-        dq, dk, dv, and d bias (nse,), empty if there is no bias.
+        dq, dk, dv, and d bias, of the shape of the bias; empty if there is none.
     """
     row = row_numbers(ptr, idx.shape[0])
-    in_view = None if bias is None else in_view_order(bias, perm)
     made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    of_bias = q.new_zeros(idx.shape[0])
+    d_bias = q.new_empty(0) if bias is None else torch.zeros_like(bias)
     for head, (dq, dk, dv) in enumerate(zip(*made, strict=True)):
-        scores = _scores(ptr, idx, in_view, q[head], k[head], scale)
+        scores = _scores(ptr, idx, _of_head(bias, perm, head), q[head], k[head], scale)
         of_row = lse[head][row]
         weights = (scores - of_row).exp().where(of_row != -torch.inf, 0)
         change = weights * (sddmm(ptr, idx, None, g[head], v[head]) - delta[head][row])
-        of_bias += change
+        if bias is not None:
+            own = d_bias if d_bias.dim() == 1 else d_bias[head % len(d_bias)]
+            own += in_value_order(change, perm)
         dq.copy_(spmm(ptr, idx, None, change * scale, k[head]))
         change, weights = in_value_order(change * scale, perm), in_value_order(weights, perm)
         dk.copy_(spmm(cols_ptr, cols_idx, cols_perm, change, q[head]))
         dv.copy_(spmm(cols_ptr, cols_idx, cols_perm, weights, g[head]))
-    return *made, in_value_order(of_bias, perm) if bias is not None else of_bias[:0].clone()
+    return *made, d_bias
