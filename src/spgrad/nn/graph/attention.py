@@ -221,9 +221,14 @@ class GraphAttention(nn.Module):
         shape = self.heads, self.out_channels
         checks.require_same_dtype(x=src, weight=of_src.weight)
         # W^T a first: scores take no product with all features of a head
-        left = None if dst is None else dst @ _per_head(of_dst.weight, self.att_dst)
-        right = src @ _per_head(of_src.weight, self.att_src)
-        if left is None:
+        to_right = _per_head(of_src.weight, self.att_src)
+        if dst is src:  # one product reads the features once
+            to_left = _per_head(of_dst.weight, self.att_dst)
+            left, right = (src @ torch.cat([to_left, to_right], 1)).chunk(2, 1)
+        elif dst is not None:
+            left, right = dst @ _per_head(of_dst.weight, self.att_dst), src @ to_right
+        else:
+            right = src @ to_right
             left = right.new_zeros(A._pattern.matrix[0], self.heads)
         found = added_scores(A, left, right)
         scores = values(found)

@@ -12,10 +12,10 @@ from spgrad import kernels
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values
+from spgrad.lowering.segments import segment_expand, segments_of
 from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import rows
 from spgrad.nn.graph.loops import with_dense_dims
-from spgrad.ops.products.heads import sddmm
 from spgrad.torch_protocol.compile import when_tracing
 from spgrad.torch_protocol.func_transforms import transforming
 
@@ -24,13 +24,14 @@ _AT_ONCE = 2**18
 
 
 def added_scores(A: SparseTensor, dst: torch.Tensor, src: torch.Tensor) -> SparseTensor:
-    """dst[i] + src[j] for each element (i, j) of A and each head, (m, k | h).
+    """dst[i] + src[j] for each element (i, j) of A and each head, (m, k | h)."""
+    pattern = A._pattern
+    by_row, by_column = segments_of(pattern, (1,)), segments_of(pattern, (0,))
+    found = segment_expand(dst, by_row) + segment_expand(src, by_column)
+    return from_values(found, with_dense_dims(pattern, (found.shape[1],)))
 
-    It is the dot product of (dst[i], 1) and (1, src[j]), so that no index is read twice.
-    """
-    left = torch.stack([dst, torch.ones_like(dst)], -1)
-    right = torch.stack([torch.ones_like(src), src], -1)
-    return sddmm(A, left, right)
+
+when_tracing(added_scores)
 
 
 Layers = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
