@@ -15,13 +15,16 @@ import torch
 from benchmarks.machine import describe, in_words
 from benchmarks.measure import growth, interleave, paired, settle_allocator, spread
 from benchmarks.plan import EXACT_MEMORY
+from benchmarks.training.layers import LAYERS
 from benchmarks.training.programs import OWN, PROGRAMS, Unavailable
+
+ALL = {**PROGRAMS, **LAYERS}
 
 
 def _times(program: str, rounds: int) -> dict[str, dict[str, Any]]:
     """For each contender the spread of seconds an epoch and of its ratio, or why it has none."""
     epochs, found = {}, {}
-    for name, make in PROGRAMS[program].items():
+    for name, make in ALL[program].items():
         torch.manual_seed(0)
         try:
             epochs[name] = make()
@@ -48,7 +51,7 @@ def _memory(program: str, contender: str) -> int | None:
 def _grown(program: str, contender: str) -> None:
     """Prints the growth, in the process that `_memory` starts."""
     torch.manual_seed(0)
-    epoch = PROGRAMS[program][contender]()
+    epoch = ALL[program][contender]()
     epoch()
     print(json.dumps(growth(epoch, calls=1)))
 
@@ -73,7 +76,8 @@ def _lines(program: str, found: dict[str, dict[str, Any]]) -> list[str]:
 def main() -> None:
     """Measures, prints a line for each contender, and keeps all numbers in a file."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__)
-    parser.add_argument("--program", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
+    parser.add_argument("--program", nargs="+", choices=ALL, default=list(PROGRAMS))
+    parser.add_argument("--layers", action="store_true", help="layers on graphs, not programs")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
@@ -87,7 +91,7 @@ def main() -> None:
     print(in_words(describe()))
     print(f"{options.threads} threads; an epoch, the peak that it adds, and its time over spgrad's")
     results = {}
-    for program in options.program:
+    for program in LAYERS if options.layers else options.program:
         found = _times(program, options.rounds)
         for name, row in found.items():
             if "missing" not in row:

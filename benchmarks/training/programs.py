@@ -49,7 +49,7 @@ def _descent(
     return step
 
 
-def _geometric() -> Any:
+def geometric() -> Any:
     try:
         from torch_geometric import nn as layers
     except ImportError as error:
@@ -70,7 +70,7 @@ def _attention(own: bool) -> Epoch:
     if own:
         layer, inputs = spgrad.nn.GraphAttention, (x, A)
     else:
-        layer, inputs = _geometric().GATConv, (x.to_dense(), _edges(A))
+        layer, inputs = geometric().GATConv, (x.to_dense(), edges_of(A))
     model = graph_attention.Network(layer, x.shape[1], learned_edges.CLASSES)
     return _classifier(model, inputs, model.parameters(), lr=0.005, weight_decay=5e-4)
 
@@ -93,7 +93,7 @@ def _normalized() -> spgrad.SparseTensor:
     return data.load().adjacency
 
 
-def _edges(A: spgrad.SparseTensor) -> torch.Tensor:
+def edges_of(A: spgrad.SparseTensor) -> torch.Tensor:
     """(2, nse) as torch_geometric has them: sources, then targets."""
     return A.coo_indices().flip(0).contiguous()
 
@@ -132,10 +132,10 @@ def _fixed_edges_torch() -> Epoch:
 
 
 def _fixed_edges_geometric() -> Epoch:
-    layers = _geometric()
+    layers = geometric()
     first = layers.GCNConv(_cora().x.shape[1], 32, normalize=False)
     second = layers.GCNConv(32, learned_edges.CLASSES, normalize=False)
-    edges, weight = _edges(_normalized()), _normalized().values()
+    edges, weight = edges_of(_normalized()), _normalized().values()
 
     def model(x: torch.Tensor) -> torch.Tensor:
         h = F.relu(first(F.dropout(x, 0.5), edges, weight))
@@ -188,7 +188,7 @@ def _learned_edges_torch() -> Epoch:
 
 
 def _learned_edges_geometric() -> Epoch:
-    layers, links = _geometric(), _Links()
+    layers, links = geometric(), _Links()
     theta = nn.Parameter(torch.zeros(links.count))
     first = layers.GCNConv(_cora().x.shape[1], 32, normalize=False)
     second = layers.GCNConv(32, learned_edges.CLASSES, normalize=False)
@@ -231,7 +231,7 @@ def _sampled() -> Epoch:
 
 
 def _sampled_geometric() -> Epoch:
-    layers, nodes = _geometric(), _nodes()
+    layers, nodes = geometric(), _nodes()
     sampler = Sampler(nodes.graph, [10, 10])
     first = layers.SAGEConv(neighbor_sampling.FEATURES, 64)
     second = layers.SAGEConv(64, neighbor_sampling.GROUPS)
@@ -252,11 +252,11 @@ def _sampled_geometric() -> Epoch:
 
 
 def _sampled_by_geometric() -> Epoch:
-    _geometric()
+    geometric()
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
 
-    graph = Data(edge_index=_edges(_nodes().graph), num_nodes=len(_nodes().x))
+    graph = Data(edge_index=edges_of(_nodes().graph), num_nodes=len(_nodes().x))
     try:
         next(iter(NeighborLoader(graph, num_neighbors=[10, 10], batch_size=512)))
     except ImportError as error:
@@ -276,8 +276,8 @@ class _Propagation:
     """The product with a graph, of torch_geometric."""
 
     def __init__(self, A: spgrad.SparseTensor) -> None:
-        self.layer = _geometric().LGConv(normalize=False)
-        self.edges, self.weight = _edges(A), A.values()
+        self.layer = geometric().LGConv(normalize=False)
+        self.edges, self.weight = edges_of(A), A.values()
 
     def __matmul__(self, H: torch.Tensor) -> torch.Tensor:
         return self.layer(H, self.edges, self.weight)
