@@ -239,6 +239,30 @@ def test_one_compilation_serves_changing_graphs(make):
     assert backend.frame_count <= 2
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.GraphConv(4, 3, **DOUBLE),
+        nn.GraphAttention(4, 3, 2, add_self_loops=False, **DOUBLE),
+        nn.GraphAttention(4, 3, 2, add_self_loops=False, version=2, **DOUBLE),
+    ],
+    ids=str,
+)
+def test_features_that_are_sparse_are_compiled(layer):
+    torch._dynamo.reset()
+    backend, weights = CompileCounter(), list(layer.parameters())
+    fast = torch.compile(layer, fullgraph=True, backend=backend)
+    for nodes in (6, 9, 12, 20):
+        A, x = nn.add_self_loops(random_graph(nodes)), spgrad.from_dense(features(nodes).relu())
+        found, wanted = fast(x, A), layer(x, A)
+        torch.testing.assert_close(found, wanted)
+        g = torch.randn_like(wanted)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, weights, g), torch.autograd.grad(wanted, weights, g)
+        )
+    assert backend.frame_count <= 2
+
+
 def test_a_kept_matrix_is_part_of_a_graph_after_the_first_call():
     torch._dynamo.reset()
     layer = nn.GraphConv(4, 3, cached=True, **DOUBLE)

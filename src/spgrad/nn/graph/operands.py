@@ -14,6 +14,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import (
     dense_operand,
+    is_sparse,
     matrix_operand,
     require_rank,
     sparse_operand,
@@ -73,8 +74,7 @@ def features_of_nodes(
     arg: str, x: Any, nodes: int, channels: int | None, sparse_too: bool = False
 ) -> torch.Tensor:
     """`x` if it is (nodes, channels), dense or with `sparse_too` sparse; None: any channels."""
-    is_sparse = isinstance(x, torch.Tensor) and x.layout != torch.strided
-    x = matrix_operand(arg, x) if sparse_too and is_sparse else dense_operand(arg, x)
+    x = matrix_operand(arg, x) if sparse_too and is_sparse(x) else dense_operand(arg, x)
     require_rank(arg, x, 2, "Flatten the features of a node.")
     if x.shape[0] != nodes or channels not in (None, x.shape[1]):
         accepted = f"({nodes}, {'channels' if channels is None else channels})"

@@ -87,7 +87,7 @@ def scaled_dot_product_attention(
     q, k, v = (dense_operand(name, operand) for name, operand in given.items())
     _require(A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)
     A, bias = _pattern_and_bias(A, q.dtype)
-    batch = checks.broadcast_shapes(_leading(A), *(t.shape[:-2] for t in (q, k, v)))
+    batch = checks.broadcast_shapes(_broadcast_sizes(A), *(t.shape[:-2] for t in (q, k, v)))
     A, order = _heads_and_items(A, tuple(batch))
     q, k, v = (_to_heads(t, tuple(batch), order) for t in (q, k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
@@ -112,7 +112,7 @@ def _mask_operand(attn_mask: Any) -> SparseTensor:
     return A
 
 
-def _leading(A: SparseTensor) -> tuple[int, ...]:
+def _broadcast_sizes(A: SparseTensor) -> tuple[int, ...]:
     """The sizes of A before its rows, as they broadcast with those of the other operands."""
     return (*A._pattern.batch, *A._pattern.dense_shape)
 
@@ -155,7 +155,7 @@ def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
             f"`dropout_p` is {options['dropout_p']}; numbers from 0 to 1 are accepted, 1 is not. "
             "Leave it out for none."
         )
-    shapes = [_leading(A), *(tuple(t.shape[:-2]) for t in (q, k, v))]
+    shapes = [_broadcast_sizes(A), *(tuple(t.shape[:-2]) for t in (q, k, v))]
     try:
         checks.broadcast_shapes(*shapes)
     except RuntimeError:
