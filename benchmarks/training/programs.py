@@ -113,7 +113,7 @@ class _TwoLayers(nn.Module):
         return self.product(self.second(F.dropout(h, 0.5)))
 
 
-def _fixed_edges() -> Epoch:
+def _fixed_edges(compiled: bool = False) -> Epoch:
     A = _normalized()
     first = spgrad.nn.GraphConv(_cora().x.shape[1], 32, normalize=False)
     second = spgrad.nn.GraphConv(32, learned_edges.CLASSES, normalize=False)
@@ -122,6 +122,7 @@ def _fixed_edges() -> Epoch:
         h = F.relu(first(spgrad.dropout(x, 0.5), A))
         return second(F.dropout(h, 0.5), A)
 
+    model = torch.compile(model, fullgraph=True) if compiled else model
     return _graph_epoch(model, [*first.parameters(), *second.parameters()], _cora().x)
 
 
@@ -451,6 +452,7 @@ PROGRAMS: dict[str, dict[str, Callable[[], Epoch]]] = {
     },
     "fixed_edges": {
         OWN: _fixed_edges,
+        "compiled spgrad": partial(_fixed_edges, compiled=True),
         "torch CSR": _fixed_edges_torch,
         "torch_geometric": _fixed_edges_geometric,
     },

@@ -178,8 +178,8 @@ requires_grad=True)
 
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]
-        """The sparse layout; strided while torch.compile traces, as the wrapper's storage is."""
-        return torch.strided if traced() else self._pattern.layout
+        """The sparse layout; to torch.compile itself strided, as the wrapper's storage is."""
+        return torch.strided if traced(shown=True) else self._pattern.layout
 
     @property
     def is_sparse(self) -> bool:  # type: ignore[override]
@@ -189,7 +189,7 @@ requires_grad=True)
     @property
     def is_sparse_csr(self) -> bool:  # type: ignore[override]
         """True for CSR."""
-        return self._pattern.layout == torch.sparse_csr and not traced()
+        return self._pattern.layout == torch.sparse_csr and not traced(shown=True)
 
     @property
     def nse(self) -> int:

@@ -213,7 +213,9 @@ class SparseAttention(nn.Module):
         self, attn_mask: Any, length: int, is_causal: bool, dtype: torch.dtype
     ) -> SparseTensor:
         if attn_mask is not None:
-            found = sparse_operand("attn_mask", attn_mask)
+            found = attn_mask  # a compiler cannot read the pattern of what an operation gave
+            if not isinstance(attn_mask, SparseTensor):
+                found = sparse_operand("attn_mask", attn_mask)
         elif self._make is not None:
             found = sparse_operand("pattern", self._make(length))
         elif self.pattern is not None:
@@ -238,8 +240,10 @@ class SparseAttention(nn.Module):
 
     @staticmethod
     def _causal(mask: SparseTensor, causal: bool) -> SparseTensor:
-        if not causal or not mask._pattern.dense_dim:
-            return tril(mask) if causal else mask
+        if not causal:
+            return mask
+        if not mask._pattern.dense_dim:
+            return tril(mask)
         mask = convert(mask, torch.sparse_coo)  # of its rows and columns, not of its last two sizes
         indices = mask.indices()
         kept = indices[-2] >= indices[-1]

@@ -137,14 +137,21 @@ def _undisturbed() -> Iterator[None]:
         yield
 
 
-def traced() -> bool:
+_READERS = ("specialize", "run_node")
+"""Functions of Dynamo that read an attribute for the code that it compiles."""
+
+
+def traced(*, shown: bool = False) -> bool:
     """True to torch.compile and torch.export: they take a wrapper only if it looks strided.
 
-    To be asked from a property. What makes fake tensors also runs where nothing traces yet.
+    To be asked from a property. What makes fake tensors also runs where nothing traces yet. With
+    `shown`, the property is what it is in Python for the code that is compiled.
     """
-    if TracingContext.try_get() is not None:
-        return True
-    return sys._getframe(2).f_globals.get("__name__") == "torch._subclasses.meta_utils"
+    caller = sys._getframe(2)
+    module = caller.f_globals.get("__name__", "")
+    if TracingContext.try_get() is None:
+        return module == "torch._subclasses.meta_utils"
+    return not (shown and module.startswith(_DYNAMO) and caller.f_code.co_name in _READERS)
 
 
 def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ from spgrad.nn.graph.pairs import added_scores, joined_scores
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.reductions.softmax import softmax
 from spgrad.public import public_as
+from spgrad.torch_protocol.compile import when_tracing
 
 _FILLS = {"mean": "mean", "sum": "sum", "add": "sum"}
 
@@ -200,14 +201,7 @@ class GraphAttention(nn.Module):
         """The graph with self-loops if they are asked for, its values the features of edges."""
         if self.edge_dim is None:
             return looped_pattern(A) if self.add_self_loops else A
-        inner = A._pattern.dense_shape
-        if inner != (self.edge_dim,) and (inner, self.edge_dim) != ((), 1):
-            hint = "spgrad.from_edges makes it of edge weights (edges, features)."
-            m, k = A._pattern.matrix
-            accepted = f"a hybrid ({m}, {k} | {self.edge_dim})"
-            raise checks.bad_shape("A", tuple(A._pattern.shape), accepted, hint)
-        if not inner:
-            A = from_values(values(A)[:, None], with_dense_dims(A._pattern, (1,)))
+        A = _featured(A, self.edge_dim)
         return refilled_loops(A, self.fill_value) if self.add_self_loops else A
 
     def _scores_1(
@@ -229,7 +223,7 @@ class GraphAttention(nn.Module):
             left, right = dst @ _per_head(of_dst.weight, self.att_dst), src @ to_right
         else:
             right = src @ to_right
-            left = right.new_zeros(A._pattern.matrix[0], self.heads)
+            left = right.new_zeros(A.shape[0], self.heads)
         found = added_scores(A, left, right)
         scores = values(found)
         if self.lin_edge is not None and self.att_edge is not None:
@@ -258,6 +252,22 @@ class GraphAttention(nn.Module):
         """What `repr` shows of the layer."""
         sizes = f"{self.in_channels}, {self.out_channels}, heads={self.heads}"
         return sizes if self.version == 1 else f"{sizes}, version=2"
+
+
+def _featured(A: SparseTensor, features: int) -> SparseTensor:
+    """The graph with so many features of each edge, or the refusal."""
+    inner = A._pattern.dense_shape
+    if inner != (features,) and (inner, features) != ((), 1):
+        hint = "spgrad.from_edges makes it of edge weights (edges, features)."
+        m, k = A._pattern.matrix
+        accepted = f"a hybrid ({m}, {k} | {features})"
+        raise checks.bad_shape("A", tuple(A._pattern.shape), accepted, hint)
+    if inner:
+        return A
+    return from_values(values(A)[:, None], with_dense_dims(A._pattern, (1,)))
+
+
+when_tracing(_featured)
 
 
 def _per_head(weight: torch.Tensor, att: torch.Tensor) -> torch.Tensor:

@@ -171,9 +171,7 @@ class GraphConv(MessagePassing):
     @public_as("nn.GraphConv")  # not on `forward`, where torch.compile begins to read
     def _forward(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         graph = plain_graph(square_graph(A))
-        n = graph._pattern.matrix[1]
-        x = features_of_nodes("x", x, n, self.in_channels, sparse_too=True)
-        checks.require_same_dtype(x=x, A=graph._vals)
+        x = features_of_nodes("x", x, graph.shape[1], self.in_channels, True, graph)
         h = self.lin(x)
         if not self.normalize:
             y = self.propagate(h, graph)

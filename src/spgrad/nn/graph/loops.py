@@ -132,6 +132,9 @@ def plain_graph(A: SparseTensor) -> SparseTensor:
     return A if A._pattern.blocksize is None else convert(A, torch.sparse_csr)
 
 
+when_tracing(plain_graph)
+
+
 def _missing(pattern: Pattern) -> Pattern:
     """The self-loops that a graph lacks."""
     (at,) = _missing_places(pattern).nonzero(as_tuple=True)

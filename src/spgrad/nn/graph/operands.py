@@ -19,6 +19,7 @@ from spgrad.lowering.operands import (
     require_rank,
     sparse_operand,
 )
+from spgrad.torch_protocol.compile import when_tracing
 
 Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
 """Of all nodes; or of the sources, and of the targets if the layer reads them."""
@@ -51,7 +52,7 @@ def both_ends(
     sparse_too: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Features of sources (k, channels) and of targets (m, channels) or None, or the refusal."""
-    m, k = A._pattern.matrix
+    m, k = A.shape[:2]
     ends = functools.partial(features_of_nodes, sparse_too=sparse_too)
     if not isinstance(x, (tuple, list)):
         if m != k:
@@ -71,16 +72,31 @@ def both_ends(
 
 
 def features_of_nodes(
-    arg: str, x: Any, nodes: int, channels: int | None, sparse_too: bool = False
+    arg: str,
+    x: Any,
+    nodes: int,
+    channels: int | None,
+    sparse_too: bool = False,
+    A: SparseTensor | None = None,
 ) -> torch.Tensor:
-    """`x` if it is (nodes, channels), dense or with `sparse_too` sparse; None: any channels."""
+    """`x` if it is (nodes, channels), dense or with `sparse_too` sparse; None: any channels.
+
+    With A, the dtype is that of its weights.
+    """
     x = matrix_operand(arg, x) if sparse_too and is_sparse(x) else dense_operand(arg, x)
     require_rank(arg, x, 2, "Flatten the features of a node.")
     if x.shape[0] != nodes or channels not in (None, x.shape[1]):
         accepted = f"({nodes}, {'channels' if channels is None else channels})"
         hint = "Rows follow from A, columns from the layer."
         raise checks.bad_shape(arg, tuple(x.shape), accepted, hint)
+    if A is not None:
+        checks.require_same_dtype(x=x, A=A._vals)
     return x
+
+
+# a compiler reads layers, but not the pattern of what an operation of a graph gave
+for _function in (graph_operand, square_graph, features_of_nodes):
+    when_tracing(_function)
 
 
 def require_sizes(**sizes: Any) -> None:

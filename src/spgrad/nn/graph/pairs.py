@@ -126,7 +126,8 @@ def _add_gradients(grads: Any, layers: Any, chunk: Any, g: torch.Tensor, slope: 
     if edges is not None:
         joined += (edges[at] @ weight.mT).view(joined.shape)
     grads[2] += (F.leaky_relu(joined, slope) * g[..., None]).sum(0)
-    of_joined = torch.where(joined > 0, 1.0, slope).to(g.dtype).mul_(att).mul_(g[..., None])
+    one = g.new_ones(())  # of two numbers torch.where makes the default dtype
+    of_joined = torch.where(joined > 0, one, slope).mul_(att).mul_(g[..., None])
     grads[0].index_add_(0, row, of_joined)
     grads[1].index_add_(0, col, of_joined)
     if edges is not None:
