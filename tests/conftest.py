@@ -1,11 +1,16 @@
 """What every test runs under."""
 
+import os
+
 import hypothesis
 import pytest
 import torch
 from samples import made_by_spgrad, made_by_torch
 
 import spgrad
+
+# Triton kernels run in its interpreter; read when Triton is imported, which nothing above does.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # A red test is red again when it is run again.
 hypothesis.settings.register_profile("spgrad", deadline=None, derandomize=True, print_blob=True)

@@ -65,6 +65,7 @@ from spgrad.kernels.reference.solves.selected_inverse import factor_pattern, sel
 from spgrad.kernels.reference.solves.supernodal_inverse import supernodal_inverse
 from spgrad.kernels.reference.solves.supernodes import supernodes
 from spgrad.kernels.reference.solves.triangular import solve_triangular
+from spgrad.kernels.triton import register as _register_triton
 
 __all__ = [
     "NATIVE",
@@ -157,7 +158,7 @@ def _load() -> bool:
 _COMPILED = _load()
 _NATIVE = not os.environ.get("SPGRAD_NO_NATIVE")
 if _NATIVE:
-    _register_native("CUDA")
+    _register_native("CUDA", without=_register_triton())
     if not _COMPILED:
         _register_native("CPU")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ REFERENCES: dict[str, Callable[..., Any]] = {}
 
 NATIVE: dict[str, Callable[..., Any]] = {}
 """Kernel name -> its native backend, where torch has kernels that serve it."""
+
+LAUNCHED: dict[str, Callable[..., Any]] = {}
+"""Kernel name -> what launches its Triton kernels, of the modules that are imported."""
 
 
 def kernel(
@@ -53,17 +57,52 @@ def native(function: Callable[..., Any]) -> Callable[..., Any]:
     graph; some that torch has, those with ``out=``, would refuse to. Nor does autocast change what
     it was called with: torch's CSR product on CPUs does not take the dtypes that autocast chooses.
     """
+    NATIVE[function.__name__] = _silent(function)
+    return NATIVE[function.__name__]
+
+
+def launched(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declares what launches the Triton kernels of the kernel that has the function's name.
+
+    They run on the device of the first argument, in its current stream.
+    """
+
+    @functools.wraps(function)
+    def launch(*args: Any) -> Any:
+        with torch.cuda.device_of(args[0]):
+            return function(*args)
+
+    LAUNCHED[function.__name__] = _silent(launch)
+    return function
+
+
+def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function without graphs and without autocast."""
 
     @functools.wraps(function)
     def silent(*args: Any) -> Any:
         with torch.no_grad(), torch._C._DisableAutocast():
             return function(*args)
 
-    NATIVE[function.__name__] = silent
     return silent
 
 
-def register_native(device: str) -> None:
+def register_native(device: str, without: Collection[str] = ()) -> None:
     """Lets the native backend answer on a device, "CPU" or "CUDA", for the kernels that it has."""
-    for name, function in NATIVE.items():
-        _LIBRARY.impl(name, function, device)
+    for name in NATIVE.keys() - set(without):
+        _LIBRARY.impl(name, NATIVE[name], device)
+
+
+def register_launched(modules: Mapping[str, str]) -> None:
+    """Lets Triton kernels answer on CUDA: {kernel: module}, of which each is imported when used."""
+    for name, module in modules.items():
+        _LIBRARY.impl(name, _on_first_use(name, module), "CUDA")
+
+
+def _on_first_use(name: str, module: str) -> Callable[..., Any]:
+    def launch(*args: Any) -> Any:
+        if name not in LAUNCHED:
+            importlib.import_module(module)
+        return LAUNCHED[name](*args)
+
+    return launch

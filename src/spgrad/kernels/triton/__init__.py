@@ -1,0 +1,33 @@
+"""Triton kernels, which answer on CUDA devices; never run on one so far.
+
+A kernel has the file name of its reference, the contract that its interpreter is tested against. No
+kernel adds to memory that another program adds to, so results do not depend on how a device
+schedules programs; the host reads no number from the device. What has no Triton kernel, and what
+these do not take, the native backend answers.
+
+Nothing here is imported before a kernel is first used, and `import spgrad` does not import Triton.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from spgrad.kernels.declare import register_launched
+
+MODULES = {
+    name: f"{__name__}.{module}"
+    for module, names in {
+        "products.matmul": ("spmm", "sddmm", "spmm_sddmm"),
+        "products.heads": ("heads_spmm", "heads_sddmm"),
+    }.items()
+    for name in names
+}
+"""Kernel name -> the module that has what launches it."""
+
+
+def register() -> tuple[str, ...]:
+    """Lets the kernels answer on CUDA where Triton is installed; the names of those that do."""
+    if importlib.util.find_spec("triton") is None:
+        return ()
+    register_launched(MODULES)
+    return tuple(MODULES)

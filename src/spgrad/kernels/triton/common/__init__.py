@@ -1,0 +1,1 @@
+"""What the Triton kernels share: lines of a view, shapes of tiles, launches."""

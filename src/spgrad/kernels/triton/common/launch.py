@@ -1,0 +1,66 @@
+"""Shapes of tiles, and launches: what happens on the host before a Triton kernel runs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from spgrad.kernels.declare import NATIVE, REFERENCES
+from spgrad.kernels.triton.common.lines import LONG
+
+SERVED = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
+"""Dtypes that the kernels take; sums of the last two are formed in float32."""
+ELEMENTS = 2048
+"""Elements of a tile, of 16 to a thread where 128 threads work on it."""
+
+
+class Tile(NamedTuple):
+    """Lines, entries of each, and columns that a program reads at a time; all powers of two."""
+
+    lines: int
+    entries: int
+    columns: int
+
+
+def power_of_two(n: int) -> int:
+    """The power of two from n on, at least 1."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def tile(nse: int, m: int, columns: int, most: int = 128) -> Tile:
+    """The tile for lines of nse / m entries in the mean and rows of so many columns.
+
+    From shapes alone, so that no number is read from the device.
+    """
+    width = power_of_two(min(max(columns, 1), most))
+    entries = power_of_two(min(max(nse // max(m, 1), 1), 32, max(ELEMENTS // width, 1)))
+    lines = min(max(ELEMENTS // (width * entries), 1), 64)
+    return Tile(lines, entries, width)
+
+
+def part_tile(columns: int, most: int = 128) -> Tile:
+    """The tile for the two parts of long lines in a chunk."""
+    width = power_of_two(min(max(columns, 1), most))
+    return Tile(2, max(min(ELEMENTS // (2 * width), 128), 1), width)
+
+
+def blocks(count: int, size: int) -> int:
+    """How many blocks of a size so many things fill."""
+    return -(-count // size)
+
+
+def chunks(nse: int) -> int:
+    """How many chunks have parts of long lines; 0 where no line can be long."""
+    return blocks(nse, LONG.value) if nse > LONG.value else 0
+
+
+def elsewhere(name: str, *args: Any) -> Any:
+    """What the backend below this one answers, for operands that no Triton kernel takes."""
+    return NATIVE.get(name, REFERENCES[name])(*args)
+
+
+def served(*operands: Tensor) -> bool:
+    """Whether the kernels take operands of this dtype, and there is something to multiply."""
+    return operands[0].dtype in SERVED and all(t.numel() > 0 for t in operands)

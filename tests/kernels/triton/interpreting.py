@@ -1,0 +1,55 @@
+"""Triton kernels run by Triton's interpreter, beside their references."""
+
+import importlib
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from spgrad.kernels import REFERENCES
+from spgrad.kernels.declare import LAUNCHED
+from spgrad.kernels.triton import MODULES
+from spgrad.kernels.triton.common.lines import LONG
+
+for _module in set(MODULES.values()):
+    importlib.import_module(_module)
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+PATTERNS = ["short", "hubs", "no_entries", "one_line", "nothing_but_hubs"]
+"""Kinds of patterns for `view`: hubs are lines that are long where a chunk has eight entries."""
+
+
+@pytest.fixture
+def chunks_of_eight(monkeypatch):
+    """Lines are long from nine entries on, so that small operands have many."""
+    monkeypatch.setattr(LONG, "value", 8)
+
+
+def view(pattern, m=13, k=17, index=torch.int32, ordered=False):
+    """ptr, idx and perm of a kind of pattern, m lines and indices below k."""
+    filled = torch.rand(m, k) < 0.2
+    if pattern == "hubs":
+        filled[2] = filled[5] = filled[6] = True
+        filled[m - 1] = torch.rand(k) < 0.9
+        filled[3] = False
+    elif pattern == "no_entries":
+        filled[:] = False
+    elif pattern == "one_line":
+        filled[:] = False
+        filled[m // 2] = True
+    elif pattern == "nothing_but_hubs":
+        filled[:] = True
+    count = filled.sum(1)
+    ptr = torch.cat([count.new_zeros(1), count.cumsum(0)]).to(index)
+    idx = filled.nonzero()[:, 1].to(index)
+    return ptr, idx, None if ordered else torch.randperm(len(idx)).to(index)
+
+
+def beside_reference(name, *args):
+    """Asserts that the Triton kernels give what the reference gives; returns it."""
+    found, wanted = LAUNCHED[name](*args), REFERENCES[name](*args)
+    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, equal_nan=True)
+    return found

@@ -1,0 +1,75 @@
+"""Triton spmm, sddmm, both in one pass, and several heads, in the interpreter."""
+
+import pytest
+import torch
+from interpreting import DTYPES, PATTERNS, beside_reference, chunks_of_eight, view
+
+pytestmark = pytest.mark.usefixtures(chunks_of_eight.__name__, "poisoned")
+
+patterns = pytest.mark.parametrize("pattern", PATTERNS)
+
+
+@patterns
+@pytest.mark.parametrize("n", [1, 3, 8, 40])
+def test_products(pattern, n):
+    m, k = 13, 17
+    ptr, idx, perm = view(pattern, m, k, ordered=n == 3)
+    val, x, g = torch.randn(len(idx)), torch.randn(k, n), torch.randn(m, n)
+    beside_reference("spmm", ptr, idx, perm, val, x)
+    beside_reference("sddmm", ptr, idx, perm, g, x)
+    beside_reference("spmm_sddmm", ptr, idx, perm, val, g, x)
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes(dtype, index):
+    ptr, idx, perm = view("hubs", index=index)
+    val, x, g = (torch.randn(size, dtype=dtype) for size in ((len(idx),), (17, 5), (13, 5)))
+    beside_reference("spmm", ptr, idx, perm, val, x)
+    beside_reference("sddmm", ptr, idx, perm, g, x)
+    beside_reference("spmm_sddmm", ptr, idx, perm, val, g, x)
+
+
+@patterns
+@pytest.mark.parametrize("heads", [1, 2, 3])
+def test_heads(pattern, heads):
+    m, k, n = 13, 17, 5
+    ptr, idx, perm = view(pattern, m, k)
+    val, x, g = (torch.randn(s, heads * w) for s, w in ((len(idx), 1), (k, n), (m, n)))
+    beside_reference("heads_spmm", ptr, idx, perm, val, x)
+    beside_reference("heads_sddmm", ptr, idx, perm, g, x, heads)
+
+
+@pytest.mark.parametrize("n", [130, 600])
+def test_many_columns(n):
+    """More than a tile has, and than both gradients are formed for in one pass."""
+    ptr, idx, perm = view("hubs", 8, 12)
+    val, x, g = torch.randn(len(idx)), torch.randn(12, n), torch.randn(8, n)
+    beside_reference("spmm", ptr, idx, perm, val, x)
+    beside_reference("spmm_sddmm", ptr, idx, perm, val, g, x)
+
+
+def test_entries_repeat_and_stand_in_any_order():
+    ptr = torch.tensor([0, 3, 3, 15])
+    idx = torch.tensor([2, 2, 0, 5, 4, 5, 5, 1, 0, 3, 3, 3, 2, 1, 5])
+    val, x, g = torch.randn(15), torch.randn(6, 4), torch.randn(3, 4)
+    beside_reference("spmm_sddmm", ptr, idx, None, val, g, x)
+    beside_reference("spmm", ptr, idx, None, val, x)
+
+
+def test_operands_that_no_triton_kernel_takes():
+    ptr, idx, perm = view("short")
+    for dtype in (torch.complex64, torch.int32):
+        val = torch.randint(-4, 4, (len(idx),)).to(dtype)
+        x, g = (torch.randint(-4, 4, (size, 3)).to(dtype) for size in (17, 13))
+        beside_reference("spmm", ptr, idx, perm, val, x)
+        beside_reference("spmm_sddmm", ptr, idx, perm, val, g, x)
+    none = torch.randn(17, 0), torch.randn(13, 0)
+    beside_reference("spmm_sddmm", ptr, idx, perm, torch.randn(len(idx)), none[1], none[0])
+
+
+def test_not_finite_numbers_stay_in_their_rows():
+    ptr, idx, perm = view("hubs")
+    val, x = torch.randn(len(idx)), torch.randn(17, 3)
+    x[4, 1], x[0, 0] = torch.inf, torch.nan
+    beside_reference("spmm", ptr, idx, perm, val, x)
