@@ -1,4 +1,4 @@
-"""Triton kernels are compiled for GPUs that are not here, and stay within what a program may take."""
+"""Triton kernels are compiled for GPUs that are not here, and take no more than they may."""
 
 import json
 import os
@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("triton")
 
 ROOT = Path(__file__).parents[3]
-REGISTERS, SHARED = 255, 48 * 1024
-"""What a thread may have on NVIDIA's GPUs, and a program on any, without asking for more."""
+REGISTERS, SPILLED, SHARED = 255, 16, 48 * 1024
+"""Of a thread on NVIDIA's GPUs; bytes of a thread, which a compiler spills to run more programs side
+by side; bytes of a program that it need not ask for."""
 
 
 @pytest.mark.parametrize(
@@ -24,15 +25,16 @@ REGISTERS, SHARED = 255, 48 * 1024
         ("gfx942", "float32", "64"),
     ],
 )
-def test_nothing_is_spilled(target, dtype, columns, tmp_path):
+def test_what_a_program_takes(target, dtype, columns, tmp_path):
     command = [sys.executable, "-m", "benchmarks.gpu.ahead", "--target", target]
     command += ["--dtype", dtype, "--columns", *columns.split()]
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
-    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    options = {"capture_output": True, "text": True, "cwd": ROOT, "env": environment}
+    run = subprocess.run(command, check=False, **options)
     assert run.returncode == 0, run.stderr[-4000:]
     found = [json.loads(line) for line in run.stdout.splitlines()]
     assert len({one["kernel"] for one in found}) >= 4
     for one in found:
-        assert one["spilled"] == 0, one
+        assert one["spilled"] <= SPILLED, one
         assert one["shared"] <= SHARED, one
         assert one["registers"] <= REGISTERS, one
