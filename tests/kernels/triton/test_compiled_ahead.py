@@ -12,8 +12,8 @@ pytest.importorskip("triton")
 
 ROOT = Path(__file__).parents[3]
 REGISTERS, SPILLED, SHARED = 255, 16, 48 * 1024
-"""Of a thread on NVIDIA's GPUs; bytes of a thread, which a compiler spills to run more programs side
-by side; bytes of a program that it need not ask for."""
+"""Of a thread; bytes of a thread, some of which a compiler spills to run more programs at a time;
+bytes of a program, which may have so many on every GPU."""
 
 
 @pytest.mark.parametrize(
