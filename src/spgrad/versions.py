@@ -85,6 +85,8 @@ def report() -> str:
 def _lines() -> Iterator[tuple[str, str]]:
     yield "spgrad", importlib.import_module("spgrad").__version__  # imports only point down
     yield "kernels", _kernels()
+    if names := kernels.by_triton():
+        yield "", f"on CUDA devices by Triton {_version('triton')}: {', '.join(names)}"
     yield "torch", f"{torch.__version__}, CPU capability {torch.backends.cpu.get_cpu_capability()}"
     if torch.cuda.is_available():
         devices = sorted({torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())})

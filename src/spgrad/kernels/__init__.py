@@ -1,8 +1,9 @@
 """Kernels over plain dense tensors; none of them knows a sparse layout.
 
 Every kernel is an op ``torch.ops.spgrad.<name>``. Its pure-torch reference answers wherever no
-faster backend is registered. The compiled library takes over the CPU when it is there; elsewhere,
-and on CUDA, the native backend answers for the kernels that torch has fast ones for.
+faster backend is registered. The compiled library takes over the CPU when it is there. On CUDA
+devices Triton kernels answer where Triton is installed. Elsewhere the native backend does, for the
+kernels that torch has fast ones for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from spgrad.kernels.declare import NATIVE, REFERENCES
+from spgrad.kernels.declare import LAUNCHED, NATIVE, REFERENCES
 from spgrad.kernels.native import register as _register_native
 from spgrad.kernels.reference.common.memory import empty_cache
 from spgrad.kernels.reference.elementwise.merge import (
@@ -68,6 +69,7 @@ from spgrad.kernels.reference.solves.triangular import solve_triangular
 from spgrad.kernels.triton import register as _register_triton
 
 __all__ = [
+    "LAUNCHED",
     "NATIVE",
     "REFERENCES",
     "assume_cache",
@@ -76,6 +78,7 @@ __all__ = [
     "backend",
     "block_sddmm",
     "block_spmm",
+    "by_triton",
     "check_compressed",
     "check_coo",
     "coalesce",
@@ -157,8 +160,9 @@ def _load() -> bool:
 
 _COMPILED = _load()
 _NATIVE = not os.environ.get("SPGRAD_NO_NATIVE")
+_BY_TRITON = _register_triton() if _NATIVE else ()
 if _NATIVE:
-    _register_native("CUDA", without=_register_triton())
+    _register_native("CUDA", without=_BY_TRITON)
     if not _COMPILED:
         _register_native("CPU")
 
@@ -166,6 +170,11 @@ if _NATIVE:
 def compiled() -> bool:
     """Tells whether the compiled CPU kernels answer, or torch's own operations do."""
     return _COMPILED
+
+
+def by_triton() -> tuple[str, ...]:
+    """The kernels that Triton compiles for CUDA devices; none where it is not installed."""
+    return _BY_TRITON
 
 
 def backend() -> str:

@@ -1,5 +1,7 @@
 """Every kernel on views of every kind: against its reference, and through torch's opcheck."""
 
+import importlib
+import importlib.util
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -11,9 +13,14 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from spgrad import kernels
-from spgrad.kernels import NATIVE, REFERENCES
+from spgrad.kernels import LAUNCHED, NATIVE, REFERENCES
+from spgrad.kernels.triton import MODULES
 
 pytestmark = pytest.mark.usefixtures("poisoned")
+
+if importlib.util.find_spec("triton"):
+    for _module in set(MODULES.values()):
+        importlib.import_module(_module)
 
 SOURCES = Path(__file__).parents[3] / "src" / "spgrad" / "kernels" / "cpu"
 
@@ -349,6 +356,9 @@ def test_a_kernel_has_one_file_name_in_every_backend():
     """The path below the backend's folder, without the ending."""
     declared = files(REFERENCES, "reference")
     assert files(NATIVE, "native") <= declared
+    triton = {(name, path.split("triton.")[1].replace(".", "/")) for name, path in MODULES.items()}
+    assert triton <= declared
+    assert LAUNCHED.keys() in (set(), MODULES.keys())
     registered = {
         (name, path.relative_to(SOURCES).with_suffix("").as_posix())
         for path in SOURCES.rglob("*.cpp")
@@ -359,8 +369,9 @@ def test_a_kernel_has_one_file_name_in_every_backend():
 
 
 def answering(name):
-    """What torch's dispatcher chooses on the CPU, and the native backend beside it."""
-    backends = {"dispatched": getattr(kernels, name), "native": NATIVE.get(name)}
+    """What torch's dispatcher chooses on the CPU, and the backends beside it."""
+    beside = {"native": NATIVE.get(name), "triton": LAUNCHED.get(name)}
+    backends = {"dispatched": getattr(kernels, name), **beside}
     return {backend: kernel for backend, kernel in backends.items() if kernel is not None}
 
 
