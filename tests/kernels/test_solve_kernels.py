@@ -86,6 +86,16 @@ def test_the_first_row_without_a_pivot(n, upper, missing):
     assert kernels.solve_triangular(*args, True)[1].tolist() == [-1]
 
 
+@pytest.mark.parametrize("size", [5e-324, 1e-310, 1e308])
+def test_real_pivots_whose_inverse_is_no_number(size):
+    """Rows are multiplied by inverses, which of tiny pivots are infinite: those are divided by."""
+    A = size * torch.tensor([[1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    view = torch.tensor([0, 1, 3]), torch.tensor([0, 0, 1]), None, A[[0, 1, 1], [0, 0, 1]]
+    b = size * torch.tensor([[1.0], [1.0]], dtype=torch.float64)
+    x, _ = kernels.solve_triangular(*view, b, False, False)
+    assert x.tolist() == [[1.0], [0.0]]
+
+
 def test_complex_pivots_of_any_size():
     """Where the square of a pivot would overflow, or vanish."""
     pivots = torch.tensor([1e200 + 1e200j, 1e-200j, 1e-200, -3e180 + 1j], dtype=torch.complex128)

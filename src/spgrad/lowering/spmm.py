@@ -13,11 +13,14 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.values import plain
-from spgrad.lowering.views import block_cols, block_rows, cols, item_offsets, rows
+from spgrad.lowering.views import Valued, block_cols, block_rows, cols, item_offsets, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
 _LINE = 64
 """Bytes of a cache line."""
+
+_BY_DOT = (torch.float32, torch.float16, torch.bfloat16)
+"""Dtypes of Triton's products of blocks."""
 
 _LONG_ROW = 16
 """Entries of a row from which on a kernel spends its time on them, and not on the row itself."""
@@ -47,6 +50,14 @@ def spmm(
     if wants_grad(vals, x):
         return _SpMM.apply(vals, x, pattern, transpose)  # type: ignore[return-value]
     return _spmm(vals, x, pattern, transpose)
+
+
+def repeated_spmm(A: Valued, x: torch.Tensor, transpose: bool = False) -> torch.Tensor:
+    """y = A x, or A^T x, as `spmm` but without gradients, for a matrix that many x meet."""
+    if _uses_blocks(A.pattern, x):
+        return _block_spmm(A.vals, x, A.pattern, transpose)
+    view, vals = A.lines(transpose)
+    return kernels.spmm(view.ptr, view.idx, None, plain(vals), plain(x))
 
 
 def sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
@@ -90,10 +101,15 @@ def _uses_blocks(pattern: Pattern, x: torch.Tensor, *, sampled: bool = False) ->
 
     Elsewhere the elements of blocks are multiplied one by one. The compiled library has the loops,
     for float32 and float64. Rows of blocks that SDDMM writes fill vectors from 8 elements on;
-    blocks of 4 x 4 have a loop of their own.
+    blocks of 4 x 4 have a loop of their own. Triton's products of matrices have 16 rows and columns
+    at least, which blocks of 8 x 8 fill to a quarter.
     """
     blocks = pattern.blocksize
-    if blocks is None or min(blocks) < 2 or x.dim() == 3 or not kernels.compiled():
+    if blocks is None or min(blocks) < 2 or x.dim() == 3:
+        return False
+    if x.device.type == "cuda":
+        return min(blocks) >= 8 and x.dtype in _BY_DOT and "block_spmm" in kernels.by_triton()
+    if not kernels.compiled():
         return False
     if sampled and blocks != (4, 4) and blocks[1] < 8:
         return False

@@ -27,6 +27,28 @@ def cols(pattern: Pattern) -> View:
     return pattern.derive(kept.COLS, _cols)
 
 
+class Valued:
+    """A matrix by rows and by columns with its values in the order of each, for repeated use.
+
+    A view's values are put into its order when it is first asked for; that copy takes as long as a
+    product with a vector.
+    """
+
+    def __init__(self, vals: torch.Tensor, pattern: Pattern) -> None:
+        self.vals, self.pattern = vals, pattern
+        self._found: dict[bool, tuple[View, torch.Tensor]] = {}
+
+    def lines(self, by_columns: bool) -> tuple[View, torch.Tensor]:
+        """The view, which permutes nothing, and the flat values in its order."""
+        found = self._found.get(by_columns)
+        if found is None:
+            view, vals = cols(self.pattern) if by_columns else rows(self.pattern), self.vals
+            if view.perm is not None:
+                view, vals = view._replace(perm=None), vals.index_select(0, view.perm)
+            found = self._found[by_columns] = view, vals
+        return found
+
+
 def block_rows(pattern: Pattern) -> View:
     """The matrix of the blocks of BSR or BSC by rows; its entries are blocks."""
     return pattern.derive(kept.BLOCK_ROWS, lambda p: _block_lines(p, by_rows=True))

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import plain
 from spgrad.linalg.solvers.protocol import Applied, Preconditioner
 from spgrad.ops.solves.incomplete import incomplete_cholesky, incomplete_lu
-from spgrad.ops.solves.triangular import Triangle, substitute
+from spgrad.ops.solves.triangular import KeptTriangle, Triangle
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class IC0(Preconditioner):
     def prepare(self, A: SparseTensor) -> Applied:
         """Factors the matrix; work on indices is done once for each pattern."""
         L = incomplete_cholesky(A, shift=self.shift)
-        lower = _Factor(L, upper=False, unit=False)
+        lower = _factor(L, upper=False, unit=False)
         return _Product(lower, lower, hermitian=True)
 
 
@@ -54,27 +53,18 @@ class ILU0(Preconditioner):
     def prepare(self, A: SparseTensor) -> Applied:
         """Factors the matrix; work on indices is done once for each pattern."""
         L, U = incomplete_lu(A)
-        lower, upper = _Factor(L, upper=False, unit=True), _Factor(U, upper=True, unit=False)
+        lower, upper = _factor(L, upper=False, unit=True), _factor(U, upper=True, unit=False)
         return _Product(lower, upper, hermitian=False)
 
 
-class _Factor:
-    """A triangular matrix, by its solves."""
-
-    def __init__(self, T: SparseTensor, *, upper: bool, unit: bool) -> None:
-        self.triangle = Triangle(T._pattern, upper, unit)
-        self.vals = plain(T._vals).reshape(-1)
-        self.conj = plain(self.vals.conj())
-
-    def solve(self, r: torch.Tensor, adjoint: bool) -> torch.Tensor:
-        """T^-1 r, or T^-H r."""
-        return substitute(self.conj if adjoint else self.vals, r, self.triangle, adjoint)
+def _factor(T: SparseTensor, *, upper: bool, unit: bool) -> KeptTriangle:
+    return KeptTriangle(T._vals.reshape(-1), Triangle(T._pattern, upper, unit))
 
 
 class _Product(Applied):
     """L U, or L L^H."""
 
-    def __init__(self, lower: _Factor, upper: _Factor, *, hermitian: bool) -> None:
+    def __init__(self, lower: KeptTriangle, upper: KeptTriangle, *, hermitian: bool) -> None:
         self.lower, self.upper, self.hermitian = lower, upper, hermitian
 
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:

@@ -11,7 +11,7 @@ from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.linalg.assume import diagonal_places, flat_diagonal
 from spgrad.linalg.solvers.protocol import Applied, Preconditioner
-from spgrad.ops.solves.triangular import Triangle, substitute
+from spgrad.ops.solves.triangular import KeptTriangle, Triangle
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,11 @@ class _Relaxed(Applied):
         diagonal = flat_diagonal(A)
         self.middle = ((2 - omega) / omega * diagonal)[:, None]
         vals = plain(A._vals).reshape(-1).clone()
-        self.pattern, self.vals = pattern, vals
         vals[diagonal_places(pattern)[1]] /= omega
-        self.conj = plain(self.vals.conj())
+        self.lower = KeptTriangle(vals, Triangle(pattern, False, False))
+        self.upper = KeptTriangle(vals, Triangle(pattern, True, False))
 
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        lower, upper = Triangle(self.pattern, False, False), Triangle(self.pattern, True, False)
-        if adjoint:
-            y = substitute(self.conj, r, upper, True)
-            return substitute(self.conj, y * self.middle.conj(), lower, True)
-        return substitute(
-            self.vals, substitute(self.vals, r, lower, False) * self.middle, upper, False
-        )
+        first, second = (self.upper, self.lower) if adjoint else (self.lower, self.upper)
+        middle = self.middle.conj() if adjoint else self.middle
+        return second.solve(first.solve(r, adjoint) * middle, adjoint)

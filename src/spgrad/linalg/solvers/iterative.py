@@ -23,7 +23,8 @@ from spgrad.errors import ArgumentValueError, ConvergenceError
 from spgrad.linalg.assume import require_true
 from spgrad.linalg.preconditioners.protocol import Apply, Given, application
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
-from spgrad.lowering.spmm import spmm
+from spgrad.lowering.spmm import repeated_spmm
+from spgrad.lowering.views import Valued
 
 CHECK_EVERY = 16
 """Steps between two looks at the residuals where each look waits for a device."""
@@ -54,22 +55,21 @@ class Matrix(Operator):
     """A square matrix or batch in this process."""
 
     def __init__(self, A: SparseTensor, hermitian: bool = False) -> None:
-        self.pattern = A._pattern
-        self.vals = plain(A._vals).reshape(-1)
+        pattern = A._pattern
+        self.own = Valued(plain(A._vals).reshape(-1), pattern)
+        self.conj: Valued | None = None
         self.hermitian = hermitian
-        rows = max(self.pattern.matrix[0], 1)
-        self.items = self.pattern.extent[0] // rows
-        self.conj: torch.Tensor | None = None
+        self.items = pattern.extent[0] // max(pattern.matrix[0], 1)
 
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """A x, or A^H x."""
         adjoint = adjoint and not self.hermitian
-        vals = self.vals
-        if adjoint and vals.is_complex():
+        matrix = self.own
+        if adjoint and matrix.vals.is_complex():
             if self.conj is None:
-                self.conj = plain(vals.conj())
-            vals = self.conj
-        y = spmm(vals, x.reshape(-1, x.shape[2]), self.pattern, adjoint)
+                self.conj = Valued(plain(matrix.vals.conj()), matrix.pattern)
+            matrix = self.conj
+        y = repeated_spmm(matrix, x.reshape(-1, x.shape[2]), adjoint)
         return y.view(self.items, -1, x.shape[2])
 
 

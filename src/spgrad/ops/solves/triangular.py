@@ -8,14 +8,14 @@ import torch
 
 from spgrad import kernels
 from spgrad.core import checks, kept
-from spgrad.core.pattern import Pattern
+from spgrad.core.pattern import Pattern, View
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError, PivotError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.lowering.spmm import sddmm, wants_grad
-from spgrad.lowering.views import cols, rows
+from spgrad.lowering.views import Valued, cols, rows
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.public import public_op
 from spgrad.torch_protocol.compile import is_real
@@ -204,7 +204,29 @@ def _substitute(
 ) -> torch.Tensor:
     pattern, upper, unit = triangle
     view = cols(pattern) if transpose else rows(pattern)
-    operands = plain(vals), plain(b), upper != transpose, unit
+    return _solved_by(view, vals, b, Triangle(pattern, upper != transpose, unit))
+
+
+class KeptTriangle:
+    """A triangle that many right-hand sides meet, without gradients."""
+
+    def __init__(self, vals: torch.Tensor, triangle: Triangle) -> None:
+        vals = plain(vals)
+        self.triangle = triangle
+        self.own = Valued(vals, triangle.pattern)
+        self.conj = Valued(plain(vals.conj()), triangle.pattern) if vals.is_complex() else self.own
+
+    def solve(self, b: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        """T^-1 b, or T^-H b, for b 2-D."""
+        pattern, upper, unit = self.triangle
+        view, vals = (self.conj if adjoint else self.own).lines(adjoint)
+        return _solved_by(view, vals, b, Triangle(pattern, upper != adjoint, unit))
+
+
+def _solved_by(view: View, vals: torch.Tensor, b: torch.Tensor, triangle: Triangle) -> torch.Tensor:
+    """Substitution by a view, in which the triangle is the one that is given."""
+    pattern, upper, unit = triangle
+    operands = plain(vals), plain(b), upper, unit
     x, failed = kernels.solve_triangular(view.ptr, view.idx, view.perm, *operands)
     if not unit and is_real(failed):
         _require_pivots(int(failed), pattern)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -86,7 +87,8 @@ SPGRAD_INLINE int64_t for_triangle_rows(const Triangular<index_t, scalar_t>& a, 
 
 // One column of float32 or float64. A row waits for the one before it only with the last entries of
 // its sum: they are added one by one, in registers that the loads of x can be forwarded to, while
-// the others are added in vectors, ahead of time.
+// the others are added in vectors, ahead of time. What has to be divided by the diagonal is
+// multiplied by its inverse before the last entry's x is there, so that no row waits for a division.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE int64_t substitute_column(const Triangular<index_t, scalar_t> a) {
   constexpr int kLanes = std::max<int>(kBytes / sizeof(scalar_t), 4);
@@ -113,11 +115,18 @@ SPGRAD_INLINE int64_t substitute_column(const Triangular<index_t, scalar_t> a) {
     }
     const int64_t step = a.upper ? -1 : 1;
     int64_t p = a.upper ? from - 1 : from + whole;
-    for (int64_t left = count - whole; left > 0; --left, p += step) {
+    int64_t left = count - whole;
+    const scalar_t inverse = 1 / row.diagonal;
+    if (left == 0 || !std::isfinite(inverse)) [[unlikely]] {
+      for (; left > 0; --left, p += step) sum -= a.val[p] * a.x[a.idx[p]];
+      a.x[i] = sum / row.diagonal;
+      return;
+    }
+    for (; left > 1; --left, p += step) {
       one_by_one();
       sum -= a.val[p] * a.x[a.idx[p]];
     }
-    a.x[i] = a.unit ? sum : sum / row.diagonal;
+    a.x[i] = sum * inverse - a.val[p] * inverse * a.x[a.idx[p]];
   });
 }
 
