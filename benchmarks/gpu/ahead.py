@@ -151,12 +151,22 @@ def calls(dtype: torch.dtype, index: torch.dtype, n: int) -> dict[str, tuple[Any
     val, rows = torch.empty(nse, dtype=dtype), torch.empty(m, n, dtype=dtype)
     by_head, wide = torch.empty(nse, heads, dtype=dtype), torch.empty(m, heads * n, dtype=dtype)
     view = ptr, idx, perm
+    q, lse = (torch.empty(heads, m, width, dtype=dtype) for width in (min(n, 256), 1))
+    bias = torch.empty(heads // 2, nse, dtype=dtype)
+    values = torch.empty(nse, n, dtype=dtype)
+    of_blocks, tall = torch.empty(256 * nse, dtype=dtype), torch.empty(16 * m, n, dtype=dtype)
     return {
         "spmm": (*view, val, rows),
         "sddmm": (*view, rows, rows),
         "spmm_sddmm": (*view, val, rows, rows),
         "heads_spmm": (*view, by_head, wide),
         "heads_sddmm": (*view, wide, wide, heads),
+        "attention": (*view, bias, *[q] * 3, 0.5),
+        "attention_backward": (*view, *view, bias, *[q] * 4, lse, lse, 0.5),
+        "segment_softmax": (ptr, perm, values, False),
+        "segment_softmax_backward": (ptr, perm, values, values, False),
+        "block_spmm": (*view, of_blocks, tall, 16, 16, True),
+        "block_sddmm": (*view, tall, tall, 16, 16, True),
     }
 
 

@@ -93,10 +93,10 @@ def register_native(device: str, without: Collection[str] = ()) -> None:
         _LIBRARY.impl(name, NATIVE[name], device)
 
 
-def register_launched(modules: Mapping[str, str]) -> None:
-    """Lets Triton kernels answer on CUDA: {kernel: module}, of which each is imported when used."""
+def register_launched(modules: Mapping[str, str], device: str = "CUDA") -> None:
+    """Lets Triton kernels answer on a device: {kernel: module}, each imported when it is used."""
     for name, module in modules.items():
-        _LIBRARY.impl(name, _on_first_use(name, module), "CUDA")
+        _LIBRARY.impl(name, _on_first_use(name, module), device)
 
 
 def _on_first_use(name: str, module: str) -> Callable[..., Any]:

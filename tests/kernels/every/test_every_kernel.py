@@ -1,7 +1,5 @@
 """Every kernel on views of every kind: against its reference, and through torch's opcheck."""
 
-import importlib
-import importlib.util
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +15,6 @@ from spgrad.kernels import LAUNCHED, NATIVE, REFERENCES
 from spgrad.kernels.triton import MODULES
 
 pytestmark = pytest.mark.usefixtures("poisoned")
-
-if importlib.util.find_spec("triton"):
-    for _module in set(MODULES.values()):
-        importlib.import_module(_module)
 
 SOURCES = Path(__file__).parents[3] / "src" / "spgrad" / "kernels" / "cpu"
 

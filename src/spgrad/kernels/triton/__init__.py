@@ -19,6 +19,9 @@ MODULES = {
     for module, names in {
         "products.matmul": ("spmm", "sddmm", "spmm_sddmm"),
         "products.heads": ("heads_spmm", "heads_sddmm"),
+        "products.attention": ("attention", "attention_backward"),
+        "reductions.softmax": ("segment_softmax", "segment_softmax_backward"),
+        "products.block_matmul": ("block_spmm", "block_sddmm"),
     }.items()
     for name in names
 }

@@ -90,9 +90,10 @@ def lines_of_program(ptr, m, R: tl.constexpr, KIND: tl.constexpr):
     else:
         tl.static_assert(R == 1)
         none = tl.arange(0, 1)
-        line, begin, end, place = long_line(ptr, m)
-        there = (end > begin) & (none == 0)
-        line, begin, end, place = line + none, begin + none, end + none, line + none
+        line, begin, end, _ = long_line(ptr, m)
+        line, begin, end = line + none, begin + none, end + none
+        there = begin < end
+        place = line
     return line, begin, tl.where(there, end, begin), place, there
 
 
