@@ -87,8 +87,8 @@ def test_the_first_row_without_a_pivot(n, upper, missing):
 
 
 @pytest.mark.parametrize("size", [5e-324, 1e-310, 1e308])
-def test_real_pivots_whose_inverse_is_no_number(size):
-    """Rows are multiplied by inverses, which of tiny pivots are infinite: those are divided by."""
+def test_real_pivots_whose_inverse_is_no_normal_number(size):
+    """Rows are multiplied by inverses, but for those: infinite, or too small for all digits."""
     A = size * torch.tensor([[1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
     view = torch.tensor([0, 1, 3]), torch.tensor([0, 0, 1]), None, A[[0, 1, 1], [0, 0, 1]]
     b = size * torch.tensor([[1.0], [1.0]], dtype=torch.float64)

@@ -117,7 +117,7 @@ SPGRAD_INLINE int64_t substitute_column(const Triangular<index_t, scalar_t> a) {
     int64_t p = a.upper ? from - 1 : from + whole;
     int64_t left = count - whole;
     const scalar_t inverse = 1 / row.diagonal;
-    if (left == 0 || !std::isfinite(inverse)) [[unlikely]] {
+    if (left == 0 || !std::isnormal(inverse)) [[unlikely]] {
       for (; left > 0; --left, p += step) sum -= a.val[p] * a.x[a.idx[p]];
       a.x[i] = sum / row.diagonal;
       return;
