@@ -12,7 +12,7 @@ DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
 CPP := src/spgrad/kernels/cpu/*/*.cpp src/spgrad/kernels/cpu/*/*.h packaging/*.cpp
 
-.PHONY: demo test reference docs coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers sanitize coverage-cpp kernels wheel wheel-pure sdist test-wheels check-arm check-clang clean
+.PHONY: demo test reference docs coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers bench-gpu sanitize coverage-cpp kernels wheel wheel-pure sdist test-wheels check-arm check-clang clean
 .DEFAULT_GOAL := kernels
 
 $(DEPS): requirements/dev.txt
@@ -112,6 +112,10 @@ bench: kernels
 # The libraries that are compared besides torch and SciPy; those that are absent are named.
 bench-peers: $(DEPS)
 	$(PIP) --no-deps -r requirements/bench.txt
+
+# The Triton kernels on a GPU, which needs a torch with CUDA in .venv; says so where there is none.
+bench-gpu: kernels
+	$(BIN)/python -m benchmarks.gpu
 
 # A library of its own beside a copy of the Python files; -S keeps the editable install out of
 # sight. libstdc++ is preloaded too, or AddressSanitizer looks for __cxa_throw before there is one.

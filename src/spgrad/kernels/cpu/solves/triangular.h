@@ -88,7 +88,8 @@ SPGRAD_INLINE int64_t for_triangle_rows(const Triangular<index_t, scalar_t>& a, 
 // One column of float32 or float64. A row waits for the one before it only with the last entries of
 // its sum: they are added one by one, in registers that the loads of x can be forwarded to, while
 // the others are added in vectors, ahead of time. What has to be divided by the diagonal is
-// multiplied by its inverse before the last entry's x is there, so that no row waits for a division.
+// multiplied by its inverse before the last entry's x is there, so that no row waits for a
+// division.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE int64_t substitute_column(const Triangular<index_t, scalar_t> a) {
   constexpr int kLanes = std::max<int>(kBytes / sizeof(scalar_t), 4);
