@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("spgrad-demo.png"), help="the picture to write"
     )
     demo.add_argument("--data", type=Path, help="your own graph, .npz or .mtx (default: Cora)")
+    demo.add_argument("--device", default="cpu", help="where to train, such as cuda (cpu)")
     demo.set_defaults(run=_demo)
     return parser
 
@@ -115,6 +116,7 @@ def _demo(options: argparse.Namespace) -> None:
         epochs=options.epochs,
         seed=options.seed,
         seeds=options.seeds,
+        device=options.device,
     )
 
 

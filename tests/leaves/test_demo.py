@@ -113,6 +113,28 @@ def test_training_learns(cora, learn_edges):
         assert run.scale is None
 
 
+def test_a_graph_and_its_split_move_to_a_device(cora):
+    there, parts = cora.to("meta"), data.split(cora, 0).to("meta")
+    network = model.GraphNetwork(there, learn_edges=True).to("meta")
+    network()[parts.train].sum().backward()
+    assert {p.grad.device.type for p in network.parameters()} == {"meta"}
+    assert there.labels.device.type == "meta"
+
+
+@pytest.mark.parametrize("found", [0, 2])
+def test_a_device_that_is_not_there_is_refused(found, communities, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: found > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
+    device = f"cuda:{found}" if found else "cuda"
+    out = tmp_path / "picture.png"
+    words = ["demo", "--data", communities, "--out", out, "--device", device]
+    assert cli.main([str(word) for word in words]) == 2
+    accepted = "cpu, cuda, cuda:0, cuda:1 are" if found else "cpu is"
+    said = f"spgrad demo: `--device` is {device}; {accepted} accepted, as torch finds no other"
+    assert capsys.readouterr().err.startswith(said)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("competitor", compare.COMPETITORS, ids=lambda c: "-".join(c[:3]))
 def test_competitors_make_the_same_step(competitor, communities):
     A = data.load(communities).adjacency
@@ -159,6 +181,7 @@ def test_the_demo_runs_to_its_end(communities, tmp_path, capsys, monkeypatch):
     out = tmp_path / "picture.png"
     before = (torch.get_num_threads(), os.environ.get("SPGRAD_NO_EXT"))
     words = ["demo", "--data", communities, "--out", out, "--epochs", 3, "--seeds", 2]
+    words += ["--device", "cpu"]
     assert cli.main([str(word) for word in words]) == 0
     assert (torch.get_num_threads(), os.environ.get("SPGRAD_NO_EXT")) == before
     said = capsys.readouterr().out

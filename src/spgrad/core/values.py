@@ -97,10 +97,7 @@ def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> Sparse
             )
         flat = values.reshape(pattern.values_shape)
     if flat.device != pattern.device:
-        raise ArgumentValueError(
-            f"`values` is on {flat.device}; {pattern.device}, where the pattern is, is accepted. "
-            "Move one of them with .to()."
-        )
+        checks.require_same_device(pattern=pattern.indices[0], values=flat)
     return on_pattern(flat, pattern)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.abc import Traversable
 from pathlib import Path
@@ -55,6 +55,12 @@ class Graph:
     task: str
     per_class: int = 20
 
+    def to(self, device: torch.device | str) -> Graph:
+        """The graph with its tensors on a device."""
+        adjacency, features = self.adjacency.to(device), self.features.to(device)
+        labels = self.labels.to(device)
+        return replace(self, adjacency=adjacency, features=features, labels=labels)
+
 
 @dataclass(frozen=True)
 class Split:
@@ -63,6 +69,10 @@ class Split:
     train: torch.Tensor
     validation: torch.Tensor
     test: torch.Tensor
+
+    def to(self, device: torch.device | str) -> Split:
+        """The numbers on a device."""
+        return Split(*(part.to(device) for part in (self.train, self.validation, self.test)))
 
 
 def refusal(

@@ -75,6 +75,7 @@ def train(
     epochs: int,
     seed: int,
     advance: Callable[[], None],
+    device: torch.device | str = "cpu",
 ) -> History:
     """Trains one network, and tests it as it was when validation accuracy was highest.
 
@@ -85,14 +86,16 @@ def train(
         epochs: Number of steps of Adam, each on all training nodes.
         seed: Of the initial weights and of dropout.
         advance: Called after each epoch.
+        device: Where the network and the graph are.
 
     Returns:
-        The history of the run.
+        The history of the run; its tensors are on the CPU.
     """
     history = History()
-    with torch.random.fork_rng(devices=[]):
+    graph, parts, device = graph.to(device), parts.to(device), torch.device(device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        model = GraphNetwork(graph, learn_edges=learn_edges)
+        model = GraphNetwork(graph, learn_edges=learn_edges).to(device)
         optimizer = _optimizer(model)
         for epoch in range(epochs):
             model.train()
@@ -126,5 +129,5 @@ def _evaluate(
     if accuracy > max(history.validation, default=-1.0):
         history.best, history.test = epoch, right[parts.test].float().mean().item()
         if model.scale is not None:
-            history.scale = model.scale.detach().exp()
+            history.scale = model.scale.detach().exp().cpu()
     history.validation.append(accuracy)

@@ -26,7 +26,15 @@ _KERNELS = {
 SMALL = 1 << 24  # products below this many multiplications a layer are quickest on one thread
 
 
-def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int | None) -> None:
+def run(
+    data: Path | None,
+    out: Path,
+    *,
+    epochs: int,
+    seed: int,
+    seeds: int | None,
+    device: str = "cpu",
+) -> None:
     """Trains both networks, compares the libraries, writes the picture, and prints a transcript.
 
     Args:
@@ -35,13 +43,15 @@ def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int | No
         epochs: Steps of each training run.
         seed: The first seed.
         seeds: Number of seeds; by default 5, or 2 where the kernels are not compiled.
+        device: Where the networks are trained; the libraries are compared on the CPU.
 
     Raises:
         MissingPackageError: A package of `spgrad[demo]` is not installed.
-        ValueError: `data` or `out` is not usable.
+        ValueError: `data`, `out` or `device` is not usable.
     """
     require_packages("numpy", "matplotlib", "rich")
     _require_writable(out)
+    _require_device(device)
     from rich.console import Console
 
     seeds = seeds or (5 if compiled() else 2)
@@ -49,13 +59,13 @@ def run(data: Path | None, out: Path, *, epochs: int, seed: int, seeds: int | No
     graph = load(data)
     split(graph, seed)  # refuses a graph that is too small before anything is printed
     with _threads(graph) as threads:
-        _introduce(console, graph, range(seed, seed + seeds), epochs)
+        _introduce(console, graph, range(seed, seed + seeds), epochs, device)
         with _progress() as (begin, advance):
             begin("training", 2 * seeds * epochs)
             given, learned = [], []
             for s in range(seed, seed + seeds):
                 parts = split(graph, s)
-                options = {"epochs": epochs, "seed": s, "advance": advance}
+                options = {"epochs": epochs, "seed": s, "advance": advance, "device": device}
                 given.append(train(graph, parts, learn_edges=False, **options))
                 learned.append(train(graph, parts, learn_edges=True, **options))
             begin("measuring", ROUNDS + 1)
@@ -76,6 +86,17 @@ def _require_writable(out: Path) -> None:
     if not os.access(out if out.exists() else out.parent, os.W_OK):
         raise ArgumentValueError(
             f"`--out` is {out}, which may not be written; {accepted}. Choose another folder."
+        )
+
+
+def _require_device(device: str) -> None:
+    """Refuses what torch cannot train on here."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    found = ["cpu", *(["cuda"] if count else []), *(f"cuda:{i}" for i in range(count))]
+    if device not in found:
+        raise ArgumentValueError(
+            f"`--device` is {device}; {', '.join(found)} {'are' if count else 'is'} accepted, as "
+            "torch finds no other device here. Choose one, or leave it out for the CPU."
         )
 
 
@@ -108,7 +129,7 @@ def _progress() -> Iterator[tuple[Any, Any]]:
         yield begin, lambda: progress.advance(progress.task_ids[-1])
 
 
-def _introduce(console: Any, graph: Graph, seeds: Sequence[int], epochs: int) -> None:
+def _introduce(console: Any, graph: Graph, seeds: Sequence[int], epochs: int, device: str) -> None:
     from rich.table import Table
 
     parts = split(graph, seeds[0])
@@ -132,6 +153,8 @@ def _introduce(console: Any, graph: Graph, seeds: Sequence[int], epochs: int) ->
         "was after the epoch of highest validation accuracy.",
         "kernels": _KERNELS[backend()],
     }
+    if device != "cpu":
+        lines["device"] = f"{device} for the training, the CPU for the comparison of libraries."
     for name, text in lines.items():
         table.add_row(name, text)
     console.print(table)

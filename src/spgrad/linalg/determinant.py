@@ -251,6 +251,7 @@ def inverse_by(T: SparseTensor, pattern: Any, solver: Solver, assume: Assume) ->
     if tuple(target.shape) != tuple(T._pattern.shape):
         hint = "It names elements of the inverse."
         raise checks.bad_shape("pattern", tuple(target.shape), "the shape of `A`", hint)
+    checks.require_same_device(A=T._vals, pattern=target.indices[0])
     target = pattern_without_repeats(target)
     vals = inverse_values(flat(T), Wanted(Kept(solver, assume, T._pattern), target, False))
     return from_values(vals.view(target.values_shape), target)

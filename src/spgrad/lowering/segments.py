@@ -105,7 +105,7 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
     kept = [d for d in range(len(sizes)) if d not in dims]
     size = math.prod(sizes[d] for d in dims)
     if not kept:
-        ptr = torch.tensor([0, pattern.elements], device=pattern.device)
+        ptr = torch.arange(2, device=pattern.device) * pattern.elements  # no copy from the host
         return Segments(ptr, None, pattern.elements, size)
     if not dims:
         return Segments(None, None, pattern.elements, 1)

@@ -28,6 +28,7 @@ def set_grad(A: SparseTensor, grad: Any) -> None:
                 "pattern is accepted. Use grad.sparse_mask(A), or spgrad.from_values(numbers, "
                 "A.pattern)."
             )
+        checks.require_same_device(tensor=A._vals, grad=grad._vals)
         if not A._pattern.same_as(grad._pattern):
             raise ArgumentValueError(
                 f"`grad` is {grad._pattern.name} with nse {grad.nse}, and the tensor "

@@ -14,7 +14,8 @@ from spgrad import kernels
 from spgrad.kernels import LAUNCHED, NATIVE, REFERENCES
 from spgrad.kernels.triton import MODULES
 
-pytestmark = pytest.mark.usefixtures("poisoned")
+NAN = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which interprets Triton
+pytestmark = [pytest.mark.usefixtures("poisoned"), NAN]
 
 SOURCES = Path(__file__).parents[3] / "src" / "spgrad" / "kernels" / "cpu"
 

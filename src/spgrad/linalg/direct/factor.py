@@ -21,7 +21,7 @@ from spgrad.linalg.solve import Kept, System, require_finite, solve_with, system
 from spgrad.linalg.solvers.protocol import Applied, Assume, Prepared, Solver
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.ops.solves.triangular import square_operand
-from spgrad.public import public_op
+from spgrad.public import public_as, public_op
 
 _ENGINES: tuple[type[Engine], ...] = (SuperLU, CHOLMOD, PARDISO)
 
@@ -64,6 +64,7 @@ class Factor(Applied):
         empty = A._pattern.extent[0] == 0  # which has nothing to factor, and answers everything
         self._given = _Given(None if empty else cast(Factored, engine.prepare(detached, assume)))
 
+    @public_as("linalg.Factor.solve")
     def solve(self, b: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """x with A x = b, or A^H x = b with `adjoint`; b is (*b, m) or (*b, m, n)."""
         T, right, _, vectors = system_operands(self._matrix, b, None, True)
@@ -85,6 +86,7 @@ class Factor(Applied):
         """As `spgrad.linalg.slogdet`."""
         return slogdet_by(self._matrix, self._given, "general")
 
+    @public_as("linalg.Factor.inverse_at")
     def inverse_at(self, pattern: Any) -> torch.Tensor:
         """As `spgrad.linalg.inverse_at`."""
         return inverse_by(self._matrix, pattern, self._given, "general")
@@ -93,6 +95,7 @@ class Factor(Applied):
         """As `spgrad.linalg.inverse_diagonal`."""
         return diagonal_by(self._matrix, self._given, "general")
 
+    @public_as("linalg.Factor.sample")
     def sample(
         self, shape: int | Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
@@ -126,6 +129,7 @@ class Factor(Applied):
         x = self._given.prepared.inverse_root(z) if z.numel() else z
         return x.mT.reshape(*front, *T._pattern.shape[:-1])
 
+    @public_as("linalg.Factor.refactor")
     def refactor(self, A: torch.Tensor) -> Factor:
         """The factor of a matrix of the same pattern, without a new search for an order."""
         T = square_operand("A", A)

@@ -171,7 +171,8 @@ class GraphConv(MessagePassing):
     @public_as("nn.GraphConv")  # not on `forward`, where torch.compile begins to read
     def _forward(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         graph = plain_graph(square_graph(A))
-        x = features_of_nodes("x", x, graph.shape[1], self.in_channels, True, graph)
+        fits = {"nodes": graph.shape[1], "channels": self.in_channels}
+        x = features_of_nodes("x", x, graph, **fits, sparse_too=True, dtype_too=True)
         h = self.lin(x)
         if not self.normalize:
             y = self.propagate(h, graph)

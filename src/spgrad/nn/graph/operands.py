@@ -53,35 +53,38 @@ def both_ends(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Features of sources (k, channels) and of targets (m, channels) or None, or the refusal."""
     m, k = A.shape[:2]
-    ends = functools.partial(features_of_nodes, sparse_too=sparse_too)
+    ends = functools.partial(features_of_nodes, A=A, sparse_too=sparse_too)
     if not isinstance(x, (tuple, list)):
         if m != k:
             raise ArgumentKindError(
                 f"`x` is one tensor; a pair (x_src, x_dst) is accepted for A of shape {(m, k)}. "
                 "Give the features of columns and of rows of A."
             )
-        found = ends("x", x, k, channels[0])
-        return found, ends("x", x, m, channels[1])
+        found = ends("x", x, nodes=k, channels=channels[0])
+        return found, ends("x", x, nodes=m, channels=channels[1])
     if len(x) != 2:
         raise ArgumentValueError(
             f"`x` has {len(x)} items; a pair (x_src, x_dst) is accepted. Give None for x_dst where "
             "targets have no features."
         )
-    src = ends("x[0]", x[0], k, channels[0])
-    return src, None if x[1] is None else ends("x[1]", x[1], m, channels[1])
+    src = ends("x[0]", x[0], nodes=k, channels=channels[0])
+    dst = None if x[1] is None else ends("x[1]", x[1], nodes=m, channels=channels[1])
+    return src, dst
 
 
 def features_of_nodes(
     arg: str,
     x: Any,
+    A: SparseTensor,
+    *,
     nodes: int,
     channels: int | None,
     sparse_too: bool = False,
-    A: SparseTensor | None = None,
+    dtype_too: bool = False,
 ) -> torch.Tensor:
     """`x` if it is (nodes, channels), dense or with `sparse_too` sparse; None: any channels.
 
-    With A, the dtype is that of its weights.
+    It is on the device of A, and with `dtype_too` of the dtype of its weights.
     """
     x = matrix_operand(arg, x) if sparse_too and is_sparse(x) else dense_operand(arg, x)
     require_rank(arg, x, 2, "Flatten the features of a node.")
@@ -89,7 +92,8 @@ def features_of_nodes(
         accepted = f"({nodes}, {'channels' if channels is None else channels})"
         hint = "Rows follow from A, columns from the layer."
         raise checks.bad_shape(arg, tuple(x.shape), accepted, hint)
-    if A is not None:
+    checks.require_same_device(**{arg: x, "A": A._vals})
+    if dtype_too:
         checks.require_same_dtype(x=x, A=A._vals)
     return x
 

@@ -17,7 +17,7 @@ from spgrad.lowering.dense_at import dense_at_elements
 from spgrad.lowering.operands import call, is_sparse, sparse_operand
 from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.elementwise.binary import Number, add, div, mul, sub
-from spgrad.ops.elementwise.rules import number_for_each, require_kinds
+from spgrad.ops.elementwise.rules import number_for_each, require_kinds, require_one_device
 from spgrad.public import public_op
 
 
@@ -98,6 +98,7 @@ def _in_one_dtype(rule: Any, **operands: Any) -> list[Any]:
     found = [
         as_summands(sparse_operand(name, x)) if is_sparse(x) else x for name, x in operands.items()
     ]
+    require_one_device(**dict(zip(operands, found, strict=True)))
     parts = (x._vals if isinstance(x, SparseTensor) else x for x in found)
     empty = [x.new_empty(0 if x.dim() else ()) if isinstance(x, torch.Tensor) else x for x in parts]
     if not isinstance(found[0], torch.Tensor):

@@ -97,6 +97,18 @@ def require_kinds(**operands: Any) -> None:
             )
 
 
+def require_one_device(**operands: Any) -> None:
+    """Refuses tensors on different devices; as in torch, a 0-d one may stay on the CPU."""
+    parts = {name: x._vals if isinstance(x, SparseTensor) else x for name, x in operands.items()}
+    found = {
+        name: x
+        for name, x in parts.items()
+        if isinstance(x, torch.Tensor) and (x.dim() or x.device.type != "cpu")
+    }
+    if len(found) > 1:
+        checks.require_same_device(**found)
+
+
 def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
     A, B = sparse_operand("input", a), sparse_operand("other", b)
     if A._vals.device != B._vals.device:
@@ -117,8 +129,7 @@ def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
 
 def _one_sparse(rule: Rule, A: SparseTensor, other: Any) -> torch.Tensor:
     if isinstance(other, torch.Tensor):
-        if other.dim() or other.device.type != "cpu":  # as in torch, a number may be on the CPU
-            checks.require_same_device(input=A._vals, other=other)
+        require_one_device(input=A, other=other)
         if other.dim():
             return _with_dense(rule, A, other)
     if rule.of_numbers is not None:

@@ -121,6 +121,7 @@ def masked_select(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     if tuple(mask.shape) != shape:
         accepted = f"{shape}, the shape of `input`,"
         raise checks.bad_shape("mask", tuple(mask.shape), accepted, "Expand it.")
+    checks.require_same_device(input=A._vals, mask=mask)
     return part(A, read(mask, shape, A._vals.device))
 
 

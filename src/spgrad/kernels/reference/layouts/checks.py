@@ -10,9 +10,10 @@ from torch import Tensor
 from spgrad.kernels.declare import kernel
 
 
-def _first(bad: Tensor) -> int:
-    """The position of the first true element, -1 if there is none."""
-    return int(bad.int().argmax()) if bool(bad.any()) else -1
+def _first(bad: Tensor) -> Tensor:
+    """The position (1,) of the first true element of a vector, its length if there is none."""
+    ended = torch.cat([bad, bad.new_ones(1)])
+    return ended.view(torch.uint8).max(0, keepdim=True).indices
 
 
 def _fake_check_compressed(ptr: Tensor, idx: Tensor, n: int) -> Tensor:
@@ -25,29 +26,26 @@ def check_compressed(ptr: Tensor, idx: Tensor, n: int) -> Tensor:
 
     The codes, in the order of the checks: 1 ptr[0] is not 0; 2 ptr decreases after `position`;
     3 ptr[-1] is not the number of entries; then over the entries, the first of 4 an index
-    outside [0, n) and 5 an index not above the one before it in its row.
+    outside [0, n) and 5 an index not above the one before it in its row. No number is read on the
+    way: where indices are on another device, the caller waits for it once.
     """
-
-    def verdict(code: int, position: int) -> Tensor:
-        return torch.tensor([code, position], device=ptr.device)
-
     m, nse = ptr.numel() - 1, idx.numel()
-    if int(ptr[0]) != 0:
-        return verdict(1, 0)
-    if (position := _first(ptr[:-1] > ptr[1:])) >= 0:
-        return verdict(2, position)
-    if int(ptr[-1]) != nse:
-        return verdict(3, m)
+    step, ends = _first(ptr[:-1] > ptr[1:]), ptr[-1:] != nse
     idx = idx.long()  # n may exceed the index type
-    outside = (idx < 0) | (idx >= n)
-    unsorted = torch.zeros_like(outside)
-    unsorted[1:] = idx[1:] <= idx[:-1]
-    starts = ptr[:-1]
-    unsorted[starts[starts < nse].long()] = False
-    position = _first(outside | unsorted)
-    if position < 0:
-        return verdict(0, -1)
-    return verdict(4 if bool(outside[position]) else 5, position)
+    unsorted = torch.zeros(nse + 1, dtype=torch.bool, device=idx.device)
+    torch.le(idx[1:], idx[:-1], out=unsorted[1:nse])
+    starts = ptr[:-1].long().clamp(0, nse)  # pointers that are no positions are found all the same
+    unsorted.index_fill_(0, starts, False)
+    outside = torch.cat([(idx < 0) | (idx >= n), unsorted.new_zeros(1)])
+    position = _first((outside | unsorted)[:nse])
+    code = torch.where(outside.index_select(0, position), 4, 5)
+    none = position == nse
+    code, position = code.masked_fill(none, 0), position.masked_fill(none, -1)
+    code, position = code.masked_fill(ends, 3), position.masked_fill(ends, m)
+    falls = step < m
+    code, position = code.masked_fill(falls, 2), torch.where(falls, step, position)
+    begins = ptr[:1] != 0
+    return torch.cat([code.masked_fill(begins, 1), position.masked_fill(begins, 0)])
 
 
 def _fake_check_coo(indices: Tensor, size: Sequence[int]) -> Tensor:
@@ -60,15 +58,18 @@ def check_coo(indices: Tensor, size: Sequence[int]) -> Tensor:
 
     `position` is the first entry with an index outside its dimension and `dim` the first such
     dimension of that entry, both -1 if there is none. `sorted` is 1 if the entries are strictly
-    increasing lexicographically and in range.
+    increasing lexicographically and in range. As above, no number is read on the way.
     """
-    limit = torch.tensor(list(size), dtype=torch.int64, device=indices.device)[:, None]
-    outside = (indices < 0) | (indices >= limit)
-    position = _first(outside.any(0))
-    if position >= 0:
-        return torch.tensor([_first(outside[:, position]), position, 0], device=indices.device)
+    d, nse = indices.shape
+    outside = torch.zeros(d, nse + 1, dtype=torch.bool, device=indices.device)
+    for found, index, length in zip(outside[:, :nse], indices.long(), size, strict=True):
+        torch.logical_or(index < 0, index >= length, out=found)
+    position = _first(outside.any(0)[:nse])
+    dim = _first(outside.index_select(1, position).view(-1))
     before, after = indices[:, :-1], indices[:, 1:]
-    increasing = torch.zeros_like(before[0] if len(size) else indices.sum(0)[1:], dtype=torch.bool)
-    for dim in reversed(range(len(size))):
-        increasing = (before[dim] < after[dim]) | ((before[dim] == after[dim]) & increasing)
-    return torch.tensor([-1, -1, int(increasing.all())], device=indices.device)
+    increasing = torch.zeros_like(before[0] if d else indices.sum(0)[1:], dtype=torch.bool)
+    for i in reversed(range(d)):
+        increasing = (before[i] < after[i]) | ((before[i] == after[i]) & increasing)
+    none = position == nse
+    ordered = none & increasing.all()
+    return torch.cat([dim.masked_fill(none, -1), position.masked_fill(none, -1), ordered.long()])

@@ -1,0 +1,101 @@
+"""Operands on different devices are refused by name; meta stands for the other device."""
+
+import re
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import nn, testing
+
+SAYS = re.compile(
+    r"spgrad\.[\w.]+: `(\S+)` is on (\w+); `(\S+)` is on (\w+), and one device for all is accepted."
+)
+SIZES_ALONE = {"expand_as", "is_same_size", "reshape_as", "view_as"}
+"""Operations that look at the shape of an operand, which may lie anywhere."""
+NUMBERS_FIRST = {"factor"}
+"""Operations that read the first operand before there is a second one."""
+
+CELLS = {}
+for _cell in testing.cells():
+    if len(testing.sample(_cell)) > 1 and _cell.op.name not in SIZES_ALONE:
+        CELLS.setdefault((_cell.op.name, _cell.signature), _cell)
+
+
+def refused(call):
+    with pytest.raises(spgrad.ArgumentValueError) as raised:
+        call()
+    said = SAYS.match(str(raised.value))
+    assert said, raised.value
+    assert said[1] != said[3]
+    assert {said[2], said[4]} == {"cpu", "meta"}
+    return said
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in CELLS}))
+def test_an_operand_elsewhere_is_refused(name):
+    for cell in (cell for (op, _), cell in CELLS.items() if op == name):
+        operands = testing.sample(cell)
+        for at, operand in enumerate(operands):
+            others = operands[:at] + operands[at + 1 :]
+            if (at == 0 and name in NUMBERS_FIRST) or not any(map(is_fixed, others)):
+                continue
+            moved = [*operands[:at], operand.detach().to("meta"), *operands[at + 1 :]]
+            refused(lambda cell=cell, moved=moved: testing.run_all(cell, moved))
+
+
+def is_fixed(operand):
+    """Whether an operand has to be on the device of the others: 0-d tensors may be on the CPU."""
+    return isinstance(operand, spgrad.SparseTensor) or operand.dim() > 0
+
+
+A = testing.random_sparse((4, 4), dtype=torch.float32, density=0.9)
+X = torch.ones(4, 3)
+THERE, X_THERE = A.to("meta"), X.to("meta")
+LAYERS = {
+    "GraphConv": lambda: nn.GraphConv(3, 2),
+    "GraphConv_cached": lambda: nn.GraphConv(3, 2, cached=True),
+    "GraphAttention": lambda: nn.GraphAttention(3, 2),
+    "GraphAttention_2": lambda: nn.GraphAttention(3, 2, version=2),
+    "SAGEConv": lambda: nn.SAGEConv(3, 2),
+    "GINConv": lambda: nn.GINConv(torch.nn.Linear(3, 2)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_refuse_features_elsewhere(name):
+    layer = LAYERS[name]()
+    for x, graph in ((X, THERE), (X_THERE, A)):
+        said = refused(lambda x=x, graph=graph: layer(x, graph))
+        assert {said[1], said[3]} == {"A", "x"}
+
+
+def test_layers_name_the_end_that_is_elsewhere():
+    said = refused(lambda: nn.SAGEConv((3, 3), 2)((X, X_THERE), A))
+    assert {said[1], said[3]} == {"A", "x[1]"}
+
+
+def test_a_sparse_layer_refuses_inputs_elsewhere():
+    refused(lambda: nn.SparseLinear(3, 2, density=0.5)(X_THERE))
+
+
+OTHERS = {
+    "from_values": lambda: spgrad.from_values(A.values().to("meta"), A),
+    "matmul": lambda: A @ X_THERE,
+    "matmul_of_sparse": lambda: A @ THERE,
+    "matmul_from_left": lambda: X_THERE.T @ A,
+    "in_place": lambda: A.clone().add_(THERE),
+    "assignment": lambda: A.clone().__setitem__(0, torch.ones(4, device="meta")),
+    "gradient": lambda: setattr(A.clone().requires_grad_(), "grad", THERE),
+    "inverse_at": lambda: spgrad.linalg.inverse_at(A, THERE),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_operation_of_the_table_is_refused_too(name):
+    refused(OTHERS[name])
+
+
+def test_a_number_may_stay_on_the_cpu():
+    assert (THERE * torch.tensor(2.0)).device.type == "meta"
+    assert torch.lerp(THERE, THERE, torch.tensor(0.5)).device.type == "meta"

@@ -1,0 +1,111 @@
+"""Operations keep the device that their operands are on, with its gradients: no number is computed.
+
+The device is meta, or CUDA for fake tensors. On a torch without CUDA, these are made and multiplied
+only: torch neither moves them there, nor indexes them in Python, nor records their gradients.
+"""
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+import spgrad
+from spgrad import nn, testing
+
+N = 6
+LAYOUTS = ("csr", "csc", "bsr", "coo")
+CPU = {
+    name: testing.random_sparse((N, N), testing.LAYOUTS[name], dtype=torch.float32)
+    for name in LAYOUTS
+}
+
+
+def on_cuda(layout):
+    """The matrix as fake tensors on CUDA."""
+    ptr, idx = (torch.empty_like(t, device="cuda") for t in CPU[layout].pattern.indices)
+    values = torch.empty_like(CPU[layout].values(), device="cuda")
+    make = getattr(spgrad, f"sparse_{layout}_tensor")
+    return make(ptr, idx, values, (N, N), check_invariants=False)
+
+
+def ones(*shape):
+    return lambda device: torch.ones(shape, device=device)
+
+
+def attention(A, q):
+    return torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=A)
+
+
+def layer(made):
+    return lambda A, x: made.to(A.device)(x, A)
+
+
+PRODUCTS = {
+    "product": (lambda A, x: A @ x, ones(N, 3), (N, 3)),
+    "vector": (lambda A, x: A @ x, ones(N), (N,)),
+    "softmax": (lambda A, x: torch.softmax(A, 1) * x, ones(N, 1), (N, N)),
+    "row_sums": (lambda A, x: A.sum(1) * x, ones(N), (N,)),
+    "sum": (lambda A, x: A.sum() * x, ones(2), (2,)),
+    "same_pattern": (lambda A, x: A + A * x, ones(N), (N, N)),
+    "transposed": (lambda A, x: A.t() * x, ones(N), (N, N)),
+    "dense": (lambda A, x: A.to_dense() + x, ones(N), (N, N)),
+    "sampled": (lambda A, x: A * spgrad.sddmm(A, x, x), ones(N, 2), (N, N)),
+    "of_values": (lambda A, x: spgrad.from_values(A.values() * x, A), ones(1), (N, N)),
+    "attention": (attention, ones(2, N, 4), (2, N, 4)),
+}
+"""Name -> a function of A and x, x, and the shape of the result."""
+MORE = {
+    "product_from_left": (lambda A, x: x @ A, ones(3, N), (3, N)),
+    "graph_conv": (layer(nn.GraphConv(3, 4)), ones(N, 3), (N, 4)),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", PRODUCTS | MORE)
+def test_results_and_gradients_are_on_the_device_of_the_operands(name, layout):
+    function, operand, shape = (PRODUCTS | MORE)[name]
+    A, x = CPU[layout].to("meta").requires_grad_(), operand("meta").requires_grad_()
+    y = function(A, x)
+    assert (y.device.type, tuple(y.shape)) == ("meta", shape)
+    y.sum().backward()
+    assert A.grad.pattern is A.pattern
+    assert (A.grad.device.type, x.grad.device.type) == ("meta", "meta")
+    assert (A.grad.shape, x.grad.shape) == (A.shape, x.shape)
+
+
+@pytest.fixture
+def _fake():
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc"])
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.usefixtures("_fake")
+def test_results_are_on_cuda(name, layout):
+    function, operand, shape = PRODUCTS[name]
+    y = function(on_cuda(layout), operand("cuda"))
+    assert (y.device.type, tuple(y.shape)) == ("cuda", shape)
+    if isinstance(y, spgrad.SparseTensor):
+        assert {i.device.type for i in y.pattern.indices} == {"cuda"}
+
+
+@pytest.mark.usefixtures("_fake")
+def test_operands_on_two_devices_are_refused():
+    with pytest.raises(
+        spgrad.ArgumentValueError, match="`other` is on cuda:0; `input` is on cpu, and one device"
+    ):
+        CPU["csr"] @ torch.ones(N, 3, device="cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.usefixtures("_fake")
+def test_autocast_of_cuda(dtype):
+    before = torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)  # torch.autocast asks for a device that is there
+    torch.set_autocast_dtype("cuda", dtype)
+    try:
+        assert (on_cuda("csr") @ torch.ones(N, 3, device="cuda")).dtype == dtype
+        assert (CPU["csr"] @ torch.ones(N, 3)).dtype == torch.float32
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cuda", before)

@@ -1,0 +1,188 @@
+"""How often the host waits for a device: once for a new pattern, not at all for a known one."""
+
+import pytest
+import torch
+from waiting import waits
+
+import spgrad
+from spgrad import nn, testing
+
+N = 12
+LAYOUTS = ("csr", "csc", "bsr", "coo")
+
+
+def matrix(layout="csr", seed=0):
+    A = testing.random_sparse((N, N), testing.LAYOUTS[layout], dtype=torch.float32, seed=seed)
+    return A.requires_grad_()
+
+
+def dense(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+def product(layout):
+    A, x = matrix(layout), dense(N, 3)
+    return lambda: A @ x
+
+
+def of_values(function, *operands):
+    return lambda: spgrad.values(function(*operands))
+
+
+def from_values():
+    A, x = matrix().detach(), dense(N, 3)
+    v = A.values().clone().requires_grad_()
+    return lambda: spgrad.from_values(v, A) @ x
+
+
+def heads():
+    A = testing.random_sparse((N, N, 2), dense_dim=1, dtype=torch.float32).requires_grad_()
+    x = dense(N, 2, 3)
+    return lambda: spgrad.spmm(A, x)
+
+
+def sums():
+    A = matrix()
+    return lambda: A.sum(0) + A.sum(1) + A.sum()
+
+
+def module(made, *operands):
+    return lambda: made(*operands)
+
+
+def attention():
+    q, k, v = dense(2, N, 4), dense(2, N, 4), dense(2, N, 4)
+    mask = matrix()
+    return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+STEPS = {
+    **{f"product_{layout}": lambda layout=layout: product(layout) for layout in LAYOUTS},
+    "heads": heads,
+    "softmax_of_rows": lambda: of_values(torch.softmax, matrix(), 1),
+    "softmax_of_columns": lambda: of_values(torch.softmax, matrix(), 0),
+    "sddmm": lambda: of_values(spgrad.sddmm, matrix().detach(), dense(N, 4), dense(N, 4)),
+    "sampled_addmm": lambda: of_values(spgrad.sampled_addmm, matrix(), dense(N, 4), dense(4, N)),
+    "from_values": from_values,
+    "times_vector": lambda: of_values(torch.mul, matrix(), dense(N, 1)),
+    "sum_of_two": lambda: of_values(torch.add, matrix(), matrix(seed=1)),
+    "sums": sums,
+    "linear": lambda: module(nn.SparseLinear(N, 4, density=0.4), dense(5, N)),
+    "graph_conv": lambda: module(nn.GraphConv(3, 4), dense(N, 3), matrix()),
+    "graph_conv_cached": lambda: module(
+        nn.GraphConv(3, 4, cached=True), dense(N, 3), matrix().detach()
+    ),
+    "graph_attention": lambda: module(nn.GraphAttention(3, 4, heads=2), dense(N, 3), matrix()),
+    "attention": attention,
+}
+
+
+SOURCES = {
+    "item": lambda t: t[0].item(),
+    "truth": lambda t: bool((t > 0).all()),
+    "list": lambda t: t.tolist(),
+    "position": lambda t: t.nonzero(),
+    "mask": lambda t: t[t > 0],
+    "upload": lambda t: torch.tensor([1.0]) + t,
+    "repeats": lambda t: torch.repeat_interleave(t.long()),
+}
+
+
+@pytest.fixture(autouse=True)
+def _once():
+    """What a process does once is done."""
+    with waits():
+        matrix().detach() @ torch.ones(N, 1)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_waits_is_found(name):
+    with waits() as found:
+        SOURCES[name](torch.ones(3))
+    assert len(found) == 1
+
+
+def test_what_waits_in_a_backward_pass_is_found():
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda g: g * g[0].item())
+    with waits() as found:
+        y.sum().backward()
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_on_a_known_pattern_waits_for_nothing(name):
+    forward = STEPS[name]()
+    with waits() as found:
+        for _ in range(2):  # a pattern keeps views from its second use on
+            forward().square().sum().backward()
+        found.clear()
+        forward().square().sum().backward()
+    assert not found, "\n".join(found)
+
+
+def test_a_step_of_an_optimizer_waits_for_nothing():
+    A, x = matrix(), dense(N, 3).detach()
+    optimizer = torch.optim.SGD([A], lr=0.1, momentum=0.9)
+    with waits() as found:
+        for _ in range(3):
+            found.clear()
+            optimizer.zero_grad()
+            (A @ x).square().sum().backward()
+            optimizer.step()
+    assert not found, "\n".join(found)
+
+
+def parts(layout):
+    """Tensors of a new matrix, and what makes one of them."""
+    A = matrix(layout).detach()
+    values = A.values().clone()
+    make = getattr(spgrad, f"sparse_{layout}_tensor")
+    if layout == "coo":
+        return make, (A.indices().clone(), values, (N, N))
+    ptr, idx = A.pattern.indices
+    return make, (ptr.clone(), idx.clone(), values, (N, N))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_new_pattern_and_its_first_step_wait_once(layout):
+    """For the verdict on the indices; views and kernels then ask for nothing."""
+    make, arguments = parts(layout)
+    x = dense(N, 3)
+    with waits() as found:
+        A = make(*arguments, requires_grad=True)
+        (A @ x).square().sum().backward()
+    assert len(found) <= 1, "\n".join(found)
+    with waits() as found:
+        A = make(*arguments, requires_grad=True, check_invariants=False)
+        (A @ x).square().sum().backward()
+    assert not found, "\n".join(found)
+
+
+def unsorted():
+    indices = torch.tensor([[1, 0, 1, 2], [3, 2, 3, 0]])
+    return spgrad.sparse_coo_tensor(indices, torch.ones(4), (N, N))
+
+
+FIRST = {
+    # the number of distinct elements
+    "coalesced": (torch.Tensor.coalesce, (unsorted(),), 1),
+    "softmax": (torch.softmax, (matrix(), 1), 0),
+    "sum": (torch.sum, (matrix(),), 0),
+    # whether the patterns are equal, their sizes, the elements that are in one of them
+    "union": (torch.add, (matrix(), matrix(seed=1)), 3),
+    # whether int32 numbers the products, whether rows ascend (twice), which rows to sort at once
+    "product": (torch.matmul, (matrix(), matrix(seed=1)), 4),
+    # the loops that miss, and their union with the graph
+    "graph_conv": (nn.GraphConv(3, 4), (dense(N, 3), matrix()), 4),
+}
+"""Name -> a function, operands whose patterns are new to it, and how often it waits at most."""
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_what_is_found_once_waits_a_few_times(name):
+    function, operands, most = FIRST[name]
+    with waits() as found:
+        function(*operands)
+    assert len(found) <= most, "\n".join(found)

@@ -1,0 +1,92 @@
+"""What makes the host wait for a device, counted on a machine that may have none."""
+
+import traceback
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import spgrad
+from spgrad.kernels import NATIVE, REFERENCES
+
+READ = {
+    "_local_scalar_dense",
+    "_unique2",
+    "bincount",
+    "equal",
+    "is_nonzero",
+    "masked_select",
+    "nonzero",
+    "unique_consecutive",
+    "unique_dim",
+    "unique_dim_consecutive",
+}
+"""Operations whose result, or the size of it, the host reads."""
+WRITTEN = {"lift_fresh"}
+"""Operations that bring numbers of Python to a device, as torch.tensor does."""
+COPIED = ("cpu", "numpy", "tolist")
+"""Methods that copy to the host; for a tensor that is there already, they call no operation."""
+INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
+"""Operations that wait where a mask says how many elements they take."""
+_PACKAGE = Path(spgrad.__file__).parent
+
+
+@contextmanager
+def waits():
+    """A list of what would wait for a device, if the tensors were on one, and of where.
+
+    Every kernel runs on the backend that answers on CUDA where Triton is not there: the native one,
+    or its reference. Backward passes are counted too: on the CPU, the calling thread runs them.
+    """
+    mode = _Waits()
+    with ExitStack() as stack:
+        for name in COPIED:
+            stack.enter_context(mock.patch.object(torch.Tensor, name, mode.noting(name)))
+        stack.enter_context(mode)
+        yield mode.found
+
+
+class _Waits(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if any(issubclass(t, spgrad.SparseTensor) for t in types):
+            return NotImplemented
+        name = function.overloadpacket.__name__
+        if function.namespace == "spgrad":
+            with self:
+                return NATIVE.get(name, REFERENCES[name])(*args, **kwargs)
+        if _waits(name, function, args, kwargs):
+            self.note(name)
+        return function(*args, **kwargs)
+
+    def note(self, name):
+        frames = [f for f in traceback.extract_stack() if _PACKAGE in Path(f.filename).parents]
+        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "outside of spgrad"
+        self.found.append(f"{name} at {place}")
+
+    def noting(self, name):
+        method = getattr(torch.Tensor, name)
+
+        def read(tensor, *args, **kwargs):
+            self.note(name)
+            return method(tensor, *args, **kwargs)
+
+        return read
+
+
+def _waits(name, function, args, kwargs):
+    if name in INDEXED:
+        return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
+    if name == "repeat_interleave":
+        return function._overloadname == "Tensor" and kwargs.get("output_size") is None
+    if name == "segment_reduce":  # it looks at its lengths
+        return not kwargs.get("unsafe", False)
+    if name == "_to_copy":
+        return kwargs.get("device") is not None
+    return name in READ or name in WRITTEN
