@@ -21,7 +21,7 @@ LONG = tl.constexpr(1024)
 SHORT_LINES = tl.constexpr(0)
 """Program p reads the short ones of lines p R, ..., (p + 1) R - 1."""
 PARTS = tl.constexpr(1)
-"""Program p reads the parts of long lines in chunk p: two tiles' lines, the first and the last."""
+"""Program p reads what chunk p has of long lines: those of its first and of its last entry."""
 LONG_LINES = tl.constexpr(2)
 """Program p reads the whole long line that begins in chunk p, if there is one."""
 
