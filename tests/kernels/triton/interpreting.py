@@ -32,7 +32,8 @@ def view(pattern, m=13, k=17, index=torch.int32, ordered=False):
     if pattern == "hubs":
         filled[2] = filled[5] = filled[6] = True
         filled[m - 1] = torch.rand(k) < 0.9
-        filled[3] = False
+        filled[3] = filled[0] = filled[4] = False
+        filled[0, :8] = filled[4, :9] = True  # the longest short line, and the shortest long one
     elif pattern == "no_entries":
         filled[:] = False
     elif pattern == "one_line":

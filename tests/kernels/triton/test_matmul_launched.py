@@ -44,7 +44,8 @@ def test_heads(pattern, heads):
 def test_many_columns(n):
     """More than a tile has, and than both gradients are formed for in one pass."""
     ptr, idx, perm = view("hubs", 8, 12)
-    val, x, g = torch.randn(len(idx)), torch.randn(12, n), torch.randn(8, n)
+    sizes = (len(idx),), (12, n), (8, n)
+    val, x, g = (torch.randn(size, dtype=torch.float64) for size in sizes)
     beside_reference("spmm", ptr, idx, perm, val, x)
     beside_reference("spmm_sddmm", ptr, idx, perm, val, g, x)
 
