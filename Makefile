@@ -62,7 +62,7 @@ $(DOCS): requirements/docs.txt $(DEPS)
 	touch $@
 
 docs: kernels $(DOCS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
+	OMP_NUM_THREADS=1 PYTHONWARNINGS="ignore:IProgress not found" $(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
 
 SEED ?= 0
 

@@ -16,12 +16,8 @@ GALLERY = ROOT / "docs" / "gallery"
 COLAB = "https://colab.research.google.com/github/spgrad/spgrad/blob/main/docs/gallery"
 STARTING_PROCESSES = ("train_sharded", "two_processes")
 """Programs that a notebook can't run: processes that are started import the program."""
-RUN = """main(["--quick", "--plot", "{name}.png"])
-
-from IPython.display import Image
-
-Image("{name}.png")
-"""
+RUN = 'main(["--quick", "--plot", "{name}.png"])'
+"""The figure stays open, so that a notebook shows it."""
 
 
 def programs() -> list[Path]:
@@ -46,7 +42,7 @@ def notebook(path: Path) -> str:
     cells = [
         _cell(0, "markdown", f"# {title.rstrip('.')}\n\n{text}\n\n{lead}"),
         _cell(1, "code", code.strip()),
-        _cell(2, "code", RUN.format(name=path.stem).strip()),
+        _cell(2, "code", RUN.format(name=path.stem)),
     ]
     made = {
         "cells": cells,
