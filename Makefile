@@ -135,7 +135,7 @@ sanitize: $(INSTALLED)
 	$(call COPY,sanitize,SANITIZE)
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
-	  $(call ON_COPY,build/sanitize/site) -n0 -s -v $(SANITIZED)
+	  $(call ON_COPY,build/sanitize/site) -n0 -s -v $(SANITIZED) -k 'not triton' # which is no C++
 
 # How many lines of the kernels the suite runs, and which it does not. In one process: the workers
 # of xdist end without writing what gcov counted.
