@@ -1,9 +1,12 @@
 """Sharded matrices in 1, 2 and 4 processes against one matrix in one process."""
 
+import sys
+
 import argument_cases
 import group
 import pytest
 import torch
+import torch.distributed as dist
 from torch import multiprocessing
 
 import spgrad
@@ -35,3 +38,18 @@ def test_a_program_of_one_process_is_told_what_to_do():
         spgrad.distributed.distribute(spgrad.eye(3))
     with pytest.raises(spgrad.StateError, match="has no process group"):
         spgrad.distributed.load("a.npz")
+
+
+def test_a_program_without_numpy_is_told_what_to_install(tmp_path, monkeypatch):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/start", rank=0, world_size=1)
+    try:
+        monkeypatch.setitem(sys.modules, "numpy", None)
+        for call in (
+            lambda: spgrad.distributed.distribute(spgrad.eye(3)),
+            lambda: spgrad.distributed.from_local(spgrad.eye(3)),
+            lambda: spgrad.distributed.load("a.npz"),
+        ):
+            with pytest.raises(spgrad.MissingPackageError, match=r"spgrad\[distributed\]"):
+                call()
+    finally:
+        dist.destroy_process_group()

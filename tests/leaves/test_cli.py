@@ -87,8 +87,8 @@ def test_a_missing_package(package, monkeypatch, capsys):
     assert cli.main(["demo"]) == 1
     said = capsys.readouterr().err
     assert said == (
-        f"spgrad demo: {package} is not installed; install what the demo needs with: "
-        "pip install 'spgrad[demo]'\n"
+        f"spgrad demo: {package} is not installed; numpy, matplotlib and rich must be there. "
+        "Install with: pip install 'spgrad[demo]'\n"
     )
 
 
@@ -97,7 +97,7 @@ def test_scipy_is_missing_where_it_is_needed(monkeypatch, capsys, tmp_path):
     path.touch()
     monkeypatch.setitem(sys.modules, "scipy", None)
     assert cli.main(["demo", "--data", str(path)]) == 1
-    assert capsys.readouterr().err.startswith("spgrad demo: scipy is not installed; install")
+    assert capsys.readouterr().err.startswith("spgrad demo: scipy is not installed; scipy must be")
 
 
 def test_an_interrupt_is_no_traceback(monkeypatch, capsys):

@@ -184,6 +184,11 @@ def require_packages(extra: str, *names: str) -> None:
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise MissingPackageError(
-            f"{' and '.join(missing)} {verb} not installed; {' and '.join(names)} must be there. "
+            f"{_in_words(missing)} {verb} not installed; {_in_words(names)} must be there. "
             f"Install with: pip install 'spgrad[{extra}]'"
         )
+
+
+def _in_words(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from spgrad.core import checks
 from spgrad.core.interop import to_scipy
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, values
-from spgrad.demo.packages import require_packages
 from spgrad.errors import ArgumentValueError, SpgradError
 from spgrad.ops import from_edges
 
@@ -128,7 +128,7 @@ def _arrays(path: Path | Traversable) -> dict[str, Any]:
 
 def _read_scipy(path: Path) -> Any:
     """The matrix in a .mtx file, or a .npz file that SciPy wrote, as a COO array."""
-    require_packages("scipy")
+    checks.require_packages("demo", "scipy")
     import scipy.io
     import scipy.sparse
 

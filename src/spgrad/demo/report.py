@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from spgrad.core import checks
 from spgrad.demo.compare import ROUNDS, Result, compare
 from spgrad.demo.data import Graph, load, split
 from spgrad.demo.model import HIDDEN, History, train
-from spgrad.demo.packages import require_packages
 from spgrad.errors import ArgumentValueError
 from spgrad.kernels import backend, compiled
 
@@ -49,7 +49,7 @@ def run(
         MissingPackageError: A package of `spgrad[demo]` is not installed.
         ValueError: `data`, `out` or `device` is not usable.
     """
-    require_packages("numpy", "matplotlib", "rich")
+    checks.require_packages("demo", "numpy", "matplotlib", "rich")
     _require_writable(out)
     _require_device(device)
     from rich.console import Console

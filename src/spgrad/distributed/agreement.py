@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from spgrad.core import checks
 from spgrad.errors import ArgumentValueError, SpgradError, StateError
 
 
@@ -63,7 +64,7 @@ def _difference(told: list[dict[str, object]]) -> ArgumentValueError:
 
 
 def require_group() -> None:
-    """Refuses a program in which `torch.distributed` was not started."""
+    """Refuses a program in which `torch.distributed` was not started, or can't send objects."""
     if not dist.is_available():
         raise StateError(
             "this torch was built without torch.distributed; a build with it is accepted. "
@@ -74,3 +75,4 @@ def require_group() -> None:
             "`torch.distributed` has no process group; an initialised one is accepted. Start the "
             'program with torchrun and call torch.distributed.init_process_group("gloo") first.'
         )
+    checks.require_packages("distributed", "numpy")  # by which torch sends objects

@@ -68,6 +68,7 @@ def distribute(
         TypeError, ValueError: In all processes: A is not a sparse matrix, differs between the
             processes, or the partition does not fit.
         RuntimeError: `torch.distributed` has no process group.
+        ImportError: NumPy is not installed; the extra is ``spgrad[distributed]``.
         ImportError: METIS is asked for, and pymetis is not installed; the extra is
             ``spgrad[order]``.
 
@@ -148,6 +149,7 @@ def from_local(
         TypeError, ValueError: In all processes: `local` is not a sparse matrix, or its columns, its
             dtype or `columns` differ between the processes.
         RuntimeError: `torch.distributed` has no process group.
+        ImportError: NumPy is not installed; the extra is ``spgrad[distributed]``.
 
     Example:
         >>> import tempfile, torch.distributed as dist

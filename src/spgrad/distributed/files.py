@@ -101,6 +101,7 @@ def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
     Raises:
         ValueError: In all processes: the file is not there, or is not what its name says.
         RuntimeError: `torch.distributed` has no process group.
+        ImportError: NumPy is not installed; the extra is ``spgrad[distributed]``.
 
     Example:
         >>> import tempfile, torch.distributed as dist
