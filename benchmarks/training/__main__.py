@@ -16,9 +16,12 @@ from benchmarks.machine import describe, in_words
 from benchmarks.measure import growth, interleave, paired, settle_allocator, spread
 from benchmarks.plan import EXACT_MEMORY
 from benchmarks.training.layers import LAYERS
+from benchmarks.training.processes import PAIRS
 from benchmarks.training.programs import OWN, PROGRAMS, Unavailable
+from benchmarks.training.rates import RATES
 
-ALL = {**PROGRAMS, **LAYERS}
+EPOCHS = {**PROGRAMS, **PAIRS}
+ALL: dict[str, dict[str, Any]] = {**EPOCHS, **LAYERS, **RATES}
 
 
 def _times(program: str, rounds: int) -> dict[str, dict[str, Any]]:
@@ -29,18 +32,23 @@ def _times(program: str, rounds: int) -> dict[str, dict[str, Any]]:
         try:
             epochs[name] = make()
             epochs[name]()
-            epochs[name]()
+            found[name] = {"drawn": epochs[name]()}
         except Unavailable as error:
             found[name] = {"missing": str(error)}
             epochs.pop(name, None)
     taken = interleave(epochs, rounds, seconds=12)
     for name, seconds in taken.items():
-        found[name] = {"seconds": spread(seconds), "ratio": paired(seconds, taken[OWN])}
+        found[name] |= {"seconds": spread(seconds), "ratio": paired(seconds, taken[OWN])}
     return found
 
 
 def _memory(program: str, contender: str) -> int | None:
-    """Bytes by which an epoch raises the peak of a process of its own."""
+    """Bytes by which an epoch raises the peak of a process of its own.
+
+    None for what trains in processes of its own.
+    """
+    if program in PAIRS:
+        return None
     command = [sys.executable, "-m", "benchmarks.training", "--memory", program, contender]
     command += ["--threads", str(torch.get_num_threads())]
     environment = {**os.environ, **EXACT_MEMORY}
@@ -61,14 +69,16 @@ def _lines(program: str, found: dict[str, dict[str, Any]]) -> list[str]:
     lines = []
     for name, row in found.items():
         if "missing" in row:
-            lines.append(f"{program:18s} {name:16s} {row['missing']}")
+            lines.append(f"{program:22s} {name:16s} {row['missing']}")
             continue
         ms = {key: 1e3 * value for key, value in row["seconds"].items()}
         held = "      ?" if row["memory"] is None else f"{row['memory'] / 1e6:7.1f}"
-        ratio = row["ratio"]
+        ratio, drawn = row["ratio"], row["drawn"]
+        rate = f"  {drawn / ms['median'] / 1e3:5.1f} million edges a second" if drawn else ""
         lines.append(
-            f"{program:18s} {name:16s} {ms['median']:8.1f} ms ({ms['q1']:.1f} to {ms['q3']:.1f})"
+            f"{program:22s} {name:16s} {ms['median']:8.1f} ms ({ms['q1']:.1f} to {ms['q3']:.1f})"
             f"  {held} MB  {ratio['median']:6.2f} times ({ratio['q1']:.2f} to {ratio['q3']:.2f})"
+            f"{rate}"
         )
     return lines
 
@@ -76,8 +86,9 @@ def _lines(program: str, found: dict[str, dict[str, Any]]) -> list[str]:
 def main() -> None:
     """Measures, prints a line for each contender, and keeps all numbers in a file."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__)
-    parser.add_argument("--program", nargs="+", choices=ALL, default=list(PROGRAMS))
+    parser.add_argument("--program", nargs="+", choices=ALL, default=list(EPOCHS))
     parser.add_argument("--layers", action="store_true", help="layers on graphs, not programs")
+    parser.add_argument("--rates", action="store_true", help="samplers of graphs, not programs")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
@@ -91,7 +102,7 @@ def main() -> None:
     print(in_words(describe()))
     print(f"{options.threads} threads; an epoch, the peak that it adds, and its time over spgrad's")
     results = {}
-    for program in LAYERS if options.layers else options.program:
+    for program in LAYERS if options.layers else RATES if options.rates else options.program:
         found = _times(program, options.rounds)
         for name, row in found.items():
             if "missing" not in row:
