@@ -116,11 +116,8 @@ struct Reduce {
   template <int kBytes>
   SPGRAD_INLINE void few(int64_t first, int64_t last) const {
     if constexpr (std::is_floating_point_v<C>) {
-      constexpr int kElements = kFull<T, kBytes>;
-      if (segments.d >= kElements) return columns<kElements>(first, last);
-      if constexpr (kBytes == 64) {
-        if (segments.d >= kElements / 2) return columns<kElements / 2>(first, last);
-      }
+      const auto vectors = [&]<int kElements>() { columns<kElements>(first, last); };
+      if (with_columns<T, kBytes>(segments.d, vectors)) return;
     }
     const bool in_place = segments.template in_place<T>();
     Buffer<C> buffer;

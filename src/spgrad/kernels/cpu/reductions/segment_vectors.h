@@ -69,6 +69,19 @@ SPGRAD_INLINE void for_columns(int64_t d, const F& f) {
   for (int64_t column = 0; column < d; column += kElements) f(std::min(column, d - kElements));
 }
 
+// Calls f.operator()<kElements>() with the widest vectors of at most kBytes, and of at least two
+// elements and 16 bytes, that d columns fill. False if d columns fill none.
+template <class T, int kBytes, class F>
+SPGRAD_INLINE bool with_columns(int64_t d, const F& f) {
+  if constexpr (kBytes >= 16 && kFull<T, kBytes> >= 2) {
+    if (d < kFull<T, kBytes>) return with_columns<T, kBytes / 2>(d, f);
+    f.template operator()<kFull<T, kBytes>>();
+    return true;
+  } else {
+    return false;
+  }
+}
+
 // Joins f(p) of the entries [begin, end) onto `joined`, 64 of them first among themselves: the
 // rounding error of a sum grows with the number of its terms.
 template <class V, class Join, class F>

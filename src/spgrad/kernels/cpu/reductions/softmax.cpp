@@ -37,14 +37,10 @@ SPGRAD_INLINE void softmax_segments(const Segments<index_t> segments, const T* v
                                     int64_t first, int64_t last, T* out) {
   using F = calc_t<T>;
   constexpr int kElements = kFull<T, kBytes>;
-  if (segments.d >= kElements) {
-    return softmax_columns<kElements>(segments, val, log, first, last, out);
-  }
-  if constexpr (kBytes == 64) {
-    if (segments.d >= kElements / 2) {
-      return softmax_columns<kElements / 2>(segments, val, log, first, last, out);
-    }
-  }
+  const auto columns = [&]<int kWidth>() {
+    softmax_columns<kWidth>(segments, val, log, first, last, out);
+  };
+  if (with_columns<T, kBytes>(segments.d, columns)) return;
   const bool in_place = segments.template in_place<T>();
   Buffer<F> of_x, of_y;
   for_buffers(segments, first, last, !in_place, [&](int64_t from, int64_t to) {
@@ -132,14 +128,10 @@ SPGRAD_INLINE void softmax_backward_segments(const Segments<index_t> segments, c
                                              T* out) {
   using F = calc_t<T>;
   constexpr int kElements = kFull<T, kBytes>;
-  if (segments.d >= kElements) {
-    return softmax_backward_columns<kElements>(segments, y, g, log, first, last, out);
-  }
-  if constexpr (kBytes == 64) {
-    if (segments.d >= kElements / 2) {
-      return softmax_backward_columns<kElements / 2>(segments, y, g, log, first, last, out);
-    }
-  }
+  const auto columns = [&]<int kWidth>() {
+    softmax_backward_columns<kWidth>(segments, y, g, log, first, last, out);
+  };
+  if (with_columns<T, kBytes>(segments.d, columns)) return;
   const bool in_place = segments.template in_place<T>();
   Buffer<F> for_y, for_g, for_out;
   for_buffers(segments, first, last, !in_place, [&](int64_t from, int64_t to) {

@@ -129,17 +129,28 @@ SPGRAD_INLINE void softmax_columns(const Segments<index_t> segments, const T* va
       const int64_t begin = segments.ptr[i], end = segments.ptr[i + 1];
       V max = all<V>(-std::numeric_limits<F>::infinity()), sum{};
       for (int64_t p = begin; p < end; ++p) max = Larger()(element(p), max);
-      join_entries(begin, end, sum, Add(),
-                   [&](int64_t p) { return exp_lanes<F>(element(p) - max); });
+      const bool kept = !log && std::is_same_v<T, F>;  // terms that lose no bit in `out`
+      join_entries(begin, end, sum, Add(), [&](int64_t p) {
+        const V term = exp_lanes<F>(element(p) - max);
+        if (kept) store<kElements>(term, out + segments.place(p) + column);
+        return term;
+      });
       if (log) {
         for (int l = 0; l < kElements; ++l) sum[l] = std::log(sum[l]);
       } else {
         sum = 1 / sum;
       }
       for (int64_t p = begin; p < end; ++p) {
-        const V shifted = element(p) - max;
-        const V result = log ? shifted - sum : exp_lanes<F>(shifted) * sum;
-        store<kElements>(result, out + segments.place(p) + column);
+        T* const to = out + segments.place(p) + column;
+        V result;
+        if (kept) {
+          load<kElements>(to, result);
+          result *= sum;
+        } else {
+          const V shifted = element(p) - max;
+          result = log ? shifted - sum : exp_lanes<F>(shifted) * sum;
+        }
+        store<kElements>(result, to);
       }
     });
   }
