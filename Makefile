@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install -qq --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
-CPP := src/spgrad/kernels/cpu/*/*.cpp src/spgrad/kernels/cpu/*/*.h packaging/*.cpp
+CPP := $(addprefix src/spgrad/kernels/cpu/,*/*.cpp */*.h */*/*.cpp */*/*.h) packaging/*.cpp
 
 .PHONY: demo test reference docs coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers bench-gpu sanitize coverage-cpp kernels wheel wheel-pure sdist test-wheels check-arm check-clang clean
 .DEFAULT_GOAL := kernels
@@ -43,10 +43,10 @@ demo: kernels
 test: kernels
 	$(PYTEST)
 
-# Without the compiled library; needs no compiler. Torch's own sparse kernels answer where they serve
-# (with SPGRAD_NO_NATIVE=1 none does), and the references elsewhere. The tests of the kernels compare
-# the backends with one another and with NumPy or dense torch, so what is asked here is that every
-# operation works on these: its value, layout and gradient, and what is built on the operations.
+# Without the compiled library; needs no compiler. Operations run on torch's own sparse kernels where
+# torch has one (with SPGRAD_NO_NATIVE=1 on none), and on the references elsewhere. The tests of the
+# kernels compare the backends with one another and with NumPy or dense torch. So these tests check that
+# every operation works on these backends: its value, layout and gradient, and what uses the operations.
 ON_REFERENCES := $(wildcard tests/core/test_construct*.py tests/core/test_tensor*.py) $(addprefix tests/, \
   core/test_interop.py core/test_scipy.py ops/layouts ops/creation/test_edges.py leaves/test_demo.py \
   ops/products/test_algebra.py ops/products/test_product_refusals.py \
@@ -55,7 +55,7 @@ ON_REFERENCES := $(wildcard tests/core/test_construct*.py tests/core/test_tensor
 reference: $(INSTALLED)
 	SPGRAD_NO_EXT=1 $(PYTEST) $(ON_REFERENCES)
 
-# The site, in build/docs. Notebooks are run, and what they gave is kept in build/docs-cache.
+# The site, in build/docs. The build runs the notebooks and keeps their outputs in build/docs-cache.
 DOCS := .venv/.docs
 $(DOCS): requirements/docs.txt $(DEPS)
 	$(PIP) -r requirements/docs.txt
@@ -66,13 +66,14 @@ docs: kernels $(DOCS)
 
 SEED ?= 0
 
-# Random programs against dense torch: `make fuzz N=100000 SEED=7`. Those that fail are printed,
-# made small. tests/support/test_program_fuzz.py runs some thousand of seed 0.
+# Random programs against dense torch: `make fuzz N=100000 SEED=7`. Programs that fail are shrunk and
+# printed. tests/support/test_program_fuzz.py runs some thousand programs of seed 0.
 fuzz: N ?= 10000
 fuzz: kernels
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(N) --seed $(SEED)
 
-# N mutated files of each format that spgrad.io reads; what is found lies in build/fuzz-files.
+# Loads N mutated files of each format that spgrad.io reads; files that crash or hang go to
+# build/fuzz-files.
 fuzz-files: N ?= 1000
 fuzz-files: kernels
 	$(BIN)/python tests/io/fuzz_files.py --n $(N) --seed $(SEED) --keep build/fuzz-files
@@ -83,7 +84,7 @@ coverage: kernels
 	$(PYTEST) --cov --cov-config=mutants/coverage.ini --cov-context=test \
 	  --cov-report=term-missing:skip-covered --cov-fail-under=98
 
-# N random changes of the Python code, each of which a test has to notice.
+# Makes N random changes of the Python code, and prints those that no test notices.
 mutants: N ?= 200
 mutants: kernels
 	test -f build/coverage/data || $(MAKE) coverage
@@ -109,17 +110,17 @@ format: $(DEPS)
 bench: kernels
 	$(BIN)/python -m benchmarks
 
-# The libraries that are compared besides torch and SciPy; those that are absent are named.
+# Installs the libraries that are compared besides torch and SciPy.
 bench-peers: $(DEPS)
 	$(PIP) --no-deps -r requirements/bench.txt
 
-# The Triton kernels on a GPU, which needs a torch with CUDA in .venv; says so where there is none.
+# Measures the Triton kernels on a GPU. Needs a torch with CUDA in .venv; without a GPU it says so.
 bench-gpu: kernels
 	$(BIN)/python -m benchmarks.gpu
 
 # A library of its own beside a copy of the Python files; -S keeps the editable install out of
 # sight. libstdc++ is preloaded too, or AddressSanitizer looks for __cxa_throw before there is one.
-# Uncaptured (-s), the report that ends a process is seen, under the name of the test (-v).
+# Without capturing (-s), the report that ends a process is printed below the name of the test (-v).
 SANITIZED ?= tests/kernels tests/kernels/every/allocations.py tests/refusals/test_fuzz_constructors.py \
   tests/refusals/test_fuzz_calls.py tests/core/test_memory.py tests/support/test_program_fuzz.py
 ON_COPY = PYTHONPATH="$(1):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
@@ -137,8 +138,8 @@ sanitize: $(INSTALLED)
 	  LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
 	  $(call ON_COPY,build/sanitize/site) -n0 -s -v $(SANITIZED) -k 'not triton' # which is no C++
 
-# How many lines of the kernels the suite runs, and which it does not. In one process: the workers
-# of xdist end without writing what gcov counted.
+# How many lines of the kernels the suite runs, and which it does not run. The suite runs in one
+# process, because the workers of xdist end without writing the counts of gcov.
 COVERED ?= tests
 coverage-cpp: $(INSTALLED)
 	$(call COPY,coverage-cpp,COVERAGE)
@@ -147,9 +148,9 @@ coverage-cpp: $(INSTALLED)
 	$(BIN)/python tests/kernels/every/lines_run.py build/coverage-cpp
 
 # What is published, in dist/: the wheel for Linux, the one for every other system, and the sources.
-# Needs no compiler newer or older than development does: packaging/manylinux.cpp makes the library
-# load in the oldest systems of the platform's tag, and auditwheel checks that it will. The objects
-# stay in build/wheel, so a second wheel compiles what has changed.
+# The compiler is the one of development: packaging/manylinux.cpp makes the library load in the oldest
+# systems of the platform's tag, and auditwheel checks that. The objects stay in build/wheel, so a
+# second wheel compiles only what has changed.
 PACKAGING := .venv/.packaging
 PLATFORM ?= manylinux_2_28_$(shell uname -m)
 BUILD := $(BIN)/python -m build --no-isolation
@@ -169,12 +170,12 @@ wheel-pure: $(PACKAGING)
 sdist: $(PACKAGING)
 	$(BUILD) --sdist --outdir dist
 
-# Each of them installed where nothing but torch is, and tried; the sources are compiled once more.
+# Installs each of them into an environment with torch alone, and tries it; compiles the sources anew.
 test-wheels: wheel wheel-pure sdist
 	$(BIN)/python packaging/try_dist.py dist/*
 
 # The kernels compiled by clang, which Zig brings with the headers of other systems: for 64-bit ARM,
-# and for x86-64. The objects are not linked and not run.
+# and for x86-64. The objects are neither linked nor run.
 CLANG := .venv/.clang
 $(CLANG): requirements/clang.txt $(DEPS)
 	$(PIP) -r requirements/clang.txt
