@@ -25,7 +25,7 @@ SHARE = 0.95
 
 
 class Outcome(NamedTuple):
-    """A change, and the answer of the worker about it."""
+    """A change, and the result of the worker for it."""
 
     change: Change
     found: dict[str, Any]
@@ -81,7 +81,7 @@ def _one(tree: Tree, change: Change, tests: list[str], seconds: float) -> dict[s
 
 
 def unreliable(outcomes: list[Outcome]) -> set[str]:
-    """The tests among those that noticed a change that fail without one, too."""
+    """Of the tests that noticed a change, those that also fail without one."""
     tests = {o.found["failed"] for o in outcomes} - {None, "?", "conftest.py"}
     tree = Tree(ROOT / "build" / "mutants" / "unchanged")
     found = set()
@@ -119,7 +119,7 @@ def main() -> int:
     doubtful = unreliable(outcomes)
     killed = [o for o in outcomes if o.found["failed"] and o.found["failed"] not in doubtful]
     for test in sorted(doubtful):
-        print(f"fails without a change too, and counts for nothing: {test}")
+        print(f"fails without a change too, and is not counted: {test}")
     share = len(killed) / max(len(outcomes), 1)
     print(f"noticed: {len(killed)} of {len(outcomes)}, {share:.1%}")
     return int(share < SHARE)

@@ -40,8 +40,8 @@ class Change(NamedTuple):
     Attributes:
         file: Path below the root of the tree.
         function: The dotted name of the function or class around it, "" for the module.
-        was: The changed statement (of a compound one, its first line) on one line, before.
-        becomes: The same afterwards.
+        was: The statement before the change, on one line; of a compound statement, its first line.
+        becomes: The statement after the change.
         lines: First and last line of that statement.
         start: Offset in the source, in bytes, where the replaced text begins.
         stop: Where it ends.
@@ -218,12 +218,12 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _is_strict(node: ast.AST) -> bool:
-    """Whether it is the `strict` of a zip, a check of the code that only a defect can fail."""
+    """Whether it is the `strict` of a zip, which only a defect of the code can violate."""
     return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _is_string(node: ast.BinOp) -> bool:
-    """Whether one operand is known to be a text."""
+    """Whether one operand is known to be a string."""
     parts = (node.left, node.right)
     return any(
         isinstance(p, ast.JoinedStr) or (isinstance(p, ast.Constant) and isinstance(p.value, str))

@@ -1,7 +1,7 @@
 """Changes that no test can notice, each with the reason.
 
 A change is known by its file, its function and the text of the statement before and after, so that
-an entry survives when lines move, and goes stale (which a test says) when the statement changes.
+an entry stays valid when lines move. When the statement changes, a test reports the entry as stale.
 """
 
 from __future__ import annotations

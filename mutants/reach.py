@@ -1,4 +1,4 @@
-"""Which test executes which line: the map that `make coverage` leaves in build/coverage."""
+"""Which test executes which line, as `make coverage` records it in build/coverage."""
 
 from __future__ import annotations
 
@@ -22,11 +22,19 @@ SLOW = (
     "tests/torch_protocol/compile",
     "tests/documented",
 )
+IN_PROCESSES = {
+    "src/spgrad/distributed/": [
+        "tests/distributed/test_distributed.py::test_as_in_one_process[2]",
+        "tests/distributed/test_distributed.py::test_as_in_one_process[4]",
+        "tests/distributed/test_distributed.py::test_checkpoints_are_loaded_by_another_number_of_processes",
+    ]
+}
+"""Tests that execute the files of a folder in processes of their own, which name no test."""
 AT_IMPORT = 300  # tests of a change that is executed on import, when no test is running
 
 
 class Reach:
-    """The map, for the sources as they are now."""
+    """Which test executes which line, for the current sources."""
 
     def __init__(self, data: Path = DATA, sources: Path = SOURCES) -> None:
         self._data = coverage.CoverageData(str(data))
@@ -42,15 +50,21 @@ class Reach:
     def tests(self, change: Change) -> list[str]:
         """The tests that execute the changed lines, first one of each test function.
 
-        Of a line that is executed on import alone, some of those that execute the file.
+        For a line that only an import executes: some of the tests that execute the file.
         """
+        started = [
+            test
+            for folder, tests in IN_PROCESSES.items()
+            if change.file.startswith(folder)
+            for test in tests
+        ]
         lines = self._lines(change.file)
         first, last = change.lines
         found = {t for line in range(first, last + 1) for t in lines.get(line, ())}
         if found:
-            return _in_turns(found, change.file)
+            return [*_in_turns(found, change.file), *started]
         within = {t for tests in lines.values() for t in tests}
-        return _in_turns(within, change.file)[:AT_IMPORT]
+        return [*_in_turns(within, change.file)[:AT_IMPORT], *started]
 
     def _lines(self, file: str) -> dict[int, list[str]]:
         """Line as it is numbered now -> tests."""
@@ -75,7 +89,7 @@ class Reach:
 
 
 def keep_sources() -> None:
-    """Keeps the sources that the map will be of."""
+    """Keeps the sources that are measured."""
     shutil.rmtree(DATA.parent, ignore_errors=True)
     shutil.copytree(ROOT / "src" / "spgrad", SOURCES / "src" / "spgrad")
 

@@ -35,7 +35,7 @@ class Tree:
         )
 
     def run(self, file: str, source: bytes, tests: list[str], seconds: float) -> dict[str, Any]:
-        """What the worker answers."""
+        """The result of the worker."""
         job = {"file": file, "source": source.decode(), "tests": tests, "seconds": seconds}
         assert self._worker.stdin is not None
         assert self._worker.stdout is not None
@@ -50,7 +50,7 @@ class Tree:
 
 
 def _copy(path: Path) -> None:
-    """What git knows or would add, and the compiled library."""
+    """Copies the files that git tracks or would add, and the compiled library."""
     shutil.rmtree(path, ignore_errors=True)
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],

@@ -1,4 +1,4 @@
-"""What every test runs under."""
+"""Settings and fixtures of every test."""
 
 import os
 
@@ -12,7 +12,7 @@ import spgrad
 # Triton kernels run in its interpreter; read when Triton is imported, which nothing above does.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# A red test is red again when it is run again.
+# Examples are the same in every run, so a failing test fails again.
 hypothesis.settings.register_profile("spgrad", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("spgrad")
 

@@ -1,4 +1,4 @@
-"""Index tensors by the names that torch has for them: each layout has its own."""
+"""The accessors of index tensors, by torch's names; each layout has its own."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the constructors refuse, some of which torch lets through."""
+"""What the constructors refuse; torch accepts some of it."""
 
 import io
 
@@ -10,7 +10,7 @@ from samples import drawn, made_by_torch
 import spgrad
 from spgrad import support
 
-# What torch takes silently, and later reads foreign memory with; arguments of the constructors.
+# Arguments of constructors that torch accepts, and then reads memory outside of the tensors.
 BAD = {
     "coo_out_of_range": (
         "coo",

@@ -264,3 +264,19 @@ def test_ragged_batch_has_no_native_form():
     with pytest.raises(spgrad.ArgumentValueError, match="`A` is a ragged batch; "):
         spgrad.to_torch(A)
     assert torch.equal(spgrad.to_torch(A.to_sparse_coo()).to_dense(), A.to_dense())
+
+
+def test_cotangents_of_an_uncoalesced_tensor():
+    """Its own indices or a dense cotangent: each of the repeated elements gets the same."""
+    indices = torch.tensor([[1, 0, 1], [2, 0, 2]])
+    A = spgrad.sparse_coo_tensor(indices, [1.0, 2.0, 3.0], (2, 3), requires_grad=True)
+    g = torch.arange(6.0).view(2, 3)
+    spgrad.to_torch(A).backward(g)
+    assert A.grad._values().tolist() == [5, 0, 5]
+    A.grad = None
+    own = torch.sparse_coo_tensor(indices, [7.0, 8.0, 9.0], (2, 3))
+    spgrad.to_torch(A).backward(own)
+    assert A.grad._values().tolist() == [7, 8, 9]
+    other = torch.sparse_coo_tensor([[1], [2]], [7.0], (2, 3))
+    with pytest.raises(spgrad.ArgumentValueError, match="has other indices than it; its own"):
+        spgrad.to_torch(A).backward(other)

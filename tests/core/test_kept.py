@@ -1,4 +1,4 @@
-"""What patterns keep has its keys in one list."""
+"""One list has the keys of everything that patterns keep."""
 
 import ast
 from pathlib import Path

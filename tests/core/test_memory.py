@@ -17,7 +17,7 @@ MB = 1 << 20
 needs_kernels = pytest.mark.skipif(
     not (spgrad.compiled() and sys.platform == "linux"), reason="only kernels on Linux keep memory"
 )
-# What a script that makes and frees results needs to begin with.
+# The first lines of a script that makes and frees results.
 SETUP = """
 import torch, spgrad
 def result(mb):

@@ -1,4 +1,4 @@
-"""SparseTensor as a torch.Tensor: what it answers, and what keeps its pattern."""
+"""SparseTensor as a torch.Tensor: its properties, and operations that keep its pattern."""
 
 import pytest
 import torch

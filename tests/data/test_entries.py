@@ -1,4 +1,4 @@
-"""Splits of entries, and pairs that are not there."""
+"""Splits of entries, and negative samples."""
 
 import pytest
 import torch

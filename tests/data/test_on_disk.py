@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 
 import pytest
 import torch
@@ -158,3 +159,30 @@ def test_a_caller_who_stops_ends_the_thread():
     assert threading.active_count() == before
     with pytest.raises(spgrad.SpgradError, match="`ahead` is 0"):
         data.prefetched([1], 0)
+
+
+def test_arrays_that_torch_has_no_tensors_for(tmp_path):
+    np.savez(tmp_path / "a.npz", **damaged({"data": np.ones((2, 1))}))
+    with pytest.raises(ValueError, match="its arrays are not vectors"):
+        data.RowDataset(tmp_path / "a.npz")
+    if np.dtype(np.longdouble) == np.float64:
+        pytest.skip("long numbers are no longer than others on this platform")
+    np.savez(tmp_path / "a.npz", **damaged({"data": np.ones(2, np.longdouble)}))
+    with pytest.raises(ValueError, match=f"torch has no dtype for {np.dtype(np.longdouble)}"):
+        data.RowDataset(tmp_path / "a.npz")
+
+
+def test_a_slow_caller_gets_every_batch_in_its_order():
+    """The thread waits while the queue is full: it makes no more than it was asked to."""
+    made = []
+
+    def batches():
+        for i in range(6):
+            made.append(i)
+            yield i
+
+    found = data.prefetched(batches(), 2)
+    assert next(found) == 0
+    time.sleep(0.35)  # longer than the thread waits for a place at a time
+    assert len(made) <= 4  # the one given, two in the queue, one in hand
+    assert list(found) == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""What every process of a group runs, and what one process would give."""
+"""What every process of a group runs, and the expected results of one process."""
 
 import faulthandler
 import importlib

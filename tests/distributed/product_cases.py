@@ -1,4 +1,4 @@
-"""Products and what goes with them."""
+"""Products and their gradients."""
 
 import torch
 import torch.distributed as dist

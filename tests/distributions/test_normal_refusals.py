@@ -1,4 +1,4 @@
-"""What SparseMultivariateNormal refuses, and in which words."""
+"""What SparseMultivariateNormal refuses, and the texts of the errors."""
 
 import pytest
 import torch

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 import spgrad
 
-# torch's own constructors, which the mode calls, say that they are old
+# torch's own constructors, which the mode calls, warn that they are deprecated
 pytestmark = pytest.mark.filterwarnings("ignore:torch.sparse.SparseTensor:UserWarning")
 
 A_VALUES = [1.5901, 0.0183, -0.6146, 1.8061, -0.0112, 0.6302]

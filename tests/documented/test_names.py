@@ -1,6 +1,6 @@
-"""Each name that the documents of torch.sparse list is answered; docs/names.md says by what.
+"""spgrad has each name that the documents of torch.sparse list; docs/names.md says which function.
 
-Mend the document with: python tests/documented/test_names.py.
+Update the document with: python tests/documented/test_names.py.
 """
 
 import operator
@@ -44,7 +44,7 @@ FUNCTIONS = words(
 )
 NAMES = [*(f"torch.Tensor.{n}" for n in METHODS), *(f"torch.{n}" for n in FUNCTIONS)]
 CONSTRUCTORS = ("sparse_coo_tensor", "sparse_csr_tensor", "empty", "zeros")
-# torch's own, of which a SparseTensor gives what they ask for: its values, shape or device
+# torch's own functions, which read only the values, shape or device of a SparseTensor
 OWN = words(
     """
     torch.Tensor.clone torch.Tensor.detach torch.Tensor.detach_ torch.Tensor.dim

@@ -1,4 +1,4 @@
-"""The programs of the documents print what stands below them."""
+"""The programs of the documents print the output that stands below them."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Drop-in mode where torch and spgrad disagree: whose refusal is heard, and what `out` takes."""
+"""Drop-in mode where torch and spgrad disagree: whose error is raised, and what `out` accepts."""
 
 import threading
 
@@ -275,3 +275,102 @@ def test_conversions_are_those_that_torch_has(layout, target, batch):
     native = convert()
     with spgrad.dropin():
         assert convert() == native
+
+
+# Methods, texts and changes in place
+
+
+def ragged():
+    ptr, idx = torch.tensor([[0, 1], [0, 2]]), torch.tensor([0, 0, 1])
+    return spgrad.sparse_csr_tensor(ptr, idx, torch.arange(1.0, 4), (2, 1, 2))
+
+
+def test_a_method_that_is_refused():
+    A = made()
+    with spgrad.dropin(fallback="refuse"), pytest.raises(spgrad.ArgumentKindError, match="csc and"):
+        A.row_indices()
+    with spgrad.dropin(), pytest.raises(RuntimeError, match="got SparseCsr"):
+        A.row_indices()
+
+
+def test_ragged_batches_are_printed_and_refused_as_ours():
+    A = ragged()
+    ours = repr(A)
+    assert "SparseTensor(shape=(2, 1, 2), nse=3" in ours
+    with spgrad.dropin():
+        assert repr(A) == ours
+        assert repr(made()).startswith("tensor(crow_indices=")
+        for method, text in (("exp", r"exp\(0\) is 1"), ("argsort", "Use spgrad.sort")):
+            with pytest.raises(spgrad.UnsupportedError, match=text):
+                getattr(A, method)()
+
+
+def test_another_thread_prints_as_ever():
+    A, found = made(), []
+    ours = repr(A)
+    with spgrad.dropin():
+        thread = threading.Thread(target=lambda: found.append(repr(A)))
+        thread.start()
+        thread.join()
+        assert repr(A) != ours
+    assert found == [ours]
+
+
+def test_another_thread_refuses_as_ever():
+    A, raised = made(), []
+
+    def other():
+        with pytest.raises(spgrad.ArgumentKindError, match="csc and bsc have row_indices") as error:
+            A.row_indices()
+        raised.append(error.value)
+
+    with spgrad.dropin():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert len(raised) == 1
+
+
+def test_stand_ins_have_the_attributes_of_torchs_classes():
+    native = torch.sparse.DoubleTensor
+    with spgrad.dropin():
+        assert torch.sparse.DoubleTensor is not native
+        assert torch.sparse.DoubleTensor.is_sparse is native.is_sparse
+        with pytest.raises(AttributeError, match="no_such_thing"):
+            _ = torch.sparse.DoubleTensor.no_such_thing
+
+
+@pytest.mark.parametrize("name", ["add_", "mul_"])
+def test_leaves_are_not_changed_in_place(name):
+    leaf, B = made().requires_grad_(), made(seed=1)
+    before = leaf.detach().to_dense()
+    with spgrad.dropin():
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            getattr(leaf, name)(B)
+        with torch.no_grad():
+            assert getattr(leaf, name)(B) is leaf
+    wanted = getattr(before, name)(B.to_dense())
+    testing.assert_close(leaf.detach(), wanted)
+    assert leaf.is_leaf
+    assert leaf.requires_grad
+
+
+def test_changes_in_place_that_have_no_place():
+    A, B = made(), made(seed=1)
+    x = torch.full((4, 6), 2.0, dtype=F64)
+    before = A.to_dense()
+    with spgrad.dropin(fallback="refuse"):
+        with pytest.raises(spgrad.StateError, match=r"mul_: the result is csr .* `input` dense"):
+            x.mul_(B)
+        with pytest.raises(spgrad.StateError, match=r"add_: the result is dense .* `input` csr"):
+            A.add_(x)
+    assert x.eq(2).all()
+    assert torch.equal(A.to_dense(), before)
+
+
+def test_a_sparse_operand_on_the_left_of_a_dense_one():
+    A, x = made(), torch.randn(6, 2, dtype=F64)
+    with spgrad.dropin():
+        found = x.__rmatmul__(A)
+    assert type(found) is torch.Tensor
+    testing.assert_close(found, A.to_dense() @ x)

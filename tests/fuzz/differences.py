@@ -1,4 +1,4 @@
-"""Where a refusal or an answer other than dense torch's is right, each with its reason."""
+"""Cases in which an error, or another result than dense torch's, is right, each with its reason."""
 
 import torch
 

@@ -1,7 +1,8 @@
 """Random keyword arguments for a row of the support table.
 
-They start from one of the row's samples; each argument is then drawn anew for the shape at hand, by
-its name. `test_program_fuzz.py` asserts that every argument of the table has a name here.
+They start from one of the row's samples. Each argument is then drawn anew, by its name, for the
+shape of the operand. `test_program_fuzz.py` asserts that every argument of the table has a name
+here.
 """
 
 import math

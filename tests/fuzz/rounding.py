@@ -1,11 +1,10 @@
 """How far rounding can move what a dense program gives.
 
-Sparse and dense programs add the same terms in another order, or in another precision, so that what
-they give may differ, and by more the more their terms cancel. How much more is asked of the dense
-program: it runs in double precision, several times, and `Rounding` puts an error of the size of the
-program's own precision on every number that an operation of torch calculates, and on all that it
-calculates with. That is on every term of a sum, so that a sum moves by the size of its largest
-terms, whatever is left of them.
+Sparse and dense programs add the same terms in another order, or in another precision. So their
+results may differ, and the difference is larger the more the terms cancel. The dense program gives
+the bound: it runs several times in double precision, and `Rounding` adds an error of the size of
+the program's own precision to every operand and every result of an operation of torch. It adds one
+to every term of a sum, so a sum changes by the size of its largest terms, also where they cancel.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Makes a program that fails smaller, as long as it fails in the same way."""
+"""Shrinks a program that fails, as long as it fails in the same way."""
 
 import dataclasses
 import itertools

@@ -1,9 +1,9 @@
-"""Mutated files for `spgrad.io.load`: each ends in an error of the library or in a valid tensor.
+"""Mutated files for `spgrad.io.load`: each gives an error of the library or a valid tensor.
 
 ``python tests/io/fuzz_files.py --n N --seed S`` loads N files of each format in child processes,
-which have little memory and time, so that a crash, a bomb and a hang are seen. What is found is
-printed with the format and the seed, and ``--keep FOLDER`` writes these files. The seed alone makes
-a file.
+which have little memory and time, so a crash, a decompression bomb and a hang are noticed. Findings
+are printed with the format and the seed, and ``--keep FOLDER`` writes these files. The seed alone
+determines a file.
 """
 
 from __future__ import annotations

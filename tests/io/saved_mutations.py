@@ -1,4 +1,4 @@
-"""Files of torch.save for `spgrad.io.load`, and what mutations of other formats share with them."""
+"""Files of torch.save for `spgrad.io.load`, and helpers for mutations of other formats."""
 
 from __future__ import annotations
 

@@ -203,3 +203,54 @@ def test_scrambled_files(tmp_path):
 def test_what_the_format_lacks_is_refused(A, tmp_path):
     with pytest.raises(spgrad.UnsupportedError, match=r"is accepted for \.h5|are accepted|csc is"):
         spgrad.io.save(A, tmp_path / "a.h5")
+
+
+def described(path, head, **options):
+    with h5py.File(path, "w") as file:
+        file.attrs.create("binsparse", head, **options)
+    return path
+
+
+def test_descriptors_that_describe_nothing(tmp_path):
+    text = h5py.string_dtype()
+    long = json.dumps({"binsparse": {}, "more": "x" * 2**20})
+    with h5py.File(tmp_path / "long.h5", "w", libver="latest") as file:
+        file.attrs.create("binsparse", long, dtype=text)
+    for path, says in (
+        (described(tmp_path / "a.h5", ["{}", "{}"], dtype=text), "is no single text"),
+        (tmp_path / "long.h5", "is longer than 1 MiB"),
+        (described(tmp_path / "b.h5", "[1, 2]", dtype=text), "has no entry `binsparse`"),
+        (described(tmp_path / "c.h5", '{"binsparse": 3}', dtype=text), "no entry `binsparse`"),
+    ):
+        with pytest.raises(spgrad.ArgumentValueError, match=says):
+            spgrad.io.load(path)
+
+
+DCSR = {
+    "pointers_to_1": [0, 1, 3],
+    "indices_0": [0, 1],
+    "indices_1": [0, 0, 1],
+    "values": [1.0] * 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "kind", "form", "text"),
+    [
+        ({}, "float128", "CSR", "values have type 'float128', which Binsparse 0.1.0 does not"),
+        ({}, "complex[uint8]", "CSR", r"type 'complex\[uint8\]'"),
+        ({"values": [1.0] * 3}, "complex[float64]", "CSR", "its complex values are not pairs"),
+        (DCSR | {"pointers_to_1": [0, 1]}, None, "DCSR", "`pointers_to_1` does not fit"),
+        (DCSR | {"pointers_to_1": [0, 4, 3]}, None, "DCSR", "`pointers_to_1` does not fit"),
+        (DCSR | {"pointers_to_1": [0, 1, 2]}, None, "DCSR", "`pointers_to_1` does not fit"),
+        (DCSR | {"indices_1": [0, 0]}, None, "DCSR", "it has 3 and 2 indices"),
+        ({"indices_0": [0], "indices_1": [0, 1, 2]}, None, "COO", "it has 1 and 3 indices"),
+    ],
+)
+def test_arrays_that_do_not_fit(arrays, kind, form, text, tmp_path):
+    given = arrays if form == "DCSR" else CSR | arrays
+    types = {name: str(np.asarray(x).dtype) for name, x in given.items()}
+    types |= {} if kind is None else {"values": kind}
+    path = made(tmp_path / "a.h5", given, format=form, data_types=types)
+    with pytest.raises(spgrad.ArgumentValueError, match=text):
+        spgrad.io.load(path)

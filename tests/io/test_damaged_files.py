@@ -226,3 +226,24 @@ def test_numbers_cut_off_at_the_end(tmp_path):
         path.write_text(whole[:-cut])
         with contextlib.suppress(spgrad.SpgradError):
             spgrad.io.load(path)
+
+
+def test_arrays_that_claim_more_than_their_bytes_unpack_to(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, **parts())
+    content = bytearray(path.read_bytes())
+    at = content.rfind(b"data.npy") - 46  # its entry in the directory at the end of the file
+    assert content[at : at + 4] == b"PK\x01\x02"
+    content[at + 24 : at + 28] = (2**31).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(
+        spgrad.ArgumentValueError, match="`data` claims 2147483648 bytes, which don"
+    ):
+        spgrad.io.load(path, max_bytes=2**40)
+
+
+@pytest.mark.skipif(np.dtype(np.longdouble) == np.float64, reason="the platform has no longer one")
+def test_numbers_that_torch_lacks(tmp_path):
+    np.savez(tmp_path / "a.npz", **parts(data=np.ones(2, np.longdouble)))
+    says = f"`data` has dtype {np.dtype(np.longdouble)}, which torch lacks"
+    assert says in refused(tmp_path / "a.npz")

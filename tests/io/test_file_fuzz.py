@@ -1,4 +1,4 @@
-"""Mutated files end in an error of the library or in a valid tensor, and what that found."""
+"""Mutated files give an error of the library or a valid tensor; regressions of earlier findings."""
 
 import gzip
 import io

@@ -275,3 +275,19 @@ def test_progress_counts_every_byte(monkeypatch, tmp_path):
     packed = tmp_path / "b.txt.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert spgrad.io.load(packed)._vals.tolist() == [100.0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"),
+    [
+        (torch.bfloat16, "0,1,1.5\n1,0,-3.0\n"),
+        (torch.float16, "0,1,1.5\n1,0,-3.0\n"),
+        (torch.bool, "0,1,1\n1,0,1\n"),
+    ],
+)
+def test_edges_of_short_numbers(dtype, text, tmp_path):
+    """They have no dtype of numpy, or no number as text, and are written as numbers that have."""
+    A = spgrad.from_dense(torch.tensor([[0, 1.5], [-3, 0]]).to(dtype))
+    spgrad.io.save(A, tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == text
+    assert torch.equal(spgrad.io.load(tmp_path / "a.csv").to_dense().to(dtype), A.to_dense())

@@ -1,4 +1,4 @@
-"""What the name of a file says about its format."""
+"""The format of a file, by its name."""
 
 import pytest
 import torch

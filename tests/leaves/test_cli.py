@@ -1,4 +1,4 @@
-"""The command line: help, the support table, and one line for whatever is wrong."""
+"""The command line: help, the support table, and one line for each error."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What `info` says is what the dense matrix says."""
+"""`info` prints what the dense matrix has."""
 
 import sys
 
@@ -264,3 +264,29 @@ def test_each_dot_has_its_place():
         dots = torch.zeros(4, 2)
         dots[row, col] = 1
         assert info._braille(dots) == [chr(0x2800 + 2**number)]
+
+
+def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
+    """The words for what `kernels.traffic` answers: cache, far, in tiles, ahead, copied."""
+    A = spgrad.from_dense(torch.eye(50))
+    answers = torch.tensor([2e6, 0.75, 0.25, 1, 1])
+    monkeypatch.setattr(kernels, "traffic", lambda *_: answers)
+    lines = [says for _, says in info.choices(A)]
+    assert lines[0].endswith("cache of a core holds 2 MB")
+    assert all(
+        line.endswith(
+            "75 % of its rows are far away, 25 % in tiles: copied into tiles and prefetched"
+        )
+        for line in lines[1:]
+    )
+    monkeypatch.setattr(kernels, "traffic", lambda *_: torch.zeros(5))
+    says = "the compiled library is absent: nothing is chosen"
+    assert list(info.choices(A)) == [("kernels", says)]
+
+
+def test_a_picture_that_may_not_be_written(tmp_path, monkeypatch):
+    path = saved(spgrad.eye(8), tmp_path / "a.npz")
+    monkeypatch.setattr(info.os, "access", lambda *_: False)  # an administrator may write anywhere
+    with pytest.raises(ValueError, match=r"a\.png, which may not be written"):
+        info.run(path, tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()

@@ -1,4 +1,4 @@
-"""What a report of a bug says of the machine and of what is installed."""
+"""The report of versions: the machine and the installed packages."""
 
 import os
 import re

@@ -211,3 +211,27 @@ def test_batches_with_singular_items(layout, dtype):
     )
     kept[0, 1] = 0
     torch.testing.assert_close(A.grad.to_dense(), kept.mH.where(mask, 0))
+
+
+def test_elements_of_an_inverse_of_another_shape():
+    A = spgrad.from_dense(2 * torch.eye(3))
+    for wanted in (spgrad.eye(4), spgrad.eye(4).pattern):
+        with pytest.raises(ValueError, match=r"`pattern` has shape \(4, 4\); the shape of `A`"):
+            spgrad.linalg.inverse_at(A, wanted)
+        with pytest.raises(ValueError, match=r"`pattern` has shape \(4, 4\); the shape of `A`"):
+            spgrad.linalg.factor(A).inverse_at(wanted)
+
+
+def test_a_batch_with_a_singular_matrix_inside_a_transform():
+    """Items can't be told apart there, so that the whole batch is refused; each works alone."""
+    dense = torch.stack([2 * torch.eye(2), torch.ones(2, 2)]).double()
+    A = spgrad.from_dense(dense)
+    sign, size = spgrad.linalg.slogdet(A)
+    assert sign.tolist() == [1, 0]
+    torch.testing.assert_close(size, torch.linalg.slogdet(dense)[1])
+
+    def last(vals):
+        return spgrad.linalg.slogdet(spgrad.from_values(vals, A.pattern))[1].sum()
+
+    with pytest.raises(errors.PivotError, match="`A` is singular"):
+        torch.func.grad(last)(A.values())

@@ -1,7 +1,9 @@
 """Engines of factors, each against dense torch.linalg: solves, determinants, inverses, draws."""
 
+import dataclasses
 import importlib.util
 import sys
+import types
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 import spgrad
 from spgrad import errors, linalg
 from spgrad.core.pattern import LAYOUTS
+from spgrad.linalg.direct import engines
 
 D, C = torch.float64, torch.complex128
 KINDS = ("general", "symmetric", "hermitian", "positive definite")
@@ -236,3 +239,82 @@ def test_a_missing_package_names_the_extra(monkeypatch, name):
     A = spgrad.from_dense(torch.eye(2, dtype=D))
     with pytest.raises(ImportError, match=rf"spgrad\[{name}\]"):
         linalg.factor(A, "positive definite", name)
+
+
+class Whole(engines.Factored):
+    """A factor that gives solutions and determinants, and no triangles."""
+
+    def __init__(self, A):
+        super().__init__(A)
+        self.M = A.to_dense()
+
+    def solve(self, b, *, x0=None, adjoint=False):
+        nothing = torch.full((1, b.shape[1]), torch.nan)
+        info = linalg.Info(0, nothing, torch.ones_like(nothing).bool(), "direct")
+        return torch.linalg.solve(self.M.mH if adjoint else self.M, b), info
+
+    def log_determinant(self):
+        return tuple(t.view(1) for t in torch.linalg.slogdet(self.M))
+
+    def inverse_root(self, z):
+        return torch.linalg.inv(torch.linalg.cholesky(self.M)).mH @ z
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense(engines.Engine):
+    """An engine outside of the package."""
+
+    name = "dense"
+
+    def prepare(self, A, assume="general"):
+        return Whole(A)
+
+
+@pytest.mark.parametrize("dtype", [D, C])
+def test_an_engine_that_keeps_its_factors_to_itself(dtype):
+    M = matrix("general", dtype=dtype)
+    A = spgrad.from_dense(M).requires_grad_()
+    F = linalg.factor(A, engine=Dense())
+    b = torch.randn(9, 2, dtype=dtype)
+    torch.testing.assert_close(F.solve(b), torch.linalg.solve(M, b))
+    torch.testing.assert_close(F.slogdet()[1], torch.linalg.slogdet(M)[1])
+    found = F.inverse_at(A.pattern)
+    (g,) = torch.autograd.grad(found.values().real.sum(), A)
+    dense = M.clone().requires_grad_()
+    inverse = torch.linalg.inv(dense).where(M != 0, 0)
+    torch.testing.assert_close(found.to_dense(), inverse)
+    (wanted,) = torch.autograd.grad(inverse.real.sum(), dense)
+    torch.testing.assert_close(g.to_dense(), wanted.where(M != 0, 0))
+    torch.testing.assert_close(F.inverse_diagonal(), torch.linalg.inv(M).diagonal())
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo])
+def test_lines_have_a_whole_diagonal(layout, half, by_rows):
+    """An element of the diagonal that A lacks stands in its place, with the value 0."""
+    M = torch.tensor([[0.0, 5, 0], [2, 7, 0], [3, 0, 0]], dtype=D)
+    A = spgrad.from_dense(M).to_sparse(layout=layout)
+    lines = engines.lines_of(A.pattern, by_rows=by_rows, half=half)
+    vals = engines.values_at(A, lines)
+    assert lines.places.eq(4).sum() == 2
+    wanted = M if by_rows else M.T
+    wanted = wanted.triu() if half else wanted
+    found = torch.sparse_csr_tensor(lines.ptr, lines.idx, vals, (3, 3), check_invariants=True)
+    assert torch.equal(found.to_dense(), wanted)
+    row = torch.repeat_interleave(torch.arange(3), lines.ptr.diff())
+    assert (row == lines.idx).sum() == 3
+
+
+def test_a_first_element_of_the_diagonal_that_is_missing():
+    pytest.importorskip("cvxopt")
+    A = spgrad.from_dense(torch.tensor([[0.0, 1], [1, 3]], dtype=D))
+    assert A.nse == 3
+    with pytest.raises(errors.PivotError, match="positive definite"):
+        linalg.factor(A, "positive definite", "cholmod")
+
+
+def test_elements_that_the_integers_of_an_engine_cannot_count():
+    engines.require_int32("SuperLU", types.SimpleNamespace(elements=2**31 - 1))
+    with pytest.raises(errors.ArgumentValueError, match="2147483648 elements; SuperLU accepts at"):
+        engines.require_int32("SuperLU", types.SimpleNamespace(elements=2**31))

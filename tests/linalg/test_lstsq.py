@@ -167,3 +167,34 @@ def test_gradients_of_matrices_without_full_rank(flipped):
     slope = (next(ends).sin().sum() - next(ends).sin().sum()) / 2e-6
     found = (plain.to_dense() * matrix_of(change)).sum()
     torch.testing.assert_close(found, slope, rtol=1e-6, atol=1e-8)
+
+
+def test_the_gradient_of_the_right_side_alone():
+    M = torch.tensor([[1.0, 2], [0, 1], [3, 0]], dtype=torch.float64)
+    b = torch.tensor([1.0, -1, 2], dtype=torch.float64, requires_grad=True)
+    x = spgrad.linalg.lstsq(spgrad.from_dense(M), b)
+    (g,) = torch.autograd.grad(x.square().sum(), b)
+    inverse = torch.linalg.pinv(M)
+    torch.testing.assert_close(g, 2 * inverse.T @ inverse @ b.detach())
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3), (3, 3)])
+def test_whole_jacobians(shape):
+    """Their rows come from torch.func.vmap, which lets nobody read the residuals."""
+    M = torch.randn(shape, dtype=torch.float64) + 3 * torch.eye(*shape, dtype=torch.float64)
+    A, b = spgrad.from_dense(M), torch.randn(shape[0], dtype=torch.float64)
+
+    def solved(vals):
+        return spgrad.linalg.lstsq(spgrad.from_values(vals, A.pattern), b)
+
+    found = torch.func.jacrev(solved)(A.values())
+    wanted = torch.func.jacrev(lambda M: torch.linalg.pinv(M) @ b)(M)
+    torch.testing.assert_close(found, wanted.flatten(1), rtol=1e-6, atol=1e-8)
+
+
+def test_batches_that_do_not_fit():
+    A = spgrad.from_dense(torch.ones(2, 3, 2))
+    with pytest.raises(
+        ValueError, match=r"`b` has shape \(3, 3, 1\); a batch that broadcasts with"
+    ):
+        spgrad.linalg.lstsq(A, torch.ones(3, 3, 1))

@@ -206,3 +206,31 @@ def test_names_of_torch():
     torch.testing.assert_close(torch.linalg.lstsq(A, b).solution, wanted, rtol=1e-6, atol=1e-7)
     with pytest.raises(spgrad.UnsupportedError, match="the inverse of a sparse matrix is dense"):
         torch.linalg.inv(A)
+
+
+def test_batches_that_do_not_fit():
+    A = spgrad.from_dense(torch.eye(3).expand(2, 3, 3))
+    with pytest.raises(
+        ValueError, match=r"`b` has shape \(3, 3, 1\); a batch that broadcasts with"
+    ):
+        spgrad.linalg.solve(A, torch.ones(3, 3, 1))
+
+
+def test_blocks_that_have_no_inverse():
+    dense = torch.block_diag(torch.eye(2), torch.ones(2, 2), torch.eye(1))
+    b = torch.ones(5)
+
+    def solved(A, size):
+        jacobi = spgrad.linalg.BlockJacobi(size)
+        solver = spgrad.linalg.BiCGSTAB(preconditioner=jacobi, strict=False)
+        return spgrad.linalg.solve(A, b.expand(*A.shape[:-2], 5), solver)
+
+    both = torch.stack([torch.eye(5), dense])
+    for A in (spgrad.from_dense(dense), spgrad.from_dense(both)):
+        with pytest.raises(
+            spgrad.PivotError, match="a singular block on the diagonal from row 2 on"
+        ):
+            solved(A, 2)
+        with pytest.raises(ValueError, match="`size` is 0; ints from 1 are accepted"):
+            solved(A, 0)
+    assert torch.equal(solved(spgrad.from_dense(torch.eye(5)), 2), b)

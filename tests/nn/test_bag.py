@@ -245,3 +245,22 @@ def test_the_gradient_is_coalesced():
     (grad,) = torch.autograd.grad(layer(INPUT, OFFSETS).sum(), layer.weight)
     assert grad.is_coalesced()
     assert grad._indices().tolist() == [[0, 1, 2, 4, 6]]
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_the_gradient_of_greatest_rows_by_frequency(sparse):
+    layer = made("max", scale_grad_by_freq=True, sparse=sparse)
+    table = layer.weight.detach().clone().requires_grad_()
+    rows = F.embedding(INPUT, table, scale_grad_by_freq=True)
+    bags = [
+        rows[0:3].amax(0),
+        torch.zeros(3, dtype=rows.dtype),
+        rows[3:5].amax(0),
+        rows[5:].amax(0),
+    ]
+    weight = torch.randn(4, 3, dtype=rows.dtype)
+    (torch.stack(bags) * weight).sum().backward()
+    y = layer(INPUT, OFFSETS)
+    assert_close(y, torch.stack(bags))
+    (y * weight).sum().backward()
+    assert_close(plain(layer.weight.grad), table.grad)

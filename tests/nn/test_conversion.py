@@ -93,3 +93,15 @@ def test_refusals(module, rule, text):
 def test_the_way_back_refuses_what_is_no_module():
     with pytest.raises(TypeError, match="`module` is a list"):
         to_dense([])
+
+
+def test_places_without_a_module_stay_empty():
+    module = mlp()
+    module.register_module("absent", None)
+    x = torch.randn(3, 8)
+    expected = module[2](module[1](module[0](x)))
+    convert(module, {"0": 1.0, "2.0": 1.0})
+    assert module.absent is None
+    assert densities(module) == {"0": 1.0, "2.0": 1.0}
+    assert_close(module[2](module[1](module[0](x))), expected)
+    assert to_dense(module).absent is None

@@ -245,3 +245,14 @@ def test_one_compilation_serves_patterns_with_values():
         wanted = ours(x, x, x, attn_mask=scores)[0]
         torch.testing.assert_close(fast(x, x, x, attn_mask=scores)[0], wanted)
     assert backend.frame_count <= 2
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_torchs_own_sparse_masks(layout):
+    ours, theirs = pair()
+    x, mask = tokens(L, 8), some_pattern().to_dense()
+    wanted, _ = theirs(x, x, x, attn_mask=~mask, need_weights=False)
+    found, _ = ours(x, x, x, attn_mask=mask.to_sparse(layout=layout))
+    same(ours, theirs, found, wanted, x)
+    with pytest.raises(TypeError, match="`attn_mask` is a strided tensor"):
+        ours(x, x, x, attn_mask=mask)

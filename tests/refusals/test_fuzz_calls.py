@@ -1,7 +1,7 @@
 """Thousands of malformed calls of operations: an error of the library, or a right answer.
 
-Every draw follows from the number of the test alone, so a red case stays red. Nothing here is
-compiled by torch, so the file also runs under AddressSanitizer.
+Every draw follows from the number of the test alone, so a case that fails fails again. torch
+compiles nothing here, so the file also runs under AddressSanitizer.
 """
 
 import inspect

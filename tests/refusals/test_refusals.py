@@ -1,4 +1,4 @@
-"""What is refused before it goes wrong, and what the refusals say."""
+"""What is refused, and the texts of the errors."""
 
 import subprocess
 import sys

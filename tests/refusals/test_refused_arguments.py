@@ -1,4 +1,4 @@
-"""Arguments that an operation refuses before it calculates: each with the words that say so."""
+"""Arguments that an operation refuses before it computes, each with the text of the error."""
 
 import math
 import re

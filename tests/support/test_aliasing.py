@@ -1,4 +1,4 @@
-"""What shares memory with what, and that results lie in memory in order."""
+"""Which tensors share memory, and that results are contiguous."""
 
 import pytest
 import torch

@@ -1,8 +1,8 @@
-"""Operands and results that change between forward and backward: it raises, or is right.
+"""Operands and results that change between forward and backward: an error, or right gradients.
 
-Every operation of the support table is recorded, one tensor that it read or gave is changed in
-place through one of its aliases, and backward runs. Either it raises, as it does for dense tensors,
-or the gradients are those of what was recorded.
+A test records an operation of the support table, changes one of its operands or results in place
+through an alias, and runs the backward. Either the backward raises an error, as for dense tensors,
+or the gradients are those of the recorded operation.
 """
 
 import random

@@ -18,7 +18,7 @@ CREATING = [row for row in ROWS if row.creates]
 FAMILIES = sorted({row.family for row in support.OPS.values()})
 rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
-# They make a tensor of its components, or are no operations on tensors.
+# Constructors, and functions that are no operations on tensors.
 NO_OPERATIONS = {
     *(f"sparse_{name}_tensor" for name in (*support.ALL, "compressed")),
     *("compiled", "dropin", "empty_cache", "from_scipy", "show_versions", "to_scipy"),

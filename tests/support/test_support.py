@@ -46,7 +46,7 @@ DTYPES = (
     torch.int64,
     torch.bool,
 )
-# Dtypes do not depend on the layout: they take turns at the plainest and the farthest from it.
+# Dtypes do not depend on the layout: they alternate between the plainest and the farthest from it.
 TYPED = [
     (cell, dtype)
     for cell in CELLS

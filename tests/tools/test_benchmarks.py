@@ -28,7 +28,7 @@ from benchmarks.problems import Problem
 from spgrad import support
 
 TINY = Problem("tiny", 4)
-# Those that compile take seconds for each operation: one is tried, and runs check all.
+# Contenders that compile take seconds for each operation: one operation is tested.
 COMPILING = {"numba", "JAX BCOO", "pydata/sparse"}
 
 

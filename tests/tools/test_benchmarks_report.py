@@ -1,4 +1,4 @@
-"""What the benchmarks make of their figures: targets, tables, plots; on made-up ones."""
+"""The reports of the benchmarks, on invented figures: targets, tables, plots."""
 
 import sys
 

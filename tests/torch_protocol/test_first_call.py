@@ -1,4 +1,4 @@
-"""The first call of a process imports nothing that takes long."""
+"""The first call of a process imports no module that takes long."""
 
 import subprocess
 import sys

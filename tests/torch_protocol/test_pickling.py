@@ -1,4 +1,4 @@
-"""Pickle, torch.save, deepcopy and worker processes: what comes back is what went, or refused."""
+"""Pickle, torch.save, deepcopy and worker processes: the result is equal, or an error is raised."""
 
 import copy
 import io
@@ -161,7 +161,7 @@ def test_two_names_of_one_tensor_stay_one():
         assert pair["a"] is pair["b"]
 
 
-# Damage. A file is data from outside: no index in it is believed.
+# Damaged files: every index of a file is checked.
 
 
 def tampered(name, change):

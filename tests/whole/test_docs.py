@@ -1,6 +1,6 @@
-"""The documents, and the stub of `spgrad.ops`, say what the code does.
+"""The tables of the documents, and the stub of `spgrad.ops`, match the code.
 
-Mend them with: python tests/whole/test_docs.py.
+Update them with: python tests/whole/test_docs.py.
 """
 
 import contextlib

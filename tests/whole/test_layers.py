@@ -1,4 +1,4 @@
-"""Imports only point down, folders hold a dozen modules, and files and functions stay small."""
+"""Modules import only from lower floors, and folders, files and functions stay small."""
 
 import ast
 from pathlib import Path
@@ -9,9 +9,9 @@ import pytest
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent / "src" / "spgrad"
 
-# From the bottom: a module imports from the floors below its own. The longest name that a module's
-# dotted path begins with says where it stands. Modules under one name may import one another, as
-# long as there is no circle; names of one floor may not.
+# The lowest floor comes first; a module imports from the floors below its own. Of the names that a
+# module's dotted path begins with, the longest one gives its floor. Modules under one name may
+# import one another without a circle; modules under two names of one floor may not.
 FLOORS = [
     ["errors", "machine", "support", "torch_protocol.compile"],
     [
@@ -58,7 +58,7 @@ FLOORS = [
     ["__main__"],
 ]
 FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names}
-# Neighbours that are not one above the other: indices know no kernel, kernels no pattern.
+# Neither of these imports the other: kernels use no pattern, and patterns no kernel.
 STRANGERS = {("kernels", "core.pattern")}
 
 MAX_FILE = 400

@@ -8,14 +8,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "spgrad"
-# The changelog is left out: it tells of names as they were.
+# The changelog is left out, because it has names of earlier versions.
 TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 DOCUMENTS = sorted([*TOP, *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
 
 # Where a path may begin: documents shorten src/spgrad/kernels/cpu/common/sort.h to common/sort.h.
 KERNELS = PACKAGE / "kernels"
 ROOTS = (ROOT, PACKAGE, KERNELS, KERNELS / "cpu", ROOT / "docs", ROOT / "benchmarks")
-# What a command makes, and what belongs to torch, is not in the tree.
+# Files that a command makes, and files of torch, are not in the tree.
 ELSEWHERE = ("build/", "dist/", "torch/", "test/")
 OTHERS = {"results.md", "results.json", "test_sparse.py", "test_sparse_csr_xpu.py"}
 

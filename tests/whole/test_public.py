@@ -1,4 +1,4 @@
-"""The public face: names, docstrings, exceptions, and a light import."""
+"""The public interface: names, docstrings, exceptions, and a fast import."""
 
 import importlib
 import inspect

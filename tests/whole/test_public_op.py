@@ -1,4 +1,4 @@
-"""The decorator of public functions: what an error says of the call that it came from."""
+"""The decorator of public functions: the text that it adds to an error of a call."""
 
 import ast
 import copy

@@ -1,4 +1,4 @@
-"""A training script from its data to its exported model, with nothing in it for sparse tensors.
+"""A training script from its data to its exported model, without special code for sparse tensors.
 
 Each step is taken with a SparseTensor as a buffer, as a parameter, and with its values as the
 parameter, and compared with a dense matrix of the same elements. Several processes are in
@@ -22,8 +22,8 @@ from spgrad import testing
 F64 = torch.float64
 KINDS = ["buffer", "parameter", "values"]
 kinds = pytest.mark.parametrize("kind", KINDS)
-# What torch says of anomaly mode, of what it loads itself for transforms and compilers, when vmap
-# takes items one by one, and when it compiles what follows `backward`.
+# Warnings of torch: for anomaly mode, for modules that transforms and compilers load, when vmap
+# takes items one by one, and when it compiles code after `backward`.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),

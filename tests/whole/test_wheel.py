@@ -1,4 +1,4 @@
-"""The library asks nothing of Python or of torch's C++ interface, so one wheel is enough."""
+"""The library uses neither Python nor torch's C++ interface, so one wheel is enough."""
 
 import os
 import re

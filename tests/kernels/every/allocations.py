@@ -1,6 +1,7 @@
-"""Allocations of every kernel fail in turn: an error that says so, and nothing is left behind.
+"""Each allocation of every kernel fails once: the kernel raises an error and leaks nothing.
 
-Not part of the suite: it asks for a library that is built for tests, which `make sanitize` makes.
+It is no part of the suite: it needs a library that is built for tests, which `make sanitize`
+builds.
 """
 
 import pytest

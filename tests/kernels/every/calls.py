@@ -1,4 +1,4 @@
-"""A call of every kernel on about n entries, for tests that ask the same of all of them."""
+"""A call of every kernel on about n entries, for tests of a property of all kernels."""
 
 import importlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""How many lines of the kernels ran, of a library that was built for gcov, and which did not.
+"""How many lines of the kernels ran in a library that was built for gcov, and which did not.
 
 python tests/kernels/every/lines_run.py BUILD, where BUILD has the counts of the runs.
 """

@@ -1,4 +1,4 @@
-"""What fake tensors say of kernels whose results have sizes that depend on the data."""
+"""Fake tensors of kernels whose results have sizes that depend on the data."""
 
 import pytest
 import torch

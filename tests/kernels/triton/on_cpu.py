@@ -1,6 +1,6 @@
-"""A plugin of pytest: Triton kernels, in the interpreter, answer for tensors on the CPU.
+"""A plugin of pytest: Triton kernels in the interpreter run for tensors on the CPU.
 
-The environment says TRITON_INTERPRET=1, and that no other backend answers.
+Set TRITON_INTERPRET=1, and switch off the other backends by the environment.
 """
 
 from spgrad.kernels.declare import register_launched

@@ -1,4 +1,4 @@
-"""Triton kernels are compiled for GPUs that are not here, and take no more than they may."""
+"""Triton kernels are compiled for GPUs without running; their registers and memory have bounds."""
 
 import json
 import os

@@ -270,3 +270,35 @@ def test_a_kept_matrix_is_part_of_a_graph_after_the_first_call():
     wanted = layer(x, A)
     fast = torch.compile(layer, fullgraph=True, backend="eager")
     torch.testing.assert_close(fast(x, A), wanted)
+
+
+@pytest.mark.parametrize("project", [False, True])
+def test_weights_of_sage_are_drawn_anew(project):
+    layer = nn.SAGEConv((4, 5), 2, project=project)
+    before = [p.detach().clone() for p in layer.parameters()]
+    torch.manual_seed(3)
+    layer.reset_parameters()
+    drawn = [p.detach().clone() for p in layer.parameters()]
+    assert len(drawn) == 5 if project else 3
+    assert not any(torch.equal(a, b) for a, b in zip(before, drawn, strict=True))
+    torch.manual_seed(3)
+    layer.reset_parameters()
+    assert all(torch.equal(a, b) for a, b in zip(drawn, layer.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("train_eps", [False, True])
+def test_gin_begins_anew(train_eps):
+    inner = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    layer = nn.GINConv(inner, eps=0.25, train_eps=train_eps)
+    before = [p.detach().clone() for p in inner.parameters()]
+    with torch.no_grad():
+        layer.eps.fill_(4)
+    layer.reset_parameters()
+    assert layer.eps.tolist() == [0.25]
+    assert isinstance(layer.eps, torch.nn.Parameter) is train_eps
+    assert not any(torch.equal(a, b) for a, b in zip(before, inner.parameters(), strict=True))
+    function = nn.GINConv(torch.relu, eps=0.5)
+    with torch.no_grad():
+        function.eps.zero_()
+    function.reset_parameters()
+    assert function.eps.tolist() == [0.5]

@@ -149,7 +149,7 @@ def test_find_of_specified_zeros_has_a_gradient():
     assert A.grad.values().tolist() == [2.0, 0.0, 6.0]
 
 
-# What PyTorch Geometric's Batch makes of matrices: it takes them apart, and torch joins the parts
+# PyTorch Geometric's Batch of matrices: it takes them apart, and torch joins the parts
 
 
 def batched(tensors):

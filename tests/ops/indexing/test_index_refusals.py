@@ -1,4 +1,4 @@
-"""Index expressions that are refused, and the words that say so."""
+"""Index expressions that are refused, and the texts of the errors."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Attention over a mask: what the dense function at the same places does not say."""
+"""Attention over a mask: cases that the dense function at the same elements does not cover."""
 
 import pytest
 import torch

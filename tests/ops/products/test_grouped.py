@@ -57,3 +57,15 @@ def test_numbers_of_groups_are_vectors():
         spgrad.gather_mm(a, b, torch.zeros(2, 2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"`seglen_a` has shape \(1, 2\); a vector"):
         spgrad.segment_mm(a, b, torch.tensor([[2, 2]]))
+
+
+def test_sizes_of_rows_and_matrices():
+    a, b, index = torch.ones(3, 2), torch.ones(2, 2, 1), torch.tensor([0, 1, 0])
+    for call, text in (
+        (lambda: spgrad.gather_mm(a, b, index[:2]), r"`idx_b` has shape \(2,\); \(3,\), as `a`"),
+        (lambda: spgrad.gather_mm(a[0], b, index), r"`a` has shape \(2,\); a 2-d tensor"),
+        (lambda: spgrad.segment_mm(a, b[0], index), r"`b` has shape \(2, 1\); a 3-d tensor"),
+        (lambda: spgrad.gather_mm(a, torch.ones(2, 3, 1), index), r"`b` has .*; 2 rows \(from `a`"),
+    ):
+        with pytest.raises(spgrad.ArgumentValueError, match=text):
+            call()

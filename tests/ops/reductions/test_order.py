@@ -1,4 +1,4 @@
-"""What a dense function cannot say of sort, cumsum and topk: ties, NaN, empty rows, refusals."""
+"""Cases of sort, cumsum and topk that no dense function covers: ties, NaN, empty rows, refusals."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Reductions: what the rows of the support table do not reach."""
+"""Reductions: cases that the rows of the support table do not cover."""
 
 import itertools
 import re

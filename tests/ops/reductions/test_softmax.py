@@ -1,4 +1,4 @@
-"""Softmax: what the rows of the support table do not reach."""
+"""Softmax: cases that the rows of the support table do not cover."""
 
 import itertools
 

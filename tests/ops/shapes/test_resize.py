@@ -1,5 +1,7 @@
 """Shapes that change in place: batches, blocks, dense dimensions."""
 
+import weakref
+
 import pytest
 import torch
 from samples import made
@@ -95,3 +97,25 @@ def test_what_is_no_tensor_of_ours_is_not_resized():
         spgrad.sparse_resize_(native, (3, 3), 2, 0)
     with pytest.raises(TypeError, match=r"spgrad\.resize_as_: `other` is"):
         spgrad.resize_as_(made("csr", (4, 6)), torch.ones(2, 2))
+
+
+def test_a_tensor_that_something_holds_on_to_stays():
+    A = spgrad.from_dense(torch.eye(3)).to_sparse_coo()
+    held = weakref.ref(A)
+    with pytest.raises(spgrad.StateError, match=r"something holds on to it \(.*weakref"):
+        spgrad.sparse_resize_(A, (4, 4), 2, 0)
+    assert held() is A
+    assert torch.equal(A.to_dense(), torch.eye(3))
+    assert spgrad.sparse_resize_(A, (3, 3), 2, 0) is A  # nothing to change
+
+
+def test_a_tensor_without_elements_takes_any_shape():
+    """As torch's own: other numbers of dimensions, and smaller sizes."""
+    for size, sparse_dim, dense_dim in (((4, 1), 1, 1), ((1, 2), 2, 0), ((2, 3, 4), 3, 0)):
+        A = spgrad.from_dense(torch.zeros(2, 3)).to_sparse_coo()
+        native = torch.sparse_coo_tensor(size=(2, 3)).sparse_resize_(size, sparse_dim, dense_dim)
+        assert spgrad.sparse_resize_(A, size, sparse_dim, dense_dim) is A
+        assert A.shape == native.shape
+        assert (A.sparse_dim(), A.dense_dim()) == (native.sparse_dim(), native.dense_dim())
+        assert A.nse == 0
+        assert torch.equal(A.to_dense(), torch.zeros(size))

@@ -1,4 +1,4 @@
-"""What a trace derives from a live pattern is real: it stays there for eager calls afterwards."""
+"""Data that a trace derives from a live pattern are real tensors; later eager calls use them."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""A compiled step of an optimizer: one graph, which does to the values what it does to dense ones.
+"""A compiled step of an optimizer: one graph, with the same result as for dense values.
 
 torch's compiled steps differ from its eager ones by the rounding of float32 corrections; that of
 the values as a dense parameter is the reference.

@@ -1,4 +1,4 @@
-"""Operations keep the device that their operands are on, with its gradients: no number is computed.
+"""Results and gradients are on the device of the operands; nothing is computed.
 
 The device is meta, or CUDA for fake tensors. On a torch without CUDA, these are made and multiplied
 only: torch neither moves them there, nor indexes them in Python, nor records their gradients.

@@ -1,4 +1,4 @@
-"""What two processes do at once: each case gives a number, a tensor or the text of its error."""
+"""Cases that two processes run at once; each gives a number, a tensor or the text of its error."""
 
 import functools
 
