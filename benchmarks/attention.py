@@ -34,7 +34,7 @@ def torch_csr(mask: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Te
 
 
 def torch_coo(mask: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
-    """The same, the scores from the rows of both."""
+    """The same; the scores are dot products of gathered rows of Q and K."""
     row, col = mask._indices()
     found = (query.index_select(0, row) * key.index_select(0, col)).sum(1)
     scores = torch.sparse_coo_tensor(

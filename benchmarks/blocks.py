@@ -1,4 +1,4 @@
-"""Products with matrices in dense blocks: BSR of torch, with gradients composed, as it has none."""
+"""Products with matrices of dense blocks: torch's BSR, whose gradients are composed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.problems import Problem
 
 
 class _Blocks(NamedTuple):
-    """A in BSR, and what of its pattern a step needs, made before the clock starts."""
+    """A in BSR, and what a step needs of its pattern; made before the clock starts."""
 
     A: torch.Tensor
     row: torch.Tensor  # of each block
@@ -41,7 +41,7 @@ def _mm(B: _Blocks, x: torch.Tensor) -> torch.Tensor:
 
 
 def _step(B: _Blocks, x: torch.Tensor, g: torch.Tensor) -> tuple[Any, ...]:
-    """torch has neither gradient: that of A is a batch of products, that of x one with A^T."""
+    """torch has no gradient here: A's is a batch of products, x's is a product with A^T."""
     A = B.A
     m, n = A.shape
     col, val = A.col_indices(), A.values()

@@ -1,4 +1,4 @@
-"""Contenders that compile: numba, JAX and pydata/sparse. What they compile is not timed."""
+"""Contenders that compile: numba, JAX and pydata/sparse. Compiling is not timed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT = Path(__file__).parents[1] / "build" / "benchmarks" / "numba"
 
 @cache
 def _numba() -> Any:
-    """The loops, each over rows in parallel; numba keeps them for the next process."""
+    """The loops, each parallel over rows; numba caches them for the next process."""
     os.environ.setdefault("NUMBA_CACHE_DIR", str(_KEPT))
     from benchmarks import loops
 

@@ -1,4 +1,4 @@
-"""A contender: what a library offers, and how each operation is prepared from that."""
+"""A contender: the functions of a library, and how the call of an operation is prepared."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ class Contender:
         module: To import; the contender is absent without it.
         build: Its matrix from SciPy's, for a problem, which tells the dtype of values.
         dense: Its dense array from NumPy's, the same.
-        functions: The operations that it offers, by name: functions of its operands. Of
-            "coalesce" and "refactor", from SciPy's matrix and a problem, what does it.
-            "transposed" only where a matrix can be multiplied as its transpose; elsewhere that is a
-            matrix of its own, made before the clock starts.
-        grad: The gradient of its matrix, as a matrix; None where it can't differentiate.
-        leaf: What of its matrix collects the gradient.
+        functions: The operations that it offers, by name: functions of its operands. For
+            "coalesce" and "refactor", functions that make the call from SciPy's matrix and a
+            problem. "transposed" is here only if the library multiplies by the transpose of a
+            matrix; elsewhere the transpose is a separate matrix, made before the clock starts.
+        grad: Gives the gradient of its matrix, as a matrix; None if it has no gradients.
+        leaf: Gives the tensor of its matrix that collects the gradient.
         renew: The same matrix with nothing kept from earlier calls.
-        read: NumPy or SciPy array from what the above give, a vector as a dense one.
-        vjp: Where gradients are not asked of tensors: of one of `functions`, what gives its result
-            and the gradients of its operands from the operands and the cotangent.
-        dtypes: Those that it takes.
-        only: The operations that it is for, where those are not all that its functions answer.
-        limit: True for what is no peer: a part of the work alone, which tells how fast it can be.
-        available: Whether it can run, besides that its module is there.
+        read: Gives a NumPy or SciPy array of a result; a vector becomes a dense array.
+        vjp: For libraries whose tensors have no gradients: takes one of `functions`, and gives a
+            function from the operands and the cotangent to the result and the gradients.
+        dtypes: The dtypes that it takes.
+        only: The operations that it is measured for, if these are not all of `functions`.
+        limit: True if it is no peer, but does a part of the work, to show how fast that can be.
+        available: Whether it can run, if its module is there.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Contender:
         return meant and offered and differentiates and dtype in self.dtypes
 
     def prepare(self, op: str, problem: Problem) -> Run:
-        """What runs operation `op` once, its inputs made; it gives the results as they come."""
+        """A function that runs operation `op` once on inputs that are made before."""
         return _PREPARE.get(op, _prepared)(self, op, problem)
 
 
@@ -101,7 +101,7 @@ def _prepared(lib: Contender, op: str, p: Problem) -> Run:
     made = {n: lib.build(a, p) if n in sparse else lib.dense(a, p) for n, a in given.items()}
 
     def operands() -> list[Any]:
-        """Those of one call; one that is there twice is the same."""
+        """The operands of one call; an operand that occurs twice is one object."""
         new = {name: lib.renew(made[name]) for name in sparse} if how.new else {}
         return [new.get(name, made[name]) for name in how.operands]
 

@@ -1,4 +1,4 @@
-"""A matrix as its values and their places, for which torch has functions of dense tensors."""
+"""A matrix as its values and their indices, for torch's functions of dense tensors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _softmax(A: _Entries) -> _Entries:
 
 
 def _read(a: Any) -> Any:
-    """The maximum of a row without elements is -inf here, which the others have as 0."""
+    """The maximum of a row without elements is -inf here, and 0 for the other contenders."""
     if isinstance(a, torch.Tensor):
         a = a.detach()
         return in_numpy(a.masked_fill(a.isneginf(), 0))

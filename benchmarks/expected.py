@@ -1,4 +1,4 @@
-"""What the results of an operation have to be, and how far rounding may be from it."""
+"""The expected results of an operation, and the largest difference that rounding explains."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _Wide:
 
 @dataclass(frozen=True)
 class Expected:
-    """The results of an operation in float64, and how far rounding may be from each.
+    """The results of an operation in float64, and the largest rounding error of each.
 
-    `compared` gives what of a contender's results is to be these; None for the results themselves.
+    `compared` gives the part of a contender's results that is compared; None for the results.
     """
 
     results: tuple[Any, ...]

@@ -1,7 +1,7 @@
 """What this machine can do at most: the gather limit, and the bandwidth of its memory.
 
-Both are contenders that no peer is: they take turns with the kernels that they limit, in the same
-cell, and compute nothing of use.
+Both are contenders but no peers: they take turns with the kernels that they limit, in the same
+cell, and their results are of no use.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def compiler() -> str | None:
 
 @cache
 def _library() -> Any:
-    """The compiled loop, kept in build/benchmarks until its source changes.
+    """The compiled loop, which is kept in build/benchmarks until its source changes.
 
     Raises:
         RuntimeError: There is no compiler, or it fails.
@@ -67,7 +67,7 @@ def _library() -> Any:
 
 
 class _Way(NamedTuple):
-    """How the loop runs: units in a tile, entries at once, entries to prefetch ahead."""
+    """Parameters of the loop: units in a tile, entries at a time, prefetch distance in entries."""
 
     regs: int
     unroll: int
@@ -91,7 +91,7 @@ class _Pattern:
         return self._best[key]()
 
     def _fastest(self, x: torch.Tensor, g: torch.Tensor | None) -> Callable[[], float]:
-        """Tiles first, then how far to prefetch; then what it gives is seen to be right."""
+        """Tries tiles, then prefetch distances, then checks the result."""
         width = x.stride(0) * x.element_size() if x.ndim > 1 else x.element_size()
         unit = next((size for size in (64, 32, 16) if width % size == 0), width)
 
@@ -135,7 +135,7 @@ class _Pattern:
 
 
 def _quickest(runs: dict[_Way, Callable[[], float]]) -> _Way:
-    """In turns, so that what else the machine does falls on all; the least time of each counts."""
+    """They take turns, so other load affects all alike; the least time of each counts."""
     taken: dict[_Way, float] = dict.fromkeys(runs, math.inf)
     begun = time.perf_counter()
     for turn in range(_TURNS):
@@ -149,7 +149,7 @@ def _quickest(runs: dict[_Way, Callable[[], float]]) -> _Way:
 
 
 def _tiles(units: int) -> Iterator[_Way]:
-    """The ways worth a try for rows of that many units."""
+    """The numbers of units in a tile that are tried for rows of that many units."""
     for regs in (1, 2, 4, 8):
         if units % regs == 0 and (regs >= 4 or units <= 4 * regs):
             yield _Way(regs, 1, 16)

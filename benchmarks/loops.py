@@ -1,4 +1,4 @@
-"""The loops that one writes with numba: over rows in parallel, sums in any order.
+"""Plain loops with numba: parallel over rows, with sums in any order.
 
 Imported only where numba is installed.
 """

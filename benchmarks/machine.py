@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""The machine and the versions that the figures are from."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def cache(machine: dict[str, Any], name: str) -> int:
 
 
 def _digest(folder: Path) -> str:
-    """Of the code that runs, which may change while the version stays the same."""
+    """Of the code that runs: it may change while the version stays the same."""
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".py", ".so", ".dylib", ".dll"):

@@ -1,4 +1,4 @@
-"""How time and memory are taken."""
+"""Measures time and memory."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Seconds a call of each run, taken in turns: A B C, B C A, C A B, A B C ...
 
-    Turns put what else the machine does on all alike, so that two runs can be compared round by
+    Because they take turns, other load affects all alike, and two runs can be compared round by
     round. A run that has used up its `seconds` leaves after three rounds or more, or after one if
     a call takes more than five seconds. One sample repeats a call until `sample` seconds are over.
-    In the `pause` before it, threads that the run before has left waiting in a loop go to sleep;
-    then one call wakes those of this run.
+    In the `pause` before a sample, waiting threads of the run before go to sleep; then one call
+    wakes the threads of this run.
     """
     repeats = {name: _repeats(run, sample) for name, run in runs.items()}
     taken: dict[str, list[float]] = {name: [] for name in runs}
@@ -90,7 +90,7 @@ def paired(peer: list[float], own: list[float]) -> dict[str, float]:
 
 
 def settle_allocator() -> None:
-    """Brings glibc's malloc where a process that has worked for a while has it.
+    """Brings glibc's malloc into the state of a process that has run for a while.
 
     It gives memory back above a threshold that grows with the largest array freed, up to 32 MB.
     Until then, whether a call's results fault in page by page is up to what the calls before it
@@ -111,7 +111,7 @@ def growth(run: Callable[[], Any], calls: int = 2) -> int | None:
     """Bytes by which the resident memory grows at most above what it was before `calls` calls.
 
     None where the system can't tell; Linux can. What the process has freed is given back first,
-    so that the calls have to ask for it anew.
+    so the calls have to ask for it anew.
     """
     gc.collect()
     spgrad.empty_cache()

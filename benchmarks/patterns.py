@@ -10,7 +10,7 @@ _TILE = 8  # crossings along the side of a tile of a road map
 
 
 def uniform(m: int, n: int, per_row: int, rng: np.random.Generator) -> sp.csr_array:
-    """About `per_row` entries in each row, anywhere."""
+    """About `per_row` entries in each row, at random columns."""
     row = np.repeat(np.arange(m), per_row)
     return _from_pairs(row, rng.integers(0, n, len(row)), (m, n))
 
@@ -18,7 +18,7 @@ def uniform(m: int, n: int, per_row: int, rng: np.random.Generator) -> sp.csr_ar
 def spread(m: int, n: int, per_row: int, rng: np.random.Generator) -> sp.csr_array:
     """`per_row` entries in each row, one anywhere in each of as many equal parts of it.
 
-    In order and apart from one another as they are drawn, so 10^8 of them take seconds.
+    They are drawn in order and are distinct, so no sort is needed: 10^8 of them take seconds.
     """
     bounds = np.linspace(0, n, per_row + 1).astype(np.int32)
     col = rng.integers(bounds[:-1], bounds[1:], (m, per_row), dtype=np.int32)
@@ -61,7 +61,7 @@ def _lognormal(n: int, sigma: float, rng: np.random.Generator) -> np.ndarray:
 def _distinct_pairs(
     p: np.ndarray, q: np.ndarray, count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """So many pairs of different numbers, drawn by two distributions; none is there twice."""
+    """So many distinct pairs of different numbers, drawn by two distributions."""
     keys = np.empty(0, np.int64)
     while len(keys) < count:
         a, b = (rng.choice(len(w), size=count + count // 2, p=w) for w in (p, q))
@@ -98,7 +98,7 @@ def road(side: int, roads: int, n: int, rng: np.random.Generator) -> sp.csr_arra
     """A network of n places: crossings, and the bends of the roads between them.
 
     Of the roads of a square grid with side^2 crossings so many are kept, and the other places are
-    shared out among them. Numbered as maps are: tile by tile, and in a tile by distance in roads.
+    bends of these roads. Places are numbered tile by tile, and in a tile by breadth-first search.
     """
     crossing = np.arange(side * side).reshape(side, side)
     first = np.r_[crossing[:, :-1].ravel(), crossing[:-1].ravel()]

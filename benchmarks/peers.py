@@ -144,7 +144,7 @@ def _scipy_mean(A: Any, x: np.ndarray) -> np.ndarray:
 
 
 def _mkl(A: Any, x: Any) -> Any:
-    # The wheel of mkl puts its library where the loader doesn't look.
+    # The wheel of mkl puts its library where the loader does not search.
     for found in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.so*")):
         os.environ.setdefault("MKL_RT", str(found))
     from sparse_dot_mkl import dot_product_mkl  # pyright: ignore[reportMissingImports]
@@ -188,7 +188,7 @@ SPGRAD = Contender(
     dtypes=DTYPES,
 )
 
-# No peer: what storing the blocks is worth.
+# No peer: shows what storing the matrix in blocks gains.
 EXPANDED = replace(
     SPGRAD,
     name="spgrad CSR",
@@ -196,7 +196,7 @@ EXPANDED = replace(
     functions={"spmm_bsr": operator.matmul},
 )
 
-# No peer either: what of a step A x alone takes, and beside a substitution.
+# No peer either: shows how much of a step A x alone takes; also measured for substitution.
 FORWARD = replace(
     SPGRAD,
     name="spgrad A x",
@@ -339,7 +339,7 @@ PEERS = (
     solves.PYAMG,
 )
 
-# What always stands beside a cell: spgrad without something, or a part of the work.
+# Always measured in a cell: spgrad without an option, or a part of the work.
 PARTS = (EXPANDED, FORWARD, *solves.of_spgrad(SPGRAD), solves.engine(SCIPY))
 
 CONTENDERS: dict[str, Contender] = {

@@ -52,7 +52,7 @@ USUAL = ("float32", "int32")
 
 
 class Cell(NamedTuple):
-    """What one figure of each contender is about."""
+    """What is measured of each contender at a time."""
 
     threads: int
     matrix: str
@@ -78,7 +78,7 @@ class Options:
         seconds: Seconds for each contender in a cell, more if three samples take more.
         limit: Bytes that a process may allocate.
         memory: Whether to measure memory too.
-        full: Whether to leave out the combinations of which nothing is to be learnt.
+        full: Whether to leave out the combinations that --full does not measure.
     """
 
     ops: tuple[str, ...]
@@ -95,7 +95,7 @@ class Options:
     full: bool = False
 
     def cells(self) -> Iterator[Cell]:
-        """What is measured, those that share a process together."""
+        """The cells, in groups that share a process."""
         for threads, matrix, dtype, index, op in product(
             self.threads, self.matrices, self.dtypes, self.indices, self.ops
         ):
@@ -187,7 +187,7 @@ def known(options: Options, record: Record, task: Task) -> Result | None:
 
 
 def memory_cells(options: Options) -> list[Cell]:
-    """Of steps, on one thread; nothing is to be seen in matrices of a few kilobytes."""
+    """Cells of steps, on one thread, without matrices of a few kilobytes."""
     if not options.memory:
         return []
     one = replace(options, threads=(1,), indices=options.indices[:1])
@@ -211,7 +211,7 @@ def measure_bandwidth(options: Options) -> dict[str, Any]:
 def _measured(
     options: Options, cells: list[Cell], names: list[str], what: str
 ) -> Generator[Result]:
-    """The results of cells that share a process, and of what is left when one ends, the next."""
+    """The results of cells that share a process; if it ends early, the next one goes on."""
     requests = [_request(options, cell, names, what) for cell in cells]
     given = 0
     while given < len(cells):
@@ -238,7 +238,7 @@ def all_threads() -> int:
 
 
 def _ask(options: Options, threads: int, cells: list[dict[str, Any]]) -> Generator[Any]:
-    """The answers of a new process to these cells; if it ends at one, why it did, and no more."""
+    """The results of a new process for these cells; if it ends at one, the reason is the last."""
     count = str(threads)
     env = {**os.environ, **dict.fromkeys(_COUNTS, count)}
     env.setdefault("KMP_BLOCKTIME", "1")  # MKL's threads wait in a loop for 200 ms otherwise

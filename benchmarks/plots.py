@@ -18,7 +18,7 @@ _SIZE = {"dpi": 150, "bbox_inches": "tight"}
 
 
 def draw(run: dict[str, Any], out: Path) -> list[str]:
-    """Writes what the run has figures for; gives the names of the files."""
+    """Writes the plots that the run has figures for; gives the names of the files."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -110,7 +110,7 @@ def _series(result: Result) -> str:
 
 
 def _widths(results: list[Result]) -> Any:
-    """A x on each matrix with each k: a field of colours for each type and number of threads."""
+    """A x on each matrix with each k: a heat map for each type and number of threads."""
     from matplotlib.figure import Figure
 
     ratios = {

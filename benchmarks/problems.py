@@ -1,4 +1,4 @@
-"""The operands of the operations, and how near a result has to come to SciPy's in float64."""
+"""The operands of the operations, made from one matrix."""
 
 from __future__ import annotations
 

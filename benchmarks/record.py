@@ -1,4 +1,4 @@
-"""The cells measured so far, in a file, so that a run can go on where another one stopped."""
+"""The cells measured so far, in a file, so that a later run can go on from there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OtherRunError(Exception):
 
 
 def about(machine: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """What two pieces of a run have to have in common: machine, versions and settings."""
+    """What has to be equal in two pieces of a run: machine, versions and settings."""
     found = {name: machine.get(name) for name in _KEPT} | machine["versions"] | settings
     return json.loads(json.dumps(found))
 
@@ -26,7 +26,7 @@ def about(machine: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
 class Record:
     """A file of lines: the first says what the run is about, each other one has a cell.
 
-    A cell is written as soon as it is measured: a process that ends loses the one that it was at.
+    A cell is written as soon as it is measured: a process that ends loses only the current cell.
     """
 
     def __init__(self, path: Path, known: dict[tuple[Any, ...], Result]) -> None:
@@ -34,7 +34,7 @@ class Record:
 
     @classmethod
     def begin(cls, path: Path, about: dict[str, Any]) -> Record:
-        """An empty one; the one that is there is kept beside it."""
+        """An empty record; an existing file is kept under another name."""
         if path.exists():
             path.replace(path.with_name(f"old-{path.name}"))
         path.write_text(json.dumps(about) + "\n")
@@ -42,7 +42,7 @@ class Record:
 
     @classmethod
     def resume(cls, path: Path, about: dict[str, Any]) -> Record:
-        """That of an earlier piece of this run, or an empty one.
+        """The record of an earlier piece of this run, or an empty one.
 
         Raises:
             OtherRunError: The file is of another machine, or another version, or no such file.

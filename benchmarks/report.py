@@ -94,7 +94,7 @@ def _rich(table: Table, write: Callable[[str], Any]) -> None:
 
 
 def readme(run: Run) -> str:
-    """What the README shows: means and worst cells, and the targets."""
+    """The tables for the README: means and worst cells, and the targets."""
     found = [table for table in (short_table(run), target_table(run)) if table.rows]
     return "\n\n".join([in_words(run["machine"]), *map(_markdown, found)]) + "\n"
 

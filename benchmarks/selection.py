@@ -11,7 +11,7 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 def row(A: Any) -> Any:
-    """The one in the middle."""
+    """The row in the middle."""
     return A[A.shape[0] // 2]
 
 

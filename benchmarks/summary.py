@@ -1,4 +1,4 @@
-"""What the figures say: best peers, means, shares of the limit, changes since an earlier run."""
+"""Summaries of the figures: best peers, means, shares of the limit, changes to another run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def best_ratio(result: Result) -> float | None:
 
 
 def share(result: Result) -> tuple[float, str] | None:
-    """The part of spgrad's time that the limit takes, and which limit it is."""
+    """The time of the limit over spgrad's, and the name of the limit."""
     for name in LIMITS:
         found = ratio(result, name)
         if found is not None:
@@ -105,7 +105,7 @@ def over_forward(results: list[Result]) -> Iterator[tuple[Result, float]]:
 
 
 def key(result: Result, *without: str) -> tuple[Any, ...]:
-    """What a cell shares with the same one of another run, or with those that differ in a field."""
+    """What identifies a cell among runs; without some fields, a group of cells."""
     return tuple(result.get(field) for field in FIELDS if field not in without)
 
 

@@ -1,4 +1,4 @@
-"""What spgrad sets itself, and whether a run meets it."""
+"""The targets of spgrad, and whether a run meets them."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class Target:
     """A bound for a figure of every cell, or for the geometric mean of them.
 
     Attributes:
-        title: What is asked.
-        op: Of which operation.
-        bound: The least figure, or the greatest one.
-        figure: From a result.
+        title: The target in words.
+        op: The operation.
+        bound: The least figure that meets it, or the greatest.
+        figure: Computes the figure from a result.
         each: True where every cell has to meet it; else the mean does.
         most: True where the bound is the greatest figure.
         memory: Whether it is about memory.
-        matrices: About which it is.
-        columns: For which k, where the operation has one.
-        types: Of which types of values and indices.
+        matrices: The matrices that it is about.
+        columns: The values of k, if the operation has one.
+        types: The types of values and indices.
     """
 
     title: str
@@ -266,14 +266,14 @@ def _counts(result: Result, target: Target) -> bool:
 
 
 def step_bound(result: Result, cache: int) -> float:
-    """What a step may take over its own A x at most."""
+    """The largest time of a step over that of its own A x that meets the target."""
     size = {"bfloat16": 2, "float32": 4, "float64": 8}[result["dtype"]]
     x = MATRICES[result["matrix"]].shape[1] * result["k"] * size
     return NEAR if result["matrix"] in LOCAL or x <= cache else AFAR
 
 
 def _of_own_forward(times: list[Result], cache: int) -> Iterator[Finding]:
-    """Of steps, by where x is: in the cache, or so far away that to gather it is most of A x."""
+    """Targets of steps: for x in the cache, and for x so large that gathering it dominates."""
     steps = [(r, v) for r, v in over_forward(times) if r["matrix"] in ALL_KINDS]
     steps = [(r, v) for r, v in steps if kind(r) == _USUAL and r["k"] in COLUMNS]
     for bound, where in ((AFAR, "comes from afar"), (NEAR, "lies in the cache")):

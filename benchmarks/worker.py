@@ -1,7 +1,7 @@
 """A child process that measures: a request as JSON on standard input, answers a line each.
 
-Threads and memory are set for a process as a whole, so each number of threads, and each
-measurement of memory, has a process of its own. `benchmarks.plan` starts this one.
+Threads and memory are set for a whole process. So each number of threads, and each measurement of
+memory, has its own process. `benchmarks.plan` starts this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Answer = dict[str, Any]
 Run = Callable[[], tuple[Any, ...]]
 
 _PAUSE = 0.002  # seconds
-# What a library raises for what it can't do or hold; anything else is a mistake of ours.
+# What a library raises if it lacks an operation or memory; any other error is a bug here.
 _REFUSALS = (
     RuntimeError,
     ValueError,
@@ -83,7 +83,7 @@ def time_cell(
 
 
 def _checked(contender: Contender, op: str, problem: Problem, expected: Expected) -> Run | str:
-    """What runs the operation, run once already, which is the warm-up too; or what is wrong."""
+    """A function that runs the operation, after one run as warm-up and check; or the error."""
     try:
         run = contender.prepare(op, problem)
         found = run()  # of a limit no result, but one that it has looked at
@@ -110,9 +110,9 @@ def measure_memory(op: str, problem: Problem, names: list[str]) -> Answer:
 
 
 def _memory(op: str, problem: Problem, contender: Contender) -> Answer:
-    """Growth of the process in the first calls with new inputs, and what it has to hold."""
+    """Growth of the process in the first calls with new inputs, and the bytes that it needs."""
     try:
-        # Code, thread pools and buffers that a first call brings along are no part of the step.
+        # Code, thread pools and buffers of a first call are no part of the step.
         contender.prepare(op, replace(problem, matrix=OPS[op].smallest))()
         grown = growth(contender.prepare(op, problem))
     except _REFUSALS as error:

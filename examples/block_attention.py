@@ -1,9 +1,10 @@
 """A transformer over long sequences, with attention to a window and to one global token.
 
-The first token of a sequence names one of four ciphers, and every other token has to be translated
-by it, also those that are a thousand tokens away. With a window of 16 tokens and one global token
-(as in Longformer and BigBird, 2020), the scores are 35 a token in place of one for each pair: the
-pattern is sparse, no score is kept, and time and memory grow with the length, not with its square.
+The first token of a sequence names one of four ciphers. The network has to translate every other
+token by that cipher, also tokens that are a thousand positions away. With a window of 16 tokens and
+one global token (as in Longformer and BigBird, 2020), each token has 35 scores, not one for each
+other token. The pattern is sparse and no score is kept, so time and memory grow with the length,
+not with its square.
 
     python examples/block_attention.py --plot attention.png
 """
@@ -60,7 +61,7 @@ class Transformer(nn.Module):
 
 
 def sequences(batch: int, length: int, ciphers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens and what they are in the other language, (batch, length) both."""
+    """Tokens and their translations, both (batch, length)."""
     tokens = torch.randint(WORDS, (batch, length))
     which = torch.randint(CIPHERS, (batch,))
     wanted = ciphers[which[:, None], tokens]

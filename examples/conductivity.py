@@ -1,13 +1,13 @@
-"""What conducts where: the conductivity of a plate, from potentials measured on it.
+"""The conductivity of a plate, from potentials measured on it.
 
-Currents are sent through a plate of n x n cells, each in at one cell and out at another, and the
+Currents flow through a plate of n x n cells. Each enters at one cell and leaves at another, and the
 potential is measured at one cell in ten. The potentials x of a current b solve A x = b, where A is
 the five-point stencil: the conductance between two neighbours is the harmonic mean of their
 conductivities. We look for smooth conductivities whose potentials fit the measured ones.
 
-The loss goes through `spgrad.linalg.solve`, so autograd gives its derivative by all n^2
-conductivities for one more solve with the factor at hand. No matrix but A is ever formed, and its
-gradient has the five elements a row that A has.
+The loss goes through `spgrad.linalg.solve`. Autograd gives its derivative with respect to all n^2
+conductivities by one more solve, with the factor of the forward. The program forms no matrix but A,
+and the gradient of A has five elements a row, like A.
 
     python examples/conductivity.py --plot conductivity.png
 """
@@ -60,7 +60,7 @@ class Plate:
 
 
 def truth(n: int) -> torch.Tensor:
-    """A good conductor, a bad one and a channel, as the logarithm of the conductivity."""
+    """The logarithm of the true conductivity: a good conductor, a bad one and a channel."""
     y, x = torch.meshgrid(*[torch.linspace(0, 1, n, dtype=torch.float64)] * 2, indexing="ij")
     good = 2.0 * torch.exp(-((x - 0.3) ** 2 + (y - 0.3) ** 2) / 0.02)
     bad = -2.0 * torch.exp(-((x - 0.7) ** 2 + (y - 0.35) ** 2) / 0.015)
@@ -71,7 +71,7 @@ def truth(n: int) -> torch.Tensor:
 def fit(
     loss: Callable[[torch.Tensor], torch.Tensor], cells: int
 ) -> tuple[torch.Tensor, list[float]]:
-    """The logarithm of the conductivity by L-BFGS from a uniform plate, and the losses."""
+    """Fits the logarithm of the conductivity by L-BFGS from a uniform plate; also the losses."""
     m = torch.zeros(cells, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([m], max_iter=80, history_size=30, line_search_fn="strong_wolfe")
     losses: list[float] = []
@@ -134,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def draw(path: str, true: torch.Tensor, found: torch.Tensor, losses: list[float]) -> None:
-    """The plate as it is, as it was found, and the loss."""
+    """The true plate, the recovered one, and the loss."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")

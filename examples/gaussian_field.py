@@ -1,10 +1,10 @@
 """A map from scattered noisy data: fit a Gaussian Markov random field, then fill in the gaps.
 
 The field x on an n x n grid solves (kappa^2 + G) x = white noise / tau, where G is the Laplacian of
-the grid. Its covariance is of the Matern kind (Lindgren, Rue and Lindstrom, 2011), its precision
-Q = tau^2 (kappa^2 + G)^2 is sparse: 13 elements a row, where the covariance matrix is full. What
-is observed is y = x + noise of deviation sigma at some of the cells. The likelihood of y needs
-determinants and a solve, and its gradient the elements of inverses at the pattern of Q only.
+the grid. Its covariance is a Matern covariance (Lindgren, Rue and Lindstrom, 2011). The covariance
+matrix is full, but the precision Q = tau^2 (kappa^2 + G)^2 is sparse, with 13 elements a row. The
+observations are y = x + noise of deviation sigma at some of the cells. The likelihood of y needs
+determinants and a solve. Its gradient needs elements of inverses, at the pattern of Q only.
 
     python examples/gaussian_field.py --plot field.png
 """
@@ -87,7 +87,7 @@ def fit(field: Field, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Draws a field and data of it, fits the parameters, finds the field again."""
+    """Draws a field and data of it, fits the parameters, and estimates the field."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a small grid, for tests")
     parser.add_argument("--plot", metavar="FILE", help="draws the result into a file")

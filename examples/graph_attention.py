@@ -3,7 +3,7 @@
 Velickovic et al. (2018): two layers of attention over the links of a citation graph, the first of
 eight heads of eight channels, with dropout of 0.6 on features and on attention. The paper reports
 83.0 +- 0.7 % on the fixed split of Planetoid; the splits here are random (20 nodes of each class),
-so the same network made of torch_geometric's layers is trained beside, if it is installed.
+so the same network of torch_geometric's layers is trained for comparison, if that is installed.
 
     python examples/graph_attention.py --plot attention.png
 """

@@ -5,10 +5,10 @@ Zhou et al. (2004) spread the labels Y of a few nodes over a graph with weights 
     (I - alpha S) F = Y,   S = D^-1/2 W D^-1/2,
 
 and give each node the class of the greatest element in its row of F. The graph here has an edge
-where one paper cites another, and more between papers with like words. These help only if they
-weigh less, so alpha and the weights, exp(theta . what is known of an edge), are learned: half of
-the known labels are spread, the loss is that of the other half, and its gradient goes through
-`spgrad.linalg.solve`, for one more solve.
+where one paper cites another, and further edges between papers with similar words. The further
+edges help only if their weights are lower. So the program learns alpha and the weights, exp(theta .
+features of an edge): it spreads half of the known labels, and the loss is that of the other half.
+The gradient goes through `spgrad.linalg.solve` and costs one more solve.
 
     python examples/label_propagation.py --plot propagation.png
 """
@@ -71,7 +71,7 @@ class Papers:
 
 
 def train(papers: Papers, known: torch.Tensor, steps: int) -> tuple[torch.Tensor, ...]:
-    """theta, alpha and the losses, from equal weights and the alpha of the paper on."""
+    """theta, alpha and the losses; starts from equal weights and the alpha of the paper."""
     theta = torch.zeros(papers.about.shape[1], dtype=torch.float64, requires_grad=True)
     logit = PUBLISHED.logit().requires_grad_()
     optimizer = torch.optim.Adam([theta, logit], lr=0.1)

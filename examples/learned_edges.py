@@ -1,14 +1,15 @@
 """A graph network that learns the weights of the edges, one number for each citation.
 
 The network is that of Kipf and Welling (2017), two layers of D^-1/2 (A + I) D^-1/2 x W^T, on the
-Cora citations. Here A is learned with W: it is exp(theta) and its transpose, with a sparse theta
-above the diagonal, which starts at zero, where all citations count alike. The gradient of theta has
-an element for each citation and none elsewhere, and goes through the degrees D. A citation has one
-weight for both directions: learned where it leads into a paper of known topic, it serves the way
-out of it.
+Cora citations. Here A is learned with W. It is exp(theta) and its transpose, with a sparse theta
+above the diagonal. theta starts at zero, so all citations start with the same weight. The gradient
+of theta has an element for each citation and none elsewhere, and includes the degrees D. A citation
+has one weight for both directions: the edge into a paper of known topic trains it, and the edge out
+of that paper uses it too.
 
-The same network with fixed weights is trained beside, in three cases: 20 papers of each topic are
-known; half of all papers; and half of them in a graph with as many false links as citations.
+The same network with fixed weights is trained for comparison, in three cases: 20 papers of each
+topic are known; half of all papers are known; and half of them are known in a graph with as many
+false links as citations.
 
     python examples/learned_edges.py --plot edges.png
 """
@@ -123,7 +124,7 @@ def train(case: Case, learned: bool, seed: int, epochs: int) -> Trained:
 
 
 def by_topic(case: Case, run: Trained) -> dict[str, torch.Tensor]:
-    """The weights of links of which the network does not know both ends, by what they join."""
+    """The weights of links with an end of unknown topic: same topic, other topics, false links."""
     i, j = case.links.coo_indices()
     same, seen = case.labels[i] == case.labels[j], ~run.known
     kinds = {"same topic": same & case.cited, "others": ~same & case.cited, "false": ~case.cited}

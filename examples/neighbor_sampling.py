@@ -1,9 +1,9 @@
 """Inductive training on a large graph, by samples of the neighbours of each mini-batch.
 
-GraphSAGE (Hamilton et al., 2017) with two layers: a step sees 512 nodes, 10 neighbours of each and
-10 of each of these. The graph is drawn: 100 000 nodes in ten groups, with 12 links each, most of
-them within the group, and features that tell little of it. The nodes that are tested are not in the
-graph while it is trained on; they are joined at the end.
+GraphSAGE (Hamilton et al., 2017) has two layers here. A step reads 512 nodes, 10 neighbours of
+each, and 10 neighbours of each of these. The graph is random: 100 000 nodes in ten groups, with 12
+links each, most of them within the group. The features carry little information about the group.
+The test nodes are not in the graph during training; they are added at the end.
 
     python examples/neighbor_sampling.py --plot sampling.png
 """

@@ -1,10 +1,10 @@
 """LightGCN on a bipartite graph of users and items.
 
-He et al. (2020) recommend by embeddings that are averaged over the graph of who took what: with E
-the embeddings of users and items and A the normalised graph, (E + A E + A A E + ...) / layers. The
-only parameters are E. Three layers are compared with none, which is matrix factorisation, and with
-the most popular items. The data are drawn: users and items have hidden interests, and users take
-items of theirs more often.
+He et al. (2020) recommend by embeddings that are averaged over the graph of users and the items
+that they took. With the embeddings E of users and items and the normalised graph A, the average is
+(E + A E + A A E + ...) / layers. The only parameters are E. Three layers are compared with no
+layer, which is matrix factorisation, and with the most popular items. The data are random: users
+and items have hidden interests, and users take items of their own interests more often.
 
     python examples/recommender.py --plot recommender.png
 """
@@ -50,7 +50,7 @@ def averaged(E: torch.Tensor, A: Any, layers: int) -> torch.Tensor:
 
 
 def ranking_loss(E: torch.Tensor, A: Any, log: Log, layers: int) -> torch.Tensor:
-    """The loss of BPR: an item that was taken shall score more than another."""
+    """The loss of BPR: an item that was taken should have a higher score than another item."""
     users, items = log.pairs
     others = torch.randint(ITEMS, items.shape)
     final = averaged(E, A, layers)

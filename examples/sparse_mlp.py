@@ -1,8 +1,8 @@
 """A network with 95 % of its weights missing, whose pattern changes in training.
 
 RigL (Evci et al., 2020) exchanges the smallest weights of each layer for those whose gradient is
-largest. Here it trains a network of three layers on the digits of scikit-learn, beside the same
-network dense, and beside one with a fixed random pattern of as few weights.
+largest. Here it trains a network of three layers on the digits of scikit-learn. The same dense
+network, and one with a fixed random pattern of as few weights, are trained for comparison.
 
     python examples/sparse_mlp.py --plot mlp.png
 """

@@ -1,14 +1,15 @@
-"""Spectral clustering of digits, and what a few known ones teach it about the pixels.
+"""Spectral clustering of digits, with scales of the pixels that are learned from a few digits.
 
-Two digits are neighbours if one is among the 15 most similar ones of the other. The vectors of the
-smallest eigenvalues of the graph's Laplacian L change little along its edges, so that k-means finds
-in them groups of any shape, without one label (Ng, Jordan and Weiss, 2001). `spgrad.linalg.eigsh`
-finds them by a factor of L + 0.01 I.
+Two digits are neighbours if one is among the 15 most similar ones of the other. The eigenvectors of
+the smallest eigenvalues of the graph's Laplacian L change little along its edges. So k-means finds
+groups of any shape in them, without any label (Ng, Jordan and Weiss, 2001). `spgrad.linalg.eigsh`
+computes the eigenvectors by a factor of L + 0.01 I.
 
-An edge weighs exp(-sum of s_p (difference in pixel p)^2). Which s is good? With ten known digits of
-each class, the rows of the eigenvectors should point the same way for two of one class, and be at
-right angles for two of different ones (after Bach and Jordan, 2003). The gradient of that goes
-through the eigenvectors and the Laplacian to the 64 scales s, for a few solves with the factor.
+The weight of an edge is exp(-sum of s_p (difference in pixel p)^2), with a scale s_p for each
+pixel. The scales are learned from ten known digits of each class. The loss asks that the rows of
+the eigenvectors of two digits have the same direction if they are of one class, and are orthogonal
+if they are not (after Bach and Jordan, 2003). Its gradient goes through the eigenvectors and the
+Laplacian to the 64 scales, and costs a few solves with the factor.
 
     python examples/spectral_clustering.py --plot clusters.png
 """
@@ -62,7 +63,7 @@ class Digits:
 
 
 def learn(digits: Digits, known: torch.Tensor, steps: int) -> tuple[torch.Tensor, list[float]]:
-    """The logarithm of s, from equal scales on, and the losses."""
+    """Learns the logarithm of s, starting from equal scales; also the losses."""
     log_scales = digits.equal_scales().requires_grad_()
     optimizer = torch.optim.Adam([log_scales], lr=0.1)
     alike = (digits.digit[known][:, None] == digits.digit[known]).double()
@@ -118,7 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(
     path: str, digits: Digits, rest: torch.Tensor, scales: torch.Tensor, means: dict[str, float]
 ) -> None:
-    """How alike unknown digits are before and after, the scales of the pixels, Rand indices."""
+    """The similarity of unknown digits before and after, the scales of the pixels, Rand indices."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, 4, figsize=(14, 3.4), layout="constrained")

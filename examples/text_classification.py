@@ -1,14 +1,14 @@
 """Which part of SciPy a paragraph is about, by TF-IDF in mini-batches of sparse rows.
 
-The texts are the paragraphs of the docstrings of SciPy's subpackages, as they are installed, but
-for examples and dotted names; the subpackage is the class. The paragraphs of one docstring are all
-trained on or all tested. A row has a number for each word and for each pair of words that stand
-side by side, nearly all of them zero.
+The texts are the paragraphs of the docstrings of the installed SciPy, without examples and dotted
+names; the subpackage is the class. All paragraphs of one docstring are in the training set, or all
+are in the test set. A row has a number for each word and for each pair of neighbouring words, and
+nearly all of these are zero.
 
 The network has two layers. The first is `spgrad.nn.SparseEmbeddingBag`, which multiplies the sparse
-rows by a table, and its gradient holds the rows of the table that the batch used, which is all that
-`torch.optim.SparseAdam` changes. scikit-learn's logistic regression is fitted to the same rows, and
-a step is measured beside one of the same network with dense rows.
+rows by a table. Its gradient has only the rows of the table that the batch used, and
+`torch.optim.SparseAdam` changes only these. For comparison, scikit-learn's logistic regression is
+fitted to the same rows, and a step of the same network is measured with dense rows.
 
     python examples/text_classification.py --plot text.png
 """
@@ -178,7 +178,7 @@ def logistic(texts: Texts, strengths: tuple[float, ...]) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Trains, compares with scikit-learn, and shows what tells and what a step costs."""
+    """Trains, compares with scikit-learn, prints the telling terms and the cost of a step."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="four classes, for tests")
     parser.add_argument("--plot", metavar="FILE", help="draws the result into a file")
@@ -215,7 +215,7 @@ def draw(
     curve: list[float],
     costs: dict[str, tuple[float, int]],
 ) -> None:
-    """The accuracy by epoch, which classes are taken for which, and the step."""
+    """The accuracy by epoch, the confusion of classes, and the step."""
     from matplotlib import pyplot as plt
 
     figure, (left, middle, right) = plt.subplots(

@@ -1,13 +1,13 @@
-"""A picture from its shadows: tomography by least squares, with a damping that is learned.
+"""Tomography by least squares, with a damping that is learned.
 
 Each measurement b is the integral of the picture x along a ray; A holds the length of each ray in
-each pixel. With too few rays and noise, A x = b has no good answer, and the one of
+each pixel. With too few rays and with noise, A x = b has no useful solution. The solution of
 
     min ||A x - b||^2 + damp^2 ||x||^2
 
-depends on the damping: noise wins where it is small, blur where it is great. Rays that were kept
-apart tell which is best. Their error goes through `spgrad.linalg.lstsq` as through any function of
-torch, so that a few steps of L-BFGS find the damping where it is least.
+depends on the damping: a small one leaves noise, a large one blurs the picture. The best damping
+has the least error on rays that were kept apart. That error goes through `spgrad.linalg.lstsq` as
+through any function of torch, so a few steps of L-BFGS find the damping.
 
     python examples/tomography.py --plot tomography.png
 """

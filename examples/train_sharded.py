@@ -1,9 +1,9 @@
-"""A graph network over several processes, each with its rows of the graph; then a Poisson solve.
+"""A graph network over several processes, each with its rows of the graph, and a Poisson solve.
 
     torchrun --nproc-per-node 2 examples/train_sharded.py --plot sharded.png
 
 Without torchrun the program starts two processes itself. Each makes its own rows of a graph with
-planted groups, so that none ever has the whole of it; features, labels and the output of the
+planted groups, so no process ever has the whole graph. Features, labels and the output of the
 network are shared out in the same way. Dense weights are equal in all processes, and their
 gradients are added up.
 """
@@ -111,7 +111,7 @@ def poisson(side: int) -> tuple[float, int, float]:
 
 
 def work(rank: int, options: argparse.Namespace) -> None:
-    """What each process does; the first one tells."""
+    """What each process does; the first one prints."""
     if "RANK" not in os.environ:  # started by this program
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(options.port)}
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}

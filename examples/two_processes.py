@@ -1,8 +1,8 @@
 """DistributedDataParallel over a network with sparse layers, in two processes.
 
-The program starts both itself, on gloo. Each trains on its half of every batch; what they send is
-one number for each weight that is there, here a fourteenth of what a dense network sends. The
-result is that of one process with the whole batches.
+The program starts both processes itself, on gloo. Each trains on its half of every batch. They send
+one number for each stored weight, here a fourteenth of what a dense network sends. The result is
+that of one process with the whole batches.
 
     python examples/two_processes.py --plot processes.png
 """

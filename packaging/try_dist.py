@@ -1,4 +1,4 @@
-"""Installs distributions of spgrad where nothing but torch is, and tries each.
+"""Installs distributions of spgrad into an environment with torch alone, and tries each.
 
 `python packaging/try_dist.py dist/*` takes wheels and source distributions. Each is installed by
 pip into one virtual environment that holds torch alone, tried by `packaging/try_installed.py`, and
@@ -61,7 +61,7 @@ def empty(folder: Path, torch: str) -> Path:
 
 
 def install(python: Path, file: Path, torch: str, folder: Path) -> None:
-    """Installs a distribution as a user does: what it is built with comes by itself."""
+    """Installs a distribution as a user does; pip installs what the build needs."""
     constraint = folder / "constraints.txt"
     constraint.write_text(f"{torch}\n")
     call(
@@ -72,7 +72,7 @@ def install(python: Path, file: Path, torch: str, folder: Path) -> None:
 
 
 def expect_only_spgrad(python: Path, before: set[str]) -> None:
-    """Ends the program if an installation brought more than spgrad."""
+    """Ends the program if pip installed more than spgrad."""
     more = {line.partition("==")[0] for line in installed(python) ^ before}
     more = {line.partition(" ")[0] for line in more}
     if more != {"spgrad"}:

@@ -1,7 +1,7 @@
-"""Tries the installed spgrad where nothing but torch is: `try_installed.py KERNELS README`.
+"""Tries the installed spgrad in an environment with torch alone: `try_installed.py KERNELS README`.
 
-The ten lines of the README, every example in the docstrings that asks for no other package, and the
-command line. Python's own library is all that this program needs.
+It runs the ten lines of the README, every example in the docstrings that needs no other package,
+and the command line. The program itself needs only Python's standard library.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from types import ModuleType
 from typing import Any
 
 EXAMPLES = 300
-"""At least so many examples have to run, so that a search that finds none is noticed."""
+"""At least so many examples have to run, which fails if the search finds none."""
 _ELSEWHERE = "spgrad.kernels.triton."
 """Modules that can't be imported without Triton."""
 
 
 class _Runner(doctest.DocTestRunner):
-    """Passes over examples from the first on that asks for a package that is not installed."""
+    """Ends the examples of a docstring at the first that needs a package that is not installed."""
 
     def __init__(self) -> None:
         super().__init__(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -44,7 +44,7 @@ class _NeedsPackageError(Exception):
 
 
 def main(kernels: str, readme: Path) -> None:
-    """Tries everything, and says in one line each what was tried."""
+    """Tries everything, and prints a line for each step."""
     package = import_package(kernels)
     printed = ten_lines(readme)
     print(f"the README's ten lines print the {printed} lines that it shows")
@@ -117,7 +117,7 @@ def command_line(package: ModuleType, kernels: str, folder: Path) -> None:
 
 
 def expect(held: bool, otherwise: str) -> None:
-    """Ends the program where something is not as it should be."""
+    """Ends the program with this text if the condition is False."""
     if not held:
         sys.exit(f"try_installed.py: {otherwise}")
 

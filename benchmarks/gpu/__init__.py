@@ -1,1 +1,1 @@
-"""Kernels on GPUs: what their compiled code takes, and how fast they are where there is a GPU."""
+"""Triton kernels: the registers and memory of their compiled code, and their speed on a GPU."""

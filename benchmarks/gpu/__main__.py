@@ -1,4 +1,4 @@
-"""Measures the Triton kernels on a GPU, beside what torch and others have there.
+"""Measures the Triton kernels on a GPU, beside functions of torch and of other libraries.
 
 Each matrix has a process of its own, which measures its cells one after the other. Where a kernel
 breaks the device, or takes too long, another process goes on with the next cell.

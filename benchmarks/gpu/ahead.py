@@ -1,7 +1,7 @@
-"""Compiles the Triton kernels for GPUs that are not here, and says what they take of one.
+"""Compiles the Triton kernels without running them, and prints the registers and memory they take.
 
-Every launch that a kernel's function would make is recorded, on operands that stay empty, and
-compiled as it would be there: ``python -m benchmarks.gpu.ahead`` prints a line of JSON for each.
+The functions of the kernels run on operands without data. Each launch is recorded and compiled for
+the target GPU. ``python -m benchmarks.gpu.ahead`` prints a line of JSON for each launch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Launch(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a program of a compiled kernel takes."""
+    """Registers and memory of a program of a compiled kernel."""
 
     kernel: str
     target: str
@@ -132,7 +132,7 @@ def _of_amdgcn(text: str) -> tuple[int, int, int]:
 
 
 def taken(launch: Launch, target: str, dtype: torch.dtype, columns: int) -> Taken:
-    """What the kernel of a launch takes on a target."""
+    """Registers and memory of the kernel of a launch on a target."""
     made = compiled(launch, target)
     if "cubin" in made.asm:
         registers, spilled, shared = _of_cubin(made.asm["cubin"])
@@ -145,7 +145,7 @@ def taken(launch: Launch, target: str, dtype: torch.dtype, columns: int) -> Take
 
 
 def calls(dtype: torch.dtype, index: torch.dtype, n: int) -> dict[str, tuple[Any, ...]]:
-    """{kernel: operands} with rows of n columns, which no one reads."""
+    """{kernel: operands} with rows of n columns; nothing reads the data."""
     m, nse, heads = _ROWS, _ENTRIES, _HEADS
     ptr, idx, perm = (torch.empty(size, dtype=index) for size in (m + 1, nse, nse))
     val, rows = torch.empty(nse, dtype=dtype), torch.empty(m, n, dtype=dtype)
@@ -188,7 +188,7 @@ def launches(name: str, args: tuple[Any, ...]) -> list[Launch]:
 def everything(
     target: str, names: list[str], dtypes: list[torch.dtype], columns: list[int]
 ) -> Iterator[Taken]:
-    """What every kernel of these names takes, or without names every kernel."""
+    """Registers and memory of the kernels of these names, or of every kernel."""
     for dtype in dtypes:
         for n in columns:
             for name, args in calls(dtype, torch.int32, n).items():
@@ -198,7 +198,7 @@ def everything(
 
 
 def main() -> None:
-    """Prints what the kernels take."""
+    """Prints registers and memory of the kernels."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.ahead", description=__doc__)
     parser.add_argument("--target", choices=TARGETS, nargs="+", default=list(TARGETS))
     parser.add_argument("--kernel", nargs="+", default=[], help="names; all of them otherwise")

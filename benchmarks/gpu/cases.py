@@ -32,7 +32,7 @@ _UNITS = 8  # of rounding, that sums of random numbers in 16 bits stay within
 
 
 class Cell(NamedTuple):
-    """What is measured at a time."""
+    """One measurement: a kernel on a matrix, with a number of columns and a dtype."""
 
     kernel: str
     matrix: str
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel:
-    """One of the things that are measured.
+    """An operation that is measured.
 
     Attributes:
         title: What it computes.
@@ -118,7 +118,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 def cells(kernels: Any, matrices: Any, columns: Any, dtypes: Any) -> list[Cell]:
-    """Those of these choices that make sense, matrix by matrix."""
+    """The combinations of these choices to which a kernel applies, matrix by matrix."""
     return [
         Cell(kernel, matrix, k, dtype)
         for matrix in matrices
@@ -174,7 +174,7 @@ class Case:
         return Sizes(*self.shape, self.S.nnz, self.cell.columns, size, heads, self.block)
 
     def expected(self) -> Expected:
-        """What SciPy gives, and how far rounding may be from it."""
+        """SciPy's results, and their largest rounding errors."""
         results = self.kernel.formula(self._operands(lambda a: a))
         sizes = (self.kernel.sizes or self.kernel.formula)(
             self._operands(lambda a: a if self.kernel.sizes else abs(a))

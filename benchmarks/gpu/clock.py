@@ -1,4 +1,4 @@
-"""How time and memory are taken on a device: the only code that knows whether it is a GPU."""
+"""Measures time and memory on a device: the only code that depends on whether it is a GPU."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def in_words(device: str) -> str:
 
 
 def wait(device: str) -> None:
-    """Until the device has done what it was given; raises what went wrong there."""
+    """Waits until the device has finished its work; raises the error of the device, if any."""
     if device != "cpu":
         torch.cuda.synchronize(device)
 
 
 def seconds(run: Run, repeats: int, device: str) -> float:
-    """Of a call, from one event on the device to another around so many calls."""
+    """Seconds of a call: the time between two events around so many calls, over their number."""
     if device == "cpu":
         start = time.perf_counter()
         for _ in range(repeats):

@@ -1,4 +1,4 @@
-"""Who computes it: spgrad, its backends below Triton, and what torch and others have."""
+"""The contenders: spgrad, its backends below Triton, and functions of torch and others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BELOW = "spgrad below Triton"
 
 
 class UnfitError(Exception):
-    """Why a contender is not there for a cell."""
+    """A contender does not take part in a cell; the text says why."""
 
 
 def _forward(function: Callable[[], Tensor]) -> Run:

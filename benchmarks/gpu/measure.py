@@ -17,7 +17,7 @@ Found = dict[str, Any]
 
 
 class DeviceBrokenError(Exception):
-    """After this contender the device answers nothing more in this process."""
+    """A contender broke the device: no call works any more in this process."""
 
 
 def _in_one_line(error: BaseException) -> str:
@@ -32,7 +32,7 @@ def _check(found: tuple[Any, ...], expected: Expected) -> None:
 def _tried(
     name: str, make: Callable[[Case], Any], case: Case, expected: Expected
 ) -> Callable[[], Any] | Found:
-    """What runs it, right when it ran once; or what is wrong."""
+    """A function that runs the contender, after one right result; or what is wrong with it."""
     try:
         run = make(case)
         _check(run(), expected)
@@ -50,7 +50,7 @@ def _tried(
 
 
 def measure(cell: Cell, device: str, rounds: int) -> Found:
-    """{contender: its figures, or why it has none}, and bytes on paper."""
+    """{contender: its figures, or why it has none}, and the bytes that have to move."""
     case = Case(cell, device)
     expected = case.expected()
     found: Found = {}

@@ -1,7 +1,7 @@
-"""What to expect of the Triton kernels, on paper: bytes, and programs that fit a multiprocessor.
+"""Expected bytes and occupancy of the Triton kernels, computed without a GPU.
 
-``python -m benchmarks.gpu.paper`` compiles every kernel for two GPUs and prints a table. Nothing
-is run, and no GPU is needed.
+``python -m benchmarks.gpu.paper`` compiles every kernel for two GPUs and prints a table. It runs no
+kernel and needs no GPU.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def markdown(names: list[str], dtype: torch.dtype, columns: list[int]) -> str:
 
 
 def main() -> None:
-    """Prints the table, and which kernels nobody has counted bytes of."""
+    """Prints the table, and the kernels whose bytes have no formula."""
     from spgrad.kernels.triton import MODULES
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.paper", description=__doc__)

@@ -21,7 +21,7 @@ class Sizes(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Bytes: those that move once, rows that entries ask for, and the arrays that have these."""
+    """Bytes that move once, bytes of the rows of all entries, and of the arrays of these rows."""
 
     once: int
     gathered: int = 0
@@ -29,12 +29,12 @@ class Moved(NamedTuple):
 
     @property
     def far(self) -> int:
-        """Where every row that an entry asks for comes from memory."""
+        """Bytes if every row that an entry asks for comes from memory."""
         return self.once + self.gathered
 
     @property
     def near(self) -> int:
-        """Where a row comes from memory once, and from a cache afterwards."""
+        """Bytes if a row comes from memory once, and from a cache afterwards."""
         return self.once + min(self.source, self.gathered)
 
     def __add__(self, other: tuple[int, ...]) -> Moved:  # type: ignore[override]

@@ -1,1 +1,1 @@
-"""Products over several processes: their times, their memory, and the volumes of larger groups."""
+"""Products over several processes: times, memory, and the rows that larger groups send."""

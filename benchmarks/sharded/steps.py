@@ -106,7 +106,7 @@ def _multiplied(D: ShardedMatrix, x: torch.Tensor, arrived: torch.Tensor) -> Non
 
 
 def _modelled(world: int, compute: float, exchange: float, cores: int) -> float:
-    """The forward from its parts: beside one another only where cores are left for the exchange."""
+    """The forward from its parts, which overlap only where cores are free for the exchange."""
     return max(compute, exchange) if world < cores else compute + exchange
 
 
@@ -140,7 +140,7 @@ def _together(run: Callable[[], Any]) -> float:
 
 
 def _overlaps(step: Callable[[], None], whole: float) -> list[dict[str, float]]:
-    """The step where rows arrive late by shares of the time that it takes by itself."""
+    """The step where rows arrive late, by shares of the time of a step without delay."""
     found = []
     for share in (0.125, 0.25, 0.5):
         with _late(share * whole):
@@ -178,7 +178,7 @@ class _late:  # noqa: N801  # a context manager that reads as a function
 
 
 def _warm() -> None:
-    """Loads what a first product loads."""
+    """Runs a first product, which loads libraries."""
     D = distribute(spgrad.eye(8 * dist.get_world_size()))
     D @ D.scatter(torch.ones(D.shape[1], 4))
     load("tiny", "float32")

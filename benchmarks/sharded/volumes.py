@@ -1,8 +1,9 @@
 """Rows that travel, balance and time of a product in larger groups, computed from patterns.
 
-Each family of graphs grows with the number of processes, so that a process always has about as many
-entries (weak scaling). Real graphs are scaled up by copies, between which a share of the edges is
-moved. Three ways to share a matrix out are compared, in rows of x that arrive in a product:
+Each family of graphs grows with the number of processes, so a process always has about the same
+number of entries (weak scaling). Real graphs are scaled up by copies, between which a share of the
+edges is moved. Three ways to share a matrix out are compared, in rows of x that arrive in a
+product:
 
 * an all-gather of x: the one-dimensional algorithm of CAGNET (Tripathy, Yelick and Buluc, 2020);
 * the rows that entries name, with contiguous shares: the sparsity-aware one-dimensional algorithm
@@ -29,7 +30,7 @@ MOVED = 0.1
 
 
 class Rates(NamedTuple):
-    """What one process does: seconds an entry and column, and bytes a second from others."""
+    """Speed of one process: seconds an entry and column, and bytes a second from others."""
 
     entry: float
     sent: float
@@ -108,7 +109,7 @@ def metis(S: sp.csr_array, world: int) -> np.ndarray:
 
 
 def seconds(found: Volume, columns: int, rates: Rates, itemsize: int = 4) -> float:
-    """The product in the slowest process: rows travel while those that are here are multiplied."""
+    """Time of the product in the slowest process; rows are sent while local ones are multiplied."""
     compute = found.entries * columns * rates.entry
     sent = found.arriving * columns * itemsize / rates.sent + found.neighbours * rates.latency
     return float(np.maximum(compute, sent).max())

@@ -1,4 +1,4 @@
-"""Solvers of spgrad and of others, each by the options that its documentation has for the case.
+"""Solvers of spgrad and of others, each with the options that its documentation recommends.
 
 An operation's function gets a matrix and a right-hand side. `cg`, `cg_ic0` and `cg_amg` run to the
 same residual; `cg_50` takes so many steps; `solve` is direct.
@@ -107,7 +107,7 @@ def of_spgrad(own: Contender) -> tuple[Contender, ...]:
 
 
 def again(build: Callable[[Any, Problem], Any]) -> Callable[[Any, Problem], Callable[[], Any]]:
-    """What factors a matrix of a pattern whose order is known, and solves."""
+    """Factors a matrix of a pattern whose order is known, and solves."""
 
     def run(S: Any, p: Problem) -> Callable[[], Any]:
         from spgrad.linalg import factor
@@ -120,7 +120,7 @@ def again(build: Callable[[Any, Problem], Any]) -> Callable[[Any, Problem], Call
 
 
 def _forward(function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
-    """The function with all that it keeps for gradients, which nobody asks for then."""
+    """The forward with all that it keeps for gradients; no gradient is computed."""
 
     def run(*operands: Any) -> tuple[Any, ...]:
         *given, _ = operands  # without the cotangent
@@ -132,7 +132,7 @@ def _forward(function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
 
 
 class _Step:
-    """What a step of conjugate gradients can't do without: A p, and moving its vectors once."""
+    """The least work of a step of conjugate gradients: A p, and moving its vectors once."""
 
     def __init__(self, A: Any, p: Problem) -> None:
         self.A = A
@@ -207,7 +207,7 @@ def _outer(A: Any, found: np.ndarray, x: np.ndarray) -> Any:
 
 
 def _scipy_refactor(S: Any, p: Problem) -> Callable[[], Any]:
-    """SciPy keeps no order, so that it begins anew."""
+    """SciPy keeps no order, so it begins anew."""
     b = as_numpy(p.column, p)
     return lambda: _splu(S).solve(b, "T")
 
@@ -229,7 +229,7 @@ def composed(scipy: Contender) -> Contender:
 
 
 def engine(scipy: Contender) -> Contender:
-    """What of a direct step the engine takes: a factor and two solves."""
+    """The part of SuperLU in a direct step: a factor and two solves."""
     functions = {"solve": _engine_step}
     return replace(scipy, name=ENGINE, functions=functions, vjp=lambda f: f, limit=True)
 

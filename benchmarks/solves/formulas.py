@@ -1,7 +1,7 @@
-"""What solvers have to find: residuals of systems, steps of an iteration, determinants.
+"""Expected results of solvers: residuals of systems, steps of an iteration, determinants.
 
-`p` is a problem, in float64 but for bounds. Where something else than the results of an operation
-is compared, such as a residual, a function gives that from the problem and the results found.
+`p` is a problem, in float64 except for bounds. Where a residual, for example, is compared and not
+the result of an operation, a function computes it from the problem and the results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROBED = 4  # columns of an inverse that are compared
 
 
 def zeros(count: int) -> Callable[[Any], Results]:
-    """That many errors, of which there should be none."""
+    """Expected errors, so many of them: 0."""
     return lambda p: (np.zeros(1),) * count
 
 

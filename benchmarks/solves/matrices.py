@@ -23,7 +23,7 @@ def poisson(side: int, rng: np.random.Generator) -> sp.csr_array:
 def factor(side: int, rng: np.random.Generator) -> sp.csr_array:
     """L of P A P^T = L U for that Laplacian, by SuperLU in the order of least degree.
 
-    Of a large grid it is made when it is first asked for, and kept in build/benchmarks.
+    For a large grid it is made when it is first used, and kept in build/benchmarks.
     """
     if side < _KEPT:
         return _lower(side, rng)

@@ -1,7 +1,7 @@
 """The contenders of each program: functions that make a model and return its training epoch.
 
-Each model is the same one, layer by layer; where a library has no layer for it, the contender is
-left out, or says why it can't be there.
+Each contender has the same model, layer by layer. Where a library has no layer for it, the
+contender is left out, or says why.
 """
 
 from __future__ import annotations

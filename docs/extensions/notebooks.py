@@ -1,7 +1,7 @@
 """Makes the notebooks of the gallery from the example programs.
 
-A notebook has the words of a program, its code, and a run of its small form with the picture.
-`python docs/extensions/notebooks.py` writes them; a test compares.
+A notebook has the docstring of a program, its code, and a run with `--quick` and the picture.
+`python docs/extensions/notebooks.py` writes the notebooks; a test compares them with the programs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
 COLAB = "https://colab.research.google.com/github/spgrad/spgrad/blob/main/docs/gallery"
 STARTING_PROCESSES = ("train_sharded", "two_processes")
-"""Programs that a notebook can't run: processes that are started import the program."""
+"""Programs that a notebook can't run: the processes that they start import the program."""
 RUN = 'main(["--quick", "--plot", "{name}.png"])'
 """The figure stays open, so that a notebook shows it."""
 
@@ -37,7 +37,7 @@ def notebook(path: Path) -> str:
     code = "\n".join(source.splitlines()[start:]).partition('if __name__ == "__main__":')[0]
     lead = (
         f"[Open in Colab]({COLAB}/{path.stem}.ipynb) · the program is `examples/{path.name}` · "
-        "below, its small form runs, in some seconds on one core"
+        "the last cell runs it with `--quick`, in some seconds on one core"
     )
     cells = [
         _cell(0, "markdown", f"# {title.rstrip('.')}\n\n{text}\n\n{lead}"),

@@ -52,8 +52,8 @@ MODULES = {
 
 INTRO = """# API reference
 
-Every public name, from its docstring. Operations carry badges: the layouts that they take, the
-order of the derivatives that they have, and the version that they came with.
+The pages list every public name with its docstring. The badges of an operation show the layouts
+that it takes, the order of its derivatives, and the version that added it.
 
 ```{{toctree}}
 :maxdepth: 1

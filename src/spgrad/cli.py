@@ -16,7 +16,7 @@ from spgrad.support import ALL, OPS, Op
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """An argument parser whose error is one line, in the wording of spgrad's errors."""
 
     def error(self, message: str) -> NoReturn:
         argument = re.sub(r"^argument ([^\s/:]+)[^:]*: ", r"`\1` ", message)
@@ -28,11 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        argv: Its words; those of the process by default.
+        argv: The words after the program's name; None takes those of the process.
 
     Returns:
-        The exit status: 0, 1 if something is not installed or was interrupted, 2 for a wrong
-        argument.
+        The exit status: 0; 1 if a package is not installed, or the command was interrupted; 2 for
+        a wrong argument.
     """
     parser = _parser()
     try:
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _whole(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers of at least `least`, which torch can hold."""
+    """A parser of whole numbers from `least` on, with at most 18 digits, so that they fit int64."""
 
     def parse(text: str) -> int:
         if re.fullmatch(r"[+-]?\d{1,18}", text) and int(text) >= least:
@@ -134,7 +134,7 @@ def _versions(options: argparse.Namespace) -> None:
 
 
 def _prints(encoding: str | None, characters: str) -> bool:
-    """Tells whether an output has these characters."""
+    """Tells whether an output with this encoding can print these characters."""
     try:
         characters.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -177,7 +177,7 @@ def markdown_table(rows: Iterable[Op] = OPS.values()) -> str:
 
 
 def _split(rows: Iterable[Op]) -> tuple[list[Op], list[Op]]:
-    """Rows that work in some layout, and those that work in none."""
+    """The rows that work in at least one layout, and the rows that work in none."""
     rows = list(rows)
     return [row for row in rows if row.layouts], [row for row in rows if not row.layouts]
 
@@ -187,15 +187,16 @@ def _marks(row: Op) -> list[str]:
 
 
 LEGEND = (
-    "x: works for sparse operands of this layout; -: refused by name. Upper case is sparse, lower "
-    "case dense; dense dimensions of a sparse tensor stand behind a bar; s[], p[] and n[] are "
-    "numbers or 0-d tensors; values of P, F and p are positive, those of n negative, those of Z "
-    "complex, those of I, J and i integers, those of T and t bools; F has every element, and of M "
-    "the pattern alone counts. Operands in parentheses are given as one list. A sparse result has "
-    "the layout of the first sparse operand, or COO where that can't hold it (CSR or CSC for a "
-    "part of a BSR or BSC matrix), unless another stands behind a colon; second is that of the "
-    "second, asked that of the argument `layout`, flipped is csc for csr, bsc for bsr, and the "
-    "other way round. The gradient of a sparse operand is on its own pattern."
+    "x: works for sparse operands of this layout; -: raises `UnsupportedError`. Upper case is "
+    "sparse, lower case dense; dense dimensions of a sparse tensor stand behind a bar; s[], p[] "
+    "and n[] are numbers or 0-d tensors; values of P, F and p are positive, those of n negative, "
+    "those of Z complex, those of I, J and i integers, those of T and t bools; F has every "
+    "element, and only the pattern of M counts. Operands in parentheses are given as one list. A "
+    "sparse result has the layout of the first sparse operand, or COO where that layout can't "
+    "hold it (CSR or CSC for a part of a BSR or BSC matrix), unless a layout stands behind a "
+    "colon. There, `second` is the layout of the second sparse operand, `asked` that of the "
+    "argument `layout`, and `flipped` is csc for csr, bsc for bsr, and vice versa. The gradient "
+    "of a sparse operand is on its own pattern."
 )
 
 

@@ -14,8 +14,8 @@
 
 Each is also the built-in exception beside it, so that ``except ValueError`` keeps working.
 
-What raises one says what is wrong; ``spgrad.public`` adds which function the user called, and with
-what. The text joins the three.
+The code that raises an error says what is wrong; ``spgrad.public`` adds the public function that
+the user called and its arguments. ``str(error)`` joins the three.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SpgradError(Exception):
         called = f"\n  called with {self.operands}" if self.operands else ""
         return f"{function}: {super().__str__()}{called}"
 
-    def __repr__(self) -> str:  # torch.compile repeats this of an error, and no more
+    def __repr__(self) -> str:  # torch.compile shows only the repr of an error
         return f"{type(self).__name__}({str(self)!r})"
 
 
@@ -70,7 +70,7 @@ class ConvergenceError(SpgradError, RuntimeError):
 
     Attributes:
         info: A `spgrad.linalg.Info` with the iterations, residuals and the reason.
-        x: What the iteration had found, without a gradient.
+        x: What the iteration had found when it ended, without a gradient; may be None.
     """
 
     def __init__(self, *args: object, info: Any = None, x: Any = None) -> None:

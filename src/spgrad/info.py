@@ -1,4 +1,4 @@
-"""What a sparse tensor is like, in words and figures: `python -m spgrad info FILE`."""
+"""Describes a sparse tensor in words and figures: `python -m spgrad info FILE`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from spgrad.lowering.views import rows as rows_of
 WIDTH = 48
 """Characters of a drawing, of two dots each."""
 BLOCKS = (2, 3, 4, 8, 16)
-"""Sides of the blocks that are tried."""
+"""Side lengths of the square blocks for which `memory` tries BSR and BSC."""
 COLUMNS = (1, 8, 32, 64, 128, 256)
-"""Widths of x for which the choices of the kernels are told."""
+"""Numbers of columns of x for which the report says how the kernel reads x."""
 CROWDED = 0.6
-"""Share of a drawing's places that may have an element before shades say more than dots."""
+"""If more than this share of a drawing's dots is set, shades replace the dots."""
 SHADES = " ░▒▓█"
 PLAIN_SHADES = " .:+#@"
 
@@ -42,7 +42,7 @@ class Lengths(NamedTuple):
 
 
 class Symmetry(NamedTuple):
-    """How far a square matrix is its own transpose."""
+    """How close a square matrix is to its own transpose."""
 
     partners: float  # share of the off-diagonal elements (i, j) for which (j, i) is specified
     values: str  # symmetric, skew-symmetric, hermitian, or neither
@@ -60,7 +60,7 @@ class Matrix(NamedTuple):
     columns: int
 
     def rows_above(self) -> torch.Tensor:
-        """Number of each element's row, those of the items before its own included."""
+        """Row of each element among the rows of all items, one item after the other."""
         return self.item * self.rows + self.row
 
 
@@ -83,7 +83,7 @@ def row_lengths(M: Matrix) -> Lengths:
     empty = rows - lengths.numel()
 
     def at(position: int) -> int:
-        """The length at a position among all rows in order, of which the empty come first."""
+        """The length at a position among all rows, sorted by length; empty rows come first."""
         return int(lengths[position - empty]) if position >= empty else 0
 
     if not rows:
@@ -101,7 +101,7 @@ def bandwidth(M: Matrix) -> tuple[int, int]:
 
 
 def symmetry(M: Matrix) -> Symmetry:
-    """How far a square matrix, or each of a batch, is its own transpose."""
+    """How close a square matrix, or each matrix of a batch, is to its own transpose."""
     own = M.rows_above() * M.columns + M.col  # ascending, as the elements are in order
     other = (M.item * M.columns + M.col) * M.rows + M.row
     off = M.row != M.col
@@ -128,7 +128,7 @@ def block_counts(M: Matrix, side: int) -> int:
 
 
 def memory(M: Matrix, pattern: Pattern, value_size: int) -> Iterator[tuple[str, int]]:
-    """Layouts, and the bytes that values and indices take in each; blocks as full as they come."""
+    """Each layout with the bytes of its values and indices; BSR and BSC with their best blocks."""
     index, elements = pattern.indices[0].element_size(), M.row.numel()
     value = value_size * math.prod(pattern.dense_shape)
     dims = len(pattern.shape) - pattern.dense_dim
@@ -178,7 +178,7 @@ def drawing(M: Matrix, width: int = WIDTH, *, plain: bool = False) -> list[str]:
 
 
 def _counts(M: Matrix, down: int, across: int) -> torch.Tensor:
-    """How many elements of the first matrix there are in each place of (down, across)."""
+    """The number of elements of the first matrix in each cell of a (down, across) grid."""
     first = M.item == 0
     # in float64, as the product of a row and a number of places may not fit int64
     row = (M.row[first].double() * down / M.rows).long().clamp(max=down - 1)
@@ -191,7 +191,7 @@ _DOTS = torch.tensor([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 
 
 def _braille(dots: torch.Tensor) -> list[str]:
-    """Dots (down, across), four by two to a character."""
+    """Lines of braille characters, each of which shows 4 rows and 2 columns of the dots."""
     down, across = dots.shape
     padded = torch.nn.functional.pad(dots.long(), (0, across % 2, 0, -down % 4))
     cells = padded.view(-1, 4, padded.shape[1] // 2, 2)  # (lines, 4, characters, 2)
@@ -200,7 +200,7 @@ def _braille(dots: torch.Tensor) -> list[str]:
 
 
 def _shades(M: Matrix, down: int, across: int, shades: str) -> list[str]:
-    """Density from none to the largest, one character for each place."""
+    """Lines of one character for each cell: its density, relative to the densest cell."""
     down, across = min(down, M.rows), min(across, M.columns)
     count = _counts(M, down, across)
     most = max(int(count.max()), 1)
@@ -211,16 +211,16 @@ def _shades(M: Matrix, down: int, across: int, shades: str) -> list[str]:
 def report(
     A: SparseTensor, name: str = "tensor", *, plain: bool = False, kernels: bool = False
 ) -> str:
-    """All of it, as text.
+    """The whole report as text.
 
     Args:
         A: SparseTensor of any layout.
-        name: What to call it.
+        name: The name of the tensor in the report.
         plain: True for ASCII alone.
         kernels: True to tell how kernels read memory, too.
 
     Returns:
-        Lines, each with a word and what it says; then the drawing.
+        Lines of a label and a text each, then the drawing.
     """
     pattern = A._pattern
     lines = [("tensor", name), *_head(A)]
@@ -242,7 +242,7 @@ def report(
 
 
 def _head(A: SparseTensor) -> Iterator[tuple[str, str]]:
-    """What every tensor has."""
+    """The lines of the report that every tensor has."""
     pattern = A._pattern
     yield "shape", " × ".join(f"{size:,}" for size in pattern.shape) or "scalar"
     blocks = f", blocks of {' × '.join(map(str, pattern.blocksize))}" if pattern.blocksize else ""
@@ -272,7 +272,7 @@ def _head(A: SparseTensor) -> Iterator[tuple[str, str]]:
 
 
 def _structure(M: Matrix) -> Iterator[tuple[str, str]]:
-    """What a matrix has."""
+    """The lines that only a matrix, or a batch of matrices, has."""
     rows = row_lengths(M)
     quartiles = ", ".join(f"{q:,}" for q in rows.quartiles)
     yield "rows", f"{rows.least:,} to {rows.most:,} elements; quartiles {quartiles}"
@@ -292,8 +292,8 @@ def _structure(M: Matrix) -> Iterator[tuple[str, str]]:
 def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
     """How the compiled kernel of A x reads x, for some numbers of columns, and why.
 
-    A row of x is far away where the second-level cache no longer holds it. That depends on how
-    local the pattern is, and on the cache; the result does not depend on the choice.
+    A row of x is far away if the second-level cache no longer holds it when it is read again. How
+    many are depends on the pattern and on the cache; the choice does not change the result.
     """
     view = rows_of(A._pattern)
     size = int(kernels.traffic(view.idx, A._vals.new_empty(1, 1), True)[0])

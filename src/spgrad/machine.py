@@ -23,7 +23,7 @@ def processor_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
 
 
 def _fields(cpuinfo: Path, name: str) -> str:
-    """What stands behind the first line of this name; empty where there is none."""
+    """The text after the colon in the first line of this name; empty without such a line."""
     try:
         found = re.search(rf"^(?:{name})\s*:\s*(.*)$", cpuinfo.read_text(), re.MULTILINE)
     except OSError:
@@ -32,7 +32,7 @@ def _fields(cpuinfo: Path, name: str) -> str:
 
 
 def caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> list[dict[str, Any]]:
-    """Those that hold data: name, bytes, processors that share one. Empty where it is not said."""
+    """Name, size in bytes and number of sharing CPUs of each data cache; empty if not listed."""
     found = []
     for index in sorted(folder.glob("index*")):
         try:
@@ -49,7 +49,7 @@ def caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> list[di
 
 
 def caches_in_words(found: Iterable[dict[str, Any]]) -> str:
-    """What `caches` found: "L2 2 MB of each, L3 260 MB shared by 2"."""
+    """The result of `caches` in words: "L2 2 MB of each, L3 260 MB shared by 2"."""
     return ", ".join(
         f"{c['name']} {_size(c['bytes'])} "
         + (f"shared by {c['shared_by']}" if c["shared_by"] > 1 else "of each")
@@ -62,12 +62,12 @@ def _size(count: int) -> str:
 
 
 def _bytes(size: str) -> int:
-    """Of "48K"."""
+    """The number of bytes that a size such as "48K" says."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     return int(size[:-1]) * units[size[-1]] if size[-1] in units else int(size)
 
 
 def _count(cpus: str) -> int:
-    """How many numbers "0-3,8" has."""
+    """How many CPUs a list such as "0-3,8" names."""
     ends = (part.split("-") for part in cpus.split(","))
     return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)

@@ -18,13 +18,13 @@ T = TypeVar("T")
 _MOST = 6
 _NOTE = "in spgrad."
 _DEEPEST = 5
-"""Lists within lists that are looked through; a list may hold itself, or as good as that."""
+"""Levels of nested lists that are searched for NumPy numbers, as a list may contain itself."""
 
 
 def public_op(op: Callable[P, T]) -> Callable[P, T]:
-    """`op`, whose errors name it and list what it was called with.
+    """Wraps `op`, so that its errors name it and list its arguments.
 
-    Where public functions call one another, the outermost is named: the one that the user called.
+    Where public functions call one another, an error names the one that the user called.
     """
     return public_as(op.__name__)(op)
 
@@ -50,7 +50,7 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def _has_numpys(x: Any, depth: int = _DEEPEST) -> bool:
-    """Whether numbers of NumPy are among arguments: torch takes them for Python's."""
+    """Whether NumPy numbers are among the arguments; torch takes them like Python's numbers."""
     if type(x) in (tuple, list, dict):
         items = x.values() if type(x) is dict else x
         return depth > 0 and any(_has_numpys(item, depth - 1) for item in items)
@@ -69,7 +69,7 @@ def _pythons(x: Any, depth: int = _DEEPEST) -> Any:
 
 
 def _explain(error: Exception, name: str, operands: str) -> None:
-    """Adds to `error` what was called; a public function further out replaces it by itself."""
+    """Adds the call to `error`; an outer public function overwrites it with its own call."""
     if isinstance(error, SpgradError):
         error.function, error.operands = name, operands
     elif hasattr(error, "add_note"):  # Python 3.11

@@ -1,4 +1,4 @@
-"""The name under which saved files and pickles find their loader. It never moves."""
+"""Saved files and pickles name `spgrad.serialize.load` as their loader, so it never moves."""
 
 from spgrad.torch_protocol.pickling import load
 

@@ -1,4 +1,4 @@
-"""What a report of a bug needs to say: `spgrad.show_versions` and `python -m spgrad versions`."""
+"""What a bug report should contain: `spgrad.show_versions` and `python -m spgrad versions`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONAL = (
     "torch_geometric",
     "tqdm",
 )
-"""The packages of the extras that users install."""
+"""The optional packages of spgrad's extras."""
 FLAGS = (
     "sse4_2",
     "avx",
@@ -58,9 +58,10 @@ VARIABLES = (
 
 
 def show_versions() -> None:
-    """Prints what a report of a bug needs: versions, the processor, and which kernels answer.
+    """Prints what a bug report needs: versions, the processor, and which kernels run.
 
-    `python -m spgrad versions` prints the same. No names of folders, users or machines are in it.
+    `python -m spgrad versions` prints the same. The text has no names of folders, users or
+    machines.
 
     Examples:
         >>> spgrad.show_versions()
@@ -111,7 +112,7 @@ def _lines() -> Iterator[tuple[str, str]]:
 
 
 def _kernels() -> str:
-    """What answers on the CPU, and if it is not the library, why."""
+    """Which kernels run on the CPU, and if not the compiled ones, why."""
     said = {
         "compiled": "compiled",
         "native": "native: torch's own sparse kernels where they serve, and references",
@@ -125,7 +126,7 @@ def _kernels() -> str:
 
 
 def _version(package: str) -> str:
-    """Empty where it is not installed."""
+    """The version of a package; empty if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,7 +1,7 @@
 """Argument checks and their wording.
 
-Every message reads: ```<arg>` <what it is>; <what is accepted>. <what to do>.`` The public function
-that was called stands before it and what it was called with behind it: `spgrad.public` adds both.
+Every message reads: ```<arg>` <what it is>; <what is accepted>. <what to do>.`` `spgrad.public`
+puts the name of the public function before it and the arguments of the call behind it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INDEX_DTYPES = (torch.int64, torch.int32)
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """`torch.broadcast_shapes`, whose first call imports sympy, which takes most of a second."""
+    """As `torch.broadcast_shapes`, without its import of sympy, which takes most of a second."""
     if torch.compiler.is_compiling():
         return tuple(torch.broadcast_shapes(*shapes))
     found = []
@@ -34,7 +34,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def describe_kind(value: Any) -> str:
-    """Words for what a value is: its type, and layout and shape where it is a tensor."""
+    """Describes a value for an error text: a tensor by layout and shape, others by their type."""
     if not isinstance(value, torch.Tensor):
         return f"a {type(value).__name__}"
     layout = LAYOUT_NAMES.get(value.layout, str(value.layout).removeprefix("torch."))
@@ -107,11 +107,11 @@ def require_compressed(
     """Refuses flat compressed indices that a kernel could not read.
 
     Args:
-        names: Names of the compressed and the plain indices in its signature.
+        names: Names of the compressed and the plain indices in the caller's signature.
         ptr: Pointers (items * lines + 1,) of all batch items as one.
         idx: Plain indices (nse,).
         bound: Exclusive upper bound of `idx`.
-        lines: Lines of one batch item, for the position that the message names.
+        lines: Lines of one batch item; the message names a position within the item.
     """
     code, at = kernels.check_compressed(ptr, idx, bound).tolist()
     if code == 0:
@@ -162,7 +162,7 @@ def bad_shape(arg: str, got: tuple[int, ...], accepted: str, hint: str) -> Argum
 
 
 def require_addressable(shape: tuple[int, ...]) -> None:
-    """Refuses negative sizes and shapes of more than 2^63 - 1 elements, along zero sizes too."""
+    """Refuses negative sizes, and more than 2^63 - 1 elements, where a size of 0 counts as 1."""
     elements = 1
     for s in shape:
         elements *= max(s, 1) if s >= 0 else 2**63
@@ -179,7 +179,7 @@ def short(dtype: torch.dtype) -> str:
 
 
 def require_packages(extra: str, *names: str) -> None:
-    """Refuses to go on without optional packages, and says which extra of spgrad has them."""
+    """Raises if an optional package is missing; the error names the extra that installs it."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"

@@ -45,18 +45,18 @@ def sparse_compressed_tensor(
 
     Args:
         compressed_indices: int32 or int64 (*b, lines + 1) pointers, from 0 in each item; lines
-            are rows (CSR), columns (CSC), or those of blocks (BSR, BSC). int32 becomes int64 for
-            sizes that it does not hold.
+            are rows (CSR), columns (CSC), block rows (BSR) or block columns (BSC). int32 becomes
+            int64 where a size exceeds 2^31 - 1.
         plain_indices: Same dtype, (*b, nse), sorted and unique within a line.
         values: (*b, nse, *dense_shape); for BSR and BSC (*b, nse, rows, columns, *dense_shape).
         size: Size of all dimensions; by default the smallest that holds the indices.
-        dtype: Of the values; by default theirs.
+        dtype: dtype of the result; by default that of `values`.
         layout: torch.sparse_csr, sparse_csc, sparse_bsr or sparse_bsc.
-        device: Of the result; by default that of `values`.
+        device: Device of the result; by default that of `values`.
         pin_memory: Puts the values into page-locked memory.
         requires_grad: Makes the result a leaf that collects a gradient.
-        check_invariants: False skips the validation of the indices; never do it on indices that
-            come from outside.
+        check_invariants: False skips the validation of the indices; never pass it with indices
+            from an untrusted source.
 
     Returns:
         SparseTensor that shares memory with the arguments where these are tensors.
@@ -259,7 +259,7 @@ def _parts(
     vals: torch.Tensor,
 ) -> _Parts:
     compressed, plain = names
-    # as tuples, of which a part takes a tenth of the time of a part of a torch.Size
+    # tuples, because slicing one takes a tenth of the time of slicing a torch.Size
     ptr_shape, idx_shape, vals_shape = tuple(ptr.shape), tuple(idx.shape), tuple(vals.shape)
     if ptr.dtype != idx.dtype and ptr.numel() and idx.numel():
         raise ArgumentValueError(
@@ -272,7 +272,7 @@ def _parts(
         )
     batch = ptr_shape[:-1]
     ndim = len(idx_shape)
-    lead = () if batch and ndim == 1 else batch  # () of a ragged batch
+    lead = () if batch and ndim == 1 else batch  # () for a ragged batch
     if ndim != len(lead) + 1 or idx_shape[:-1] != lead:
         accepted = f"{(*batch, 'nse')}, or (nse,) of a ragged batch," if batch else "(nse,)"
         raise checks.bad_shape(

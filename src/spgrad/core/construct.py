@@ -1,4 +1,4 @@
-"""The COO constructor, and what all constructors share: validated once, differentiable."""
+"""The COO constructor, and the handling of arguments that all constructors share."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ def sparse_coo_tensor(
     """COO tensor from coordinates and values, as `torch.sparse_coo_tensor`.
 
     Args:
-        indices: int (sparse_dim, nse); coordinates may come in any order and repeat, and then
-            their values add. int64 and int32 are kept as given, but int32 becomes
-            int64 for sizes that it does not hold. None for an empty tensor.
+        indices: int (sparse_dim, nse), in any order; the values of repeated coordinates add.
+            int64 and int32 are kept as given, but int32 becomes int64 where a size exceeds
+            2^31 - 1. None for an empty tensor.
         values: (nse, *dense_shape).
         size: Size of all dimensions; by default the smallest that holds the indices.
-        dtype: Of the values; by default theirs.
-        device: Of the result; by default that of `values`.
+        dtype: dtype of the result; by default that of `values`.
+        device: Device of the result; by default that of `values`.
         pin_memory: Puts the values into page-locked memory.
         requires_grad: Makes the result a leaf that collects a gradient.
-        check_invariants: False skips the validation of the indices; never do it on indices that
-            come from outside.
-        is_coalesced: True states that indices are sorted and unique (which is checked).
+        check_invariants: False skips the validation of the indices; never pass it with indices
+            from an untrusted source.
+        is_coalesced: True states that indices are sorted and unique. This is checked unless
+            `check_invariants` is False.
 
     Returns:
         SparseTensor that shares memory with `indices` and `values` where these are tensors.
@@ -247,7 +248,7 @@ def leaf(vals: torch.Tensor, pattern: Pattern, options: Options) -> SparseTensor
             f"`requires_grad` is set for values of dtype {checks.short(vals.dtype)}; floating and "
             "complex values are accepted with it. Convert them with `dtype`."
         )
-    # a tensor of its own on the same memory: the caller may reshape theirs in place
+    # another tensor on the same memory, because the caller may reshape `values` in place
     A = on_pattern(vals if vals.requires_grad or transforming() else vals.detach(), pattern)
     if options.requires_grad:
         A.requires_grad_()

@@ -74,7 +74,7 @@ def from_torch(x: torch.Tensor) -> SparseTensor:
 
 
 def _accumulate(x: torch.Tensor, node: Any) -> None:
-    """Adds up the gradient of a leaf in place of `node`, the step that torch would do it in."""
+    """Adds up the gradient of the leaf `x` in a hook of `node`, torch's step, which would raise."""
     if node.metadata.get(from_torch):
         return
 
@@ -92,11 +92,12 @@ def to_torch(A: torch.Tensor) -> torch.Tensor:
     """A SparseTensor as a native torch sparse tensor of the same layout.
 
     Args:
-        A: SparseTensor. A batch of compressed matrices has equal nse in all items.
+        A: SparseTensor. A batch of compressed matrices must have equal nse in all items.
 
     Returns:
         Native sparse tensor that shares values (and indices, where these are of the dtype that
-        torch keeps) with `A`. A graph does not see that torch changes them in place; clone first.
+        torch keeps) with `A`. Autograd does not notice when torch changes the shared values in
+        place; clone the result first.
 
     Gradient:
         On the pattern of `A`, from a native sparse or dense cotangent.
@@ -239,18 +240,20 @@ def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
     """A SciPy sparse array or matrix as a SparseTensor.
 
     Args:
-        S: Of any SciPy format; csr, csc, bsr and coo keep theirs, others become CSR.
+        S: Array or matrix of any SciPy format. csr, csc, bsr and coo keep their layout, others
+            become CSR. A 1-d array becomes a matrix of one row, unless it is coo.
 
     Returns:
-        SparseTensor that shares the values with `S` (and, but for COO, the indices) unless these
-        were unsorted or repeated, which a copy mends.
+        SparseTensor that shares the values and, except for COO, the indices with `S`. Compressed
+        indices that are unsorted or repeated are sorted and summed in a copy.
 
     Cost:
         O(nse).
 
     Raises:
         TypeError: `S` is no SciPy sparse array.
-        ValueError: Its indices are out of range.
+        ValueError: `S` has indices that are out of range, invalid pointers, or a dtype that torch
+            does not have.
 
     Example:
         >>> import scipy.sparse
@@ -283,8 +286,8 @@ def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
 def as_operand(x: Any) -> Any:
     """An array of NumPy or a sparse array of SciPy as a tensor that shares its memory.
 
-    A number of NumPy becomes Python's; anything else is given back as it is. Neither package is
-    imported.
+    A NumPy scalar becomes a Python number; anything else is given back as it is. Neither package
+    is imported.
     """
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.generic):
@@ -329,18 +332,20 @@ def to_scipy(A: torch.Tensor) -> Any:
     """A SparseTensor as a SciPy sparse array, detached.
 
     Args:
-        A: SparseTensor, without batch and dense dimensions unless it is COO.
+        A: SparseTensor or native sparse tensor, without dense dimensions, and without batch
+            dimensions unless it is COO.
 
     Returns:
-        coo_array, csr_array, csc_array or bsr_array that shares values and indices with `A`; a
-        BSC tensor becomes a csr_array.
+        coo_array, csr_array, csc_array or bsr_array that shares values and indices with `A` if
+        these are on the CPU; a BSC tensor becomes a csr_array.
 
     Cost:
-        O(1); O(nse) for BSC.
+        O(1); O(nse) for BSC, and from another device than the CPU.
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` has a batch or dense dimensions.
+        ValueError: `A` has dense dimensions, is a batch of compressed matrices, or has a 16-bit
+            floating dtype.
 
     Example:
         >>> spgrad.to_scipy(spgrad.from_dense(torch.eye(2))).format

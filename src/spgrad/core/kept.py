@@ -1,7 +1,7 @@
-"""The keys of all that patterns keep, so that a second call need not work on indices again.
+"""The keys under which patterns keep results, so that a second call need not compute them again.
 
-`Pattern.derive` keeps something as long as its pattern lives, `Pattern.derive_with` as long as both
-patterns do, and `spgrad.lowering.rebuild.remembered` the last few of a kind.
+`Pattern.derive` keeps a result as long as its pattern lives, `Pattern.derive_with` as long as both
+patterns do; `spgrad.lowering.rebuild.remembered` keeps the last few results of a kind.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Key:
-    """Names one kind of thing that patterns keep; `of` names one of the kind by its parameters."""
+    """Names one kind of result; `of` names one result of this kind by its parameters."""
 
     __slots__ = ("name",)
 
@@ -21,7 +21,7 @@ class Key:
         return self.name
 
     def of(self, *parameters: Any) -> tuple[Any, ...]:
-        """The key of the one with these parameters."""
+        """The key of the result of this kind with these parameters."""
         return (self, *parameters)
 
 
@@ -46,13 +46,13 @@ COALESCED = Key("coalesced")
 """The pattern without repeated elements, and the `Segments` of old elements that become one."""
 
 LAYOUT = Key("layout")
-"""Of a layout and a block size: the pattern in it, and a `Gather` of the values."""
+"""For a layout and a block size: the pattern in it, and a `Gather` of the values."""
 
 TRANSPOSED = Key("transposed")
 """The pattern of the transpose, and a `Gather` of the values."""
 
 CHECKSUM = Key("checksum")
-"""A number that says which elements these are, by which processes compare patterns."""
+"""A checksum of the indices, by which processes compare their patterns."""
 
 INT64 = Key("int64")
 """The pattern with int64 indices."""
@@ -61,55 +61,56 @@ LINEAR = Key("linear")
 """The row-major position of each element among the sparse dimensions (nse,), int64."""
 
 POSITION = Key("position")
-"""Of some sparse dimensions: the row-major position of each element among these (nse,)."""
+"""For some sparse dimensions: the row-major position of each element among these (nse,)."""
 
 SEGMENTS = Key("segments")
-"""Of reduced dimensions: the elements of each segment."""
+"""For reduced dimensions: the elements of each segment."""
 
 MISSING = Key("missing")
-"""Of reduced dimensions: how many elements of each segment are not specified."""
+"""For reduced dimensions: how many elements of each segment are not specified."""
 
 DIVISORS = Key("divisors")
-"""Of a dtype: the elements of each row, at least 1, as a column (rows, 1) that divides sums."""
+"""For a dtype: the number of elements of each row, at least 1, as divisors of sums (rows, 1)."""
 
 AXES = Key("axes")
-"""Of the arguments of a reduction: its dimensions and segments, as `Axes`."""
+"""For the arguments of a reduction: its dimensions and segments, as `Axes`."""
 
 LEFT = Key("left")
-"""Of the axes of a reduction: the pattern of a sparse result."""
+"""For the axes of a reduction: the pattern of a sparse result."""
 
 PLACES = Key("places")
-"""Of reduced dimensions: the index of each element within its segment."""
+"""For reduced dimensions: the index of each element within its segment."""
 
 DIAGONAL = Key("diagonal")
 """Whether each element is on the main diagonal."""
 
 LOOPS = Key("loops")
-"""Of a graph: the pattern of the self-loops that it lacks, and that of all."""
+"""For "missing", "all" or "looped": the pattern of the self-loops that a graph lacks, of all
+self-loops, or of the graph with them; for "places": 1 for each node without one."""
 
 NONEMPTY_ROWS = Key("nonempty rows")
 """The rows that have elements."""
 
 IGNORED = Key("ignored")
-"""Of a triangle: which elements a solve with it ignores (elements,), or None if it uses all."""
+"""For a triangle: which elements a solve with it ignores (elements,), or None if it uses all."""
 
 TRIANGLE = Key("triangle")
-"""Of a side: the CSR pattern of that triangle, where its values stand, and which are diagonal."""
+"""For a side: the CSR pattern of that triangle, where its values stand, and which are diagonal."""
 
 SIDE = Key("side")
 """Which triangle, "lower" or "upper", has all elements; None if neither has."""
 
 EXPANDED = Key("expanded")
-"""Of batch sizes: the pattern repeated over them, and which item each element is from."""
+"""For batch sizes: the pattern repeated over them, and which item each element is from."""
 
 PROJECTED = Key("projected")
-"""Of some dimensions: the distinct indices in these, and which of them each element has."""
+"""For some dimensions: the distinct indices in these, and which of them each element has."""
 
 INNER = Key("inner")
-"""Of sizes: the same elements in a pattern with dense dimensions of these sizes."""
+"""For sizes: the same elements in a pattern with dense dimensions of these sizes."""
 
 DENSE = Key("dense")
-"""Of a shape that differs in a dense dimension: the same elements in a pattern of that shape."""
+"""For a shape that differs in a dense dimension: the same elements in a pattern of that shape."""
 
 MIRRORED = Key("mirrored")
 """Where the values of (i, j) and of (j, i) are, for i < j; None if some (j, i) is no element."""
@@ -118,7 +119,7 @@ DIAGONAL_PLACES = Key("diagonal places")
 """The rows that have a diagonal element, and where its value is."""
 
 ANALYSIS = Key("analysis")
-"""Of an ordering and a mode of pivoting: the `Analysis` that factors of the pattern share."""
+"""For an ordering and a mode of pivoting: the `Analysis` that factors of the pattern share."""
 
 IDENTITY = Key("identity")
 """The pattern of the identity with as many rows as the matrix."""
@@ -146,7 +147,7 @@ ASSERTED = Key("asserted")
 # The last few of a kind
 
 REBUILT = Key("rebuilt")
-"""Of an operation and its arguments: the pattern it makes, and a `Gather` of the values."""
+"""For an operation and its arguments: the pattern of the result, and a `Gather` of the values."""
 
 PART = Key("part")
-"""Of a subscript of ints and slices: the pattern of what it takes, and a `Gather`."""
+"""For a subscript of ints and slices: the pattern of the result, and a `Gather` of the values."""

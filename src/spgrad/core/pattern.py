@@ -40,7 +40,7 @@ class View(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """All that defines a pattern but its tensors and its shape; hashable, for compiled guards."""
+    """What defines a pattern, except its tensors and its shape; hashable, for compiled guards."""
 
     layout: str
     dense_dim: int
@@ -66,7 +66,7 @@ class Pattern:
             flat, for the compressed layouts.
         dense_dim: Number of trailing dense dimensions.
         blocksize: Rows and columns of a block in BSR and BSC, else None.
-        coalesced: True where the tensor answers so to `is_coalesced`; always for compressed.
+        coalesced: What `is_coalesced` answers; always True for the compressed layouts.
         ordered: True where indices are known to be sorted and unique.
     """
 
@@ -181,7 +181,7 @@ class Pattern:
         return (*items, nse, *self.values_shape[1:])
 
     def by_item(self, stored: torch.Tensor) -> torch.Tensor:
-        """Stored values by batch item where all items have as many, as torch shows them."""
+        """Values by batch item, as torch shows them, if all have equal nse; otherwise as stored."""
         return stored.view(self.values_shape_by_item) if self.items else stored
 
     def plain_by_item(self) -> torch.Tensor:
@@ -204,7 +204,7 @@ class Pattern:
         return (full - full[:, :1]).view(*self.batch, lines + 1)
 
     def bound(self, view: Key) -> int:
-        """The `num_cols` of a view: its columns, or rows of a view by columns."""
+        """The `num_cols` of a view: columns of the matrix, or its rows in a view by columns."""
         across = 1 if view in (kept.ROWS, kept.BLOCK_ROWS) else 0
         size = (
             1
@@ -262,11 +262,11 @@ class Pattern:
         return self._derived.get(key)
 
     def keep(self, key: Key | tuple[Any, ...], value: Any) -> None:
-        """Keeps `value` under `key`, where whoever made this pattern knows it already."""
+        """Keeps `value` under `key`; for code that made this pattern and has the value already."""
         self._derived[key] = value
 
     def as_uniform_as(self, old: Pattern) -> Pattern:
-        """Notes that the items of this batch have equal nse if those of `old` are known to."""
+        """Gives self; notes that its items have equal nse if those of `old` do, or `old` is one."""
         if self.batch and not self.is_coo and (not old.batch or old.derived(kept.ITEMS)):
             self.keep(kept.ITEMS, self.batch)
         return self
@@ -285,7 +285,7 @@ class Pattern:
         return all(_same_tensor(a, b) for a, b in zip(self.indices, other.indices, strict=True))
 
     def agrees_with(self, other: Pattern, text: str) -> bool:
-        """`same_as`; while a graph is traced, an assertion in the graph, which raises `text`."""
+        """As `same_as`; a graph that is traced gets an assertion instead, which raises `text`."""
         if self is other or not torch.compiler.is_compiling():
             return self.same_as(other)
         if (self.spec, self.shape, self.nse) != (other.spec, other.shape, other.nse):
@@ -314,10 +314,10 @@ def index_dtype(like: torch.dtype, sizes: Iterable[int]) -> torch.dtype:
 def reaching(
     shape: tuple[int, ...], indices: tuple[torch.Tensor, ...], dense_dim: int
 ) -> tuple[torch.Tensor, ...]:
-    """The indices, as int64 where a sparse size is one that int32 does not hold.
+    """The indices, as int64 if a sparse size exceeds 2^31 - 1.
 
-    Operations add and multiply indices within the shape in the dtype that they have: an index of
-    a block, for example, becomes that of its last column.
+    Operations compute within the shape in the dtype of the indices: they turn the index of a
+    block, for example, into the index of its last column.
     """
     sparse = shape[: len(shape) - dense_dim]
     if indices[0].dtype == torch.int64 or index_dtype(torch.int32, sparse) == torch.int32:

@@ -1,4 +1,4 @@
-"""What torch can't do with a SparseTensor: which function was called, and what to do instead."""
+"""Errors for what torch can't do with a SparseTensor: the function called, what to do instead."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def called_from(frame: FrameType | None) -> bool:
 
 
 def _called(frame: FrameType | None) -> tuple[Any | None, str]:
-    """The function of torch that the caller named, and the part of torch that is to be named too.
+    """The torch function that the user called, and the module of torch that it was called within.
 
-    It is one that distributes tensors, if it called by itself, or else a transform of torch.func.
-    Both stand in the frames above alone: torch lowers its stack of transforms before it dispatches.
+    That module distributes tensors, if only torch stands between it and the call, or else it
+    transforms functions (torch.func); "" for neither. Only the frames of the stack tell, because
+    torch takes down its stack of transforms before it dispatches.
     """
     called, within, by_torch = None, "", True
     while frame is not None:
@@ -52,7 +53,7 @@ def _called(frame: FrameType | None) -> tuple[Any | None, str]:
 
 
 _OWN_MEANING = ("sort", "cumsum")
-"""Functions of torch with a dense result, whose namesakes here look at specified elements."""
+"""torch functions with a dense result; spgrad's of the same name use the specified elements."""
 
 
 def _way_out(operation: Any, name: str, within: str) -> str:
@@ -104,10 +105,10 @@ def no_dense_form(name: str) -> ArgumentKindError:
 
 
 def no_array() -> Any:
-    """The refusal where NumPy asks for an array; but SciPy's product gets what is none.
+    """Raises where NumPy asks for an array; only SciPy's product gets one without dimensions.
 
-    `S @ A` of a sparse array S asks for one of A, and leaves A to `A.__rmatmul__` if it gets an
-    object without dimensions, which is NumPy's way to say that there is none.
+    The product `S @ A` with a SciPy sparse array S converts A with NumPy. If that gives an object
+    array without dimensions, SciPy leaves the product to `A.__rmatmul__`.
     """
     caller = sys._getframe(2)
     module = caller.f_globals.get("__name__", "")
@@ -117,7 +118,7 @@ def no_array() -> Any:
 
 
 def no_memory(name: str) -> UnsupportedError:
-    """The error where the memory of a tensor is asked for, of which a SparseTensor has none."""
+    """The error where a function asks for the one block of memory that a dense tensor has."""
     return UnsupportedError(
         "`A` is a SparseTensor, whose elements are not one block of memory; a dense tensor is "
         "accepted. Pass its parts, A.values() and A.pattern.indices, or A.to_dense().",
@@ -126,7 +127,7 @@ def no_memory(name: str) -> UnsupportedError:
 
 
 def refuse_onnx() -> None:
-    """Raises while torch.onnx.export reads a module; to be called where a trace takes a tensor."""
+    """Raises while torch.onnx.export reads a module; called where a trace flattens a tensor."""
     onnx = sys.modules.get("torch.onnx")
     if onnx is not None and onnx.is_in_onnx_export():
         raise UnsupportedError(

@@ -1,8 +1,8 @@
 """The functions that the core calls but may not import, as they are above it: one slot for each.
 
-`SparseTensor` has methods, prints and steps in optimizers, and all of that is written on top of it.
-`spgrad.ops` puts these functions into their slots, once, as its last act; `spgrad.linalg` adds what
-operations may not import either.
+The methods of `SparseTensor`, its repr and its optimizer steps call functions of modules above
+`core`. `spgrad.ops` puts these functions into their slots once, at the end of its import;
+`spgrad.linalg` fills the slots of functions that operations may not import either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TORCH_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """torch function -> spgrad function that answers for it when an argument is a SparseTensor."""
 
 ATEN_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-"""aten overload -> what the autograd engine, modules and optimizers get from a SparseTensor."""
+"""aten overload -> function that answers it for a SparseTensor: autograd, modules, optimizers."""
 
 
 def _refused(func: Any, args: tuple[Any, ...], error: SpgradError) -> NoReturn:
@@ -30,14 +30,14 @@ def _refused(func: Any, args: tuple[Any, ...], error: SpgradError) -> NoReturn:
 
 
 class Slots:
-    """The functions from above, by name.
+    """The functions of the modules above `core`, by name.
 
     Attributes:
         alias: The same values and pattern without the graph, as `detach` gives them.
         coalesce: `spgrad.coalesce`.
         coo_indices: `spgrad.coo_indices`.
         describe: What `repr` says of a SparseTensor.
-        facts: The same without elements, by name.
+        facts: The same without the elements, as pairs of a name and a value.
         find_views: Finds and keeps the views of a pattern that compiled code takes.
         getitem: `spgrad.getitem`.
         inside_transform: What torch's own function gives inside of a transform of torch.func.

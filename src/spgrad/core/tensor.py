@@ -52,7 +52,7 @@ requires_grad=True)
     _is_alias = False  # True for the result of `detach` or `data`
     _is_trained = False  # True for an alias of a parameter that requires a gradient
     _outdated: list[bool] | None = None  # not empty once this leaf got other elements
-    _is_bare = False  # True for a cotangent that compiled code takes, without the views it has
+    _is_bare = False  # True for a cotangent that compiled code takes; its views are left out
 
     @staticmethod
     def __new__(
@@ -67,7 +67,7 @@ requires_grad=True)
             requires_grad=requires_grad,
         )
         _without_memory(A)  # so that C++ gets an exception for its address, not a null pointer
-        A._vals = values  # here: another call, of __init__, takes a tenth of the time
+        A._vals = values  # not in __init__, a call of which takes a tenth of the time
         A._pattern = pattern
         return A
 
@@ -162,8 +162,8 @@ requires_grad=True)
         return self.__coerce_tangent_metadata__() if same else None
 
     def __dir__(self) -> list[str]:
-        # torch.export asks for the place in its graph of each tensor behind a name given here, also
-        # where the SparseTensor is an intermediate result, which has none
+        # torch.export looks up the place in its graph of each tensor attribute named here; an
+        # intermediate result has no such place
         return [name for name in super().__dir__() if name != "_vals"]
 
     def _stable_hash_for_caching(self) -> str:
@@ -178,12 +178,12 @@ requires_grad=True)
 
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]
-        """The sparse layout; to torch.compile itself strided, as the wrapper's storage is."""
+        """The sparse layout; torch.compile itself sees strided, the layout of the wrapper."""
         return torch.strided if traced(shown=True) else self._pattern.layout
 
     @property
     def is_sparse(self) -> bool:  # type: ignore[override]
-        """True for COO, as torch answers; not to optimizers, which update any layout alike."""
+        """True for COO, as in torch; torch.optim sees False, as Adam refuses sparse gradients."""
         return self._pattern.is_coo and not traced() and not optimizing()
 
     @property
@@ -345,7 +345,7 @@ requires_grad=True)
         raise no_memory("__dlpack__")
 
     def data_ptr(self) -> int:
-        """Refused: values and indices are apart."""
+        """Refused: values and indices have separate memory."""
         raise no_memory("data_ptr")
 
 

@@ -25,12 +25,12 @@ def values(A: torch.Tensor) -> torch.Tensor:
 
     Returns:
         Dense tensor (nse, *dense_shape); for BSR and BSC (nse, *blocksize, *dense_shape); for a
-        batch of compressed matrices with as many entries in each item (*b, nse, ...), flat
-        otherwise. It is a view: `A` sees what changes in place, which is for torch.no_grad() where
-        `A` requires a gradient, as of a dense leaf.
+        batch of compressed matrices with equal nse in all items (*b, nse, ...), flat if the batch
+        is ragged. It is a view: changing it in place changes `A`. Where `A` requires a gradient,
+        such a change needs torch.no_grad(), as for a dense leaf.
 
     Gradient:
-        The cotangent (nse,) as a SparseTensor on the pattern of `A`.
+        A SparseTensor on the pattern of `A`, whose values are the cotangent.
 
     Cost:
         O(1).
@@ -120,7 +120,7 @@ def stored_values(A: SparseTensor, given_out: bool = False) -> torch.Tensor:
     """Values as stored, (nse, *blocksize, *dense_shape), with the gradient attached.
 
     With `given_out`, for a caller who may change them in place, they are a view: changing its shape
-    leaves A as it is, and autograd refuses a change of numbers that the graph would miss.
+    leaves A as it is, and autograd refuses to change its numbers where the graph would not notice.
     """
     if torch.is_grad_enabled() and requires_grad(A):
         if in_torch_func():

@@ -53,7 +53,7 @@ def require_graph(A: Any, square: bool = False) -> Pattern:
 
 
 def require_members(arg: str, members: Any, bound: int) -> torch.Tensor:
-    """A vector of numbers in [0, bound) as int64; of a bool mask, those that it marks."""
+    """A vector of numbers in [0, bound) as int64; a bool mask gives the numbers that it marks."""
     found = torch.as_tensor(members)
     if found.numel() == 0 and found.dim() == 1 and not isinstance(members, torch.Tensor):
         return found.long()
@@ -125,5 +125,5 @@ def line_weights(A: SparseTensor, weights: bool | torch.Tensor, view: View) -> t
 
 
 def stored_entries(view: View, entry: torch.Tensor) -> torch.Tensor:
-    """Where the values of entries of the view stand, int64."""
+    """The positions, int64, among the values of the matrix of these entries of its view."""
     return (entry if view.perm is None else view.perm[entry]).long()

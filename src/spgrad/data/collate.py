@@ -1,4 +1,4 @@
-"""Samples of a data set as one block-diagonal matrix, and its blocks one by one."""
+"""Joins samples of a data set to one block-diagonal matrix, and takes it apart again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Blocks(NamedTuple):
     sizes: torch.Tensor
 
     def to(self, *args: Any, **kwargs: Any) -> Blocks:
-        """All three with `.to(...)`: on a device, or the matrix in a floating-point dtype."""
+        """The same `Blocks` on another device, or with the matrix in another dtype."""
         moved: Any = self.matrix.to(*args, **kwargs)
         return Blocks(moved, self.batch.to(moved.device), self.sizes.to(moved.device))
 
@@ -55,7 +55,7 @@ def collate(samples: Sequence[Any]) -> Any:
         becomes what `default_collate` makes of it.
 
     Gradient:
-        To each matrix its block of the cotangent, as for `spgrad.block_diag`.
+        Each matrix gets its block of the cotangent, as for `spgrad.block_diag`.
 
     Cost:
         O(nse of all), and O(m) for `batch`.
@@ -88,17 +88,17 @@ def collate(samples: Sequence[Any]) -> Any:
 
 @public_op
 def uncollate(matrix: torch.Tensor, sizes: torch.Tensor) -> list[SparseTensor]:
-    """The blocks along the diagonal of a matrix, one by one: the way back from `collate`.
+    """The blocks along the diagonal of a matrix, as a list: the inverse of `collate`.
 
     Args:
-        matrix: `Blocks.matrix`, or what was computed from it that has elements in its blocks only.
+        matrix: `Blocks.matrix`, or a matrix computed from it with elements in its blocks only.
         sizes: `Blocks.sizes`: rows and columns of each block (b, 2), integers on any device.
 
     Returns:
         A list of b SparseTensors in the layout of `matrix`.
 
     Gradient:
-        To `matrix` the cotangents of its blocks, on its own pattern.
+        `matrix` gets the cotangents of its blocks, on its own pattern.
 
     Cost:
         O(nse) and a small constant for each block.

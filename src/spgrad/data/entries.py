@@ -1,4 +1,4 @@
-"""Entries for training and for testing: splits of those that are there, and pairs that are not."""
+"""Splits the elements of a matrix for training and testing, and samples pairs that it lacks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def split_entries(
     Args:
         A: Sparse matrix (m, k) in COO, CSR or CSC, coalesced.
         fractions: Part of the elements for each matrix; they add up to 1.
-        generator: Of torch.
+        generator: Source of the random order; None takes torch's default generator.
 
     Returns:
-        A matrix of the shape and layout of A for each fraction; their sum is A. Part i has the
-        elements from ``round(nse * sum(fractions[:i]))`` on of a random order.
+        A matrix of the shape and layout of A for each fraction; their sum is A. In a random order
+        of the elements, matrix i has those from ``round(nse * sum(fractions[:i]))`` on.
 
     Gradient:
         The values of the parts are those of A, so the gradients of all parts together fill the
@@ -73,15 +73,15 @@ def split_entries(
 def negative_sampling(
     A: SparseTensor, num: int, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """Distinct pairs (row, column) at which A has no specified element, each set as likely.
+    """Distinct pairs (row, column) at which A has no specified element, drawn uniformly.
 
-    The missing elements are numbered, and their numbers drawn; so this ends for a matrix that is
-    almost dense, too, and no pair is drawn in vain.
+    Numbers of missing elements are drawn, not pairs of which some would have to be rejected; so an
+    almost dense matrix takes no longer.
 
     Args:
         A: Sparse matrix (m, k) in COO, CSR or CSC, coalesced.
         num: Number of pairs, at most ``m * k - nse``.
-        generator: Of torch.
+        generator: Source of the random numbers; None takes torch's default generator.
 
     Returns:
         Rows and columns (2, num), int64, in random order.

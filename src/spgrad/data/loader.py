@@ -26,14 +26,14 @@ from spgrad.public import public_as
 
 
 class _Asked(NamedTuple):
-    """What one batch is asked for: a key of its own, and seeds."""
+    """The request for one batch: its random key and its seeds."""
 
     key: int
     seeds: torch.Tensor
 
 
 class _Seeds(Sampler[Any]):
-    """The seeds of each batch, and keys that do not depend on which worker draws."""
+    """Yields the seeds of each batch with a key that does not depend on which worker draws."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class _Seeds(Sampler[Any]):
         if self.shuffle:
             nodes = nodes[torch.randperm(nodes.numel(), generator=self.generator)]
         for i, seeds in enumerate(nodes.split(self.batch_size)[: len(self)]):
-            # a worker is sent these alone; a part of `nodes` would share its memory
+            # cloned, so that a worker gets these seeds only, and not the memory of all `nodes`
             yield _Asked((key + i + 2**63) % 2**64 - 2**63, seeds.clone())
 
 
 class _Samples(Dataset[Any]):
-    """Draws a batch; all of it is tensors, which another process can send."""
+    """Draws a batch, as tensors only, which a worker process can send."""
 
     def __init__(
         self, view: View, weight: torch.Tensor | None, fanouts: list[int], replace: bool, x: Any
@@ -97,8 +97,8 @@ class NeighborLoader(DataLoader[Any]):
         shuffle: Take the nodes in a new random order in each epoch.
         weights: As in `sample_neighbors`.
         drop_last: Leave out a last batch that is smaller.
-        generator: Of torch, for the order and the samples.
-        **options: Of `torch.utils.data.DataLoader`, such as `num_workers`.
+        generator: Draws the order and the samples; None takes torch's default generator.
+        **options: Other options of `torch.utils.data.DataLoader`, such as `num_workers`.
 
     Yields:
         A `NeighborBatch` for each `batch_size` nodes.

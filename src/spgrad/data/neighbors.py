@@ -40,9 +40,9 @@ class NeighborBatch:
         blocks: A matrix for each hop, the last hop first, as the layers of a network use them.
             Row i and column i of a block are the same node, ``n_id[i]``. CSR; with replacement
             COO that is not coalesced, with an element for each draw.
-        n_id: Row of A of each new number (nodes,), int64.
-        e_id: Where the value of each sampled edge stands in ``A.values()`` (edges,), int64. A
-            block has the first of these.
+        n_id: The row of A that each new number stands for (nodes,), int64.
+        e_id: Position in ``A.values()`` of the value of each sampled edge (edges,), int64. A block
+            with e edges has the first e of these.
         batch_size: Number of seeds.
         num_sampled_nodes: The seeds, and the nodes that each hop added.
         num_sampled_edges: Edges that each hop added.
@@ -58,7 +58,7 @@ class NeighborBatch:
     x: torch.Tensor | None = None
 
     def to(self, device: Any) -> NeighborBatch:
-        """The same on another device."""
+        """The same batch on another device."""
         moved = {"n_id": self.n_id.to(device), "e_id": self.e_id.to(device)}
         if self.x is not None:
             moved["x"] = self.x.to(device)
@@ -76,7 +76,8 @@ class NeighborBatch:
         checks.require_packages("pyg", "torch_geometric")
         Data = importlib.import_module("torch_geometric.data").Data
         last = self.blocks[0]
-        found = last if last._pattern.is_coo else last.to_sparse_coo()  # which would coalesce
+        # a COO block stays as it is, because to_sparse_coo would coalesce it
+        found = last if last._pattern.is_coo else last.to_sparse_coo()
         return Data(
             x=self.x,
             edge_index=found._indices().flip(0).long(),
@@ -91,7 +92,7 @@ class NeighborBatch:
 
 
 class Drawn(NamedTuple):
-    """What is drawn, as plain tensors, so that another process can send it."""
+    """A sample as plain tensors, which a worker process can send."""
 
     ptr: torch.Tensor  # (rows + 1,)
     idx: torch.Tensor  # (edges,)
@@ -126,20 +127,20 @@ def sample_neighbors(
         weights: True draws by the values of A, a tensor (nse,) by its numbers, in the order of
             ``A.values()``: each entry with a probability in proportion to its weight among those
             that are left. Weights are not negative; entries of weight 0 are never drawn.
-        generator: Of torch, for one number, on which the sample depends, not on threads.
+        generator: Draws one number, on which the sample depends; it does not depend on the number
+            of threads. None takes torch's default generator.
 
     Returns:
-        A `NeighborBatch`: the sampled edges as one block for each hop, and what its rows, columns
-        and values are in A.
+        A `NeighborBatch`: the sampled edges as one block for each hop, and the rows, columns and
+        values of A that they come from.
 
     Gradient:
         The values of the blocks are those of A: the gradient lies on the pattern of A, zero where
         nothing was drawn. Weights get none.
 
     Cost:
-        O(edges + nodes) of the sample without weights; with weights O(entries) of the rows that
-        are sampled; after that O(nse) for CSC with weights. The row view of CSC and COO is found
-        once.
+        Without weights O(edges + nodes) of the sample; with weights O(entries of the rows that are
+        sampled), and for CSC O(nse) in each call. The row view of COO and CSC is computed once.
 
     Raises:
         ValueError: A seed is out of range or repeats, a fanout is below -1, a weight is negative

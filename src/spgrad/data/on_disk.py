@@ -1,4 +1,4 @@
-"""Rows of a matrix that stays on disk, as mini-batches, and batches made ahead of their use."""
+"""Mini-batches of rows of a matrix that stays on disk, and a thread that makes batches ahead."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class RowDataset(Dataset[SparseTensor]):
     ``indptr.npy``, ``indices.npy`` and ``data.npy``, as ``numpy.save`` writes them. The pointers
     are checked once, the indices of each batch when it is read.
 
-    ``dataset[rows]`` is a CSR batch; so is what `loader` gives. A process that gets a copy opens
-    the files by itself.
+    ``dataset[rows]`` is a CSR matrix of these rows, and `loader` gives such matrices. A worker
+    process that gets a copy of the data set opens the files again.
 
     Args:
         path: The .npz file, or the folder.
@@ -106,7 +106,7 @@ class RowDataset(Dataset[SparseTensor]):
 
     @public_as("data.RowDataset")
     def __getitem__(self, rows: Any) -> SparseTensor:
-        """The rows as CSR (b, k): of an int one row, of a slice, a list or a tensor several."""
+        """Rows as CSR (b, k): one row for an int, several for a slice, a list or a tensor."""
         if isinstance(rows, int):
             rows = [rows]
         elif isinstance(rows, slice):
@@ -160,7 +160,7 @@ def _tensor(path: Path, array: Any) -> torch.Tensor:
 
 
 def _archived(path: Path) -> tuple[dict[str, Any], Any]:
-    """The arrays of a .npz file, mapped, and the shape that it has."""
+    """The arrays of a .npz file, mapped into memory, and the shape that the file gives."""
     import numpy as np
 
     try:
@@ -190,7 +190,7 @@ def _start(path: Path, info: zipfile.ZipInfo) -> int:
 
 
 def _mapped(path: Path, start: int) -> Any:
-    """A vector in a .npy file, or in one that begins at `start`, mapped; writes stay private."""
+    """The vector of the .npy data that begin at `start`, mapped; writes don't change the file."""
     import numpy as np
     from numpy.lib import format as npy
 
@@ -217,14 +217,14 @@ _END = object()
 
 @public_as("data.prefetched")
 def prefetched(batches: Iterable[T], ahead: int = 2) -> Iterator[T]:
-    """The same batches, made by a thread while the caller computes with those before.
+    """The same batches, but a thread makes the next ones while the caller uses the present one.
 
     For loaders without workers: reading and the kernels run outside of Python's lock, and nothing
     is copied between processes. An error in the thread is raised where its batch would come.
 
     Args:
-        batches: What gives batches, such as a DataLoader.
-        ahead: Most batches that wait.
+        batches: An iterable of batches, such as a DataLoader.
+        ahead: The thread makes at most this many batches ahead.
 
     Returns:
         An iterator. Closing it, or leaving a loop over it, ends the thread.

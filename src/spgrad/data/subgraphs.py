@@ -1,4 +1,4 @@
-"""Parts of a graph: on given nodes, on random ones, and those of a partition."""
+"""Parts of a graph: on given nodes, on random nodes, and the parts of a partition."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from spgrad.public import public_as
 
 
 class Subgraph(NamedTuple):
-    """The entries of a matrix between some nodes."""
+    """The entries of a matrix (n, n) between s of its n nodes."""
 
     A: SparseTensor
     """CSR (s, s), rows and columns in the order of `n_id`."""
     n_id: torch.Tensor
-    """Row of the whole matrix of each row (s,)."""
+    """For each row its row in the whole matrix (s,), int64."""
     e_id: torch.Tensor
-    """Where the value of each entry stands in the values of the whole matrix (nse,)."""
+    """For each entry the position of its value among those of the whole matrix (nse,), int64."""
 
 
 @public_as("data.subgraph")
@@ -90,20 +90,20 @@ def saint_sample(
     length: int = 2,
     generator: torch.Generator | None = None,
 ) -> Subgraph:
-    """A random subgraph as GraphSAINT draws them: the subgraph on the nodes that it draws.
+    """The subgraph on random nodes, which are drawn by one of GraphSAINT's three methods.
 
     Args:
         A: Sparse matrix (n, n) in COO, CSR or CSC, coalesced.
         num: Draws, with replacement: of nodes, of edges, or of nodes where walks start.
         method: ``"node"``: in proportion to the number of entries in a node's column; ``"edge"``:
             entry (i, j) in proportion to 1 / (entries of row i) + 1 / (entries of row j);
-            ``"walk"``: random walks from nodes that are drawn alike.
+            ``"walk"``: random walks from nodes that are drawn uniformly.
         length: Steps of a walk.
-        generator: Of torch.
+        generator: Source of the random numbers; None takes torch's default generator.
 
     Returns:
-        A `Subgraph`, its nodes in ascending order. GraphSAINT's normalisation of a loss counts
-        how often nodes and edges come in many samples: ``n_id`` and ``e_id`` say which came.
+        A `Subgraph`, its nodes in ascending order. GraphSAINT normalises a loss by how often each
+        node and edge is in a sample; ``n_id`` and ``e_id`` say which nodes and edges these are.
 
     Cost:
         O(nse) for nodes and edges, O(num * length) for walks, and that of `subgraph`.
@@ -152,8 +152,8 @@ def partition(A: SparseTensor, parts: int, *, weights: torch.Tensor | None = Non
     Args:
         A: Sparse matrix (n, n) in COO, CSR or CSC, coalesced; edges count in both directions.
         parts: Number of parts.
-        weights: What each node counts (n,), int64 or int32 from 0 on, such as its number of edges;
-            None for 1. The parts have about equal sums.
+        weights: Weight of each node (n,), int64 or int32, not negative, such as its number of
+            edges; None counts nodes. The parts have about equal sums of weights.
 
     Returns:
         The part of each node (n,), int64. ``subgraph(A, (found == i))`` is part i.

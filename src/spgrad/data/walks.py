@@ -15,7 +15,7 @@ from spgrad.lowering.views import rows
 from spgrad.public import public_as
 
 _TRIES = 8
-"""Proposals for a step, before the probabilities of all neighbours are computed."""
+"""If this many proposals for a step are rejected, the weights of all neighbours are computed."""
 
 
 @public_as("data.random_walk")
@@ -32,16 +32,16 @@ def random_walk(
 
     With p or q other than 1 a step depends on the one before, as in node2vec: from v, reached from
     t, the weight of a neighbour x is 1/p if x is t, 1 if A has an entry (t, x), and 1/q otherwise.
-    Where several proposals were rejected, all weights of the row are computed, so that a step ends
-    whatever p and q are. The values of A play no part.
+    Steps are proposed and rejected; after 8 rejections all weights of the row are computed, so that
+    a step ends for every p and q. The values of A are not read.
 
     Args:
         A: Sparse matrix (n, n) in COO, CSR or CSC, coalesced.
         starts: Rows of A (s,); they may repeat.
-        length: Steps.
-        p: Large: a walk seldom turns back.
-        q: Large: a walk stays near.
-        generator: Of torch.
+        length: Number of steps.
+        p: With a large p, a walk seldom returns to the node that it came from.
+        q: With a large q, a walk stays near its start.
+        generator: Source of the random numbers; None takes torch's default generator.
 
     Returns:
         The nodes of each walk (s, length + 1), int64. A walk stays in a node without neighbours.
@@ -81,7 +81,7 @@ def random_walk(
 
 
 def _neighbour(view: View, now: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-    """A neighbour of each node, each as likely; the node itself if there is none."""
+    """A neighbour of each node, drawn uniformly; the node itself if it has no neighbour."""
     if view.idx.numel() == 0:
         return now
     begin = view.ptr[now].long()
@@ -95,7 +95,7 @@ def _neighbour(view: View, now: torch.Tensor, generator: torch.Generator | None)
 def _weights(
     view: View, before: torch.Tensor, to: torch.Tensor, p: float, q: float
 ) -> torch.Tensor:
-    """Of a step to `to`, where the walk came from `before`."""
+    """The weights of steps to `to`, where the walk came from `before`."""
     near = kernels.locate(view.ptr, view.idx, before, to) >= 0
     one = torch.ones(to.numel(), dtype=torch.float64)
     return torch.where(to == before, one / p, torch.where(near, one, one / q))

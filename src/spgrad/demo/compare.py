@@ -36,11 +36,11 @@ COMPETITORS = (
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured.
+    """The measurements of one competitor.
 
     Attributes:
-        competitor: Of whom.
-        seconds: Median time of a step; None if there was none.
+        competitor: The competitor.
+        seconds: Median time of a step; None if it made no step.
         memory: Bytes by which a step raised the peak of its process.
         gradient: Number of values in the gradient of A.
         failure: Why there was no step.
@@ -92,7 +92,7 @@ def _take_turn(pipe: Connection, report: dict[str, Any], times: list[float]) -> 
 
 
 def _hear(pipe: Connection, steps: int | None = None) -> dict[str, Any]:
-    """What the process says, after it was asked for a number of steps."""
+    """The next report of a process; with `steps`, the process is first asked for these."""
     try:
         if steps is not None:
             pipe.send(steps)
@@ -123,7 +123,7 @@ def _process(competitor: Competitor, matrix: Matrix) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def _same_kernels() -> Iterator[None]:
-    """Starts processes with the kernels that this one has, without a second warning of theirs."""
+    """Makes processes that start within use the kernels of this one, without their own warning."""
     before = os.environ.get("SPGRAD_NO_EXT")
     if not compiled():
         os.environ["SPGRAD_NO_EXT"] = "1"

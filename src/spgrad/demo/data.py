@@ -36,14 +36,14 @@ class Graph:
     """A graph whose nodes are to be classified.
 
     Attributes:
-        name: For the transcript.
+        name: Name of the graph in the transcript.
         adjacency: Symmetric (n, n) with self loops, CSR, D^-1/2 (A + I) D^-1/2.
         features: (n, f), CSR, each row scaled to the sum 1.
         labels: int64 (n,), classes 0 to c - 1.
         classes: Their names.
         links: Number of undirected links between two nodes.
-        task: What features and labels are.
-        per_class: How many nodes of each class are trained on, a third of the class at most.
+        task: A description of labels and features.
+        per_class: Number of training nodes of each class, at most a third of the class.
     """
 
     name: str
@@ -148,10 +148,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _bare(name: str, S: Any) -> Graph:
-    """A graph that is only a matrix: a node is known by its place in the graph.
+    """A graph made from a matrix alone, without features and labels of its own.
 
-    Some nodes far from each other are anchors, and the class of a node is its nearest anchor. Its
-    one feature is which node it is, so what is known of its neighbours is all that helps.
+    Some nodes far from each other are anchors, and the class of a node is its nearest anchor. The
+    features are one-hot node numbers, so the class of a node can be told only from its neighbours.
     """
     _require_square(S.shape)
     n = S.shape[0]
@@ -170,14 +170,14 @@ def _bare(name: str, S: Any) -> Graph:
 
 
 def nearest_anchor(A: SparseTensor, anchors: int) -> torch.Tensor:
-    """For each node the number of the nearest anchor, in links.
+    """For each node the number of the nearest anchor; distances are numbers of links.
 
     The first anchor is the node with most neighbours; each other one is farthest from those before
-    it (Gonzalez, 1985). Nodes that no anchor reaches count to the last.
+    it (Gonzalez, 1985). Nodes that no anchor reaches belong to the last anchor.
 
     Args:
         A: Adjacency matrix (n, n).
-        anchors: How many.
+        anchors: Number of anchors.
 
     Returns:
         int64 (n,), consecutive from 0.
@@ -282,12 +282,12 @@ def normalised(row: torch.Tensor, col: torch.Tensor, n: int) -> tuple[SparseTens
 def split(graph: Graph, seed: int) -> Split:
     """A random split: 20 nodes of each class to train, 500 for validation, 1000 to test.
 
-    At most a third of a class is trained on. Where fewer than 1500 nodes remain, a third of these
-    is for validation and the others test.
+    At most a third of a class is for training. If fewer than 1500 nodes remain, a third of them is
+    for validation and the others are for the test.
 
     Args:
-        graph: Whose nodes.
-        seed: Of the draw.
+        graph: The graph whose nodes are split.
+        seed: Seed of the random split.
 
     Returns:
         Three disjoint sets of node numbers.

@@ -25,10 +25,10 @@ def draw(graph: Graph, given: Sequence[History], learned: Sequence[History], pat
     """Writes the picture as a PNG.
 
     Args:
-        graph: What the networks were trained on.
+        graph: The graph that the networks were trained on.
         given: Runs with the given edge weights, one for each seed.
-        learned: Runs with learned ones, of the same seeds.
-        path: Where to.
+        learned: Runs with learned edge weights, of the same seeds.
+        path: The file to write.
     """
     from matplotlib.figure import Figure
 

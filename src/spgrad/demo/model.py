@@ -42,7 +42,7 @@ class GraphNetwork(nn.Module):
     def forward(self) -> torch.Tensor:
         """Scores of the classes (n, classes)."""
         A, X = self.weights(), self.features
-        if self.training:  # dropout of words that are there; the others are zero anyway
+        if self.training:  # dropout of the specified values; the others are zero anyway
             X = from_values(F.dropout(values(X)), X)
         hidden = F.relu(A @ (X @ self.first) + self.bias)
         return A @ (F.dropout(hidden, training=self.training) @ self.second)
@@ -50,14 +50,15 @@ class GraphNetwork(nn.Module):
 
 @dataclass
 class History:
-    """What one training run gave; lists have one number for each epoch.
+    """The results of one training run; lists have one number for each epoch.
 
     Attributes:
         loss: Cross entropy on the training nodes, with dropout.
         validation: Accuracy on the validation nodes.
         best: The epoch with the highest validation accuracy, the first of equals.
         test: Accuracy on the test nodes after that epoch.
-        scale: What learned edge weights were multiplied by after that epoch, (nse,).
+        scale: Learned weight over given weight of each edge after that epoch (nse,); None if the
+            weights were not learned.
     """
 
     loss: list[float] = field(default_factory=list)
@@ -84,7 +85,7 @@ def train(
         parts: Nodes for each purpose.
         learn_edges: Whether the weights of the edges are parameters too.
         epochs: Number of steps of Adam, each on all training nodes.
-        seed: Of the initial weights and of dropout.
+        seed: Seed of the initial weights and of dropout.
         advance: Called after each epoch.
         device: Where the network and the graph are.
 
@@ -111,7 +112,7 @@ def train(
 
 def _optimizer(model: GraphNetwork) -> torch.optim.Optimizer:
     groups = [
-        {"params": [model.first], "weight_decay": 5e-4},  # on the first layer alone, as Kipf has it
+        {"params": [model.first], "weight_decay": 5e-4},  # on the first layer only, as in the paper
         {"params": [model.bias, model.second]},
     ]
     if model.scale is not None:

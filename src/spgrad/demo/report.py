@@ -102,7 +102,7 @@ def _require_device(device: str) -> None:
 
 @contextlib.contextmanager
 def _threads(graph: Graph) -> Iterator[int]:
-    """One thread for a small graph, and as many as before afterwards."""
+    """Sets one thread for a small graph while the block runs; yields the number of threads."""
     before = torch.get_num_threads()
     if HIDDEN * max(graph.adjacency.nse, graph.features.nse) < SMALL:
         torch.set_num_threads(1)
@@ -223,7 +223,7 @@ def _tell_cost(console: Any, graph: Graph, results: Sequence[Result], threads: i
 
 
 def _ratio(theirs: float, ours: float | None) -> str:
-    """A small step may raise no peak at all; nothing can be divided by that."""
+    """theirs / ours in words; "-" if `ours` is 0, as a small step may not raise the peak."""
     return f"{theirs / ours:.1f}" if ours else "-"
 
 

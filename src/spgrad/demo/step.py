@@ -33,7 +33,7 @@ class Competitor(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """The parts of a CSR matrix as NumPy arrays, and the columns of what it is multiplied by."""
+    """The parts of a CSR matrix as NumPy arrays, and the number of columns of the dense operand."""
 
     crow: Any
     col: Any
@@ -43,15 +43,16 @@ class Matrix(NamedTuple):
 
 
 def serve(pipe: Connection, competitor: Competitor, matrix: Matrix, threads: int) -> None:
-    """Tells what a step takes, then how long steps last.
+    """Reports the memory of a step, then the times of steps on demand.
 
     Args:
-        pipe: Gets a dict with `memory`, in bytes, and `gradient`, the number of its values; for
-            each number of steps that comes in, a dict with their `times`; and a dict with
-            `failure` where a step can't be made. The number 0 ends the process.
-        competitor: Whose steps.
+        pipe: The connection. Through it the process sends a dict with `memory`, in bytes, and
+            `gradient`, the number of values in the gradient of A. For each number of steps that it
+            receives, it sends a dict with their `times`; 0 ends the process. A step that fails
+            makes it send a dict with `failure`.
+        competitor: The competitor whose steps are made.
         matrix: The sparse operand.
-        threads: Of torch.
+        threads: Number of torch's threads.
     """
     torch.set_num_threads(threads)
     warnings.simplefilter("ignore")  # torch's, of layouts in beta state
@@ -66,7 +67,7 @@ def serve(pipe: Connection, competitor: Competitor, matrix: Matrix, threads: int
 
 
 def _prepare(competitor: Competitor, matrix: Matrix) -> Step:
-    """A step of the competitor; what it loads on first use is loaded."""
+    """A step of the competitor, after small steps have loaded what it loads on first use."""
     m, k = matrix.shape
     room = 4 * m * k * competitor.dense
     if room > min(MOST, _memory() // 2):
@@ -81,7 +82,7 @@ def _prepare(competitor: Competitor, matrix: Matrix) -> Step:
 
 
 def _memory() -> int:
-    """Bytes of memory of the machine; 8 GB where it can't be asked."""
+    """Bytes of memory of the machine; 8 GB if the system can't tell."""
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 8 << 30
@@ -127,7 +128,7 @@ def _operand(
 
 
 def _on_elements(gradient: torch.Tensor, row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
-    """The gradient at the specified elements of A, from whatever the library gave."""
+    """The gradient at the specified elements of A, from a sparse or a dense gradient."""
     return gradient[row, col] if gradient.layout == torch.strided else _sparse_values(gradient)
 
 
@@ -158,12 +159,12 @@ def _times(step: Step, count: int) -> list[float]:
 
 
 def _reset_peak() -> int:
-    """Gives free memory back to the system and forgets the peak; the bytes that are in use.
+    """Returns free memory to the system and resets the peak; gives the bytes in use.
 
-    Without the first, a step that finds memory which an earlier one left would seem to need none.
+    Otherwise a step that reuses memory which an earlier step has freed would seem to need none.
     """
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):  # only Linux has it
         Path("/proc/self/clear_refs").write_text("5")

@@ -1,4 +1,4 @@
-"""Sparse matrices whose rows are shared out over processes, on `torch.distributed`."""
+"""Sparse matrices whose rows are distributed over processes, on `torch.distributed`."""
 
 from spgrad.distributed.create import distribute, from_local
 from spgrad.distributed.files import load, save

@@ -1,8 +1,8 @@
-"""Calls in which all processes have to take part alike: where one can't, all of them raise.
+"""Makes all processes raise an error if the arguments of one of them are wrong.
 
 A process that raised alone would leave the others waiting. So before the first rows travel, each
-process tells the others whether its arguments are right, and what has to be equal in all. The text
-of an error names the process.
+process tells the others whether its arguments are right, and what must be equal in all processes.
+The text of an error names the process.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from spgrad.errors import ArgumentValueError, SpgradError, StateError
 
 
 def agree(group: Any, check: Callable[[], dict[str, object]], device: torch.device | str) -> None:
-    """Raises in every process of the group if one of them does, or if they differ; a collective.
+    """Raises in every process if `check` raises or differs in one of them; a collective.
 
     Args:
         group: The process group.
-        check: Looks at the arguments of this process. What it raises is raised in all, and what it
-            returns has to be equal in all: names of arguments with what was given.
-        device: Where tensors of the group are.
+        check: Checks the arguments of this process. An error that it raises is raised in all
+            processes; what it returns, names of arguments with what was given, must be equal in
+            all.
+        device: The device of the tensors that the group sends.
     """
     error: SpgradError | None = None
     facts: dict[str, object] = {}
@@ -75,4 +76,4 @@ def require_group() -> None:
             "`torch.distributed` has no process group; an initialised one is accepted. Start the "
             'program with torchrun and call torch.distributed.init_process_group("gloo") first.'
         )
-    checks.require_packages("distributed", "numpy")  # by which torch sends objects
+    checks.require_packages("distributed", "numpy")  # torch needs it to send objects

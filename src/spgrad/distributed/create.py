@@ -1,4 +1,4 @@
-"""Sharded matrices from matrices in memory."""
+"""Makes sharded matrices from matrices in memory."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ def distribute(
     *,
     columns: Sequence[int] | None = None,
 ) -> ShardedMatrix:
-    """Shares the rows of a matrix out over processes; a collective.
+    """Distributes the rows of a matrix over processes; a collective.
 
     Args:
-        A: Sparse matrix (m, k) of any layout, the same in every process; or None in all but the
-            first, which then sends each process its rows.
+        A: Sparse matrix (m, k) of any layout, the same in every process; or a matrix in the first
+            process, which then sends each process its rows, and None in the others.
         mesh: The processes, in one dimension; None for all of them.
         partition: "nse" for contiguous rows with about equal numbers of elements; "rows" for equal
             numbers of rows, as DTensor has them; "metis" for parts of a graph with few edges
             between them (square matrices); the numbers of rows of each process; or the process of
             each row (m,), int64.
-        columns: Number of columns of each process, and so of rows of x. None for those of the rows
-            where A is square, and for equal numbers where it is not.
+        columns: Number of columns that each process owns, and so of rows of x. None gives each
+            process the columns with the numbers of its rows if A is square, else equal numbers.
 
     Returns:
-        The matrix, with the values of A, which are no part of A's graph. They require a gradient
-        where A does.
+        The matrix, with a copy of the values of A that is not in A's graph. It requires a gradient
+        if A does.
 
     Cost:
-        O(nse / processes) memory and time beside A; METIS orders the whole graph in the process
-        that has it.
+        O(nse / processes) memory and time besides A. With "metis", METIS partitions the whole graph
+        in each process that has it.
 
     Raises:
         TypeError, ValueError: In all processes: A is not a sparse matrix, differs between the
@@ -131,16 +131,16 @@ def from_local(
     *,
     columns: Sequence[int] | None = None,
 ) -> ShardedMatrix:
-    """The matrix whose rows the processes made, those of the first process first; a collective.
+    """The matrix of the rows of all processes, those of the first process first; a collective.
 
     Args:
         local: The rows of this process (rows, k), sparse, of any layout, whose columns are those of
-            the whole matrix. Numbers of rows may differ.
+            the whole matrix. The number of rows may differ between processes.
         mesh: The processes, in one dimension; None for all of them.
         columns: Number of columns of each process, as in `distribute`.
 
     Returns:
-        The matrix, whose values are no part of the graph of `local`.
+        The matrix, whose values are not in the graph of `local`.
 
     Cost:
         O(nse / processes); no process ever has the whole matrix.
@@ -249,7 +249,7 @@ def _require_partition(partition: Partition, A: SparseTensor, world: int) -> Non
 def _row_shares(
     A: SparseTensor, partition: Partition, world: int
 ) -> tuple[torch.Tensor | None, list[int]]:
-    """The rows in the order of the processes, None for their own order, and where each begins."""
+    """The rows in order of processes (None: as they are), and where each process begins."""
     m = A.shape[0]
     if isinstance(partition, torch.Tensor):
         return parts_to_order(partition.long(), world)
@@ -274,7 +274,7 @@ def _rows_of(
     rank: int,
     column_starts: list[int] | None,
 ) -> _Rows:
-    """What one process gets of a CSR matrix."""
+    """The part of a CSR matrix that one process gets."""
     ptr, col = row_view(A._pattern)[:2]
     vals, begin, end = plain(A._vals.detach()), starts[rank], starts[rank + 1]
     if order is None:
@@ -307,7 +307,7 @@ def _build(mesh: DeviceMesh, parts: _Rows) -> ShardedMatrix:
 
 
 def _send(parts: _Rows, group: Any, rank: int) -> None:
-    """Sends the rows of one process; tensors travel by themselves, whatever their size."""
+    """Sends one process its rows; each tensor is a message of its own, so it may be of any size."""
     tensors = [t if isinstance(t, torch.Tensor) else None for t in parts]
     facts = [None if t is None else (tuple(t.shape), t.dtype) for t in tensors]
     others = [None if isinstance(t, torch.Tensor) else t for t in parts]

@@ -1,7 +1,7 @@
-"""Operands and results that are whole on every process, or DTensors: their way to the shares.
+"""Moves rows between a DTensor, or a replicated tensor, and the shares of a sharded matrix.
 
-A DTensor with `Shard(0)` has equal shares of rows in their order. The shares of a matrix are others
-where they were made by entries, by METIS or by the user; an `Exchange` moves the rows.
+A DTensor with `Shard(0)` has equal shares of rows in their order. A matrix has other shares if they
+were made by entries, by METIS or by the user; an `Exchange` then moves the rows.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 
 @dataclass(frozen=True)
 class Move:
-    """How rows get from the shares of a DTensor to those of a matrix; None where they are equal.
+    """How rows get from the shares of a DTensor to those of a matrix.
 
     Attributes:
-        exchange: From a DTensor to the process, in ascending order of their numbers.
-        place: Where the rows in ascending order stand among those of the process.
+        exchange: Brings the rows of this process from the DTensor, in ascending order of their
+            numbers; None if both have equal shares.
+        place: Where the rows in ascending order stand among those of the process; None likewise.
         total: Number of rows of all processes.
     """
 
@@ -42,12 +43,12 @@ class Move:
 
 
 def entries(plan: Plan) -> Move:
-    """For values; found once for a pattern, a collective."""
+    """The move of values; found once for a pattern. A collective."""
     return _kept(plan, "entries", lambda: find_move(plan.entry_ids, sum(plan.entries), plan))
 
 
 def rows(shares: Shares, plan: Plan) -> Move:
-    """For rows of operands and results; found once for a pattern, a collective."""
+    """The move of rows of operands and results; found once for a pattern. A collective."""
 
     def find() -> Move:
         equal = shares.ids is None and shares.starts == even_starts(shares.total, len(plan.entries))
@@ -83,7 +84,7 @@ def to_rows(x: DTensor, move: Move, plan: Plan) -> torch.Tensor:
 
 
 def from_rows(y: torch.Tensor, move: Move, plan: Plan) -> DTensor:
-    """The DTensor that own rows are part of; a collective."""
+    """The DTensor of the own rows of all processes; a collective."""
     if move.exchange is not None and move.place is not None:
         y = give_back(y.index_select(0, move.place), move.exchange)
     shape = torch.Size((move.total, *y.shape[1:]))
@@ -94,7 +95,7 @@ def from_rows(y: torch.Tensor, move: Move, plan: Plan) -> DTensor:
 
 
 def on_rows(function: Callable[[torch.Tensor], Any], x: torch.Tensor, D: Sharded) -> Any:
-    """Applies a function of own rows to x, and gives a DTensor for a DTensor."""
+    """Applies a function of own rows to x; for a DTensor x, the result is a DTensor."""
     if not isinstance(x, DTensor):
         return function(x)
     result = D.plan.columns if D.transposed else D.plan.rows
@@ -102,7 +103,7 @@ def on_rows(function: Callable[[torch.Tensor], Any], x: torch.Tensor, D: Sharded
 
 
 def own_rows(x: torch.Tensor, D: Sharded) -> torch.Tensor:
-    """The rows of an operand of ``D @ x`` that the process owns; of a DTensor, a collective."""
+    """The rows of an operand of ``D @ x`` that the process owns; for a DTensor, a collective."""
     if not isinstance(x, DTensor):
         return x
     plan = D.plan
@@ -124,7 +125,7 @@ def require_dense(name: str, x: Any) -> torch.Tensor:
 
 
 def require_rows(name: str, x: torch.Tensor, own: int, total: int, plan: Plan) -> None:
-    """Refuses operands that have not the rows that they should have."""
+    """Refuses operands whose number of rows, mesh or placement does not fit."""
     if x.dim() not in (1, 2):
         hint = "Operands are vectors or matrices."
         raise checks.bad_shape(name, tuple(x.shape), "a vector or matrix", hint)
@@ -148,7 +149,7 @@ def require_rows(name: str, x: torch.Tensor, own: int, total: int, plan: Plan) -
 
 
 def agree_on(D: Sharded, name: str, x: Any, *more: object) -> None:
-    """All processes have a fitting operand of as many columns, or all of them raise."""
+    """Raises in all processes unless each has an operand that fits, of equal columns in all."""
 
     def check() -> dict[str, object]:
         dense = require_dense(name, x)
@@ -165,14 +166,14 @@ def agree_on(D: Sharded, name: str, x: Any, *more: object) -> None:
 
 
 def kind(x: torch.Tensor) -> str:
-    """Whether a tensor is a DTensor, and how it is shared out."""
+    """Whether a tensor is a DTensor, and whether it is replicated, in words."""
     if not isinstance(x, DTensor):
         return "own rows"
     return "a replicated DTensor" if x.placements[0].is_replicate() else "a DTensor"
 
 
 def local_rows(D: Sharded) -> SparseTensor:
-    """The own rows, with columns by their numbers in the whole matrix."""
+    """The own rows (own rows, k), with the columns of the whole matrix."""
     plan = D.plan
     row, col = plan.coordinates()[0], plan.entry_columns
     shape = plan.rows.count, plan.shape[1]
@@ -209,7 +210,7 @@ def full(D: Sharded, rank: int | None) -> SparseTensor | None:
 
 
 def gather(t: torch.Tensor, sizes: list[int], group: Any, rank: int | None) -> torch.Tensor | None:
-    """The rows of all processes, on every one or on one of them; a collective."""
+    """The rows of all processes, on every process or only on `rank`; a collective."""
     me = dist.get_rank(group)
     parts = []
     for source, size in enumerate(sizes):

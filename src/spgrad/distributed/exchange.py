@@ -1,9 +1,9 @@
-"""Which rows of a sharded tensor travel between processes, and how they travel.
+"""Sends rows of a sharded tensor to the processes that need them, and back.
 
 Every process owns a contiguous range of rows. An `Exchange` is found once for the rows that each
-process needs; after that one all-to-all takes each needed row to whoever needs it, and its
-transpose takes rows back to their owners, who add them up. The two are the derivatives of one
-another.
+process needs. After that, one all-to-all sends each row to the processes that need it; its
+transpose sends rows back to their owners, who add them up. Each of the two is the derivative of the
+other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Exchange:
     Attributes:
         group: The process group.
         rows: Number of rows that this process owns.
-        send: Which of its own rows it sends, those for process 0 first (int64).
+        send: The own rows that it sends, those for process 0 first (int64).
         sent: Number of rows that go to each process.
         received: Number of rows that come from each process.
     """
@@ -39,12 +39,12 @@ class Exchange:
         return sum(self.received)
 
     def start(self, x: torch.Tensor) -> Pending:
-        """Begins to send own rows of x to whoever needs them: those that arrive follow `needed`."""
+        """Begins to send own rows of x; the rows that arrive have the order of `needed`."""
         out = x.new_empty(self.arriving, *x.shape[1:])
         return Pending(self, out, x.index_select(0, self.send), self.received, self.sent)
 
     def start_back(self, y: torch.Tensor) -> Pending:
-        """Begins to send rows that arrived back to their owners, in the order of `send`."""
+        """Begins to return rows to their owners, who receive them in the order of `send`."""
         out = y.new_empty(len(self.send), *y.shape[1:])
         return Pending(self, out, y.contiguous(), self.sent, self.received)
 
@@ -54,7 +54,7 @@ class Exchange:
 
 
 class Pending:
-    """Rows on their way. They are kept from being freed until they have been sent."""
+    """Rows that are being sent; keeps their memory alive until they have been."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ def collect(x: torch.Tensor, exchange: Exchange) -> torch.Tensor:
 
 
 def give_back(y: torch.Tensor, exchange: Exchange) -> torch.Tensor:
-    """For each own row, the sum of what all processes have for it: the transpose of `collect`."""
+    """The sum over all processes of their parts of each own row: the transpose of `collect`."""
     return _GiveBack.apply(y, exchange)  # type: ignore[return-value]
 
 

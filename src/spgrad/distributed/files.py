@@ -1,4 +1,4 @@
-"""Sharded matrices from files, of which each process reads its part, and back."""
+"""Reads and writes sharded matrices; each process reads or writes its own part of the file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def save(D: ShardedMatrix, path: str | Path) -> None:
     number of processes can `load` it.
 
     Args:
-        D: The matrix; of a transpose, what it is the transpose of is written.
+        D: The matrix. For a transpose ``D.T``, D itself is written.
         path: A folder.
 
     Raises:
@@ -87,19 +87,19 @@ def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
     """Reads a matrix, each process its part; a collective. No process ever has the whole matrix.
 
     Args:
-        path: A folder that `save` wrote; a Matrix Market file of coordinates (.mtx), not packed; or
-            what `spgrad.data.RowDataset` reads: a .npz file of a CSR matrix that is not compressed.
+        path: A folder that `save` wrote; an uncompressed Matrix Market file of coordinates (.mtx);
+            or what `spgrad.data.RowDataset` reads: an uncompressed .npz file of a CSR matrix.
         mesh: The processes, in one dimension; None for all of them.
 
     Returns:
         The matrix, with contiguous rows and about equal numbers of elements in each process.
 
     Cost:
-        O(nse / processes) memory, and one number for each row. Lines of a Matrix Market file travel
-        to the owners of their rows.
+        O(nse / processes) memory, and one number for each row. Entries of a Matrix Market file are
+        sent to the owners of their rows.
 
     Raises:
-        ValueError: In all processes: the file is not there, or is not what its name says.
+        ValueError: In all processes: the file is not there, or not of the kind that its name says.
         RuntimeError: `torch.distributed` has no process group.
         ImportError: NumPy is not installed; the extra is ``spgrad[distributed]``.
 
@@ -162,8 +162,8 @@ def _rows_of(path: Path, mesh: DeviceMesh) -> SparseTensor:
 def _lines_of(path: Path, mesh: DeviceMesh) -> tuple[SparseTensor, int]:
     """The entries in this process's part of the lines of a Matrix Market file, as COO.
 
-    Beside them a number that adds up to 0 over the processes if the file has as many entries as
-    its header says.
+    The second result is a number whose sum over the processes is 0 if the file has as many entries
+    as its header says.
     """
     try:
         with path.open("rb") as file:
@@ -195,7 +195,7 @@ def _lines_of(path: Path, mesh: DeviceMesh) -> tuple[SparseTensor, int]:
 
 
 def _part(file: Any, size: int, rank: int, world: int) -> bytes:
-    """The lines that begin in this process's share of what is left of a file."""
+    """The lines that begin in this process's share of the rest of a file."""
     first = file.tell()
     step = -(-(size - first) // world)
     start, stop = (_next_line(file, min(first + i * step, size), first) for i in (rank, rank + 1))
@@ -204,7 +204,7 @@ def _part(file: Any, size: int, rank: int, world: int) -> bytes:
 
 
 def _next_line(file: Any, at: int, first: int) -> int:
-    """Where the first line begins that does not begin before a position."""
+    """The position of the first line that begins at `at` or later."""
     if at <= first:
         return first
     file.seek(at - 1)
@@ -213,7 +213,7 @@ def _next_line(file: Any, at: int, first: int) -> int:
 
 
 def _sent_to_owners(part: SparseTensor, mesh: DeviceMesh) -> SparseTensor:
-    """The own rows, from entries of any rows in any process."""
+    """The own rows as COO, from entries of any rows in any process; a collective."""
     group, world, rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
     m, k = part.shape
     row, col = part._pattern.indices[0]

@@ -1,4 +1,4 @@
-"""A sparse matrix whose rows are shared out over processes."""
+"""A sparse matrix whose rows are distributed over processes."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _BY_VALUE = ("elementwise.unary", "elementwise.dtypes")
 
 
 class ShardedMatrix(Sharded):
-    """A sparse matrix (m, k) with the rows of each process in its memory.
+    """A sparse matrix (m, k) of which each process holds some rows.
 
-    Made by `distribute`, `from_local` or `load`. All processes call the same functions in the same
-    order; where the arguments of one are wrong, all of them raise.
+    `distribute`, `from_local` and `load` make it. All processes call the same functions in the same
+    order; if the arguments of one process are wrong, all of them raise.
 
-    A product ``D @ x`` sends the rows of x that entries of other processes name, and only those.
-    Gradients travel back the same way.
+    A product ``D @ x`` sends a row of x only to the processes that have entries in its column.
+    Gradients travel back the same way. "Own" rows or columns are those of this process.
 
     Attributes:
-        plan: Where the elements are, and which rows travel.
-        transposed: True for the transpose of what is stored.
+        plan: The pattern of the own rows, and which rows of x travel.
+        transposed: True for the transpose of the stored matrix.
     """
 
     def values(self) -> DTensor:
@@ -53,7 +53,8 @@ class ShardedMatrix(Sharded):
         """The matrix with other values on the same pattern, with their graph.
 
         Args:
-            values: A DTensor as `values` gives, or a dense tensor in the order of `local_values`.
+            values: A DTensor (nse,) as `values` gives it, or a dense tensor in the order of
+                `local_values`.
 
         Raises:
             TypeError, ValueError: In all processes, if the kind or the size is another.
@@ -75,22 +76,23 @@ class ShardedMatrix(Sharded):
 
     @public_as("distributed.ShardedMatrix.matmul")
     def matmul(self, x: torch.Tensor) -> torch.Tensor:
-        """``D @ x``, with x and the result shared out like the columns and the rows of D.
+        """``D @ x``, with x distributed like the columns of D and the result like its rows.
 
         Args:
             x: The own rows (own columns of D, n), or (own columns,), as a dense tensor; or a
                 DTensor (k, n) with ``Shard(0)`` or ``Replicate()``.
 
         Returns:
-            The own rows of the result; of a DTensor, a DTensor with ``Shard(0)``.
+            The own rows of the result; for a DTensor x, a DTensor with ``Shard(0)``.
 
         Gradient:
-            Of x, whose parts travel back and are added up, and of the values, which are local.
+            Of x, whose parts travel back to their owners and are added up there, and of the values,
+            for which nothing more travels.
 
         Cost:
-            O(nse n) by the process with the most entries, and the rows of x that travel. A
-            DTensor is moved to the shares of D and back. The gradient of a replicated x is
-            replicated too: all its rows travel.
+            O(nse n) with the nse of the process that has most entries, and the rows of x that
+            travel. A DTensor is moved to the shares of D and back. The gradient of a replicated x
+            is replicated too: all its rows travel.
 
         Raises:
             TypeError, ValueError: In all processes, if an operand of one does not fit.
@@ -125,9 +127,9 @@ class ShardedMatrix(Sharded):
         return rowwise.attention(self, query, key, value, scale)
 
     def sum(self, dim: int | None = None) -> torch.Tensor:
-        """Sums of rows (`dim` 1) or of columns (0), those of this process; None for the whole sum.
+        """Sums of the own rows (`dim` 1) or own columns (0); with None, of all elements.
 
-        The whole sum is a replicated DTensor of shape ().
+        The sum of all elements is a replicated DTensor of shape ().
         """
         return rowwise.total(self, dim)
 
@@ -210,7 +212,7 @@ class ShardedMatrix(Sharded):
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Functions of torch: products, softmax, sums, and those of each value by itself."""
+        """Runs torch's products, softmax, sums and elementwise functions; refuses all others."""
         answer = TORCH_FUNCTIONS.get(func)
         name = getattr(answer, "__name__", "")
         name = name if name in OPS else getattr(func, "__name__", str(func))
@@ -239,7 +241,7 @@ class ShardedMatrix(Sharded):
     def _on_values(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
-        """Values of `function` of a SparseTensor, which says whether it keeps zeros."""
+        """The values of function(D); it gets SparseTensors, so that it refuses if f(0) != 0."""
         halves = zip(self.plan.halves(self._values), (self.plan.own, self.plan.far), strict=True)
         found = [function(on_pattern(v, pattern), *args, **kwargs) for v, pattern in halves]
         return torch.cat([flat_values(A) for A in found])

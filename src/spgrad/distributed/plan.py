@@ -1,4 +1,4 @@
-"""The pattern of one process's rows, split for products, with what its columns need from others."""
+"""The pattern of one process's rows, split by who owns the columns, and the rows of x it needs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ _INT32 = torch.iinfo(torch.int32).max
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Where the elements of one process are, found once and shared by all matrices that have them.
+    """The pattern of one process's rows; all matrices on the same pattern share one plan.
 
-    The columns that the process owns and those of others are kept apart, as in PETSc's parallel
-    matrices: the product with the own ones runs while rows of x travel.
+    Entries in columns that the process owns and entries in other columns are kept apart, as in
+    PETSc's parallel matrices: the product with the former runs while rows of x travel.
 
     Attributes:
         mesh: The processes, in one dimension.
         rows: Who owns which rows of A, and of y = A x.
         columns: Who owns which columns of A, and rows of x.
-        own: CSR pattern of the own columns, (own rows, own columns).
-        far: CSR pattern of the columns of others, (far rows, rows of x that arrive).
-        far_rows: The own rows that `far` has (int64); None for all of them.
-        far_ids: Numbers that the columns of `far` have in the whole matrix (int64).
+        own: CSR pattern of the entries in own columns, (own rows, own columns).
+        far: CSR pattern of the entries in columns of other processes, (far rows, rows of x that
+            arrive).
+        far_rows: The own rows that have entries in `far` (int64); None if `far` has all own rows.
+        far_ids: Numbers of the columns of `far` in the whole matrix (int64).
         entry_starts: For each own row, its first entry in the whole matrix as CSR (int64).
         exchange: The rows of x that travel.
         entries: Number of entries of each process.
@@ -75,9 +76,9 @@ class Plan:
 
     @cached_property
     def whole(self) -> tuple[Pattern, torch.Tensor]:
-        """All own rows in one CSR pattern, and where its values stand among those of the plan.
+        """All own rows in one CSR pattern, and the position of its values among those of the plan.
 
-        Its columns are the own ones and then those that arrive.
+        Its columns are the own columns and then those of `far`.
         """
         row, col = self.coordinates()
         order = torch.argsort(row * max(self.own.shape[1] + self.far.shape[1], 1) + col)
@@ -95,7 +96,7 @@ class Plan:
 
     @cached_property
     def entry_ids(self) -> torch.Tensor:
-        """For each entry, which it is in the whole matrix as CSR (int64)."""
+        """For each entry, its position among the entries of the whole matrix as CSR (int64)."""
         row, col = self.coordinates()
         order = torch.argsort(row * max(self.columns.total, 1) + self._column_ids(col))
         first = torch.bincount(row, minlength=self.rows.count).cumsum(0)
@@ -154,7 +155,7 @@ def find_plan(
     order = torch.cat([torch.nonzero(own).squeeze(1), torch.nonzero(~own).squeeze(1)])
     halves = []
     for ptr, idx, width in (own_crow, own_col, columns.count), (far_crow, far_col, len(needed)):
-        # a permutation has put columns out of their order, which the pattern of a matrix has
+        # a permutation leaves the columns of a row unsorted, and a CSR pattern has them sorted
         sort = None if places is None else torch.argsort(_lines(ptr) * max(width, 1) + idx)
         halves.append((ptr, idx if sort is None else idx[sort], width, sort))
     if places is not None:

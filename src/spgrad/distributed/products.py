@@ -19,7 +19,7 @@ from spgrad.lowering.spmm import sddmm, spmm, spmm_gradients, wants_grad
 from spgrad.lowering.views import rows as row_view
 
 _PIECE = 1 << 20
-"""Bytes of the rows of a product that are found before they are added to another."""
+"""Bytes of the rows of a product that are computed at once, before they are added to y."""
 
 
 def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) -> torch.Tensor:
@@ -57,7 +57,7 @@ def _forward(
 
 
 def add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Plan) -> None:
-    """Adds the product with the rows that arrived, some rows at a time."""
+    """Adds the product of `far` and the rows that arrived to y, some rows at a time."""
     ptr, idx, _, _ = row_view(plan.far)
     lines = plan.far.shape[0]
     step = max(_PIECE // max(y.shape[1] * y.element_size(), 1), 1)
@@ -74,7 +74,7 @@ def add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Pla
 
 
 def _at_far(x: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """The rows of x (m, n) that have entries in columns of others."""
+    """The rows of x (m, n) for which A has entries in columns of other processes."""
     return x if plan.far_rows is None else x.index_select(0, plan.far_rows)
 
 
@@ -114,7 +114,7 @@ def _gradients(
     needs: tuple[bool, bool],
     arrived: torch.Tensor,
 ) -> Gradients:
-    """Of y = A x: what other processes get of the gradient of x travels first."""
+    """The gradients of y = A x; the part of that of x for other processes is sent first."""
     own, far = plan.halves(values)
     arrived = arrived if needs[0] else g.new_empty(plan.exchange.arriving, g.shape[1])
     at_far = _at_far(g, plan)
@@ -134,7 +134,7 @@ def _adjoint_gradients(
     needs: tuple[bool, bool],
     _: torch.Tensor,
 ) -> Gradients:
-    """Of y = A^T x: rows of g travel while the own ones are used."""
+    """The gradients of y = A^T x; rows of g travel while the own rows are multiplied."""
     own, far = plan.halves(values)
     pending = plan.exchange.start(g)
     grad_own, grad_x = spmm_gradients(own, x, g, plan.own, True, needs)

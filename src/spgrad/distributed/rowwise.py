@@ -1,4 +1,4 @@
-"""Operations on shards besides the product: rows, scales, sums, and what needs whole rows."""
+"""Operations on shards besides the product: softmax, attention, scaling, sums and diagonals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ S = TypeVar("S", bound=Sharded)
 
 
 def whole_rows(D: Sharded) -> SparseTensor:
-    """The own rows, with own columns before those that arrive, which `arriving` puts so too."""
+    """The own rows; own columns come first, then those of `far`, as in the rows of `arriving`."""
     if D.transposed:
         raise UnsupportedError(
             "a transposed ShardedMatrix is accepted by D.T @ x, sums, scaling and functions of "
@@ -38,12 +38,12 @@ def whole_rows(D: Sharded) -> SparseTensor:
 
 
 def arriving(x: torch.Tensor, D: Sharded) -> torch.Tensor:
-    """Own rows of x, then those that arrive."""
+    """The own rows of x, then those that arrive from other processes."""
     return torch.cat([x, collect(x, D.plan.exchange)])
 
 
 def softmax(D: S, dim: int) -> S:
-    """Softmax of each row; the own rows are all that it needs."""
+    """Softmax of each row; nothing travels, because a process has whole rows."""
     if dim not in (1, -1):
         raise ArgumentValueError(
             f"`dim` is {dim}; 1 is accepted, because rows are in one process and columns are not. "
@@ -76,7 +76,7 @@ def attention(
     value: torch.Tensor,
     scale: float | None,
 ) -> torch.Tensor:
-    """Attention of own rows: keys and values travel as rows of x do, once, beside one another."""
+    """Attention of own rows; keys and values travel as rows of x do, in one message."""
     dtensors.agree_on(D, "key", key, "attention", scale)
     dtensors.agree_on(D, "value", value, "attention")
     A = whole_rows(D)
@@ -97,7 +97,7 @@ def attention(
 def scaled(
     D: Sharded, other: float | torch.Tensor | Sharded, by: Callable[..., Any]
 ) -> torch.Tensor:
-    """Values times, or over, a number, a vector, or the values of a matrix on the pattern."""
+    """The values times, or over, a number, a vector, or the values of a matrix on the pattern."""
     values, plan = D.local_values(), D.plan
     if not isinstance(other, (torch.Tensor, int, float, complex)):
         return by(values, D._same(other).local_values())
@@ -144,7 +144,7 @@ def total(D: Sharded, dim: int | None) -> torch.Tensor:
 
 
 def _summed(part: torch.Tensor, D: Sharded) -> torch.Tensor:
-    """The sum over processes, replicated; its gradient reaches each part as it is."""
+    """The sum over processes, replicated; the gradient of each part is that of the sum."""
     found = DTensor.from_local(part, D.mesh, [Partial()], run_check=False)
     return found.redistribute(placements=[Replicate()])
 
@@ -182,9 +182,9 @@ def add_identity(D: S, alpha: float | torch.Tensor) -> S:
 
 
 def _diagonal_entries(D: Sharded) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the diagonal stands among the values, and the own row of each of its elements.
+    """Positions of the diagonal elements among the values, and the own row of each.
 
-    It is in the own columns, because a square matrix has equal shares of rows and columns.
+    They are in own columns, because a square matrix has equal shares of rows and columns.
     """
     plan = D.plan
     if plan.rows is not plan.columns:

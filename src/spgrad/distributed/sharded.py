@@ -1,4 +1,4 @@
-"""The parts of a sharded matrix: values, a plan, and what follows from these alone."""
+"""The base of sharded matrices: values, a plan, and properties that need no other process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sharded:
 
     @property
     def local_shape(self) -> torch.Size:
-        """Number of rows that this process owns of the result and of the operand of a product."""
+        """(own rows, own columns): the rows of the result and of the operand of a product here."""
         sizes = self.plan.rows.count, self.plan.columns.count
         return torch.Size(sizes[::-1] if self.transposed else sizes)
 
@@ -86,8 +86,8 @@ class Sharded:
     def local_values(self) -> torch.Tensor:
         """Values of the own entries (nse of this process,), with their graph.
 
-        Those in own columns come first, then the others; both by rows. A leaf may be made of them
-        with ``requires_grad_()``: its gradient then stays in this process.
+        Entries in own columns come first, then the others; both by rows. ``requires_grad_()`` may
+        make them a leaf, whose gradient then stays in this process.
         """
         return self._values
 

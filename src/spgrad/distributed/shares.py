@@ -18,13 +18,13 @@ PARTITIONS = "nse", "rows", "metis"
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """The rows of all processes, one range behind the other.
+    """The rows of all processes, numbered so that each process has one range of them.
 
     Attributes:
-        starts: First row of each process and the end of the last, as the ranges lie (world + 1,).
-        rank: Which of the ranges is that of this process.
-        ids: Numbers that the own rows have in the whole matrix (int64); None where the ranges lie
-            as the matrix does.
+        starts: First row of each process, and the end of the last (world + 1,).
+        rank: The number of this process.
+        ids: Numbers of the own rows in the whole matrix (int64); None if they are those of the
+            range.
     """
 
     starts: list[int]
@@ -57,7 +57,7 @@ class Shares:
         return [end - start for start, end in itertools.pairwise(self.starts)]
 
     def numbers(self, device: torch.device) -> torch.Tensor:
-        """Numbers that the own rows have in the whole matrix (int64)."""
+        """Numbers of the own rows in the whole matrix (int64)."""
         if self.ids is not None:
             return self.ids
         return torch.arange(self.begin, self.end, device=device)
@@ -82,7 +82,7 @@ def starts_by_entries(crow: torch.Tensor, world: int) -> list[int]:
 
 
 def starts_of_sizes(name: str, sizes: Sequence[int], total: int, world: int) -> list[int]:
-    """The ranges of given sizes, which have to be those of all rows."""
+    """The starts of ranges of given sizes, which must add up to `total`."""
     if len(sizes) != world or sum(sizes) != total or min(sizes, default=0) < 0:
         raise ArgumentValueError(
             f"`{name}` is {list(sizes)}; {world} numbers of rows, one for each process, that add "
@@ -95,7 +95,7 @@ def starts_of_sizes(name: str, sizes: Sequence[int], total: int, world: int) -> 
 
 
 def parts_by_metis(A: SparseTensor, world: int) -> torch.Tensor:
-    """For each row, its process: few rows named by others, about equal numbers of entries."""
+    """For each row its process, so that few rows of x travel and entries are about equally many."""
     weights = row_view(A._pattern).ptr.diff() + 1
     return partition(SparseTensor(A._vals.detach(), A._pattern), world, weights=weights)
 

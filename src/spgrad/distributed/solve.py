@@ -26,7 +26,7 @@ from spgrad.public import public_as
 
 
 class _Shards(Operator):
-    """A sharded matrix as solvers see one: vectors have the own rows, scalars are all-reduced."""
+    """A sharded matrix for solvers: vectors have the own rows, and dot products are all-reduced."""
 
     def __init__(self, values: torch.Tensor, plan: Plan) -> None:
         self.values, self.plan = values, plan
@@ -64,7 +64,7 @@ class _System:
         return x[0]
 
     def _preconditioner(self, values: torch.Tensor) -> Apply | None:
-        """That of the own block of the diagonal, in each process by itself."""
+        """The preconditioner of the diagonal block of this process, prepared without the others."""
         found: list[Apply | None] = []
 
         def check() -> dict[str, object]:
@@ -112,20 +112,22 @@ def solve(
     Args:
         D: Square, (m, m), with equal shares of rows and columns.
         b: The own rows (own rows, n), or (own rows,); or a DTensor as ``D @ x`` takes it.
-        solver: Such as ``spgrad.linalg.CG(rtol=1e-8)``; its methods for hermitian matrices trust
-            the caller that D is one. A preconditioner is made of the own rows and columns of each
-            process: the blocks of a block-diagonal one. A callable gets the own rows.
+        solver: An iterative solver such as ``spgrad.linalg.CG(rtol=1e-8)``. Whether D is hermitian,
+            which CG and MINRES need, is not checked. Each process prepares the preconditioner of
+            its own rows and columns, which together are a block-diagonal one. A callable gets the
+            own rows.
         x0: Where the iteration starts, of the kind of `b`; None for zeros.
         return_info: True to return ``(x, info)``, an Info as of `spgrad.linalg.solve`.
 
     Returns:
-        The own rows of x; of a DTensor, a DTensor.
+        The own rows of x; for a DTensor b, a DTensor.
 
     Gradient:
-        Of b, by one solve with the adjoint; of the values of D, from this and x, at the pattern.
+        That of b by one solve with the adjoint; that of the values of D from its solution and x, at
+        the pattern.
 
     Cost:
-        That of the solver, whose scalars cross the processes once or twice a step.
+        That of the solver, and one or two all-reduces of scalars in each step.
 
     Raises:
         TypeError, ValueError: In all processes, if an operand of one does not fit.

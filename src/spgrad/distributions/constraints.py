@@ -1,4 +1,4 @@
-"""What the parameters of a distribution have to be, as torch.distributions.constraints says it."""
+"""Constraints on sparse parameters of distributions, as in torch.distributions.constraints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Sparse(Constraint):
     event_dim = 2
 
     def check(self, value: Any) -> torch.Tensor:
-        """Whether each item is what this constraint says (*b,), bool."""
+        """Whether each item satisfies the constraint (*b,), bool."""
         A = square_operand("value", value)
         A = cast(SparseTensor, A.detach()) if A.requires_grad else A
         found = self._holds(A).view(A._pattern.batch)
@@ -57,7 +57,7 @@ class _PositiveDefinite(_Sparse):
         try:
             require_true(A, "positive definite")
             holds = Root(A).failed is None
-        except (ArgumentValueError, PivotError):  # not symmetric, or of a diagonal with 0
+        except (ArgumentValueError, PivotError):  # not symmetric, or a diagonal not positive
             holds = False
         return torch.full((items,), holds)
 

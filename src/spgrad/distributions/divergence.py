@@ -16,7 +16,7 @@ from spgrad.public import public_as
 @register_kl(SparseMultivariateNormal, SparseMultivariateNormal)
 @public_as("distributions.kl_divergence")
 def _divergence(p: SparseMultivariateNormal, q: SparseMultivariateNormal) -> torch.Tensor:
-    """(tr(Sq^-1 Sp) + |mp - mq|^2 in Sq^-1 - m + log det Sq - log det Sp) / 2."""
+    """(tr(Sq^-1 Sp) + v^T Sq^-1 v - m + log det Sq - log det Sp) / 2 with v = mp - mq."""
     if p.event_shape != q.event_shape:
         raise ArgumentValueError(
             f"`q` has event shape {tuple(q.event_shape)}; {tuple(p.event_shape)}, that of `p`, is "

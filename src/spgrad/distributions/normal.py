@@ -30,22 +30,24 @@ _DTYPES = (torch.float32, torch.float64)
 
 
 class SparseMultivariateNormal(Distribution):
-    """Gaussian vectors of a mean and a sparse covariance or precision, or a factor of one.
+    """Gaussian vectors with a mean and a sparse covariance or precision, or a factor of one.
 
     Exactly one matrix is given, as in `torch.distributions.MultivariateNormal`. With `diagonal`, D,
     a factor L has a diagonal of ones, stored or not, and stands for L D L^T. Gradients of a matrix
     lie on its pattern; those of a symmetric one are symmetric, as torch's are.
 
-    A draw from a whole matrix is P^T L^-T D^-1/2 P z, or P^T L D^1/2 P z, by SuperLU's factor with
-    an order P, so that it is another draw of the same law than torch's. Its gradient is that of
-    moving draws by dS S^-1 x / 2, where S is the covariance: the mean of the gradient of f(x) over
-    draws is the gradient of the mean of f(x), in every order of differentiation.
+    A whole matrix A is factored by SuperLU, P A P^T = L D L^T with an order P. A draw is
+    P^T L^-T D^-1/2 P z for a precision and P^T L D^1/2 P z for a covariance. It has the
+    distribution of torch's draws, but is another vector for the same z. The gradient moves a draw x
+    by dS S^-1 x / 2 for a change dS of the covariance S, so the mean of the gradient of f(x) over
+    draws is the gradient of the mean of f(x), for derivatives of every order.
 
     Args:
         loc: Mean, dense (*b, m), float32 or float64.
         covariance_matrix: Sparse (*b, m, m) of any layout, symmetric positive definite; both
             triangles are stored.
-        precision_matrix: Its inverse, likewise.
+        precision_matrix: Inverse of the covariance: sparse (*b, m, m), symmetric positive definite;
+            both triangles are stored.
         scale_tril: Lower triangular factor of the covariance, with a positive diagonal.
         precision_tril: Lower triangular factor of the precision, with a positive diagonal.
         diagonal: Dense (*b, m), positive: D of a factor with a diagonal of ones.
@@ -53,20 +55,21 @@ class SparseMultivariateNormal(Distribution):
             matrix by its factor; None is torch's default.
 
     Gradient:
-        Of `loc`, `diagonal` and the matrix, of everything that is computed: `rsample`, `log_prob`,
-        `entropy`, `variance` and `torch.distributions.kl_divergence`.
+        `rsample`, `log_prob`, `entropy`, `variance` and `torch.distributions.kl_divergence` have
+        gradients of `loc`, `diagonal` and the matrix.
 
     Cost:
-        O(nse) for a draw and a log density from a factor. From a matrix a factor, once for draws
-        and solves and once for the determinant, and O(nse) more for the gradient of a draw; that of
-        the determinant takes the elements of the inverse at the pattern. `variance` is O(nse) from
-        a covariance, and from a precision as `spgrad.linalg.inverse_diagonal`.
+        With a triangular factor, O(nse) for a draw and a log density. A whole matrix is factored,
+        once for draws and solves and once for the determinant; the gradient of a draw takes a solve
+        and O(nse), that of the determinant the elements of the inverse at the pattern. `variance`
+        takes O(nse) with a covariance, and with a precision what `spgrad.linalg.inverse_diagonal`
+        takes.
 
     Raises:
         TypeError: A matrix is not sparse, or `loc` or `diagonal` not dense.
         ValueError: Not exactly one matrix is given; sizes, dtypes or devices don't fit; or, with
             `validate_args`, a matrix is not what its name says.
-        PivotError: Without `validate_args`, where a factor finds a matrix not positive definite.
+        PivotError: Without `validate_args`, if factoring finds a matrix not positive definite.
         ImportError: SciPy is not installed, for a whole matrix.
 
     Example:
@@ -163,7 +166,7 @@ class SparseMultivariateNormal(Distribution):
         return self._parameter.variance().expand(self._extended_shape())
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> SparseMultivariateNormal:
-        """The distribution for a batch; the matrix is not repeated."""
+        """The distribution expanded to a batch shape; the matrix is not copied."""
         made: Any = self._get_checked_instance(SparseMultivariateNormal, _instance)
         shape = torch.Size(batch_shape)
         made.loc = self.loc.expand(*shape, self.event_shape[0])
@@ -196,7 +199,7 @@ class SparseMultivariateNormal(Distribution):
 
 
 def _only_one(given: tuple[Any, ...]) -> tuple[str, Any]:
-    """Name and matrix of the one that was given."""
+    """The name and the value of the one matrix that was given."""
     found = [(name, A) for name, A in zip(_MATRICES, given, strict=True) if A is not None]
     if len(found) != 1:
         names = " and ".join(f"`{name}`" for name, _ in found) or "no matrix"
@@ -215,7 +218,7 @@ def _parameter(name: str, T: SparseTensor, diagonal: torch.Tensor | None) -> Par
 def _require_fit(
     loc: torch.Tensor, name: str, T: SparseTensor, diagonal: torch.Tensor | None
 ) -> tuple[int, ...]:
-    """The batch of all parameters, or the refusal of sizes and dtypes."""
+    """The batch shape of all parameters; refuses sizes, dtypes and devices that don't fit."""
     m, parts = T._pattern.matrix[0], {"loc": loc}
     if diagonal is not None:
         if "tril" not in name:
@@ -246,7 +249,7 @@ def _require_fit(
 
 
 def _require_values(made: SparseMultivariateNormal) -> None:
-    """Refuses parameters with wrong numbers."""
+    """Refuses parameters whose values don't satisfy their constraints."""
     name, T = made._name, made._matrix
     for part in ("loc", "diagonal"):
         value = getattr(made, part)

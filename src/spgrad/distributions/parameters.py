@@ -1,7 +1,8 @@
-"""What a multivariate normal computes with its covariance or precision, given in one of two ways.
+"""Computations of a multivariate normal with its covariance or precision.
 
-A triangular factor is multiplied and substituted with. A matrix is factored. Vectors are
-(*sample, *b, m), for a matrix or batch (*b, m, m).
+`Triangular` has a triangular factor, with which it multiplies and solves by substitution. `Full`
+has the matrix itself, which it factors. Vectors are (*sample, *b, m), for a matrix or batch
+(*b, m, m).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Triangular(Parameter):
         return cast(SparseTensor, matmul(mul(L, self.D.unsqueeze(-2)), L.mT))
 
     def half_log_det(self) -> torch.Tensor:
-        """By the diagonal."""
+        """Found from the diagonal of L, or from D."""
         if self.D is None:
             half = diagonal(self.L, 0, -2, -1).log().sum(-1)
         else:
@@ -120,15 +121,15 @@ class Full(Parameter):
 
     @cached_property
     def root(self) -> Root:
-        """Found by the first that asks; used for solves and for draws."""
+        """The root of A, found on first use; solves and draws share it."""
         return Root(self.A)
 
     def matrix(self) -> SparseTensor:
-        """As it was given."""
+        """The matrix as it was given."""
         return self.A
 
     def half_log_det(self) -> torch.Tensor:
-        """By a factor, whose elements of the inverse are the gradient."""
+        """Found by a factorisation; its gradient is the inverse at the pattern of A."""
         half = 0.5 * linalg.logdet(self.A, assume="positive definite")
         return -half if self.precision else half
 
@@ -142,7 +143,7 @@ class Full(Parameter):
         return (v * w).sum(-1)
 
     def draw(self, z: torch.Tensor) -> torch.Tensor:
-        """By the root; the gradient is that of `_Draw`."""
+        """Multiplies z with the root; the gradient is that of `_Draw`."""
         vals, m = flat(self.A), z.shape[-1]
         columns, unfold = in_columns(self.A._pattern, z.unsqueeze(-1), m)
         how = _How(self.root, self._system, self.precision)
@@ -150,7 +151,7 @@ class Full(Parameter):
         return unfold(x, m).squeeze(-1)
 
     def variance(self) -> torch.Tensor:
-        """Its diagonal, or for a precision that of the inverse."""
+        """The diagonal of A, or for a precision that of its inverse."""
         if self.precision:
             return linalg.inverse_diagonal(self.A, assume="positive definite")
         return diagonal(self.A, 0, -2, -1)
@@ -162,7 +163,7 @@ class Full(Parameter):
 
 
 class _How(NamedTuple):
-    """How draws are made."""
+    """The root and the solver of a matrix, from which draws are made."""
 
     root: Root
     system: System
@@ -182,7 +183,7 @@ class _Draw(Function):
     of that of f along dx, although dx is not what the derivative of a triangular root of S gives.
     For A = S it is <g, dx> = <g, dA A^-1 x> / 2, so that the gradient of A is g u^T / 2 with
     A u = x. For A = S^-1, dS = -A^-1 dA A^-1, so that it is -u x^T / 2 with A u = g. Both are made
-    symmetric, as A is. What holds for every f holds for derivatives too, so for every order.
+    symmetric, as A is. This holds for every f, so for derivatives of f too, and in every order.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A matrix times itself transposed that gives a positive definite matrix, or its inverse."""
+"""Roots B of a positive definite matrix A and of its inverse: B B^T = A, or B B^T = A^-1."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from spgrad.lowering.views import cols
 
 
 class Root(Prepared):
-    """P^T L D^1/2 P of the factor P A P^T = L D L^T; SuperLU finds it, with pivots of the diagonal.
+    """P^T L D^1/2 P for P A P^T = L D L^T, which SuperLU finds with pivots from the diagonal.
 
     Attributes:
-        failed: The row of a pivot that is not positive, so that A is not positive definite.
+        failed: The row of a pivot that is not positive; None if A is positive definite.
     """
 
     def __init__(self, A: SparseTensor) -> None:
@@ -71,7 +71,7 @@ class Root(Prepared):
         return x[self._row].to(z.device)
 
     def _ordered(self, z: torch.Tensor) -> torch.Tensor:
-        """P z, so that an item of a batch is drawn with the numbers at its own rows."""
+        """P z, so that the draw of a batch item uses the numbers at the rows of that item."""
         return z.cpu()[torch.argsort(self._row)]
 
     def solve(
@@ -84,13 +84,13 @@ class Root(Prepared):
 
 
 class ByRoot(Solver):
-    """Solves with the root that is there."""
+    """A solver that uses a given `Root`."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
 
     def prepare(self, A: SparseTensor, assume: Assume) -> Prepared:
-        """The root, which is that of A."""
+        """Returns the root; A is the matrix that it was made of."""
         return self.root
 
 

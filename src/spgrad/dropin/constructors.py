@@ -37,7 +37,7 @@ def _ask_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: 
 
 
 def _of_both_kinds(theirs: Exception, ours: Exception) -> Exception:
-    """An exception of both kinds, so that code catches it that expects either of them."""
+    """An exception of both types, so that code that expects either of them catches it."""
     bases = type(theirs), type(ours)
     if not isinstance(ours, SpgradError) or issubclass(*bases) or issubclass(*bases[::-1]):
         return theirs
@@ -90,7 +90,7 @@ def _require_indices_of_torch(indices: tuple[Any, ...]) -> None:
 
 
 def _is_contiguous_by_item(index: torch.Tensor) -> bool:
-    """True where the indices of a batch item follow one another in memory, as torch asks."""
+    """True if the indices of a batch item follow one another in memory, as torch requires."""
     return index.dim() == 0 or index.shape[-1] < 2 or index.stride(-1) == 1
 
 
@@ -157,7 +157,7 @@ def _spdiags(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _filled(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """torch.ones, torch.full and their methods in a sparse layout, which torch makes all zero."""
+    """Refuses torch.ones, torch.full and the like in a sparse layout; torch gives zeros in CSR."""
     like = args[0].layout if args and isinstance(args[0], torch.Tensor) else None
     layout = kwargs.get("layout") or like
     if layout not in LAYOUT_NAMES:

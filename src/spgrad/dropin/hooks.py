@@ -23,7 +23,7 @@ _USERS = [0]  # threads in which the mode is on
 
 
 def install() -> None:
-    """Changes what there is to change, with the first thread that turns the mode on."""
+    """Replaces the parts of torch when the first thread turns the mode on."""
     with _LOCK:
         _USERS[0] += 1
         if _USERS[0] > 1:
@@ -34,7 +34,7 @@ def install() -> None:
 
 
 def remove() -> None:
-    """Puts everything back, with the last thread that turns the mode off."""
+    """Restores the parts of torch when the last thread turns the mode off."""
     with _LOCK:
         _USERS[0] -= 1
         if _USERS[0]:
@@ -44,7 +44,7 @@ def remove() -> None:
 
 
 def _refused(func: Any, args: tuple[Any, ...], error: SpgradError) -> Any:
-    """Torch's answer for a refused method; function modes do not see calls of our own methods."""
+    """Torch's result for a method that spgrad refuses; function modes don't see these calls."""
     if not state.fallbacks or state.fallbacks[-1] == "refuse":
         raise error
     with torch._C.DisableTorchFunction():
@@ -52,7 +52,7 @@ def _refused(func: Any, args: tuple[Any, ...], error: SpgradError) -> Any:
 
 
 def _describe(A: SparseTensor) -> str:
-    """How torch prints its own sparse tensors, where the mode is on."""
+    """The text of A; while the mode is on, as torch prints its own sparse tensors."""
     describe = _ORIGINAL["describe"]
     if not state.fallbacks:
         return describe(A)

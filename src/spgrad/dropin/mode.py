@@ -1,4 +1,4 @@
-"""The torch function mode, which decides what answers each call of a torch function."""
+"""The torch function mode, which decides whether spgrad or torch runs a torch function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Mode(TorchFunctionMode):
-    """Sends torch functions on sparse tensors to spgrad, and what it refuses back to torch."""
+    """Sends torch functions on sparse tensors to spgrad, and refused calls back to torch."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -58,7 +58,7 @@ def _asks_sparse(kwargs: dict[str, Any]) -> bool:
 
 
 def _call(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call that has to do with sparse tensors."""
+    """Runs a call that has a sparse operand, or a sparse layout as an option."""
     if not types and getattr(func, "__name__", "") in ("__get__", "__set__"):
         return func(*args, **kwargs)  # attributes of a native tensor are its own
     try:
@@ -77,7 +77,7 @@ def _call(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What spgrad answers, or its refusal."""
+    """The result of spgrad, which raises if it refuses the call."""
     own = torch_semantics.TORCH_SEMANTICS.get(func)
     if own is None and func not in TORCH_FUNCTIONS:
         if not types:  # no SparseTensor, only native tensors or a sparse layout as an option
@@ -94,6 +94,6 @@ def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _changed_or_sparse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What torch makes of native tensors: the one that it changed in place, or a SparseTensor."""
+    """Torch's result for native tensors: the tensor changed in place, or a new SparseTensor."""
     result = func(*args, **kwargs)
     return result if args and result is args[0] else native.made_by_torch(result)

@@ -79,7 +79,7 @@ def changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[to
 def fall_back(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception, *, warn: bool
 ) -> Any:
-    """What torch answers where spgrad raised `error`: its result, or its own exception."""
+    """Runs a call in torch after spgrad raised `error`; gives torch's result or exception."""
     pairs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def lower(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Results that go into a tensor which is there already: `out`, and in-place forms."""
+"""Stores results in existing tensors: for `out`, and for in-place methods."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def become(A: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
 
 
 def in_place(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of spgrad; an in-place form whose result has other elements gets them all the same."""
+    """Calls spgrad; if the result of an in-place method has another pattern, A gets it too."""
     try:
         return op(*args, **kwargs)
     except StateError:

@@ -21,12 +21,12 @@ _TURNS = threading.local()
 
 
 class dropin:  # noqa: N801
-    """Makes torch's sparse functions give SparseTensors, and run on spgrad's, while it is on.
+    """Drop-in mode: while it is on, torch's sparse functions run on spgrad and give SparseTensors.
 
-    Within the block every constructor and conversion of torch gives a SparseTensor, native sparse
-    tensors that go into a function are taken as such, and what spgrad refuses is computed by torch
-    on native tensors. Nothing of torch is changed outside of it. It holds in the thread that
-    turns it on. Blocks nest; the `fallback` of the inner one holds.
+    Within the block, every constructor and conversion of torch gives a SparseTensor. Native sparse
+    tensors that are passed to a function are taken as SparseTensors. A call that spgrad refuses is
+    computed by torch on native tensors. Outside of the block, nothing of torch is changed. The mode
+    is on only in the thread that turns it on. Blocks nest; the `fallback` of the inner one counts.
 
     Args:
         fallback: What to do with a call that spgrad refuses: "torch" lets torch try it on native
@@ -37,7 +37,7 @@ class dropin:  # noqa: N801
         program.
 
     Gradient:
-        On the pattern of the sparse operand, also where torch computed the result.
+        On the pattern of the sparse operand, also if torch computed the result.
 
     Cost:
         A microsecond or so for each call of a torch function.

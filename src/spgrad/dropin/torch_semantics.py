@@ -1,4 +1,4 @@
-"""Functions that do in drop-in mode what torch's do, where spgrad's do something else or more."""
+"""Functions that do in drop-in mode what torch's functions do, where spgrad's functions differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spgrad.public import public_as
 from spgrad.support import OPS, torch_named
 
 TORCH_SEMANTICS: dict[Any, Callable[..., Any]] = {}
-"""torch function -> what it does in drop-in mode."""
+"""torch function -> the function that runs in drop-in mode."""
 
 
 REFUSALS = {
@@ -28,7 +28,7 @@ REFUSALS = {
     if not row.layouts
     for name in row.torch
 }
-"""Answers that refuse a name of torch, as its result would be dense or wrong without a word."""
+"""Functions that refuse a name of torch whose result would be dense, or silently wrong."""
 
 _LEFT_TO_TORCH = (
     "_dimI",
@@ -61,7 +61,7 @@ def eq(input: Any, other: Any) -> torch.Tensor:
 
 
 def as_type(A: SparseTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """The name of torch's class for it, or `A` with another dtype."""
+    """As `Tensor.type`: `A` with another dtype, or the name of torch's class for it."""
     if isinstance(dtype, torch.dtype):
         return A.to(dtype)
     return _leave_to_torch("type")()
@@ -123,7 +123,7 @@ def _unknown_to_torch(pattern: Pattern, target: torch.layout, blocksize: Any) ->
 
 @public_as("_coalesced_")
 def coalesced_(A: SparseTensor, coalesced: bool) -> SparseTensor:
-    """Claims that indices are sorted and unique, which is checked, or no longer claims it."""
+    """Marks A as coalesced, if its indices are sorted and unique, or as uncoalesced; in place."""
     old = A._pattern
     if coalesced and not old.ordered:
         ordered = checks.require_coordinates(old.indices[0], tuple(old.shape[: old.sparse_dim]))
@@ -137,7 +137,7 @@ def coalesced_(A: SparseTensor, coalesced: bool) -> SparseTensor:
 
 
 class LeftToTorchError(UnsupportedError):
-    """Raised where drop-in mode lets torch answer by design; nothing is refused or warned of."""
+    """Raised where drop-in mode leaves a call to torch by design; it causes no warning or error."""
 
 
 def _leave_to_torch(name: str) -> Callable[..., Any]:

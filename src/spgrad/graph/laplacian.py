@@ -17,15 +17,15 @@ from spgrad.public import public_as
 
 @public_as("graph.normalize")
 def normalize(A: torch.Tensor, how: str = "sym") -> SparseTensor:
-    """A with its rows or columns divided by their sums, or with both divided by the roots of these.
+    """Divides the rows or columns of A by their sums, or both by the square roots of their sums.
 
     Rows and columns with the sum 0 become zeros. `spgrad.nn.gcn_norm` adds self-loops first.
 
     Args:
         A: Sparse (m, k) of any layout and a real dtype, without batch and dense dimensions.
-        how: "row": each row has the sum 1, the steps of a random walk along the edges. "col": each
-            column has. "sym": a_ij / (r_i c_j)^1/2 with the sums r of rows and c of columns, which
-            is D^-1/2 A D^-1/2 where A is symmetric.
+        how: "row": each row has the sum 1, as the steps of a random walk along the edges. "col":
+            each column has the sum 1. "sym": a_ij / (r_i c_j)^1/2 with the sums r of rows and c of
+            columns, which is D^-1/2 A D^-1/2 where A is symmetric.
 
     Returns:
         SparseTensor on the pattern of `A`.
@@ -76,8 +76,8 @@ def laplacian(A: torch.Tensor, normalization: str | None = None) -> SparseTensor
             two, a node without edges has 0 on the diagonal, as in SciPy and networkx.
 
     Returns:
-        SparseTensor (n, n) of the layout of `A`, with its elements off the diagonal and the whole
-        diagonal.
+        SparseTensor (n, n) of the layout of `A`, with the off-diagonal elements of A and all
+        diagonal elements.
 
     Gradient:
         On the pattern of `A`, through the degrees too.

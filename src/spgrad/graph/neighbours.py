@@ -14,12 +14,12 @@ from spgrad.public import public_as
 
 
 class Neighbourhood(NamedTuple):
-    """Nodes near others."""
+    """The nodes within some edges of the seeds."""
 
     nodes: torch.Tensor
-    """Their numbers (s,), int64, by distance and then ascending."""
+    """Numbers of the nodes (s,), int64, sorted by distance, then by number."""
     hops: torch.Tensor
-    """How many edges away each of them is (s,), int64."""
+    """Number of edges from the nearest seed to each node (s,), int64."""
 
 
 @public_as("graph.k_hop")
@@ -32,10 +32,10 @@ def k_hop(A: SparseTensor, seeds: torch.Tensor | Sequence[int], k: int) -> Neigh
         A: Sparse matrix (n, n) in COO, CSR or CSC, coalesced: an edge from i to j for each
             specified element (i, j). For edges in the other direction pass its transpose.
         seeds: Rows of A, or a bool mask (n,).
-        k: The most edges.
+        k: Most edges from a seed to a node.
 
     Returns:
-        A `Neighbourhood`: the nodes with the seeds among them, and how far away each is.
+        A `Neighbourhood`: the nodes, the seeds among them, and the distance of each.
 
     Cost:
         O(n + entries of the rows that are reached) time and memory.

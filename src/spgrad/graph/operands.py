@@ -1,4 +1,4 @@
-"""What functions of graphs accept."""
+"""Checks the operands of functions of graphs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def matrix_of_graph(A: Any) -> SparseTensor:
 
 
 def weighted_graph(A: Any) -> SparseTensor:
-    """The same with real weights."""
+    """`matrix_of_graph` for a floating-point dtype; other dtypes are refused."""
     M = matrix_of_graph(A)
     if not M._vals.is_floating_point():
         raise ArgumentValueError(

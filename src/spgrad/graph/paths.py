@@ -25,7 +25,7 @@ from spgrad.torch_protocol.func_transforms import Function
 def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> torch.Tensor:
     """The length of the shortest path from each of the sources to each node.
 
-    Found by Bellman and Ford's steps, one min-plus product each, which take all sources at once.
+    The method is Bellman and Ford's; each step is one min-plus product for all sources at once.
 
     Args:
         A: Sparse (n, n) of any layout and a real dtype: an edge from i to j of length a_ij for each
@@ -36,8 +36,8 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
         Dense (s, n), inf where no path leads.
 
     Gradient:
-        Of `A` on its pattern: at each edge, the sum of the cotangents of the paths that lead over
-        it; of equal paths, the one that was found first.
+        That of `A` on its pattern: at each edge, the sum of the cotangents of the paths that lead
+        over it. Of paths of equal length, only the one that was found first counts.
 
     Cost:
         O(nse s) for each step, O(n s) memory, and as many steps as the shortest paths have edges,
@@ -95,7 +95,7 @@ def _entries_on_paths(g: torch.Tensor, last: torch.Tensor, view: View, count: in
         flow = torch.where(arrived, g, 0)
         stored = at if view.perm is None else view.perm[at].to(torch.int64)
         total = total.index_add(0, stored.reshape(-1), flow.reshape(-1))
-        # each path but for its last edge; those that ended have nothing to carry on
+        # goes back along the last edge of each path; paths that are back at a source end
         before = view.idx[at].to(torch.int64)
         carried = torch.zeros_like(g).scatter_add(0, before, flow)
         reached = torch.zeros_like(g, dtype=torch.int64).scatter_add(0, before, arrived.long())

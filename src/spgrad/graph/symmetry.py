@@ -32,7 +32,8 @@ def degree(A: torch.Tensor, dim: int = 1, weighted: bool = False) -> torch.Tenso
         With `weighted`, the cotangent of each node at its edges.
 
     Cost:
-        O(m) or O(k) without weights, once the pattern is seen along that dimension; O(nse) else.
+        Without weights O(m) or O(k), once the row or column view of the pattern is there; with
+        weights O(nse).
 
     Raises:
         TypeError: `A` is not sparse.
@@ -54,20 +55,21 @@ def degree(A: torch.Tensor, dim: int = 1, weighted: bool = False) -> torch.Tenso
 
 @public_as("graph.to_symmetric")
 def to_symmetric(A: torch.Tensor, reduce: str = "sum") -> SparseTensor:
-    """The graph with an edge from j to i for each from i to j.
+    """The graph with an edge from j to i for each edge from i to j.
 
-    Where both are there, or in a self-loop, which stands for both, they are reduced to one weight.
+    If both edges exist, their weights are reduced to one, which both get. A self-loop counts as
+    both edges.
 
     Args:
         A: Sparse (n, n) of any layout.
-        reduce: "sum", which gives A + Aᵀ, "mean", "amax" or "amin", of the specified ones of a_ij
-            and a_ji.
+        reduce: "sum", which gives A + Aᵀ, "mean", "amax" or "amin", of those of a_ij and a_ji that
+            are specified.
 
     Returns:
         SparseTensor (n, n) of the layout of `A`, with the elements of A and of its transpose.
 
     Gradient:
-        On the pattern of `A`; of two equal weights, each has half of that of "amax" and "amin".
+        On the pattern of `A`; with "amax" and "amin", two equal weights get half of it each.
 
     Cost:
         O(nse); the union of the elements is found once for each pattern.
@@ -108,6 +110,6 @@ def to_symmetric(A: torch.Tensor, reduce: str = "sum") -> SparseTensor:
 
 
 def _marked(A: SparseTensor) -> SparseTensor:
-    """A tensor that says where A has elements."""
+    """A tensor of ones at the specified elements of A."""
     ones = torch.ones(A._pattern.values_shape, dtype=torch.int8, device=A._pattern.device)
     return SparseTensor(ones, A._pattern)

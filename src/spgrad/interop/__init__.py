@@ -1,4 +1,4 @@
-"""Sparse tensors of other libraries' graphs, tables and arrays, and back."""
+"""Converts graphs, tables and arrays of other libraries to sparse tensors, and back."""
 
 from spgrad.interop.arrays import from_cupy, from_jax, to_cupy, to_jax
 from spgrad.interop.frames import Labelled, from_pandas, to_pandas

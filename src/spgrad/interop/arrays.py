@@ -1,4 +1,4 @@
-"""CuPy and JAX: sparse arrays whose parts travel by DLPack."""
+"""Sparse arrays of CuPy and JAX, whose parts are shared by DLPack."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def from_jax(S: Any) -> SparseTensor:
 
 @public_op
 def to_jax(A: torch.Tensor) -> Any:
-    """A matrix as an array of JAX: BCSR of CSR, BCOO of any other layout.
+    """A matrix as an array of JAX: BCSR for CSR, BCOO for any other layout.
 
     Args:
         A: Sparse matrix of any layout.

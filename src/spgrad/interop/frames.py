@@ -24,9 +24,9 @@ class Labelled(NamedTuple):
     A: SparseTensor
     """The values."""
     rows: Any
-    """What each row stands for: a pandas.Index, or a range where rows are numbers."""
+    """The label of each row: a pandas.Index, or a range where rows are numbers."""
     cols: Any
-    """What each column stands for."""
+    """The label of each column, likewise."""
 
 
 @public_op
@@ -47,13 +47,14 @@ def from_pandas(
 
     Args:
         frame: The table.
-        row: The name of the column that says the row: labels of any kind, or, with `size`, numbers
+        row: The name of the table's column of rows: labels of any kind, or, with `size`, numbers
             from 0.
-        col: The name of that which says the column.
-        value: The name of that with the values; None for ones.
-        size: Number of rows and columns; by default those of the distinct labels, in their order.
+        col: The name of the table's column of columns, likewise.
+        value: The name of the table's column of values; None for ones.
+        size: Number of rows and columns of the matrix; by default the numbers of distinct labels,
+            which are sorted.
         square: Whether rows and columns have the same labels, as the two ends of edges.
-        dtype: Of the values; by default that of the table, torch's default dtype for ones.
+        dtype: Dtype of the values; by default that of the table, torch's default dtype for ones.
         layout: torch.sparse_csr, sparse_csc or sparse_coo.
 
     Returns:
@@ -115,7 +116,7 @@ def from_pandas(
 
 
 def _coded(columns: dict[str, Any], square: bool) -> tuple[list[torch.Tensor], tuple[Any, Any]]:
-    """The position of each label among the distinct ones, and these."""
+    """The position of each label among the distinct labels, and the distinct labels, sorted."""
     import pandas as pd
 
     parts = list(columns.values())

@@ -29,8 +29,8 @@ def from_pyg(
         layout: torch.sparse_csr, sparse_csc or sparse_coo.
 
     Returns:
-        SparseTensor (nodes, nodes), coalesced: weights of repeated edges add. Of `adj_t` and of a
-        torch_sparse matrix as it stands: element (i, j) of that matrix.
+        SparseTensor (nodes, nodes), coalesced: weights of repeated edges add. `adj_t` and a
+        torch_sparse matrix keep their orientation: element (i, j) is that of the matrix.
 
     Gradient:
         Of the weights: the cotangent at each edge.
@@ -91,7 +91,7 @@ def to_pyg(A: torch.Tensor, kind: str = "data") -> Any:
             of torch_sparse.
 
     Returns:
-        What `kind` says. Its weights are differentiable.
+        The object that `kind` names. Its weights are differentiable.
 
     Gradient:
         Of `A` on its pattern.
@@ -136,9 +136,9 @@ def to_pyg(A: torch.Tensor, kind: str = "data") -> Any:
 def from_dgl(
     graph: Any, *, weight: str | None = None, layout: torch.layout = torch.sparse_csr
 ) -> SparseTensor:
-    """The adjacency matrix of a graph of DGL with one kind of edges: element (i, j) for i to j.
+    """The adjacency matrix of a DGL graph with one kind of edges: element (i, j) for i to j.
 
-    The way back needs no function: ``dgl.graph(tuple(A.coo_indices()), num_nodes=n)``.
+    ``dgl.graph(tuple(A.coo_indices()), num_nodes=n)`` converts back.
 
     Args:
         graph: A graph of DGL, or anything with its `edges`, `num_nodes` and `edata`; or a pair of

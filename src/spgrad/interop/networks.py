@@ -39,8 +39,8 @@ def from_networkx(
 ) -> Network:
     """The adjacency matrix of a graph of networkx, and the order of its nodes.
 
-    An edge of an undirected graph becomes two elements, a self-loop one; those of a multigraph
-    that join the same nodes add.
+    An edge of an undirected graph becomes two elements, a self-loop one. Weights of edges of a
+    multigraph that join the same nodes add.
 
     Args:
         graph: Graph, DiGraph, MultiGraph or MultiDiGraph.
@@ -127,8 +127,8 @@ def to_networkx(
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not square, not symmetric for an undirected graph, or `nodes` repeat or
-            are of another number.
+        ValueError: `A` is not square, or not symmetric for an undirected graph; `nodes` has repeats
+            or another number of nodes.
         ImportError: networkx is not installed.
 
     Example:

@@ -23,7 +23,7 @@ from spgrad.lowering.convert import convert
 from spgrad.ops.layouts.structure import coalesce
 
 VERSION = "0.1.0"
-"""What is written; files of version 0.1, which had no third number, are read too."""
+"""The version that is written; files that say version 0.1, without a third number, are read too."""
 _ARRAYS = {
     "COO": ("indices_0", "indices_1"),
     "COOR": ("indices_0", "indices_1"),
@@ -59,7 +59,7 @@ def read(path: Path, limit: Limit) -> SparseTensor:
 
 
 def _descriptor(file: Any) -> dict[str, Any]:
-    """The descriptor, each entry of which is of the right kind."""
+    """The descriptor, after each of its entries was checked."""
     import h5py
 
     if "binsparse" not in file.attrs:
@@ -92,7 +92,7 @@ def _descriptor(file: Any) -> dict[str, Any]:
 
 
 def _array(file: Any, name: str, limit: Limit) -> Any:
-    """An array of the file itself, once its size is known to be within the limit."""
+    """An array in the file itself, which is read after its size was found within the limit."""
     import h5py
 
     link = file.get(name, getlink=True)
@@ -116,7 +116,7 @@ def _indices(name: str, x: Any, types: dict[str, Any], base: int) -> torch.Tenso
 
 
 def _values(x: Any, kind: str, count: int, limit: Limit) -> torch.Tensor:
-    """The values, once the modifiers of their type are undone."""
+    """The values (count,), with the modifiers iso[] and complex[] of their type resolved."""
     whole = kind
     same = kind.startswith("iso[") and kind.endswith("]")
     kind = kind[4:-1] if same else kind
@@ -163,7 +163,7 @@ def _assembled(
 
 
 def _completed(A: SparseTensor, structure: Any, limit: Limit) -> SparseTensor:
-    """A matrix in full of which one triangle is stored."""
+    """The whole matrix, if the file stores one triangle of it."""
     if structure is None:
         return A
     kind, _, side = str(structure).rpartition("_")

@@ -80,7 +80,7 @@ def _is_number(field: str) -> bool:
 
 
 def write(path: Path, kind: str, A: SparseTensor) -> None:
-    """Writes row, column and value of each element; numbers in as few digits as tell them apart."""
+    """Writes row, column and value of each element, with the fewest digits that keep the value."""
     import numpy as np
 
     A = convert(A, torch.sparse_coo)

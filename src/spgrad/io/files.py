@@ -1,4 +1,4 @@
-"""load and save: which kind a file is, and the wording of what is wrong with it."""
+"""load and save: find out the kind of a file, and word the errors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from spgrad.public import public_as
 
 
 class Kind(NamedTuple):
-    """A kind of file: its suffixes, what is accepted in words, and the packages it needs."""
+    """A kind of file: its suffixes, its description for errors, and the packages it needs."""
 
     suffixes: tuple[str, ...]
     accepted: str
     packages: tuple[str, ...]
     extra: str = "io"
-    """What has these packages, as in spgrad[io]."""
+    """The extra that installs these packages, as in spgrad[io]."""
 
 
 NPZ = Kind((".npz",), "a .npz file as scipy.sparse.save_npz writes it", ("numpy",))
@@ -68,7 +68,7 @@ def load(
     size: tuple[int, int] | int | None = None,
     max_bytes: int | None = None,
 ) -> SparseTensor:
-    r"""The sparse tensor in a file, whose suffix says what it is.
+    r"""The sparse tensor in a file, whose suffix says of which kind it is.
 
     ============================== ===============================================================
     .npz                           as `scipy.sparse.save_npz` writes; diagonals become COO
@@ -81,9 +81,9 @@ def load(
     .safetensors                   as `save` writes
     ============================== ===============================================================
 
-    No part of a file is believed: indices are validated, sizes in headers are held against the
-    size of the file, nothing is unpickled but what `torch.load` allows with weights_only, and a
-    small file does not unpack to more than `max_bytes`.
+    No part of a file is trusted: indices are validated, sizes in headers are compared with the size
+    of the file, `torch.load` unpickles with weights_only, and a file may not unpack to more than
+    `max_bytes`.
     Files over 20 MB show their progress on a terminal if tqdm or rich is installed.
 
     Args:
@@ -96,12 +96,12 @@ def load(
         size: For edge lists: the number of nodes, or (rows, columns); by default the smallest
             square that holds the edges.
         max_bytes: Most bytes that the arrays in the file, and the row pointers of the result, may
-            take; by default 64 MiB, or 50 times the size of the file where that is more. Raise it
-            for a file that you trust. While it is read, a few times as much is in use.
+            take; by default 64 MiB, or 50 times the size of the file if that is more. Raise it for
+            a file that you trust. Reading takes a few times as much memory.
 
     Returns:
-        SparseTensor on the CPU. But for .pt and .safetensors files, which are given back as they
-        were saved, it is coalesced: repeated entries add.
+        SparseTensor on the CPU, coalesced: repeated entries add. Tensors in .pt and .safetensors
+        files come back as they were saved.
 
     Cost:
         O(size of the unpacked file).
@@ -216,7 +216,7 @@ def _require_pointers_to_fit(
 
 
 def _unreadable(file: Path, kind: Kind, error: Exception) -> ArgumentValueError:
-    """What says which file is wrong, and how."""
+    """The error that says which file can't be read, and why."""
     lines = str(error).strip().splitlines()
     what = (lines[0] if lines else "").rstrip(".")[:300]
     if isinstance(error, SpgradError):
@@ -231,17 +231,16 @@ def _unreadable(file: Path, kind: Kind, error: Exception) -> ArgumentValueError:
 
 @public_as("io.save")
 def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
-    """Writes a sparse tensor to a file, whose suffix says what it is: see `load`.
+    """Writes a sparse tensor to a file, whose suffix says of which kind it is: see `load`.
 
-    Layout, index dtype and values come back from .npz, for what SciPy has, from .h5 for COO, CSR
-    and CSC, and from .pt and .safetensors for everything. Matrix Market keeps the size, and the
-    values; an edge list the values alone.
+    .pt and .safetensors keep everything. .npz and .h5 keep layout, index dtype and values. Matrix
+    Market keeps the shape and the values, an edge list only the elements.
 
     Args:
-        A: Sparse tensor of any layout. A matrix without dense dimensions, but for .pt files;
-            for .npz not BSC, and COO of any number of dimensions; for .h5 not BSR and BSC, and
-            COO of one dimension too. .safetensors files take any.
-        path: The file; one that is there is overwritten.
+        A: Sparse tensor. .pt and .safetensors files take any. The others take matrices without
+            dense dimensions: .npz in any layout but BSC, .h5 in COO, CSR and CSC, text in any
+            layout. .npz takes COO with any number of sparse dimensions, .h5 also with one.
+        path: The file; an existing one is overwritten.
 
     Cost:
         O(nse).
@@ -281,7 +280,7 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
 
 
 def _require_kept(A: SparseTensor, suffix: str) -> None:
-    """Refuses what another kind of file than torch's can't hold."""
+    """Refuses tensors that this kind of file, which is not one of torch's, can't hold."""
     pattern, kind = A._pattern, KINDS[suffix]
     many = pattern.is_coo and (kind is NPZ or (kind is BINSPARSE and len(pattern.shape) == 1))
     half = (torch.bfloat16, torch.float16)

@@ -44,7 +44,7 @@ class _Header(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Numbers that the file has for an element."""
+        """How many numbers the file has for each element."""
         return _WIDTHS[self.field] + (2 if self.kind == "coordinate" else 0)
 
     @property
@@ -57,7 +57,7 @@ class _Header(NamedTuple):
 
 
 def read(path: Path, limit: Limit) -> SparseTensor:
-    """The matrix as COO, its symmetric part written out; ValueError says what is wrong."""
+    """The matrix as COO, with both triangles if it is symmetric; ValueError says what is wrong."""
     import scipy.io
 
     with reading(path, limit) as file:
@@ -115,7 +115,7 @@ def _mirrored(
 
 
 def _header(file: BinaryIO) -> _Header:
-    """What the header says, once it is known to be that of a matrix."""
+    """The header of a file, after it was checked to be that of a matrix."""
     words = file.readline(_LONGEST).decode("latin-1").lower().split()
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
         raise ValueError("its first line is not that of a Matrix Market matrix")
@@ -150,13 +150,13 @@ def _zeros(head: _Header, source: _Source) -> Any:
 
 
 class _Source:
-    """A file as SciPy may see it.
+    """A file-like object from which SciPy's reader can safely read a Matrix Market file.
 
-    It can't seek, never raises, and ends with a whole line. Its header leaves to the caller what
-    symmetry means for coordinates, and nothing but numbers follows it.
+    It can't seek, never raises, and ends with a whole line. Its header says "general" for every
+    matrix of coordinates, so that `read` mirrors the elements, and only numbers follow the header.
 
-    SciPy's reader (1.17) seeks when it is destroyed, and a seek that fails there ends the process;
-    so does a number that breaks off where the file ends, which is read beyond its memory.
+    SciPy's reader (1.17) seeks in its destructor, and ends the process if that fails. If the file
+    ends within a number, it reads beyond its memory.
     """
 
     def __init__(self, file: BinaryIO, head: _Header) -> None:
@@ -185,7 +185,7 @@ class _Source:
         try:
             found = self._file.read(size)
             self._numbers.check(found or b"\n")
-            # SciPy writes every number, also beyond the expected ones
+            # SciPy stores every number that it reads, also behind the end of its array
             self._require_numbers(self._numbers.count <= self._expected)
         except Exception as error:  # noqa: BLE001  # raised again once SciPy is done
             self.failure = error
@@ -207,14 +207,14 @@ class _Source:
 
 
 class _Target:
-    """A file that SciPy writes to and, again, can't seek in."""
+    """A file-like object that SciPy writes to, and that, as `_Source`, can't seek."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.write = file.write
 
 
 def write(path: Path, A: SparseTensor) -> None:
-    """Writes all entries of a matrix, none left out as symmetric to another."""
+    """Writes all entries of a matrix, both triangles if it is symmetric."""
     import scipy.io
 
     coo: torch.Tensor = convert(A, torch.sparse_coo).detach()

@@ -65,7 +65,7 @@ def read(path: Path, limit: Limit) -> SparseTensor:
 
 
 def _array(archive: zipfile.ZipFile, key: str, kinds: str) -> Any:
-    """An array of the archive, once its header is known to ask for no more than is there."""
+    """An array of the archive, after its header was found to ask for no more bytes than it has."""
     from numpy.lib import format as npy
 
     info = archive.getinfo(f"{key}.npy")
@@ -119,7 +119,7 @@ def _alike(indices: list[torch.Tensor]) -> list[torch.Tensor]:
 def _from_compressed(
     form: str, ptr: torch.Tensor, idx: torch.Tensor, vals: torch.Tensor, shape: tuple[int, ...]
 ) -> SparseTensor:
-    """CSR, CSC or BSR, whose lines SciPy allows to be unsorted and to repeat."""
+    """CSR, CSC or BSR; SciPy allows indices of a line to be unsorted and to repeat."""
     if ptr.dim() != 1 or idx.dim() != 1 or vals.dim() != (3 if form == "bsr" else 1):
         raise ValueError(f"its arrays have other dimensions than those of {form}")
     if ptr.numel():

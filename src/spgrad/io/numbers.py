@@ -1,7 +1,7 @@
-"""Whole texts of numbers, checked before a parser that stops in the middle of a word reads them.
+"""Checks the numbers of a text before SciPy parses them.
 
-SciPy's reader of Matrix Market takes 1 from ``1-2``, 0 from ``0x10`` and the column 1 from ``1.5``,
-skips what is left of a line, and reads beyond its memory after a NUL.
+SciPy's reader of Matrix Market reads 1 from ``1-2``, 0 from ``0x10`` and the column 1 from ``1.5``,
+skips the rest of a line, and reads beyond its memory after a NUL.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _FOLLOWS = {
 
 
 class Numbers:
-    """Checks the numbers of a text, given in pieces: well formed, and whole where they have to be.
+    """Checks that the numbers of a text are well formed, and whole where they must be.
 
     Args:
         width: Numbers in a line.
-        whole: How many of them, from the first, have no fraction.
+        whole: The first `whole` numbers of a line must be whole.
         line: The number of the first line, for messages.
     """
 
@@ -46,7 +46,7 @@ class Numbers:
             self._bad[[8 * kind + k for k in following]] = False
 
     def check(self, piece: bytes) -> None:
-        """Takes the next bytes of the text; ValueError names the line of one that is wrong."""
+        """Checks the next bytes of the text; ValueError names the line of a wrong byte."""
         import numpy as np
 
         kinds = np.empty(len(piece) + 1, np.uint8)
@@ -78,7 +78,7 @@ class Numbers:
 
 
 def signed(values: Any) -> Any:
-    """Unsigned numbers of more than 8 bits as int64: torch computes with no other whole ones."""
+    """Unsigned numbers of more than 8 bits as int64, because torch can't compute with these."""
     if values.dtype.kind != "u" or values.dtype.itemsize == 1:
         return values
     if values.size and values.max() > 2**63 - 1:

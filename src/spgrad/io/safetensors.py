@@ -1,4 +1,4 @@
-"""safetensors files: the values and the indices, and what they mean as text."""
+"""safetensors files: values and indices as tensors, layout and shape as metadata."""
 
 from __future__ import annotations
 

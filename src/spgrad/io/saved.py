@@ -1,4 +1,4 @@
-"""What `torch.save` writes: any layout, dtype, batch and dense dimensions; requires_grad too."""
+"""Files of `torch.save`: any layout, dtype, batch and dense dimensions, and requires_grad."""
 
 from __future__ import annotations
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 LARGE = 20_000_000
-"""Bytes of a file that is read with a progress bar."""
+"""Files of more bytes than this are read with a progress bar."""
 
 MOST_PACKED = 1032
 """Bytes that one byte of a .gz or .zip can stand for; from deflate's code for a run of 258."""
 
 
 FEWEST = 1 << 26
-"""Bytes that any file may unpack to."""
+"""Every file may unpack to this many bytes."""
 
 USUAL = 50
-"""How many times its size the arrays in a file may take, without being asked for."""
+"""By default, the arrays of a file may take this many times its size."""
 
 
 class Limit(NamedTuple):
@@ -31,7 +31,7 @@ class Limit(NamedTuple):
 
     @classmethod
     def of(cls, path: Path, asked: int | None) -> Limit:
-        """What was asked for, or what is usual for a file of its size."""
+        """The limit that was asked for, or the default for a file of this size."""
         return cls(max(FEWEST, USUAL * path.stat().st_size) if asked is None else asked)
 
     def require(self, nbytes: int, what: str = "its arrays") -> None:
@@ -72,7 +72,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 class _Counted(io.RawIOBase):
-    """A file that tells how many bytes were read from it."""
+    """A file that calls `advance` with the number of bytes of each read."""
 
     def __init__(self, file: Any, advance: Callable[[int], Any]) -> None:
         self._file, self._advance = file, advance
@@ -101,7 +101,7 @@ class _Limited(_Counted):
 
 @contextlib.contextmanager
 def _progress(name: str, size: int) -> Iterator[Callable[[int], Any] | None]:
-    """What to call with each number of bytes that was read; None if nothing can show it."""
+    """Yields a function to call with each number of bytes read; None without tqdm and rich."""
     if importlib.util.find_spec("tqdm"):
         from tqdm import tqdm
 

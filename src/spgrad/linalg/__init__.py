@@ -1,4 +1,4 @@
-"""Solvers, decompositions and orders of sparse matrices, made of operations."""
+"""Solvers, decompositions and reorderings of sparse matrices, built on `spgrad.ops`."""
 
 from spgrad.core.slots import above
 from spgrad.linalg.determinant import det, inverse_at, inverse_diagonal, logdet, slogdet

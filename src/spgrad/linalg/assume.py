@@ -15,7 +15,7 @@ from spgrad.linalg.solvers.protocol import Assume
 from spgrad.lowering.views import cols, rows
 
 _ROUNDING = 1000
-"""Rounding errors of the largest element by which mirrored elements may differ."""
+"""Mirrored elements may differ by this many times eps times the largest absolute value."""
 
 _PART = 1 << 15
 """Values that are compared at once, in the cache."""
@@ -34,7 +34,7 @@ def require_declared(assume: Any) -> Assume:
 
 
 def triangle_of(pattern: Pattern) -> str | None:
-    """Which triangle, "lower" or "upper", has all elements, or None; kept."""
+    """The triangle, "lower" or "upper", that has all elements, else None. Kept on the pattern."""
 
     def find(pattern: Pattern) -> str | None:
         view = rows(pattern)
@@ -117,7 +117,7 @@ def _require_mirrored(A: SparseTensor, assume: Assume, says: str, arg: str, inst
 def _largest_gap(
     vals: torch.Tensor, pairs: tuple[torch.Tensor, torch.Tensor], conjugate: bool
 ) -> float:
-    """How far two values, or with `conjugate` one and the conjugate of the other, are apart."""
+    """The largest |value of (i, j) - value of (j, i)|; with `conjugate`, the latter conjugated."""
     most = vals.new_zeros(()).real
     for upper, lower in zip(*(t.split(_PART) for t in pairs), strict=True):
         if upper.numel():  # an empty tensor has one empty part
@@ -153,7 +153,8 @@ def _all_positive(vals: torch.Tensor, places: torch.Tensor) -> bool:
 def diagonal_places(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows (of the block-diagonal matrix) that have a diagonal element, and where its value is.
 
-    The second counts the flat values, with those of blocks one by one. Kept on the pattern.
+    The second tensor has positions among the flat values, in which elements of blocks count one by
+    one. Kept on the pattern.
     """
 
     def find(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:

@@ -46,8 +46,8 @@ def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Ten
         raises; `spgrad.linalg.det` has one.
 
     Cost:
-        A factor; for the gradient at most the operations of the factor again, on one thread. A
-        batch with a singular matrix takes a factor of each item.
+        One factorisation; the gradient takes at most as many operations again, on one thread. If a
+        matrix of a batch is singular, each item is factored on its own.
 
     Raises:
         TypeError: `A` is not sparse.
@@ -87,18 +87,19 @@ def logdet(
         assume: What is known of A, as for `spgrad.linalg.solve`.
         method: "factor" or "lanczos"; the other arguments are for "lanczos".
         probes: Number of random vectors, by default 32: the error falls with its square root.
-        steps: Of the Lanczos process; by default 16, doubled up to 512 until a doubling changes
-            the estimate by less than a tenth of its standard error.
+        steps: Steps of the Lanczos process; by default 16, doubled up to 512 until a doubling
+            changes the estimate by less than a tenth of its standard error.
         generator: Draws the random vectors; by default torch's own.
         solver: What the gradient solves with; by default ``spgrad.linalg.CG()``.
-        return_error: True returns (value, standard error over the probes), 0 for "factor".
+        return_error: True returns (value, standard error over the probes); the error is 0 for
+            "factor".
 
     Returns:
         (*b,), of the dtype of A; -inf where A is singular.
 
     Gradient:
-        As `spgrad.linalg.slogdet`. With "lanczos" the mean of A^-1 z z^H over the same random
-        vectors z, an estimate without bias, made hermitian; all systems at once by `solver`.
+        As `spgrad.linalg.slogdet`. With "lanczos", the hermitian part of the mean of A^-1 z z^H
+        over the same random vectors z, an unbiased estimate; `solver` solves all systems at once.
 
     Cost:
         As `spgrad.linalg.slogdet`. With "lanczos" a product of A with all random vectors for each
@@ -140,14 +141,14 @@ def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
 
     Gradient:
         The conjugate of the adjugate, transposed, at the pattern of A: det A times A^-1, as for
-        `spgrad.linalg.slogdet`. Where A is singular a second factor, of A with one more row and
-        column, gives it, which torch.linalg.det takes for 0; a second derivative there raises.
+        `spgrad.linalg.slogdet`. Where A is singular, a factor of A with one more row and column
+        gives it (torch.linalg.det returns 0 there), and a second derivative raises.
 
     Cost:
         As `spgrad.linalg.slogdet`.
 
     Raises:
-        PivotError: As `spgrad.linalg.slogdet`, as all of its errors.
+        PivotError: As `spgrad.linalg.slogdet`, whose other errors `det` raises too.
 
     Example:
         >>> spgrad.linalg.det(spgrad.from_dense(torch.tensor([[2.0, 0.0], [1.0, 3.0]])))
@@ -156,7 +157,7 @@ def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
     T, known = square_operand("A", A), require_declared(assume)
     pattern, vals = T._pattern, flat(T)
     if pattern.extent[0] == 0:
-        return vals.new_ones(pattern.batch) + vals.sum()  # of no numbers, for the graph
+        return vals.new_ones(pattern.batch) + vals.sum()  # an empty sum keeps the graph
     kept = Kept(SuperLU(), known, pattern)
     if _one_is_singular(kept, vals):
         return _of_items(T, lambda item: det(item, assume=assume))
@@ -173,14 +174,15 @@ def inverse_at(A: torch.Tensor, pattern: Any, *, assume: Assume | None = None) -
         assume: What is known of A, as for `spgrad.linalg.solve`.
 
     Returns:
-        Sparse, at `pattern`, once at elements that it repeats.
+        Sparse (*b, m, m), in the layout and at the elements of `pattern`; elements that `pattern`
+        repeats stand there once.
 
     Gradient:
         Of A, at its pattern; it takes 2 m solves, of 64 columns at once.
 
     Cost:
-        A factor. Elements at the transposed pattern of the factors, such as the diagonal and the
-        transposed pattern of A, take at most the operations of the factor again. Each column with
+        One factorisation. Elements at the transposed pattern of the factors, such as the diagonal
+        and the transposed pattern of A, take at most as many operations again. Each column with
         other elements takes a solve.
 
     Raises:
@@ -232,7 +234,7 @@ def diagonal_by(T: SparseTensor, solver: Solver, assume: Assume) -> torch.Tensor
     """`inverse_diagonal` of a matrix by this direct solver."""
     m = T._pattern.extent[0]
     if m == 0:
-        vals = flat(T)  # of no numbers, for the graph
+        vals = flat(T)  # its empty sum keeps the graph
         return vals.new_zeros(T._pattern.shape[:-1]) + vals.sum()
     diagonal = eye(m, device=T.device)._pattern
     kept = Kept(solver, assume, T._pattern)
@@ -270,7 +272,7 @@ def slogdet_by(
     """`slogdet` of a matrix by this direct solver."""
     pattern, vals = T._pattern, flat(T)
     if pattern.extent[0] == 0:
-        one = vals.new_ones(pattern.batch) + vals.sum()  # of no numbers, for the graph
+        one = vals.new_ones(pattern.batch) + vals.sum()  # an empty sum keeps the graph
         return one, one.abs().log()
     kept = Kept(solver, assume, pattern)
     if _one_is_singular(kept, vals):
@@ -290,7 +292,7 @@ def _pair(found: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch
 
 
 def _one_is_singular(kept: Kept, vals: torch.Tensor) -> bool:
-    """Whether a batch has no factor, so that its items are to be looked at one by one."""
+    """Whether a batch can't be factored as a whole, so that each item must be on its own."""
     if kept.pattern.extent[0] == kept.pattern.matrix[0] or transforming():
         return False
     try:
@@ -302,7 +304,7 @@ def _one_is_singular(kept: Kept, vals: torch.Tensor) -> bool:
 
 
 def _of_items(T: SparseTensor, function: Callable[[Any], torch.Tensor]) -> torch.Tensor:
-    """What a function makes of each item of a batch, side by side in the batch dimensions."""
+    """The results of a function for each item of a batch, stacked in the batch dimensions."""
     batch = T._pattern.batch
     found = [function(T[index]) for index in itertools.product(*map(range, batch))]
     return torch.stack(found).view(*batch, *found[0].shape)
@@ -391,7 +393,7 @@ def _log_determinant(vals: torch.Tensor, kept: Kept) -> tuple[torch.Tensor, torc
 
 
 def _transposed_inverse(vals: torch.Tensor, kept: Kept) -> tuple[torch.Tensor, torch.Tensor]:
-    """Element (j, i) of the inverse for each value (i, j), and which item it is of."""
+    """The batch item of each value (i, j), and element (j, i) of the inverse of that item."""
     row, _ = coordinates(kept.pattern)
     inverse = inverse_values(vals, Wanted(kept, kept.pattern, True))
     return row // kept.pattern.matrix[0], inverse

@@ -19,14 +19,14 @@ from spgrad.public import public_op
 HALVES = (torch.float16, torch.bfloat16)
 DTYPES = (*HALVES, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
-# Al-Mohy and Higham (2011), table 3.1: up to which 1-norm so many terms of the series have a
-# backward error below the unit roundoff.
+# Al-Mohy and Higham (2011), table 3.1: the largest 1-norm for which this many terms of the series
+# have a backward error below the unit roundoff.
 _TERMS = tuple(range(5, 60, 5))
 _REACH_32 = (0.13, 1.0, 2.2, 3.6, 4.9, 6.3, 7.7, 9.1, 11.0, 12.0, 13.0)
 _REACH_64 = (2.4e-3, 0.14, 0.64, 1.4, 2.4, 3.5, 4.7, 6.0, 7.2, 8.5, 9.9)
 
 _MOST_PRODUCTS = 10_000_000
-"""A call that needs more would seem to hang."""
+"""A call that needs more products than this is refused, because it would seem to hang."""
 
 
 @public_op
@@ -52,9 +52,9 @@ def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.
 
     Cost:
         At most 5 + 4.3 |t| norm products with `A` for float32, 15 + 5.7 |t| norm for float64, where
-        norm is the 1-norm above; a series ends where its terms no longer count. For the gradient,
-        one tensor of the size of `x` is kept for each 13 or 10 of |t| norm, and up to 110 while it
-        is formed.
+        norm is the 1-norm above; a series ends where its terms no longer count. The gradient keeps
+        one tensor of the size of `x` for each time step, of which one covers a |t| norm of at most
+        13 for float32 and 9.9 for float64, and up to 110 tensors during the backward of a step.
 
     Raises:
         TypeError: `A` is not sparse, `x` not dense, or `t` no number.

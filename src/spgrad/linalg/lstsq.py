@@ -32,10 +32,10 @@ from spgrad.torch_protocol.func_transforms import Function
 class NormalEquations(Solver):
     """Least squares by A^H A x = A^H b, or for a wide A by x = A^H y with A A^H y = b.
 
-    Exact for matrices of full rank, but for a condition that is the square of that of A.
+    For matrices of full rank. The normal equations have the square of the condition number of A.
 
     Attributes:
-        solver: Of the normal equations; None for `SuperLU`.
+        solver: Solver of the normal equations; None takes `SuperLU`.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[1.0], [1.0]]))
@@ -75,11 +75,11 @@ class _Normal(Prepared):
 
 
 class Least(NamedTuple):
-    """A matrix by its pattern, with what solves least squares; the values come apart."""
+    """The pattern of a matrix and a solver of its least squares; values are passed separately."""
 
     pattern: Pattern
     kept: Kept
-    adjoint: bool = False  # those of A^H
+    adjoint: bool = False  # the least squares of A^H
 
 
 @public_op
@@ -93,7 +93,7 @@ def lstsq(
 
     Args:
         A: Sparse (*b, m, n) of any layout, tall or wide; float32, float64, complex64 or complex128.
-        b: Dense (*b, m) or (*b, m, k), vectors where `torch.linalg.solve` would take it for such.
+        b: Dense (*b, m) or (*b, m, k); it is taken for vectors where `torch.linalg.solve` does so.
         damp: Weight of the norm of x, from 0: a number, or a real tensor of shape (), which gets a
             gradient.
         solver: ``spgrad.linalg.LSMR()``, the default, or ``spgrad.linalg.NormalEquations()``.
@@ -102,12 +102,12 @@ def lstsq(
         Dense x (*b, n) or (*b, n, k).
 
     Gradient:
-        After Golub and Pereyra (1973), with as many solves as there are terms, for matrices whose
-        rank does not change nearby. Of A on its own pattern. Of damp, that of the matrix of A above
-        damp times the identity. Any order.
+        By Golub and Pereyra (1973), one solve for each term that is not 0; it is valid where the
+        rank of A does not change nearby. That of A is on its own pattern. That of damp comes from
+        the matrix of A above damp times the identity. Any order.
 
     Cost:
-        That of the solver, and two or three times that for the gradients.
+        That of the solver, and one to three times as much for the gradients.
 
     Raises:
         TypeError: `A` is not sparse, `b` not dense, or `solver` no such solver.
@@ -140,7 +140,7 @@ def lstsq(
 
 @dataclass(frozen=True)
 class _ByLSMR(Solver):
-    """LSMR, which stops at the gradient A^H (b - A x), for matrices of any shape."""
+    """LSMR for matrices of any shape; it stops where the gradient A^H (b - A x) is small."""
 
     options: LSMR
 
@@ -156,7 +156,7 @@ def _method(solver: LSMR | NormalEquations | None) -> Solver:
 def _damped(
     A: SparseTensor, b: torch.Tensor, damp: float | torch.Tensor
 ) -> tuple[SparseTensor, torch.Tensor]:
-    """A over damp times the identity, and b over zeros: of full rank, and without a norm of x."""
+    """A above damp times the identity, and b above zeros: ordinary least squares of full rank."""
     pattern = A._pattern
     n = pattern.matrix[1]
     identity = eye(n, dtype=A._vals.dtype, device=A._vals.device, layout=torch.sparse_coo) * damp
@@ -234,8 +234,8 @@ class _LeastSquares(Function):
 
 
 def _counts(small: torch.Tensor, like: torch.Tensor) -> bool:
-    """Whether a vector is more than rounding, and the tolerance of a solver, left of another."""
-    if is_batchedtensor(small):  # whose numbers are not to be read
+    """Whether `small` is more than what rounding and a solver's tolerance leave of `like`."""
+    if is_batchedtensor(small):  # torch.func.vmap lets nobody read its numbers
         return True
     with torch.no_grad():
         return bool((small.norm() > torch.finfo(like.dtype).eps ** 0.4 * like.norm()).item())

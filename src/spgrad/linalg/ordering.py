@@ -1,4 +1,4 @@
-"""Orders of rows and columns that put what is multiplied together side by side."""
+"""Orders of rows and columns for which a product reads nearby rows of x one after the other."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def reverse_cuthill_mckee(A: torch.Tensor) -> torch.Tensor:
     (1971); SciPy's code.
 
     Args:
-        A: Sparse square matrix (n, n) of any layout. Only its pattern counts, explicit zeros too,
-            and both of (i, j) and (j, i) if one of them is there.
+        A: Sparse square matrix (n, n) of any layout. Only its pattern counts, explicit zeros too;
+            an element (i, j) counts as (j, i) as well.
 
     Returns:
         perm (n,), int64: row perm[i] of A becomes row i. It has no gradient.
@@ -64,23 +64,23 @@ def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
     """An order of the rows and columns in which clusters of the graph of A lie side by side.
 
     METIS cuts the graph into clusters of about `size` rows with few edges between them, and each
-    cluster is in the order of Cuthill and McKee. That keeps near what an edge joins, also in graphs
-    whose hubs join everything: there the levels of Cuthill and McKee hold most rows each. Karypis
+    cluster is in the order of Cuthill and McKee. Rows that an edge joins then lie near each other,
+    also in graphs with hubs, where a level of Cuthill and McKee alone has most of the rows. Karypis
     and Kumar, A fast and high quality multilevel scheme for partitioning irregular graphs (1998).
     In a graph without clusters, such as most friendship networks, no order helps. The product with
     `spgrad.reorder(A, order)` shows whether one does.
 
     Args:
-        A: Sparse square matrix (n, n) of any layout. Only its pattern counts, explicit zeros too,
-            and both of (i, j) and (j, i) if one of them is there.
+        A: Sparse square matrix (n, n) of any layout. Only its pattern counts, explicit zeros too;
+            an element (i, j) counts as (j, i) as well.
         size: Rows of a cluster, 1 or more.
 
     Returns:
         order (n,), int64: row order[i] of A becomes row i. It has no gradient.
 
     Cost:
-        About 1 to 5 microseconds an element on the CPU, one thread, which is that of hundreds of
-        products of a few columns; O(nse) memory.
+        About 1 to 5 microseconds for each element on the CPU, one thread: as long as hundreds of
+        products with a few columns. O(nse) memory.
 
     Raises:
         TypeError: `A` is not sparse, or `size` no int.
@@ -124,7 +124,7 @@ def neighbour_graph(M: SparseTensor) -> Any:
 def clusters(graph: Any, count: int, weights: Any = None) -> Any:
     """The number of the cluster of each row of a symmetric SciPy matrix without a diagonal.
 
-    The rows of each have about equal `weights` together, a NumPy vector; None counts rows.
+    The sum of `weights`, a NumPy vector (n,), is about equal for all clusters; None counts rows.
     """
     import numpy as np
     import pymetis
@@ -140,11 +140,11 @@ def clusters(graph: Any, count: int, weights: Any = None) -> Any:
 def reorder(
     A: torch.Tensor, order: torch.Tensor, *operands: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """A with its rows and columns in another order, operands with their rows in it, the way back.
+    """Puts the rows and columns of A and the rows of operands in another order.
 
     ``B, y, back = spgrad.reorder(A, order, x)`` gives ``B = A[order][:, order]`` and
-    ``y = x[order]``, so that ``(B @ y)[back]`` is ``A @ x``: what is done many times with A is done
-    in the new order, and only its result is brought back.
+    ``y = x[order]``, so that ``(B @ y)[back]`` is ``A @ x``: repeated products run in the new
+    order, and only their result is brought back to the old one.
 
     Args:
         A: Sparse square matrix (n, n) of any layout.

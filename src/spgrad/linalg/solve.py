@@ -24,9 +24,9 @@ from spgrad.torch_protocol.func_transforms import Function, transforming
 
 
 class Kept:
-    """A solver and what it prepared for the values that it has met, for the solves of a backward.
+    """A solver, and what it prepared for each set of values, so that the backward need not again.
 
-    More than one set of values is met only where torch.func.vmap runs over them.
+    There is more than one set of values only where torch.func.vmap runs over them.
     """
 
     def __init__(self, solver: Solver, assume: Assume, pattern: Pattern) -> None:
@@ -50,7 +50,7 @@ class Kept:
 
 
 def same_numbers(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors are the same memory, seen alike."""
+    """Whether two tensors view the same memory with the same shape, strides, dtype and conj bit."""
     return a is b or (
         a.data_ptr() == b.data_ptr()
         and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
@@ -59,7 +59,7 @@ def same_numbers(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 class System(NamedTuple):
-    """A matrix by its pattern, with the solver; the values come apart."""
+    """The pattern of a matrix and its solver; the values are passed separately."""
 
     pattern: Pattern
     kept: Kept
@@ -130,7 +130,7 @@ def solve(
         accurate as its tolerance. Any order, forward mode and torch.func too.
 
     Cost:
-        That of the solver, and the same again for both gradients, with O(nse n) for that of A.
+        That of the solver; both gradients together take as much again, and O(nse n) for that of A.
 
     Raises:
         TypeError: `A` is not sparse, `b` not dense, or `solver` no solver.
@@ -287,7 +287,7 @@ def system_operands(
 
 
 def require_finite(arg: str, t: torch.Tensor) -> None:
-    """Refuses numbers that a solver would spread over the whole result, or never end with."""
+    """Refuses inf and NaN, which spread over the whole result or keep an iteration from ending."""
     if not bool(torch.isfinite(t.sum())) and not bool(torch.isfinite(t).all()):
         raise ArgumentValueError(
             f"`{arg}` has an element that is not finite; finite numbers are accepted. Find it with "

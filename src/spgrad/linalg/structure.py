@@ -1,4 +1,4 @@
-"""What a sparse matrix is: symmetric, Hermitian, in one piece."""
+"""Whether a sparse matrix is symmetric or Hermitian, and its connected components."""
 
 from __future__ import annotations
 
@@ -81,16 +81,16 @@ def _equals(A: Any, conjugate: bool, rtol: float, atol: float) -> bool:
 
 @public_op
 def connected_components(A: torch.Tensor, connection: str = "weak") -> tuple[int, torch.Tensor]:
-    """The pieces into which the graph of a matrix falls; SciPy's code.
+    """The connected components of the graph of a matrix; SciPy's code.
 
     Args:
         A: Sparse square matrix (n, n) of any layout: an edge from i to j for each specified element
             (i, j), explicit zeros too.
-        connection: "weak", where the direction of an edge does not count; "strong", where each node
-            of a piece is reached from each other one along the edges.
+        connection: "weak", where the direction of an edge does not count; "strong", where along the
+            edges each node of a component reaches every other one.
 
     Returns:
-        The number of pieces, and the number of the piece of each node (n,), int64.
+        The number of components, and for each node (n,) the number of its component, int64.
 
     Cost:
         O(nse) on the CPU.

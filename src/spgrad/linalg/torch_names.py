@@ -52,7 +52,7 @@ def linalg_lstsq(
     Args:
         A: Sparse (*b, m, n).
         B: Dense (*b, m, k), or vectors.
-        rcond: None alone is accepted: singular values are not found.
+        rcond: Only None is accepted, because singular values are not computed.
         driver: Ignored; it names routines for dense matrices.
 
     Returns:

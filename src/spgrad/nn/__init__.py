@@ -1,4 +1,4 @@
-"""Modules with sparse weights, and what modules with sparse parameters need."""
+"""Modules with sparse weights, layers of graph networks, and tools for sparse parameters."""
 
 from spgrad.nn import patterns, sparsity
 from spgrad.nn.attention import SparseAttention

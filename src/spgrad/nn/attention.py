@@ -23,7 +23,7 @@ from spgrad.public import public_as
 
 
 class SparseAttention(nn.Module):
-    """torch.nn.MultiheadAttention in which a query meets only the keys that a pattern names.
+    """torch.nn.MultiheadAttention in which a query attends only to keys that a pattern specifies.
 
     Weights have the names and the initial distribution of torch's module, so that each loads the
     `state_dict` of the other, and one may take the other's place in torch's transformer layers.
@@ -31,12 +31,13 @@ class SparseAttention(nn.Module):
     Args:
         embed_dim: Features of a query and of the result.
         num_heads: Number of heads, a divisor of `embed_dim`.
-        dropout: Share of the attention weights that is set to zero in training; stores them.
+        dropout: Share of the attention weights that is set to zero in training; it needs memory
+            for all of them.
         bias: False leaves out the biases.
         pattern: Sparse (L, S) of any layout, as `spgrad.nn.patterns` makes them, or a function
-            that makes one of the number of queries, called for each input. Values of another dtype
-            than bool are added to the scores; a hybrid (L, S | num_heads) has some for each head.
-            None: `attn_mask` comes with each call.
+            that is called for each input and makes one from the number of queries. Values of
+            another dtype than bool are added to the scores; a hybrid (L, S | num_heads) has values
+            for each head. With None, each call passes `attn_mask`.
         causal: Leaves out the elements of the pattern above the diagonal.
         kdim: Features of a key; `embed_dim` by default.
         vdim: Features of a value; `embed_dim` by default.
@@ -49,12 +50,12 @@ class SparseAttention(nn.Module):
         as the query. With `batch_first`, B comes first.
 
     Gradient:
-        Of query, key, value, the weights, and of a pattern that is no bool on its elements.
+        Of query, key, value and the weights, and of a pattern, unless it is bool, at its elements.
 
     Cost:
         O(nse embed_dim B) time besides the linear layers, and memory for the result: scores are
         never stored (`spgrad.scaled_dot_product_attention`). torch.compile makes one graph of it
-        with the pattern of the module, or one whose values are added to the scores.
+        with the pattern of the module, or with an `attn_mask` that is not bool.
 
     Raises:
         TypeError: The pattern is not sparse or an input not dense.
@@ -165,7 +166,7 @@ class SparseAttention(nn.Module):
         options = {"key_padding_mask": key_padding_mask, "need_weights": need_weights}
         return self._forward(query, key, value, attn_mask, is_causal, options), None
 
-    @public_as("nn.SparseAttention")  # not on `forward`, where torch.compile begins to read
+    @public_as("nn.SparseAttention")  # not on `forward`, where torch.compile starts tracing
     def _forward(
         self,
         query: torch.Tensor,
@@ -213,7 +214,7 @@ class SparseAttention(nn.Module):
         self, attn_mask: Any, length: int, is_causal: bool, dtype: torch.dtype
     ) -> SparseTensor:
         if attn_mask is not None:
-            found = attn_mask  # a compiler cannot read the pattern of what an operation gave
+            found = attn_mask  # torch.compile can't read the pattern of an operation's result
             if not isinstance(attn_mask, SparseTensor):
                 found = sparse_operand("attn_mask", attn_mask)
         elif self._make is not None:
@@ -232,7 +233,7 @@ class SparseAttention(nn.Module):
         return self._causal(found, is_causal or self.causal)
 
     def _given(self, pattern: SparseTensor) -> SparseTensor:
-        """What the module keeps of its pattern: bool elements that are True, and no others."""
+        """The pattern as the module keeps it: without bool elements that are False."""
         if pattern.dtype == torch.bool:
             blocks = pattern._pattern.blocksize is not None
             pattern = prune(convert(pattern, torch.sparse_csr) if blocks else pattern)
@@ -244,7 +245,7 @@ class SparseAttention(nn.Module):
             return mask
         if not mask._pattern.dense_dim:
             return tril(mask)
-        mask = convert(mask, torch.sparse_coo)  # of its rows and columns, not of its last two sizes
+        mask = convert(mask, torch.sparse_coo)  # tril would take a dense dimension for columns
         indices = mask.indices()
         kept = indices[-2] >= indices[-1]
         return sparse_coo_tensor(

@@ -1,4 +1,4 @@
-"""Sums, means and maxima of the rows of a table, whose gradient has the rows used alone."""
+"""Sums, means and maxima of rows of a table, whose gradient has only the rows that were used."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
     Args:
         num_embeddings: Rows of the table `weight`.
         embedding_dim: Columns of the table.
-        max_norm: Rows that are used and longer are first shortened to this, in place.
+        max_norm: Rows that are used and have a larger norm are first scaled to this norm, in place.
         norm_type: Order of that norm.
-        scale_grad_by_freq: Divides the gradient of a row by the times it is used in the batch, as
-            `torch.nn.Embedding` does; `torch.nn.EmbeddingBag` of torch 2.13 takes the times of
-            other rows.
+        scale_grad_by_freq: Divides the gradient of a row by the number of its uses in the batch, as
+            `torch.nn.Embedding` does; `torch.nn.EmbeddingBag` of torch 2.13 divides by the number
+            of uses of other rows.
         mode: "sum", "mean" or "max" of the rows of a bag, each times its weight. The mean divides
             by the number of rows. A bag without rows gives 0.
         sparse: Gives the table a gradient in torch.sparse_coo, of the rows used, as
@@ -127,7 +127,7 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         Args:
             embeddings: The table, which is shared.
             freeze: Leaves the table without a gradient.
-            options: As of the class.
+            options: Arguments of the class.
         """
         rows, columns = embeddings.shape
         made = cls(rows, columns, _weight=embeddings, **options)
@@ -174,7 +174,7 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
     def _of_matrix(
         self, A: SparseTensor, offsets: Any, weights: Any
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The same of a SparseTensor, with the weights."""
+        """Row pointers, column indices and weights of the bags that are the rows of A."""
         if offsets is not None or weights is not None:
             raise ArgumentValueError(
                 "`offsets` or `per_sample_weights` is given beside a SparseTensor; the "
@@ -230,7 +230,7 @@ class _Sums(torch.autograd.Function):
 
 
 def _of_rows_used(ctx: Any, vals: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
-    """S^T g for the matrix S (bags, rows) of values on a pattern, made for the rows used alone."""
+    """S^T g for the matrix S (bags, rows) of values on a pattern, with only the rows used."""
     ptr, index = ctx.pattern.indices
     bags, rows = ctx.pattern.shape
     used, ends, order = kernels.sort_coo(index[None], [rows])

@@ -33,7 +33,7 @@ def at_positions(
 
 
 def distinct(total: int, n: int, generator: torch.Generator | None) -> torch.Tensor:
-    """n distinct numbers below `total`, sorted, each set of them equally likely; O(n) memory."""
+    """n distinct numbers below `total`, sorted; each set is equally likely; O(n) memory."""
     device = generator.device if generator is not None else torch.device("cpu")
     options: dict[str, Any] = {"generator": generator, "device": device}
     if 4 * n >= total:
@@ -94,7 +94,7 @@ def largest_positions(
 
 
 def as_blocks(dense: torch.Tensor, blocksize: tuple[int, int]) -> torch.Tensor:
-    """(rows of blocks, columns of blocks, *blocksize)."""
+    """A dense matrix as (rows of blocks, columns of blocks, *blocksize)."""
     bm, bn = blocksize
     return dense.unflatten(1, (-1, bn)).unflatten(0, (-1, bm)).transpose(1, 2)
 
@@ -131,7 +131,7 @@ def require_choice(
     pattern: Any,
     n_m: Any,
 ) -> None:
-    """Refuses none or several of the ways to choose, and what does not fit the size."""
+    """Refuses all but one of density, pattern and n_m, and a choice that does not fit the size."""
     given = [
         k for k, v in (("density", density), ("pattern", pattern), ("n_m", n_m)) if v is not None
     ]

@@ -23,18 +23,19 @@ def convert(module: nn.Module, rule: Rule) -> nn.Module:
     """Exchanges each `torch.nn.Linear` in `module` that the rule chooses for a SparseLinear.
 
     Subclasses of `torch.nn.Linear` stay as they are, because modules such as
-    `torch.nn.MultiheadAttention` read the weights of theirs.
+    `torch.nn.MultiheadAttention` read the weights of such layers directly.
 
     Args:
-        module: Changed in place; where it is a `torch.nn.Linear` itself, the result is another.
-        rule: What becomes of a layer: a density, a pattern (SparseTensor or dense bool tensor), or
-            a dict of the arguments of `SparseLinear.from_dense`, such as {"n_m": (2, 4)}; None
-            leaves it. A mapping gives this by names, in which * stands for any letters, the first
-            that fits; a function gives it for a name and a module. Anything else is for all layers.
+        module: Changed in place; if it is a `torch.nn.Linear` itself, the result is a new module.
+        rule: How to convert a layer: a density, a pattern (SparseTensor or dense bool tensor), or a
+            dict of arguments of `SparseLinear.from_dense`, such as {"n_m": (2, 4)}; None leaves the
+            layer. One of these is for all layers. A mapping gives them by names of layers, in which
+            * stands for any letters, and the first name that fits counts. A function takes the name
+            and the layer, and returns one of them.
 
     Returns:
-        `module`. A layer that stands in several places stays one. Make the optimizer afterwards,
-        because the parameters are others.
+        `module`. A layer that stands in several places is converted once. Make the optimizer
+        afterwards, because the parameters are new.
 
     Cost:
         That of finding the largest elements of each weight.
@@ -78,13 +79,13 @@ def to_dense(module: nn.Module) -> nn.Module:
     """Exchanges each SparseLinear in `module` for a `torch.nn.Linear` that computes the same.
 
     Args:
-        module: Changed in place; where it is a SparseLinear itself, the result is another.
+        module: Changed in place; if it is a SparseLinear itself, the result is a new module.
 
     Returns:
-        `module`. Make the optimizer afterwards, because the parameters are others.
+        `module`. Make the optimizer afterwards, because the parameters are new.
 
     Cost:
-        The dense weights.
+        Time and memory of the dense weights.
 
     Raises:
         TypeError: `module` is no torch.nn.Module.
@@ -111,7 +112,7 @@ def _exchange(module: nn.Module, new: Callable[[str, nn.Module], nn.Module]) -> 
 
 
 def _children(module: nn.Module) -> list[tuple[str, nn.Module, nn.Module]]:
-    """Each module within, at each of its places: its name, its owner, itself."""
+    """The name, the owner and the module itself, for each place that a module has in another."""
 
     def of(owner: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module, nn.Module]]:
         if id(owner) in entered:

@@ -52,8 +52,8 @@ class SparseLinear(SparseWeight):
         ValueError: None or several of density, pattern and n_m are given, or one does not fit.
 
     Source:
-        The parameters are drawn as those of `torch.nn.Linear`, uniformly from an interval that
-        1 / sqrt(inputs) bounds, where each row counts the inputs that it has.
+        Parameters are drawn as those of `torch.nn.Linear`, uniformly from [-a, a] with a =
+        1 / sqrt(inputs), where `inputs` is the number of elements of the row.
 
     Example:
         >>> layer = spgrad.nn.SparseLinear(6, 4, density=0.25)
@@ -214,7 +214,7 @@ class SparseLinear(SparseWeight):
 
 
 def _uniform(like: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-    """Numbers between -1 and 1; of complex ones both parts, so that the mean square is as large."""
+    """Uniform numbers in [-1, 1); complex ones have the same mean square as real ones."""
     real = torch.view_as_real(like) if like.is_complex() else like
     device = like.device if generator is None else generator.device
     drawn = torch.rand(real.shape, generator=generator, device=device, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The SparseTensor parameters of a module as dense parameters that hold their values."""
+"""Replaces the SparseTensor parameters of a module by dense parameters that hold their values."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _INDEX_NAMES = {
 class Values(nn.Module):
     """The parametrization: a SparseTensor as a function of its values.
 
-    It is no leaf of `state_dict` but writes its index tensors there, under torch's names for them,
+    It has no parameter or buffer, but writes its index tensors to `state_dict` under torch's names,
     and compares them with those of a state that is loaded.
     """
 
     def __init__(self, pattern: Pattern) -> None:
         super().__init__()
-        # a tensor, which compiled code takes as an input, but no buffer, which processes would
-        # send; its one number is never read
+        # a tensor, because compiled code takes it as an input; not a buffer, because processes
+        # would send it; its one number is never read
         number = torch.zeros((), dtype=torch.bool, device=pattern.device)
         self.elements = on_pattern(number.expand(pattern.values_shape), pattern)
 
@@ -63,7 +63,7 @@ class Values(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, index in self._indices():
-            destination[prefix + name] = index.clone()  # which a reader may overwrite
+            destination[prefix + name] = index.clone()  # whoever reads the state may overwrite it
 
     def _load_from_state_dict(
         self,
@@ -102,7 +102,7 @@ def parametrize_values(module: nn.Module) -> nn.Module:
     afterwards: `torch.nn.parallel.DistributedDataParallel`, `fully_shard`, `torch.func`,
     `torch.nn.utils.parameters_to_vector`, and optimizers that are no `torch.optim.Optimizer`. The
     module computes what it computed before: `module.weight` is still a SparseTensor, made of the
-    values when it is read. Make the optimizer after this call, because the parameters are others.
+    values when it is read. Make the optimizer after this call, because the parameters are new.
 
     Args:
         module: A module whose parameters, or those of the modules within, are SparseTensors of any
@@ -112,11 +112,11 @@ def parametrize_values(module: nn.Module) -> nn.Module:
         `module`. The parameter `weight` is `parametrizations.weight.original0` now, of the shape of
         its values, and `state_dict` has its index tensors beside it:
         `parametrizations.weight.0.crow_indices` and the like. A parameter that stands in several
-        places stays one.
-        torch saves the module by its `state_dict` alone, as any with parametrizations.
+        places becomes one dense parameter. torch can save the module only by its `state_dict`, as
+        every module with parametrizations.
 
     Gradient:
-        The dense parameters get it: the values of the gradient of the SparseTensor.
+        Each dense parameter gets the values of the gradient of its SparseTensor.
 
     Cost:
         O(1) for each parameter: values and indices are shared with it.
@@ -156,14 +156,14 @@ def parametrize_values(module: nn.Module) -> nn.Module:
 
 @public_op
 def unparametrize_values(module: nn.Module) -> nn.Module:
-    """Makes SparseTensor parameters again of what `parametrize_values` made dense, in place.
+    """Undoes `parametrize_values`: makes its dense parameters SparseTensors again, in place.
 
     Args:
-        module: What `parametrize_values` returned, with the values that it has now.
+        module: A module that `parametrize_values` returned; its present values are taken.
 
     Returns:
         `module`, with the parameters and the names in `state_dict` that it had before. Make the
-        optimizer after this call, because the parameters are others.
+        optimizer after this call, because the parameters are new.
 
     Gradient:
         A gradient that a dense parameter has becomes that of the SparseTensor.

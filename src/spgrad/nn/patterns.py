@@ -1,7 +1,6 @@
 """Patterns of sparse attention: bool matrices (length, length) whose elements all are True.
 
-Join them with ``|``, and take ``spgrad.tril`` for causal ones. They are made in the memory of their
-elements.
+Join them with ``|``, and take ``spgrad.tril`` for causal ones. Making one takes O(nse) memory.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Device = torch.device | str | None
 def band(
     length: int, below: int, above: int | None = None, *, device: Device = None
 ) -> SparseTensor:
-    """Each token sees those up to `below` places before it, itself, and those up to `above` after.
+    """Each token attends to itself, to `below` tokens before it and to `above` tokens after it.
 
     Args:
         length: Number of tokens.
@@ -60,11 +59,11 @@ def band(
 
 @public_as("nn.patterns.strided")
 def strided(length: int, stride: int, *, device: Device = None) -> SparseTensor:
-    """Each token sees those whose distance is a multiple of `stride`, itself too.
+    """Each token attends to the tokens at distances 0, `stride`, 2 `stride`, ... from it.
 
     Args:
         length: Number of tokens.
-        stride: Distance of the tokens that are seen.
+        stride: Distance between the tokens that one token attends to.
         device: Of the pattern.
 
     Returns:
@@ -94,7 +93,7 @@ def strided(length: int, stride: int, *, device: Device = None) -> SparseTensor:
 
 @public_as("nn.patterns.block")
 def block(length: int, size: int, *, device: Device = None) -> SparseTensor:
-    """Each token sees those of its own block of `size` tokens.
+    """Each token attends to the tokens of its own block of `size` tokens.
 
     Args:
         length: Number of tokens; the last block may be shorter.
@@ -130,11 +129,11 @@ def block(length: int, size: int, *, device: Device = None) -> SparseTensor:
 def global_tokens(
     length: int, tokens: int | Sequence[int] | torch.Tensor, *, device: Device = None
 ) -> SparseTensor:
-    """Some tokens see all, and are seen by all.
+    """Some tokens attend to all tokens, and all tokens attend to them.
 
     Args:
         length: Number of tokens.
-        tokens: The places of these tokens, or how many there are at the start.
+        tokens: Places of the global tokens; an int n for the first n places.
         device: Of the pattern.
 
     Returns:
@@ -177,7 +176,7 @@ def global_tokens(
 def _progressions(
     length: int, first: torch.Tensor, counts: torch.Tensor, step: int
 ) -> SparseTensor:
-    """The elements first[i], first[i] + step, ... of each row, so many as `counts` says."""
+    """A pattern whose row i has the columns first[i], first[i] + step, ...: counts[i] of them."""
     crow, row, place = _places(counts)
     return _ones(length, crow, first[row] + step * place)
 

@@ -1,4 +1,4 @@
-"""How a sparse matrix lives in a module: dense values to train, and buffers that say where."""
+"""The base of layers with a sparse weight: a dense parameter of values and two index buffers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class SparseWeight(nn.Module):
     The values are an ordinary dense parameter, `values`: (nse,), or (nse, rows, columns) of blocks.
     So every optimizer, DistributedDataParallel, `fully_shard`, averages of parameters and
     `state_dict` treat them as any other parameter. The pattern is two buffers, `crow_indices` and
-    `col_indices`, which `state_dict` saves. `load_state_dict` takes other elements than the layer
-    has, after a check of the indices; the parameter then stays the same object.
+    `col_indices`, which `state_dict` saves. `load_state_dict` checks the indices and also accepts
+    another pattern than the layer has; the parameter then stays the same object.
 
     Attributes:
         values: The parameter.
-        crow_indices: int64 (lines + 1,), of rows or rows of blocks.
-        col_indices: int64 (nse,), of columns or columns of blocks.
+        crow_indices: Pointers of the rows, or rows of blocks, int64 (lines + 1,).
+        col_indices: Indices of the columns, or columns of blocks, int64 (nse,).
         blocksize: Size of a block, or None.
     """
 
@@ -38,7 +38,7 @@ class SparseWeight(nn.Module):
     col_indices: torch.Tensor
     blocksize: tuple[int, int] | None
 
-    # What the buffers were when `_elements` was made of a copy of them
+    # `_elements` is made of a copy of the buffers; `_seen` has the buffers and versions of then
     _elements: SparseTensor | None = None
     _seen: tuple[tuple[torch.Tensor, int], ...] = ()
 
@@ -117,7 +117,7 @@ class SparseWeight(nn.Module):
 
     @torch.no_grad()
     def _check_indices(self) -> None:
-        """Makes `_elements` of the buffers as they are now; refuses those that are no pattern."""
+        """Makes `_elements` from the present buffers; refuses indices that are no valid pattern."""
         buffers = (self.crow_indices, self.col_indices)
         seen = tuple((b, 0 if b.is_inference() else b._version) for b in buffers)
         old = self._elements
@@ -192,7 +192,7 @@ class SparseWeight(nn.Module):
 def _elements_of(
     buffers: tuple[torch.Tensor, ...], size: tuple[int, int], blocksize: tuple[int, int] | None
 ) -> SparseTensor:
-    """A SparseTensor on a copy of these indices, once they are checked."""
+    """Checks these indices, and makes a SparseTensor on a copy of them."""
     for name, b in zip(_INDICES, buffers, strict=True):
         checks.require_index(name, b)
     ptr, idx = (b.detach().to(torch.int64, copy=True) for b in buffers)

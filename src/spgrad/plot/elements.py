@@ -1,4 +1,4 @@
-"""Where the elements of a tensor are, and their values."""
+"""Pictures of the positions and values of the elements of a tensor."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ INK, RULE, NOT_FINITE = "#1e293b", "#cbd5e1", "#d946ef"
 SIGNED = ("#1d4ed8", "#93b4f5", "#c3c8d0", "#f0a678", "#c2410c")
 SIZED = ("#b6d3ee", "#4a8fd0", "#1d4ed8", "#1e1b4b")
 WIDE = 1000
-"""Largest value over the median one from which colours are logarithmic."""
+"""Colours are logarithmic if the largest value is more than this many times the median."""
 CELLS = 400
-"""A matrix with at most so many rows and columns is drawn cell by cell."""
+"""A matrix with at most this many rows and columns is drawn cell by cell."""
 MOST_POINTS = 1_000_000
-"""Elements beyond which the picture shows how many there are in each place."""
+"""With more elements than this, the picture shows how many there are in each cell of a grid."""
 BINS = 512
-"""Places along the longer side of such a picture."""
+"""Cells of that grid along its longer side."""
 MOST_ITEMS = 64
 """Items of a batch that are drawn."""
 NARROWEST = 0.125
@@ -47,10 +47,10 @@ def spy(
 ) -> Axes:
     """Draws where the specified elements of a sparse tensor are, coloured by their values.
 
-    Small matrices are drawn cell by cell, larger ones as points, and beyond a million elements
-    the picture shows how many there are in each place. Elements with dense dimensions have the
-    colour of their norm, complex ones that of their magnitude; infinite and NaN ones are magenta.
-    Where values differ by orders of magnitude the colours are logarithmic. The items of a batch
+    Small matrices are drawn cell by cell, larger ones as points. With more than a million elements,
+    the picture shows how many there are in each cell of a grid. Elements with dense dimensions have
+    the colour of their norm, complex ones that of their magnitude; infinite and NaN ones are
+    magenta. If values differ by orders of magnitude, colours are logarithmic. The items of a batch
     (up to 64) stand side by side, row by row. A vector is drawn as one row.
 
     Args:
@@ -62,7 +62,7 @@ def spy(
         title: By default shape and layout.
 
     Returns:
-        The Axes. Its x axis is the column and its y axis, downwards, the row; but for a batch.
+        The Axes. Except for a batch, its x axis is the column and its y axis, downwards, the row.
 
     Cost:
         O(nse) time and memory, whatever the shape.
@@ -131,7 +131,7 @@ class _Sheet(NamedTuple):
     across: int  # items side by side
     items: int  # items that are drawn
     left_out: int  # items that are not
-    what: str  # of the level
+    what: str  # what the level is, such as "norm"
 
 
 def _sheet(A: SparseTensor) -> _Sheet:
@@ -165,7 +165,7 @@ def _sheet(A: SparseTensor) -> _Sheet:
 
 
 def _level(vals: torch.Tensor, dense_dim: int) -> tuple[torch.Tensor, str]:
-    """One number for each element, and what it is."""
+    """The number of each element that its colour shows, and what that number is."""
     if dense_dim:
         wide = vals.to(torch.complex128 if vals.is_complex() else torch.float64)
         return torch.linalg.vector_norm(wide.flatten(1), dim=1).double(), "norm"
@@ -206,7 +206,7 @@ def _scale(level: torch.Tensor, cmap: Any) -> tuple[Any, Any]:
 
 
 def _has_scale(level: torch.Tensor) -> bool:
-    """Tells whether colours differ, so that a bar says something."""
+    """Whether finite levels differ, so that a colour bar is of use."""
     finite = level[level.isfinite()]
     return finite.numel() > 0 and bool(finite.min() < finite.max())
 
@@ -227,7 +227,7 @@ def _draw_cells(ax: Axes, sheet: _Sheet, cmap: Any) -> Any:
 
 
 def _draw_density(ax: Axes, sheet: _Sheet, cmap: Any) -> Any:
-    """An image of how many elements there are in each place."""
+    """An image of the number of elements in each cell of a grid."""
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
     m, k = sheet.shape

@@ -1,4 +1,4 @@
-"""Degrees, blocks, and a matrix in another order beside itself."""
+"""Pictures of degrees, of blocks, and of a matrix before and after reordering."""
 
 from __future__ import annotations
 
@@ -29,30 +29,29 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_BARS = 40
-"""Different degrees of which each has a bar of its own; more are drawn as points on two
-logarithmic axes."""
+"""Up to this many distinct degrees are drawn as bars, more as points on two logarithmic axes."""
 
 
 @public_as("plot.degrees")
 def degrees(
     A: torch.Tensor, ax: Axes | None = None, *, dim: int = 1, title: str | None = None
 ) -> Axes:
-    """Draws how many rows of a matrix have how many specified elements.
+    """Draws the distribution of the number of specified elements in a row: the degrees of a graph.
 
-    Few different numbers are drawn as bars. Many, as in graphs with hubs, are points on two
-    logarithmic axes, where a power law is a line; rows without elements are in the caption then.
+    Up to 40 distinct degrees are drawn as bars. More, as in graphs with hubs, are points on two
+    logarithmic axes, where a power law is a line; the caption then counts rows without elements.
 
     Args:
         A: Sparse matrix of any layout; a graph with an edge for each specified element.
         ax: Where to draw; by default a new figure of pyplot.
         dim: 1 for the elements of each row, 0 for those of each column.
-        title: By default what is counted.
+        title: By default "Elements of each row", or column.
 
     Returns:
         The Axes. Its x axis is the number of elements and its y axis the number of rows.
 
     Cost:
-        O(rows), once the pattern is seen along that dimension.
+        O(rows), once the row or column view of the pattern is there.
 
     Raises:
         TypeError: `A` is not sparse, or `ax` no matplotlib Axes.
@@ -157,13 +156,13 @@ def blocks(
 def reordered(
     A: torch.Tensor, order: torch.Tensor | None = None, ax: Any = None, **options: Any
 ) -> tuple[Axes, Axes]:
-    """Draws a matrix, and beside it the same with its rows and columns in another order.
+    """Draws a matrix, and beside it the matrix with its rows and columns in another order.
 
     Args:
         A: Sparse square matrix (n, n) of any layout.
         order: A permutation of 0 ... n - 1; by default `spgrad.reverse_cuthill_mckee(A)`.
         ax: Two Axes; by default those of a new figure of pyplot.
-        options: As of `spy`, for both pictures; no title.
+        options: Options of `spy` for both pictures, except `title`.
 
     Returns:
         The two Axes.
@@ -215,7 +214,7 @@ def _single(A: Any) -> SparseTensor:
 
 
 def _blocksize(A: SparseTensor, blocksize: Any) -> tuple[int, int]:
-    """Rows and columns of a block, so large that at most BINS of them stand side by side."""
+    """Rows and columns of a block, enlarged so that the picture has at most BINS x BINS blocks."""
     m, k = A._pattern.matrix
     if blocksize is None:
         usual = max(1, -(-max(m, k) // 64))

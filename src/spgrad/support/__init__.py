@@ -1,13 +1,13 @@
-"""The support table: what works, for which operands and layouts, and what it means.
+"""The support table: one row for each operation, with its operands, layouts and specification.
 
-One row per operation. A row names the module of its function; registration for torch's names, the
-names of `spgrad`, tests, refusals, the tables in the documents and `python -m spgrad ops` come from
-it. A signature names the operands with their shapes: upper
-case is sparse, lower case dense, dense dimensions of a sparse tensor stand behind a bar; a sparse
-result has the layout of the first sparse operand, or COO where that can't hold it (CSR or CSC for
-a part of a BSR or BSC matrix), unless another stands behind a colon. Operands in parentheses are
-given as one list. Flipped is the layout of the transpose: CSC for CSR, BSC for BSR, and the other
-way round.
+A row names the module of its function. The registration under torch's names, the names in `spgrad`,
+tests, error texts, the documented tables and `python -m spgrad ops` are generated from the rows.
+
+A signature names the operands with their shapes. Upper case is sparse, lower case is dense; the
+dense dimensions of a sparse tensor stand behind a bar. A sparse result has the layout of the first
+sparse operand, or COO where that layout can't hold it (CSR or CSC for a part of a BSR or BSC
+matrix), unless another layout stands behind a colon. The layout `flipped` is that of the transpose:
+CSC for CSR, BSC for BSR, and the other way round. Operands in parentheses are given as one list.
 """
 
 from spgrad.support import (

@@ -9,7 +9,7 @@ def _row(name: str, module: str, signature: str, reason: str) -> Op:
     return Op(name, f"core.{module}", (), (signature,), None, absent={"dense": reason})
 
 
-_NATIVE = "a native sparse tensor is no dense one"
+_NATIVE = "the operand or the result is a native sparse tensor"
 
 ROWS = (
     _row("values", "values", "A[m,k] -> y[nse]", "the order of the values is that of the layout"),

@@ -1,4 +1,4 @@
-"""Rows of what makes a tensor."""
+"""Rows of the functions that create a tensor."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ROWS = (
     _like("zeros_like", torch.zeros_like),
     _like("ones_like", _full_like),
     _like("full_like", _full_like, {"fill_value": 2}),
-    _like("empty_like", None, absent={"dense": "its values are what the memory holds"}),
+    _like("empty_like", None, absent={"dense": "its values are uninitialised memory"}),
     _like("rand_like", None, absent=_RANDOM),
     _like("randn_like", None, absent=_RANDOM),
     _made("zeros", torch.zeros, _SIZE, call=_sized),
@@ -124,7 +124,7 @@ ROWS = (
         (),
         None,
         order=0,
-        absent={"dense": "it gives a pattern, which has tests of its own"},
+        absent={"dense": "its result is a pattern, which has tests of its own"},
         traced=False,
     ),
 )

@@ -128,7 +128,7 @@ def _masked(fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         safe = b  # no NaN in the gradient
         if isinstance(b, torch.Tensor):
             safe = torch.where(mask, b, torch.ones((), dtype=b.dtype))
-            safe = safe.to(torch.result_type(A, b))  # one without dimensions does not promote
+            safe = safe.to(torch.result_type(A, b))  # a 0-d b does not promote the dtype
         return torch.where(mask, fn(A, safe, **kw), torch.zeros((), dtype=A.dtype))
 
     return dense
@@ -161,7 +161,7 @@ def _quotient(name: str, *aliases: str, samples: tuple[Mapping[str, Any], ...] =
 
 
 def _comparison(name: str, number: str | None, *, two_sparse: bool) -> Op:
-    """`number` is the sign of a number whose comparison with 0 is False."""
+    """`number` names the numbers that 0 compares False with: s (any but 0), p (> 0), n (< 0)."""
     by_number = () if number is None else (f"A[m,k] {number}[] -> C[m,k]",)
     signatures = (*_DENSE_RESULT, *by_number)
     if two_sparse:
@@ -170,7 +170,7 @@ def _comparison(name: str, number: str | None, *, two_sparse: bool) -> Op:
 
 
 def _bitwise(name: str, *, dense: bool) -> Op:
-    """`dense`: whether the result is, with a dense operand."""
+    """`dense` is True if the result with a dense operand is dense."""
     with_dense = _integer(_DENSE_RESULT if dense else (*_BY_DENSE, "x[m,k] A[m,k] -> C[m,k]"))
     by_number = () if dense else ("I[m,k] i[] -> C[m,k]",)
     signatures = (*_integer(_TWO_SPARSE), *with_dense, *by_number)
@@ -180,7 +180,7 @@ def _bitwise(name: str, *, dense: bool) -> Op:
 
 
 def _integer(signatures: tuple[str, ...]) -> tuple[str, ...]:
-    """The same of integers."""
+    """The same signatures with integer operands."""
     named = {"A": "I", "B": "J", "x": "i"}
     return tuple(re.sub(r"\b[ABx](?=\[)", lambda m: named[m[0]], s) for s in signatures)
 
@@ -249,7 +249,7 @@ ROWS: tuple[Op, ...] = (
         FORMS,
         _called,
         samples=({"fn": torch.exp}, {"fn": torch.cos}),
-        traced=False,  # it passes a function on, and is traced through
+        traced=False,  # Dynamo reads it, because it calls a function of the user
     ),
     *(_keeps_zero(name) for name in _SIMPLE),
     *(_keeps_zero(name, alias) for name, alias in _ALIASED.items()),

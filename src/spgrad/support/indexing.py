@@ -1,4 +1,4 @@
-"""Rows of what takes parts of a tensor, and writes them."""
+"""Rows of the operations that read or write parts of a tensor."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def _at_mask(A: torch.Tensor, M: torch.Tensor) -> torch.Tensor:
 def _cut(
     function: Callable[..., Any], A: Any, *, split_size_or_sections: Any, **options: Any
 ) -> Any:
-    """Two functions of torch have two names for that argument."""
+    """Gives the sizes by position, because torch.split and Tensor.split name them differently."""
     return function(A, split_size_or_sections, **options)
 
 
 def _index_add(
     A: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
 ) -> torch.Tensor:
-    """Of dtypes that differ, as of other sums, the one that both go into; torch refuses these."""
+    """torch.index_add, which refuses operands of two dtypes, in the dtype of their sum."""
     dtype = torch.result_type(A, source)
     return torch.index_add(A.to(dtype), dim, index, source.to(dtype), alpha=alpha)
 
 
 def _at_rows(function: Callable[..., Any], A: Any, B: Any, **options: Any) -> Any:
-    """With an index for each row of B, some twice."""
+    """Calls a function with an index into the rows of A for each row of B; some occur twice."""
     index = None
     if isinstance(A, torch.Tensor) and isinstance(B, torch.Tensor):
         rows = A.shape[:1].numel()

@@ -1,4 +1,4 @@
-"""Rows of conversions and of what changes the structure."""
+"""Rows of the conversions of layout, of coalesce and of the transpose."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def _spectral(name: str, module: str, names: tuple[str, ...], form: str, why: st
 
 
 def _exponential(A: torch.Tensor, x: torch.Tensor, t: float = 1.0) -> torch.Tensor:
-    """In float32 for 16-bit numbers, of which torch's exponential of a batch is infinite."""
+    """exp(t A) x; in float32 for 16-bit dtypes, where torch's exponential of a batch is inf."""
     wide = torch.float32 if A.dtype in (torch.float16, torch.bfloat16) else A.dtype
     return (torch.linalg.matrix_exp(t * A.to(wide)) @ x.to(wide)).to(A.dtype)
 
@@ -42,13 +42,13 @@ def _asked(name: str, dense: Callable[..., Any]) -> Op:
     return Op(name, "linalg.structure", (), forms, dense, order=0, call=as_tensor, traced=False)
 
 
-_RANDOM = "its result depends on a random matrix, and is right up to signs"
+_RANDOM = "its result depends on a random matrix, and is unique only up to signs"
 
-_SEVERAL = "it gives several tensors"
+_SEVERAL = "its result is several tensors"
 
 _NO_SUCH = "torch has no such function"
 
-_TOLERANCE = "an iteration finds it, to its tolerance"
+_TOLERANCE = "its result is that of an iteration, which stops at a tolerance"
 
 _SYSTEMS = (
     "S[m,m] x[m,n] -> y[m,n]",
@@ -81,7 +81,7 @@ def _at_itself(function: Callable[..., Any], A: torch.Tensor, **options: Any) ->
 def _by_factor(
     function: Callable[..., Any], A: torch.Tensor, b: torch.Tensor, **options: Any
 ) -> torch.Tensor:
-    """Solves with what a function makes of a sparse tensor, or by a function of dense ones."""
+    """Solves with the factor that `function` makes of a sparse A; a dense A goes to `function`."""
     strided = A.layout is torch.strided
     return function(A, b, **options) if strided else function(A, **options).solve(b)
 

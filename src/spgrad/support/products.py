@@ -36,7 +36,7 @@ _SCALED = ({}, {"beta": 0.5, "alpha": 2.0}, {"beta": 0})
 
 
 def _with_bools(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`product`, and of bool tensors, which torch refuses, whether any product is True."""
+    """`product`; for bool tensors, which torch refuses, whether any term of a sum is True."""
 
     def dense(a: torch.Tensor, b: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
         if a.dtype != torch.bool:
@@ -68,7 +68,7 @@ def _reduced(A: torch.Tensor, x: torch.Tensor, *, mask: torch.Tensor, reduce: st
 def _reduced_by_head(
     A: torch.Tensor, x: torch.Tensor, mask: torch.Tensor, reduce: str
 ) -> torch.Tensor:
-    """Of A (*b, m, k, h) and x (*b, k, h or 1, n)."""
+    """`_reduced` for A (*b, m, k, h) and x (*b, k, h or 1, n)."""
     count = mask.sum(-2)[..., None]
     if reduce in ("min_plus", "max_plus"):
         return _extremal_sums(A, x, mask, count, 1 if reduce == "max_plus" else -1)
@@ -79,7 +79,7 @@ def _reduced_by_head(
     terms = filled(A[..., None] * x.unsqueeze(-4), mask[..., None], nothing)  # (*b, m, k, h, n)
     if reduce == "prod":
         y = terms.prod(-3, dtype=terms.dtype)
-    else:  # of equal ones, the first
+    else:  # max and min, unlike amax, give the gradient to the first of equal terms
         y = (terms.max(-3) if reduce == "amax" else terms.min(-3)).values
     return y.masked_fill(count == 0, 0)
 
@@ -110,7 +110,7 @@ _DOTS = ("A[k] x[k] -> y[]", "x[k] A[k] -> y[]", "A[k] B[k] -> y[]")
 
 
 def _power(A: torch.Tensor, n: int) -> torch.Tensor:
-    """Of bool tensors, which torch refuses, whether any product is True."""
+    """torch.matrix_power; for bool tensors, which torch refuses, whether any term is True."""
     power = torch.matrix_power(A.int() if A.dtype == torch.bool else A, n)
     return power != 0 if A.dtype == torch.bool else power
 
@@ -142,7 +142,7 @@ def _attention(
     if attn_mask.shape[-2:] != (
         query.shape[-2],
         key.shape[-2],
-    ):  # five heads, no matrix has five columns
+    ):  # the last size is that of five heads; no matrix of the tests has five columns
         attn_mask, mask = attn_mask.movedim(-1, -3), mask.movedim(-1, -3)
     mask, bias = (attn_mask, 0) if attn_mask.dtype == torch.bool else (mask, attn_mask)
     scores = (query @ key.mT * factor + bias).where(mask, -torch.inf)
@@ -160,7 +160,7 @@ def _embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _looked_up(function: Callable[..., Any], weight: Any, *, input: Any, **options: Any) -> Any:
-    """With numbers that the table has rows for."""
+    """Calls a function with `input` modulo the number of rows of the table."""
     rows = weight.shape[:1].numel() if isinstance(weight, torch.Tensor) else 0
     return function(input % rows if rows else input[:0], weight, **options)
 
@@ -188,7 +188,7 @@ def _grouped(name: str) -> Op:
         (),
         (),
         None,
-        absent={"dense": "all its operands are dense, and it has tests of its own"},
+        absent={"dense": "its operands are all dense, and it has tests of its own"},
         traced=False,
     )
 

@@ -24,7 +24,7 @@ _INF = float("inf")
 def _reduced(
     name: str, fill: float, empty: float, *, order: int = 2, samples: Any = _SAMPLES
 ) -> Op:
-    """A reduction that leaves out an element of value `fill`, and gives `empty` of nothing."""
+    """A reduction that elements of value `fill` do not change; of no elements it is `empty`."""
 
     def dense(
         A: torch.Tensor, *, mask: torch.Tensor, specified: bool = False, **options: Any
@@ -110,7 +110,7 @@ def _var(
         return torch.var(A, dim, keepdim=keepdim, correction=correction)
     number = torch.sum(mask, dim, keepdim=True)
     mean = torch.sum(A, dim, keepdim=True) / number.clamp(min=1)
-    centred = A - mean  # of which abs has no second derivative at 0
+    centred = A - mean  # not squared by abs, which has no second derivative at 0
     squares = torch.where(mask, (centred * centred.conj()).real, 0)
     y = torch.sum(squares, dim, keepdim=True) / (number - correction).clamp(min=0)
     return y if keepdim else y.sum(dim)
@@ -134,7 +134,7 @@ def _std(
 def _torch_norm(
     A: torch.Tensor, *, mask: torch.Tensor, specified: bool = False, **options: Any
 ) -> torch.Tensor:
-    """Zeros add nothing to a norm of positive order; to one of negative order, infinities don't."""
+    """torch.norm; for a negative order, unspecified elements become inf, which adds nothing."""
     p = options.pop("p", 2)
     if not specified or p >= 0:
         return torch.norm(A, p, **options)
@@ -147,7 +147,7 @@ def _norm(A: torch.Tensor, p: float = 2, **options: Any) -> torch.Tensor:
 
 
 def _placed(x: torch.Tensor, mask: torch.Tensor, dim: int) -> torch.Tensor:
-    """What a dense row begins with, at the specified elements of the row; 0 elsewhere."""
+    """The first numbers of each row of x, put at the specified elements of the row; 0 elsewhere."""
     rank = (mask.cumsum(dim) - 1).clamp(min=0)
     return torch.where(mask, x.gather(dim, rank), torch.zeros((), dtype=x.dtype))
 
@@ -180,7 +180,7 @@ def _topk(
     mask: torch.Tensor,
     specified: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of equal elements the first; torch leaves open which."""
+    """torch.topk that takes the first of equal elements; torch does not say which it takes."""
     torch.topk(A, k, dim, largest)  # refuses what torch refuses
     if not specified:
         y, index = A.sort(dim=dim, descending=largest, stable=True)

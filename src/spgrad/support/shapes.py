@@ -1,4 +1,4 @@
-"""Rows of what moves elements elsewhere: shapes, joins, diagonals, rearrangements."""
+"""Rows of the operations that move elements: shapes, joins, diagonals, rearrangements."""
 
 from __future__ import annotations
 

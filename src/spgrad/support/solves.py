@@ -24,7 +24,7 @@ _SIDES = (
 
 
 def _substituted(A: torch.Tensor, b: torch.Tensor, **options: bool) -> torch.Tensor:
-    """torch.linalg.solve_triangular, and vectors too."""
+    """torch.linalg.solve_triangular, also for a vector b."""
     x = torch.linalg.solve_triangular(A, b[:, None] if b.dim() == 1 else b, **options)
     return x.squeeze(-1) if b.dim() == 1 else x
 
@@ -37,7 +37,7 @@ def _solution(function: Callable[..., Any], *operands: Any, **options: Any) -> t
 def _transposed_too(
     b: torch.Tensor, A: torch.Tensor, *, transpose: bool = False, **options: bool
 ) -> torch.Tensor:
-    """torch.triangular_solve, of which torch says that it will go away."""
+    """As torch.triangular_solve, which torch has deprecated."""
     options.setdefault("upper", True)
     if transpose:
         A, options["upper"] = A.mT, not options["upper"]

@@ -24,7 +24,7 @@ FLIPPED = {"coo": "coo", "csr": "csc", "csc": "csr", "bsr": "bsc", "bsc": "bsr"}
 def torch_named(name: str) -> Any:
     """Torch's own function, or attribute, under a name such as "torch.Tensor.abs".
 
-    Other libraries put functions of theirs into torch, which call those that stood there:
+    Other libraries replace functions of torch by their own, which call the original:
     torch_geometric does so with `torch.select` and `torch.index_select`.
     """
     rest = name.removeprefix("torch.")
@@ -50,12 +50,12 @@ def on_copy(function: Callable[..., Any], A: Any, *operands: Any, **options: Any
 
 
 def as_tensor(function: Callable[..., Any], *operands: Any, **options: Any) -> torch.Tensor:
-    """Calls a function that gives a number or a bool."""
+    """Calls a function that gives a number or a bool, and makes a tensor of it."""
     return torch.tensor(function(*operands, **options))
 
 
 def filled(A: torch.Tensor, mask: torch.Tensor, value: float) -> torch.Tensor:
-    """A with `value`, or what integers have instead of an infinity, where `mask` is False."""
+    """A with `value` where `mask` is False; for integers, the extreme number instead of inf."""
     if math.isinf(value) and not A.is_floating_point():
         A = A.to(torch.int8) if A.dtype == torch.bool else A  # with numbers beyond True and False
         limits = torch.iinfo(A.dtype)
@@ -80,7 +80,8 @@ class Op:
             name of torch whose result would not be sparse, and which is refused for that reason.
         order: Order of differentiation that is tested; 0 if there is no derivative.
         samples: Keyword arguments to try.
-        absent: For a layout that is missing, why.
+        absent: Why a layout, or `dense` (under "dense"), is missing; under "instead", for a refused
+            name of torch, what to call.
         call: How a function, this one or the dense one, is called with operands and options.
         traced: True if a graph of torch.compile holds it as one operation.
         public: True if `spgrad` has the function; False for names of torch that are refused, and
@@ -117,12 +118,12 @@ class Op:
 
     @property
     def in_place(self) -> bool:
-        """True for what changes its first operand."""
+        """True for an operation that changes its first operand."""
         return self.name.endswith("_")
 
     @property
     def creates(self) -> bool:
-        """True for what makes a sparse tensor of none, in the layout that it is asked for."""
+        """True for an operation that makes a sparse tensor without a sparse operand."""
         return bool(self.signatures) and not any(o.sparse for o in parse(self.signatures[0])[0])
 
     @property

@@ -1,4 +1,4 @@
-"""For tests of sparse operations: samples for each row of the support table, a zoo, comparisons.
+"""Helps to test sparse operations: samples for rows of the support table, a zoo, comparisons.
 
 The dense function in the table is the specification: `expected` runs it, and gradients are
 compared on the pattern of the *input*.
@@ -98,13 +98,13 @@ def random_sparse(
     positive: bool = False,
     seed: int = 0,
 ) -> SparseTensor:
-    """A random SparseTensor; batches are ragged, and uncoalesced ones repeat and shuffle.
+    """A random SparseTensor; the items of a batch differ in nse.
 
     Args:
         shape: Size of all dimensions.
         layout: One of the five sparse layouts.
         dtype: Of the values; integers are drawn from -4 to 4.
-        density: Share of elements that are specified; a tensor says it for each element.
+        density: Share of elements that are specified; or a tensor with the probability of each.
         blocksize: For BSR and BSC.
         coalesced: False gives a COO tensor with repeated, unsorted indices.
         index_dtype: torch.int64 or torch.int32.
@@ -224,8 +224,9 @@ def sample(
         mixed: True gives the second sparse operand the next layout of the table.
         seed: Of the generator.
         matrix: Dense matrix, such as one of ZOO: the first sparse operand is specified where it is
-            not 0, and the other operands take matching sizes. Random parts of it follow in a batch,
-            a vector has its rows one after the other, zeros make it square.
+            not 0, and the other operands take matching sizes. The other items of a batch have
+            random parts of its pattern, a vector has its rows one after the other, and zeros pad it
+            if the operand is square.
         index_dtype: torch.int64 or torch.int32.
 
     Returns:
@@ -285,7 +286,7 @@ def sample(
 
 
 def _fitted(matrix: torch.Tensor, operand: support.Operand) -> tuple[torch.Tensor, dict[str, int]]:
-    """A matrix, filled up where the operand is square, and sizes that give it to the operand."""
+    """The matrix, padded if the operand is square, and the sizes of letters that fit it."""
     dims = operand.dims[: len(operand.dims) - operand.dense_dim][-2:]
     if len(set(dims)) < len(dims):
         missing = [max(matrix.shape) - size for size in matrix.shape]
@@ -295,21 +296,21 @@ def _fitted(matrix: torch.Tensor, operand: support.Operand) -> tuple[torch.Tenso
 
 
 def _density_like(matrix: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Chance of each element where a batch begins with a matrix, or a vector has its rows."""
+    """Probability of each element of a batch whose first item is the matrix, or of its vector."""
     chance = 0.5 * (matrix != 0).expand(*shape[:-2], *matrix.shape)
     chance[(0,) * (chance.dim() - 2)] *= 2
     return chance.reshape(shape)
 
 
 def run_all(cell: Cell, operands: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Calls the operation of a cell; a tuple of results, or of one."""
+    """Calls the operation of a cell; gives a tuple of its results, also of a single one."""
     return _tuple(call(cell, cell.op.function, operands, cell.options))
 
 
 def call(
     cell: Cell, function: Callable[..., Any], operands: list[Any], options: dict[str, Any]
 ) -> Any:
-    """Calls a function with the operands of a cell, as its row says how."""
+    """Calls a function with the operands of a cell, in the way that its row of the table says."""
     if isinstance(function, types.WrapperDescriptorType):  # it takes no keyword arguments
         return function(*operands, *options.values())
     return cell.op.call(function, *operands, **options)
@@ -358,7 +359,7 @@ def mask_of(pattern: Pattern) -> torch.Tensor:
 
 
 def parameters(operands: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Dense leaves of what is differentiable in operands: stored values and dense tensors."""
+    """Dense leaves with the differentiable parts of operands: stored values and dense tensors."""
     return [
         (a._vals if isinstance(a, SparseTensor) else a)
         .detach()

@@ -1,4 +1,4 @@
-"""Keyword arguments under the names that torch's functions take them by."""
+"""Renames the keyword arguments that torch's functions also take under NumPy's names."""
 
 from __future__ import annotations
 

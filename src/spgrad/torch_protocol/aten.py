@@ -52,7 +52,7 @@ def _finish(func: Any, first: SparseTensor, out: torch.Tensor) -> SparseTensor:
 
 
 def _changed(A: SparseTensor) -> SparseTensor:
-    """A after a change in place, which is counted: graphs that saved the values notice it."""
+    """Counts a change of A in place, so that graphs that saved the values notice it; gives A."""
     if not A._vals.is_inference():
         increment_version(A._vals)
     return A
@@ -76,10 +76,10 @@ def alias(A: SparseTensor) -> SparseTensor:
 
 
 def _aliased(A: SparseTensor) -> SparseTensor:
-    """The alias. Both hold one tensor of values, and so one count of its changes."""
+    """The alias of A. Both hold one tensor of values, and so one version counter."""
     vals = A._vals
     if vals.requires_grad:
-        # below autograd, where this is called, detach would give a count of changes of its own
+        # below autograd, where this is called, detach would make a version counter of its own
         with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
             vals = vals.detach()
     out = SparseTensor(vals, A._pattern)
@@ -211,7 +211,7 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
 
 
 def alike(a: Pattern, b: Pattern) -> bool:
-    """True for patterns that differ in their elements alone."""
+    """True for patterns that differ at most in which elements are specified."""
     same = (a.layout, a.shape, a.dense_dim, a.blocksize) == (
         b.layout,
         b.shape,
@@ -235,7 +235,7 @@ def _replaced(A: SparseTensor, source: SparseTensor) -> SparseTensor:
 
 
 def require_no_gradient(A: SparseTensor, other: Pattern) -> None:
-    """Refuses other elements for a tensor whose gradient lies on those that it has."""
+    """Refuses to give other elements to a tensor that has a gradient on its present ones."""
     if A.grad is not None:
         raise StateError(
             f"`self` has a gradient on its {A._pattern.nse} elements, which are not the "
@@ -245,7 +245,7 @@ def require_no_gradient(A: SparseTensor, other: Pattern) -> None:
 
 
 def replace(A: SparseTensor, vals: torch.Tensor, pattern: Pattern) -> SparseTensor:
-    """A with other elements; graphs recorded before that need those it had raise in backward."""
+    """Gives A other elements; graphs recorded before that use the old ones raise in backward."""
     _changed(A)
     # a gradient of an older graph would lie on the old elements
     if A._outdated is not None and A.is_leaf:
@@ -269,7 +269,7 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
 
 
 def _with_its_aliases(func: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
-    """`answer`, which says of its result what memory it shares, as the compiler asks."""
+    """`answer` with a result that records which operands it aliases, as torch.compile requires."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return return_and_correct_aliasing(func, args, kwargs, answer(*args, **kwargs))

@@ -1,16 +1,16 @@
-"""Tells code of torch that updates parameters from code that computes with them.
+"""Decides whether the caller is an optimizer step, gradient clipping or gradient scaling.
 
 An optimizer treats a parameter as a bag of numbers: it adds eps to each, divides one by the other,
 and knows no rows or columns. For a sparse parameter these numbers are the specified elements. The
 same `add_(eps)` elsewhere means every element of the tensor, the unspecified ones too, and is
-refused. Which of the two is meant is decided by whose code calls: only the code of torch's own
-optimizers, gradient clipping and gradient scaling, and the methods of any `torch.optim.Optimizer`,
-and only where no gradient is recorded.
+refused. The caller decides which of the two is meant. Arithmetic applies to the specified elements
+where torch's own optimizers, gradient clipping or gradient scaling, or a method of any
+`torch.optim.Optimizer`, calls it, and no gradient is recorded.
 
-This looks at the frames of the stack, here and nowhere else, because torch offers nothing that
-would do: its hooks around every step (`register_optimizer_step_pre_hook`) are not called for
-clipping and scaling, are not called after a step that raises, so that a flag which they set would
-turn later computations into wrong numbers, and do not tell a closure from the step that calls it.
+This module reads the frames of the stack, because the hooks that torch calls around every step
+(`register_optimizer_step_pre_hook`) do not suffice: torch does not call them for clipping and
+scaling, nor after a step that raises, so that a flag which they set would turn later computations
+into wrong numbers, and they do not tell a closure from the step that calls it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _BETWEEN = (
 
 
 def optimizing(func: Any = None) -> bool:
-    """True in what an optimizer's step calls; to be asked from `__torch_function__` or a property.
+    """True if an optimizer's step is the caller of the `__torch_function__` or property that asks.
 
-    A closure that the step calls is not such code. What `torch.compile` traces is if it stands in
-    a file of torch's optimizers.
-    Adagrad fills its state when it is made, where gradients are recorded.
+    A closure that the step calls does not count. Code that `torch.compile` traces counts if it
+    stands in a file of torch's optimizers. `torch.full_like` counts where gradients are recorded
+    too, because Adagrad fills its state with it in its constructor.
     """
     if torch.is_grad_enabled() and func is not torch.full_like:
         return False
@@ -68,6 +68,6 @@ def _traced_from() -> str:
 
 
 def _of_an_optimizer(frame: FrameType) -> bool:
-    """True for a method of an optimizer that is not torch's."""
+    """True for a frame of a method of any `torch.optim.Optimizer`."""
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
     return names[:1] == ("self",) and isinstance(frame.f_locals.get("self"), torch.optim.Optimizer)

@@ -37,9 +37,9 @@ def when_tracing(function: Callable[..., Any]) -> None:
 def when_called(function: Callable[..., Any]) -> None:
     """Keeps Dynamo, once it is imported, from compiling `function` and what it calls by itself.
 
-    Such calls come from code that a graph break left to Python. Reading this library there finds
-    nothing to compile; inside of a graph the function is read as any other. Functions that share
-    their code, as all that one decorator made, are kept together.
+    Such calls come from code that a graph break left to Python. Dynamo would find nothing to
+    compile there; inside of a graph it reads the function as any other. The rule applies to a code
+    object, and so to all functions that one decorator made.
     """
     if _DYNAMO in sys.modules:
         _leave_alone(function)
@@ -107,7 +107,7 @@ _TRACING = (
 
 
 def lasting(*made_of: torch.Tensor) -> AbstractContextManager[Any]:
-    """Where tensors are made that are kept for later calls.
+    """A context in which to make tensors that are kept for later calls.
 
     They are no inference tensors, because a backward may save them. If they are made of real
     tensors, they are real too, also while torch.export, torch.compile or FakeTensorMode traces or
@@ -142,10 +142,11 @@ _READERS = ("specialize", "run_node")
 
 
 def traced(*, shown: bool = False) -> bool:
-    """True to torch.compile and torch.export: they take a wrapper only if it looks strided.
+    """True if torch.compile or torch.export reads the property that asks.
 
-    To be asked from a property. What makes fake tensors also runs where nothing traces yet. With
-    `shown`, the property is what it is in Python for the code that is compiled.
+    They take a wrapper only if it looks strided. The module that makes fake tensors counts before
+    a trace begins, too. With `shown`, Dynamo does not count where it reads the property on behalf
+    of the code that it compiles, which then sees what Python shows.
     """
     caller = sys._getframe(2)
     module = caller.f_globals.get("__name__", "")

@@ -1,10 +1,10 @@
 """Lets the derivatives of operations take part in torch.func and in forward mode.
 
-An operation is a `Function` whose backward is itself made of differentiable operations. In an
-ordinary step that is all it is. Inside of `torch.func` (grad, vjp, jvp, jacrev, jacfwd, hessian,
-vmap) and of `torch.autograd.forward_ad`, a form of it is made for the call that also says how it
-acts on tangents: backward is u -> J^H u, linear in u, so that its own derivative with respect to u
-takes a tangent t to J t.
+An operation is a `Function` whose backward is itself made of differentiable operations. Outside of
+transforms nothing else is needed. Inside of `torch.func` (grad, vjp, jvp, jacrev, jacfwd, hessian,
+vmap) and of `torch.autograd.forward_ad`, each call makes a form of the operation that also has a
+jvp: backward is u -> J^H u, linear in u, so that the vjp of backward with respect to u takes a
+tangent t to J t.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ def differentiated(x: torch.Tensor) -> bool:
 
 
 class Recorded(torch.autograd.Function):
-    """What autograd records as one node, and no transform of torch.func takes part in.
+    """A function that autograd records as one node, outside of the transforms of torch.func.
 
-    `apply` is that of C++: what `torch.autograd.Function` does before for torch.func takes a third
-    of the time of a small call. A tensor that may have outlived a transform has to be unwrapped.
+    `apply` is the one of C++: what `torch.autograd.Function.apply` does for torch.func before takes
+    a third of the time of a small call. The caller has to unwrap a tensor that may have outlived a
+    transform.
     """
 
     apply: Any = vars(torch._C._FunctionBase)["apply"]
@@ -71,18 +72,18 @@ class _Notes:
         self.saved_tensors = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """The one cotangent of a transform is always there."""
+        """Does nothing, because a transform always gives the one cotangent."""
 
 
 class _Call:
-    """One call of an operation: its arguments by position, the tensors among them to be given."""
+    """One call of an operation: its arguments by position, with gaps that tensors fill."""
 
     def __init__(self, cls: type[Function], args: tuple[Any, ...]) -> None:
         self.cls = cls
         self.at = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         self.others = [None if isinstance(a, torch.Tensor) else a for a in args]
         self.notes = _Notes()
-        self.saved: list[int | None] = []  # where each was: among the tensors, then the results
+        self.saved: list[int | None] = []  # indices among the tensors and then the results
 
     def filled(self, tensors: Sequence[Any], others: list[Any]) -> list[Any]:
         full = list(others)

@@ -41,7 +41,7 @@ def set_grad(A: SparseTensor, grad: Any) -> None:
 
 @public_as("data")
 def set_data(A: SparseTensor, data: Any) -> None:
-    """`A.data = data`: its values from now on, and its elements if they are others.
+    """`A.data = data`: A takes the values of `data`, and its pattern if that is another.
 
     Graphs that were recorded before keep the values that A had.
     """

@@ -32,7 +32,7 @@ OF_THE_TENSOR = frozenset(
 def on_values(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None
 ) -> Any:
-    """func of the values of all SparseTensors, its results on their pattern where they fit.
+    """Calls `func` with the values of all SparseTensors; results of their shape get their pattern.
 
     O(nse), with the memory that `func` takes for a dense tensor of nse elements.
     """
@@ -57,7 +57,7 @@ def on_values(
 
 
 def _gradient(grad: torch.Tensor | None) -> torch.Tensor | None:
-    """A gradient as a step reads it, if it has one number for each specified element."""
+    """The gradient that a step reads; raises if it is dense."""
     if grad is None or isinstance(grad, SparseTensor):
         return grad
     raise ArgumentValueError(
@@ -82,7 +82,7 @@ def _wrapped(out: Any, pattern: Pattern | None) -> Any:
 
 
 def _common(func: Any, operands: list[SparseTensor]) -> Pattern | None:
-    """The pattern of all operands, or the refusal."""
+    """The pattern of all operands; raises if their patterns differ."""
     if not operands:
         return None
     first = operands[0]._pattern

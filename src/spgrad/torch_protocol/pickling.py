@@ -42,7 +42,7 @@ def load(*state: Any) -> SparseTensor:
 
 
 def _require_filled(frame: FrameType | None) -> None:
-    """Refuses torch's format from before 1.6: it fills tensors after they were to be checked."""
+    """Refuses torch's format from before 1.6, which fills tensors after `load` has checked them."""
     while frame is not None:
         if frame.f_code.co_name == "_legacy_load":
             raise _damaged("file", "in torch's old format", "its zip format, the default since 1.6")
@@ -50,7 +50,7 @@ def _require_filled(frame: FrameType | None) -> None:
 
 
 def _pattern(spec: Any, shape: Any, indices: Any) -> Pattern:
-    """The pattern, once its parts are known to be of the right kinds and numbers."""
+    """The pattern of the loaded parts; raises if these are of wrong kinds or numbers."""
     if not isinstance(spec, (tuple, list)) or len(spec) != len(Spec._fields):
         raise _damaged("spec", spec, f"{len(Spec._fields)} fields")
     made = Spec(*spec)

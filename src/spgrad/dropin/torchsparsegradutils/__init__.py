@@ -1,7 +1,8 @@
 """The functions of the package torchsparsegradutils, under its names, on spgrad's kernels.
 
-``import spgrad.dropin.torchsparsegradutils as torchsparsegradutils`` is all that a program changes.
-Native sparse tensors go in, and native gradients come out.
+A program changes only its import:
+``import spgrad.dropin.torchsparsegradutils as torchsparsegradutils``.
+The functions take native sparse tensors, and give native gradients.
 """
 
 import sys as _sys

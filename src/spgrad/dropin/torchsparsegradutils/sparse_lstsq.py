@@ -1,4 +1,4 @@
-"""Least squares by a function of the caller's."""
+"""Least squares by a function that the caller passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triangular systems, and systems that a function of the caller's solves."""
+"""Triangular systems, and systems solved by a function that the caller passes."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def sparse_generic_solve(
 ) -> torch.Tensor:
     """X with A X = B by `solve(A, B, **kwargs)`; `transpose_solve` solves with A^T for gradients.
 
-    Where one is left out, the other stands for both, which is right for a symmetric A alone; where
-    both are, `utils.minres` does.
+    If one is left out, the other serves for both, which is right only for a symmetric A. If both
+    are left out, `utils.minres` serves for both.
 
     Example:
         >>> A = (2 * torch.eye(2)).to_sparse_csr()

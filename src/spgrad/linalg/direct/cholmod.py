@@ -45,8 +45,8 @@ _LOCK = threading.Lock()
 class CHOLMOD(Engine):
     """Supernodal Cholesky factors, by CVXOPT (Chen, Davis, Hager and Rajamanickam, 2008).
 
-    For hermitian positive definite matrices of float64 or complex128; to take it declares that A is
-    one. Needs ``pip install 'spgrad[cholmod]'``, which installs CVXOPT, under the GNU GPL.
+    For hermitian positive definite matrices of float64 or complex128; who chooses CHOLMOD declares
+    A to be one. Needs ``pip install 'spgrad[cholmod]'``, which installs CVXOPT, under the GNU GPL.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]], dtype=torch.float64))
@@ -127,18 +127,18 @@ class _Cholesky(Factored):
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
     ) -> tuple[torch.Tensor, Info]:
-        """By substitution; A^H is A."""
+        """Solves by substitution; A^H is A."""
         x = _solution(self.factor, plain(b).cpu(), _A)
         return x.to(b.device), direct_info(b, self.items)
 
     def log_determinant(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Twice the logarithms of the diagonal of L."""
+        """Signs of 1, and for each item twice the sum of the logarithms of the diagonal of L."""
         diagonal, to_row = self._diagonal()
         at_row = diagonal[to_row].log().view(self.items, -1)  # in the order of the rows of A
         return torch.ones(self.items, dtype=self.dtype), 2 * at_row.sum(-1)
 
     def _diagonal(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of L, and where each row of A stands in it."""
+        """The diagonal of L, and the position in it of each row of A."""
         import numpy as np
 
         places = torch.arange(self.size).to(self.dtype)[:, None]
@@ -151,7 +151,10 @@ class _Cholesky(Factored):
         return _solution(self.factor, _solution(self.factor, z.cpu(), _LT), _PT).to(z.device)
 
     def triangles(self) -> Triangles:
-        """L D^-1 and D L^H with the diagonal D of L, by a second factor, which CVXOPT uses up."""
+        """L D^-1 and D L^H with the diagonal D of L.
+
+        They come from a second factor, because CVXOPT can't solve with a factor that it gave away.
+        """
         import numpy as np
 
         diagonal, to_row = self._diagonal()

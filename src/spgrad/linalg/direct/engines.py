@@ -1,8 +1,8 @@
 """What spgrad asks of an engine: a package that factors sparse matrices.
 
-An engine is a `Solver`, so that `solve` takes it, whose work has two parts. What needs the pattern
-alone, such as an order of the rows, is kept on the `Pattern` and serves every factor of it. What
-needs the values is a `Factored`. None of the two knows of autograd.
+An engine is a `Solver`, so that `solve` takes it, and its work has two parts. The part that needs
+the pattern alone, such as an order of the rows, is kept on the `Pattern` and serves every factor at
+it. The part that needs the values is a `Factored`. Neither part knows of autograd.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SingularError(PivotError):
 
 
 class Triangles(NamedTuple):
-    """L, without its diagonal of ones, and U, element by element, and the order they are in."""
+    """L without its unit diagonal and U, element by element, and the order of rows and columns."""
 
     row: torch.Tensor
     column: torch.Tensor
@@ -37,7 +37,7 @@ class Triangles(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """L, with its diagonal of ones, and U in CSC (ptr, idx, val), and the order they are in."""
+    """L with its unit diagonal and U in CSC (ptr, idx, val), and the order of rows and columns."""
 
     lower: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     upper: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -58,14 +58,14 @@ class Selected(ABC):
     def elements(
         self, row: torch.Tensor, column: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Elements (row, column), and where they stand: -1 if they are not known."""
+        """Elements (row, column), and the position of each among those found; -1 if not found."""
 
 
 class Factored(Prepared):
     """A factor of a matrix, or of the block-diagonal matrix of a batch.
 
     Attributes:
-        items: Matrices of the batch.
+        items: Number of matrices in the batch.
         size: Rows of the block-diagonal matrix.
         dtype: Of the matrix.
         selected: Elements of the inverse, once they were asked for.
@@ -107,11 +107,11 @@ class Lines(NamedTuple):
 
     ptr: torch.Tensor
     idx: torch.Tensor
-    places: torch.Tensor  # of each element among the flat values; their number where there is none
+    places: torch.Tensor  # of each element among the flat values; their number if A lacks it
 
 
 def lines_of(pattern: Pattern, *, by_rows: bool, half: bool) -> Lines:
-    """The matrix, or with `half` what is from the diagonal of each line on; int64, on the CPU."""
+    """The lines of a matrix, or with `half` the part from the diagonal on; int64, on the CPU."""
     view = rows(pattern) if by_rows else cols(pattern)
     size, elements = pattern.extent[0], view.idx.shape[0]
     line = kernels.expand(view.ptr, elements).to("cpu", torch.int64)
@@ -135,7 +135,7 @@ def lines_of(pattern: Pattern, *, by_rows: bool, half: bool) -> Lines:
 
 
 def values_at(A: SparseTensor, lines: Lines) -> torch.Tensor:
-    """The values of these lines; on the CPU."""
+    """The values of these lines, 0 where A has no element; on the CPU."""
     vals = plain(A._vals).reshape(-1).cpu()
     return torch.cat((vals, vals.new_zeros(1)))[lines.places]
 
@@ -154,7 +154,7 @@ def coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def require_int32(engine: str, pattern: Pattern) -> None:
-    """Refuses a matrix with more elements than the integers of an engine count."""
+    """Refuses a matrix with more elements than an engine's 32-bit integers can count."""
     if pattern.elements >= 2**31:
         raise ArgumentValueError(
             f"`A` has {pattern.elements} elements; {engine} accepts at most 2^31 - 1. Take an "

@@ -27,14 +27,14 @@ _ENGINES: tuple[type[Engine], ...] = (SuperLU, CHOLMOD, PARDISO)
 
 
 class _Given(Solver):
-    """The solver that a factor is."""
+    """A solver whose factor is there already: `prepare` returns it."""
 
     def __init__(self, prepared: Factored | None) -> None:
         self.found = prepared
 
     @property
     def prepared(self) -> Factored:
-        assert self.found is not None  # a matrix without rows asks for none
+        assert self.found is not None  # it is None for matrices without rows, which don't ask
         return self.found
 
     def prepare(self, A: SparseTensor, assume: Assume) -> Prepared:
@@ -61,7 +61,7 @@ class Factor(Applied):
         detached = SparseTensor(A._vals.detach(), A._pattern)
         require_finite("A", detached._vals)
         require_true(detached, assume)
-        empty = A._pattern.extent[0] == 0  # which has nothing to factor, and answers everything
+        empty = A._pattern.extent[0] == 0  # then there is nothing to factor
         self._given = _Given(None if empty else cast(Factored, engine.prepare(detached, assume)))
 
     @public_as("linalg.Factor.solve")
@@ -75,7 +75,7 @@ class Factor(Applied):
         return x.squeeze(-1) if vectors else x
 
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        """What a preconditioner does; without gradient."""
+        """A^-1 r, or A^-H r with `adjoint`, as a preconditioner applies it; without gradient."""
         return self._given.prepared.solve(r, adjoint=adjoint)[0] if r.numel() else r.clone()
 
     def logdet(self) -> torch.Tensor:
@@ -102,12 +102,12 @@ class Factor(Applied):
         """Draws from the Gaussian of mean 0 and precision A, so of covariance A^-1.
 
         With P A P^T = L L^H and z of independent standard normal numbers, a draw is P^T L^-H z; for
-        a complex A it is circularly symmetric, E[x x^H] = A^-1. A draw has no gradient of A: for a
-        log density take `logdet`, and for a function of the mean, mean + draw.
+        a complex A it is circularly symmetric, E[x x^H] = A^-1. A draw has no gradient with respect
+        to A. The log density has one, by `logdet`; mean + draw has one with respect to the mean.
 
         Args:
-            shape: Of the sample, as ``sample_shape`` in torch.distributions.
-            generator: Where the random numbers come from; None for that of torch.
+            shape: Leading dimensions of the result, as ``sample_shape`` in torch.distributions.
+            generator: Source of the random numbers; None takes torch's default generator.
 
         Returns:
             Dense (*shape, *b, m).
@@ -163,11 +163,11 @@ def factor(
             options.
 
     Returns:
-        A `Factor`, with ``solve``, ``logdet``, ``slogdet``, ``inverse_at``, ``sample`` and
-        ``refactor``.
+        A `Factor`, with ``solve``, ``logdet``, ``slogdet``, ``inverse_at``, ``inverse_diagonal``,
+        ``sample`` and ``refactor``.
 
     Gradient:
-        That of the methods, of A at its pattern and of the right-hand sides.
+        The methods have gradients of A, at its pattern, and of the right-hand sides.
 
     Cost:
         That of the engine. A second factor at the same `Pattern` object searches for no order.
@@ -191,7 +191,7 @@ def factor(
 
 
 def _engine(engine: Any) -> Engine:
-    """The engine of a name, or itself."""
+    """The engine with a name; an engine itself is returned as it is."""
     if isinstance(engine, Engine):
         return engine
     names = ", ".join(f'"{known.name}"' for known in _ENGINES)

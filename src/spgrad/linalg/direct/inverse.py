@@ -28,8 +28,9 @@ class Wanted(NamedTuple):
 def inverse_elements(found: Factored, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
     """Elements (row, column) of A^-1, without gradient.
 
-    Those at the pattern of the factors come of Takahashi's equations; for the others, and if the
-    engine gives no factors, the columns that they are in are solved for, some at a time.
+    Takahashi's equations give the elements at the pattern of the factors. The others, or all if the
+    engine gives no factors, are read from the columns of A^-1 that hold them: one solve for each
+    column, 64 columns at once.
     """
     row, column = row.cpu().to(torch.int64), column.cpu().to(torch.int64)
     out, missing = _by_factors(found, row, column)
@@ -102,7 +103,7 @@ def _sandwich(vals: torch.Tensor, g: torch.Tensor, wanted: Wanted) -> torch.Tens
     pattern = wanted.kept.pattern
     size, m = pattern.extent[0], pattern.matrix[0]
     if m == 0:
-        return vals * 0  # of no numbers, for the graph
+        return vals * 0  # empty, but part of the graph
     row, column = coordinates(pattern)
     system = System(pattern, wanted.kept, adjoint=True)
     order = torch.argsort(column % m, stable=True)

@@ -1,7 +1,7 @@
 """Factors by PARDISO, of the oneMKL library that pypardiso finds.
 
-pypardiso itself solves with real numbers of double precision and compares the matrix at every solve
-with the one before, so that only the library is taken from it; MKL documents the calls.
+pypardiso itself solves in float64 only, and at every solve it compares the matrix with the one
+before. So spgrad takes only the library from it, and calls PARDISO as MKL documents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spgrad.linalg.direct.engines import (
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info
 
 _ANALYSE, _FACTOR, _SOLVE, _BACKWARD, _RELEASE = 11, 22, 33, 333, -1
-"""Phases."""
+"""PARDISO's numbers for its phases."""
 
 _TYPES = {
     (False, "general"): 11,
@@ -52,10 +52,10 @@ _GENERAL, _DEFINITE, _COMPLEX_SYMMETRIC = (11, 13), (2, 4), 6
 class PARDISO(Engine):
     """LU, L D L^H or Cholesky factors, by Intel's oneMKL (Schenk and Gaertner, 2004).
 
-    Takes what `assume` says of A. Its pivots stay within blocks: where that does not do, it raises
-    PivotError, and `SuperLU` may still solve. It gives no factors, so that each column with a
-    wanted element of the inverse takes a solve, and the determinant of positive definite matrices
-    alone. Needs ``pip install 'spgrad[pardiso]'``; for x86-64.
+    Uses what `assume` says of A. PARDISO seeks pivots within blocks only: where a block has none,
+    it raises PivotError, and `SuperLU` may still solve. It does not give its factors, so each
+    column with a wanted element of the inverse takes a solve, and only positive definite matrices
+    have a determinant. Needs ``pip install 'spgrad[pardiso]'``; for x86-64.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [2.0, 3.0]]))
@@ -122,7 +122,7 @@ class _Pardiso(Factored):
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
     ) -> tuple[torch.Tensor, Info]:
-        """By substitution; with the conjugate transpose of the factors for a general A^H."""
+        """Solves by substitution; for a general A^H, with the factors conjugated and transposed."""
         right = plain(b).cpu()
         if self.kind == _COMPLEX_SYMMETRIC and adjoint:  # A^H is the conjugate of A
             x = self.call(_SOLVE, right.conj().resolve_conj()).conj().resolve_conj()
@@ -131,7 +131,7 @@ class _Pardiso(Factored):
         return x.to(b.device), direct_info(b, self.items)
 
     def log_determinant(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """By the diagonal of the factor."""
+        """Signs of 1, and the sums of the logarithms of the diagonal of the factor."""
         if self.kind not in _DEFINITE:
             raise UnsupportedError(
                 "PARDISO gives the determinant of positive definite matrices alone. Declare "
@@ -186,7 +186,7 @@ class _Call:
     def __call__(
         self, phase: int, b: torch.Tensor | None = None, adjoint: bool = False
     ) -> torch.Tensor:
-        """Runs a phase; x for the phases with right-hand sides (size, n)."""
+        """Runs a phase; gives x (size, n) for right-hand sides b (size, n), else an empty one."""
         self.options[11] = int(adjoint)
         right = None if b is None else b.mT.contiguous()
         x = torch.empty(0) if right is None else torch.empty_like(right)
@@ -221,7 +221,7 @@ class _Call:
         raise RuntimeError(f"PARDISO ends with error {error}, which MKL documents.")
 
     def diagonal(self) -> torch.Tensor:
-        """Of the factor, in the order of the rows of A."""
+        """The diagonal of the factor, in the order of the rows of A."""
         factor, matrix = (self.vals.new_empty(self.ptr.shape[0] - 1) for _ in range(2))
         error = ctypes.c_int32(0)
         number = ctypes.byref(ctypes.c_int32(1))

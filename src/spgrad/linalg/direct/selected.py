@@ -10,7 +10,7 @@ from spgrad import kernels
 from spgrad.linalg.direct.engines import Columns, Factored, Selected, Triangles
 
 _MOST = 4
-"""Elements of the supernodes for each element of the factors, at most."""
+"""The supernodes may have at most this many times as many elements as the factors."""
 
 
 def selected_elements(found: Factored) -> Selected | None:
@@ -35,7 +35,7 @@ class _Panels(Selected):
 
     @classmethod
     def of(cls, factors: Columns) -> _Panels | None:
-        """None where the factors have so different patterns that this takes too much memory."""
+        """None if L and U differ so much in pattern that supernodes would take too much memory."""
         (l_ptr, l_idx, l_val), (u_ptr, u_idx, u_val) = factors.lower, factors.upper
         limit = min(_MOST * (l_idx.shape[0] + u_idx.shape[0]), 2**31 - 1)
         start, row_ptr, rows = kernels.supernodes(l_ptr, l_idx, u_ptr, u_idx, limit)
@@ -52,7 +52,7 @@ class _Panels(Selected):
     def elements(
         self, row: torch.Tensor, column: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Elements of the inverse, and where they stand: -1 if they are not known."""
+        """As `Selected.elements`."""
         low, high = torch.minimum(row, column), torch.maximum(row, column)
         width, below = self.start.diff(), self.row_ptr.diff()
         sizes = width * (width + below * (1 if self.mirror else 2))
@@ -63,7 +63,7 @@ class _Panels(Selected):
         at = torch.searchsorted(self.rows, wanted)
         known = inside | (_at(self.rows, at) == wanted)
         place = torch.where(inside, high - first, w + at - self.row_ptr[:-1][s])
-        turned = column < row  # stands as (column, row), in the half for which Z is transposed
+        turned = column < row  # stored as (column, row), in the transposed half of Z
         base = (sizes.cumsum(0) - sizes)[s]
         line = torch.where(inside, row, low) - first
         at = base + line * (w + r) + torch.where(inside, column - first, place)
@@ -105,7 +105,7 @@ class _Entries(Selected):
 
 
 def _at(of: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """Elements of a vector; past its end, anything."""
+    """Elements of a vector; an index past its end gives an arbitrary value."""
     return of[at.clamp(max=of.shape[0] - 1)] if of.shape[0] > 0 else of.new_full(at.shape, -1)
 
 

@@ -1,4 +1,4 @@
-"""The adjugate of a singular matrix: what the derivative of its determinant is made of."""
+"""The adjugate of a singular matrix, which is the derivative of its determinant."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info
 from spgrad.lowering.views import cols
 
 _MIRROR = {"symmetric": 1, "hermitian": 2, "positive definite": 2}
-"""What `Columns.mirror` is for a declared fact; else 0."""
+"""`Columns.mirror` for each word of `assume`; 0 for the words that are not here."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class SuperLU(Engine):
     """LU factors with partial pivoting, by SciPy (Li, 2005); what `solve` takes by default.
 
     Attributes:
-        ordering: Of the columns, as `scipy.sparse.linalg.splu` names it; None for the one that
-            suits what is known of the matrix.
+        ordering: Order of the columns, as `scipy.sparse.linalg.splu` names it. None takes
+            "MMD_AT_PLUS_A" for a matrix that `assume` declares symmetric, hermitian or positive
+            definite, and else "COLAMD".
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [2.0, 3.0]]))
@@ -51,10 +52,10 @@ class SuperLU(Engine):
 
 
 class _Analysis:
-    """The pattern by columns, as SuperLU takes it; from the second factor on in the order found.
+    """The pattern by columns, as SuperLU takes it; from the second factor on, in the first's order.
 
-    Rows and columns are exchanged alike, so that the diagonal, which pivots are taken from where
-    they can be, stays what it was.
+    Rows and columns are permuted alike, so that the diagonal, from which SuperLU prefers to take
+    pivots, keeps its elements.
     """
 
     def __init__(self, pattern: Pattern) -> None:
@@ -62,7 +63,7 @@ class _Analysis:
         view = cols(pattern)
         self.ptr, self.idx = view.ptr.cpu(), view.idx.cpu()
         self.perm = None if view.perm is None else view.perm.cpu()
-        self.found: torch.Tensor | None = None  # by the first factor, for the next one
+        self.found: torch.Tensor | None = None  # the order of the first factor, for the next one
         self.order: torch.Tensor | None = None  # where each row and column went
         self.back: torch.Tensor | None = None
 
@@ -105,7 +106,7 @@ class _LU(Factored):
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
     ) -> tuple[torch.Tensor, Info]:
-        """By substitution with both factors."""
+        """Solves by substitution with both factors."""
         right = plain(b).cpu()
         if self.back is not None:
             right = right[self.back]
@@ -114,7 +115,7 @@ class _LU(Factored):
         return x.to(b.device), direct_info(b, self.items)
 
     def log_determinant(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """By the diagonal of U, and the parities of both permutations."""
+        """Found from the diagonal of U and the parities of both permutations."""
         diagonal = torch.from_numpy(self.factor.U.diagonal())
         row, column = self._permutations(self.factor)
         m = diagonal.shape[0] // self.items
@@ -183,7 +184,11 @@ def _by_columns(A: SparseTensor, analysis: _Analysis) -> Any:
 
 
 def _factored(matrix: Any, ordering: str, mirrored: bool, threshold: float) -> Any:
-    """SciPy's factor; a pivot leaves the diagonal where that is smaller than this share."""
+    """SciPy's factor.
+
+    With `mirrored`, a pivot is taken off the diagonal only where the element there is smaller than
+    `threshold` times the largest of its column.
+    """
     from scipy.sparse.linalg import splu
 
     options: dict[str, Any] = {}

@@ -19,7 +19,7 @@ class IC0(Preconditioner):
     For hermitian positive definite matrices; the lower triangle is read.
 
     Attributes:
-        shift: The diagonal is taken (1 + shift) times; more than 0 where a pivot is not positive.
+        shift: The diagonal is multiplied by 1 + shift; take more than 0 if a pivot is not positive.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]]))

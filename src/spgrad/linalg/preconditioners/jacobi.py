@@ -16,7 +16,7 @@ from spgrad.lowering.views import rows
 
 @dataclass(frozen=True)
 class Jacobi(Preconditioner):
-    """The diagonal of the matrix.
+    """Divides residuals by the diagonal of the matrix.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]]))
@@ -50,10 +50,10 @@ class _Diagonal(Applied):
 
 @dataclass(frozen=True)
 class BlockJacobi(Preconditioner):
-    """Square blocks along the diagonal, each inverted.
+    """Multiplies residuals by the inverses of square blocks along the diagonal.
 
     Attributes:
-        size: Rows of a block; the last of a matrix is smaller where it does not divide m.
+        size: Rows of a block; the last block of a matrix is smaller if `size` does not divide m.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]]))

@@ -22,8 +22,8 @@ Given = Preconditioner | Applied | Solver | Prepared | Callable[[torch.Tensor], 
 def application(given: Any, A: SparseTensor, assume: Assume) -> Apply | None:
     """How a preconditioner acts on residuals; None where there is none.
 
-    A solver stands for the inverse that it finds. A callable gets r alone, for A and for A^H: a
-    preconditioner moves no solution, only the number of steps to it.
+    A solver is applied by solving with r. A callable gets r alone, for A and for A^H alike: a
+    preconditioner changes the number of steps, not the solution.
     """
     if given is None:
         return None

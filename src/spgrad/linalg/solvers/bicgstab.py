@@ -22,8 +22,9 @@ class BiCGSTAB(Iterative):
     """Stabilised biconjugate gradients (van der Vorst, 1992), for any square matrix.
 
     The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (applied
-    on the right), strict and progress. Two products with A a step, and eight vectors of the size of
-    b. It starts anew where its shadow residual becomes orthogonal to the residual.
+    on the right), strict and progress. A step takes two products with A; eight vectors of the size
+    of b are kept. The method starts anew where its shadow residual becomes orthogonal to the
+    residual.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [0.0, 3.0]]))
@@ -68,7 +69,7 @@ class _Run(Run):
         lost = rho.abs() <= self.eps * self.squares.sqrt() * self.shadow_norm
         lost |= (omega == 0) | (alpha == 0)
         beta = quotient(rho * alpha, self.rho * omega, active & ~lost)
-        # p = r + beta (p - omega v), which without p and v is where it starts anew
+        # p = r + beta (p - omega v); beta = 0 starts anew with p = r
         self.p = add_scaled(scaled(self.p, beta), v, -beta * omega).add_(self.r)
         self.rho = rho
         lost &= active

@@ -15,8 +15,8 @@ class CG(Iterative):
     """Conjugate gradients (Hestenes and Stiefel, 1952), for hermitian positive definite matrices.
 
     The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (which
-    must be hermitian positive definite too), strict and progress. One product with A a step, and
-    four vectors of the size of b.
+    must be hermitian positive definite too), strict and progress. A step takes one product with A;
+    four vectors of the size of b are kept.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]]))
@@ -28,7 +28,7 @@ class CG(Iterative):
 
     @property
     def hermitian(self) -> bool:
-        """True: the method needs it."""
+        """True: the method needs a hermitian matrix."""
         return True
 
     def start(self, problem: Problem) -> Run:
@@ -46,7 +46,7 @@ class _Run(Run):
         z = problem.precondition(self.r)
         self.rho = self.squares if z is self.r else problem.dot(self.r, z).real
         self.p = z.clone()
-        self.alpha = torch.zeros_like(self.rho)  # of the step that x lacks
+        self.alpha = torch.zeros_like(self.rho)  # of the last step, which is not yet added to x
         self.broken = torch.zeros_like(self.rho, dtype=torch.bool)
         self.begun = False
 
@@ -55,7 +55,7 @@ class _Run(Run):
             z = self.problem.precondition(self.r)
             rho = self.squares if z is self.r else self.problem.dot(self.r, z).real
             beta = quotient(rho, self.rho, active)
-            # x of the step before, beside the new direction: p is read once for both
+            # adds the last step to x and finds the new direction in one pass over p
             kernels.krylov_direction(self.x, self.p, z, self.alpha, beta)
             self.rho = rho
         self.begun = True

@@ -16,11 +16,11 @@ class GMRES(Iterative):
     """Generalised minimal residuals (Saad and Schultz, 1986), for any square matrix.
 
     The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (applied
-    on the right), strict and progress. One product with A a step.
+    on the right), strict and progress. A step takes one product with A.
 
     Attributes:
-        restart: Steps between restarts: more of them converge sooner, and keep a vector of the size
-            of b each.
+        restart: Steps between restarts. With more of them fewer steps are needed in all, and each
+            keeps a vector of the size of b.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
@@ -57,7 +57,7 @@ class _Run(Run):
         self.at_restart = torch.full_like(self.squares, torch.inf)
         self.broken = torch.zeros_like(self.squares, dtype=torch.bool)
         self.steps = 0
-        self.basis: list[torch.Tensor] = []  # V, H and null, in no attribute of their own
+        self.basis: list[torch.Tensor] = []  # V, H and null; in a list, so that `keep` skips them
 
     def step(self, active: torch.Tensor) -> None:
         if not self.basis:
@@ -101,7 +101,7 @@ class _Run(Run):
         problem = self.problem
         r = self.b - problem.times(self.x)
         found = problem.dot(r, r).real
-        # no progress at all over a cycle is the end
+        # a cycle without any progress ends the iteration
         stuck = active & (found >= self.at_restart)
         self.broken = self.broken | stuck
         self.at_restart = found
@@ -126,7 +126,7 @@ class _Run(Run):
         right = Q[:, :, :1].mH * self.beta.to(Q.dtype)[..., None, None]
         diagonal = R.diagonal(dim1=-2, dim2=-1)
         tiny = diagonal.abs() <= torch.finfo(R.dtype).eps * R.abs().amax((-2, -1))[..., None]
-        # a direction that A takes to nothing is left out
+        # a direction that A maps to zero is left out
         R = R + torch.diag_embed(tiny.to(R.dtype))
         right = torch.where(tiny[..., None], 0, right)
         y = torch.linalg.solve_triangular(R, right, upper=True)

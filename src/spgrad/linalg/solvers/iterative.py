@@ -1,9 +1,10 @@
-"""What the iterative solvers share: options, columns that leave, the end of an iteration.
+"""What the iterative solvers share: options, the loop over steps, and when it ends.
 
 Vectors are (items, m, n): n right-hand sides for each matrix of a batch. Scalars are (items, n), in
 float64 or complex128, so that float32 loses nothing in sums and quotients. Each column of each item
-converges by itself: what it has to stop is a scalar of zero. Columns that have converged in all
-items leave the iteration, and the products, once they are a quarter of it.
+converges by itself: a step multiplies its update by a scalar, which is 0 for a column that has
+converged. Columns that have converged in all items leave the iteration, and its products, as soon
+as they are a quarter of the columns.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from spgrad.lowering.spmm import repeated_spmm
 from spgrad.lowering.views import Valued
 
 CHECK_EVERY = 16
-"""Steps between two looks at the residuals where each look waits for a device."""
+"""Steps between two checks of the residuals on a GPU, because each check waits for the device."""
 
 dot = kernels.krylov_dot
 
 
 class Operator:
-    """A matrix, or batch, by its products with vectors (items, k, n), of which all may be here.
+    """A matrix, or batch, known by its products with vectors (items, k, n).
 
-    A process that has some of the rows of vectors overrides `total` and `size`.
+    Where a process has only some rows of the vectors, a subclass overrides `total` and `size`.
     """
 
     @abstractmethod
@@ -43,7 +44,7 @@ class Operator:
         """A x, or A^H x."""
 
     def total(self, part: torch.Tensor) -> torch.Tensor:
-        """A sum over the rows of vectors, from the sum over those that are here."""
+        """A sum over all rows of vectors, from the sum over the rows in this process."""
         return part
 
     def size(self, v: torch.Tensor) -> int:
@@ -79,8 +80,8 @@ class Run:
     x: torch.Tensor  # (items, m, n)
     squares: torch.Tensor  # (items, n) float64: squared norms of the residuals
     broken: torch.Tensor  # (items, n): where the method can't go on
-    why = "the method broke down"  # if it is
-    norms: torch.Tensor | None = None  # what residuals are relative to; None for those of b
+    why = "the method broke down"  # the reason to give where `broken` is True
+    norms: torch.Tensor | None = None  # residuals are relative to these; None takes those of b
 
     @abstractmethod
     def step(self, active: torch.Tensor) -> None:
@@ -97,7 +98,7 @@ class Run:
 
 
 class Found:
-    """What the columns that have left an iteration had found."""
+    """The results of the columns that have left an iteration."""
 
     def __init__(self, run: Run, shape: torch.Size) -> None:
         self.x = run.x
@@ -105,7 +106,7 @@ class Found:
         self.broken = False
 
     def take(self, run: Run, columns: torch.Tensor) -> None:
-        """Takes all columns of the run; those that stay in it are taken again later."""
+        """Stores the results of all columns of the run, also of those that stay in it."""
         run.finish()
         self.squares[:, columns] = run.squares
         if columns.numel() == self.x.shape[2]:
@@ -144,9 +145,10 @@ class Iterative(Solver):
     """Options of an iterative solver.
 
     Attributes:
-        rtol: Residual to stop at, relative to the norm of b; None for 1e-8, or 1e-5 of float32.
-        atol: Residual to stop at, of whichever is larger.
-        max_iter: Most steps; None for ten times the number of equations.
+        rtol: Residual to stop at, relative to the norm of b; None for 1e-8, or 1e-5 for float32
+            and complex64.
+        atol: Absolute residual to stop at; the larger of the two bounds counts.
+        max_iter: Most steps; None for ten times the number of equations, and at least 100.
         preconditioner: Such as ``spgrad.linalg.Jacobi()``: an approximate inverse, a solver, whose
             factor is kept, or a callable that takes residuals (m, n).
         strict: False returns what was found where the iteration ends before its tolerance, instead
@@ -183,7 +185,7 @@ class Iterative(Solver):
 
 @dataclass(frozen=True)
 class Problem:
-    """What an iteration works on."""
+    """The system that an iteration solves, with its start and its preconditioner."""
 
     A: Operator
     b: torch.Tensor  # (items, m, n)

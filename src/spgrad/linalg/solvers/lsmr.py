@@ -21,9 +21,10 @@ from spgrad.linalg.solvers.iterative import (
 class LSMR(Iterative):
     """Least squares (Fong and Saunders, 2011), for matrices of any shape and rank.
 
-    The options are those of every iterative solver, but for the preconditioner, which it has not.
-    It is MINRES on the normal equations, whose condition is the square of that of A: for square
-    systems the others take fewer steps. Products with A and A^H a step, and five vectors.
+    The options are those of every iterative solver, except for `preconditioner`, which LSMR does
+    not take. The method is MINRES on the normal equations, whose condition number is the square of
+    that of A: for square systems other solvers take fewer steps. A step takes a product with A and
+    one with A^H; five vectors are kept.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [0.0, 3.0]]))
@@ -52,7 +53,7 @@ def _rotation(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
 class _Run(Run):
     """The names are those of the paper; `phi` has what the estimate of the residual needs."""
 
-    why = "A has no more directions to offer"
+    why = "the Krylov space of A and b is exhausted"
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

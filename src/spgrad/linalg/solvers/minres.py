@@ -21,8 +21,8 @@ class MINRES(Iterative):
     """Minimal residuals (Paige and Saunders, 1975), for hermitian matrices, indefinite ones too.
 
     The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (which
-    must be hermitian positive definite), strict and progress. One product with A a step, and seven
-    vectors of the size of b.
+    must be hermitian positive definite), strict and progress. A step takes one product with A;
+    seven vectors of the size of b are kept.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
@@ -33,7 +33,7 @@ class MINRES(Iterative):
 
     @property
     def hermitian(self) -> bool:
-        """True: the method needs it."""
+        """True: the method needs a hermitian matrix."""
         return True
 
     def start(self, problem: Problem) -> Run:
@@ -42,7 +42,7 @@ class MINRES(Iterative):
 
 
 class _Run(Run):
-    """Lanczos vectors v with z = M^-1 v, and two rotations that are ahead of x by none.
+    """Lanczos vectors v with z = M^-1 v, and two rotations; each step brings x up to date.
 
     The names are those of Elman, Silvester and Wathen (2014), algorithm 2.4: gamma is the norm of
     v, delta the diagonal of the tridiagonal matrix, eta the residual in the norm of M^-1.

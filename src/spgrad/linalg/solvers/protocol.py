@@ -1,6 +1,6 @@
 """What `spgrad.linalg.solve` asks of a solver, and an iterative solver of a preconditioner.
 
-None of them knows of autograd: the one derivative of all solvers is in `spgrad.linalg.solve`.
+Neither knows of autograd: the one derivative of all solvers is in `spgrad.linalg.solve`.
 
 A matrix arrives as a SparseTensor (*b, m, m) without repeated elements and without a gradient. A
 batch stands for the block-diagonal matrix of its items, so that right-hand sides are always of two
@@ -28,9 +28,10 @@ class Info:
 
     Attributes:
         iterations: Steps taken, the most of all columns; 0 for a direct solver.
-        residuals: Norm of b - A x over that of b, for each column of each item. NaN where it was
-            not found, as direct solvers don't.
-        converged: Bool of the same shape: whether the residual is within the tolerances.
+        residuals: Norm of b - A x over that of b, for each column of each item. NaN for direct
+            solvers, which don't compute it.
+        converged: Bool of the same shape: whether the residual is within the tolerances; True for
+            direct solvers.
         reason: "direct", "converged", or why the iteration ended.
     """
 
@@ -65,7 +66,7 @@ class Solver(ABC):
 
     @abstractmethod
     def prepare(self, A: SparseTensor, assume: Assume) -> Prepared:
-        """Work on the matrix that all right-hand sides share."""
+        """Does the work on A that all right-hand sides share, such as a factorisation."""
 
 
 class Applied(ABC):
@@ -73,7 +74,7 @@ class Applied(ABC):
 
     @abstractmethod
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        """M^-1 r, or M^-H r with `adjoint`, for M about A and r (items m, n)."""
+        """M^-1 r, or M^-H r with `adjoint`, where M approximates A and r is (items m, n)."""
 
 
 class Preconditioner(ABC):
@@ -81,7 +82,7 @@ class Preconditioner(ABC):
 
     @abstractmethod
     def prepare(self, A: SparseTensor) -> Applied:
-        """Work on the matrix that all applications share."""
+        """Does the work on A that all applications share, such as a factorisation."""
 
 
 def direct_info(b: torch.Tensor, items: int) -> Info:

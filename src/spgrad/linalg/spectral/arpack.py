@@ -16,13 +16,13 @@ from spgrad.linalg.solve import same_numbers
 from spgrad.linalg.spectral.pencil import Apply, Pencil
 
 SMALL = 32
-"""Rows up to which all eigenvalues are found by the dense matrix."""
+"""For matrices of at most this many rows, the dense matrix gives all eigenvalues."""
 
 Check = Callable[[torch.Tensor, torch.Tensor | None], None]
-"""Refuses values of A and M."""
+"""A function that raises if values of A and M are not accepted."""
 
 _ANCHOR = 0.9
-"""Part of the largest absolute value of a vector that its first positive element has at least."""
+"""The anchor of a vector is its first element of at least this share of the largest one."""
 
 
 class Options(NamedTuple):
@@ -110,7 +110,7 @@ def pairs_of(numbers: Numbers, options: Options) -> tuple[torch.Tensor, torch.Te
 
 
 def chosen(E: torch.Tensor, options: Options) -> torch.Tensor:
-    """Where the wanted ones are among all eigenvalues, by SciPy's rules."""
+    """The positions of the wanted eigenvalues among all of them (m,), by SciPy's rules."""
     theta = E if options.sigma is None else 1 / (E - options.sigma)
     k = options.k
     if options.which == "BE":
@@ -123,8 +123,8 @@ def chosen(E: torch.Tensor, options: Options) -> torch.Tensor:
 def phase(X: torch.Tensor) -> torch.Tensor:
     """For each column the number of modulus 1 that makes its anchor real and positive.
 
-    The anchor is the first element of at least 0.9 of the largest absolute value, so that elements
-    that are equal but for rounding don't take turns.
+    The anchor is the first element of at least 0.9 of the largest absolute value, so that rounding
+    does not decide which of several equal elements is the anchor.
     """
     if X.shape[0] == 0:
         return X.new_ones(X.shape[1])
@@ -178,20 +178,20 @@ def _iterated(numbers: Numbers, options: Options) -> tuple[torch.Tensor, torch.T
             "singular; a number that is no eigenvalue, and a positive definite M, are accepted."
         )
     E, X = torch.from_numpy(E.real.copy()), torch.from_numpy(X).to(a.device, a.dtype)
-    if a.is_complex():  # its vectors of equal eigenvalues are not orthonormal
+    if a.is_complex():  # ARPACK's vectors of equal eigenvalues are then not orthonormal
         e, U = torch.linalg.eigh(X.mH @ numbers.weigh(X))
         X = X @ ((U * e.rsqrt()) @ U.mH)
     return E.to(a.device, a.dtype.to_real()), X
 
 
 def random_start(m: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    """A vector (m,) to start from, whose directions are all alike."""
+    """A random vector (m,) to start from, with no preferred direction; on the CPU."""
     drawn = torch.randn(m, generator=generator, dtype=torch.float64, device=generator.device)
     return drawn.to("cpu", dtype)
 
 
 def not_converged(options: Options, error: Any) -> ConvergenceError:
-    """What ARPACK says of an iteration that ended too early."""
+    """The error for an iteration that ARPACK ended before its tolerance."""
     found = getattr(error, "eigenvalues", None)
     x = None if found is None else torch.from_numpy(found.real.copy())
     count = 0 if x is None else len(x)
@@ -203,7 +203,7 @@ def not_converged(options: Options, error: Any) -> ConvergenceError:
 
 
 def _linear(function: Callable[[torch.Tensor], torch.Tensor], m: int, like: torch.Tensor) -> Any:
-    """A map of columns as SciPy takes it."""
+    """A function of columns (m, 1) as a LinearOperator of SciPy."""
     import numpy as np
     from scipy.sparse.linalg import LinearOperator
 

@@ -16,10 +16,10 @@ MOST_STEPS = 10_000
 """Steps of MINRES that one round of a derivative may take."""
 
 ROUNDS = (0.85, 0.5, 0.5)
-"""Powers of the rounding error to which each round solves for what the ones before left over."""
+"""Each round solves for what the rounds before left over, to eps to this power."""
 
 SETTLED = 16
-"""Tolerances of the first round that the residual may have after any."""
+"""A pair needs no further round if its residual is at most this many times the first tolerance."""
 
 
 class Shifted(Matrix):
@@ -27,7 +27,7 @@ class Shifted(Matrix):
 
     With sigma, both sides are multiplied with M (A - sigma M)^-1: the matrix is then
     (e - sigma) M (A - sigma M)^-1 M - M, whose preconditioned eigenvalues (e - e_j) / (e_j - sigma)
-    are near -1 for all e_j far from sigma. No vector has to be solved with A - e M itself.
+    are near -1 for all e_j far from sigma. No solve with A - e M itself is needed.
     """
 
     def __init__(
@@ -38,22 +38,23 @@ class Shifted(Matrix):
         self.hermitian = True
 
     def part(self, at: torch.Tensor) -> Shifted:
-        """Those of some pairs."""
+        """The matrices of some of the pairs."""
         if at.shape == self.E.shape:
             return self
         return Shifted(self.numbers, self.X, self.E[at], self.BX)
 
     def dual(self, r: torch.Tensor) -> torch.Tensor:
-        """Of right-hand sides (m, k), what the found eigenvectors are orthogonal to.
+        """The part of right-hand sides (m, k) that is orthogonal to the found eigenvectors.
 
-        Subtracted twice: of a side that is nearly a found eigenvector, rounding is all that is
-        left, and the first subtraction leaves a part of it along that vector, which no system has.
+        The rest is subtracted twice. Of a right-hand side that is nearly a found eigenvector, the
+        first subtraction leaves rounding errors, in part along that eigenvector, where the system
+        has no solution.
         """
         r = r - self.BX @ (self.X.mH @ r)
         return r - self.BX @ (self.X.mH @ r)
 
     def outside(self, y: torch.Tensor) -> torch.Tensor:
-        """Of vectors (m, k), what M makes orthogonal to the found ones."""
+        """The part of vectors (m, k) that is M-orthogonal to the found eigenvectors."""
         return y - self.X @ (self.BX.mH @ y)
 
     def right(self, g: torch.Tensor) -> torch.Tensor:
@@ -73,7 +74,7 @@ class Shifted(Matrix):
         return self.dual(turned * (self.E - numbers.sigma) - My)
 
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        """The same for (k, m, 1), one column for each matrix of the batch."""
+        """`product` for (k, m, 1), one column for each matrix of the batch."""
         return batched(self.product(columns(x)))
 
     def precondition(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
@@ -98,8 +99,8 @@ def complement_of(
 ) -> torch.Tensor:
     """Column by column, the sum over the eigenvectors not found of x_j (x_j^H g) / (e - e_j).
 
-    MINRES for all columns at once; further rounds solve for what it left over, until that is
-    rounding.
+    MINRES solves for all columns at once; further rounds solve for the residual that it left,
+    until that is rounding.
     """
     with torch.no_grad():
         g, X, E = (plain(t.detach()) for t in (g, X, E))
@@ -145,9 +146,9 @@ def _solved(matrix: Shifted, g: torch.Tensor, pairs: torch.Tensor) -> torch.Tens
 def _too_close(
     matrix: Shifted, right: torch.Tensor, y: torch.Tensor, left: float, pair: int
 ) -> StateError:
-    """What to do where an eigenvalue that was not found is as good as equal to one that was."""
+    """The error where an eigenvalue that was not found is nearly equal to one that was."""
     numbers, e = matrix.numbers, float(matrix.E)
-    v = right - matrix.product(y)  # what can't be solved for is its eigenvector
+    v = right - matrix.product(y)  # the residual is along the eigenvector that was not found
     v = v if numbers.b is None else numbers.weight_inverse(v)
     other = float(_dot(v, numbers.times(v)) / _dot(v, numbers.weigh(v)))
     return StateError(

@@ -25,19 +25,21 @@ def cond(A: torch.Tensor, p: float | str | None = None) -> torch.Tensor:
         p: None or 2; -2 for the smallest singular value over the largest.
 
     Returns:
-        (*b,), real; inf for singular matrices, NaN for zeros, 0 where there are no elements.
+        (*b,), real; inf for singular matrices, NaN for matrices of zeros, 0 for matrices without
+        rows or columns.
 
     Gradient:
         Of the two singular values, at the elements of A, where they are not repeated. Of any order.
 
     Cost:
-        Of `spgrad.linalg.svds` with k=1, twice: the smallest takes a factor of A. Items of a batch
-        one after the other.
+        Twice that of `spgrad.linalg.svds` with k=1; the smallest singular value takes a factor of
+        A. The items of a batch are done one after the other.
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: The dtype is another, or an element not finite.
-        NotImplementedError: `p` is another: the norm of the inverse would take all its columns.
+        ValueError: `A` has another dtype, or an element that is not finite.
+        NotImplementedError: `p` is another norm, which would take all columns of the inverse; or
+            `A` has dense dimensions.
         ConvergenceError: ARPACK ended before its tolerance.
         ImportError: SciPy is not installed.
 
@@ -74,7 +76,7 @@ def spectral_norm(A: Any, largest: bool) -> torch.Tensor:
         return singular_value(T, True)
     try:
         return singular_value(T, False)
-    except PivotError:  # no full rank
+    except PivotError:  # T does not have full rank
         return _zero(T, True)
 
 

@@ -70,7 +70,7 @@ def _values(
 
 
 class _Values(Function):
-    """The eigenvalues; X is there for the second derivative, as they are stationary in it."""
+    """The eigenvalues; only the second derivative needs X, in which they are stationary."""
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -95,7 +95,7 @@ class _Values(Function):
         if ctx.needs_input_grad[1]:
             E = _values(a, b, X, E, ctx.problem)
             grad_b = pencil.weight_sampled(-X * (h * E), X)
-        if transforming():  # these ask for tensors
+        if transforming():  # torch.func takes tensors, and no None
             return grad_a, grad_b, torch.zeros_like(X), torch.zeros_like(E), None
         return grad_a, grad_b, None, None, None
 
@@ -138,14 +138,14 @@ class _Vectors(Function):
 def _quotients(S: torch.Tensor, E: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """1 / (e_p - e_q) in row q and column p, and 0 for equal eigenvalues.
 
-    Of equal ones, any basis may have been found; a loss has a derivative if it is the same for all,
-    and then S is hermitian there.
+    Equal eigenvalues have many bases of eigenvectors, and any of them may have been found. A loss
+    has a derivative if it is the same for all bases, and then S is hermitian there.
     """
     apart = E - E[:, None]
     with torch.no_grad():
         bound = SAME * torch.finfo(E.dtype).eps * torch.maximum(scale, E.abs().max())
         near = apart.abs() <= bound
-        if not transforming():  # torch.func.vmap takes no decision on numbers
+        if not transforming():  # under torch.func.vmap, no branch may depend on numbers
             _require_same_for_every_basis(S, E, near, bound)
     return torch.where(near, 0, 1 / torch.where(near, 1, apart))
 

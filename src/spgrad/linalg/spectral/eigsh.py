@@ -89,7 +89,7 @@ def eigsh(
         k: Number of eigenvalues, from 1 to m.
         M: Sparse hermitian positive definite (m, m) of the same dtype; None for the identity.
         sigma: Finds the eigenvalues nearest to this number, by a factor of A - sigma M; `which`
-            then speaks of 1 / (e - sigma).
+            then applies to 1 / (e - sigma).
         which: "LM" or "SM" for the largest or smallest absolute values, "LA" or "SA" for the
             largest or smallest, "BE" for half of them from each end (for real matrices).
         v0: Dense (m,), where the iteration starts. By default a random vector, the same in each
@@ -99,7 +99,7 @@ def eigsh(
         maxiter: Most restarts; by default SciPy's, 10 m.
         tol: Relative accuracy of the eigenvalues; 0 for that of the dtype.
         return_eigenvectors: False returns the eigenvalues alone.
-        generator: Draws the start instead.
+        generator: Draws the vector to start from if `v0` is None.
 
     Returns:
         (eigenvalues, eigenvectors): (k,), real and ascending as those of `torch.linalg.eigh`, and
@@ -107,15 +107,15 @@ def eigsh(
         largest absolute value is real and positive.
 
     Gradient:
-        Of the eigenvalues x x^H at the elements of A and -e x x^H at those of M, for each pair; it
-        is right for repeated eigenvalues too if the loss is symmetric in these, such as their sum.
-        Of the eigenvectors one linear system for each, all at once by MINRES on the complement of
-        the found ones, with the factor of A - sigma M where there is one; for M without `sigma`
-        its factor. Vectors of eigenvalues that differ by rounding alone are refused, unless the
-        loss is the same for every basis of them. The derivative of complex vectors is that of
-        vectors with the stated phase; losses that do not depend on the phase have that of
-        `torch.linalg.eigh`. Of any order, forward mode and torch.func too. The gradients of A and M
-        are hermitian; A and M are taken to stay so.
+        For eigenvalues: x x^H at the elements of A and -e x x^H at those of M, for each pair; it is
+        right for repeated eigenvalues too if the loss is symmetric in these, such as their sum.
+        For eigenvectors: MINRES solves one linear system for each, all at once, on the complement
+        of the found ones. It uses the factor of A - sigma M, or for an M without `sigma` that of M.
+        Vectors of eigenvalues that differ by rounding alone are refused, unless the loss is the
+        same for every basis of them. The derivative of complex vectors is that of vectors with the
+        stated phase; losses that do not depend on the phase have that of `torch.linalg.eigh`. Of
+        any order, forward mode and torch.func too. The gradients of A and M are hermitian, because
+        A and M are assumed to stay so.
 
     Cost:
         A product with A for each step, or with `sigma` a factor and a solve for each; O(m ncv)
@@ -126,7 +126,7 @@ def eigsh(
     Raises:
         TypeError: `A` or `M` is not sparse, or an argument of another kind.
         ValueError: `A` is not square or not hermitian, sizes or dtypes don't fit, an element is not
-            finite, `k`, `which` or `ncv` is none of these.
+            finite, or `k`, `which`, `v0`, `ncv`, `maxiter` or `tol` is out of its range.
         NotImplementedError: `A` is a batch.
         PivotError: `sigma` is an eigenvalue, or `M` not positive definite.
         ConvergenceError: ARPACK ended before its tolerance.

@@ -24,13 +24,13 @@ from spgrad.ops.products.broadcast import flat
 from spgrad.torch_protocol.func_transforms import Function
 
 PROBES = 32
-"""Random vectors where a caller does not say."""
+"""Default number of random vectors."""
 
 FIRST_STEPS, MOST_STEPS = 16, 512
-"""Steps before the first look at the quadrature, and the most, where a caller does not say."""
+"""By default: steps before the first estimate, and the most steps."""
 
 SETTLED = 0.1
-"""Part of the standard error that another doubling of the steps may still change."""
+"""The steps suffice if the last doubling changed the estimate by this share of its error."""
 
 
 class Plan(NamedTuple):
@@ -60,7 +60,7 @@ def lanczos_logdet(
     pattern, vals = T._pattern, flat(T)
     size = pattern.extent[0]
     if size == 0:
-        none = vals.new_zeros(pattern.batch) + vals.sum()  # of no numbers, for the graph
+        none = vals.new_zeros(pattern.batch) + vals.sum()  # an empty sum keeps the graph
         return none, none.detach().abs()
     device = vals.device if generator is None else generator.device
     bits = torch.randint(0, 2, (size, n), generator=generator, device=device)
@@ -96,9 +96,9 @@ class _LanczosLogDet(Function):
     """Values and standard errors (2, items); no derivative goes through the errors.
 
     d log det A = tr(A^-1 dA), and the mean of z^H A^-1 dA z over the probes z is an estimate of it
-    (Hutchinson), so that the gradient is the mean of A^-H z z^H. It is no derivative of the
-    quadrature, but one estimate of the derivative of what that is an estimate of; its own
-    derivatives are found exactly, and are estimates of those of the determinant.
+    (Hutchinson), so that the gradient is the mean of A^-H z z^H. It is not the derivative of the
+    quadrature, but an estimate of the derivative of log det A. The derivatives of that estimate
+    are exact, and so estimate the higher derivatives of log det A.
     """
 
     @staticmethod
@@ -138,9 +138,9 @@ def _estimated(vals: torch.Tensor, probe: torch.Tensor, plan: Plan) -> torch.Ten
 class _Run:
     """The Lanczos process of all probes at once.
 
-    The three-term recurrence keeps two vectors of each probe, and of the steps the coefficients
-    alpha and beta alone. Later vectors are not made orthogonal to those that are gone, which
-    repeats some Ritz values and spoils no quadrature.
+    The three-term recurrence keeps two vectors of each probe, and of each step only the
+    coefficients alpha and beta. New vectors are not orthogonalised against earlier ones: some Ritz
+    values then occur twice, which does not make the quadrature less accurate.
     """
 
     def __init__(self, A: Matrix, probe: torch.Tensor) -> None:
@@ -153,7 +153,7 @@ class _Run:
         self.ended = torch.zeros_like(dot(self.v, self.v).real, dtype=torch.bool)
 
     def until(self, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Estimates (items,) by so many steps, and their standard errors."""
+        """Estimates (items,) after this many steps in all, and their standard errors (items,)."""
         while len(self.alpha) < steps:
             self._step()
         alpha, beta = torch.stack(self.alpha, -1), torch.stack(self.beta[:-1] or self.beta, -1)

@@ -24,11 +24,11 @@ MOST_STEPS = 10_000
 
 
 SAME = 100
-"""Rounding errors by which eigenvalues may differ that count as equal."""
+"""Eigenvalues that differ by at most this many rounding errors count as equal."""
 
 
 class Matrix(NamedTuple):
-    """A sparse matrix by its pattern, or a dense one (None); the values come apart."""
+    """A sparse matrix by its pattern, or a dense one (None); values are passed separately."""
 
     pattern: Pattern | None
 
@@ -83,8 +83,7 @@ def lobpcg(
         n: Columns of a random X; by default k.
         iK: Sparse or dense (m, m) preconditioner, or None.
         niter: Most iterations, 1000 by default; -1 for no bound.
-        tol: Relative residual to stop at; by default the square root of the smallest number that
-            makes a difference to 1.
+        tol: Relative residual to stop at; by default the square root of torch.finfo(dtype).eps.
         largest: False for the smallest eigenvalues.
         method: "ortho" (the default) or "basic".
         tracker: Called with the state of the iteration in each step, as torch documents.
@@ -100,8 +99,9 @@ def lobpcg(
         Of the eigenvectors: what the k found contribute in closed form, and the rest by conjugate
         gradients on (A - e B) restricted to the complement of the found, where it is definite; the
         eigenvalues must be distinct, or the loss may not depend on the basis of those that are
-        equal. As torch does, A and B are taken as the mean with their transposes. The second order
-        is there for the eigenvalues alone. It is as accurate as the pairs: lower `tol` for more.
+        equal. As in torch, A and B are taken as the mean with their transposes. Only the
+        eigenvalues have a second derivative. The gradient is as accurate as the pairs: lower `tol`
+        for more accuracy.
 
     Cost:
         O(nse n) for each iteration, O(m n) memory. Gradients: O((nse + m) k), for eigenvectors in
@@ -131,7 +131,7 @@ def lobpcg(
     def solve() -> tuple[torch.Tensor, torch.Tensor]:
         options = (niter, tol, largest, method, tracker, ortho_iparams, ortho_fparams)
         a, b, x, ik = (detached.get(name) for name in given)
-        # their function and not torch.lobpcg, which would ask this one for the products
+        # torch's inner function, because torch.lobpcg would dispatch to this one
         return theirs._lobpcg(a, k, b, x, n, ik, *options, ortho_bparams)  # type: ignore[arg-type]
 
     first, second = parts["A"], parts.get("B")
@@ -153,7 +153,7 @@ def _operands(named: list[tuple[str, Any]]) -> list[torch.Tensor]:
 
 
 def _require_fit(parts: dict[str, torch.Tensor], k: int | None, n: int | None) -> int:
-    """Refuses what the iteration can't run on; the number of columns that it runs with."""
+    """Refuses what the iteration can't run on; returns the number of columns that it runs with."""
     for name, x in parts.items():
         if name in ("A", "B") and is_sparse(x) and x.dim() > 2:
             raise UnsupportedError(
@@ -286,7 +286,7 @@ def _solved(
     """Conjugate gradients for all columns at once, each with its own shift e.
 
     On the complement of the found eigenvectors +-(A - e B) is positive definite: the found are the
-    largest, or the smallest. P projects on it, and is the preconditioner P P^T of the residuals.
+    largest, or the smallest. P projects on the complement; P P^T preconditions the residuals.
     """
     sign = 1 if problem.largest else -1
     BX = X if problem.B is None or b is None else problem.B.times(b, X)

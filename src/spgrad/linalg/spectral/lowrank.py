@@ -48,19 +48,20 @@ def svd_lowrank(
 
     Args:
         A: Sparse (*b, m, n) of any layout.
-        q: Number of singular values, somewhat more than the rank.
+        q: Number of singular values; choose somewhat more than the rank of A - M.
         niter: Number of subspace iterations, from 0.
-        M: Subtracted from A: dense, or sparse in any layout; what broadcasts to the shape of A. A
-            row (1, n) or a column (m, 1) is never repeated.
+        M: Dense, or sparse in any layout; it is subtracted from A, to whose shape it must broadcast
+            (a sparse M in its batch alone). A row (1, n) or a column (m, 1) is never expanded.
 
     Returns:
         U (*b, m, q), S (*b, q), V (*b, n, q), dense.
 
     Gradient:
-        That of the algorithm, for the random matrix of the call; where A has a rank below q, whose
-        range the algorithm finds wholly, that of the exact decomposition, as the algorithm has
-        none. Of A on its own pattern. U and V have a gradient if the singular values are distinct
-        and not zero, and are determined up to a factor of modulus 1 for each column.
+        That of the algorithm with its random matrix held fixed. Where A has a rank below q, the
+        algorithm finds the whole range but has no derivative, and the gradient is that of the exact
+        decomposition. That of A is on its own pattern. U and V have a gradient if the singular
+        values are distinct and not zero; each of their columns is determined up to a factor of
+        modulus 1.
 
     Cost:
         2 niter + 2 products with A or A^H, O(nse q) each, and O((m + n) q^2).
@@ -149,7 +150,7 @@ def _from_zero(arg: str, value: Any) -> int:
 
 
 def _shift(A: SparseTensor, M: Any) -> torch.Tensor:
-    """M with two dimensions or more, sparse or dense, neither of them repeated."""
+    """M, sparse or dense, with at least two dimensions, and not expanded to the shape of A."""
     if not isinstance(M, torch.Tensor):
         raise ArgumentKindError(
             f"`M` is {checks.describe_kind(M)}; a sparse or dense tensor or None is accepted. "
@@ -171,7 +172,7 @@ def _shift(A: SparseTensor, M: Any) -> torch.Tensor:
 
 
 def _operator(A: SparseTensor, M: torch.Tensor | None) -> Operator:
-    """A - M; a row or column M has products that broadcast to those of the repeated one."""
+    """A - M; the products of a row or column M broadcast to those of the expanded M."""
     AH = adjoint(A)
     m, n = A._pattern.matrix
     like = m, n, A._vals.dtype, A._vals.device
@@ -213,8 +214,8 @@ def _of_tall(A: Operator, q: int, niter: int) -> Factors:
     missing = S[..., -1] <= torch.finfo(S.dtype).eps * max(A.shape) * S[..., 0]
     if not bool(missing.any()):
         return Q @ U, S, V
-    # The range is spanned wholly, and some columns of Q are noise, through which no derivative
-    # goes; that of the exact factors asks for none: V follows from Q^H A, and U from A V / S.
+    # Q spans the whole range, and some of its columns are noise without a derivative. The exact
+    # factors need no derivative of Q: V follows from Q^H A, and U from A V / S.
     fixed = Q.detach()
     if not bool(missing.all()):
         fixed = torch.where(missing[..., None, None], fixed, Q)

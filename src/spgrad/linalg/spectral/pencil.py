@@ -45,11 +45,11 @@ class Pencil:
         return y if self.M is None or b is None else spmm(b, y, self.M)
 
     def sampled(self, a: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Values at A of (x y^H + y x^H) / 2, the gradient of a for one x y^H of A."""
+        """Values at A of (x y^H + y x^H) / 2: the gradient of `a` if that of A is x y^H."""
         return mean_sampled(x, y, self.A)
 
     def squares_sampled(self, a: torch.Tensor, h: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """The same for the sum of h x x^H, with real h, at half the cost."""
+        """`sampled` for the sum of h x x^H over the columns x, with real h, at half the cost."""
         return sddmm(x * h, x.conj(), self.A)
 
     def weight_sampled(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -58,14 +58,14 @@ class Pencil:
         return mean_sampled(x, y, self.M)
 
     def scale(self, a: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-        """The size of what eigenvalues are differences of, of which their rounding errors are."""
+        """The magnitude to which the rounding errors of eigenvalues are relative: |A| over |M|."""
         size = a.detach().abs().max()
         return size if b is None else size / b.detach().abs().max()
 
     def refined(
         self, a: torch.Tensor, E: torch.Tensor, X: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What ARPACK found, as accurate as it can be made for little."""
+        """The pairs that ARPACK found; a subclass that can refine them cheaply does so."""
         return E, X
 
     def dense_pairs(
@@ -116,22 +116,22 @@ class Gram(Pencil):
         return spmm(a.conj(), spmm(a, y, self.A), self.A, True)
 
     def sampled(self, a: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Values at A of A (x y^H + y x^H), the gradient of a for one x y^H of A^H A."""
+        """Values at A of A (x y^H + y x^H): the gradient of `a` if that of A^H A is x y^H."""
         left = spmm(a, torch.cat([x, y], 1), self.A)
         return sddmm(left, torch.cat([y, x], 1).conj(), self.A)
 
     def squares_sampled(self, a: torch.Tensor, h: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """The same for the sum of h x x^H, with real h, at half the cost."""
+        """`sampled` for the sum of h x x^H over the columns x, with real h, at half the cost."""
         return sddmm(spmm(a, 2 * x * h, self.A), x.conj(), self.A)
 
     def scale(self, a: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-        """The size of what eigenvalues are differences of, of which their rounding errors are."""
+        """The magnitude to which the rounding errors of eigenvalues are relative: |A|^2."""
         return super().scale(a, b) ** 2
 
     def refined(
         self, a: torch.Tensor, E: torch.Tensor, X: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """By the singular values of A X, which lose no digits to squares."""
+        """Refines the pairs by the singular values of A X, which lose no digits by squaring A."""
         _, S, Wh = torch.linalg.svd(spmm(a, X, self.A), full_matrices=False)
         return S * S, X @ Wh.mH
 

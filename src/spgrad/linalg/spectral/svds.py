@@ -73,7 +73,8 @@ def svds(
     """k singular values of a sparse matrix with their vectors: A V = U diag(S).
 
     Runs SciPy's ARPACK on A^H A, or A A^H if A has more columns than rows, with the names of
-    `scipy.sparse.linalg.svds`; the values are then those of A V, and as accurate as of A itself.
+    `scipy.sparse.linalg.svds`. The singular values are then computed from A V, and so are as
+    accurate as those of A itself.
     `spgrad.svd_lowrank` is faster for a few digits of a matrix of low rank.
 
     Args:
@@ -83,11 +84,11 @@ def svds(
         tol: Relative accuracy of the squares of the singular values; 0 for that of the dtype.
         which: "LM" for the largest, "SM" for the smallest, by a factor of A, or of the matrix of
             its normal equations if it is not square.
-        v0: Dense, of the least of m and n, where the iteration starts; as for `spgrad.linalg.eigsh`
-            the same random vector in each call by default.
+        v0: Dense (min(m, n),), where the iteration starts; by default the same random vector in
+            each call, as for `spgrad.linalg.eigsh`.
         maxiter: Most restarts; by default SciPy's.
         return_singular_vectors: False returns the singular values alone.
-        generator: Draws the start instead.
+        generator: Draws the vector to start from if `v0` is None.
 
     Returns:
         (U, S, Vh): (m, k), (k,), real and descending as those of `torch.linalg.svd`, and (k, n).
@@ -95,20 +96,20 @@ def svds(
         that has at least 0.9 of its largest absolute value is real and positive.
 
     Gradient:
-        Of the singular values u v^H at the elements of A, for each triplet. Of the vectors that of
-        the eigenvectors of A^H A, as of `spgrad.linalg.eigsh`, and of any order: singular values
-        must be distinct, or the loss the same for every basis. Where a singular value is zero but
-        for rounding, its u has no gradient.
+        For singular values: u v^H at the elements of A, for each triplet. For vectors: that of the
+        eigenvectors of A^H A, as in `spgrad.linalg.eigsh`, so that singular values must be
+        distinct, or the loss the same for every basis. Where a singular value is zero but for
+        rounding, its u has no gradient. Of any order.
 
     Cost:
-        Two products with A for each step, or a factor and two solves for each; O((m + n) k + n ncv)
-        memory. Where the least of m and n is at most 32, or k at least that less 1, the dense
-        matrix.
+        "LM" takes two products with A for each step, "SM" one factor and two solves for each step;
+        O((m + n) k + n ncv) memory. If min(m, n) is at most 32, or k at least min(m, n) - 1, the
+        dense matrix is taken instead.
 
     Raises:
         TypeError: `A` is not sparse, or an argument of another kind.
-        ValueError: The dtype does not fit, an element is not finite, or `k`, `which` or `ncv` is
-            none of these.
+        ValueError: The dtype does not fit, an element is not finite, or `k`, `which`, `v0`, `ncv`,
+            `maxiter` or `tol` is out of its range.
         NotImplementedError: `A` is a batch, or has dense dimensions.
         PivotError: `A` has no full rank, and the smallest are asked for.
         ConvergenceError: ARPACK ended before its tolerance.
@@ -162,7 +163,7 @@ def singular_value(T: SparseTensor, largest: bool) -> torch.Tensor:
 
 
 class _Found(NamedTuple):
-    """Of a matrix A of at least as many rows as columns, or of A^H of one that is wide."""
+    """Singular values and right vectors of A, or of A^H where A has more columns than rows."""
 
     vals: torch.Tensor
     gram: Gram

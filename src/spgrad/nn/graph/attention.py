@@ -35,24 +35,24 @@ _FILLS = {"mean": "mean", "sum": "sum", "add": "sum"}
 class GraphAttention(nn.Module):
     """y_i = sum_j softmax_j(s_ij) W x_j over the edges from j to i, for each of several heads.
 
-    The scores are s_ij = leaky_relu(a_dst . W x_i + a_src . W x_j) in version 1, what
-    torch_geometric calls `GATConv`, and a . leaky_relu(W_r x_i + W_l x_j) in version 2, its
-    `GATv2Conv`. Arguments, initial weights and `state_dict` are those of these layers. A[i, j] is
-    an edge from j to i; without `edge_dim` the values of A do not count.
+    The scores are s_ij = leaky_relu(a_dst . W x_i + a_src . W x_j) in version 1, which
+    torch_geometric calls `GATConv`, and a . leaky_relu(W_r x_i + W_l x_j) in version 2, which it
+    calls `GATv2Conv`. Arguments, initial weights and `state_dict` are those of these layers.
+    A[i, j] is an edge from j to i; without `edge_dim` the values of A are not read.
 
     Args:
         in_channels: Features of a node, or a pair: of sources (columns of A) and of targets (rows).
         out_channels: Features of a head in the result.
         heads: Number of heads.
-        concat: False takes the mean of the heads in place of one behind the other.
-        negative_slope: Of leaky_relu.
+        concat: False takes the mean of the heads instead of concatenating them.
+        negative_slope: Slope of leaky_relu for negative numbers.
         dropout: Share of the attention weights that is set to zero in training.
         add_self_loops: Adds the edges (i, i); False leaves A as it is. The new pattern is found
             once for each graph.
-        edge_dim: d features of each edge, the values of a hybrid A (m, k | d), enter the scores;
-            for d = 1 also those of an A without dense dimensions.
+        edge_dim: Number d of features of each edge, which enter the scores. They are the values of
+            a hybrid A (m, k | d), or for d = 1 also of an A without dense dimensions.
         fill_value: With `edge_dim`, the features of all self-loops: a number, a tensor (d,), or the
-            "mean" or "sum" of those of the other edges to a node.
+            "mean" or "sum" of the features of the other edges to the node.
         bias: False leaves out the bias, in version 2 also those of W_l and W_r.
         residual: Adds a linear function of x_i.
         version: 1 or 2.
@@ -61,22 +61,22 @@ class GraphAttention(nn.Module):
 
     Shapes:
         x (n, in_channels), dense or sparse, or a pair of (k, in_channels[0]) and (m,
-        in_channels[1]), in version 1 also None, which leaves a_dst out; A sparse (m, k) of any
-        layout; result (m, heads out_channels), or (m, out_channels) without `concat`.
+        in_channels[1]); in version 1 the second may be None, which leaves a_dst out. A sparse
+        (m, k) of any layout; result (m, heads out_channels), or (m, out_channels) without `concat`.
 
     Gradient:
         Of x, the weights, and with `edge_dim` of A on its own pattern.
 
     Cost:
-        O(nse heads out_channels) time. Memory for nse heads numbers, a few times; version 2 joins
-        2^18 numbers of pairs at a time and computes them again for the gradients. Nothing of size
-        (nse, heads, out_channels) is stored but for second derivatives, and compiled code, of
-        version 2. A graph of torch.compile breaks where self-loops are added: for one graph, give
-        A with `spgrad.nn.add_self_loops` and leave them out here.
+        O(nse heads out_channels) time, and memory for a few tensors of nse heads numbers. Version 2
+        adds the features of pairs of nodes in chunks of 2^18 numbers, and computes them again for
+        the gradients. Only second derivatives and compiled code of version 2 store a tensor (nse,
+        heads, out_channels). torch.compile breaks its graph where self-loops are added: for one
+        graph, add them with `spgrad.nn.add_self_loops` and pass add_self_loops=False here.
 
     Raises:
         TypeError: A is not sparse, or x no tensor.
-        ValueError: Sizes or dtypes don't fit, or an option is none of these.
+        ValueError: Sizes or dtypes don't fit, or an option has a value that is not listed above.
 
     Source:
         Velickovic, Cucurull, Casanova, Romero, Lio, Bengio 2018, "Graph Attention Networks";
@@ -181,7 +181,7 @@ class GraphAttention(nn.Module):
         y, weights = self._forward(x, A)
         return (y, weights) if return_attention_weights else y
 
-    @public_as("nn.GraphAttention")  # not on `forward`, where torch.compile begins to read
+    @public_as("nn.GraphAttention")  # not on `forward`, where torch.compile starts tracing
     def _forward(self, x: Features, A: torch.Tensor) -> tuple[torch.Tensor, SparseTensor]:
         graph = plain_graph(graph_operand(A))
         src, dst = both_ends(x, graph, self.channels, sparse_too=True)
@@ -198,7 +198,7 @@ class GraphAttention(nn.Module):
         return (y if self.bias is None else y + self.bias), weights
 
     def _with_loops(self, A: SparseTensor) -> SparseTensor:
-        """The graph with self-loops if they are asked for, its values the features of edges."""
+        """The graph with self-loops if they are asked for; its values are the edge features."""
         if self.edge_dim is None:
             return looped_pattern(A) if self.add_self_loops else A
         A = _featured(A, self.edge_dim)
@@ -207,14 +207,14 @@ class GraphAttention(nn.Module):
     def _scores_1(
         self, A: SparseTensor, src: torch.Tensor, dst: torch.Tensor | None
     ) -> tuple[SparseTensor, torch.Tensor]:
-        """Scores (m, k | heads), and what the weights are multiplied by, (k, heads, c)."""
+        """Scores (m, k | heads), and the features W x (k, heads, c) that the weights multiply."""
         of_src = self.lin_src if self.lin is None else self.lin
         of_dst = self.lin_dst if self.lin is None else self.lin
         assert of_src is not None
         assert of_dst is not None
         shape = self.heads, self.out_channels
         checks.require_same_dtype(x=src, weight=of_src.weight)
-        # W^T a first: scores take no product with all features of a head
+        # W^T a is computed first, so that the scores need no W x of all features
         to_right = _per_head(of_src.weight, self.att_src)
         if dst is src:  # one product reads the features once
             to_left = _per_head(of_dst.weight, self.att_dst)
@@ -255,7 +255,7 @@ class GraphAttention(nn.Module):
 
 
 def _featured(A: SparseTensor, features: int) -> SparseTensor:
-    """The graph with so many features of each edge, or the refusal."""
+    """The graph as a hybrid tensor with this number of features of each edge, or an error."""
     inner = A._pattern.dense_shape
     if inner != (features,) and (inner, features) != ((), 1):
         hint = "spgrad.from_edges makes it of edge weights (edges, features)."

@@ -34,16 +34,17 @@ class MessagePassing(nn.Module):
     """y_i = the sum, mean, maximum, minimum or product of A_ij x_j over the neighbours j of i.
 
     A layer without weights, and the base of others: a subclass calls `propagate`. A[i, j] is the
-    weight of the edge from j to i, the transpose of what `spgrad.from_edges` makes of (source,
-    target): ``spgrad.from_edges(edge_index.flip(0))`` has the right orientation.
+    weight of the edge from j to i. For torch_geometric's `edge_index` of (source, target) pass
+    ``spgrad.from_edges(edge_index.flip(0))``, because from_edges makes (source, target) row and
+    column.
 
     Args:
-        reduce: "sum", "mean", "amax", "amin" or "prod", over the edges that are there alone;
-            "add", "max", "min" and "mul" are other names of these. A node without neighbours
-            gets 0.
+        reduce: "sum", "mean", "amax", "amin" or "prod" over the specified elements of a row;
+            "add" is another name for "sum", "max" for "amax", "min" for "amin" and "mul" for
+            "prod". A node without neighbours gets 0.
 
     Shapes:
-        x (k, c) or hybrid products as `spgrad.spmm` takes them, A sparse (m, k), result (m, c).
+        x (k, c), A sparse (m, k), result (m, c); or the shapes of `spgrad.spmm` with a hybrid A.
 
     Gradient:
         Of x, and of A on its own pattern.
@@ -77,7 +78,7 @@ class MessagePassing(nn.Module):
             )
 
     def propagate(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
-        """Aggregates the rows of x (k, c) that each row of A names."""
+        """Reduces A_ij x_j over the elements of each row of A: (m, c) of x (k, c)."""
         return spmm(A, x, self.reduce)
 
     def forward(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
@@ -92,16 +93,16 @@ class MessagePassing(nn.Module):
 class GraphConv(MessagePassing):
     """y = D^-1/2 (A + I) D^-1/2 x W^T + b, where D are the sums of the rows of A + I.
 
-    What torch_geometric calls `GCNConv`: arguments, initial weights and `state_dict` are its. The
-    values of A are the weights of the edges, A[i, j] that of the edge from j to i; they may be
-    learned, and the gradient goes through D too. Self-loops that A has keep their weights.
+    torch_geometric calls this layer `GCNConv`; arguments, initial weights and `state_dict` are the
+    same. A[i, j] is the weight of the edge from j to i. Weights may be learned, and the gradient
+    goes through D too. Self-loops that A has keep their weights.
 
     Args:
         in_channels: Features of a node.
         out_channels: Features of a node in the result.
         improved: Adds 2 I in place of I.
-        cached: Keeps the normalised matrix of the first call, and uses it in all further ones
-            whatever A they are given: for one graph whose weights are fixed.
+        cached: Keeps the normalised matrix of the first call and uses it in all later calls, which
+            ignore their A: for one graph whose weights are fixed.
         add_self_loops: False adds nothing to A.
         normalize: False multiplies by A as it is, and adds no self-loops.
         bias: False leaves b out.
@@ -116,9 +117,9 @@ class GraphConv(MessagePassing):
         Of x, the weights, and of A on its own pattern.
 
     Cost:
-        O(n in_channels out_channels + nse out_channels) time, O(n out_channels) memory; the
-        normalised matrix is written only for `cached`, on the first call, which torch.compile does
-        not take as one graph.
+        O(n in_channels out_channels + nse out_channels) time, O(n out_channels) memory. The
+        normalised matrix is made only with `cached`, in the first call, of which torch.compile does
+        not make one graph.
 
     Raises:
         TypeError: A is not sparse or x not dense.
@@ -168,7 +169,7 @@ class GraphConv(MessagePassing):
         """The features of the next layer, (n, out_channels)."""
         return self._forward(x, A)
 
-    @public_as("nn.GraphConv")  # not on `forward`, where torch.compile begins to read
+    @public_as("nn.GraphConv")  # not on `forward`, where torch.compile starts tracing
     def _forward(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         graph = plain_graph(square_graph(A))
         fits = {"nodes": graph.shape[1], "channels": self.in_channels}
@@ -203,9 +204,9 @@ class GraphConv(MessagePassing):
 class SAGEConv(MessagePassing):
     """y_i = W_l mean_j(A_ij x_j) + W_r x_i + b, or with another reduction over the neighbours j.
 
-    Arguments, initial weights and `state_dict` are those of torch_geometric's layer of the name.
-    A[i, j] is the weight of the edge from j to i; torch_geometric leaves weights out, as a graph
-    of ones does here.
+    Arguments, initial weights and `state_dict` are those of torch_geometric's `SAGEConv`. A[i, j]
+    is the weight of the edge from j to i; torch_geometric's layer has no edge weights, which is the
+    same as weights of 1 here.
 
     Args:
         in_channels: Features of a node, or a pair: of sources (columns of A) and of targets (rows).
@@ -213,7 +214,7 @@ class SAGEConv(MessagePassing):
         aggr: A reduction of `spgrad.nn.MessagePassing`.
         normalize: Divides each row of the result by its 2-norm.
         root_weight: False leaves W_r x_i out.
-        project: Gives the sources a layer of their own first, relu(P x + p).
+        project: Replaces the features x of the sources by relu(P x + p) first.
         bias: False leaves b out.
         device: Of the weights.
         dtype: Of the weights.
@@ -275,7 +276,7 @@ class SAGEConv(MessagePassing):
         """The features of the targets in the next layer, (m, out_channels)."""
         return self._forward(x, A)
 
-    @public_as("nn.SAGEConv")  # not on `forward`, where torch.compile begins to read
+    @public_as("nn.SAGEConv")  # not on `forward`, where torch.compile starts tracing
     def _forward(self, x: Features, A: torch.Tensor) -> torch.Tensor:
         graph = graph_operand(A)
         src, dst = both_ends(x, graph, self.channels)
@@ -294,9 +295,9 @@ class SAGEConv(MessagePassing):
 class GINConv(MessagePassing):
     """y_i = f((1 + eps) x_i + sum_j A_ij x_j) for a network f: the graph isomorphism layer.
 
-    Arguments, initial weights and `state_dict` are those of torch_geometric's layer of the name.
-    A[i, j] is the weight of the edge from j to i; torch_geometric leaves weights out, as a graph
-    of ones does here.
+    Arguments, initial weights and `state_dict` are those of torch_geometric's `GINConv`. A[i, j]
+    is the weight of the edge from j to i; torch_geometric's layer has no edge weights, which is the
+    same as weights of 1 here.
 
     Args:
         nn: The network f, a module that takes (m, c).
@@ -307,13 +308,13 @@ class GINConv(MessagePassing):
 
     Shapes:
         x (n, c), or a pair of (k, c) and (m, c) or None; A sparse (m, k) of any layout; the
-        result is that of f on (m, c).
+        result has the shape that f gives for an input (m, c).
 
     Gradient:
         Of x, eps, the weights of f, and of A on its own pattern.
 
     Cost:
-        O(nse c) and f in time; O(m c) memory.
+        O(nse c) time and that of f; O(m c) memory.
 
     Raises:
         TypeError: A is not sparse, x not dense, or `nn` cannot be called.
@@ -366,7 +367,7 @@ class GINConv(MessagePassing):
         """The features of the targets in the next layer."""
         return self._forward(x, A)
 
-    @public_as("nn.GINConv")  # not on `forward`, where torch.compile begins to read
+    @public_as("nn.GINConv")  # not on `forward`, where torch.compile starts tracing
     def _forward(self, x: Features, A: torch.Tensor) -> torch.Tensor:
         graph = graph_operand(A)
         src, dst = both_ends(x, graph, (None, None))

@@ -21,7 +21,7 @@ from spgrad.torch_protocol.compile import when_tracing
 
 @public_op
 def add_self_loops(A: torch.Tensor, fill_value: float = 1.0) -> SparseTensor:
-    """The graph with an edge from each node to itself; those that are there keep their weights.
+    """The graph with an edge from each node to itself; existing self-loops keep their weights.
 
     Args:
         A: Sparse (m, k) of any layout, or hybrid (m, k | d) with d weights for each edge.
@@ -31,7 +31,7 @@ def add_self_loops(A: torch.Tensor, fill_value: float = 1.0) -> SparseTensor:
         SparseTensor of the layout of `A`, CSR for BSR and BSC, with all elements (i, i).
 
     Gradient:
-        Of `A`, the cotangent at its elements.
+        That of `A` is the cotangent at its elements.
 
     Cost:
         O(nse); the pattern is found once and kept.
@@ -103,9 +103,9 @@ _looped = add_self_loops
 def gcn_factors(
     A: SparseTensor, improved: bool, loops: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """s and t, both (n, 1), with which the product of `gcn_norm` is s (A (s x)) + t x.
+    """s and t, both (n, 1), for which gcn_norm(A) x is s (A (s x)) + t x.
 
-    So nothing is written for each edge. t is None where no self-loop is missing by intent.
+    With them, the product needs no memory for each edge. t is None if `loops` is False.
     """
     degrees = _row_sums(A)
     if not loops:
@@ -127,7 +127,7 @@ def inverse_roots(degrees: torch.Tensor) -> torch.Tensor:
 
 
 def plain_graph(A: SparseTensor) -> SparseTensor:
-    """A without repeated elements, and without blocks, which self-loops would not fill."""
+    """A without repeated elements and in a layout without blocks, as self-loops fill no block."""
     A = without_repeats(A)
     return A if A._pattern.blocksize is None else convert(A, torch.sparse_csr)
 
@@ -136,7 +136,7 @@ when_tracing(plain_graph)
 
 
 def _missing(pattern: Pattern) -> Pattern:
-    """The self-loops that a graph lacks."""
+    """The pattern of the self-loops that a graph lacks, in the layout of the graph."""
     (at,) = _missing_places(pattern).nonzero(as_tuple=True)
     at = at.to(pattern.indices[0].dtype)
     found = Pattern(torch.sparse_coo, pattern.matrix, (torch.stack([at, at]),))
@@ -175,7 +175,7 @@ def _missing_places(pattern: Pattern) -> torch.Tensor:
 
 
 def with_dense_dims(pattern: Pattern, inner: tuple[int, ...]) -> Pattern:
-    """The same elements with these dense dimensions, and views that are found once for both."""
+    """A pattern of the same elements with these dense dimensions; both patterns share views."""
     if inner == pattern.dense_shape:
         return pattern
     shape = (*pattern.shape[: pattern.sparse_dim], *inner)
@@ -184,7 +184,7 @@ def with_dense_dims(pattern: Pattern, inner: tuple[int, ...]) -> Pattern:
 
 
 def looped_pattern(A: SparseTensor) -> SparseTensor:
-    """The graph with all self-loops, its values without a meaning."""
+    """The pattern of the graph with all self-loops; its values (nse,) have no meaning."""
 
     def find() -> Pattern:
         loops = all_loops(flat)
@@ -199,9 +199,9 @@ def looped_pattern(A: SparseTensor) -> SparseTensor:
 
 
 def refilled_loops(A: SparseTensor, fill: float | torch.Tensor | str) -> SparseTensor:
-    """A (m, k | d) with all self-loops, whose values are replaced.
+    """A (m, k | d) with all self-loops, whose values are set to `fill`.
 
-    By numbers, or by the "mean" or "sum" of the values of the other edges in their rows.
+    `fill` is a number, a tensor (d,), or the "mean" or "sum" of the other edges of a row.
     """
     pattern, vals = A._pattern, stored_values(A)
     off = pattern.derive(kept.LOOPS.of("off"), _off_diagonal)

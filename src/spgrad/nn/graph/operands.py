@@ -1,4 +1,4 @@
-"""What the layers of graphs accept, and how their weights are drawn at first."""
+"""Checks the operands of graph layers, and draws their initial weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spgrad.lowering.operands import (
 from spgrad.torch_protocol.compile import when_tracing
 
 Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
-"""Of all nodes; or of the sources, and of the targets if the layer reads them."""
+"""Features of all nodes, or a pair: those of the sources, and those of the targets or None."""
 
 
 def graph_operand(A: Any) -> SparseTensor:
@@ -84,7 +84,7 @@ def features_of_nodes(
 ) -> torch.Tensor:
     """`x` if it is (nodes, channels), dense or with `sparse_too` sparse; None: any channels.
 
-    It is on the device of A, and with `dtype_too` of the dtype of its weights.
+    It must be on the device of A, and with `dtype_too` have the dtype of A.
     """
     x = matrix_operand(arg, x) if sparse_too and is_sparse(x) else dense_operand(arg, x)
     require_rank(arg, x, 2, "Flatten the features of a node.")
@@ -98,7 +98,7 @@ def features_of_nodes(
     return x
 
 
-# a compiler reads layers, but not the pattern of what an operation of a graph gave
+# torch.compile traces layers, but can't read the pattern of an operation's result
 for _function in (graph_operand, square_graph, features_of_nodes):
     when_tracing(_function)
 
@@ -127,7 +127,7 @@ def pair_of(in_channels: Any) -> tuple[int, int]:
 
 @torch.no_grad()
 def glorot(weight: torch.Tensor) -> None:
-    """Uniform up to (6 / (sum of the last two sizes))^1/2, as Glorot and Bengio (2010)."""
+    """Draws from [-a, a], a = (6 / (sum of the last two sizes))^1/2 (Glorot and Bengio, 2010)."""
     bound = math.sqrt(6 / max(weight.shape[-2] + weight.shape[-1], 1))
     weight.uniform_(-bound, bound)
 

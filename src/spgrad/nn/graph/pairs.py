@@ -20,7 +20,7 @@ from spgrad.torch_protocol.compile import when_tracing
 from spgrad.torch_protocol.func_transforms import transforming
 
 _AT_ONCE = 2**18
-"""Numbers of a chunk of edges, so that what is made of it stays in the cache."""
+"""A chunk of edges has this many numbers, so that its intermediate tensors stay in the cache."""
 
 
 def added_scores(A: SparseTensor, dst: torch.Tensor, src: torch.Tensor) -> SparseTensor:
@@ -35,14 +35,15 @@ when_tracing(added_scores)
 
 
 Layers = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
-"""Of `joined_scores`: dst (m, h, c), src (k, h, c), att (h, c), edges (nse, d), weight (h c, d)."""
+"""dst (m, h, c), src (k, h, c), att (h, c), edges (nse, d), weight (h c, d) of `joined_scores`."""
 
 
 def joined_scores(A: SparseTensor, layers: Layers, slope: float) -> SparseTensor:
     """(m, k | h): att . leaky_relu(dst[i] + src[j] + weight edge_ij) at the elements of A.
 
-    A few thousand edges are joined at a time and forgotten; the gradients join them again. Only
-    derivatives of second order, and compiled code, store (nse, h, c) numbers.
+    The sums within leaky_relu are made for a few thousand edges at a time and not stored; the
+    gradients compute them again. Only second derivatives and compiled code store (nse, h, c)
+    numbers.
     """
     pattern = A._pattern
     given = [t for t in layers if t is not None]
@@ -126,7 +127,7 @@ def _add_gradients(grads: Any, layers: Any, chunk: Any, g: torch.Tensor, slope: 
     if edges is not None:
         joined += (edges[at] @ weight.mT).view(joined.shape)
     grads[2] += (F.leaky_relu(joined, slope) * g[..., None]).sum(0)
-    one = g.new_ones(())  # of two numbers torch.where makes the default dtype
+    one = g.new_ones(())  # from two Python numbers torch.where would make the default dtype
     of_joined = torch.where(joined > 0, one, slope).mul_(att).mul_(g[..., None])
     grads[0].index_add_(0, row, of_joined)
     grads[1].index_add_(0, col, of_joined)

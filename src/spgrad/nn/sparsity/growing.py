@@ -1,4 +1,4 @@
-"""Exchanges elements: the smallest go, and as many come elsewhere."""
+"""Exchanges elements: removes the smallest, and adds as many at other places."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TILE = 16 << 20
 
 
 class _Exchange(Schedule):
-    """Removes a share of the elements, the smallest, and lets `_grown` say which come instead."""
+    """Removes a share of the elements, the smallest; `_grown` chooses those that replace them."""
 
     def __init__(
         self,
@@ -64,19 +64,19 @@ class _Exchange(Schedule):
 class SET(_Exchange):
     """Exchanges the smallest elements of each layer for others at random places.
 
-    The number of elements stays. An element comes back with value and states of the optimizer
-    where its place is drawn again; other new ones are 0. Blocks go and come as a whole, and layers
-    with n of m elements in a row keep that.
+    The number of elements stays. An element whose place is drawn again keeps its value and its
+    optimizer states; other new elements are 0. Blocks are exchanged as a whole, and layers with n
+    of m elements in a row keep that.
 
     Args:
         module: Holds SparseLinear layers.
-        optimizer: Its states are taken along (`spgrad.nn.sparsity.move`).
+        optimizer: Its states move with the elements (`spgrad.nn.sparsity.move`).
         fraction: The share of elements that a change exchanges.
         every: Steps from one change to the next.
         begin: Step of the first change.
-        end: Step after which none follows; None for no end.
-        generator: Draws the places. Processes that train one module together give each its own,
-            of the same seed.
+        end: Step after which there is no change; None for no end.
+        generator: Draws the places; None takes torch's default generator. Processes that train one
+            module together must each pass a generator of the same seed.
 
     Cost:
         A change takes O(nse) time and memory; O(rows columns) time for layers with n of m.
@@ -87,8 +87,8 @@ class SET(_Exchange):
 
     Source:
         Mocanu et al., Scalable training of artificial neural networks with adaptive sparse
-        connectivity, 2018. There, as many of the smallest positive as of the largest negative
-        elements go; here the smallest in magnitude.
+        connectivity, 2018. There, the smallest positive and the largest negative elements are
+        removed, the same share of each; here the smallest in magnitude.
 
     Example:
         >>> layer = spgrad.nn.SparseLinear(8, 8, density=0.25)
@@ -120,7 +120,7 @@ class SET(_Exchange):
         return {**super().state_dict(), "generator": state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the schedule was whose state this is."""
+        """Continues from the state that `state_dict` gave."""
         super().load_state_dict(state)
         if self.generator is not None and state["generator"] is not None:
             self.generator.set_state(state["generator"])
@@ -146,31 +146,31 @@ class SET(_Exchange):
 class RigL(_Exchange):
     """Exchanges the smallest elements of each layer for those whose gradient is largest.
 
-    The gradient of the elements that a layer does not have is g^T x, of the gradient g of its
-    output and its input x. It is computed by tiles of rows, of which only the largest elements are
-    kept. Inputs and gradients are noted in the step before a change alone: all that `backward`
-    met since the last `step()`, so gradients that are summed over several batches count as one.
-    Modules run as they are, not compiled, in these steps.
+    The gradient of the elements that a layer does not have is g^T x, where g is the gradient of its
+    output and x its input. It is computed in tiles of rows, of which only the largest elements are
+    kept. Inputs and gradients are recorded only in the step that ends with a change, for every
+    `backward` since the last `step()`, so gradients that are summed over several batches count as
+    one. Modules run uncompiled in these steps.
 
-    The number of elements stays. An element that goes and comes in one change keeps value and
-    states of the optimizer; other new ones are 0. Blocks go and come as a whole, by the norm of
-    their gradient, and layers with n of m elements in a row keep that.
+    The number of elements stays. An element that is removed and added in one change keeps its value
+    and its optimizer states; other new elements are 0. Blocks are exchanged as a whole, by the norm
+    of their gradient, and layers with n of m elements in a row keep that.
 
     Args:
         module: Holds SparseLinear layers.
-        optimizer: Its states are taken along (`spgrad.nn.sparsity.move`).
+        optimizer: Its states move with the elements (`spgrad.nn.sparsity.move`).
         end: Step of the last change; the share that is exchanged falls to 0 there, as a cosine.
         fraction: The share that a change at step 0 would exchange.
         every: Steps from one change to the next.
         begin: Step of the first change.
-        memory: Bytes of a tile of g^T x with magnitudes and positions; one row, or one row of
-            blocks, at least.
-        reduce: Called with each tile of g^T x, which it may change. Processes that train one
-            module together give torch.distributed.all_reduce.
+        memory: Most bytes of a tile of g^T x with its magnitudes and positions; a tile has at least
+            one row, or one row of blocks.
+        reduce: A function that is called with each tile of g^T x and may change it in place.
+            Processes that train one module together pass torch.distributed.all_reduce.
 
     Cost:
-        A change takes O(rows columns batch) time, as the dense layer would, and beside O(nse) the
-        memory of a tile. Inputs and output gradients of one step are kept until the change.
+        A change takes O(rows columns batch) time, as the dense layer would, and O(nse) memory
+        besides a tile. Inputs and output gradients of one step are kept until the change.
 
     Raises:
         TypeError: `module` has no SparseLinear.

@@ -1,4 +1,4 @@
-"""Takes the values of a layer, and the states of its optimizer, to another pattern."""
+"""Moves the values of a layer, and the states of its optimizer, to another pattern."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def move(
         pattern: SparseTensor whose elements are taken, or a dense bool tensor, of the shape of the
             weight; with a block size, the blocks that hold any of them.
         optimizer: Its states for `layer.values` that have the shape of the values, such as momenta,
-            are taken along; those of new elements are 0.
+            move with the elements; those of new elements are 0.
 
     Gradient:
-        One that `layer.values` has is taken along too.
+        A gradient that `layer.values` has moves too.
 
     Cost:
         O(nse of both patterns) for the values and each state.
@@ -72,7 +72,7 @@ def move_to_positions(
 
 
 def positions_of(layer: SparseWeight) -> tuple[torch.Tensor, int]:
-    """Row-major positions of the elements, or of the blocks, and how many there could be."""
+    """Row-major positions of the elements, or of the blocks, and the number of all positions."""
     ptr, idx = layer.pattern.indices
     height, width = layer.blocksize or (1, 1)
     rows, cols = layer.weight.shape

@@ -17,13 +17,13 @@ from spgrad.public import public_as
 class GradualMagnitude(Schedule):
     """Removes the smallest elements of each layer, fewer at a time, until a density is reached.
 
-    At step t the density is that at the end, plus what it was above it times (1 - s)^3, where s
-    goes from 0 at `begin` to 1 at `end`. Blocks are removed as a whole, by their norm.
+    The density is density + (first - density) (1 - s)^3, where `first` is the density before and s
+    goes from 0 at step `begin` to 1 at step `end`. Blocks are removed as a whole, by their norm.
 
     Args:
         module: Holds SparseLinear layers; begin with ``spgrad.nn.convert(module, 1.0)``.
-        optimizer: Its states are taken along (`spgrad.nn.sparsity.move`).
-        density: Of each layer in the end.
+        optimizer: Its states move with the elements (`spgrad.nn.sparsity.move`).
+        density: Density of each layer in the end.
         end: Step of the last change.
         begin: Step of the first change.
         every: Steps from one change to the next; there is always one at `end`.
@@ -85,7 +85,7 @@ class GradualMagnitude(Schedule):
         return {**super().state_dict(), "first": list(self._first)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the schedule was whose state this is."""
+        """Continues from the state that `state_dict` gave."""
         super().load_state_dict(state)
         self._first = list(state["first"])
 

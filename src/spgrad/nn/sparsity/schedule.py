@@ -1,4 +1,4 @@
-"""What all changes of patterns have in common: when they happen, and what is saved of them."""
+"""What all changes of patterns have in common: when they happen, and their `state_dict`."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Schedule:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """What a training run that goes on later needs, beside those of module and optimizer."""
+        """The state to save beside those of module and optimizer, so that training can resume."""
         return {"steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the schedule was whose state this is."""
+        """Continues from the state that `state_dict` gave."""
         self.steps = state["steps"]
 
     def _is_due(self, step: int) -> bool:

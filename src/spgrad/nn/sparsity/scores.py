@@ -1,4 +1,4 @@
-"""Scores of the elements that a layer does not have, by tiles of rows."""
+"""Scores of the elements that a layer does not have, computed in tiles of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Seen = list[tuple[torch.Tensor, torch.Tensor]]
 """Inputs of a layer with the gradients of its outputs."""
 
 Scores = Callable[[int, int], torch.Tensor]
-"""Of two rows, or rows of blocks: the scores of those from the first to before the second."""
+"""scores(start, stop) gives the scores of these rows, or rows of blocks, (stop - start, width)."""
 
 
 def gradient_scores(
@@ -74,7 +74,7 @@ def fill_groups(
 def _tiles(
     layer: SparseWeight, kept: torch.Tensor, scores: Scores, memory: int
 ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """The first position of each tile, its scores, and which of these are of elements in `kept`."""
+    """Yields the first position of each tile, its scores, and where in it elements `kept` are."""
     rows, cols = layer.weight.shape
     height, width = layer.blocksize or (1, 1)
     lines, per_line = rows // height, cols // width

@@ -1,7 +1,7 @@
 """SparseTensors in `torch.distributed.checkpoint`.
 
-A checkpoint cuts dense tensors into ranges of one block of memory, which a SparseTensor is not. It
-is written and read whole, as `torch.save` writes it, with its elements.
+A checkpoint cuts dense tensors into ranges of one block of memory, which a SparseTensor is not. A
+SparseTensor is written and read whole, with its indices, as `torch.save` writes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from spgrad.core.tensor import SparseTensor
 
 
 def _write_items(A: SparseTensor, fqn: str, value: Any) -> list[Any]:
-    """What a checkpoint stores for `A`; it asks tensors of a class of their own."""
+    """What a checkpoint stores for `A`; torch asks tensor subclasses for it by this method."""
     from torch.distributed.checkpoint.metadata import MetadataIndex
     from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 

@@ -25,7 +25,7 @@ _MIX = 0x2545F4914F6CDD1D
 
 
 def collective(func: Any) -> Callable[..., Any]:
-    """A collective in place on a list of tensors, the SparseTensors among them by their values."""
+    """An in-place collective on a list of tensors that sends the values of SparseTensors."""
     name = func._schema.name.partition("::")[2].strip("_")
 
     def run(tensors: list[torch.Tensor], group: Any, *args: Any, **options: Any) -> Any:
@@ -49,7 +49,7 @@ def collective(func: Any) -> Callable[..., Any]:
 def require_agreement(
     name: str, group: Any, patterns: Sequence[Pattern], device: torch.device
 ) -> None:
-    """Refuses patterns that are not those of the other processes of the group, in all of them."""
+    """Raises in every process of the group if their patterns differ."""
     ours = [word for p in patterns for word in (p.nse, p.derive(kept.CHECKSUM, _checksum))]
     most = torch.tensor([*ours, *(-word for word in ours)], device=device)
     options: Any = torch.distributed.AllreduceOptions()
@@ -67,7 +67,7 @@ def require_agreement(
 
 
 def _checksum(pattern: Pattern) -> int:
-    """A number of 62 bits that says which elements these are, the same in every process."""
+    """A checksum of 62 bits of layout, shape and indices, the same in every process."""
     total = zlib.crc32(repr((tuple(pattern.spec), tuple(pattern.shape))).encode())
     for index in pattern.indices:
         words = index.reshape(-1).to(torch.int64)

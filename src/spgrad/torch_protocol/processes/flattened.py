@@ -1,7 +1,7 @@
 """SparseTensors among tensors that are flattened and joined to be sent in one piece.
 
-`DistributedDataParallel` sends all buffers of a module so, and its parameters once: C++ flattens
-each tensor, joins them, broadcasts what it has, and takes the result apart by sizes. It counts the
+`DistributedDataParallel` sends all buffers of a module in this way, and its parameters once: C++
+flattens each tensor, joins them, broadcasts the result, and takes it apart by sizes. C++ counts the
 elements of the dense tensors that SparseTensors stand for; what is sent are the values.
 """
 
@@ -106,7 +106,7 @@ def _slice(flat: Flat, dim: int = 0, start: int = 0, end: int = 0, step: int = 1
 
 
 def _shaped(flat: Flat, size: Any) -> torch.Tensor:
-    """The tensor that a piece is of."""
+    """The tensor that the one piece was flattened from."""
     (piece,) = flat.pieces
     if piece.pattern is None:
         return flat.numbers.view(size)

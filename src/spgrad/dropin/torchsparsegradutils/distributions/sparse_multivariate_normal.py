@@ -15,10 +15,10 @@ __all__ = ["SparseMultivariateNormal", "SparseMultivariateNormalNative"]
 
 
 class SparseMultivariateNormal(_SparseMultivariateNormal):
-    """`spgrad.distributions.SparseMultivariateNormal` of a COO or CSR factor, of torch's own class.
+    """`spgrad.distributions.SparseMultivariateNormal` with a native COO or CSR factor.
 
-    With `diagonal`, D, it is L D L^T, where L has ones on its diagonal and what is stored below.
-    Values are not checked. Densities, entropies and divergences are there too.
+    With `diagonal` D, the matrix is L D L^T, where L has ones on its diagonal and the elements that
+    are stored below it. Values are not checked. Log densities, entropies and divergences work too.
 
     Example:
         >>> L = torch.eye(3).to_sparse_csr()
@@ -151,7 +151,7 @@ class SparseMultivariateNormalNative(Distribution):
 def _batch_sparse_mv(
     op: Callable[..., torch.Tensor], bmat: torch.Tensor, bvec: torch.Tensor, **options: Any
 ) -> torch.Tensor:
-    """`op(A, B, ...)` with vectors (*sample, *b, m), one sample dimension at most."""
+    """`op(A, B, ...)` for vectors (*sample, *b, m) with at most one sample dimension."""
     if bmat.dim() not in (2, 3) or bvec.dim() not in (bmat.dim() - 1, bmat.dim()):
         raise ValueError(f"shapes {tuple(bmat.shape)} and {tuple(bvec.shape)} do not fit")
     if bvec.dim() < bmat.dim():

@@ -1,4 +1,4 @@
-"""Sparse matrices of the pairs of near points of a grid."""
+"""Sparse matrices with an element for each pair of neighbouring points of a grid."""
 
 import warnings as _warnings
 from typing import Any

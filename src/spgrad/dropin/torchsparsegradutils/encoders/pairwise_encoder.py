@@ -1,4 +1,4 @@
-"""Sparse matrices of the pairs of near points of a grid with channels (channels, *space)."""
+"""Sparse matrices of the pairs of neighbouring points of a grid (channels, *space)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHAPE = "volume_shape must be a tuple of at least 2 positive integers, (channel
 
 
 def _trim_nd(x: torch.Tensor, offsets: Offset) -> torch.Tensor:
-    """The points of a grid that have a point `offsets` before them on it."""
+    """The part of a grid whose points p have a point p - offsets on the grid."""
     if x.dim() != len(offsets):
         raise ValueError(f"offsets has {len(offsets)} numbers for {x.dim()} dimensions")
     return part_with_neighbours(x, offsets)
@@ -44,7 +44,7 @@ def _gen_offsets_nd(
     num_channels: int = 1,
     channel_voxel_relation: str = "indep",
 ) -> list[Offset]:
-    """Steps (channel, *space) to all neighbours, the nearest first, a channel counting as ten."""
+    """Steps (channel, *space) to all neighbours, nearest first; channels are 10 points apart."""
     space = sorted(_gen_coords_nd(radius, spatial_dims))
     offsets = [(0, *s) for s in space]
     here = [(0,) * spatial_dims] if channel_voxel_relation != "indep" else []
@@ -78,7 +78,7 @@ def calc_pairwise_coo_indices_nd(
     dtype: torch.dtype = torch.int64,
     device: Any = None,
 ) -> dict[Offset, torch.Tensor]:
-    """For each step to a neighbour, the row and column (2, pairs) of each pair that far apart.
+    """For each step to a neighbour, rows and columns (2, pairs) of the pairs this step apart.
 
     Example:
         >>> found = calc_pairwise_coo_indices_nd(1, (1, 3), upper=True)
@@ -114,7 +114,7 @@ def calc_pairwise_coo_indices(
     return calc_pairwise_coo_indices_nd(*given)
 
 
-calc_pariwise_coo_indices = calc_pairwise_coo_indices  # a name with a slip that programs use
+calc_pariwise_coo_indices = calc_pairwise_coo_indices  # a misspelt name that programs use
 
 
 def _require_shape(shape: Any, least: int, most: int | None = None) -> None:
@@ -124,11 +124,11 @@ def _require_shape(shape: Any, least: int, most: int | None = None) -> None:
 
 
 class PairwiseEncoder(torch.nn.Module):
-    """Puts values of pairs of near points, one for each step and point, into a sparse matrix.
+    """Puts values of pairs of neighbouring points into a sparse matrix.
 
-    Called with (steps, channels, *space), or a batch of these, it gives the matrix of all points of
-    all channels: the element for a step is in the row of the point that the step leads to.
-    `offsets` are the steps in their order.
+    Its input (steps, channels, *space), or a batch of these, has a value for each step and point.
+    Its result is a matrix with a row and a column for each point of each channel: the element for a
+    step is in the row of the point that the step leads to. `offsets` are the steps in their order.
 
     Example:
         >>> encode = PairwiseEncoder(1, (1, 3), upper=False)

@@ -30,7 +30,7 @@ def times_of(A: Any, what: str = "matmul_closure") -> Times:
 
 
 class Closure(Operator):
-    """What an iteration takes for a matrix: products with vectors (items, k, n)."""
+    """A matrix that an iteration knows by its products with vectors (items, k, n)."""
 
     def __init__(self, times: Times, adjoint: Times | None, batch: tuple[int, ...]) -> None:
         self.products, self.batch = (times, adjoint or times), batch
@@ -46,7 +46,7 @@ class Closure(Operator):
 
 
 class Vectors(Closure):
-    """The same for a function of single vectors (k,)."""
+    """A `Closure` for a function of single vectors (k,)."""
 
     def apply(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """The product of one vector."""
@@ -78,6 +78,6 @@ def run(
 
 
 def tolerance(asked: float, dtype: torch.dtype) -> float:
-    """A relative residual: that which is asked for, or spgrad's own where it is smaller."""
+    """The smaller of the relative residual that is asked for and spgrad's default."""
     own = 1e-5 if dtype in (torch.float32, torch.complex64) else 1e-8
     return min(float(asked), own)

@@ -1,4 +1,4 @@
-"""Tests whether a sample has the mean, or the covariance, that it should have."""
+"""Statistical tests of the mean and of the covariance of a sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def mean_hotelling_t2_test(
     n: int,
     confidence_level: float = 0.95,
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Hotelling's T^2 for the mean of n draws (b, p): whether it passes, the statistic, the bound.
+    """Hotelling's T^2 test of the mean of n draws (b, p): whether it passes, statistic, bound.
 
     Example:
         >>> mean, cov = torch.zeros(1, 2), torch.eye(2).expand(1, 2, 2)

@@ -42,9 +42,9 @@ def linear_cg(
 ) -> Any:
     """x with A x = rhs, for a symmetric positive definite A, by `spgrad.linalg.CG`.
 
-    The iteration goes on to spgrad's tolerance, where the one that is asked for is larger; `eps`
-    and `stop_updating_after` have no effect. With `n_tridiag`, also the tridiagonal matrices
-    (n_tridiag, *b, k, k) of Lanczos' iteration that starts with the first columns of rhs.
+    A tolerance larger than spgrad's default is lowered to it; `eps` and `stop_updating_after` have
+    no effect. With `n_tridiag`, the result is (x, T) with the tridiagonal matrices T (n_tridiag,
+    *b, k, k) of Lanczos' iteration from the first `n_tridiag` columns of rhs.
 
     Example:
         >>> linear_cg(2 * torch.eye(2), torch.ones(2))
@@ -90,7 +90,7 @@ def _solved(
 
 @torch.no_grad()
 def _tridiagonal(times: Times, start: torch.Tensor, steps: int) -> torch.Tensor:
-    """Lanczos' matrices, with every vector made orthogonal to all before."""
+    """Lanczos' tridiagonal matrices; each vector is orthogonalised against all before it."""
     norm = torch.linalg.vector_norm(start, dim=-2, keepdim=True)
     basis = [start / norm]
     T = start.new_zeros(*start.shape[:-2], start.shape[-1], steps, steps)

@@ -26,9 +26,9 @@ def lsmr(
 ) -> tuple[torch.Tensor, int]:
     """The x with the least ||A x - b||^2 + damp^2 ||x||^2, and the steps, by `spgrad.linalg.LSMR`.
 
-    It ends where A^H r is `atol` times A^H b, or smaller: at 1e-8 (float64) if `atol` is larger.
-    `btol`, `conlim` and `check_nonzero` have no effect. A function needs `Armat`, the products with
-    A^H, and `n`, the columns of A.
+    The iteration ends where the norm of A^H r is at most `atol` times that of A^H b. An `atol`
+    above 1e-8 (1e-5 for float32) is lowered to that. `btol`, `conlim` and `check_nonzero` have no
+    effect. If A is a function, pass `Armat`, the products with A^H, and `n`, the columns of A.
 
     Example:
         >>> x, steps = lsmr(2 * torch.eye(2), torch.ones(2))

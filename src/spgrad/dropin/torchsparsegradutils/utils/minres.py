@@ -36,8 +36,8 @@ def minres(
 ) -> torch.Tensor:
     """x with (value A + shift) x = rhs, for a symmetric A, by `spgrad.linalg.MINRES`.
 
-    With several shifts, one x for each comes in front (shifts, *b, m, n). The iteration goes on to
-    spgrad's tolerance, where the one that is asked for is larger; `eps` has no effect.
+    With several shifts, the result is (shifts, *b, m, n). A tolerance larger than spgrad's default
+    is lowered to it; `eps` has no effect.
 
     Example:
         >>> minres(2 * torch.eye(2), torch.ones(2))

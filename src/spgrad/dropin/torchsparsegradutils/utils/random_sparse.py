@@ -25,7 +25,7 @@ __all__ = [
 
 
 class _Kind(NamedTuple):
-    """Where elements may be: everywhere, or in one triangle with its whole diagonal, or without."""
+    """Where elements may be: everywhere, or in one triangle, which has a full diagonal or none."""
 
     triangle: str | None = None  # "upper" or "lower"
     strict: bool = False
@@ -153,7 +153,7 @@ def _made(
 
 
 def _places(kind: _Kind, size: tuple[int, ...]) -> torch.Tensor:
-    """The numbers of the places, in row-major order, that elements are drawn from."""
+    """Row-major positions of the elements that may be drawn."""
     if len(size) not in (2, 3):
         raise ValueError(f"size is {size}; (m, k) or (b, m, k) is taken")
     rows, columns = size[-2:]
@@ -176,7 +176,7 @@ def make_spd_sparse(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A random symmetric positive definite matrix, sparse and dense.
 
-    `nz` elements beside the diagonal are 0, or this share of them.
+    `nz` off-diagonal elements are 0; by default, the share `sparsity_ratio` of them is.
 
     Example:
         >>> A, dense = make_spd_sparse(4, torch.sparse_csr, torch.float32, torch.int64, "cpu")
@@ -191,7 +191,7 @@ def make_spd_sparse(
     zeros = int(sparsity_ratio * row.shape[0]) if nz is None else min(nz // 2, row.shape[0])
     which = torch.randperm(row.shape[0], device=device)[:zeros]
     dense[row[which], column[which]] = dense[column[which], row[which]] = 0
-    margin = dense.abs().sum(1) - dense.diagonal()  # what makes the diagonal larger than its row
+    margin = dense.abs().sum(1) - dense.diagonal()  # what a diagonal needs to exceed its row
     dense.diagonal().add_(margin.clamp(min=0) + n)
     indices = dense.nonzero().T.to(index_dtype)
     values = dense[indices[0].long(), indices[1].long()]

@@ -1,4 +1,4 @@
-"""Stacks, block-diagonal matrices, identities, and from COO to CSR, on torch's own tensors."""
+"""Stacks, block-diagonal matrices, identities, and COO to CSR, of torch's own tensors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stack_csr(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
 
 
 def _sort_coo_indices(indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Columns of indices in lexicographic order, and where each came from."""
+    """The columns of indices in lexicographic order, and the old position of each column."""
     order = torch.arange(indices.shape[1], device=indices.device)
     for row in indices.flip(0):
         order = order[torch.argsort(row[order], stable=True)]
@@ -59,7 +59,7 @@ def _compress_row_indices(row_indices: torch.Tensor, num_rows: int) -> torch.Ten
 
 
 def _demcompress_crow_indices(crow_indices: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """Row indices of row pointers."""
+    """The row indices that belong to row pointers."""
     row = torch.arange(num_rows, dtype=crow_indices.dtype, device=crow_indices.device)
     return torch.repeat_interleave(row, crow_indices.diff())
 
@@ -67,7 +67,7 @@ def _demcompress_crow_indices(crow_indices: torch.Tensor, num_rows: int) -> torc
 def convert_coo_to_csr_indices_values(
     coo_indices: torch.Tensor, num_rows: int, values: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """crow, col and values in the order of CSR; without values, where each element came from.
+    """crow, col and values in CSR order; without values, the old position of each element.
 
     Example:
         >>> convert_coo_to_csr_indices_values(torch.tensor([[1, 0], [0, 1]]), 2)
@@ -105,7 +105,7 @@ def convert_coo_to_csr(sparse_coo_tensor: torch.Tensor) -> torch.Tensor:
 
 
 def sparse_block_diag(*sparse_tensors: torch.Tensor) -> torch.Tensor:
-    """The matrices along the diagonal of one, all COO or all CSR.
+    """The block-diagonal matrix of some matrices, which are all COO or all CSR.
 
     Example:
         >>> A = torch.eye(2).to_sparse_csr()
