@@ -303,12 +303,14 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
     yield "kernels", f"A x, where the second-level cache of a core holds {_bytes(size)}"
     for n in COLUMNS:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
-        _, far, in_tiles, ahead, tiled = kernels.traffic(view.idx, x, view.perm is None).tolist()
+        _, far, in_tiles, *ways = kernels.traffic(view.idx, x, view.perm is None).tolist()
         total = x.numel() * x.element_size()
         why = f"{100 * far:.0f} % of its rows are far away" if far else "near, or of short rows"
+        ahead, tiled, staged = ways
         if tiled:
             why += f", {100 * in_tiles:.0f} % in tiles"
         how = ["copied into tiles"] * bool(tiled) + ["prefetched"] * bool(ahead)
+        how += ["copied side by side"] * bool(staged)
         yield "", f"k = {n:3}  x of {_bytes(total):>7}, {why}: {' and '.join(how) or 'as it is'}"
 
 

@@ -222,7 +222,8 @@ def test_choices_of_kernels(tmp_path, capsys):
         assert [line.split()[2] for line in lines[start + 1 : start + 7]] == [
             *("1", "8", "32", "64", "128", "256")
         ]
-        assert all(line.endswith("as it is") for line in lines[start + 1 : start + 7])
+        ways = ("as it is", "copied side by side")
+        assert all(line.endswith(ways) for line in lines[start + 1 : start + 7])
     else:
         assert "nothing is chosen" in lines[start]
 
@@ -267,9 +268,9 @@ def test_each_dot_has_its_place():
 
 
 def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
-    """The words for what `kernels.traffic` answers: cache, far, in tiles, ahead, copied."""
+    """The words for what `kernels.traffic` answers: cache, far, in tiles, and three ways."""
     A = spgrad.from_dense(torch.eye(50))
-    answers = torch.tensor([2e6, 0.75, 0.25, 1, 1])
+    answers = torch.tensor([2e6, 0.75, 0.25, 1, 1, 0])
     monkeypatch.setattr(kernels, "traffic", lambda *_: answers)
     lines = [says for _, says in info.choices(A)]
     assert lines[0].endswith("cache of a core holds 2 MB")
@@ -279,7 +280,10 @@ def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
         )
         for line in lines[1:]
     )
-    monkeypatch.setattr(kernels, "traffic", lambda *_: torch.zeros(5))
+    answers = torch.tensor([2e6, 0, 0, 0, 0, 1])
+    lines = [says for _, says in info.choices(A)]
+    assert all(line.endswith("near, or of short rows: copied side by side") for line in lines[1:])
+    monkeypatch.setattr(kernels, "traffic", lambda *_: torch.zeros(6))
     says = "the compiled library is absent: nothing is chosen"
     assert list(info.choices(A)) == [("kernels", says)]
 

@@ -10,15 +10,30 @@
 
 namespace spgrad {
 
+// out[l] = cell at[l] of `from`, a load for each. A cell is four or eight bytes of any type.
+template <class Cell, int kLanes, class index_t>
+SPGRAD_INLINE void load_cells(const void* from, const index_t* at, Vector<Cell, kLanes>& out) {
+  const auto cell = [&](int lane) {
+    Cell found;
+    std::memcpy(&found,
+                static_cast<const char*>(from) + static_cast<int64_t>(at[lane]) * sizeof(Cell),
+                sizeof(Cell));
+    return found;
+  };
+  [&]<int... kLane>(std::integer_sequence<int, kLane...>) {
+    out = Vector<Cell, kLanes>{cell(kLane)...};
+  }(std::make_integer_sequence<int, kLanes>());
+}
+
 // out[l] = cell at[l] of `from` for l < count; the other lanes are zero where the processor gathers
 // under a mask, and cell at[l] elsewhere. So every index has to be readable and valid, whatever
-// `count` is. A cell is four or eight bytes of any type.
+// `count` is.
 template <class Cell, int kLanes, class index_t>
 SPGRAD_INLINE void gather(const void* from, const index_t* at, [[maybe_unused]] int64_t count,
                           Vector<Cell, kLanes>& out) {
-  const auto* const bytes = static_cast<const char*>(from);
 #if SPGRAD_WIDE
   if constexpr (sizeof(out) == 64 && sizeof(index_t) == 4) {
+    const auto* const bytes = static_cast<const char*>(from);
     Vector<index_t, kLanes> index;
     std::memcpy(&index, at, sizeof(index));
     auto mask = static_cast<uint16_t>(count >= kLanes ? (1 << kLanes) - 1
@@ -37,14 +52,7 @@ SPGRAD_INLINE void gather(const void* from, const index_t* at, [[maybe_unused]] 
     return;
   }
 #endif
-  const auto cell = [&](int lane) {
-    Cell found;
-    std::memcpy(&found, bytes + static_cast<int64_t>(at[lane]) * sizeof(Cell), sizeof(Cell));
-    return found;
-  };
-  [&]<int... kLane>(std::integer_sequence<int, kLane...>) {
-    out = Vector<Cell, kLanes>{cell(kLane)...};
-  }(std::make_integer_sequence<int, kLanes>());
+  load_cells<Cell, kLanes>(from, at, out);
 }
 
 // Lane l of `out` is from[first + l / kTimes]; kCount elements can be read.

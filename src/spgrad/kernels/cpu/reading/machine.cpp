@@ -9,6 +9,8 @@
 
 #include <atomic>
 
+#include "common/targets.h"
+
 namespace spgrad {
 namespace {
 
@@ -35,6 +37,15 @@ std::atomic<int64_t> assumed = 0;
 int64_t near_bytes() {
   const int64_t bytes = assumed.load(std::memory_order_relaxed);
   return bytes > 0 ? bytes : own;
+}
+
+bool gathers_fast() {
+#if SPGRAD_WIDE
+  static const bool fast = vector_bytes() == 64 && !__builtin_cpu_is("amd");
+  return fast;
+#else
+  return false;
+#endif
 }
 
 void assume_near_bytes(int64_t bytes) { assumed.store(bytes, std::memory_order_relaxed); }

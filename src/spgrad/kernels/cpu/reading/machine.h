@@ -14,4 +14,8 @@ int64_t near_bytes();
 // machine's own again. For tests and benchmarks.
 void assume_near_bytes(int64_t bytes);
 
+// Whether an instruction that gathers sixteen numbers takes less time than sixteen loads. AMD's
+// processors take gathers apart into more instructions than the loads are.
+bool gathers_fast();
+
 }  // namespace spgrad

@@ -46,11 +46,23 @@ bool worth_prefetching(const Misses& misses, const Tensor& x, RowUse use) {
   return misses.rows > (use.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
 }
 
+// A copy of x's rows in a buffer is as good as a gather of the processor, or better, unless loads
+// wait for rows that are far away: then the buffer keeps the processor from looking further ahead.
+bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use) {
+  constexpr double kOften = 0.25;
+  const int64_t row = row_bytes(x);
+  if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast()) return false;
+  if (2 * x.size(0) * row <= near_bytes()) return true;
+  return footprint_of(idx).misses(room() / kLine) <= kOften;
+}
+
 Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kAhead = 8 << 10;
   const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
   if (tiled) misses.rows = misses.tiles;
-  return {.ahead = worth_prefetching(misses, x, use) ? kAhead : 0, .tiled = tiled};
+  return {.ahead = worth_prefetching(misses, x, use) ? kAhead : 0,
+          .tiled = tiled,
+          .staged = worth_staging(idx, x, use)};
 }
 
 Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
@@ -58,13 +70,14 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
   STD_TORCH_CHECK(x.dim() == 2, "spgrad: `x` has ", x.dim(), " dimensions, not 2.");
   const Misses misses = misses_of(idx, x);
   const Traffic chosen = choose(misses, idx, x, {.sums_only = true, .may_tile = may_tile});
-  Tensor out = empty(x, {5}, ScalarType::Double);
+  Tensor out = empty(x, {6}, ScalarType::Double);
   double* const found = mutable_data<double>(out);
   found[0] = static_cast<double>(near_bytes());
   found[1] = misses.rows;
   found[2] = misses.tiles;
   found[3] = static_cast<double>(chosen.ahead);
   found[4] = chosen.tiled;
+  found[5] = chosen.staged;
   return out;
 }
 

@@ -11,6 +11,7 @@ namespace spgrad {
 struct Traffic {
   int64_t ahead = 0;      // bytes of rows of x that are prefetched, 0 for none
   bool tiled = false;     // columns of x are copied into tiles
+  bool staged = false;    // rows of x of a few columns are copied side by side before they are used
   bool streamed = false;  // y is written past the caches
 };
 
@@ -26,6 +27,9 @@ bool are_far(const Tensor& val);
 // time, because memory is read faster in longer pieces: with 128 columns of float32 these are half
 // of x.
 inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
+
+// Rows of x of at most so many bytes may be staged: one or two columns of float32, one of float64.
+inline constexpr int64_t kStagedBytes = 8;
 
 // What a kernel does with the rows that it gathers.
 struct RowUse {

@@ -4,9 +4,12 @@
 #include <cstdint>
 
 #include "common/targets.h"
+#include "products/few_columns/spmm_by_length.h"
 #include "products/few_columns/spmm_narrow.h"
+#include "products/few_columns/spmm_staged.h"
 #include "products/few_columns/spmv.h"
 #include "products/spmm.h"
+#include "reading/machine.h"
 
 namespace spgrad {
 namespace {
@@ -30,15 +33,16 @@ template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
+    // Sixteen numbers that the processor gathers at once are faster than code for each length.
+    const bool gathered = kRow == 4 && gathers_fast();
+    if (!gathered && short_and_alike(a.ptr, first, last)) {
+      return spmm_by_length<kBytes, kColumns>(a, first, last);
+    }
+    if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
+      if (a.traffic.staged) return spmm_staged<kBytes, kColumns>(a, first, last);
+    }
     if constexpr (kColumns == 1) {
-      if constexpr (sizeof(scalar_t) == 8) {  // 16 lanes of float32 are faster
-        if (short_and_alike(a.ptr, first, last)) return spmv<kBytes, true>(a, first, last);
-      }
-      spmv<kBytes, false>(a, first, last);
-    } else if constexpr (kBytes < 64 && kRow > 8) {  // two rows fill a vector: not worth a mask
-      spmm_by_entries<kBytes, kColumns>(a, first, last);
-    } else if (short_and_alike(a.ptr, first, last)) {
-      spmm_by_entries<kBytes, kColumns>(a, first, last);
+      spmv<kBytes>(a, first, last);
     } else {
       spmm_by_registers<kBytes, kColumns>(a, first, last);
     }

@@ -47,6 +47,30 @@ struct Slots {
     }
   }
 
+  // The rows of x of the kSlots entries from p on, side by side; one load for each.
+  template <class index_t>
+  SPGRAD_INLINE static void copy_rows(const Spmm<index_t, scalar_t>& a, int64_t p, Values& out) {
+    static_assert(kRegisters == 1);
+    if constexpr (kRowBytes <= 8) {
+      using Cell = std::conditional_t<kRowBytes == 4, uint32_t, uint64_t>;
+      Vector<Cell, kEntries> cells;
+      load_cells<Cell, kEntries>(a.x, a.idx + p, cells);
+      out = std::bit_cast<Values>(cells);
+    } else {
+      load_rows(a, p, kEntries, out);
+    }
+  }
+
+  // The lanes of the first `count` entries of a register.
+  SPGRAD_INLINE static auto exists(int64_t count) {
+    using Mask = Vector<Integer, kLanes>;
+    constexpr auto numbers = []<int... kLane>(std::integer_sequence<int, kLane...>) {
+      return Mask{kLane...};
+    };
+    return numbers(std::make_integer_sequence<int, kLanes>()) <
+           static_cast<Integer>(count * kColumns);
+  }
+
   // The weights of the kEntries entries of register r, each kColumns times; p is that of slot 0.
   template <class index_t>
   SPGRAD_INLINE static void load_weights(const Spmm<index_t, scalar_t>& a, int64_t p, int r,
@@ -95,31 +119,30 @@ SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, in
       sums[r] += weights * rows;
     }
   }
-  using Mask = Vector<typename S::Integer, S::kLanes>;
-  constexpr auto numbers = []<int... kLane>(std::integer_sequence<int, kLane...>) {
-    return Mask{kLane...};
-  };
-  const Mask lane = numbers(std::make_integer_sequence<int, S::kLanes>());
 #pragma GCC unroll 4
   for (int r = 0; r < S::kRegisters; ++r) {
     const int64_t count = end - p - r * S::kEntries;
     S::load_rows(a, p + r * S::kEntries, count, rows);
     S::load_weights(a, p, r, weights);
-    const Mask exists = lane < static_cast<typename S::Integer>(count * kColumns);
     const typename S::Values more = sums[r] + weights * rows;
-    sums[r] = exists ? more : sums[r];
+    sums[r] = S::exists(count) ? more : sums[r];
   }
 }
 
-// The same entry by entry: faster where rows are short and of one length, which the processor
-// predicts, and what the last rows of the view need, behind which there is nothing to read.
+// Whether load_rows has code for registers of kBytes: two rows of 16 bytes do not make up for a
+// mask.
+template <int kBytes, int kColumns, class scalar_t>
+inline constexpr bool kHasRegisters = kBytes == 64 || kColumns * sizeof(scalar_t) <= 8;
+
+// One row entry by entry: what the last rows of the view need, behind which there is nothing to
+// read.
 template <int kBytes, int kColumns, class index_t, class scalar_t, class Row>
 SPGRAD_INLINE void add_entries(const Spmm<index_t, scalar_t>& a, int64_t p, int64_t end, Row& out) {
   constexpr int kSlots = Slots<kBytes, kColumns, scalar_t>::kSlots;
   Row slots[kSlots]{};
   const auto add = [&](int64_t q, int slot) {
     Row row{};
-    std::memcpy(&row, a.x + static_cast<int64_t>(a.idx[q]) * kColumns, kColumns * sizeof(scalar_t));
+    std::memcpy(&row, a.row(q), kColumns * sizeof(scalar_t));
     slots[slot] += a.val[q] * row;
   };
   for (; p + kSlots <= end; p += kSlots) {
@@ -146,23 +169,16 @@ SPGRAD_INLINE void spmm_by_registers(const Spmm<index_t, scalar_t> a, int64_t fi
   typename S::Row row;
   for (int64_t i = first; i < last; ++i) {
     const int64_t p = a.ptr[i], end = a.ptr[i + 1];
-    if (end + S::kSlots <= a.nse) [[likely]] {
-      typename S::Values sums[S::kRegisters]{};
-      add_registers<kBytes, kColumns>(a, p, end, sums);
-      S::fold(sums, row);
+    if (kHasRegisters<kBytes, kColumns, scalar_t> && end + S::kSlots <= a.nse) [[likely]] {
+      if constexpr (kHasRegisters<kBytes, kColumns, scalar_t>) {
+        typename S::Values sums[S::kRegisters]{};
+        add_registers<kBytes, kColumns>(a, p, end, sums);
+        S::fold(sums, row);
+      }
     } else {
       add_entries<kBytes, kColumns>(a, p, end, row);
     }
     std::memcpy(a.y + i * kColumns, &row, S::kRowBytes);
-  }
-}
-
-template <int kBytes, int kColumns, class index_t, class scalar_t>
-SPGRAD_INLINE void spmm_by_entries(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  typename Slots<kBytes, kColumns, scalar_t>::Row row;
-  for (int64_t i = first; i < last; ++i) {
-    add_entries<kBytes, kColumns>(a, a.ptr[i], a.ptr[i + 1], row);
-    std::memcpy(a.y + i * kColumns, &row, kColumns * sizeof(scalar_t));
   }
 }
 

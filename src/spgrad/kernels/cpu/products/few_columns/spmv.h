@@ -88,93 +88,10 @@ SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t fir
   std::memcpy(a.y + first, &terms[0], sizeof(terms[0]));
 }
 
-// Products kFirst to kFirst + kWidth of a row of kLength entries that begins at val and idx, added
-// as the lanes of a register are, but for those that there are not.
-template <int kLength, int kFirst, int kWidth, class index_t, class scalar_t>
-SPGRAD_INLINE scalar_t sum_products(const scalar_t* val, const index_t* idx, const scalar_t* x) {
-  if constexpr (kWidth == 1) {
-    scalar_t product = val[kFirst] * x[idx[kFirst]];
-    keep_rounded(product);  // the other ways round each product too
-    return product;
-  } else {
-    constexpr int kHalf = kWidth / 2;
-    const scalar_t lower = sum_products<kLength, kFirst, kHalf>(val, idx, x);
-    if constexpr (kFirst + kHalf >= kLength) {
-      return lower;
-    } else {
-      return lower + sum_products<kLength, kFirst + kHalf, kHalf>(val, idx, x);
-    }
-  }
-}
-
-// Sums of four rows of kLength entries each: no register is filled, and nothing is stored but y.
-template <int kLength, class index_t, class scalar_t>
-SPGRAD_INLINE void spmv_four_rows(const scalar_t* val, const index_t* idx, const scalar_t* x,
-                                  scalar_t* y) {
-#pragma GCC unroll 4
-  for (int r = 0; r < 4; ++r, val += kLength, idx += kLength) {
-    scalar_t sum = 0;
-    if constexpr (kLength > 0) sum += sum_products<kLength, 0, 8>(val, idx, x);
-    y[r] = sum;  // 0 + -0 is 0, as in the other ways
-  }
-}
-
-// Rows from `first` on, four at a time, as long as each four are of one length up to `most`. The
-// row that it ends before. A function of its own, as the registers do not last for more.
-template <class index_t, class scalar_t>
-__attribute__((noinline)) int64_t spmv_alike_rows(const Spmm<index_t, scalar_t>& a, int64_t first,
-                                                  int64_t last, index_t most) {
-  const scalar_t* const x = a.x;
-  for (; first + 4 <= last; first += 4) {
-    const index_t* const ptr = a.ptr + first;
-    const index_t length = ptr[1] - ptr[0];
-    const bool alike =
-        ptr[2] - ptr[1] == length && ptr[3] - ptr[2] == length && ptr[4] - ptr[3] == length;
-    if (!alike || length > most) break;
-    const scalar_t* const val = a.val + ptr[0];
-    const index_t* const idx = a.idx + ptr[0];
-    scalar_t* const y = a.y + first;
-    switch (length) {
-      case 0:
-        spmv_four_rows<0>(val, idx, x, y);
-        break;
-      case 1:
-        spmv_four_rows<1>(val, idx, x, y);
-        break;
-      case 2:
-        spmv_four_rows<2>(val, idx, x, y);
-        break;
-      case 3:
-        spmv_four_rows<3>(val, idx, x, y);
-        break;
-      case 4:
-        spmv_four_rows<4>(val, idx, x, y);
-        break;
-      case 5:
-        spmv_four_rows<5>(val, idx, x, y);
-        break;
-      case 6:
-        spmv_four_rows<6>(val, idx, x, y);
-        break;
-      case 7:
-        spmv_four_rows<7>(val, idx, x, y);
-        break;
-      default:
-        spmv_four_rows<8>(val, idx, x, y);
-    }
-  }
-  return first;
-}
-
-// kAlike where most rows are as long as the row before.
-template <int kBytes, bool kAlike, class index_t, class scalar_t>
+template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   constexpr int kLanes = Slots<kBytes, 1, scalar_t>::kLanes, kMost = std::min(kLanes, 8);
   while (first + kLanes <= last) {
-    if constexpr (kAlike) {
-      first = spmv_alike_rows<index_t>(a, first, last, kMost);
-      if (first + kLanes > last) break;
-    }
     index_t most = 0;
     for (int l = 0; l < kLanes; ++l) {
       most = std::max<index_t>(most, a.ptr[first + l + 1] - a.ptr[first + l]);

@@ -1,0 +1,106 @@
+// Sparse times dense of one to four columns where the processor gathers slowly: rows of x are
+// copied side by side into a buffer first, one load each, and then multiplied by whole registers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "common/lanes.h"
+#include "products/few_columns/spmm_narrow.h"
+#include "products/few_columns/spmv.h"
+#include "reading/gather.h"
+
+namespace spgrad {
+
+// Entries in the buffer: 16 KB of float32 with four columns. Copying runs kStagedAhead entries
+// ahead of the sums, so that loads of x are under way while sums are formed.
+inline constexpr int64_t kStaged = 1024, kStagedAhead = 64;
+
+// Rows of this many entries keep enough loads under way by themselves, and are not staged.
+inline constexpr int64_t kStagedRow = 48;
+
+// The sums of one row, whose rows of x lie side by side from `staged` on. Reads up to kSlots - 1
+// entries behind the row, of a.val and of `staged`.
+template <int kBytes, int kColumns, class index_t, class scalar_t, class Values>
+SPGRAD_INLINE void add_staged(const Spmm<index_t, scalar_t>& a, const scalar_t* staged, int64_t p,
+                              int64_t end, Values& sums) {
+  using S = Slots<kBytes, kColumns, scalar_t>;
+  static_assert(S::kRegisters == 1);
+  const auto product = [&](int64_t q, Values& weights, Values& rows) {
+    S::load_weights(a, q, 0, weights);
+    std::memcpy(&rows, staged + (q - p) * kColumns, sizeof(rows));
+  };
+  Values weights, rows;
+  int64_t q = p;
+  for (; q + S::kSlots < end; q += S::kSlots) {
+    product(q, weights, rows);
+    sums += weights * rows;
+  }
+  product(q, weights, rows);
+  const Values more = sums + weights * rows;
+  sums = S::exists(end - q) ? more : sums;
+}
+
+// Four rows from i on, staged from the entry `begin` on.
+template <int kBytes, int kColumns, class index_t, class scalar_t>
+SPGRAD_INLINE void staged_rows(const Spmm<index_t, scalar_t>& a, const scalar_t* staged,
+                               int64_t begin, int64_t i) {
+  using S = Slots<kBytes, kColumns, scalar_t>;
+  typename S::Values sums[4]{};
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+    const int64_t p = a.ptr[i + r];
+    add_staged<kBytes, kColumns>(a, staged + (p - begin) * kColumns, p, a.ptr[i + r + 1], sums[r]);
+  }
+  if constexpr (kColumns == 1) {
+    Vector<scalar_t, 4> joined;
+    sum_lanes<scalar_t, S::kLanes>(sums, joined);
+    std::memcpy(a.y + i, &joined, sizeof(joined));
+  } else {
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) {
+      typename S::Row row;
+      S::fold({sums[r]}, row);
+      std::memcpy(a.y + (i + r) * kColumns, &row, S::kRowBytes);
+    }
+  }
+}
+
+// The same numbers as spmv and spmm_by_registers give: a row is added in the same order.
+template <int kBytes, int kColumns, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
+  using S = Slots<kBytes, kColumns, scalar_t>;
+  const auto unstaged = [&](int64_t i, int64_t count) {
+    if constexpr (kColumns == 1) {
+      spmv_long_rows<kBytes>(a, i, count);
+    } else {
+      spmm_by_registers<kBytes, kColumns>(a, i, i + count);
+    }
+  };
+  alignas(kBytes) scalar_t staged[(kStaged + 2 * S::kSlots) * kColumns];
+  const int64_t readable = a.nse - S::kSlots;  // whole registers are read from entries up to here
+  int64_t i = first;
+  while (i + 4 <= last && a.ptr[i + 4] <= readable) {
+    const int64_t begin = a.ptr[i], stop = std::min(begin + kStaged, readable);
+    if (a.ptr[i + 4] - begin > 4 * kStagedRow) {
+      unstaged(i, 4);
+      i += 4;
+      continue;
+    }
+    int64_t copied = begin;
+    for (; i + 4 <= last && a.ptr[i + 4] <= stop; i += 4) {
+      if (a.ptr[i + 4] - a.ptr[i] > 4 * kStagedRow) break;
+      const int64_t until = std::min<int64_t>(a.ptr[i + 4] + kStagedAhead, stop);
+      for (; copied < until; copied += S::kSlots) {
+        typename S::Values rows;
+        S::copy_rows(a, copied, rows);
+        std::memcpy(staged + (copied - begin) * kColumns, &rows, sizeof(rows));
+      }
+      staged_rows<kBytes, kColumns>(a, staged, begin, i);
+    }
+  }
+  for (; i < last; i += 4) unstaged(i, std::min<int64_t>(4, last - i));
+}
+
+}  // namespace spgrad
