@@ -162,12 +162,16 @@ Share chosen(const Job& job, int kind, int unit) {
       return narrow<Plain<float, 32>>(job);
     case 16:
       return narrow<Plain<float, 16>>(job);
+    case 8:
+      return narrow<Plain<float, 8>>(job);
     case 4:
       return narrow<Plain<float, 4>>(job);
     case 164:
       return blocked<Plain<double, 64>>(job);
     case 132:
       return narrow<Plain<double, 32>>(job);
+    case 116:
+      return narrow<Plain<double, 16>>(job);
     case 108:
       return narrow<Plain<double, 8>>(job);
     case 264:

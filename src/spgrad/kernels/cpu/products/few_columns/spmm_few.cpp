@@ -20,7 +20,7 @@ template <class index_t>
 bool short_and_alike(const index_t* ptr, int64_t first, int64_t last) {
   constexpr int64_t kShort = 16, kLooks = 64;
   if (last - first < 2 || int64_t{ptr[last]} - ptr[first] > kShort * (last - first)) return false;
-  const int64_t looks = std::min(kLooks, last - first - 1);
+  const int64_t looks = std::min(kLooks, (last - first + 6) / 8);
   int64_t alike = 0;
   for (int64_t look = 0; look < looks; ++look) {
     const index_t* const at = ptr + first + (last - first - 1) * look / looks;
