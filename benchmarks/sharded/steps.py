@@ -10,7 +10,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,11 @@ def _overlaps(step: Callable[[], None], whole: float) -> list[dict[str, float]]:
 
 
 class _late:  # noqa: N801  # a context manager that reads as a function
-    """Rows are taken as arrived only some seconds after they were sent."""
+    """Rows arrive one after the other, the last of them some seconds after the first was sent.
+
+    So does a network that is slower than this machine. All processes send at about the same time,
+    so a process takes the time when it sent its own first row.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -162,14 +166,21 @@ class _late:  # noqa: N801  # a context manager that reads as a function
         self.plain = plain
 
         class Late(plain):
-            def __init__(self, *args: Any) -> None:
-                super().__init__(*args)
-                self.due = time.perf_counter() + seconds
+            begun: float | None = None
 
-            def wait(self) -> torch.Tensor:
-                out = super().wait()
-                time.sleep(max(self.due - time.perf_counter(), 0))
-                return out
+            def _send(self, *args: Any) -> None:
+                super()._send(*args)
+                self.begun = self.begun or time.perf_counter()
+
+            def _send_together(self, *args: Any) -> None:
+                super()._send_together(*args)
+                self.begun = time.perf_counter()
+
+            def arrivals(self) -> Iterator[tuple[int, int]]:
+                for begin, end in super().arrivals():
+                    due = (self.begun or 0) + seconds * end / len(self.out)
+                    time.sleep(max(due - time.perf_counter(), 0))
+                    yield begin, end
 
         exchange.Pending = Late  # type: ignore[misc]
 

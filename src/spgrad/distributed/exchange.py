@@ -1,18 +1,80 @@
 """Sends rows of a sharded tensor to the processes that need them, and back.
 
 Every process owns a contiguous range of rows. An `Exchange` is found once for the rows that each
-process needs. After that, one all-to-all sends each row to the processes that need it; its
+process needs. After that, rows travel from their owners to the processes that need them; the
 transpose sends rows back to their owners, who add them up. Each of the two is the derivative of the
 other.
+
+Few rows travel in one all-to-all. Many rows in the memory of a CPU travel in messages of about a
+megabyte, so that only the rows of two messages are in memory a second time, and rows that have
+arrived can be used while others travel.
 """
 
 from __future__ import annotations
 
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+
+_MESSAGE = 1 << 20
+"""Bytes of a message, unless a sixteenth of the rows for one process are more."""
+
+_AT_A_TIME = 2
+"""Messages whose rows a process copies before the first of them has left."""
+
+_FEW = 4
+"""As many messages travel together: to divide them would cost more time than it saves memory."""
+
+_TAG = 0x59A2
+"""Tells these messages from others between the same processes."""
+
+
+class Message(NamedTuple):
+    """Rows `begin` to `end` of a buffer, which go to or come from one process."""
+
+    peer: int
+    begin: int
+    end: int
+
+
+def messages(counts: list[int], like: torch.Tensor, first: int = 0) -> list[Message]:
+    """The messages of rows of which `counts` go to or come from each process, in their order.
+
+    Sender and receiver find the same ones, because they know the number of rows between them.
+
+    Args:
+        counts: Number of rows of each process; those of process 0 are first in the buffer.
+        like: Tells the bytes of a row.
+        first: The process whose messages are first.
+    """
+    ends, size = list(accumulate(counts)), _row_bytes(like)
+    if size == 0:
+        return []
+    found = []
+    for i in range(len(counts)):
+        peer = (first + i) % len(counts)
+        begin, end = ends[peer] - counts[peer], ends[peer]
+        step = max(_MESSAGE // size, -(-counts[peer] // 16), 1)
+        found += [Message(peer, at, min(at + step, end)) for at in range(begin, end, step)]
+    return found
+
+
+def _row_bytes(t: torch.Tensor) -> int:
+    return t.element_size() * t.shape[1:].numel()
+
+
+Part = Callable[[int, int], torch.Tensor]
+"""Computes rows [begin, end) of those that leave, without room between them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +87,7 @@ class Exchange:
         send: The own rows that it sends, those for process 0 first (int64).
         sent: Number of rows that go to each process.
         received: Number of rows that come from each process.
+        most: Number of rows that the process sends or receives that sends or receives most.
     """
 
     group: Any
@@ -32,6 +95,7 @@ class Exchange:
     send: torch.Tensor
     sent: list[int]
     received: list[int]
+    most: int
 
     @property
     def arriving(self) -> int:
@@ -41,39 +105,183 @@ class Exchange:
     def start(self, x: torch.Tensor) -> Pending:
         """Begins to send own rows of x; the rows that arrive have the order of `needed`."""
         out = x.new_empty(self.arriving, *x.shape[1:])
-        return Pending(self, out, x.index_select(0, self.send), self.received, self.sent)
+        pending = Pending(self, out, self.received, self.sent)
+        pending.send_copies(x.detach(), self.send)
+        return pending
 
-    def start_back(self, y: torch.Tensor) -> Pending:
-        """Begins to return rows to their owners, who receive them in the order of `send`."""
-        out = y.new_empty(len(self.send), *y.shape[1:])
-        return Pending(self, out, y.contiguous(), self.sent, self.received)
+    def start_back(self, part: Part, like: torch.Tensor) -> Pending:
+        """Begins to return rows to their owners, who receive them in the order of `send`.
 
-    def add(self, y: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Adds rows that came back to own rows y, in place and one after the other."""
-        return y.index_add_(0, self.send, rows)
+        Args:
+            part: Computes rows [begin, end) of those that leave.
+            like: Tells dtype, device, and the shape of a row.
+        """
+        out = like.new_empty(len(self.send), *like.shape[1:])
+        pending = Pending(self, out, self.sent, self.received)
+        pending.send(part)
+        return pending
+
+    def add(self, y: torch.Tensor, pending: Pending) -> torch.Tensor:
+        """Adds rows that come back to own rows y, in place and in their order."""
+        for begin, end in pending.arrivals():
+            y.index_add_(0, self.send[begin:end], pending.out[begin:end])
+        return y
 
 
 class Pending:
-    """Rows that are being sent; keeps their memory alive until they have been."""
+    """Rows that are being sent, and memory for those that arrive.
+
+    Attributes:
+        out: The rows that arrive; those of `arrivals` are there.
+    """
 
     def __init__(
-        self,
-        exchange: Exchange,
-        out: torch.Tensor,
-        sent: torch.Tensor,
-        arriving: list[int],
-        leaving: list[int],
+        self, exchange: Exchange, out: torch.Tensor, arriving: list[int], leaving: list[int]
     ) -> None:
-        self.out, self.sent = out, sent
-        self.work = dist.all_to_all_single(
-            numbers_of(out), numbers_of(sent), arriving, leaving, exchange.group, async_op=True
-        )
+        self.group, self.out = exchange.group, out
+        self._arriving, self._leaving = arriving, leaving
+        # all processes choose the same way, because `most` is the same in all
+        few = exchange.most * _row_bytes(out) <= _FEW * _MESSAGE
+        self._together = few or out.device.type != "cpu"
+        self._receives: list[tuple[Message, Any]] = []
+        self._sends: deque[tuple[torch.Tensor, Any]] = deque()
+        self._copying: Future[None] | None = None
+
+    def send(self, part: Part) -> None:
+        """Sends rows as soon as `part` has computed them."""
+        if self._together:
+            return self._send_together(part(0, sum(self._leaving)))
+        self._receive()
+        for begin, end, leaving in self._parts():
+            rows = part(begin, end)
+            for message in leaving:
+                self._send(rows[message.begin - begin : message.end - begin], message.peer)
+        return None
+
+    def send_copies(self, x: torch.Tensor, rows: torch.Tensor) -> None:
+        """Sends these rows of x. If they are many, another thread copies some at a time."""
+        if self._together:
+            return self._send_together(x.index_select(0, rows))
+        self._receive()
+        leaving = self._messages_that_leave()
+        most = max((message.end - message.begin for message in leaving), default=0)
+        with torch.inference_mode(mode=False):  # the other thread is not in that mode
+            room = torch.empty(_AT_A_TIME, most, *x.shape[1:], dtype=x.dtype, device=x.device)
+
+        def run() -> None:
+            for i, message in enumerate(leaving):
+                while len(self._sends) >= _AT_A_TIME:
+                    self._wait_for_first()
+                copy = room[i % _AT_A_TIME, : message.end - message.begin]
+                torch.index_select(x, 0, rows[message.begin : message.end], out=copy)
+                self._send(copy, message.peer)
+
+        self._copying = _background(os.getpid()).submit(run)
+        return None
+
+    def arrivals(self) -> Iterator[tuple[int, int]]:
+        """Rows [begin, end) of `out` as they arrive, in the order of their numbers.
+
+        That order is the same in every call. It ends when all rows have left, too.
+        """
+        for message, work in self._receives:
+            work.wait()
+            yield message.begin, message.end
+        if self._copying is not None:
+            self._copying.result()
+        while self._sends:
+            self._wait_for_first()
 
     def wait(self) -> torch.Tensor:
         """The rows that arrived."""
-        assert self.work is not None
-        self.work.wait()
+        for _ in self.arrivals():
+            pass
         return self.out
+
+    def _send_together(self, rows: torch.Tensor) -> None:
+        work = dist.all_to_all_single(
+            numbers_of(self.out),
+            numbers_of(rows),
+            self._arriving,
+            self._leaving,
+            self.group,
+            async_op=True,
+        )
+        self._receives = [(Message(0, 0, len(self.out)), work)]
+        self._rows = rows  # in memory until they have left
+
+    def _receive(self) -> None:
+        numbers = numbers_of(self.out)
+        for message in messages(self._arriving, self.out):
+            rows = numbers[message.begin : message.end]
+            work = dist.irecv(rows, group=self.group, tag=_TAG, group_src=message.peer)
+            self._receives.append((message, work))
+
+    def _messages_that_leave(self) -> list[Message]:
+        """Those for the next process are first, so that not all processes send to the first."""
+        return messages(self._leaving, self.out, dist.get_rank(self.group) + 1)
+
+    def _parts(self) -> Iterator[tuple[int, int, list[Message]]]:
+        """Rows [begin, end) to compute at a time, and their messages.
+
+        A quarter of all rows, if they are enough for that: where a product copies its operand, it
+        does so each time.
+        """
+        least = max(_FEW * _MESSAGE // max(_row_bytes(self.out), 1), sum(self._leaving) // 4)
+        found: list[Message] = []
+        for message in self._messages_that_leave():
+            if found and (message.end - found[0].begin > least or message.begin != found[-1].end):
+                yield found[0].begin, found[-1].end, found
+                found = []
+            found.append(message)
+        if found:
+            yield found[0].begin, found[-1].end, found
+
+    def _send(self, rows: torch.Tensor, peer: int) -> None:
+        work = dist.isend(numbers_of(rows), group=self.group, tag=_TAG, group_dst=peer)
+        self._sends.append((rows, work))
+
+    def _wait_for_first(self) -> None:
+        self._sends[0][1].wait()
+        self._sends.popleft()
+
+
+class _Background(threading.Thread):
+    """Runs functions one after the other, as long as the process lives.
+
+    A daemon: a process that fails does not wait for rows that no other process will take.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="spgrad-exchange", daemon=True)
+        self._calls: queue.SimpleQueue[tuple[Callable[[], None], Future[None]]] = (
+            queue.SimpleQueue()
+        )
+        self.start()
+
+    def submit(self, function: Callable[[], None]) -> Future[None]:
+        """Runs a function soon; the result of the future raises what it raised."""
+        future: Future[None] = Future()
+        self._calls.put((function, future))
+        return future
+
+    def run(self) -> None:
+        """Runs the functions."""
+        while True:
+            function, future = self._calls.get()
+            try:
+                with torch.no_grad():
+                    function()
+                future.set_result(None)
+            except BaseException as error:  # noqa: BLE001  # raised where the future is asked
+                future.set_exception(error)
+            del function, future
+
+
+@cache
+def _background(_: int) -> _Background:
+    """The thread of the process with this number; a forked process has none."""
+    return _Background()
 
 
 def numbers_of(t: torch.Tensor) -> torch.Tensor:
@@ -97,7 +305,10 @@ def find_exchange(needed: torch.Tensor, starts: list[int], group: Any) -> Exchan
     received, sent = counts.tolist(), asked.tolist()
     send = needed.new_empty(sum(sent))
     dist.all_to_all_single(send, needed.contiguous(), sent, received, group=group)
-    return Exchange(group, starts[rank + 1] - starts[rank], send - starts[rank], sent, received)
+    most = torch.tensor(max(sum(sent), sum(received)), device=needed.device)
+    dist.all_reduce(most, dist.ReduceOp.MAX, group)
+    rows = starts[rank + 1] - starts[rank]
+    return Exchange(group, rows, send - starts[rank], sent, received, int(most))
 
 
 def collect(x: torch.Tensor, exchange: Exchange) -> torch.Tensor:
@@ -125,8 +336,9 @@ class _GiveBack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, exchange: Exchange) -> torch.Tensor:  # type: ignore[override]
         ctx.exchange = exchange
-        rows = exchange.start_back(y).wait()
-        return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), rows)
+        rows = y.contiguous()
+        pending = exchange.start_back(lambda begin, end: rows[begin:end], y)
+        return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), pending)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
