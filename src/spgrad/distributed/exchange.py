@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 
 _MESSAGE = 1 << 20
-"""Bytes of a message, unless a sixteenth of the rows for one process are more."""
+"""Bytes of a message, unless an eighth of the rows for one process are more."""
 
 _AT_A_TIME = 2
 """Messages whose rows a process copies before the first of them has left."""
@@ -64,7 +64,7 @@ def messages(counts: list[int], like: torch.Tensor, first: int = 0) -> list[Mess
     for i in range(len(counts)):
         peer = (first + i) % len(counts)
         begin, end = ends[peer] - counts[peer], ends[peer]
-        step = max(_MESSAGE // size, -(-counts[peer] // 16), 1)
+        step = max(_MESSAGE // size, -(-counts[peer] // 8), 1)
         found += [Message(peer, at, min(at + step, end)) for at in range(begin, end, step)]
     return found
 
@@ -224,13 +224,14 @@ class Pending:
     def _parts(self) -> Iterator[tuple[int, int, list[Message]]]:
         """Rows [begin, end) to compute at a time, and their messages.
 
-        A quarter of all rows, if they are enough for that: where a product copies its operand, it
-        does so each time.
+        About half of all rows, if these are not few: a product may copy its operand each time.
         """
-        least = max(_FEW * _MESSAGE // max(_row_bytes(self.out), 1), sum(self._leaving) // 4)
+        least = max(_FEW * _MESSAGE // max(_row_bytes(self.out), 1), -(-sum(self._leaving) // 2))
         found: list[Message] = []
         for message in self._messages_that_leave():
-            if found and (message.end - found[0].begin > least or message.begin != found[-1].end):
+            if found and (
+                found[-1].end - found[0].begin >= least or message.begin != found[-1].end
+            ):
                 yield found[0].begin, found[-1].end, found
                 found = []
             found.append(message)

@@ -65,7 +65,8 @@ def _start_back(far: torch.Tensor, g: torch.Tensor, plan: Plan) -> Pending:
             return spmm(far, g, plan.far, True)
         ptr, idx, perm, _ = column_view(plan.far)
         low, high = ptr[begin].item(), ptr[end].item()
-        vals = plain(far)[low:high] if perm is None else plain(far)[perm[low:high]]
+        vals = plain(far)
+        vals = vals[low:high] if perm is None else vals.index_select(0, perm[low:high])
         return kernels.spmm(ptr[begin : end + 1] - low, idx[low:high], None, vals, plain(g))
 
     return plan.exchange.start_back(part, g)
