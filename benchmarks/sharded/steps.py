@@ -152,10 +152,9 @@ def _overlaps(step: Callable[[], None], whole: float) -> list[dict[str, float]]:
 
 
 class _late:  # noqa: N801  # a context manager that reads as a function
-    """Rows arrive one after the other, the last of them some seconds after the first was sent.
+    """Rows are taken as arrived later: the last of them some seconds after the first was sent.
 
-    So does a network that is slower than this machine. All processes send at about the same time,
-    so a process takes the time when it sent its own first row.
+    A message is due at its share of this time, as on a network that is slower than this machine.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -166,19 +165,13 @@ class _late:  # noqa: N801  # a context manager that reads as a function
         self.plain = plain
 
         class Late(plain):
-            begun: float | None = None
-
-            def _send(self, *args: Any) -> None:
-                super()._send(*args)
-                self.begun = self.begun or time.perf_counter()
-
-            def _send_together(self, *args: Any) -> None:
-                super()._send_together(*args)
+            def __init__(self, *args: Any) -> None:
+                super().__init__(*args)
                 self.begun = time.perf_counter()
 
             def arrivals(self) -> Iterator[tuple[int, int]]:
                 for begin, end in super().arrivals():
-                    due = (self.begun or 0) + seconds * end / len(self.out)
+                    due = self.begun + seconds * end / len(self.out)
                     time.sleep(max(due - time.perf_counter(), 0))
                     yield begin, end
 

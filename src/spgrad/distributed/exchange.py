@@ -5,9 +5,9 @@ process needs. After that, rows travel from their owners to the processes that n
 transpose sends rows back to their owners, who add them up. Each of the two is the derivative of the
 other.
 
-Few rows travel in one all-to-all. Many rows in the memory of a CPU travel in messages of about a
-megabyte, so that only the rows of two messages are in memory a second time, and rows that have
-arrived can be used while others travel.
+Rows travel in one all-to-all. Where that needs many copies of rows in the memory of a CPU, they
+travel in messages instead, so that only the rows of two messages are in memory a second time. Rows
+that go back are not copied, because a product has just computed them side by side.
 """
 
 from __future__ import annotations
@@ -73,10 +73,6 @@ def _row_bytes(t: torch.Tensor) -> int:
     return t.element_size() * t.shape[1:].numel()
 
 
-Part = Callable[[int, int], torch.Tensor]
-"""Computes rows [begin, end) of those that leave, without room between them."""
-
-
 @dataclass(frozen=True, eq=False)
 class Exchange:
     """What this process sends and receives.
@@ -105,27 +101,25 @@ class Exchange:
     def start(self, x: torch.Tensor) -> Pending:
         """Begins to send own rows of x; the rows that arrive have the order of `needed`."""
         out = x.new_empty(self.arriving, *x.shape[1:])
-        pending = Pending(self, out, self.received, self.sent)
-        pending.send_copies(x.detach(), self.send)
+        pending = Pending(self.group, out, self.received, self.sent)
+        # all processes choose the same way, because `most` is the same in all
+        few = self.most * _row_bytes(x) <= _FEW * _MESSAGE
+        if few or x.device.type != "cpu":
+            pending.send(x.index_select(0, self.send))
+        else:
+            pending.send_copies(x.detach(), self.send)
         return pending
 
-    def start_back(self, part: Part, like: torch.Tensor) -> Pending:
-        """Begins to return rows to their owners, who receive them in the order of `send`.
-
-        Args:
-            part: Computes rows [begin, end) of those that leave.
-            like: Tells dtype, device, and the shape of a row.
-        """
-        out = like.new_empty(len(self.send), *like.shape[1:])
-        pending = Pending(self, out, self.sent, self.received)
-        pending.send(part)
+    def start_back(self, y: torch.Tensor) -> Pending:
+        """Begins to return rows to their owners, who receive them in the order of `send`."""
+        out = y.new_empty(len(self.send), *y.shape[1:])
+        pending = Pending(self.group, out, self.sent, self.received)
+        pending.send(y.contiguous())
         return pending
 
-    def add(self, y: torch.Tensor, pending: Pending) -> torch.Tensor:
-        """Adds rows that come back to own rows y, in place and in their order."""
-        for begin, end in pending.arrivals():
-            y.index_add_(0, self.send[begin:end], pending.out[begin:end])
-        return y
+    def add(self, y: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Adds rows that came back to own rows y, in place and one after the other."""
+        return y.index_add_(0, self.send, rows)
 
 
 class Pending:
@@ -136,34 +130,32 @@ class Pending:
     """
 
     def __init__(
-        self, exchange: Exchange, out: torch.Tensor, arriving: list[int], leaving: list[int]
+        self, group: Any, out: torch.Tensor, arriving: list[int], leaving: list[int]
     ) -> None:
-        self.group, self.out = exchange.group, out
+        self.group, self.out = group, out
         self._arriving, self._leaving = arriving, leaving
-        # all processes choose the same way, because `most` is the same in all
-        few = exchange.most * _row_bytes(out) <= _FEW * _MESSAGE
-        self._together = few or out.device.type != "cpu"
         self._receives: list[tuple[Message, Any]] = []
-        self._sends: deque[tuple[torch.Tensor, Any]] = deque()
+        self._sends: deque[Any] = deque()
         self._copying: Future[None] | None = None
 
-    def send(self, part: Part) -> None:
-        """Sends rows as soon as `part` has computed them."""
-        if self._together:
-            return self._send_together(part(0, sum(self._leaving)))
-        self._receive()
-        for begin, end, leaving in self._parts():
-            rows = part(begin, end)
-            for message in leaving:
-                self._send(rows[message.begin - begin : message.end - begin], message.peer)
-        return None
+    def send(self, rows: torch.Tensor) -> None:
+        """Sends all rows that leave, in one all-to-all."""
+        self._rows = rows  # in memory until they have left
+        work = dist.all_to_all_single(
+            numbers_of(self.out),
+            numbers_of(rows),
+            self._arriving,
+            self._leaving,
+            self.group,
+            async_op=True,
+        )
+        self._receives = [(Message(0, 0, len(self.out)), work)]
 
     def send_copies(self, x: torch.Tensor, rows: torch.Tensor) -> None:
-        """Sends these rows of x. If they are many, another thread copies some at a time."""
-        if self._together:
-            return self._send_together(x.index_select(0, rows))
+        """Sends these rows of x in messages; another thread copies those of two at a time."""
         self._receive()
-        leaving = self._messages_that_leave()
+        # those for the next process are first, so that not all processes send to the first
+        leaving = messages(self._leaving, self.out, dist.get_rank(self.group) + 1)
         most = max((message.end - message.begin for message in leaving), default=0)
         with torch.inference_mode(mode=False):  # the other thread is not in that mode
             room = torch.empty(_AT_A_TIME, most, *x.shape[1:], dtype=x.dtype, device=x.device)
@@ -174,10 +166,12 @@ class Pending:
                     self._wait_for_first()
                 copy = room[i % _AT_A_TIME, : message.end - message.begin]
                 torch.index_select(x, 0, rows[message.begin : message.end], out=copy)
-                self._send(copy, message.peer)
+                work = dist.isend(
+                    numbers_of(copy), group=self.group, tag=_TAG, group_dst=message.peer
+                )
+                self._sends.append(work)
 
         self._copying = _background(os.getpid()).submit(run)
-        return None
 
     def arrivals(self) -> Iterator[tuple[int, int]]:
         """Rows [begin, end) of `out` as they arrive, in the order of their numbers.
@@ -198,18 +192,6 @@ class Pending:
             pass
         return self.out
 
-    def _send_together(self, rows: torch.Tensor) -> None:
-        work = dist.all_to_all_single(
-            numbers_of(self.out),
-            numbers_of(rows),
-            self._arriving,
-            self._leaving,
-            self.group,
-            async_op=True,
-        )
-        self._receives = [(Message(0, 0, len(self.out)), work)]
-        self._rows = rows  # in memory until they have left
-
     def _receive(self) -> None:
         numbers = numbers_of(self.out)
         for message in messages(self._arriving, self.out):
@@ -217,33 +199,8 @@ class Pending:
             work = dist.irecv(rows, group=self.group, tag=_TAG, group_src=message.peer)
             self._receives.append((message, work))
 
-    def _messages_that_leave(self) -> list[Message]:
-        """Those for the next process are first, so that not all processes send to the first."""
-        return messages(self._leaving, self.out, dist.get_rank(self.group) + 1)
-
-    def _parts(self) -> Iterator[tuple[int, int, list[Message]]]:
-        """Rows [begin, end) to compute at a time, and their messages.
-
-        About half of all rows, if these are not few: a product may copy its operand each time.
-        """
-        least = max(_FEW * _MESSAGE // max(_row_bytes(self.out), 1), -(-sum(self._leaving) // 2))
-        found: list[Message] = []
-        for message in self._messages_that_leave():
-            if found and (
-                found[-1].end - found[0].begin >= least or message.begin != found[-1].end
-            ):
-                yield found[0].begin, found[-1].end, found
-                found = []
-            found.append(message)
-        if found:
-            yield found[0].begin, found[-1].end, found
-
-    def _send(self, rows: torch.Tensor, peer: int) -> None:
-        work = dist.isend(numbers_of(rows), group=self.group, tag=_TAG, group_dst=peer)
-        self._sends.append((rows, work))
-
     def _wait_for_first(self) -> None:
-        self._sends[0][1].wait()
+        self._sends[0].wait()
         self._sends.popleft()
 
 
@@ -337,9 +294,8 @@ class _GiveBack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, exchange: Exchange) -> torch.Tensor:  # type: ignore[override]
         ctx.exchange = exchange
-        rows = y.contiguous()
-        pending = exchange.start_back(lambda begin, end: rows[begin:end], y)
-        return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), pending)
+        rows = exchange.start_back(y).wait()
+        return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), rows)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]

@@ -13,10 +13,9 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.values import plain
-from spgrad.distributed.exchange import Pending, collect
+from spgrad.distributed.exchange import collect
 from spgrad.distributed.plan import Plan
 from spgrad.lowering.spmm import sddmm, spmm, spmm_gradients, wants_grad
-from spgrad.lowering.views import cols as column_view
 from spgrad.lowering.views import rows as row_view
 
 _PIECE = 1 << 20
@@ -46,30 +45,15 @@ def _forward(
     """The product, and the rows of x that arrived."""
     own, far = plan.halves(values)
     if adjoint:
-        pending = _start_back(far, _at_far(x, plan), plan)
+        pending = plan.exchange.start_back(spmm(far, _at_far(x, plan), plan.far, True))
         y = spmm(own, x, plan.own, True)
-        return plan.exchange.add(y, pending), x.new_empty(0)
+        return plan.exchange.add(y, pending.wait()), x.new_empty(0)
     pending = plan.exchange.start(x)
     y = spmm(own, x, plan.own)
     arrived = pending.wait()
     del pending
     add_far(y, far, arrived, plan)
     return y, arrived
-
-
-def _start_back(far: torch.Tensor, g: torch.Tensor, plan: Plan) -> Pending:
-    """Begins to send the rows of A_far^T g to their owners, some while others are computed."""
-
-    def part(begin: int, end: int) -> torch.Tensor:
-        if end - begin == plan.far.shape[1]:
-            return spmm(far, g, plan.far, True)
-        ptr, idx, perm, _ = column_view(plan.far)
-        low, high = ptr[begin].item(), ptr[end].item()
-        vals = plain(far)
-        vals = vals[low:high] if perm is None else vals.index_select(0, perm[low:high])
-        return kernels.spmm(ptr[begin : end + 1] - low, idx[low:high], None, vals, plain(g))
-
-    return plan.exchange.start_back(part, g)
 
 
 def add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Plan) -> None:
@@ -134,11 +118,13 @@ def _gradients(
     """The gradients of y = A x; the part of that of x for other processes is sent first."""
     own, far = plan.halves(values)
     at_far = _at_far(g, plan)
-    pending = _start_back(far.conj(), at_far, plan) if needs[1] else None
+    pending = None
+    if needs[1]:  # by itself, so that its rows leave before the gradient of the values is found
+        pending = plan.exchange.start_back(spmm(far.conj(), at_far, plan.far, True))
     grad_far = sddmm(at_far, arrived.conj(), plan.far) if needs[0] else None
     grad_own, grad_x = spmm_gradients(own, x, g, plan.own, False, needs)
     if pending is not None and grad_x is not None:
-        plan.exchange.add(grad_x, pending)
+        plan.exchange.add(grad_x, pending.wait())
     return _joined(grad_own, grad_far), grad_x
 
 
