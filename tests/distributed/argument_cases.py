@@ -108,6 +108,7 @@ def refusals(rank, world):
     raises(spgrad.UnsupportedError, "x @ D", lambda: x.T @ D)
     raises(spgrad.UnsupportedError, "exp(0) is 1", lambda: torch.exp(D))
     raises(spgrad.UnsupportedError, "ShardedMatrix", lambda: torch.linalg.inv(D))
+    raises(spgrad.UnsupportedError, "D[...]", lambda: D[:3])
     raises(spgrad.UnsupportedError, "transposed", lambda: D.T.softmax(1))
     raises(ValueError, "`dim` is 0", lambda: D.softmax(0))
     raises(ValueError, "another pattern", lambda: D + distribute(matrix()))
