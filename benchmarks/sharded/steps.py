@@ -10,7 +10,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,10 @@ def _overlaps(step: Callable[[], None], whole: float) -> list[dict[str, float]]:
 
 
 class _late:  # noqa: N801  # a context manager that reads as a function
-    """Rows are taken as arrived only some seconds after they were sent."""
+    """Rows are taken as arrived later: the last of them some seconds after the first was sent.
+
+    A message is due at its share of this time, as on a network that is slower than this machine.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -164,12 +167,13 @@ class _late:  # noqa: N801  # a context manager that reads as a function
         class Late(plain):
             def __init__(self, *args: Any) -> None:
                 super().__init__(*args)
-                self.due = time.perf_counter() + seconds
+                self.begun = time.perf_counter()
 
-            def wait(self) -> torch.Tensor:
-                out = super().wait()
-                time.sleep(max(self.due - time.perf_counter(), 0))
-                return out
+            def arrivals(self) -> Iterator[tuple[int, int]]:
+                for begin, end in super().arrivals():
+                    due = self.begun + seconds * end / len(self.out)
+                    time.sleep(max(due - time.perf_counter(), 0))
+                    yield begin, end
 
         exchange.Pending = Late  # type: ignore[misc]
 

@@ -86,12 +86,19 @@ def wrong_on_one_rank(rank, world):
     raises(TypeError, where, lambda: from_local(one(3, D.to_local())))
     raises(ValueError, where, lambda: D * one(torch.ones(2, 2), x[:, :1]))
     raises(ValueError, "lack", lambda: D.add_identity(1.0))
+    raises(ValueError, where, lambda: D.gather(one(x[:-1], x)))
+    raises(TypeError, where, lambda: D.gather(one(A, x)))
+    raises(ValueError, where, lambda: D.sum(one(2, 0)))
+    raises(ValueError, where, lambda: D.full(one(world, 0)))
     if world > 1:
         raises(ValueError, f"{last} and", lambda: D @ one(x[:, :1], x))
         raises(ValueError, f"{last} and", lambda: D @ one(x.clone().requires_grad_(), x))
         raises(ValueError, "on the ranks", lambda: distribute(one(matrix(24, 24), A)))
         raises(ValueError, f"{last} and", lambda: from_local(one(A, A[:, :20])))
         raises(ValueError, "`call` is", lambda: D.spmm(x, one("mean", "sum")))
+        raises(ValueError, f"{last} and", lambda: D.gather(one(x.float(), x)))
+        raises(ValueError, f"{last} and", lambda: D.sum(one(1, 0)))
+        raises(ValueError, f"{last} and", lambda: D.full(one(None, 0)))
 
 
 @case
@@ -101,6 +108,7 @@ def refusals(rank, world):
     raises(spgrad.UnsupportedError, "x @ D", lambda: x.T @ D)
     raises(spgrad.UnsupportedError, "exp(0) is 1", lambda: torch.exp(D))
     raises(spgrad.UnsupportedError, "ShardedMatrix", lambda: torch.linalg.inv(D))
+    raises(spgrad.UnsupportedError, "D[...]", lambda: D[:3])
     raises(spgrad.UnsupportedError, "transposed", lambda: D.T.softmax(1))
     raises(ValueError, "`dim` is 0", lambda: D.softmax(0))
     raises(ValueError, "another pattern", lambda: D + distribute(matrix()))

@@ -1,12 +1,15 @@
 """Products and their gradients."""
 
+import collections
+import contextlib
+
 import torch
 import torch.distributed as dist
 from group import F64, case, close, dense, entry_ids, matrix, own, partitions, second_order
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import spgrad
-from spgrad.distributed import distribute, from_local
+from spgrad.distributed import distribute, exchange, from_local
 
 
 def compare(A, D, n, world, dtype=F64):
@@ -116,17 +119,71 @@ def rows_sent_are_those_named(rank, world):
         named = set(columns.tolist()) - set(D.column_ids.tolist())
         assert D.plan.exchange.arriving == len(named)
         assert set(D.plan.far_ids.tolist()) == named
-        sent = []
-        start = D.plan.exchange.start
+        with counted() as (rows, calls):
+            D @ D.scatter(dense(40, 2))
+        assert rows == {"sent": len(D.plan.exchange.send), "received": len(named)}
+        assert calls == ["all_to_all_single"]
 
-        def counted(x, start=start, sent=sent):
-            pending = start(x)
-            sent.append((pending.sent.shape[0], pending.out.shape[0]))
-            return pending
 
-        object.__setattr__(D.plan.exchange, "start", counted)
-        D @ D.scatter(dense(40, 2))
-        assert sent == [(len(D.plan.exchange.send), len(named))]
+@contextlib.contextmanager
+def counted():
+    """The rows that this process sends and receives from now on, and the calls that do it."""
+    rows, calls = collections.Counter(sent=0, received=0), []
+    plain = {name: getattr(dist, name) for name in ("all_to_all_single", "isend", "irecv")}
+
+    def together(out, given, *more, **options):
+        rows.update(sent=len(given), received=len(out))
+        calls.append("all_to_all_single")
+        return plain["all_to_all_single"](out, given, *more, **options)
+
+    def one(name, key):
+        def call(given, **options):
+            rows[key] += len(given)
+            calls.append(name)
+            return plain[name](given, **options)
+
+        return call
+
+    dist.all_to_all_single = together
+    dist.isend, dist.irecv = one("isend", "sent"), one("irecv", "received")
+    try:
+        yield rows, calls
+    finally:
+        for name, function in plain.items():
+            setattr(dist, name, function)
+
+
+@contextlib.contextmanager
+def small_messages(rows):
+    """Messages of this many rows of two float64, as if there were as many as would need them."""
+    size, exchange._MESSAGE = exchange._MESSAGE, rows * 16
+    try:
+        yield
+    finally:
+        exchange._MESSAGE = size
+
+
+@case
+def many_messages(rank, world):
+    """More rows than travel at a time; the gradients leave while others are computed."""
+    A = matrix(120, 120, 0.3)
+    with small_messages(2):
+        for partition in ("nse", torch.arange(120) * 7 % world):
+            D = distribute(A, partition=partition)
+            compare(A, D, 2, world)
+            with counted() as (rows, calls):
+                y = D @ D.scatter(dense(120, 2))
+            E = D.plan.exchange
+            assert rows == {"sent": len(E.send), "received": E.arriving}
+            assert calls.count("irecv") >= 4 * (world - 1)
+            assert calls.count("isend") >= 4 * (world - 1)
+            assert (world == 1) == ("all_to_all_single" in calls)
+            for _ in range(3):  # not in the order of arrival
+                assert torch.equal(D @ D.scatter(dense(120, 2)), y)
+            with torch.inference_mode():
+                assert torch.equal(D @ D.scatter(dense(120, 2)), y)
+        A = matrix(50, 90, 0.3, torch.complex64)
+        compare(A, distribute(A), 3, world, torch.complex64)
 
 
 @case

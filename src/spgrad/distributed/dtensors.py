@@ -186,6 +186,16 @@ def local_rows(D: Sharded) -> SparseTensor:
 def full(D: Sharded, rank: int | None) -> SparseTensor | None:
     """The whole matrix, from the rows of all processes."""
     plan = D.plan
+
+    def check() -> dict[str, object]:
+        if rank is not None and not (isinstance(rank, int) and 0 <= rank < len(plan.entries)):
+            raise ArgumentValueError(
+                f"`rank` is {rank!r}; 0 to {len(plan.entries) - 1}, or None for all ranks, is "
+                "accepted. It counts within the group of D."
+            )
+        return {"rank": rank}
+
+    agree(plan.group, check, D.device)
     local = local_rows((D.T if D.transposed else D).detach())
     numbers = plan.rows.numbers(plan.device)
     sizes = [
@@ -233,9 +243,15 @@ def gather_rows(D: Sharded, y: torch.Tensor) -> torch.Tensor:
     """All rows of a result, in the order of the whole matrix."""
     plan = D.plan
     shares = plan.columns if D.transposed else plan.rows
-    if y.shape[:1] != (shares.count,):
-        hint = "It is a result of D, with the rows of D.row_ids."
-        raise checks.bad_shape("y", tuple(y.shape), f"({shares.count}, n)", hint)
+
+    def check() -> dict[str, object]:
+        dense = require_dense("y", y)
+        if dense.shape[:1] != (shares.count,):
+            hint = "It is a result of D, with the rows of D.row_ids."
+            raise checks.bad_shape("y", tuple(dense.shape), f"({shares.count}, n)", hint)
+        return {"y": (dense.dtype, tuple(dense.shape[1:]))}
+
+    agree(plan.group, check, D.device)
     sizes = shares.sizes
     found = gather(y.detach(), sizes, plan.group, None)
     assert found is not None

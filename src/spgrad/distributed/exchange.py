@@ -1,18 +1,76 @@
 """Sends rows of a sharded tensor to the processes that need them, and back.
 
 Every process owns a contiguous range of rows. An `Exchange` is found once for the rows that each
-process needs. After that, one all-to-all sends each row to the processes that need it; its
+process needs. After that, rows travel from their owners to the processes that need them; the
 transpose sends rows back to their owners, who add them up. Each of the two is the derivative of the
 other.
+
+Rows travel in one all-to-all. Where that needs many copies of rows in the memory of a CPU, they
+travel in messages instead, so that only the rows of two messages are in memory a second time. Rows
+that go back are not copied, because a product has just computed them side by side.
 """
 
 from __future__ import annotations
 
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+
+_MESSAGE = 1 << 20
+"""Bytes of a message, unless an eighth of the rows for one process are more."""
+
+_AT_A_TIME = 2
+"""Messages whose rows a process copies before the first of them has left."""
+
+_FEW = 4
+"""As many messages travel together: to divide them would cost more time than it saves memory."""
+
+_TAG = 0x59A2
+"""Tells these messages from others between the same processes."""
+
+
+class Message(NamedTuple):
+    """Rows `begin` to `end` of a buffer, which go to or come from one process."""
+
+    peer: int
+    begin: int
+    end: int
+
+
+def messages(counts: list[int], like: torch.Tensor, first: int = 0) -> list[Message]:
+    """The messages of rows of which `counts` go to or come from each process, in their order.
+
+    Sender and receiver find the same ones, because they know the number of rows between them.
+
+    Args:
+        counts: Number of rows of each process; those of process 0 are first in the buffer.
+        like: Tells the bytes of a row.
+        first: The process whose messages are first.
+    """
+    ends, size = list(accumulate(counts)), _row_bytes(like)
+    if size == 0:
+        return []
+    found = []
+    for i in range(len(counts)):
+        peer = (first + i) % len(counts)
+        begin, end = ends[peer] - counts[peer], ends[peer]
+        step = max(_MESSAGE // size, -(-counts[peer] // 8), 1)
+        found += [Message(peer, at, min(at + step, end)) for at in range(begin, end, step)]
+    return found
+
+
+def _row_bytes(t: torch.Tensor) -> int:
+    return t.element_size() * t.shape[1:].numel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +83,7 @@ class Exchange:
         send: The own rows that it sends, those for process 0 first (int64).
         sent: Number of rows that go to each process.
         received: Number of rows that come from each process.
+        most: Number of rows that the process sends or receives that sends or receives most.
     """
 
     group: Any
@@ -32,6 +91,7 @@ class Exchange:
     send: torch.Tensor
     sent: list[int]
     received: list[int]
+    most: int
 
     @property
     def arriving(self) -> int:
@@ -41,12 +101,21 @@ class Exchange:
     def start(self, x: torch.Tensor) -> Pending:
         """Begins to send own rows of x; the rows that arrive have the order of `needed`."""
         out = x.new_empty(self.arriving, *x.shape[1:])
-        return Pending(self, out, x.index_select(0, self.send), self.received, self.sent)
+        pending = Pending(self.group, out, self.received, self.sent)
+        # all processes choose the same way, because `most` is the same in all
+        few = self.most * _row_bytes(x) <= _FEW * _MESSAGE
+        if few or x.device.type != "cpu":
+            pending.send(x.index_select(0, self.send))
+        else:
+            pending.send_copies(x.detach(), self.send)
+        return pending
 
     def start_back(self, y: torch.Tensor) -> Pending:
         """Begins to return rows to their owners, who receive them in the order of `send`."""
         out = y.new_empty(len(self.send), *y.shape[1:])
-        return Pending(self, out, y.contiguous(), self.sent, self.received)
+        pending = Pending(self.group, out, self.sent, self.received)
+        pending.send(y.contiguous())
+        return pending
 
     def add(self, y: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Adds rows that came back to own rows y, in place and one after the other."""
@@ -54,26 +123,123 @@ class Exchange:
 
 
 class Pending:
-    """Rows that are being sent; keeps their memory alive until they have been."""
+    """Rows that are being sent, and memory for those that arrive.
+
+    Attributes:
+        out: The rows that arrive; those of `arrivals` are there.
+    """
 
     def __init__(
-        self,
-        exchange: Exchange,
-        out: torch.Tensor,
-        sent: torch.Tensor,
-        arriving: list[int],
-        leaving: list[int],
+        self, group: Any, out: torch.Tensor, arriving: list[int], leaving: list[int]
     ) -> None:
-        self.out, self.sent = out, sent
-        self.work = dist.all_to_all_single(
-            numbers_of(out), numbers_of(sent), arriving, leaving, exchange.group, async_op=True
+        self.group, self.out = group, out
+        self._arriving, self._leaving = arriving, leaving
+        self._receives: list[tuple[Message, Any]] = []
+        self._sends: deque[Any] = deque()
+        self._copying: Future[None] | None = None
+
+    def send(self, rows: torch.Tensor) -> None:
+        """Sends all rows that leave, in one all-to-all."""
+        self._rows = rows  # in memory until they have left
+        work = dist.all_to_all_single(
+            numbers_of(self.out),
+            numbers_of(rows),
+            self._arriving,
+            self._leaving,
+            self.group,
+            async_op=True,
         )
+        self._receives = [(Message(0, 0, len(self.out)), work)]
+
+    def send_copies(self, x: torch.Tensor, rows: torch.Tensor) -> None:
+        """Sends these rows of x in messages; another thread copies those of two at a time."""
+        self._receive()
+        # those for the next process are first, so that not all processes send to the first
+        leaving = messages(self._leaving, self.out, dist.get_rank(self.group) + 1)
+        most = max((message.end - message.begin for message in leaving), default=0)
+        with torch.inference_mode(mode=False):  # the other thread is not in that mode
+            room = torch.empty(_AT_A_TIME, most, *x.shape[1:], dtype=x.dtype, device=x.device)
+
+        def run() -> None:
+            for i, message in enumerate(leaving):
+                while len(self._sends) >= _AT_A_TIME:
+                    self._wait_for_first()
+                copy = room[i % _AT_A_TIME, : message.end - message.begin]
+                torch.index_select(x, 0, rows[message.begin : message.end], out=copy)
+                work = dist.isend(
+                    numbers_of(copy), group=self.group, tag=_TAG, group_dst=message.peer
+                )
+                self._sends.append(work)
+
+        self._copying = _background(os.getpid()).submit(run)
+
+    def arrivals(self) -> Iterator[tuple[int, int]]:
+        """Rows [begin, end) of `out` as they arrive, in the order of their numbers.
+
+        That order is the same in every call. It ends when all rows have left, too.
+        """
+        for message, work in self._receives:
+            work.wait()
+            yield message.begin, message.end
+        if self._copying is not None:
+            self._copying.result()
+        while self._sends:
+            self._wait_for_first()
 
     def wait(self) -> torch.Tensor:
         """The rows that arrived."""
-        assert self.work is not None
-        self.work.wait()
+        for _ in self.arrivals():
+            pass
         return self.out
+
+    def _receive(self) -> None:
+        numbers = numbers_of(self.out)
+        for message in messages(self._arriving, self.out):
+            rows = numbers[message.begin : message.end]
+            work = dist.irecv(rows, group=self.group, tag=_TAG, group_src=message.peer)
+            self._receives.append((message, work))
+
+    def _wait_for_first(self) -> None:
+        self._sends[0].wait()
+        self._sends.popleft()
+
+
+class _Background(threading.Thread):
+    """Runs functions one after the other, as long as the process lives.
+
+    A daemon: a process that fails does not wait for rows that no other process will take.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="spgrad-exchange", daemon=True)
+        self._calls: queue.SimpleQueue[tuple[Callable[[], None], Future[None]]] = (
+            queue.SimpleQueue()
+        )
+        self.start()
+
+    def submit(self, function: Callable[[], None]) -> Future[None]:
+        """Runs a function soon; the result of the future raises what it raised."""
+        future: Future[None] = Future()
+        self._calls.put((function, future))
+        return future
+
+    def run(self) -> None:
+        """Runs the functions."""
+        while True:
+            function, future = self._calls.get()
+            try:
+                with torch.no_grad():
+                    function()
+                future.set_result(None)
+            except BaseException as error:  # noqa: BLE001  # raised where the future is asked
+                future.set_exception(error)
+            del function, future
+
+
+@cache
+def _background(_: int) -> _Background:
+    """The thread of the process with this number; a forked process has none."""
+    return _Background()
 
 
 def numbers_of(t: torch.Tensor) -> torch.Tensor:
@@ -97,7 +263,10 @@ def find_exchange(needed: torch.Tensor, starts: list[int], group: Any) -> Exchan
     received, sent = counts.tolist(), asked.tolist()
     send = needed.new_empty(sum(sent))
     dist.all_to_all_single(send, needed.contiguous(), sent, received, group=group)
-    return Exchange(group, starts[rank + 1] - starts[rank], send - starts[rank], sent, received)
+    most = torch.tensor(max(sum(sent), sum(received)), device=needed.device)
+    dist.all_reduce(most, dist.ReduceOp.MAX, group)
+    rows = starts[rank + 1] - starts[rank]
+    return Exchange(group, rows, send - starts[rank], sent, received, int(most))
 
 
 def collect(x: torch.Tensor, exchange: Exchange) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -107,6 +107,14 @@ class ShardedMatrix(Sharded):
 
     def __matmul__(self, x: torch.Tensor) -> torch.Tensor:
         return self.matmul(x)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise UnsupportedError(
+            "a ShardedMatrix has no form of D[...], because rows are in different processes; "
+            "products, sums and functions of single values are accepted. Take D.to_local()[...] "
+            "for rows of this process, or D.full()[...].",
+            function="distributed.ShardedMatrix",
+        )
 
     def spmm(self, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
         """`spgrad.spmm` on shards: the sum, "mean", "amax" or "amin" of a_ij x_j over each row."""

@@ -19,7 +19,8 @@ from spgrad.lowering.spmm import sddmm, spmm, spmm_gradients, wants_grad
 from spgrad.lowering.views import rows as row_view
 
 _PIECE = 1 << 20
-"""Bytes of the rows of a product that are computed at once, before they are added to y."""
+"""Bytes of the rows of a product that are computed at once, before they are added to y; an eighth
+of y, if that is more."""
 
 
 def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) -> torch.Tensor:
@@ -44,8 +45,7 @@ def _forward(
     """The product, and the rows of x that arrived."""
     own, far = plan.halves(values)
     if adjoint:
-        part = spmm(far, _at_far(x, plan), plan.far, True)
-        pending = plan.exchange.start_back(part)
+        pending = plan.exchange.start_back(spmm(far, _at_far(x, plan), plan.far, True))
         y = spmm(own, x, plan.own, True)
         return plan.exchange.add(y, pending.wait()), x.new_empty(0)
     pending = plan.exchange.start(x)
@@ -60,7 +60,7 @@ def add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Pla
     """Adds the product of `far` and the rows that arrived to y, some rows at a time."""
     ptr, idx, _, _ = row_view(plan.far)
     lines = plan.far.shape[0]
-    step = max(_PIECE // max(y.shape[1] * y.element_size(), 1), 1)
+    step = max(_PIECE // max(y.shape[1] * y.element_size(), 1), len(y) // 8, 1)
     bounds = [*range(0, lines, step), lines]
     entries = ptr[bounds].tolist()
     far, arrived = plain(far), plain(arrived)
@@ -71,6 +71,7 @@ def add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Pla
             y[begin:end] += part
         else:
             y.index_add_(0, plan.far_rows[begin:end], part)
+        del part  # before the next one
 
 
 def _at_far(x: torch.Tensor, plan: Plan) -> torch.Tensor:
@@ -116,10 +117,11 @@ def _gradients(
 ) -> Gradients:
     """The gradients of y = A x; the part of that of x for other processes is sent first."""
     own, far = plan.halves(values)
-    arrived = arrived if needs[0] else g.new_empty(plan.exchange.arriving, g.shape[1])
     at_far = _at_far(g, plan)
-    grad_far, part = spmm_gradients(far, arrived, at_far, plan.far, False, needs)
-    pending = plan.exchange.start_back(part) if part is not None else None
+    pending = None
+    if needs[1]:  # by itself, so that its rows leave before the gradient of the values is found
+        pending = plan.exchange.start_back(spmm(far.conj(), at_far, plan.far, True))
+    grad_far = sddmm(at_far, arrived.conj(), plan.far) if needs[0] else None
     grad_own, grad_x = spmm_gradients(own, x, g, plan.own, False, needs)
     if pending is not None and grad_x is not None:
         plan.exchange.add(grad_x, pending.wait())

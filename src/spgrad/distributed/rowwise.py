@@ -127,12 +127,17 @@ def scaled(
 def total(D: Sharded, dim: int | None) -> torch.Tensor:
     """Sums of rows, of columns, or of all elements."""
     plan = D.plan
+
+    def check() -> dict[str, object]:
+        if dim not in (0, 1, -1, -2, None):
+            raise ArgumentValueError(
+                f"`dim` is {dim}; 0, 1 and None are accepted. A ShardedMatrix has two dimensions."
+            )
+        return {"dim": dim}
+
+    agree(plan.group, check, D.device)
     if dim is None:
         return _summed(D.local_values().sum(), D)
-    if dim not in (0, 1, -1, -2):
-        raise ArgumentValueError(
-            f"`dim` is {dim}; 0, 1 and None are accepted. A ShardedMatrix has two dimensions."
-        )
     over = 1 if (dim % 2 == 1) != D.transposed else 0
     own, far = (
         sum_of(on_pattern(v, pattern), over)
