@@ -56,8 +56,29 @@ def attention():
     return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
+def sparse_product(left, right):
+    A, B = matrix(left), matrix(right, seed=1)
+    return lambda: spgrad.values(A @ B)
+
+
+def repeated():
+    """The sum of elements that repeat, to which gradients go back."""
+    indices = torch.tensor([[1, 0, 1, 2], [3, 2, 3, 0]])
+    A = spgrad.sparse_coo_tensor(indices, torch.ones(4), (N, N)).requires_grad_()
+    return lambda: spgrad.values(A.coalesce())
+
+
+def chain():
+    """S^T A S, with which graphs are pooled."""
+    A, S = matrix(), matrix(seed=1)
+    return lambda: spgrad.values(S.t() @ A @ S)
+
+
 STEPS = {
     **{f"product_{layout}": lambda layout=layout: product(layout) for layout in LAYOUTS},
+    "product_of_two_csr": lambda: sparse_product("csr", "csr"),
+    "product_of_two_coo": lambda: sparse_product("coo", "csc"),
+    "product_of_three": chain,
     "heads": heads,
     "softmax_of_rows": lambda: of_values(torch.softmax, matrix(), 1),
     "softmax_of_columns": lambda: of_values(torch.softmax, matrix(), 0),
@@ -67,6 +88,12 @@ STEPS = {
     "times_vector": lambda: of_values(torch.mul, matrix(), dense(N, 1)),
     "sum_of_two": lambda: of_values(torch.add, matrix(), matrix(seed=1)),
     "sums": sums,
+    "variance": lambda: module(torch.var, matrix(), 1),
+    "maxima": lambda: module(lambda A, x: spgrad.spmm(A, x, reduce="amax"), matrix(), dense(N, 3)),
+    "rows": lambda: of_values(torch.narrow, matrix(), 0, 2, 5),
+    "concatenated": lambda: of_values(lambda A, B: torch.cat([A, B]), matrix(), matrix(seed=1)),
+    "norm": lambda: module(torch.linalg.norm, matrix()),
+    "coalesced": repeated,
     "linear": lambda: module(nn.SparseLinear(N, 4, density=0.4), dense(5, N)),
     "graph_conv": lambda: module(nn.GraphConv(3, 4), dense(N, 3), matrix()),
     "graph_conv_cached": lambda: module(
@@ -172,8 +199,8 @@ FIRST = {
     "sum": (torch.sum, (matrix(),), 0),
     # whether the patterns are equal, their sizes, the elements that are in one of them
     "union": (torch.add, (matrix(), matrix(seed=1)), 3),
-    # whether int32 numbers the products, whether rows ascend (twice), which rows to sort at once
-    "product": (torch.matmul, (matrix(), matrix(seed=1)), 4),
+    # the number of products, whether torch's kernel takes the rows; it asks for the size itself
+    "product": (torch.matmul, (matrix(), matrix(seed=1)), 2),
     # the loops that miss, and their union with the graph
     "graph_conv": (nn.GraphConv(3, 4), (dense(N, 3), matrix()), 4),
 }

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import spgrad
 from spgrad.kernels import NATIVE, REFERENCES
+from spgrad.ops.products import spgemm
 
 READ = {
     "_local_scalar_dense",
@@ -38,10 +39,12 @@ def waits():
     """A list of what would wait for a device, if the tensors were on one, and of where.
 
     Every kernel runs on the backend that answers on CUDA where Triton is not there: the native one,
-    or its reference. Backward passes are counted too: on the CPU, the calling thread runs them.
+    or its reference. Products of two sparse matrices keep pairs, as on CUDA. Backward passes are
+    counted too: on the CPU, the calling thread runs them.
     """
     mode = _Waits()
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(spgemm, "lists_pairs", return_value=True))
         for name in COPIED:
             stack.enter_context(mock.patch.object(torch.Tensor, name, mode.noting(name)))
         stack.enter_context(mode)
