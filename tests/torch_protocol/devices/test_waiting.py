@@ -1,5 +1,7 @@
 """How often the host waits for a device: once for a new pattern, not at all for a known one."""
 
+import sys
+
 import pytest
 import torch
 from waiting import waits
@@ -112,20 +114,23 @@ SOURCES = {
     "mask": lambda t: t[t > 0],
     "upload": lambda t: torch.tensor([1.0]) + t,
     "repeats": lambda t: torch.repeat_interleave(t.long()),
+    "made on the CPU": lambda t: torch.arange(3) + t,
 }
 
 
 @pytest.fixture(autouse=True)
 def _once():
     """What a process does once is done."""
+    x = torch.ones(N, 1)
     with waits():
-        matrix().detach() @ torch.ones(N, 1)
+        matrix().detach() @ x
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_waits_is_found(name):
+    x = torch.ones(3)
     with waits() as found:
-        SOURCES[name](torch.ones(3))
+        SOURCES[name](x)
     assert len(found) == 1
 
 
@@ -149,16 +154,36 @@ def test_a_step_on_a_known_pattern_waits_for_nothing(name):
     assert not found, "\n".join(found)
 
 
-def test_a_step_of_an_optimizer_waits_for_nothing():
-    A, x = matrix(), dense(N, 3).detach()
-    optimizer = torch.optim.SGD([A], lr=0.1, momentum=0.9)
+def trained(name, **options):
+    """What a later step of an optimizer waits for, and the trained parameters."""
+    A, w, x = matrix(), dense(3, 2), dense(N, 3).detach()
+    optimizer = getattr(torch.optim, name)([A, w], lr=0.05, **options)
     with waits() as found:
-        for _ in range(3):
+        for _ in range(4):
             found.clear()
             optimizer.zero_grad()
-            (A @ x).square().sum().backward()
+            (torch.softmax(A, 1) @ (A @ x @ w)).square().sum().backward()
             optimizer.step()
+    return found, (A.detach().values(), w.detach())
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
+def test_a_step_of_sgd_waits_for_nothing(options):
+    found, _ = trained("SGD", **options)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "name", ["Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "RMSprop", "ASGD", "Rprop"]
+)
+def test_a_step_that_can_be_captured_waits_for_nothing(name, monkeypatch):
+    """A CUDA graph holds what runs on the device: no wait, and nothing that comes from the CPU."""
+    for module in ("adam", name.lower()):  # torch takes `capturable` for devices with graphs only
+        supported = sys.modules[f"torch.optim.{module}"], "_get_capturable_supported_devices"
+        monkeypatch.setattr(*supported, lambda *_, **__: ["cpu"], raising=False)
+    found, captured = trained(name, capturable=True)
+    assert not found, "\n".join(found)
+    torch.testing.assert_close(captured, trained(name)[1])
 
 
 def parts(layout):
