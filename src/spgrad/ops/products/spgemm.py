@@ -20,8 +20,8 @@ from spgrad.lowering.views import cols, item_offsets, rows
 from spgrad.torch_protocol.compile import is_real, lasting
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
-MOST_PAIRS = 1 << 27
-"""Most pairs that are kept: with both gradients these take 3 GB."""
+MOST_PAIRS = 1 << 25
+"""Most pairs that are kept: they take 0.8 GB with both gradients; to find a view takes 1.5 GB."""
 
 
 class Pairs:
@@ -47,18 +47,17 @@ class Pairs:
 
     def _find(self, out: int, patterns: tuple[Pattern, Pattern, Pattern]) -> View:
         a, b, c = (rows(p) for p in patterns)
-        lines = a.idx.to(torch.int64)
-        begin, end = b.ptr[:-1].index_select(0, lines), b.ptr[1:].index_select(0, lines)
-        ends = (end - begin).cumsum(0, dtype=torch.int64)
-        ptr = torch.cat([ends.new_zeros(1), ends])
-        p = kernels.expand(ptr, self.count)
-        begin, end = begin.to(torch.int64), end.to(torch.int64)
-        q = Ranges(ptr, begin, end, self.count, backward=False).index()
-        line = _lines_of_entries(a).index_select(0, p)
-        element = line * c.num_cols + b.idx.index_select(0, q)
-        at = torch.searchsorted(_element_numbers(c), element)
         sizes = tuple(pattern.elements for pattern in patterns)
         dtype = index_dtype(torch.int32, (self.count, *sizes))
+        begin, end = (t.index_select(0, a.idx).to(dtype) for t in (b.ptr[:-1], b.ptr[1:]))
+        ends = (end - begin).cumsum(0, dtype=dtype)
+        ptr = torch.cat([ends.new_zeros(1), ends])
+        p = kernels.expand(ptr, self.count)
+        q = Ranges(ptr, begin, end, self.count, backward=False).index()
+        line = _lines_of_entries(a).index_select(0, p)
+        element = line.mul_(c.num_cols).add_(b.idx.index_select(0, q))
+        at = torch.searchsorted(_element_numbers(c), element)
+        del line, element
         places = [
             (t if view.perm is None else view.perm.index_select(0, t)).to(dtype)
             for view, t in zip((a, b, c), (p, q, at), strict=True)

@@ -273,8 +273,8 @@ def _lines(q: Tensor, v: Tensor, nse: int, m: int) -> Iterator[tuple[int, tuple[
     shape = tile(nse, m, columns, most)
     yield blocks(m, shape.lines), (shape.lines, shape.entries, SHORT_LINES.value)
     if chunks(nse):
-        shape = part_tile(columns, most)
-        yield chunks(nse), (shape.lines, shape.entries, PARTS.value)
+        shape = part_tile(columns, most)  # with rows of two lines in registers: half the entries
+        yield chunks(nse), (shape.lines, max(shape.entries // 2, 1), PARTS.value)
 
 
 def _parts(x: Tensor, nse: int) -> Tensor:
