@@ -215,9 +215,9 @@ def _next_line(file: Any, at: int, first: int) -> int:
 def _sent_to_owners(part: SparseTensor, mesh: DeviceMesh) -> SparseTensor:
     """The own rows as COO, from entries of any rows in any process; a collective."""
     group, world, rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
-    part = part.to(mesh.device_type)  # where processes send and receive
     m, k = part.shape
-    row, col = part._pattern.indices[0]
+    device = mesh.device_type  # where processes send and receive
+    (row, col), vals = part._pattern.indices[0].to(device), part._vals.to(device)
     counts = torch.bincount(row, minlength=m)
     dist.all_reduce(counts, group=group)
     crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -227,7 +227,7 @@ def _sent_to_owners(part: SparseTensor, mesh: DeviceMesh) -> SparseTensor:
     arriving = torch.empty_like(sent)
     dist.all_to_all_single(arriving, sent, group=group)
     taken = []
-    for t in (row, col, part._vals):
+    for t in (row, col, vals):
         out = t.new_empty(int(arriving.sum()))
         sizes = arriving.tolist(), sent.tolist()
         dist.all_to_all_single(numbers_of(out), numbers_of(t.contiguous()), *sizes, group=group)

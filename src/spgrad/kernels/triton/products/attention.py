@@ -338,16 +338,16 @@ def attention_backward(
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     d_bias = None if bias is None else torch.empty_like(bias, dtype=accumulate_dtype(q.dtype))
     biases = _biases(bias)
-    parts = [_parts(t, nse) for t in (dq, dk, dv)]
+    parts = _parts(dq, nse), _parts(dk, nse), _parts(dv, nse)
     of_lines = zip(_lines(q, v, nse, m), (dq, parts[0]), strict=False)
     for (programs, shape), to in of_lines:
         attention_rows_kernel[programs, biases, heads if bias is None else 1](
             by_rows, of, bias, to, d_bias, scale, m, n, nse, heads, d, e, *shape
         )
-    of_lines = zip(_lines(q, v, nse, n), ((dk, dv), parts[1:]), strict=False)
-    for (programs, shape), to in of_lines:
+    of_columns = zip(_lines(q, v, nse, n), ((dk, dv), parts[1:]), strict=False)
+    for (programs, shape), both in of_columns:
         attention_columns_kernel[programs, biases, heads // biases](
-            by_cols, of, bias, *to, scale, m, n, nse, d, e, *shape
+            by_cols, of, bias, *both, scale, m, n, nse, d, e, *shape
         )
     if chunks(nse):
         for lines, part, whole in zip((ptr, cols_ptr, cols_ptr), parts, (dq, dk, dv), strict=True):

@@ -35,8 +35,8 @@ from spgrad.kernels.triton.common.lines import (
 
 PART_COLUMNS, PART_ENTRIES = 32, 1024
 """Most columns and entries that a program reads of a part of a long segment at a time."""
-WARPS = 8
-"""Of a program: a thread keeps several tiles, and has eight elements of each."""
+OPTIONS = {"num_warps": 8}
+"""Of every launch: a thread keeps several tiles, and has eight elements of each."""
 
 
 @triton.jit
@@ -261,15 +261,15 @@ def _softmax(ptr: Tensor, perm: Tensor | None, val: Tensor, log: bool) -> Tensor
     m, nse, n = _sizes(ptr, val)
     out, shape = torch.empty_like(val), tile(nse, m, n)
     segment_softmax_kernel[blocks(m, shape.lines), blocks(n, shape.columns)](
-        ptr, perm, val, out, m, n, log, *shape, num_warps=WARPS
+        ptr, perm, val, out, m, n, log, *shape, **OPTIONS
     )
     if chunks(nse):
         _, *shape = part_tile(n, PART_COLUMNS, PART_ENTRIES)
         grid = chunks(nse), blocks(n, shape[1])
         largest, total = val.new_empty(2, 2 * chunks(nse), n, dtype=accumulate_dtype(val.dtype))
         parts = ptr, perm, val, largest, total
-        softmax_parts_kernel[grid](*parts, m, n, *shape, num_warps=WARPS)
-        softmax_of_parts_kernel[grid](*parts, out, m, n, log, *shape, num_warps=WARPS)
+        softmax_parts_kernel[grid](*parts, m, n, *shape, **OPTIONS)
+        softmax_of_parts_kernel[grid](*parts, out, m, n, log, *shape, **OPTIONS)
     return out
 
 
@@ -279,15 +279,15 @@ def _softmax_backward(
     m, nse, n = _sizes(ptr, out)
     grad, shape = torch.empty_like(out), tile(nse, m, n)
     segment_softmax_backward_kernel[blocks(m, shape.lines), blocks(n, shape.columns)](
-        ptr, perm, out, g, grad, m, n, log, *shape, num_warps=WARPS
+        ptr, perm, out, g, grad, m, n, log, *shape, **OPTIONS
     )
     if chunks(nse):
         _, *shape = part_tile(n, PART_COLUMNS, PART_ENTRIES)
         grid = chunks(nse), blocks(n, shape[1])
         total = out.new_empty(2 * chunks(nse), n, dtype=accumulate_dtype(out.dtype))
         parts = ptr, perm, out, g, total
-        softmax_backward_parts_kernel[grid](*parts, m, n, log, *shape, num_warps=WARPS)
-        softmax_backward_of_parts_kernel[grid](*parts, grad, m, n, log, *shape, num_warps=WARPS)
+        softmax_backward_parts_kernel[grid](*parts, m, n, log, *shape, **OPTIONS)
+        softmax_backward_of_parts_kernel[grid](*parts, grad, m, n, log, *shape, **OPTIONS)
     return grad
 
 
