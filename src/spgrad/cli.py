@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from spgrad import kernels
 from spgrad.errors import SpgradError
 from spgrad.support import ALL, OPS, Op
 
@@ -65,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     ops = commands.add_parser("ops", help="print what works: operations, layouts, gradients")
     ops.add_argument("--markdown", action="store_true", help="as a Markdown table")
+    ops.add_argument(
+        "--kernels", action="store_true", help="which backend runs each kernel on CPU and CUDA here"
+    )
     ops.set_defaults(run=_ops)
     info = commands.add_parser(
         "info", help="print what is in a file: sizes, row lengths, symmetry, memory, the pattern"
@@ -143,7 +147,38 @@ def _prints(encoding: str | None, characters: str) -> bool:
 
 
 def _ops(options: argparse.Namespace) -> None:
-    print(markdown_table() if options.markdown else plain_table())
+    if options.kernels:
+        print(markdown_kernels() if options.markdown else plain_kernels())
+    else:
+        print(markdown_table() if options.markdown else plain_table())
+
+
+_DEVICES = "CPU", "CUDA", "elsewhere"
+KERNELS_LEGEND = (
+    "compiled: the C++ library; triton: Triton, which no GPU has run so far; native: torch's own "
+    "sparse kernels; reference: plain torch. Triton and native kernels hand operands that they do "
+    "not take to the next of these. On CUDA without Triton, and on the CPU without the library, "
+    "native kernels answer, or references."
+)
+
+
+def plain_kernels() -> str:
+    """Which backend answers for each kernel in this process, for a terminal."""
+    found = kernels.answering()
+    width = max(map(len, found))
+    lines = [f"{'kernel':{width}}  {'CPU':9}  {'CUDA':9}  elsewhere"]
+    for name, by in found.items():
+        cpu, cuda, elsewhere = (by[device] for device in _DEVICES)
+        lines.append(f"{name:{width}}  {cpu:9}  {cuda:9}  {elsewhere}")
+    return "\n".join([*lines, "", KERNELS_LEGEND])
+
+
+def markdown_kernels() -> str:
+    """Which backend answers for each kernel in this process, as Markdown of the documents."""
+    lines = ["| kernel | CPU | CUDA | elsewhere |", "|---|---|---|---|"]
+    for name, by in kernels.answering().items():
+        lines.append(f"| `{name}` | {' | '.join(by[device] for device in _DEVICES)} |")
+    return "\n".join([*lines, "", KERNELS_LEGEND])
 
 
 def plain_table(rows: Iterable[Op] = OPS.values()) -> str:

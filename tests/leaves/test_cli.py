@@ -1,12 +1,13 @@
 """The command line: help, the support table, and one line for each error."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 import spgrad
-from spgrad import cli
+from spgrad import cli, kernels
 from spgrad.support import ALL, OPS
 
 
@@ -54,6 +55,37 @@ def test_the_markdown_table_is_one_table(capsys):
     assert all(f"| `{name}` |" in text for name, row in OPS.items() if row.layouts)
     assert all(f"`{name}`" in text for name in OPS)
     assert text == f"{cli.markdown_table()}\n"
+
+
+def test_the_backend_of_each_kernel_is_that_of_the_dispatcher(capsys):
+    assert cli.main(["ops", "--kernels"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = {line.split()[0]: line.split()[1:] for line in lines[1:] if len(line.split()) == 4}
+    assert said.keys() == kernels.REFERENCES.keys()
+    for name, (cpu, cuda, elsewhere) in said.items():
+        assert cpu == ("compiled" if kernels.compiled() else cpu)
+        assert (cuda == "triton") == (name in kernels.by_triton())
+        assert (cuda == "native") == (name in kernels.NATIVE.keys() - set(kernels.by_triton()))
+        assert elsewhere == "reference"
+    assert cli.main(["ops", "--kernels", "--markdown"]) == 0
+    assert capsys.readouterr().out == f"{cli.markdown_kernels()}\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "cpu", "cuda"),
+    [
+        ({"SPGRAD_NO_EXT": "1"}, "native", "triton"),
+        ({"SPGRAD_NO_EXT": "1", "SPGRAD_NO_NATIVE": "1"}, "reference", "reference"),
+    ],
+)
+def test_backends_that_are_switched_off_do_not_answer(variables, cpu, cuda):
+    command = [sys.executable, "-c", "from spgrad.cli import main; main(['ops', '--kernels'])"]
+    environment = {**os.environ, **variables}
+    run = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    (line,) = (line for line in run.stdout.splitlines() if line.startswith("spmm "))
+    if cuda == "triton" and not kernels.by_triton():
+        cuda = "native"
+    assert line.split()[1:] == [cpu, cuda, "reference"]
 
 
 def test_missing_layouts_have_their_reason():

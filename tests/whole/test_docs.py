@@ -8,23 +8,29 @@ import io
 import re
 from pathlib import Path
 
-from spgrad.cli import markdown_table
+import pytest
+
+from spgrad.cli import markdown_kernels, markdown_table
+from spgrad.kernels import by_triton, compiled
 from spgrad.support import OPS, OUTSIDE
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+SUPPORT = ROOT / "docs" / "support.md"
 
 
-def block(text):
-    return re.search(r"<!-- support -->\n(.*?)<!-- /support -->", text, re.DOTALL)[1].strip()
+def block(text, name="support"):
+    return re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", text, re.DOTALL)[1].strip()
 
 
-def test_support_tables_are_those_of_the_code():
-    for path, table in TABLES.items():
-        same = block(path.read_text()) == table()
-        assert same, (
-            f"{path.name} is behind the table: run .venv/bin/python tests/whole/test_docs.py"
-        )
+@pytest.mark.parametrize("name", ["support", "kernels"])
+def test_support_tables_are_those_of_the_code(name):
+    if name == "kernels" and not (compiled() and by_triton()):
+        pytest.skip("the document has the table of a machine with every backend")
+    same = block(SUPPORT.read_text(), name) == TABLES[name]()
+    assert same, (
+        f"{SUPPORT.name} is behind the table: run .venv/bin/python tests/whole/test_docs.py"
+    )
 
 
 def test_readme_example_prints_what_it_says():
@@ -83,11 +89,13 @@ def test_the_stub_lists_every_operation():
 STUB = ROOT / "src" / "spgrad" / "ops" / "__init__.pyi"
 STUB_HEAD = ["from typing import Any", ""]
 STUB_REST = ["from spgrad.support import Op", "", "def register(row: Op) -> Any: ..."]
-TABLES = {ROOT / "docs" / "support.md": markdown_table}
+TABLES = {"support": markdown_table, "kernels": markdown_kernels}
 
 if __name__ == "__main__":
-    for document, table in TABLES.items():
-        text = document.read_text()
-        start, end = text.index("<!-- support -->\n") + 17, text.index("<!-- /support -->")
-        document.write_text(f"{text[:start]}{table()}\n{text[end:]}")
+    text = SUPPORT.read_text()
+    for name, table in TABLES.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        head, rest = text.split(begin)
+        text = f"{head}{begin}{table()}\n{end}{rest.split(end)[1]}"
+    SUPPORT.write_text(text)
     STUB.write_text(stub())

@@ -136,7 +136,7 @@ FIRST = Key("first")
 """The first of two patterns, and a `Gather` of the values of the second."""
 
 PRODUCT = Key("product")
-"""The pattern of the product of two matrices."""
+"""The pattern of the product of two matrices, and its `Pairs` where these are kept."""
 
 KRON = Key("kron")
 """The pattern of the Kronecker product of two tensors."""

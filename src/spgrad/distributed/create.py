@@ -48,7 +48,8 @@ def distribute(
     Args:
         A: Sparse matrix (m, k) of any layout, the same in every process; or a matrix in the first
             process, which then sends each process its rows, and None in the others.
-        mesh: The processes, in one dimension; None for all of them.
+        mesh: The processes, in one dimension; None for all of them. The parts move to its kind of
+            device, as those of torch's `distribute_tensor` do.
         partition: "nse" for contiguous rows with about equal numbers of elements; "rows" for equal
             numbers of rows, as DTensor has them; "metis" for parts of a graph with few edges
             between them (square matrices); the numbers of rows of each process; or the process of
@@ -117,11 +118,15 @@ def distribute(
         if A.shape[0] == A.shape[1]
         else even_starts(A.shape[1], world)
     )
+
+    def rows_of(process: int) -> _Rows:
+        return _on_device(_rows_of(matrix, order, starts, process, column_starts), device)
+
     if not alone:
-        return _build(mesh, _rows_of(matrix, order, starts, rank, column_starts))
+        return _build(mesh, rows_of(rank))
     for other in range(1, world):
-        _send(_rows_of(matrix, order, starts, other, column_starts), group, other)
-    return _build(mesh, _rows_of(matrix, order, starts, 0, column_starts))
+        _send(rows_of(other), group, other)
+    return _build(mesh, rows_of(0))
 
 
 @public_as("distributed.from_local")
@@ -136,7 +141,7 @@ def from_local(
     Args:
         local: The rows of this process (rows, k), sparse, of any layout, whose columns are those of
             the whole matrix. The number of rows may differ between processes.
-        mesh: The processes, in one dimension; None for all of them.
+        mesh: The processes, in one dimension, and their kind of device, as in `distribute`.
         columns: Number of columns of each process, as in `distribute`.
 
     Returns:
@@ -191,20 +196,8 @@ def from_local(
         square = starts[-1] == local.shape[1]
         column_starts = None if square else even_starts(local.shape[1], world)
     vals = plain(matrix._vals.detach())
-    return _build(
-        mesh,
-        (
-            crow,
-            col,
-            vals,
-            crow[:-1] + first,
-            None,
-            starts,
-            column_starts,
-            local.requires_grad,
-            None,
-        ),
-    )
+    rest = None, starts, column_starts, local.requires_grad, None
+    return _build(mesh, _on_device((crow, col, vals, crow[:-1] + first, *rest), device))
 
 
 def _required_matrix(name: str, A: object) -> SparseTensor:
@@ -252,7 +245,7 @@ def _row_shares(
     """The rows in order of processes (None: as they are), and where each process begins."""
     m = A.shape[0]
     if isinstance(partition, torch.Tensor):
-        return parts_to_order(partition.long(), world)
+        return parts_to_order(partition.to(A.device, torch.int64), world)
     if partition == "metis":
         return parts_to_order(parts_by_metis(A, world), world)
     if partition == "nse":
@@ -295,6 +288,14 @@ def _rows_of(
         places = torch.empty_like(order)
         places[order] = torch.arange(len(order), device=order.device)
     return crow, col[at], vals[at], first, ids, starts, column_starts, A.requires_grad, places
+
+
+def _on_device(parts: _Rows, device: str) -> _Rows:
+    """The tensors on devices of this kind, where the processes send and receive."""
+    return tuple(
+        t.to(device) if isinstance(t, torch.Tensor) and t.device.type != device else t
+        for t in parts
+    )
 
 
 def _build(mesh: DeviceMesh, parts: _Rows) -> ShardedMatrix:

@@ -216,17 +216,18 @@ def _sent_to_owners(part: SparseTensor, mesh: DeviceMesh) -> SparseTensor:
     """The own rows as COO, from entries of any rows in any process; a collective."""
     group, world, rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
     m, k = part.shape
-    row, col = part._pattern.indices[0]
+    device = mesh.device_type  # where processes send and receive
+    (row, col), vals = part._pattern.indices[0].to(device), part._vals.to(device)
     counts = torch.bincount(row, minlength=m)
     dist.all_reduce(counts, group=group)
     crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    starts = torch.tensor(starts_by_entries(crow, world))
+    starts = torch.tensor(starts_by_entries(crow, world), device=crow.device)
     # entries of a coalesced tensor stand by rows, so those for one process stand together
     sent = torch.searchsorted(row.contiguous(), starts).diff()
     arriving = torch.empty_like(sent)
     dist.all_to_all_single(arriving, sent, group=group)
     taken = []
-    for t in (row, col, part._vals):
+    for t in (row, col, vals):
         out = t.new_empty(int(arriving.sum()))
         sizes = arriving.tolist(), sent.tolist()
         dist.all_to_all_single(numbers_of(out), numbers_of(t.contiguous()), *sizes, group=group)
@@ -251,7 +252,8 @@ def _from_checkpoint(path: Path, mesh: DeviceMesh) -> SparseTensor:
     for name in _NAMES:
         size, dtype = known[name].size, known[name].properties.dtype
         starts = even_starts(size[0], world)
-        local = torch.empty(starts[rank + 1] - starts[rank], dtype=dtype)
+        count = starts[rank + 1] - starts[rank]
+        local = torch.empty(count, dtype=dtype, device=mesh.device_type)
         chunks[name] = DTensor.from_local(
             local, mesh, [Shard(0)], run_check=False, shape=size, stride=(1,)
         )
@@ -266,7 +268,7 @@ def _from_checkpoint(path: Path, mesh: DeviceMesh) -> SparseTensor:
     crow = torch.cat([everyone.new_zeros(1), everyone.cumsum(0)])
     starts = starts_by_entries(crow, world)
     crow = crow[starts[rank] : starts[rank + 1] + 1]
-    needed = torch.arange(int(crow[0]), int(crow[-1]))
+    needed = torch.arange(int(crow[0]), int(crow[-1]), device=crow.device)
     exchange = find_exchange(needed, even_starts(nse, world), group)
     columns, values = collect(columns, exchange), collect(values, exchange)
     dtype = index_dtype(len(crow), k, len(columns))

@@ -59,12 +59,9 @@ def _forward(
 def add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Plan) -> None:
     """Adds the product of `far` and the rows that arrived to y, some rows at a time."""
     ptr, idx, _, _ = row_view(plan.far)
-    lines = plan.far.shape[0]
-    step = max(_PIECE // max(y.shape[1] * y.element_size(), 1), len(y) // 8, 1)
-    bounds = [*range(0, lines, step), lines]
-    entries = ptr[bounds].tolist()
     far, arrived = plain(far), plain(arrived)
-    for (begin, end), (low, high) in zip(pairwise(bounds), pairwise(entries), strict=True):
+    step = max(_PIECE // max(y.shape[1] * y.element_size(), 1), len(y) // 8, 1)
+    for (begin, low), (end, high) in pairwise(_pieces(plan, step)):
         operands = ptr[begin : end + 1] - low, idx[low:high], None, far[low:high]
         part = kernels.spmm(*operands, arrived)
         if plan.far_rows is None:
@@ -72,6 +69,17 @@ def add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Pla
         else:
             y.index_add_(0, plan.far_rows[begin:end], part)
         del part  # before the next one
+
+
+def _pieces(plan: Plan, step: int) -> list[tuple[int, int]]:
+    """Where pieces of so many lines of `far` begin and the last ends: lines and entries; kept."""
+    key, lines = f"pieces of {step}", plan.far.shape[0]
+    if lines <= step:
+        return [(0, 0), (lines, plan.far.nse)]
+    if key not in plan.kept:
+        bounds = [*range(0, lines, step), lines]
+        plan.kept[key] = list(zip(bounds, row_view(plan.far).ptr[bounds].tolist(), strict=True))
+    return plan.kept[key]
 
 
 def _at_far(x: torch.Tensor, plan: Plan) -> torch.Tensor:

@@ -72,6 +72,7 @@ __all__ = [
     "LAUNCHED",
     "NATIVE",
     "REFERENCES",
+    "answering",
     "assume_cache",
     "attention",
     "attention_backward",
@@ -175,6 +176,22 @@ def compiled() -> bool:
 def by_triton() -> tuple[str, ...]:
     """The kernels that Triton compiles for CUDA devices; none where it is not installed."""
     return _BY_TRITON
+
+
+def answering() -> dict[str, dict[str, str]]:
+    """Kernel -> the backend that answers in this process: on "CPU", on "CUDA", and "elsewhere".
+
+    torch's dispatcher is asked what is registered. A CUDA device need not be there.
+    """
+    fast = {"CPU": ("compiled", REFERENCES if _COMPILED else ()), "CUDA": ("triton", _BY_TRITON)}
+    found: dict[str, dict[str, str]] = {}
+    for name in sorted(REFERENCES):
+        found[name] = {"elsewhere": "reference"}
+        for device, (own, names) in fast.items():
+            registered = torch._C._dispatch_has_kernel_for_dispatch_key(f"spgrad::{name}", device)
+            by = (own if name in names else "native") if registered else "reference"
+            found[name][device] = by
+    return found
 
 
 def backend() -> str:

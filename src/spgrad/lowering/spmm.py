@@ -1,6 +1,6 @@
-"""The differentiable products on values: SpMM with SDDMM, and the trilinear form of SpGEMM.
+"""The differentiable products on values with a dense operand: SpMM and SDDMM.
 
-Each family is closed under differentiation, so gradients of any order come from the same kernels.
+The family is closed under differentiation, so gradients of any order come from the same kernels.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.core import kept
-from spgrad.core.pattern import Pattern, View
+from spgrad.core.pattern import Pattern
 from spgrad.core.values import plain
-from spgrad.lowering.views import Valued, block_cols, block_rows, cols, item_offsets, rows
+from spgrad.lowering.views import Valued, block_cols, block_rows, cols, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
 _LINE = 64
@@ -256,138 +255,3 @@ class _Transposed(Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         return transposed_copy(g)
-
-
-def spgemm(
-    a: torch.Tensor, b: torch.Tensor, patterns: tuple[Pattern, Pattern]
-) -> tuple[torch.Tensor, Pattern]:
-    """Flat values of C = A B, and C's pattern, from the flat values and the patterns of A and B.
-
-    The pattern is found along with the values the first time, and kept. With c the cotangent,
-    everything here is one trilinear form sum_ijl a_ij b_jl c_il: fixing two of its arguments gives
-    the third on its own pattern.
-    """
-    ready: list[torch.Tensor] = []  # the values, if this call finds the pattern
-
-    def find(A: Pattern, B: Pattern) -> Pattern:
-        if transforming():  # a kernel cannot read the tensors of a transform
-            vals = (torch.zeros(p.elements, dtype=torch.int8, device=p.device) for p in patterns)
-            return _product_pattern(A, B, *vals)[0]
-        pattern, vals = _product_pattern(A, B, plain(a.detach()), plain(b.detach()))
-        ready.append(vals)
-        return pattern
-
-    C = patterns[0].derive_with(kept.PRODUCT, patterns[1], find)
-    return _trilinear((a, b), 2, (*patterns, C), *ready), C
-
-
-def _product_pattern(
-    A: Pattern, B: Pattern, a: torch.Tensor, b: torch.Tensor
-) -> tuple[Pattern, torch.Tensor]:
-    """The CSR pattern of A B and its flat values."""
-    view_a, view_b = _in_one_index_dtype(rows(A), rows(B))
-    if _products(view_a, view_b) > torch.iinfo(torch.int32).max:
-        view_a, view_b = _as_int64(view_a), _as_int64(view_b)
-    ptr, idx, vals = kernels.spgemm(*view_a[:3], a, *view_b[:3], b, view_b.num_cols)
-    shape = (*A.batch, A.matrix[0], B.matrix[1])
-    dtype = torch.promote_types(A.indices[0].dtype, B.indices[0].dtype)
-    if idx.dtype == torch.int64:
-        dtype = torch.int64
-    found = Pattern(torch.sparse_csr, shape, (ptr.to(dtype), idx.to(dtype)))
-    offsets = item_offsets(found, shape[-1])
-    if isinstance(offsets, torch.Tensor):
-        own = found.indices[1] - offsets.to(dtype)
-        found = Pattern(torch.sparse_csr, shape, (found.indices[0], own))
-    found.keep(kept.ROWS, View(ptr, idx, None, view_b.num_cols))
-    return found, vals
-
-
-def _products(a: View, b: View) -> int:
-    """The number of products of A B; if int32 can hold it, a bound for the number."""
-    counts, entries = b.ptr.diff(), a.idx.numel()
-    if entries == 0 or counts.numel() == 0:
-        return 0
-    bound = entries * int(counts.max())
-    return bound if bound <= torch.iinfo(torch.int32).max else int(counts[a.idx].sum())
-
-
-def _trilinear(
-    given: tuple[torch.Tensor, torch.Tensor],
-    out: int,
-    patterns: tuple[Pattern, Pattern, Pattern],
-    ready: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Component `out` of the form; `ready`, if it has been computed already."""
-    if wants_grad(*given):
-        return _Trilinear.apply(*given, out, patterns, ready)  # type: ignore[return-value]
-    return _third_component(given, out, patterns) if ready is None else ready
-
-
-def _third_component(
-    given: tuple[torch.Tensor, torch.Tensor], out: int, patterns: tuple[Pattern, Pattern, Pattern]
-) -> torch.Tensor:
-    """Component `out` (0: A, 1: B, 2: C) of the form, from the other two in that order."""
-    A, B, C = patterns
-    left, right = (plain(t) for t in given)
-    if out == 2:
-        a, b, c = _in_one_index_dtype(rows(A), rows(B), rows(C))
-        operands = (*a[:3], left, *b[:3], right)
-        found = kernels.spgemm_values(c.ptr, c.idx, *operands, b.num_cols)
-        return found if c.perm is None else torch.empty_like(found).index_copy_(0, c.perm, found)
-    if out == 0:  # a_ij = sum_l c_il b_jl: rows of C against rows of B
-        return _masked(rows(A), rows(C), right, rows(B), left)
-    return _masked(rows(B), cols(A), left, cols(C), right)  # b_jl = sum_i a_ij c_il
-
-
-def _masked(
-    mask: View, c: View, c_vals: torch.Tensor, b: View, b_vals: torch.Tensor
-) -> torch.Tensor:
-    mask, c, b = _in_one_index_dtype(mask, c, b)
-    return kernels.masked_spgemm(*mask[:3], *c[:3], c_vals, *b[:3], b_vals, c.num_cols)
-
-
-def _in_one_index_dtype(*views: View) -> tuple[View, ...]:
-    """The views with indices of one dtype, int64 if one of them needs it."""
-    dtypes = {view.ptr.dtype for view in views}
-    if len(dtypes) == 1:
-        return views
-    return tuple(_as_int64(view) for view in views)
-
-
-def _as_int64(view: View) -> View:
-    ptr, idx, perm, num_cols = view
-    perm = None if perm is None else perm.to(torch.int64)
-    return View(ptr.to(torch.int64), idx.to(torch.int64), perm, num_cols)
-
-
-class _Trilinear(Function):
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any,
-        left: torch.Tensor,
-        right: torch.Tensor,
-        out: int,
-        patterns: Any,
-        ready: torch.Tensor | None,
-    ) -> torch.Tensor:
-        ctx.save_for_backward(left, right)
-        ctx.out, ctx.patterns = out, patterns
-        return _third_component((left, right), out, patterns) if ready is None else ready
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        left, right = ctx.saved_tensors
-        first, second = (i for i in range(3) if i != ctx.out)
-        grad_left = grad_right = None
-        if ctx.needs_input_grad[0]:
-            pair = _in_order({ctx.out: g, second: right.conj()})
-            grad_left = _trilinear(pair, first, ctx.patterns)
-        if ctx.needs_input_grad[1]:
-            pair = _in_order({ctx.out: g, first: left.conj()})
-            grad_right = _trilinear(pair, second, ctx.patterns)
-        return grad_left, grad_right, None, None, None
-
-
-def _in_order(parts: dict[int, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    low, high = sorted(parts)
-    return parts[low], parts[high]

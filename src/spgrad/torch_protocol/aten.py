@@ -202,10 +202,13 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
             f"`{name}` is a {_kind(A, source)}; a SparseTensor of the same pattern is accepted. "
             "Convert with spgrad.from_dense, spgrad.from_torch or .to_dense()."
         )
-    if torch.is_grad_enabled() or not alike(A._pattern, source._pattern):
-        _require_same("copy_", A._pattern, source._pattern)
-    if not A._pattern.same_as(source._pattern):
-        return _replaced(A, source)
+    pattern = source._pattern
+    if "meta" not in (A._pattern.device.type, pattern.device.type):
+        pattern = pattern.moved(A._pattern.device, non_blocking)  # equal ones are on one device
+    if torch.is_grad_enabled() or not alike(A._pattern, pattern):
+        _require_same("copy_", A._pattern, pattern)
+    if not A._pattern.same_as(pattern):
+        return _replaced(A, source, pattern)
     A._vals.copy_(source._vals, non_blocking)
     return _changed(A)
 
@@ -221,17 +224,20 @@ def alike(a: Pattern, b: Pattern) -> bool:
     return same and a.indices[0].is_meta == b.indices[0].is_meta
 
 
-def _replaced(A: SparseTensor, source: SparseTensor) -> SparseTensor:
-    """A with the elements of `source`, as `load_state_dict` asks of a pruned parameter."""
+def _replaced(A: SparseTensor, source: SparseTensor, pattern: Pattern) -> SparseTensor:
+    """A with the elements of `source`, as `load_state_dict` asks of a pruned parameter.
+
+    `pattern` is that of `source` on the device of A.
+    """
     if A._is_alias and not is_parameter(A):
         raise StateError(
             "`self` came from detach() or .data and shares its values with another tensor, which "
             "would keep its elements; `source` on its pattern is accepted. Copy to the other "
             "tensor itself under torch.no_grad(), or to a clone()."
         )
-    require_no_gradient(A, source._pattern)
+    require_no_gradient(A, pattern)
     vals = source._vals.detach().to(dtype=A.dtype, device=A.device, copy=True)
-    return replace(A, vals, source._pattern.moved(A.device))
+    return replace(A, vals, pattern)
 
 
 def require_no_gradient(A: SparseTensor, other: Pattern) -> None:

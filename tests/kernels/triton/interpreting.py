@@ -11,6 +11,7 @@ from spgrad.kernels import REFERENCES
 from spgrad.kernels.declare import LAUNCHED
 from spgrad.kernels.triton import MODULES
 from spgrad.kernels.triton.common.lines import LONG
+from spgrad.kernels.triton.products.block_matmul import LONG_BLOCKS
 
 for _module in set(MODULES.values()):
     importlib.import_module(_module)
@@ -22,8 +23,9 @@ PATTERNS = ["short", "hubs", "no_entries", "one_line", "nothing_but_hubs"]
 
 @pytest.fixture
 def chunks_of_eight(monkeypatch):
-    """Lines are long from nine entries on, so that small operands have many."""
+    """Lines are long from nine entries or blocks on, so that small operands have many."""
     monkeypatch.setattr(LONG, "value", 8)
+    monkeypatch.setattr(LONG_BLOCKS, "value", 8)
 
 
 def view(pattern, m=13, k=17, index=torch.int32, ordered=False):
@@ -45,6 +47,17 @@ def view(pattern, m=13, k=17, index=torch.int32, ordered=False):
     ptr = torch.cat([count.new_zeros(1), count.cumsum(0)]).to(index)
     idx = filled.nonzero()[:, 1].to(index)
     return ptr, idx, None if ordered else torch.randperm(len(idx)).to(index)
+
+
+def long_lines(chunk, parts=4, index=torch.int32):
+    """ptr, idx and perm of lines an entry shorter than a chunk, as long, one longer, of more parts.
+
+    The first is behind an empty line; a line of three entries is before the last.
+    """
+    count = torch.tensor([0, chunk - 1, chunk, chunk + 1, 3, parts * chunk + 5])
+    ptr = torch.cat([count.new_zeros(1), count.cumsum(0)]).to(index)
+    nse = int(ptr[-1])
+    return ptr, torch.randint(0, 17, (nse,), dtype=index), torch.randperm(nse).to(index)
 
 
 def beside_reference(name, *args):

@@ -2,8 +2,18 @@
 
 import pytest
 import torch
-from interpreting import DTYPES, LAUNCHED, PATTERNS, REFERENCES, chunks_of_eight, view
+from interpreting import (
+    DTYPES,
+    LAUNCHED,
+    PATTERNS,
+    REFERENCES,
+    chunks_of_eight,
+    long_lines,
+    view,
+)
 from torch.testing import assert_close
+
+from spgrad.kernels.triton.common.lines import LONG
 
 pytestmark = pytest.mark.usefixtures(chunks_of_eight.__name__, "poisoned")
 
@@ -112,6 +122,22 @@ def test_scores_of_minus_infinity(heads, biases, d):
     assert lse[:, [1, 2, 4]].isfinite().all()
     for gradient in (out[:, none], dq[:, none], dk[:, 9], dv[:, 9], d_bias[..., perm[out_of_it]]):
         assert gradient.eq(0).all()
+
+
+@pytest.mark.parametrize(("heads", "biases"), [(2, None), (4, 2)])
+def test_lines_of_many_parts(heads, biases):
+    by_rows = long_lines(8)
+    by_rows[1].remainder_(5)  # so that columns are long too
+    bias = bias_of(biases, len(by_rows[1]))
+    both(by_rows, by_columns(*by_rows, 5), bias, *operands(heads, 3, 5, m=6, n=5))
+
+
+def test_a_row_of_20_000_entries(monkeypatch):
+    """Cut as it is on a GPU, beside rows of one chunk, one entry less, and one more."""
+    monkeypatch.undo()
+    by_rows = long_lines(LONG.value, 19)
+    args = *by_rows, None, *operands(1, 2, 3, m=6, n=17)[:3], 0.3
+    close(LAUNCHED["attention"](*args), REFERENCES["attention"](*args))
 
 
 def test_large_scores_do_not_overflow():

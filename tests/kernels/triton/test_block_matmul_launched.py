@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from interpreting import DTYPES, beside_reference, view
+from interpreting import DTYPES, beside_reference, chunks_of_eight, long_lines, view
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -43,6 +43,19 @@ def test_lines_without_blocks_and_with_all(pattern, transposed):
 @pytest.mark.parametrize("blocks", [(1, 100), (100, 1), (70, 70)], ids=str)
 def test_blocks_of_several_tiles(blocks, transposed):
     check(view("one_line", 3, 3), 3, 3, blocks, 3, transposed)
+
+
+@TURNED
+@pytest.mark.usefixtures(chunks_of_eight.__name__)
+@pytest.mark.parametrize(("blocks", "n"), [((2, 3), 5), ((20, 16), 1)], ids=str)
+def test_long_lines_are_cut_into_parts(blocks, n, transposed):
+    check(long_lines(8), 6, 17, blocks, n, transposed)
+
+
+@pytest.mark.usefixtures(chunks_of_eight.__name__)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_of_parts_are_not_rounded(dtype):
+    check(long_lines(8, index=torch.int64), 6, 17, (2, 2), 3, False, dtype)
 
 
 def test_more_columns_than_a_tile_has():

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from interpreting import DTYPES, PATTERNS, beside_reference, chunks_of_eight, view
+from interpreting import DTYPES, PATTERNS, beside_reference, chunks_of_eight, long_lines, view
 
 from spgrad.kernels import REFERENCES
+from spgrad.kernels.triton.common.lines import LONG
 from spgrad.kernels.triton.reductions import softmax
 
 pytestmark = [
@@ -20,8 +21,8 @@ logs = pytest.mark.parametrize("log", [False, True])
 
 @pytest.fixture
 def short_strides(monkeypatch):
-    """Programs read eight elements of a long segment at a time."""
-    monkeypatch.setattr(softmax, "LONG_BYTES", 32)
+    """Programs read two entries of each part of a long segment at a time."""
+    monkeypatch.setattr(softmax, "PART_ENTRIES", 2)
 
 
 def both(ptr, perm, val, log):
@@ -47,6 +48,20 @@ def test_softmax(pattern, n, log):
 def test_long_segments_in_several_strides(n, log, short_strides):
     ptr, idx, perm = view("hubs", 8, ordered=n == 3)
     both(ptr, perm, torch.randn(len(idx), *[] if n is None else [n]) * 5, log)
+
+
+@logs
+@pytest.mark.parametrize("n", [None, 3])
+def test_lines_of_many_parts(n, log):
+    ptr, idx, perm = long_lines(8)
+    both(ptr, perm, torch.randn(len(idx), *[] if n is None else [n]) * 5, log)
+
+
+def test_a_segment_of_20_000_entries(monkeypatch):
+    """Cut as it is on a GPU, beside segments of one chunk, one entry less, and one more."""
+    monkeypatch.undo()
+    ptr, idx, perm = long_lines(LONG.value, 19)
+    both(ptr, perm, torch.randn(len(idx)) * 5, False)
 
 
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
@@ -80,7 +95,7 @@ def test_not_finite_numbers(log, monkeypatch):
     val = torch.tensor([x for line in lines for x in line])
     perm = torch.randperm(len(val)).int()
     both(ptr, perm, torch.empty_like(val).index_copy_(0, perm.long(), val), log)
-    monkeypatch.setattr(softmax, "LONG_BYTES", 32)  # two strides or more of each long one
+    monkeypatch.setattr(softmax, "PART_ENTRIES", 4)  # two strides of a part
     both(ptr, None, torch.stack([val, val.flip(0)], 1), log)
 
 

@@ -10,6 +10,9 @@ from torch._subclasses import FakeTensorMode
 
 import spgrad
 from spgrad import nn, testing
+from spgrad.core.pattern import Pattern
+from spgrad.core.values import on_pattern
+from spgrad.lowering.views import find_views
 
 N = 6
 LAYOUTS = ("csr", "csc", "bsr", "coo")
@@ -95,6 +98,64 @@ def test_operands_on_two_devices_are_refused():
         spgrad.ArgumentValueError, match="`other` is on cuda:0; `input` is on cpu, and one device"
     ):
         CPU["csr"] @ torch.ones(N, 3, device="cuda")
+
+
+@pytest.mark.parametrize("function", [lambda A, x: A @ x, lambda A, x: torch.softmax(A, 1) @ x])
+@pytest.mark.usefixtures("_fake")
+def test_compiled_functions_are_on_cuda(function):
+    A = on_cuda("csr")
+    find_views(A.pattern)  # as torch.compile does for tensors that have numbers
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    y = compiled(A, torch.ones(N, 3, device="cuda"))
+    assert (y.device.type, tuple(y.shape)) == ("cuda", (N, 3))
+
+
+def as_if_elsewhere(pattern, monkeypatch):
+    """Its indices equal no others before they are moved, like indices on another device."""
+    same_as = Pattern.same_as
+
+    def move(self, device, non_blocking=False):
+        if self is not pattern:
+            return self
+        return Pattern.from_spec(self.spec, self.shape, tuple(i.clone() for i in self.indices))
+
+    monkeypatch.setattr(Pattern, "moved", move)
+    monkeypatch.setattr(Pattern, "same_as", lambda a, b: pattern not in (a, b) and same_as(a, b))
+
+
+def test_a_state_from_another_device_leaves_the_pattern_of_a_parameter(monkeypatch):
+    """So its gradient and the states of its optimizer stay valid."""
+    module = torch.nn.Module()
+    module.A = torch.nn.Parameter(CPU["csr"].detach().clone())
+    pattern = module.A.pattern
+    (module.A @ torch.ones(N, 1)).sum().backward()
+    indices = tuple(i.clone() for i in pattern.indices)
+    elsewhere = Pattern.from_spec(pattern.spec, pattern.shape, indices)
+    state = {"A": on_pattern(torch.full((pattern.nse,), 7.0), elsewhere)}
+    as_if_elsewhere(elsewhere, monkeypatch)
+    module.load_state_dict(state)
+    assert module.A.pattern is pattern
+    assert module.A.values().eq(7).all()
+    assert module.A.grad.pattern is pattern
+
+
+def test_a_parameter_without_numbers_takes_a_state_by_assignment():
+    module = torch.nn.Module()
+    module.A = torch.nn.Parameter(CPU["csr"].to("meta"))
+    module.load_state_dict({"A": CPU["csr"].detach().clone()}, assign=True)
+    assert module.A.device.type == "cpu"
+    assert {i.device.type for i in module.A.pattern.indices} == {"cpu"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch moves them")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_move_to_a_device_that_is_not_there_is_refused_as_torch_does(layout):
+    with pytest.raises(Exception, match=r"CUDA|cuda") as of_torch:
+        torch.ones(2).cuda()
+    for move in (lambda t: t.cuda(), lambda t: t.to("cuda"), lambda t: t.to(device="cuda:0")):
+        with pytest.raises(type(of_torch.value)) as found:
+            move(CPU[layout])
+        assert str(of_torch.value) in str(found.value)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

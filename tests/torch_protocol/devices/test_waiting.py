@@ -1,5 +1,7 @@
 """How often the host waits for a device: once for a new pattern, not at all for a known one."""
 
+import sys
+
 import pytest
 import torch
 from waiting import waits
@@ -56,8 +58,29 @@ def attention():
     return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
+def sparse_product(left, right):
+    A, B = matrix(left), matrix(right, seed=1)
+    return lambda: spgrad.values(A @ B)
+
+
+def repeated():
+    """The sum of elements that repeat, to which gradients go back."""
+    indices = torch.tensor([[1, 0, 1, 2], [3, 2, 3, 0]])
+    A = spgrad.sparse_coo_tensor(indices, torch.ones(4), (N, N)).requires_grad_()
+    return lambda: spgrad.values(A.coalesce())
+
+
+def chain():
+    """S^T A S, with which graphs are pooled."""
+    A, S = matrix(), matrix(seed=1)
+    return lambda: spgrad.values(S.t() @ A @ S)
+
+
 STEPS = {
     **{f"product_{layout}": lambda layout=layout: product(layout) for layout in LAYOUTS},
+    "product_of_two_csr": lambda: sparse_product("csr", "csr"),
+    "product_of_two_coo": lambda: sparse_product("coo", "csc"),
+    "product_of_three": chain,
     "heads": heads,
     "softmax_of_rows": lambda: of_values(torch.softmax, matrix(), 1),
     "softmax_of_columns": lambda: of_values(torch.softmax, matrix(), 0),
@@ -67,6 +90,12 @@ STEPS = {
     "times_vector": lambda: of_values(torch.mul, matrix(), dense(N, 1)),
     "sum_of_two": lambda: of_values(torch.add, matrix(), matrix(seed=1)),
     "sums": sums,
+    "variance": lambda: module(torch.var, matrix(), 1),
+    "maxima": lambda: module(lambda A, x: spgrad.spmm(A, x, reduce="amax"), matrix(), dense(N, 3)),
+    "rows": lambda: of_values(torch.narrow, matrix(), 0, 2, 5),
+    "concatenated": lambda: of_values(lambda A, B: torch.cat([A, B]), matrix(), matrix(seed=1)),
+    "norm": lambda: module(torch.linalg.norm, matrix()),
+    "coalesced": repeated,
     "linear": lambda: module(nn.SparseLinear(N, 4, density=0.4), dense(5, N)),
     "graph_conv": lambda: module(nn.GraphConv(3, 4), dense(N, 3), matrix()),
     "graph_conv_cached": lambda: module(
@@ -85,20 +114,23 @@ SOURCES = {
     "mask": lambda t: t[t > 0],
     "upload": lambda t: torch.tensor([1.0]) + t,
     "repeats": lambda t: torch.repeat_interleave(t.long()),
+    "made on the CPU": lambda t: torch.arange(3) + t,
 }
 
 
 @pytest.fixture(autouse=True)
 def _once():
     """What a process does once is done."""
+    x = torch.ones(N, 1)
     with waits():
-        matrix().detach() @ torch.ones(N, 1)
+        matrix().detach() @ x
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_waits_is_found(name):
+    x = torch.ones(3)
     with waits() as found:
-        SOURCES[name](torch.ones(3))
+        SOURCES[name](x)
     assert len(found) == 1
 
 
@@ -122,16 +154,36 @@ def test_a_step_on_a_known_pattern_waits_for_nothing(name):
     assert not found, "\n".join(found)
 
 
-def test_a_step_of_an_optimizer_waits_for_nothing():
-    A, x = matrix(), dense(N, 3).detach()
-    optimizer = torch.optim.SGD([A], lr=0.1, momentum=0.9)
+def trained(name, **options):
+    """What a later step of an optimizer waits for, and the trained parameters."""
+    A, w, x = matrix(), dense(3, 2), dense(N, 3).detach()
+    optimizer = getattr(torch.optim, name)([A, w], lr=0.05, **options)
     with waits() as found:
-        for _ in range(3):
+        for _ in range(4):
             found.clear()
             optimizer.zero_grad()
-            (A @ x).square().sum().backward()
+            (torch.softmax(A, 1) @ (A @ x @ w)).square().sum().backward()
             optimizer.step()
+    return found, (A.detach().values(), w.detach())
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
+def test_a_step_of_sgd_waits_for_nothing(options):
+    found, _ = trained("SGD", **options)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "name", ["Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "RMSprop", "ASGD", "Rprop"]
+)
+def test_a_step_that_can_be_captured_waits_for_nothing(name, monkeypatch):
+    """A CUDA graph holds what runs on the device: no wait, and nothing that comes from the CPU."""
+    for module in ("adam", name.lower()):  # torch takes `capturable` for devices with graphs only
+        supported = sys.modules[f"torch.optim.{module}"], "_get_capturable_supported_devices"
+        monkeypatch.setattr(*supported, lambda *_, **__: ["cpu"], raising=False)
+    found, captured = trained(name, capturable=True)
+    assert not found, "\n".join(found)
+    torch.testing.assert_close(captured, trained(name)[1])
 
 
 def parts(layout):
@@ -172,8 +224,8 @@ FIRST = {
     "sum": (torch.sum, (matrix(),), 0),
     # whether the patterns are equal, their sizes, the elements that are in one of them
     "union": (torch.add, (matrix(), matrix(seed=1)), 3),
-    # whether int32 numbers the products, whether rows ascend (twice), which rows to sort at once
-    "product": (torch.matmul, (matrix(), matrix(seed=1)), 4),
+    # the number of products, whether torch's kernel takes the rows; it asks for the size itself
+    "product": (torch.matmul, (matrix(), matrix(seed=1)), 2),
     # the loops that miss, and their union with the graph
     "graph_conv": (nn.GraphConv(3, 4), (dense(N, 3), matrix()), 4),
 }

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import spgrad
 from spgrad.kernels import NATIVE, REFERENCES
+from spgrad.ops.products import spgemm
 
 READ = {
     "_local_scalar_dense",
@@ -28,6 +29,8 @@ WRITTEN = {"lift_fresh"}
 """Operations that bring numbers of Python to a device, as torch.tensor does."""
 COPIED = ("cpu", "numpy", "tolist")
 """Methods that copy to the host; for a tensor that is there already, they call no operation."""
+MADE = ("arange", "empty", "eye", "full", "linspace", "ones", "rand", "randn", "randperm", "zeros")
+"""Functions of torch that make tensors on the CPU, unless a device is given."""
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
 """Operations that wait where a mask says how many elements they take."""
 _PACKAGE = Path(spgrad.__file__).parent
@@ -37,11 +40,17 @@ _PACKAGE = Path(spgrad.__file__).parent
 def waits():
     """A list of what would wait for a device, if the tensors were on one, and of where.
 
+    What is made on the CPU counts, because a copy of it to a device does not fit into a CUDA graph.
+
     Every kernel runs on the backend that answers on CUDA where Triton is not there: the native one,
-    or its reference. Backward passes are counted too: on the CPU, the calling thread runs them.
+    or its reference. Products of two sparse matrices keep pairs, as on CUDA. Backward passes are
+    counted too: on the CPU, the calling thread runs them.
     """
     mode = _Waits()
     with ExitStack() as stack:
+        for name in MADE:
+            stack.enter_context(mock.patch.object(torch, name, mode.making(name)))
+        stack.enter_context(mock.patch.object(spgemm, "lists_pairs", return_value=True))
         for name in COPIED:
             stack.enter_context(mock.patch.object(torch.Tensor, name, mode.noting(name)))
         stack.enter_context(mode)
@@ -78,6 +87,16 @@ class _Waits(TorchDispatchMode):
             return method(tensor, *args, **kwargs)
 
         return read
+
+    def making(self, name):
+        function = getattr(torch, name)
+
+        def make(*args, **kwargs):
+            if kwargs.get("device") is None:
+                self.note(f"{name} on the CPU")
+            return function(*args, **kwargs)
+
+        return make
 
 
 def _waits(name, function, args, kwargs):

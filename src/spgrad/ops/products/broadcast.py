@@ -16,6 +16,7 @@ from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering import spmm
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import is_sparse, sparse_operand
+from spgrad.ops.products.spgemm import spgemm
 
 T = TypeVar("T", bound=torch.Tensor)
 
@@ -110,7 +111,7 @@ def sparse_sparse(A: SparseTensor, B: SparseTensor) -> SparseTensor:
     batch = tuple(checks.broadcast_shapes(a.batch, b.batch))
     A, B = _expanded(A, batch), _expanded(B, batch)
     a, b = A._pattern, B._pattern
-    vals, c = spmm.spgemm(flat(A), flat(B), (a, b))
+    vals, c = spgemm(flat(A), flat(B), (a, b))
     return convert(on_pattern(vals, c), layout, blocksize)
 
 

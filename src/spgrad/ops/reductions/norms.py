@@ -347,13 +347,18 @@ def _spread_of(
 def _variance(
     call: Reduction, vals: torch.Tensor, correction: float, specified: bool
 ) -> torch.Tensor:
-    number = torch.as_tensor(call.numbers(specified), device=vals.device)
-    mean = call.sums(vals) / number.clamp(min=1)
+    number = call.numbers(specified)
+    mean = call.sums(vals) / _at_least(number, 1)
     squares = call.sums(_abs_squared(vals - call.expanded(mean)))
     missing = call.missing(specified)
     if missing is not None:
         squares = squares + missing * vals.shape[1] * _abs_squared(mean)
-    return squares / (number - correction).clamp(min=0)
+    return squares / _at_least(number - correction, 0)
+
+
+def _at_least(number: torch.Tensor | float, least: int) -> torch.Tensor | float:
+    """Numbers, or one, that are not below another."""
+    return number.clamp(min=least) if isinstance(number, torch.Tensor) else max(number, least)
 
 
 def _abs_squared(x: torch.Tensor) -> torch.Tensor:

@@ -46,13 +46,13 @@ def served(wide: torch.dtype, device: torch.device, *sizes: int) -> bool:
     return wide in _DTYPES and max(sizes) <= _INT32 and (by_library(device) or not wide.is_complex)
 
 
-def rows_ascend(ptr: Tensor, idx: Tensor) -> bool:
-    """Whether the indices of each line ascend, so that none repeats."""
+def rows_ascend(ptr: Tensor, idx: Tensor) -> Tensor:
+    """Whether the indices of each line ascend, so that none repeats: a bool on the device."""
     nse = idx.shape[0]
     ascends = torch.ones(nse + 1, dtype=torch.bool, device=idx.device)
     torch.gt(idx[1:], idx[:-1], out=ascends[1:nse])
     ascends.index_fill_(0, ptr.long(), True)  # the first of a line
-    return bool(ascends.all())
+    return ascends.all()
 
 
 def csr(ptr: Tensor, idx: Tensor, val: Tensor, num_cols: int) -> Tensor:

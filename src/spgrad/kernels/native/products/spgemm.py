@@ -35,9 +35,7 @@ def spgemm(
     if not (
         by_library(device)
         and served(wide, device, *sizes)
-        and rows_ascend(ptr_a, idx_a)
-        and rows_ascend(ptr_b, idx_b)
-        and served(wide, device, int(ptr_b.diff().index_select(0, idx_a).sum()))  # products
+        and bool(_fit(ptr_a, idx_a, ptr_b, idx_b))
     ):
         return REFERENCES["spgemm"](*operands, n)
     A = csr(ptr_a, idx_a, widened(in_view_order(val_a, perm_a)), ptr_b.shape[0] - 1)
@@ -47,15 +45,17 @@ def spgemm(
     return ptr.to(ptr_a.dtype), *_sort_rows(ptr, idx.to(idx_a.dtype), val, n)
 
 
+def _fit(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> Tensor:
+    """Whether rows ascend, and int32 counts the products: one bool on the device, to read once."""
+    products = ptr_b.diff().index_select(0, idx_a).sum(dtype=torch.int64)
+    countable = products <= torch.iinfo(torch.int32).max
+    return rows_ascend(ptr_a, idx_a) & rows_ascend(ptr_b, idx_b) & countable
+
+
 def _sort_rows(ptr: Tensor, idx: Tensor, val: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Columns and values with the columns of each row ascending; sorts in place."""
-    nse = idx.shape[0]
-    targets = torch.arange(0, nse, _SORTED, dtype=ptr.dtype, device=ptr.device)
-    rows = torch.searchsorted(ptr, targets).tolist()
-    bounds = sorted({*rows, ptr.shape[0] - 1})
-    for first, last in itertools.pairwise(bounds):
+    for first, last, entries in _runs_of_rows(ptr, idx.shape[0]):
         of_rows = ptr[first : last + 1]
-        entries = slice(int(of_rows[0]), int(of_rows[-1]))
         cols, vals = idx[entries], val[entries]  # of the result, and written there
         narrow = (last - first) * n <= torch.iinfo(torch.int32).max  # sorts twice as fast
         row = row_numbers(of_rows - of_rows[0], cols.shape[0])
@@ -64,3 +64,17 @@ def _sort_rows(ptr: Tensor, idx: Tensor, val: Tensor, n: int) -> tuple[Tensor, T
         cols.copy_(cols.index_select(0, order))
         vals.copy_(vals.index_select(0, order))
     return idx, val
+
+
+def _runs_of_rows(ptr: Tensor, nse: int) -> list[tuple[int, int, slice]]:
+    """Runs of rows with about `_SORTED` entries together: first row, the row behind, entries."""
+    if nse <= _SORTED:  # without a look at the pointers
+        return [(0, ptr.shape[0] - 1, slice(0, nse))]
+    targets = torch.arange(0, nse, _SORTED, dtype=ptr.dtype, device=ptr.device)
+    rows = torch.searchsorted(ptr, targets, out_int32=ptr.dtype == torch.int32)
+    rows = torch.cat([rows, ptr.new_full((1,), ptr.shape[0] - 1)])
+    bounds = sorted(set(zip(*torch.stack([rows, ptr[rows]]).tolist(), strict=True)))
+    return [
+        (row, behind, slice(entry, stop))
+        for (row, entry), (behind, stop) in itertools.pairwise(bounds)
+    ]

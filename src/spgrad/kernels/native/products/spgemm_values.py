@@ -66,7 +66,7 @@ def masked_spgemm(
     The products of some entries of the mask are formed at a time: for an entry (i, j), row j of B
     is looked up in row i of C.
     """
-    if not (_numbered(ptr_c, n) and rows_ascend(ptr_c, idx_c)):
+    if not (_numbered(ptr_c, n) and bool(rows_ascend(ptr_c, idx_c))):
         c = ptr_c, idx_c, perm_c, val_c
         b = ptr_b, idx_b, perm_b, val_b
         return REFERENCES["masked_spgemm"](ptr, idx, perm, *c, *b, n)

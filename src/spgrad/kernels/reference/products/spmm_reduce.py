@@ -101,12 +101,14 @@ def spmm_reduce_backward(
     if val.shape[0] == 0:
         return torch.zeros_like(val), torch.zeros_like(x)
     for j in range(x.shape[1]):
-        there = (arg[:, j] >= 0).nonzero().squeeze(1)
-        entry = arg[there, j].long()
+        none = arg[:, j] < 0
+        entry = arg[:, j].long().masked_fill(none, 0)  # the first entry, to which they add zeros
         column, place = idx[entry].long(), entry if perm is None else perm[entry].long()
-        share = widened(g[there, j])
-        grad_val.index_add_(0, place, share * widened(x[:, j])[column])
-        total = share.new_zeros(x.shape[0]).index_add_(0, column, share * widened(val[place]))
+        share = widened(g[:, j])
+        of_val = (share * widened(x[:, j])[column]).masked_fill_(none, 0)
+        of_x = (share * widened(val[place])).masked_fill_(none, 0)
+        grad_val.index_add_(0, place, of_val)
+        total = share.new_zeros(x.shape[0]).index_add_(0, column, of_x)
         grad_x[:, j] = total.to(x.dtype)
     return grad_val.to(val.dtype), grad_x
 

@@ -40,10 +40,10 @@ def tile(nse: int, m: int, columns: int, most: int = 128) -> Tile:
     return Tile(lines, entries, width)
 
 
-def part_tile(columns: int, most: int = 128) -> Tile:
+def part_tile(columns: int, most: int = 128, entries: int = 128) -> Tile:
     """The tile for the two parts of long lines in a chunk."""
     width = power_of_two(min(max(columns, 1), most))
-    return Tile(2, max(min(ELEMENTS // (2 * width), 128), 1), width)
+    return Tile(2, max(min(ELEMENTS // (2 * width), entries), 1), width)
 
 
 def blocks(count: int, size: int) -> int:
@@ -51,9 +51,13 @@ def blocks(count: int, size: int) -> int:
     return -(-count // size)
 
 
-def chunks(nse: int) -> int:
-    """How many chunks have parts of long lines; 0 where no line can be long."""
-    return blocks(nse, LONG.value) if nse > LONG.value else 0
+def chunks(nse: int, size: int | None = None) -> int:
+    """How many chunks, of LONG entries or of `size`, may have parts of long lines.
+
+    0 where no line can be long.
+    """
+    size = LONG.value if size is None else size
+    return blocks(nse, size) if nse > size else 0
 
 
 def elsewhere(name: str, *args: Any) -> Any:

@@ -3,8 +3,10 @@
 A line is a row of a view by rows, or a column of one by columns. Lines of at most `LONG` entries
 are short: a program reads several side by side. The entries are also cut into chunks of `LONG`, and
 a program reads what a chunk has of long lines, which is a part of two lines at most, because a long
-line is longer than a chunk. Where each part stands follows from the pointers alone, so no plan is
-made, nothing is sent to the host, and no two programs add to one place.
+line is longer than a chunk. Chunk c has the parts 2 c, of the line of its first entry, and 2 c + 1,
+of that of its last. Where each part stands follows from the pointers alone, so no plan is made,
+nothing is sent to the host, and no two programs add to one place. Another kernel joins the parts of
+a line in their order, so the result is the same however a device schedules programs.
 """
 
 # pyright: reportOperatorIssue=false, reportArgumentType=false, reportAssignmentType=false
@@ -22,8 +24,6 @@ SHORT_LINES = tl.constexpr(0)
 """Program p reads the short ones of lines p R, ..., (p + 1) R - 1."""
 PARTS = tl.constexpr(1)
 """Program p reads what chunk p has of long lines: those of its first and of its last entry."""
-LONG_LINES = tl.constexpr(2)
-"""Program p reads the whole long line that begins in chunk p, if there is one."""
 
 
 class View(NamedTuple):
@@ -53,18 +53,36 @@ def line_of(ptr, m, entry):
 
 
 @triton.jit
-def long_line(ptr, m):
-    """The long line that begins in this program's chunk, its begin and end, and its first part.
+def part_of(ptr, m, chunk, side, CHUNK: tl.constexpr):
+    """What side 0 or 1 of a chunk has of a long line: line, begin, end, and whether it has any."""
+    first = tl.cast(chunk, ptr.dtype.element_ty) * CHUNK
+    stop = tl.minimum(first + CHUNK, tl.load(ptr + m))
+    one, other = line_of(ptr, m, first), line_of(ptr, m, stop - 1)
+    line = tl.where(side == 0, one, other)
+    begin, end = tl.load(ptr + line), tl.load(ptr + line + 1)
+    there = (end - begin > CHUNK) & (line - one >= side)  # two lines, or the same twice
+    begin, end = tl.maximum(begin, first), tl.minimum(end, stop)
+    return line, begin, tl.where(there, end, begin), there
+
+
+@triton.jit
+def first_part(begin, CHUNK: tl.constexpr):
+    """The number of the first part of a long line that begins at an entry."""
+    return 2 * (begin // CHUNK) + tl.where(begin % CHUNK > 0, 1, 0)
+
+
+@triton.jit
+def long_line(ptr, m, CHUNK: tl.constexpr):
+    """The long line that begins in this program's chunk: line, begin and end.
 
     The end is the begin where there is none.
     """
-    first = tl.program_id(0).to(ptr.dtype.element_ty) * LONG
-    last = tl.minimum(first + LONG, tl.load(ptr + m)) - 1
+    first = tl.program_id(0).to(ptr.dtype.element_ty) * CHUNK
+    last = tl.minimum(first + CHUNK, tl.load(ptr + m)) - 1
     line = line_of(ptr, m, last)
     begin, end = tl.load(ptr + line), tl.load(ptr + line + 1)
-    part = 2 * tl.program_id(0) + tl.where(line_of(ptr, m, first) == line, 0, 1)
-    there = (begin >= first) & (end - begin > LONG)
-    return line, begin, tl.where(there, end, begin), part
+    there = (begin >= first) & (end - begin > CHUNK)
+    return line, begin, tl.where(there, end, begin)
 
 
 @triton.jit
@@ -75,26 +93,14 @@ def lines_of_program(ptr, m, R: tl.constexpr, KIND: tl.constexpr):
         begin = tl.load(ptr + line, mask=line < m, other=0)
         end = tl.load(ptr + line + 1, mask=line < m, other=0)
         there = (line < m) & (end - begin <= LONG)
+        end = tl.where(there, end, begin)
         place = line
-    elif KIND == PARTS:
-        tl.static_assert(R == 2)
-        first = tl.program_id(0).to(ptr.dtype.element_ty) * LONG
-        stop = tl.minimum(first + LONG, tl.load(ptr + m))
-        one, other = line_of(ptr, m, first), line_of(ptr, m, stop - 1)
-        side = tl.arange(0, 2)
-        line = tl.where(side == 0, one, other)
-        begin, end = tl.load(ptr + line), tl.load(ptr + line + 1)
-        there = (end - begin > LONG) & (line - one >= side)  # two lines, or the same twice
-        begin, end = tl.maximum(begin, first), tl.minimum(end, stop)
-        place = 2 * tl.program_id(0) + side
     else:
-        tl.static_assert(R == 1)
-        none = tl.arange(0, 1)
-        line, begin, end, _ = long_line(ptr, m)
-        line, begin, end = line + none, begin + none, end + none
-        there = begin < end
-        place = line
-    return line, begin, tl.where(there, end, begin), place, there
+        tl.static_assert(R == 2)
+        side = tl.arange(0, 2)
+        line, begin, end, there = part_of(ptr, m, tl.program_id(0), side, LONG)
+        place = 2 * tl.program_id(0) + side
+    return line, begin, end, place, there
 
 
 @triton.jit

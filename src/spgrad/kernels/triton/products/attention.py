@@ -2,7 +2,7 @@
 
 The contracts are those of `reference.products.attention`. Scores and weights are never stored: the
 gradients compute them again, by rows and by columns. A program has whole rows of queries, keys and
-values in its tiles, and reads a line from its begin to its end, long lines too.
+values in its tiles. Results of parts of long lines are joined by another kernel.
 """
 
 # pyright: reportOperatorIssue=false, reportArgumentType=false, reportAssignmentType=false
@@ -20,15 +20,26 @@ from torch import Tensor
 
 from spgrad.kernels.declare import launched
 from spgrad.kernels.reference.common.dtypes import accumulate_dtype
-from spgrad.kernels.triton.common.launch import ELEMENTS, blocks, chunks, elsewhere, served, tile
+from spgrad.kernels.triton.common.launch import (
+    blocks,
+    chunks,
+    elsewhere,
+    part_tile,
+    served,
+    tile,
+)
 from spgrad.kernels.triton.common.lines import (
-    LONG_LINES,
+    LONG,
+    PARTS,
     SHORT_LINES,
     View,
+    first_part,
     lines_of_program,
+    long_line,
     padded,
     places,
 )
+from spgrad.kernels.triton.common.parts import join_parts
 
 MOST = 256
 """Most columns of queries, keys and values: a program has whole rows of them in registers."""
@@ -53,9 +64,13 @@ class Operands(NamedTuple):
 
 @triton.jit
 def whole_lines(ptr, m, R: tl.constexpr, KIND: tl.constexpr):
-    """The lines that a program reads, (R,) each: line, begin, end, whether to store its rows."""
-    line, begin, end, _, there = lines_of_program(ptr, m, R, KIND)
-    return line.to(tl.int64), begin, end, there
+    """The lines that a program reads, (R,) each, and how many results a head has.
+
+    Line, begin, end, where to store its result, and whether to.
+    """
+    line, begin, end, place, there = lines_of_program(ptr, m, R, KIND)
+    results = 2 * tl.num_programs(0) if KIND == PARTS else m
+    return line.to(tl.int64), begin, end, place.to(tl.int64), there, results
 
 
 @triton.jit
@@ -109,13 +124,13 @@ def attention_kernel(
     view, bias, q, k, v, out, lse, scale: tl.float64, m, n, nse, d: tl.constexpr, e: tl.constexpr,
     R: tl.constexpr, E: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """out and lse of a program's lines: programs (lines, biases, heads // biases).
+    """out and lse of a program's lines, or of parts of lines: programs (lines, biases, more heads).
 
     Of the entries read so far, it has the largest score, and sums of exponentials relative to that.
     """
     WIDTH: tl.constexpr = padded(e)
     ACC: tl.constexpr = tl.float64 if q.dtype.element_ty == tl.float64 else tl.float32
-    line, begin, end, there = whole_lines(view.ptr, m, R, KIND)
+    line, begin, end, place, there, results = whole_lines(view.ptr, m, R, KIND)
     head = tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     own = rows_at(q, head * m, line, begin < end, d, ACC)
     largest = tl.full((R,), NONE, ACC)
@@ -134,8 +149,37 @@ def attention_kernel(
         rows = rows * smaller[:, None] + tl.sum(weight[:, :, None] * values, 1)
         largest = larger
     divisor = tl.where(total == 0, 1, total)
-    store_rows(out, head * m, line, there, rows / divisor[:, None], e)
-    tl.store(lse + head * m + line, largest + tl.log(divisor), mask=there)
+    store_rows(out, head * results, place, there, rows / divisor[:, None], e)
+    tl.store(lse + head * results + place, largest + tl.log(divisor), mask=there)
+
+
+@triton.jit
+def join_attention_kernel(ptr, parts, lses, out, lse, m, e: tl.constexpr):
+    """out and lse of each long line, from those of its parts in their order.
+
+    parts (heads, 2 chunks, e) and lses (heads, 2 chunks). Programs (chunks, heads).
+    """
+    line, begin, end = long_line(ptr, m, LONG)
+    if end > begin:
+        head = tl.program_id(1).to(tl.int64)
+        at = (2 * head * tl.num_programs(0) + first_part(begin, LONG)).to(tl.int64)
+        column = tl.arange(0, padded(e))
+        inside = column < e
+        largest = tl.load(lses + at)
+        total = tl.where(largest == NONE, 0, 1).to(largest.dtype)
+        row = tl.load(parts + at * e + column, mask=inside, other=0)
+        for chunk in range(tl.program_id(0) + 1, (end - 1) // LONG + 1):
+            at = 2 * (head * tl.num_programs(0) + chunk)
+            more = tl.load(lses + at)
+            larger = tl.maximum(largest, more)
+            base = tl.where(larger == NONE, 0, larger)
+            smaller, weight = tl.exp(largest - base), tl.exp(more - base)
+            total = total * smaller + weight
+            row = row * smaller + weight * tl.load(parts + at * e + column, mask=inside, other=0)
+            largest = larger
+        divisor = tl.where(total == 0, 1, total)
+        tl.store(out + (head * m + line) * e + column, row / divisor, mask=inside)
+        tl.store(lse + head * m + line, largest + tl.log(divisor))
 
 
 @triton.jit
@@ -143,14 +187,14 @@ def attention_rows_kernel(
     view, of, bias, dq, d_bias, scale: tl.float64, m, n, nse, heads, d: tl.constexpr,
     e: tl.constexpr, R: tl.constexpr, E: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """dq, and the change of the bias, of a program's rows.
+    """dq, and the change of the bias, of a program's rows, or of parts of rows.
 
     Programs (lines, biases, 1), of which each adds what the heads that share a bias change, in
     their order; without bias (lines, 1, heads).
     """
     WIDTH: tl.constexpr = padded(d)
     ACC: tl.constexpr = tl.float64 if of.q.dtype.element_ty == tl.float64 else tl.float32
-    line, begin, end, there = whole_lines(view.ptr, m, R, KIND)
+    line, begin, end, place, there, results = whole_lines(view.ptr, m, R, KIND)
     filled, biases = begin < end, tl.num_programs(1)
     for number in range(tl.program_id(2) + tl.program_id(1), heads, biases * tl.num_programs(2)):
         head = tl.cast(number, tl.int64)
@@ -173,7 +217,7 @@ def attention_rows_kernel(
                     change += tl.load(d_bias + at, mask=live, other=0)
                 tl.store(d_bias + at, change, mask=live)
         rows *= tl.full((), scale, ACC)
-        store_rows(dq, head * m, line, there, rows, d)
+        store_rows(dq, head * results, place, there, rows, d)
         if d_bias is not None:
             tl.debug_barrier()  # other threads of the program may read what this head changed
 
@@ -183,11 +227,11 @@ def attention_columns_kernel(
     view, of, bias, dk, dv, scale: tl.float64, m, n, nse, d: tl.constexpr, e: tl.constexpr,
     R: tl.constexpr, E: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of a program's columns: programs (lines, biases, heads // biases)."""
+    """dk and dv of a program's columns, or of parts of them: programs as `attention_kernel`."""
     WIDTH_D: tl.constexpr = padded(d)
     WIDTH_E: tl.constexpr = padded(e)
     ACC: tl.constexpr = tl.float64 if of.q.dtype.element_ty == tl.float64 else tl.float32
-    line, begin, end, there = whole_lines(view.ptr, n, R, KIND)
+    line, begin, end, place, there, results = whole_lines(view.ptr, n, R, KIND)
     head = tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     keys = rows_at(of.k, head * n, line, begin < end, d, ACC)
     values = rows_at(of.v, head * n, line, begin < end, e, ACC)
@@ -206,8 +250,8 @@ def attention_columns_kernel(
         change = weight * (tl.sum(values[:, None, :] * cotangents, 2) - delta)
         of_keys += tl.sum(change[:, :, None] * queries, 1)
     of_keys *= tl.full((), scale, ACC)
-    store_rows(dk, head * n, line, there, of_keys, d)
-    store_rows(dv, head * n, line, there, of_values, e)
+    store_rows(dk, head * results, place, there, of_keys, d)
+    store_rows(dv, head * results, place, there, of_values, e)
 
 
 def _biases(bias: Tensor | None) -> int:
@@ -223,12 +267,20 @@ def _ours(idx: Tensor, bias: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> 
 
 
 def _lines(q: Tensor, v: Tensor, nse: int, m: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Programs, and (R, E, KIND): for short lines, and for long ones where some may be long."""
+    """Programs, and (R, E, KIND): for short lines, and for parts where some may be long."""
     wide = 2 if q.dtype == torch.float64 else 1  # a number takes so many registers
-    shape = tile(nse, m, wide * max(q.shape[2], v.shape[2], LEAST), wide * MOST)
+    columns, most = wide * max(q.shape[2], v.shape[2], LEAST), wide * MOST
+    shape = tile(nse, m, columns, most)
     yield blocks(m, shape.lines), (shape.lines, shape.entries, SHORT_LINES.value)
     if chunks(nse):
-        yield chunks(nse), (1, min(ELEMENTS // shape.columns, 128), LONG_LINES.value)
+        shape = part_tile(columns, most)  # with rows of two lines in registers: half the entries
+        yield chunks(nse), (shape.lines, max(shape.entries // 2, 1), PARTS.value)
+
+
+def _parts(x: Tensor, nse: int) -> Tensor:
+    """Room for what parts of long lines give of x (heads, lines, columns)."""
+    dtype = accumulate_dtype(x.dtype)
+    return x.new_empty(x.shape[0], 2 * chunks(nse), x.shape[2], dtype=dtype)
 
 
 @launched
@@ -248,10 +300,15 @@ def attention(
     (heads, m, d), (_, n, e), (nse,) = q.shape, v.shape, idx.shape
     out, lse = q.new_empty(heads, m, e), q.new_empty(heads, m)
     view, biases = View(ptr, idx, perm), _biases(bias)
-    for programs, shape in _lines(q, v, nse, m):
+    parts, lses = _parts(out, nse), _parts(lse[:, :, None], nse)
+    for (programs, shape), to in zip(
+        _lines(q, v, nse, m), ((out, lse), (parts, lses)), strict=False
+    ):
         attention_kernel[programs, biases, heads // biases](
-            view, bias, q, k, v, out, lse, scale, m, n, nse, d, e, *shape
+            view, bias, q, k, v, *to, scale, m, n, nse, d, e, *shape
         )
+    if chunks(nse):
+        join_attention_kernel[chunks(nse), heads](ptr, parts, lses, out, lse, m, e)
     return out, lse
 
 
@@ -281,12 +338,18 @@ def attention_backward(
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     d_bias = None if bias is None else torch.empty_like(bias, dtype=accumulate_dtype(q.dtype))
     biases = _biases(bias)
-    for programs, shape in _lines(q, v, nse, m):
+    parts = _parts(dq, nse), _parts(dk, nse), _parts(dv, nse)
+    of_lines = zip(_lines(q, v, nse, m), (dq, parts[0]), strict=False)
+    for (programs, shape), to in of_lines:
         attention_rows_kernel[programs, biases, heads if bias is None else 1](
-            by_rows, of, bias, dq, d_bias, scale, m, n, nse, heads, d, e, *shape
+            by_rows, of, bias, to, d_bias, scale, m, n, nse, heads, d, e, *shape
         )
-    for programs, shape in _lines(q, v, nse, n):
+    of_columns = zip(_lines(q, v, nse, n), ((dk, dv), parts[1:]), strict=False)
+    for (programs, shape), both in of_columns:
         attention_columns_kernel[programs, biases, heads // biases](
-            by_cols, of, bias, dk, dv, scale, m, n, nse, d, e, *shape
+            by_cols, of, bias, *both, scale, m, n, nse, d, e, *shape
         )
+    if chunks(nse):
+        for lines, part, whole in zip((ptr, cols_ptr, cols_ptr), parts, (dq, dk, dv), strict=True):
+            join_parts(lines, part, whole)
     return dq, dk, dv, q.new_empty(0) if d_bias is None else d_bias.to(q.dtype)

@@ -3,7 +3,8 @@
 Tiles of blocks are multiplied by `tl.dot`: float16 and bfloat16 by the matrix units of a device,
 with sums in float32; float32 without rounding to a shorter dtype. float64 is answered elsewhere.
 Tiles are powers of two of at least 16, and what a block does not fill is masked. A larger block is
-several tiles, so blocks may have any size.
+several tiles, so blocks may have any size. Lines of more than 128 blocks are cut into parts, whose
+sums another kernel adds.
 """
 
 # pyright: reportOperatorIssue=false, reportArgumentType=false, reportAssignmentType=false
@@ -17,13 +18,16 @@ from torch import Tensor
 from triton import knobs
 
 from spgrad.kernels.declare import launched
-from spgrad.kernels.triton.common.launch import blocks, elsewhere, power_of_two, served
-from spgrad.kernels.triton.common.lines import View, line_of, places
+from spgrad.kernels.triton.common.launch import blocks, chunks, elsewhere, power_of_two, served
+from spgrad.kernels.triton.common.lines import PARTS, SHORT_LINES, View, line_of, part_of, places
+from spgrad.kernels.triton.common.parts import join_parts
 
 INTERPRETED = tl.constexpr(bool(knobs.runtime.interpret))
 """Whether kernels are interpreted, where bfloat16 is stored as integers that `tl.dot` takes."""
 LEAST, MOST = 16, 64
 """Least and most lines or columns of a tile."""
+LONG_BLOCKS = tl.constexpr(128)
+"""Blocks of a chunk, and most blocks of a short line."""
 SUMS = 4096
 """Most sums of a tile: 32 in registers of each of 128 threads."""
 
@@ -38,21 +42,26 @@ def multiplied(left, right, total):
 
 @triton.jit
 def block_spmm_kernel(
-    view, val, x, y, n, BL: tl.constexpr, BW: tl.constexpr, TRANSPOSED: tl.constexpr,
-    M: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
+    view, val, x, y, m, n, BL: tl.constexpr, BW: tl.constexpr, TRANSPOSED: tl.constexpr,
+    M: tl.constexpr, K: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """M rows and N columns of y for one line of blocks, whatever its length.
+    """M rows and N columns of y for a short line of blocks, or of sums over a part of a long one.
 
     A step multiplies K elements of the line's width: those of several blocks side by side, or a
-    part of a wide one. Programs (lines of blocks, columns, parts of the lines of a block).
+    part of a wide one. Programs (lines or parts, columns, parts of the lines of a block).
     """
     SIDE: tl.constexpr = max(K // BW, 1)  # blocks of a step
     STEPS: tl.constexpr = (BW + K - 1) // K  # steps of a block
     line = tl.program_id(0)
-    begin, end = tl.load(view.ptr + line), tl.load(view.ptr + line + 1)
+    if KIND == PARTS:
+        _, begin, end, there = part_of(view.ptr, m, line // 2, line % 2, LONG_BLOCKS)
+    else:
+        begin, end = tl.load(view.ptr + line), tl.load(view.ptr + line + 1)
+        there = end - begin <= LONG_BLOCKS
+        end = tl.where(there, end, begin)
     own = tl.program_id(2) * M + tl.arange(0, M)
     column = tl.program_id(1) * N + tl.arange(0, N)
-    mine, inside = own < BL, column < n
+    mine, inside = own < tl.where(there, BL, 0), column < n
     total = tl.zeros((M, N), tl.float32)
     for step in range(tl.cdiv(end - begin, SIDE) * STEPS):
         flat = step % STEPS * K + tl.arange(0, K)
@@ -130,7 +139,7 @@ def block_spmm(
     block_width: int,
     transposed: bool,
 ) -> Tensor:
-    """`reference.products.block_matmul.block_spmm`; one program reads a line of any length."""
+    """`reference.products.block_matmul.block_spmm`; memory for sums over parts of long lines."""
     if x.dtype == torch.float64 or not served(x, val):
         args = ptr, idx, perm, val, x, block_lines, block_width, transposed
         return elsewhere("block_spmm", *args)
@@ -138,10 +147,19 @@ def block_spmm(
     y = x.new_empty(lines * block_lines, n)
     m = _size(block_lines)
     width = _size(n, min(SUMS // m, 128))
-    block_spmm_kernel[lines, blocks(n, width), blocks(block_lines, m)](
-        View(ptr, idx, perm), val, x, y, n, block_lines, block_width, transposed,
-        M=m, N=width, **_options(x.dtype, m, width),
-    )  # fmt: skip
+    view, across, down = View(ptr, idx, perm), blocks(n, width), blocks(block_lines, m)
+    shape = block_lines, block_width, transposed
+    options = {"M": m, "N": width, **_options(x.dtype, m, width)}
+    block_spmm_kernel[lines, across, down](
+        view, val, x, y, lines, n, *shape, KIND=SHORT_LINES.value, **options
+    )
+    parts = 2 * chunks(idx.shape[0], LONG_BLOCKS.value)
+    if parts:
+        sums = x.new_empty(parts, block_lines * n, dtype=torch.float32)
+        block_spmm_kernel[parts, across, down](
+            view, val, x, sums, lines, n, *shape, KIND=PARTS.value, **options
+        )
+        join_parts(ptr, sums, y.view(lines, block_lines * n), LONG_BLOCKS.value)
     return y
 
 

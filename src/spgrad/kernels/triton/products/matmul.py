@@ -19,20 +19,18 @@ from spgrad.kernels.triton.common.launch import (
     chunks,
     elsewhere,
     part_tile,
-    power_of_two,
     served,
     tile,
 )
 from spgrad.kernels.triton.common.lines import (
-    LONG,
     PARTS,
     SHORT_LINES,
     View,
     lines_of_program,
-    long_line,
     padded,
     places,
 )
+from spgrad.kernels.triton.common.parts import join_parts
 
 BOTH_MOST = 512
 """Most columns of both gradients in one pass: a program has a row of the first in registers."""
@@ -69,21 +67,6 @@ def spmm_kernel(
         total += tl.sum(weight.to(ACC) * row.to(ACC), 1)
     at = place[:, None].to(tl.int64) * n + column[None, :]
     tl.store(y + at, total, mask=there[:, None] & inside[None, :])
-
-
-@triton.jit
-def join_parts_kernel(ptr, parts, y, m, n, N: tl.constexpr):
-    """Adds the parts (2 chunks, n) of each long line in their order: programs (chunks, columns)."""
-    line, begin, end, part = long_line(ptr, m)
-    column = tl.program_id(1) * N + tl.arange(0, N)
-    if end > begin:
-        inside = column < n
-        total = tl.load(parts + part.to(tl.int64) * n + column, mask=inside, other=0)
-        at = tl.program_id(0).to(tl.int64) * 2 * n + column
-        for _ in range(tl.program_id(0) + 1, (end - 1) // LONG + 1):
-            at += 2 * n
-            total += tl.load(parts + at, mask=inside, other=0)
-        tl.store(y + line.to(tl.int64) * n + column, total, mask=inside)
 
 
 @triton.jit
@@ -146,14 +129,6 @@ def spmm_sddmm_kernel(
     tl.store(y + at, total, mask=there[:, None] & inside[None, :])
 
 
-def _joined(ptr: Tensor, parts: Tensor, y: Tensor) -> None:
-    """Writes the rows of y whose lines are long, from sums over their parts."""
-    n = y.shape[1]
-    width = min(power_of_two(n), 1024)
-    grid = parts.shape[0] // 2, blocks(n, width)
-    join_parts_kernel[grid](ptr, parts, y, y.shape[0], n, N=width)
-
-
 def spmm_of_heads(
     ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor, heads: int
 ) -> Tensor:
@@ -168,7 +143,7 @@ def spmm_of_heads(
         shape = part_tile(n)
         grid = chunks(nse), blocks(n, shape.columns)
         spmm_kernel[grid](view, val, x, parts, m, n, heads, *shape, KIND=PARTS.value)
-        _joined(ptr, parts, y)
+        join_parts(ptr, parts, y)
     return y
 
 
@@ -225,5 +200,5 @@ def spmm_sddmm(
         spmm_sddmm_kernel[chunks(nse),](
             view, val, g, x, parts, out, m, n, shape.lines, shape.entries, KIND=PARTS.value
         )
-        _joined(ptr, parts, y)
+        join_parts(ptr, parts, y)
     return y, out

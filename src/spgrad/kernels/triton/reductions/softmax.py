@@ -1,10 +1,13 @@
-"""Triton softmax of segments, and its gradient; contracts: `reference.reductions.softmax`."""
+"""Triton softmax of segments, and its gradient; contracts: `reference.reductions.softmax`.
+
+A program reads several short segments. Of long ones, programs first reduce the parts that chunks
+have of them; then others, one for each chunk again, join the numbers of all parts of a segment and
+write the results of their own part.
+"""
 
 # pyright: reportOperatorIssue=false, reportArgumentType=false, reportAssignmentType=false
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
@@ -12,29 +15,28 @@ import triton.language as tl
 from torch import Tensor
 
 from spgrad.kernels.declare import launched
+from spgrad.kernels.reference.common.dtypes import accumulate_dtype
 from spgrad.kernels.triton.common.launch import (
-    Tile,
     blocks,
     chunks,
     elsewhere,
-    power_of_two,
+    part_tile,
     served,
     tile,
 )
 from spgrad.kernels.triton.common.lines import (
-    LONG_LINES,
+    LONG,
+    PARTS,
     SHORT_LINES,
+    first_part,
     lines_of_program,
     places,
 )
 
-LONG_COLUMNS = 32
-"""Most columns that a program reads of a long segment, so that a segment has several programs."""
-LONG_BYTES = 16 * 1024
-"""Of a tile of a long segment, counted in the dtype that sums are formed in."""
-WARPS, LONG_WARPS = 8, 16
-"""Of a program for short segments, and for a long one: a thread keeps several tiles, and has eight
-elements of each at most."""
+PART_COLUMNS, PART_ENTRIES = 32, 1024
+"""Most columns and entries that a program reads of a part of a long segment at a time."""
+OPTIONS = {"num_warps": 8}
+"""Of every launch: a thread keeps several tiles, and has eight elements of each."""
 
 
 @triton.jit
@@ -61,88 +63,232 @@ def gradient_of(y, g, total, LOG: tl.constexpr):
 
 
 @triton.jit
+def exponentials(perm, val, begin, end, n, E: tl.constexpr, N: tl.constexpr, ACC: tl.constexpr):
+    """The first elements (R, E, N) of lines, their largest, and the sum of exponentials beside it.
+
+    A line is read in strides of E entries, and each of the E keeps the largest that it has met and
+    the sum of the exponentials beside that; they are joined at the end, both (R, 1, N).
+    """
+    at, there = elements(perm, begin, end, 0, n, E, N)
+    first = tl.load(val + at, mask=there, other=float("-inf")).to(ACC)
+    largest, total = first, tl.full(first.shape, 1, ACC)
+    for step in range(E, tl.max(end - begin), E):
+        at, there = elements(perm, begin, end, step, n, E, N)
+        x = tl.load(val + at, mask=there, other=float("-inf")).to(ACC)
+        largest, total = more_exponentials(largest, total, x, 1)
+    top = tl.max(largest, 1, keep_dims=True)
+    gap = tl.where(largest == top, 0, largest - top)  # infinities are equal, too
+    return first, top, tl.sum(total * tl.exp(gap), 1, keep_dims=True)
+
+
+@triton.jit
+def more_exponentials(largest, total, x, sums):
+    """The largest number, and the sum of exponentials beside it, with those of others."""
+    gap = tl.where(x == largest, 0, tl.abs(x - largest))  # infinities are equal, too
+    term = tl.exp(-gap)
+    total = tl.where(x > largest, total * term + sums, total + sums * term)
+    return tl.where(x > largest, x, largest), total
+
+
+@triton.jit
+def of_finite(top, total):
+    """The sum of exponentials, NaN where the largest number is infinite."""
+    return tl.where(tl.abs(top) == float("inf"), float("nan"), total)
+
+
+@triton.jit
 def segment_softmax_kernel(
     ptr, perm, val, out, m, n, LOG: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
-    N: tl.constexpr, KIND: tl.constexpr,
+    N: tl.constexpr,
 ):  # fmt: skip
     """The softmax of a program's lines in N columns; val, out (nse, n). Programs (lines, columns).
 
-    A line is read in strides of E entries, and each of the E keeps the largest that it has met and
-    the sum of the exponentials beside that; they are joined at the end. What was read first stays,
-    so that a line of at most E entries is read once.
+    What is read first of a line stays, so that a line of at most E entries is read once.
     """
     ACC: tl.constexpr = tl.float64 if val.dtype.element_ty == tl.float64 else tl.float32
-    _, begin, end, _, _ = lines_of_program(ptr, m, R, KIND)
+    _, begin, end, _, _ = lines_of_program(ptr, m, R, SHORT_LINES)
     most = tl.max(end - begin)
     if most > 0:
+        first, top, total = exponentials(perm, val, begin, end, n, E, N, ACC)
+        total = of_finite(top, total)
         at, there = elements(perm, begin, end, 0, n, E, N)
-        first = tl.load(val + at, mask=there, other=float("-inf")).to(ACC)
-        largest, total = first, tl.full((R, E, N), 1, ACC)
-        for step in range(E, most, E):
-            place, loaded = elements(perm, begin, end, step, n, E, N)
-            x = tl.load(val + place, mask=loaded, other=float("-inf")).to(ACC)
-            gap = tl.where(x == largest, 0, tl.abs(x - largest))  # infinities are equal, too
-            term = tl.exp(-gap)
-            total = tl.where(x > largest, total * term + 1, total + term)
-            largest = tl.where(x > largest, x, largest)
-        # An infinity that is the largest of its line, or a NaN, makes the sum NaN here
-        top = tl.max(largest, 1, keep_dims=True)
-        total = tl.sum(total * tl.exp(largest - top), 1, keep_dims=True)
         tl.store(out + at, softmax_of(first, top, total, LOG), mask=there)
         for step in range(E, most, E):
-            place, loaded = elements(perm, begin, end, step, n, E, N)
-            x = tl.load(val + place, mask=loaded, other=float("-inf")).to(ACC)
-            tl.store(out + place, softmax_of(x, top, total, LOG), mask=loaded)
+            at, there = elements(perm, begin, end, step, n, E, N)
+            x = tl.load(val + at, mask=there, other=float("-inf")).to(ACC)
+            tl.store(out + at, softmax_of(x, top, total, LOG), mask=there)
+
+
+@triton.jit
+def slots(place, there, n, N: tl.constexpr):
+    """Where the numbers of parts (2, 1, N) stand among those of all parts, and which there are."""
+    column = tl.program_id(1) * N + tl.arange(0, N)
+    at = place.to(tl.int64)[:, None] * n + column[None, :]
+    return at[:, None, :], (there[:, None] & (column < n)[None, :])[:, None, :]
+
+
+@triton.jit
+def count_parts(ptr, line, there):
+    """The chunk where each line begins, the number of its first part, and how many it has."""
+    begin = tl.load(ptr + line)
+    last = (tl.load(ptr + line + 1) - 1) // LONG
+    return begin // LONG, first_part(begin, LONG), tl.where(there, last - begin // LONG + 1, 0)
+
+
+@triton.jit
+def softmax_parts_kernel(
+    ptr, perm, val, largest, total, m, n, E: tl.constexpr, N: tl.constexpr
+):  # fmt: skip
+    """The largest element of a chunk's parts of long lines, and the sum of exponentials beside it.
+
+    largest and total are (2 chunks, n). Programs (chunks, columns).
+    """
+    _, begin, end, place, there = lines_of_program(ptr, m, 2, PARTS)
+    if tl.max(end - begin) > 0:
+        ACC: tl.constexpr = total.dtype.element_ty
+        _first, top, sums = exponentials(perm, val, begin, end, n, E, N, ACC)
+        at, stored = slots(place, there, n, N)
+        tl.store(largest + at, top, mask=stored)
+        tl.store(total + at, sums, mask=stored)
+
+
+@triton.jit
+def softmax_of_parts_kernel(
+    ptr, perm, val, largest, total, out, m, n, LOG: tl.constexpr, E: tl.constexpr, N: tl.constexpr
+):  # fmt: skip
+    """The softmax of a chunk's parts of long lines, from the numbers of all parts of these lines.
+
+    Every program of a line joins them in their order. Programs (chunks, columns).
+    """
+    ACC: tl.constexpr = total.dtype.element_ty
+    line, begin, end, _, mine = lines_of_program(ptr, m, 2, PARTS)
+    most = tl.max(end - begin)
+    if most > 0:
+        chunk, first, count = count_parts(ptr, line, mine)
+        at, found = slots(first, mine, n, N)
+        top = tl.load(largest + at, mask=found, other=0)
+        sums = tl.load(total + at, mask=found, other=1)
+        for step in range(1, tl.max(count)):
+            at, found = slots(2 * (chunk + step), step < count, n, N)
+            x = tl.load(largest + at, mask=found, other=float("-inf"))
+            more = tl.load(total + at, mask=found, other=0)
+            top, sums = more_exponentials(top, sums, x, more)
+        sums = of_finite(top, sums)
+        for step in range(0, most, E):
+            place, there = elements(perm, begin, end, step, n, E, N)
+            x = tl.load(val + place, mask=there, other=float("-inf")).to(ACC)
+            tl.store(out + place, softmax_of(x, top, sums, LOG), mask=there)
+
+
+@triton.jit
+def sums_of(perm, out, g, begin, end, n, LOG: tl.constexpr, E: tl.constexpr, N: tl.constexpr,
+            ACC: tl.constexpr):  # fmt: skip
+    """The first out and g of lines (R, E, N), and the sums (R, 1, N) of g, or of out g."""
+    at, there = elements(perm, begin, end, 0, n, E, N)
+    y = tl.load(out + at, mask=there, other=0).to(ACC)
+    first = tl.load(g + at, mask=there, other=0).to(ACC)
+    sums = first if LOG else y * first
+    for step in range(E, tl.max(end - begin), E):
+        at, there = elements(perm, begin, end, step, n, E, N)
+        x = tl.load(g + at, mask=there, other=0).to(ACC)
+        if not LOG:
+            x *= tl.load(out + at, mask=there, other=0).to(ACC)
+        sums += x
+    return y, first, tl.sum(sums, 1, keep_dims=True)
 
 
 @triton.jit
 def segment_softmax_backward_kernel(
     ptr, perm, out, g, grad, m, n, LOG: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
-    N: tl.constexpr, KIND: tl.constexpr,
+    N: tl.constexpr,
 ):  # fmt: skip
     """The gradients of a program's lines in N columns: out, g and grad (nse, n)."""
     ACC: tl.constexpr = tl.float64 if out.dtype.element_ty == tl.float64 else tl.float32
-    _, begin, end, _, _ = lines_of_program(ptr, m, R, KIND)
+    _, begin, end, _, _ = lines_of_program(ptr, m, R, SHORT_LINES)
     most = tl.max(end - begin)
     if most > 0:
+        y, first, total = sums_of(perm, out, g, begin, end, n, LOG, E, N, ACC)
         at, there = elements(perm, begin, end, 0, n, E, N)
-        y = tl.load(out + at, mask=there, other=0).to(ACC)
-        first = tl.load(g + at, mask=there, other=0).to(ACC)
-        sums = first if LOG else y * first
-        for step in range(E, most, E):
-            place, loaded = elements(perm, begin, end, step, n, E, N)
-            x = tl.load(g + place, mask=loaded, other=0).to(ACC)
-            if not LOG:
-                x *= tl.load(out + place, mask=loaded, other=0).to(ACC)
-            sums += x
-        total = tl.sum(sums, 1, keep_dims=True)
         tl.store(grad + at, gradient_of(y, first, total, LOG), mask=there)
         for step in range(E, most, E):
-            place, loaded = elements(perm, begin, end, step, n, E, N)
-            y = tl.load(out + place, mask=loaded, other=0).to(ACC)
-            x = tl.load(g + place, mask=loaded, other=0).to(ACC)
-            tl.store(grad + place, gradient_of(y, x, total, LOG), mask=loaded)
+            at, there = elements(perm, begin, end, step, n, E, N)
+            y = tl.load(out + at, mask=there, other=0).to(ACC)
+            x = tl.load(g + at, mask=there, other=0).to(ACC)
+            tl.store(grad + at, gradient_of(y, x, total, LOG), mask=there)
 
 
-def _over_segments(
-    device_function: Any, ptr: Tensor, perm: Tensor | None, operands: tuple[Tensor, ...], log: bool
-) -> Tensor:
-    """Launches it for short and for long segments; what it writes, of the operands' shape."""
-    val = operands[0]
-    out = torch.empty_like(val)
-    m, nse, n = ptr.shape[0] - 1, val.shape[0], val.shape[1:].numel()
-    shape = tile(nse, m, n)
-    device_function[blocks(m, shape.lines), blocks(n, shape.columns)](
-        ptr, perm, *operands, out, m, n, log, *shape, KIND=SHORT_LINES.value, num_warps=WARPS
+@triton.jit
+def softmax_backward_parts_kernel(
+    ptr, perm, out, g, total, m, n, LOG: tl.constexpr, E: tl.constexpr, N: tl.constexpr
+):
+    """The sums over a chunk's parts of long lines: total (2 chunks, n). Programs as the others."""
+    _, begin, end, place, there = lines_of_program(ptr, m, 2, PARTS)
+    if tl.max(end - begin) > 0:
+        ACC: tl.constexpr = total.dtype.element_ty
+        _y, _first, sums = sums_of(perm, out, g, begin, end, n, LOG, E, N, ACC)
+        at, stored = slots(place, there, n, N)
+        tl.store(total + at, sums, mask=stored)
+
+
+@triton.jit
+def softmax_backward_of_parts_kernel(
+    ptr, perm, out, g, total, grad, m, n, LOG: tl.constexpr, E: tl.constexpr, N: tl.constexpr
+):
+    """The gradients of a chunk's parts of long lines, from the sums over all their parts."""
+    ACC: tl.constexpr = total.dtype.element_ty
+    line, begin, end, _, mine = lines_of_program(ptr, m, 2, PARTS)
+    most = tl.max(end - begin)
+    if most > 0:
+        chunk, first, count = count_parts(ptr, line, mine)
+        at, found = slots(first, mine, n, N)
+        sums = tl.load(total + at, mask=found, other=0)
+        for step in range(1, tl.max(count)):
+            at, found = slots(2 * (chunk + step), step < count, n, N)
+            sums += tl.load(total + at, mask=found, other=0)
+        for step in range(0, most, E):
+            place, there = elements(perm, begin, end, step, n, E, N)
+            y = tl.load(out + place, mask=there, other=0).to(ACC)
+            x = tl.load(g + place, mask=there, other=0).to(ACC)
+            tl.store(grad + place, gradient_of(y, x, sums, LOG), mask=there)
+
+
+def _sizes(ptr: Tensor, val: Tensor) -> tuple[int, int, int]:
+    """Segments, entries and columns."""
+    return ptr.shape[0] - 1, val.shape[0], val.shape[1:].numel()
+
+
+def _softmax(ptr: Tensor, perm: Tensor | None, val: Tensor, log: bool) -> Tensor:
+    m, nse, n = _sizes(ptr, val)
+    out, shape = torch.empty_like(val), tile(nse, m, n)
+    segment_softmax_kernel[blocks(m, shape.lines), blocks(n, shape.columns)](
+        ptr, perm, val, out, m, n, log, *shape, **OPTIONS
     )
     if chunks(nse):
-        width = min(power_of_two(n), LONG_COLUMNS)
-        shape = Tile(1, LONG_BYTES // (width * max(val.itemsize, 4)), width)
-        device_function[chunks(nse), blocks(n, width)](
-            ptr, perm, *operands, out, m, n, log, *shape,
-            KIND=LONG_LINES.value, num_warps=LONG_WARPS,
-        )  # fmt: skip
+        _, *shape = part_tile(n, PART_COLUMNS, PART_ENTRIES)
+        grid = chunks(nse), blocks(n, shape[1])
+        largest, total = val.new_empty(2, 2 * chunks(nse), n, dtype=accumulate_dtype(val.dtype))
+        parts = ptr, perm, val, largest, total
+        softmax_parts_kernel[grid](*parts, m, n, *shape, **OPTIONS)
+        softmax_of_parts_kernel[grid](*parts, out, m, n, log, *shape, **OPTIONS)
     return out
+
+
+def _softmax_backward(
+    ptr: Tensor, perm: Tensor | None, out: Tensor, g: Tensor, log: bool
+) -> Tensor:
+    m, nse, n = _sizes(ptr, out)
+    grad, shape = torch.empty_like(out), tile(nse, m, n)
+    segment_softmax_backward_kernel[blocks(m, shape.lines), blocks(n, shape.columns)](
+        ptr, perm, out, g, grad, m, n, log, *shape, **OPTIONS
+    )
+    if chunks(nse):
+        _, *shape = part_tile(n, PART_COLUMNS, PART_ENTRIES)
+        grid = chunks(nse), blocks(n, shape[1])
+        total = out.new_empty(2 * chunks(nse), n, dtype=accumulate_dtype(out.dtype))
+        parts = ptr, perm, out, g, total
+        softmax_backward_parts_kernel[grid](*parts, m, n, log, *shape, **OPTIONS)
+        softmax_backward_of_parts_kernel[grid](*parts, grad, m, n, log, *shape, **OPTIONS)
+    return grad
 
 
 @launched
@@ -150,7 +296,7 @@ def segment_softmax(ptr: Tensor, perm: Tensor | None, val: Tensor, log: bool) ->
     """`reference.reductions.softmax.segment_softmax`."""
     if not served(val):
         return elsewhere("segment_softmax", ptr, perm, val, log)
-    return _over_segments(segment_softmax_kernel, ptr, perm, (val,), log)
+    return _softmax(ptr, perm, val, log)
 
 
 @launched
@@ -160,4 +306,4 @@ def segment_softmax_backward(
     """`reference.reductions.softmax.segment_softmax_backward`."""
     if not served(out, g):
         return elsewhere("segment_softmax_backward", ptr, perm, out, g, log)
-    return _over_segments(segment_softmax_backward_kernel, ptr, perm, (out, g), log)
+    return _softmax_backward(ptr, perm, out, g, log)
