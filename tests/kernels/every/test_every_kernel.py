@@ -309,6 +309,8 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: system(v, 1, False, False),
         lambda v: system(v, 3, True, False),
         lambda v: system(v, 16, False, True),
+        lambda v: (*system(v, 1, True, False), True),
+        lambda v: (*system(v, 16, False, False), True),
     ],
     "sort_coo": [lambda v: (coordinates(v), (v.m, v.n))],
     "spgemm": [product],
