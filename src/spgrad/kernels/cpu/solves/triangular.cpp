@@ -31,30 +31,30 @@ int64_t substitute(const Triangular<index_t, scalar_t>& a, bool transpose, int64
   return failed;
 }
 
-// Columns over threads. Each copies some into a tile, because rows of x of which a thread reads a
-// part would fill its caches as whole rows do. A row of a tile is one cache line, or two where
-// enough columns are left for the other threads. Few columns, or little work, are for one thread.
+// Columns over threads, in whole cache lines of a row of x. Each thread copies its columns into
+// tiles, because rows of x of which it reads a part would fill its caches as whole rows do. Few
+// columns, or little work, are for one thread.
 template <class index_t, class scalar_t>
 int64_t share_columns(const Triangular<index_t, scalar_t>& a, bool transpose, const Tensor& b) {
-  constexpr int64_t kLine = 64 / sizeof(scalar_t);
-  const int64_t most = (a.nse + a.m + 1) * a.n / kSerialWork;
-  const int64_t threads = std::min<int64_t>(torch::stable::get_num_threads(), most);
-  const int64_t width = a.n >= 2 * kLine * threads ? 2 * kLine : kLine;
-  const int64_t tiles = (a.n + width - 1) / width;
-  const int64_t workers = std::min(threads, tiles);
+  constexpr int64_t kLine = 64 / sizeof(scalar_t), kWidest = 8;  // lines in a row of a tile
+  const int64_t lines = (a.n + kLine - 1) / kLine, work = (a.nse + a.m + 1) * a.n;
+  const int64_t workers =
+      std::min({int64_t{torch::stable::get_num_threads()}, lines, work / kSerialWork});
   if (workers < 2) return substitute(a, transpose, 0, a.n);
-  Tensor memory = empty(b, {workers * a.m * width});
-  scalar_t* const room = mutable_data<scalar_t>(memory);
+  const int64_t size = a.m * kLine * std::min((lines + workers - 1) / workers, kWidest);
+  Tensor memory = empty(b, {workers * size});
+  scalar_t* const tiles = mutable_data<scalar_t>(memory);
   std::atomic<int64_t> failed = -1;  // all find the same
   torch::stable::parallel_for(0, workers, 1, [&](int64_t first, int64_t last) {
-    for (int64_t tile = first * tiles / workers; tile < last * tiles / workers; ++tile) {
-      const int64_t column = tile * width;
+    const int64_t stop = last * lines / workers;
+    for (int64_t line = first * lines / workers; line < stop; line += kWidest) {
+      const int64_t column = line * kLine, end = std::min(line + kWidest, stop) * kLine;
       Triangular<index_t, scalar_t> part = a;
-      part.stride = width;
-      part.x = room + first * a.m * width - column;
+      part.stride = end - column;
+      part.x = tiles + first * size - column;
       part.out = a.x;
       part.streamed = a.n % kLine == 0 && reinterpret_cast<uintptr_t>(a.x) % 64 == 0;
-      const int64_t found = substitute(part, transpose, column, std::min(column + width, a.n));
+      const int64_t found = substitute(part, transpose, column, std::min(end, a.n));
       failed.store(found, std::memory_order_relaxed);
     }
     finish_streams();
