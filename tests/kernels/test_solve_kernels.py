@@ -30,20 +30,24 @@ def system(m, density, dtype, index_dtype=torch.int32, *, permuted=False):
 
 
 def check(A, view, b, *, upper, unit):
-    x, failed = both_threads_pair("solve_triangular", *view, b, upper, unit)
-    wanted = torch.linalg.solve_triangular(A, b, upper=upper, unitriangular=unit)
-    bound = TOLERANCE.get(b.dtype, 1e-11)
-    assert_close(x, wanted, rtol=bound, atol=bound)
-    assert failed.tolist() == [-1]
+    """With the triangle and with its transpose."""
+    T, bound = A.triu() if upper else A.tril(), TOLERANCE.get(b.dtype, 1e-11)
+    for transpose, matrix in ((False, T), (True, T.mT)):
+        x, failed = on_every_thread("solve_triangular", *view, b, upper, unit, transpose)
+        options = {"upper": upper != transpose, "unitriangular": unit}
+        wanted = torch.linalg.solve_triangular(matrix, b, **options)
+        assert_close(x, wanted, rtol=bound, atol=bound)
+        assert failed.tolist() == [-1]
 
 
-def both_threads_pair(name, *args):
-    """The results of a kernel, the same to the bit on one thread and on two."""
-    torch.set_num_threads(2)
-    two = getattr(kernels, name)(*args)
+def on_every_thread(name, *args):
+    """The results of a kernel, the same to the bit on one thread and on two, three and four."""
     torch.set_num_threads(1)
     one = getattr(kernels, name)(*args)
-    assert_close(two, one, rtol=0, atol=0, equal_nan=True)
+    for threads in (2, 3, 4):
+        torch.set_num_threads(threads)
+        assert_close(getattr(kernels, name)(*args), one, rtol=0, atol=0, equal_nan=True)
+    torch.set_num_threads(1)
     return one
 
 
@@ -55,11 +59,28 @@ def test_every_width(dtype, n):
         check(A, view, torch.randn(50, n, dtype=dtype), upper=upper, unit=n % 2 == 0)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("upper", [False, True])
-@pytest.mark.parametrize("n", [1, 2, 16, 32, 40])
-def test_many_rows_on_two_threads(upper, n):
-    A, view = system(900, 0.1, torch.float64, torch.int64)
-    check(A, view, torch.randn(900, n, dtype=torch.float64), upper=upper, unit=False)
+@pytest.mark.parametrize("n", [1, 2, 9, 16, 25, 32, 40, 65, 129])
+def test_many_rows_on_several_threads(upper, n, dtype):
+    """Threads share columns: in whole cache lines, the last of which may be a part of one."""
+    A, view = system(900, 0.1, dtype, torch.int64)
+    check(A, view, torch.randn(900, n, dtype=dtype), upper=upper, unit=False)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("upper", [False, True])
+def test_columns_side_by_side(upper, dtype):
+    """Vectors of consecutive columns are read and written at once; a gap ends such a run."""
+    m = 80
+    A = torch.randn(m, m, dtype=dtype) / m + 2 * torch.eye(m, dtype=dtype)
+    A[:, ::11] = A[40:50] = 0
+    A = A + torch.eye(m, dtype=dtype)
+    row, column = A.nonzero().T
+    ptr = torch.searchsorted(row, torch.arange(m + 1)).int()
+    for n in (1, 3):
+        view = ptr, column.int(), None, A[row, column]
+        check(A, view, torch.randn(m, n, dtype=dtype), upper=upper, unit=False)
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -82,8 +103,9 @@ def test_the_first_row_without_a_pivot(n, upper, missing):
     row, column = at.nonzero().T
     ptr = torch.searchsorted(row, torch.arange(7)).int()
     args = ptr, column.int(), None, A[row, column], torch.ones(6, n), upper
-    assert kernels.solve_triangular(*args, False)[1].tolist() == [2]
-    assert kernels.solve_triangular(*args, True)[1].tolist() == [-1]
+    for transpose in (False, True):
+        assert kernels.solve_triangular(*args, False, transpose)[1].tolist() == [2]
+        assert kernels.solve_triangular(*args, True, transpose)[1].tolist() == [-1]
 
 
 @pytest.mark.parametrize("size", [5e-324, 1e-310, 1e308])
@@ -94,6 +116,9 @@ def test_real_pivots_whose_inverse_is_no_normal_number(size):
     b = size * torch.tensor([[1.0], [1.0]], dtype=torch.float64)
     x, _ = kernels.solve_triangular(*view, b, False, False)
     assert x.tolist() == [[1.0], [0.0]]
+    for n in (1, 2):
+        x, _ = kernels.solve_triangular(*view, b.expand(2, n).contiguous(), False, False, True)
+        assert x.tolist() == [[0.0] * n, [1.0] * n]
 
 
 def test_complex_pivots_of_any_size():
@@ -102,8 +127,9 @@ def test_complex_pivots_of_any_size():
     ptr, idx = torch.arange(5).int(), torch.arange(4).int()
     for n in (1, 3):
         b = pivots[:, None] * torch.arange(1, n + 1)
-        x, _ = kernels.solve_triangular(ptr, idx, None, pivots, b, False, False)
-        assert_close(x, torch.arange(1, n + 1).to(x.dtype).expand(4, n))
+        for transpose in (False, True):
+            x, _ = kernels.solve_triangular(ptr, idx, None, pivots, b, False, False, transpose)
+            assert_close(x, torch.arange(1, n + 1).to(x.dtype).expand(4, n))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -113,14 +139,14 @@ def test_incomplete_factors_agree_with_the_matrix_at_its_elements(dtype, index_d
     row = kernels.expand(ptr, len(idx)).long()
     at = row, idx.long()
     bound = TOLERANCE.get(dtype, 1e-11)
-    found, failed = both_threads_pair("incomplete_lu", ptr, idx, val)
+    found, failed = on_every_thread("incomplete_lu", ptr, idx, val)
     both = torch.zeros_like(A).index_put_(at, found)
     product = (both.tril(-1) + torch.eye(40)) @ both.triu()
     assert_close(product[at], val, rtol=bound, atol=bound)
     lower = row >= at[1]
     starts = kernels.compress(row[lower].to(index_dtype), 40)
     val = torch.where(at[0] == at[1], val.real.to(dtype), val)[lower]
-    found, broken = both_threads_pair("incomplete_cholesky", starts, idx[lower], val)
+    found, broken = on_every_thread("incomplete_cholesky", starts, idx[lower], val)
     L = torch.zeros_like(A).index_put_((row[lower], at[1][lower]), found)
     assert_close((L @ L.mH)[row[lower], at[1][lower]], val, rtol=bound, atol=bound)
     assert failed.tolist() == broken.tolist() == [-1]
@@ -171,7 +197,7 @@ def test_the_inverse_at_the_pattern_of_the_factors(dtype, index_dtype):
         col_ptr = torch.searchsorted(column[place], torch.arange(m + 1)).to(index_dtype)
         arrays = (ptr, idx, lu[row, column], col_ptr, row[place].to(index_dtype))
         arrays = (*arrays, place.to(index_dtype))
-        z, failed = both_threads_pair("selected_inverse", *arrays)
+        z, failed = on_every_thread("selected_inverse", *arrays)
         bound = TOLERANCE.get(dtype, 1e-11)
         assert_close(z, torch.linalg.inv(A)[column, row], rtol=bound, atol=bound)
         reference = kernels.REFERENCES["selected_inverse"](*arrays)[0]

@@ -306,9 +306,9 @@ CALLS = {  # the arguments of every kernel, made of a view
     ],
     "shares": [lambda v: (v.ptr, 2)],
     "solve_triangular": [
-        lambda v: system(v, 1, False, False),
-        lambda v: system(v, 3, True, False),
-        lambda v: system(v, 16, False, True),
+        lambda v, n=n, t=t: (*system(v, n, n == 3, n == 16), t)
+        for n in (1, 3, 16)
+        for t in (False, True)
     ],
     "sort_coo": [lambda v: (coordinates(v), (v.m, v.n))],
     "spgemm": [product],

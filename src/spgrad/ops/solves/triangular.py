@@ -24,6 +24,11 @@ from spgrad.torch_protocol.func_transforms import Function
 SOLVE_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
+_FEW = 16
+"""Columns up to which a transpose is solved by the lines that a pattern stores. With more, updates
+of x cost more than putting the values into the order of the other lines."""
+
+
 class Triangle(NamedTuple):
     """One triangle of a square matrix, or block-diagonal batch."""
 
@@ -61,8 +66,9 @@ def solve_triangular(
         at the others, on its own pattern.
 
     Cost:
-        O(nse n) time. The first solve with the transpose, so the first gradient too, sorts the
-        pattern by columns, once. Threads share the columns of B. No memory beyond X.
+        O(nse n) time. The first solve with the transpose of more than 16 columns, so the first
+        gradient too, sorts the pattern by columns, once. Threads share the columns of B; where they
+        do, another X of memory, else none.
 
     Raises:
         TypeError: `A` is not sparse or `B` not dense.
@@ -202,9 +208,9 @@ def substitute(
 def _substitute(
     vals: torch.Tensor, b: torch.Tensor, triangle: Triangle, transpose: bool
 ) -> torch.Tensor:
-    pattern, upper, unit = triangle
-    view = cols(pattern) if transpose else rows(pattern)
-    return _solved_by(view, vals, b, Triangle(pattern, upper != transpose, unit))
+    by_columns = _stored_by_columns(triangle.pattern) if b.shape[1] <= _FEW else transpose
+    view = cols(triangle.pattern) if by_columns else rows(triangle.pattern)
+    return _solved_by(view, by_columns, vals, b, triangle, transpose)
 
 
 class KeptTriangle:
@@ -218,15 +224,28 @@ class KeptTriangle:
 
     def solve(self, b: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """T^-1 b, or T^-H b, for b 2-D."""
-        pattern, upper, unit = self.triangle
-        view, vals = (self.conj if adjoint else self.own).lines(adjoint)
-        return _solved_by(view, vals, b, Triangle(pattern, upper != adjoint, unit))
+        pattern = self.triangle.pattern
+        by_columns = _stored_by_columns(pattern) if b.shape[1] == 1 else adjoint
+        view, vals = (self.conj if adjoint else self.own).lines(by_columns)
+        return _solved_by(view, by_columns, vals, b, self.triangle, adjoint)
 
 
-def _solved_by(view: View, vals: torch.Tensor, b: torch.Tensor, triangle: Triangle) -> torch.Tensor:
-    """Substitution by a view, in which the triangle is the one that is given."""
+def _stored_by_columns(pattern: Pattern) -> bool:
+    """Whether the column view takes no sort, and the row view does."""
+    return not (pattern.is_coo or pattern.compressed_by_rows)
+
+
+def _solved_by(
+    view: View,
+    by_columns: bool,
+    vals: torch.Tensor,
+    b: torch.Tensor,
+    triangle: Triangle,
+    transpose: bool,
+) -> torch.Tensor:
+    """T^-1 b or T^-T b, by a view of the pattern of T, which is by columns or by rows."""
     pattern, upper, unit = triangle
-    operands = plain(vals), plain(b), upper, unit
+    operands = plain(vals), plain(b), upper != by_columns, unit, by_columns != transpose
     x, failed = kernels.solve_triangular(view.ptr, view.idx, view.perm, *operands)
     if not unit and is_real(failed):
         _require_pivots(int(failed), pattern)

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/dtypes.h"
+#include "common/targets.h"
 
 namespace spgrad {
 
@@ -24,7 +25,8 @@ struct Divisor {
   explicit Divisor(T divisor) : by(divisor) {}
   SPGRAD_INLINE T operator()(T a) const { return a / by; }
 };
-// Smith (1962): no square that overflows.
+// Smith (1962): no square that overflows. The products are rounded, so that a quotient is the same
+// in loops of which the compiler would fuse some with sums and others not.
 template <class T>
 struct Divisor<Complex<T>> {
   T ratio, size;
@@ -35,8 +37,11 @@ struct Divisor<Complex<T>> {
     size = real ? d.re + d.im * ratio : d.im + d.re * ratio;
   }
   SPGRAD_INLINE Complex<T> operator()(Complex<T> a) const {
-    if (real) return {(a.re + a.im * ratio) / size, (a.im - a.re * ratio) / size};
-    return {(a.re * ratio + a.im) / size, (a.im * ratio - a.re) / size};
+    T re = a.re * ratio, im = a.im * ratio;
+    keep_rounded(re);
+    keep_rounded(im);
+    if (real) return {(a.re + im) / size, (a.im - re) / size};
+    return {(re + a.im) / size, (im - a.re) / size};
   }
 };
 

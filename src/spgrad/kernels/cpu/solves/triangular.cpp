@@ -1,4 +1,5 @@
-// Triangular substitution: host function. The contract and the loops are in triangular.h.
+// Triangular substitution: host function. The contract and the loops are in triangular.h and
+// transposed.h.
 #include "solves/triangular.h"
 
 #include <algorithm>
@@ -9,36 +10,62 @@
 #include "common/dispatch.h"
 #include "common/threads.h"
 #include "reading/order.h"
+#include "reading/prefetch.h"
 #include "reading/traffic.h"
 #include "solves/dtypes.h"
+#include "solves/transposed.h"
 
 namespace spgrad {
 namespace {
 
-// Columns over threads: each takes a whole number of cache lines of a row of x, since results are
-// written there. Fewer columns are solved by one thread.
+// Columns [column, stop); the first row whose diagonal is 0, or -1.
 template <class index_t, class scalar_t>
-int64_t substitute(const Triangular<index_t, scalar_t>& a) {
-  constexpr int64_t kLine = std::max<int64_t>(64 / sizeof(scalar_t), 2);
-  const int64_t lines = a.n / kLine;
-  const auto solve = [&](int64_t column, int64_t stop) {
-    int64_t failed = -1;
+int64_t substitute(const Triangular<index_t, scalar_t>& a, bool transpose, int64_t column,
+                   int64_t stop) {
+  int64_t failed = -1;
+  if (transpose) {
+    with_vectors([&]<int kBytes>() { failed = substitute_transposed<kBytes>(a, column, stop); });
+  } else {
     with_vectors([&]<int kBytes>() { failed = substitute_columns<kBytes>(a, column, stop); });
-    return failed;
-  };
-  const int64_t least = kSerialWork / (a.nse + a.m + 1) / kLine + 1;  // lines for one thread
-  if (lines < 2 * least) return solve(0, a.n);
+  }
+  return failed;
+}
+
+// Columns over threads, in whole cache lines of a row of x. Each thread copies its columns into
+// tiles, because rows of x of which it reads a part would fill its caches as whole rows do. Few
+// columns, or little work, are for one thread.
+template <class index_t, class scalar_t>
+int64_t share_columns(const Triangular<index_t, scalar_t>& a, bool transpose, const Tensor& b) {
+  constexpr int64_t kLine = 64 / sizeof(scalar_t), kWidest = 8;  // lines in a row of a tile
+  const int64_t lines = (a.n + kLine - 1) / kLine, work = (a.nse + a.m + 1) * a.n;
+  const int64_t workers =
+      std::min({int64_t{torch::stable::get_num_threads()}, lines, work / kSerialWork});
+  if (workers < 2) return substitute(a, transpose, 0, a.n);
+  const int64_t size = a.m * kLine * std::min((lines + workers - 1) / workers, kWidest);
+  Tensor memory = empty(b, {workers * size});
+  scalar_t* const tiles = mutable_data<scalar_t>(memory);
   std::atomic<int64_t> failed = -1;  // all find the same
-  torch::stable::parallel_for(0, lines, least, [&](int64_t first, int64_t last) {
-    const int64_t found = solve(first * kLine, last == lines ? a.n : last * kLine);
-    failed.store(found, std::memory_order_relaxed);
+  torch::stable::parallel_for(0, workers, 1, [&](int64_t first, int64_t last) {
+    const int64_t stop = last * lines / workers;
+    for (int64_t line = first * lines / workers; line < stop; line += kWidest) {
+      const int64_t column = line * kLine, end = std::min(line + kWidest, stop) * kLine;
+      Triangular<index_t, scalar_t> part = a;
+      part.stride = end - column;
+      part.x = tiles + first * size - column;
+      part.out = a.x;
+      part.streamed = a.n % kLine == 0 && reinterpret_cast<uintptr_t>(a.x) % 64 == 0;
+      const int64_t found = substitute(part, transpose, column, std::min(end, a.n));
+      failed.store(found, std::memory_order_relaxed);
+    }
+    finish_streams();
   });
   return failed;
 }
 
 std::tuple<Tensor, Tensor> solve_triangular(const Tensor& ptr, const Tensor& idx,
                                             const std::optional<Tensor>& perm, const Tensor& val,
-                                            const Tensor& b, bool upper, bool unit) {
+                                            const Tensor& b, bool upper, bool unit,
+                                            bool transpose) {
   check_view(ptr, idx, perm);
   check_tensor(b, 2, b.scalar_type(), "b");
   check_tensor(val, 1, b.scalar_type(), "val");
@@ -60,7 +87,7 @@ std::tuple<Tensor, Tensor> solve_triangular(const Tensor& ptr, const Tensor& idx
                                             .upper = upper,
                                             .unit = unit,
                                             .ahead = choose_traffic(idx, b, {}).ahead};
-      *mutable_data<int64_t>(failed) = substitute(a);
+      *mutable_data<int64_t>(failed) = share_columns(a, transpose, b);
     });
   });
   return {x, failed};

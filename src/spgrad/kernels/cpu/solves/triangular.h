@@ -1,4 +1,4 @@
-// Substitution with a triangle T of a square matrix: x (m, n) with T x = b.
+// Substitution with a triangle T of a square matrix, row by row: x (m, n) with T x = b.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,13 @@
 namespace spgrad {
 
 // ptr (m + 1), idx (nse) and val (nse) are the matrix by rows, whose columns are sorted and do not
-// repeat; b and x (m, n) row by row. Entries of the other triangle are not read. x is allocated and
-// not initialised.
+// repeat; b (m, n) row by row. Entries of the other triangle are not read. x is allocated and not
+// initialised. Where `out` is null, x (m, n) is the result. Else x is a tile: some columns, whose
+// rows lie `stride` elements apart and are read again and again; results are stored to out (m, n)
+// too.
 // The sum of a row begins with the entries that are farthest from the diagonal, because x is known
 // there, and ends with the nearest. Its order depends on the row and on whether n is 1; not on the
-// number of threads. O((nse + m) n) time, no memory.
+// number of threads, nor on tiles. O((nse + m) n) time, no memory.
 template <class index_t, class scalar_t>
 struct Triangular {
   const index_t* ptr;
@@ -34,9 +36,29 @@ struct Triangular {
   bool upper;         // which triangle
   bool unit;          // the diagonal counts as ones
   int64_t ahead = 0;  // bytes of rows of x that are prefetched
+  int64_t stride = n;
+  scalar_t* out = nullptr;
+  bool streamed = false;  // rows of out are whole cache lines, and are written past the caches
 
-  SPGRAD_INLINE const scalar_t* row(int64_t p) const {
-    return x + static_cast<int64_t>(idx[p]) * n;
+  SPGRAD_INLINE scalar_t* row(int64_t p) const { return x + static_cast<int64_t>(idx[p]) * stride; }
+
+  // Prefetches columns [column, column + width) of the row of x that entry p needs.
+  SPGRAD_INLINE void prefetch(int64_t p, int64_t column, int64_t width) const {
+    const scalar_t* there = row(std::clamp<int64_t>(p, 0, nse - 1)) + column;
+    constexpr int64_t kLine = 64 / sizeof(scalar_t);
+    for (int64_t j = 0; j < width; j += kLine) __builtin_prefetch(there + j);
+  }
+
+  // Sets x of row i in kElements columns from `column` on.
+  template <int kElements, class Cells>
+  SPGRAD_INLINE void finish(const Cells& found, int64_t i, int64_t column) const {
+    std::memcpy(static_cast<void*>(x + i * stride + column), &found, sizeof(found));
+    if (out == nullptr) return;
+    scalar_t* const to = out + i * n + column;
+    if constexpr (std::is_floating_point_v<scalar_t> && sizeof(found) >= 32) {
+      if (streamed) return spgrad::stream<kElements>(found, to);
+    }
+    std::memcpy(static_cast<void*>(to), &found, sizeof(found));
   }
 };
 
@@ -67,22 +89,29 @@ SPGRAD_INLINE TriangleRow<scalar_t> triangle_row(const Triangular<index_t, scala
   return row;
 }
 
-// Calls f(i, row) for the rows in the order of the substitution; the first row whose diagonal is 0,
-// or -1.
-template <class index_t, class scalar_t, class F>
+// Calls f(i, row) for the rows in the order of the substitution with T, or with its transpose; the
+// first row whose diagonal is 0, or -1.
+template <bool kTransposed = false, class index_t, class scalar_t, class F>
 SPGRAD_INLINE int64_t for_triangle_rows(const Triangular<index_t, scalar_t>& a, const F& f) {
+  const bool back = a.upper != kTransposed;
   int64_t failed = -1;
   for (int64_t at = 0; at < a.m; ++at) {
-    const int64_t i = a.upper ? a.m - 1 - at : at;
+    const int64_t i = back ? a.m - 1 - at : at;
     TriangleRow<scalar_t> row = triangle_row(a, i);
     if (a.unit) {
       row.diagonal = scalar_t(1);
     } else if (is_zero(row.diagonal)) [[unlikely]] {
-      if (a.upper || failed < 0) failed = i;
+      if (back || failed < 0) failed = i;
     }
     f(i, row);
   }
   return failed;
+}
+
+// Whether kLanes entries from p on have consecutive columns, as those of a supernode have.
+template <int kLanes, class index_t>
+SPGRAD_INLINE bool is_run(const index_t* idx, int64_t p) {
+  return idx[p + kLanes - 1] - idx[p] == kLanes - 1;
 }
 
 // One column of float32 or float64. A row waits for the one before it only with the last entries of
@@ -105,7 +134,11 @@ SPGRAD_INLINE int64_t substitute_column(const Triangular<index_t, scalar_t> a) {
       for (int64_t p = from; p < from + whole; p += kLanes) {
         using Cell = std::conditional_t<sizeof(scalar_t) == 4, uint32_t, uint64_t>;
         Vector<Cell, kLanes> cells;
-        gather<Cell, kLanes>(a.x, a.idx + p, kLanes, cells);
+        if (is_run<kLanes>(a.idx, p)) {
+          std::memcpy(&cells, a.x + a.idx[p], sizeof(cells));
+        } else {
+          gather<Cell, kLanes>(a.x, a.idx + p, kLanes, cells);
+        }
         Values weights;
         std::memcpy(&weights, a.val + p, sizeof(weights));
         total += weights * std::bit_cast<Values>(cells);
@@ -145,18 +178,16 @@ int64_t substitute_complex_column(const Triangular<index_t, Complex<T>> a) {
   });
 }
 
-// (b - sum) / diagonal for the columns of one vector.
+// v / divisor, element by element.
 template <int kElements, class scalar_t>
-SPGRAD_INLINE void finish_row(const Sums<scalar_t, kElements>& sums, const scalar_t* b,
-                              const Divisor<scalar_t>& divisor, scalar_t* x) {
+SPGRAD_INLINE void divide_lanes(const Divisor<scalar_t>& divisor, Lanes<scalar_t, kElements>& v) {
   if constexpr (std::is_floating_point_v<scalar_t>) {
-    Vector<scalar_t, kElements> right;
-    load<kElements>(b, right);
-    store<kElements>((right - sums.total) / divisor.by, x);
+    v /= divisor.by;
   } else {
-    scalar_t total[kElements];
-    sums.finish(total, false);
-    for (int e = 0; e < kElements; ++e) x[e] = divisor(b[e] - total[e]);
+    scalar_t each[kElements];
+    std::memcpy(static_cast<void*>(each), &v, sizeof(v));
+    for (int e = 0; e < kElements; ++e) each[e] = divisor(each[e]);
+    std::memcpy(&v, each, sizeof(v));
   }
 }
 
@@ -175,12 +206,7 @@ SPGRAD_INLINE int64_t substitute_vectors(const Triangular<index_t, scalar_t> a, 
   return for_triangle_rows(a, [&](int64_t i, const TriangleRow<scalar_t>& entries) {
     Sums<scalar_t, kElements> sums[2][kParts];
     const auto add = [&](int64_t p, int set) {
-      if (ahead != 0) {
-        const int64_t later = std::clamp<int64_t>(p + ahead, 0, a.nse - 1);
-        const scalar_t* there = a.row(later) + column;
-        constexpr int64_t kLine = 64 / sizeof(scalar_t);
-        for (int64_t j = 0; j < kWidth; j += kLine) __builtin_prefetch(there + j);
-      }
+      if (ahead != 0) a.prefetch(p + ahead, column, kWidth);
       const scalar_t* row = a.row(p) + column;
       const scalar_t weight = load_one<kBytes>(a.val[p]);
 #pragma GCC unroll 8
@@ -198,12 +224,17 @@ SPGRAD_INLINE int64_t substitute_vectors(const Triangular<index_t, scalar_t> a, 
     }
     if (count % 2 != 0) add(p, 0);
     const Divisor<scalar_t> divisor(entries.diagonal);
-    const int64_t at = i * a.n + column;
 #pragma GCC unroll 8
     for (int part = 0; part < kParts; ++part) {
       sums[0][part].join(sums[1][part]);
-      finish_row<kElements>(sums[0][part], a.b + at + offset(part), divisor,
-                            a.x + at + offset(part));
+      scalar_t total[kElements];
+      sums[0][part].finish(total, false);
+      Lanes<scalar_t, kElements> found, sum;
+      load<kElements>(a.b + i * a.n + column + offset(part), found);
+      load<kElements>(total, sum);
+      found -= sum;
+      divide_lanes<kElements>(divisor, found);
+      a.template finish<kElements>(found, i, column + offset(part));
     }
   });
 }

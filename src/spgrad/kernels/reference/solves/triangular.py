@@ -10,18 +10,32 @@ from spgrad.kernels.reference.common.views import in_view_order, row_numbers, ro
 
 
 def _fake_solve_triangular(
-    ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, b: Tensor, upper: bool, unit: bool
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    val: Tensor,
+    b: Tensor,
+    upper: bool,
+    unit: bool,
+    transpose: bool = False,
 ) -> tuple[Tensor, Tensor]:
     return b.new_empty(b.shape), b.new_empty(1, dtype=torch.int64)
 
 
 @kernel(
     "solve_triangular(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor b, bool upper,"
-    " bool unit) -> (Tensor, Tensor)",
+    " bool unit, bool transpose=False) -> (Tensor, Tensor)",
     fake=_fake_solve_triangular,
 )
 def solve_triangular(
-    ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, b: Tensor, upper: bool, unit: bool
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    val: Tensor,
+    b: Tensor,
+    upper: bool,
+    unit: bool,
+    transpose: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """x with T x = b, where T is one triangle of a square matrix; forward or back substitution.
 
@@ -36,6 +50,7 @@ def solve_triangular(
         b: Right-hand sides (m, n).
         upper: True for the upper triangle.
         unit: True where the diagonal counts as ones, whatever the entries on it are.
+        transpose: True solves T^T x = b, column by column.
 
     Returns:
         x (m, n), and the first row with a zero or no element on the diagonal (1,), int64; -1 if
@@ -50,10 +65,14 @@ def solve_triangular(
     kept = (idx > row if upper else idx < row).nonzero().squeeze(1)
     starts = row_pointers(row[kept], m).tolist()
     column, weight = idx[kept].long(), weight[kept]
-    x = torch.empty_like(b)
-    for i in reversed(range(m)) if upper else range(m):
+    x = b.clone()
+    for i in reversed(range(m)) if upper != transpose else range(m):
         those = slice(starts[i], starts[i + 1])
-        x[i] = (b[i] - weight[those] @ x[column[those]]) / diagonal[i]
+        if transpose:
+            x[i] /= diagonal[i]
+            x[column[those]] -= weight[those, None] * x[i]
+        else:
+            x[i] = (b[i] - weight[those] @ x[column[those]]) / diagonal[i]
     zero = diagonal == 0
     first = zero.int().argmax() if bool(zero.any()) else torch.tensor(-1)
     return x, first.to(dtype=torch.int64, device=b.device).view(1)
