@@ -12,6 +12,7 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, values
 from spgrad.errors import ArgumentValueError
+from spgrad.nn.graph.features import two_products
 from spgrad.nn.graph.loops import looped_pattern, plain_graph, refilled_loops, with_dense_dims
 from spgrad.nn.graph.operands import (
     Features,
@@ -216,20 +217,22 @@ class GraphAttention(nn.Module):
         checks.require_same_dtype(x=src, weight=of_src.weight)
         # W^T a is computed first, so that the scores need no W x of all features
         to_right = _per_head(of_src.weight, self.att_src)
-        if dst is src:  # one product reads the features once
+        if dst is src:
             to_left = _per_head(of_dst.weight, self.att_dst)
-            left, right = (src @ torch.cat([to_left, to_right], 1)).chunk(2, 1)
-        elif dst is not None:
-            left, right = dst @ _per_head(of_dst.weight, self.att_dst), src @ to_right
+            mixed, ends = two_products(src, of_src, torch.cat([to_left, to_right], 1))
+            left, right = ends.chunk(2, 1)
         else:
-            right = src @ to_right
-            left = right.new_zeros(A.shape[0], self.heads)
+            mixed, right = two_products(src, of_src, to_right)
+            if dst is None:
+                left = right.new_zeros(A.shape[0], self.heads)
+            else:
+                left = dst @ _per_head(of_dst.weight, self.att_dst)
         found = added_scores(A, left, right)
         scores = values(found)
         if self.lin_edge is not None and self.att_edge is not None:
             scores = scores + values(A) @ _per_head(self.lin_edge.weight, self.att_edge)
         scores = F.leaky_relu(scores, self.negative_slope)
-        return from_values(scores, found), of_src(src).unflatten(1, shape)
+        return from_values(scores, found), mixed.unflatten(1, shape)
 
     def _scores_2(
         self, A: SparseTensor, src: torch.Tensor, dst: torch.Tensor | None
