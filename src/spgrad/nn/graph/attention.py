@@ -57,6 +57,8 @@ class GraphAttention(nn.Module):
         bias: False leaves out the bias, in version 2 also those of W_l and W_r.
         residual: Adds a linear function of x_i.
         version: 1 or 2.
+        share_weights: Takes W_l for W_r too, in version 2; both names are in `state_dict`, as in
+            torch_geometric.
         device: Of the weights.
         dtype: Of the weights.
 
@@ -108,6 +110,7 @@ class GraphAttention(nn.Module):
         bias: bool = True,
         residual: bool = False,
         version: int = 1,
+        share_weights: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -117,6 +120,7 @@ class GraphAttention(nn.Module):
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
         self.concat, self.negative_slope, self.dropout = concat, negative_slope, dropout
         self.add_self_loops, self.edge_dim, self.version = add_self_loops, edge_dim, version
+        self.share_weights = share_weights
         self.fill_value = _FILLS.get(fill_value, "") if isinstance(fill_value, str) else fill_value
         self._require_options(fill_value)
         made: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -130,6 +134,12 @@ class GraphAttention(nn.Module):
         if self.version not in (1, 2):
             raise ArgumentValueError(
                 f"`version` is {self.version!r}; 1 and 2 are accepted. 2 is GATv2."
+            )
+        if self.share_weights and (self.version == 1 or self.channels[0] != self.channels[1]):
+            raise ArgumentValueError(
+                f"`share_weights` is True for version {self.version} and {self.channels} channels; "
+                "it is accepted for version 2 and as many channels of targets as of sources. Leave "
+                "it out."
             )
         if not 0 <= self.dropout < 1:
             raise ArgumentValueError(
@@ -150,7 +160,8 @@ class GraphAttention(nn.Module):
         (src, dst), pair = self.channels, not isinstance(self.in_channels, int)
         if self.version == 2:
             self.lin_l = glorot_linear(src, width, bias=bias, **made)
-            self.lin_r = glorot_linear(dst, width, bias=bias, **made)
+            share = self.share_weights
+            self.lin_r = self.lin_l if share else glorot_linear(dst, width, bias=bias, **made)
             self.att = nn.Parameter(torch.empty(shape, **made))
         else:
             self.lin = None if pair else glorot_linear(src, width, **made)
