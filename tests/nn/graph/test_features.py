@@ -31,6 +31,7 @@ def chunks(monkeypatch):
 
     monkeypatch.setattr(features, "_products", counted)
     monkeypatch.setattr(features, "_FEWEST", 1)
+    monkeypatch.setattr(features, "_LEAST", 1000)
     monkeypatch.setattr(features, "_AT_ONCE", 600)
     return seen
 
@@ -71,7 +72,10 @@ def test_second_derivatives(chunks):
         linear._parameters["weight"] = weight
         return two_products(x, linear, mix)
 
-    features._AT_ONCE = 19  # chunks of one row for each thread; the fixture sets it back
+    features._LEAST, features._AT_ONCE = (
+        0,
+        19,
+    )  # chunks of one row for each thread; the fixture sets them back
     rows = 3 * torch.get_num_threads()
     given = x[:rows].detach().requires_grad_(), linear.weight.detach().requires_grad_(), mix
     assert torch.autograd.gradcheck(call, given)

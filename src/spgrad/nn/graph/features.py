@@ -15,6 +15,8 @@ _AT_ONCE = 2**18
 """A chunk of rows of all operands has this many numbers, so that it stays in the cache."""
 _FEWEST = 512
 """With fewer rows in a chunk, a product is bound by arithmetic, and a chunk gains nothing."""
+_LEAST = 2**21
+"""Features and products of fewer numbers stay in the cache between two products of all rows."""
 
 
 def two_products(
@@ -43,6 +45,8 @@ def _rows_at_once(x: torch.Tensor, linear: nn.Linear, mix: torch.Tensor) -> int:
         return 0
     fits = x.dtype == linear.weight.dtype == mix.dtype and x.dtype in (torch.float32, torch.float64)
     if not fits or x.device.type != "cpu" or x.dim() != 2 or torch.is_autocast_enabled("cpu"):
+        return 0
+    if x.shape[0] * (x.shape[1] + linear.weight.shape[0]) < _LEAST:
         return 0
     rows = _AT_ONCE // max(2 * x.shape[1] + linear.weight.shape[0] + mix.shape[1], 1)
     if rows < _FEWEST:
