@@ -30,11 +30,10 @@ def padded_attention(
     are values of their own, as heads have them.
     """
     if q.dim() == 3:
-        operands = (t[None] for t in (q, k, v))
         padding = key_padding_mask
         if isinstance(padding, torch.Tensor) and padding.dim() == 1:
             padding = padding[None]
-        return padded_attention(*operands, mask, padding, dropout)[0]
+        return padded_attention(q[None], k[None], v[None], mask, padding, dropout)[0]
     added = _added(key_padding_mask, (q.shape[0], mask._pattern.matrix[1]), q.dtype)
     mask = convert(without_repeats(mask), torch.sparse_csr)
     own = stored_values(mask)
