@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 import spgrad
@@ -264,3 +265,48 @@ def test_the_gradient_of_greatest_rows_by_frequency(sparse):
     assert_close(y, torch.stack(bags))
     (y * weight).sum().backward()
     assert_close(plain(layer.weight.grad), table.grad)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_one_graph_of_sums_and_means(mode, sparse):
+    """Also of bags without rows, of another number of inputs, and without offsets."""
+    torch._dynamo.reset()
+    counter, pad = CompileCounterWithBackend("aot_eager"), None if sparse else 4
+    bags = spgrad.nn.SparseEmbeddingBag(10, 3, mode=mode, sparse=sparse, padding_idx=pad)
+    fast = torch.compile(bags, fullgraph=True, backend=counter)
+    cases = [([1, 2, 4, 4], [0, 3]), ([5, 1, 5], [0, 0, 2]), ([9, 8, 7, 6, 5, 4], [0, 1, 2, 3])]
+    for inputs, offsets in [(torch.tensor(i), torch.tensor(at)) for i, at in cases]:
+        found = []
+        for call in (fast, bags):
+            bags.zero_grad()
+            y = call(inputs, offsets)
+            y.square().sum().backward()
+            found.append((y.detach(), bags.weight.grad.to_dense()))
+        torch.testing.assert_close(*found)
+    assert counter.frame_count <= 2
+    square = torch.tensor([[1, 2], [4, 3]])
+    torch.testing.assert_close(fast(square), bags(square))
+
+
+@pytest.mark.parametrize(
+    ("options", "call"),
+    [
+        ({"mode": "max"}, {}),
+        ({"mode": "mean"}, {"per_sample_weights": torch.tensor([2.0, 3.0, 4.0])}),
+        ({"scale_grad_by_freq": True}, {}),
+        ({"max_norm": 0.5}, {}),
+    ],
+)
+def test_what_torch_has_not_leaves_the_graph(options, call):
+    torch._dynamo.reset()
+    bags = spgrad.nn.SparseEmbeddingBag(10, 3, sparse=False, **options)
+    fast = torch.compile(bags, backend="aot_eager")
+    inputs, offsets = torch.tensor([1, 2, 2]), torch.tensor([0, 2])
+    found = []
+    for run in (fast, bags):
+        bags.zero_grad()
+        y = run(inputs, offsets, **call)
+        y.square().sum().backward()
+        found.append((y.detach(), bags.weight.grad.clone()))
+    torch.testing.assert_close(*found)

@@ -182,7 +182,12 @@ def test_dropout_and_no_tokens():
         (lambda x: nn.SparseAttention(8, 2, pattern=torch.ones(2, 2)), r"`pattern` is a strided"),
         (lambda x: nn.SparseAttention(8, 2)(x, x, x), r"`attn_mask` is None; a sparse"),
         (lambda x: layer()(x, x, x, need_weights=True), r"`need_weights` is given; False"),
-        (lambda x: layer()(x, x, x, x), r"`key_padding_mask` is given; None"),
+        (lambda x: layer()(x, x, x, x), r"`key_padding_mask` has shape .*; \(1, 7\) is accepted"),
+        (lambda x: layer()(x, x, x, [True] * 7), r"`key_padding_mask` is a list; a dense tensor"),
+        (
+            lambda x: layer()(x, x, x, torch.ones(7).int()),
+            r"`key_padding_mask` has dtype",
+        ),
         (lambda x: layer()(x[:, :4], x, x), r"`query` has shape \(7, 4\); \(length, batch, 8\)"),
         (lambda x: layer()(x[:5], x, x), r"`query` has shape"),
         (lambda x: patterns.band(-1, 2), r"`length` is -1; an int of at least 0"),

@@ -206,3 +206,29 @@ def test_what_is_no_sparse_tensor_in_a_transform_is_refused():
     A = spgrad.from_dense(torch.eye(2))
     with pytest.raises(NotImplementedError, match="Call it before the transform"):
         torch.func.grad(lambda v: torch.isreal(A).sum() * v)(torch.ones(()))
+
+
+def test_forward_mode_of_values_that_require_a_gradient():
+    """The value and the tangent both have their gradient, also with patterns found on the way."""
+    fw = torch.autograd.forward_ad
+    A, v, x, dense = places()
+    at = testing.mask_of(A.pattern)
+    leaf, t = v.clone().requires_grad_(), torch.randn_like(v)
+
+    def sparse(v):
+        return ((torch.softmax(spgrad.from_values(v, A), 1) + OTHER) @ x).square()
+
+    def expected(v):
+        powers = torch.where(at, dense(v).exp(), 0)
+        return ((powers / powers.sum(1, keepdim=True).clamp(min=1e-9) + OTHER.to_dense()) @ x) ** 2
+
+    found = []
+    for f in (sparse, expected):
+        with fw.dual_level():
+            y, tangent = fw.unpack_dual(f(fw.make_dual(leaf, t)))
+            of_tangent, of_y = (
+                torch.autograd.grad(out.sum(), leaf, retain_graph=True)[0] for out in (tangent, y)
+            )
+        found.append((y.detach(), tangent.detach(), of_tangent, of_y))
+    for ours, theirs in zip(*found, strict=True):
+        testing.assert_close(ours, theirs)

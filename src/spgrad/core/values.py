@@ -13,7 +13,12 @@ from spgrad.core.slots import above
 from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.public import public_op
-from spgrad.torch_protocol.func_transforms import Recorded, in_torch_func, transforming
+from spgrad.torch_protocol.func_transforms import (
+    Recorded,
+    has_tangent,
+    in_torch_func,
+    transforming,
+)
 
 
 @public_op
@@ -136,6 +141,8 @@ def stored_values(A: SparseTensor, given_out: bool = False) -> torch.Tensor:
 def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
     """The inverse of `stored_values`."""
     if stored.requires_grad and not in_torch_func():
+        if has_tangent(stored):  # as in torch.func, the values carry both derivatives themselves
+            return SparseTensor(stored, pattern)
         if torch.is_grad_enabled():
             return _FromValues.apply(unwrap_if_dead(stored), pattern)  # type: ignore[return-value]
         if not transforming():

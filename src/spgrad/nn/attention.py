@@ -16,6 +16,7 @@ from spgrad.core.values import from_values
 from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, sparse_operand
+from spgrad.nn.padding import padded_attention
 from spgrad.ops.indexing.nonzero import prune
 from spgrad.ops.products.attention import scaled_dot_product_attention
 from spgrad.ops.shapes.diagonal import tril
@@ -54,8 +55,9 @@ class SparseAttention(nn.Module):
 
     Cost:
         O(nse embed_dim B) time besides the linear layers, and memory for the result: scores are
-        never stored (`spgrad.scaled_dot_product_attention`). torch.compile makes one graph of it
-        with the pattern of the module, or with an `attn_mask` that is not bool.
+        never stored (`spgrad.scaled_dot_product_attention`). A `key_padding_mask` takes nse B
+        numbers. torch.compile makes one graph of it with the pattern of the module, or with an
+        `attn_mask` that is not bool.
 
     Raises:
         TypeError: The pattern is not sparse or an input not dense.
@@ -144,7 +146,7 @@ class SparseAttention(nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        key_padding_mask: None = None,
+        key_padding_mask: torch.Tensor | None = None,
         need_weights: bool = False,
         attn_mask: torch.Tensor | None = None,
         average_attn_weights: bool = True,
@@ -156,14 +158,15 @@ class SparseAttention(nn.Module):
             query: Dense (L, B, embed_dim), (L, embed_dim), or (B, L, embed_dim) if `batch_first`.
             key: Likewise, S in place of L.
             value: Likewise, S in place of L.
-            key_padding_mask: None: leave elements out of `attn_mask`.
+            key_padding_mask: Dense (B, S), or (S,) without B: True where an item has no such key,
+                or floating numbers that are added to the scores of a key.
             need_weights: False: `spgrad.sddmm` and `spgrad.softmax` give the weights.
             attn_mask: Sparse (L, S) or hybrid (L, S | num_heads), used in place of the pattern of
                 the module.
             average_attn_weights: Not used.
             is_causal: Leaves out the elements above the diagonal, as `causal` does.
         """
-        options = {"key_padding_mask": key_padding_mask, "need_weights": need_weights}
+        options = {"padding": key_padding_mask, "need_weights": need_weights}
         return self._forward(query, key, value, attn_mask, is_causal, options), None
 
     @public_as("nn.SparseAttention")  # not on `forward`, where torch.compile starts tracing
@@ -184,21 +187,21 @@ class SparseAttention(nn.Module):
         if mask.dtype != torch.bool and torch.is_autocast_enabled(q.device.type):
             mask = mask.to(q.dtype)
         dropout = self.dropout if self.training else 0.0
-        y = scaled_dot_product_attention(q, k, v, mask, dropout)  # (B, heads, L, d)
+        if options["padding"] is None:
+            y = scaled_dot_product_attention(q, k, v, mask, dropout)  # (B, heads, L, d)
+        else:
+            y = padded_attention(q, k, v, mask, options["padding"], dropout)
         y = y.movedim(-2, 1 if self.batch_first else 0) if batched else y.movedim(-2, 0)
         return self.out_proj(y.flatten(-2))
 
     def _require(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: Any
     ) -> None:
-        if options["key_padding_mask"] is not None or options["need_weights"]:
-            name = "need_weights" if options["need_weights"] else "key_padding_mask"
-            hint = {
-                "need_weights": "spgrad.sddmm and spgrad.softmax give the weights.",
-                "key_padding_mask": "Leave its keys out of attn_mask.",
-            }
-            default = {"need_weights": "False", "key_padding_mask": "None"}
-            raise UnsupportedError(f"`{name}` is given; {default[name]} is accepted. {hint[name]}")
+        if options["need_weights"]:
+            raise UnsupportedError(
+                "`need_weights` is given; False is accepted. spgrad.sddmm and spgrad.softmax give "
+                "the weights."
+            )
         sizes = self.embed_dim, self.kdim, self.vdim
         rank = query.dim() if isinstance(query, torch.Tensor) else 0
         given = {"query": query, "key": key, "value": value}

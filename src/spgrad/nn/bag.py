@@ -66,6 +66,10 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
     Cost:
         O(inputs embedding_dim), and a sort of the inputs in the backward; the mode "max" sorts in
         the forward and copies the rows used. Nothing of size inputs x embedding_dim is made.
+        torch.compile makes one graph of sums, and of means without weights, of int bags, if
+        max_norm and scale_grad_by_freq are left out and padding_idx is not beside ``sparse=True``.
+        Such a graph calls the kernels of `torch.nn.EmbeddingBag`, whose sparse gradient lists a row
+        once for each use.
 
     Raises:
         TypeError: An argument is of another kind.
@@ -134,7 +138,6 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         made.weight.requires_grad_(not freeze)
         return made
 
-    @public_as("nn.SparseEmbeddingBag.forward")
     def forward(
         self,
         input: torch.Tensor,
@@ -142,6 +145,25 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         per_sample_weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The sum, mean or maximum of each bag."""
+        if torch.compiler.is_compiling() and self._as_in_torch(input, per_sample_weights):
+            # a graph can neither check numbers nor make a pattern of them
+            return super().forward(input, offsets, per_sample_weights)
+        return self._forward(input, offsets, per_sample_weights)
+
+    def _as_in_torch(self, input: torch.Tensor, weights: torch.Tensor | None) -> bool:
+        """Whether torch's module computes the same, but for repeats in a sparse gradient."""
+        plain = not (self.scale_grad_by_freq or self.max_norm is not None or self.mode == "max")
+        weighted = weights is not None and self.mode == "mean"
+        padded = self.sparse and self.padding_idx is not None  # fails in torch's compiler
+        return plain and not (weighted or padded or isinstance(input, SparseTensor))
+
+    @public_as("nn.SparseEmbeddingBag.forward")  # not on `forward`, where torch.compile starts
+    def _forward(
+        self,
+        input: torch.Tensor,
+        offsets: torch.Tensor | None,
+        per_sample_weights: torch.Tensor | None,
+    ) -> torch.Tensor:
         if isinstance(input, SparseTensor):
             ptr, index, weights = self._of_matrix(input, offsets, per_sample_weights)
         else:

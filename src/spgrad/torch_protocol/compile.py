@@ -20,6 +20,9 @@ from typing import Any
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._guards import TracingContext
+from torch.autograd import forward_ad
+
+from spgrad.torch_protocol.func_transforms import untransformed
 
 _DYNAMO = "torch._dynamo"
 _WAITING: list[Callable[..., Any]] = []
@@ -110,12 +113,13 @@ def lasting(*made_of: torch.Tensor) -> AbstractContextManager[Any]:
     """A context in which to make tensors that are kept for later calls.
 
     They are no inference tensors, because a backward may save them. If they are made of real
-    tensors, they are real too, also while torch.export, torch.compile or FakeTensorMode traces or
-    torch.func transforms: the next caller may be outside of the trace.
+    tensors, they are real too, also while torch.export, torch.compile or FakeTensorMode traces,
+    torch.func transforms or forward mode is on: the next caller may be outside of all of them.
     """
     if torch.compiler.is_dynamo_compiling():  # where all is part of one graph
         return torch.inference_mode(False)
-    if torch._C._are_functorch_transforms_active() or (
+    transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    if transformed or (
         torch._C._len_torch_dispatch_stack()
         and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
     ):
@@ -131,9 +135,17 @@ def is_real(t: torch.Tensor) -> bool:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """A context without the modes and transforms of torch.func that are active around it."""
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
     from torch.utils._python_dispatch import _disable_current_modes
 
-    with _disable_current_modes(), torch._C._DisableFuncTorch(), torch.inference_mode(False):
+    # torch._C._DisableFuncTorch would leave the transforms on torch's stack, where the operations
+    # that are called in here would find them, and call torch.func
+    with (
+        _disable_current_modes(),
+        temporarily_clear_interpreter_stack(),
+        untransformed(),
+        torch.inference_mode(False),
+    ):
         yield
 
 

@@ -10,7 +10,8 @@ tangent t to J t.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,11 +30,25 @@ def transforming() -> bool:
     return active and not getattr(_inside, "operation", False)
 
 
+@contextmanager
+def untransformed() -> Iterator[None]:
+    """A context in which operations are called as outside of transforms."""
+    before = getattr(_inside, "operation", False)
+    _inside.operation = True
+    try:
+        yield
+    finally:
+        _inside.operation = before
+
+
+def has_tangent(x: torch.Tensor) -> bool:
+    """True where forward mode takes a derivative along `x`."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
+
+
 def differentiated(x: torch.Tensor) -> bool:
     """True where a derivative with respect to `x` is asked for."""
-    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
-        return True
-    return torch.is_grad_enabled() and x.requires_grad
+    return has_tangent(x) or (torch.is_grad_enabled() and x.requires_grad)
 
 
 class Recorded(torch.autograd.Function):
@@ -93,12 +108,8 @@ class _Call:
 
     def forward(self, tensors: tuple[torch.Tensor, ...]) -> Any:
         """The result, or a tuple of it and what else the backward needs."""
-        before = getattr(_inside, "operation", False)
-        _inside.operation = True
-        try:
+        with untransformed():
             y = self.cls.forward(self.notes, *self.filled(tensors, self.others))
-        finally:
-            _inside.operation = before
         known = [*tensors, y]
         for t in self.notes.saved_tensors:
             if t is not None and not any(t is other for other in known):

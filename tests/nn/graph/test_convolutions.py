@@ -139,7 +139,7 @@ def test_sage_and_gin_of_two_kinds_of_nodes_without_features_of_targets():
 def test_message_passing_is_the_product(reduce):
     A, x = graph(weights=weights()), features()
     name = {"add": "sum", "max": "amax"}.get(reduce, reduce)
-    torch.testing.assert_close(nn.MessagePassing(reduce)(x, A), spgrad.spmm(A, x, name))
+    torch.testing.assert_close(nn.MessagePassing(aggr=reduce)(x, A), spgrad.spmm(A, x, name))
 
 
 def test_nothing_of_a_graph_is_a_layer_of_nothing():
@@ -213,7 +213,7 @@ def test_self_loops_of_edge_features():
     [
         (lambda: nn.GraphConv(0, 3), r"`in_channels` is 0; an int of at least 1"),
         (lambda: nn.SAGEConv((1, 2, 3), 3), r"`in_channels` is \(1, 2, 3\); an int or a pair"),
-        (lambda: nn.SAGEConv(3, 2, "median"), r"`reduce` is 'median'; sum, mean"),
+        (lambda: nn.SAGEConv(3, 2, "median"), r"nn\.SAGEConv: `aggr` is 'median'; sum, mean"),
         (lambda: nn.GINConv(3), r"`nn` is a int; a module or function"),
         (lambda: nn.GraphConv(4, 3)(features(), graph()[:2]), r"`A` has shape \(2, 6\); a square"),
         (lambda: nn.GraphConv(4, 3)(features(5), graph()), r"`x` has shape \(5, 4\); \(6, 4\)"),

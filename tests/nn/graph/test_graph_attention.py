@@ -132,6 +132,20 @@ def test_edge_features_are_those_of_torch_geometric(peer, version, fill):  # noq
     same_results(ours, theirs, with_ours, lambda layer: layer(x, EDGES, e), x, e)
 
 
+@pytest.mark.parametrize("edge_dim", [None, 3])
+def test_shared_weights_are_those_of_torch_geometric(peer, edge_dim):  # noqa: F811
+    options = {"heads": 2, "edge_dim": edge_dim, "share_weights": True}
+    ours = nn.GraphAttention(4, 3, version=2, **options, **DOUBLE)
+    theirs = peer.GATv2Conv(4, 3, **options).double()
+    x = features().requires_grad_()
+    e = None if edge_dim is None else edge_features()
+    A = graph() if e is None else spgrad.from_edges(EDGES.flip(0), e, NODES)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    same_results(ours, theirs, lambda layer: layer(x, A), lambda layer: layer(x, EDGES, e), x)
+    ours.reset_parameters()
+    assert ours.lin_r.weight is ours.lin_l.weight
+
+
 def test_one_feature_of_edges_may_be_the_value():
     layer = nn.GraphAttention(4, 3, edge_dim=1, **DOUBLE)
     A = graph(weights=weights())
@@ -213,6 +227,11 @@ def test_copies_and_states(version):
         (lambda: nn.GraphAttention(4, 3, version=3), r"`version` is 3; 1 and 2"),
         (lambda: nn.GraphAttention(4, 3, dropout=1.0), r"`dropout` is 1.0; numbers from 0"),
         (lambda: nn.GraphAttention(4, 3, fill_value="max"), r"`fill_value` is 'max'; a number"),
+        (lambda: nn.GraphAttention(4, 3, share_weights=True), r"`share_weights` is True for ver"),
+        (
+            lambda: nn.GraphAttention((4, 5), 3, version=2, share_weights=True),
+            r"version 2 and \(4, 5\) channels",
+        ),
         (
             lambda: nn.GraphAttention(4, 3, edge_dim=2)(features(), graph()),
             r"`A` has shape \(6, 6\); a hybrid \(6, 6 | 2\)",

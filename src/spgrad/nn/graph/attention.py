@@ -12,6 +12,7 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, values
 from spgrad.errors import ArgumentValueError
+from spgrad.nn.graph.features import two_products
 from spgrad.nn.graph.loops import looped_pattern, plain_graph, refilled_loops, with_dense_dims
 from spgrad.nn.graph.operands import (
     Features,
@@ -56,6 +57,8 @@ class GraphAttention(nn.Module):
         bias: False leaves out the bias, in version 2 also those of W_l and W_r.
         residual: Adds a linear function of x_i.
         version: 1 or 2.
+        share_weights: Takes W_l for W_r too, in version 2; both names are in `state_dict`, as in
+            torch_geometric.
         device: Of the weights.
         dtype: Of the weights.
 
@@ -107,6 +110,7 @@ class GraphAttention(nn.Module):
         bias: bool = True,
         residual: bool = False,
         version: int = 1,
+        share_weights: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -116,6 +120,7 @@ class GraphAttention(nn.Module):
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
         self.concat, self.negative_slope, self.dropout = concat, negative_slope, dropout
         self.add_self_loops, self.edge_dim, self.version = add_self_loops, edge_dim, version
+        self.share_weights = share_weights
         self.fill_value = _FILLS.get(fill_value, "") if isinstance(fill_value, str) else fill_value
         self._require_options(fill_value)
         made: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -129,6 +134,12 @@ class GraphAttention(nn.Module):
         if self.version not in (1, 2):
             raise ArgumentValueError(
                 f"`version` is {self.version!r}; 1 and 2 are accepted. 2 is GATv2."
+            )
+        if self.share_weights and (self.version == 1 or self.channels[0] != self.channels[1]):
+            raise ArgumentValueError(
+                f"`share_weights` is True for version {self.version} and {self.channels} channels; "
+                "it is accepted for version 2 and as many channels of targets as of sources. Leave "
+                "it out."
             )
         if not 0 <= self.dropout < 1:
             raise ArgumentValueError(
@@ -149,7 +160,8 @@ class GraphAttention(nn.Module):
         (src, dst), pair = self.channels, not isinstance(self.in_channels, int)
         if self.version == 2:
             self.lin_l = glorot_linear(src, width, bias=bias, **made)
-            self.lin_r = glorot_linear(dst, width, bias=bias, **made)
+            share = self.share_weights
+            self.lin_r = self.lin_l if share else glorot_linear(dst, width, bias=bias, **made)
             self.att = nn.Parameter(torch.empty(shape, **made))
         else:
             self.lin = None if pair else glorot_linear(src, width, **made)
@@ -216,20 +228,22 @@ class GraphAttention(nn.Module):
         checks.require_same_dtype(x=src, weight=of_src.weight)
         # W^T a is computed first, so that the scores need no W x of all features
         to_right = _per_head(of_src.weight, self.att_src)
-        if dst is src:  # one product reads the features once
+        if dst is src:
             to_left = _per_head(of_dst.weight, self.att_dst)
-            left, right = (src @ torch.cat([to_left, to_right], 1)).chunk(2, 1)
-        elif dst is not None:
-            left, right = dst @ _per_head(of_dst.weight, self.att_dst), src @ to_right
+            mixed, ends = two_products(src, of_src, torch.cat([to_left, to_right], 1))
+            left, right = ends.chunk(2, 1)
         else:
-            right = src @ to_right
-            left = right.new_zeros(A.shape[0], self.heads)
+            mixed, right = two_products(src, of_src, to_right)
+            if dst is None:
+                left = right.new_zeros(A.shape[0], self.heads)
+            else:
+                left = dst @ _per_head(of_dst.weight, self.att_dst)
         found = added_scores(A, left, right)
         scores = values(found)
         if self.lin_edge is not None and self.att_edge is not None:
             scores = scores + values(A) @ _per_head(self.lin_edge.weight, self.att_edge)
         scores = F.leaky_relu(scores, self.negative_slope)
-        return from_values(scores, found), of_src(src).unflatten(1, shape)
+        return from_values(scores, found), mixed.unflatten(1, shape)
 
     def _scores_2(
         self, A: SparseTensor, src: torch.Tensor, dst: torch.Tensor | None

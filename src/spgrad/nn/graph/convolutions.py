@@ -39,7 +39,7 @@ class MessagePassing(nn.Module):
     column.
 
     Args:
-        reduce: "sum", "mean", "amax", "amin" or "prod" over the specified elements of a row;
+        aggr: "sum", "mean", "amax", "amin" or "prod" over the specified elements of a row;
             "add" is another name for "sum", "max" for "amax", "min" for "amin" and "mul" for
             "prod". A node without neighbours gets 0.
 
@@ -54,7 +54,7 @@ class MessagePassing(nn.Module):
 
     Raises:
         TypeError: A is not sparse or x not dense.
-        ValueError: `reduce` is none of these, or sizes, dtypes or devices don't fit.
+        ValueError: `aggr` is none of these, or sizes, dtypes or devices don't fit.
 
     Source:
         Gilmer, Schoenholz, Riley, Vinyals, Dahl 2017, "Neural Message Passing for Quantum
@@ -67,19 +67,19 @@ class MessagePassing(nn.Module):
         tensor([[7., 1., 0.]])
     """
 
-    def __init__(self, reduce: str = "sum") -> None:
+    @public_as("nn.MessagePassing")
+    def __init__(self, aggr: str = "sum") -> None:
         super().__init__()
-        self.reduce = _OTHER_NAMES.get(reduce, reduce)
-        if self.reduce not in REDUCTIONS:
+        self.aggr = _OTHER_NAMES.get(aggr, aggr)
+        if self.aggr not in REDUCTIONS:
             raise ArgumentValueError(
-                f"`reduce` is {reduce!r}; {', '.join(REDUCTIONS)} are accepted. Leave it out for "
-                "the sum.",
-                function="nn.MessagePassing",
+                f"`aggr` is {aggr!r}; {', '.join(REDUCTIONS)} are accepted. Leave it out for the "
+                "layer's default."
             )
 
     def propagate(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         """Reduces A_ij x_j over the elements of each row of A: (m, c) of x (k, c)."""
-        return spmm(A, x, self.reduce)
+        return spmm(A, x, self.aggr)
 
     def forward(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         """Aggregates: (m, c) of x (k, c) and A (m, k)."""
@@ -87,7 +87,7 @@ class MessagePassing(nn.Module):
 
     def extra_repr(self) -> str:
         """What `repr` shows of the layer."""
-        return f"reduce={self.reduce!r}"
+        return f"aggr={self.aggr!r}"
 
 
 class GraphConv(MessagePassing):
@@ -289,7 +289,7 @@ class SAGEConv(MessagePassing):
 
     def extra_repr(self) -> str:
         """What `repr` shows of the layer."""
-        return f"{self.in_channels}, {self.out_channels}, aggr={self.reduce!r}"
+        return f"{self.in_channels}, {self.out_channels}, aggr={self.aggr!r}"
 
 
 class GINConv(MessagePassing):

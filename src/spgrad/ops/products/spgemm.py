@@ -85,9 +85,10 @@ def spgemm(
     the third on its own pattern.
     """
     ready: list[torch.Tensor] = []  # the values, if this call finds the pattern
+    hidden = transforming()  # a kernel cannot read the tensors of a transform
 
     def find(A: Pattern, B: Pattern) -> Product:
-        if transforming():  # a kernel cannot read the tensors of a transform
+        if hidden:
             vals = (torch.zeros(p.elements, dtype=torch.int8, device=p.device) for p in patterns)
             return _find_product(A, B, *vals)[0]
         found, vals = _find_product(A, B, plain(a.detach()), plain(b.detach()))

@@ -1,0 +1,72 @@
+"""Keys that items of a batch leave out of sparse attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from spgrad.core import checks
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import from_values, stored_values
+from spgrad.errors import ArgumentKindError
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.convert import convert
+from spgrad.nn.graph.loops import with_dense_dims
+from spgrad.ops.products.attention import scaled_dot_product_attention
+
+
+def padded_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: SparseTensor,
+    key_padding_mask: Any,
+    dropout: float,
+) -> torch.Tensor:
+    """Attention (B, heads, L, e) of q (B, heads, L, d), or without B, in which items lack keys.
+
+    The items share the pattern of the mask (L, S) or (L, S | heads); what they add to the scores
+    are values of their own, as heads have them.
+    """
+    if q.dim() == 3:
+        padding = key_padding_mask
+        if isinstance(padding, torch.Tensor) and padding.dim() == 1:
+            padding = padding[None]
+        return padded_attention(q[None], k[None], v[None], mask, padding, dropout)[0]
+    added = _added(key_padding_mask, (q.shape[0], mask._pattern.matrix[1]), q.dtype)
+    mask = convert(without_repeats(mask), torch.sparse_csr)
+    own = stored_values(mask)
+    if own.dtype == torch.bool:
+        own = torch.zeros_like(own, dtype=q.dtype).masked_fill(~own, -torch.inf)
+    of_item = added[:, mask._pattern.indices[1].to(torch.int64)].mT  # (nse, B)
+    if own.dim() == 1:
+        bias = of_item + own[:, None]
+        q, k, v = (t.transpose(0, 1) for t in (q, k, v))
+    else:  # a value for each item and head
+        bias = (of_item[:, :, None] + own[:, None, :]).flatten(1)
+        q, k, v = (t.flatten(0, 1) for t in (q, k, v))
+    every = from_values(bias, with_dense_dims(mask._pattern, (bias.shape[1],)))
+    y = scaled_dot_product_attention(q, k, v, every, dropout)
+    return y.transpose(0, 1) if own.dim() == 1 else y.unflatten(0, (added.shape[0], -1))
+
+
+def _added(padding: Any, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    """What is added to all scores of a key (B, S), or the refusal."""
+    if not isinstance(padding, torch.Tensor) or isinstance(padding, SparseTensor):
+        raise ArgumentKindError(
+            f"`key_padding_mask` is {checks.describe_kind(padding)}; a dense tensor, True where a "
+            "key is left out, is accepted. Leave it out for none."
+        )
+    if tuple(padding.shape) != shape:
+        hint = "It has a row for each item of the batch and a column for each key."
+        raise checks.bad_shape("key_padding_mask", tuple(padding.shape), str(shape), hint)
+    if padding.dtype == torch.bool:
+        zeros = torch.zeros(shape, dtype=dtype, device=padding.device)
+        return zeros.masked_fill(padding, -torch.inf)
+    if not padding.dtype.is_floating_point:
+        raise ArgumentKindError(
+            f"`key_padding_mask` has dtype {padding.dtype}; bool and floating dtypes are accepted. "
+            "Numbers are added to the scores; compare the ints with a number for a bool mask."
+        )
+    return padding.to(dtype)
