@@ -16,7 +16,7 @@ from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, matrix_operand, sparse_operand
-from spgrad.lowering.segments import segments_of
+from spgrad.lowering.segments import Segments, segment_expand, segment_sum, segments_of
 from spgrad.lowering.spmm import sddmm, spmm, transposed_copy, wants_grad
 from spgrad.lowering.views import cols, rows
 from spgrad.ops.indexing.nonzero import prune
@@ -235,14 +235,27 @@ def _stored(
     outs = []
     for i in range(q.shape[0]):
         scores = sddmm(q[i], k[i], pattern) * scale
-        if bias is not None:
+        if bias is None:
+            weights = _weights(scores, row)
+        else:
             scores = scores + (bias if bias.dim() == 1 else bias[i % len(bias)])
-        weights = softmax_values(scores[:, None], row, False)[:, 0]
+            weights = _weights_of_some(scores, row)
         outs.append(spmm(torch.dropout(weights, dropout_p, True), v[i], pattern))
     if outs:
         return torch.stack(outs)
     none = q @ k.mT @ v  # without heads: empty, but with a gradient for all operands
     return none if bias is None else none + bias.sum()
+
+
+def _weights(scores: torch.Tensor, row: Segments) -> torch.Tensor:
+    return softmax_values(scores[:, None], row, False)[:, 0]
+
+
+def _weights_of_some(scores: torch.Tensor, row: Segments) -> torch.Tensor:
+    """Weights of scores that may be minus infinity: all 0 in a row that has no others."""
+    there = (scores.detach() != -torch.inf).to(scores.dtype)
+    some = segment_expand(segment_sum(there, row), row) > 0
+    return _weights(scores.where(some, 0), row).where(some, 0)
 
 
 class _Attention(torch.autograd.Function):
