@@ -18,7 +18,7 @@ from spgrad.lowering.convert import flat_values
 from spgrad.lowering.views import cols
 from spgrad.ops.products.extremal_sums import extremal_sums
 from spgrad.public import public_as
-from spgrad.torch_protocol.func_transforms import Function
+from spgrad.torch_protocol.func_transforms import Function, mapped_over
 
 
 @public_as("graph.shortest_paths")
@@ -89,7 +89,7 @@ def _relaxed(
 def _entries_on_paths(g: torch.Tensor, last: torch.Tensor, view: View, count: int) -> torch.Tensor:
     """The sum of the cotangents (n, s) of all paths over each stored element; linear in g."""
     total = g.new_zeros(count)
-    while bool((last >= 0).any()):
+    while bool(mapped_over(last >= 0).any()):
         arrived = last >= 0
         at = last.clamp(min=0)
         flow = torch.where(arrived, g, 0)

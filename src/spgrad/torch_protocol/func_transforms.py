@@ -14,7 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._C._functorch import unwrap_if_dead
+from torch._C._functorch import (
+    get_unwrapped,
+    is_batchedtensor,
+    is_functorch_wrapped_tensor,
+    unwrap_if_dead,
+)
 from torch.autograd import forward_ad
 
 _inside = threading.local()
@@ -27,6 +32,25 @@ def transforming() -> bool:
     """True where torch.func or forward mode is at work, but not in the kernels of an operation."""
     active = forward_ad._current_level >= 0 or in_torch_func()
     return active and not getattr(_inside, "operation", False)
+
+
+def mapped_over(t: torch.Tensor) -> torch.Tensor:
+    """The numbers of all items that torch.func.vmap maps over, to decide for all of them at once.
+
+    Also unwraps what other transforms of torch.func wrap.
+    """
+    while is_functorch_wrapped_tensor(t):
+        t = get_unwrapped(t)
+    return t
+
+
+def is_mapped(t: torch.Tensor) -> bool:
+    """Whether torch.func.vmap maps over `t`, so that nobody may read its numbers."""
+    while is_functorch_wrapped_tensor(t):
+        if is_batchedtensor(t):
+            return True
+        t = get_unwrapped(t)
+    return False
 
 
 def differentiated(x: torch.Tensor) -> bool:

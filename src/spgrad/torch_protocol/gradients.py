@@ -101,7 +101,7 @@ def grad(
     if args or transforming() or options.get("materialize_grads") or None in edges:
         with torch._C.DisableTorchFunctionSubclass():
             return torch.autograd.grad(outputs, inputs, grad_outputs, *args, **options)
-    return torch.autograd.grad(*edges, grad_outputs, **options)  # pyright: ignore
+    return torch.autograd.grad(*edges, grad_outputs, **options)
 
 
 def _edges(given: Any, *, leaves: bool = False) -> list[Any] | None:

@@ -20,7 +20,7 @@ from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
-from spgrad.errors import ArgumentValueError, ConvergenceError
+from spgrad.errors import ConvergenceError
 from spgrad.linalg.assume import require_true
 from spgrad.linalg.preconditioners.protocol import Apply, Given, application
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
@@ -176,6 +176,15 @@ class Iterative(Solver):
     def start(self, problem: Problem) -> Run:
         """The iteration before its first step."""
 
+    def require_ranges(self) -> None:
+        """Refuses tolerances and numbers of steps that are none."""
+        for name in ("rtol", "atol"):
+            value = getattr(self, name)
+            if value is not None or name == "atol":
+                checks.require_number(name, value, "For example 1e-8.", least=0)
+        if self.max_iter is not None:
+            checks.require_number("max_iter", self.max_iter, "Such as 100.", least=0, whole=True)
+
     def tolerance(self, dtype: torch.dtype) -> float:
         """The relative residual to stop at."""
         if self.rtol is not None:
@@ -229,12 +238,7 @@ class Iteration(Prepared):
     def __init__(
         self, options: Iterative, A: SparseTensor, assume: Assume, *, least: bool = False
     ) -> None:
-        for name in ("rtol", "atol", "max_iter"):
-            value = getattr(options, name)
-            if value is not None and value < 0:
-                raise ArgumentValueError(
-                    f"`{name}` is {value}; numbers from 0 are accepted. For example 1e-8, or 100."
-                )
+        options.require_ranges()
         hermitian = ["hermitian", "positive definite"]
         if not A._vals.is_complex():
             hermitian.append("symmetric")

@@ -85,7 +85,8 @@ def scaled_dot_product_attention(
     A = without_repeats(_mask_operand(attn_mask))
     given = {"query": query, "key": key, "value": value}
     q, k, v = (dense_operand(name, operand) for name, operand in given.items())
-    _require(A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)
+    options = {"is_causal": is_causal, "enable_gqa": enable_gqa}
+    _require(A, q, k, v, dropout_p=dropout_p, scale=scale, **options)
     A, bias = _pattern_and_bias(A, q.dtype)
     batch = checks.broadcast_shapes(_broadcast_sizes(A), *(t.shape[:-2] for t in (q, k, v)))
     A, order = _heads_and_items(A, tuple(batch))
@@ -150,6 +151,10 @@ def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
     if q.shape[-1] != k.shape[-1]:
         hint = "Queries and keys have the same features."
         raise checks.bad_shape("key", tuple(k.shape), f"(..., {n}, {q.shape[-1]})", hint)
+    checks.require_number("dropout_p", options["dropout_p"], "Leave it out for none.")
+    if options["scale"] is not None:
+        # a tensor would lose its gradient
+        checks.require_number("scale", options["scale"], "Multiply the queries by a tensor.")
     if not 0 <= options["dropout_p"] < 1:
         raise ArgumentValueError(
             f"`dropout_p` is {options['dropout_p']}; numbers from 0 to 1 are accepted, 1 is not. "
