@@ -61,6 +61,11 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
     """
     M = weighted_graph(A)
     require_square(M)
+    if bool(mapped_over(M._vals).isnan().any()):
+        raise ArgumentValueError(
+            "`A` has an element that is NaN; lengths are accepted. Find it with "
+            "torch.isnan(A.values())."
+        )
     from_nodes = require_members("sources", sources, M._pattern.matrix[0]).to(M._pattern.device)
     return _Paths.apply(flat_values(M), M._pattern, from_nodes).t()  # type: ignore[return-value, union-attr]
 
