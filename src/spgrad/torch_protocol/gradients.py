@@ -97,11 +97,12 @@ def grad(
 
     Torch gets edges of the graph in their place, which it dispatches to nobody.
     """
-    edges = _edges(outputs), _edges(inputs)
-    if args or transforming() or options.get("materialize_grads") or None in edges:
+    ends, starts = _edges(outputs), _edges(inputs)
+    own_way = args or transforming() or options.get("materialize_grads")
+    if own_way or ends is None or starts is None:
         with torch._C.DisableTorchFunctionSubclass():
             return torch.autograd.grad(outputs, inputs, grad_outputs, *args, **options)
-    return torch.autograd.grad(*edges, grad_outputs, **options)
+    return torch.autograd.grad(ends, starts, grad_outputs, **options)
 
 
 def _edges(given: Any, *, leaves: bool = False) -> list[Any] | None:
