@@ -104,3 +104,20 @@ def test_refusals():
     ]:
         with pytest.raises(kind, match=rf"spgrad\.expm_multiply: .*{says}"):
             spgrad.expm_multiply(*wrong)
+
+
+def test_a_large_mean_of_the_diagonal_costs_no_products(monkeypatch):
+    """The norm that counts is that of A without the mean of its diagonal."""
+    products = []
+
+    def counted(A, x):
+        products.append(1)
+        return spgrad.matmul(A, x)
+
+    monkeypatch.setattr("spgrad.linalg.exponential.matmul", counted)
+    small = torch.tensor([[0.1, 0.2], [0.0, -0.1]], dtype=torch.float64)
+    A = spgrad.from_dense(small - 100 * torch.eye(2, dtype=torch.float64))
+    x = torch.ones(2, dtype=torch.float64)
+    y = spgrad.expm_multiply(A, x)
+    assert len(products) < 30
+    torch.testing.assert_close(y, torch.linalg.matrix_exp(A.to_dense()) @ x)

@@ -242,7 +242,7 @@ def test_it_is_trained():
     [
         ({}, "`density` is one of 0 ways"),
         ({"density": 0.5, "n_m": (2, 4)}, "`density` is one of 2 ways"),
-        ({"density": 1.5}, "`density` is 1.5; a number from 0 to 1 is accepted"),
+        ({"density": 1.5}, "`density` is 1.5; numbers from 0 to 1 are accepted"),
         ({"density": 0.5, "blocksize": (4, 4)}, r"`blocksize` is \(4, 4\) for a weight \(6, 8\)"),
         ({"n_m": (2, 4), "blocksize": (2, 4)}, r"`blocksize` is \(2, 4\) beside n_m"),
         ({"n_m": (2, 3)}, r"`n_m` is \(2, 3\) for 8 columns"),

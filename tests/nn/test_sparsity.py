@@ -256,9 +256,9 @@ def test_no_elements_and_all_of_them(kind, density):
     ("call", "text"),
     [
         (lambda: SET(nn.Linear(2, 2)), "`module` is a Linear without a SparseLinear"),
-        (lambda: SET(made(), every=0), "`every` is 0; a number of steps from 1 on"),
+        (lambda: SET(made(), every=0), "`every` is 0; ints from 1 are accepted"),
         (lambda: SET(made(), begin=3, end=2), "`begin` is 3 and `end` 2"),
-        (lambda: SET(made(), fraction=2), "`fraction` is 2; a number from 0 to 1"),
+        (lambda: SET(made(), fraction=2), "`fraction` is 2; numbers from 0 to 1"),
         (lambda: RigL(made(), end=3, fraction=-1), "`fraction` is -1"),
         (lambda: GradualMagnitude(made(), density=3, end=2), "`density` is 3"),
         (lambda: GradualMagnitude(made("n of m"), density=0.1, end=2), "n of m elements in a row"),

@@ -137,3 +137,13 @@ def test_a_weight_of_another_kind_is_refused():
         layer.set_weight(made(0.5).weight.mT.detach())
     with pytest.raises(ValueError, match="`weight` has shape"):
         layer.set_weight(spgrad.from_dense(torch.ones(6, 8), torch.sparse_coo))
+
+
+def test_the_pattern_is_made_once_in_inference_mode_too():
+    layer = SparseLinear(6, 4, density=0.5)
+    assert layer.pattern is layer.pattern
+    with torch.inference_mode():
+        layer = SparseLinear(6, 4, density=0.5)
+        x = torch.ones(2, 6)
+        assert torch.equal(layer(x), layer(x))
+        assert layer.pattern is layer.pattern

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,9 +43,52 @@ def describe_kind(value: Any) -> str:
     return f"a {layout} tensor of shape {tuple(value.shape)}"
 
 
-def require_index(arg: str, t: torch.Tensor) -> None:
-    """Refuses index tensors that are not strided int32 or int64."""
-    if t.layout != torch.strided:
+def require_number(
+    arg: str,
+    value: Any,
+    hint: str,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    whole: bool = False,
+) -> None:
+    """Refuses what is no real number, or with `whole` no int, NaN, and what is out of range."""
+    word = "ints" if whole else "numbers"
+    accepted = word
+    if most < math.inf:
+        accepted = f"{word} from {least} to {most}"
+    elif least > -math.inf:
+        accepted = f"{word} from {least}"
+    kind = numbers.Integral if whole else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ArgumentKindError(
+            f"`{arg}` is {describe_kind(value)}; {accepted} are accepted. {hint}"
+        )
+    if not least <= value <= most:  # type: ignore[operator]
+        raise ArgumentValueError(f"`{arg}` is {value}; {accepted} are accepted. {hint}")
+
+
+def require_bool(arg: str, value: Any) -> None:
+    """Refuses what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise ArgumentKindError(
+            f"`{arg}` is {describe_kind(value)}; True and False are accepted. Convert it with "
+            f"bool({arg})."
+        )
+
+
+def require_generator(generator: Any) -> None:
+    """Refuses what is neither a source of random numbers nor None."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise ArgumentKindError(
+            f"`generator` is {describe_kind(generator)}; a torch.Generator or None is accepted. "
+            "Make one with torch.Generator().manual_seed(0)."
+        )
+
+
+def require_index(arg: str, t: Any) -> None:
+    """Refuses what is no index tensor: strided, of int32 or int64."""
+    if not isinstance(t, torch.Tensor) or t.layout != torch.strided:
         raise ArgumentKindError(
             f"`{arg}` is {describe_kind(t)}; a dense index tensor is accepted. Pass the indices "
             "themselves."

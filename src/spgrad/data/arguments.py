@@ -54,7 +54,13 @@ def require_graph(A: Any, square: bool = False) -> Pattern:
 
 def require_members(arg: str, members: Any, bound: int) -> torch.Tensor:
     """A vector of numbers in [0, bound) as int64; a bool mask gives the numbers that it marks."""
-    found = torch.as_tensor(members)
+    try:
+        found = torch.as_tensor(members)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentKindError(
+            f"`{arg}` is {checks.describe_kind(members)}; ints or a bool mask, as a tensor or a "
+            "list, are accepted. Convert them with torch.tensor."
+        ) from None
     if found.numel() == 0 and found.dim() == 1 and not isinstance(members, torch.Tensor):
         return found.long()
     if found.dtype == torch.bool and tuple(found.shape) == (bound,):
@@ -99,6 +105,7 @@ def require_count(arg: str, count: Any, least: int, accepted: str) -> int:
 
 def random_key(generator: torch.Generator | None) -> int:
     """One int64 of torch's random numbers, from which a kernel makes its own."""
+    checks.require_generator(generator)
     return int(torch.randint(-(2**63), 2**63 - 1, (), generator=generator))
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
+from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.data.arguments import require_count, require_graph
-from spgrad.errors import ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.rebuild import finished, subset
 from spgrad.lowering.views import linear_positions
 from spgrad.public import public_as
@@ -51,7 +52,14 @@ def split_entries(
         [16, 2, 2]
     """
     pattern = require_graph(A)
-    parts = [float(f) for f in fractions]
+    checks.require_generator(generator)
+    if isinstance(fractions, str) or not isinstance(fractions, Iterable):
+        raise ArgumentKindError(
+            f"`fractions` is {checks.describe_kind(fractions)}; a list of numbers is accepted. For "
+            "example (0.8, 0.1, 0.1)."
+        )
+    for f in (parts := list(fractions)):
+        checks.require_number("fractions", f, "For example (0.8, 0.1, 0.1).")
     if not parts or not all(f >= 0 for f in parts) or abs(math.fsum(parts) - 1) > 1e-6:
         raise ArgumentValueError(
             f"`fractions` is {tuple(parts)}; numbers of 0 or more that add up to 1 are accepted. "
@@ -107,6 +115,7 @@ def negative_sampling(
             f"`num` is {num}; at most {missing} is accepted, the elements that A lacks. Ask for "
             "fewer pairs."
         )
+    checks.require_generator(generator)
     drawn = _distinct(missing, num, generator).to(pattern.device)
     there = linear_positions(pattern).sort().values
     before = there - torch.arange(pattern.nse, device=there.device)  # missing ones before each

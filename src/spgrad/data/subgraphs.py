@@ -123,6 +123,7 @@ def saint_sample(
     pattern = require_graph(A, square=True)
     require_count("num", num, 1, "a number of draws of 1 or more")
     require_count("length", length, 0, "a number of steps")
+    checks.require_generator(generator)
     view, n = rows(pattern), pattern.matrix[0]
     if method not in ("node", "edge", "walk"):
         raise ArgumentValueError(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from spgrad import kernels
+from spgrad.core import checks
 from spgrad.core.pattern import View
 from spgrad.core.tensor import SparseTensor
 from spgrad.data.arguments import random_key, require_count, require_graph, require_members
@@ -65,7 +66,9 @@ def random_walk(
     pattern = require_graph(A, square=True)
     now = require_members("starts", starts, pattern.matrix[0])
     require_count("length", length, 0, "a number of steps")
+    checks.require_generator(generator)
     for name, number in (("p", p), ("q", q)):
+        checks.require_number(name, number, "1.0 is neutral.")
         if not 0 < number < float("inf"):
             raise ArgumentValueError(
                 f"`{name}` is {number}; a positive finite number is accepted. 1.0 is neutral."

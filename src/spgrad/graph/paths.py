@@ -18,7 +18,7 @@ from spgrad.lowering.convert import flat_values
 from spgrad.lowering.views import cols
 from spgrad.ops.products.extremal_sums import extremal_sums
 from spgrad.public import public_as
-from spgrad.torch_protocol.func_transforms import Function
+from spgrad.torch_protocol.func_transforms import Function, mapped_over
 
 
 @public_as("graph.shortest_paths")
@@ -61,6 +61,11 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
     """
     M = weighted_graph(A)
     require_square(M)
+    if bool(mapped_over(M._vals).isnan().any()):
+        raise ArgumentValueError(
+            "`A` has an element that is NaN; lengths are accepted. Find it with "
+            "torch.isnan(A.values())."
+        )
     from_nodes = require_members("sources", sources, M._pattern.matrix[0]).to(M._pattern.device)
     return _Paths.apply(flat_values(M), M._pattern, from_nodes).t()  # type: ignore[return-value, union-attr]
 
@@ -89,7 +94,7 @@ def _relaxed(
 def _entries_on_paths(g: torch.Tensor, last: torch.Tensor, view: View, count: int) -> torch.Tensor:
     """The sum of the cotangents (n, s) of all paths over each stored element; linear in g."""
     total = g.new_zeros(count)
-    while bool((last >= 0).any()):
+    while bool(mapped_over(last >= 0).any()):
         arrived = last >= 0
         at = last.clamp(min=0)
         flow = torch.where(arrived, g, 0)

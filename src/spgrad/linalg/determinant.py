@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import from_values, plain
-from spgrad.errors import ArgumentKindError, PivotError
+from spgrad.core.values import from_values
+from spgrad.errors import ArgumentKindError
 from spgrad.linalg.assume import require_declared
-from spgrad.linalg.direct.engines import Factored, SingularError, coordinates
+from spgrad.linalg.direct.determinants import determinants, log_determinants, signs
+from spgrad.linalg.direct.engines import SingularError
 from spgrad.linalg.direct.inverse import Wanted, inverse_values
-from spgrad.linalg.direct.singular import adjugate_elements
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept
 from spgrad.linalg.solvers.protocol import Assume, Solver
@@ -26,7 +26,7 @@ from spgrad.ops.creation.create import eye
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_op
-from spgrad.torch_protocol.func_transforms import Function, transforming
+from spgrad.torch_protocol.func_transforms import transforming
 
 
 @public_op
@@ -161,7 +161,7 @@ def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
     kept = Kept(SuperLU(), known, pattern)
     if _one_is_singular(kept, vals):
         return _of_items(T, lambda item: det(item, assume=assume))
-    return _Det.apply(vals, kept).view(pattern.batch)  # type: ignore[union-attr]
+    return determinants(vals, kept).view(pattern.batch)
 
 
 @public_op
@@ -279,10 +279,12 @@ def slogdet_by(
         both = _of_items(T, lambda item: torch.stack(_pair(slogdet_by(item, solver, assume))))
         sign, size = both.unbind(-1)
         return sign, size.real
-    sign, size = _LogDet.apply(vals, kept)  # type: ignore[misc]
-    if sign.is_complex():  # size is the logarithm of the determinant
+    size = log_determinants(vals, kept)
+    if size.is_complex():  # the logarithm of the determinant
         length = torch.where(size.real > -torch.inf, torch.ones_like(size.real), 0)
         sign, size = torch.polar(length, size.imag), size.real
+    else:
+        sign = signs(vals, kept)
     return sign.view(pattern.batch), size.view(pattern.batch)
 
 
@@ -308,92 +310,3 @@ def _of_items(T: SparseTensor, function: Callable[[Any], torch.Tensor]) -> torch
     batch = T._pattern.batch
     found = [function(T[index]) for index in itertools.product(*map(range, batch))]
     return torch.stack(found).view(*batch, *found[0].shape)
-
-
-class _LogDet(Function):
-    """Sign and logarithm of determinants: d log det A = tr(A^-1 dA), so that the gradient is A^-H.
-
-    The logarithm is that of the absolute determinant where A is real.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, vals: torch.Tensor, kept: Kept) -> Any:  # type: ignore[override]
-        with torch.no_grad():
-            sign, size = _log_determinant(vals, kept)
-            if sign.is_complex():
-                size = torch.complex(size, sign.angle())
-            sign, size = (t.to(vals.device, vals.dtype) for t in (sign, size))
-        ctx.save_for_backward(vals)
-        ctx.mark_non_differentiable(sign)
-        ctx.kept, ctx.singular = kept, not bool(sign.all())
-        return sign, size
-
-    @staticmethod
-    def backward(ctx: Any, _: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        (vals,) = ctx.saved_tensors
-        if ctx.singular:
-            if bool((g == 0).all()):
-                return vals * 0, None
-            raise PivotError(
-                "`A` is singular, and the logarithm of its determinant, -inf, has no gradient; a "
-                "matrix of full rank is accepted. The gradient of spgrad.linalg.det is finite."
-            )
-        row, inverse = _transposed_inverse(vals, ctx.kept)
-        return g[row] * inverse.conj(), None
-
-
-class _Det(Function):
-    """Determinants: d det A = tr(adj(A) dA) with the adjugate adj(A) = det A times A^-1."""
-
-    @staticmethod
-    def forward(ctx: Any, vals: torch.Tensor, kept: Kept) -> torch.Tensor:  # type: ignore[override]
-        with torch.no_grad():
-            sign, size = _log_determinant(vals, kept)
-            found = (sign * size.exp()).to(vals.device, vals.dtype)
-        ctx.save_for_backward(vals, found)
-        ctx.kept, ctx.singular = kept, not bool(sign.all())
-        return found
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        vals, found = ctx.saved_tensors
-        if ctx.singular:
-            return g * _Adjugate.apply(vals, ctx.kept).conj(), None  # type: ignore[union-attr]
-        row, inverse = _transposed_inverse(vals, ctx.kept)
-        return (g * found.conj())[row] * inverse.conj(), None
-
-
-class _Adjugate(Function):
-    """Element (j, i) of the adjugate of one singular matrix for each value (i, j)."""
-
-    @staticmethod
-    def forward(ctx: Any, vals: torch.Tensor, kept: Kept) -> torch.Tensor:  # type: ignore[override]
-        with torch.no_grad():
-            A = SparseTensor(plain(vals).view(kept.pattern.values_shape), kept.pattern)
-            row, column = coordinates(kept.pattern)
-            return adjugate_elements(A, column, row)
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        raise PivotError(
-            "`A` is singular, and spgrad.linalg.det has a first derivative alone there; a matrix "
-            "of full rank is accepted for the second one."
-        )
-
-
-def _log_determinant(vals: torch.Tensor, kept: Kept) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sign and logarithm of the size of the determinant of each item; 0 and -inf if singular."""
-    try:
-        return cast(Factored, kept.prepared(vals)).log_determinant()
-    except SingularError:
-        if kept.pattern.extent[0] > kept.pattern.matrix[0]:
-            raise
-        sign = vals.new_zeros(1)
-        return sign, sign.real - torch.inf
-
-
-def _transposed_inverse(vals: torch.Tensor, kept: Kept) -> tuple[torch.Tensor, torch.Tensor]:
-    """The batch item of each value (i, j), and element (j, i) of the inverse of that item."""
-    row, _ = coordinates(kept.pattern)
-    inverse = inverse_values(vals, Wanted(kept, kept.pattern, True))
-    return row // kept.pattern.matrix[0], inverse

@@ -15,6 +15,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.ops import diagonal, matmul, sum  # noqa: A004
 from spgrad.public import public_op
+from spgrad.torch_protocol.func_transforms import mapped_over
 
 HALVES = (torch.float16, torch.bfloat16)
 DTYPES = (*HALVES, torch.float32, torch.float64, torch.complex64, torch.complex128)
@@ -121,7 +122,7 @@ def _advanced(A: SparseTensor, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor
         mean = on_diagonal.mean(-1, keepdim=True)  # any number would be right
         rest = sum(A.detach().abs(), -2)
         columns = rest.to_dense() - on_diagonal.abs() + (on_diagonal - mean).abs()
-        norm = float(columns.max() * t.abs())
+        norm = float(mapped_over(columns.abs() * t.abs()).max())
     if not math.isfinite(norm):
         raise ArgumentValueError(
             f"t A has the 1-norm {norm}; finite elements and a finite `t` are accepted."
@@ -164,7 +165,7 @@ def _series(
         term = (matmul(A, term) - mean * term) * (t / j)
         total = total + term
         size = term.detach().abs().amax()
-        if bool(before + size <= limit * total.detach().abs().amax()):
+        if bool(mapped_over(before + size <= limit * total.detach().abs().amax()).all()):
             break
         before = size
     return total

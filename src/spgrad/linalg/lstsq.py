@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch._C._functorch import is_batchedtensor
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
@@ -25,7 +24,7 @@ from spgrad.ops import adjoint, cat, eye
 from spgrad.ops.products.broadcast import flat, in_columns, sparse_sparse
 from spgrad.ops.solves.triangular import SOLVE_DTYPES
 from spgrad.public import public_op
-from spgrad.torch_protocol.func_transforms import Function
+from spgrad.torch_protocol.func_transforms import Function, is_mapped
 
 
 @dataclass(frozen=True)
@@ -235,7 +234,7 @@ class _LeastSquares(Function):
 
 def _counts(small: torch.Tensor, like: torch.Tensor) -> bool:
     """Whether `small` is more than what rounding and a solver's tolerance leave of `like`."""
-    if is_batchedtensor(small):  # torch.func.vmap lets nobody read its numbers
+    if is_mapped(small):  # torch.func.vmap lets nobody read its numbers
         return True
     with torch.no_grad():
         return bool((small.norm() > torch.finfo(like.dtype).eps ** 0.4 * like.norm()).item())

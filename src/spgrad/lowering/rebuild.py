@@ -13,11 +13,13 @@ from spgrad.core.kept import Key
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
+from spgrad.errors import UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import flat_values, moved
 from spgrad.lowering.gather import Gather, Move, Ranges
 from spgrad.lowering.sorting import lexicographic
 from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.func_transforms import is_mapped
 
 KEPT = 8
 """How many results of a kind a pattern keeps: a loop over arguments would fill the memory."""
@@ -159,6 +161,12 @@ def placed(
 
 def subset(pattern: Pattern, kept: torch.Tensor) -> Found:
     """The stored elements of a pattern for which `kept` (elements,) is True, in its layout."""
+    if is_mapped(kept):
+        raise UnsupportedError(
+            "the elements of the result depend on values that torch.func.vmap maps over; one "
+            "pattern for all items is accepted. Choose the elements before, and map over "
+            "spgrad.from_values(values, pattern)."
+        )
     if pattern.is_coo or pattern.blocksize is not None:
         coo, first = coordinates(pattern)
         there = (kept if first is None else kept.index_select(0, first)).nonzero().squeeze(1)

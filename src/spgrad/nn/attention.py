@@ -96,6 +96,11 @@ class SparseAttention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "kdim": kdim, "vdim": vdim}
+        for name, size in sizes.items():
+            if size is not None:
+                checks.require_number(name, size, "Such as 8.", least=1, whole=True)
+        checks.require_number("dropout", dropout, "Leave it out for none.")
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise ArgumentValueError(
                 f"`num_heads` is {num_heads} for {embed_dim} features; a divisor is accepted. Each "

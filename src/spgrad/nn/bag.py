@@ -15,6 +15,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.operands import dense_operand
 from spgrad.lowering.spmm import sddmm, spmm
 from spgrad.ops.layouts.convert import to_sparse_csr
 from spgrad.ops.products.embedding import (
@@ -218,6 +219,7 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
                 "`per_sample_weights` is given for the mode 'max'; it is accepted for 'sum' and "
                 "'mean'. Pass the bags as a SparseTensor, whose values are weights in every mode."
             )
+        dense_operand("per_sample_weights", weights)
         checks.require_same_dtype(weight=self.weight, per_sample_weights=weights)
         if weights.shape != input.shape:
             hint = "Give one weight for each input."

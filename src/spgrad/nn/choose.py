@@ -140,18 +140,16 @@ def require_choice(
             f"`density` is one of {len(given)} ways given to choose the elements; one of density, "
             "pattern and n_m is accepted. Give one of them."
         )
-    if density is not None and not 0 <= density <= 1:
-        raise ArgumentValueError(
-            f"`density` is {density}; a number from 0 to 1 is accepted. It is the share of "
-            "elements that are kept."
-        )
+    if density is not None:
+        hint = "It is the share of elements that are kept."
+        checks.require_number("density", density, hint, least=0, most=1)
     if blocksize is not None:
         _require_blocks(size, blocksize, n_m)
     if n_m is not None:
-        n, m = n_m
+        n, m = n_m if _is_pair(n_m) else (0, 0)
         if not 0 < n <= m or size[1] % m:
             raise ArgumentValueError(
-                f"`n_m` is {tuple(n_m)} for {size[1]} columns; n of m with 0 < n <= m, where m "
+                f"`n_m` is {n_m!r} for {size[1]} columns; n of m with 0 < n <= m, where m "
                 "divides the columns, is accepted. Choose m among their divisors."
             )
 
@@ -161,7 +159,7 @@ def _require_blocks(size: tuple[int, int], blocksize: Any, n_m: Any) -> None:
         raise ArgumentValueError(
             f"`blocksize` is {blocksize} beside n_m; one of them is accepted. Leave one out."
         )
-    fits = len(blocksize) == 2 and all(
+    fits = _is_pair(blocksize) and all(
         b > 0 and s % b == 0 for b, s in zip(blocksize, size, strict=True)
     )
     if not fits:
@@ -169,3 +167,9 @@ def _require_blocks(size: tuple[int, int], blocksize: Any, n_m: Any) -> None:
             f"`blocksize` is {blocksize} for a weight {size}; two positive divisors of its sizes "
             "are accepted. Choose others, or pad the layer."
         )
+
+
+def _is_pair(given: Any) -> bool:
+    """Whether it is a tuple or list of two ints."""
+    pair = isinstance(given, (tuple, list)) and len(given) == 2
+    return pair and all(type(part) is int for part in given)

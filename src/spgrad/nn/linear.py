@@ -82,9 +82,12 @@ class SparseLinear(SparseWeight):
         n_m: tuple[int, int] | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
+        for name, features in (("in_features", in_features), ("out_features", out_features)):
+            checks.require_number(name, features, "Such as 16.", least=0, whole=True)
+        checks.require_generator(generator)
         size = (out_features, in_features)
         choose.require_choice(size, blocksize, density, pattern, n_m)
-        dtype = dtype or torch.get_default_dtype()
+        dtype = torch.get_default_dtype() if dtype is None else dtype
         _require_parameters(dtype)
         blocksize = None if blocksize is None else (blocksize[0], blocksize[1])
         if pattern is not None:
@@ -222,7 +225,12 @@ def _uniform(like: torch.Tensor, generator: torch.Generator | None) -> torch.Ten
     return torch.view_as_complex(found) / math.sqrt(2) if like.is_complex() else found
 
 
-def _require_parameters(dtype: torch.dtype) -> None:
+def _require_parameters(dtype: Any) -> None:
+    if not isinstance(dtype, torch.dtype):
+        raise ArgumentKindError(
+            f"`dtype` is {checks.describe_kind(dtype)}; a torch.dtype is accepted. For example "
+            "torch.float32."
+        )
     if not (dtype.is_floating_point or dtype.is_complex):
         raise checks.ArgumentValueError(
             f"`dtype` is {checks.short(dtype)}; a floating-point or complex dtype is accepted. "

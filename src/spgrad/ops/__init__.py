@@ -19,7 +19,15 @@ from spgrad.ops.elementwise.queries import item
 from spgrad.support import OPS, OUTSIDE, Op, torch_named
 from spgrad.torch_protocol.aten import alias
 from spgrad.torch_protocol.compile import when_called, when_tracing
-from spgrad.torch_protocol.gradients import SET_DATA, SET_GRAD, register_hook, set_data, set_grad
+from spgrad.torch_protocol.gradients import (
+    SET_DATA,
+    SET_GRAD,
+    backward,
+    grad,
+    register_hook,
+    set_data,
+    set_grad,
+)
 from spgrad.torch_protocol.inplace import in_place, is_in_place
 from spgrad.torch_protocol.optimizers import on_values
 from spgrad.torch_protocol.pickling import load
@@ -48,7 +56,10 @@ def register(row: Op) -> Any:
 ATTRIBUTES = {
     SET_GRAD: set_grad,
     SET_DATA: set_data,
+    torch.Tensor.backward: backward,
     torch.Tensor.register_hook: register_hook,
+    torch.autograd.backward: backward,
+    torch.autograd.grad: grad,
     torch.Tensor.__complex__: lambda A: complex(item(A)),
     torch.Tensor.__float__: lambda A: float(item(A)),
     torch.Tensor.__int__: lambda A: int(item(A)),

@@ -15,7 +15,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._C._functorch import unwrap_if_dead
+from torch._C._functorch import (
+    get_unwrapped,
+    is_batchedtensor,
+    is_functorch_wrapped_tensor,
+    unwrap_if_dead,
+)
 from torch.autograd import forward_ad
 
 _inside = threading.local()
@@ -44,6 +49,25 @@ def untransformed() -> Iterator[None]:
 def has_tangent(x: torch.Tensor) -> bool:
     """True where forward mode takes a derivative along `x`."""
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
+
+
+def mapped_over(t: torch.Tensor) -> torch.Tensor:
+    """The numbers of all items that torch.func.vmap maps over, to decide for all of them at once.
+
+    Also unwraps what other transforms of torch.func wrap.
+    """
+    while is_functorch_wrapped_tensor(t):
+        t = get_unwrapped(t)
+    return t
+
+
+def is_mapped(t: torch.Tensor) -> bool:
+    """Whether torch.func.vmap maps over `t`, so that nobody may read its numbers."""
+    while is_functorch_wrapped_tensor(t):
+        if is_batchedtensor(t):
+            return True
+        t = get_unwrapped(t)
+    return False
 
 
 def differentiated(x: torch.Tensor) -> bool:

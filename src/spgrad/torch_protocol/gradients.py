@@ -1,4 +1,9 @@
-"""Assignment to `grad` and `data` of a SparseTensor, and hooks of its gradient."""
+"""The gradient of a SparseTensor: assignment to `grad` and `data`, hooks, and what computes it.
+
+While torch runs a function that was dispatched to a SparseTensor, it looks up no function for one.
+For a function that runs a backward that would hold for hooks, for what `torch.utils.checkpoint`
+computes again and for derivatives in Python too. So these functions run without that.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
@@ -13,6 +19,7 @@ from spgrad.core.values import at_elements, on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.public import public_as
 from spgrad.torch_protocol.aten import alike, replace, require_no_gradient
+from spgrad.torch_protocol.func_transforms import transforming
 
 SET_GRAD: Any = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
 SET_DATA: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]
@@ -81,3 +88,54 @@ def register_hook(A: SparseTensor, hook: Callable[[Any], Any]) -> Any:
 
     with torch._C.DisableTorchFunctionSubclass():
         return torch.Tensor.register_hook(A, run)
+
+
+def grad(
+    outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **options: Any
+) -> tuple[torch.Tensor | None, ...]:
+    """`torch.autograd.grad` of SparseTensors, or with respect to them.
+
+    Torch gets edges of the graph in their place, which it dispatches to nobody.
+    """
+    ends, starts = _edges(outputs), _edges(inputs)
+    own_way = args or transforming() or options.get("materialize_grads")
+    if own_way or ends is None or starts is None:
+        with torch._C.DisableTorchFunctionSubclass():
+            return torch.autograd.grad(outputs, inputs, grad_outputs, *args, **options)
+    return torch.autograd.grad(ends, starts, grad_outputs, **options)
+
+
+def _edges(given: Any, *, leaves: bool = False) -> list[Any] | None:
+    """The tensors, edges in place of those that are sparse; None if one has no gradient.
+
+    Args:
+        given: A tensor, an edge, or a tuple of them, as torch passes it on.
+        leaves: None also for one that was computed.
+    """
+    tensors = [given] if isinstance(given, (torch.Tensor, GradientEdge)) else list(given)
+    for i, t in enumerate(tensors):
+        if isinstance(t, SparseTensor):
+            if not t.requires_grad or (leaves and t.grad_fn is not None):
+                return None
+            tensors[i] = GradientEdge(_node(t), t.output_nr)
+    return tensors
+
+
+def _node(A: SparseTensor) -> Any:
+    """What the graph computes A with, or collects its gradient with."""
+    if A.grad_fn is not None:
+        return A.grad_fn
+    with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
+        return torch.ops.aten.alias.default(A).grad_fn.next_functions[0][0]
+
+
+def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **options: Any) -> None:
+    """`torch.autograd.backward` of SparseTensors, and `A.backward(gradient)`."""
+    if "gradient" in options:
+        grad_tensors = options.pop("gradient")
+    edges, given = _edges(tensors), options.get("inputs")
+    inputs = None if given is None else _edges(given, leaves=True)
+    if transforming() or edges is None or (inputs is None and given is not None):
+        with torch._C.DisableTorchFunctionSubclass():
+            return torch.autograd.backward(tensors, grad_tensors, *args, **options)
+    return torch.autograd.backward(edges, grad_tensors, *args, **{**options, "inputs": inputs})

@@ -126,3 +126,30 @@ def test_an_attention_layer_in_one_layout(sparse, name):
     x = torch.randn(4, 3, dtype=F64)
     terms = torch.where(mask[:, :, None], A.to_dense()[:, :, None] * x, -torch.inf)
     testing.assert_close(spgrad.spmm(A, x, "amax"), terms.amax(1))
+
+
+@pytest.mark.parametrize("name", ["bool", "bias"])
+def test_rows_in_which_no_score_is_finite_give_zeros_in_every_way(name):
+    """The ways that store weights agree with the kernel: dropout, transforms, second order."""
+    dense = torch.tensor([[[True, True], [True, False]], [[False, False], [True, True]]])
+    A, _ = by_head(dense.to(F64), "csr")
+    A = A.to(torch.bool)
+    if name == "bias":
+        A = spgrad.from_values(torch.where(A.values(), 0.5, -torch.inf).to(F64), A.pattern)
+    q, k, v = (torch.randn(2, 2, 3, dtype=F64, requires_grad=True) for _ in range(3))
+
+    def attend(*operands, **options):
+        return spgrad.scaled_dot_product_attention(*operands, A, **options)
+
+    y = attend(q, k, v)
+    assert not bool(y[1, 0].any())
+    grads = torch.autograd.grad(y.sum(), (q, k, v))
+    again = torch.autograd.grad(attend(q, k, v).sum(), (q, k, v), create_graph=True)
+    for got, want in zip(again, grads, strict=True):
+        testing.assert_close(got, want)
+    second = torch.autograd.grad(sum(t.square().sum() for t in again), (q, k, v))
+    assert all(bool(t.isfinite().all()) for t in second)
+    testing.assert_close(torch.func.vmap(attend)(q[None], k[None], v[None])[0], y)
+    dropped = attend(q, k, v, dropout_p=0.5)
+    assert bool(dropped.isfinite().all())
+    assert not bool(dropped[1, 0].any())

@@ -271,3 +271,14 @@ def test_gradients_of_products_without_columns_are_zero():
     A = spgrad.from_dense(torch.tensor([[176.0, 784.0]], dtype=torch.float16)).requires_grad_()
     spgrad.spmm(A, torch.zeros(2, 0, dtype=torch.float16), reduce="prod").sum().backward()
     assert A.grad.values().eq(0).all()
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "prod", "min_plus"])
+def test_products_of_no_heads_keep_the_graph(reduce):
+    A = spgrad.sparse_csr_tensor([0, 1], [1], torch.ones(1, 0), (1, 2, 0)).requires_grad_()
+    x = torch.ones(2, 0, 3, requires_grad=True)
+    y = spgrad.spmm(A, x, reduce)
+    assert y.shape == (1, 0, 3)
+    grads = torch.autograd.grad(y.sum(), (A, x))
+    assert grads[0].pattern is A.pattern
+    assert grads[1].shape == x.shape

@@ -116,8 +116,9 @@ class Factor(Applied):
             PivotError: A is not hermitian positive definite.
             NotImplementedError: The engine is PARDISO, and A was not declared positive definite.
         """
-        front = (shape,) if isinstance(shape, int) else tuple(shape)
-        if not all(isinstance(size, int) and size >= 0 for size in front):
+        front = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+        checks.require_generator(generator)
+        if not all(type(size) is int and size >= 0 for size in front):
             hint = "The shape of the matrix comes behind it."
             raise checks.bad_shape("shape", front, "non-negative sizes", hint)
         T = self._matrix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 
@@ -12,6 +12,7 @@ from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
+from spgrad.errors import ArgumentValueError
 from spgrad.linalg.direct.engines import (
     Columns,
     Engine,
@@ -23,6 +24,9 @@ from spgrad.linalg.direct.engines import (
 )
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info
 from spgrad.lowering.views import cols
+
+_Ordering = Literal["COLAMD", "MMD_AT_PLUS_A", "MMD_ATA", "NATURAL"]
+_ORDERINGS: tuple[str, ...] = get_args(_Ordering)
 
 _MIRROR = {"symmetric": 1, "hermitian": 2, "positive definite": 2}
 """`Columns.mirror` for each word of `assume`; 0 for the words that are not here."""
@@ -44,10 +48,16 @@ class SuperLU(Engine):
     """
 
     name: ClassVar[str] = "superlu"
-    ordering: Literal["COLAMD", "MMD_AT_PLUS_A", "MMD_ATA", "NATURAL"] | None = None
+    ordering: _Ordering | None = None
 
     def prepare(self, A: SparseTensor, assume: Assume = "general") -> Prepared:
         """Factors the matrix."""
+        if self.ordering not in (None, *_ORDERINGS):
+            names = ", ".join(repr(name) for name in _ORDERINGS)
+            raise ArgumentValueError(
+                f"`ordering` is {self.ordering!r}; {names} and None are accepted. None chooses "
+                "by `assume`."
+            )
         return _LU(A, self.ordering, assume)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
+from spgrad.errors import ArgumentValueError
 from spgrad.linalg.assume import in_view
 from spgrad.linalg.solvers.protocol import Applied, Preconditioner
 from spgrad.lowering.spmm import spmm
 from spgrad.lowering.views import rows
+
+_Method = Literal["smoothed aggregation", "ruge stuben"]
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,17 @@ class AMG(Preconditioner):
         sweeps: Jacobi steps before and after each coarse correction.
     """
 
-    method: Literal["smoothed aggregation", "ruge stuben"] = "smoothed aggregation"
+    method: _Method = "smoothed aggregation"
     sweeps: int = 1
 
     def prepare(self, A: SparseTensor) -> Applied:
         """Sets up the levels; a batch as one block-diagonal matrix."""
+        if self.method not in get_args(_Method):
+            names = " and ".join(repr(name) for name in get_args(_Method))
+            raise ArgumentValueError(
+                f"`method` is {self.method!r}; {names} are accepted. Choose one of them."
+            )
+        checks.require_number("sweeps", self.sweeps, "For example 1.", least=1, whole=True)
         checks.require_packages("amg", "pyamg", "scipy", "numpy")
         import pyamg
         from scipy.sparse import csr_matrix

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from spgrad import kernels
+from spgrad.core.checks import require_number
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentValueError, PivotError
+from spgrad.errors import PivotError
 from spgrad.linalg.assume import flat_diagonal, in_view
 from spgrad.linalg.solvers.protocol import Applied, Preconditioner
 from spgrad.lowering.views import rows
@@ -67,8 +68,7 @@ class BlockJacobi(Preconditioner):
 
     def prepare(self, A: SparseTensor) -> Applied:
         """Gathers and inverts the blocks; O(nse + m size^2)."""
-        if self.size < 1:
-            raise ArgumentValueError(f"`size` is {self.size}; ints from 1 are accepted, such as 8.")
+        require_number("size", self.size, "Such as 8.", least=1, whole=True)
         pattern, size = A._pattern, self.size
         view = rows(pattern)
         m = pattern.matrix[0]

@@ -9,7 +9,7 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentKindError
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.linalg.solvers.protocol import Applied, Assume, Preconditioner, Prepared, Solver
 
 Apply = Callable[[torch.Tensor, bool], torch.Tensor]
@@ -19,12 +19,23 @@ Given = Preconditioner | Applied | Solver | Prepared | Callable[[torch.Tensor], 
 """What an iterative solver takes for a preconditioner."""
 
 
-def application(given: Any, A: SparseTensor, assume: Assume) -> Apply | None:
+def application(
+    given: Any, A: SparseTensor, assume: Assume, unit: torch.Tensor | None = None
+) -> Apply | None:
     """How a preconditioner acts on residuals; None where there is none.
 
     A solver is applied by solving with r. A callable gets r alone, for A and for A^H alike: a
-    preconditioner changes the number of steps, not the solution.
+    preconditioner changes the number of steps, not the solution. If A was divided by a `unit`, what
+    the user made of the matrix as it was is multiplied by it.
     """
+    made = given is None or isinstance(given, (Preconditioner, Solver))
+    apply = _application(given, A, assume)
+    if made or unit is None or apply is None:
+        return apply
+    return lambda r, adjoint: apply(r, adjoint) * unit
+
+
+def _application(given: Any, A: SparseTensor, assume: Assume) -> Apply | None:
     if given is None:
         return None
     if isinstance(given, Preconditioner):
@@ -45,7 +56,13 @@ def application(given: Any, A: SparseTensor, assume: Assume) -> Apply | None:
     function = given
 
     def apply(r: torch.Tensor, adjoint: bool) -> torch.Tensor:
+        version = r._version
         z = function(r)
+        if r._version != version:
+            raise ArgumentValueError(
+                "`preconditioner` has changed the residuals that it got; a function that leaves "
+                "them as they are is accepted. Return a new tensor."
+            )
         if not isinstance(z, torch.Tensor) or z.shape != r.shape:
             raise ArgumentKindError(
                 f"`preconditioner` gave {checks.describe_kind(z)}; a dense tensor of shape "

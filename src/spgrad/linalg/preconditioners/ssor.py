@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from spgrad.core.checks import require_number
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
@@ -35,6 +36,7 @@ class SSOR(Preconditioner):
 
     def prepare(self, A: SparseTensor) -> Applied:
         """Scales the diagonal."""
+        require_number("omega", self.omega, "For example 1.0.")
         if not 0 < self.omega < 2:
             raise ArgumentValueError(
                 f"`omega` is {self.omega}; numbers between 0 and 2 are accepted. For example 1.0."

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from spgrad.core.checks import require_number
 from spgrad.core.values import plain
-from spgrad.errors import ArgumentValueError
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, quotient
 
 
@@ -33,10 +33,7 @@ class GMRES(Iterative):
 
     def start(self, problem: Problem) -> Run:
         """The iteration before its first step."""
-        if self.restart < 1:
-            raise ArgumentValueError(
-                f"`restart` is {self.restart}; ints from 1 are accepted. For example 30."
-            )
+        require_number("restart", self.restart, "For example 30.", least=1, whole=True)
         return _Run(problem, min(self.restart, max(problem.size(), 1)))
 
 

@@ -24,6 +24,7 @@ from spgrad.errors import ArgumentValueError, ConvergenceError
 from spgrad.linalg.assume import require_true
 from spgrad.linalg.preconditioners.protocol import Apply, Given, application
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
+from spgrad.linalg.solvers.units import AS_GIVEN, Units, unit_of
 from spgrad.lowering.spmm import repeated_spmm
 from spgrad.lowering.views import Valued
 
@@ -176,6 +177,15 @@ class Iterative(Solver):
     def start(self, problem: Problem) -> Run:
         """The iteration before its first step."""
 
+    def require_ranges(self) -> None:
+        """Refuses tolerances and numbers of steps that are none."""
+        for name in ("rtol", "atol"):
+            value = getattr(self, name)
+            if value is not None or name == "atol":
+                checks.require_number(name, value, "For example 1e-8.", least=0)
+        if self.max_iter is not None:
+            checks.require_number("max_iter", self.max_iter, "Such as 100.", least=0, whole=True)
+
     def tolerance(self, dtype: torch.dtype) -> float:
         """The relative residual to stop at."""
         if self.rtol is not None:
@@ -193,6 +203,7 @@ class Problem:
     adjoint: bool
     apply: Apply | None
     least: bool = False  # whether to stop at the gradient of least squares
+    units: Units = AS_GIVEN  # what A and b were divided by
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
         """A x, or A^H x."""
@@ -205,6 +216,11 @@ class Problem:
     def dot(self, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """u^H v of each column, in float64 or complex128."""
         return self.A.total(dot(u, v))
+
+    def atol(self, given: float, like: torch.Tensor) -> torch.Tensor:
+        """The absolute tolerance of each column, of residuals or of A^H times them."""
+        bound = torch.full_like(like, given)
+        return self.units.residual(bound, self.least) if given else bound
 
     def size(self) -> int:
         """The number of equations."""
@@ -229,20 +245,20 @@ class Iteration(Prepared):
     def __init__(
         self, options: Iterative, A: SparseTensor, assume: Assume, *, least: bool = False
     ) -> None:
-        for name in ("rtol", "atol", "max_iter"):
-            value = getattr(options, name)
-            if value is not None and value < 0:
-                raise ArgumentValueError(
-                    f"`{name}` is {value}; numbers from 0 are accepted. For example 1e-8, or 100."
-                )
+        options.require_ranges()
         hermitian = ["hermitian", "positive definite"]
         if not A._vals.is_complex():
             hermitian.append("symmetric")
         if options.hermitian and assume not in hermitian:
             require_true(A, "hermitian", f"{type(options).__name__} needs matrices that are")
         self.options, self.least = options, least
+        vals, self.unit = A._vals, None
+        if vals.numel():
+            self.unit = unit_of(vals.abs().amax())
+        if self.unit is not None:
+            A = SparseTensor(vals / self.unit, A._pattern)
         self.A = Matrix(A, options.hermitian or assume in hermitian)
-        self.apply = application(options.preconditioner, A, assume)
+        self.apply = application(options.preconditioner, A, assume, self.unit)
 
     def solve(
         self, b: torch.Tensor, *, x0: torch.Tensor | None = None, adjoint: bool = False
@@ -250,7 +266,11 @@ class Iteration(Prepared):
         """x with A x = b, or A^H x = b."""
         shape = self.A.items, -1, b.shape[1]
         start = None if x0 is None else plain(x0).view(shape)
-        problem = Problem(self.A, b.view(shape), start, adjoint, self.apply, self.least)
+        right = b.view(shape)
+        units = Units(self.unit, unit_of(right.abs().amax(1)) if b.numel() else None)
+        start = None if start is None else units.inside(start)
+        right = right if units.b is None else right / units.b[:, None]
+        problem = Problem(self.A, right, start, adjoint, self.apply, self.least, units)
         x, info = iterate(self.options, problem)
         return x.reshape(-1, b.shape[1]), info
 
@@ -262,7 +282,8 @@ def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
     most = options.max_iter if options.max_iter is not None else max(10 * problem.size(), 100)
     run = options.start(problem)
     norms = norms if run.norms is None else run.norms
-    bounds = (norms * options.tolerance(b.dtype)).clamp(min=options.atol) ** 2
+    _require_squares(problem, norms)
+    bounds = (norms * options.tolerance(b.dtype)).maximum(problem.atol(options.atol, norms)) ** 2
     left_bounds = bounds
     found = Found(run, norms.shape)
     columns = torch.arange(b.shape[2], device=b.device)
@@ -289,9 +310,26 @@ def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
     reason = "converged" if bool(converged.all()) else found.why(run, steps, most)
     residuals = found.squares.sqrt() / torch.where(norms == 0, 1, norms)
     info = Info(steps, residuals, converged, reason)
+    x = problem.units.outside(found.x)
     if options.strict and reason != "converged":
-        raise _not_converged(options, info, found.x)
-    return found.x, info
+        raise _not_converged(options, info, x)
+    return x, info
+
+
+def _require_squares(problem: Problem, norms: torch.Tensor) -> None:
+    """Refuses numbers whose squares overflow, or are all 0: they would seem to be solved."""
+    b, total = problem.b, problem.A.total
+    if bool((norms == 0).any()):
+        lost = (norms == 0) & (total((b != 0).sum(1).double()) > 0)
+    elif not bool(norms.isfinite().all()):
+        lost = ~norms.isfinite() & (total((~b.isfinite()).sum(1).double()) == 0)
+    else:
+        return
+    if bool(lost.any()):
+        raise ArgumentValueError(
+            "`b` has numbers whose squares are larger or smaller than any float64; others are "
+            "accepted. Divide b by its largest element, and multiply the result by it."
+        )
 
 
 def _not_converged(options: Iterative, info: Info, x: torch.Tensor) -> ConvergenceError:

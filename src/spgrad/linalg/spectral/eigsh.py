@@ -245,11 +245,7 @@ def iteration(
 
 def start_vector(A: SparseTensor, m: int, v0: Any, generator: Any) -> torch.Tensor | None:
     """`v0` as it goes to ARPACK, or a vector from the generator; None without both."""
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise ArgumentKindError(
-            f"`generator` is {checks.describe_kind(generator)}; a torch.Generator or None is "
-            "accepted. For example torch.Generator().manual_seed(0)."
-        )
+    checks.require_generator(generator)
     if v0 is None:
         return None if generator is None else random_start(m, A.dtype, generator)
     start = dense_operand("v0", v0).detach()

@@ -47,11 +47,7 @@ def lanczos_logdet(
     """Estimates of log det (*b,) of positive definite matrices, and their standard errors (*b,)."""
     n = PROBES if probes is None else _from_one("probes", probes)
     steps = None if steps is None else _from_one("steps", steps)
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise ArgumentKindError(
-            f"`generator` is {checks.describe_kind(generator)}; a torch.Generator or None is "
-            "accepted. For example torch.Generator().manual_seed(0)."
-        )
+    checks.require_generator(generator)
     if solver is not None and not isinstance(solver, Solver):
         raise ArgumentKindError(
             f"`solver` is {checks.describe_kind(solver)}; a solver such as spgrad.linalg.CG() or "

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from spgrad.errors import ArgumentValueError
+from spgrad.core import checks
 from spgrad.nn.choose import distinct_beside
 from spgrad.nn.sparsity.moving import magnitudes, move_to_positions, positions_of
 from spgrad.nn.sparsity.schedule import Schedule
@@ -32,11 +32,9 @@ class _Exchange(Schedule):
         **when: Any,
     ) -> None:
         super().__init__(module, optimizer, **when)
-        if not 0 <= fraction <= 1:
-            raise ArgumentValueError(
-                f"`fraction` is {fraction}; a number from 0 to 1 is accepted. It is the share of "
-                "elements that a change exchanges."
-            )
+        hint = "It is the share of elements that a change exchanges."
+        checks.require_number("fraction", fraction, hint, least=0, most=1)
+        checks.require_number("memory", memory, "It is a number of bytes.", least=1)
         self.fraction, self.memory = fraction, memory
 
     def _share(self) -> float:
@@ -111,6 +109,7 @@ class SET(_Exchange):
     ) -> None:
         when = {"every": every, "begin": begin, "end": end}
         super().__init__(module, optimizer, fraction, _TILE, **when)
+        checks.require_generator(generator)
         self.generator = generator
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from spgrad.core import checks
 from spgrad.errors import ArgumentValueError
 from spgrad.nn.sparsity.moving import magnitudes, move_to_positions, positions_of
 from spgrad.nn.sparsity.schedule import Schedule
@@ -67,11 +68,9 @@ class GradualMagnitude(Schedule):
         every: int = 1,
     ) -> None:
         super().__init__(module, optimizer, every=every, begin=begin, end=end)
-        if not 0 <= density <= 1:
-            raise ArgumentValueError(
-                f"`density` is {density}; a number from 0 to 1 is accepted. It is the share of "
-                "elements that are left."
-            )
+        hint = "It is the share of elements that are left."
+        checks.require_number("density", density, hint, least=0, most=1)
+        checks.require_number("end", end, "It is the step of the last change.", whole=True)
         if any(getattr(layer, "n_m", None) for layer in self.layers):
             raise ArgumentValueError(
                 "`module` has a layer with n of m elements in a row; layers without are accepted. "

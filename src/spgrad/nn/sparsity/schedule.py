@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from spgrad.errors import ArgumentValueError
+from spgrad.core import checks
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.nn.sparsity.moving import sparse_layers
 from spgrad.nn.weight import SparseWeight
 
@@ -29,11 +30,15 @@ class Schedule:
     ) -> None:
         self.layers = sparse_layers(module)
         self.optimizer = optimizer
-        if every < 1:
-            raise ArgumentValueError(
-                f"`every` is {every}; a number of steps from 1 on is accepted. It is the distance "
-                "of two changes."
+        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+            raise ArgumentKindError(
+                f"`optimizer` is {checks.describe_kind(optimizer)}; a torch.optim.Optimizer or "
+                "None is accepted. Its states move with the elements."
             )
+        hint = "It counts steps."
+        checks.require_number("every", every, hint, least=1, whole=True)
+        for name, step in (("begin", begin), ("end", 0 if end is None else end)):
+            checks.require_number(name, step, hint, whole=True)
         if begin < 0 or (end is not None and end < begin):
             raise ArgumentValueError(
                 f"`begin` is {begin} and `end` {end}; 0 <= begin <= end is accepted. They are the "

@@ -24,6 +24,7 @@ from spgrad.ops.indexing.coo import (
 )
 from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
 from spgrad.ops.shapes.shape import same_elements
+from spgrad.torch_protocol.func_transforms import in_torch_func
 
 _INT32 = torch.iinfo(torch.int32).max
 
@@ -157,6 +158,8 @@ def _group(subscript: Subscript) -> Group:
 
 def _owned(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     """A part of a tensor in memory of its own, so that it does not keep the whole alive."""
+    if in_torch_func():  # whose tensors have no memory that could be read
+        return part
     view = part is not whole and part.untyped_storage().data_ptr() == (
         whole.untyped_storage().data_ptr()
     )

@@ -16,7 +16,7 @@ from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, matrix_operand, sparse_operand
-from spgrad.lowering.segments import segments_of
+from spgrad.lowering.segments import Segments, segment_expand, segment_sum, segments_of
 from spgrad.lowering.spmm import sddmm, spmm, transposed_copy, wants_grad
 from spgrad.lowering.views import cols, rows
 from spgrad.ops.indexing.nonzero import prune
@@ -85,7 +85,8 @@ def scaled_dot_product_attention(
     A = without_repeats(_mask_operand(attn_mask))
     given = {"query": query, "key": key, "value": value}
     q, k, v = (dense_operand(name, operand) for name, operand in given.items())
-    _require(A, q, k, v, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout_p)
+    options = {"is_causal": is_causal, "enable_gqa": enable_gqa}
+    _require(A, q, k, v, dropout_p=dropout_p, scale=scale, **options)
     A, bias = _pattern_and_bias(A, q.dtype)
     batch = checks.broadcast_shapes(_broadcast_sizes(A), *(t.shape[:-2] for t in (q, k, v)))
     A, order = _heads_and_items(A, tuple(batch))
@@ -150,6 +151,10 @@ def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
     if q.shape[-1] != k.shape[-1]:
         hint = "Queries and keys have the same features."
         raise checks.bad_shape("key", tuple(k.shape), f"(..., {n}, {q.shape[-1]})", hint)
+    checks.require_number("dropout_p", options["dropout_p"], "Leave it out for none.")
+    if options["scale"] is not None:
+        # a tensor would lose its gradient
+        checks.require_number("scale", options["scale"], "Multiply the queries by a tensor.")
     if not 0 <= options["dropout_p"] < 1:
         raise ArgumentValueError(
             f"`dropout_p` is {options['dropout_p']}; numbers from 0 to 1 are accepted, 1 is not. "
@@ -235,14 +240,27 @@ def _stored(
     outs = []
     for i in range(q.shape[0]):
         scores = sddmm(q[i], k[i], pattern) * scale
-        if bias is not None:
+        if bias is None:
+            weights = _weights(scores, row)
+        else:
             scores = scores + (bias if bias.dim() == 1 else bias[i % len(bias)])
-        weights = softmax_values(scores[:, None], row, False)[:, 0]
+            weights = _weights_of_some(scores, row)
         outs.append(spmm(torch.dropout(weights, dropout_p, True), v[i], pattern))
     if outs:
         return torch.stack(outs)
     none = q @ k.mT @ v  # without heads: empty, but with a gradient for all operands
     return none if bias is None else none + bias.sum()
+
+
+def _weights(scores: torch.Tensor, row: Segments) -> torch.Tensor:
+    return softmax_values(scores[:, None], row, False)[:, 0]
+
+
+def _weights_of_some(scores: torch.Tensor, row: Segments) -> torch.Tensor:
+    """Weights of scores that may be minus infinity: all 0 in a row that has no others."""
+    there = (scores.detach() != -torch.inf).to(scores.dtype)
+    some = segment_expand(segment_sum(there, row), row) > 0
+    return _weights(scores.where(some, 0), row).where(some, 0)
 
 
 class _Attention(torch.autograd.Function):

@@ -204,10 +204,13 @@ def bags_of(
             "offsets where the bags differ in length."
         )
     checks.require_index("offsets", offsets)
+    if offsets.dim() != 1:
+        hint = "It says where each bag starts."
+        raise checks.bad_shape("offsets", tuple(offsets.shape), "a vector", hint)
     ptr = offsets.to(torch.int64)
     if not include_last_offset:
         ptr = torch.cat([ptr, ptr.new_tensor([index.numel()])])
-    started = ptr.dim() == 1 and ptr.numel() > 0 and int(ptr[0]) == 0
+    started = ptr.numel() > 0 and int(ptr[0]) == 0
     if not started or int(ptr[-1]) != index.numel() or bool((ptr.diff() < 0).any()):
         raise ArgumentValueError(
             f"`offsets` does not grow from 0 to the {index.numel()} inputs; offsets that do "

@@ -29,8 +29,10 @@ def plus_product(
     if vals.dim() == 2:
         heads = range(vals.shape[1])
         each = [plus_product(vals[:, h].clone(), x[:, h].clone(), pattern, largest) for h in heads]
-        lines = rows(pattern).ptr.shape[0] - 1
-        return torch.stack(each, 1) if each else x.new_zeros(lines, *x.shape[1:])
+        if each:
+            return torch.stack(each, 1)
+        # without heads: empty, but with a gradient for both operands
+        return x.new_zeros(rows(pattern).ptr.shape[0] - 1, *x.shape[1:]) + x.sum() + vals.sum()
     if wants_grad(vals, x):
         return _PlusProduct.apply(vals, x, pattern, largest)  # type: ignore[return-value]
     return extremal_sums(vals, x, rows(pattern), largest)[0]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import kernels
+from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
@@ -23,7 +24,7 @@ from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import positions_among
 from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
 from spgrad.public import public_op
-from spgrad.torch_protocol.func_transforms import Function
+from spgrad.torch_protocol.func_transforms import Function, is_mapped
 
 
 class _Along(NamedTuple):
@@ -112,6 +113,7 @@ def sort(
         >>> places.values()
         tensor([2, 3, 0, 1])
     """
+    checks.require_bool("descending", descending)
     return _sorted(_seen_along(input, dim), descending)
 
 
@@ -123,6 +125,7 @@ def argsort(
 
     It is the second result of `spgrad.sort` with the same arguments.
     """
+    checks.require_bool("descending", descending)
     return _sorted(_seen_along(input, dim), descending)[1]
 
 
@@ -220,6 +223,7 @@ def topk(
     along = _seen_along(input, dim, "real integer")
     pattern, dim = along.pattern, along.dim
     require_int("k", k)
+    checks.require_bool("largest", largest)
     ndim = len(pattern.shape)
     if pattern.dense_dim or dim < ndim - 2:
         raise UnsupportedError(
@@ -236,7 +240,7 @@ def topk(
     with torch.no_grad():
         index, entry = _chosen(along, k, largest, specified)
     vals = along.columns().squeeze(1)
-    found = Gather(entry.reshape(-1), vals.shape[0])(vals)
+    found = _taken(vals, entry.reshape(-1))
     others = [s for d, s in enumerate(pattern.shape) if d != dim]
     values, indices = (t.reshape(*others, k).movedim(-1, dim) for t in (found, index))
     return torch.return_types.topk((values, indices))
@@ -301,6 +305,11 @@ def _chosen(
     where = along.by_line(positions_among(along.pattern, (along.dim,)))
     taken = positions(line, vals.shape[0])
     if not specified:  # zeros count wherever they are
+        if is_mapped(vals):
+            raise UnsupportedError(
+                "`specified` is False for values that torch.func.vmap maps over; True is accepted. "
+                "Otherwise the places of explicit zeros differ from item to item."
+            )
         taken = (vals != 0).nonzero().squeeze(1)
     own = line[taken]
     count = torch.bincount(own, minlength=lines)
@@ -316,8 +325,9 @@ def _chosen(
     index = torch.full((lines, k), -1, dtype=torch.int64, device=vals.device)
     entry = torch.full_like(index, -1)
     there = slot < k
-    index[own[there], slot[there]] = where[at[there]]
-    entry[own[there], slot[there]] = at[there]
+    # out of place, as torch.func.vmap needs it
+    index = index.index_put((own[there], slot[there]), where[at[there]])
+    entry = entry.index_put((own[there], slot[there]), at[there])
     if specified or size == 0:
         return index, entry
     # the zero of rank j of a line stands behind all elements that have at most j zeros before them
@@ -331,6 +341,14 @@ def _chosen(
     index[zero] = column
     entry[zero] = _position(line * size + where, row * size + column)
     return index, entry
+
+
+def _taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
+    """The values of entries, 0 where it is -1."""
+    count = vals.shape[0]
+    if is_mapped(entry):  # a kernel reads no numbers that torch.func.vmap maps over
+        return torch.cat([vals, vals.new_zeros(1)])[torch.where(entry < 0, count, entry)]
+    return Gather(entry, count)(vals)
 
 
 def _position(keys: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:

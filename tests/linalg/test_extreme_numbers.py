@@ -1,0 +1,89 @@
+"""Systems whose numbers are so large, or so small, that their squares are no numbers any more."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import spgrad
+from spgrad import graph, linalg
+
+F64 = torch.float64
+DENSE = torch.tensor([[4.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 0.5, 2.0]], dtype=F64)
+RIGHT = torch.tensor([[1.0, 2.0], [-1.0, 0.0], [0.5, 1.0]], dtype=F64)
+NEAR = {"rtol": 1e-6, "atol": 1e-6}
+SOLVERS = {
+    "CG": linalg.CG(),
+    "CG with IC0": linalg.CG(preconditioner=linalg.IC0()),
+    "MINRES": linalg.MINRES(),
+    "BiCGSTAB": linalg.BiCGSTAB(preconditioner=linalg.Jacobi()),
+    "GMRES": linalg.GMRES(preconditioner=linalg.ILU0()),
+    "LSMR": linalg.LSMR(),
+}
+
+
+@pytest.mark.parametrize("of_A", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize("of_b", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize("name", SOLVERS)
+def test_iterations_scale_the_system(name, of_A, of_b):
+    if abs(math.log10(of_b) - math.log10(of_A)) > 300:
+        return  # the solution is no float64
+    A = (spgrad.from_dense(DENSE) * of_A).requires_grad_()
+    b = (RIGHT * of_b).requires_grad_()
+    for start in (None, torch.full_like(RIGHT, of_b / of_A)):
+        x, info = linalg.solve(A, b, SOLVERS[name], x0=start, return_info=True)
+        assert info.reason == "converged"
+        assert_close(x.detach() / of_b * of_A, torch.linalg.solve(DENSE, RIGHT), **NEAR)
+    (of_right,) = torch.autograd.grad(x, b, torch.full_like(RIGHT, of_A))
+    assert_close(of_right, torch.linalg.solve(DENSE.T, torch.ones_like(RIGHT)), **NEAR)
+
+
+def test_absolute_tolerances_are_those_of_the_system_as_it_is():
+    A, b = spgrad.from_dense(DENSE) * 1e-200, RIGHT * 1e-200
+    solver = linalg.CG(rtol=0.0, atol=1e-199)  # larger than the norms of all columns
+    x, info = linalg.solve(A, b, solver, return_info=True)
+    assert info.iterations == 0
+    assert not bool(x.any())
+    solver = linalg.LSMR(rtol=0.0, atol=1e-300)
+    assert not bool(linalg.lstsq(A, b, solver=solver).any())
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e20])
+def test_float32(scale):
+    A = spgrad.from_dense(DENSE.float() * scale)
+    b = RIGHT.float() * scale
+    for solver in (linalg.CG(), linalg.GMRES()):
+        x = linalg.solve(A, b, solver)
+        assert_close(x, torch.linalg.solve(DENSE, RIGHT).float(), rtol=1e-4, atol=1e-4)
+    x = linalg.lstsq(A, b)
+    assert_close(x, torch.linalg.solve(DENSE, RIGHT).float(), rtol=1e-3, atol=1e-3)
+
+
+def test_a_preconditioner_of_the_matrix_as_it_is_fits_the_scaled_one():
+    A, b = spgrad.from_dense(DENSE) * 1e-200, RIGHT * 1e-200
+    for given in (linalg.factor(A), lambda r: torch.linalg.solve(DENSE, r) * 1e200):
+        solver = linalg.CG(preconditioner=given, max_iter=3)
+        x, info = linalg.solve(A, b, solver, return_info=True)
+        assert info.iterations <= 2
+        assert_close(x, torch.linalg.solve(DENSE, RIGHT))
+
+
+def test_an_error_has_the_solution_of_the_system_as_it_is():
+    A, b = spgrad.from_dense(DENSE) * 1e-200, RIGHT * 1e-100
+    with pytest.raises(spgrad.ConvergenceError) as caught:
+        linalg.solve(A, b, linalg.CG(max_iter=2))
+    expected = torch.linalg.solve(DENSE, RIGHT)
+    assert 0.5 < float(caught.value.x.norm() / 1e100 / expected.norm()) < 2
+
+
+def test_a_preconditioner_that_changes_residuals_is_refused():
+    A = spgrad.from_dense(DENSE)
+    with pytest.raises(ValueError, match="has changed the residuals that it got"):
+        linalg.solve(A, RIGHT, linalg.CG(preconditioner=lambda r: r.mul_(2)))
+
+
+def test_a_length_that_is_no_number_is_refused():
+    A = spgrad.from_dense(torch.tensor([[1.0, torch.nan], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match="shortest_paths: `A` has an element that is NaN"):
+        graph.shortest_paths(A, [0])

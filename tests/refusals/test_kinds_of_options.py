@@ -1,0 +1,139 @@
+"""Numbers, flags and generators of the wrong kind, in every option of what is built on operations.
+
+Each is refused by an error of the library that names the option, whatever the other arguments are.
+"""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import data, graph, linalg, nn
+
+F64 = torch.float64
+DENSE = torch.eye(6, dtype=F64) * 4 + torch.eye(6, dtype=F64).roll(1, 1)
+A = spgrad.from_dense(DENSE + DENSE.T)
+B, X = torch.ones(6, dtype=F64), torch.ones(6, 3, dtype=F64)
+LAYER = nn.SparseLinear(6, 4, density=0.5)
+TABLE = nn.SparseEmbeddingBag(6, 3)
+INPUTS = torch.tensor([0, 1, 2])
+
+STRANGERS = {
+    "str": "abc",
+    "object": object(),
+    "list": ["a"],
+    "complex": 1j,
+    "matrix": torch.ones(2, 2),
+    "dtype": torch.float32,
+    "function": len,
+    "NaN": float("nan"),
+}
+
+
+def by(solver, solve=linalg.solve):
+    """A solve of this solver, whose options are the arguments."""
+    return lambda **options: solve(A, B, solver=solver(**options))
+
+
+def through(preconditioner):
+    return lambda **options: linalg.solve(A, B, linalg.CG(preconditioner=preconditioner(**options)))
+
+
+def schedule(made, **fixed):
+    return lambda **options: made(LAYER, **{**fixed, **options})
+
+
+def walk(**options):
+    return data.random_walk(A, [0], **{"length": 2, **options})
+
+
+def attend(**options):
+    return spgrad.scaled_dot_product_attention(X, X, X, A, **options)
+
+
+def bags(**options):
+    return spgrad.embedding_bag(INPUTS, A, **options)
+
+
+CALLS = {
+    "CG": (by(linalg.CG), "rtol atol max_iter"),
+    "GMRES": (by(linalg.GMRES), "rtol atol max_iter restart"),
+    "LSMR": (by(linalg.LSMR, linalg.lstsq), "rtol atol max_iter"),
+    "SuperLU": (by(linalg.SuperLU), "ordering"),
+    "BlockJacobi": (through(linalg.BlockJacobi), "size"),
+    "SSOR": (through(linalg.SSOR), "omega"),
+    "IC0": (through(linalg.IC0), "shift"),
+    "AMG": (through(linalg.AMG), "method sweeps"),
+    "sample": (linalg.factor(A).sample, "shape generator"),
+    "logdet": (lambda **o: linalg.logdet(A, method="lanczos", **o), "probes steps generator"),
+    "eigsh": (lambda **o: linalg.eigsh(A, **{"k": 2, **o}), "k sigma which v0 ncv maxiter tol"),
+    "k_hop": (lambda **o: graph.k_hop(A, **{"seeds": [0], "k": 1, **o}), "seeds k"),
+    "shortest_paths": (lambda **o: graph.shortest_paths(A, **o), "sources"),
+    "random_walk": (walk, "length p q generator"),
+    "sample_neighbors": (
+        lambda **o: data.sample_neighbors(A, **{"seeds": [0], "fanout": [2], **o}),
+        "seeds fanout replace generator",
+    ),
+    "split_entries": (
+        lambda **o: data.split_entries(A, **{"fractions": [1.0], **o}),
+        "fractions generator",
+    ),
+    "negative_sampling": (
+        lambda **o: data.negative_sampling(A, **{"num": 1, **o}),
+        "num generator",
+    ),
+    "saint_sample": (
+        lambda **o: data.saint_sample(A, **{"num": 1, **o}),
+        "num method length generator",
+    ),
+    "partition": (lambda **o: data.partition(A, **{"parts": 2, **o}), "parts weights"),
+    "SparseLinear": (
+        lambda **o: nn.SparseLinear(
+            **{"in_features": 6, "out_features": 4, "density": None if "n_m" in o else 0.5, **o}
+        ),
+        "in_features out_features density dtype blocksize n_m generator",
+    ),
+    "SparseAttention": (
+        lambda **o: nn.SparseAttention(**{"embed_dim": 4, "num_heads": 2, **o}),
+        "embed_dim num_heads dropout kdim vdim",
+    ),
+    "SparseEmbeddingBag": (lambda **o: TABLE(INPUTS, **o), "offsets"),
+    "weights of bags": (lambda **o: TABLE(INPUTS[None], **o), "per_sample_weights"),
+    "SET": (schedule(nn.sparsity.SET), "optimizer fraction every begin end generator"),
+    "RigL": (
+        schedule(nn.sparsity.RigL, end=9),
+        "optimizer fraction every begin end memory",
+    ),
+    "GradualMagnitude": (
+        schedule(nn.sparsity.GradualMagnitude, density=0.5, end=9),
+        "optimizer density end begin every",
+    ),
+    "attention": (attend, "dropout_p scale"),
+    "embedding_bag": (bags, "offsets mode per_sample_weights padding_idx"),
+    "topk": (lambda **o: spgrad.topk(A, **{"k": 2, **o}), "k dim largest"),
+    "sort": (lambda **o: spgrad.sort(A, **o), "dim descending"),
+    "cumsum": (lambda **o: spgrad.cumsum(A, **o), "dim"),
+}
+CASES = [(name, option) for name, (_, options) in CALLS.items() for option in options.split()]
+
+
+@pytest.mark.parametrize(("name", "option"), CASES, ids=[".".join(case) for case in CASES])
+def test_an_option_of_another_kind_is_refused_by_its_name(name, option):
+    call = CALLS[name][0]
+    for kind, stranger in STRANGERS.items():
+        if kind == option:
+            continue  # it is none
+        with pytest.raises(spgrad.SpgradError, match=f"`{option}`"):
+            call(**{option: stranger})
+
+
+@pytest.mark.parametrize("name", ["CG", "GMRES", "LSMR"])
+def test_a_number_of_steps_that_is_no_int_ends_no_iteration(name):
+    call = CALLS[name][0]
+    for steps in (2.5, float("inf"), True):
+        with pytest.raises(TypeError, match=r"`max_iter` is a .*; ints from 0 are accepted"):
+            call(max_iter=steps, rtol=0.0)
+
+
+def test_a_scale_that_is_a_tensor_would_lose_its_gradient():
+    with pytest.raises(TypeError, match=r"`scale`.*Multiply the queries by a tensor"):
+        attend(scale=torch.tensor(0.5, requires_grad=True))

@@ -1,0 +1,96 @@
+"""Transforms of torch.func of what is built on operations, against autograd and a loop of items."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import graph, linalg, nn, support, testing
+from spgrad.core.pattern import LAYOUTS
+
+F64 = torch.float64
+N = 4
+X, Q, K = torch.randn(3, N, 2, dtype=F64, generator=torch.Generator().manual_seed(0))
+
+
+def near_diagonal(A):
+    """A regular matrix with the pattern of A and the diagonal."""
+    return spgrad.set_diag(A * 0.1, 5.0)
+
+
+def lengths(A):
+    found = graph.shortest_paths(abs(A), [0, 2])
+    return torch.where(found.isfinite(), found, 0)
+
+
+FUNCTIONS = {
+    "mean": lambda A: spgrad.spmm(A, X, "mean"),
+    "amax": lambda A: spgrad.spmm(A, X, "amax"),
+    "softmax": lambda A: spgrad.softmax(A, 1),
+    "cumsum": lambda A: spgrad.cumsum(A, 0),
+    "sort": lambda A: spgrad.sort(A, 1)[0],
+    "topk": lambda A: spgrad.topk(A, 2, specified=True).values,
+    "attention": lambda A: spgrad.scaled_dot_product_attention(Q, K, X, A),
+    "set_diag": near_diagonal,
+    "remove_diag": spgrad.remove_diag,
+    "where": lambda A: spgrad.where(A > 0, A, A * 2),
+    "embedding": lambda A: spgrad.embedding(torch.tensor([0, 3, 0]), A),
+    "embedding_bag": lambda A: spgrad.embedding_bag(torch.tensor([[0, 3], [1, 1]]), A),
+    "block_array": lambda A: spgrad.block_array([[A, None], [None, A]]),
+    "expm_multiply": lambda A: linalg.expm_multiply(A, X),
+    "solve": lambda A: linalg.solve(near_diagonal(A), X),
+    "lstsq": lambda A: linalg.lstsq(A, X, 0.5, linalg.NormalEquations()),
+    "det": lambda A: linalg.det(near_diagonal(A)),
+    "logdet": lambda A: linalg.logdet(near_diagonal(A)),
+    "slogdet": lambda A: torch.stack(linalg.slogdet(near_diagonal(A))),
+    "inverse_at": lambda A: linalg.inverse_at(near_diagonal(A), spgrad.eye(N).pattern),
+    "inverse_diagonal": lambda A: linalg.inverse_diagonal(near_diagonal(A)),
+    "normalize": lambda A: graph.normalize(abs(A), "row"),
+    "laplacian": lambda A: graph.laplacian(abs(A), "sym"),
+    "to_symmetric": lambda A: graph.to_symmetric(A, "mean"),
+    "shortest_paths": lengths,
+    "gcn_norm": lambda A: nn.gcn_norm(abs(A)),
+}
+
+
+def dense(y):
+    return y.to_dense() if isinstance(y, spgrad.SparseTensor) else y
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by the first transform
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("layout", support.ALL)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_transforms_agree_with_autograd(name, layout):
+    A = testing.random_sparse((N, N), LAYOUTS[layout], dtype=F64, density=0.6, seed=3)
+    vals = A._vals
+
+    def value(v):
+        return dense(FUNCTIONS[name](spgrad.from_values(v, A.pattern)))
+
+    leaf = vals.clone().requires_grad_()
+    y = value(leaf)
+    c, t = torch.randn_like(y), torch.randn_like(vals)
+    (g,) = torch.autograd.grad(y, leaf, c, create_graph=True)
+    gradient = torch.func.grad(lambda v: (value(v) * c).sum())
+    testing.assert_close(gradient(vals), g.detach())
+    moved = torch.func.jvp(value, (vals,), (t,))[1]
+    testing.assert_close((moved * c).sum(), (g.detach() * t).sum())
+    several = torch.stack([vals, vals * 1.5 + 0.1])
+    testing.assert_close(torch.func.vmap(value)(several), torch.stack([*map(value, several)]))
+    each = torch.stack([*map(gradient, several)])
+    testing.assert_close(torch.func.vmap(gradient)(several), each)
+
+
+@pytest.mark.parametrize("name", ["prune", "topk"])
+@pytest.mark.parametrize("layout", support.ALL)
+def test_elements_that_differ_from_item_to_item_are_refused(name, layout):
+    A = testing.random_sparse((N, N), LAYOUTS[layout], dtype=F64)
+
+    def value(v):
+        B = spgrad.from_values(v, A.pattern)
+        return dense(spgrad.prune(B, 0.5)) if name == "prune" else spgrad.topk(B, 2).values
+
+    several = torch.stack([A._vals, -A._vals])
+    for function in (value, torch.func.grad(lambda v: value(v).sum())):
+        with pytest.raises(spgrad.UnsupportedError, match=r"torch\.func\.vmap maps over"):
+            torch.func.vmap(function)(several)
