@@ -72,15 +72,26 @@ def test_second_derivatives(chunks):
         linear._parameters["weight"] = weight
         return two_products(x, linear, mix)
 
-    features._LEAST, features._AT_ONCE = (
-        0,
-        19,
-    )  # chunks of one row for each thread; the fixture sets them back
-    rows = 3 * torch.get_num_threads()
-    given = x[:rows].detach().requires_grad_(), linear.weight.detach().requires_grad_(), mix
+    features._LEAST, features._AT_ONCE = 0, 19  # chunks of one row; the fixture sets them back
+    given = x[:3].detach().requires_grad_(), linear.weight.detach().requires_grad_(), mix
     assert torch.autograd.gradcheck(call, given)
     assert torch.autograd.gradgradcheck(call, given)
     assert set(chunks) == {3}
+
+
+@pytest.mark.usefixtures("chunks")
+def test_threads_change_no_bit():
+    x, linear, mix = operands()
+    found = []
+    before = torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        ys = two_products(x, linear, mix)
+        total = sum(y.square().sum() for y in ys)
+        found.append([*ys, *torch.autograd.grad(total, [x, linear.weight, mix])])
+    torch.set_num_threads(before)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=0, atol=0)
 
 
 def test_layers_that_do_more_are_called(chunks):

@@ -12,7 +12,11 @@ from spgrad.lowering.spmm import wants_grad
 from spgrad.torch_protocol.func_transforms import transforming
 
 _AT_ONCE = 2**18
-"""A chunk of rows of all operands has this many numbers, so that it stays in the cache."""
+"""A chunk of rows of all operands has this many numbers, so that it stays in the cache.
+
+Gradients of weights are sums over chunks. So that they are the same everywhere, the chunk depends
+neither on the cache nor on the number of threads.
+"""
 _FEWEST = 512
 """With fewer rows in a chunk, a product is bound by arithmetic, and a chunk gains nothing."""
 _LEAST = 2**21
@@ -51,7 +55,6 @@ def _rows_at_once(x: torch.Tensor, linear: nn.Linear, mix: torch.Tensor) -> int:
     rows = _AT_ONCE // max(2 * x.shape[1] + linear.weight.shape[0] + mix.shape[1], 1)
     if rows < _FEWEST:
         return 0
-    rows *= torch.get_num_threads()
     return rows if x.shape[0] > 2 * rows else 0
 
 
