@@ -80,7 +80,7 @@ def _as_it_is(drawn: Any) -> Any:
 
 
 class NeighborLoader(DataLoader[Any]):
-    """Mini-batches of nodes, each with a sample of their neighbours; arguments as in PyG.
+    """Mini-batches of nodes, each with a sample of their neighbours; arguments are named as in PyG.
 
     A batch depends on the generator and on its number in the epoch, not on `num_workers`. Workers
     draw, and gather the rows of `x`; the process that iterates makes the blocks, so that the
