@@ -46,7 +46,7 @@ def plan_on(device, group, far_rows):
     far = csr(device, lines, FAR)
     rows = None if far_rows is None else torch.empty(lines, dtype=torch.int64, device=device)
     ids, starts = (torch.empty(n, dtype=torch.int64, device=device) for n in (FAR, ROWS))
-    exchange = Exchange(group, ROWS, ids, [FAR], [FAR])
+    exchange = Exchange(group, ROWS, ids, [FAR], [FAR], FAR)
     shares = Shares([0, ROWS], 0)
     mesh = DeviceMesh("meta", [0])
     entries = [own.nse + far.nse]

@@ -31,30 +31,33 @@ int64_t substitute(const Triangular<index_t, scalar_t>& a, bool transpose, int64
   return failed;
 }
 
-// Columns over threads, in whole cache lines of a row of x. Each thread copies its columns into
+// Columns over threads, in whole cache lines of a row of x; what is left of a line goes with the
+// last, because substitute_columns takes two columns or more. Each thread copies its columns into
 // tiles, because rows of x of which it reads a part would fill its caches as whole rows do. Few
 // columns, or little work, are for one thread.
 template <class index_t, class scalar_t>
 int64_t share_columns(const Triangular<index_t, scalar_t>& a, bool transpose, const Tensor& b) {
   constexpr int64_t kLine = 64 / sizeof(scalar_t), kWidest = 8;  // lines in a row of a tile
-  const int64_t lines = (a.n + kLine - 1) / kLine, work = (a.nse + a.m + 1) * a.n;
+  const int64_t lines = a.n / kLine, work = (a.nse + a.m + 1) * a.n;
   const int64_t workers =
       std::min({int64_t{torch::stable::get_num_threads()}, lines, work / kSerialWork});
   if (workers < 2) return substitute(a, transpose, 0, a.n);
-  const int64_t size = a.m * kLine * std::min((lines + workers - 1) / workers, kWidest);
+  const int64_t widest = std::min((lines + workers - 1) / workers, kWidest);
+  const int64_t size = a.m * (widest * kLine + a.n % kLine);
   Tensor memory = empty(b, {workers * size});
   scalar_t* const tiles = mutable_data<scalar_t>(memory);
   std::atomic<int64_t> failed = -1;  // all find the same
   torch::stable::parallel_for(0, workers, 1, [&](int64_t first, int64_t last) {
     const int64_t stop = last * lines / workers;
     for (int64_t line = first * lines / workers; line < stop; line += kWidest) {
-      const int64_t column = line * kLine, end = std::min(line + kWidest, stop) * kLine;
+      const int64_t column = line * kLine, next = std::min(line + kWidest, stop);
+      const int64_t end = next == lines ? a.n : next * kLine;
       Triangular<index_t, scalar_t> part = a;
       part.stride = end - column;
       part.x = tiles + first * size - column;
       part.out = a.x;
       part.streamed = a.n % kLine == 0 && reinterpret_cast<uintptr_t>(a.x) % 64 == 0;
-      const int64_t found = substitute(part, transpose, column, std::min(end, a.n));
+      const int64_t found = substitute(part, transpose, column, end);
       failed.store(found, std::memory_order_relaxed);
     }
     finish_streams();
