@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from beside_torch import DOUBLE, same, tokens
 
 import spgrad
 from spgrad import nn
 from spgrad.nn import patterns
 
-DOUBLE = {"dtype": torch.float64}
 L, B, HEADS = 7, 3, 2
 PADDING = torch.zeros(B, L, dtype=torch.bool)
 PADDING[1, 5:] = PADDING[2, 4] = True
@@ -19,20 +19,6 @@ def pair(**options):
     theirs = torch.nn.MultiheadAttention(8, HEADS, batch_first=True, **DOUBLE)
     theirs.load_state_dict(ours.state_dict())
     return ours, theirs
-
-
-def tokens(*shape, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, **DOUBLE).requires_grad_()
-
-
-def same(ours, theirs, found, wanted, *leaves):
-    torch.testing.assert_close(found, wanted)
-    g = torch.randn_like(wanted)
-    torch.testing.assert_close(
-        torch.autograd.grad(found, [*ours.parameters(), *leaves], g),
-        torch.autograd.grad(wanted, [*theirs.parameters(), *leaves], g),
-    )
 
 
 def layouts():

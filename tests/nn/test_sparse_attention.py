@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from beside_torch import DOUBLE, same, tokens
 from torch._dynamo.testing import CompileCounter
 
 import spgrad
@@ -11,7 +12,6 @@ from spgrad import nn
 from spgrad.errors import SpgradError
 from spgrad.nn import patterns
 
-DOUBLE = {"dtype": torch.float64}
 L = 7
 
 
@@ -29,19 +29,6 @@ def pair(**options):
             p.normal_()
     theirs.load_state_dict(ours.state_dict())
     return ours, theirs
-
-
-def tokens(*shape, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, **DOUBLE).requires_grad_()
-
-
-def same(ours, theirs, found, wanted, *leaves):
-    torch.testing.assert_close(found, wanted)
-    g = torch.randn_like(wanted)
-    ours_grads = torch.autograd.grad(found, [*ours.parameters(), *leaves], g)
-    their_grads = torch.autograd.grad(wanted, [*theirs.parameters(), *leaves], g)
-    torch.testing.assert_close(ours_grads, their_grads)
 
 
 @pytest.mark.parametrize("causal", [False, True])
