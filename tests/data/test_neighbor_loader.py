@@ -113,13 +113,6 @@ def test_to_pyg(replace):
     assert found.num_edges == sum(found.num_sampled_edges)
 
 
-def test_to_pyg_without_torch_geometric(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    batch = data.sample_neighbors(graph(), [1], 2)
-    with pytest.raises(ImportError, match=r"spgrad\[pyg\]"):
-        batch.to_pyg()
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import tempfile
 import warnings
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import torch
+from packed_mutations import binsparse, safetensors
 from saved_mutations import ODD, saved, scrambled, tensor
 
 ODD_WORDS = (
@@ -26,7 +29,7 @@ def mutated(form, rng):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         packed = form.endswith(".gz")
-        make = {".npz": npz, ".mtx": market, ".pt": saved}.get(form.removesuffix(".gz"), edges)
+        make = MAKERS.get(form.removesuffix(".gz"), edges)
         blob = make(rng, form.removesuffix(".gz"))
     if packed:
         if rng.random() < 0.1:
@@ -263,3 +266,17 @@ def change_header(rng, table):
 
 LINES = 3 * (change_word,) + (add_word, drop_word, drop_line, repeat_line, swap_lines, insert_line)
 LINES += (change_header,)
+
+
+def in_folder(make):
+    """The maker of a file whose writer wants a path."""
+
+    def made(rng, form):
+        with tempfile.TemporaryDirectory() as folder:
+            return make(rng, Path(folder))
+
+    return made
+
+
+MAKERS = {".npz": npz, ".mtx": market, ".pt": saved}
+MAKERS |= {".h5": in_folder(binsparse), ".safetensors": in_folder(safetensors)}

@@ -9,6 +9,7 @@ determines a file.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import pickle
 import random
@@ -20,7 +21,9 @@ import tempfile
 import warnings
 from pathlib import Path
 
-FORMATS = (".npz", ".mtx", ".mtx.gz", ".csv", ".tsv", ".txt", ".txt.gz", ".pt")
+FORMATS = [".npz", ".mtx", ".mtx.gz", ".csv", ".tsv", ".txt", ".txt.gz", ".pt"]
+FORMATS += [".h5"] if importlib.util.find_spec("h5py") else []
+FORMATS += [".safetensors"] if importlib.util.find_spec("safetensors") else []
 SECONDS = 10  # of the processor, for one file
 GROWTH = 600 * 2**20  # bytes by which a file of a few kB may raise the peak of the process
 FENCE = 8 * 2**30  # bytes of address space that a child may have more than at its start

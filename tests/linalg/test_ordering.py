@@ -84,12 +84,6 @@ def test_locality_order_of_little_and_of_others():
             spgrad.locality_order(*wrong)
 
 
-def test_locality_order_says_which_extra_is_missing(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"spgrad\[order\]"):
-        spgrad.locality_order(spgrad.eye(3))
-
-
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_reorder_gives_the_product_in_the_new_order(layout):
     blocks = {"blocksize": (2, 2)} if layout in (torch.sparse_bsr, torch.sparse_bsc) else {}

@@ -223,14 +223,18 @@ def short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def require_packages(extra: str, *names: str) -> None:
-    """Raises if an optional package is missing; the error names the extra that installs it."""
+def require_packages(extra: str | None, *names: str) -> None:
+    """Raises if an optional package is missing; the error names the extra that installs it.
+
+    None stands for packages that no extra installs, because pip has to build them.
+    """
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
+        install = f"'spgrad[{extra}]'" if extra else " ".join(missing)
         raise MissingPackageError(
             f"{_in_words(missing)} {verb} not installed; {_in_words(names)} must be there. "
-            f"Install with: pip install 'spgrad[{extra}]'"
+            f"Install with: pip install {install}"
         )
 
 

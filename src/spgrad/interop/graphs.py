@@ -121,7 +121,7 @@ def to_pyg(A: torch.Tensor, kind: str = "data") -> Any:
     M, edges, vals = listed(A, square=kind == "data")
     size = tuple(M._pattern.matrix)
     if kind == "sparse_tensor":
-        checks.require_packages("pyg", "torch_sparse")
+        checks.require_packages(None, "torch_sparse")
         make: Any = importlib.import_module("torch_sparse").SparseTensor
         return make(row=edges[0], col=edges[1], value=vals, sparse_sizes=size)
     checks.require_packages("pyg", "torch_geometric")

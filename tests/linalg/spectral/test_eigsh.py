@@ -280,15 +280,3 @@ def test_refusals():
     small = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=D)
     with pytest.raises(errors.PivotError, match="`M` is not positive definite"):
         linalg.eigsh(spgrad.eye(2, dtype=D), 1, sparse(small))
-
-
-def test_scipy_is_named_where_it_is_missing(monkeypatch):
-    import importlib.util
-
-    find = importlib.util.find_spec
-    missing = {"scipy"}
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name in missing else find(name, *a)
-    )
-    with pytest.raises(ImportError, match=r"spgrad\[scipy\]"):
-        linalg.eigsh(sparse(hermitian(40)), 2)
