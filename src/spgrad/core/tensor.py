@@ -16,7 +16,7 @@ from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_f
 from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, Shown, above, answer, refusable
 from spgrad.errors import ArgumentKindError, SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
-from spgrad.torch_protocol.compile import compiled_for, packed, traced
+from spgrad.torch_protocol.compile import compiled_for, of_trace, packed, traced
 
 _VIEWS = {key.name: key for key in (kept.ROWS, kept.COLS, kept.BLOCK_ROWS, kept.BLOCK_COLS)}
 
@@ -110,7 +110,7 @@ requires_grad=True)
         tensors = ["_stored", *names.values()]
         if self._is_bare:
             return tensors, (tuple(pattern.spec), None, None)
-        if type(self._vals) is torch.Tensor:
+        if not of_trace(self._vals):
             above.find_views(pattern)  # once here, instead of inside the graph on every call
         views = []
         for key in _VIEWS.values():

@@ -18,7 +18,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather
 from spgrad.lowering.spmm import wants_grad
-from spgrad.lowering.views import kept_linear_positions
+from spgrad.lowering.views import kept_linear_positions, one_line
 from spgrad.torch_protocol.compile import lasting
 
 
@@ -67,6 +67,8 @@ def align(A: SparseTensor, B: SparseTensor, where: str, *, name: str = "other") 
     ready: list[torch.Tensor | None] = [None, None]
 
     def find(a: Pattern, b: Pattern) -> _Joint:
+        if asks_device(a):
+            return joint.find(a, b) if joint.merge is None else _on_all(joint.find(a, b), a, b)
         return _on_equal(a, b) or _merged_with_values(joint, a, b, vals, ready) or joint.find(a, b)
 
     pattern, (of_a, of_b) = a.derive_with(key, b, find)
@@ -88,7 +90,7 @@ def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     if not pattern.is_coo:
         return pattern.indices[0], pattern.indices[1]
     keys = kept_linear_positions(pattern)
-    return keys.new_tensor([0, keys.shape[0]]), keys
+    return one_line(keys), keys
 
 
 def _lines(a: Pattern, b: Pattern) -> list[torch.Tensor]:
@@ -161,6 +163,17 @@ def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
     return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if a.same_as(b) else None
 
 
+def asks_device(a: Pattern) -> bool:
+    """Whether a comparison of indices makes the host wait, so that a merge had better do it too."""
+    return a.device.type not in ("cpu", "meta")
+
+
+def _on_all(found: _Joint, a: Pattern, b: Pattern) -> _Joint:
+    """The joint pattern; that of a if it has as many elements as both, which are then the same."""
+    same = a.nse == b.nse == found.pattern.nse and a.ordered and b.ordered
+    return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if same else found
+
+
 def _union(a: Pattern, b: Pattern) -> _Joint:
     return _merged(kernels.union, a, b)
 
@@ -172,6 +185,8 @@ def _intersection(a: Pattern, b: Pattern) -> _Joint:
 def _on_first(a: Pattern, b: Pattern) -> _Joint:
     """The pattern of a, and the entry of b that each of its elements is, if any."""
     _, (in_a, in_b) = a.derive_with(kept.BOTH, b, _intersection)
+    if in_a.index() is None:  # they are equal
+        return _Joint(a, (in_a, in_b))
     entry, place = _through(in_a, in_b), _through(in_b, in_a)
     return _Joint(a, (Gather(None, a.nse), Gather(entry, b.nse, place=place)))
 

@@ -153,6 +153,13 @@ def linear_index(indices: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor | 
     return linear
 
 
+def one_line(entries: torch.Tensor) -> torch.Tensor:
+    """Line pointers (2,) of one line with these entries; no number comes from the host."""
+    ptr = entries.new_zeros(2, dtype=torch.int64)
+    ptr[1:].fill_(entries.shape[0])
+    return ptr
+
+
 def kept_linear_positions(pattern: Pattern) -> torch.Tensor:
     """`linear_positions`, found on the first call and kept on the pattern."""
     return pattern.derive(kept.LINEAR, linear_positions)

@@ -203,14 +203,26 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
             "Convert with spgrad.from_dense, spgrad.from_torch or .to_dense()."
         )
     pattern = source._pattern
-    if "meta" not in (A._pattern.device.type, pattern.device.type):
-        pattern = pattern.moved(A._pattern.device, non_blocking)  # equal ones are on one device
+    if A._pattern.device.type == "meta":  # nothing is copied there, as in torch
+        if _as_far_as_known(A._pattern, pattern):
+            return _changed(A)
+    elif pattern.device.type == "meta":
+        raise ArgumentValueError(
+            "`source` is on meta and has no numbers; a SparseTensor on another device is accepted. "
+            "Copy from the tensor that was moved to meta."
+        )
+    pattern = pattern.moved(A._pattern.device, non_blocking)  # equal ones are on one device
     if torch.is_grad_enabled() or not alike(A._pattern, pattern):
         _require_same("copy_", A._pattern, pattern)
     if not A._pattern.same_as(pattern):
         return _replaced(A, source, pattern)
     A._vals.copy_(source._vals, non_blocking)
     return _changed(A)
+
+
+def _as_far_as_known(a: Pattern, b: Pattern) -> bool:
+    """Tells whether two patterns can be equal, where one of them is on meta and has no numbers."""
+    return (a.spec, a.shape, a.nse) == (b.spec, b.shape, b.nse)
 
 
 def alike(a: Pattern, b: Pattern) -> bool:

@@ -167,6 +167,15 @@ def traced(*, shown: bool = False) -> bool:
     return not (shown and module.startswith(_DYNAMO) and caller.f_code.co_name in _READERS)
 
 
+def of_trace(t: torch.Tensor) -> bool:
+    """True for what the running trace made; fake tensors that were given to it are its inputs."""
+    if type(t) is torch.Tensor:
+        return False
+    running = TracingContext.try_get()
+    mode = getattr(t, "fake_mode", None)
+    return mode is None or running is None or running.fake_mode in (None, mode)
+
+
 def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
     """All of an inner tensor that compiled code depends on; symbols stand for varying sizes."""
     flags = (t.requires_grad, t.is_inference(), t.is_conj(), t.is_neg())

@@ -110,6 +110,13 @@ def test_compiled_functions_are_on_cuda(function):
     assert (y.device.type, tuple(y.shape)) == ("cuda", (N, 3))
 
 
+@pytest.mark.usefixtures("_fake")
+def test_compiled_functions_find_the_views_of_fake_operands():
+    compiled = torch.compile(lambda A, x: A @ x, backend="aot_eager", fullgraph=True)
+    y = compiled(on_cuda("csr"), torch.ones(N, 3, device="cuda"))
+    assert (y.device.type, tuple(y.shape)) == ("cuda", (N, 3))
+
+
 def as_if_elsewhere(pattern, monkeypatch):
     """Its indices equal no others before they are moved, like indices on another device."""
     same_as = Pattern.same_as
@@ -145,6 +152,21 @@ def test_a_parameter_without_numbers_takes_a_state_by_assignment():
     module.load_state_dict({"A": CPU["csr"].detach().clone()}, assign=True)
     assert module.A.device.type == "cpu"
     assert {i.device.type for i in module.A.pattern.indices} == {"cpu"}
+
+
+def test_a_copy_to_a_tensor_without_numbers_does_nothing():
+    """As for dense tensors; load_state_dict then warns that it is a no-op."""
+    A, other = CPU["csr"], testing.random_sparse((N, N), density=1.0)
+    empty = torch.nn.Parameter(A.to("meta"))
+    with torch.no_grad():
+        assert empty.copy_(A) is empty
+        assert empty.device.type == "meta"
+        with pytest.raises(spgrad.ArgumentValueError, match="`source` is on meta and has no num"):
+            A.clone().copy_(empty)
+        assert {i.device.type for i in empty.copy_(other).pattern.indices} == {"meta"}
+        assert (empty.nse, empty.device.type) == (N * N, "meta")
+    with pytest.raises(spgrad.ArgumentValueError, match="different patterns"):
+        A.to("meta").requires_grad_().clone().copy_(other)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch moves them")

@@ -217,17 +217,27 @@ def unsorted():
     return spgrad.sparse_coo_tensor(indices, torch.ones(4), (N, N))
 
 
+def hollow():
+    """A graph that misses loops."""
+    return matrix().detach().tril(-1).requires_grad_()
+
+
 FIRST = {
     # the number of distinct elements
     "coalesced": (torch.Tensor.coalesce, (unsorted(),), 1),
     "softmax": (torch.softmax, (matrix(), 1), 0),
     "sum": (torch.sum, (matrix(),), 0),
-    # whether the patterns are equal, their sizes, the elements that are in one of them
-    "union": (torch.add, (matrix(), matrix(seed=1)), 3),
+    # the number of elements of the result
+    "union": (torch.add, (matrix(), matrix(seed=1)), 1),
+    "union_of_coo": (torch.add, (matrix("coo"), matrix("coo", seed=1)), 1),
+    "intersection": (torch.mul, (matrix(), matrix(seed=1)), 1),
+    "triangle": (torch.tril, (matrix(),), 1),
+    # whether indices are in range, the number of elements
+    "rows": (torch.index_select, (matrix(), 0, torch.tensor([3, 1])), 2),
     # the number of products, whether torch's kernel takes the rows; it asks for the size itself
     "product": (torch.matmul, (matrix(), matrix(seed=1)), 2),
     # the loops that miss, and their union with the graph
-    "graph_conv": (nn.GraphConv(3, 4), (dense(N, 3), matrix()), 4),
+    "graph_conv": (nn.GraphConv(3, 4), (dense(N, 3), hollow()), 1),
 }
 """Name -> a function, operands whose patterns are new to it, and how often it waits at most."""
 

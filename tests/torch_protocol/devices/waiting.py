@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import spgrad
 from spgrad.kernels import NATIVE, REFERENCES
+from spgrad.lowering import align
 from spgrad.ops.products import spgemm
 
 READ = {
@@ -43,14 +44,15 @@ def waits():
     What is made on the CPU counts, because a copy of it to a device does not fit into a CUDA graph.
 
     Every kernel runs on the backend that answers on CUDA where Triton is not there: the native one,
-    or its reference. Products of two sparse matrices keep pairs, as on CUDA. Backward passes are
-    counted too: on the CPU, the calling thread runs them.
+    or its reference. Products of two sparse matrices keep pairs, and patterns are joined, as on
+    CUDA. Backward passes are counted too: on the CPU, the calling thread runs them.
     """
     mode = _Waits()
     with ExitStack() as stack:
         for name in MADE:
             stack.enter_context(mock.patch.object(torch, name, mode.making(name)))
         stack.enter_context(mock.patch.object(spgemm, "lists_pairs", return_value=True))
+        stack.enter_context(mock.patch.object(align, "asks_device", return_value=True))
         for name in COPIED:
             stack.enter_context(mock.patch.object(torch.Tensor, name, mode.noting(name)))
         stack.enter_context(mode)

@@ -13,7 +13,7 @@ from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Ranges, Run, as_index
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
 from spgrad.lowering.sorting import counting_sort, lexicographic
-from spgrad.lowering.views import kept_linear_positions, linear_index
+from spgrad.lowering.views import kept_linear_positions, linear_index, one_line
 from spgrad.ops.indexing.coo import (
     Target,
     is_whole,
@@ -331,8 +331,7 @@ def located(pattern: Pattern, subscript: Subscript, target: Target) -> torch.Ten
         keys = kept_linear_positions(pattern)
         wanted = linear_index(torch.stack(at), sizes)
         assert wanted is not None
-        one_line = torch.tensor([0, keys.shape[0]], device=like.device)
-        return kernels.locate(one_line, keys, torch.zeros_like(wanted), wanted)
+        return kernels.locate(one_line(keys), keys, torch.zeros_like(wanted), wanted)
     return _in_lines(pattern, at)
 
 

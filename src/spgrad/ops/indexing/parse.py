@@ -220,7 +220,7 @@ def in_range(t: torch.Tensor, dim: int, size: int) -> torch.Tensor:
     """Index tensor with indices from the end counted from 0, or the refusal."""
     if t.numel() == 0:
         return t
-    low, high = map(int, t.aminmax())
+    low, high = torch.stack(t.aminmax()).tolist()  # read once
     if low < -size or high >= size:
         raise _outside("index", low if low < -size else high, dim, size)
     return torch.where(t < 0, t + size, t) if low < 0 else t

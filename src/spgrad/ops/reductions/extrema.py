@@ -13,7 +13,7 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import plain
 from spgrad.lowering.segments import Segments, segment_expand, segment_sum
-from spgrad.lowering.views import kept_linear_positions, rows
+from spgrad.lowering.views import kept_linear_positions, one_line, rows
 from spgrad.ops.elementwise.binary import maximum, minimum
 from spgrad.ops.reductions.axes import (
     Reduction,
@@ -160,8 +160,7 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
     each = vals.shape[1]
     inner = torch.arange(each, device=linear.device)
     along = (linear[:, None] * each + inner).view(-1)
-    ptr = torch.tensor([0, along.numel()], device=along.device)
-    segments = Segments(ptr, None, along.numel(), call.size)
+    segments = Segments(one_line(along), None, along.numel(), call.size)
     index = _extremum_and_index(
         vals.reshape(-1, 1), _with_gap(segments, along), largest, specified
     )[1]

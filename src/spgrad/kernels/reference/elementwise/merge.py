@@ -7,7 +7,7 @@ from torch import Tensor
 
 from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.common.views import row_numbers, row_pointers
-from spgrad.kernels.reference.layouts.coalesce import distinct
+from spgrad.kernels.reference.layouts.coalesce import coalesce, in_order
 
 _Merged = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -23,6 +23,12 @@ def _inverse(to: Tensor, size: int) -> Tensor:
     """Where each of `size` elements comes from, -1 where no element of `to` (nse,) names it."""
     position = torch.ones_like(to).cumsum(0) - 1
     return to.new_full((size,), -1).index_copy_(0, to, position)
+
+
+def _entries(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> Tensor:
+    """Line and index of the entries of a, then of b, as COO indices (2, nse_a + nse_b)."""
+    row = torch.cat([row_numbers(ptr_a, idx_a.numel()), row_numbers(ptr_b, idx_b.numel())])
+    return torch.stack([row, torch.cat([idx_a, idx_b])])
 
 
 @kernel(
@@ -47,8 +53,9 @@ def union(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> _Merged
         a (nse_a,), and of b (nse_b,), the element that it became. All of the operands' dtype.
     """
     dtype, m = idx_a.dtype, ptr_a.numel() - 1
-    row = torch.cat([row_numbers(ptr_a, idx_a.numel()), row_numbers(ptr_b, idx_b.numel())])
-    unique, group = distinct(torch.stack([row, torch.cat([idx_a, idx_b])]))
+    # The number of columns is not known; every index of the dtype is below these.
+    most = 1 << 31 if dtype == torch.int32 else torch.iinfo(torch.int64).max
+    unique, group = coalesce(_entries(ptr_a, idx_a, ptr_b, idx_b), (m, most))
     to_a, to_b = group.split([idx_a.numel(), idx_b.numel()])
     size = unique.shape[1]
     return (
@@ -72,17 +79,21 @@ def intersection(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> 
     Operands and results are those of `union`, except that an element always has an entry of a
     and of b, and an entry that the other operand lacks became element -1.
     """
-    ptr, idx, from_a, from_b, to_a, to_b = union(ptr_a, idx_a, ptr_b, idx_b)
-    common = (from_a >= 0) & (from_b >= 0)  # (u,)
-    number = (common.cumsum(0) - 1).masked_fill(~common, -1).to(idx.dtype)
-    row = row_numbers(ptr, idx.numel())[common]
+    nse, dtype = idx_a.numel(), idx_a.dtype
+    entries = _entries(ptr_a, idx_a, ptr_b, idx_b)
+    order = in_order(entries)  # equal ones in theirs, so that of a comes first
+    entries = entries.index_select(1, order)
+    common = (entries[:, 1:] == entries[:, :-1]).all(0).nonzero().squeeze(1)
+    from_a = order.index_select(0, common)
+    from_b = order.index_select(0, common + 1) - nse
+    found = entries.index_select(1, common)
     return (
-        row_pointers(row, ptr.numel() - 1),
-        idx[common],
-        from_a[common],
-        from_b[common],
-        number[to_a],
-        number[to_b],
+        row_pointers(found[0], ptr_a.numel() - 1),
+        found[1].clone(),
+        from_a.to(dtype),
+        from_b.to(dtype),
+        _inverse(from_a, nse).to(dtype),
+        _inverse(from_b, idx_b.numel()).to(dtype),
     )
 
 

@@ -11,11 +11,17 @@ from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.common.views import row_pointers
 
 
-def _distinct(indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct columns of (d, nse) in lexicographic order, and which each column became."""
+def in_order(indices: Tensor) -> Tensor:
+    """The lexicographic order (nse,) of the columns of (d, nse), equal ones in theirs."""
     order = indices.new_ones(indices.shape[1], dtype=torch.int64).cumsum(0) - 1
     for key in reversed(indices.unbind(0)):  # least significant key first: the sorts are stable
         order = order[torch.argsort(key[order], stable=True)]
+    return order
+
+
+def _distinct(indices: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct columns of (d, nse) in lexicographic order, and which each column became."""
+    order = in_order(indices)
     entries = indices[:, order]
     starts = entries.new_ones(entries.shape[1], dtype=torch.bool)
     starts[1:] = (entries[:, 1:] != entries[:, :-1]).any(0)
