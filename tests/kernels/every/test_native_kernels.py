@@ -1,5 +1,6 @@
 """The native kernels against their references, on the operands that torch refuses or gets wrong."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -235,3 +236,62 @@ def test_products_with_more_columns_than_int64_numbers():
     operands = (*places, ptr, idx, None, torch.ones(4), *right, None, torch.tensor([2.0, 5.0]))
     (found,) = check("spgemm_values", *operands, 2**62)
     assert found.tolist() == [2, 5, 2, 5]
+
+
+def triangle(m, index, dtype, *, permuted):
+    """A square matrix whose rows are sorted, with a diagonal that divides well."""
+    matrix = torch.randn(m, m, dtype=dtype) * (torch.rand(m, m) < 0.3)
+    matrix += torch.diag(torch.rand(m).to(dtype) + 2 - matrix.diagonal())
+    at = matrix.to_sparse_csr()
+    ptr, idx, val = at.crow_indices().to(index), at.col_indices().to(index), at.values()
+    if not permuted:
+        return ptr, idx, None, val
+    perm = torch.randperm(len(val))
+    return ptr, idx, perm.to(index), torch.empty_like(val).index_copy_(0, perm, val)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *COMPLEX], ids=str)
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+@pytest.mark.parametrize("permuted", [False, True])
+def test_substitution(dtype, index, permuted):
+    for m, n in [(0, 2), (1, 1), (23, 0), (23, 1), (23, 3)]:
+        view = triangle(m, index, dtype, permuted=permuted)
+        b = torch.randn(n, m, dtype=dtype).T
+        for how in itertools.product((True, False), repeat=3):
+            x, failed = check("solve_triangular", *view, b, *how)
+            assert x.is_contiguous()
+            assert failed.tolist() == [-1]
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_substitution_with_a_zero_pivot(transpose):
+    ptr, idx, _, val = triangle(9, torch.int32, torch.float64, permuted=False)
+    row = torch.repeat_interleave(torch.arange(9), ptr.diff())
+    val[(row == idx) & (row >= 4)] = 0
+    b = torch.ones(9, 2, dtype=torch.float64)
+    kernel = NATIVE["solve_triangular"]
+    x, failed = kernel(ptr, idx, None, val, b, False, False, transpose)
+    assert (
+        failed.tolist()
+        == REFERENCES["solve_triangular"](ptr, idx, None, val, b, False, False, transpose)[
+            1
+        ].tolist()
+    )
+    assert failed.tolist() == [4]
+    assert x.isnan().all()
+    assert kernel(ptr, idx, None, val, b, False, True, transpose)[0].isfinite().all()
+
+
+def test_substitution_where_torch_has_none(monkeypatch):
+    """It is left to the reference without MKL, and where int32 cannot count."""
+    view = triangle(9, torch.int64, torch.float64, permuted=False)
+    b = torch.randn(9, 2, dtype=torch.float64)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "triangular_solve", refuse)
+    for name, value in [("_MKL", False), ("_INT32", 9)]:
+        with monkeypatch.context() as within:
+            within.setattr(torch_csr, name, value)
+            check("solve_triangular", *view, b, True, False, False)

@@ -1,6 +1,7 @@
 """How often the host waits for a device: once for a new pattern, not at all for a known one."""
 
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -217,6 +218,10 @@ def unsorted():
     return spgrad.sparse_coo_tensor(indices, torch.ones(4), (N, N))
 
 
+def lower():
+    return (matrix().detach().tril(-1) + spgrad.eye(N)).to_sparse_csr().requires_grad_()
+
+
 def hollow():
     """A graph that misses loops."""
     return matrix().detach().tril(-1).requires_grad_()
@@ -232,6 +237,8 @@ FIRST = {
     "union_of_coo": (torch.add, (matrix("coo"), matrix("coo", seed=1)), 1),
     "intersection": (torch.mul, (matrix(), matrix(seed=1)), 1),
     "triangle": (torch.tril, (matrix(),), 1),
+    # whether a pivot is zero, in every solve
+    "substitution": (partial(spgrad.solve_triangular, upper=False), (lower(), dense(N, 2)), 1),
     # whether indices are in range, the number of elements
     "rows": (torch.index_select, (matrix(), 0, torch.tensor([3, 1])), 2),
     # the number of products, whether torch's kernel takes the rows; it asks for the size itself

@@ -10,5 +10,15 @@ from spgrad.kernels.declare import register_native as register
 from spgrad.kernels.native.layouts import coalesce, transpose
 from spgrad.kernels.native.products import matmul, spgemm, spgemm_values
 from spgrad.kernels.native.reductions import segment
+from spgrad.kernels.native.solves import triangular
 
-__all__ = ["coalesce", "matmul", "register", "segment", "spgemm", "spgemm_values", "transpose"]
+__all__ = [
+    "coalesce",
+    "matmul",
+    "register",
+    "segment",
+    "spgemm",
+    "spgemm_values",
+    "transpose",
+    "triangular",
+]
