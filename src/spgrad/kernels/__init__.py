@@ -38,6 +38,10 @@ from spgrad.kernels.reference.layouts.compress import compress, coordinates, exp
 from spgrad.kernels.reference.layouts.densify import densify
 from spgrad.kernels.reference.layouts.transpose import transpose_plan
 from spgrad.kernels.reference.products.attention import attention, attention_backward
+from spgrad.kernels.reference.products.block_attention import (
+    block_attention,
+    block_attention_backward,
+)
 from spgrad.kernels.reference.products.block_matmul import block_sddmm, block_spmm
 from spgrad.kernels.reference.products.heads import heads_sddmm, heads_spmm
 from spgrad.kernels.reference.products.matmul import sddmm, shares, spmm, spmm_sddmm
@@ -77,6 +81,8 @@ __all__ = [
     "attention",
     "attention_backward",
     "backend",
+    "block_attention",
+    "block_attention_backward",
     "block_sddmm",
     "block_spmm",
     "by_triton",

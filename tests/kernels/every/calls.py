@@ -120,9 +120,14 @@ def _products(ptr, idx, perm):
     out, lse = kernels.attention(ptr, idx, perm, val, q, k, v, 0.1)
     by_cols = kernels.transpose_plan(ptr, idx, NUM_COLS)
     delta = torch.linalg.vecdot(out, out)
+    blocks = numbers(6 * n), numbers(2, 2 * m, 3), numbers(2, 3 * NUM_COLS, 3)
+    of_blocks = *blocks, numbers(2, 3 * NUM_COLS, 4)
+    cotangent = numbers(2, 2 * m, 4), numbers(2, 2 * m), numbers(2, 2 * m)
     return {
         "attention": (ptr, idx, perm, val, q, k, v, 0.1),
         "attention_backward": (*a[:3], *by_cols, val, q, k, v, out, lse, delta, 0.1),
+        "block_attention": (*a[:3], *of_blocks, 0.1, 2, 3),
+        "block_attention_backward": (*a[:3], *by_cols, *of_blocks, *cotangent, 0.1, 2, 3),
         "block_sddmm": (*a[:3], numbers(2 * m, 5), numbers(3 * NUM_COLS, 5), 2, 3, False),
         "block_spmm": (*a[:3], numbers(6 * n), numbers(3 * NUM_COLS, 5), 2, 3, True),
         "heads_sddmm": (*a[:3], numbers(m, 10), numbers(NUM_COLS, 10), 2),

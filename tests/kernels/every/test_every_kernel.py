@@ -133,6 +133,26 @@ def attention_backward(v, forward=attention):
     return ptr, idx, perm, *columns, bias, q, k, val, g, lse, (g * out).sum(-1), factor
 
 
+def block_attention(v, bias=None):
+    """Blocks of 3 x 4 elements; one bias for two heads."""
+    bias = randn(12 * v.nse) if bias is None else bias
+    q, k, val = randn(2, 3 * v.m, 3), randn(2, 4 * v.n, 3), randn(2, 4 * v.n, 5)
+    return *v.permuted, bias, q, k, val, 0.5, 3, 4
+
+
+def block_attention_by_head(v):
+    return block_attention(v, randn(2, 12 * v.nse))
+
+
+def block_attention_backward(v, forward=block_attention):
+    ptr, idx, perm, bias, q, k, val, *options = forward(v)
+    out, lse = REFERENCES["block_attention"](ptr, idx, perm, bias, q, k, val, *options)
+    g = randn(*out.shape)
+    by_cols = kernels.transpose_plan(ptr, idx, v.n)
+    columns = *by_cols[:2], perm[by_cols[2].long()]
+    return ptr, idx, perm, *columns, bias, q, k, val, g, lse, (g * out).sum(-1), *options
+
+
 def product(v):
     return *v.valued, *transposed(v).valued, v.m
 
@@ -205,6 +225,11 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: attention_backward(v, attention_by_head),
     ],
     "assume_cache": [lambda v: (torch.empty(0), 0)],
+    "block_attention": [block_attention, block_attention_by_head],
+    "block_attention_backward": [
+        block_attention_backward,
+        lambda v: block_attention_backward(v, block_attention_by_head),
+    ],
     "block_sddmm": [
         lambda v: (*v.permuted, randn(3 * v.m, 9), randn(4 * v.n, 9), 3, 4, True),
         lambda v: (*v.indexed, None, randn(4 * v.m, 9), randn(4 * v.n, 9), 4, 4, False),

@@ -72,19 +72,26 @@ class SplitRows {
     }
   }
 
+  // Calls f(row, slot, pieces) on every row that was cut, with the slot of its first piece.
+  template <class F>
+  void for_cut(const F& f) const {
+    for (const auto& [part, _] : parts_) {
+      if (part.row >= 0) f(part.row, part.slot, part.last);
+    }
+  }
+
   // Writes the rows of y (m, n) that were cut: the sums of their pieces (slots, n), in order.
   template <class scalar_t>
   void join(const scalar_t* pieces, int64_t n, scalar_t* y) const {
-    for (const auto& [part, _] : parts_) {
-      if (part.row < 0) continue;
-      scalar_t* const out = y + part.row * n;
-      const scalar_t* in = pieces + part.slot * n;
+    for_cut([&](int64_t row, int64_t slot, int64_t count) {
+      scalar_t* const out = y + row * n;
+      const scalar_t* in = pieces + slot * n;
       std::copy_n(in, n, out);
-      for (int64_t piece = 1; piece < part.last; ++piece) {
+      for (int64_t piece = 1; piece < count; ++piece) {
         in += n;
         for (int64_t j = 0; j < n; ++j) out[j] = out[j] + in[j];
       }
-    }
+    });
   }
 
  private:

@@ -4,32 +4,10 @@
 #include <algorithm>
 #include <tuple>
 
-#include "common/arguments.h"
-#include "common/dispatch.h"
+#include "products/attention_arguments.h"
 
 namespace spgrad {
 namespace {
-
-// Calls f.operator()<index_t, F>(). Scores of 16 bits would be too coarse, so callers widen q, k,
-// v.
-template <class F>
-void dispatch_wide(ScalarType index, ScalarType value, F&& f) {
-  STD_TORCH_CHECK(value == ScalarType::Float || value == ScalarType::Double,
-                  "spgrad: attention takes float32 and float64, not ", value, ".");
-  dispatch_index(index, [&]<class index_t>() {
-    if (value == ScalarType::Float) return f.template operator()<index_t, float>();
-    f.template operator()<index_t, double>();
-  });
-}
-
-// (heads, lines, columns) of one dtype.
-void check_heads(const Tensor& t, int64_t heads, int64_t lines, int64_t columns, ScalarType dtype,
-                 const char* name) {
-  check_tensor(t, 3, dtype, name);
-  check_size(t, 0, heads, name);
-  if (lines >= 0) check_size(t, 1, lines, name);
-  check_size(t, 2, columns, name);
-}
 
 // Calls few(first, last) on ranges of rows that have at most kLongest entries each, and kAttended
 // together, in parallel; then one(i) on every longer row.
@@ -69,17 +47,7 @@ void attend_long(const Attention<index_t, F>& head, const index_t* ptr, int64_t 
       part.rows(starts.data() + block, 0, 1);
     }
   });
-  const F max = *std::max_element(lse.get(), lse.get() + count);
-  F *y = head.out + i * head.e, sum = 0;
-  std::fill_n(y, head.e, F{0});
-  head.lse[i] = max;
-  if (max == -std::numeric_limits<F>::infinity()) return;
-  for (int64_t block = 0; block < count; ++block) sum += std::exp(lse[block] - max);
-  for (int64_t block = 0; block < count; ++block) {
-    const F share = std::exp(lse[block] - max) / sum;
-    for (int64_t j = 0; j < head.e; ++j) y[j] += share * out[block * head.e + j];
-  }
-  head.lse[i] = max + std::log(sum);
+  join_attentions(out.get(), lse.get(), count, 1, head.e, head.out + i * head.e, head.lse + i);
 }
 
 // Row i of the gradients of a head, in blocks whose sums are added.
@@ -104,46 +72,6 @@ void differentiate_long(const AttentionBackward<index_t, F>& head, const index_t
   for (int64_t block = 0; block < count; ++block) {
     for (int64_t j = 0; j < head.d; ++j) sum[j] += parts[block * head.d + j];
   }
-}
-
-// (heads, m, d) queries, (heads, n, d) keys, (heads, n, e) values, nse entries; head h has the
-// bias of number h % biases.
-struct Sizes {
-  int64_t heads, m, n, d, e, nse, biases;
-};
-
-// Checks the arguments that attention and its gradients have in common.
-Sizes check_attention(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-                      const std::optional<Tensor>& bias, const Tensor& q, const Tensor& k,
-                      const Tensor& v) {
-  const ScalarType dtype = q.scalar_type();
-  check_view(ptr, idx, perm);
-  check_tensor(q, 3, dtype, "q");
-  check_tensor(v, 3, dtype, "v");
-  const Sizes sizes{.heads = q.size(0),
-                    .m = q.size(1),
-                    .n = v.size(1),
-                    .d = q.size(2),
-                    .e = v.size(2),
-                    .nse = idx.size(0),
-                    .biases = bias && bias->dim() == 2 ? bias->size(0) : 1};
-  check_size(ptr, 0, sizes.m + 1, "ptr");
-  check_heads(k, sizes.heads, sizes.n, sizes.d, dtype, "k");
-  check_heads(v, sizes.heads, sizes.n, sizes.e, dtype, "v");
-  if (bias) {
-    check_columns(*bias, "bias");
-    check_tensor(*bias, bias->dim(), dtype, "bias");
-    check_size(*bias, bias->dim() - 1, sizes.nse, "bias");
-    STD_TORCH_CHECK(sizes.heads == 0 || (sizes.biases > 0 && sizes.heads % sizes.biases == 0),
-                    "spgrad: `bias` has ", sizes.biases, " rows for ", sizes.heads, " heads.");
-  }
-  return sizes;
-}
-
-// Where the numbers of head h stand in a tensor like the bias; null where there is none.
-template <class F>
-F* of_head(F* bias, const Sizes& sizes, int64_t h) {
-  return bias == nullptr ? nullptr : bias + h % sizes.biases * sizes.nse;
 }
 
 template <class index_t, class F>
@@ -225,12 +153,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
   check_tensor(cols_ptr, 1, ptr.scalar_type(), "cols_ptr");
   check_size(cols_ptr, 0, n + 1, "cols_ptr");
   check_size(cols_idx, 0, nse, "cols_idx");
-  check_heads(g, heads, m, e, dtype, "g");
-  for (const Tensor& of_rows : {lse, delta}) {
-    check_tensor(of_rows, 2, dtype, "lse, delta");
-    check_size(of_rows, 0, heads, "lse, delta");
-    check_size(of_rows, 1, m, "lse, delta");
-  }
+  check_cotangent(sizes, dtype, g, lse, delta);
   Tensor dq = empty(q, {heads, m, d}), dk = empty(q, {heads, n, d}), dv = empty(q, {heads, n, e});
   Tensor weights = empty(q, {nse}), changes = empty(q, {nse});
   Tensor d_bias = bias && bias->dim() == 2 ? empty(q, {biases, nse}) : empty(q, {bias ? nse : 0});

@@ -186,4 +186,26 @@ struct AttentionBackward {
   }
 };
 
+// Joins attentions over pieces of a row: out (pieces, lines, e) and lse (pieces, lines), to y
+// (lines, e) and `joined` (lines).
+template <class F>
+void join_attentions(const F* out, const F* lse, int64_t pieces, int64_t lines, int64_t e, F* y,
+                     F* joined) {
+  constexpr F kNone = -std::numeric_limits<F>::infinity();
+  std::fill_n(y, lines * e, F{0});
+  for (int64_t r = 0; r < lines; ++r) {
+    F max = kNone, sum = 0;
+    for (int64_t i = 0; i < pieces; ++i) max = std::max(max, lse[i * lines + r]);
+    joined[r] = max;
+    if (max == kNone) continue;
+    for (int64_t i = 0; i < pieces; ++i) sum += std::exp(lse[i * lines + r] - max);
+    for (int64_t i = 0; i < pieces; ++i) {
+      const F share = std::exp(lse[i * lines + r] - max) / sum;
+      const F* const part = out + (i * lines + r) * e;
+      for (int64_t j = 0; j < e; ++j) y[r * e + j] += share * part[j];
+    }
+    joined[r] = max + std::log(sum);
+  }
+}
+
 }  // namespace spgrad

@@ -1,0 +1,154 @@
+"""References of attention over the elements of dense blocks: that over entries, on all of them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from spgrad.kernels.declare import kernel
+from spgrad.kernels.reference.common.views import in_view_order
+from spgrad.kernels.reference.layouts.blocks import expand_blocks
+from spgrad.kernels.reference.products.attention import attention, attention_backward
+
+
+def _entries(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    lines: int,
+    width: int,
+    transposed: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The view of the elements of blocks, with the places of their values."""
+    ptr, idx, place = expand_blocks(ptr, idx, lines, width, transposed)
+    if perm is None:
+        return ptr, idx, place
+    size = lines * width
+    return ptr, idx, in_view_order(perm, place // size) * size + place % size
+
+
+def _lines_shape(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    bias: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    block_lines: int,
+    block_width: int,
+) -> tuple[Tensor, Tensor]:
+    return q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(q.shape[:2])
+
+
+@kernel(
+    "block_attention(Tensor ptr, Tensor idx, Tensor? perm, Tensor? bias, Tensor q, Tensor k,"
+    " Tensor v, float scale, SymInt block_lines, SymInt block_width) -> (Tensor, Tensor)",
+    fake=_lines_shape,
+)
+def block_attention(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    bias: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    block_lines: int,
+    block_width: int,
+) -> tuple[Tensor, Tensor]:
+    """`attention` over the elements of a matrix of dense blocks, by rows of blocks.
+
+    Args:
+        ptr: Pointers to the blocks of each row of blocks (m / block_lines + 1,).
+        idx: Column of every block, counted in blocks (nb,).
+        perm: Where a block's values stand in `bias`, counted in blocks (nb,); None for in place.
+        bias: As in `attention`, with nse = nb block_lines block_width; a block's row by row.
+        q: Queries (heads, m, d), float32 or float64.
+        k: Keys (heads, n, d).
+        v: Values (heads, n, e).
+        scale: Factor of the scores.
+        block_lines: Rows of a block.
+        block_width: Columns of a block; they divide n.
+
+    Returns:
+        out (heads, m, e) and lse (heads, m), as `attention`.
+    """
+    view = _entries(ptr, idx, perm, block_lines, block_width, False)
+    return attention(*view, bias, q, k, v, scale)
+
+
+def _gradients_shape(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    cols_ptr: Tensor,
+    cols_idx: Tensor,
+    cols_perm: Tensor | None,
+    bias: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    lse: Tensor,
+    delta: Tensor,
+    scale: float,
+    block_lines: int,
+    block_width: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    made = (t.new_empty(t.shape) for t in (q, k, v))
+    return *made, q.new_empty((0,) if bias is None else bias.shape)
+
+
+@kernel(
+    "block_attention_backward(Tensor ptr, Tensor idx, Tensor? perm, Tensor cols_ptr,"
+    " Tensor cols_idx, Tensor? cols_perm, Tensor? bias, Tensor q, Tensor k, Tensor v, Tensor g,"
+    " Tensor lse, Tensor delta, float scale, SymInt block_lines, SymInt block_width)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+    fake=_gradients_shape,
+)
+def block_attention_backward(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    cols_ptr: Tensor,
+    cols_idx: Tensor,
+    cols_perm: Tensor | None,
+    bias: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    lse: Tensor,
+    delta: Tensor,
+    scale: float,
+    block_lines: int,
+    block_width: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of `block_attention`; as `attention_backward`.
+
+    Args:
+        ptr: Pointers to the blocks of each row of blocks (m / block_lines + 1,).
+        idx: Column of every block, counted in blocks (nb,).
+        perm: Where a block's values stand in `bias`, counted in blocks (nb,); None for in place.
+        cols_ptr: Pointers to the blocks of each column of blocks (n / block_width + 1,).
+        cols_idx: Row of every block, by columns, counted in blocks (nb,).
+        cols_perm: Where its values stand in `bias`, counted in blocks (nb,); None for in place.
+        bias: As in `block_attention`.
+        q: Queries (heads, m, d).
+        k: Keys (heads, n, d).
+        v: Values (heads, n, e).
+        g: Cotangent (heads, m, e).
+        lse: Of `block_attention` (heads, m).
+        delta: Dot product of cotangent and result (heads, m).
+        scale: Factor of the scores.
+        block_lines: Rows of a block.
+        block_width: Columns of a block; they divide n.
+
+    Returns:
+        dq, dk, dv, and d bias, of the shape of the bias; empty if there is none.
+    """
+    by_rows = _entries(ptr, idx, perm, block_lines, block_width, False)
+    by_cols = _entries(cols_ptr, cols_idx, cols_perm, block_width, block_lines, True)
+    return attention_backward(*by_rows, *by_cols, bias, q, k, v, g, lse, delta, scale)
