@@ -47,6 +47,8 @@ class NeighborBatch:
         num_sampled_nodes: The seeds, and the nodes that each hop added.
         num_sampled_edges: Edges that each hop added.
         x: Rows of the features for `n_id`, or None.
+        input_id: From a loader: the place of each seed among its `input_nodes`, or the seed itself
+            if they were a mask or None.
     """
 
     blocks: tuple[SparseTensor, ...]
@@ -56,12 +58,14 @@ class NeighborBatch:
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
     x: torch.Tensor | None = None
+    input_id: torch.Tensor | None = None
 
     def to(self, device: Any) -> NeighborBatch:
         """The same batch on another device."""
         moved = {"n_id": self.n_id.to(device), "e_id": self.e_id.to(device)}
-        if self.x is not None:
-            moved["x"] = self.x.to(device)
+        for name in ("x", "input_id"):
+            if (held := getattr(self, name)) is not None:
+                moved[name] = held.to(device)
         blocks = tuple(block.to(device) for block in self.blocks)
         return dataclasses.replace(self, blocks=blocks, **moved)
 
@@ -84,6 +88,7 @@ class NeighborBatch:
             edge_weight=found._values(),
             n_id=self.n_id,
             e_id=self.e_id,
+            input_id=self.input_id,
             batch_size=self.batch_size,
             num_nodes=self.n_id.numel(),
             num_sampled_nodes=self.num_sampled_nodes,
@@ -100,6 +105,18 @@ class Drawn(NamedTuple):
     e_id: torch.Tensor  # (edges,)
     nodes: list[int]  # of the seeds and of each hop, all columns so far
     lines: list[int]  # rows of the block of each hop
+
+    def edges(self) -> list[int]:
+        """Edges of the block of each hop, all so far."""
+        return [int(self.ptr[lines]) for lines in self.lines]
+
+    def added_nodes(self) -> list[int]:
+        """The seeds, and the nodes that each hop added."""
+        return _differences(self.nodes)
+
+    def added_edges(self) -> list[int]:
+        """Edges that each hop added."""
+        return _differences(self.edges())
 
 
 @public_as("data.sample_neighbors")
@@ -222,14 +239,13 @@ def assembled(A: SparseTensor, drawn: Drawn, replace: bool) -> NeighborBatch:
     """The blocks of a sample, with the values of A and their gradient."""
     pattern = A._pattern
     vals = Gather(drawn.e_id, pattern.nse, repeats=replace)(stored_values(A))
-    blocks, edges, dtype = [], [0], pattern.indices[0].dtype
+    blocks, dtype = [], pattern.indices[0].dtype
     ptr, idx = drawn.ptr.to(dtype), drawn.idx.to(dtype)
-    for lines, nodes in zip(drawn.lines, drawn.nodes[1:], strict=True):
-        edges.append(int(drawn.ptr[lines]))
-        starts, columns = ptr[: lines + 1], idx[: edges[-1]]
+    for lines, nodes, edges in zip(drawn.lines, drawn.nodes[1:], drawn.edges(), strict=True):
+        starts, columns = ptr[: lines + 1], idx[:edges]
         shape = (lines, nodes, *pattern.dense_shape)
         if replace:
-            indices = torch.stack([kernels.expand(starts, edges[-1]), columns])
+            indices = torch.stack([kernels.expand(starts, edges), columns])
             made = Pattern(
                 torch.sparse_coo,
                 shape,
@@ -240,14 +256,14 @@ def assembled(A: SparseTensor, drawn: Drawn, replace: bool) -> NeighborBatch:
             )
         else:
             made = Pattern(torch.sparse_csr, shape, (starts, columns), dense_dim=pattern.dense_dim)
-        blocks.append(on_pattern(vals[: edges[-1]], made))
+        blocks.append(on_pattern(vals[:edges], made))
     return NeighborBatch(
         blocks=tuple(reversed(blocks)),
         n_id=drawn.n_id,
         e_id=drawn.e_id,
         batch_size=drawn.lines[0],
-        num_sampled_nodes=_differences(drawn.nodes),
-        num_sampled_edges=_differences(edges)[1:],
+        num_sampled_nodes=drawn.added_nodes(),
+        num_sampled_edges=drawn.added_edges(),
     )
 
 
