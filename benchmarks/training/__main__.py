@@ -16,7 +16,7 @@ from benchmarks.machine import describe, in_words
 from benchmarks.measure import growth, interleave, paired, settle_allocator, spread
 from benchmarks.plan import EXACT_MEMORY
 from benchmarks.training.layers import LAYERS
-from benchmarks.training.processes import PAIRS
+from benchmarks.training.processes import PAIRS, Pair
 from benchmarks.training.programs import OWN, PROGRAMS, Unavailable
 from benchmarks.training.rates import RATES
 
@@ -43,12 +43,7 @@ def _times(program: str, rounds: int) -> dict[str, dict[str, Any]]:
 
 
 def _memory(program: str, contender: str) -> int | None:
-    """Bytes by which an epoch raises the peak of a process of its own.
-
-    None for what trains in processes of its own.
-    """
-    if program in PAIRS:
-        return None
+    """Bytes by which an epoch raises the peak of a process of its own, or of its two."""
     command = [sys.executable, "-m", "benchmarks.training", "--memory", program, contender]
     command += ["--threads", str(torch.get_num_threads())]
     environment = {**os.environ, **EXACT_MEMORY}
@@ -61,7 +56,8 @@ def _grown(program: str, contender: str) -> None:
     torch.manual_seed(0)
     epoch = ALL[program][contender]()
     epoch()
-    print(json.dumps(growth(epoch, calls=1)))
+    found = epoch.growth() if isinstance(epoch, Pair) else growth(epoch, calls=1)
+    print(json.dumps(found))
 
 
 def _lines(program: str, found: dict[str, dict[str, Any]]) -> list[str]:
