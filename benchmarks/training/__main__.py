@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from benchmarks.training.rates import RATES
 
 EPOCHS = {**PROGRAMS, **PAIRS}
 ALL: dict[str, dict[str, Any]] = {**EPOCHS, **LAYERS, **RATES}
+_SAMPLE = {False: 0.003, True: 0.02}
+"""Seconds of one sample; True for samplers on one thread, which draw one batch after another."""
 
 
 def _times(program: str, rounds: int) -> dict[str, dict[str, Any]]:
@@ -36,7 +39,9 @@ def _times(program: str, rounds: int) -> dict[str, dict[str, Any]]:
         except Unavailable as error:
             found[name] = {"missing": str(error)}
             epochs.pop(name, None)
-    taken = interleave(epochs, rounds, seconds=12)
+    alone = program in RATES and torch.get_num_threads() == 1
+    clock = time.thread_time if alone else time.perf_counter
+    taken = interleave(epochs, rounds, seconds=12, sample=_SAMPLE[alone], clock=clock)
     for name, seconds in taken.items():
         found[name] |= {"seconds": spread(seconds), "ratio": paired(seconds, taken[OWN])}
     return found
