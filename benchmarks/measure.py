@@ -26,6 +26,7 @@ def interleave(
     seconds: float,
     sample: float = 0.003,
     pause: float = 0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds a call of each run, taken in turns: A B C, B C A, C A B, A B C ...
 
@@ -33,9 +34,10 @@ def interleave(
     round. A run that has used up its `seconds` leaves after three rounds or more, or after one if
     a call takes more than five seconds. One sample repeats a call until `sample` seconds are over.
     In the `pause` before a sample, waiting threads of the run before go to sleep; then one call
-    wakes the threads of this run.
+    wakes the threads of this run. `time.thread_time` as the `clock` counts the time of one thread
+    without that of other processes on its core.
     """
-    repeats = {name: _repeats(run, sample) for name, run in runs.items()}
+    repeats = {name: _repeats(run, sample, clock) for name, run in runs.items()}
     taken: dict[str, list[float]] = {name: [] for name in runs}
     spent = dict.fromkeys(runs, 0.0)
     names = list(runs)
@@ -50,7 +52,7 @@ def interleave(
                 if pause:
                     time.sleep(pause)
                     runs[name]()  # wakes its own
-                elapsed = _time(runs[name], repeats[name])
+                elapsed = _time(runs[name], repeats[name], clock)
                 taken[name].append(elapsed / repeats[name])
                 spent[name] += elapsed
             names.append(names.pop(0))
@@ -60,20 +62,20 @@ def interleave(
     return taken
 
 
-def _repeats(run: Callable[[], Any], sample: float) -> int:
+def _repeats(run: Callable[[], Any], sample: float, clock: Callable[[], float]) -> int:
     """How many calls take about `sample` seconds; the least of three, as first ones are slow."""
-    fastest = _time(run, 1)
+    fastest = _time(run, 1, clock)
     for _ in range(2):
         if fastest < sample:
-            fastest = min(fastest, _time(run, 1))
+            fastest = min(fastest, _time(run, 1, clock))
     return max(1, round(sample / max(fastest, 1e-7)))
 
 
-def _time(run: Callable[[], Any], repeats: int) -> float:
-    start = time.perf_counter()
+def _time(run: Callable[[], Any], repeats: int, clock: Callable[[], float]) -> float:
+    start = clock()
     for _ in range(repeats):
         run()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def spread(values: list[float]) -> dict[str, float]:

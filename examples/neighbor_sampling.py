@@ -58,9 +58,7 @@ def train(data: Data, epochs: int) -> tuple[Sage, list[float], float]:
     nodes = data.known.nonzero()[:, 0]
     part = spgrad.data.subgraph(data.graph, nodes).A
     x, group = data.x[nodes], data.group[nodes]
-    loader = spgrad.data.NeighborLoader(
-        part, x, num_neighbors=[10, 10], batch_size=512, shuffle=True
-    )
+    loader = spgrad.data.NeighborLoader(part, [10, 10], x=x, batch_size=512, shuffle=True)
     torch.manual_seed(1)
     model = Sage()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from benchmarks.machine import describe, in_words
 from benchmarks.measure import growth, interleave, paired, settle_allocator, spread
 from benchmarks.plan import EXACT_MEMORY
 from benchmarks.training.layers import LAYERS
-from benchmarks.training.processes import PAIRS
+from benchmarks.training.processes import PAIRS, Pair
 from benchmarks.training.programs import OWN, PROGRAMS, Unavailable
 from benchmarks.training.rates import RATES
 
 EPOCHS = {**PROGRAMS, **PAIRS}
 ALL: dict[str, dict[str, Any]] = {**EPOCHS, **LAYERS, **RATES}
+_SAMPLE = {False: 0.003, True: 0.02}
+"""Seconds of one sample; True for samplers on one thread, which draw one batch after another."""
 
 
 def _times(program: str, rounds: int) -> dict[str, dict[str, Any]]:
@@ -36,19 +39,16 @@ def _times(program: str, rounds: int) -> dict[str, dict[str, Any]]:
         except Unavailable as error:
             found[name] = {"missing": str(error)}
             epochs.pop(name, None)
-    taken = interleave(epochs, rounds, seconds=12)
+    alone = program in RATES and torch.get_num_threads() == 1
+    clock = time.thread_time if alone else time.perf_counter
+    taken = interleave(epochs, rounds, seconds=12, sample=_SAMPLE[alone], clock=clock)
     for name, seconds in taken.items():
         found[name] |= {"seconds": spread(seconds), "ratio": paired(seconds, taken[OWN])}
     return found
 
 
 def _memory(program: str, contender: str) -> int | None:
-    """Bytes by which an epoch raises the peak of a process of its own.
-
-    None for what trains in processes of its own.
-    """
-    if program in PAIRS:
-        return None
+    """Bytes by which an epoch raises the peak of a process of its own, or of its two."""
     command = [sys.executable, "-m", "benchmarks.training", "--memory", program, contender]
     command += ["--threads", str(torch.get_num_threads())]
     environment = {**os.environ, **EXACT_MEMORY}
@@ -61,7 +61,8 @@ def _grown(program: str, contender: str) -> None:
     torch.manual_seed(0)
     epoch = ALL[program][contender]()
     epoch()
-    print(json.dumps(growth(epoch, calls=1)))
+    found = epoch.growth() if isinstance(epoch, Pair) else growth(epoch, calls=1)
+    print(json.dumps(found))
 
 
 def _lines(program: str, found: dict[str, dict[str, Any]]) -> list[str]:

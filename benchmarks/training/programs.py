@@ -215,7 +215,7 @@ def _nodes() -> neighbor_sampling.Data:
 def _sampled() -> Epoch:
     nodes = _nodes()
     loader = spgrad.data.NeighborLoader(
-        nodes.graph, nodes.x, num_neighbors=[10, 10], batch_size=512, shuffle=True
+        nodes.graph, [10, 10], x=nodes.x, batch_size=512, shuffle=True
     )
     model = neighbor_sampling.Sage()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

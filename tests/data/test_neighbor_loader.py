@@ -31,7 +31,7 @@ def test_workers_change_nothing(workers):
     def loader(num_workers):
         return data.NeighborLoader(
             A,
-            x,
+            x=x,
             num_neighbors=[3, 2],
             batch_size=16,
             shuffle=True,
@@ -53,7 +53,11 @@ def test_every_node_comes_once():
     loader = data.NeighborLoader(
         graph(), input_nodes=mask, num_neighbors=[2], batch_size=4, shuffle=True
     )
-    seen = [n for batch in loader for n in batch.n_id[: batch.batch_size].tolist()]
+    seen = []
+    for batch in loader:
+        seeds = batch.n_id[: batch.batch_size]
+        assert torch.equal(batch.input_id, seeds)
+        seen += seeds.tolist()
     assert sorted(seen) == list(range(0, 40, 3))
     dropped = data.NeighborLoader(graph(), input_nodes=mask, batch_size=4, drop_last=True)
     assert [batch.batch_size for batch in dropped] == [4, 4, 4]
@@ -64,7 +68,7 @@ def test_every_node_comes_once():
 def test_gradients_of_values_and_features(workers):
     A = graph().requires_grad_()
     x = torch.rand(40, 2, dtype=torch.float64, requires_grad=True)
-    loader = data.NeighborLoader(A, x, num_neighbors=[-1], batch_size=40, num_workers=workers)
+    loader = data.NeighborLoader(A, [-1], x=x, batch_size=40, num_workers=workers)
     (batch,) = loader
     (batch.blocks[0] @ batch.x).sum().backward()
     found = A.grad.to_dense(), x.grad.clone()
@@ -83,7 +87,7 @@ def test_a_network_learns_from_samples():
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
     losses = []
     for _ in range(30):
-        for batch in data.NeighborLoader(A, x, None, [12], 40, shuffle=True):
+        for batch in data.NeighborLoader(A, [12], x=x, batch_size=40, shuffle=True):
             out = layer(batch.blocks[0] @ batch.x)
             loss = torch.nn.functional.cross_entropy(out, label[batch.n_id[: batch.batch_size]])
             optimizer.zero_grad()
@@ -94,7 +98,7 @@ def test_a_network_learns_from_samples():
 
 
 def test_to_another_device():
-    batch = next(iter(data.NeighborLoader(graph(), torch.rand(40, 2), batch_size=4)))
+    batch = next(iter(data.NeighborLoader(graph(), x=torch.rand(40, 2), batch_size=4)))
     moved = batch.to("meta")
     assert {t.device.type for t in (moved.x, moved.n_id, moved.e_id, *moved.blocks)} == {"meta"}
 
@@ -103,7 +107,8 @@ def test_to_another_device():
 def test_to_pyg(replace):
     pytest.importorskip("torch_geometric")
     A = graph()
-    batch = next(iter(data.NeighborLoader(A, torch.rand(40, 2), None, [3, 2], 5, replace=replace)))
+    loader = data.NeighborLoader(A, [3, 2], x=torch.rand(40, 2), batch_size=5, replace=replace)
+    batch = next(iter(loader))
     found = batch.to_pyg()
     source, target = found.n_id[found.edge_index]
     assert_close(A.to_dense()[target, source], found.edge_weight)

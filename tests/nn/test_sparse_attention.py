@@ -166,9 +166,10 @@ def test_dropout_and_no_tokens():
     [
         (lambda x: nn.SparseAttention(8, 3), r"`num_heads` is 3 for 8 features; a divisor"),
         (lambda x: nn.SparseAttention(8, 2, 1.0), r"`dropout` is 1.0"),
+        (lambda x: nn.SparseAttention(8, 2, add_bias_kv=True), r"`add_bias_kv` is True; False"),
+        (lambda x: nn.SparseAttention(8, 2, add_zero_attn=True), r"`add_zero_attn` is True; False"),
         (lambda x: nn.SparseAttention(8, 2, pattern=torch.ones(2, 2)), r"`pattern` is a strided"),
         (lambda x: nn.SparseAttention(8, 2)(x, x, x), r"`attn_mask` is None; a sparse"),
-        (lambda x: layer()(x, x, x, need_weights=True), r"`need_weights` is given; False"),
         (lambda x: layer()(x, x, x, x), r"`key_padding_mask` has shape .*; \(1, 7\) is accepted"),
         (lambda x: layer()(x, x, x, [True] * 7), r"`key_padding_mask` is a list; a dense tensor"),
         (

@@ -197,6 +197,18 @@ def test_exported_programs_from_a_file(kind):
     close(loaded(x).detach(), net(x).detach())
 
 
+@kinds
+def test_exported_programs_are_for_inference(kind):
+    """Their graph has kernels in place of the functions with gradients; torch warns of that."""
+    net, x = model(kind), inputs()[0]
+    exported = torch.export.export(net, (x,)).module()
+    with pytest.warns(UserWarning, match="spgrad::spmm: an autograd kernel was not registered"):
+        exported(x).sum().backward()
+    assert all(p.grad is None for p in exported.parameters())
+    gradients(net, x)
+    assert all(p.grad is not None for p in net.parameters())
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor calls a C++ compiler")
 def test_packages_of_aot_inductor(tmp_path):

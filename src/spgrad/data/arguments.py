@@ -21,33 +21,33 @@ from spgrad.errors import (
 _GRAPH_LAYOUTS = ("coo", "csr", "csc")
 
 
-def require_graph(A: Any, square: bool = False) -> Pattern:
+def require_graph(A: Any, square: bool = False, arg: str = "A") -> Pattern:
     """The pattern of a matrix whose entries are the edges of a graph, row to column."""
     if not isinstance(A, SparseTensor):
         raise ArgumentKindError(
-            f"`A` is {checks.describe_kind(A)}; a SparseTensor is accepted. Convert it with "
+            f"`{arg}` is {checks.describe_kind(A)}; a SparseTensor is accepted. Convert it with "
             "spgrad.from_torch or spgrad.from_scipy."
         )
     pattern = A._pattern
     if pattern.name not in _GRAPH_LAYOUTS:
         raise UnsupportedError(
-            f"`A` has layout {pattern.name}; coo, csr and csc are accepted. Convert it with "
+            f"`{arg}` has layout {pattern.name}; coo, csr and csc are accepted. Convert it with "
             "A.to_sparse_csr()."
         )
     if len(pattern.shape) - pattern.dense_dim != 2:
         raise ArgumentValueError(
-            f"`A` has shape {tuple(pattern.shape)}; one matrix, without batch dimensions, is "
+            f"`{arg}` has shape {tuple(pattern.shape)}; one matrix, without batch dimensions, is "
             "accepted. Pass the matrices of a batch one by one."
         )
     if not pattern.ordered:
         raise StateError(
-            "`A` is not coalesced, so an edge may be there twice; a coalesced tensor is accepted. "
-            "Call A.coalesce() first."
+            f"`{arg}` is not coalesced, so an edge may be there twice; a coalesced tensor is "
+            "accepted. Call A.coalesce() first."
         )
     if square and pattern.matrix[0] != pattern.matrix[1]:
         raise ArgumentValueError(
-            f"`A` has shape {tuple(pattern.matrix)}; a square matrix is accepted, whose rows and "
-            "columns are the same nodes. Use one hop for a rectangular matrix."
+            f"`{arg}` has shape {tuple(pattern.matrix)}; a square matrix is accepted, whose rows "
+            "and columns are the same nodes. Use one hop for a rectangular matrix."
         )
     return pattern
 
@@ -109,11 +109,13 @@ def random_key(generator: torch.Generator | None) -> int:
     return int(torch.randint(-(2**63), 2**63 - 1, (), generator=generator))
 
 
-def line_weights(A: SparseTensor, weights: bool | torch.Tensor, view: View) -> torch.Tensor | None:
+def line_weights(
+    A: SparseTensor | None, weights: bool | torch.Tensor, view: View
+) -> torch.Tensor | None:
     """The weights of the entries in the order of the view, as kernels read them."""
     if weights is False:
         return None
-    given = stored_values(A).detach() if weights is True else weights
+    given = stored_values(A).detach() if weights is True and A is not None else weights
     if not isinstance(given, torch.Tensor) or given.layout != torch.strided:
         raise ArgumentKindError(
             f"`weights` is {checks.describe_kind(given)}; a bool or a dense tensor is accepted. "
@@ -124,7 +126,7 @@ def line_weights(A: SparseTensor, weights: bool | torch.Tensor, view: View) -> t
         raise ArgumentValueError(
             f"`weights` has shape {tuple(given.shape)} and dtype {checks.short(given.dtype)}; one "
             f"real number for each of the {nse} specified elements is accepted. Pass them in the "
-            "order of A.values()."
+            "order of the values, or of the edges."
         )
     wide = torch.float32 if given.dtype == torch.float32 else torch.float64
     given = given.detach().to(wide)

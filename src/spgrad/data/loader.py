@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,17 +19,33 @@ from spgrad.data.arguments import (
     require_graph,
     require_members,
 )
+from spgrad.data.attributed import AttributedGraph, Attributes, is_attributed
 from spgrad.data.neighbors import Drawn, NeighborBatch, assembled, draw, require_fanouts
-from spgrad.errors import ArgumentKindError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.views import rows
 from spgrad.public import public_as
 
+_PYG_ONLY = {
+    "input_time": None,
+    "subgraph_type": "directional",
+    "disjoint": False,
+    "temporal_strategy": "uniform",
+    "time_attr": None,
+    "transform_sampler_output": None,
+    "neighbor_sampler": None,
+    "directed": True,
+    "sampler": None,
+    "batch_sampler": None,
+}
+"""Arguments of torch_geometric's loader that are accepted with these values alone."""
+
 
 class _Asked(NamedTuple):
-    """The request for one batch: its random key and its seeds."""
+    """The request for one batch: its random key, its seeds, and what PyG calls their input_id."""
 
     key: int
     seeds: torch.Tensor
+    input_id: torch.Tensor
 
 
 class _Seeds(Sampler[Any]):
@@ -37,7 +53,7 @@ class _Seeds(Sampler[Any]):
 
     def __init__(
         self,
-        nodes: torch.Tensor,
+        nodes: tuple[torch.Tensor, torch.Tensor],
         batch_size: int,
         shuffle: bool,
         drop_last: bool,
@@ -47,32 +63,54 @@ class _Seeds(Sampler[Any]):
         self.shuffle, self.drop_last, self.generator = shuffle, drop_last, generator
 
     def __len__(self) -> int:
-        n = self.nodes.numel()
+        n = self.nodes[0].numel()
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
     def __iter__(self) -> Iterator[_Asked]:
-        key, nodes = random_key(self.generator), self.nodes
+        key, (nodes, input_id) = random_key(self.generator), self.nodes
         if self.shuffle:
-            nodes = nodes[torch.randperm(nodes.numel(), generator=self.generator)]
-        for i, seeds in enumerate(nodes.split(self.batch_size)[: len(self)]):
+            order = torch.randperm(nodes.numel(), generator=self.generator)
+            nodes, input_id = nodes[order], input_id[order]
+        parts = zip(nodes.split(self.batch_size), input_id.split(self.batch_size), strict=True)
+        for i, (seeds, places) in zip(range(len(self)), parts, strict=False):
             # cloned, so that a worker gets these seeds only, and not the memory of all `nodes`
-            yield _Asked((key + i + 2**63) % 2**64 - 2**63, seeds.clone())
+            asked = (key + i + 2**63) % 2**64 - 2**63, seeds.clone(), places.clone()
+            yield _Asked(*asked)
+
+
+class _Matrix:
+    """A matrix with features of its nodes: what `AttributedGraph` is for torch_geometric's."""
+
+    def __init__(self, A: SparseTensor, x: torch.Tensor | None, replace: bool) -> None:
+        self.A, self.replace = A, replace
+        self.attributes = Attributes({} if x is None else {"x": (x, 0)}, {})
+
+    def batch(self, drawn: Drawn, parts: dict[str, Any], input_id: torch.Tensor) -> NeighborBatch:
+        """The blocks of a sample, and its features."""
+        batch = assembled(self.A, drawn, self.replace)
+        batch.x, batch.input_id = parts.get("x"), input_id
+        return batch
 
 
 class _Samples(Dataset[Any]):
     """Draws a batch, as tensors only, which a worker process can send."""
 
     def __init__(
-        self, view: View, weight: torch.Tensor | None, fanouts: list[int], replace: bool, x: Any
+        self,
+        view: View,
+        weight: torch.Tensor | None,
+        fanouts: list[int],
+        replace: bool,
+        early: Attributes,
     ) -> None:
-        self.view, self.weight, self.x = view, weight, x
+        self.view, self.weight, self.early = view, weight, early
         self.fanouts, self.replace = fanouts, replace
 
-    def __getitem__(self, asked: _Asked) -> tuple[Drawn, torch.Tensor | None]:
+    def __getitem__(self, asked: _Asked) -> tuple[Drawn, Any, torch.Tensor]:
         drawn = draw(
             self.view, self.weight, asked.seeds, self.fanouts, self.replace, asked.key, square=True
         )
-        return drawn, None if self.x is None else self.x[drawn.n_id]
+        return drawn, self.early.of(drawn), asked.input_id
 
 
 def _as_it_is(drawn: Any) -> Any:
@@ -80,35 +118,46 @@ def _as_it_is(drawn: Any) -> Any:
 
 
 class NeighborLoader(DataLoader[Any]):
-    """Mini-batches of nodes, each with a sample of their neighbours; arguments are named as in PyG.
+    """Mini-batches of nodes, each with a sample of their neighbours: torch_geometric's loader.
 
+    It takes a matrix, or a graph of torch_geometric, and does not need torch_geometric for either.
     A batch depends on the generator and on its number in the epoch, not on `num_workers`. Workers
-    draw, and gather the rows of `x`; the process that iterates makes the blocks, so that the
-    values of A have their gradient. Features that require a gradient are gathered there too.
+    draw, and gather features; the process that iterates makes the blocks, so that the values of a
+    matrix have their gradient. Features that require a gradient are gathered there too.
 
     Args:
-        A: Sparse matrix (n, n) in COO, CSR or CSC, coalesced; entry (i, j) makes j a neighbour
-            of i.
-        x: Features of the nodes (n, ...), a dense tensor, or None.
-        input_nodes: Distinct nodes to make batches of, or a bool mask (n,); None for all.
+        data: Sparse matrix (n, n) in COO, CSR or CSC, coalesced, whose entry (i, j) makes j a
+            neighbour of i; or a `torch_geometric.data.Data`, whose edges lead from a neighbour to
+            a node, or another object with its `edge_index`, `num_nodes` and attributes.
         num_neighbors: Neighbours to draw in each hop; -1 takes all.
+        input_nodes: Distinct nodes to make batches of, or a bool mask (n,); None for all.
+        x: Features of the nodes of a matrix (n, ...), a dense tensor, or None.
         batch_size: Seeds of one batch.
         replace: Draw with replacement.
         shuffle: Take the nodes in a new random order in each epoch.
-        weights: As in `sample_neighbors`.
+        weights: As in `sample_neighbors`; of a `Data` one for each edge.
+        weight_attr: The attribute of a `Data` with these weights.
+        transform: Called with each batch; the loader yields what it returns.
+        filter_per_worker: False gathers the attributes of a `Data` in the process that iterates.
+        is_sorted: Not used; sorted edges are found in one pass.
         drop_last: Leave out a last batch that is smaller.
         generator: Draws the order and the samples; None takes torch's default generator.
         **options: Other options of `torch.utils.data.DataLoader`, such as `num_workers`.
 
     Yields:
-        A `NeighborBatch` for each `batch_size` nodes.
+        For each `batch_size` nodes a `NeighborBatch`; of a `Data` a copy of it with the nodes and
+        edges of the sample alone: `edge_index` in new numbers, seeds first, and the parts of all
+        attributes of nodes and of edges, and besides `n_id`, `e_id`, `input_id`, `batch_size`,
+        `num_sampled_nodes` and `num_sampled_edges`.
 
     Cost:
         For each batch that of `sample_neighbors`; O(n) in each epoch, and O(nse) once.
 
     Raises:
         ValueError: An argument is out of range; the text names it.
-        TypeError: `x` is no dense tensor.
+        TypeError: `data` is neither, or `x` is no dense tensor.
+        NotImplementedError: `data` has several types of nodes, or an option of torch_geometric's
+            loader is asked for that this one has not, such as `disjoint`.
 
     Source:
         Hamilton, Ying and Leskovec (2017); torch_geometric.loader.NeighborLoader.
@@ -123,41 +172,86 @@ class NeighborLoader(DataLoader[Any]):
     @public_as("data.NeighborLoader")
     def __init__(
         self,
-        A: SparseTensor,
-        x: torch.Tensor | None = None,
-        input_nodes: torch.Tensor | Sequence[int] | None = None,
+        data: Any,
         num_neighbors: int | Sequence[int] = (15, 10),
+        input_nodes: torch.Tensor | Sequence[int] | None = None,
+        *,
+        x: torch.Tensor | None = None,
         batch_size: int = 1,
         replace: bool = False,
         shuffle: bool = False,
         weights: bool | torch.Tensor = False,
+        weight_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        filter_per_worker: bool | None = None,
+        is_sorted: bool = False,
         drop_last: bool = False,
         generator: torch.Generator | None = None,
         **options: Any,
     ) -> None:
-        pattern = require_graph(A, square=True)
-        n = pattern.matrix[0]
+        options = _require_options(options)
         fanouts = require_fanouts("num_neighbors", num_neighbors)
         require_count("batch_size", batch_size, 1, "an int of 1 or more")
-        nodes = torch.arange(n)
-        if input_nodes is not None:
-            nodes = require_members("input_nodes", input_nodes, n)
-            require_distinct("input_nodes", nodes)
-        if x is not None:
-            _require_features(x, n)
-        view = rows(pattern)
-        self.A, self.replace = A, replace
-        self._late = x if x is not None and x.requires_grad else None
-        early = None if self._late is not None else x
-        drawing = _Samples(view, line_weights(A, weights, view), fanouts, replace, early)
-        seeds = _Seeds(nodes, batch_size, shuffle, drop_last, generator)
+        checks.require_bool("replace", replace)
+        if is_attributed(data):
+            if x is not None:
+                raise ArgumentValueError(
+                    "`x` is given beside a graph with attributes; None is accepted. Set `data.x`."
+                )
+            source: Any = AttributedGraph(data)
+            view, n = source.view(), source.num_nodes
+            weights = weights if weight_attr is None else source.weights(weight_attr)
+            weight = line_weights(None, weights, view)
+        elif not isinstance(data, SparseTensor):
+            raise ArgumentKindError(
+                f"`data` is {checks.describe_kind(data)}; a SparseTensor, or an object with "
+                "edge_index and num_nodes such as torch_geometric's Data, is accepted. Use "
+                "spgrad.from_edges for a tensor of edges."
+            )
+        else:
+            if weight_attr is not None:
+                raise ArgumentValueError(
+                    f"`weight_attr` is {weight_attr!r} for a matrix; None is accepted. Use "
+                    "`weights=True` for its values."
+                )
+            pattern = require_graph(data, square=True, arg="data")
+            view, n = rows(pattern), pattern.matrix[0]
+            if x is not None:
+                _require_features(x, n)
+            source, weight = _Matrix(data, x, replace), line_weights(data, weights, view)
+        self.data, self.transform, self._source = data, transform, source
+        early, self._late = source.attributes.parted(filter_per_worker is not False)
+        drawing = _Samples(view, weight, fanouts, replace, early)
+        seeds = _Seeds(_nodes(input_nodes, n), batch_size, shuffle, drop_last, generator)
         super().__init__(drawing, batch_size=None, sampler=seeds, collate_fn=_as_it_is, **options)
 
-    def __iter__(self) -> Iterator[NeighborBatch]:  # type: ignore[override]
-        for drawn, x in super().__iter__():
-            batch = assembled(self.A, Drawn(*drawn), self.replace)
-            batch.x = x if self._late is None else self._late[batch.n_id]
-            yield batch
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for found, early, input_id in super().__iter__():
+            drawn = Drawn(*found)
+            batch = self._source.batch(drawn, early | self._late.of(drawn), input_id)
+            yield batch if self.transform is None else self.transform(batch)
+
+
+def _require_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What torch's DataLoader gets, or the refusal of what only torch_geometric's loader has."""
+    for name, accepted in _PYG_ONLY.items():
+        value = options.pop(name, accepted)
+        if value is not accepted and value != accepted:
+            raise UnsupportedError(
+                f"`{name}` is {value!r}; {accepted!r} is accepted. spgrad.data.sample_neighbors "
+                "and spgrad.data.subgraph make other samples."
+            )
+    return options
+
+
+def _nodes(given: Any, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The nodes to make batches of, and what torch_geometric calls their input_id."""
+    if given is None:
+        return torch.arange(n), torch.arange(n)
+    nodes = require_members("input_nodes", given, n).cpu()
+    require_distinct("input_nodes", nodes)
+    masked = isinstance(given, torch.Tensor) and given.dtype == torch.bool
+    return nodes, nodes if masked else torch.arange(nodes.numel())
 
 
 def _require_features(x: Any, n: int) -> None:

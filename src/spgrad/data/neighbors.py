@@ -47,6 +47,8 @@ class NeighborBatch:
         num_sampled_nodes: The seeds, and the nodes that each hop added.
         num_sampled_edges: Edges that each hop added.
         x: Rows of the features for `n_id`, or None.
+        input_id: From a loader: the place of each seed among its `input_nodes`, or the seed itself
+            if they were a mask or None.
     """
 
     blocks: tuple[SparseTensor, ...]
@@ -56,12 +58,14 @@ class NeighborBatch:
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
     x: torch.Tensor | None = None
+    input_id: torch.Tensor | None = None
 
     def to(self, device: Any) -> NeighborBatch:
         """The same batch on another device."""
         moved = {"n_id": self.n_id.to(device), "e_id": self.e_id.to(device)}
-        if self.x is not None:
-            moved["x"] = self.x.to(device)
+        for name in ("x", "input_id"):
+            if (held := getattr(self, name)) is not None:
+                moved[name] = held.to(device)
         blocks = tuple(block.to(device) for block in self.blocks)
         return dataclasses.replace(self, blocks=blocks, **moved)
 
@@ -84,6 +88,7 @@ class NeighborBatch:
             edge_weight=found._values(),
             n_id=self.n_id,
             e_id=self.e_id,
+            input_id=self.input_id,
             batch_size=self.batch_size,
             num_nodes=self.n_id.numel(),
             num_sampled_nodes=self.num_sampled_nodes,
@@ -96,10 +101,19 @@ class Drawn(NamedTuple):
 
     ptr: torch.Tensor  # (rows + 1,)
     idx: torch.Tensor  # (edges,)
-    n_id: torch.Tensor  # (nodes,)
-    e_id: torch.Tensor  # (edges,)
+    n_id: torch.Tensor  # (nodes,), int64
+    e_id: torch.Tensor  # (edges,), int64
     nodes: list[int]  # of the seeds and of each hop, all columns so far
     lines: list[int]  # rows of the block of each hop
+    edges: list[int]  # of the block of each hop, all so far
+
+    def added_nodes(self) -> list[int]:
+        """The seeds, and the nodes that each hop added."""
+        return _differences(self.nodes)
+
+    def added_edges(self) -> list[int]:
+        """Edges that each hop added."""
+        return _differences(self.edges)
 
 
 @public_as("data.sample_neighbors")
@@ -162,11 +176,14 @@ def sample_neighbors(
     checks.require_bool("replace", replace)
     pattern = require_graph(A, square=len(fanouts) > 1)
     nodes = require_members("seeds", seeds, pattern.matrix[0])
-    require_distinct("seeds", nodes)
+    square = pattern.matrix[0] == pattern.matrix[1]
+    if not square:
+        require_distinct("seeds", nodes)
     view = rows(pattern)
     weight = line_weights(A, weights, view)
-    square = pattern.matrix[0] == pattern.matrix[1]
     drawn = draw(view, weight, nodes, fanouts, replace, random_key(generator), square)
+    if square and not torch.equal(drawn.n_id[: nodes.numel()], nodes):
+        require_distinct("seeds", nodes)  # a seed that repeats has no number of its own
     return assembled(A, drawn, replace)
 
 
@@ -192,8 +209,8 @@ def draw(
     """The sample of `sample_neighbors`, without values; `square` numbers the seeds first."""
     dtype = view.ptr.dtype
     n_id = seeds.to(dtype) if square else seeds[:0].to(dtype)
-    nodes, lines, next_lines = [n_id.numel()], [0], seeds
-    ptr, idx, e_id, edges = [view.ptr.new_zeros(1, dtype=torch.int64)], [], [], 0
+    nodes, lines, edges, next_lines = [n_id.numel()], [0], [0], seeds
+    ptr, idx, e_id = [], [], []
     for fanout in fanouts:
         made, found, entry, bad = kernels.sample_lines(
             view.ptr, view.idx, weight, next_lines, lines[-1], fanout, replace, key
@@ -201,14 +218,18 @@ def draw(
         if weight is not None and int(bad) >= 0:
             _refuse_weight(weight, int(bad))
         n_id, local, entry = kernels.relabel_lines(n_id, made, found, entry, not replace)
-        ptr.append(made[1:].long() + edges)
-        edges += found.numel()
+        ptr.append(made[1:].long() + edges[-1] if ptr else made)
+        edges.append(edges[-1] + found.numel())
         idx.append(local)
         e_id.append(stored_entries(view, entry))
         lines.append(lines[-1] + next_lines.numel())
-        next_lines = n_id[nodes[-1] :].long()
+        if len(ptr) < len(fanouts):
+            next_lines = n_id[nodes[-1] :].long()
         nodes.append(n_id.numel())
-    return Drawn(torch.cat(ptr), torch.cat(idx), n_id.long(), torch.cat(e_id), nodes, lines[1:])
+    ptr[0] = ptr[0] if len(ptr) == 1 else ptr[0].long()  # the sum over hops may need 64 bits
+    joined = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (ptr, idx, e_id))
+    starts, columns, entries = joined
+    return Drawn(starts, columns, n_id.long(), entries, nodes, lines[1:], edges[1:])
 
 
 def _refuse_weight(weight: torch.Tensor, at: int) -> None:
@@ -222,14 +243,14 @@ def assembled(A: SparseTensor, drawn: Drawn, replace: bool) -> NeighborBatch:
     """The blocks of a sample, with the values of A and their gradient."""
     pattern = A._pattern
     vals = Gather(drawn.e_id, pattern.nse, repeats=replace)(stored_values(A))
-    blocks, edges, dtype = [], [0], pattern.indices[0].dtype
+    blocks, dtype = [], pattern.indices[0].dtype
     ptr, idx = drawn.ptr.to(dtype), drawn.idx.to(dtype)
-    for lines, nodes in zip(drawn.lines, drawn.nodes[1:], strict=True):
-        edges.append(int(drawn.ptr[lines]))
-        starts, columns = ptr[: lines + 1], idx[: edges[-1]]
+    for lines, nodes, edges in zip(drawn.lines, drawn.nodes[1:], drawn.edges, strict=True):
+        whole = edges == drawn.edges[-1] and lines == drawn.lines[-1]
+        starts, columns = (ptr, idx) if whole else (ptr[: lines + 1], idx[:edges])
         shape = (lines, nodes, *pattern.dense_shape)
         if replace:
-            indices = torch.stack([kernels.expand(starts, edges[-1]), columns])
+            indices = torch.stack([kernels.expand(starts, edges), columns])
             made = Pattern(
                 torch.sparse_coo,
                 shape,
@@ -240,14 +261,14 @@ def assembled(A: SparseTensor, drawn: Drawn, replace: bool) -> NeighborBatch:
             )
         else:
             made = Pattern(torch.sparse_csr, shape, (starts, columns), dense_dim=pattern.dense_dim)
-        blocks.append(on_pattern(vals[: edges[-1]], made))
+        blocks.append(on_pattern(vals if whole else vals[:edges], made))
     return NeighborBatch(
         blocks=tuple(reversed(blocks)),
         n_id=drawn.n_id,
         e_id=drawn.e_id,
         batch_size=drawn.lines[0],
-        num_sampled_nodes=_differences(drawn.nodes),
-        num_sampled_edges=_differences(edges)[1:],
+        num_sampled_nodes=drawn.added_nodes(),
+        num_sampled_edges=drawn.added_edges(),
     )
 
 

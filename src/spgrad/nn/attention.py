@@ -16,7 +16,8 @@ from spgrad.core.values import from_values
 from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, sparse_operand
-from spgrad.nn.padding import padded_attention
+from spgrad.nn.attention_weights import attention_with_weights
+from spgrad.nn.padding import added_to_scores, padded_attention
 from spgrad.ops.indexing.nonzero import prune
 from spgrad.ops.products.attention import scaled_dot_product_attention
 from spgrad.ops.shapes.diagonal import tril
@@ -45,6 +46,8 @@ class SparseAttention(nn.Module):
         batch_first: Inputs are (batch, length, features) in place of (length, batch, features).
         device: Of the weights.
         dtype: Of the weights.
+        add_bias_kv: False: join a parameter to `key` and `value`, and a column to the pattern.
+        add_zero_attn: False: likewise, with zeros.
 
     Shapes:
         query (L, B, embed_dim), key (S, B, kdim), value (S, B, vdim), or without B; the result is
@@ -56,8 +59,8 @@ class SparseAttention(nn.Module):
     Cost:
         O(nse embed_dim B) time besides the linear layers, and memory for the result: scores are
         never stored (`spgrad.scaled_dot_product_attention`). A `key_padding_mask` takes nse B
-        numbers. torch.compile makes one graph of it with the pattern of the module, or with an
-        `attn_mask` that is not bool.
+        numbers, and weights that are asked for take nse B num_heads. torch.compile makes one graph
+        of it with the pattern of the module, or with an `attn_mask` that is not bool.
 
     Raises:
         TypeError: The pattern is not sparse or an input not dense.
@@ -94,8 +97,16 @@ class SparseAttention(nn.Module):
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
     ) -> None:
         super().__init__()
+        for name, asked in {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn}.items():
+            if asked:
+                raise UnsupportedError(
+                    f"`{name}` is {asked!r}; False is accepted. Join a row to `key` and `value`, "
+                    "and a column to the pattern with spgrad.cat."
+                )
         sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "kdim": kdim, "vdim": vdim}
         for name, size in sizes.items():
             if size is not None:
@@ -156,8 +167,12 @@ class SparseAttention(nn.Module):
         attn_mask: torch.Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[torch.Tensor, None]:
-        """Attention of the queries, and None in place of the weights, as torch's module returns.
+    ) -> tuple[torch.Tensor, SparseTensor | None]:
+        """Attention of the queries, and the weights or None, as torch's module returns them.
+
+        Weights are a SparseTensor on the pattern of the mask. Items of a batch and heads are its
+        dense dimensions: (L, S | B), or (L, S | B, num_heads) without the average; B is missing
+        where the queries have none. With dropout some of them are 0 and the others larger.
 
         Args:
             query: Dense (L, B, embed_dim), (L, embed_dim), or (B, L, embed_dim) if `batch_first`.
@@ -165,14 +180,16 @@ class SparseAttention(nn.Module):
             value: Likewise, S in place of L.
             key_padding_mask: Dense (B, S), or (S,) without B: True where an item has no such key,
                 or floating numbers that are added to the scores of a key.
-            need_weights: False: `spgrad.sddmm` and `spgrad.softmax` give the weights.
+            need_weights: Returns the weights, which have their gradient. Unlike torch's, it is
+                False by default, because weights that are not asked for are never stored.
             attn_mask: Sparse (L, S) or hybrid (L, S | num_heads), used in place of the pattern of
                 the module.
-            average_attn_weights: Not used.
+            average_attn_weights: Returns the mean of the weights over the heads.
             is_causal: Leaves out the elements above the diagonal, as `causal` does.
         """
-        options = {"padding": key_padding_mask, "need_weights": need_weights}
-        return self._forward(query, key, value, attn_mask, is_causal, options), None
+        options = {"padding": key_padding_mask, "weights": need_weights}
+        options["average"] = average_attn_weights
+        return self._forward(query, key, value, attn_mask, is_causal, options)
 
     @public_as("nn.SparseAttention")  # not on `forward`, where torch.compile starts tracing
     def _forward(
@@ -183,8 +200,8 @@ class SparseAttention(nn.Module):
         attn_mask: torch.Tensor | None,
         is_causal: bool,
         options: dict[str, Any],
-    ) -> torch.Tensor:
-        self._require(query, key, value, options)
+    ) -> tuple[torch.Tensor, SparseTensor | None]:
+        self._require(query, key, value)
         batched = query.dim() == 3
         length = query.shape[1 if batched and self.batch_first else 0]
         mask = self._mask(attn_mask, length, is_causal, query.dtype)
@@ -192,21 +209,22 @@ class SparseAttention(nn.Module):
         if mask.dtype != torch.bool and torch.is_autocast_enabled(q.device.type):
             mask = mask.to(q.dtype)
         dropout = self.dropout if self.training else 0.0
-        if options["padding"] is None:
+        padding, weights = options["padding"], None
+        if options["weights"]:
+            added = None
+            if padding is not None:
+                items = q.shape[0] if batched else 1
+                added = added_to_scores(padding, (items, k.shape[-2]), q.dtype)
+            average = options["average"]
+            y, weights = attention_with_weights(q, k, v, mask, added, dropout, average)
+        elif padding is None:
             y = scaled_dot_product_attention(q, k, v, mask, dropout)  # (B, heads, L, d)
         else:
-            y = padded_attention(q, k, v, mask, options["padding"], dropout)
+            y = padded_attention(q, k, v, mask, padding, dropout)
         y = y.movedim(-2, 1 if self.batch_first else 0) if batched else y.movedim(-2, 0)
-        return self.out_proj(y.flatten(-2))
+        return self.out_proj(y.flatten(-2)), weights
 
-    def _require(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: Any
-    ) -> None:
-        if options["need_weights"]:
-            raise UnsupportedError(
-                "`need_weights` is given; False is accepted. spgrad.sddmm and spgrad.softmax give "
-                "the weights."
-            )
+    def _require(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         sizes = self.embed_dim, self.kdim, self.vdim
         rank = query.dim() if isinstance(query, torch.Tensor) else 0
         given = {"query": query, "key": key, "value": value}

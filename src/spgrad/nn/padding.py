@@ -30,11 +30,8 @@ def padded_attention(
     are values of their own, as heads have them.
     """
     if q.dim() == 3:
-        padding = key_padding_mask
-        if isinstance(padding, torch.Tensor) and padding.dim() == 1:
-            padding = padding[None]
-        return padded_attention(q[None], k[None], v[None], mask, padding, dropout)[0]
-    added = _added(key_padding_mask, (q.shape[0], mask._pattern.matrix[1]), q.dtype)
+        return padded_attention(q[None], k[None], v[None], mask, key_padding_mask, dropout)[0]
+    added = added_to_scores(key_padding_mask, (q.shape[0], mask._pattern.matrix[1]), q.dtype)
     mask = convert(without_repeats(mask), torch.sparse_csr)
     own = stored_values(mask)
     if own.dtype == torch.bool:
@@ -51,13 +48,15 @@ def padded_attention(
     return y.transpose(0, 1) if own.dim() == 1 else y.unflatten(0, (added.shape[0], -1))
 
 
-def _added(padding: Any, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
-    """What is added to all scores of a key (B, S), or the refusal."""
+def added_to_scores(padding: Any, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    """What is added to all scores of a key (B, S), or the refusal; (S,) stands for one item."""
     if not isinstance(padding, torch.Tensor) or isinstance(padding, SparseTensor):
         raise ArgumentKindError(
             f"`key_padding_mask` is {checks.describe_kind(padding)}; a dense tensor, True where a "
             "key is left out, is accepted. Leave it out for none."
         )
+    if padding.dim() == 1 and shape[0] == 1:
+        padding = padding[None]
     if tuple(padding.shape) != shape:
         hint = "It has a row for each item of the batch and a column for each key."
         raise checks.bad_shape("key_padding_mask", tuple(padding.shape), str(shape), hint)

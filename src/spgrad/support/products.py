@@ -150,8 +150,10 @@ def _attention(
     return weights.where(mask.any(-1, keepdim=True), 0) @ value
 
 
-def _by_equation(function: Callable[..., Any], *operands: Any, equation: str) -> Any:
-    return function(equation, *operands)
+def _by_equation(function: Callable[..., Any], A: Any, *others: Any, equation: Any) -> Any:
+    """Calls a function with the equation for two operands, for a hybrid one, or for three."""
+    hybrid = isinstance(A, torch.Tensor) and A.dim() == 3
+    return function(equation[2 if len(others) > 1 else int(hybrid)], A, *others)
 
 
 def _embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -317,12 +319,7 @@ ROWS = (
         "tensordot",
         "products.named.contract",
         ("torch.tensordot",),
-        (
-            "A[m,k] x[k,n] -> y[m,n]",
-            "x[m,k] A[k,n] -> y[m,n]",
-            "A[m,k] B[k,n] -> C[m,n]",
-            "A[b,m,k] x[k,n] -> y[b,m,n]",
-        ),
+        (*_PRODUCTS, "A[b,m,k] x[k,n] -> y[b,m,n]"),
         torch.tensordot,
         samples=({"dims": 1},),
     ),
@@ -338,13 +335,15 @@ ROWS = (
         "products.named.einsum",
         ("torch.einsum",),
         (
-            "A[m,k] x[k] -> y[m]",
-            "A[m,k] x[k,n] -> y[m,n]",
-            "A[m,k] B[k,n] -> C[m,n]",
+            _BROADCAST[0],
+            *_PRODUCTS[::2],
             "A[m,k] x[k,b,n] -> y[m,b,n]",
+            "A[m,k|c] x[k,c,n] -> y[m,c,n]",
+            "A[m,k|c] x[m,c,n] y[k,c,n] -> C[m,k|c]",
+            "A[b,m,k|c] x[b,m,c,n] y[b,k,c,n] -> C[b,m,k|c]",
         ),
         torch.einsum,
-        samples=({"equation": "ij,j...->i..."},),
+        samples=({"equation": ("ij,j...->i...", "ijh,jhn->ihn", "...ijh,...ihn,...jhn->...ijh")},),
         call=_by_equation,
     ),
     _of_vectors("dot"),

@@ -205,55 +205,6 @@ def test_wrong_factors():
         spgrad.sddmm(A, x, randn(4, 3, 2).float())
 
 
-@pytest.mark.parametrize(
-    "equation",
-    ["ijh,jhn->ihn", "ijh,jhn->nhi", "ijh,ihn->jhn", "ijh,jh->ih", "ijh,jn->ihn", "ijh,nhjc->cinh"],
-)
-@layouts
-def test_einsum(layout, equation):
-    A, sizes = hybrid(layout).requires_grad_(), {"i": 6, "j": 4, "h": 3, "n": 2, "c": 5}
-    x = randn(*(sizes[s] for s in equation.partition("->")[0].partition(",")[2]))
-    y = spgrad.einsum(equation, A, x)
-    twins = [A.detach().to_dense().requires_grad_(), x.detach().clone().requires_grad_()]
-    want = torch.einsum(equation, *twins)
-    testing.assert_close(y, want)
-    other, _, result = equation[4:].partition("->")
-    testing.assert_close(spgrad.einsum(f"{other},ijh->{result}", x, A), want)
-    g = torch.randn_like(want)
-    got, wanted = torch.autograd.grad(y, (A, x), g), torch.autograd.grad(want, twins, g)
-    testing.assert_close(got[0], wanted[0] * testing.mask_of(A.pattern))
-    testing.assert_close(got[1], wanted[1])
-
-
-def test_einsum_of_a_batch():
-    A, x = hybrid("csr", (2, 6, 4, 3)), randn(2, 4, 3, 5)
-    y = spgrad.einsum("bijh,bjhn->bihn", A, x)
-    testing.assert_close(y, torch.einsum("bijh,bjhn->bihn", A.to_dense(), x))
-    y = spgrad.einsum("bijh,jhn->bihn", A, x[0])
-    testing.assert_close(y, torch.einsum("bijh,jhn->bihn", A.to_dense(), x[0]))
-
-
-@pytest.mark.parametrize(
-    ("equation", "shape"),
-    [
-        ("ijh,jhn->in", (4, 3, 2)),  # summed over heads
-        ("ijh,ijn->hn", (6, 4, 2)),  # both dimensions
-        ("ijh,jhn->ijhn", (4, 3, 2)),  # none
-        ("ijh,hn->ijn", (3, 2)),
-        ("ijh,jjh->ih", (4, 4, 3)),
-        ("ijh,jhn->ihn", (1, 3, 2)),  # of size 1
-    ],
-)
-def test_other_sums_of_hybrids_are_refused(equation, shape):
-    with pytest.raises(NotImplementedError, match=r"`operands\[0\]` has 1 dense dimension"):
-        spgrad.einsum(equation, hybrid("csr"), randn(*shape))
-
-
-def test_sums_of_two_hybrids_are_refused():
-    with pytest.raises(NotImplementedError, match='as "ijh,jhn->ihn"'):
-        spgrad.einsum("ijh,ijh->ijh", hybrid("csr"), hybrid("csr"))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_products_of_16_bits_overflow_only_where_the_result_does(dtype):
     A = spgrad.from_dense(torch.tensor([[176.0, 784.0]], dtype=dtype)).requires_grad_()

@@ -87,8 +87,8 @@ def scaled_dot_product_attention(
     A = without_repeats(_mask_operand(attn_mask))
     given = {"query": query, "key": key, "value": value}
     q, k, v = (dense_operand(name, operand) for name, operand in given.items())
-    options = {"is_causal": is_causal, "enable_gqa": enable_gqa}
-    _require(A, q, k, v, dropout_p=dropout_p, scale=scale, **options)
+    require_attention(A, q, k, v)
+    _require_options(dropout_p, scale, is_causal=is_causal, enable_gqa=enable_gqa)
     A, bias = _pattern_and_bias(A, q.dtype)
     batch = checks.broadcast_shapes(_broadcast_sizes(A), *(t.shape[:-2] for t in (q, k, v)))
     A, order = _heads_and_items(A, tuple(batch))
@@ -139,7 +139,8 @@ def _pattern_and_bias(
     return A, None
 
 
-def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
+def require_attention(A: SparseTensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Refuses operands of attention whose sizes, dtypes or devices don't fit."""
     checks.require_same_device(attn_mask=A, query=q, key=k, value=v)
     checks.require_same_dtype(query=q, key=k, value=v)
     require_dtype(q.dtype, arg="query", accepted="real")
@@ -153,15 +154,6 @@ def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
     if q.shape[-1] != k.shape[-1]:
         hint = "Queries and keys have the same features."
         raise checks.bad_shape("key", tuple(k.shape), f"(..., {n}, {q.shape[-1]})", hint)
-    checks.require_number("dropout_p", options["dropout_p"], "Leave it out for none.")
-    if options["scale"] is not None:
-        # a tensor would lose its gradient
-        checks.require_number("scale", options["scale"], "Multiply the queries by a tensor.")
-    if not 0 <= options["dropout_p"] < 1:
-        raise ArgumentValueError(
-            f"`dropout_p` is {options['dropout_p']}; numbers from 0 to 1 are accepted, 1 is not. "
-            "Leave it out for none."
-        )
     shapes = [_broadcast_sizes(A), *(tuple(t.shape[:-2]) for t in (q, k, v))]
     try:
         checks.broadcast_shapes(*shapes)
@@ -172,11 +164,23 @@ def _require(A: SparseTensor, q: Any, k: Any, v: Any, **options: Any) -> None:
             "broadcast are accepted. Add dimensions of size 1 where heads or items share an "
             "operand."
         ) from None
+
+
+def _require_options(dropout_p: Any, scale: Any, **absent: bool) -> None:
+    checks.require_number("dropout_p", dropout_p, "Leave it out for none.")
+    if scale is not None:
+        # a tensor would lose its gradient
+        checks.require_number("scale", scale, "Multiply the queries by a tensor.")
+    if not 0 <= dropout_p < 1:
+        raise ArgumentValueError(
+            f"`dropout_p` is {dropout_p}; numbers from 0 to 1 are accepted, 1 is not. "
+            "Leave it out for none."
+        )
     for name, hint in (
         ("is_causal", "Give a mask without elements above the diagonal, such as spgrad.tril(A)"),
         ("enable_gqa", "Repeat keys and values with repeat_interleave"),
     ):
-        if options[name]:
+        if absent[name]:
             raise ArgumentValueError(f"`{name}` is True; False is accepted. {hint}.")
 
 

@@ -16,16 +16,19 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedErro
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, is_sparse, shape_of, sparse_operand
 from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild
+from spgrad.ops.products.named.hybrids import (
+    dense_dimensions,
+    product_with_hybrid,
+    same_sparse_labels,
+    sampled_by_head,
+)
 from spgrad.ops.products.named.subscripts import Labels, as_equation, parse
 from spgrad.ops.products.named.terms import (
     Term,
     elementwise,
-    hybrid,
     matrix_product,
     outer_product,
-    product_of_hybrid,
     sampled,
-    sampled_by_head,
 )
 from spgrad.ops.reductions.reduce import sparse_sum, sum
 from spgrad.ops.shapes.shape import permute, reshape
@@ -39,14 +42,15 @@ def einsum(*args: Any) -> torch.Tensor:
     The product is taken of two operands at a time, those with the least work first; a pair becomes
     a matrix product, an element-wise one or an outer one. A product of two dense operands summed
     over a shared label, as "ik,jk" in "ij,ik,jk->ij", is taken at the elements of the sparse one
-    alone, also for each of several heads h, "ij,ihk,jhk->ijh".
+    alone, also for each of several heads h, "ij,ihk,jhk->ijh". The dense dimensions of a hybrid
+    operand are heads: "ijh,jhn->ihn" is `spgrad.spmm`, and "ijh,ihn,jhn->ijh" is A times
+    `spgrad.sddmm`.
 
     Args:
         *args: An equation such as "ij,jk->ik", "bij,j->bi", "ii->i" or "...ij,ij->...", and its
             operands; or each operand followed by its list of subscripts, and last perhaps that of
-            the result, as in A, [0, 1], x, [1, 2], [0, 2]. Sparse operands of any layout without
-            dense dimensions, and dense ones; or a hybrid and a dense one for `spgrad.spmm`, as in
-            "ijh,jhn->ihn". Sizes of 1 broadcast.
+            the result, as in A, [0, 1], x, [1, 2], [0, 2]. Sparse operands of any layout, and dense
+            ones. Sizes of 1 broadcast.
 
     Returns:
         A product of sparse operands alone, or a rearrangement of one, is a SparseTensor; what is
@@ -65,8 +69,9 @@ def einsum(*args: Any) -> torch.Tensor:
     Raises:
         TypeError: No operand is sparse, or one is no tensor.
         ValueError: The equation is wrong, or sizes, dtypes or devices don't fit.
-        NotImplementedError: An operand has dense dimensions otherwise, or the dense dimensions of
-            the result would not stand last.
+        NotImplementedError: Two sparse operands of which one has dense dimensions meet elsewhere
+            than at their elements, or such dimensions are summed over beside others of the sparse
+            operand, or would not stand last in the result.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))
@@ -82,27 +87,15 @@ def einsum(*args: Any) -> torch.Tensor:
     operands = require_operands(named, hybrid=True)
     labels, result = parse(equation, tuple(len(shape_of(x)) for x in operands))
     terms = [Term(x, s) for x, s in zip(operands, labels, strict=True)]
-    if not any(_is_hybrid(x) for x in operands):
-        return contract(terms, result)
-    _sizes(terms)
-    y = None
-    if len(terms) == 2:
-        a, b = terms if _is_hybrid(operands[0]) else terms[::-1]
-        y = product_of_hybrid(a, b, result)
-    return _require_no_hybrid(named) if y is None else y
+    return contract(terms, result)
 
 
-def _is_hybrid(x: torch.Tensor) -> bool:
-    return isinstance(x, SparseTensor) and x._pattern.dense_dim > 0
-
-
-def _require_no_hybrid(named: Sequence[tuple[str, Any]]) -> Any:
+def _require_no_hybrid(named: Sequence[tuple[str, Any]]) -> None:
     for name, x in named:
         if is_sparse(x) and (dense_dim := x.dense_dim()):
             raise UnsupportedError(
                 f"`{name}` has {dense_dim} dense dimension(s); sparse dimensions alone are "
-                "accepted, but in products with one dense operand over a matrix dimension, as "
-                '"ijh,jhn->ihn". Take one slice of the dense dimensions at a time.'
+                "accepted. Use spgrad.einsum, whose equations name them."
             )
 
 
@@ -168,8 +161,14 @@ def _sizes(terms: list[Term]) -> dict[str, int]:
 def _distinct(term: Term, sizes: dict[str, int]) -> Term:
     """A term with each label once, without those of size 1 that broadcast."""
     tensor, labels = term
-    kept = tuple(dict.fromkeys(labels))
+    kept, heads = tuple(dict.fromkeys(labels)), term.heads
     if len(kept) < len(labels):
+        if heads:
+            raise UnsupportedError(
+                f"`equation` has a label twice in {''.join(labels)!r}, of which "
+                f"{''.join(heads)!r} is dense; each label once is accepted. Take one slice of the "
+                "dense dimensions at a time."
+            )
         if isinstance(tensor, SparseTensor):
             tensor = _equal_labels(tensor, labels)
         else:
@@ -179,6 +178,8 @@ def _distinct(term: Term, sizes: dict[str, int]) -> Term:
     if all(own[s] == sizes[s] for s in kept):
         return Term(tensor, kept)
     left = tuple(s for s in kept if own[s] == sizes[s])
+    if heads:
+        return _summed(term, left)
     shape = tuple(own[s] for s in left)
     if isinstance(tensor, SparseTensor):
         return Term(reshape(tensor, shape), left)
@@ -233,8 +234,9 @@ def _with_sampled(terms: list[Term], result: Labels) -> list[Term] | None:
     left = [term for i, term in enumerate(terms) if i not in found]
     a, x, y = (terms[i] for i in found)
     needed = _needed(left, result)
-    heads = tuple(s for s in x.labels if s in needed and s not in a.labels)
-    return [*left, sampled_by_head(a, x, y, heads) if heads else sampled(a, x, y)]
+    shared = tuple(s for s in x.labels if s in needed and s not in a.labels)
+    by_head = shared or a.heads
+    return [*left, sampled_by_head(a, x, y, shared) if by_head else sampled(a, x, y)]
 
 
 def _triples(terms: list[Term]) -> list[Sampled]:
@@ -245,6 +247,8 @@ def _triples(terms: list[Term]) -> list[Sampled]:
 
 def _is_sampled(terms: list[Term], triple: Sampled, result: Labels) -> bool:
     A, x, y = ({*terms[i].labels} for i in triple)
+    heads = {*terms[triple.at].heads}
+    A, x, y = A - heads, x - heads, y - heads
     inner = (x | y) - A
     # labels of the dense two that the result has become dense dimensions, which must come last
     shared = bool(inner) and inner <= (x & y) and (len(terms) == 3 or not inner & {*result})
@@ -268,22 +272,27 @@ def _with_best_pair(terms: list[Term], result: Labels, sizes: dict[str, int]) ->
 
 
 def _work(a: Term, b: Term, needed: Collection[str], sizes: dict[str, int]) -> float:
-    """About how many multiplications a product is; infinite if it has dense dimensions."""
+    """About how many multiplications a product is; infinite if it has other dense dimensions."""
     mine, other = {*a.labels}, {*b.labels}
     nse = [
-        t.tensor._pattern.elements if isinstance(t.tensor, SparseTensor) else None for t in (a, b)
+        t.tensor._pattern.elements * math.prod(t.sizes(t.heads))
+        if isinstance(t.tensor, SparseTensor)
+        else None
+        for t in (a, b)
     ]
     dense_size = math.prod(sizes[s] for s in mine | other)
     if nse == [None, None]:
         return dense_size
     if nse[0] is not None and nse[1] is not None:
+        if (a.heads or b.heads) and not (same_sparse_labels(a, b) or same_sparse_labels(b, a)):
+            return math.inf
         return nse[0] * nse[1] / max(math.prod(sizes[s] for s in mine & other), 1)
     if nse[0] is None:
         mine, other, nse = other, mine, nse[::-1]
     assert nse[0] is not None
     own = other - mine
     summed = {s for s in mine & other if s not in needed}
-    if own and not summed:
+    if own and not summed - {*a.heads, *b.heads}:
         return math.inf
     size = math.prod(sizes[s] for s in (mine | other) - summed) if own or mine - other else 0
     return nse[0] * math.prod(sizes[s] for s in own) + size
@@ -300,6 +309,9 @@ def _product_of_terms(a: Term, b: Term, needed: Collection[str], result: Labels)
     own_a = tuple(s for s in a.labels if s not in b.labels)
     own_b = tuple(s for s in b.labels if s not in a.labels)
     both = sparse_a and sparse_b
+    if a.heads or b.heads:
+        a, b = (b, a) if len(b.heads) > len(a.heads) else (a, b)
+        return product_with_hybrid(a, b, summed)
     if both and _first_place(own_b, result) < _first_place(own_a, result):
         a, b, own_a, own_b = b, a, own_b, own_a
     if summed and (own_a or own_b):
@@ -307,7 +319,7 @@ def _product_of_terms(a: Term, b: Term, needed: Collection[str], result: Labels)
     if not own_b:
         return elementwise(a, b)
     if not both:
-        return hybrid(a, b)
+        return dense_dimensions(a, b, ())
     if not own_a:
         return elementwise(b, a)
     if len(own_a) < len(a.labels):
@@ -346,8 +358,8 @@ def _in_result_order(term: Term, result: Labels) -> torch.Tensor:
     split = len(labels) - y._pattern.dense_dim
     if any(d >= split for d in order[:split]):
         raise UnsupportedError(
-            f"dimensions {''.join(labels[split:])} of the result are dense, as only a dense "
-            f"operand has them, and would not stand behind {''.join(labels[:split])}; dense "
-            "dimensions that stand last are accepted. Let the result have them last."
+            f"dimensions {''.join(labels[split:])} of the result are dense, as those of an operand "
+            f"are, and would not stand behind {''.join(labels[:split])}; dense dimensions that "
+            "stand last are accepted. Let the result have them last."
         )
     return y if order == tuple(range(len(order))) else permute(y, order)

@@ -199,6 +199,7 @@ def test_sizes_of_one_broadcast():
 
 A, x = testing.random_sparse((4, 6)), torch.randn(6, 2, dtype=torch.float64)
 H = testing.random_sparse((4, 6, 3), torch.sparse_coo, dense_dim=1)
+Q = testing.random_sparse((4, 3, 3), torch.sparse_coo, dense_dim=1)
 WRONG = {
     "one argument": (spgrad.ArgumentValueError, ("ij",), "1 argument"),
     "no equation": (spgrad.ArgumentKindError, (1, A), "`equation` is a int"),
@@ -214,7 +215,14 @@ WRONG = {
     "dense": (spgrad.ArgumentKindError, ("ij,jk->ik", x.T, x), "no operand is sparse"),
     "dtype": (spgrad.ArgumentValueError, ("ij,jk->ik", A, x.float()), "dtype float32"),
     "kind": (spgrad.ArgumentKindError, ("ij,jk->ik", A, "x"), "is a str"),
-    "hybrid": (spgrad.UnsupportedError, ("ijk->ij", H), "1 dense dimension"),
+    "diagonal of a hybrid": (spgrad.UnsupportedError, ("ijj->i", Q), "label twice in 'ijj'"),
+    "hybrids": (spgrad.UnsupportedError, ("ijh,kjh->ikh", H, H), "multiplies 'ijh', of which 'h'"),
+    "hybrid at its elements": (
+        spgrad.UnsupportedError,
+        ("ijh,jhn->ijn", H, x[:, None].expand(-1, 3, -1)),
+        'as "ijh,jhn->ihn"',
+    ),
+    "heads first": (spgrad.UnsupportedError, ("ijh->hij", H), "dimensions h of the result"),
     "dense first": (spgrad.UnsupportedError, ("ij,jk->kij", A, x), "would not stand behind"),
 }
 
@@ -224,6 +232,14 @@ def test_refusals(name):
     kind, args, says = WRONG[name]
     with pytest.raises(kind, match=rf"spgrad\.einsum: .*{says}"):
         spgrad.einsum(*args)
+
+
+def test_other_products_of_hybrids_are_refused():
+    for call in (lambda: spgrad.tensordot(H, x, 1), lambda: spgrad.inner(H, x)):
+        with pytest.raises(
+            spgrad.UnsupportedError, match=r"1 dense dimension.* Use spgrad\.einsum"
+        ):
+            call()
 
 
 @pytest.mark.parametrize("dims", [0, 2, ([0, 1], [0, 1]), ([-1], [1]), torch.tensor([[0], [0]])])
