@@ -52,8 +52,13 @@ def _called(frame: FrameType | None) -> tuple[Any | None, str]:
     return called, within
 
 
-_OWN_MEANING = ("sort", "cumsum")
-"""torch functions with a dense result; spgrad's of the same name use the specified elements."""
+_OWN_MEANING = {
+    "torch.sort": "Use spgrad.sort(A) for its specified elements alone, or torch.topk(A, k).",
+    "torch.argsort": "Use spgrad.argsort(A) for its specified elements alone, or torch.topk(A, k).",
+    "torch.msort": "Use spgrad.sort(A, 0) for its specified elements alone.",
+    "torch.cumsum": "Use spgrad.cumsum(A) for its specified elements alone.",
+}
+"""For functions whose dense result has hardly a zero: that of the specified elements."""
 
 
 def _way_out(operation: Any, name: str, within: str) -> str:
@@ -91,8 +96,10 @@ def _way_out(operation: Any, name: str, within: str) -> str:
             f"Apply it to the specified elements alone with spgrad.map(A, {function}), or to all "
             "of A.to_dense()."
         )
-    own = f"Use spgrad.{aten}(A) for its specified elements alone. " if aten in _OWN_MEANING else ""
-    return f"{own}Work on A.values(), or on A.to_dense() if the dense tensor fits in memory."
+    own = _OWN_MEANING.get(name.replace("torch.Tensor.", "torch."))
+    if own is not None:
+        return f"{own} For all, zeros too, call it with A.to_dense() if that fits in memory."
+    return "Work on A.values(), or on A.to_dense() if the dense tensor fits in memory."
 
 
 def no_dense_form(name: str) -> ArgumentKindError:

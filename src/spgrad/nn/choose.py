@@ -103,8 +103,8 @@ def given_pattern(pattern: Any, size: tuple[int, int], blocksize: Blocks) -> Spa
     """The elements of a SparseTensor or of a dense mask, as CSR or BSR."""
     if not isinstance(pattern, torch.Tensor):
         raise ArgumentKindError(
-            f"`pattern` is a {type(pattern).__name__}; a SparseTensor or a dense mask of dtype "
-            "bool is accepted. Wrap native sparse tensors with spgrad.from_torch."
+            f"`pattern` is {checks.describe_kind(pattern)}; a SparseTensor or a dense mask of "
+            "dtype bool is accepted. Wrap native sparse tensors with spgrad.from_torch."
         )
     if tuple(pattern.shape) != size:
         hint = "Its shape is (out_features, in_features)."
