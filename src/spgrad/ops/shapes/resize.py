@@ -155,8 +155,8 @@ def exchanged(A: SparseTensor, made: SparseTensor) -> SparseTensor:
         torch.utils.swap_tensors(A, made)
     except RuntimeError as error:
         raise StateError(
-            f"`input` can't change in place, as a graph or a weak reference holds it ({error}); a tensor "
-            "without weak references and outside of graphs is accepted. Make a new one."
+            f"`input` can't change in place, as a graph or a weak reference holds it ({error}); a "
+            "tensor without weak references and outside of graphs is accepted. Make a new one."
         ) from error
     return A
 
