@@ -241,7 +241,7 @@ def require_packages(extra: str, *names: str) -> None:
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise MissingPackageError(
-            f"{_in_words(missing)} {verb} not installed; {_in_words(names)} must be there. "
+            f"{_in_words(missing)} {verb} not installed; this function needs {_in_words(names)}. "
             f"Install with: pip install 'spgrad[{extra}]'"
         )
 
