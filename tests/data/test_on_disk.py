@@ -123,7 +123,7 @@ def test_refusals(tmp_path):
         data.RowDataset(tmp_path / "c.npz")
     with pytest.raises(ValueError, match="No such file"):
         data.RowDataset(tmp_path, (2, 3))
-    with pytest.raises(TypeError, match="`path` is a int"):
+    with pytest.raises(TypeError, match="`path` is an int"):
         data.RowDataset(3)
     rows = written(tmp_path, matrix(), "folder")
     with pytest.raises(ValueError, match="`shape` is None"):

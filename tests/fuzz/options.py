@@ -271,6 +271,7 @@ DRAW = {
     "posinf": _one_of(2.0),
     "reduce": _as_sampled,
     "repeats": _draw_repeats,
+    "return_counts": _FLAG,
     "rtol": _one_of(0.0, 0.5),
     "scale": _one_of(None, 1.0, 2.0),
     "shape": _draw_shape,

@@ -25,6 +25,8 @@ LARGE = 3000
 
 ROWS = [row for row in support.OPS.values() if row.compared and row.public]
 SIGNATURES = {s: support.parse(s) for row in ROWS for s in row.signatures}
+BY_ROUNDING = ("signbit", "angle", "unique")
+"""Of results, these tell apart what rounding alone does: -0 and 0, or two sums of equal terms."""
 TAKES_NUMBERS = {"mul", "div", "remainder", "pow", "eq", "gt", "ge", "lt", "le"}
 
 
@@ -120,7 +122,7 @@ class Drawn:
     def step_of(self, row, values, last, signature=None):
         """The same for one row; None if it takes nothing like the value at `last`."""
         rng = self.rng
-        if row.name in ("signbit", "angle") and last is not None:  # -0 or 0, by rounding
+        if row.name in BY_ROUNDING and last is not None:
             return None
         loose = rng.random() < 0.15 and signature is None
         signature = signature or rng.choice(row.signatures)
@@ -171,7 +173,7 @@ class Drawn:
     def _loose(self, row, values, last):
         """One operand of any number of dimensions."""
         rng, items = self.rng, []
-        if row.name == "prune":  # which keeps elements with dense dimensions whole
+        if row.name in ("prune", "compact"):  # which take elements with dense dimensions whole
             return None
         if last is None:
             layout = rng.choice(row.layouts)

@@ -75,7 +75,7 @@ def test_graphs_of_dgl():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: spgrad.from_pyg(3), "`data` is a int without edge_index"),
+        (lambda: spgrad.from_pyg(3), "`data` is an int without edge_index"),
         (lambda: spgrad.from_pyg(EDGES, weight="w"), "`weight` is 'w' for edges alone"),
         (
             lambda: spgrad.from_pyg(SimpleNamespace(edge_index=EDGES), weight="w"),
@@ -84,7 +84,7 @@ def test_graphs_of_dgl():
         (lambda: spgrad.to_pyg(spgrad.eye(2), "x"), "`kind` is 'x'"),
         (lambda: spgrad.to_pyg(spgrad.zeros(2, 3)), "a square matrix"),
         (lambda: spgrad.to_pyg(spgrad.eye(2), "sparse_tensor"), "torch_sparse"),
-        (lambda: spgrad.from_dgl(3), "`graph` is a int"),
+        (lambda: spgrad.from_dgl(3), "`graph` is an int"),
     ],
 )
 def test_refusals(call, text):

@@ -200,7 +200,7 @@ def test_wrong_arguments_of_load(tmp_path):
     assert "which is not there" in refused(tmp_path / "a.mtx")
     path = tmp_path / "a.npz"
     spgrad.io.save(spgrad.eye(2), path)
-    with pytest.raises(TypeError, match="`path` is a int"):
+    with pytest.raises(TypeError, match="`path` is an int"):
         spgrad.io.load(3)
     with pytest.raises(TypeError, match=r"`layout` is torch\.strided"):
         spgrad.io.load(path, layout=torch.strided)

@@ -119,7 +119,7 @@ def test_a_missing_package(package, monkeypatch, capsys):
     assert cli.main(["demo"]) == 1
     said = capsys.readouterr().err
     assert said == (
-        f"spgrad demo: {package} is not installed; numpy, matplotlib and rich must be there. "
+        f"spgrad demo: {package} is not installed; this function needs numpy, matplotlib and rich. "
         "Install with: pip install 'spgrad[demo]'\n"
     )
 
@@ -129,7 +129,7 @@ def test_scipy_is_missing_where_it_is_needed(monkeypatch, capsys, tmp_path):
     path.touch()
     monkeypatch.setitem(sys.modules, "scipy", None)
     assert cli.main(["demo", "--data", str(path)]) == 1
-    assert capsys.readouterr().err.startswith("spgrad demo: scipy is not installed; scipy must be")
+    assert capsys.readouterr().err.startswith("spgrad demo: scipy is not installed; this function")
 
 
 def test_an_interrupt_is_no_traceback(monkeypatch, capsys):

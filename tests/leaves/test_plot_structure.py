@@ -94,7 +94,7 @@ def test_figures_of_pyplot():
     ("call", "text"),
     [
         (lambda ax: spgrad.plot.degrees(torch.eye(2), ax), "plot.degrees: `A` is a strided"),
-        (lambda ax: spgrad.plot.degrees(spgrad.eye(2), 3), "`ax` is a int"),
+        (lambda ax: spgrad.plot.degrees(spgrad.eye(2), 3), "`ax` is an int"),
         (lambda ax: spgrad.plot.degrees(spgrad.eye(2), ax, dim=2), "`dim` is 2"),
         (lambda ax: spgrad.plot.blocks(spgrad.eye(2), ax, blocksize=(0, 1)), "`blocksize` is (0"),
         (lambda ax: spgrad.plot.blocks(spgrad.zeros(1, 2, 2), ax), "one matrix of a batch"),

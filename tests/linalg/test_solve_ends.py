@@ -131,7 +131,7 @@ REFUSED = [
     ((A, B, "cg"), {}, TypeError, "`solver` is a str"),
     ((A, B, linalg.CG(rtol=-1)), {}, ValueError, "`rtol` is -1"),
     ((A, B, linalg.GMRES(restart=0)), {}, ValueError, "`restart` is 0"),
-    ((A, B, linalg.CG(preconditioner=3)), {}, TypeError, "`preconditioner` is a int"),
+    ((A, B, linalg.CG(preconditioner=3)), {}, TypeError, "`preconditioner` is an int"),
     ((A, B, linalg.CG(preconditioner=lambda r: r[:1])), {}, TypeError, "`preconditioner` gave"),
     ((A, B, linalg.LSMR(preconditioner=linalg.Jacobi())), {}, ValueError, "LSMR, which has none"),
     ((A, B, linalg.CG(preconditioner=linalg.SSOR(2))), {}, ValueError, "`omega` is 2"),

@@ -74,7 +74,7 @@ def test_mode_and_frozen_parameters_stay():
 @pytest.mark.parametrize(
     ("module", "rule", "text"),
     [
-        (3, 0.5, "`module` is a int; a torch.nn.Module is accepted"),
+        (3, 0.5, "`module` is an int; a torch.nn.Module is accepted"),
         (
             mlp(),
             {"1": 0.5},

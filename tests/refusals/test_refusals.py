@@ -60,13 +60,18 @@ def test_dense_tensors_are_exported_as_before():
 @pytest.mark.parametrize(
     ("call", "name", "way_out"),
     [
-        (lambda A: torch.cumsum(A, 0), "torch.cumsum", "Work on A.values()"),
-        (lambda A: A.cumsum(0), "torch.Tensor.cumsum", "Work on A.values()"),
+        (lambda A: torch.cumsum(A, 0), "torch.cumsum", "Use spgrad.cumsum(A)"),
+        (lambda A: A.cumsum(0), "torch.Tensor.cumsum", "Use spgrad.cumsum(A)"),
         (F.gelu, "torch.nn.functional.gelu", "spgrad.map(A, torch.nn.functional.gelu)"),
         (torch.special.expit, "torch.special.expit", "spgrad.map(A, torch.special.expit)"),
         (lambda A: A.normal_(), "torch.Tensor.normal_", "rand_like(A.values())"),
         (lambda A: A.as_strided((1,), (1,)), "torch.Tensor.as_strided", "take A.values()"),
+        (lambda A: torch.cummax(A, 0), "torch.cummax", "Work on A.values()"),
         (torch.linalg.qr, "torch.linalg.qr", "A.to_dense() if the dense tensor fits"),
+        (torch.linalg.eigh, "torch.linalg.eigh", "Use spgrad.linalg.eigsh(A, k)"),
+        (torch.linalg.svd, "torch.linalg.svd", "Use spgrad.linalg.svds(A, k)"),
+        (torch.linalg.cholesky, "torch.linalg.cholesky", "Use spgrad.linalg.factor(A)"),
+        (torch.matrix_exp, "torch.matrix_exp", "Use spgrad.expm_multiply(A, x)"),
     ],
 )
 def test_the_function_is_named_and_a_way_out(call, name, way_out):

@@ -84,8 +84,7 @@ def test_row(page, old, new, same):
 
 @pytest.mark.parametrize("page", PEERS)
 def test_number_of_rows(page):
-    least = 15 if page == "torchsparsegradutils" else 25
-    assert len(rows_of(page)) >= least
+    assert len(rows_of(page)) >= 25
 
 
 def test_every_page_is_tested():

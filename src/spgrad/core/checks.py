@@ -35,10 +35,22 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
+def with_article(word: str) -> str:
+    """A noun with "a" or "an" before it.
+
+    Example:
+        >>> with_article("str"), with_article("int")
+        ('a str', 'an int')
+    """
+    return f"{'an' if word[:1] in set('aeiouAEIOU') else 'a'} {word}"
+
+
 def describe_kind(value: Any) -> str:
     """Describes a value for an error text: a tensor by layout and shape, others by their type."""
+    if value is None:
+        return "None"
     if not isinstance(value, torch.Tensor):
-        return f"a {type(value).__name__}"
+        return with_article(type(value).__name__)
     layout = LAYOUT_NAMES.get(value.layout, str(value.layout).removeprefix("torch."))
     return f"a {layout} tensor of shape {tuple(value.shape)}"
 
@@ -233,7 +245,7 @@ def require_packages(extra: str | None, *names: str) -> None:
         verb = "is" if len(missing) == 1 else "are"
         install = f"'spgrad[{extra}]'" if extra else " ".join(missing)
         raise MissingPackageError(
-            f"{_in_words(missing)} {verb} not installed; {_in_words(names)} must be there. "
+            f"{_in_words(missing)} {verb} not installed; this function needs {_in_words(names)}. "
             f"Install with: pip install {install}"
         )
 

@@ -216,8 +216,8 @@ def _tensor(
         return torch.as_tensor(data, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentKindError(
-            f"`{arg}` is a {type(data).__name__} that torch can't read ({error}); a tensor or "
-            "nested list of numbers is accepted. Check its nesting."
+            f"`{arg}` is {checks.with_article(type(data).__name__)} that torch can't read "
+            f"({error}); a tensor or nested list of numbers is accepted. Check its nesting."
         ) from error
 
 

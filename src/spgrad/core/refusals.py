@@ -52,8 +52,27 @@ def _called(frame: FrameType | None) -> tuple[Any | None, str]:
     return called, within
 
 
-_OWN_MEANING = ("sort", "cumsum")
-"""torch functions with a dense result; spgrad's of the same name use the specified elements."""
+_SOME = "Use spgrad.linalg.{}(A, k) for k of them."
+_FACTOR = "Use spgrad.linalg.factor(A), whose factors are sparse."
+_INSTEAD = {
+    "torch.sort": "Use spgrad.sort(A) for its specified elements alone, or torch.topk(A, k).",
+    "torch.argsort": "Use spgrad.argsort(A) for its specified elements alone, or torch.topk(A, k).",
+    "torch.msort": "Use spgrad.sort(A, 0) for its specified elements alone.",
+    "torch.cumsum": "Use spgrad.cumsum(A) for its specified elements alone.",
+    **dict.fromkeys(("torch.linalg.eigh", "torch.linalg.eigvalsh"), _SOME.format("eigsh")),
+    **dict.fromkeys(
+        ("torch.linalg.svd", "torch.linalg.svdvals", "torch.svd"), _SOME.format("svds")
+    ),
+    **dict.fromkeys(
+        ("torch.linalg.cholesky", "torch.cholesky", "torch.linalg.lu_factor", "torch.linalg.lu"),
+        _FACTOR,
+    ),
+    "torch.linalg.pinv": "Use spgrad.linalg.lstsq(A, b).",
+    "torch.linalg.qr": "Use spgrad.linalg.lstsq(A, b) for least squares.",
+    "torch.matrix_exp": "Use spgrad.expm_multiply(A, x).",
+    "torch.linalg.matrix_exp": "Use spgrad.expm_multiply(A, x).",
+}
+"""What takes the place of functions whose result has hardly a zero."""
 
 
 def _way_out(operation: Any, name: str, within: str) -> str:
@@ -91,8 +110,10 @@ def _way_out(operation: Any, name: str, within: str) -> str:
             f"Apply it to the specified elements alone with spgrad.map(A, {function}), or to all "
             "of A.to_dense()."
         )
-    own = f"Use spgrad.{aten}(A) for its specified elements alone. " if aten in _OWN_MEANING else ""
-    return f"{own}Work on A.values(), or on A.to_dense() if the dense tensor fits in memory."
+    instead = _INSTEAD.get(name.replace("torch.Tensor.", "torch."))
+    if instead is not None:
+        return f"{instead} Or call it with A.to_dense() if the dense tensor fits in memory."
+    return "Work on A.values(), or on A.to_dense() if the dense tensor fits in memory."
 
 
 def no_dense_form(name: str) -> ArgumentKindError:

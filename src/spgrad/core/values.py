@@ -51,8 +51,8 @@ def values(A: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(A, SparseTensor):
         raise ArgumentKindError(
-            f"`A` is a {type(A).__name__}; a SparseTensor is accepted. Wrap native sparse tensors "
-            "with spgrad.from_torch."
+            f"`A` is {checks.with_article(type(A).__name__)}; a SparseTensor is accepted. Wrap "
+            "native sparse tensors with spgrad.from_torch."
         )
     if not A._pattern.coalesced:
         raise StateError(

@@ -83,7 +83,7 @@ def laplacian(A: torch.Tensor, normalization: str | None = None) -> SparseTensor
         On the pattern of `A`, through the degrees too.
 
     Cost:
-        O(nse + n), the index work once for each pattern.
+        O(nse + n); indices are computed once for each pattern.
 
     Raises:
         TypeError: `A` is not sparse.

@@ -53,9 +53,9 @@ def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.
 
     Cost:
         At most 5 + 4.3 |t| norm products with `A` for float32, 15 + 5.7 |t| norm for float64, where
-        norm is the 1-norm above; a series ends where its terms no longer count. The gradient keeps
-        one tensor of the size of `x` for each time step, of which one covers a |t| norm of at most
-        13 for float32 and 9.9 for float64, and up to 110 tensors during the backward of a step.
+        norm is the 1-norm above; a series ends where its terms no longer count. Time steps are so
+        short that |t| norm of one is at most 13 for float32 and 9.9 for float64. The gradient keeps
+        a tensor of the size of `x` for each step, and up to 110 in the backward of one step.
 
     Raises:
         TypeError: `A` is not sparse, `x` not dense, or `t` no number.

@@ -32,7 +32,7 @@ def sparse_operand(arg: str, x: Any, *, layouts: tuple[str, ...] = support.ALL) 
         if not is_sparse(x):
             raise ArgumentKindError(
                 f"`{arg}` is {checks.describe_kind(x)}; a SparseTensor or a native torch sparse "
-                "tensor is accepted. Convert it with spgrad.from_dense."
+                f"tensor is accepted. Convert it with spgrad.{_constructor(x)}."
             )
         x = from_torch(x)
     if layouts is not support.ALL and (name := x._pattern.name) not in layouts:
@@ -41,6 +41,12 @@ def sparse_operand(arg: str, x: Any, *, layouts: tuple[str, ...] = support.ALL) 
             f"{arg}.to_sparse(layout=torch.{_torch_name(layouts[0])})."
         )
     return x
+
+
+def _constructor(x: Any) -> str:
+    """What makes a sparse tensor of `x`; two rows of ints are the edge_index of a graph in PyG."""
+    two_rows = isinstance(x, torch.Tensor) and x.dim() == 2 and len(x) == 2
+    return "from_edges" if two_rows and x.dtype == torch.int64 else "from_dense"
 
 
 def _torch_name(layout: str) -> str:

@@ -103,8 +103,8 @@ def given_pattern(pattern: Any, size: tuple[int, int], blocksize: Blocks) -> Spa
     """The elements of a SparseTensor or of a dense mask, as CSR or BSR."""
     if not isinstance(pattern, torch.Tensor):
         raise ArgumentKindError(
-            f"`pattern` is a {type(pattern).__name__}; a SparseTensor or a dense mask of dtype "
-            "bool is accepted. Wrap native sparse tensors with spgrad.from_torch."
+            f"`pattern` is {checks.describe_kind(pattern)}; a SparseTensor or a dense mask of "
+            "dtype bool is accepted. Wrap native sparse tensors with spgrad.from_torch."
         )
     if tuple(pattern.shape) != size:
         hint = "Its shape is (out_features, in_features)."
@@ -136,9 +136,10 @@ def require_choice(
         k for k, v in (("density", density), ("pattern", pattern), ("n_m", n_m)) if v is not None
     ]
     if len(given) != 1:
+        found = f"`{'` and `'.join(given)}` are" if given else "none of them is"
         raise ArgumentValueError(
-            f"`density` is one of {len(given)} ways given to choose the elements; one of density, "
-            "pattern and n_m is accepted. Give one of them."
+            f"{found} given; one of `density`, `pattern` and `n_m` is accepted. For example "
+            "density=0.1."
         )
     if density is not None:
         hint = "It is the share of elements that are kept."

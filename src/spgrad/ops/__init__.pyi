@@ -88,7 +88,6 @@ from spgrad.ops.elementwise.unary import square as square
 from spgrad.ops.elementwise.unary import tan as tan
 from spgrad.ops.elementwise.unary import tanh as tanh
 from spgrad.ops.elementwise.unary import trunc as trunc
-from spgrad.ops.elementwise.where import where as where
 from spgrad.ops.indexing.compact import compact as compact
 from spgrad.ops.indexing.getitem import chunk as chunk
 from spgrad.ops.indexing.getitem import getitem as getitem
@@ -106,6 +105,7 @@ from spgrad.ops.indexing.nonzero import nonzero as nonzero
 from spgrad.ops.indexing.nonzero import prune as prune
 from spgrad.ops.indexing.setitem import index_add as index_add
 from spgrad.ops.indexing.setitem import setitem as setitem
+from spgrad.ops.indexing.where import where as where
 from spgrad.ops.layouts.convert import to_sparse as to_sparse
 from spgrad.ops.layouts.convert import to_sparse_bsc as to_sparse_bsc
 from spgrad.ops.layouts.convert import to_sparse_bsr as to_sparse_bsr
@@ -147,6 +147,7 @@ from spgrad.ops.products.sampled import hspmm as hspmm
 from spgrad.ops.products.sampled import sampled_addmm as sampled_addmm
 from spgrad.ops.products.sampled import smm as smm
 from spgrad.ops.products.sampled import sspaddmm as sspaddmm
+from spgrad.ops.reductions.distinct import unique as unique
 from spgrad.ops.reductions.extrema import argmax as argmax
 from spgrad.ops.reductions.extrema import argmin as argmin
 from spgrad.ops.reductions.extrema import max as max
@@ -444,6 +445,7 @@ __all__ = [
     "trunc",
     "unbind",
     "unflatten",
+    "unique",
     "unsqueeze",
     "unsqueeze_",
     "var",

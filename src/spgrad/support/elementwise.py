@@ -333,27 +333,6 @@ ROWS: tuple[Op, ...] = (
     _logical("and", dense=False),
     _logical("or", dense=True),
     _logical("xor", dense=True),
-    _binary(
-        "where",
-        ("torch.where",),
-        (
-            "T[m,k] A[m,k] B[m,k] -> C[m,k]",
-            "T[b,m,k] A[b,m,k] B[b,m,k] -> C[b,m,k]",
-            "T[m,k|d] A[m,k|d] B[m,k|d] -> C[m,k|d]",
-            "t[m,k] A[m,k] B[m,k] -> C[m,k]",
-            "T[m,k] x[k] B[m,k] -> C[m,k]",
-            "T[m,k] s[] B[m,k] -> C[m,k]",
-        ),
-        module="where",
-    ),
-    Op(
-        "tensor_where",
-        "elementwise.where",
-        ("torch.Tensor.where",),
-        ("A[m,k] T[m,k] B[m,k] -> C[m,k]", "x[m,k] T[m,k] B[m,k] -> C[m,k]"),
-        torch.Tensor.where,
-        public=False,
-    ),
     _binary("addcmul", names_in_torch("addcmul"), _THREE, samples=_VALUE, module="fused"),
     _binary(
         "addcdiv",

@@ -188,6 +188,27 @@ ROWS = (
         names=("torch.nonzero", "torch.Tensor.nonzero", *names_in_torch("argwhere")),
         order=0,
     ),
+    _op(
+        "where",
+        (
+            "T[m,k] A[m,k] B[m,k] -> C[m,k]",
+            "T[b,m,k] A[b,m,k] B[b,m,k] -> C[b,m,k]",
+            "T[m,k|d] A[m,k|d] B[m,k|d] -> C[m,k|d]",
+            "t[m,k] A[m,k] B[m,k] -> C[m,k]",
+            "T[m,k] x[k] B[m,k] -> C[m,k]",
+            "T[m,k] s[] B[m,k] -> C[m,k]",
+        ),
+        module="where",
+        names=("torch.where",),
+    ),
+    Op(
+        "tensor_where",
+        "indexing.where",
+        ("torch.Tensor.where",),
+        ("A[m,k] T[m,k] B[m,k] -> C[m,k]", "x[m,k] T[m,k] B[m,k] -> C[m,k]"),
+        torch.Tensor.where,
+        public=False,
+    ),
     _op("compact", ("A[m,k] -> C[m,k]",), module="compact", names=(), dense=_compacted),
     _op("find", ("A[m,k] -> y[nse]",), module="nonzero", names=(), dense=_find, order=0),
     Op(

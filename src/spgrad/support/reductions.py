@@ -192,6 +192,10 @@ def _topk(
     return A.gather(dim, index).masked_fill(missing, 0), index.masked_fill(missing, -1)
 
 
+def _unique(A: torch.Tensor, *, mask: torch.Tensor, specified: bool = False, **options: Any) -> Any:
+    return torch.unique(A[mask] if specified else A, **options)
+
+
 _ON_PATTERN = ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]")
 
 
@@ -333,6 +337,16 @@ ROWS = (
             {"k": 3, "dim": -2, "largest": False},
             {"k": 4, "dim": -1, "specified": True},
         ),
+        traced=False,
+    ),
+    Op(
+        "unique",
+        "reductions.distinct",
+        names_in_torch("unique"),
+        ("A[m,k] -> y[n]", "A[b,m,k] -> y[n]", "A[m,k|d] -> y[n]"),
+        _unique,
+        order=0,
+        samples=({}, {"return_counts": True}, {"return_counts": True, "specified": True}),
         traced=False,
     ),
 )

@@ -214,7 +214,11 @@ def test_self_loops_of_edge_features():
         (lambda: nn.GraphConv(0, 3), r"`in_channels` is 0; an int of at least 1"),
         (lambda: nn.SAGEConv((1, 2, 3), 3), r"`in_channels` is \(1, 2, 3\); an int or a pair"),
         (lambda: nn.SAGEConv(3, 2, "median"), r"nn\.SAGEConv: `aggr` is 'median'; sum, mean"),
-        (lambda: nn.GINConv(3), r"`nn` is a int; a module or function"),
+        (
+            lambda: nn.GraphConv(2, 3)(torch.ones(4, 2), torch.tensor([[0, 1], [1, 2]])),
+            "from_edges",
+        ),
+        (lambda: nn.GINConv(3), r"`nn` is an int; a module or function"),
         (lambda: nn.GraphConv(4, 3)(features(), graph()[:2]), r"`A` has shape \(2, 6\); a square"),
         (lambda: nn.GraphConv(4, 3)(features(5), graph()), r"`x` has shape \(5, 4\); \(6, 4\)"),
         (lambda: nn.GraphConv(4, 3)(features().float(), graph()), r"`A` has dtype float64"),

@@ -18,6 +18,13 @@ def test_rows_and_columns_that_stay():
     assert A.grad.values().tolist() == [2, 2, 2]
 
 
+def test_elements_with_dense_dimensions_stay_whole():
+    A = spgrad.sparse_csr_tensor([0, 0, 1, 1], [2], torch.tensor([[0.0, 5.0]]), (3, 4, 2))
+    small, rows, cols = spgrad.compact(A)
+    assert (rows.tolist(), cols.tolist()) == ([1], [2])
+    assert small.to_dense().tolist() == [[[0, 5]]]
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 2)])
 def test_nothing_stays_of_nothing(shape):
     assert spgrad.compact(spgrad.zeros(*shape)).A.shape == (0, 0)

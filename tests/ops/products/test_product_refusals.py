@@ -36,8 +36,8 @@ def product_errors():
     yield "mm", (A, x[:, 0]), value, r"`mat2` has shape \(6,\); a 2-d tensor is accepted"
     yield "mm", (B, x), value, r"`input` has shape \(2, 4, 6\); a 2-d tensor is accepted"
     yield "mm", (x, x), kind, "`input` and `mat2` are dense "
-    yield "mm", (A, 3), kind, "`mat2` is a int; "
-    yield "mm", (None, A), kind, "`input` is a NoneType; "
+    yield "mm", (A, 3), kind, "`mat2` is an int; "
+    yield "mm", (None, A), kind, "`input` is None; "
     yield "matmul", (x, x), kind, "`input` and `other` are dense "
     yield "matmul", (A, 3.0), kind, "`other` is a float; a dense tensor is accepted"
     yield "matmul", ([1.0], A), kind, "`input` is a list; a dense tensor is accepted"
@@ -59,7 +59,7 @@ def product_errors():
     yield "addmm", (A, A, x), kind, "`input` is sparse and one matrix is dense"
     yield "addmm", (x[:3], A, x), value, r"`input` has shape \(3, 2\); what broadcasts to \(4, 2\)"
     yield "addmm", (x[0].float(), A, x), value, "`input` has dtype float32; `mat1` has float64"
-    yield "addmm", (3, A, x), kind, "`input` is a int; a dense tensor is accepted"
+    yield "addmm", (3, A, x), kind, "`input` is an int; a dense tensor is accepted"
     yield "addmv", (x[0], A, x[:, 0]), value, r"`input` has shape \(2,\); what broadcasts to \(4,\)"
     yield "baddbmm", (x, B, wide[:1]), value, r"`batch2` has shape \(1, 6, 2\); a batch of 2"
     yield "smm", (x, A), kind, "`input` is a strided tensor"
@@ -90,7 +90,7 @@ def test_operator_refuses_as_the_function_does(name):
         spgrad.ArgumentValueError, match=r"^spgrad\.matmul: `other` has shape \(4, 6\)"
     ):
         torch.ones(2, 5, dtype=torch.float64) @ A
-    with pytest.raises(spgrad.ArgumentKindError, match=r"^spgrad\.matmul: `other` is a int"):
+    with pytest.raises(spgrad.ArgumentKindError, match=r"^spgrad\.matmul: `other` is an int"):
         A @ 3
     with pytest.raises(spgrad.ArgumentValueError, match=r"^spgrad\.mm: `mat2` has dtype float32"):
         torch.mm(A, torch.ones(6, 2))

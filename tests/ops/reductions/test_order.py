@@ -35,6 +35,26 @@ def test_topk_counts_unspecified_zeros_where_they_are():
     assert low.tolist() == [[2, 1], [0, 1], [4, 0]]
 
 
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_of_torch_is_that_of_the_dense_matrix(layout, dim, largest):
+    x = torch.zeros(4, 6, dtype=torch.float64)
+    x[0, 1], x[0, 4], x[1, 0], x[1, 1], x[3, 5] = 2.0, -3.0, -1.0, 4.0, 0.5
+    x.requires_grad_()
+    blocks = {"blocksize": (2, 2)} if layout.startswith("bs") else {}
+    A = spgrad.from_dense(x.detach()).to_sparse(layout=getattr(torch, f"sparse_{layout}"), **blocks)
+    A = A.detach().requires_grad_()
+    k = 4
+    found, wanted = (torch.topk(t, k, dim, largest).values for t in (A, x))
+    assert torch.equal(found, wanted)
+    g = torch.randn_like(wanted)
+    found.backward(g)
+    order = x.sort(dim=dim, descending=largest, stable=True).values.narrow(dim, 0, k)
+    order.backward(g)
+    assert torch.equal(A.grad.to_dense(), x.grad.where(spgrad.testing.mask_of(A.pattern), 0))
+
+
 def test_topk_of_specified_elements_is_filled_up():
     values, indices = spgrad.topk(matrix(), 3, specified=True)
     assert indices.tolist() == [[0, 3, 5], [-1, -1, -1], [1, 4, -1]]
@@ -79,8 +99,13 @@ def test_a_vector_and_a_batch_dimension():
             lambda A: spgrad.topk(A.unsqueeze(0).to_sparse_coo(), 1, 0),
             "`dim` is 0; scalar elements",
         ),
-        (torch.sort, "Use spgrad.sort"),
-        (lambda A: A.cumsum(0), "Use spgrad.cumsum"),
+        (torch.sort, r"Use spgrad.sort\(A\) for its specified elements alone, or torch.topk"),
+        (lambda A: A.sort(0), r"Use spgrad.sort\(A\) for its specified"),
+        (torch.argsort, r"Use spgrad.argsort\(A\) for its specified"),
+        (lambda A: A.argsort(), r"Use spgrad.argsort\(A\) for its specified"),
+        (torch.msort, r"Use spgrad.sort\(A, 0\) for its specified"),
+        (lambda A: torch.cumsum(A, 1), r"Use spgrad.cumsum\(A\) for its specified"),
+        (lambda A: A.cumsum(0), r"Use spgrad.cumsum\(A\).* call it with A.to_dense\(\)"),
     ],
 )
 def test_refusals(call, text):

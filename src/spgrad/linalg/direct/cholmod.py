@@ -45,8 +45,8 @@ _LOCK = threading.Lock()
 class CHOLMOD(Engine):
     """Supernodal Cholesky factors, by CVXOPT (Chen, Davis, Hager and Rajamanickam, 2008).
 
-    For hermitian positive definite matrices of float64 or complex128; who chooses CHOLMOD declares
-    A to be one. Needs ``pip install 'spgrad[cholmod]'``, which installs CVXOPT, under the GNU GPL.
+    For hermitian positive definite matrices of float64 or complex128; choosing CHOLMOD declares A
+    to be one. Needs ``pip install 'spgrad[cholmod]'``, which installs CVXOPT, under the GNU GPL.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]], dtype=torch.float64))

@@ -80,7 +80,7 @@ def _library() -> Any:
         return importlib.import_module("pypardiso").PyPardisoSolver().libmkl
     except (ImportError, OSError) as error:
         raise MissingPackageError(
-            f"oneMKL is not installed: {error}; its library mkl_rt must be there. Install with: "
+            f"oneMKL is not installed: {error}; PARDISO needs its library mkl_rt. Install with: "
             "pip install 'spgrad[pardiso]'"
         ) from error
 

@@ -93,8 +93,8 @@ def eigsh(
         which: "LM" or "SM" for the largest or smallest absolute values, "LA" or "SA" for the
             largest or smallest, "BE" for half of them from each end (for real matrices).
         v0: Dense (m,), where the iteration starts. By default a random vector, the same in each
-            call, so that a second call gives the same bits; with `sigma`, a third call gives those
-            of the second, as the first factor at a `Pattern` finds an order for the later ones.
+            call, so that calls give the same bits. With `sigma` the first call at a `Pattern` may
+            differ by rounding from later ones, which use the order of rows that it found.
         ncv: Number of vectors of the iteration, between k and m; by default SciPy's.
         maxiter: Most restarts; by default SciPy's, 10 m.
         tol: Relative accuracy of the eigenvalues; 0 for that of the dtype.

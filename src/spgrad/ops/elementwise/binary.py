@@ -96,8 +96,8 @@ def mul(input: Any, other: Any) -> torch.Tensor:
 
     Returns:
         SparseTensor. Of two sparse operands, in the layout of `input` with the elements of both;
-        otherwise on the pattern of the sparse operand. An unspecified element stays so whatever it
-        is multiplied with, infinity and NaN too.
+        otherwise on the pattern of the sparse operand. An unspecified element stays unspecified,
+        also where `other` is infinity or NaN.
 
     Gradient:
         Of a sparse operand: other g at its own elements. Of a dense one: input g, dense.

@@ -86,13 +86,13 @@ def _on_values(
 
 _WORDS = {
     "abs": "Absolute value",
-    "angle": "Argument, in radians,",
+    "angle": "Argument (in radians)",
     "asin": "Inverse sine",
     "asinh": "Inverse hyperbolic sine",
     "atan": "Inverse tangent",
     "atanh": "Inverse hyperbolic tangent",
     "ceil": "Smallest integer not below the value",
-    "clamp": "Value limited to [min, max], a range that holds 0,",
+    "clamp": "Value limited to [min, max] (a range that contains 0)",
     "conj": "Complex conjugate",
     "deg2rad": "Radians of the degrees",
     "erf": "Error function",
@@ -101,19 +101,19 @@ _WORDS = {
     "floor": "Largest integer not above the value",
     "frac": "Fractional part",
     "imag": "Imaginary part",
-    "isinf": "Whether infinite: a bool tensor,",
-    "isnan": "Whether not a number: a bool tensor,",
-    "isneginf": "Whether minus infinity: a bool tensor,",
-    "isposinf": "Whether infinity: a bool tensor,",
+    "isinf": "whether it is infinite",
+    "isnan": "whether it is NaN",
+    "isneginf": "whether it is minus infinity",
+    "isposinf": "whether it is plus infinity",
     "log1p": "log(1 + a)",
-    "nan_to_num": "Number in place of NaN and infinity",
+    "nan_to_num": "Value with numbers in place of NaN and infinity",
     "neg": "Negative",
     "rad2deg": "Degrees of the radians",
     "real": "Real part",
-    "round": "Nearest integer, to even in the middle,",
-    "sgn": "Sign, a / |a| for complex numbers,",
+    "round": "Nearest integer (the even one in the middle)",
+    "sgn": "Sign (a / |a| for complex numbers)",
     "sign": "Sign",
-    "signbit": "Whether the sign bit is set: a bool tensor,",
+    "signbit": "whether its sign bit is set",
     "sin": "Sine",
     "sinh": "Hyperbolic sine",
     "sqrt": "Square root",
@@ -139,9 +139,12 @@ def _declared(row: support.Op) -> Callable[..., SparseTensor]:
         return out
 
     run.__name__ = run.__qualname__ = row.name
+    words = _WORDS.get(row.name, row.name)
+    what = f"{words} of every specified element"
+    if words.startswith("whether"):
+        what = f"For every specified element, {words} (a bool tensor)"
     run.__doc__ = (
-        f"{_WORDS.get(row.name, row.name)} of every specified element: `spgrad.map` with "
-        f"fn={known}.\n\nArguments after `input` are those of {known}."
+        f"{what}: `spgrad.map` with fn={known}.\n\nArguments after `input` are those of {known}."
     )
     if linear:
         run.__doc__ += " Repeated COO indices stay."

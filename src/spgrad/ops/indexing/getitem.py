@@ -51,7 +51,7 @@ def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
     Cost:
         O(selected + log nse) for rows of CSR, columns of CSC, items of a batch and the leading
         dimensions of COO; O(points log nse) for points; O(nse + result) for anything else. The
-        backward is O(nse). The index work of the last ints and slices is kept.
+        backward is O(nse). What was found for the last ints and slices is kept.
 
     Raises:
         TypeError: `input` is not sparse, or `index` holds something else.
@@ -76,7 +76,7 @@ def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
 
 @public_op
 def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
-    """`spgrad.getitem` with the int `index` for dimension `dim`, which goes."""
+    """`spgrad.getitem` with the int `index` for dimension `dim`, which is removed."""
     A, at = _operand_and_dim(input, dim)
     place = one("index", _number(index), at, A._pattern.shape[at])
     return part(A, _subscript(A, at, place))

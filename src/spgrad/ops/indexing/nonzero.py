@@ -25,8 +25,8 @@ def nonzero(
 
     Args:
         input: Sparse tensor of any layout; repeated elements are added first.
-        as_tuple: True gives one vector for each dimension, which index a dense tensor; one of
-            zeros without dimensions, as torch's.
+        as_tuple: True gives a vector for each dimension; together they index a dense tensor.
+            Without dimensions, one vector of zeros, as in torch.
 
     Returns:
         Dense int64 (n, dimensions), or a tuple of (n,). A specified zero is left out.
@@ -129,18 +129,18 @@ def prune(
 ) -> SparseTensor:
     """The elements of `input` whose magnitude is above a threshold, or the largest of each row.
 
-    The others go.
+    The other elements are removed.
 
     Args:
         input: Sparse tensor of any layout; repeated elements are added first. An element with
             dense dimensions stays whole if any of its numbers is above.
-        threshold: 0 takes away specified zeros. NaN stays. By default 0, or with `keep` none.
+        threshold: 0 removes specified zeros. NaN stays. By default 0, or with `keep` none.
         keep: How many elements of each row, along the last dimension, stay at most: those of the
             largest magnitude, of equal ones the first. Not for elements with dense dimensions.
 
     Returns:
-        SparseTensor in the layout of `input`, with fewer elements. A block of BSR and BSC goes if
-        all of it does; in one that stays, what is taken away becomes 0.
+        SparseTensor in the layout of `input`, with fewer elements. A block of BSR and BSC is
+        removed if all of its elements are; in other blocks, removed elements become 0.
 
     Gradient:
         The cotangent at what is kept, 0 at the other elements; on the pattern of `input`.

@@ -40,7 +40,7 @@ def to_sparse(
         The cotangent at the elements of `A`, on its pattern.
 
     Cost:
-        O(nse); the index work once for each pattern.
+        O(nse); indices are computed once for each pattern.
 
     Raises:
         TypeError: `A` is not sparse, or `layout` is not a sparse one.

@@ -62,7 +62,7 @@ def t(input: torch.Tensor) -> SparseTensor:
         The transposed cotangent, on the pattern of `input`.
 
     Cost:
-        O(1) for CSR and CSC, O(nse) otherwise; the index work once for each pattern.
+        O(1) for CSR and CSC, O(nse) otherwise. Indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse.

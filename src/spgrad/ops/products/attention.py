@@ -64,11 +64,11 @@ def scaled_dot_product_attention(
         Of all operands; of A on its pattern, summed over the heads that share it.
 
     Cost:
-        O(nse (d + e)) time for each head, memory for the result and one number per row of it; in
-        the gradient for those of the operands, and for 2 nse numbers. A mask in BSR or BSC, with
-        blocks of at least 4 x 8, takes about two thirds of the time of the same elements in CSR on
-        the CPU, and memory for a copy of the keys. float32 copies of 16-bit
-        operands. Derivatives of second order store nse numbers for each head.
+        O(nse (d + e)) time for each head. Memory for the result and one number for each of its
+        rows; the backward takes memory for the gradients and for 2 nse numbers. A mask in BSR or
+        BSC, with blocks of at least 4 x 8, takes about two thirds of the time of the same elements
+        in CSR on the CPU, and memory for a copy of the keys. 16-bit operands are copied to float32.
+        Second derivatives store nse numbers for each head.
 
     Raises:
         TypeError: `attn_mask` is not sparse or another operand not dense.

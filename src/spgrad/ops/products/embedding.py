@@ -188,7 +188,7 @@ def bags_of(
     """Where the inputs of each bag begin (bags + 1,), and the row of each input (inputs,)."""
     if not isinstance(input, torch.Tensor):
         raise ArgumentKindError(
-            f"`input` is a {type(input).__name__}; a tensor of ints or a SparseTensor is "
+            f"`input` is {checks.describe_kind(input)}; a tensor of ints or a SparseTensor is "
             "accepted. Convert it with torch.tensor."
         )
     checks.require_index("input", input)

@@ -108,8 +108,8 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         A B: g B^T and A^T g at their own patterns.
 
     Cost:
-        O(nse n) time for dense `other`; no memory beyond result and gradients, but for batches
-        that one operand lacks (O(size of the result)). The first gradient of x also sorts the
+        O(nse n) time for dense `other`; no memory beyond result and gradients, except where a
+        batch dimension is broadcast (O(size of the result)). The first gradient of x also sorts the
         pattern by columns, once. Sparse products: O(multiplications) (Gustavson, 1978).
 
     Raises:

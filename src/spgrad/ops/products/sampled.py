@@ -166,7 +166,7 @@ def sampled_addmm(
     beta: Number = 1,
     alpha: Number = 1,
 ) -> SparseTensor:
-    """beta input + alpha (mat1 mat2 at the elements of input): the product where it is asked for.
+    """beta input + alpha mat1 mat2, with the product computed at the elements of input alone.
 
     Args:
         input: Sparse (*b, m, n).

@@ -80,7 +80,7 @@ def sort(
     """The specified elements of each row by size, put where the row has elements.
 
     The first element of a row becomes its smallest specified one, the second the next, and so on;
-    unspecified zeros take no part. `torch.sort` gives dense rows, in which they do.
+    unspecified zeros are left out. `torch.sort` of the dense tensor sorts these zeros too.
 
     Args:
         input: Sparse tensor of any layout and a real, integer or bool dtype; repeated COO indices
@@ -90,8 +90,8 @@ def sort(
         stable: Equal elements stay in order with False too.
 
     Returns:
-        Two SparseTensors on the pattern of `input`: the values, and where each stood along `dim`,
-        as int64.
+        Two SparseTensors on the pattern of `input`: the values, and the index along `dim` that each
+        had, as int64.
 
     Gradient:
         The cotangent of each value, at the element that it comes from.
@@ -121,7 +121,7 @@ def sort(
 def argsort(
     input: torch.Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True
 ) -> SparseTensor:
-    """Where the elements of each row in order of size stand.
+    """The index along `dim` of the specified elements of each row, in order of size.
 
     It is the second result of `spgrad.sort` with the same arguments.
     """
@@ -188,7 +188,7 @@ def topk(
     Args:
         input: Sparse matrix or batch of any layout, or a vector, of a real or integer dtype;
             repeated COO indices are added first.
-        k: How many of each row, at most its length.
+        k: Number of elements to take from each row, at most its length.
         dim: The dimension of the columns, or that of the rows, negative ones too.
         largest: False for the smallest. NaN counts as the largest.
         sorted: They are in order with False too.

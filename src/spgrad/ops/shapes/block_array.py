@@ -31,7 +31,7 @@ def block_array(blocks: Any) -> SparseTensor:
         Of each block its part of the cotangent, on its own pattern.
 
     Cost:
-        O(nse of all + rows); patterns that come again are joined once.
+        O(nse of all + rows); the joined pattern is kept for later calls.
 
     Raises:
         TypeError: `blocks` is no list of lists, or something in it no sparse matrix.

@@ -44,7 +44,7 @@ def tril(input: torch.Tensor, diagonal: int = 0) -> SparseTensor:
 
     Args:
         input: Sparse matrix or batch of any layout.
-        diagonal: Of the elements that are kept, the last one; 1 is above the main diagonal.
+        diagonal: The last diagonal that is kept: 0 is the main one, 1 the one above it.
 
     Returns:
         SparseTensor in the layout of `input`. In BSR and BSC blocks are kept whole, with zeros for
@@ -54,7 +54,7 @@ def tril(input: torch.Tensor, diagonal: int = 0) -> SparseTensor:
         The cotangent at what is kept, 0 at the other elements; on the pattern of `input`.
 
     Cost:
-        O(nse), the index work once for each pattern.
+        O(nse); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse, or `diagonal` is no int.
@@ -135,7 +135,7 @@ def diag(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
         Of a matrix as `spgrad.diagonal`; of a vector the cotangent at the diagonal.
 
     Cost:
-        O(nse), the index work once for each pattern.
+        O(nse); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is no tensor, or `diagonal` no int.
@@ -179,7 +179,7 @@ def diag_embed(
         The cotangent at the diagonals.
 
     Cost:
-        O(nse), the index work once for each pattern.
+        O(nse); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is no tensor, or an argument no int.

@@ -63,7 +63,7 @@ def cat(tensors: Any, dim: int = 0) -> SparseTensor:
         To each tensor its part of the cotangent, on its own pattern.
 
     Cost:
-        O(nse of all); the index work of the last joins is kept. Rows of CSR, columns of CSC and
+        O(nse of all); the indices of the last joins are kept. Rows of CSR, columns of CSC and
         items of batches are copied as they are, anything else is sorted.
 
     Raises:

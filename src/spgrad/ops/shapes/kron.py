@@ -44,7 +44,7 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
         `other` likewise; each on its own pattern.
 
     Cost:
-        O(nse of the result), the index work once for each pair of patterns.
+        O(nse of the result); indices are computed once for each pair of patterns.
 
     Raises:
         TypeError: An operand is not sparse.

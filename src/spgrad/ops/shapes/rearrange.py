@@ -80,7 +80,7 @@ def flip(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
         The cotangent flipped back, on the pattern of `input`.
 
     Cost:
-        O(nse), the index work once for each pattern.
+        O(nse); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse, or a dimension is no int.
@@ -123,7 +123,7 @@ def roll(input: torch.Tensor, shifts: Any, dims: Any = None) -> SparseTensor:
         The cotangent rolled back, on the pattern of `input`.
 
     Cost:
-        O(nse), the index work once for each pattern.
+        O(nse); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse, or an argument is no int.

@@ -40,7 +40,7 @@ def expand(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
         The cotangent summed over what was repeated, on the pattern of `input`.
 
     Cost:
-        O(nse of the result), the index work once for each pattern.
+        O(nse of the result); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse, or a size is no int.
@@ -84,7 +84,7 @@ def repeat(input: torch.Tensor, repeats: Any, *more: int) -> SparseTensor:
         The sum of the cotangents of all copies, on the pattern of `input`.
 
     Cost:
-        O(nse of the result), the index work once for each pattern.
+        O(nse of the result); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse, or a number is no int.
@@ -128,7 +128,7 @@ def repeat_interleave(
         The sum of the cotangents of all copies, on the pattern of `input`.
 
     Cost:
-        O(nse of the result), the index work once for each pattern.
+        O(nse of the result); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse, or `repeats` or `dim` is no int.

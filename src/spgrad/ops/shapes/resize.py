@@ -48,7 +48,8 @@ def transpose_(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     Raises:
         TypeError: `input` is no SparseTensor, or a dimension no int.
         ValueError: A dimension is out of range.
-        RuntimeError: `input` is a leaf that requires a gradient, or something else holds on to it.
+        RuntimeError: `input` is a leaf that requires a gradient, or a graph or a weak
+            reference holds it.
 
     Example:
         >>> A = spgrad.from_dense(torch.ones(2, 3))
@@ -100,7 +101,8 @@ def sparse_resize_(input: SparseTensor, size: Any, sparse_dim: int, dense_dim: i
     Raises:
         TypeError: `input` is no SparseTensor, or an argument no int.
         ValueError: A size shrinks, or the numbers of dimensions do not fit.
-        RuntimeError: `input` is a leaf that requires a gradient, or something else holds on to it.
+        RuntimeError: `input` is a leaf that requires a gradient, or a graph or a weak
+            reference holds it.
 
     Example:
         >>> A = spgrad.from_dense(torch.ones(1, 2), torch.sparse_coo)
@@ -153,8 +155,8 @@ def exchanged(A: SparseTensor, made: SparseTensor) -> SparseTensor:
         torch.utils.swap_tensors(A, made)
     except RuntimeError as error:
         raise StateError(
-            f"`input` can't change in place, as something holds on to it ({error}); a tensor "
-            "without weak references and outside of graphs is accepted. Make a new one."
+            f"`input` can't change in place, as a graph or a weak reference holds it ({error}); a "
+            "tensor without weak references and outside of graphs is accepted. Make a new one."
         ) from error
     return A
 

@@ -37,7 +37,7 @@ def remove_diag(input: torch.Tensor, offset: int = 0) -> SparseTensor:
         The cotangent at what is kept, 0 on the diagonal; on the pattern of `input`.
 
     Cost:
-        O(nse), the index work once for each pattern.
+        O(nse); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse, or `offset` is no int.
@@ -73,7 +73,7 @@ def set_diag(
         cotangent on the diagonal.
 
     Cost:
-        O(nse + length), the index work once for each pattern.
+        O(nse + length); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse, `value` neither number nor dense tensor, or `offset` no

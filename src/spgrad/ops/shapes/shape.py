@@ -39,8 +39,8 @@ def permute(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
         The cotangent permuted back, on the pattern of `input`.
 
     Cost:
-        O(1) for the transpose of CSR and CSC; otherwise O(nse), the index work once for each
-        pattern.
+        O(1) for the transpose of CSR and CSC; otherwise O(nse). Indices are
+        computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse, or a dimension is no int.
@@ -251,7 +251,7 @@ def reshape(input: torch.Tensor, shape: Any, *more: int) -> SparseTensor:
         The cotangent in the old shape, on the pattern of `input`.
 
     Cost:
-        O(nse), the index work once for each pattern; O(1) where the layout is kept.
+        O(nse); indices are computed once for each pattern; O(1) where the layout is kept.
 
     Raises:
         TypeError: `input` is not sparse, or a size is no int.

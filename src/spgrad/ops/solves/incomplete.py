@@ -36,7 +36,7 @@ def incomplete_cholesky(A: torch.Tensor, *, shift: float = 0.0) -> SparseTensor:
     Args:
         A: Sparse (*b, m, m), Hermitian and positive definite, float32, float64, complex64 or
             complex128. Its upper triangle is not read.
-        shift: The diagonal is taken (1 + shift) times, for matrices whose factorisation breaks down
+        shift: The diagonal is multiplied by 1 + shift, for matrices whose factorisation breaks down
             (Manteuffel, 1980).
 
     Returns:
@@ -47,8 +47,8 @@ def incomplete_cholesky(A: torch.Tensor, *, shift: float = 0.0) -> SparseTensor:
         None; `A` counts as constant.
 
     Cost:
-        Sum of the lengths of the rows that the elements name, on one thread; O(m) memory. The index
-        work once for each pattern.
+        For each element (i, j), the length of row j; on one thread. O(m) memory. Indices are
+        computed once for each pattern.
 
     Raises:
         TypeError: `A` is not sparse.
@@ -96,8 +96,8 @@ def incomplete_lu(A: torch.Tensor) -> tuple[SparseTensor, SparseTensor]:
         None; `A` counts as constant.
 
     Cost:
-        Sum of the lengths of the rows that the elements left of the diagonal name, on one thread;
-        O(m + nse) memory. The index work once for each pattern.
+        For each element (i, j) left of the diagonal, the length of row j; on one thread.
+        O(m + nse) memory. Indices are computed once for each pattern.
 
     Raises:
         TypeError: `A` is not sparse.

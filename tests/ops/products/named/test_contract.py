@@ -202,7 +202,7 @@ H = testing.random_sparse((4, 6, 3), torch.sparse_coo, dense_dim=1)
 Q = testing.random_sparse((4, 3, 3), torch.sparse_coo, dense_dim=1)
 WRONG = {
     "one argument": (spgrad.ArgumentValueError, ("ij",), "1 argument"),
-    "no equation": (spgrad.ArgumentKindError, (1, A), "`equation` is a int"),
+    "no equation": (spgrad.ArgumentKindError, (1, A), "`equation` is an int"),
     "operands": (spgrad.ArgumentValueError, ("ij", A, x), "names 1 operand"),
     "labels": (spgrad.ArgumentValueError, ("i,jk->ik", A, x), "has 1 label"),
     "letters": (spgrad.ArgumentValueError, ("i1->i", A), "has 'i1'"),

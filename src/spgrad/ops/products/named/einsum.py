@@ -53,12 +53,11 @@ def einsum(*args: Any) -> torch.Tensor:
             ones. Sizes of 1 broadcast.
 
     Returns:
-        A product of sparse operands alone, or a rearrangement of one, is a SparseTensor; what is
-        summed over last is as `spgrad.sum` has it, dense unless both matrix dimensions stay. With
-        a dense operand the result is dense where something is summed in a matrix product. It is on
-        the elements of the sparse operand where the dense one has none but its labels, as in
-        "ij,j->ij"; and where nothing is summed and the dense operand has labels of its own, as in
-        "ij,jk->ijk", these are dense dimensions of a COO tensor.
+        With sparse operands alone, a SparseTensor; a sum that is left at the end, as in "ij->i",
+        gives what `spgrad.sum` gives. With a dense operand, a dense tensor if a matrix product sums
+        over a label, as in "ij,jk->ik". If none does, a SparseTensor: on the elements of the sparse
+        operand if the dense one has no other labels, as in "ij,j->ij"; otherwise in COO, with the
+        labels of the dense operand as dense dimensions, as in "ij,jk->ijk".
 
     Gradient:
         Of every operand; of sparse ones on their own patterns.

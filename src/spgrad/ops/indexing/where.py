@@ -1,4 +1,4 @@
-"""Elements of one tensor or of another, as a condition says."""
+"""Elements of one tensor or of another, as a condition says; where it is True."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from spgrad.lowering.align import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.dense_at import dense_at_elements
 from spgrad.lowering.operands import is_sparse, sparse_operand
+from spgrad.ops.indexing.nonzero import nonzero
 from spgrad.public import public_op
 
 
 @public_op
-def where(condition: torch.Tensor, input: Any, other: Any) -> SparseTensor:
+def where(condition: torch.Tensor, input: Any = None, other: Any = None) -> Any:
     """The elements of `input` where `condition` is True, and those of `other` elsewhere.
+
+    `where(condition)` alone is ``nonzero(condition, as_tuple=True)``, as in torch.
 
     Args:
         condition: Sparse or dense tensor of bools. What a sparse one does not specify is False.
@@ -30,7 +33,7 @@ def where(condition: torch.Tensor, input: Any, other: Any) -> SparseTensor:
 
     Returns:
         SparseTensor in the layout of the first sparse argument, with the elements that any sparse
-        argument specifies.
+        argument specifies. For a condition alone, a vector of indices for each dimension.
 
     Gradient:
         Of `input` the cotangent where the condition is True, of `other` where it is False; of a
@@ -51,6 +54,8 @@ def where(condition: torch.Tensor, input: Any, other: Any) -> SparseTensor:
         tensor([[ 1.0000, -0.2000],
                 [ 0.0000,  3.0000]])
     """
+    if input is None and other is None:
+        return nonzero(sparse_operand("condition", condition), as_tuple=True)
     return _where({"condition": condition, "input": input, "other": other})
 
 
@@ -120,7 +125,7 @@ def _at(name: str, x: Any, A: SparseTensor | None, pattern: Pattern) -> Any:
             return stored_values(A)
         none = torch.zeros(pattern.values_shape, dtype=torch.bool, device=pattern.device)
         return align(SparseTensor(none, pattern), A, "first", name=name).b
-    if not isinstance(x, torch.Tensor):
-        return x
+    if not isinstance(x, torch.Tensor) or not x.dim():
+        return x  # as it is: it decides the dtype of the result less than one with dimensions
     checks.require_same_device(**{name: x}, pattern=pattern.indices[0])
     return dense_at_elements(x, pattern)

@@ -30,6 +30,26 @@ def test_numbers_and_a_method():
     assert torch.equal(sparse(A).where(sparse(C), 0.0).to_dense(), A.where(C, 0.0))
 
 
+@pytest.mark.parametrize("call", [torch.where, spgrad.where])
+def test_a_condition_alone_gives_the_places_where_it_is_true(call):
+    explicit = spgrad.sparse_csr_tensor([0, 2, 3], [0, 1, 0], [True, False, True], (2, 2))
+    assert [t.tolist() for t in call(explicit)] == [[0, 1], [0, 0]]
+    for found, wanted in zip(call(sparse(C).to_sparse_csc()), torch.where(C), strict=True):
+        assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int32])
+def test_a_tensor_without_dimensions_decides_the_dtype_as_in_torch(dtype):
+    for x in (torch.tensor(2.0, dtype=torch.float64), torch.tensor(2)):
+        found = spgrad.where(sparse(C), x, sparse(A.to(dtype)))
+        wanted = torch.where(C, x, A.to(dtype))
+        assert found.dtype == wanted.dtype
+        assert torch.equal(found.to_dense(), wanted)
+    x = torch.tensor(2.0, requires_grad=True)
+    spgrad.where(sparse(C), x, sparse(B)).to_dense().sum().backward()
+    assert x.grad == 2
+
+
 def test_what_is_not_taken_leaves_no_nan():
     bad = sparse(torch.tensor([[1.0, math.nan], [math.inf, 4.0]])).requires_grad_()
     found = spgrad.where(sparse(C), bad, sparse(B))
@@ -44,6 +64,8 @@ def test_what_is_not_taken_leaves_no_nan():
         (lambda: spgrad.where(sparse(C), sparse(A), 1.0), "`other` is a float, which would make"),
         (lambda: spgrad.where(C, 1.0, sparse(A)), "`input` is a float"),
         (lambda: spgrad.where(sparse(A), sparse(A), sparse(B)), "`condition` has dtype float32"),
+        (lambda: spgrad.where(sparse(C), sparse(A)), "`other` is None; a sparse or dense"),
+        (lambda: spgrad.where(C), "`condition` is a strided tensor of shape"),
         (lambda: spgrad.where(C, A, B), "are dense; a sparse one"),
         (lambda: spgrad.where(sparse(C), "x", sparse(B)), "`input` is a str"),
         (lambda: spgrad.where(sparse(C), sparse(A), spgrad.eye(3)), "`other` has shape"),
