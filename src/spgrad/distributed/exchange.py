@@ -5,18 +5,20 @@ process needs. After that, rows travel from their owners to the processes that n
 transpose sends rows back to their owners, who add them up. Each of the two is the derivative of the
 other.
 
-Rows travel in one all-to-all. Where that needs many copies of rows in the memory of a CPU, they
-travel in messages instead, so that only the rows of two messages are in memory a second time. Rows
-that go back are not copied, because a product has just computed them side by side.
+Few rows travel in one all-to-all. More of them, in the memory of a CPU, travel in messages, so that
+products with the first rows run while the last travel. Then only the rows of two messages are in
+memory a second time. Rows that go back are not copied, because a product computes them side by
+side.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -26,14 +28,17 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-_MESSAGE = 1 << 20
-"""Bytes of a message, unless an eighth of the rows for one process are more."""
+_MESSAGE = 1 << 18
+"""Bytes of a message, unless a share of the rows for one process are more."""
+
+_SHARE = 16
+"""Most messages from one process to another."""
 
 _AT_A_TIME = 2
 """Messages whose rows a process copies before the first of them has left."""
 
-_FEW = 4
-"""As many messages travel together: to divide them would cost more time than it saves memory."""
+_FEW = 2
+"""As many messages travel together: to divide them would cost more time than it saves."""
 
 _TAG = 0x59A2
 """Tells these messages from others between the same processes."""
@@ -64,7 +69,7 @@ def messages(counts: list[int], like: torch.Tensor, first: int = 0) -> list[Mess
     for i in range(len(counts)):
         peer = (first + i) % len(counts)
         begin, end = ends[peer] - counts[peer], ends[peer]
-        step = max(_MESSAGE // size, -(-counts[peer] // 8), 1)
+        step = max(_MESSAGE // size, -(-counts[peer] // _SHARE), 1)
         found += [Message(peer, at, min(at + step, end)) for at in range(begin, end, step)]
     return found
 
@@ -102,24 +107,39 @@ class Exchange:
         """Begins to send own rows of x; the rows that arrive have the order of `needed`."""
         out = x.new_empty(self.arriving, *x.shape[1:])
         pending = Pending(self.group, out, self.received, self.sent)
-        # all processes choose the same way, because `most` is the same in all
-        few = self.most * _row_bytes(x) <= _FEW * _MESSAGE
-        if few or x.device.type != "cpu":
+        if self._few(x):
             pending.send(x.index_select(0, self.send))
         else:
             pending.send_copies(x.detach(), self.send)
         return pending
 
-    def start_back(self, y: torch.Tensor) -> Pending:
-        """Begins to return rows to their owners, who receive them in the order of `send`."""
-        out = y.new_empty(len(self.send), *y.shape[1:])
+    def start_back(self, rows: torch.Tensor, ends: Iterable[int] = ()) -> Pending:
+        """Begins to return rows to their owners, who receive them in the order of `send`.
+
+        Args:
+            rows: The rows, contiguous.
+            ends: Computes the rows: those before each number are there when it is given. Empty if
+                all rows are there.
+        """
+        out = rows.new_empty(len(self.send), *rows.shape[1:])
         pending = Pending(self.group, out, self.sent, self.received)
-        pending.send(y.contiguous())
+        if self._few(rows):
+            for _ in ends:
+                pass
+            pending.send(rows)
+        else:
+            pending.send_computed(rows, itertools.chain(ends, [len(rows)]))
         return pending
 
-    def add(self, y: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Adds rows that came back to own rows y, in place and one after the other."""
-        return y.index_add_(0, self.send, rows)
+    def add(self, y: torch.Tensor, pending: Pending) -> torch.Tensor:
+        """Adds rows that come back to own rows y, in place, in the order of `send`."""
+        for begin, end in pending.arrivals():
+            y.index_add_(0, self.send[begin:end], pending.out[begin:end])
+        return y
+
+    def _few(self, x: torch.Tensor) -> bool:
+        """Whether rows like these travel together; all processes find the same."""
+        return self.most * _row_bytes(x) <= _FEW * _MESSAGE or x.device.type != "cpu"
 
 
 class Pending:
@@ -134,7 +154,7 @@ class Pending:
     ) -> None:
         self.group, self.out = group, out
         self._arriving, self._leaving = arriving, leaving
-        self._receives: list[tuple[Message, Any]] = []
+        self._receives: deque[tuple[Message, Any]] = deque()
         self._sends: deque[Any] = deque()
         self._copying: Future[None] | None = None
 
@@ -149,7 +169,7 @@ class Pending:
             self.group,
             async_op=True,
         )
-        self._receives = [(Message(0, 0, len(self.out)), work)]
+        self._receives.append((Message(0, 0, len(self.out)), work))
 
     def send_copies(self, x: torch.Tensor, rows: torch.Tensor) -> None:
         """Sends these rows of x in messages; another thread copies those of two at a time."""
@@ -173,12 +193,26 @@ class Pending:
 
         self._copying = _background(os.getpid()).submit(run)
 
+    def send_computed(self, rows: torch.Tensor, ends: Iterable[int]) -> None:
+        """Sends rows in messages, those before each of `ends` when it is given."""
+        self._rows = rows
+        self._receive()
+        leaving = deque(messages(self._leaving, rows))
+        numbers = numbers_of(rows)
+        for end in ends:
+            while leaving and leaving[0].end <= end:
+                message = leaving.popleft()
+                part = numbers[message.begin : message.end]
+                work = dist.isend(part, group=self.group, tag=_TAG, group_dst=message.peer)
+                self._sends.append(work)
+
     def arrivals(self) -> Iterator[tuple[int, int]]:
-        """Rows [begin, end) of `out` as they arrive, in the order of their numbers.
+        """Rows [begin, end) of `out` as they arrive, in the order of their numbers, each once.
 
         That order is the same in every call. It ends when all rows have left, too.
         """
-        for message, work in self._receives:
+        while self._receives:
+            message, work = self._receives.popleft()
             work.wait()
             yield message.begin, message.end
         if self._copying is not None:
@@ -294,8 +328,8 @@ class _GiveBack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, exchange: Exchange) -> torch.Tensor:  # type: ignore[override]
         ctx.exchange = exchange
-        rows = exchange.start_back(y).wait()
-        return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), rows)
+        pending = exchange.start_back(y.contiguous())
+        return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), pending)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]

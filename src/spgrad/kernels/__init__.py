@@ -40,7 +40,14 @@ from spgrad.kernels.reference.layouts.transpose import transpose_plan
 from spgrad.kernels.reference.products.attention import attention, attention_backward
 from spgrad.kernels.reference.products.block_matmul import block_sddmm, block_spmm
 from spgrad.kernels.reference.products.heads import heads_sddmm, heads_spmm
-from spgrad.kernels.reference.products.matmul import sddmm, shares, spmm, spmm_sddmm
+from spgrad.kernels.reference.products.matmul import (
+    add_spmm,
+    sddmm,
+    shares,
+    spmm,
+    spmm_sddmm,
+    untiled_spmm,
+)
 from spgrad.kernels.reference.products.spgemm import spgemm
 from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
 from spgrad.kernels.reference.products.spmm_reduce import (
@@ -72,6 +79,7 @@ __all__ = [
     "LAUNCHED",
     "NATIVE",
     "REFERENCES",
+    "add_spmm",
     "answering",
     "assume_cache",
     "attention",
@@ -139,6 +147,7 @@ __all__ = [
     "transpose_plan",
     "union",
     "union_values",
+    "untiled_spmm",
 ]
 
 
