@@ -6,9 +6,10 @@ transpose sends rows back to their owners, who add them up. Each of the two is t
 other.
 
 Few rows travel in one all-to-all. More of them, in the memory of a CPU, travel in messages, so that
-products with the first rows run while the last travel. Then only the rows of two messages are in
-memory a second time. Rows that go back are not copied, because a product computes them side by
-side.
+products with the first rows run while the last travel. A message whose rows lie side by side leaves
+from where they are: that are those of most meshes and of graphs where nearly every row is sent, and
+all rows that go back, because a product computes them so. The others are copied, two messages at a
+time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-_MESSAGE = 1 << 18
+_MESSAGE = 1 << 19
 """Bytes of a message, unless a share of the rows for one process are more."""
 
 _SHARE = 16
@@ -110,7 +111,7 @@ class Exchange:
         if self._few(x):
             pending.send(x.index_select(0, self.send))
         else:
-            pending.send_copies(x.detach(), self.send)
+            pending.send_messages(x.detach(), self.send)
         return pending
 
     def start_back(self, rows: torch.Tensor, ends: Iterable[int] = ()) -> Pending:
@@ -171,25 +172,35 @@ class Pending:
         )
         self._receives.append((Message(0, 0, len(self.out)), work))
 
-    def send_copies(self, x: torch.Tensor, rows: torch.Tensor) -> None:
-        """Sends these rows of x in messages; another thread copies those of two at a time."""
+    def send_messages(self, x: torch.Tensor, rows: torch.Tensor) -> None:
+        """Sends these rows of x in messages; another thread copies those that lie apart."""
         self._receive()
         # those for the next process are first, so that not all processes send to the first
         leaving = messages(self._leaving, self.out, dist.get_rank(self.group) + 1)
-        most = max((message.end - message.begin for message in leaving), default=0)
+        apart = []
+        for message, first in zip(leaving, _firsts(leaving, rows), strict=True):
+            if first is None:
+                apart.append(message)
+            else:
+                self._isend(x[first : first + message.end - message.begin], message.peer)
+        if apart:
+            self._send_copies(x, rows, apart)
+
+    def _send_copies(self, x: torch.Tensor, rows: torch.Tensor, leaving: list[Message]) -> None:
+        most = max(message.end - message.begin for message in leaving)
         with torch.inference_mode(mode=False):  # the other thread is not in that mode
             room = torch.empty(_AT_A_TIME, most, *x.shape[1:], dtype=x.dtype, device=x.device)
 
         def run() -> None:
+            copies: deque[Any] = deque()
             for i, message in enumerate(leaving):
-                while len(self._sends) >= _AT_A_TIME:
-                    self._wait_for_first()
+                while len(copies) >= _AT_A_TIME:
+                    copies.popleft().wait()
                 copy = room[i % _AT_A_TIME, : message.end - message.begin]
                 torch.index_select(x, 0, rows[message.begin : message.end], out=copy)
-                work = dist.isend(
-                    numbers_of(copy), group=self.group, tag=_TAG, group_dst=message.peer
-                )
-                self._sends.append(work)
+                copies.append(_isend(copy, self.group, message.peer))
+            for work in copies:
+                work.wait()
 
         self._copying = _background(os.getpid()).submit(run)
 
@@ -198,13 +209,10 @@ class Pending:
         self._rows = rows
         self._receive()
         leaving = deque(messages(self._leaving, rows))
-        numbers = numbers_of(rows)
         for end in ends:
             while leaving and leaving[0].end <= end:
                 message = leaving.popleft()
-                part = numbers[message.begin : message.end]
-                work = dist.isend(part, group=self.group, tag=_TAG, group_dst=message.peer)
-                self._sends.append(work)
+                self._isend(rows[message.begin : message.end], message.peer)
 
     def arrivals(self) -> Iterator[tuple[int, int]]:
         """Rows [begin, end) of `out` as they arrive, in the order of their numbers, each once.
@@ -217,8 +225,9 @@ class Pending:
             yield message.begin, message.end
         if self._copying is not None:
             self._copying.result()
+            self._copying = None
         while self._sends:
-            self._wait_for_first()
+            self._sends.popleft().wait()
 
     def wait(self) -> torch.Tensor:
         """The rows that arrived."""
@@ -233,9 +242,8 @@ class Pending:
             work = dist.irecv(rows, group=self.group, tag=_TAG, group_src=message.peer)
             self._receives.append((message, work))
 
-    def _wait_for_first(self) -> None:
-        self._sends[0].wait()
-        self._sends.popleft()
+    def _isend(self, rows: torch.Tensor, peer: int) -> None:
+        self._sends.append(_isend(rows, self.group, peer))
 
 
 class _Background(threading.Thread):
@@ -274,6 +282,20 @@ class _Background(threading.Thread):
 def _background(_: int) -> _Background:
     """The thread of the process with this number; a forked process has none."""
     return _Background()
+
+
+def _isend(rows: torch.Tensor, group: Any, peer: int) -> Any:
+    return dist.isend(numbers_of(rows), group=group, tag=_TAG, group_dst=peer)
+
+
+def _firsts(leaving: list[Message], rows: torch.Tensor) -> list[int | None]:
+    """The first row of each message whose rows lie side by side; None for the others."""
+    begins, ends = (rows.new_tensor([message[i] for message in leaving]) for i in (1, 2))
+    first, last = rows[begins].tolist(), rows[ends - 1].tolist()  # the rows of a message ascend
+    return [
+        low if high - low == message.end - message.begin - 1 else None
+        for message, low, high in zip(leaving, first, last, strict=True)
+    ]
 
 
 def numbers_of(t: torch.Tensor) -> torch.Tensor:
