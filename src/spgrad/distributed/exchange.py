@@ -109,9 +109,9 @@ class Exchange:
         out = x.new_empty(self.arriving, *x.shape[1:])
         pending = Pending(self.group, out, self.received, self.sent)
         if self._few(x):
-            pending.send(x.index_select(0, self.send))
+            pending.send(_in_memory(x.index_select(0, self.send)))
         else:
-            pending.send_messages(x.detach(), self.send)
+            pending.send_messages(_in_memory(x.detach()), self.send)
         return pending
 
     def start_back(self, rows: torch.Tensor, ends: Iterable[int] = ()) -> Pending:
@@ -127,7 +127,7 @@ class Exchange:
         if self._few(rows):
             for _ in ends:
                 pass
-            pending.send(rows)
+            pending.send(_in_memory(rows))
         else:
             pending.send_computed(rows, itertools.chain(ends, [len(rows)]))
         return pending
@@ -174,6 +174,7 @@ class Pending:
 
     def send_messages(self, x: torch.Tensor, rows: torch.Tensor) -> None:
         """Sends these rows of x in messages; another thread copies those that lie apart."""
+        self._rows = x
         self._receive()
         # those for the next process are first, so that not all processes send to the first
         leaving = messages(self._leaving, self.out, dist.get_rank(self.group) + 1)
@@ -284,6 +285,11 @@ def _background(_: int) -> _Background:
     return _Background()
 
 
+def _in_memory(t: torch.Tensor) -> torch.Tensor:
+    """The numbers as they are sent: side by side, and conjugated where that was put off."""
+    return t.resolve_conj().resolve_neg().contiguous()
+
+
 def _isend(rows: torch.Tensor, group: Any, peer: int) -> Any:
     return dist.isend(numbers_of(rows), group=group, tag=_TAG, group_dst=peer)
 
@@ -350,7 +356,7 @@ class _GiveBack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, exchange: Exchange) -> torch.Tensor:  # type: ignore[override]
         ctx.exchange = exchange
-        pending = exchange.start_back(y.contiguous())
+        pending = exchange.start_back(_in_memory(y))
         return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), pending)
 
     @staticmethod

@@ -15,7 +15,9 @@ from spgrad import kernels
 from spgrad.core.values import plain
 from spgrad.distributed.exchange import Pending, collect
 from spgrad.distributed.plan import Plan
-from spgrad.lowering.spmm import sddmm, spmm, spmm_gradients, wants_grad
+from spgrad.lowering.spmm import sddmm, spmm_gradients, wants_grad
+from spgrad.lowering.views import View
+from spgrad.lowering.views import cols as col_view
 from spgrad.lowering.views import rows as row_view
 
 def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) -> torch.Tensor:
@@ -30,14 +32,11 @@ def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) ->
 
 def sampled(g: torch.Tensor, x: torch.Tensor, plan: Plan) -> torch.Tensor:
     """Values of g x^T at the pattern, from own rows of g (m, n) and of x (k, n); a collective."""
-    own = sddmm(g, x, plan.own)
-    return torch.cat([own, *_sampled_far(g, collect(x, plan.exchange), plan)])
-
-
-def _sampled_far(g: torch.Tensor, arrived: torch.Tensor, plan: Plan) -> list[torch.Tensor]:
-    return [
+    arrived = collect(x, plan.exchange)
+    far = [
         sddmm(part.lines_of(g), arrived[part.begin : part.end], part.pattern) for part in plan.far
     ]
+    return torch.cat([sddmm(g, x, plan.own), *far])
 
 
 def _forward(
@@ -47,7 +46,7 @@ def _forward(
     own, *far = plan.split(values)
     if adjoint:
         pending = start_far(far, x, plan)
-        y = spmm(own, x, plan.own, True)
+        y = _times(own, x, col_view(plan.own))
         return plan.exchange.add(y, pending), x.new_empty(0)
     pending = plan.exchange.start(x)
     y = multiply_own(own, x, plan)
@@ -56,11 +55,15 @@ def _forward(
 
 
 def multiply_own(own: torch.Tensor, x: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """The product of the entries in own columns, in no memory besides the result."""
-    if plan.own.nse == 0:
-        return x.new_zeros(plan.own.shape[0], x.shape[1])
-    view = row_view(plan.own)
-    return kernels.untiled_spmm(view.ptr, view.idx, plain(own), plain(x))
+    """The product of the entries in own columns."""
+    return _times(own, x, row_view(plan.own))
+
+
+def _times(values: torch.Tensor, x: torch.Tensor, view: View) -> torch.Tensor:
+    """The product of one view, in no memory besides the result and, if permuted, the values."""
+    values = plain(values)
+    values = values if view.perm is None else values.index_select(0, view.perm)
+    return kernels.untiled_spmm(view.ptr, view.idx, values, plain(x))
 
 
 def add_far(y: torch.Tensor, far: list[torch.Tensor], pending: Pending, plan: Plan) -> None:
@@ -80,7 +83,7 @@ def start_far(far: list[torch.Tensor], g: torch.Tensor, plan: Plan) -> Pending:
 
     def parts() -> Iterator[int]:
         for part, values in zip(plan.far, far, strict=True):
-            rows[part.begin : part.end] = spmm(values, part.lines_of(g), part.pattern, True)
+            rows[part.begin : part.end] = _times(values, part.lines_of(g), col_view(part.pattern))
             yield part.end
 
     return plan.exchange.start_back(rows, parts())
@@ -127,11 +130,12 @@ def _gradients(
     pending = None
     if needs[1]:  # by itself, so that its rows leave before the gradient of the values is found
         pending = start_far([v.conj() for v in far], g, plan)
-    grad_far = _sampled_far(g, arrived.conj(), plan) if needs[0] else []
     grad_own, grad_x = spmm_gradients(own, x, g, plan.own, False, needs)
+    grad_values = _all_gradients(grad_own, g, arrived.conj(), plan)
+    del grad_own
     if pending is not None and grad_x is not None:
         plan.exchange.add(grad_x, pending)
-    return _joined(grad_own, grad_far), grad_x
+    return grad_values, grad_x
 
 
 def _adjoint_gradients(
@@ -148,10 +152,18 @@ def _adjoint_gradients(
     grad_own, grad_x = spmm_gradients(own, x, g, plan.own, True, needs)
     if grad_x is not None:
         add_far(grad_x, [v.conj() for v in far], pending, plan)
-    arrived = pending.wait()
-    grad_far = _sampled_far(x.conj(), arrived, plan) if needs[0] else []
-    return _joined(grad_own, grad_far), grad_x
+    return _all_gradients(grad_own, x.conj(), pending.wait(), plan), grad_x
 
 
-def _joined(own: torch.Tensor | None, far: list[torch.Tensor]) -> torch.Tensor | None:
-    return None if own is None else torch.cat([own, *far])
+def _all_gradients(
+    own: torch.Tensor | None, g: torch.Tensor, arrived: torch.Tensor, plan: Plan
+) -> torch.Tensor | None:
+    """The gradient of all values: those of own columns, and g x^T at the others, part by part."""
+    if own is None:
+        return None
+    grad = own.new_empty(plan.nse)
+    own_grad, *far = plan.split(grad)
+    own_grad.copy_(own)
+    for out, part in zip(far, plan.far, strict=True):
+        out.copy_(sddmm(part.lines_of(g), arrived[part.begin : part.end], part.pattern))
+    return grad
