@@ -9,27 +9,30 @@ from typing import Any
 
 from benchmarks.machine import describe, in_words
 from benchmarks.sharded import volumes
-from benchmarks.sharded.steps import Case, measure
+from benchmarks.sharded.steps import COLUMNS, Case, measure
 
 MATRICES = "poisson-1000", "social", "power-law-2m"
-COLUMNS = 64
 
 
-def _steps(worlds: list[int], rounds: int) -> list[dict[str, Any]]:
-    print("step: one process with all threads over the group; memory: peak over its own rows")
+def _steps(options: argparse.Namespace) -> list[dict[str, Any]]:
+    print("step: one process with all threads over the group")
+    print("memory: peak over what it has to have, of a product and of a step (see steps._memory)")
     print("late: step over max(step, exchange) where rows arrive late; model: of the forward")
     found = []
-    for matrix in MATRICES:
-        for world in worlds:
-            for partition in ("nse", "metis"):
-                row = measure(Case(matrix, COLUMNS, partition, world), rounds)
-                memory = max(m["peak"] / m["ideal"] for m in row["memory"] if m)
+    for matrix in options.matrices:
+        for world in options.worlds or [2, 4]:
+            for partition in options.partitions:
+                row = measure(Case(matrix, COLUMNS, partition, world), options.rounds)
+                memory = "/".join(
+                    f"{max(m[what + ' peak'] / m[what] for m in row['memory'] if m):.2f}"
+                    for what in ("product", "step")
+                )
                 late = "  ".join(f"{d['ratio']:.2f}" for d in row["delays"])
                 low, *_, high = sorted(row["ratios"])
                 print(
                     f"{matrix:14s} {world} processes {partition:6s} "
                     f"step {row['one'] * 1e3:6.1f} / {row['sharded'] * 1e3:6.1f} ms = "
-                    f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})  memory {memory:.2f}  "
+                    f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})  memory {memory}  "
                     f"late {late}  model {row['model'] / row['forward'] - 1:+.0%}  "
                     f"rows {row['arriving']}",
                     flush=True,
@@ -76,12 +79,14 @@ def main() -> None:
     parser.add_argument("what", choices=("steps", "volumes"))
     parser.add_argument("--worlds", type=int, nargs="+", help="numbers of processes")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--matrices", nargs="+", default=MATRICES, help="of steps")
+    parser.add_argument("--partitions", nargs="+", default=("nse", "metis"), help="of steps")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
     options = parser.parse_args()
     print(in_words(describe()))
     options.out.mkdir(parents=True, exist_ok=True)
     if options.what == "steps":
-        rows = _steps(options.worlds or [2, 4], options.rounds)
+        rows = _steps(options)
     else:
         rows = _volumes(options.worlds or [2, 4, 16, 64, 256, 1024])
         _draw(rows, options.out / "scaling.png")

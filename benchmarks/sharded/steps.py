@@ -22,8 +22,11 @@ from torch import multiprocessing
 import spgrad
 from benchmarks.matrices import load
 from spgrad.distributed import ShardedMatrix, distribute, exchange
-from spgrad.distributed.products import add_far
-from spgrad.lowering.spmm import spmm
+from spgrad.distributed.products import add_far, multiply_own
+
+
+COLUMNS = 64
+"""Columns of x."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,18 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
 
 def _multiplied(D: ShardedMatrix, x: torch.Tensor, arrived: torch.Tensor) -> None:
     """What a product computes, without its exchange."""
-    own, far = D.plan.halves(D.local_values().detach())
-    y = spmm(own, x, D.plan.own)
-    add_far(y, far, arrived, D.plan)
+    own, *far = D.plan.split(D.local_values().detach())
+    add_far(multiply_own(own, x, D.plan), far, _Arrived(arrived), D.plan)  # type: ignore[arg-type]
+
+
+class _Arrived:
+    """Rows that are all there."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.out = rows
+
+    def arrivals(self) -> Iterator[tuple[int, int]]:
+        yield 0, len(self.out)
 
 
 def _modelled(world: int, compute: float, exchange: float, cores: int) -> float:
@@ -182,29 +194,59 @@ class _late:  # noqa: N801  # a context manager that reads as a function
 
 
 def _warm() -> None:
-    """Runs a first product, which loads libraries."""
-    D = distribute(spgrad.eye(8 * dist.get_world_size()))
-    D @ D.scatter(torch.ones(D.shape[1], 4))
+    """Runs products and steps of a small graph, so that what they load is not measured later."""
+    generator = torch.Generator().manual_seed(0)
+    graph = (torch.rand(600, 600, generator=generator) < 0.1).float()
+    D = distribute(spgrad.from_dense(graph).to_sparse_csr())
+    x = D.scatter(torch.ones(600, COLUMNS)).requires_grad_()
+    size = exchange._MESSAGE
+    for bytes_of_message in (size, 1 << 10):
+        exchange._MESSAGE = bytes_of_message
+        leaf = D.local_values().detach().requires_grad_()
+        _step(D.with_values(leaf), x)()
+    exchange._MESSAGE = size
     load("tiny", "float32")
 
 
-def _memory(D: ShardedMatrix, x: torch.Tensor, before: int | None) -> dict[str, float] | None:
-    """Bytes of a rank at the peak of a product, and of its rows of A, x, y and those received."""
-    row = x.shape[1] * x.element_size()
-    parts = [*D.plan.own.indices, *D.plan.far.indices, D.local_values()]
-    ideal = sum(t.numel() * t.element_size() for t in parts)
-    arriving = D.plan.exchange.arriving
-    ideal += (D.local_shape[0] + D.local_shape[1] + arriving) * row
-    if before is None:
-        dist.barrier()
-        D @ x
-        return None
+def _memory(D: ShardedMatrix, x: torch.Tensor, before: int | None) -> dict[str, float]:
+    """Bytes of a rank: what it has to have, what it has at rest, and the peaks; {} on rank 0.
+
+    A product has to have the rows of A, as one CSR matrix with int32 indices, those of x and y, and
+    those that arrive. A step has to have the gradients of all of them besides, and for these the
+    rows that go back and come back, and a view of A by columns.
+    """
+    row, value = x.shape[1] * x.element_size(), x.element_size()
+    plan, (rows, columns) = D.plan, D.local_shape
+    product = plan.nse * (4 + value) + (rows + 1) * 4 + (rows + columns + plan.exchange.arriving) * row
+    travelling = len(plan.exchange.send) + plan.exchange.arriving
+    gradients = plan.nse * value + (rows + columns + travelling) * row
+    views = plan.nse * (4 + 4) + (columns + plan.exchange.arriving) * 4
     gc.collect()
     _trim()
-    Path("/proc/self/clear_refs").write_text("5")
-    dist.barrier()
-    D @ x
-    return {"peak": _resident("VmHWM") - before, "ideal": ideal}
+    rest = _resident()
+    peaks = []
+    leaf, wanted = D.local_values().detach().requires_grad_(), x.detach().requires_grad_()
+    step = _step(D.with_values(leaf), wanted)
+    step()  # makes the views
+    for run in (lambda: D @ x, step):
+        leaf.grad = wanted.grad = None
+        gc.collect()
+        spgrad.empty_cache()
+        _trim()
+        Path("/proc/self/clear_refs").write_text("5")
+        at = _resident()
+        dist.barrier()
+        run()
+        peaks.append((_resident("VmHWM"), at))
+    if before is None:
+        return {}
+    return {
+        "product": product,
+        "step": product + gradients + views,
+        "rest": rest - before,
+        "product peak": rest - before + peaks[0][0] - peaks[0][1],
+        "step peak": peaks[1][0] - before,
+    }
 
 
 def _trim() -> None:

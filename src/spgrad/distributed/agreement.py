@@ -1,25 +1,30 @@
 """Makes all processes raise an error if the arguments of one of them are wrong.
 
-A process that raised alone would leave the others waiting. So before the first rows travel, each
-process tells the others whether its arguments are right, and what must be equal in all processes.
-The text of an error names the process.
+A process that raised alone would leave the others waiting. So in each call that takes an argument,
+each process tells the others whether its arguments are right, and what must be equal in all
+processes. A call that sends rows waits for the answer before the first of them leaves; one that
+sends nothing computes meanwhile. The text of an error names the process.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 
 from spgrad.core import checks
-from spgrad.errors import ArgumentValueError, SpgradError, StateError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError, StateError
+
+T = TypeVar("T")
 
 
-def agree(group: Any, check: Callable[[], dict[str, object]], device: torch.device | str) -> None:
-    """Raises in every process if `check` raises or differs in one of them; a collective.
+class Agreement:
+    """The arguments of one call in all processes, which are compared while this process works on.
+
+    Every process begins it, also one whose own arguments are wrong, so that none waits in vain.
 
     Args:
         group: The process group.
@@ -28,25 +33,65 @@ def agree(group: Any, check: Callable[[], dict[str, object]], device: torch.devi
             all.
         device: The device of the tensors that the group sends.
     """
-    error: SpgradError | None = None
-    facts: dict[str, object] = {}
+
+    def __init__(
+        self, group: Any, check: Callable[[], dict[str, object]], device: torch.device | str
+    ) -> None:
+        self._group = group
+        self.error: Exception | None = None
+        self._facts: dict[str, object] = {}
+        try:
+            self._facts = check()
+        except Exception as found:  # noqa: BLE001  # the others are told before it is raised here
+            self.error = found
+        word = 0 if self.error else zlib.crc32(repr(self._facts).encode()) + 1
+        self._words = torch.tensor([word, -word], device=device)
+        self._work: Any = dist.all_reduce(self._words, dist.ReduceOp.MAX, group, async_op=True)
+
+    def settle(self) -> None:
+        """Raises in every process if `check` raised or differed in one of them."""
+        self._work.wait()
+        most, least = self._words.tolist()
+        if most == -least and self.error is None:
+            return
+        told: list[Any] = [None] * dist.get_world_size(self._group)
+        error = self.error
+        dist.all_gather_object(told, self._facts if error is None else _told(error), self._group)
+        for rank, found in enumerate(told):
+            if isinstance(found, tuple):
+                raise found[0](f"on rank {rank} of {len(told)}, {found[1]}") from error
+        raise _difference(told)
+
+
+def agree(group: Any, check: Callable[[], dict[str, object]], device: torch.device | str) -> None:
+    """Raises in every process if `check` raises or differs in one of them; a collective."""
+    Agreement(group, check, device).settle()
+
+
+def agreed(
+    group: Any,
+    check: Callable[[], dict[str, object]],
+    device: torch.device | str,
+    compute: Callable[[], T],
+) -> T:
+    """The result of a call that sends nothing, if it is right in all processes; a collective.
+
+    The processes compare their arguments while they compute, so that it takes no time unless one
+    of them is late.
+    """
+    agreement = Agreement(group, check, device)
     try:
-        facts = check()
-    except SpgradError as found:
-        error = found
-    word = zlib.crc32(repr(facts).encode()) + 1 if error is None else 0
-    words = torch.tensor([word, -word], device=device)
-    dist.all_reduce(words, dist.ReduceOp.MAX, group)
-    most, least = words.tolist()
-    if most == -least and error is None:
-        return
-    told: list[Any] = [None] * dist.get_world_size(group)
-    ours = facts if error is None else (type(error), str(error.args[0]))
-    dist.all_gather_object(told, ours, group)
-    for rank, found in enumerate(told):
-        if isinstance(found, tuple):
-            raise found[0](f"on rank {rank} of {len(told)}, {found[1]}") from error
-    raise _difference(told)
+        result = None if agreement.error else compute()
+    finally:
+        agreement.settle()
+    return cast(T, result)
+
+
+def _told(error: Exception) -> tuple[type[SpgradError], str]:
+    """An error as the other processes raise it."""
+    if isinstance(error, SpgradError):
+        return type(error), str(error.args[0])
+    return ArgumentKindError, f"an argument raised {type(error).__name__}: {error}"
 
 
 def _difference(told: list[dict[str, object]]) -> ArgumentValueError:

@@ -104,10 +104,13 @@ def on_rows(function: Callable[[torch.Tensor], Any], x: torch.Tensor, D: Sharded
 
 def own_rows(x: torch.Tensor, D: Sharded) -> torch.Tensor:
     """The rows of an operand of ``D @ x`` that the process owns; for a DTensor, a collective."""
+    return of_shares(x, D.plan.rows if D.transposed else D.plan.columns, D.plan)
+
+
+def of_shares(x: torch.Tensor, source: Shares, plan: Plan) -> torch.Tensor:
+    """The rows that the process owns; for a DTensor, a collective."""
     if not isinstance(x, DTensor):
         return x
-    plan = D.plan
-    source = plan.rows if D.transposed else plan.columns
     if x.placements[0].is_replicate():
         whole = x.to_local(grad_placements=[Partial()])
         return whole.index_select(0, source.numbers(plan.device))
@@ -130,22 +133,36 @@ def require_rows(name: str, x: torch.Tensor, own: int, total: int, plan: Plan) -
         hint = "Operands are vectors or matrices."
         raise checks.bad_shape(name, tuple(x.shape), "a vector or matrix", hint)
     if isinstance(x, DTensor):
-        if x.device_mesh != plan.mesh:
-            raise ArgumentValueError(
-                f"`{name}` is on {x.device_mesh}; a DTensor on {plan.mesh} is accepted. Make both "
-                "on one mesh."
-            )
-        placement = x.placements[0]
-        if not (isinstance(placement, Replicate) or placement.is_shard(0)):
-            raise ArgumentValueError(
-                f"`{name}` has the placement {placement}; Shard(0) and Replicate() are accepted. "
-                f"Call {name}.redistribute(placements=[Shard(0)])."
-            )
+        require_placement(name, x, plan)
         wanted, hint = total, "A DTensor has the rows of all processes."
     else:
         wanted, hint = own, "A process passes the rows of D.column_ids, or a DTensor."
     if x.shape[0] != wanted:
         raise checks.bad_shape(name, tuple(x.shape), f"{wanted} rows", hint)
+
+
+def require_placement(name: str, x: DTensor, plan: Plan) -> None:
+    """Refuses a DTensor on another mesh, or one that is neither replicated nor shared by rows."""
+    if x.device_mesh != plan.mesh:
+        raise ArgumentValueError(
+            f"`{name}` is on {x.device_mesh}; a DTensor on {plan.mesh} is accepted. Make both "
+            "on one mesh."
+        )
+    placement = x.placements[0]
+    if not (isinstance(placement, Replicate) or placement.is_shard(0)):
+        raise ArgumentValueError(
+            f"`{name}` has the placement {placement}; Shard(0) and Replicate() are accepted. "
+            f"Call {name}.redistribute(placements=[Shard(0)])."
+        )
+
+
+def require_replicated(name: str, x: DTensor, plan: Plan) -> None:
+    """Refuses a DTensor that is no number, or not known to every process of the mesh."""
+    if x.dim() or x.device_mesh != plan.mesh or not x.placements[0].is_replicate():
+        raise ArgumentValueError(
+            f"`{name}` is a DTensor of shape {tuple(x.shape)} with {x.placements} on "
+            f"{x.device_mesh}; a replicated number on {plan.mesh} is accepted. Such is D.sum()."
+        )
 
 
 def agree_on(D: Sharded, name: str, x: Any, *more: object) -> None:
@@ -157,7 +174,7 @@ def agree_on(D: Sharded, name: str, x: Any, *more: object) -> None:
         checks.require_same_dtype(**{"D": D.local_values(), name: dense})
         recorded = torch.is_grad_enabled()
         return {
-            name: (kind(dense), tuple(dense.shape[1:])),
+            name: describe(dense, tuple(dense.shape[1:])),
             "requires_grad": recorded and (dense.requires_grad, D.requires_grad),
             "call": more,
         }
@@ -165,11 +182,13 @@ def agree_on(D: Sharded, name: str, x: Any, *more: object) -> None:
     agree(D.plan.group, check, D.device)
 
 
-def kind(x: torch.Tensor) -> str:
-    """Whether a tensor is a DTensor, and whether it is replicated, in words."""
-    if not isinstance(x, DTensor):
-        return "own rows"
-    return "a replicated DTensor" if x.placements[0].is_replicate() else "a DTensor"
+def describe(x: torch.Tensor, columns: tuple[int, ...]) -> str:
+    """What must be equal in all processes: kind, dtype, and the sizes of a row."""
+    kind = "own rows"
+    if isinstance(x, DTensor):
+        kind = "a replicated DTensor" if x.placements[0].is_replicate() else "a DTensor"
+    dtype = str(x.dtype).removeprefix("torch.")
+    return f"{kind} of {dtype}" + (f" with {columns[0]} columns" if columns else "")
 
 
 def local_rows(D: Sharded) -> SparseTensor:
@@ -193,7 +212,7 @@ def full(D: Sharded, rank: int | None) -> SparseTensor | None:
                 f"`rank` is {rank!r}; 0 to {len(plan.entries) - 1}, or None for all ranks, is "
                 "accepted. It counts within the group of D."
             )
-        return {"rank": rank}
+        return {"call": "full", "rank": rank}
 
     agree(plan.group, check, D.device)
     local = local_rows((D.T if D.transposed else D).detach())
@@ -249,7 +268,7 @@ def gather_rows(D: Sharded, y: torch.Tensor) -> torch.Tensor:
         if dense.shape[:1] != (shares.count,):
             hint = "It is a result of D, with the rows of D.row_ids."
             raise checks.bad_shape("y", tuple(dense.shape), f"({shares.count}, n)", hint)
-        return {"y": (dense.dtype, tuple(dense.shape[1:]))}
+        return {"call": "gather", "y": describe(dense, tuple(dense.shape[1:]))}
 
     agree(plan.group, check, D.device)
     sizes = shares.sizes

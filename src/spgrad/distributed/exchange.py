@@ -5,18 +5,21 @@ process needs. After that, rows travel from their owners to the processes that n
 transpose sends rows back to their owners, who add them up. Each of the two is the derivative of the
 other.
 
-Rows travel in one all-to-all. Where that needs many copies of rows in the memory of a CPU, they
-travel in messages instead, so that only the rows of two messages are in memory a second time. Rows
-that go back are not copied, because a product has just computed them side by side.
+Few rows travel in one all-to-all. More of them, in the memory of a CPU, travel in messages, so that
+products with the first rows run while the last travel. A message whose rows lie side by side leaves
+from where they are: that are those of most meshes and of graphs where nearly every row is sent, and
+all rows that go back, because a product computes them so. The others are copied, two messages at a
+time.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -26,14 +29,17 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-_MESSAGE = 1 << 20
-"""Bytes of a message, unless an eighth of the rows for one process are more."""
+_MESSAGE = 1 << 19
+"""Bytes of a message, unless a share of the rows for one process are more."""
+
+_SHARE = 16
+"""Most messages from one process to another."""
 
 _AT_A_TIME = 2
 """Messages whose rows a process copies before the first of them has left."""
 
-_FEW = 4
-"""As many messages travel together: to divide them would cost more time than it saves memory."""
+_FEW = 2
+"""As many messages travel together: to divide them would cost more time than it saves."""
 
 _TAG = 0x59A2
 """Tells these messages from others between the same processes."""
@@ -64,7 +70,7 @@ def messages(counts: list[int], like: torch.Tensor, first: int = 0) -> list[Mess
     for i in range(len(counts)):
         peer = (first + i) % len(counts)
         begin, end = ends[peer] - counts[peer], ends[peer]
-        step = max(_MESSAGE // size, -(-counts[peer] // 8), 1)
+        step = max(_MESSAGE // size, -(-counts[peer] // _SHARE), 1)
         found += [Message(peer, at, min(at + step, end)) for at in range(begin, end, step)]
     return found
 
@@ -102,24 +108,39 @@ class Exchange:
         """Begins to send own rows of x; the rows that arrive have the order of `needed`."""
         out = x.new_empty(self.arriving, *x.shape[1:])
         pending = Pending(self.group, out, self.received, self.sent)
-        # all processes choose the same way, because `most` is the same in all
-        few = self.most * _row_bytes(x) <= _FEW * _MESSAGE
-        if few or x.device.type != "cpu":
-            pending.send(x.index_select(0, self.send))
+        if self._few(x):
+            pending.send(_in_memory(x.index_select(0, self.send)))
         else:
-            pending.send_copies(x.detach(), self.send)
+            pending.send_messages(_in_memory(x.detach()), self.send)
         return pending
 
-    def start_back(self, y: torch.Tensor) -> Pending:
-        """Begins to return rows to their owners, who receive them in the order of `send`."""
-        out = y.new_empty(len(self.send), *y.shape[1:])
+    def start_back(self, rows: torch.Tensor, ends: Iterable[int] = ()) -> Pending:
+        """Begins to return rows to their owners, who receive them in the order of `send`.
+
+        Args:
+            rows: The rows, contiguous.
+            ends: Computes the rows: those before each number are there when it is given. Empty if
+                all rows are there.
+        """
+        out = rows.new_empty(len(self.send), *rows.shape[1:])
         pending = Pending(self.group, out, self.sent, self.received)
-        pending.send(y.contiguous())
+        if self._few(rows):
+            for _ in ends:
+                pass
+            pending.send(_in_memory(rows))
+        else:
+            pending.send_computed(rows, itertools.chain(ends, [len(rows)]))
         return pending
 
-    def add(self, y: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Adds rows that came back to own rows y, in place and one after the other."""
-        return y.index_add_(0, self.send, rows)
+    def add(self, y: torch.Tensor, pending: Pending) -> torch.Tensor:
+        """Adds rows that come back to own rows y, in place, in the order of `send`."""
+        for begin, end in pending.arrivals():
+            y.index_add_(0, self.send[begin:end], pending.out[begin:end])
+        return y
+
+    def _few(self, x: torch.Tensor) -> bool:
+        """Whether rows like these travel together; all processes find the same."""
+        return self.most * _row_bytes(x) <= _FEW * _MESSAGE or x.device.type != "cpu"
 
 
 class Pending:
@@ -134,7 +155,7 @@ class Pending:
     ) -> None:
         self.group, self.out = group, out
         self._arriving, self._leaving = arriving, leaving
-        self._receives: list[tuple[Message, Any]] = []
+        self._receives: deque[tuple[Message, Any]] = deque()
         self._sends: deque[Any] = deque()
         self._copying: Future[None] | None = None
 
@@ -149,42 +170,65 @@ class Pending:
             self.group,
             async_op=True,
         )
-        self._receives = [(Message(0, 0, len(self.out)), work)]
+        self._receives.append((Message(0, 0, len(self.out)), work))
 
-    def send_copies(self, x: torch.Tensor, rows: torch.Tensor) -> None:
-        """Sends these rows of x in messages; another thread copies those of two at a time."""
+    def send_messages(self, x: torch.Tensor, rows: torch.Tensor) -> None:
+        """Sends these rows of x in messages; another thread copies those that lie apart."""
+        self._rows = x
         self._receive()
         # those for the next process are first, so that not all processes send to the first
         leaving = messages(self._leaving, self.out, dist.get_rank(self.group) + 1)
-        most = max((message.end - message.begin for message in leaving), default=0)
+        apart = []
+        for message, first in zip(leaving, _firsts(leaving, rows), strict=True):
+            if first is None:
+                apart.append(message)
+            else:
+                self._isend(x[first : first + message.end - message.begin], message.peer)
+        if apart:
+            self._send_copies(x, rows, apart)
+
+    def _send_copies(self, x: torch.Tensor, rows: torch.Tensor, leaving: list[Message]) -> None:
+        most = max(message.end - message.begin for message in leaving)
         with torch.inference_mode(mode=False):  # the other thread is not in that mode
             room = torch.empty(_AT_A_TIME, most, *x.shape[1:], dtype=x.dtype, device=x.device)
 
         def run() -> None:
+            copies: deque[Any] = deque()
             for i, message in enumerate(leaving):
-                while len(self._sends) >= _AT_A_TIME:
-                    self._wait_for_first()
+                while len(copies) >= _AT_A_TIME:
+                    copies.popleft().wait()
                 copy = room[i % _AT_A_TIME, : message.end - message.begin]
                 torch.index_select(x, 0, rows[message.begin : message.end], out=copy)
-                work = dist.isend(
-                    numbers_of(copy), group=self.group, tag=_TAG, group_dst=message.peer
-                )
-                self._sends.append(work)
+                copies.append(_isend(copy, self.group, message.peer))
+            for work in copies:
+                work.wait()
 
         self._copying = _background(os.getpid()).submit(run)
 
+    def send_computed(self, rows: torch.Tensor, ends: Iterable[int]) -> None:
+        """Sends rows in messages, those before each of `ends` when it is given."""
+        self._rows = rows
+        self._receive()
+        leaving = deque(messages(self._leaving, rows))
+        for end in ends:
+            while leaving and leaving[0].end <= end:
+                message = leaving.popleft()
+                self._isend(rows[message.begin : message.end], message.peer)
+
     def arrivals(self) -> Iterator[tuple[int, int]]:
-        """Rows [begin, end) of `out` as they arrive, in the order of their numbers.
+        """Rows [begin, end) of `out` as they arrive, in the order of their numbers, each once.
 
         That order is the same in every call. It ends when all rows have left, too.
         """
-        for message, work in self._receives:
+        while self._receives:
+            message, work = self._receives.popleft()
             work.wait()
             yield message.begin, message.end
         if self._copying is not None:
             self._copying.result()
+            self._copying = None
         while self._sends:
-            self._wait_for_first()
+            self._sends.popleft().wait()
 
     def wait(self) -> torch.Tensor:
         """The rows that arrived."""
@@ -199,9 +243,8 @@ class Pending:
             work = dist.irecv(rows, group=self.group, tag=_TAG, group_src=message.peer)
             self._receives.append((message, work))
 
-    def _wait_for_first(self) -> None:
-        self._sends[0].wait()
-        self._sends.popleft()
+    def _isend(self, rows: torch.Tensor, peer: int) -> None:
+        self._sends.append(_isend(rows, self.group, peer))
 
 
 class _Background(threading.Thread):
@@ -240,6 +283,25 @@ class _Background(threading.Thread):
 def _background(_: int) -> _Background:
     """The thread of the process with this number; a forked process has none."""
     return _Background()
+
+
+def _in_memory(t: torch.Tensor) -> torch.Tensor:
+    """The numbers as they are sent: side by side, and conjugated where that was put off."""
+    return t.resolve_conj().resolve_neg().contiguous()
+
+
+def _isend(rows: torch.Tensor, group: Any, peer: int) -> Any:
+    return dist.isend(numbers_of(rows), group=group, tag=_TAG, group_dst=peer)
+
+
+def _firsts(leaving: list[Message], rows: torch.Tensor) -> list[int | None]:
+    """The first row of each message whose rows lie side by side; None for the others."""
+    begins, ends = (rows.new_tensor([message[i] for message in leaving]) for i in (1, 2))
+    first, last = rows[begins].tolist(), rows[ends - 1].tolist()  # the rows of a message ascend
+    return [
+        low if high - low == message.end - message.begin - 1 else None
+        for message, low, high in zip(leaving, first, last, strict=True)
+    ]
 
 
 def numbers_of(t: torch.Tensor) -> torch.Tensor:
@@ -294,8 +356,8 @@ class _GiveBack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, exchange: Exchange) -> torch.Tensor:  # type: ignore[override]
         ctx.exchange = exchange
-        rows = exchange.start_back(y).wait()
-        return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), rows)
+        pending = exchange.start_back(_in_memory(y))
+        return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), pending)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]

@@ -14,7 +14,7 @@ from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.distributed import dtensors, rowwise
-from spgrad.distributed.agreement import agree
+from spgrad.distributed.agreement import agree, agreed
 from spgrad.distributed.products import product
 from spgrad.distributed.sharded import Sharded
 from spgrad.errors import UnsupportedError
@@ -67,7 +67,7 @@ class ShardedMatrix(Sharded):
                 raise checks.bad_shape(
                     "values", tuple(checked.shape), f"({wanted},)", "Take those of D.values()."
                 )
-            return {"values": dtensors.kind(checked)}
+            return {"call": "with_values", "values": dtensors.describe(checked, ())}
 
         agree(self.plan.group, check, self.device)
         if isinstance(values, DTensor):
@@ -175,12 +175,16 @@ class ShardedMatrix(Sharded):
     @public_as("distributed.ShardedMatrix.scatter")
     def scatter(self, x: torch.Tensor) -> torch.Tensor:
         """The own rows of x (k, n), as ``D @ x`` takes them, where each process has the whole x."""
-        ids = self.column_ids
-        if x.shape[:1] != (self.shape[1],):
-            raise checks.bad_shape(
-                "x", tuple(x.shape), f"({self.shape[1]}, n)", "D.scatter takes all rows of x."
-            )
-        return x[ids]
+
+        def check() -> dict[str, object]:
+            dense = dtensors.require_dense("x", x)
+            if dense.shape[:1] != (self.shape[1],):
+                raise checks.bad_shape(
+                    "x", tuple(x.shape), f"({self.shape[1]}, n)", "D.scatter takes all rows of x."
+                )
+            return {"call": "scatter", "x": dtensors.describe(dense, tuple(dense.shape[1:]))}
+
+        return agreed(self.plan.group, check, self.device, lambda: x[self.column_ids])
 
     @public_as("distributed.ShardedMatrix.mul")
     def __mul__(self, other: float | torch.Tensor | ShardedMatrix) -> ShardedMatrix:
@@ -194,11 +198,20 @@ class ShardedMatrix(Sharded):
 
     @public_as("distributed.ShardedMatrix.add")
     def __add__(self, other: ShardedMatrix) -> ShardedMatrix:
-        return self._with(self._values + self._same(other)._values)
+        return self._with(self._joined(other, torch.add))
 
     @public_as("distributed.ShardedMatrix.sub")
     def __sub__(self, other: ShardedMatrix) -> ShardedMatrix:
-        return self._with(self._values - self._same(other)._values)
+        return self._with(self._joined(other, torch.sub))
+
+    def _joined(self, other: ShardedMatrix, by: Callable[..., torch.Tensor]) -> torch.Tensor:
+        def check() -> dict[str, object]:
+            return {"call": by.__name__, "other": self._same(other).dtype}
+
+        def run() -> torch.Tensor:
+            return by(self._values, other._values)
+
+        return agreed(self.plan.group, check, self.device, run)
 
     def __neg__(self) -> ShardedMatrix:
         return self._with(-self._values)
@@ -250,8 +263,8 @@ class ShardedMatrix(Sharded):
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
         """The values of function(D); it gets SparseTensors, so that it refuses if f(0) != 0."""
-        halves = zip(self.plan.halves(self._values), (self.plan.own, self.plan.far), strict=True)
-        found = [function(on_pattern(v, pattern), *args, **kwargs) for v, pattern in halves]
+        parts = zip(self.plan.split(self._values), self.plan.patterns, strict=True)
+        found = [function(on_pattern(v, pattern), *args, **kwargs) for v, pattern in parts]
         return torch.cat([flat_values(A) for A in found])
 
     def __repr__(self) -> str:

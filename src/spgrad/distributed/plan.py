@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,39 @@ from spgrad.distributed.shares import Shares
 
 _INT32 = torch.iinfo(torch.int32).max
 
+_PARTS = 4
+"""Most parts of the entries in columns of other processes."""
+
+_IN_A_LINE = 8
+"""Entries of a part in one of its lines, on average, from which on its product is worth a pass over
+the result of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Entries in some columns of other processes, whose rows of x lie side by side.
+
+    The product with a part runs as soon as these rows have arrived, while others travel.
+
+    Attributes:
+        pattern: CSR pattern of the entries (lines, rows of x).
+        rows: The own row of each line (int64); None if there is a line for each own row.
+        begin: The first of its rows of x, among those that arrive.
+    """
+
+    pattern: Pattern
+    rows: torch.Tensor | None
+    begin: int
+
+    @property
+    def end(self) -> int:
+        """The end of its rows of x, among those that arrive."""
+        return self.begin + self.pattern.shape[1]
+
+    def lines_of(self, x: torch.Tensor) -> torch.Tensor:
+        """The own rows of x for which there is a line."""
+        return x if self.rows is None else x.index_select(0, self.rows)
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -29,10 +63,9 @@ class Plan:
         rows: Who owns which rows of A, and of y = A x.
         columns: Who owns which columns of A, and rows of x.
         own: CSR pattern of the entries in own columns, (own rows, own columns).
-        far: CSR pattern of the entries in columns of other processes, (far rows, rows of x that
-            arrive).
-        far_rows: The own rows that have entries in `far` (int64); None if `far` has all own rows.
-        far_ids: Numbers of the columns of `far` in the whole matrix (int64).
+        far: The entries in columns of other processes, in parts by the rows of x that arrive. Values
+            stand in the order of `own` and then of the parts.
+        far_ids: Numbers of the columns of all parts in the whole matrix (int64).
         entry_starts: For each own row, its first entry in the whole matrix as CSR (int64).
         exchange: The rows of x that travel.
         entries: Number of entries of each process.
@@ -42,8 +75,7 @@ class Plan:
     rows: Shares
     columns: Shares
     own: Pattern
-    far: Pattern
-    far_rows: torch.Tensor | None
+    far: tuple[Part, ...]
     far_ids: torch.Tensor
     entry_starts: torch.Tensor
     exchange: Exchange
@@ -63,16 +95,21 @@ class Plan:
     @property
     def nse(self) -> int:
         """Number of entries of this process."""
-        return self.own.nse + self.far.nse
+        return self.own.nse + sum(part.pattern.nse for part in self.far)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Shape of the whole matrix."""
         return self.rows.total, self.columns.total
 
-    def halves(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Values of `own` and of `far`."""
-        return values[: self.own.nse], values[self.own.nse :]
+    @property
+    def patterns(self) -> list[Pattern]:
+        """The patterns of `own` and of each part of `far`, in the order of the values."""
+        return [self.own, *(part.pattern for part in self.far)]
+
+    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Values of `own` and of each part of `far`."""
+        return values.split([pattern.nse for pattern in self.patterns])
 
     @cached_property
     def whole(self) -> tuple[Pattern, torch.Tensor]:
@@ -81,8 +118,8 @@ class Plan:
         Its columns are the own columns and then those of `far`.
         """
         row, col = self.coordinates()
-        order = torch.argsort(row * max(self.own.shape[1] + self.far.shape[1], 1) + col)
-        shape = self.rows.count, self.own.shape[1] + self.far.shape[1]
+        shape = self.rows.count, self.own.shape[1] + len(self.far_ids)
+        order = torch.argsort(row * max(shape[1], 1) + col)
         dtype = index_dtype(*shape, self.nse)
         return csr(row[order], col[order].to(dtype), shape), order
 
@@ -108,10 +145,12 @@ class Plan:
 
     def coordinates(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Own row, and column as in `whole`, of each entry (int64)."""
-        far = row_of_entries(self.far)
-        far = far if self.far_rows is None else self.far_rows[far]
-        col = torch.cat([self.own.indices[1].long(), self.far.indices[1] + self.own.shape[1]])
-        return torch.cat([row_of_entries(self.own), far]), col
+        rows, cols = [row_of_entries(self.own)], [self.own.indices[1].long()]
+        for part in self.far:
+            line = row_of_entries(part.pattern)
+            rows.append(line if part.rows is None else part.rows[line])
+            cols.append(part.pattern.indices[1].long() + (self.own.shape[1] + part.begin))
+        return torch.cat(rows), torch.cat(cols)
 
 
 def find_plan(
@@ -136,45 +175,66 @@ def find_plan(
     """
     group = mesh.get_group()
     place = col.long() if places is None else places[col]
+    row = _lines(crow)
     own = (place >= columns.begin) & (place < columns.end)
-    counted = torch.cat([crow.new_zeros(1, dtype=torch.int64), own.cumsum(0)])
-    own_crow = counted[crow]
-    far_crow = crow - own_crow
-    if places is None:
-        needed = far_ids = place[~own].unique()
-    else:
-        needed, inverse = place[~own].unique(return_inverse=True)
-        far_ids = torch.empty_like(needed).index_copy_(0, inverse, col[~own].long())
-    far_col = torch.searchsorted(needed, place[~own])
-    far_rows = torch.nonzero(far_crow.diff()).squeeze(1)
-    if 2 * len(far_rows) > rows.count:
-        far_rows = None
-    else:
-        far_crow = torch.cat([far_crow[far_rows], far_crow[-1:]])
-    own_col = place[own] - columns.begin
-    order = torch.cat([torch.nonzero(own).squeeze(1), torch.nonzero(~own).squeeze(1)])
-    halves = []
-    for ptr, idx, width in (own_crow, own_col, columns.count), (far_crow, far_col, len(needed)):
-        # a permutation leaves the columns of a row unsorted, and a CSR pattern has them sorted
-        sort = None if places is None else torch.argsort(_lines(ptr) * max(width, 1) + idx)
-        halves.append((ptr, idx if sort is None else idx[sort], width, sort))
+    needed, inverse = place[~own].unique(return_inverse=True)
+    far_ids = needed
     if places is not None:
-        split = len(own_col)
-        order = torch.cat([order[:split][halves[0][3]], order[split:][halves[1][3]]])
-    own_half, far_half = (_pattern(*half[:3]) for half in halves)
+        far_ids = torch.empty_like(needed).index_copy_(0, inverse, col[~own].long())
+    at_own, at_far = torch.nonzero(own).squeeze(1), torch.nonzero(~own).squeeze(1)
+    found = _sorted(row[own], place[own] - columns.begin, columns.count, places is not None)
+    own_half = csr(*_narrow(*found[:2], (rows.count, columns.count)))
+    order = [at_own if found[2] is None else at_own[found[2]]]
+    far = []
+    for begin, end in _cuts(row[~own], len(needed)):
+        inside = torch.nonzero((inverse >= begin) & (inverse < end)).squeeze(1)
+        part_row, part_col, sort = _sorted(
+            row[at_far[inside]], inverse[inside] - begin, end - begin, places is not None
+        )
+        far.append(_part(part_row, part_col, begin, end, rows.count))
+        order.append(at_far[inside if sort is None else inside[sort]])
     exchange = find_exchange(needed, columns.starts, group)
     entries = torch.zeros(dist.get_world_size(group), dtype=torch.int64, device=col.device)
     entries[rows.rank] = len(col)
     dist.all_reduce(entries, group=group)
-    halves_of = own_half, far_half, far_rows, far_ids
-    plan = Plan(mesh, rows, columns, *halves_of, entry_starts, exchange, entries.tolist())
-    return plan, order
+    parts = own_half, tuple(far), far_ids, entry_starts
+    return Plan(mesh, rows, columns, *parts, exchange, entries.tolist()), torch.cat(order)
 
 
-def _pattern(ptr: torch.Tensor, idx: torch.Tensor, width: int) -> Pattern:
-    shape = ptr.shape[0] - 1, width
-    dtype = index_dtype(*shape, idx.shape[0])
-    return Pattern(torch.sparse_csr, shape, (ptr.to(dtype), idx.to(dtype)))
+def _cuts(row: torch.Tensor, arriving: int) -> list[tuple[int, int]]:
+    """Ranges of the rows of x that arrive, one for each part of the entries in these own rows.
+
+    There is always one, as every process has to record that rows travel, also one that gets none.
+    """
+    lines = len(row.unique_consecutive())
+    count = max(min(len(row) // (_IN_A_LINE * max(lines, 1)), _PARTS, arriving), 1)
+    bounds = [arriving * i // count for i in range(count + 1)]
+    return list(itertools.pairwise(bounds))
+
+
+def _sorted(
+    row: torch.Tensor, col: torch.Tensor, width: int, unsorted: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Entries in row-major order, and that order; a permutation leaves rows unsorted."""
+    if not unsorted:
+        return row, col, None
+    order = torch.argsort(row * max(width, 1) + col)
+    return row[order], col[order], order
+
+
+def _part(row: torch.Tensor, col: torch.Tensor, begin: int, end: int, count: int) -> Part:
+    """The part of entries in row-major order; with a line for each own row if most have entries."""
+    rows, line = row.unique_consecutive(return_inverse=True)
+    if 2 * len(rows) > count:
+        return Part(csr(*_narrow(row, col, (count, end - begin))), None, begin)
+    return Part(csr(*_narrow(line, col, (len(rows), end - begin))), rows, begin)
+
+
+def _narrow(
+    row: torch.Tensor, col: torch.Tensor, shape: tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int]]:
+    """The entries with columns of the smallest dtype."""
+    return row, col.to(index_dtype(*shape, len(col))), shape
 
 
 def _lines(ptr: torch.Tensor) -> torch.Tensor:

@@ -6,22 +6,19 @@ the gradient travel while those of the own columns are found.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from spgrad import kernels
 from spgrad.core.values import plain
-from spgrad.distributed.exchange import collect
+from spgrad.distributed.exchange import Pending, collect
 from spgrad.distributed.plan import Plan
-from spgrad.lowering.spmm import sddmm, spmm, spmm_gradients, wants_grad
+from spgrad.lowering.spmm import sddmm, spmm_gradients, wants_grad
+from spgrad.lowering.views import View
+from spgrad.lowering.views import cols as col_view
 from spgrad.lowering.views import rows as row_view
-
-_PIECE = 1 << 20
-"""Bytes of the rows of a product that are computed at once, before they are added to y; an eighth
-of y, if that is more."""
-
 
 def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) -> torch.Tensor:
     """Own rows of A x, or of A^T x, from own rows of x (rows, n); a collective.
@@ -35,56 +32,61 @@ def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) ->
 
 def sampled(g: torch.Tensor, x: torch.Tensor, plan: Plan) -> torch.Tensor:
     """Values of g x^T at the pattern, from own rows of g (m, n) and of x (k, n); a collective."""
-    own = sddmm(g, x, plan.own)
-    return torch.cat([own, sddmm(_at_far(g, plan), collect(x, plan.exchange), plan.far)])
+    arrived = collect(x, plan.exchange)
+    far = [
+        sddmm(part.lines_of(g), arrived[part.begin : part.end], part.pattern) for part in plan.far
+    ]
+    return torch.cat([sddmm(g, x, plan.own), *far])
 
 
 def _forward(
     values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The product, and the rows of x that arrived."""
-    own, far = plan.halves(values)
+    own, *far = plan.split(values)
     if adjoint:
-        pending = plan.exchange.start_back(spmm(far, _at_far(x, plan), plan.far, True))
-        y = spmm(own, x, plan.own, True)
-        return plan.exchange.add(y, pending.wait()), x.new_empty(0)
+        pending = start_far(far, x, plan)
+        y = _times(own, x, col_view(plan.own))
+        return plan.exchange.add(y, pending), x.new_empty(0)
     pending = plan.exchange.start(x)
-    y = spmm(own, x, plan.own)
-    arrived = pending.wait()
-    del pending
-    add_far(y, far, arrived, plan)
-    return y, arrived
+    y = multiply_own(own, x, plan)
+    add_far(y, far, pending, plan)
+    return y, pending.out
 
 
-def add_far(y: torch.Tensor, far: torch.Tensor, arrived: torch.Tensor, plan: Plan) -> None:
-    """Adds the product of `far` and the rows that arrived to y, some rows at a time."""
-    ptr, idx, _, _ = row_view(plan.far)
-    far, arrived = plain(far), plain(arrived)
-    step = max(_PIECE // max(y.shape[1] * y.element_size(), 1), len(y) // 8, 1)
-    for (begin, low), (end, high) in pairwise(_pieces(plan, step)):
-        operands = ptr[begin : end + 1] - low, idx[low:high], None, far[low:high]
-        part = kernels.spmm(*operands, arrived)
-        if plan.far_rows is None:
-            y[begin:end] += part
-        else:
-            y.index_add_(0, plan.far_rows[begin:end], part)
-        del part  # before the next one
+def multiply_own(own: torch.Tensor, x: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """The product of the entries in own columns."""
+    return _times(own, x, row_view(plan.own))
 
 
-def _pieces(plan: Plan, step: int) -> list[tuple[int, int]]:
-    """Where pieces of so many lines of `far` begin and the last ends: lines and entries; kept."""
-    key, lines = f"pieces of {step}", plan.far.shape[0]
-    if lines <= step:
-        return [(0, 0), (lines, plan.far.nse)]
-    if key not in plan.kept:
-        bounds = [*range(0, lines, step), lines]
-        plan.kept[key] = list(zip(bounds, row_view(plan.far).ptr[bounds].tolist(), strict=True))
-    return plan.kept[key]
+def _times(values: torch.Tensor, x: torch.Tensor, view: View) -> torch.Tensor:
+    """The product of one view, in no memory besides the result and, if permuted, the values."""
+    values = plain(values)
+    values = values if view.perm is None else values.index_select(0, view.perm)
+    return kernels.untiled_spmm(view.ptr, view.idx, values, plain(x))
 
 
-def _at_far(x: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """The rows of x (m, n) for which A has entries in columns of other processes."""
-    return x if plan.far_rows is None else x.index_select(0, plan.far_rows)
+def add_far(y: torch.Tensor, far: list[torch.Tensor], pending: Pending, plan: Plan) -> None:
+    """Adds the products of the parts of `far` to y, each when its rows have arrived."""
+    arrived, waiting = plain(pending.out), list(zip(plan.far, far, strict=True))
+    for _, end in pending.arrivals():
+        while waiting and waiting[0][0].end <= end:
+            part, values = waiting.pop(0)
+            view = row_view(part.pattern)
+            operands = plain(values), arrived[part.begin : part.end]
+            kernels.add_spmm(y, view.ptr, view.idx, part.rows, *operands)
+
+
+def start_far(far: list[torch.Tensor], g: torch.Tensor, plan: Plan) -> Pending:
+    """Begins to return A^T g to the owners of its rows: those of a part when they are computed."""
+    rows = g.new_empty(plan.exchange.arriving, g.shape[1])
+
+    def parts() -> Iterator[int]:
+        for part, values in zip(plan.far, far, strict=True):
+            rows[part.begin : part.end] = _times(values, part.lines_of(g), col_view(part.pattern))
+            yield part.end
+
+    return plan.exchange.start_back(rows, parts())
 
 
 class _Product(torch.autograd.Function):
@@ -124,16 +126,16 @@ def _gradients(
     arrived: torch.Tensor,
 ) -> Gradients:
     """The gradients of y = A x; the part of that of x for other processes is sent first."""
-    own, far = plan.halves(values)
-    at_far = _at_far(g, plan)
+    own, *far = plan.split(values)
     pending = None
     if needs[1]:  # by itself, so that its rows leave before the gradient of the values is found
-        pending = plan.exchange.start_back(spmm(far.conj(), at_far, plan.far, True))
-    grad_far = sddmm(at_far, arrived.conj(), plan.far) if needs[0] else None
+        pending = start_far([v.conj() for v in far], g, plan)
     grad_own, grad_x = spmm_gradients(own, x, g, plan.own, False, needs)
+    grad_values = _all_gradients(grad_own, g, arrived.conj(), plan)
+    del grad_own
     if pending is not None and grad_x is not None:
-        plan.exchange.add(grad_x, pending.wait())
-    return _joined(grad_own, grad_far), grad_x
+        plan.exchange.add(grad_x, pending)
+    return grad_values, grad_x
 
 
 def _adjoint_gradients(
@@ -145,15 +147,23 @@ def _adjoint_gradients(
     _: torch.Tensor,
 ) -> Gradients:
     """The gradients of y = A^T x; rows of g travel while the own rows are multiplied."""
-    own, far = plan.halves(values)
+    own, *far = plan.split(values)
     pending = plan.exchange.start(g)
     grad_own, grad_x = spmm_gradients(own, x, g, plan.own, True, needs)
-    arrived = pending.wait()
-    grad_far = sddmm(_at_far(x.conj(), plan), arrived, plan.far) if needs[0] else None
     if grad_x is not None:
-        add_far(grad_x, far.conj(), arrived, plan)
-    return _joined(grad_own, grad_far), grad_x
+        add_far(grad_x, [v.conj() for v in far], pending, plan)
+    return _all_gradients(grad_own, x.conj(), pending.wait(), plan), grad_x
 
 
-def _joined(own: torch.Tensor | None, far: torch.Tensor | None) -> torch.Tensor | None:
-    return None if own is None or far is None else torch.cat([own, far])
+def _all_gradients(
+    own: torch.Tensor | None, g: torch.Tensor, arrived: torch.Tensor, plan: Plan
+) -> torch.Tensor | None:
+    """The gradient of all values: those of own columns, and g x^T at the others, part by part."""
+    if own is None:
+        return None
+    grad = own.new_empty(plan.nse)
+    own_grad, *far = plan.split(grad)
+    own_grad.copy_(own)
+    for out, part in zip(far, plan.far, strict=True):
+        out.copy_(sddmm(part.lines_of(g), arrived[part.begin : part.end], part.pattern))
+    return grad

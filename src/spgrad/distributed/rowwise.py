@@ -12,11 +12,11 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.distributed import dtensors
-from spgrad.distributed.agreement import agree
+from spgrad.distributed.agreement import agree, agreed
 from spgrad.distributed.exchange import collect, give_back
 from spgrad.distributed.plan import row_of_entries
 from spgrad.distributed.sharded import Sharded
-from spgrad.errors import ArgumentValueError, UnsupportedError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.ops.products.attention import scaled_dot_product_attention
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.reductions.reduce import sum as sum_of
@@ -25,14 +25,19 @@ from spgrad.ops.reductions.softmax import softmax as softmax_of
 S = TypeVar("S", bound=Sharded)
 
 
-def whole_rows(D: Sharded) -> SparseTensor:
-    """The own rows; own columns come first, then those of `far`, as in the rows of `arriving`."""
+def require_rows_of(D: Sharded) -> None:
+    """Refuses a transpose."""
     if D.transposed:
         raise UnsupportedError(
             "a transposed ShardedMatrix is accepted by D.T @ x, sums, scaling and functions of "
             "single values; this operation needs its rows, which are not in one process. "
             "Distribute the transpose of the matrix."
         )
+
+
+def whole_rows(D: Sharded) -> SparseTensor:
+    """The own rows; own columns come first, then those of `far`, as in the rows of `arriving`."""
+    require_rows_of(D)
     pattern, order = D.plan.whole
     return on_pattern(D.local_values()[order], pattern)
 
@@ -44,21 +49,29 @@ def arriving(x: torch.Tensor, D: Sharded) -> torch.Tensor:
 
 def softmax(D: S, dim: int) -> S:
     """Softmax of each row; nothing travels, because a process has whole rows."""
-    if dim not in (1, -1):
-        raise ArgumentValueError(
-            f"`dim` is {dim}; 1 is accepted, because rows are in one process and columns are not. "
-            "Distribute the transpose of the matrix for softmax over columns."
-        )
-    A = softmax_of(whole_rows(D), 1)
-    order = D.plan.whole[1]
-    inverse = torch.empty_like(order)
-    inverse[order] = torch.arange(len(order), device=order.device)
-    return D._with(stored_values(A)[inverse])
+
+    def check() -> dict[str, object]:
+        if dim not in (1, -1):
+            raise ArgumentValueError(
+                f"`dim` is {dim}; 1 is accepted, because rows are in one process and columns are "
+                "not. Distribute the transpose of the matrix for softmax over columns."
+            )
+        require_rows_of(D)
+        return {"call": "softmax", "D": D.dtype}
+
+    def run() -> S:
+        A = softmax_of(whole_rows(D), 1)
+        order = D.plan.whole[1]
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(len(order), device=order.device)
+        return D._with(stored_values(A)[inverse])
+
+    return agreed(D.plan.group, check, D.device, run)
 
 
 def reduced(D: Sharded, x: torch.Tensor, reduce: str) -> torch.Tensor:
     """The mean or extremum of a_ij x_j over the elements of each row."""
-    dtensors.agree_on(D, "x", x, "spmm", reduce)
+    dtensors.agree_on(D, "x", x, "spmm", reduce, "transposed" if D.transposed else "")
     A = whole_rows(D)
 
     def run(own: torch.Tensor) -> torch.Tensor:
@@ -77,51 +90,92 @@ def attention(
     scale: float | None,
 ) -> torch.Tensor:
     """Attention of own rows; keys and values travel as rows of x do, in one message."""
-    dtensors.agree_on(D, "key", key, "attention", scale)
-    dtensors.agree_on(D, "value", value, "attention")
-    A = whole_rows(D)
+    plan = D.plan
 
     def check() -> dict[str, object]:
-        if query.shape != (D.local_shape[0], key.shape[1]):
-            wanted = f"({D.local_shape[0]}, {key.shape[1]})"
-            hint = "A process passes the rows of D.row_ids."
-            raise checks.bad_shape("query", tuple(query.shape), wanted, hint)
-        return {"query": query.requires_grad}
+        require_rows_of(D)
+        facts: dict[str, object] = {"call": "attention", "scale": scale}
+        operands = (("query", query, 0), ("key", key, 1), ("value", value, 1))
+        for name, t, side in operands:
+            dense = dtensors.require_dense(name, t)
+            dtensors.require_rows(name, dense, D.local_shape[side], D.shape[side], plan)
+            checks.require_same_dtype(**{"D": D.local_values(), name: dense})
+            if dense.dim() != 2 or (name == "query" and dense.shape[1:] != key.shape[1:]):
+                wanted = "(own rows, n), and the n of the keys for the query"
+                raise checks.bad_shape(name, tuple(dense.shape), wanted, "Heads are separate calls.")
+            facts[name] = dtensors.describe(dense, tuple(dense.shape[1:])), dense.requires_grad
+        return facts
 
-    agree(D.plan.group, check, D.device)
-    both = arriving(torch.cat([key, value], 1), D)
-    keys, values = both.split([key.shape[1], value.shape[1]], 1)
-    return scaled_dot_product_attention(query, keys, values, A, scale=scale)
+    agree(plan.group, check, D.device)
+    q, k, v = (
+        dtensors.of_shares(t, shares, plan)
+        for t, shares in ((query, plan.rows), (key, plan.columns), (value, plan.columns))
+    )
+    keys, values = arriving(torch.cat([k, v], 1), D).split([k.shape[1], v.shape[1]], 1)
+    y = scaled_dot_product_attention(q, keys, values, whole_rows(D), scale=scale)
+    if isinstance(query, DTensor):
+        return dtensors.from_rows(y, dtensors.rows(plan.rows, plan), plan)
+    return y
 
 
 def scaled(
     D: Sharded, other: float | torch.Tensor | Sharded, by: Callable[..., Any]
 ) -> torch.Tensor:
     """The values times, or over, a number, a vector, or the values of a matrix on the pattern."""
-    values, plan = D.local_values(), D.plan
-    if not isinstance(other, (torch.Tensor, int, float, complex)):
-        return by(values, D._same(other).local_values())
-    if not isinstance(other, torch.Tensor) or other.dim() == 0:
-        return by(values, other)
-    rows, columns = D.local_shape
+    values, plan, call = D.local_values(), D.plan, by.__name__
+    recorded = torch.is_grad_enabled() and getattr(other, "requires_grad", False)
+    facts = {"call": call, "D": D.dtype, "requires_grad": recorded}
+    if isinstance(other, torch.Tensor) and other.dim():
+        return by(values, _at_entries(D, other, facts))
 
     def check() -> dict[str, object]:
-        if other.shape == (rows, 1):
-            return {"other": "rows"}
-        if other.shape in ((columns,), (1, columns)):
-            return {"other": "columns", "requires_grad": other.requires_grad}
-        wanted = f"(), ({rows}, 1) for the own rows or ({columns},) for the own columns"
-        hint = "The result keeps the pattern of D."
-        raise checks.bad_shape("other", tuple(other.shape), wanted, hint)
+        if isinstance(other, Sharded):
+            return {"other": "a matrix", "D": (D.dtype, D._same(other).dtype), **facts}
+        if not isinstance(other, (torch.Tensor, int, float, complex)):
+            raise ArgumentKindError(
+                f"`other` is {checks.describe_kind(other)}; a number, a tensor or a ShardedMatrix "
+                "on the same pattern is accepted. Take a vector of the own rows or columns."
+            )
+        if isinstance(other, DTensor):
+            dtensors.require_replicated("other", other, plan)
+        return {"other": f"a number of {torch.result_type(values, other)}", **facts}
+
+    def run() -> torch.Tensor:
+        if isinstance(other, Sharded):
+            return by(values, other.local_values())
+        if isinstance(other, DTensor):
+            return by(values, other.to_local(grad_placements=[Partial()]))
+        return by(values, other)
+
+    return agreed(plan.group, check, D.device, run)
+
+
+def _at_entries(D: Sharded, other: torch.Tensor, facts: dict[str, object]) -> torch.Tensor:
+    """For each own entry, the element of a vector of rows (rows, 1) or columns (columns,)."""
+    plan = D.plan
+    rows, columns = D.shape if isinstance(other, DTensor) else D.local_shape
+    by_rows = other.shape == (rows, 1)
+
+    def check() -> dict[str, object]:
+        dtensors.require_dense("other", other)
+        if isinstance(other, DTensor):
+            dtensors.require_placement("other", other, plan)
+        if not by_rows and other.shape not in ((columns,), (1, columns)):
+            wanted = f"(), ({rows}, 1) for the own rows or ({columns},) for the own columns"
+            hint = "The result keeps the pattern of D."
+            raise checks.bad_shape("other", tuple(other.shape), wanted, hint)
+        kind = dtensors.describe(other, ())
+        return {"other": f"{kind}, a vector of {'rows' if by_rows else 'columns'}", **facts}
 
     agree(plan.group, check, D.device)
+    on_rows = by_rows != D.transposed
     line = other.reshape(-1)
-    if (other.dim() == 2 and other.shape[1] == 1 and rows == other.shape[0]) != D.transposed:
-        at = line[plan.coordinates()[0]]
-    else:
-        arrived = collect(line, plan.exchange)
-        at = torch.cat([line[plan.own.indices[1]], arrived[plan.far.indices[1]]])
-    return by(values, at)
+    line = dtensors.of_shares(line, plan.rows if on_rows else plan.columns, plan)
+    if on_rows:
+        return line[plan.coordinates()[0]]
+    arrived = collect(line, plan.exchange)
+    far = [arrived[part.begin : part.end][part.pattern.indices[1]] for part in plan.far]
+    return torch.cat([line[plan.own.indices[1]], *far])
 
 
 def total(D: Sharded, dim: int | None) -> torch.Tensor:
@@ -133,19 +187,22 @@ def total(D: Sharded, dim: int | None) -> torch.Tensor:
             raise ArgumentValueError(
                 f"`dim` is {dim}; 0, 1 and None are accepted. A ShardedMatrix has two dimensions."
             )
-        return {"dim": dim}
+        return {"call": "sum", "dim": dim, "D": D.dtype}
 
     agree(plan.group, check, D.device)
     if dim is None:
         return _summed(D.local_values().sum(), D)
     over = 1 if (dim % 2 == 1) != D.transposed else 0
-    own, far = (
+    values = plan.split(D.local_values())
+    own, *far = (
         sum_of(on_pattern(v, pattern), over)
-        for v, pattern in zip(plan.halves(D.local_values()), (plan.own, plan.far), strict=True)
+        for v, pattern in zip(values, plan.patterns, strict=True)
     )
     if over == 0:
-        return own + give_back(far, plan.exchange)
-    return own + far if plan.far_rows is None else own.index_add(0, plan.far_rows, far)
+        return own + give_back(torch.cat(far), plan.exchange)
+    for part, sums in zip(plan.far, far, strict=True):
+        own = own + sums if part.rows is None else own.index_add(0, part.rows, sums)
+    return own
 
 
 def _summed(part: torch.Tensor, D: Sharded) -> torch.Tensor:
@@ -170,20 +227,33 @@ def diagonal(D: Sharded) -> torch.Tensor:
 
 def add_identity(D: S, alpha: float | torch.Tensor) -> S:
     """D + alpha I on the same pattern."""
-    at, row = _diagonal_entries(D)
+    values = D.local_values()
 
     def check() -> dict[str, object]:
-        if len(row) != D.plan.rows.count:
+        lacking = D.plan.rows.count - len(_diagonal_entries(D)[1])
+        if lacking:
             raise ArgumentValueError(
-                f"`D` lacks {D.plan.rows.count - len(row)} elements of the diagonal; a pattern "
-                "with all of them is accepted. Distribute spgrad.set_diag(A, spgrad.diagonal(A))."
+                f"`D` lacks {lacking} elements of the diagonal; a pattern with all of them is "
+                "accepted. Distribute spgrad.set_diag(A, spgrad.diagonal(A))."
             )
-        return {}
+        if isinstance(alpha, DTensor):
+            dtensors.require_replicated("alpha", alpha, D.plan)
+        elif not isinstance(alpha, (torch.Tensor, int, float, complex)) or (
+            isinstance(alpha, torch.Tensor) and alpha.dim()
+        ):
+            raise ArgumentKindError(
+                f"`alpha` is {checks.describe_kind(alpha)}; a number is accepted. For a diagonal "
+                "of several numbers distribute spgrad.set_diag(A, ...)."
+            )
+        return {"call": "add_identity", "alpha": f"a number of {torch.result_type(values, alpha)}"}
 
-    agree(D.plan.group, check, D.device)
-    values = D.local_values()
-    step = torch.as_tensor(alpha, dtype=values.dtype, device=values.device)
-    return D._with(values.index_add(0, at, step.expand(len(at))))
+    def run() -> S:
+        at, _ = _diagonal_entries(D)
+        number = alpha.to_local(grad_placements=[Partial()]) if isinstance(alpha, DTensor) else alpha
+        step = torch.as_tensor(number, dtype=values.dtype, device=values.device)
+        return D._with(values.index_add(0, at, step.expand(len(at))))
+
+    return agreed(D.plan.group, check, D.device, run)
 
 
 def _diagonal_entries(D: Sharded) -> tuple[torch.Tensor, torch.Tensor]:

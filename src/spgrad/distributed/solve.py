@@ -68,7 +68,7 @@ class _System:
         found: list[Apply | None] = []
 
         def check() -> dict[str, object]:
-            block = SparseTensor(plain(self.plan.halves(values)[0]), self.plan.own)
+            block = SparseTensor(plain(self.plan.split(values)[0]), self.plan.own)
             hermitian = self.options.hermitian
             assume = "positive definite" if hermitian else "general"
             found.append(application(self.options.preconditioner, block, assume))
@@ -158,7 +158,7 @@ def solve(
             raise checks.bad_shape("D", tuple(D.shape), "a square matrix with equal shares", hint)
         if not isinstance(b, dtensors.DTensor) and isinstance(b, torch.Tensor):
             require_finite("b", b)
-        return {"solver": type(solver).__name__, "x0": x0 is None}
+        return {"call": "solve", "solver": _options(solver), "x0": x0 is None}
 
     agree(plan.group, check, D.device)
     dtensors.agree_on(D, "b", b)
@@ -177,6 +177,13 @@ def solve(
         D = D._with(D.local_values().conj())
     x = dtensors.on_rows(run, b, D)
     return (x, infos[0]) if return_info else x
+
+
+def _options(solver: Iterative) -> str:
+    """The options by which a process decides when to stop; the residuals are equal in all."""
+    given = solver.preconditioner
+    named = replace(solver, progress=False, preconditioner=None)
+    return f"{named!r} with {getattr(given, '__name__', None) or type(given).__name__}"
 
 
 def _solved(values: torch.Tensor, b: torch.Tensor, system: _System) -> torch.Tensor:

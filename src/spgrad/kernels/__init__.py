@@ -44,7 +44,14 @@ from spgrad.kernels.reference.products.block_attention import (
 )
 from spgrad.kernels.reference.products.block_matmul import block_sddmm, block_spmm
 from spgrad.kernels.reference.products.heads import heads_sddmm, heads_spmm
-from spgrad.kernels.reference.products.matmul import sddmm, shares, spmm, spmm_sddmm
+from spgrad.kernels.reference.products.matmul import (
+    add_spmm,
+    sddmm,
+    shares,
+    spmm,
+    spmm_sddmm,
+    untiled_spmm,
+)
 from spgrad.kernels.reference.products.spgemm import spgemm
 from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
 from spgrad.kernels.reference.products.spmm_reduce import (
@@ -76,6 +83,7 @@ __all__ = [
     "LAUNCHED",
     "NATIVE",
     "REFERENCES",
+    "add_spmm",
     "answering",
     "assume_cache",
     "attention",
@@ -145,6 +153,7 @@ __all__ = [
     "transpose_plan",
     "union",
     "union_values",
+    "untiled_spmm",
 ]
 
 

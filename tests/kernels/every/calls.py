@@ -15,7 +15,7 @@ if importlib.util.find_spec("triton"):  # its kernels are declared where they ar
 
 OF_THE_MACHINE = {"assume_cache", "empty_cache", "traffic"}
 """Kernels that say what the compiled library keeps or chooses; the references do neither."""
-IN_PLACE = {"krylov_direction", "krylov_residual"}
+IN_PLACE = {"add_spmm", "krylov_direction", "krylov_residual"}
 """Kernels that change their arguments, with tests of their own."""
 NAMES = sorted(REFERENCES.keys() - OF_THE_MACHINE - IN_PLACE)
 """Every kernel that computes something, and changes nothing."""
@@ -138,6 +138,7 @@ def _products(ptr, idx, perm):
         "spgemm": (*a, *b, NUM_COLS),
         "spgemm_values": (*product[:2], *a, *b, NUM_COLS),
         "spmm": (*a, x),
+        "untiled_spmm": (ptr, idx, val, x),
         "spmm_prod": (ptr, idx, x.sign()),
         "spmm_reduce": (*a, x, True),
         "spmm_reduce_backward": (*a, x, g, largest),

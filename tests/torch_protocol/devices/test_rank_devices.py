@@ -18,7 +18,7 @@ from spgrad import testing
 from spgrad.core.pattern import Pattern
 from spgrad.distributed import create, products
 from spgrad.distributed.exchange import Exchange
-from spgrad.distributed.plan import Plan
+from spgrad.distributed.plan import Part, Plan
 from spgrad.distributed.shares import Shares
 
 ROWS, COLUMNS, FAR = 5, 5, 3
@@ -50,14 +50,14 @@ def plan_on(device, group, far_rows):
     shares = Shares([0, ROWS], 0)
     mesh = DeviceMesh("meta", [0])
     entries = [own.nse + far.nse]
-    return Plan(mesh, shares, shares, own, far, rows, ids, starts, exchange, entries)
+    return Plan(mesh, shares, shares, own, (Part(far, rows, 0),), ids, starts, exchange, entries)
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
 @pytest.mark.parametrize("far_rows", [None, [0, 3]])
 def test_products_and_gradients_stay_on_the_device(group, far_rows, adjoint):
     plan = plan_on("meta", group, far_rows)
-    values = torch.empty(plan.own.nse + plan.far.nse, device="meta", requires_grad=True)
+    values = torch.empty(plan.nse, device="meta", requires_grad=True)
     x = torch.empty(ROWS, 4, device="meta", requires_grad=True)
     y = products.product(values, x, plan, adjoint)
     assert (y.device.type, tuple(y.shape)) == ("meta", (ROWS, 4))
