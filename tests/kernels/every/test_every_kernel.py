@@ -6,6 +6,15 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from attention_operands import (
+    attention,
+    attention_backward,
+    attention_by_head,
+    block_attention,
+    block_attention_backward,
+    block_attention_by_head,
+    randn,
+)
 from calls import IN_PLACE, OF_THE_MACHINE
 from torch import Tensor
 from torch.testing import assert_close
@@ -72,10 +81,6 @@ INDEX_DTYPES = [torch.int32, torch.int64]
 VIEWS = [(lines, t) for lines in ZOO for t in INDEX_DTYPES if "huge" not in lines or t.itemsize > 4]
 
 
-def randn(*shape):
-    return torch.randn(shape, dtype=torch.float64)
-
-
 def other(v):
     """Another view of the same size, with half as many entries in a line."""
     return view((v.ptr.diff() // 2).tolist(), v.n, v.ptr.dtype)
@@ -113,44 +118,6 @@ def joined(v, *, backward):
 def taken(v, val, *, backward):
     ptr = REFERENCES["join_ranges"](*joined(v, backward=backward))[0]
     return val, ptr, *ranges(v), v.nse, backward
-
-
-def attention(v):
-    return *v.valued, randn(2, v.m, 3), randn(2, v.n, 3), randn(2, v.n, 5), 0.5
-
-
-def attention_by_head(v):
-    ptr, idx, perm, _, *operands = attention(v)
-    return ptr, idx, perm, randn(2, v.nse), *operands
-
-
-def attention_backward(v, forward=attention):
-    ptr, idx, perm, bias, q, k, val, factor = forward(v)
-    out, lse = REFERENCES["attention"](ptr, idx, perm, bias, q, k, val, factor)
-    g = randn(*out.shape)
-    by_cols = kernels.transpose_plan(ptr, idx, v.n)
-    columns = *by_cols[:2], perm[by_cols[2].long()]
-    return ptr, idx, perm, *columns, bias, q, k, val, g, lse, (g * out).sum(-1), factor
-
-
-def block_attention(v, bias=None):
-    """Blocks of 3 x 4 elements; one bias for two heads."""
-    bias = randn(12 * v.nse) if bias is None else bias
-    q, k, val = randn(2, 3 * v.m, 3), randn(2, 4 * v.n, 3), randn(2, 4 * v.n, 5)
-    return *v.permuted, bias, q, k, val, 0.5, 3, 4
-
-
-def block_attention_by_head(v):
-    return block_attention(v, randn(2, 12 * v.nse))
-
-
-def block_attention_backward(v, forward=block_attention):
-    ptr, idx, perm, bias, q, k, val, *options = forward(v)
-    out, lse = REFERENCES["block_attention"](ptr, idx, perm, bias, q, k, val, *options)
-    g = randn(*out.shape)
-    by_cols = kernels.transpose_plan(ptr, idx, v.n)
-    columns = *by_cols[:2], perm[by_cols[2].long()]
-    return ptr, idx, perm, *columns, bias, q, k, val, g, lse, (g * out).sum(-1), *options
 
 
 def product(v):

@@ -1,10 +1,10 @@
-// Host functions of attention over the entries of a pattern: see attention.h.
-#include "products/attention.h"
+// Host functions of attention over the entries of a pattern: see attention/entries.h.
+#include "products/attention/entries.h"
 
 #include <algorithm>
 #include <tuple>
 
-#include "products/attention_arguments.h"
+#include "products/attention/arguments.h"
 
 namespace spgrad {
 namespace {

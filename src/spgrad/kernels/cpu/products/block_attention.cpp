@@ -1,9 +1,9 @@
-// Host functions of attention over the elements of blocks: see block_attention.h.
-#include "products/block_attention.h"
+// Host functions of attention over the elements of blocks: see attention/blocks.h.
+#include "products/attention/blocks.h"
 
 #include <tuple>
 
-#include "products/attention_arguments.h"
+#include "products/attention/arguments.h"
 
 namespace spgrad {
 namespace {
@@ -67,6 +67,21 @@ std::tuple<Tensor, Tensor> block_attention(const Tensor& ptr, const Tensor& idx,
   return {out, lse};
 }
 
+// All lines of a head, in parallel; `pieces` is for the gradients of long ones.
+template <class index_t, class F>
+void differentiate_lines(const BlockAttentionBackward<index_t, F>& head,
+                         const SplitRows<index_t>& split, F* pieces) {
+  const auto& view = head.scores.view;
+  split.parallel(2 * view.size() * (head.d + head.e), [&](const auto& part) {
+    auto of_part = head;
+    of_part.scores.view.ptr = part.starts;
+    of_part.row = part.row;
+    if (part.row >= 0) of_part.dq = pieces + part.slot * view.lines * head.d;
+    of_part.lines(part.first, part.last);
+  });
+  split.join(pieces, view.lines * head.d, head.dq);
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> block_attention_backward(
     const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm, const Tensor& cols_ptr,
     const Tensor& cols_idx, const std::optional<Tensor>& cols_perm,
@@ -115,18 +130,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> block_attention_backward(
           .dq = mutable_data<F>(dq) + h * m * d,
           .d_bias = of_head(of_bias, sizes, h),
       };
-      split.parallel(2 * view.size() * (d + e), [&](const auto& part) {
-        auto of_part = head;
-        of_part.scores.view.ptr = part.starts;
-        of_part.row = part.row;
-        if (part.row >= 0) of_part.dq = pieces.get() + part.slot * block_lines * d;
-        of_part.lines(part.first, part.last);
-      });
-      split.join(pieces.get(), block_lines * d, head.dq);
-      multiply_blocks(columns, n / block_width, head.changes, head.q, d,
-                      mutable_data<F>(dk) + h * n * d);
-      multiply_blocks(columns, n / block_width, head.weights, head.g, e,
-                      mutable_data<F>(dv) + h * n * e);
+      differentiate_lines(head, split, pieces.get());
+      const int64_t lines = n / block_width;
+      multiply_blocks(columns, lines, head.changes, head.q, d, mutable_data<F>(dk) + h * n * d);
+      multiply_blocks(columns, lines, head.weights, head.g, e, mutable_data<F>(dv) + h * n * e);
     }
   };
   dispatch_wide(ptr.scalar_type(), dtype, differentiate);

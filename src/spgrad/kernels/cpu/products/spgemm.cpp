@@ -15,7 +15,7 @@
 #include "common/order.h"
 #include "common/sort.h"
 #include "common/targets.h"
-#include "products/spgemm.h"
+#include "products/gustavson/rows.h"
 
 namespace spgrad {
 namespace {

@@ -2,7 +2,7 @@
 #include "common/arguments.h"
 #include "common/dispatch.h"
 #include "common/targets.h"
-#include "products/spgemm.h"
+#include "products/gustavson/rows.h"
 
 namespace spgrad {
 namespace {

@@ -1,4 +1,4 @@
-// Attention over the elements of dense blocks: attention.h with small dense products for lines of
+// Attention over the elements of dense blocks: entries.h with small dense products for lines of
 // blocks in place of dot products of entries, so that a row of keys is read once for a block.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "common/memory.h"
-#include "products/attention.h"
+#include "products/attention/entries.h"
 #include "products/blocks/block_lines.h"
 
 namespace spgrad {
