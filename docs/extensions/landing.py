@@ -39,7 +39,7 @@ def draw(style: str, name: str) -> None:
     ink = "white" if style == "dark" else "black"
     colours = {"text.color": ink, "axes.edgecolor": ink, "figure.facecolor": "none"}
     with mpl.rc_context({"font.size": 13, "axes.facecolor": "none", **colours}):
-        figure, axes = plt.subplots(1, 2, figsize=(7.2, 4), layout="constrained")
+        figure, axes = plt.subplots(1, 2, figsize=(7.2, 4.3), layout="constrained")
         numbers = torch.full((SIZE, SIZE), torch.nan)
         rows, columns = sparse.coo_indices()
         numbers[rows, columns] = sparse.values()
@@ -54,7 +54,7 @@ def draw(style: str, name: str) -> None:
             ax.imshow(shown, cmap="coolwarm", vmin=-limit, vmax=limit, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
             ax.set_title(title, fontsize=13)
-        figure.savefig(STATIC / name, dpi=160, transparent=True)
+        figure.savefig(STATIC / name, dpi=160, transparent=True, bbox_inches="tight")
         plt.close(figure)
 
 
