@@ -23,7 +23,7 @@ extensions = [
     "reference",
 ]
 exclude_patterns = ["extensions", "**/.ipynb_checkpoints"]
-default_role = "code"
+default_role = "py:obj"  # a link where the name is in the reference
 suppress_warnings = ["ref.python"]  # napoleon takes words of docstrings for names of types
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]

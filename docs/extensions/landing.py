@@ -38,8 +38,8 @@ def draw(style: str, name: str) -> None:
     dense, sparse = gradients()
     ink = "white" if style == "dark" else "black"
     colours = {"text.color": ink, "axes.edgecolor": ink, "figure.facecolor": "none"}
-    with mpl.rc_context({"font.size": 10, "axes.facecolor": "none", **colours}):
-        figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.6), layout="constrained")
+    with mpl.rc_context({"font.size": 13, "axes.facecolor": "none", **colours}):
+        figure, axes = plt.subplots(1, 2, figsize=(7.2, 4.3), layout="constrained")
         numbers = torch.full((SIZE, SIZE), torch.nan)
         rows, columns = sparse.coo_indices()
         numbers[rows, columns] = sparse.values()
@@ -47,14 +47,14 @@ def draw(style: str, name: str) -> None:
         size = dense.numel() * dense.element_size()
         values = sparse.values()
         pictures = (
-            (dense, f"dense gradient: {dense.numel()} numbers, {in_bytes(size)}"),
-            (numbers, f"on the pattern: {sparse.nse} numbers, {in_bytes(values.nbytes)}"),
+            (dense, f"dense gradient:\n{dense.numel()} numbers, {in_bytes(size)}"),
+            (numbers, f"gradient on the pattern:\n{sparse.nse} numbers, {in_bytes(values.nbytes)}"),
         )
         for ax, (shown, title) in zip(axes, pictures, strict=True):
             ax.imshow(shown, cmap="coolwarm", vmin=-limit, vmax=limit, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
-            ax.set_title(title, fontsize=10)
-        figure.savefig(STATIC / name, dpi=160, transparent=True)
+            ax.set_title(title, fontsize=13)
+        figure.savefig(STATIC / name, dpi=160, transparent=True, bbox_inches="tight")
         plt.close(figure)
 
 

@@ -16,8 +16,15 @@ GALLERY = ROOT / "docs" / "gallery"
 COLAB = "https://colab.research.google.com/github/spgrad/spgrad/blob/main/docs/gallery"
 STARTING_PROCESSES = ("train_sharded", "two_processes")
 """Programs that a notebook can't run: the processes that they start import the program."""
+INSTALL = """import importlib.util
+
+if importlib.util.find_spec("spgrad") is None:  # as in Colab
+    %pip install -q "spgrad[plot,scipy]"{more}
+"""
 RUN = 'main(["--quick", "--plot", "{name}.png"])'
 """The figure stays open, so that a notebook shows it."""
+TAGS = {1: ["hide-input"], 3: ["remove-cell"]}
+"""The site shows the code of the program on demand, and not what installs spgrad in Colab."""
 
 
 def programs() -> list[Path]:
@@ -39,8 +46,10 @@ def notebook(path: Path) -> str:
         f"[Open in Colab]({COLAB}/{path.stem}.ipynb) · the program is `examples/{path.name}` · "
         "the last cell runs it with `--quick`, in some seconds on one core"
     )
+    more = " torch_geometric" if "torch_geometric" in code else ""
     cells = [
         _cell(0, "markdown", f"# {title.rstrip('.')}\n\n{text}\n\n{lead}"),
+        _cell(3, "code", INSTALL.format(more=more).strip()),
         _cell(1, "code", code.strip()),
         _cell(2, "code", RUN.format(name=path.stem)),
     ]
@@ -61,7 +70,7 @@ def _cell(number: int, kind: str, text: str) -> dict[str, Any]:
     return {
         "cell_type": kind,
         "id": f"cell-{number}",
-        "metadata": {"tags": ["hide-input"]} if number == 1 else {},
+        "metadata": {"tags": TAGS[number]} if number in TAGS else {},
         "source": lines,
         **of_code,
     }
