@@ -53,7 +53,7 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
     start = f"file://{folder}/start"
     dist.init_process_group("gloo", init_method=start, rank=rank, world_size=case.world)
     _warm()
-    before = _resident()
+    before = _at_rest()
     A = spgrad.from_scipy(load(case.matrix, "float32"))
     whole = torch.randn(A.shape[1], case.columns)
     D = distribute(A, partition=case.partition)
@@ -217,24 +217,21 @@ def _memory(D: ShardedMatrix, x: torch.Tensor, before: int | None) -> dict[str, 
     """
     row, value = x.shape[1] * x.element_size(), x.element_size()
     plan, (rows, columns) = D.plan, D.local_shape
-    product = plan.nse * (4 + value) + (rows + 1) * 4 + (rows + columns + plan.exchange.arriving) * row
+    product = (
+        plan.nse * (4 + value) + (rows + 1) * 4 + (rows + columns + plan.exchange.arriving) * row
+    )
     travelling = len(plan.exchange.send) + plan.exchange.arriving
     gradients = plan.nse * value + (rows + columns + travelling) * row
     views = plan.nse * (4 + 4) + (columns + plan.exchange.arriving) * 4
-    gc.collect()
-    _trim()
-    rest = _resident()
+    rest = _at_rest()
     peaks = []
     leaf, wanted = D.local_values().detach().requires_grad_(), x.detach().requires_grad_()
     step = _step(D.with_values(leaf), wanted)
     step()  # makes the views
     for run in (lambda: D @ x, step):
         leaf.grad = wanted.grad = None
-        gc.collect()
-        spgrad.empty_cache()
-        _trim()
+        at = _at_rest()
         Path("/proc/self/clear_refs").write_text("5")
-        at = _resident()
         dist.barrier()
         run()
         peaks.append((_resident("VmHWM"), at))
@@ -249,10 +246,14 @@ def _memory(D: ShardedMatrix, x: torch.Tensor, before: int | None) -> dict[str, 
     }
 
 
-def _trim() -> None:
+def _at_rest() -> int:
+    """Resident bytes after all that is free went back to the system."""
     import ctypes
 
+    gc.collect()
+    spgrad.empty_cache()
     ctypes.CDLL(None).malloc_trim(0)
+    return _resident()
 
 
 def _resident(field: str = "VmRSS") -> int:

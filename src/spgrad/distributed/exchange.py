@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-_MESSAGE = 1 << 19
+_MESSAGE = 1 << 20
 """Bytes of a message, unless a share of the rows for one process are more."""
 
 _SHARE = 16
@@ -38,7 +38,7 @@ _SHARE = 16
 _AT_A_TIME = 2
 """Messages whose rows a process copies before the first of them has left."""
 
-_FEW = 2
+_FEW = 1
 """As many messages travel together: to divide them would cost more time than it saves."""
 
 _TAG = 0x59A2
