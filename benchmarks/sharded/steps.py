@@ -24,7 +24,6 @@ from benchmarks.matrices import load
 from spgrad.distributed import ShardedMatrix, distribute, exchange
 from spgrad.distributed.products import add_far, multiply_own
 
-
 COLUMNS = 64
 """Columns of x."""
 

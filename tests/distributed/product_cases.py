@@ -222,10 +222,18 @@ def rows_side_by_side_are_not_copied(rank, world):
             every_other = torch.ones(96, 96, dtype=F64)
             every_other[:, ::2] = 0
             apart = distribute(spgrad.from_dense(every_other).to_sparse_csr())
-            full @ full.scatter(dense(96, 2))
+            x = dense(96, 2)
+            full @ full.scatter(x)
             assert copied == []
-            apart @ apart.scatter(dense(96, 2))
+            apart @ apart.scatter(x)
             assert sum(copied) == len(apart.plan.exchange.send)
+            every_other[:, 1::4] = torch.rand(96, 24, dtype=F64)
+            every_other[:, :24] = 0.5
+            every_other[:, 48:60] = 0.5
+            for size in (2, 5, 7):  # messages of both kinds, and a last one that is shorter
+                with small_messages(size):
+                    mixed = distribute(spgrad.from_dense(every_other).to_sparse_csr())
+                    close(mixed @ mixed.scatter(x), own(mixed, every_other @ x))
     finally:
         torch.index_select = plain
 

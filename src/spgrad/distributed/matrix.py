@@ -256,8 +256,8 @@ class ShardedMatrix(Sharded):
         raise UnsupportedError(
             f"a ShardedMatrix is given to {resolve_name(func) or name}, which has no form for it; "
             "products, spmm, softmax, attention, sum, norm, scaling by vectors, functions of "
-            f"single values and spgrad.distributed.solve are accepted. {hint} on D.local_values(), or "
-            "on D.full() if the whole matrix fits in memory.",
+            f"single values and spgrad.distributed.solve are accepted. {hint} on "
+            "D.local_values(), or on D.full() if the whole matrix fits in memory.",
             function="distributed",
         )
 
