@@ -41,8 +41,8 @@ def _steps(options: argparse.Namespace) -> list[dict[str, Any]]:
     return found
 
 
-def _volumes(worlds: list[int]) -> list[dict[str, Any]]:
-    rates = volumes.measured_rates(COLUMNS)
+def _volumes(worlds: list[int], entry: float | None) -> list[dict[str, Any]]:
+    rates = volumes.measured_rates(COLUMNS) if entry is None else volumes.on_network(entry * 1e-12)
     print(f"{rates.entry * 1e12:.0f} ps an entry and column, {rates.sent / 1e9:.0f} GB/s")
     found = []
     for row in volumes.table(worlds, COLUMNS, rates):
@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("what", choices=("steps", "volumes"))
     parser.add_argument("--worlds", type=int, nargs="+", help="numbers of processes")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--entry", type=float, help="ps for an entry and column; measured if not")
     parser.add_argument("--matrices", nargs="+", default=MATRICES, help="of steps")
     parser.add_argument("--partitions", nargs="+", default=("nse", "metis"), help="of steps")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
@@ -88,7 +89,7 @@ def main() -> None:
     if options.what == "steps":
         rows = _steps(options)
     else:
-        rows = _volumes(options.worlds or [2, 4, 16, 64, 256, 1024])
+        rows = _volumes(options.worlds or [2, 4, 16, 64, 256, 1024], options.entry)
         _draw(rows, options.out / "scaling.png")
     (options.out / f"sharded-{options.what}.json").write_text(json.dumps(rows, indent=1))
 

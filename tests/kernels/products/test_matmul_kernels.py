@@ -115,10 +115,17 @@ def test_products_of_a_part(dtype, n):
 def test_products_of_a_large_part(m, k, nse, n):
     """Where `spmm` copies x into tiles, and where it writes a result beyond the cache."""
     ptr, idx, _ = row_view(m, k, nse, torch.int32)
-    val, x = dense(nse), dense(k, n)
+    val, x = dense(nse, dtype=torch.float32), dense(k, n, dtype=torch.float32)
     check("untiled_spmm", ptr, idx, val, x)
-    check_in_place(dense(m, n), ptr, idx, None, val, x)
-    check_in_place(dense(m, 4100), ptr, idx, torch.randperm(m), val, dense(k, 4100))
+    check_in_place(dense(m, n, dtype=torch.float32), ptr, idx, None, val, x)
+    check_in_place(
+        dense(m, 2100, dtype=torch.float32),
+        ptr,
+        idx,
+        torch.randperm(m),
+        val,
+        dense(k, 2100, dtype=torch.float32),
+    )
 
 
 def check_in_place(y, *args):
