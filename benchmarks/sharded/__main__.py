@@ -14,9 +14,14 @@ from benchmarks.sharded.steps import COLUMNS, Case, measure
 MATRICES = "poisson-1000", "social", "power-law-2m"
 
 
+def _over(memory: dict[str, float], what: str) -> float:
+    return (memory[f"{what} peak"] - memory["left"]) / memory[what]
+
+
 def _steps(options: argparse.Namespace) -> list[dict[str, Any]]:
     print("step: one process with all threads over the group")
-    print("memory: peak over what it has to have, of a product and of a step (see steps._memory)")
+    print("memory: peak over what it has to have, of a product and of a step (see steps._memory),")
+    print("  without what is left of the process when the matrix is deleted")
     print("late: step over max(step, exchange) where rows arrive late; model: of the forward")
     found = []
     for matrix in options.matrices:
@@ -24,7 +29,7 @@ def _steps(options: argparse.Namespace) -> list[dict[str, Any]]:
             for partition in options.partitions:
                 row = measure(Case(matrix, COLUMNS, partition, world), options.rounds)
                 memory = "/".join(
-                    f"{max(m[what + ' peak'] / m[what] for m in row['memory'] if m):.2f}"
+                    f"{max(_over(m, what) for m in row['memory'][1:]):.2f}"
                     for what in ("product", "step")
                 )
                 late = "  ".join(f"{d['ratio']:.2f}" for d in row["delays"])

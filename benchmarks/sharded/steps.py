@@ -53,13 +53,9 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=start, rank=rank, world_size=case.world)
     _warm()
     before = _at_rest()
-    A = spgrad.from_scipy(load(case.matrix, "float32"))
-    whole = torch.randn(A.shape[1], case.columns)
-    D = distribute(A, partition=case.partition)
-    x = D.scatter(whole)
-    if rank:
-        del A, whole
-    memory = _memory(D, x, before if rank else None)
+    memory = _memory(*_operands(case)[:2], before if rank else None)
+    memory["left"] = _at_rest() - before
+    D, x, A, whole = _operands(case)
     D = D.with_values(D.local_values().requires_grad_())
     x.requires_grad_()
     names = "sharded", "forward", "exchange", "compute", "one"
@@ -98,6 +94,14 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
         torch.save(found, Path(folder) / "found.pt")
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _operands(case: Case) -> tuple[ShardedMatrix, torch.Tensor, Any, torch.Tensor]:
+    """A matrix and x on shards, and both of them whole on rank 0."""
+    A = spgrad.from_scipy(load(case.matrix, "float32"))
+    whole = torch.randn(A.shape[1], case.columns)
+    D = distribute(A, partition=case.partition)
+    return D, D.scatter(whole), *((A, whole) if dist.get_rank() == 0 else (None, torch.empty(0)))
 
 
 def _multiplied(D: ShardedMatrix, x: torch.Tensor, arrived: torch.Tensor) -> None:
