@@ -2,6 +2,7 @@
 
 import torch
 from group import F64, case, close, dense, entry_ids, matrix, own, partitions
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import spgrad
 from spgrad.distributed import distribute
@@ -35,6 +36,11 @@ def rowwise(rank, world):
         close((D * c[D.column_ids]).full().to_dense(), dense_a * c)
         close((D / own(D, r)).full().to_dense(), dense_a / r)
         close((D.T * c[D.column_ids][:, None]).full().to_dense(), dense_a.T * c[:, None])
+        close((D.detach() / D.detach().norm()).full().to_dense(), dense_a / dense_a.norm())
+        for placement in (Shard(0), Replicate()):
+            by_rows, by_columns = (distribute_tensor(t, D.mesh, [placement]) for t in (r, c))
+            close((D * by_rows).full().to_dense(), dense_a * r)
+            close((D * by_columns).full().to_dense(), dense_a * c)
         close((2 * D + D - D * 0.5).full().to_dense(), dense_a * 2.5)
         close(torch.relu(-D).full().to_dense(), torch.relu(-dense_a))
         close(torch.abs(D).full().to_dense(), dense_a.abs())
