@@ -17,6 +17,7 @@ from group import (
     raises,
     shared_folder,
 )
+from torch.distributed.tensor import DTensor, Replicate
 
 import spgrad
 from spgrad import linalg
@@ -166,6 +167,28 @@ def kinds_differ_between_ranks(rank, world):
     raises(ValueError, last, lambda: save(D, one("here", "there")))
     raises(ValueError, "`call` is", lambda: D.sum(0) if rank else D.full(0))
     close(D @ x, own(D, A @ dense(23, 2)))  # the group works on
+
+
+@case
+def meshes(rank, world):
+    """A mesh that one rank alone has wrong, and a DTensor on another mesh."""
+    A = matrix()
+    square = dist.init_device_mesh("cpu", (world, 1), mesh_dim_names=("rows", "one"))
+    for call in (
+        lambda mesh: distribute(A, mesh),
+        lambda mesh: from_local(A, mesh),
+        lambda mesh: load("absent.npz", mesh),
+    ):
+        raises(
+            ValueError, "2 dimensions", lambda call=call: call(only_last(rank, world, square, None))
+        )
+        raises(TypeError, "`mesh` is", lambda call=call: call(only_last(rank, world, 3, None)))
+    D = distribute(A)
+    wrong = DTensor.from_local(dense(23, 2), square["one"], [Replicate()])
+    good = DTensor.from_local(dense(23, 2), D.mesh, [Replicate()])
+    where = f"on rank {world - 1}"
+    if world > 1:
+        raises(ValueError, where, lambda: D @ only_last(rank, world, wrong, good))
 
 
 @case
