@@ -14,9 +14,14 @@ from benchmarks.sharded.steps import COLUMNS, Case, measure
 MATRICES = "poisson-1000", "social", "power-law-2m"
 
 
+def _over(memory: dict[str, float], what: str) -> float:
+    return (memory[f"{what} peak"] - memory["left"]) / memory[what]
+
+
 def _steps(options: argparse.Namespace) -> list[dict[str, Any]]:
     print("step: one process with all threads over the group")
-    print("memory: peak over what it has to have, of a product and of a step (see steps._memory)")
+    print("memory: peak over what it has to have, of a product and of a step (see steps._memory),")
+    print("  without what is left of the process when the matrix is deleted")
     print("late: step over max(step, exchange) where rows arrive late; model: of the forward")
     found = []
     for matrix in options.matrices:
@@ -24,7 +29,7 @@ def _steps(options: argparse.Namespace) -> list[dict[str, Any]]:
             for partition in options.partitions:
                 row = measure(Case(matrix, COLUMNS, partition, world), options.rounds)
                 memory = "/".join(
-                    f"{max(m[what + ' peak'] / m[what] for m in row['memory'] if m):.2f}"
+                    f"{max(_over(m, what) for m in row['memory'][1:]):.2f}"
                     for what in ("product", "step")
                 )
                 late = "  ".join(f"{d['ratio']:.2f}" for d in row["delays"])
@@ -41,8 +46,8 @@ def _steps(options: argparse.Namespace) -> list[dict[str, Any]]:
     return found
 
 
-def _volumes(worlds: list[int]) -> list[dict[str, Any]]:
-    rates = volumes.measured_rates(COLUMNS)
+def _volumes(worlds: list[int], entry: float | None) -> list[dict[str, Any]]:
+    rates = volumes.measured_rates(COLUMNS) if entry is None else volumes.on_network(entry * 1e-12)
     print(f"{rates.entry * 1e12:.0f} ps an entry and column, {rates.sent / 1e9:.0f} GB/s")
     found = []
     for row in volumes.table(worlds, COLUMNS, rates):
@@ -79,6 +84,7 @@ def main() -> None:
     parser.add_argument("what", choices=("steps", "volumes"))
     parser.add_argument("--worlds", type=int, nargs="+", help="numbers of processes")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--entry", type=float, help="ps for an entry and column; measured if not")
     parser.add_argument("--matrices", nargs="+", default=MATRICES, help="of steps")
     parser.add_argument("--partitions", nargs="+", default=("nse", "metis"), help="of steps")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
@@ -88,7 +94,7 @@ def main() -> None:
     if options.what == "steps":
         rows = _steps(options)
     else:
-        rows = _volumes(options.worlds or [2, 4, 16, 64, 256, 1024])
+        rows = _volumes(options.worlds or [2, 4, 16, 64, 256, 1024], options.entry)
         _draw(rows, options.out / "scaling.png")
     (options.out / f"sharded-{options.what}.json").write_text(json.dumps(rows, indent=1))
 

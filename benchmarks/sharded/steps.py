@@ -24,7 +24,6 @@ from benchmarks.matrices import load
 from spgrad.distributed import ShardedMatrix, distribute, exchange
 from spgrad.distributed.products import add_far, multiply_own
 
-
 COLUMNS = 64
 """Columns of x."""
 
@@ -53,14 +52,10 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
     start = f"file://{folder}/start"
     dist.init_process_group("gloo", init_method=start, rank=rank, world_size=case.world)
     _warm()
-    before = _resident()
-    A = spgrad.from_scipy(load(case.matrix, "float32"))
-    whole = torch.randn(A.shape[1], case.columns)
-    D = distribute(A, partition=case.partition)
-    x = D.scatter(whole)
-    if rank:
-        del A, whole
-    memory = _memory(D, x, before if rank else None)
+    before = _at_rest()
+    memory = _memory(*_operands(case)[:2], before if rank else None)
+    memory["left"] = _at_rest() - before
+    D, x, A, whole = _operands(case)
     D = D.with_values(D.local_values().requires_grad_())
     x.requires_grad_()
     names = "sharded", "forward", "exchange", "compute", "one"
@@ -99,6 +94,14 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
         torch.save(found, Path(folder) / "found.pt")
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _operands(case: Case) -> tuple[ShardedMatrix, torch.Tensor, Any, torch.Tensor]:
+    """A matrix and x on shards, and both of them whole on rank 0."""
+    A = spgrad.from_scipy(load(case.matrix, "float32"))
+    whole = torch.randn(A.shape[1], case.columns)
+    D = distribute(A, partition=case.partition)
+    return D, D.scatter(whole), *((A, whole) if dist.get_rank() == 0 else (None, torch.empty(0)))
 
 
 def _multiplied(D: ShardedMatrix, x: torch.Tensor, arrived: torch.Tensor) -> None:
@@ -152,14 +155,21 @@ def _together(run: Callable[[], Any]) -> float:
 
 
 def _overlaps(step: Callable[[], None], whole: float) -> list[dict[str, float]]:
-    """The step where rows arrive late, by shares of the time of a step without delay."""
+    """The step where rows arrive late, by shares of the time of a step without delay.
+
+    Steps with and without delay take turns, because the load of a machine changes.
+    """
     found = []
     for share in (0.125, 0.25, 0.5):
-        with _late(share * whole):
-            times = [_together(step) for _ in range(5)]
-        taken = statistics.median(times)
         exchanges = 2 * share * whole  # one forwards and one backwards
-        found.append({"exchange": exchanges, "step": taken, "ratio": taken / max(whole, exchanges)})
+        pairs = []
+        for _ in range(9):
+            plain = _together(step)
+            with _late(share * whole):
+                pairs.append((_together(step), max(plain, exchanges)))
+        ratio = statistics.median(taken / longest for taken, longest in pairs)
+        taken = statistics.median(taken for taken, _ in pairs)
+        found.append({"exchange": exchanges, "step": taken, "ratio": ratio})
     return found
 
 
@@ -217,24 +227,21 @@ def _memory(D: ShardedMatrix, x: torch.Tensor, before: int | None) -> dict[str, 
     """
     row, value = x.shape[1] * x.element_size(), x.element_size()
     plan, (rows, columns) = D.plan, D.local_shape
-    product = plan.nse * (4 + value) + (rows + 1) * 4 + (rows + columns + plan.exchange.arriving) * row
+    product = (
+        plan.nse * (4 + value) + (rows + 1) * 4 + (rows + columns + plan.exchange.arriving) * row
+    )
     travelling = len(plan.exchange.send) + plan.exchange.arriving
     gradients = plan.nse * value + (rows + columns + travelling) * row
     views = plan.nse * (4 + 4) + (columns + plan.exchange.arriving) * 4
-    gc.collect()
-    _trim()
-    rest = _resident()
+    rest = _at_rest()
     peaks = []
     leaf, wanted = D.local_values().detach().requires_grad_(), x.detach().requires_grad_()
     step = _step(D.with_values(leaf), wanted)
     step()  # makes the views
     for run in (lambda: D @ x, step):
         leaf.grad = wanted.grad = None
-        gc.collect()
-        spgrad.empty_cache()
-        _trim()
+        at = _at_rest()
         Path("/proc/self/clear_refs").write_text("5")
-        at = _resident()
         dist.barrier()
         run()
         peaks.append((_resident("VmHWM"), at))
@@ -249,10 +256,14 @@ def _memory(D: ShardedMatrix, x: torch.Tensor, before: int | None) -> dict[str, 
     }
 
 
-def _trim() -> None:
+def _at_rest() -> int:
+    """Resident bytes after all that is free went back to the system."""
     import ctypes
 
+    gc.collect()
+    spgrad.empty_cache()
     ctypes.CDLL(None).malloc_trim(0)
+    return _resident()
 
 
 def _resident(field: str = "VmRSS") -> int:

@@ -24,6 +24,7 @@ import spgrad
 from benchmarks import patterns
 from benchmarks.matrices import load
 from spgrad.data import partition
+from spgrad.distributed import exchange
 
 MOVED = 0.1
 """Share of the edges of a scaled graph that lead to another copy."""
@@ -80,7 +81,8 @@ class Volume(NamedTuple):
 
     arriving: np.ndarray  # rows of x that arrive in each process
     entries: np.ndarray  # of each process
-    neighbours: np.ndarray  # processes from which rows arrive
+    receiver: np.ndarray  # the process that receives, for each pair of processes
+    pairs: np.ndarray  # the rows that arrive there from the other one
 
 
 def volume(S: sp.csr_array, part: np.ndarray, world: int) -> Volume:
@@ -90,10 +92,8 @@ def volume(S: sp.csr_array, part: np.ndarray, world: int) -> Volume:
     remote = owner != part[S.indices]
     named = np.unique(owner[remote].astype(np.int64) * S.shape[0] + S.indices[remote])
     receiver, row = np.divmod(named, S.shape[0])
-    pairs = np.unique(receiver * world + part[row]) // world
-    return Volume(
-        np.bincount(receiver, minlength=world), entries, np.bincount(pairs, minlength=world)
-    )
+    pairs, counts = np.unique(receiver * world + part[row], return_counts=True)
+    return Volume(np.bincount(receiver, minlength=world), entries, pairs // world, counts)
 
 
 def contiguous(S: sp.csr_array, world: int) -> np.ndarray:
@@ -111,7 +111,13 @@ def metis(S: sp.csr_array, world: int) -> np.ndarray:
 def seconds(found: Volume, columns: int, rates: Rates, itemsize: int = 4) -> float:
     """Time of the product in the slowest process; rows are sent while local ones are multiplied."""
     compute = found.entries * columns * rates.entry
-    sent = found.arriving * columns * itemsize / rates.sent + found.neighbours * rates.latency
+    row = columns * itemsize
+    count = np.ones_like(found.pairs)
+    if found.arriving.max(initial=0) * row > exchange._FEW * exchange._MESSAGE:
+        step = np.maximum(exchange._MESSAGE // row, -(-found.pairs // exchange._SHARE))
+        count = -(-found.pairs // step)
+    messages = np.bincount(found.receiver, weights=count, minlength=len(found.entries))
+    sent = found.arriving * row / rates.sent + messages * rates.latency
     return float(np.maximum(compute, sent).max())
 
 
@@ -126,7 +132,8 @@ def table(worlds: list[int], columns: int, rates: Rates) -> Iterator[dict[str, A
             whole = Volume(
                 np.full(world, n - share),
                 np.bincount(contiguous(S, world), weights=np.diff(S.indptr), minlength=world),
-                np.full(world, world - 1),
+                np.repeat(np.arange(world), world - 1),
+                np.full(world * (world - 1), share),
             )
             ways = {
                 "all-gather": whole,
@@ -155,4 +162,9 @@ def measured_rates(columns: int) -> Rates:
     A = spgrad.from_scipy(load("social", "float32"))
     x = torch.randn(A.shape[1], columns)
     times = interleave({"A x": lambda: A @ x}, 9, 5.0)["A x"]
-    return Rates(sorted(times)[len(times) // 2] / (A.nse * columns), 10e9, 5e-6)
+    return on_network(sorted(times)[len(times) // 2] / (A.nse * columns))
+
+
+def on_network(entry: float) -> Rates:
+    """A process with this time for an entry and column, on the assumed network."""
+    return Rates(entry, 10e9, 5e-6)

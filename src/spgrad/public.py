@@ -11,7 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from spgrad.core.pattern import LAYOUT_NAMES
-from spgrad.errors import SpgradError
+from spgrad.core.slots import above
+from spgrad.errors import ArgumentKindError, SpgradError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,7 +42,14 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                 if isinstance(error, (SpgradError, TypeError)) and _has_numpys((args, kwargs)):
                     again: Any = run
                     return again(*_pythons(args), **_pythons(kwargs))
-                _explain(error, name, _operands(op, args, kwargs))
+                operands = _operands(op, args, kwargs)
+                if isinstance(error, TypeError):
+                    hint = above.elsewhere(name, (*args, *kwargs.values()))
+                    if hint is not None:
+                        other = ArgumentKindError(hint)
+                        _explain(other, name, operands)
+                        raise other from None
+                _explain(error, name, operands)
                 raise
 
         return run

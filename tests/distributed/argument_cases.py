@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from group import (
+    F64,
     LIMIT,
     case,
     close,
@@ -16,9 +17,11 @@ from group import (
     raises,
     shared_folder,
 )
+from torch.distributed.tensor import DTensor, Replicate
 
 import spgrad
-from spgrad.distributed import distribute, from_local, load, save
+from spgrad import linalg
+from spgrad.distributed import distribute, from_local, load, save, solve
 
 
 @case
@@ -86,6 +89,15 @@ def wrong_on_one_rank(rank, world):
     raises(TypeError, where, lambda: from_local(one(3, D.to_local())))
     raises(ValueError, where, lambda: D * one(torch.ones(2, 2), x[:, :1]))
     raises(ValueError, "lack", lambda: D.add_identity(1.0))
+    raises(TypeError, where, lambda: D * one("two", 2.0))
+    raises(TypeError, where, lambda: D + one(1, D))
+    raises(ValueError, where, lambda: D - one(distribute(A), D))
+    raises(ValueError, where, lambda: D.softmax(one(0, 1)))
+    raises(ValueError, where, lambda: D.scatter(one(dense(22, 2), dense(23, 2))))
+    raises(TypeError, where, lambda: D.scatter(one(None, dense(23, 2))))
+    raises(TypeError, where, lambda: D.attention(one(A, own(D, dense(23, 2))), x, x))
+    raises(ValueError, where, lambda: D.attention(one(x.float(), own(D, dense(23, 2))), x, x))
+    raises(ValueError, where, lambda: D.attention(one(x[:-1], own(D, dense(23, 2))), x, x))
     raises(ValueError, where, lambda: D.gather(one(x[:-1], x)))
     raises(TypeError, where, lambda: D.gather(one(A, x)))
     raises(ValueError, where, lambda: D.sum(one(2, 0)))
@@ -96,9 +108,114 @@ def wrong_on_one_rank(rank, world):
         raises(ValueError, "on the ranks", lambda: distribute(one(matrix(24, 24), A)))
         raises(ValueError, f"{last} and", lambda: from_local(one(A, A[:, :20])))
         raises(ValueError, "`call` is", lambda: D.spmm(x, one("mean", "sum")))
+        raises(ValueError, "`partition` is", lambda: distribute(A, partition=one("rows", "nse")))
+        raises(ValueError, "`columns` is", lambda: distribute(A, columns=one(None, sizes(world))))
+        raises(ValueError, "`A` is", lambda: distribute(one(2 * A, A)))
+        raises(ValueError, "`A` is", lambda: distribute(one(A.T.to_sparse_csr(), A)))
         raises(ValueError, f"{last} and", lambda: D.gather(one(x.float(), x)))
         raises(ValueError, f"{last} and", lambda: D.sum(one(1, 0)))
         raises(ValueError, f"{last} and", lambda: D.full(one(None, 0)))
+
+
+def sizes(world):
+    """Other shares of 23 columns than the equal ones."""
+    return [23 - (world - 1), *[1] * (world - 1)]
+
+
+@case
+def kinds_differ_between_ranks(rank, world):
+    """Each argument is right by itself, but one rank has another kind, shape or dtype."""
+    if world == 1:
+        return
+    A = spgrad.set_diag(matrix(), 3.0).to_sparse_csr()
+    D = distribute(A)
+    x = D.scatter(dense(23, 2))
+    rows, columns = own(D, dense(23, 1)), x[:, 0].contiguous()
+    last = f"on rank {world - 1} and"
+
+    def one(bad, good):
+        return only_last(rank, world, bad, good)
+
+    number = torch.tensor(2.0, dtype=F64)
+    for bad, good in (
+        (2.0, rows),
+        (columns, 2.0),
+        (rows, columns),
+        (columns, number),
+        (D, 2.0),
+        (D, columns),
+        (2j, 2.0),
+        (rows.float(), rows),
+        (columns.clone().requires_grad_(), columns),
+        (number.clone().requires_grad_(), number),
+        (D.sum(), columns),
+    ):
+        raises(ValueError, last, lambda bad=bad, good=good: D * one(bad, good))
+        if not isinstance(bad, type(D)):
+            raises(ValueError, last, lambda bad=bad, good=good: D / one(bad, good))
+    raises(ValueError, last, lambda: D + one(D.map(torch.Tensor.float), D))
+    raises(ValueError, last, lambda: D.add_identity(one(1j, 1.0)))
+    raises(TypeError, "on rank", lambda: D.add_identity(one(torch.ones(3), 1.0)))
+    raises(ValueError, last, lambda: D.with_values(one(D.local_values().float(), D.local_values())))
+    wide, wide_x = one((D.map(torch.Tensor.float), x.float()), (D, x))
+    raises(ValueError, last, lambda: wide @ wide_x)
+    raises(ValueError, last, lambda: D.attention(rows.expand(-1, 2), x, one(x[:, :1], x)))
+    b = own(D, dense(23, 1))
+    for bad in (linalg.CG(rtol=1e-3), linalg.CG(max_iter=3), linalg.MINRES()):
+        raises(ValueError, last, lambda bad=bad: solve(D, b, one(bad, linalg.CG())))
+    raises(ValueError, last, lambda: solve(D, b, linalg.CG(), x0=one(b, None)))
+    raises(ValueError, last, lambda: save(D, one("here", "there")))
+    raises(ValueError, "`call` is", lambda: D.sum(0) if rank else D.full(0))
+    close(D @ x, own(D, A @ dense(23, 2)))  # the group works on
+
+
+@case
+def meshes(rank, world):
+    """A mesh that one rank alone has wrong, and a DTensor on another mesh."""
+    A = matrix()
+    square = dist.init_device_mesh("cpu", (world, 1), mesh_dim_names=("rows", "one"))
+    for call in (
+        lambda mesh: distribute(A, mesh),
+        lambda mesh: from_local(A, mesh),
+        lambda mesh: load("absent.npz", mesh),
+    ):
+        raises(
+            ValueError, "2 dimensions", lambda call=call: call(only_last(rank, world, square, None))
+        )
+        raises(TypeError, "`mesh` is", lambda call=call: call(only_last(rank, world, 3, None)))
+    D = distribute(A)
+    wrong = DTensor.from_local(dense(23, 2), square["one"], [Replicate()])
+    good = DTensor.from_local(dense(23, 2), D.mesh, [Replicate()])
+    where = f"on rank {world - 1}"
+    if world > 1:
+        raises(ValueError, where, lambda: D @ only_last(rank, world, wrong, good))
+
+
+@case
+def functions_of_one_process(rank, world):
+    """They name the function for sharded matrices, or say that there is none."""
+    D = distribute(matrix())
+    x = D.scatter(dense(23, 2))
+    for call, text in (
+        (lambda: linalg.solve(D, x), "Call spgrad.distributed.solve(D, b, solver)"),
+        (lambda: linalg.solve(D, x, linalg.CG()), "Call spgrad.distributed.solve"),
+        (lambda: linalg.lstsq(D, x), "no form"),
+        (lambda: linalg.eigsh(D), "no form"),
+        (lambda: linalg.lobpcg(D), "no form"),
+        (lambda: linalg.logdet(D), "no form"),
+        (lambda: spgrad.graph.degree(D), "Call D.map(torch.ones_like).sum(1)"),
+        (lambda: spgrad.graph.laplacian(D), "no form"),
+        (lambda: spgrad.spmm(D, x, "mean"), "Call D.spmm(x, reduce)"),
+        (lambda: spgrad.softmax(D, 1), "Call D.softmax(1)"),
+        (lambda: spgrad.scaled_dot_product_attention(x, x, x, D), "Call D.attention"),
+        (lambda: spgrad.diagonal(D), "Call D.diagonal()"),
+        (lambda: spgrad.io.save(D, "a.npz"), "Call spgrad.distributed.save"),
+        (lambda: spgrad.matmul(D, x), "Call D @ x"),
+        (lambda: spgrad.mul(D, 2.0), "Call D * other"),
+    ):
+        raises(TypeError, text, call)
+    raises(spgrad.UnsupportedError, "distributed.solve(D, b", lambda: torch.linalg.solve(D, x))
+    close(D.map(torch.ones_like).sum(1), own(D, matrix().to_dense().ne(0).sum(1).to(F64)))
 
 
 @case

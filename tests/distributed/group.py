@@ -19,6 +19,9 @@ CASES = {}
 LIMIT = 240
 """Seconds after which a group of processes that hangs is ended."""
 
+LIMIT_OF_A_CALL = 60
+"""The same for a call that has to raise on every rank."""
+
 
 def case(function):
     CASES[function.__name__] = function
@@ -102,8 +105,10 @@ def entry_ids(D):
 
 def raises(kind, text, call):
     """Every process raises, whichever of them has the wrong argument."""
+    faulthandler.dump_traceback_later(LIMIT_OF_A_CALL, exit=True)
     with pytest.raises(kind, match=re.escape(text)) as caught:
         call()
+    faulthandler.dump_traceback_later(LIMIT, exit=True)
     assert isinstance(caught.value, spgrad.SpgradError)
 
 

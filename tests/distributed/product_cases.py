@@ -182,8 +182,60 @@ def many_messages(rank, world):
                 assert torch.equal(D @ D.scatter(dense(120, 2)), y)
             with torch.inference_mode():
                 assert torch.equal(D @ D.scatter(dense(120, 2)), y)
-        A = matrix(50, 90, 0.3, torch.complex64)
-        compare(A, distribute(A), 3, world, torch.complex64)
+        A = matrix(50, 90, 0.3, torch.complex128)
+        compare(A, distribute(A), 3, world, torch.complex128)
+
+
+@case
+def parts(rank, world):
+    """The entries in columns of other processes are multiplied part by part, as rows arrive."""
+    A = matrix(80, 80, 1.0) * 0.1
+    for partition in ("nse", torch.arange(80) * 7 % world):
+        D = distribute(A, partition=partition)
+        assert len(D.plan.far) == (1 if world == 1 else 4)
+        assert D.plan.far[-1].end == D.plan.exchange.arriving
+        compare(A, D, 3, world)
+        dense_a, line = A.to_dense(), dense(80, 1, seed=4)[:, 0]
+        close(D.sum(1), own(D, dense_a.sum(1)))
+        close(D.sum(0), dense_a.sum(0)[D.column_ids])
+        close((D * line[D.column_ids]).full().to_dense(), dense_a * line)
+        close(
+            torch.relu(D).softmax(1).full().to_dense(), torch.softmax(torch.relu(A), 1).to_dense()
+        )
+
+
+@case
+def rows_side_by_side_are_not_copied(rank, world):
+    """Messages of a range of rows leave from x itself; those of rows that lie apart are copied."""
+    copied = []
+    plain = torch.index_select
+
+    def counting(x, dim, index, *, out=None):
+        if out is not None:
+            copied.append(len(index))
+        return plain(x, dim, index) if out is None else plain(x, dim, index, out=out)
+
+    torch.index_select = counting
+    try:
+        with small_messages(2):
+            full = distribute(matrix(96, 96, 1.0))
+            every_other = torch.ones(96, 96, dtype=F64)
+            every_other[:, ::2] = 0
+            apart = distribute(spgrad.from_dense(every_other).to_sparse_csr())
+            x = dense(96, 2)
+            full @ full.scatter(x)
+            assert copied == []
+            apart @ apart.scatter(x)
+            assert sum(copied) == len(apart.plan.exchange.send)
+            every_other[:, 1::4] = torch.rand(96, 24, dtype=F64)
+            every_other[:, :24] = 0.5
+            every_other[:, 48:60] = 0.5
+            for size in (2, 5, 7):  # messages of both kinds, and a last one that is shorter
+                with small_messages(size):
+                    mixed = distribute(spgrad.from_dense(every_other).to_sparse_csr())
+                    close(mixed @ mixed.scatter(x), own(mixed, every_other @ x))
+    finally:
+        torch.index_select = plain
 
 
 @case

@@ -2,6 +2,7 @@
 
 import torch
 from group import F64, case, close, dense, entry_ids, matrix, own, partitions
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import spgrad
 from spgrad.distributed import distribute
@@ -35,6 +36,11 @@ def rowwise(rank, world):
         close((D * c[D.column_ids]).full().to_dense(), dense_a * c)
         close((D / own(D, r)).full().to_dense(), dense_a / r)
         close((D.T * c[D.column_ids][:, None]).full().to_dense(), dense_a.T * c[:, None])
+        close((D.detach() / D.detach().norm()).full().to_dense(), dense_a / dense_a.norm())
+        for placement in (Shard(0), Replicate()):
+            by_rows, by_columns = (distribute_tensor(t, D.mesh, [placement]) for t in (r, c))
+            close((D * by_rows).full().to_dense(), dense_a * r)
+            close((D * by_columns).full().to_dense(), dense_a * c)
         close((2 * D + D - D * 0.5).full().to_dense(), dense_a * 2.5)
         close(torch.relu(-D).full().to_dense(), torch.relu(-dense_a))
         close(torch.abs(D).full().to_dense(), dense_a.abs())
@@ -110,3 +116,35 @@ def optimizers(rank, world):
             torch.nn.utils.clip_grad_norm_([values], 1.0)
             optimizer.step()
     close(shared.full_tensor().detach(), alone.detach())
+
+
+@case
+def page_rank(rank, world):
+    """A loop of products with the transpose; each process ends it after the same step."""
+    A = matrix().detach()
+    A = spgrad.from_values(A.values().abs(), A)
+    wanted, count = ranks(A, torch.full((23, 1), 1 / 23, dtype=F64), lambda t: t)
+    for partition in partitions(23, world):
+        D = distribute(A, partition=partition)
+
+        def everywhere(t):
+            torch.distributed.all_reduce(t)
+            return t
+
+        found, steps = ranks(D, D.T.scatter(torch.full((23, 1), 1 / 23, dtype=F64)), everywhere)
+        close(found, own(D, wanted))
+        assert steps == count
+
+
+def ranks(A, p, total):
+    """Ranks of pages that link to others by A, with a way to add up over processes."""
+    out = A.sum(1).reshape(-1, 1)
+    for step in range(200):
+        share = torch.where(out > 0, p / out.clamp(min=1e-30), 0)
+        lost = total(torch.where(out > 0, 0, p).sum())
+        new = 0.85 * (A.T @ share + lost / 23) + 0.15 / 23
+        change = total((new - p).abs().sum())
+        p = new
+        if change < 1e-12:
+            return p, step
+    raise AssertionError("the ranks did not converge")

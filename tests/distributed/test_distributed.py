@@ -25,6 +25,7 @@ def test_as_in_one_process(world, tmp_path):
         for name, text in failed.items()
     ]
     assert not told, "\n".join(told)
+    assert not multiprocessing.active_children()
 
 
 def test_checkpoints_are_loaded_by_another_number_of_processes(tmp_path):

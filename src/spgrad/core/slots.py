@@ -29,6 +29,10 @@ def _refused(func: Any, args: tuple[Any, ...], error: SpgradError) -> NoReturn:
     raise error
 
 
+def _none(name: str, operands: tuple[Any, ...]) -> str | None:
+    return None
+
+
 class Slots:
     """The functions of the modules above `core`, by name.
 
@@ -37,6 +41,8 @@ class Slots:
         coalesce: `spgrad.coalesce`.
         coo_indices: `spgrad.coo_indices`.
         describe: What `repr` says of a SparseTensor.
+        elsewhere: For a public function and its operands, the error text that names the function to
+            call in its place; None if there is none.
         facts: The same without the elements, as pairs of a name and a value.
         find_views: Finds and keeps the views of a pattern that compiled code takes.
         getitem: `spgrad.getitem`.
@@ -56,6 +62,7 @@ class Slots:
     coalesce: Callable[[torch.Tensor], Any]
     coo_indices: Callable[[torch.Tensor], torch.Tensor]
     describe: Callable[[Any], str]
+    elsewhere: Callable[[str, tuple[Any, ...]], str | None] = staticmethod(_none)
     facts: Callable[[Any], Iterable[tuple[str, Any]]]
     find_views: Callable[[Any], None]
     getitem: Callable[[torch.Tensor, Any], torch.Tensor]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,17 +92,19 @@ def distribute(
 
     def check() -> dict[str, object]:
         if A is None:
-            return {}
+            return {"call": "distribute"}
         _require_partition(partition, _required_matrix("A", A), world)
         if columns is not None:
             starts_of_sizes("columns", columns, A.shape[1], world)
-        return {}
+        return {"call": "distribute"}
 
     agree(group, check, device)
     have: list[Any] = [None] * world
     facts = None if A is None else (tuple(A.shape), str(A.dtype), A._nnz())
     dist.all_gather_object(have, facts, group)
     alone = have[0] is not None and all(found is None for found in have[1:])
+    if not alone and have[0] is not None and all(found == have[0] for found in have[1:]):
+        agree(group, lambda: _facts_of(A, partition, columns), device)
     if not alone and any(found != have[0] for found in have):
         raise ArgumentValueError(
             f"`A` is {have} on the ranks; the same matrix on all of them, or one on rank 0 and "
@@ -200,6 +203,24 @@ def from_local(
     return _build(mesh, _on_device((crow, col, vals, crow[:-1] + first, *rest), device))
 
 
+def _facts_of(
+    A: torch.Tensor | None, partition: Partition, columns: Sequence[int] | None
+) -> dict[str, object]:
+    """What must be equal where every process has the matrix; sums tell its contents apart."""
+    matrix = _required_matrix("A", A)
+    ptr, col = row_view(matrix._pattern)[:2]
+    vals = torch.view_as_real(plain(matrix._vals)) if matrix.is_complex() else plain(matrix._vals)
+    order = torch.arange(1, len(col) + 1, device=col.device)
+    sums = int(ptr.sum()), int((order * (col + 1)).sum()), float(vals.double().sum())
+    given = partition.tolist() if isinstance(partition, torch.Tensor) else partition
+    return {
+        "A": f"a matrix of which ptr, columns and values sum to {sums}",
+        "partition": given if isinstance(given, str) else zlib.crc32(repr(list(given)).encode()),
+        "columns": columns and list(columns),
+        "requires_grad": matrix.requires_grad,
+    }
+
+
 def _required_matrix(name: str, A: object) -> SparseTensor:
     """One sparse matrix."""
     if not isinstance(A, SparseTensor):
@@ -273,7 +294,7 @@ def _rows_of(
     if order is None:
         low, high = int(ptr[begin]), int(ptr[end])
         crow = ptr[begin : end + 1] - ptr[begin]
-        first = ptr[begin:end].long()
+        first = ptr[begin:end].long().clone()  # not a view, which would hold those of all rows
         rest = None, starts, column_starts, A.requires_grad, None
         return crow, col[low:high].clone(), vals[low:high].clone(), first, *rest
     ids = order[begin:end]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,7 @@ from spgrad.distributed.exchange import Exchange, collect, find_exchange, give_b
 from spgrad.distributed.plan import Plan, csr, index_dtype
 from spgrad.distributed.sharded import Sharded
 from spgrad.distributed.shares import Shares, even_starts
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError
 
 
 @dataclass(frozen=True)
@@ -282,14 +282,41 @@ def gather_rows(D: Sharded, y: torch.Tensor) -> torch.Tensor:
 
 
 def require_mesh(mesh: DeviceMesh | None) -> DeviceMesh:
-    """The mesh, or one of all processes."""
+    """The mesh, or one of all processes.
+
+    Where it can't be that of the others, they learn of it by the group of all processes, which is
+    that of a mesh of one dimension with all of them.
+    """
     if mesh is None:
         backend = dist.get_backend()
         device = "cuda" if backend == "nccl" else "cpu"
         return dist.init_device_mesh(device, (dist.get_world_size(),))
+    error = _mesh_error(mesh)
+    if error is None:
+        return mesh
+    if not isinstance(mesh, DeviceMesh) or mesh.size() == dist.get_world_size():
+        agree(dist.group.WORLD, lambda: _raise(error), getattr(mesh, "device_type", "cpu"))
+    raise error
+
+
+def _mesh_error(mesh: DeviceMesh) -> SpgradError | None:
+    if not isinstance(mesh, DeviceMesh):
+        return ArgumentKindError(
+            f"`mesh` is {checks.describe_kind(mesh)}; a DeviceMesh, or None for all processes, is "
+            'accepted. Make one with torch.distributed.init_device_mesh("cpu", (n,)).'
+        )
     if mesh.ndim != 1:
-        raise ArgumentValueError(
+        return ArgumentValueError(
             f"`mesh` has {mesh.ndim} dimensions; a mesh of one dimension is accepted. Take one of "
             'them, such as mesh["rows"].'
         )
-    return mesh
+    if mesh.get_coordinate() is None:
+        return ArgumentValueError(
+            f"`mesh` is {mesh}, without rank {dist.get_rank()}; a mesh with this process is "
+            "accepted. Let only the processes of the mesh make the call."
+        )
+    return None
+
+
+def _raise(error: SpgradError) -> NoReturn:
+    raise error

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-_MESSAGE = 1 << 19
+_MESSAGE = 1 << 20
 """Bytes of a message, unless a share of the rows for one process are more."""
 
 _SHARE = 16
@@ -38,19 +38,23 @@ _SHARE = 16
 _AT_A_TIME = 2
 """Messages whose rows a process copies before the first of them has left."""
 
-_FEW = 2
+_FEW = 1
 """As many messages travel together: to divide them would cost more time than it saves."""
 
 _TAG = 0x59A2
-"""Tells these messages from others between the same processes."""
+"""Tells these messages from others between the same processes; their numbers are added."""
 
 
 class Message(NamedTuple):
-    """Rows `begin` to `end` of a buffer, which go to or come from one process."""
+    """Rows `begin` to `end` of a buffer, which go to or come from one process.
+
+    `number` counts the messages between two processes: they do not leave in their order.
+    """
 
     peer: int
     begin: int
     end: int
+    number: int
 
 
 def messages(counts: list[int], like: torch.Tensor, first: int = 0) -> list[Message]:
@@ -71,7 +75,8 @@ def messages(counts: list[int], like: torch.Tensor, first: int = 0) -> list[Mess
         peer = (first + i) % len(counts)
         begin, end = ends[peer] - counts[peer], ends[peer]
         step = max(_MESSAGE // size, -(-counts[peer] // _SHARE), 1)
-        found += [Message(peer, at, min(at + step, end)) for at in range(begin, end, step)]
+        for number, at in enumerate(range(begin, end, step)):
+            found.append(Message(peer, at, min(at + step, end), number))
     return found
 
 
@@ -170,7 +175,7 @@ class Pending:
             self.group,
             async_op=True,
         )
-        self._receives.append((Message(0, 0, len(self.out)), work))
+        self._receives.append((Message(0, 0, len(self.out), 0), work))
 
     def send_messages(self, x: torch.Tensor, rows: torch.Tensor) -> None:
         """Sends these rows of x in messages; another thread copies those that lie apart."""
@@ -178,12 +183,12 @@ class Pending:
         self._receive()
         # those for the next process are first, so that not all processes send to the first
         leaving = messages(self._leaving, self.out, dist.get_rank(self.group) + 1)
-        apart = []
+        apart: list[Message] = []
         for message, first in zip(leaving, _firsts(leaving, rows), strict=True):
             if first is None:
                 apart.append(message)
             else:
-                self._isend(x[first : first + message.end - message.begin], message.peer)
+                self._isend(x[first : first + message.end - message.begin], message)
         if apart:
             self._send_copies(x, rows, apart)
 
@@ -199,7 +204,7 @@ class Pending:
                     copies.popleft().wait()
                 copy = room[i % _AT_A_TIME, : message.end - message.begin]
                 torch.index_select(x, 0, rows[message.begin : message.end], out=copy)
-                copies.append(_isend(copy, self.group, message.peer))
+                copies.append(_isend(copy, self.group, message))
             for work in copies:
                 work.wait()
 
@@ -213,7 +218,7 @@ class Pending:
         for end in ends:
             while leaving and leaving[0].end <= end:
                 message = leaving.popleft()
-                self._isend(rows[message.begin : message.end], message.peer)
+                self._isend(rows[message.begin : message.end], message)
 
     def arrivals(self) -> Iterator[tuple[int, int]]:
         """Rows [begin, end) of `out` as they arrive, in the order of their numbers, each once.
@@ -240,11 +245,12 @@ class Pending:
         numbers = numbers_of(self.out)
         for message in messages(self._arriving, self.out):
             rows = numbers[message.begin : message.end]
-            work = dist.irecv(rows, group=self.group, tag=_TAG, group_src=message.peer)
+            tag = _TAG + message.number
+            work = dist.irecv(rows, group=self.group, tag=tag, group_src=message.peer)
             self._receives.append((message, work))
 
-    def _isend(self, rows: torch.Tensor, peer: int) -> None:
-        self._sends.append(_isend(rows, self.group, peer))
+    def _isend(self, rows: torch.Tensor, message: Message) -> None:
+        self._sends.append(_isend(rows, self.group, message))
 
 
 class _Background(threading.Thread):
@@ -290,8 +296,9 @@ def _in_memory(t: torch.Tensor) -> torch.Tensor:
     return t.resolve_conj().resolve_neg().contiguous()
 
 
-def _isend(rows: torch.Tensor, group: Any, peer: int) -> Any:
-    return dist.isend(numbers_of(rows), group=group, tag=_TAG, group_dst=peer)
+def _isend(rows: torch.Tensor, group: Any, message: Message) -> Any:
+    tag = _TAG + message.number
+    return dist.isend(numbers_of(rows), group=group, tag=tag, group_dst=message.peer)
 
 
 def _firsts(leaving: list[Message], rows: torch.Tensor) -> list[int | None]:

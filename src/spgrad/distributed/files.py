@@ -61,7 +61,7 @@ def save(D: ShardedMatrix, path: str | Path) -> None:
 
     def check() -> dict[str, object]:
         _require_path(path)
-        return {"path": str(path)}
+        return {"call": "save", "path": str(path)}
 
     if not isinstance(D, ShardedMatrix):
         raise ArgumentKindError(

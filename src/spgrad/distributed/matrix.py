@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import resolve_name
 
 from spgrad.core import checks
-from spgrad.core.slots import TORCH_FUNCTIONS
+from spgrad.core.slots import TORCH_FUNCTIONS, above
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.distributed import dtensors, rowwise
@@ -251,11 +251,13 @@ class ShardedMatrix(Sharded):
                 "D.T @ x are accepted. Write (D.T @ x.T).T with the rows of x.T.",
                 function="distributed.ShardedMatrix.matmul",
             )
+        form = _FORMS.get(name.removeprefix("linalg_"))
+        hint = f"Call {form}, work" if form else "Work"
         raise UnsupportedError(
             f"a ShardedMatrix is given to {resolve_name(func) or name}, which has no form for it; "
             "products, spmm, softmax, attention, sum, norm, scaling by vectors, functions of "
-            "single values and spgrad.distributed.solve are accepted. Work on D.local_values(), or "
-            "on D.full() if the whole matrix fits in memory.",
+            f"single values and spgrad.distributed.solve are accepted. {hint} on "
+            "D.local_values(), or on D.full() if the whole matrix fits in memory.",
             function="distributed",
         )
 
@@ -289,3 +291,44 @@ _OPERATORS = {
     "add": "__add__",
     "sub": "__sub__",
 }
+
+
+_FORMS = {
+    "matmul": "D @ x",
+    "mm": "D @ x",
+    "mv": "D @ x",
+    "spmm": "D.spmm(x, reduce)",
+    "solve": "spgrad.distributed.solve(D, b, solver)",
+    "softmax": "D.softmax(1)",
+    "scaled_dot_product_attention": "D.attention(query, key, value)",
+    "sum": "D.sum(dim)",
+    "norm": "D.norm()",
+    "diagonal": "D.diagonal()",
+    "values": "D.values()",
+    "from_values": "D.with_values(values)",
+    "map": "D.map(fn)",
+    "mul": "D * other",
+    "div": "D / other",
+    "add": "D + other",
+    "sub": "D - other",
+    "io.save": "spgrad.distributed.save(D, path)",
+    "to_dense": "D.full().to_dense()",
+    "graph.degree": "D.map(torch.ones_like).sum(1)",
+}
+"""Public function -> the form of it for a ShardedMatrix."""
+
+
+def _elsewhere(name: str, operands: tuple[Any, ...]) -> str | None:
+    if name.startswith("distributed."):
+        return None
+    if not any(isinstance(operand, ShardedMatrix) for operand in operands):
+        return None
+    form = _FORMS.get(name)
+    call = f"Call {form}." if form else "It has no form for one: use D.full() if that fits."
+    return (
+        "an operand is a ShardedMatrix, whose rows are in several processes; a tensor of this "
+        f"process is accepted. {call}"
+    )
+
+
+above.fill(elsewhere=_elsewhere)

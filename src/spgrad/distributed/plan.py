@@ -63,8 +63,8 @@ class Plan:
         rows: Who owns which rows of A, and of y = A x.
         columns: Who owns which columns of A, and rows of x.
         own: CSR pattern of the entries in own columns, (own rows, own columns).
-        far: The entries in columns of other processes, in parts by the rows of x that arrive. Values
-            stand in the order of `own` and then of the parts.
+        far: The entries in columns of other processes, in parts by the rows of x that arrive.
+            Values stand in the order of `own` and then of the parts.
         far_ids: Numbers of the columns of all parts in the whole matrix (int64).
         entry_starts: For each own row, its first entry in the whole matrix as CSR (int64).
         exchange: The rows of x that travel.

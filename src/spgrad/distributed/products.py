@@ -20,6 +20,7 @@ from spgrad.lowering.views import View
 from spgrad.lowering.views import cols as col_view
 from spgrad.lowering.views import rows as row_view
 
+
 def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) -> torch.Tensor:
     """Own rows of A x, or of A^T x, from own rows of x (rows, n); a collective.
 

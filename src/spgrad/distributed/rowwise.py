@@ -102,7 +102,9 @@ def attention(
             checks.require_same_dtype(**{"D": D.local_values(), name: dense})
             if dense.dim() != 2 or (name == "query" and dense.shape[1:] != key.shape[1:]):
                 wanted = "(own rows, n), and the n of the keys for the query"
-                raise checks.bad_shape(name, tuple(dense.shape), wanted, "Heads are separate calls.")
+                raise checks.bad_shape(
+                    name, tuple(dense.shape), wanted, "Heads are separate calls."
+                )
             facts[name] = dtensors.describe(dense, tuple(dense.shape[1:])), dense.requires_grad
         return facts
 
@@ -249,7 +251,9 @@ def add_identity(D: S, alpha: float | torch.Tensor) -> S:
 
     def run() -> S:
         at, _ = _diagonal_entries(D)
-        number = alpha.to_local(grad_placements=[Partial()]) if isinstance(alpha, DTensor) else alpha
+        number = (
+            alpha.to_local(grad_placements=[Partial()]) if isinstance(alpha, DTensor) else alpha
+        )
         step = torch.as_tensor(number, dtype=values.dtype, device=values.device)
         return D._with(values.index_add(0, at, step.expand(len(at))))
 

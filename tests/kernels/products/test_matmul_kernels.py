@@ -98,6 +98,53 @@ def test_far_operands(name, m, k, nse, n, dtype, permuted):
     check(name, *arguments(name, view, m, k, n, dtype))
 
 
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_products_of_a_part(dtype, n):
+    """Into new rows, and added to all rows of a result or to some of them, in another order."""
+    ptr, idx, _ = row_view(23, 19, 150, torch.int32 if n % 2 else torch.int64)
+    val, x = dense(150, dtype=dtype), dense(19, n, dtype=dtype)
+    check("untiled_spmm", ptr, idx, val, x)
+    for rows, m in ((None, 23), (torch.randperm(30)[:23], 30)):
+        check_in_place(dense(m, n, dtype=dtype), ptr, idx, rows, val, x)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "nse", "n"), [(200, 6000, 100_000, 96), (20_000, 50, 30_000, 112)]
+)
+def test_products_of_a_large_part(m, k, nse, n):
+    """Where `spmm` copies x into tiles, and where it writes a result beyond the cache."""
+    ptr, idx, _ = row_view(m, k, nse, torch.int32)
+    val, x = dense(nse, dtype=torch.float32), dense(k, n, dtype=torch.float32)
+    check("untiled_spmm", ptr, idx, val, x)
+    check_in_place(dense(m, n, dtype=torch.float32), ptr, idx, None, val, x)
+    check_in_place(
+        dense(m, 2100, dtype=torch.float32),
+        ptr,
+        idx,
+        torch.randperm(m),
+        val,
+        dense(k, 2100, dtype=torch.float32),
+    )
+
+
+def check_in_place(y, *args):
+    """`add_spmm` as its reference does it, and the same on one thread and on two."""
+    wide = torch.float64 if y.dtype == torch.float32 else y.dtype
+    expected = y.to(wide, copy=True)
+    REFERENCES["add_spmm"](
+        expected, *(t.to(wide) if t is not None and t.dtype == y.dtype else t for t in args)
+    )
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.append(y.clone())
+        kernels.add_spmm(found[-1], *args)
+    assert torch.equal(*found)
+    rtol = ROUNDING.get(y.dtype, 1e-5) if y.dtype.is_floating_point or y.dtype.is_complex else 0
+    assert_close(found[0], expected.to(y.dtype), rtol=2 * rtol, atol=min(20 * rtol, 4e-2))
+
+
 @pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
 @pytest.mark.parametrize("n", [1, 5, 16, 70, 128])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.int64, torch.bfloat16])
