@@ -87,3 +87,42 @@ def test_a_length_that_is_no_number_is_refused():
     A = spgrad.from_dense(torch.tensor([[1.0, torch.nan], [0.0, 1.0]]))
     with pytest.raises(ValueError, match="shortest_paths: `A` has an element that is NaN"):
         graph.shortest_paths(A, [0])
+
+
+def laplacian(m):
+    """Tridiagonal, with eigenvalues that are not repeated; sparse enough for iterations."""
+    one = torch.ones(m, dtype=F64)
+    A = spgrad.spdiags(torch.stack([-one, 2 * one, -one]), torch.tensor([-1, 0, 1]), (m, m))
+    return A.to_sparse_csr()
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-120, 1e200])
+@pytest.mark.parametrize("of_M", [None, 1.0, 1e-90])
+def test_eigenvalues_are_of_the_scaled_matrix(scale, of_M):
+    A, M = laplacian(60), None if of_M is None else spgrad.eye(60, dtype=F64) * 2
+    wanted, X = linalg.eigsh(A, 3, M, sigma=0.011)
+    B = (A * scale).requires_grad_()
+    ratio = scale / (of_M or 1.0)
+    found, Y = linalg.eigsh(B, 3, None if M is None else M * of_M, sigma=0.011 * ratio)
+    assert_close(found / ratio, wanted)
+    assert_close(Y.detach() * math.sqrt(of_M or 1.0), X, rtol=1e-8, atol=1e-8)
+    found.sum().backward()
+    assert_close(B.grad.to_dense(), (Y @ Y.mT).detach() * (B.to_dense() != 0))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_largest_eigenvalues_and_singular_values_of_the_scaled_matrix(scale):
+    A = laplacian(60)
+    B = (A * scale).requires_grad_()
+    assert_close(linalg.eigsh(B, 2)[0].detach() / scale, linalg.eigsh(A, 2)[0])
+    torch.manual_seed(0)
+    E, X = spgrad.lobpcg(B, 2, tol=1e-9, niter=-1)
+    assert_close(E.detach() / scale, linalg.eigsh(A, 2)[0].flip(0), rtol=1e-9, atol=0)
+    (grad,) = torch.autograd.grad(E.sum(), B)
+    assert_close(grad.to_dense(), (X @ X.mT).detach() * (A.to_dense() != 0), rtol=1e-6, atol=1e-6)
+    U, S, Vh = linalg.svds(B, 2)
+    assert_close(S.detach() / scale, linalg.svds(A, 2).S)
+    assert_close((U * S @ Vh).detach() / scale, (linalg.svds(A, 2).U * S.detach() / scale) @ Vh)
+    (grad,) = torch.autograd.grad(S.sum(), B)
+    assert_close(grad.to_dense(), (U @ Vh).detach() * (A.to_dense() != 0))
+    assert_close(linalg.cond(B).detach(), linalg.cond(A), rtol=1e-6, atol=0)

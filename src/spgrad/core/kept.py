@@ -119,7 +119,7 @@ DIAGONAL_PLACES = Key("diagonal places")
 """The rows that have a diagonal element, and where its value is."""
 
 ANALYSIS = Key("analysis")
-"""For an ordering and a mode of pivoting: the `Analysis` that factors of the pattern share."""
+"""For an ordering and a threshold of pivots: the `Analysis` that factors of the pattern share."""
 
 IDENTITY = Key("identity")
 """The pattern of the identity with as many rows as the matrix."""

@@ -71,6 +71,7 @@ from spgrad.kernels.reference.solves.incomplete import incomplete_cholesky, inco
 from spgrad.kernels.reference.solves.krylov import (
     krylov_direction,
     krylov_dot,
+    krylov_product,
     krylov_residual,
 )
 from spgrad.kernels.reference.solves.selected_inverse import factor_pattern, selected_inverse
@@ -117,6 +118,7 @@ __all__ = [
     "kron_lines",
     "krylov_direction",
     "krylov_dot",
+    "krylov_product",
     "krylov_residual",
     "list_lines",
     "locate",

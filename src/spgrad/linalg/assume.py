@@ -90,6 +90,11 @@ def _mirrored(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor] | None:
     return pattern.derive(kept.MIRRORED, find)
 
 
+def has_symmetric_pattern(pattern: Pattern) -> bool:
+    """Whether each element (i, j) comes with an element (j, i)."""
+    return _mirrored(pattern) is not None
+
+
 def in_view(vals: torch.Tensor, perm: torch.Tensor | None) -> torch.Tensor:
     """Values in the order of a view."""
     return vals if perm is None else vals[perm]

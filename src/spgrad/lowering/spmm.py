@@ -59,6 +59,17 @@ def repeated_spmm(A: Valued, x: torch.Tensor, transpose: bool = False) -> torch.
     return kernels.spmm(view.ptr, view.idx, None, plain(vals), plain(x))
 
 
+def multiply_and_dot(A: Valued, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """y = A x (items, m, 1), as `repeated_spmm`, and x^T y of each item; in one pass over both.
+
+    None for products that have no such kernel: of several columns, complex numbers and blocks.
+    """
+    if x.shape[2] != 1 or x.is_complex() or x.numel() == 0 or _uses_blocks(A.pattern, x[0]):
+        return None
+    view, vals = A.lines(False)
+    return kernels.krylov_product(view.ptr, view.idx, plain(vals), plain(x))
+
+
 def sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """Flat values of g x^T at the pattern: element (i, j) is the dot product of g[i] and x[j].
 

@@ -166,6 +166,7 @@ def _solves(ptr, idx, perm):
         "incomplete_cholesky": matrix,
         "incomplete_lu": matrix,
         "krylov_dot": (numbers(2, n, 1), numbers(2, n, 1)),
+        "krylov_product": (*diagonal, torch.full((m,), 4.0).double(), numbers(1, m, 1)),
         "selected_inverse": (*diagonal, torch.full((m,), 4.0).double(), *diagonal, diagonal[1]),
         "solve_triangular": (ptr, idx, perm, val, numbers(m, 17), False, True),
         "supernodal_inverse": (*nodes, *factor, *factor, 0),

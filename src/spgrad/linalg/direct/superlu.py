@@ -13,6 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
+from spgrad.linalg.assume import flat_diagonal, has_symmetric_pattern
 from spgrad.linalg.direct.engines import (
     Columns,
     Engine,
@@ -31,6 +32,16 @@ _ORDERINGS: tuple[str, ...] = get_args(_Ordering)
 _MIRROR = {"symmetric": 1, "hermitian": 2, "positive definite": 2}
 """`Columns.mirror` for each word of `assume`; 0 for the words that are not here."""
 
+_DECLARED = 0.01
+"""The threshold of pivots for a matrix that is declared symmetric; see `_factored`."""
+
+_PREFERRED = 0.001
+"""The same, UMFPACK's, for one whose pattern is symmetric."""
+
+_EXACT, _ACCEPTED = 4, 64
+"""Backward errors, in units of rounding, up to which factors with that threshold are used as they
+are, and up to which they are used with a refinement of each solution."""
+
 
 @dataclass(frozen=True)
 class SuperLU(Engine):
@@ -38,8 +49,10 @@ class SuperLU(Engine):
 
     Attributes:
         ordering: Order of the columns, as `scipy.sparse.linalg.splu` names it. None takes
-            "MMD_AT_PLUS_A" for a matrix that `assume` declares symmetric, hermitian or positive
-            definite, and else "COLAMD".
+            "MMD_AT_PLUS_A", with pivots on the diagonal where they are not much smaller than the
+            rest of their column, for a matrix that `assume` declares symmetric, hermitian or
+            positive definite, and for one whose pattern is symmetric and whose diagonal has no
+            zero, if such factors are accurate. Else "COLAMD".
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [2.0, 3.0]]))
@@ -100,16 +113,29 @@ class _LU(Factored):
     def __init__(self, A: SparseTensor, ordering: str | None, assume: Assume) -> None:
         checks.require_packages("scipy", "scipy", "numpy")
         super().__init__(A)
-        pattern = A._pattern
         self.mirror = _MIRROR.get(assume, 0)
-        self.mirrored = self.mirror != 0
-        ordering = ordering or ("MMD_AT_PLUS_A" if self.mirrored else "COLAMD")
-        analysis = pattern.derive(kept.ANALYSIS.of(ordering, self.mirrored), _Analysis)
+        declared = self.mirror != 0
+        self.refined = False  # whether a solve corrects its result once
+        if declared or ordering is not None:
+            self._make(A, ordering or "MMD_AT_PLUS_A", _DECLARED if declared else None)
+            return
+        if _prefers_diagonal(A):
+            self._make(A, "MMD_AT_PLUS_A", _PREFERRED)
+            error = _backward_error(self.matrix, self.factor)
+            if error <= _ACCEPTED:
+                self.refined = error > _EXACT
+                return
+        self._make(A, "COLAMD", None)
+
+    def _make(self, A: SparseTensor, ordering: str, threshold: float | None) -> None:
+        """Factors the matrix; a `threshold` prefers pivots on the diagonal."""
+        self.on_diagonal = threshold is not None
+        analysis = A._pattern.derive(kept.ANALYSIS.of(ordering, threshold), _Analysis)
         analysis.adopt()
         self.order, self.back = analysis.order, analysis.back
         self.matrix = _by_columns(A, analysis)
         spec = ordering if self.order is None else "NATURAL"
-        self.factor = _factored(self.matrix, spec, self.mirrored, 0.01)
+        self.factor = _factored(self.matrix, spec, threshold)
         if analysis.found is None:
             analysis.found = torch.from_numpy(self.factor.perm_c).to(torch.int64)
 
@@ -120,9 +146,18 @@ class _LU(Factored):
         right = plain(b).cpu()
         if self.back is not None:
             right = right[self.back]
-        x = torch.from_numpy(self.factor.solve(right.numpy(), "H" if adjoint else "N"))
+        x = torch.from_numpy(self._solved(right.numpy(), adjoint))
         x = x.contiguous() if self.order is None else x[self.order]
         return x.to(b.device), direct_info(b, self.items)
+
+    def _solved(self, b: Any, adjoint: bool) -> Any:
+        """x in the order of the analysis, as NumPy arrays; refined as Skeel (1980) analyses."""
+        kind = "H" if adjoint else "N"
+        x = self.factor.solve(b, kind)
+        if self.refined:
+            matrix = self.matrix.conj().T if adjoint else self.matrix
+            x += self.factor.solve(b - matrix @ x, kind)
+        return x
 
     def log_determinant(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Found from the diagonal of U and the parities of both permutations."""
@@ -156,8 +191,8 @@ class _LU(Factored):
     def inverse_root(self, z: torch.Tensor) -> torch.Tensor:
         """P^T L^-H D^-1/2 z: where all pivots are on the diagonal, L U is L D L^H."""
         found = self.factor
-        if not self.mirrored or (found.perm_r != found.perm_c).any():
-            found = _factored(self.matrix, "MMD_AT_PLUS_A", True, 0.0)
+        if not self.on_diagonal or (found.perm_r != found.perm_c).any():
+            found = _factored(self.matrix, "MMD_AT_PLUS_A", 0.0)
         row, column = self._permutations(found)
         pivots = torch.from_numpy(found.U.diagonal())
         if not torch.equal(row, column) or not bool((pivots.real > 0).all()):
@@ -193,16 +228,42 @@ def _by_columns(A: SparseTensor, analysis: _Analysis) -> Any:
     return csc_array(tuple(arrays), shape=A._pattern.extent)
 
 
-def _factored(matrix: Any, ordering: str, mirrored: bool, threshold: float) -> Any:
+def _prefers_diagonal(A: SparseTensor) -> bool:
+    """Whether the pattern is symmetric and no diagonal element is 0.
+
+    The symmetric strategy of UMFPACK (Davis, 2004) is for such matrices: an order for A + A^T and
+    pivots on the diagonal give far fewer elements than COLAMD's order for any choice of pivots.
+    """
+    diagonal = flat_diagonal(A)
+    return has_symmetric_pattern(A._pattern) and bool((diagonal != 0).all())
+
+
+def _backward_error(matrix: Any, factor: Any) -> float:
+    """That of one solve, the largest of all rows, in units of rounding.
+
+    The right-hand side has elements of one size, of both signs in no regular order.
+    """
+    import numpy as np
+
+    at = np.arange(matrix.shape[0], dtype=np.uint32)
+    b = (1.0 - 2.0 * (at * np.uint32(2654435761) >> np.uint32(31))).astype(matrix.dtype)
+    with np.errstate(all="ignore"):
+        x = factor.solve(b)
+        size = abs(matrix).sum(axis=1) * abs(x).max() + abs(b)
+        error = (abs(b - matrix @ x) / size).max() / np.finfo(matrix.dtype).eps
+    return float(error)
+
+
+def _factored(matrix: Any, ordering: str, threshold: float | None) -> Any:
     """SciPy's factor.
 
-    With `mirrored`, a pivot is taken off the diagonal only where the element there is smaller than
-    `threshold` times the largest of its column.
+    With a `threshold`, a pivot is taken off the diagonal only where the element there is smaller
+    than that many times the largest of its column.
     """
     from scipy.sparse.linalg import splu
 
     options: dict[str, Any] = {}
-    if mirrored:
+    if threshold is not None:
         options = {"options": {"SymmetricMode": True}, "diag_pivot_thresh": threshold}
     try:
         return splu(matrix, permc_spec=ordering, **options)

@@ -59,8 +59,8 @@ class _Run(Run):
             kernels.krylov_direction(self.x, self.p, z, self.alpha, beta)
             self.rho = rho
         self.begun = True
-        q = self.problem.times(self.p)
-        curvature = self.problem.dot(self.p, q).real
+        q, curvature = self.problem.times_and_dot(self.p)
+        curvature = curvature.real
         self.broken = self.broken | (active & ~((curvature > 0) & (self.rho > 0)))
         self.alpha = quotient(self.rho, curvature, active & ~self.broken)
         self.squares = self.problem.A.total(kernels.krylov_residual(self.r, q, self.alpha))

@@ -25,7 +25,7 @@ from spgrad.linalg.assume import require_true
 from spgrad.linalg.preconditioners.protocol import Apply, Given, application
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
 from spgrad.linalg.solvers.units import AS_GIVEN, Units, unit_of
-from spgrad.lowering.spmm import repeated_spmm
+from spgrad.lowering.spmm import multiply_and_dot, repeated_spmm
 from spgrad.lowering.views import Valued
 
 CHECK_EVERY = 16
@@ -43,6 +43,13 @@ class Operator:
     @abstractmethod
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """A x, or A^H x."""
+
+    def times_and_dot(
+        self, x: torch.Tensor, adjoint: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A x, or A^H x, and the scalar product of x with it, of each column."""
+        y = self.times(x, adjoint)
+        return y, self.total(dot(x, y))
 
     def total(self, part: torch.Tensor) -> torch.Tensor:
         """A sum over all rows of vectors, from the sum over the rows in this process."""
@@ -73,6 +80,15 @@ class Matrix(Operator):
             matrix = self.conj
         y = repeated_spmm(matrix, x.reshape(-1, x.shape[2]), adjoint)
         return y.view(self.items, -1, x.shape[2])
+
+    def times_and_dot(
+        self, x: torch.Tensor, adjoint: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `Operator.times_and_dot`."""
+        found = None
+        if self.hermitian or not adjoint:
+            found = multiply_and_dot(self.own, x)
+        return super().times_and_dot(x, adjoint) if found is None else found
 
 
 class Run:
@@ -208,6 +224,10 @@ class Problem:
     def times(self, x: torch.Tensor) -> torch.Tensor:
         """A x, or A^H x."""
         return self.A.times(x, self.adjoint)
+
+    def times_and_dot(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A x, or A^H x, and the scalar product of x with it, of each column."""
+        return self.A.times_and_dot(x, self.adjoint)
 
     def adjoint_times(self, x: torch.Tensor) -> torch.Tensor:
         """A^H x, or A x."""

@@ -68,8 +68,8 @@ class _Run(Run):
     def step(self, active: torch.Tensor) -> None:
         every = torch.ones_like(active)
         z = scaled(self.z, quotient(torch.ones_like(self.gamma), self.gamma, every))
-        v = self.problem.times(z)
-        delta = self.problem.dot(z, v).real
+        v, delta = self.problem.times_and_dot(z)
+        delta = delta.real
         add_scaled(v, self.v, -quotient(delta, self.gamma, every))
         add_scaled(v, self.before, -quotient(self.gamma, self.gamma_before, every))
         self.before, self.v = self.v, v

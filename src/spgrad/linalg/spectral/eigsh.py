@@ -15,6 +15,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedErro
 from spgrad.linalg.assume import require_true
 from spgrad.linalg.solve import require_finite
 from spgrad.linalg.solvers.protocol import Assume
+from spgrad.linalg.solvers.units import PencilUnits
 from spgrad.linalg.spectral.arpack import Options, Problem, random_start
 from spgrad.linalg.spectral.derivative import eigenpairs
 from spgrad.linalg.spectral.pencil import Pencil
@@ -150,6 +151,10 @@ def eigsh(
             accepted = f"{tuple(T._pattern.shape)}, the shape of `A`,"
             raise checks.bad_shape("M", tuple(W._pattern.shape), accepted, "Check the sizes.")
     options = _options(T, k, sigma, which, v0, ncv, maxiter, tol, generator)
+    a, b = flat(T), None if W is None else flat(W)
+    units = PencilUnits.of(a, b)
+    if options.sigma is not None:
+        options = options._replace(sigma=options.sigma / units.of_values)
     pencil = Pencil(T._pattern, None if W is None else W._pattern)
 
     def check(a: torch.Tensor, b: torch.Tensor | None) -> None:
@@ -157,7 +162,7 @@ def eigsh(
         if b is not None and pencil.M is not None:
             _require_hermitian("M", b, pencil.M, "positive definite")
 
-    found = eigenpairs(flat(T), None if W is None else flat(W), Problem(pencil, options, check))
+    found = units.outside(*eigenpairs(*units.inside(a, b), Problem(pencil, options, check)))
     return Eigenpairs(*found) if return_eigenvectors else found[0]
 
 

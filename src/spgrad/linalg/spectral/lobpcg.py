@@ -12,6 +12,7 @@ from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
+from spgrad.linalg.solvers.units import PencilUnits
 from spgrad.lowering import spmm
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import is_sparse, require_int, require_rank, sparse_operand
@@ -126,7 +127,13 @@ def lobpcg(
     parts = dict(zip([name for name, _ in named], _operands(named), strict=True))
     columns = _require_fit(parts, k, n)
     k = columns if k is None else k
+    first, second = parts["A"], parts.get("B")
+    vals = _values(first), None if second is None else _values(second)
+    units = PencilUnits.of(*vals)
     detached = {name: _detached(x) for name, x in parts.items()}
+    for name, unit in (("A", units.A), ("B", units.M)):
+        if unit is not None:
+            detached[name] = _divided(detached[name], unit)
 
     def solve() -> tuple[torch.Tensor, torch.Tensor]:
         options = (niter, tol, largest, method, tracker, ortho_iparams, ortho_fparams)
@@ -134,15 +141,14 @@ def lobpcg(
         # torch's inner function, because torch.lobpcg would dispatch to this one
         return theirs._lobpcg(a, k, b, x, n, ik, *options, ortho_bparams)  # type: ignore[arg-type]
 
-    first, second = parts["A"], parts.get("B")
     problem = Problem(
         Matrix(_pattern(first)),
         None if second is None else Matrix(_pattern(second)),
         largest is None or largest,
         solve,
     )
-    vals = [None if x is None else _values(x) for x in (first, second)]
-    return _Lobpcg.apply(*vals, problem)  # type: ignore[return-value]
+    E, Y = _Lobpcg.apply(*units.inside(*vals), problem)  # type: ignore[misc]
+    return units.outside(E, Y)
 
 
 def _operands(named: list[tuple[str, Any]]) -> list[torch.Tensor]:
@@ -202,6 +208,10 @@ def _values(x: torch.Tensor) -> torch.Tensor:
 
 def _detached(x: torch.Tensor) -> torch.Tensor:
     return SparseTensor(x._vals.detach(), x._pattern) if isinstance(x, SparseTensor) else x.detach()
+
+
+def _divided(x: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
+    return SparseTensor(x._vals / unit, x._pattern) if isinstance(x, SparseTensor) else x / unit
 
 
 class _Lobpcg(torch.autograd.Function):

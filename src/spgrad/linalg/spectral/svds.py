@@ -10,6 +10,7 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
 from spgrad.linalg.solve import require_finite
+from spgrad.linalg.solvers.units import unit_in_graph
 from spgrad.linalg.spectral.arpack import Problem
 from spgrad.linalg.spectral.derivative import eigenpairs
 from spgrad.linalg.spectral.eigsh import iteration, require_one, start_vector
@@ -136,8 +137,8 @@ def svds(
         T, iteration(n, k, ncv, maxiter, tol, start, "LM", 0.0 if which == "SM" else None)
     )
     if not return_singular_vectors:
-        return found.values
-    U, S, Vh = found.left(), found.values, found.V.mH
+        return found.singular()
+    U, S, Vh = found.left(), found.singular(), found.V.mH
     return SingularTriplets(Vh.mH, S, U.mH) if found.wide else SingularTriplets(U, S, Vh)
 
 
@@ -159,17 +160,25 @@ def singular_value(T: SparseTensor, largest: bool) -> torch.Tensor:
     """The largest or smallest singular value of a matrix with rows and columns, differentiable."""
     n = min(T._pattern.matrix)
     options = iteration(n, 1, None, None, 0.0, None, "LM", None if largest else 0.0)
-    return _found(T, options).values[0]
+    return _found(T, options).singular()[0]
 
 
 class _Found(NamedTuple):
-    """Singular values and right vectors of A, or of A^H where A has more columns than rows."""
+    """Singular values and right vectors of A, or of A^H where A has more columns than rows.
+
+    A was divided by `unit`, unless that is None.
+    """
 
     vals: torch.Tensor
     gram: Gram
     values: torch.Tensor  # descending
     V: torch.Tensor
     wide: bool
+    unit: torch.Tensor | None
+
+    def singular(self) -> torch.Tensor:
+        """Singular values of the matrix as it was."""
+        return self.values if self.unit is None else self.values * self.unit
 
     def left(self) -> torch.Tensor:
         """U = A V / S; any orthonormal columns where S is zero but for rounding."""
@@ -195,8 +204,10 @@ def _found(T: SparseTensor, options: Any) -> _Found:
         require_finite("A", a)
 
     vals = flat(T)
+    unit = unit_in_graph(vals)
+    vals = vals if unit is None else vals / unit
     E, V = eigenpairs(vals, None, Problem(gram, options, check))
     E, V = E.flip(0), V.flip(1)
     zero = E <= 0
     S = torch.where(zero, 0, torch.where(zero, 1, E).sqrt())
-    return _Found(vals, gram, S, V, wide)
+    return _Found(vals, gram, S, V, wide, unit)

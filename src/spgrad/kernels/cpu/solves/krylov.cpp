@@ -1,8 +1,14 @@
-// Updates of the vectors of Krylov methods, each with the scalar products that it makes cheap.
+// Updates of the vectors of Krylov methods, and products with a matrix, each with the scalar
+// products that it makes cheap.
 #include <algorithm>
+#include <tuple>
 
 #include "common/arguments.h"
+#include "common/dispatch.h"
+#include "common/split_rows.h"
 #include "common/threads.h"
+#include "products/spmm.h"
+#include "reading/traffic.h"
 #include "solves/dtypes.h"
 
 namespace spgrad {
@@ -249,9 +255,70 @@ void krylov_direction(const Tensor& x, const Tensor& p, const Tensor& z, const T
   });
 }
 
+// y = A x of one column, and the scalar products of x with y: of the rows of a chunk while they are
+// in the caches. A row that is too long for one thread is added as in `spmm`, before all scalar
+// products. Each sum has the order that `spmm` and `krylov_dot` give it.
+template <class index_t, class scalar_t>
+void product_and_dot(const Spmm<index_t, scalar_t>& a, const Shape& s, const Tensor& y,
+                     double* partial) {
+  const auto dot = [&](int64_t start, int64_t count, int64_t, int64_t chunk) {
+    dot_chunk(a.x + start, a.y + start, count, 1, partial + chunk);
+  };
+  const SplitRows<index_t> split(a.ptr, s.items * s.m);
+  if (split.slots() == 0) {
+    return for_chunks(s, [&](int64_t start, int64_t count, int64_t item, int64_t chunk) {
+      spmm_lines(a, start, start + count);
+      dot(start, count, item, chunk);
+    });
+  }
+  const Tensor joined = empty(y, {split.slots()});
+  scalar_t* const pieces = mutable_data<scalar_t>(joined);
+  split.parallel(1, [&](const typename SplitRows<index_t>::Part& part) {
+    Spmm<index_t, scalar_t> lines = a;
+    lines.ptr = part.starts;
+    if (part.row >= 0) lines.y = pieces + part.slot;
+    spmm_lines(lines, part.first, part.last);
+  });
+  split.join(pieces, 1, a.y);
+  for_chunks(s, dot);
+}
+
+std::tuple<Tensor, Tensor> krylov_product(const Tensor& ptr, const Tensor& idx, const Tensor& val,
+                                          const Tensor& x) {
+  const Shape s = shape_of(x, "x");
+  check_view(ptr, idx, std::nullopt);
+  check_size(ptr, 0, s.items * s.m + 1, "ptr");
+  check_tensor(val, 1, x.scalar_type(), "val");
+  check_size(val, 0, idx.size(0), "val");
+  check_size(x, 2, 1, "x");
+  Tensor y = empty(x, {s.items, s.m, 1}), out = empty(x, {s.items, 1}, ScalarType::Double);
+  dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
+    dispatch_solvable(x.scalar_type(), [&]<class scalar_t>() {
+      if constexpr (std::is_floating_point_v<scalar_t>) {
+        const Spmm<index_t, scalar_t> a{.ptr = data<index_t>(ptr),
+                                        .idx = data<index_t>(idx),
+                                        .perm = nullptr,
+                                        .val = data<scalar_t>(val),
+                                        .x = data<scalar_t>(x),
+                                        .y = mutable_data<scalar_t>(y),
+                                        .n = 1,
+                                        .nse = idx.size(0),
+                                        .traffic = choose_traffic(idx, x, {.sums_only = true})};
+        List<double> partial(s.items * s.chunks());
+        product_and_dot(a, s, y, partial.data());
+        add_chunks(s, partial.data(), mutable_data<double>(out));
+      } else {
+        STD_TORCH_CHECK(false, "spgrad: `x` is complex; float32 and float64 are accepted.");
+      }
+    });
+  });
+  return {y, out};
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
+  m.impl("krylov_product", SPGRAD_BOX(&krylov_product));
   m.impl("krylov_dot", SPGRAD_BOX(&krylov_dot));
   m.impl("krylov_residual", SPGRAD_BOX(&krylov_residual));
   m.impl("krylov_direction", SPGRAD_BOX(&krylov_direction));

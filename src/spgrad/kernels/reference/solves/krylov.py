@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
+from spgrad.kernels.reference.products.matmul import spmm
 
 
 def _wide(t: Tensor) -> torch.dtype:
@@ -26,6 +27,20 @@ def krylov_dot(a: Tensor, b: Tensor) -> Tensor:
         b: Vectors of the same shape and dtype.
     """
     return (a.conj().to(_wide(a)) * b.to(_wide(a))).sum(1)
+
+
+@kernel("krylov_product(Tensor ptr, Tensor idx, Tensor val, Tensor x) -> (Tensor, Tensor)")
+def krylov_product(ptr: Tensor, idx: Tensor, val: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """y = A x for one column (items, m, 1), and the scalar products of x with y (items, 1).
+
+    Args:
+        ptr: Where each row of A, block-diagonal of items m rows, begins (items m + 1,).
+        idx: Columns of A (nse,).
+        val: Values of A (nse,), float32 or float64.
+        x: Vectors (items, m, 1) of the dtype of `val`.
+    """
+    y = spmm(ptr, idx, None, val, x.view(-1, 1)).view(x.shape)
+    return y, krylov_dot(x, y)
 
 
 @kernel("krylov_residual(Tensor(a!) r, Tensor q, Tensor alpha) -> Tensor")
