@@ -45,15 +45,14 @@ from spgrad.kernels.reference.products.block_attention import (
 from spgrad.kernels.reference.products.block_matmul import block_sddmm, block_spmm
 from spgrad.kernels.reference.products.heads import heads_sddmm, heads_spmm
 from spgrad.kernels.reference.products.matmul import (
-    add_spmm,
     sddmm,
     shares,
     spmm,
     spmm_sddmm,
-    untiled_spmm,
 )
 from spgrad.kernels.reference.products.spgemm import spgemm
 from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
+from spgrad.kernels.reference.products.spmm_of_part import add_spmm, untiled_spmm
 from spgrad.kernels.reference.products.spmm_reduce import (
     spmm_prod,
     spmm_reduce,

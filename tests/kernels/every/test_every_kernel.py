@@ -323,6 +323,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "traffic": [lambda v: (v.idx, randn(v.n, 64), True)],
     "transpose_dense": [lambda v: (randn(v.m, v.n),), lambda v: (randn(v.nse, 1),)],
     "transpose_plan": [lambda v: (*v.indexed, v.n), lambda v: (*v.indexed, v.n, v.val)],
+    "untiled_spmm": [lambda v: (*v.indexed, v.val, randn(v.n, 9))],
     "union": [lambda v: (*v.indexed, *other(v).indexed)],
     "union_values": [both_valued],
 }
