@@ -187,8 +187,7 @@ def system(v, n, upper, unit):
 
 def diagonal(v):
     """The pointers and columns of a diagonal matrix."""
-    at = torch.arange(v.m + 1, dtype=v.ptr.dtype)
-    return at, at[:-1]
+    return (at := torch.arange(v.m + 1, dtype=v.ptr.dtype)), at[:-1]
 
 
 def factors(v, mirror):
