@@ -174,8 +174,7 @@ def system(v, n, upper, unit):
 
 def diagonal(v):
     """The pointers and columns of a diagonal matrix."""
-    at = torch.arange(v.m + 1, dtype=v.ptr.dtype)
-    return at, at[:-1]
+    return (at := torch.arange(v.m + 1, dtype=v.ptr.dtype)), at[:-1]
 
 
 def factors(v, mirror):
@@ -247,9 +246,7 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: (randn(1, v.nse, 1), randn(1, v.nse, 1)),
         lambda v: (randn(2, v.m, 3), randn(2, v.m, 3)),
     ],
-    "krylov_product": [
-        lambda v: (*square(v, lower=False), randn(1, v.m, 1)),
-    ],
+    "krylov_product": [lambda v: (*square(v, lower=False), randn(1, v.m, 1))],
     "list_lines": [lambda v: (*v.indexed, v.val, torch.arange(v.m).repeat(2).flip(0))],
     "locate": [located],
     "masked_spgemm": [masked_product],

@@ -8,7 +8,7 @@ import torch
 
 from spgrad.core.values import plain
 from spgrad.errors import StateError
-from spgrad.linalg.solvers.iterative import Matrix, Problem, iterate
+from spgrad.linalg.solvers.iterative import Operator, Problem, iterate
 from spgrad.linalg.solvers.minres import MINRES
 from spgrad.linalg.spectral.arpack import Numbers
 
@@ -22,7 +22,7 @@ SETTLED = 16
 """A pair needs no further round if its residual is at most this many times the first tolerance."""
 
 
-class Shifted(Matrix):
+class Shifted(Operator):
     """e M - A for each pair (e, x) on the complement of all x, as the matrices of a batch.
 
     With sigma, both sides are multiplied with M (A - sigma M)^-1: the matrix is then

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import NamedTuple
 
 import torch
@@ -40,6 +41,13 @@ def bicgstab(
     times = times_of(matmul_closure)
     precon = settings.precon
     inverse = None if precon is None else times_of(precon, "settings.precon")
+    products = 2 * rhs.shape[0] if settings.matvec_max is None else settings.matvec_max
+    if products < 0:
+        raise ValueError(f"matvec_max must be nonnegative, and is {products}")
+    if products == 0:
+        text = "matvec_max=0 returns the initial guess, or zeros, without evaluating the operator"
+        warnings.warn(text, UserWarning, stacklevel=2)
+        return torch.zeros_like(rhs) if initial_guess is None else initial_guess.clone()
     by_vectors = not isinstance(matmul_closure, torch.Tensor) or (
         precon is not None and not isinstance(precon, torch.Tensor)
     )
@@ -47,10 +55,9 @@ def bicgstab(
         starts = [None] * rhs.shape[1] if initial_guess is None else initial_guess.unbind(1)
         pairs = zip(rhs.unbind(1), starts, strict=True)
         return torch.stack([bicgstab(matmul_closure, b, x, settings) for b, x in pairs], 1)
-    products = 2 * rhs.shape[0] if settings.matvec_max is None else settings.matvec_max
-    solver = BiCGSTAB(
-        rtol=settings.reltol, atol=settings.abstol, max_iter=max(products // 2, 1), strict=False
-    )
+    # a step takes two products, and the residual of a guess one; a step may exceed the bound by one
+    steps = (products + (initial_guess is None)) // 2
+    solver = BiCGSTAB(rtol=settings.reltol, atol=settings.abstol, max_iter=steps, strict=False)
     b = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
     start = None if initial_guess is None else initial_guess.reshape(b.shape)
     closure = (Vectors if by_vectors else Closure)(times, None, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -50,6 +51,9 @@ def linear_cg(
         >>> linear_cg(2 * torch.eye(2), torch.ones(2))
         tensor([0.5000, 0.5000])
     """
+    _require_vectors(rhs, initial_guess)
+    asked = settings.cg_tolerance if tolerance is None else tolerance
+    _require_settings(rhs.dtype, tolerance=asked, eps=eps, stop_updating_after=stop_updating_after)
     steps = settings.max_cg_iterations if max_iter is None else max_iter
     if settings.terminate_cg_by_size:
         steps = min(steps, rhs.shape[-1 if rhs.dim() == 1 else -2])
@@ -59,14 +63,38 @@ def linear_cg(
         raise RuntimeError(f"max_tridiag_iter is {most}, more than the {steps} iterations of CG")
     times, b = times_of(matmul_closure), rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
     start = None if initial_guess is None else initial_guess.reshape(b.shape)
-    if bool(torch.isnan(times(b.detach())).any()):
+    product = times(b.detach())
+    if product.shape != b.shape:
+        found, taken = tuple(product.shape), tuple(b.shape)
+        raise RuntimeError(f"matmul_closure output has shape {found}; {taken} is taken")
+    if bool(torch.isnan(product).any()):
         raise RuntimeError("a product with the matrix has NaN")
-    asked = settings.cg_tolerance if tolerance is None else tolerance
     found = _solved(times, b, start, preconditioner, asked, steps)
     x = found.squeeze(-1) if rhs.dim() == 1 else found
     if not n_tridiag:
         return x
     return x, _tridiagonal(times, b[..., :n_tridiag], min(most, b.shape[-2]))
+
+
+def _require_vectors(rhs: torch.Tensor, start: torch.Tensor | None) -> None:
+    """Refuses right-hand sides and guesses that are no vectors."""
+    if rhs.dim() == 0:
+        raise ValueError("rhs must have at least one dimension")
+    if not (rhs.is_floating_point() or rhs.is_complex()):
+        raise TypeError(f"rhs is {rhs.dtype}; floating-point numbers are taken")
+    column = (*rhs.shape, 1) if rhs.dim() == 1 else rhs.shape
+    if start is not None and start.shape not in (rhs.shape, torch.Size(column)):
+        given = tuple(start.shape)
+        raise ValueError(f"initial_guess must have shape {tuple(rhs.shape)}, and has {given}")
+
+
+def _require_settings(dtype: torch.dtype, **given: float) -> None:
+    """Refuses numbers that are negative or not finite, and an `eps` that is 0 in this dtype."""
+    for name, value in given.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} is {value}; finite numbers from 0 are taken")
+    if float(torch.tensor(given["eps"], dtype=dtype)) == 0:
+        raise ValueError(f"eps is {given['eps']}, not representable as a positive {dtype}")
 
 
 def _solved(

@@ -1,0 +1,53 @@
+"""What the iterative solvers of torchsparsegradutils refuse, and their bounds on products."""
+
+import math
+
+import pytest
+import torch
+
+from spgrad.dropin.torchsparsegradutils.utils import bicgstab, linear_cg
+from spgrad.dropin.torchsparsegradutils.utils.bicgstab import BICGSTABSettings
+
+D = torch.float64
+
+
+@pytest.mark.parametrize("name", ["tolerance", "eps", "stop_updating_after"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
+def test_linear_cg_refuses_numbers_that_are_no_tolerances(name, value):
+    with pytest.raises(ValueError, match=f"{name} is {value}; finite numbers from 0 are taken"):
+        linear_cg(torch.eye(2), torch.ones(2), **{name: value})
+
+
+def test_linear_cg_refuses_what_is_no_right_hand_side_or_guess():
+    ones = torch.ones(3)
+    with pytest.raises(ValueError, match="eps is 1e-100, not representable"):
+        linear_cg(torch.eye(3), ones, eps=1e-100)
+    with pytest.raises(ValueError, match="at least one dimension"):
+        linear_cg(torch.eye(1), torch.tensor(1.0))
+    with pytest.raises(TypeError, match=r"rhs is torch\.int64; floating-point numbers are taken"):
+        linear_cg(torch.eye(3), torch.ones(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"initial_guess must have shape \(3,\), and has \(3, 2\)"):
+        linear_cg(torch.eye(3), ones, initial_guess=torch.ones(3, 2))
+    with pytest.raises(RuntimeError, match=r"output has shape \(2, 1\); \(3, 1\) is taken"):
+        linear_cg(lambda x: x[:-1], ones)
+    assert linear_cg(torch.eye(3), ones, initial_guess=ones[:, None]).shape == (3,)
+
+
+@pytest.mark.parametrize("columns", [(), (2,)])
+def test_bicgstab_keeps_to_its_number_of_products(columns):
+    right = torch.arange(1.0, 4.0, dtype=D).view(3, *[1] * len(columns)).expand(3, *columns)
+    start, calls = right / 3, []
+
+    def times(x):
+        calls.append(x)
+        return 2 * x
+
+    with pytest.raises(ValueError, match="matvec_max must be nonnegative, and is -1"):
+        bicgstab(times, right, start, BICGSTABSettings(matvec_max=-1))
+    for guess in (None, start):
+        with pytest.warns(UserWarning, match="matvec_max=0"):
+            x = bicgstab(times, right, guess, BICGSTABSettings(matvec_max=0))
+        assert torch.equal(x, torch.zeros_like(right) if guess is None else start)
+    assert not calls
+    assert torch.equal(bicgstab(times, right, start, BICGSTABSettings(matvec_max=1)), start)
+    assert len(calls) == max(1, *columns, 1)
