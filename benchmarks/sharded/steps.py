@@ -101,7 +101,10 @@ def _operands(case: Case) -> tuple[ShardedMatrix, torch.Tensor, Any, torch.Tenso
     A = spgrad.from_scipy(load(case.matrix, "float32"))
     whole = torch.randn(A.shape[1], case.columns)
     D = distribute(A, partition=case.partition)
-    return D, D.scatter(whole), *((A, whole) if dist.get_rank() == 0 else (None, torch.empty(0)))
+    x = D.scatter(whole)
+    if dist.get_rank() == 0:
+        return D, x, A, whole
+    return D, x, None, torch.empty(0)
 
 
 def _multiplied(D: ShardedMatrix, x: torch.Tensor, arrived: torch.Tensor) -> None:

@@ -177,7 +177,6 @@ def meshes(rank, world):
     for call in (
         lambda mesh: distribute(A, mesh),
         lambda mesh: from_local(A, mesh),
-        lambda mesh: load("absent.npz", mesh),
     ):
         raises(
             ValueError, "2 dimensions", lambda call=call: call(only_last(rank, world, square, None))

@@ -27,8 +27,8 @@ struct Target {
   scalar_t* row(int64_t i) const { return y + (rows == nullptr ? i : rows[i]) * n; }
 };
 
-// Lines [first, last) of a product of float32 or float64, as many at a time as fit in `kSums`, which
-// one does.
+// Lines [first, last) of a product of float32 or float64, as many at a time as fit in `kSums`,
+// which one does.
 template <class index_t, class scalar_t>
 void into_by_vectors(Spmm<index_t, scalar_t> a, const Target<scalar_t>& to, int64_t first,
                      int64_t last) {
