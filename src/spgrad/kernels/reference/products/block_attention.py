@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
@@ -97,8 +98,8 @@ def _gradients_shape(
     block_lines: int,
     block_width: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    made = (t.new_empty(t.shape) for t in (q, k, v))
-    return *made, q.new_empty((0,) if bias is None else bias.shape)
+    made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return *made, q.new_empty(0) if bias is None else torch.empty_like(bias)
 
 
 @kernel(
