@@ -206,7 +206,7 @@ def hetero():
         (plain, {"input_nodes": [40]}, "`input_nodes` has 40"),
         (lambda: plain(num_nodes=30), {}, r"`data.edge_index` has \d+; numbers in \[0, 30\)"),
         (lambda: plain(num_nodes=None), {}, "`data.num_nodes` is None; an int is accepted"),
-        (lambda: plain(edge_index=None), {}, "`data.edge_index` is a NoneType; integers"),
+        (lambda: plain(edge_index=None), {}, "`data.edge_index` is None; integers"),
         (lambda: plain(edge_index=torch.ones(2, 3)), {}, "`data.edge_index` has dtype"),
         (hetero, {}, "`data` has several types of nodes; one type is accepted"),
         (lambda: [1], {}, "`data` is a list; a SparseTensor, or an object with"),
