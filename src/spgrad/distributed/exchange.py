@@ -7,9 +7,9 @@ other.
 
 Few rows travel in one all-to-all. More of them, in the memory of a CPU, travel in messages, so that
 products with the first rows run while the last travel. A message whose rows lie side by side leaves
-from where they are: that are those of most meshes and of graphs where nearly every row is sent, and
-all rows that go back, because a product computes them so. The others are copied, two messages at a
-time.
+from where they are. So do most messages of meshes, and of graphs where nearly every row is sent. So
+do all messages that go back, because a product computes their rows side by side. The rows of other
+messages are copied, two messages at a time.
 """
 
 from __future__ import annotations

@@ -28,6 +28,14 @@ def of_equal_elements(A):
     return spgrad.SparseTensor(torch.randn_like(A.detach()._vals), made).requires_grad_()
 
 
+def of_as_many_elements(A):
+    """Other elements, as many: all two columns further on."""
+    blocks = {"blocksize": A.pattern.blocksize} if A.pattern.blocksize else {}
+    made = spgrad.from_dense(A.detach().to_dense().roll(2, 1), A.layout, **blocks)
+    assert made.nse == A.nse
+    return made.requires_grad_()
+
+
 @pytest.fixture
 def _on_a_device(monkeypatch):
     monkeypatch.setattr(align, "asks_device", lambda pattern: True)
@@ -35,19 +43,21 @@ def _on_a_device(monkeypatch):
 
 @pytest.mark.parametrize("order", [("first", "both", "either"), ("either", "both", "first")])
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize("kind", ["equal", "as many", "others"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.usefixtures("_on_a_device")
-def test_results_are_those_of_dense_tensors(layout, equal, index_dtype, order):
+def test_results_are_those_of_dense_tensors(layout, kind, index_dtype, order):
     A = matrix(layout, 0, index_dtype)
-    B = of_equal_elements(A) if equal else matrix(layout, 1, index_dtype)
+    B = {"equal": of_equal_elements, "as many": of_as_many_elements}.get(
+        kind, lambda A: matrix(layout, 1, index_dtype)
+    )(A)
     a, b = (t.detach().to_dense().requires_grad_() for t in (A, B))
     of_b = spgrad.from_values(torch.ones_like(B.detach()._vals), B.detach()).to_dense()
     for name in order:
         y = JOINS[name](A, B)
         expected = a * of_b if name == "first" else JOINS[name](a, b)
         testing.assert_close(y.to_dense(), expected)
-        if equal:
+        if kind == "equal":
             assert y.nse == A.nse
         operands = [(A, a)] if name == "first" else [(A, a), (B, b)]
         weight = torch.randn(12, 12, dtype=torch.float64)

@@ -125,7 +125,9 @@ def _at(name: str, x: Any, A: SparseTensor | None, pattern: Pattern) -> Any:
             return stored_values(A)
         none = torch.zeros(pattern.values_shape, dtype=torch.bool, device=pattern.device)
         return align(SparseTensor(none, pattern), A, "first", name=name).b
-    if not isinstance(x, torch.Tensor) or not x.dim():
-        return x  # as it is: it decides the dtype of the result less than one with dimensions
-    checks.require_same_device(**{name: x}, pattern=pattern.indices[0])
-    return dense_at_elements(x, pattern)
+    if not isinstance(x, torch.Tensor):
+        return x
+    if x.dim() or x.device.type != "cpu":  # a number on the CPU meets tensors anywhere
+        checks.require_same_device(**{name: x}, pattern=pattern.indices[0])
+    # a 0-d tensor as it is: it decides the dtype of the result less than one with dimensions
+    return dense_at_elements(x, pattern) if x.dim() else x

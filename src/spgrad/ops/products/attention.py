@@ -228,14 +228,14 @@ def _attention_forward(
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     operands = None if bias is None else plain(bias), plain(q), plain(k), plain(v)
-    if _in_blocks(pattern, q):
+    if _multiplies_blocks(pattern, q):
         assert pattern.blocksize is not None
         by_rows = block_rows(pattern)[:3]
         return kernels.block_attention(*by_rows, *operands, scale, *pattern.blocksize)
     return kernels.attention(*rows(pattern)[:3], *operands, scale)
 
 
-def _in_blocks(pattern: Pattern, q: torch.Tensor) -> bool:
+def _multiplies_blocks(pattern: Pattern, q: torch.Tensor) -> bool:
     """Whether lines of blocks are multiplied as small dense matrices.
 
     The compiled library has the loops. Rows of blocks fill vectors from 8 elements on, and from 4
@@ -296,7 +296,7 @@ def _attention_backward(
     scale: float,
 ) -> tuple[torch.Tensor, ...]:
     arrays = bias, q, k, v, g, lse, delta
-    if _in_blocks(pattern, q):
+    if _multiplies_blocks(pattern, q):
         assert pattern.blocksize is not None
         views = *block_rows(pattern)[:3], *block_cols(pattern)[:3]
         return kernels.block_attention_backward(*views, *arrays, scale, *pattern.blocksize)

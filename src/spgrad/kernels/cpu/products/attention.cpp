@@ -52,18 +52,19 @@ void attend_long(const Attention<index_t, F>& head, const index_t* ptr, int64_t 
 
 // Row i of the gradients of a head, in blocks whose sums are added.
 template <class index_t, class F>
-void differentiate_long(const AttentionBackward<index_t, F>& head, const index_t* ptr, int64_t i) {
+void differentiate_long(const AttentionBackward<index_t, F>& all, const index_t* ptr, int64_t i) {
+  const HeadGradients<F>& head = all.head;
   const auto starts = blocks_of(ptr, i);
   const auto count = static_cast<int64_t>(starts.size()) - 1;
   const auto parts = array<F>(count * head.d);
   torch::stable::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
-      AttentionBackward<index_t, F> part = head;
-      part.q = head.q + i * head.d;
-      part.g = head.g + i * head.e;
-      part.lse = head.lse + i;
-      part.delta = head.delta + i;
-      part.dq = parts.get() + block * head.d;
+      AttentionBackward<index_t, F> part = all;
+      part.head = head.to(parts.get() + block * head.d);
+      part.head.q += i * head.d;
+      part.head.g += i * head.e;
+      part.head.lse += i;
+      part.head.delta += i;
       part.rows(starts.data() + block, 0, 1);
     }
   });
@@ -121,8 +122,8 @@ std::tuple<Tensor, Tensor> attention(const Tensor& ptr, const Tensor& idx,
 // The gradients of the keys and values of one head: sums over columns, whose rows have written
 // `changes` and `weights`.
 template <class index_t, class F>
-void sum_columns(const AttentionBackward<index_t, F>& head, const index_t* ptr, const index_t* idx,
-                 const index_t* perm, int64_t n, F* dk, F* dv) {
+void sum_columns(const HeadGradients<F>& head, const index_t* ptr, const index_t* idx,
+                 const index_t* perm, const Sizes& sizes) {
   const auto product = [&](const F* val, const F* x, F* y, int64_t features) {
     return Spmm<index_t, F>{.ptr = ptr,
                             .idx = idx,
@@ -131,11 +132,11 @@ void sum_columns(const AttentionBackward<index_t, F>& head, const index_t* ptr, 
                             .x = x,
                             .y = y,
                             .n = features,
-                            .nse = head.scores.nse};
+                            .nse = sizes.nse};
   };
-  const auto keys = product(head.changes, head.q, dk, head.d);
-  const auto values = product(head.weights, head.g, dv, head.e);
-  parallel_rows(ptr, n, head.d + head.e, [&](int64_t first, int64_t last) {
+  const auto keys = product(head.changes, head.q, head.dk, head.d);
+  const auto values = product(head.weights, head.g, head.dv, head.e);
+  parallel_rows(ptr, sizes.n, head.d + head.e, [&](int64_t first, int64_t last) {
     spmm_lines(keys, first, last);
     spmm_lines(values, first, last);
   });
@@ -146,48 +147,26 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
     const Tensor& cols_idx, const std::optional<Tensor>& cols_perm,
     const std::optional<Tensor>& bias, const Tensor& q, const Tensor& k, const Tensor& v,
     const Tensor& g, const Tensor& lse, const Tensor& delta, double scale) {
-  const ScalarType dtype = q.scalar_type();
   const Sizes sizes = check_attention(ptr, idx, perm, bias, q, k, v);
-  const auto [heads, m, n, d, e, nse, biases] = sizes;
-  check_view(cols_ptr, cols_idx, cols_perm);
-  check_tensor(cols_ptr, 1, ptr.scalar_type(), "cols_ptr");
-  check_size(cols_ptr, 0, n + 1, "cols_ptr");
-  check_size(cols_idx, 0, nse, "cols_idx");
-  check_cotangent(sizes, dtype, g, lse, delta);
-  Tensor dq = empty(q, {heads, m, d}), dk = empty(q, {heads, n, d}), dv = empty(q, {heads, n, e});
-  Tensor weights = empty(q, {nse}), changes = empty(q, {nse});
-  Tensor d_bias = bias && bias->dim() == 2 ? empty(q, {biases, nse}) : empty(q, {bias ? nse : 0});
-  const auto differentiate = [&, heads = heads, m = m, n = n, d = d,
-                              e = e]<class index_t, class F>() {
+  check_gradients(sizes, ptr, idx, cols_ptr, cols_idx, cols_perm, sizes.n, q, g, lse, delta);
+  const Gradients found(sizes, q, bias);
+  dispatch_wide(ptr.scalar_type(), q.scalar_type(), [&]<class index_t, class F>() {
     const auto* starts = data<index_t>(ptr);
-    F* of_bias = bias ? mutable_data<F>(d_bias) : nullptr;
-    if (bias) std::fill_n(of_bias, d_bias.numel(), F{0});
-    for (int64_t h = 0; h < heads; ++h) {
-      const AttentionBackward<index_t, F> head{
+    found.clear<F>();
+    for (int64_t h = 0; h < sizes.heads; ++h) {
+      const AttentionBackward<index_t, F> all{
           .scores = scores_of<index_t>(idx, perm, of_head(data<F>(bias), sizes, h), scale),
-          .q = data<F>(q) + h * m * d,
-          .k = data<F>(k) + h * n * d,
-          .v = data<F>(v) + h * n * e,
-          .g = data<F>(g) + h * m * e,
-          .lse = data<F>(lse) + h * m,
-          .delta = data<F>(delta) + h * m,
-          .d = d,
-          .e = e,
-          .weights = mutable_data<F>(weights),
-          .changes = mutable_data<F>(changes),
-          .dq = mutable_data<F>(dq) + h * m * d,
-          .d_bias = of_head(of_bias, sizes, h),
+          .head = found.of_head<F>(sizes, h, q, k, v, g, lse, delta),
       };
       for_attended(
-          starts, m, 2 * (d + e),
-          [&](int64_t first, int64_t last) { head.rows(starts, first, last); },
-          [&](int64_t i) { differentiate_long(head, starts, i); });
-      sum_columns(head, data<index_t>(cols_ptr), data<index_t>(cols_idx), data<index_t>(cols_perm),
-                  n, mutable_data<F>(dk) + h * n * d, mutable_data<F>(dv) + h * n * e);
+          starts, sizes.m, 2 * (sizes.d + sizes.e),
+          [&](int64_t first, int64_t last) { all.rows(starts, first, last); },
+          [&](int64_t i) { differentiate_long(all, starts, i); });
+      sum_columns(all.head, data<index_t>(cols_ptr), data<index_t>(cols_idx),
+                  data<index_t>(cols_perm), sizes);
     }
-  };
-  dispatch_wide(ptr.scalar_type(), dtype, differentiate);
-  return {dq, dk, dv, d_bias};
+  });
+  return {found.dq, found.dk, found.dv, found.d_bias};
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -25,23 +27,16 @@ def _of_head(bias: Tensor | None, perm: Tensor | None, head: int) -> Tensor | No
     return in_view_order(bias if bias.dim() == 1 else bias[head % len(bias)], perm)
 
 
-def _lines_shape(
-    ptr: Tensor,
-    idx: Tensor,
-    perm: Tensor | None,
-    bias: Tensor | None,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
+def lines_shape(*operands: Any) -> tuple[Tensor, Tensor]:
+    """The results of attention, over entries or blocks, without their numbers."""
+    q, _, v = operands[4:7]  # behind a view and the bias
     return q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(q.shape[:2])
 
 
 @kernel(
     "attention(Tensor ptr, Tensor idx, Tensor? perm, Tensor? bias, Tensor q, Tensor k, Tensor v,"
     " float scale) -> (Tensor, Tensor)",
-    fake=_lines_shape,
+    fake=lines_shape,
 )
 def attention(
     ptr: Tensor,
@@ -90,22 +85,9 @@ def attention(
     return torch.stack(outs), torch.stack(sums)
 
 
-def _gradients_shape(
-    ptr: Tensor,
-    idx: Tensor,
-    perm: Tensor | None,
-    cols_ptr: Tensor,
-    cols_idx: Tensor,
-    cols_perm: Tensor | None,
-    bias: Tensor | None,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    g: Tensor,
-    lse: Tensor,
-    delta: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def gradients_shape(*operands: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of attention, over entries or blocks, without their numbers."""
+    bias, q, k, v = operands[6:10]  # behind two views
     made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     return *made, q.new_empty(0) if bias is None else torch.empty_like(bias)
 
@@ -114,7 +96,7 @@ def _gradients_shape(
     "attention_backward(Tensor ptr, Tensor idx, Tensor? perm, Tensor cols_ptr, Tensor cols_idx,"
     " Tensor? cols_perm, Tensor? bias, Tensor q, Tensor k, Tensor v, Tensor g, Tensor lse,"
     " Tensor delta, float scale) -> (Tensor, Tensor, Tensor, Tensor)",
-    fake=_gradients_shape,
+    fake=gradients_shape,
 )
 def attention_backward(
     ptr: Tensor,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.common.views import in_view_order
 from spgrad.kernels.reference.layouts.blocks import expand_blocks
-from spgrad.kernels.reference.products.attention import attention, attention_backward
+from spgrad.kernels.reference.products.attention import (
+    attention,
+    attention_backward,
+    gradients_shape,
+    lines_shape,
+)
 
 
 def _entries(
@@ -27,25 +31,10 @@ def _entries(
     return ptr, idx, in_view_order(perm, place // size) * size + place % size
 
 
-def _lines_shape(
-    ptr: Tensor,
-    idx: Tensor,
-    perm: Tensor | None,
-    bias: Tensor | None,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float,
-    block_lines: int,
-    block_width: int,
-) -> tuple[Tensor, Tensor]:
-    return q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(q.shape[:2])
-
-
 @kernel(
     "block_attention(Tensor ptr, Tensor idx, Tensor? perm, Tensor? bias, Tensor q, Tensor k,"
     " Tensor v, float scale, SymInt block_lines, SymInt block_width) -> (Tensor, Tensor)",
-    fake=_lines_shape,
+    fake=lines_shape,
 )
 def block_attention(
     ptr: Tensor,
@@ -80,34 +69,12 @@ def block_attention(
     return attention(*view, bias, q, k, v, scale)
 
 
-def _gradients_shape(
-    ptr: Tensor,
-    idx: Tensor,
-    perm: Tensor | None,
-    cols_ptr: Tensor,
-    cols_idx: Tensor,
-    cols_perm: Tensor | None,
-    bias: Tensor | None,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    g: Tensor,
-    lse: Tensor,
-    delta: Tensor,
-    scale: float,
-    block_lines: int,
-    block_width: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    return *made, q.new_empty(0) if bias is None else torch.empty_like(bias)
-
-
 @kernel(
     "block_attention_backward(Tensor ptr, Tensor idx, Tensor? perm, Tensor cols_ptr,"
     " Tensor cols_idx, Tensor? cols_perm, Tensor? bias, Tensor q, Tensor k, Tensor v, Tensor g,"
     " Tensor lse, Tensor delta, float scale, SymInt block_lines, SymInt block_width)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
-    fake=_gradients_shape,
+    fake=gradients_shape,
 )
 def block_attention_backward(
     ptr: Tensor,

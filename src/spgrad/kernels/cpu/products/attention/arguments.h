@@ -1,11 +1,13 @@
 // The arguments of attention over entries or blocks, and their checks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
 #include "common/arguments.h"
 #include "common/dispatch.h"
+#include "products/attention/entries.h"
 
 namespace spgrad {
 
@@ -74,9 +76,16 @@ F* of_head(F* bias, const Sizes& sizes, int64_t h) {
   return bias == nullptr ? nullptr : bias + h % sizes.biases * sizes.nse;
 }
 
-// Checks what the gradients have besides.
-inline void check_cotangent(const Sizes& sizes, ScalarType dtype, const Tensor& g,
-                            const Tensor& lse, const Tensor& delta) {
+// Checks what the gradients have besides. The view by columns has `lines` lines.
+inline void check_gradients(const Sizes& sizes, const Tensor& ptr, const Tensor& idx,
+                            const Tensor& cols_ptr, const Tensor& cols_idx,
+                            const std::optional<Tensor>& cols_perm, int64_t lines, const Tensor& q,
+                            const Tensor& g, const Tensor& lse, const Tensor& delta) {
+  const ScalarType dtype = q.scalar_type();
+  check_view(cols_ptr, cols_idx, cols_perm);
+  check_tensor(cols_ptr, 1, ptr.scalar_type(), "cols_ptr");
+  check_size(cols_ptr, 0, lines + 1, "cols_ptr");
+  check_size(cols_idx, 0, idx.size(0), "cols_idx");
   check_heads(g, sizes.heads, sizes.m, sizes.e, dtype, "g");
   for (const Tensor& of_rows : {lse, delta}) {
     check_tensor(of_rows, 2, dtype, "lse, delta");
@@ -84,5 +93,51 @@ inline void check_cotangent(const Sizes& sizes, ScalarType dtype, const Tensor& 
     check_size(of_rows, 1, sizes.m, "lse, delta");
   }
 }
+
+// What the gradients of all heads are written to, and weights and changes of one head (nse).
+struct Gradients {
+  Tensor dq, dk, dv, d_bias, weights, changes;
+  bool biased;
+
+  Gradients(const Sizes& sizes, const Tensor& q, const std::optional<Tensor>& bias)
+      : dq(empty(q, {sizes.heads, sizes.m, sizes.d})),
+        dk(empty(q, {sizes.heads, sizes.n, sizes.d})),
+        dv(empty(q, {sizes.heads, sizes.n, sizes.e})),
+        d_bias(bias && bias->dim() == 2 ? empty(q, {sizes.biases, sizes.nse})
+                                        : empty(q, {bias ? sizes.nse : 0})),
+        weights(empty(q, {sizes.nse})),
+        changes(empty(q, {sizes.nse})),
+        biased(bias.has_value()) {}
+
+  // Zeros the gradient of the bias, to which each head adds.
+  template <class F>
+  void clear() const {
+    if (biased) std::fill_n(mutable_data<F>(d_bias), d_bias.numel(), F{0});
+  }
+
+  // Head h of these, and of the operands.
+  template <class F>
+  HeadGradients<F> of_head(const Sizes& sizes, int64_t h, const Tensor& q, const Tensor& k,
+                           const Tensor& v, const Tensor& g, const Tensor& lse,
+                           const Tensor& delta) const {
+    const int64_t queries = h * sizes.m * sizes.d, keys = h * sizes.n * sizes.d;
+    const int64_t values = h * sizes.n * sizes.e;
+    F* const of_bias = biased ? mutable_data<F>(d_bias) : nullptr;
+    return {.q = data<F>(q) + queries,
+            .k = data<F>(k) + keys,
+            .v = data<F>(v) + values,
+            .g = data<F>(g) + h * sizes.m * sizes.e,
+            .lse = data<F>(lse) + h * sizes.m,
+            .delta = data<F>(delta) + h * sizes.m,
+            .d = sizes.d,
+            .e = sizes.e,
+            .weights = mutable_data<F>(weights),
+            .changes = mutable_data<F>(changes),
+            .dq = mutable_data<F>(dq) + queries,
+            .dk = mutable_data<F>(dk) + keys,
+            .dv = mutable_data<F>(dv) + values,
+            .d_bias = spgrad::of_head(of_bias, sizes, h)};
+  }
+};
 
 }  // namespace spgrad

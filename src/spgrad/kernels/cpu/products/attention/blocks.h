@@ -111,21 +111,18 @@ struct BlockAttention {
   }
 };
 
-// The part of the gradients of one head that goes by rows; operands and results as in
-// AttentionBackward, and `turned_k` and `turned_v` as turn_blocks turns keys and values. Lines and
-// memory as above, for two strips.
+// The part of the gradients that goes by rows, as AttentionBackward; `turned_k` and `turned_v` are
+// keys and values as turn_blocks turns them. Lines and memory as above, for two strips.
 template <class index_t, class F>
 struct BlockAttentionBackward {
   BlockScores<index_t, F> scores;
-  const F *q, *k, *g, *turned_k, *turned_v;
-  const F *lse, *delta;
-  int64_t d, e;
-  F *weights, *changes, *dq, *d_bias;
+  HeadGradients<F> head;
+  const F *turned_k, *turned_v;
   int64_t row = -1;
 
   void lines(int64_t first, int64_t last) const {
     const auto& view = scores.view;
-    const int64_t longest = view.longest(first, last);
+    const int64_t longest = view.longest(first, last), d = head.d, e = head.e;
     const auto strips = array<F>(2 * longest * view.size());
     const auto factors = array<Factors<F>>(longest);
     with_vectors([&]<int kBytes>() {
@@ -133,16 +130,17 @@ struct BlockAttentionBackward {
         const int64_t begin = view.ptr[i], count = view.ptr[i + 1] - begin;
         const int64_t length = count * view.width, own = (row < 0 ? i : row) * view.lines;
         F *const weight = strips.get(), *const change = weight + count * view.size();
-        scores.template dots<kBytes>(q + own * d, turned_k, d, begin, count, weight);
-        scores.template dots<kBytes>(g + own * e, turned_v, e, begin, count, change);
+        scores.template dots<kBytes>(head.q + own * d, turned_k, d, begin, count, weight);
+        scores.template dots<kBytes>(head.g + own * e, turned_v, e, begin, count, change);
         scores.finish(begin, count, weight);
         for (int64_t r = 0; r < view.lines; ++r) {
           AttentionBackward<index_t, F>::template finish<kBytes>(
-              weight + r * length, change + r * length, length, lse[own + r], delta[own + r]);
+              weight + r * length, change + r * length, length, head.lse[own + r],
+              head.delta[own + r]);
         }
         store(begin, count, weight, change);
-        scores.template sums<kBytes>(change, k, d, begin, count, factors.get(),
-                                     dq + i * view.lines * d);
+        scores.template sums<kBytes>(change, head.k, d, begin, count, factors.get(),
+                                     head.dq + i * view.lines * d);
       }
     });
   }
@@ -155,12 +153,12 @@ struct BlockAttentionBackward {
     for (int64_t r = 0; r < view.lines; ++r) {
       for (int64_t p = 0; p < count; ++p, weight += view.width, change += view.width) {
         const int64_t at = view.place(begin + p) + r * view.width;
-        if (d_bias != nullptr) {
-          for (int64_t c = 0; c < view.width; ++c) d_bias[at + c] += change[c];
+        if (head.d_bias != nullptr) {
+          for (int64_t c = 0; c < view.width; ++c) head.d_bias[at + c] += change[c];
         }
         for (int64_t c = 0; c < view.width; ++c) change[c] *= scores.scale;
-        std::copy_n(change, view.width, changes + at);
-        std::copy_n(weight, view.width, weights + at);
+        std::copy_n(change, view.width, head.changes + at);
+        std::copy_n(weight, view.width, head.weights + at);
       }
     }
   }

@@ -125,45 +125,58 @@ struct Attention {
   }
 };
 
-// The part of the gradients of one head that goes by rows. g (m, e) is the cotangent, lse (m) that
-// of Attention, delta (m) the dot products of g and out. Writes, where the bias of each entry
-// stands (nse), its weight, and its `changes`: the derivative of the loss in the score, times
-// scale. Writes dq (m, d), and adds to d_bias (nse), which may be null. Costs, and the order of the
-// sums, are as above.
+// One head of the operands and of the gradients. q, k and v are those of Attention, g (m, e) is the
+// cotangent, lse (m) that of Attention, delta (m) the dot products of g and out. `weights` and
+// `changes` (nse) are, where the bias of an entry stands, its weight, and the derivative of the
+// loss in its score times the scale. dq (m, d), dk (n, d) and dv (n, e) are written wholly; d_bias
+// (nse), which may be null, is added to.
+template <class F>
+struct HeadGradients {
+  const F *q, *k, *v, *g, *lse, *delta;
+  int64_t d, e;
+  F *weights, *changes, *dq, *dk, *dv, *d_bias;
+
+  // The same with the gradient of the queries elsewhere.
+  HeadGradients to(F* queries) const {
+    HeadGradients found = *this;
+    found.dq = queries;
+    return found;
+  }
+};
+
+// The part of the gradients that goes by rows: writes weights, changes and dq, and adds to d_bias.
+// Costs, and the order of the sums, are as above.
 template <class index_t, class F>
 struct AttentionBackward {
   Scores<index_t, F> scores;
-  const F *q, *k, *v, *g;
-  const F *lse, *delta;
-  int64_t d, e;
-  F *weights, *changes, *dq, *d_bias;
+  HeadGradients<F> head;
 
   // Rows [first, last), which have at most kAttended entries, or are one row.
   void rows(const index_t* ptr, int64_t first, int64_t last) const {
     const int64_t begin = ptr[first], entries = ptr[last] - begin;
     const bool direct = scores.perm == nullptr;
     const auto buffers = array<F>(direct ? 0 : 2 * entries);
-    F* const weight = direct ? weights + begin : buffers.get();
-    F* const change = direct ? changes + begin : buffers.get() + entries;
-    dots_of(ptr, scores, q, k, d, first, last, weight);
-    dots_of(ptr, scores, g, v, e, first, last, change);
+    F* const weight = direct ? head.weights + begin : buffers.get();
+    F* const change = direct ? head.changes + begin : buffers.get() + entries;
+    dots_of(ptr, scores, head.q, head.k, head.d, first, last, weight);
+    dots_of(ptr, scores, head.g, head.v, head.e, first, last, change);
     with_vectors([&]<int kBytes>() {
       for (int64_t i = first; i < last; ++i) {
         const int64_t from = ptr[i] - begin, count = ptr[i + 1] - ptr[i];
         scores.finish(ptr[i], count, weight + from);
-        finish<kBytes>(weight + from, change + from, count, lse[i], delta[i]);
+        finish<kBytes>(weight + from, change + from, count, head.lse[i], head.delta[i]);
       }
     });
     for (int64_t p = 0; p < entries; ++p) {
       const int64_t at = direct ? begin + p : static_cast<int64_t>(scores.perm[begin + p]);
-      if (d_bias != nullptr) d_bias[at] += change[p];
+      if (head.d_bias != nullptr) head.d_bias[at] += change[p];
       change[p] *= scores.scale;
       if (!direct) {
-        weights[at] = weight[p];
-        changes[at] = change[p];
+        head.weights[at] = weight[p];
+        head.changes[at] = change[p];
       }
     }
-    sums_of(ptr, scores, change, k, d, first, last, dq);
+    sums_of(ptr, scores, change, head.k, head.d, first, last, head.dq);
   }
 
   // Turns the scores of a row into weights, and the dot products in `change` into changes.
