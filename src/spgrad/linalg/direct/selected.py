@@ -127,8 +127,7 @@ def _by_rows(factors: Triangles) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
     size = factors.to_row.shape[0]
     places = factors.row.numpy(), factors.column.numpy()
-    both = coo_array((factors.val.numpy(), places), shape=(size, size)).tocsr()
-    both.sort_indices()
+    both = coo_array((factors.val.numpy(), places), shape=(size, size)).tocsr()  # sorted
     arrays = both.indptr.astype(np.int32), both.indices.astype(np.int32), both.data
     ptr, idx, vals = (torch.from_numpy(a) for a in arrays)
     return ptr, idx, vals

@@ -375,3 +375,8 @@ class GINConv(MessagePassing):
         if dst is not None:
             y = torch.addcmul(y, dst, 1 + self.eps)
         return self.nn(y)  # type: ignore[return-value]
+
+    def extra_repr(self) -> str:
+        """What `repr` shows of the layer beside its network."""
+        trained = isinstance(self.eps, torch.nn.Parameter)
+        return f"eps={self.initial_eps}, train_eps={trained}"

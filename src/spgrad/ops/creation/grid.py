@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from spgrad.core import checks
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.pattern import Pattern
 from spgrad.errors import ArgumentValueError
@@ -65,7 +64,10 @@ def neighbourhood_pattern(
     require_layout(layout)
     sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     if not sizes or not all(isinstance(n, int) and n > 0 for n in sizes):
-        raise checks.bad_shape("shape", sizes, "positive sizes", "For example (64, 64).")
+        raise ArgumentValueError(
+            f"`shape` is {shape!r}; a positive int, or a sequence of them, is accepted. For "
+            "example (64, 64)."
+        )
     if not radius >= 0 or math.isinf(radius):
         raise ArgumentValueError(
             f"`radius` is {radius}; numbers from 0 are accepted. 1 takes the next point along each "

@@ -95,27 +95,31 @@ def stack(tensors: Any, dim: int = 0) -> SparseTensor:
 
 @public_op
 def hstack(tensors: Any) -> SparseTensor:
-    """`spgrad.cat` with dim=1, or dim=0 for vectors: side by side."""
-    operands = _list_of_operands(tensors)
-    at = 0 if operands[0].dim() == 1 else 1
-    return _cat(operands, at)
+    """`spgrad.cat` with dim=1, or dim=0 for vectors and numbers: side by side."""
+    lifted = [_vector_of_number(A) for A in _list_of_operands(tensors)]
+    return _cat(lifted, 0 if lifted[0].dim() == 1 else 1)
 
 
 @public_op
 def vstack(tensors: Any) -> SparseTensor:
-    """`spgrad.cat` with dim=0; vectors become rows."""
-    operands = _list_of_operands(tensors)
-    lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
-    return _cat(lifted, 0)
+    """`spgrad.cat` with dim=0; vectors become rows, and numbers rows of one."""
+    return _cat([_row_of_vector(A) for A in _list_of_operands(tensors)], 0)
 
 
 @public_op
 def dstack(tensors: Any) -> SparseTensor:
     """`spgrad.cat` with dim=2; vectors (n,) become (1, n, 1) and matrices (m, n, 1)."""
-    operands = _list_of_operands(tensors)
-    lifted = [unsqueeze(A, 0) if A.dim() == 1 else A for A in operands]
-    lifted = [unsqueeze(A, 2) if A.dim() == 2 else A for A in lifted]
-    return _cat(lifted, 2)
+    rows = [_row_of_vector(A) for A in _list_of_operands(tensors)]
+    return _cat([unsqueeze(A, 2) if A.dim() == 2 else A for A in rows], 2)
+
+
+def _vector_of_number(A: SparseTensor) -> SparseTensor:
+    return unsqueeze(A, 0) if A.dim() == 0 else A
+
+
+def _row_of_vector(A: SparseTensor) -> SparseTensor:
+    A = _vector_of_number(A)
+    return unsqueeze(A, 0) if A.dim() == 1 else A
 
 
 @public_op
@@ -193,10 +197,6 @@ def _layout_of(A: SparseTensor) -> Like:
 def _require_alike(operands: Sequence[SparseTensor], at: int | None) -> None:
     """Refuses shapes that differ in other dimensions than `at`."""
     first = operands[0]._pattern
-    if at is not None and at >= len(first.shape):
-        raise checks.bad_shape(
-            "tensors[0]", first.shape, f"{at + 1} dimensions or more", "Add one first."
-        )
     wanted = ["*" if d == at else str(size) for d, size in enumerate(first.shape)]
     for i, A in enumerate(operands):
         own = A._pattern
