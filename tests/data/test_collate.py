@@ -1,6 +1,7 @@
 """Mini-batches: batches of one shape, blocks of one matrix, and data loaders."""
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 import spgrad
 from spgrad import support, testing
+from spgrad.torch_protocol.processes import loading
 
 SHAPES = [(4, 6), (2, 2), (6, 4)]
 layouts = pytest.mark.parametrize("layout", support.ALL)
@@ -181,6 +183,25 @@ def test_page_locked_memory():
     pinned = A.pin_memory()
     assert pinned.is_pinned()
     assert torch.equal(pinned.to_dense(), A.to_dense())
+
+
+def test_page_locked_memory_has_values_and_indices(monkeypatch):
+    """With a copy in place of torch's own call, which needs an accelerator."""
+    called = []
+
+    def pin(t, device):
+        called.append(device)
+        return t.clone()
+
+    functions = SimpleNamespace(_pin_memory=SimpleNamespace(default=pin))
+    monkeypatch.setattr(loading, "_aten", functions)
+    for A in (made(), made("coo"), made("bsr")):
+        called.clear()
+        pinned = loading._pin_memory(A, "cuda")
+        assert pinned.pattern is not A.pattern
+        assert pinned.layout == A.layout
+        assert torch.equal(pinned.to_dense(), A.to_dense())
+        assert called == ["cuda"] * (1 + len(A.pattern.indices))
 
 
 def test_shared_memory_and_moves():

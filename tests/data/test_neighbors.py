@@ -9,6 +9,7 @@ from torch.testing import assert_close
 import spgrad
 from spgrad import data, kernels
 from spgrad.kernels import REFERENCES
+from spgrad.kernels.reference.sampling.neighbors import _below
 
 
 def generator(seed=0):
@@ -176,6 +177,28 @@ def test_nothing_to_draw(seeds):
     batch = data.sample_neighbors(graph(), seeds, [2, 2])
     assert batch.e_id.numel() == 0
     assert [tuple(b.shape) for b in batch.blocks] == [(batch.batch_size,) * 2] * 2
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("inf"), float("nan")])
+def test_a_line_with_a_bad_weight_ends_in_no_sample(bad):
+    weight = torch.tensor([1.0, 2.0, bad, 1.0, bad], dtype=torch.float64)
+    lines = torch.tensor([1, 0])
+    args = torch.tensor([0, 2, 5]), torch.arange(5), weight, lines, 0, 2, False, 7
+    found = kernels.sample_lines(*args)
+    assert found[3].tolist() == [2]
+    assert found[0].tolist() == [0, 0, 0]
+    assert found[1].numel() == found[2].numel() == 0
+    for ours, wanted in zip(found, REFERENCES["sample_lines"](*args), strict=True):
+        assert torch.equal(ours, wanted)
+
+
+@pytest.mark.parametrize("bound", [1, 3, 10**6 + 3, 2**31 - 1])
+def test_random_bits_become_an_integer_below_a_bound(bound):
+    """As exact integers give it, also where the lower half of the product carries."""
+    bits = torch.randint(-(2**63), 2**63 - 1, (1000,), generator=generator())
+    bits[:4] = torch.tensor([0, -1, 2**32 - 1, 2**63 - 1])
+    wanted = [(b % 2**64) * bound >> 64 for b in bits.tolist()]
+    assert _below(bits, torch.tensor(bound)).tolist() == wanted
 
 
 def test_weights_of_zero_are_never_drawn():

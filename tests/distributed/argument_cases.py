@@ -17,7 +17,8 @@ from group import (
     raises,
     shared_folder,
 )
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import spgrad
 from spgrad import linalg
@@ -50,6 +51,7 @@ def files(rank, world):
         (folder / "short.mtx").write_text("\n".join(text[:-3]) + "\n")
         (folder / "bad.mtx").write_text("\n".join([*text[:-1], "1 99 3.0"]) + "\n")
         (folder / "none.mtx").write_text("hello\n")
+        (folder / "head.mtx").write_text("%%MatrixMarket matrix coordinate real general\n%\n")
     dist.barrier()
     close(load(folder / "a.npz").full().to_dense(), A.to_dense())
     close(load(folder / "a.mtx").full().to_dense(), A.to_dense())
@@ -58,7 +60,10 @@ def files(rank, world):
     raises(ValueError, "lacks 3 of the entries", lambda: load(folder / "short.mtx"))
     raises(ValueError, "bad.mtx", lambda: load(folder / "bad.mtx"))
     raises(ValueError, "none.mtx", lambda: load(folder / "none.mtx"))
+    raises(ValueError, "no line with sizes", lambda: load(folder / "head.mtx"))
     raises(ValueError, "absent", lambda: load(folder / "absent.npz"))
+    dcp.save({"weight": torch.ones(3)}, checkpoint_id=folder / "other")
+    raises(ValueError, "a checkpoint of weight", lambda: load(folder / "other"))
     raises(TypeError, "`path` is", lambda: load(3))
 
 
@@ -98,6 +103,7 @@ def wrong_on_one_rank(rank, world):
     raises(TypeError, where, lambda: D.attention(one(A, own(D, dense(23, 2))), x, x))
     raises(ValueError, where, lambda: D.attention(one(x.float(), own(D, dense(23, 2))), x, x))
     raises(ValueError, where, lambda: D.attention(one(x[:-1], own(D, dense(23, 2))), x, x))
+    raises(ValueError, where, lambda: D.attention(one(x[:, :1], own(D, dense(23, 2))), x, x))
     raises(ValueError, where, lambda: D.gather(one(x[:-1], x)))
     raises(TypeError, where, lambda: D.gather(one(A, x)))
     raises(ValueError, where, lambda: D.sum(one(2, 0)))
@@ -188,6 +194,23 @@ def meshes(rank, world):
     where = f"on rank {world - 1}"
     if world > 1:
         raises(ValueError, where, lambda: D @ only_last(rank, world, wrong, good))
+    raises(
+        ValueError, "placement", lambda: D @ DTensor.from_local(dense(23, 2), D.mesh, [Shard(1)])
+    )
+    whole = distribute(spgrad.set_diag(A, 1.0).to_sparse_csr())
+    one = torch.ones((), dtype=F64)
+    for number in (
+        DTensor.from_local(torch.ones(2, dtype=F64), D.mesh, [Replicate()]),
+        DTensor.from_local(one, square["one"], [Replicate()]),
+        DTensor.from_local(one, D.mesh, [Partial()]),
+    ):
+        if world > 1 or number.dim() or not number.placements[0].is_replicate():
+            raises(ValueError, "a replicated number", lambda n=number: whole.add_identity(n))
+    first = DeviceMesh("cpu", [0])
+    if rank:
+        raises(ValueError, f"without rank {rank}", lambda: distribute(A, first))
+    else:
+        close(distribute(A, first).full().to_dense(), A.to_dense())
 
 
 @case
@@ -221,12 +244,25 @@ def functions_of_one_process(rank, world):
 def refusals(rank, world):
     D = distribute(matrix())
     x = D.scatter(dense(23, 2))
+    wide = distribute(matrix(23, 20))
+    raises(
+        ValueError,
+        "a square matrix for METIS",
+        lambda: distribute(matrix(23, 20), partition="metis"),
+    )
+    raises(ValueError, "other shares of columns", lambda: wide.add_identity(1.0))
+    b = own(wide, dense(23, 1))
+    raises(ValueError, "a square matrix with equal shares", lambda: solve(wide, b, linalg.CG()))
+    raises(TypeError, "a ShardedMatrix is accepted", lambda: save(matrix(), "here"))
     raises(spgrad.UnsupportedError, "x @ D", lambda: x.T @ D)
     raises(spgrad.UnsupportedError, "exp(0) is 1", lambda: torch.exp(D))
     raises(spgrad.UnsupportedError, "ShardedMatrix", lambda: torch.linalg.inv(D))
     raises(spgrad.UnsupportedError, "D[...]", lambda: D[:3])
     raises(spgrad.UnsupportedError, "transposed", lambda: D.T.softmax(1))
     raises(ValueError, "`dim` is 0", lambda: D.softmax(0))
+    raises(
+        ValueError, "`function` has shape (1,)", lambda: D.map(lambda values: values.new_ones(1))
+    )
     raises(ValueError, "another pattern", lambda: D + distribute(matrix()))
     raises(TypeError, "add_identity", lambda: D + 1)
     raises(ValueError, "`reduce` is", lambda: D.spmm(x, "median"))

@@ -47,7 +47,9 @@ def rectangles(rank, world):
         compare(A, distribute(A), 2, world)
         sizes = [k - (world - 1) if k >= world else 0, *[1 if k >= world else 0] * (world - 1)]
         if sum(sizes) == k:
-            compare(A, distribute(A, columns=sizes), 2, world)
+            D = distribute(A, columns=sizes)
+            compare(A, D, 2, world)
+            compare(A, from_local(A[D.row_ids], columns=sizes), 2, world)
 
 
 @case

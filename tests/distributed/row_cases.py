@@ -82,6 +82,32 @@ def attention(rank, world):
     found.square().sum().backward()
     for ours, theirs in zip(local, whole, strict=True):
         close(ours.grad, own(D, theirs.grad))
+    for placement in (Shard(0), Replicate()):
+        of_all = [distribute_tensor(t, D.mesh, [placement]).requires_grad_() for t in (q, k, v)]
+        found = D.attention(*of_all)
+        close(found.full_tensor(), wanted)
+        found.square().sum().backward()
+        for ours, theirs in zip(of_all, whole, strict=True):
+            close(ours.grad.full_tensor(), theirs.grad)
+
+
+@case
+def torch_names(rank, world):
+    """The functions of torch that have a sharded form."""
+    A = matrix()
+    D, x = distribute(A), dense(23, 2)
+    own_x, whole = D.scatter(x), A.to_dense()
+    close(torch.matmul(D, own_x), own(D, whole @ x))
+    close(torch.mm(D, own_x), own(D, whole @ x))
+    close(torch.mv(D, own_x[:, 0].contiguous()), own(D, whole @ x[:, 0]))
+    close(torch.softmax(D, dim=1).full().to_dense(), torch.softmax(A, 1).to_dense())
+    close(torch.sum(D, dim=1), own(D, whole.sum(1)))
+    close(torch.sum(D).full_tensor(), whole.sum())
+    for function in (torch.add, torch.sub):
+        close(function(D, D.map(torch.square)).full().to_dense(), function(whole, whole.square()))
+    for function in (torch.mul, torch.div):
+        close(function(D, 4.0).full().to_dense(), function(whole, 4.0))
+    close(D.t().full().to_dense(), whole.T)
 
 
 @case
@@ -95,6 +121,11 @@ def identity(rank, world):
     alpha = torch.tensor(0.5, dtype=F64, requires_grad=True)
     D.add_identity(alpha).diagonal().sum().backward()
     close(alpha.grad, torch.tensor(float(D.local_shape[0]), dtype=F64))
+    known = distribute_tensor(torch.tensor(0.5, dtype=F64), D.mesh, [Replicate()]).requires_grad_()
+    moved = D.add_identity(known)
+    close(moved.full().to_dense(), wanted)
+    moved.diagonal().sum().backward()
+    close(known.grad.full_tensor(), torch.tensor(23.0, dtype=F64))
 
 
 @case

@@ -85,6 +85,8 @@ def test_graphs_of_dgl():
         (lambda: spgrad.to_pyg(spgrad.zeros(2, 3)), "a square matrix"),
         (lambda: spgrad.to_pyg(spgrad.eye(2), "sparse_tensor"), "torch_sparse"),
         (lambda: spgrad.from_dgl(3), "`graph` is an int"),
+        (lambda: spgrad.from_dgl(SimpleNamespace(edges=lambda: 3)), "`graph` is a SimpleNamespace"),
+        (lambda: spgrad.from_dgl(SimpleNamespace(num_nodes=3)), "`graph` is a SimpleNamespace"),
     ],
 )
 def test_refusals(call, text):

@@ -53,6 +53,16 @@ def test_npz_of_scipy(form, zoo, tmp_path):
     assert torch.equal(B.to_dense(), x)
 
 
+def test_diagonals_that_are_longer_than_the_matrix_is_wide(tmp_path):
+    x = torch.arange(1.0, 13).reshape(4, 3)
+    S = scipy.sparse.dia_array(x.numpy())
+    padded = scipy.sparse.dia_array(
+        (np.pad(S.data, ((0, 0), (0, 2)), constant_values=9), S.offsets), S.shape
+    )
+    scipy.sparse.save_npz(tmp_path / "a.npz", padded)
+    assert torch.equal(spgrad.io.load(tmp_path / "a.npz").to_dense(), x)
+
+
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4)])
 def test_npz_of_other_ranks(shape, tmp_path):
     A = testing.random_sparse(shape, torch.sparse_coo)

@@ -105,6 +105,28 @@ def test_indefinite():
     torch.testing.assert_close(linalg.solve(M, b, linalg.MINRES()), 1 / M.to_dense().diagonal())
     with pytest.raises(spgrad.PivotError, match=r"diagonal has -2 in row 1"):
         linalg.solve(M, b, assume="positive definite")
+    M = spgrad.from_values(torch.tensor([1.0, 0.0, 3.0], dtype=D), M)
+    with pytest.raises(spgrad.PivotError, match=r"diagonal has 0 in row 1"):
+        linalg.solve(M, b, linalg.CG(), assume="positive definite")
+
+
+def test_a_direction_that_is_mapped_to_zero_is_left_out():
+    A = spgrad.from_dense(torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=D))
+    b = torch.tensor([1.0, 0.0], dtype=D)
+    x, info = linalg.solve(A, b, linalg.GMRES(strict=False), return_info=True)
+    assert x.tolist() == [0.0, 0.0]
+    assert not bool(info.converged)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (2, 3, 4)])
+def test_what_a_direct_solver_tells(shape):
+    b = torch.ones(shape, dtype=D)
+    A = spgrad.eye(3, dtype=D)
+    A = torch.stack([A, 2 * A]) if len(shape) == 3 else A
+    _, info = linalg.solve(A, b, return_info=True)
+    assert info.converged.shape == info.residuals.shape == b.sum(-2 if len(shape) > 1 else 0).shape
+    assert bool(info.converged.all())
+    assert info.reason == "direct"
 
 
 SKEW = spgrad.from_dense(torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=D))
@@ -177,8 +199,10 @@ def test_the_gradient_of_the_matrix_is_all_of_its_size_that_a_backward_makes(sol
     assert len(made.kept) == 1
 
 
-@pytest.mark.parametrize("method", ["smoothed aggregation", "ruge stuben"])
-def test_multigrid(method):
+@pytest.mark.parametrize(
+    ("method", "most"), [("smoothed aggregation", 14), ("ruge stuben", 9)], ids=["SA", "RS"]
+)
+def test_multigrid(method, most):
     pytest.importorskip("pyamg")
     m = 32
     eye, T = torch.eye(m, dtype=D), poisson(m)
@@ -188,6 +212,12 @@ def test_multigrid(method):
     solver = linalg.CG(preconditioner=linalg.AMG(method))
     y, info = linalg.solve(M, b, solver, return_info=True)
     assert info.iterations < plain.iterations / 2
+    # two steps more where the sweeps damp the upper half of the spectrum less than they can
+    assert info.iterations <= most
+    twice = linalg.CG(preconditioner=linalg.AMG(method, sweeps=2))
+    y, more = linalg.solve(M, b, twice, return_info=True)
+    assert more.iterations < info.iterations
+    torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-6)
 
 

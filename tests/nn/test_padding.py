@@ -52,6 +52,18 @@ def test_numbers_are_added_to_the_scores_of_a_key():
     same(ours, theirs, found, wanted, x, padding)
 
 
+def test_truth_values_of_a_mask():
+    """An element that is False takes no part, as one that is not specified."""
+    ours, theirs = pair()
+    x, kept = tokens(B, L, 8), patterns.band(L, 2).to_dense()
+    every = spgrad.from_dense(torch.ones(L, L, dtype=torch.bool))
+    A = spgrad.from_values(kept.flatten(), every)
+    options = {"attn_mask": ~kept, "need_weights": False}
+    wanted, _ = theirs(x, x, x, PADDING, **options)
+    found, _ = ours(x, x, x, PADDING, attn_mask=A)
+    same(ours, theirs, found, wanted, x)
+
+
 def test_beside_values_for_each_head():
     ours, theirs = pair()
     x, values = tokens(B, L, 8), tokens(L * L, HEADS, seed=1)

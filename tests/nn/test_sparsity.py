@@ -99,6 +99,35 @@ def test_a_restart_gives_the_same_numbers():
     assert_close(one[0].values, two[0].values)
 
 
+def test_pruning_goes_on_after_a_restart():
+    """The densities at first are part of the state: a new schedule would begin at those of now."""
+
+    def new():
+        layer = made(seed=5)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        return (
+            layer,
+            optimizer,
+            GradualMagnitude(layer, optimizer, density=0.05, begin=0, end=20, every=2),
+        )
+
+    one, two = new(), new()
+    for _ in range(9):
+        trained(*one[:2])
+        one[2].step()
+    two[0].load_state_dict(one[0].state_dict())
+    two = *two[:2], GradualMagnitude(*two[:2], density=0.05, begin=0, end=20, every=2)
+    two[2].load_state_dict(copy.deepcopy(one[2].state_dict()))
+    for layer, optimizer, prune in (one, two):
+        torch.manual_seed(9)
+        for _ in range(4):
+            trained(layer, optimizer)
+            prune.step()
+    assert one[0].values.numel() > 0.06 * 8 * 16
+    assert torch.equal(one[0].col_indices, two[0].col_indices)
+    assert_close(one[0].values, two[0].values)
+
+
 def test_the_densities_of_gradual_pruning():
     module = convert(nn.Sequential(nn.Linear(20, 10), nn.ReLU(), nn.Linear(10, 10)), 1.0)
     optimizer = torch.optim.Adam(module.parameters())

@@ -144,6 +144,58 @@ REFUSED = {
         ValueError,
         "ones_like: `blocksize`",
     ),
+    "half_a_grid": (
+        lambda: spgrad.neighbourhood_pattern((0, 2), 1),
+        ValueError,
+        "neighbourhood_pattern: `shape` is (0, 2)",
+    ),
+    "no_grid": (
+        lambda: spgrad.neighbourhood_pattern((), 1),
+        ValueError,
+        "neighbourhood_pattern: `shape` is ()",
+    ),
+    **{
+        f"radius_{radius}": (
+            lambda radius=radius: spgrad.neighbourhood_pattern((2, 2), radius),
+            ValueError,
+            f"neighbourhood_pattern: `radius` is {radius}",
+        )
+        for radius in (-1, math.inf, math.nan)
+    },
+    # products
+    "bias_of_columns": (
+        lambda: torch.nn.functional.linear(torch.ones(2, 6), A, torch.ones(6)),
+        ValueError,
+        "linear: `bias` has shape (6,); (4,) is accepted",
+    ),
+    "offsets_of_two_dimensions": (
+        lambda: spgrad.embedding_bag(torch.tensor([0, 1]), A, torch.tensor([[0]])),
+        ValueError,
+        "embedding_bag: `offsets` has shape (1, 1)",
+    ),
+    "a_number_first": (
+        lambda: spgrad.addcmul(3.0, A, A),
+        TypeError,
+        "addcmul: `input` is a float",
+    ),
+    "a_cutoff_of_singular_values": (
+        lambda: torch.linalg.lstsq(A, torch.ones(4, 1), rcond=1e-3),
+        ValueError,
+        "linalg_lstsq: `rcond` is 0.001",
+    ),
+    # layouts
+    "blocks_of_csc": (
+        lambda: A.to_sparse(layout=torch.sparse_csc, blocksize=(1, 1)),
+        ValueError,
+        "to_sparse: `blocksize` is (1, 1)",
+    ),
+    # indices
+    "a_word_in_a_slice": (
+        lambda: A.to_sparse_csr()[:, "a":],
+        ValueError,
+        "getitem: `index` has slice('a', None, None) for dimension 1",
+    ),
+    # options
     "no_option": (lambda: spgrad.full_like(A, 2, size=3), TypeError, "full_like: `size` is no"),
     "like_dense": (lambda: spgrad.randn_like(torch.ones(2)), TypeError, "randn_like: `input` is"),
 }

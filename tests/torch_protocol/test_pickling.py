@@ -127,6 +127,14 @@ def test_a_computed_tensor_is_saved_without_its_graph():
         copy.deepcopy(A)
 
 
+def test_a_gradient_that_was_copied_before_its_tensor_stays_its_gradient():
+    A = testing.random_sparse((4, 6)).requires_grad_()
+    (A @ torch.ones(6, dtype=A.dtype)).sum().backward()
+    grad, B = copy.deepcopy([A.grad, A])
+    assert B.grad is grad
+    assert grad is not A.grad
+
+
 def test_state_dict_file():
     class Layer(nn.Module):
         def __init__(self, seed):

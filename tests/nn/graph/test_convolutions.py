@@ -290,6 +290,17 @@ def test_weights_of_sage_are_drawn_anew(project):
     assert all(torch.equal(a, b) for a, b in zip(drawn, layer.parameters(), strict=True))
 
 
+def test_what_is_shown_of_a_layer():
+    shown = {
+        "MessagePassing(aggr='amax')": nn.MessagePassing("max"),
+        "GraphConv(": nn.GraphConv(4, 3),
+        "SAGEConv(\n  4, 3, aggr='mean'": nn.SAGEConv(4, 3),
+        "GINConv(\n  eps=0.5, train_eps=True\n  (nn): ": nn.GINConv(torch.nn.ReLU(), 0.5, True),
+    }
+    for begin, layer in shown.items():
+        assert repr(layer).startswith(begin)
+
+
 @pytest.mark.parametrize("train_eps", [False, True])
 def test_gin_begins_anew(train_eps):
     inner = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))

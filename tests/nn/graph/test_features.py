@@ -46,6 +46,9 @@ def test_values_and_gradients(chunks, wanted):
     found, expected = two_products(x, linear, mix), (linear(x), x @ mix)
     assert chunks[0] >= 3
     torch.testing.assert_close(found, expected)
+    with torch.no_grad():
+        torch.testing.assert_close(two_products(x, linear, mix), expected)
+    assert len(chunks) == 2
     g = [torch.randn_like(y) for y in expected]
     for kept in ([0, 1], [0], [1]):
         args = ([ys[i] for i in kept] for ys in (found, expected))

@@ -70,6 +70,8 @@ def test_attention_is_the_dense_formula(version, layout, loops):
         assert not found[5].any()
         found, wanted = found[:5], wanted[:5]
     torch.testing.assert_close(found, wanted)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, graph(layout))[: len(found)], found)
     g = torch.randn_like(wanted)
     leaves = [x, *layer.parameters()]
     ours = torch.autograd.grad(found, leaves, g)

@@ -153,6 +153,7 @@ def test_complex_parts():
     assert A.real.values().tolist() == [1, 0]
     assert A.imag.values().tolist() == [2, -3]
     assert A.conj().values().tolist() == vals.conj().tolist()
+    assert not A.conj().values().is_conj()  # so that NumPy and DLPack take them
     assert A.abs().dtype == torch.float32
     torch.testing.assert_close(A.angle().values(), vals.angle())
     with pytest.raises(ValueError, match=r"spgrad\.imag: .*torch says: imag is not implemented"):

@@ -135,3 +135,11 @@ def test_index_add_of_bool_to_numbers_counts():
     B = spgrad.from_dense(torch.tensor([[True, True], [True, False]]))
     y = spgrad.index_add(A, 0, torch.tensor([0, 0]), B)
     assert y.to_dense().tolist() == [[3.0, 1.0]]
+
+
+@layouts
+@pytest.mark.parametrize("index", [..., slice(None)], ids=["...", ":"])
+def test_a_sparse_value_for_all_elements(name, index):
+    A, V = leaf(name, density=1.1).detach(), leaf("coo", seed=1).detach()
+    A[index] = V
+    assert torch.equal(A.to_dense(), V.to_dense())

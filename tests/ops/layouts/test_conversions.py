@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from matrices import BLOCKS, checked, matrices, properties
+from samples import leaf
 
 import spgrad
 from spgrad import support, testing
@@ -91,3 +92,13 @@ def test_coalesce_undoes_repeating_and_shuffling(A, seed):
     assert C.pattern.same_as(A.pattern)
     assert torch.equal(C.values(), 2 * A.values())
     assert C.coalesce() is C
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_dense_in_another_dtype(name):
+    A = leaf(name)
+    y = A.to_dense(dtype=torch.float32)
+    assert y.dtype == torch.float32
+    assert torch.equal(y, A.detach().to_dense().float())
+    y.sum().backward()
+    assert A.grad.dtype == A.dtype

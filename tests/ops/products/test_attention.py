@@ -153,3 +153,45 @@ def test_rows_in_which_no_score_is_finite_give_zeros_in_every_way(name):
     dropped = attend(q, k, v, dropout_p=0.5)
     assert bool(dropped.isfinite().all())
     assert not bool(dropped[1, 0].any())
+
+
+@pytest.mark.parametrize("name", ["bsr", "bsc"])
+@pytest.mark.parametrize("block", [(4, 8), (8, 8), (5, 9), (16, 16)], ids=str)
+@pytest.mark.parametrize("kind", ["bool", "bias"])
+def test_a_mask_in_blocks_that_are_multiplied_as_dense_matrices(name, block, kind):
+    """Blocks of at least 4 x 8 have loops of their own: value, gradients, and the second order."""
+    some = drawn(3, 4) == 0
+    some[1] = False  # a line of blocks without any
+    dense = some.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
+    shape = dense.shape
+    A = spgrad.from_dense(dense).to_sparse(layout=LAYOUTS[name], blocksize=block)
+    if kind == "bool":  # some elements inside of the blocks are False
+        inside = drawn(*shape) > -0.5
+        A = spgrad.from_values(spgrad.sparse_mask(inside, A).values(), A.pattern)
+        bias = None
+        there, added = dense & inside, torch.zeros(())
+    else:
+        A = spgrad.sparse_mask(drawn(*shape), A).detach().requires_grad_()
+        bias = A.to_dense().detach().requires_grad_()
+        there, added = dense, bias
+    q, k, v = (drawn(2, n, 3).requires_grad_() for n in (shape[0], shape[1], shape[1]))
+    scores = torch.where(there, q @ k.mT / 3**0.5 + added, -torch.inf)
+    wanted = torch.where(there.any(1, keepdim=True), scores.softmax(-1), 0) @ v
+    y = spgrad.scaled_dot_product_attention(q, k, v, A)
+    testing.assert_close(y, wanted)
+
+    of_ours = (q, k, v) if bias is None else (q, k, v, A)
+    of_dense = (q, k, v) if bias is None else (q, k, v, bias)
+    weight = drawn(*wanted.shape)
+    ours = torch.autograd.grad((y * weight).sum(), of_ours, retain_graph=True)
+    filled = torch.where(there.any(1, keepdim=True), scores, 0.0)
+    safe = torch.where(there, filled.softmax(-1), 0) @ v
+    theirs = torch.autograd.grad((safe * weight).sum(), of_dense, create_graph=True)
+    for got, want in zip(ours, theirs, strict=True):
+        got = got.to_dense() if isinstance(got, spgrad.SparseTensor) else got
+        testing.assert_close(got, want)
+    again = torch.autograd.grad((y * weight).sum(), (q, k, v), create_graph=True)
+    second = torch.autograd.grad(sum(t.square().sum() for t in again), (q, k, v))
+    dense_second = torch.autograd.grad(sum(t.square().sum() for t in theirs[:3]), (q, k, v))
+    for got, want in zip(second, dense_second, strict=True):
+        testing.assert_close(got, want)

@@ -48,3 +48,16 @@ def test_extremum_of_no_entry_has_a_gradient(fn):
     A = spgrad.sparse_coo_tensor(torch.zeros(0, 0, dtype=torch.int64), torch.zeros(0, 2), (2,))
     fn(A.requires_grad_(), 0).values.backward()
     assert A.grad.pattern is A.pattern
+
+
+@pytest.mark.parametrize("fn", [torch.hstack, torch.vstack, torch.dstack])
+def test_points_are_stacked_as_dense_ones(fn):
+    A = POINT.detach().requires_grad_()
+    whole = A.detach().to_dense()
+    y = fn([A, 2 * A, A])
+    wanted = fn([whole, 2 * whole, whole])
+    assert torch.equal(y.detach().to_dense(), wanted)
+    (y.to_dense() * torch.arange(1.0, 4).reshape(wanted.shape)).sum().backward()
+    assert A.grad.to_dense().tolist() == 8.0
+    with pytest.raises(ValueError, match=r"`tensors\[1\]` has shape"):
+        fn([A, spgrad.eye(2)])

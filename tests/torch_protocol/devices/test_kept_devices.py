@@ -9,7 +9,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 import spgrad
-from spgrad import nn, testing
+from spgrad import kernels, nn, testing
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import on_pattern
 from spgrad.lowering.views import find_views
@@ -115,6 +115,29 @@ def test_compiled_functions_find_the_views_of_fake_operands():
     compiled = torch.compile(lambda A, x: A @ x, backend="aot_eager", fullgraph=True)
     y = compiled(on_cuda("csr"), torch.ones(N, 3, device="cuda"))
     assert (y.device.type, tuple(y.shape)) == ("cuda", (N, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [4, 8, 16])
+@pytest.mark.usefixtures("_fake")
+def test_blocks_that_fill_a_product_of_matrices_are_multiplied_so_on_cuda(size, dtype, monkeypatch):
+    """Triton has the kernel for blocks of 8 and more, and not for float64."""
+    called = []
+    for name in ("spmm", "block_spmm"):
+        kernel = getattr(kernels, name)
+
+        def run(*args, name=name, kernel=kernel):
+            called.append(name)
+            return kernel(*args)
+
+        monkeypatch.setattr(kernels, name, run)
+    monkeypatch.setattr(kernels, "by_triton", lambda: ("block_spmm",))
+    values = torch.empty(2, size, size, dtype=dtype, device="cuda")
+    ptr, idx = (torch.empty(n, dtype=torch.int64, device="cuda") for n in (3, 2))
+    A = spgrad.sparse_bsr_tensor(ptr, idx, values, (2 * size, 2 * size), check_invariants=False)
+    A @ torch.ones(2 * size, 3, dtype=dtype, device="cuda")
+    fits = size >= 8 and dtype == torch.float32
+    assert called == ["block_spmm" if fits else "spmm"]
 
 
 def as_if_elsewhere(pattern, monkeypatch):

@@ -58,6 +58,15 @@ def test_buffers_keep_what_they_hold(case):
         assert torch.equal(numbers(buffer), wanted)
 
 
+def test_parameters_are_not_flattened():
+    net = nn.Linear(2, 2)
+    net.sparse = nn.Parameter(made())
+    with pytest.raises(spgrad.UnsupportedError, match=r"Call spgrad\.nn\.parametrize_values"):
+        DistributedDataParallel(net)
+    net.sparse.requires_grad_(False)
+    DistributedDataParallel(net)  # as a parameter that is not trained it is only sent
+
+
 def test_only_torch_itself_flattens():
     """`A.view(-1)` is the view of spgrad, and code that is no broadcast gets nothing to hold."""
     A = spgrad.eye(3)

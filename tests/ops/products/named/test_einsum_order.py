@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from samples import leaf
 
+import spgrad
 from spgrad import testing
 from spgrad.ops.products.named import einsum
 from spgrad.ops.products.named.terms import Term
@@ -50,3 +52,23 @@ def test_work_counts_multiplications():
     assert work(A, dense("ij"), ()) == nse_a
     assert work(A, dense("k"), ("i", "j", "k")) == float("inf")
     assert work(sparse("ij", 0.5), sparse("kl", 0.1), ()) == nse_a * sparse("kl", 0.1).tensor.nse
+
+
+@pytest.mark.parametrize(
+    "equation", ["i,ij->ij", "ij,i->ij", "ij,kl->ij", "kl,ij->ij", "ij,kl,i->j"]
+)
+def test_sparse_operands_that_share_some_dimensions_or_none(equation):
+    """The second of two matrices that share none is summed to one number."""
+    names = equation.split("->")[0].split(",")
+    sizes = {"i": 4, "j": 6, "k": 3, "l": 5}
+    sparse = [leaf("coo", tuple(sizes[d] for d in n), seed=i) for i, n in enumerate(names)]
+    dense = [A.detach().to_dense().requires_grad_() for A in sparse]
+    y, wanted = torch.einsum(equation, *sparse), torch.einsum(equation, *dense)
+    found = y.to_dense() if isinstance(y, spgrad.SparseTensor) else y
+    testing.assert_close(found, wanted)
+    g = torch.randn(wanted.shape, dtype=wanted.dtype)
+    (found * g).sum().backward()
+    (wanted * g).sum().backward()
+    for A, x in zip(sparse, dense, strict=True):
+        there = A.detach().to_dense() != 0
+        testing.assert_close(A.grad.to_dense()[there], x.grad[there])
