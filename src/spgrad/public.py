@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import reprlib
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -12,12 +13,23 @@ import torch
 
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.slots import above
-from spgrad.errors import ArgumentKindError, SpgradError
+from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError
+from spgrad.torch_protocol.compile import loses_sizes
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _MOST = 6
 _NOTE = "in spgrad."
+_OF_DATA = {
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "GuardOnDataDependentSymNode",
+}
+UNKNOWN_SIZE = (
+    "torch.compile or torch.export traces the call, whose result depends on numbers that the trace "
+    "does not know; a call outside of the traced function is accepted. Leave out fullgraph=True, "
+    "or make the pattern before."
+)
 _DEEPEST = 5
 """Levels of nested lists that are searched for NumPy numbers, as a list may contain itself."""
 
@@ -37,8 +49,14 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         @functools.wraps(op)
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
-                return op(*args, **kwargs)
-            except Exception as error:
+                out = op(*args, **kwargs)
+                if type(out) is torch.Tensor or type(getattr(out, "_vals", None)) is torch.Tensor:
+                    return out
+                if loses_sizes(out) and _outermost():
+                    raise UnsupportedError(UNKNOWN_SIZE)
+                return out
+            except Exception as given:
+                error = UnsupportedError(UNKNOWN_SIZE) if _of_data(given) else given
                 if isinstance(error, (SpgradError, TypeError)) and _has_numpys((args, kwargs)):
                     again: Any = run
                     return again(*_pythons(args), **_pythons(kwargs))
@@ -50,11 +68,27 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                         _explain(other, name, operands)
                         raise other from None
                 _explain(error, name, operands)
-                raise
+                if error is given:
+                    raise
+                raise error from given
 
         return run
 
     return decorate
+
+
+def _outermost() -> bool:
+    """Whether no other public function called the one that calls this."""
+    frame = sys._getframe(1)
+    code, caller = frame.f_code, frame.f_back
+    while caller is not None and caller.f_code is not code:
+        caller = caller.f_back
+    return caller is None
+
+
+def _of_data(error: Exception) -> bool:
+    """Whether torch says that code that it traces depends on numbers that only a run tells."""
+    return type(error).__name__ in _OF_DATA
 
 
 def _has_numpys(x: Any, depth: int = _DEEPEST) -> bool:

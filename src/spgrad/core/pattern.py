@@ -308,6 +308,10 @@ def index_dtype(like: torch.dtype, sizes: Iterable[int]) -> torch.dtype:
     Each size is compared by itself: `max` would make compiled code depend on which is the largest.
     """
     most = torch.iinfo(like).max
+    sizes = tuple(sizes)
+    for size in sizes:
+        if isinstance(size, torch.SymInt) and not size.node.has_hint():
+            torch._check(size <= most)  # a trace does not know it; a run with more of them raises
     return like if all(size <= most for size in sizes) else torch.int64
 
 

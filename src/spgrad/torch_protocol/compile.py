@@ -176,6 +176,36 @@ def of_trace(t: torch.Tensor) -> bool:
     return mode is None or running is None or running.fake_mode in (None, mode)
 
 
+def loses_sizes(out: Any) -> bool:
+    """True if the running trace has a size that depends on numbers, and the result `out` has not.
+
+    Dynamo finds such a size in the results of the operation that made it, or nowhere.
+    """
+    running = TracingContext.try_get()
+    if running is None or running.fake_mode is None or running.fake_mode.shape_env is None:
+        return False
+    pending = running.fake_mode.shape_env.pending_fresh_unbacked_symbols
+    return bool(pending) and not set(pending) <= {
+        symbol
+        for tensor in _parts(out)
+        for size in tensor.shape
+        if isinstance(size, torch.SymInt)
+        for symbol in size.node.expr.free_symbols
+    }
+
+
+def _parts(out: Any) -> Iterator[torch.Tensor]:
+    """The dense tensors of a result: of tuples too, and the indices and values of sparse ones."""
+    if isinstance(out, (tuple, list)):
+        for item in out:
+            yield from _parts(item)
+    elif isinstance(out, torch.Tensor):
+        if hasattr(out, "_vals"):
+            yield from (out._vals, *out._pattern.indices)
+        else:
+            yield out
+
+
 def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
     """All of an inner tensor that compiled code depends on; symbols stand for varying sizes."""
     flags = (t.requires_grad, t.is_inference(), t.is_conj(), t.is_neg())

@@ -69,7 +69,7 @@ def to_dense(
     vals = flat_values(A)
     if dtype is not None:
         vals = vals.to(dtype)
-    if vals.numel() == 0:
+    if isinstance(vals.numel(), int) and vals.numel() == 0:  # a trace may not know how many
         dense = vals.new_zeros(pattern.shape)
         return dense + vals.sum() if vals.requires_grad else dense
     if not pattern.ordered or sparse_dims(pattern) < 2:
@@ -87,7 +87,9 @@ def _added(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 
 def _densify(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     view = rows(pattern)
-    flat = plain(vals).reshape(pattern.elements, -1) if pattern.dense_dim else plain(vals)
+    flat = plain(vals)
+    if pattern.dense_dim:
+        flat = flat.reshape(pattern.elements, math.prod(pattern.dense_shape))
     m, n = pattern.matrix
     made = kernels.densify(view.ptr, view.idx, view.perm, flat, m, n)
     # a view could not be changed in place

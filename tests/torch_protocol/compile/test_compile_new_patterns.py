@@ -1,0 +1,75 @@
+"""Operations that make a pattern, with fullgraph=True: in the graph, or refused by name."""
+
+import pytest
+import torch
+from compiling import compare, compiled
+from samples import made
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import spgrad
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
+
+WHOLE = {
+    "sum_of_two": lambda A: A + A.t().to_sparse_csr(),
+    "product_of_two": lambda A: A * A.t().to_sparse_csr(),
+    "columns": lambda A: A[:, 1:4],
+    "blocks": lambda A: A.to_sparse_bsr((2, 2)),
+    "prune": lambda A: spgrad.prune(A, 0.5),
+    "from_dense": lambda A: spgrad.from_dense(A.to_dense()),
+    "join": lambda A: torch.cat([A, A.flip(0)]),
+}
+
+
+def graph(n, columns=None):
+    return made("csr", (n, columns or n), seed=n).detach()
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_a_new_pattern_in_one_graph(case):
+    """Value and gradient of changing matrices, by at most two compilations."""
+
+    def function(A):
+        B = WHOLE[case](A)
+        return B.to_dense().sin().sum() + B.sum()
+
+    counter = CompileCounterWithBackend("aot_eager")
+    whole = torch.compile(function, fullgraph=True, backend=counter)
+    for n in (6, 8, 10):
+        compare(whole, function, graph(n, 6 if case == "columns" else n))
+    assert counter.frame_count <= 2
+
+
+def test_by_inductor():
+    def function(A, x):
+        return (A + A.t().to_sparse_csr()).to_dense() @ x
+
+    compare(compiled(function), function, graph(6), torch.randn(6, 3, dtype=torch.float64))
+
+
+REFUSED = {
+    "tril": lambda A: A.tril(),
+    "getitem": lambda A: A[2:5],
+    "matmul": lambda A: A @ A,
+    "set_diag": lambda A: spgrad.set_diag(A, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_in_no_graph_says_so(name):
+    """The function is named, and without fullgraph the graph breaks there."""
+    function = REFUSED[name]
+    with pytest.raises(
+        torch._dynamo.exc.Unsupported,
+        match=rf"spgrad\.{name}: torch\.compile or torch\.export traces .* Leave out fullgraph",
+    ):
+        compiled(function, "aot_eager")(graph(6))
+    broken = torch.compile(lambda A, x: function(2 * A) @ x, backend="aot_eager")
+    x = torch.randn(6, 3, dtype=torch.float64)
+    compare(broken, lambda A, x: function(2 * A) @ x, graph(6), x)
+
+
+def test_the_outermost_function_is_named():
+    """It is the one that the user called, whatever it calls itself."""
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"spgrad\.split: torch\.compile"):
+        compiled(lambda A: A.split(3)[0], "aot_eager")(graph(6))
