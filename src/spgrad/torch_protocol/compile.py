@@ -199,11 +199,10 @@ def _parts(out: Any) -> Iterator[torch.Tensor]:
     if isinstance(out, (tuple, list)):
         for item in out:
             yield from _parts(item)
+    elif hasattr(out, "_vals"):
+        yield from (out._vals, *out._pattern.indices)
     elif isinstance(out, torch.Tensor):
-        if hasattr(out, "_vals"):
-            yield from (out._vals, *out._pattern.indices)
-        else:
-            yield out
+        yield out
 
 
 def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
