@@ -59,7 +59,7 @@ def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
     return contract(terms, tuple(result))
 
 
-def _listed(dims: torch.Tensor) -> Any:
+def _as_ints(dims: torch.Tensor) -> Any:
     """The ints of a dense tensor, as one int or as lists."""
     whole = dims.layout == torch.strided and dims.dtype in (torch.int64, torch.int32)
     if not whole or dims.is_meta or not dims.numel():
@@ -76,7 +76,7 @@ def _no_dims(what: str) -> ArgumentKindError:
 def _pairs(dims: Any, ranks: list[int]) -> tuple[list[int], list[int]]:
     """The dimensions of either operand that are summed over."""
     if isinstance(dims, torch.Tensor):
-        dims = _listed(dims)
+        dims = _as_ints(dims)
     if isinstance(dims, int):
         if not 0 <= dims <= min(ranks):
             raise ArgumentValueError(
