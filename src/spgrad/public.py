@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from spgrad import annotations
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.slots import above
 from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError
@@ -46,9 +47,13 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """`public_op` for a function that users know by another name, such as "io.load"."""
 
     def decorate(op: Callable[P, T]) -> Callable[P, T]:
+        flags = annotations.flags(op)
+
         @functools.wraps(op)
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
+                if flags:
+                    annotations.require_flags(flags, args, kwargs)
                 out = op(*args, **kwargs)
                 if type(out) is torch.Tensor or type(getattr(out, "_vals", None)) is torch.Tensor:
                     return out
@@ -67,6 +72,10 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                         other = ArgumentKindError(hint)
                         _explain(other, name, operands)
                         raise other from None
+                refused = _of_an_argument(op, args, kwargs, error)
+                if refused is not None:
+                    _explain(refused, name, operands)
+                    raise refused from error
                 _explain(error, name, operands)
                 if error is given:
                     raise
@@ -89,6 +98,16 @@ def _outermost() -> bool:
 def _of_data(error: Exception) -> bool:
     """Whether torch says that code that it traces depends on numbers that only a run tells."""
     return type(error).__name__ in _OF_DATA
+
+
+def _of_an_argument(
+    op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> SpgradError | None:
+    """The error that names the argument, where torch or Python raised one that does not."""
+    alien = error.__cause__ if isinstance(error, SpgradError) else error
+    if alien is None or isinstance(alien, SpgradError):
+        return None
+    return annotations.refusal(op, args, kwargs, alien)
 
 
 def _has_numpys(x: Any, depth: int = _DEEPEST) -> bool:
@@ -130,6 +149,8 @@ def _operands(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             given |= given.pop(name, {})
+    if op.__name__ == "__init__":  # the object is not made yet
+        given.pop("self", None)
     shown = [f"{name}: {_SHORT.repr(value)}" for name, value in given.items()]
     return ", ".join([*shown[:_MOST], *(["..."] if len(shown) > _MOST else [])])
 

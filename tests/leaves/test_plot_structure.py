@@ -68,6 +68,31 @@ def test_nothing_to_draw(shape, ax):
         spgrad.plot.reordered(A, ax=Figure().subplots(1, 2))
 
 
+WITH_TICKS = {
+    "degrees": lambda ax: spgrad.plot.degrees(spgrad.zeros(5, 7), ax),
+    "bars": lambda ax: spgrad.plot.degrees(spgrad.from_dense(torch.ones(30, 30).tril()), ax),
+    "blocks": lambda ax: spgrad.plot.blocks(spgrad.eye(19), ax, blocksize=(1, 1)),
+    "elements": lambda ax: spgrad.plot.spy(spgrad.eye(19), ax),
+}
+
+
+@pytest.mark.parametrize("name", WITH_TICKS)
+def test_ticks_stand_at_whole_numbers(name, ax):
+    WITH_TICKS[name](ax)
+    for ticks in (ax.get_xticks(), ax.get_yticks()):
+        assert len(ticks)
+        assert all(tick == round(tick) for tick in ticks)
+
+
+def test_large_numbers_are_short(ax):
+    indices = torch.tensor([[0, 2_999_999], [0, 1_999_999]])
+    A = spgrad.sparse_coo_tensor(indices, torch.ones(2), (3_000_000, 2_000_000))
+    spgrad.plot.spy(A, ax)
+    ax.figure.canvas.draw()
+    assert ax.xaxis.get_offset_text().get_text() == ""  # it stood over the caption
+    assert any(label.get_text().endswith(" M") for label in ax.get_xticklabels())
+
+
 def test_two_orders():
     n = torch.randperm(50)
     A = spgrad.banded(50, 1)[n][:, n].requires_grad_()

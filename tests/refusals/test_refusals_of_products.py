@@ -142,7 +142,7 @@ def test_a_complex_number_has_no_order(other):
 
 @pytest.mark.parametrize("power", [-1, -0.5, 0, torch.tensor(-1)])
 def test_a_power_that_leaves_no_zero(power):
-    with pytest.raises(spgrad.ArgumentValueError, match=r"`other` is .*, with which 0"):
+    with pytest.raises(spgrad.ArgumentValueError, match=r"`exponent` is .*, with which 0"):
         spgrad.pow(A, power)
 
 

@@ -84,7 +84,11 @@ def test_row(page, old, new, same):
 
 @pytest.mark.parametrize("page", PEERS)
 def test_number_of_rows(page):
+    """Every line of the tables is a row that runs, except for the heads and the rules."""
     assert len(rows_of(page)) >= 25
+    lines = [line for line in (PAGES / f"{page}.md").read_text().splitlines() if line[:1] == "|"]
+    rules = sum(set(line) <= set("|-: ") for line in lines)
+    assert len(rows_of(page)) == len(lines) - 2 * rules
 
 
 def test_every_page_is_tested():

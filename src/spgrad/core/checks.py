@@ -49,6 +49,8 @@ def describe_kind(value: Any) -> str:
     """Describes a value for an error text: a tensor by layout and shape, others by their type."""
     if value is None:
         return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     if not isinstance(value, torch.Tensor):
         return with_article(type(value).__name__)
     layout = LAYOUT_NAMES.get(value.layout, str(value.layout).removeprefix("torch."))
@@ -76,6 +78,8 @@ def require_number(
         raise ArgumentKindError(
             f"`{arg}` is {describe_kind(value)}; {accepted} are accepted. {hint}"
         )
+    if isinstance(value, int) and abs(int(value)) >= 2**63:
+        raise ArgumentValueError(f"`{arg}` is {value}; {accepted} below 2^63 are accepted. {hint}")
     if not least <= value <= most:  # type: ignore[operator]
         raise ArgumentValueError(f"`{arg}` is {value}; {accepted} are accepted. {hint}")
 

@@ -96,9 +96,10 @@ def require_count(arg: str, count: Any, least: int, accepted: str) -> int:
         raise ArgumentKindError(
             f"`{arg}` is {checks.describe_kind(count)}; {accepted} is accepted. Pass an int."
         )
-    if count < least:
+    if not least <= count < 2**63:
         raise ArgumentValueError(
-            f"`{arg}` is {count}; {accepted} is accepted. Choose a larger one."
+            f"`{arg}` is {count}; {accepted}, below 2^63, is accepted. Choose a "
+            f"{'larger' if count < least else 'smaller'} one."
         )
     return count
 

@@ -219,6 +219,11 @@ class NeighborLoader(DataLoader[Any]):
             if x is not None:
                 _require_features(x, n)
             source, weight = _Matrix(data, x, replace), line_weights(data, weights, view)
+        if transform is not None and not callable(transform):
+            raise ArgumentKindError(
+                f"`transform` is {checks.describe_kind(transform)}; a function of a batch or None "
+                "is accepted. It is called with each batch."
+            )
         self.data, self.transform, self._source = data, transform, source
         early, self._late = source.attributes.parted(filter_per_worker is not False)
         drawing = _Samples(view, weight, fanouts, replace, early)

@@ -240,6 +240,11 @@ def prefetched(batches: Iterable[T], ahead: int = 2) -> Iterator[T]:
         [0, 1, 2]
     """
     require_count("ahead", ahead, 1, "a number of batches of 1 or more")
+    if not isinstance(batches, Iterable):
+        raise ArgumentKindError(
+            f"`batches` is {checks.describe_kind(batches)}; a DataLoader or another iterable "
+            "is accepted. Give the loader itself."
+        )
     return _prefetched(batches, ahead)
 
 

@@ -47,7 +47,13 @@ class NormalEquations(Solver):
 
     def prepare(self, A: SparseTensor, assume: Assume = "general") -> Prepared:
         """Multiplies A^H A, or A A^H, and prepares its solver."""
-        return _Normal(A, self.solver or SuperLU())
+        solver = SuperLU() if self.solver is None else self.solver
+        if not isinstance(solver, Solver):
+            raise ArgumentKindError(
+                f"`solver` is {checks.describe_kind(solver)}; a solver or None is accepted. For "
+                "example spgrad.linalg.CG(); call the class if you passed one."
+            )
+        return _Normal(A, solver)
 
 
 class _Normal(Prepared):

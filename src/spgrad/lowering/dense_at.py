@@ -20,17 +20,18 @@ from spgrad.lowering.views import cols, positions_among, rows
 from spgrad.torch_protocol.func_transforms import Function
 
 
-def dense_at_elements(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+def dense_at_elements(x: torch.Tensor, pattern: Pattern, arg: str = "other") -> torch.Tensor:
     """x at every stored element of a pattern, in a shape that broadcasts with its values.
 
     Args:
         x: Dense; broadcasts to the shape of the pattern.
         pattern: Of any layout.
+        arg: The name of `x` in an error.
 
     Returns:
         (nse, *blocksize, *dense), where x has size 1 in a dense dimension 1; differentiable.
     """
-    sizes = _padded(x, pattern)
+    sizes = _padded(x, pattern, arg)
     sparse = len(sizes) - pattern.dense_dim
     dense = sizes[sparse:]
     if all(size == 1 for size in sizes[:sparse]):
@@ -48,7 +49,7 @@ def _block_dims(pattern: Pattern) -> int:
     return len(pattern.blocksize or ())
 
 
-def _padded(x: torch.Tensor, pattern: Pattern) -> tuple[int, ...]:
+def _padded(x: torch.Tensor, pattern: Pattern, arg: str) -> tuple[int, ...]:
     """The shape of x with as many dimensions as the pattern has, or the refusal."""
     sizes = (1,) * (len(pattern.shape) - x.dim()) + tuple(x.shape)
     fits = len(sizes) == len(pattern.shape) and all(
@@ -57,7 +58,7 @@ def _padded(x: torch.Tensor, pattern: Pattern) -> tuple[int, ...]:
     if not fits:
         accepted = f"what broadcasts to {tuple(pattern.shape)}, the shape of the sparse operand,"
         hint = "The sparse operand itself does not broadcast; repeat it first."
-        raise checks.bad_shape("other", tuple(x.shape), accepted, hint)
+        raise checks.bad_shape(arg, tuple(x.shape), accepted, hint)
     return sizes
 
 

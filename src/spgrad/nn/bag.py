@@ -108,6 +108,9 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
             raise ArgumentValueError(
                 f"`mode` is {mode!r}; 'sum', 'mean' and 'max' are accepted. Choose one of them."
             )
+        for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim)):
+            checks.require_number(name, size, "It is a size of the table.", least=0, whole=True)
+        _require_table(num_embeddings, embedding_dim, _weight, padding_idx)
         super().__init__(
             num_embeddings,
             embedding_dim,
@@ -226,6 +229,20 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
             accepted = f"{tuple(input.shape)}, the shape of `input`,"
             raise checks.bad_shape("per_sample_weights", tuple(weights.shape), accepted, hint)
         return weights.reshape(-1)
+
+
+def _require_table(rows: int, columns: int, weight: Any, padding_idx: Any) -> None:
+    """Refuses a table of another shape, and a number of a row that it does not have."""
+    if weight is not None and tuple(dense_operand("_weight", weight).shape) != (rows, columns):
+        raise ArgumentValueError(
+            f"`_weight` has shape {tuple(weight.shape)}; {(rows, columns)} is accepted. Its sizes "
+            "are num_embeddings and embedding_dim."
+        )
+    if padding_idx is not None:
+        hint = "It is the number of a row; negative ones count from the end."
+        checks.require_number(
+            "padding_idx", padding_idx, hint, least=-rows, most=rows - 1, whole=True
+        )
 
 
 class _Sums(torch.autograd.Function):

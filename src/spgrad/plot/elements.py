@@ -10,7 +10,7 @@ import torch
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentKindError
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
@@ -79,6 +79,7 @@ def spy(
     """
     checks.require_packages("plot", "matplotlib", "numpy")
     A = without_repeats(sparse_operand("A", A))
+    _require_colours(cmap)
     ax = axes_or_new(ax)
     with torch.no_grad():
         sheet = _sheet(A)
@@ -103,6 +104,21 @@ def add_colorbar(ax: Axes, shown: Any, label: Any) -> None:
     bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, aspect=30, pad=0.02, label=label)
     bar.outline.set_visible(False)  # type: ignore[operator]
     bar.ax.tick_params(color=RULE, labelcolor=INK, labelsize=8)
+
+
+def _require_colours(cmap: Any) -> None:
+    """Refuses what is no colour map of matplotlib, before a figure is made."""
+    from matplotlib import colormaps
+    from matplotlib.colors import Colormap
+
+    named = isinstance(cmap, str) and cmap in colormaps
+    if cmap is not None and not named and not isinstance(cmap, Colormap):
+        what = repr(cmap) if isinstance(cmap, str) else checks.describe_kind(cmap)
+        made = ArgumentValueError if isinstance(cmap, str) else ArgumentKindError
+        raise made(
+            f"`cmap` is {what}; a colour map of matplotlib, its name or None is accepted. "
+            "matplotlib.colormaps lists the names."
+        )
 
 
 def axes_or_new(ax: Any) -> Axes:
@@ -286,10 +302,20 @@ def _draw_points(ax: Axes, sheet: _Sheet, cmap: Any) -> Any:
     return dots if _has_scale(sheet.level) else None
 
 
+def whole_ticks(ax: Axes) -> None:
+    """Ticks at whole numbers; from 100 000 on with a k, an M or a G behind them."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    for axis in (ax.xaxis, ax.yaxis):
+        large = max(map(abs, axis.get_view_interval())) >= 1e5
+        axis.set_major_locator(MaxNLocator(nbins=5 if large else 8, integer=True, min_n_ticks=1))
+        if large:
+            axis.set_major_formatter(EngFormatter(sep=" "))
+
+
 def _dress(ax: Axes, sheet: _Sheet) -> None:
     """Limits, ticks, and a frame round each item of a batch."""
     from matplotlib.collections import PolyCollection
-    from matplotlib.ticker import MaxNLocator
 
     m, k = (max(s, 1) for s in sheet.shape)
     square = min(m, k) >= NARROWEST * max(m, k)
@@ -297,8 +323,7 @@ def _dress(ax: Axes, sheet: _Sheet) -> None:
     ax.tick_params(color=RULE, labelcolor=INK, labelsize=8)
     ax.spines[:].set_color(RULE)
     if sheet.items + sheet.left_out == 1 and sheet.step == sheet.item:
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
+        whole_ticks(ax)
         return
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)

@@ -22,6 +22,7 @@ from spgrad.plot.elements import (
     add_colorbar,
     axes_or_new,
     spy,
+    whole_ticks,
 )
 from spgrad.public import public_as
 
@@ -77,6 +78,7 @@ def degrees(
         caption += f": {int(number[0])} to {int(number[-1])}, {mean} on average"
     if number.numel() <= MOST_BARS:
         ax.bar(number.numpy(), times.numpy(), width=0.9, color=SIZED[2])
+        whole_ticks(ax)
     else:
         empty = int(times[number == 0].sum())
         ax.loglog(number[number > 0].numpy(), times[number > 0].numpy(), ".", color=SIZED[2])
@@ -236,6 +238,7 @@ def _draw_shares(ax: Axes, share: torch.Tensor, colorbar: bool) -> None:
     masked = np.ma.masked_array(share.numpy(), (share == 0).numpy())
     own = LinearSegmentedColormap.from_list("share", SIZED)
     image = ax.imshow(masked, cmap=own, norm=Normalize(0, 1), interpolation="nearest")
+    whole_ticks(ax)
     if colorbar:
         add_colorbar(ax, image, "share of a block's elements")
 

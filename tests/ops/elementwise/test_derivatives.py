@@ -23,9 +23,9 @@ DEPENDING = [spgrad.add, spgrad.sub, spgrad.rsub, spgrad.maximum, spgrad.minimum
 def test_a_number_that_keeps_zero_only_as_it_is_has_no_gradient(fn, layout):
     A = sparse(torch.eye(2), layout)
     zero = torch.tensor(0.0, requires_grad=True)
-    for operands in ((A, zero), (zero, A)):
+    for name, operands in (("other", (A, zero)), ("input", (zero, A))):
         with pytest.raises(
-            spgrad.ArgumentValueError, match=rf"spgrad\.{fn.__name__}: `other` is 0 and has a grad"
+            spgrad.ArgumentValueError, match=rf"spgrad\.{fn.__name__}: `{name}` is 0 and has a grad"
         ):
             fn(*operands)
         with torch.no_grad():

@@ -65,7 +65,8 @@ class SuperLU(Engine):
 
     def prepare(self, A: SparseTensor, assume: Assume = "general") -> Prepared:
         """Factors the matrix."""
-        if self.ordering not in (None, *_ORDERINGS):
+        named = isinstance(self.ordering, str) and self.ordering in _ORDERINGS
+        if self.ordering is not None and not named:
             names = ", ".join(repr(name) for name in _ORDERINGS)
             raise ArgumentValueError(
                 f"`ordering` is {self.ordering!r}; {names} and None are accepted. None chooses "

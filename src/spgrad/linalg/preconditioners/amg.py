@@ -36,7 +36,7 @@ class AMG(Preconditioner):
 
     def prepare(self, A: SparseTensor) -> Applied:
         """Sets up the levels; a batch as one block-diagonal matrix."""
-        if self.method not in get_args(_Method):
+        if not isinstance(self.method, str) or self.method not in get_args(_Method):
             names = " and ".join(repr(name) for name in get_args(_Method))
             raise ArgumentValueError(
                 f"`method` is {self.method!r}; {names} are accepted. Choose one of them."

@@ -47,7 +47,7 @@ def _application(given: Any, A: SparseTensor, assume: Assume) -> Apply | None:
     if isinstance(given, Prepared):
         prepared = given
         return lambda r, adjoint: prepared.solve(r, adjoint=adjoint)[0]
-    if not callable(given):
+    if not callable(given) or isinstance(given, type):
         raise ArgumentKindError(
             f"`preconditioner` is {checks.describe_kind(given)}; a preconditioner such as "
             "spgrad.linalg.Jacobi(), a solver, a callable or None is accepted. Call the class if "

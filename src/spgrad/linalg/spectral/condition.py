@@ -48,7 +48,7 @@ def cond(A: torch.Tensor, p: float | str | None = None) -> torch.Tensor:
         tensor(4.)
     """
     T = matrix_operand("A", A)
-    if p not in (None, 2, -2):
+    if p is not None and not (isinstance(p, (int, float)) and abs(p) == 2):
         raise UnsupportedError(
             f"`p` is {p!r}, which takes a norm of the inverse, a dense matrix; None, 2 and -2 are "
             "accepted. For 1 multiply spgrad.matrix_norm(A, 1) with the estimate of "

@@ -11,7 +11,7 @@ from torch import _lobpcg as theirs
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentValueError, StateError, UnsupportedError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.linalg.solvers.units import PencilUnits
 from spgrad.lowering import spmm
 from spgrad.lowering.coalesce import without_repeats
@@ -122,8 +122,9 @@ def lobpcg(
         >>> torch.allclose(A.grad.values(), torch.tensor([0.0, 0.0, 1.0]), atol=1e-3)
         True
     """
+    _require_options(niter, tol, method, tracker)
     given = {"A": A, "B": B, "X": X, "iK": iK}
-    named = [(name, x) for name, x in given.items() if x is not None]
+    named = [(name, x) for name, x in given.items() if x is not None or name == "A"]
     parts = dict(zip([name for name, _ in named], _operands(named), strict=True))
     columns = _require_fit(parts, k, n)
     k = columns if k is None else k
@@ -149,6 +150,22 @@ def lobpcg(
     )
     E, Y = _Lobpcg.apply(*units.inside(*vals), problem)  # type: ignore[misc]
     return units.outside(E, Y)
+
+
+def _require_options(niter: Any, tol: Any, method: Any, tracker: Any) -> None:
+    if niter is not None:
+        checks.require_number("niter", niter, "-1 stands for no bound.", least=-1, whole=True)
+    if tol is not None:
+        checks.require_number("tol", tol, "None takes the default.", least=0)
+    if method not in (None, "ortho", "basic"):
+        raise ArgumentValueError(
+            f"`method` is {method!r}; 'ortho', 'basic' and None are accepted. None is 'ortho'."
+        )
+    if tracker is not None and not callable(tracker):
+        raise ArgumentKindError(
+            f"`tracker` is {checks.describe_kind(tracker)}; a function or None is accepted. It is "
+            "called with the state of the iteration."
+        )
 
 
 def _operands(named: list[tuple[str, Any]]) -> list[torch.Tensor]:

@@ -146,7 +146,9 @@ class GraphAttention(nn.Module):
                 f"`dropout` is {self.dropout!r}; numbers from 0 to 1 are accepted, 1 is not. Leave "
                 "it out for none."
             )
-        if self.fill_value == "":
+        if not isinstance(self.fill_value, (int, float, torch.Tensor)) and (
+            self.fill_value not in _FILLS.values()
+        ):
             raise ArgumentValueError(
                 f"`fill_value` is {fill_value!r}; a number, a tensor, 'mean' and 'sum' are "
                 "accepted. Leave it out for the mean."

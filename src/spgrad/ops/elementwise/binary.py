@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,6 +25,20 @@ def _smaller(a: Any, b: Any) -> Any:
     return b if math.isnan(b) or b < a else a
 
 
+def _of_tensors(fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`fn`, which takes tensors alone, of a tensor and a number too."""
+
+    @functools.wraps(fn)
+    def of_number(x: Any, y: Any) -> torch.Tensor:
+        if isinstance(x, torch.Tensor) and not isinstance(y, torch.Tensor):
+            y = torch.tensor(y, dtype=torch.result_type(x, y), device=x.device)
+        elif isinstance(y, torch.Tensor) and not isinstance(x, torch.Tensor):
+            x = torch.tensor(x, dtype=torch.result_type(x, y), device=y.device)
+        return fn(x, y)
+
+    return of_number
+
+
 _ADD = Rule(torch.add, "either", operator.add, dense=True, linear=True)
 _SUB = Rule(torch.sub, "either", operator.sub, dense=True, linear=True)
 _RSUB = Rule(torch.rsub, "either", operator.sub, dense=True, linear=True)
@@ -31,9 +46,9 @@ _MUL = Rule(torch.mul, "both", linear=True)
 _DIV = Rule(torch.div, "first", linear=True)
 _FLOOR_DIVIDE = Rule(torch.floor_divide, "first")
 _REMAINDER = Rule(torch.remainder, "first")
-_POW = Rule(torch.pow, "none", operator.pow)
-_MAXIMUM = Rule(torch.maximum, "either", _larger_number, dense=True)
-_MINIMUM = Rule(torch.minimum, "either", _smaller, dense=True)
+_POW = Rule(torch.pow, "none", operator.pow, second="exponent")
+_MAXIMUM = Rule(_of_tensors(torch.maximum), "either", _larger_number, dense=True)
+_MINIMUM = Rule(_of_tensors(torch.minimum), "either", _smaller, dense=True)
 
 
 @public_op

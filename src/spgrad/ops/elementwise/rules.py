@@ -34,6 +34,7 @@ class Rule(NamedTuple):
         dense: True if with a dense operand the result is dense.
         linear: True if it is linear in the sparse operand, with "either" in both together, so that
             repeated elements may stay.
+        second: The name of the operand beside the sparse one, for errors.
     """
 
     fn: Callable[..., torch.Tensor]
@@ -41,6 +42,7 @@ class Rule(NamedTuple):
     of_numbers: Callable[[Any, Any], Any] | None = None
     dense: bool = False
     linear: bool = False
+    second: str = "other"
 
 
 def is_dense(x: Any) -> bool:
@@ -54,10 +56,10 @@ def apply(rule: Rule, a: Any, b: Any) -> torch.Tensor:
     if a_sparse and b_sparse:
         return _two_sparse(rule, a, b)
     try:
-        require_kinds(input=a, other=b)
+        require_kinds(**{"input": a, rule.second: b})
     except ArgumentKindError:
         a, b = as_operand(a), as_operand(b)
-        require_kinds(input=a, other=b)
+        require_kinds(**{"input": a, rule.second: b})
         a_sparse, b_sparse = is_sparse(a), is_sparse(b)
         if a_sparse and b_sparse:
             return _two_sparse(rule, a, b)
@@ -65,22 +67,24 @@ def apply(rule: Rule, a: Any, b: Any) -> torch.Tensor:
         return _one_sparse(rule, sparse_operand("input", a), b)
     if not b_sparse:
         raise ArgumentKindError(
-            f"`input` and `other` are dense ({checks.describe_kind(a)} and "
+            f"`input` and `{rule.second}` are dense ({checks.describe_kind(a)} and "
             f"{checks.describe_kind(b)}); at least one sparse operand is accepted. Use "
             f"torch.{_name(rule.fn)}."
         )
     if not rule.dense and rule.where in ("first", "none"):
         raise UnsupportedError(
-            f"`input` is {checks.describe_kind(a)} and `other` sparse, with which the result would "
-            "be dense or not a number wherever it has no element; a sparse `input` is accepted. "
-            "Use spgrad.map for the specified elements alone, or other.to_dense()."
+            f"`input` is {checks.describe_kind(a)} and `{rule.second}` sparse, with which the "
+            "result would be dense or not a number wherever it has no element; a sparse `input` is "
+            "accepted. Use spgrad.map for the specified elements alone, or "
+            f"{rule.second}.to_dense()."
         )
     numbers = rule.of_numbers
     swapped = rule._replace(
         fn=lambda x, y: rule.fn(y, x),
         of_numbers=None if numbers is None else lambda x, y: numbers(y, x),
+        second="input",
     )
-    return _one_sparse(swapped, sparse_operand("other", b), a)
+    return _one_sparse(swapped, sparse_operand(rule.second, b), a)
 
 
 def _name(fn: Callable[..., torch.Tensor]) -> str:
@@ -110,13 +114,13 @@ def require_one_device(**operands: Any) -> None:
 
 
 def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
-    A, B = sparse_operand("input", a), sparse_operand("other", b)
+    A, B = sparse_operand("input", a), sparse_operand(rule.second, b)
     if A._vals.device != B._vals.device:
         checks.require_same_device(input=A._vals, other=B._vals)
     if rule.where == "none":
         raise UnsupportedError(
-            "`input` and `other` are sparse, with which the result would be dense; a dense tensor "
-            "or number is accepted as one of them. Use other.to_dense()."
+            f"`input` and `{rule.second}` are sparse, with which the result would be dense; a "
+            f"dense tensor or number is accepted as one of them. Use {rule.second}.to_dense()."
         )
     if rule.linear and rule.where == "either":
         first, second = A._pattern, B._pattern
@@ -133,7 +137,7 @@ def _one_sparse(rule: Rule, A: SparseTensor, other: Any) -> torch.Tensor:
         if other.dim():
             return _with_dense(rule, A, other)
     if rule.of_numbers is not None:
-        _require_number_keeps_zero(rule.of_numbers, other)
+        _require_number_keeps_zero(rule.second, rule.of_numbers, other)
     A = as_summands(A) if rule.linear else without_repeats(A)
     vals = stored_values(A)
     if isinstance(other, torch.Tensor) and wants_grad(other):
@@ -147,14 +151,14 @@ def number_for_each(x: torch.Tensor, vals: torch.Tensor, pattern: Pattern) -> to
     return found.view(*found.shape, *[1] * pattern.dense_dim)
 
 
-def _require_number_keeps_zero(of_numbers: Callable[[Any, Any], Any], other: Any) -> None:
+def _require_number_keeps_zero(arg: str, of_numbers: Callable[[Any, Any], Any], other: Any) -> None:
     """Refuses a number with which an unspecified element would not stay 0."""
     number = other
     if isinstance(other, torch.Tensor):
         number = other.item()
         if number == 0 and differentiated(other):
             raise ArgumentValueError(
-                "`other` is 0 and has a gradient, to which unspecified elements add too, so that "
+                f"`{arg}` is 0 and has a gradient, to which unspecified elements add too, so that "
                 "the result would be dense; a number without gradient is accepted. Use "
                 "spgrad.map(A, fn) for the specified elements alone, or A.to_dense()."
             )
@@ -166,7 +170,7 @@ def _require_number_keeps_zero(of_numbers: Callable[[Any, Any], Any], other: Any
         return
     if at_zero != 0:
         raise ArgumentValueError(
-            f"`other` is {number}, with which 0 becomes {at_zero} and the result would be dense; a "
+            f"`{arg}` is {number}, with which 0 becomes {at_zero} and the result would be dense; a "
             "number that keeps 0 is accepted. Use spgrad.map(A, fn) for the specified elements "
             "alone, or A.to_dense()."
         )
@@ -174,24 +178,24 @@ def _require_number_keeps_zero(of_numbers: Callable[[Any, Any], Any], other: Any
 
 def _with_dense(rule: Rule, A: SparseTensor, x: torch.Tensor) -> torch.Tensor:
     if rule.dense:
-        _require_broadcast(A, x)
+        _require_broadcast(rule.second, A, x)
         return call(rule.fn, to_dense(A), x)
     A = as_summands(A) if rule.linear else without_repeats(A)
     if rule.linear and rule.where == "both":
         scaled = times_vector(A, x)
         if scaled is not None:
             return scaled
-    found = dense_at_elements(x, A._pattern)
+    found = dense_at_elements(x, A._pattern, rule.second)
     return on_pattern(call(rule.fn, stored_values(A), found), A._pattern)
 
 
-def _require_broadcast(A: SparseTensor, x: torch.Tensor) -> None:
+def _require_broadcast(arg: str, A: SparseTensor, x: torch.Tensor) -> None:
     try:
         checks.broadcast_shapes(A._pattern.shape, x.shape)
     except RuntimeError:
         accepted = f"what broadcasts with {tuple(A._pattern.shape)}"
         hint = "Sizes are equal, or one of them is 1 or missing."
-        raise checks.bad_shape("other", tuple(x.shape), accepted, hint) from None
+        raise checks.bad_shape(arg, tuple(x.shape), accepted, hint) from None
 
 
 def plus(rule: Rule, a: Any, b: Any, alpha: Any) -> torch.Tensor:

@@ -174,7 +174,7 @@ def _value_for_each(
     value = value.reshape(tuple(value.shape)[max(value.dim() - len(shape), 0) :])
     if places.move is None:
         return value.expand(shape), total
-    new = dense_at_elements(value, places.move.pattern)
+    new = dense_at_elements(value, places.move.pattern, "value")
     return new.expand(places.number.shape), total
 
 

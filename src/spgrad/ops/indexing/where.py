@@ -130,4 +130,4 @@ def _at(name: str, x: Any, A: SparseTensor | None, pattern: Pattern) -> Any:
     if x.dim() or x.device.type != "cpu":  # a number on the CPU meets tensors anywhere
         checks.require_same_device(**{name: x}, pattern=pattern.indices[0])
     # a 0-d tensor as it is: it decides the dtype of the result less than one with dimensions
-    return dense_at_elements(x, pattern) if x.dim() else x
+    return dense_at_elements(x, pattern, name) if x.dim() else x

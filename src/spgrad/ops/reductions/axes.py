@@ -164,7 +164,8 @@ def reduction(
             f"`keepdim` is {keepdim!r}; True or False is accepted. For example keepdim=True."
         )
     dim = tuple(dim) if isinstance(dim, list) else dim
-    if not isinstance(dim, (int, tuple, type(None))):
+    ints = isinstance(dim, tuple) and all(isinstance(d, int) for d in dim)
+    if not (ints or dim is None or isinstance(dim, int)):
         require_dims(dim, 0)
     axes = A._pattern.derive(
         kept.AXES.of(dim, keepdim, compact), lambda p: _axes(p, dim, keepdim, compact)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from spgrad.core.checks import describe_kind
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.operands import is_sparse, require_dim, require_rank, shape_of, sparse_operand
@@ -58,10 +59,24 @@ def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
     return contract(terms, tuple(result))
 
 
+def _as_ints(dims: torch.Tensor) -> Any:
+    """The ints of a dense tensor, as one int or as lists."""
+    whole = dims.layout == torch.strided and dims.dtype in (torch.int64, torch.int32)
+    if not whole or dims.is_meta or not dims.numel():
+        raise _no_dims(describe_kind(dims))
+    return dims.tolist() if dims.numel() > 1 else int(dims)
+
+
+def _no_dims(what: str) -> ArgumentKindError:
+    return ArgumentKindError(
+        f"`dims` is {what}; an int or a pair of lists of ints is accepted. For example ([1], [0])."
+    )
+
+
 def _pairs(dims: Any, ranks: list[int]) -> tuple[list[int], list[int]]:
     """The dimensions of either operand that are summed over."""
     if isinstance(dims, torch.Tensor):
-        dims = dims.tolist() if dims.numel() > 1 else int(dims.item())
+        dims = _as_ints(dims)
     if isinstance(dims, int):
         if not 0 <= dims <= min(ranks):
             raise ArgumentValueError(
@@ -69,11 +84,9 @@ def _pairs(dims: Any, ranks: list[int]) -> tuple[list[int], list[int]]:
                 f"from 0 to {min(ranks)} are accepted. Sum over fewer."
             )
         return list(range(ranks[0] - dims, ranks[0])), list(range(dims))
-    if not isinstance(dims, (tuple, list)) or len(dims) != 2:
-        raise ArgumentKindError(
-            f"`dims` is {dims!r}; an int or a pair of lists of ints is accepted. For example ([1], "
-            "[0])."
-        )
+    pair = isinstance(dims, (tuple, list)) and len(dims) == 2
+    if not pair or not all(isinstance(d, (int, tuple, list)) for d in dims):
+        raise _no_dims(repr(dims))
     given = [[d] if isinstance(d, int) else list(d) for d in dims]
     found = [
         [require_dim("dims", d, rank) for d in side]

@@ -106,6 +106,9 @@ def require_operands(
     Sparse ones have dense dimensions only if `hybrid`.
     """
     if not any(is_sparse(x) for _, x in named):
+        for name, x in named:
+            if not isinstance(x, torch.Tensor):
+                dense_operand(name, x)
         kinds = ", ".join(checks.describe_kind(x) for _, x in named)
         raise ArgumentKindError(
             f"no operand is sparse ({kinds}); at least one sparse operand is accepted. Use the "

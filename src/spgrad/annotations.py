@@ -1,0 +1,208 @@
+"""What the signature of a public function says of its arguments, as errors that name them.
+
+Flags are compared before the call, because Python takes any object for a flag. The other arguments
+are looked at after an error of Python or torch: most of these come from an argument of another kind
+than its annotation says, and do not name it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import torch
+
+from spgrad.core.checks import describe_kind, require_bool
+from spgrad.errors import (
+    ArgumentKindError,
+    ArgumentValueError,
+    SpgradError,
+    UnsupportedError,
+)
+
+_MOST = 2**63
+"""Ints of this size and above fit no int64."""
+
+_OR_NONE = " | None"
+
+
+class _Kind(NamedTuple):
+    takes: Callable[[Any], bool]
+    accepted: str
+    hint: str
+
+
+def _is_number(x: Any, kind: type) -> bool:
+    """Numbers, and tensors of one element, which Python converts to a number."""
+    if isinstance(x, torch.Tensor):
+        return x.dim() == 0 and not x.is_complex() and not x.is_meta
+    return isinstance(x, (kind, torch.SymInt, torch.SymFloat))
+
+
+def _names_a_device(x: Any) -> bool:
+    if not isinstance(x, str):
+        return isinstance(x, (torch.device, int)) and not isinstance(x, bool)
+    try:
+        torch.device(x)
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _instance(kind: Any, accepted: str, hint: str) -> _Kind:
+    return _Kind(lambda x: isinstance(x, kind), accepted, hint)
+
+
+_DEVICE = _Kind(_names_a_device, "a torch.device, its name", 'For example "cpu".')
+_STR = _instance(str, "a str", "The documentation of the function lists them.")
+_MAPPING = _instance(Mapping, "a dict", "It maps names to values.")
+_CALLABLE = _Kind(callable, "a function", "A lambda is one.")
+_ITERABLE = _Kind(
+    lambda x: isinstance(x, Iterable) and not (isinstance(x, torch.Tensor) and x.dim() == 0),
+    "a list or another iterable",
+    "Put a single one into a list.",
+)
+_KINDS = {
+    "bool": _instance((bool, torch.SymBool), "True or False", "Convert it with bool()."),
+    "int": _Kind(lambda x: _is_number(x, numbers.Integral), "an int", "For example 1."),
+    "float": _Kind(lambda x: _is_number(x, numbers.Real), "a number", "For example 1.0."),
+    "str": _STR,
+    "torch.dtype": _instance(torch.dtype, "a torch.dtype", "For example torch.float32."),
+    "torch.layout": _instance(torch.layout, "a torch.layout", "For example torch.sparse_csr."),
+    "torch.device | str": _DEVICE,
+    "Device": _DEVICE,
+    "torch.Generator": _instance(
+        torch.Generator, "a torch.Generator", "Make one with torch.Generator().manual_seed(0)."
+    ),
+    "torch.Tensor": _instance(torch.Tensor, "a tensor", "Convert it with torch.as_tensor."),
+}
+_BEGINNINGS = {
+    "Mapping[": _MAPPING,
+    "Callable[": _CALLABLE,
+    "Iterable[": _ITERABLE,
+    "Sequence[": _ITERABLE,
+}
+
+Flag = tuple[int, str, bool]
+"""The position of a flag among the arguments, its name, and whether None is accepted."""
+
+
+def flags(op: Callable[..., Any]) -> tuple[Flag, ...]:
+    """The arguments of `op` whose annotation is bool; without `inspect`, for a quick import."""
+    code = getattr(op, "__code__", None)
+    if code is None:
+        return ()
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    by_keyword = len(names)  # no position of a keyword-only argument is ever given
+    found = []
+    for position, name in enumerate(names):
+        said = op.__annotations__.get(name)
+        if said in ("bool", f"bool{_OR_NONE}"):
+            at = position if position < code.co_argcount else by_keyword + len(found)
+            found.append((at, name, said != "bool"))
+    return tuple(found)
+
+
+def require_flags(wanted: tuple[Flag, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses a flag that is neither True nor False, nor None where None is accepted."""
+    given = len(args)
+    for position, name, optional in wanted:
+        flag = args[position] if position < given else kwargs.get(name, False)
+        if flag is True or flag is False or (flag is None and optional):
+            continue
+        if not isinstance(flag, torch.SymBool):
+            require_bool(name, flag)
+
+
+def refusal(
+    op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException
+) -> SpgradError | None:
+    """The error for the first argument that explains `error`, which is not of the library."""
+    try:
+        given = inspect.signature(op).bind(*args, **kwargs).arguments
+    except TypeError:  # Python's own error already says that they do not fit the signature
+        return None
+    for name, value in given.items():
+        kind, optional = _kind_of(op, op.__annotations__.get(name))
+        if kind is not None and not (value is None and optional) and not kind.takes(value):
+            what = repr(value) if isinstance(value, str) else describe_kind(value)
+            accepted = f"{kind.accepted}{' or None' if optional else ''}"
+            of_names = kind is _DEVICE or kind.accepted.startswith("one of")
+            wrong_name = of_names and isinstance(value, str)
+            made = ArgumentValueError if wrong_name else ArgumentKindError
+            return made(f"`{name}` is {what}; {accepted} is accepted. {kind.hint}")
+        if kind is _DEVICE and value is not None:
+            found = _out_of_reach(name, value)
+            if found is not None:
+                return found
+    for name, value in _flat(given):
+        found = _out_of_range(name, value, error) or _without_data(name, value, error)
+        if found is not None:
+            return found
+    return None
+
+
+def _kind_of(op: Callable[..., Any], said: Any) -> tuple[_Kind | None, bool]:
+    """What an annotation accepts, if it is one of those above, and whether None is accepted."""
+    if not isinstance(said, str):
+        return None, False
+    optional = said.endswith(_OR_NONE)
+    said = said.removesuffix(_OR_NONE)
+    if said in _KINDS:
+        return _KINDS[said], optional
+    if " | " not in said:
+        for beginning, kind in _BEGINNINGS.items():
+            if said.startswith(beginning):
+                return kind, optional
+    alias = getattr(op, "__globals__", {}).get(said)
+    if get_origin(alias) is Literal:
+        names = ", ".join(repr(name) for name in get_args(alias))
+        return _STR._replace(accepted=f"one of {names}", hint="Choose one of them."), optional
+    return None, optional
+
+
+def _flat(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arguments; those of a list, and those by keyword, one by one."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from value.items()
+        elif isinstance(value, (tuple, list)):
+            yield from ((f"{name}[{i}]", item) for i, item in enumerate(value))
+        else:
+            yield name, value
+
+
+def _out_of_reach(name: str, device: Any) -> SpgradError | None:
+    """The error for a device that torch does not reach on this machine."""
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        first = str(error).partition("\n")[0].rstrip(".")
+        return ArgumentValueError(
+            f"`{name}` is {device}, which torch does not reach here ({first}); a device of this "
+            'machine is accepted. For example "cpu".'
+        )
+    return None
+
+
+def _out_of_range(name: str, value: Any, error: BaseException) -> SpgradError | None:
+    if not isinstance(value, int) or -_MOST <= value < _MOST:
+        return None
+    if not isinstance(error, OverflowError) and "verflow" not in str(error):
+        return None
+    return ArgumentValueError(
+        f"`{name}` is {value}; ints from -2^63 to 2^63 - 1 are accepted. Give a smaller one, or a "
+        "float where fractions are accepted."
+    )
+
+
+def _without_data(name: str, value: Any, error: BaseException) -> SpgradError | None:
+    meta = isinstance(value, torch.Tensor) and value.device.type == "meta"
+    if not meta or "meta" not in str(error):
+        return None
+    return UnsupportedError(
+        f"`{name}` is on meta, where a tensor has a shape and no data; a tensor with data is "
+        "accepted. Make it on the device of the computation."
+    )

@@ -1,0 +1,294 @@
+"""What the annotations of public functions say of their arguments, and errors name."""
+
+import importlib
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+import spgrad
+from spgrad import annotations, data, graph, linalg, nn
+from spgrad.public import public_op
+
+NAMES = "nn nn.sparsity linalg graph data io plot distributions distributed testing"
+MODULES = [spgrad, *(importlib.import_module(f"spgrad.{name}") for name in NAMES.split())]
+A = spgrad.from_dense(torch.eye(4, dtype=torch.float64) * 3)
+HUGE = 10**30
+
+
+def decorated(function):
+    """The function under the decorator of public functions; None if it is not decorated."""
+    code = public_op(len).__code__
+    while getattr(function, "__code__", None) is not code:
+        function = getattr(function, "__wrapped__", None)
+        if function is None:
+            return None
+    return function.__wrapped__
+
+
+def public():
+    for module in MODULES:
+        for name in module.__all__:
+            value = getattr(module, name)
+            made = value.__init__ if inspect.isclass(value) else value
+            op = decorated(made)
+            if op is not None:
+                yield f"{module.__name__}.{name}", value, op
+
+
+FLAGS = {
+    f"{name}.{flag}": (value, flag)
+    for name, value, op in public()
+    for _, flag, _ in annotations.flags(op)
+}
+
+
+@pytest.mark.parametrize("case", FLAGS)
+def test_a_flag_is_true_or_false(case):
+    """Flags are compared first, so that the other arguments may be missing."""
+    function, flag = FLAGS[case]
+    for stranger in ("False", 1, torch.ones(2), [], np.ones(2)):
+        with pytest.raises(TypeError, match=rf"^spgrad\.[\w.]+: `{flag}` is .* True and False are"):
+            function(**{flag: stranger})
+
+
+def test_there_are_flags_everywhere():
+    assert len(FLAGS) > 120
+    assert {case.rpartition(".")[0].rpartition(".")[0] for case in FLAGS} >= {
+        "spgrad",
+        "spgrad.nn",
+        "spgrad.linalg",
+        "spgrad.data",
+        "spgrad.plot",
+    }
+
+
+def test_flags_that_are_accepted():
+    assert spgrad.sum(A, 1, np.True_).shape == (4, 1)
+    assert spgrad.sum(A, 1, True).shape == (4, 1)
+    assert spgrad.lobpcg(A, k=1, largest=None)[0].shape == (1,)
+
+    @public_op
+    def of_both(first: bool, second: bool | None = None, *, third: "bool" = False):
+        return first, second, third
+
+    of_both.__wrapped__.__annotations__ = {"first": "bool", "second": "bool | None"}
+    wanted = annotations.flags(of_both.__wrapped__)
+    assert wanted == ((0, "first", False), (1, "second", True))
+    annotations.require_flags(wanted, (True,), {"second": None})
+    annotations.require_flags(wanted, (), {})
+    with pytest.raises(TypeError, match="`first` is None"):
+        annotations.require_flags(wanted, (None,), {})
+    with pytest.raises(TypeError, match="`second` is an int"):
+        annotations.require_flags(wanted, (True, 0), {})
+
+
+REFUSED = {
+    "dtype": (
+        lambda: nn.GraphConv(3, 2, dtype="float32"),
+        TypeError,
+        "nn.GraphConv: `dtype` is 'f",
+    ),
+    "random dtype": (
+        lambda: spgrad.rand(3, 3, density=0.5, dtype=2),
+        TypeError,
+        "rand: `dtype` is",
+    ),
+    "device": (lambda: spgrad.eye(3, device="abc"), ValueError, "eye: `device` is 'abc'; a torch."),
+    "kind of device": (lambda: nn.GraphConv(3, 2, device=2.5), TypeError, "`device` is a float; a"),
+    "no device": (
+        lambda: nn.GraphConv(3, 2, device=True),
+        TypeError,
+        "`device` is a bool; a torch",
+    ),
+    "huge device": (lambda: nn.GraphConv(3, 2, device=HUGE), ValueError, "`device` is 1000000"),
+    "layout": (
+        lambda: spgrad.to_sparse(A, layout=["csr"]),
+        TypeError,
+        "to_sparse: `layout` is a l",
+    ),
+    "generator": (
+        lambda: spgrad.randn(3, 3, nse=2, generator=1),
+        TypeError,
+        "`generator` is an int",
+    ),
+    "number": (lambda: graph.is_symmetric(A, rtol="x"), TypeError, "`rtol` is 'x'; a number is"),
+    "of GINConv": (
+        lambda: nn.GINConv(torch.nn.Linear(3, 3), None),
+        TypeError,
+        "`eps` is None; a n",
+    ),
+    "name": (lambda: linalg.det(A, assume=np.ones(2)), TypeError, "; one of 'general', 'symm"),
+    "huge factor": (lambda: spgrad.mul(A, HUGE), ValueError, "mul: `other` is 1000"),
+    "huge alpha": (lambda: spgrad.add(A, A, alpha=HUGE), ValueError, "add: `alpha` is 1000"),
+    "huge size": (
+        lambda: nn.GraphConv(3, 2**63),
+        ValueError,
+        "`out_channels` is 9223372036854775808",
+    ),
+    "huge fanout": (
+        lambda: data.sample_neighbors(A, [0], [1, HUGE]),
+        ValueError,
+        "sample_neighbors: `fanout` is 1000",
+    ),
+    "huge tolerance": (
+        lambda: linalg.solve(A, torch.ones(4).double(), linalg.CG(rtol=HUGE)),
+        ValueError,
+        "solve: `rtol` is 1000",
+    ),
+    "meta": (lambda: linalg.det(A.to("meta")), NotImplementedError, "det: `A` is on meta, where"),
+    "weights of a table": (
+        lambda: nn.SparseEmbeddingBag(3, 2, _weight=torch.ones(2, 2)),
+        ValueError,
+        "`_weight` has shape (2, 2); (3, 2) is accepted",
+    ),
+    "kind of table": (
+        lambda: nn.SparseEmbeddingBag(3, 2, _weight=[1.0]),
+        TypeError,
+        "`_weight` is a list; a dense tensor",
+    ),
+    "size of a table": (lambda: nn.SparseEmbeddingBag(-1, 2), ValueError, "`num_embeddings` is -1"),
+    "padding": (
+        lambda: nn.SparseEmbeddingBag(3, 2, padding_idx=3),
+        ValueError,
+        "`padding_idx` is 3; ints from -3 to 2",
+    ),
+    "class for a preconditioner": (
+        lambda: linalg.solve(A, torch.ones(4), linalg.CG(preconditioner=linalg.Jacobi)),
+        ValueError,
+        "`b` has dtype",
+    ),
+    "class of preconditioner": (
+        lambda: linalg.solve(A, torch.ones(4).double(), linalg.CG(preconditioner=linalg.Jacobi)),
+        TypeError,
+        "`preconditioner` is the class Jacobi; a preconditioner such as",
+    ),
+    "solver of normal equations": (
+        lambda: linalg.lstsq(A, torch.ones(4).double(), solver=linalg.NormalEquations("CG")),
+        TypeError,
+        "lstsq: `solver` is a str; a solver or None",
+    ),
+    "flag of a solver": (
+        lambda: linalg.solve(A, torch.ones(4).double(), linalg.CG(strict="no")),
+        TypeError,
+        "solve: `strict` is a str",
+    ),
+    "norm of cond": (
+        lambda: linalg.cond(A, torch.ones(2)),
+        NotImplementedError,
+        "cond: `p` is tens",
+    ),
+    "method of lobpcg": (
+        lambda: linalg.lobpcg(A, method="x"),
+        ValueError,
+        "`method` is 'x'; 'orth",
+    ),
+    "tracker": (lambda: linalg.lobpcg(A, tracker=1), TypeError, "`tracker` is an int; a function"),
+    "iterations": (lambda: linalg.lobpcg(A, niter=2.5), TypeError, "`niter` is a float; ints from"),
+    "tolerance": (lambda: linalg.lobpcg(A, tol="x"), TypeError, "`tol` is a str; numbers from 0"),
+    "nothing": (lambda: linalg.lobpcg(None), TypeError, "lobpcg: `A` is None; a dense tensor"),
+    "batches": (lambda: data.prefetched(3), TypeError, "prefetched: `batches` is an int; a DataL"),
+    "transform": (
+        lambda: data.NeighborLoader(A, transform="x"),
+        TypeError,
+        "NeighborLoader: `transform` is a str; a function",
+    ),
+    "ordering": (
+        lambda: linalg.solve(A, torch.ones(4).double(), linalg.SuperLU(np.ones(2))),
+        ValueError,
+        "`ordering` is array",
+    ),
+    "colours": (
+        lambda: spgrad.plot.spy(A, cmap="abc"),
+        ValueError,
+        "`cmap` is 'abc'; a colour map",
+    ),
+    "kind of colours": (
+        lambda: spgrad.plot.spy(A, cmap=3),
+        TypeError,
+        "`cmap` is an int; a colour",
+    ),
+    "fill": (
+        lambda: nn.GraphAttention(2, 2, fill_value=[]),
+        ValueError,
+        "`fill_value` is []; a numb",
+    ),
+    "nested dimensions": (lambda: spgrad.sum(A, [[0], 1]), TypeError, "sum: `dim` is ([0], 1); an"),
+    "dimensions of floats": (
+        lambda: spgrad.tensordot(A, torch.ones(4, 2).double(), dims=torch.ones(2)),
+        TypeError,
+        "tensordot: `dims` is a strided tensor of shape (2,)",
+    ),
+    "dimensions of texts": (
+        lambda: spgrad.tensordot(A, torch.ones(4, 2).double(), dims=(1.5, 0)),
+        TypeError,
+        "tensordot: `dims` is (1.5, 0)",
+    ),
+    "operand": (
+        lambda: spgrad.einsum("ij,jk", None, torch.ones(2, 2)),
+        TypeError,
+        "einsum: `operands[0]` is None",
+    ),
+    "exponent": (lambda: spgrad.pow(A, -1), ValueError, "pow: `exponent` is -1, with which 0"),
+    "kind of exponent": (
+        lambda: spgrad.pow(A, None),
+        TypeError,
+        "pow: `exponent` is None; a tensor",
+    ),
+    "shape of exponent": (
+        lambda: spgrad.pow(A, torch.ones(3).double()),
+        ValueError,
+        "pow: `exponent` has shape (3,)",
+    ),
+    "first number": (lambda: spgrad.maximum(9, A), ValueError, "maximum: `input` is 9, with which"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_argument_is_named(name):
+    call, kind, text = REFUSED[name]
+    with pytest.raises(spgrad.SpgradError) as raised:
+        call()
+    assert isinstance(raised.value, kind)
+    assert text in str(raised.value)
+    assert str(raised.value).startswith("spgrad.")
+
+
+def test_a_device_that_torch_does_not_reach():
+    if torch.cuda.is_available():
+        pytest.skip("torch reaches one")
+    with pytest.raises(spgrad.ArgumentValueError, match="`device` is cuda, which torch does not"):
+        spgrad.eye(3, device="cuda")
+
+
+def test_errors_of_other_causes_stay():
+    """Only an argument that its annotation refuses is named; no other error changes."""
+
+    def broken(values):
+        raise RuntimeError("of the user")
+
+    with pytest.raises(spgrad.SpgradError, match="of the user"):
+        spgrad.map(A, broken)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'axis'"):
+        spgrad.softmax(A, axis=1)
+
+
+def test_an_error_of_a_constructor_does_not_show_the_unfinished_object():
+    with pytest.raises(spgrad.SpgradError) as raised:
+        nn.GraphConv(0, 2)
+    assert "called with in_channels: 0, out_channels: 2" in str(raised.value)
+
+
+@pytest.mark.parametrize("number", [-1.5, 0, -2, float("-inf")])
+def test_maximum_with_a_number(number):
+    dense = torch.tensor([[1.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)
+    for x in (dense, dense.long()):
+        A = spgrad.from_dense(x)
+        wanted = torch.maximum(x, torch.tensor(number, dtype=torch.result_type(x, number)))
+        for found in (spgrad.maximum(A, number), spgrad.maximum(number, A)):
+            assert found.dtype == wanted.dtype
+            assert found.nse == A.nse
+            torch.testing.assert_close(found.to_dense(), wanted)
+        least = torch.minimum(x, torch.tensor(-number, dtype=torch.result_type(x, number)))
+        torch.testing.assert_close(spgrad.minimum(A, -number).to_dense(), least)
