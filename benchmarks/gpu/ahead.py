@@ -156,7 +156,7 @@ def calls(
     val, rows = torch.empty(nse, dtype=dtype), torch.empty(m, n, dtype=dtype)
     by_head, wide = torch.empty(nse, heads, dtype=dtype), torch.empty(m, heads * n, dtype=dtype)
     view = ptr, idx, perm
-    q, lse = (torch.empty(heads, m, width, dtype=dtype) for width in (min(n, 256), 1))
+    q, lse = (torch.empty(heads, m, *width, dtype=dtype) for width in ([min(n, 256)], []))
     bias = torch.empty(heads // 2, nse, dtype=dtype)
     values = torch.empty(nse, n, dtype=dtype)
     of_blocks = torch.empty(block**2 * nse, dtype=dtype)
