@@ -144,18 +144,24 @@ def taken(launch: Launch, target: str, dtype: torch.dtype, columns: int) -> Take
     return Taken(*args, registers, spilled, shared)
 
 
-def calls(dtype: torch.dtype, index: torch.dtype, n: int) -> dict[str, tuple[Any, ...]]:
-    """{kernel: operands} with rows of n columns; nothing reads the data."""
+def calls(
+    dtype: torch.dtype, index: torch.dtype, n: int, block: int = 16
+) -> dict[str, tuple[Any, ...]]:
+    """{kernel: operands} with rows of n columns; nothing reads the data.
+
+    Without products of blocks for float64, which no Triton kernel has.
+    """
     m, nse, heads = _ROWS, _ENTRIES, _HEADS
     ptr, idx, perm = (torch.empty(size, dtype=index) for size in (m + 1, nse, nse))
     val, rows = torch.empty(nse, dtype=dtype), torch.empty(m, n, dtype=dtype)
     by_head, wide = torch.empty(nse, heads, dtype=dtype), torch.empty(m, heads * n, dtype=dtype)
     view = ptr, idx, perm
-    q, lse = (torch.empty(heads, m, width, dtype=dtype) for width in (min(n, 256), 1))
+    q, lse = (torch.empty(heads, m, *width, dtype=dtype) for width in ([min(n, 256)], []))
     bias = torch.empty(heads // 2, nse, dtype=dtype)
     values = torch.empty(nse, n, dtype=dtype)
-    of_blocks, tall = torch.empty(256 * nse, dtype=dtype), torch.empty(16 * m, n, dtype=dtype)
-    return {
+    of_blocks = torch.empty(block**2 * nse, dtype=dtype)
+    tall = torch.empty(block * m, n, dtype=dtype)
+    found = {
         "spmm": (*view, val, rows),
         "sddmm": (*view, rows, rows),
         "spmm_sddmm": (*view, val, rows, rows),
@@ -165,9 +171,12 @@ def calls(dtype: torch.dtype, index: torch.dtype, n: int) -> dict[str, tuple[Any
         "attention_backward": (*view, *view, bias, *[q] * 4, lse, lse, 0.5),
         "segment_softmax": (ptr, perm, values, False),
         "segment_softmax_backward": (ptr, perm, values, values, False),
-        "block_spmm": (*view, of_blocks, tall, 16, 16, True),
-        "block_sddmm": (*view, tall, tall, 16, 16, True),
+        "block_spmm": (*view, of_blocks, tall, block, block, True),
+        "block_sddmm": (*view, tall, tall, block, block, True),
     }
+    if dtype == torch.float64:
+        return {name: args for name, args in found.items() if not name.startswith("block")}
+    return found
 
 
 def launches(name: str, args: tuple[Any, ...]) -> list[Launch]:
@@ -186,12 +195,17 @@ def launches(name: str, args: tuple[Any, ...]) -> list[Launch]:
 
 
 def everything(
-    target: str, names: list[str], dtypes: list[torch.dtype], columns: list[int]
+    target: str,
+    names: list[str],
+    dtypes: list[torch.dtype],
+    columns: list[int],
+    index: torch.dtype = torch.int32,
+    block: int = 16,
 ) -> Iterator[Taken]:
     """Registers and memory of the kernels of these names, or of every kernel."""
     for dtype in dtypes:
         for n in columns:
-            for name, args in calls(dtype, torch.int32, n).items():
+            for name, args in calls(dtype, index, n, block).items():
                 if not names or name in names:
                     for launch in launches(name, args):
                         yield taken(launch, target, dtype, n)
@@ -204,11 +218,14 @@ def main() -> None:
     parser.add_argument("--kernel", nargs="+", default=[], help="names; all of them otherwise")
     parser.add_argument("--dtype", nargs="+", default=["float32"])
     parser.add_argument("--columns", type=int, nargs="+", default=[64])
+    parser.add_argument("--index", default="int32", choices=["int32", "int64"])
+    parser.add_argument("--block", type=int, default=16, help="lines and columns of a block")
     given = parser.parse_args()
     os.environ.pop("TRITON_INTERPRET", None)  # which leaves nothing to compile
     dtypes = [getattr(torch, name) for name in given.dtype]
     for target in given.target:
-        for one in everything(target, given.kernel, dtypes, given.columns):
+        sizes = given.columns, getattr(torch, given.index), given.block
+        for one in everything(target, given.kernel, dtypes, *sizes):
             sys.stdout.write(json.dumps(one._asdict()) + "\n")
             sys.stdout.flush()
 

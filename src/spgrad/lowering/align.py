@@ -168,6 +168,11 @@ def asks_device(a: Pattern) -> bool:
     return a.device.type not in ("cpu", "meta")
 
 
+def known_as_same(a: Pattern, b: Pattern) -> bool:
+    """Whether two patterns are the same, as far as no device has to be asked."""
+    return a is b or (not asks_device(a) and a.same_as(b))
+
+
 def _on_all(found: _Joint, a: Pattern, b: Pattern) -> _Joint:
     """The joint pattern; that of a if it has as many elements as both, which are then the same."""
     same = a.nse == b.nse == found.pattern.nse and a.ordered and b.ordered

@@ -14,7 +14,7 @@ from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.gather import Gather, Move, moves_along
 from spgrad.lowering.sorting import lexicographic, many
-from spgrad.lowering.views import cols, item_offsets, rows
+from spgrad.lowering.views import cols, item_offsets, rows, unraveled
 from spgrad.torch_protocol.compile import lasting
 
 
@@ -159,7 +159,7 @@ def _from_block_diagonal(pattern: Pattern, row: torch.Tensor, col: torch.Tensor)
         m, k = pattern.matrix
         row, col = row.to(torch.int64), col.to(torch.int64)  # the batch may not fit `dtype`
         item = torch.div(row, max(m, 1), rounding_mode="floor")
-        coordinates = [*torch.unravel_index(item, pattern.batch), row - item * m, col - item * k]
+        coordinates = [*unraveled(item, pattern.batch), row - item * m, col - item * k]
     return torch.stack([c.to(dtype) for c in coordinates])
 
 

@@ -105,8 +105,10 @@ def joined(
     """A pattern of ranges of the indices `idx`, in the layout of `like`."""
     begin, end = (t.reshape(-1).contiguous() for t in (ranges.begin, ranges.end))
     count = int((end - begin).sum()) if ranges.count is None else ranges.count
-    moved = any(ranges.shift)  # the usual zeros come from no host
-    shift = idx.new_tensor(ranges.shift) if moved else idx.new_zeros(len(ranges.shift))
+    shift = idx.new_zeros(len(ranges.shift))
+    for at, by in enumerate(ranges.shift):  # a tensor of all would be copied from the host
+        if by:
+            shift[at].fill_(by)
     ptr, idx = kernels.join_ranges(idx.contiguous(), begin, end, shift, count, ranges.backward)
     entry = Ranges(ptr, begin, end, count, ranges.backward)
     group = len(ranges.shift)

@@ -19,7 +19,8 @@ from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.core.values import plain
 from spgrad.lowering.sorting import counting_sort
 from spgrad.lowering.spmm import wants_grad
-from spgrad.lowering.views import cols, linear_index, rows, transposed_view
+from spgrad.lowering.views import cols, linear_index, rows, transposed_view, unraveled
+from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import Function
 
 
@@ -58,6 +59,7 @@ class Segments:
         find: Callable[[], View] | None = None,
     ) -> None:
         self._ptr, self._perm, self._find = ptr, perm, find
+        self._longest: int | None = None
         self.elements, self.size, self.unique, self.scattered = elements, size, unique, scattered
 
     @property
@@ -85,6 +87,16 @@ class Segments:
         """Specified elements of each segment (segments, 1)."""
         assert self.ptr is not None
         return self.ptr.diff().to(torch.int64)[:, None]
+
+    def longest(self) -> int:
+        """The most elements of a segment, read from the device on the first call."""
+        if self._longest is not None:
+            return self._longest
+        counts = self.counts()
+        longest = int(counts.max())
+        if is_real(counts):
+            self._longest = longest
+        return longest
 
     def missing(self) -> torch.Tensor | None:
         """Unspecified elements of each segment (segments, 1); None where there are none at all."""
@@ -127,7 +139,7 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
         ptr = view.ptr[::lines].contiguous() if lines else view.ptr.new_zeros(items + 1)
         return Segments(ptr, view.perm, pattern.elements, size)
     coordinates, perm = _coordinates_and_perm(pattern)
-    segment = linear_index(coordinates[kept], tuple(sizes[d] for d in kept))
+    segment = linear_index([coordinates[d] for d in kept], tuple(sizes[d] for d in kept))
     assert segment is not None
     ptr, perm = _by_segment(segment, math.prod(sizes[d] for d in kept), perm)
     return Segments(ptr, perm, pattern.elements, size)
@@ -154,7 +166,7 @@ LONGEST = 4096
 def _unique_segments(pattern: Pattern, kept: list[int], size: int) -> Segments:
     coordinates, perm = _coordinates_and_perm(pattern)
     sizes = [pattern.shape[d] for d in kept]
-    unique, segment = kernels.coalesce(coordinates[kept].contiguous(), sizes)
+    unique, segment = kernels.coalesce(torch.stack([coordinates[d] for d in kept]), sizes)
     ptr, perm = _by_segment(segment, unique.shape[1], perm)
     return Segments(ptr, perm, pattern.elements, size, unique.to(pattern.indices[0].dtype))
 
@@ -170,7 +182,7 @@ def _coordinates_and_perm(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor 
     m, k = pattern.matrix
     row = kernels.expand(view.ptr, view.idx.numel()).to(torch.int64)
     item = torch.div(row, max(m, 1), rounding_mode="floor")
-    batch = torch.unravel_index(item, pattern.batch) if pattern.batch else ()
+    batch = unraveled(item, pattern.batch)
     return torch.stack([*batch, row - item * m, view.idx - item * k]), view.perm
 
 

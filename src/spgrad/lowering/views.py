@@ -145,12 +145,27 @@ def flat_coordinates(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     return (row, col) if item is None else (row + item * m, col + item * k)
 
 
-def linear_index(indices: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor | None:
+def linear_index(
+    indices: torch.Tensor | Sequence[torch.Tensor], sizes: Sequence[int]
+) -> torch.Tensor | None:
     """Position in row-major order of each column of `indices` (d, nse); None if d is 0."""
     linear = None
     for index, size in zip(indices, sizes, strict=True):
         linear = index if linear is None else linear * size + index
     return linear
+
+
+def unraveled(position: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
+    """The index along each dimension of row-major positions: the inverse of `linear_index`.
+
+    No number comes from the host; torch.unravel_index copies the sizes to the device.
+    """
+    found: list[torch.Tensor] = []
+    for size in reversed(sizes[1:]):
+        below = max(size, 1)
+        found.append(position % below)
+        position = torch.div(position, below, rounding_mode="floor")
+    return [position, *reversed(found)] if sizes else []
 
 
 def one_line(entries: torch.Tensor) -> torch.Tensor:
@@ -191,7 +206,7 @@ def _positions_among(pattern: Pattern, dims: tuple[int, ...]) -> torch.Tensor:
         return kept_linear_positions(pattern)
     if pattern.is_coo:
         found = linear_index(
-            pattern.indices[0].to(torch.int64)[list(dims)], [sizes[d] for d in dims]
+            [pattern.indices[0][d].to(torch.int64) for d in dims], [sizes[d] for d in dims]
         )
         assert found is not None
         return found

@@ -17,17 +17,19 @@ bytes of a program, which may have so many on every GPU."""
 
 
 @pytest.mark.parametrize(
-    ("target", "dtype", "columns"),
+    ("target", "dtype", "columns", "more"),
     [
-        ("sm_80", "float32", "64"),
-        ("sm_80", "bfloat16", "64"),
-        ("sm_90", "float32", "1 512"),
-        ("gfx942", "float32", "64"),
+        ("sm_80", "float32", "64", ""),
+        ("sm_80", "bfloat16", "64", ""),
+        ("sm_90", "float32", "1 512", ""),
+        ("gfx942", "float32", "64", ""),
+        ("sm_80", "float32", "64", "--index int64 --block 128"),
+        ("sm_90", "float64", "64", "--index int64"),
     ],
 )
-def test_what_a_program_takes(target, dtype, columns, tmp_path):
+def test_what_a_program_takes(target, dtype, columns, more, tmp_path):
     command = [sys.executable, "-m", "benchmarks.gpu.ahead", "--target", target]
-    command += ["--dtype", dtype, "--columns", *columns.split()]
+    command += ["--dtype", dtype, "--columns", *columns.split(), *more.split()]
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
     options = {"capture_output": True, "text": True, "cwd": ROOT, "env": environment}
     run = subprocess.run(command, check=False, **options)

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
-from interpreting import DTYPES, PATTERNS, beside_reference, chunks_of_eight, view
+from interpreting import DTYPES, PATTERNS, beside_reference, chunks_of_eight, long_lines, view
+
+from spgrad.kernels.triton.common.lines import LONG
 
 pytestmark = pytest.mark.usefixtures(chunks_of_eight.__name__, "poisoned")
 
@@ -40,6 +42,64 @@ def test_heads(pattern, heads):
     beside_reference("heads_sddmm", ptr, idx, perm, g, x, heads)
 
 
+WIDTHS = [1, 2, 3, 17, 128, 512]
+LOW = [torch.float32, torch.float16, torch.bfloat16]
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_widths(n, dtype, index):
+    """Of rows, from one number to as many as one pass forms both gradients for."""
+    m, k = 8, 11
+    ptr, idx, perm = view("hubs", m, k, index)
+    sizes = (len(idx),), (k, n), (m, n)
+    val, x, g = (torch.randn(size).to(dtype) / n**0.25 for size in sizes)
+    beside_reference("spmm", ptr, idx, perm, val, x)
+    beside_reference("sddmm", ptr, idx, perm, g, x)
+    beside_reference("spmm_sddmm", ptr, idx, perm, val, g, x)
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("heads", "n"), [(1, 2), (2, 17), (3, 128), (8, 64)])
+def test_widths_and_dtypes_of_heads(heads, n, dtype, index):
+    m, k = 8, 11
+    ptr, idx, perm = view("hubs", m, k, index, ordered=heads == 1)
+    sizes = (len(idx), heads), (k, heads * n), (m, heads * n)
+    val, x, g = (torch.randn(size).to(dtype) / n**0.25 for size in sizes)
+    beside_reference("heads_spmm", ptr, idx, perm, val, x)
+    beside_reference("heads_sddmm", ptr, idx, perm, g, x, heads)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_line_of_20_000_entries(heads, monkeypatch):
+    """Cut as it is on a GPU, beside lines of one chunk, one entry less, and one more."""
+    monkeypatch.undo()
+    ptr, idx, perm = long_lines(LONG.value, 19)
+    nse, n = len(idx), 3 * heads
+    val, x, g = (torch.randn(s, dtype=torch.float64) for s in ((nse, heads), (17, n), (6, n)))
+    beside_reference("heads_spmm", ptr, idx, perm, val, x)
+    beside_reference("heads_sddmm", ptr, idx, perm, g, x, heads)
+    if heads == 1:
+        beside_reference("spmm", ptr, idx, perm, val[:, 0], x)
+        beside_reference("sddmm", ptr, idx, perm, g, x)
+        beside_reference("spmm_sddmm", ptr, idx, perm, val[:, 0], g, x)
+
+
+def test_a_ragged_batch():
+    """As one block-diagonal matrix: of many entries, of none, of few."""
+    items = [view(kind, 5, 7) for kind in ("nothing_but_hubs", "no_entries", "short", "one_line")]
+    counts = [ptr.diff() for ptr, _, _ in items]
+    ptr = torch.cat([torch.zeros(1), torch.cat(counts).cumsum(0)]).int()
+    idx = torch.cat([own + 7 * i for i, (_, own, _) in enumerate(items)]).int()
+    val, x, g = torch.randn(len(idx)), torch.randn(28, 3), torch.randn(20, 3)
+    for perm in (None, torch.randperm(len(idx)).int()):
+        beside_reference("spmm", ptr, idx, perm, val, x)
+        beside_reference("sddmm", ptr, idx, perm, g, x)
+        beside_reference("spmm_sddmm", ptr, idx, perm, val, g, x)
+
+
 @pytest.mark.parametrize("n", [130, 600])
 def test_many_columns(n):
     """More than a tile has, and than both gradients are formed for in one pass."""
@@ -47,6 +107,7 @@ def test_many_columns(n):
     sizes = (len(idx),), (12, n), (8, n)
     val, x, g = (torch.randn(size, dtype=torch.float64) for size in sizes)
     beside_reference("spmm", ptr, idx, perm, val, x)
+    beside_reference("sddmm", ptr, idx, perm, g, x)
     beside_reference("spmm_sddmm", ptr, idx, perm, val, g, x)
 
 

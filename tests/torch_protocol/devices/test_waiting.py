@@ -95,6 +95,12 @@ STEPS = {
     "maxima": lambda: module(lambda A, x: spgrad.spmm(A, x, reduce="amax"), matrix(), dense(N, 3)),
     "rows": lambda: of_values(torch.narrow, matrix(), 0, 2, 5),
     "concatenated": lambda: of_values(lambda A, B: torch.cat([A, B]), matrix(), matrix(seed=1)),
+    "substitution": lambda: module(
+        partial(spgrad.solve_triangular, upper=False), lower(), dense(N, 2)
+    ),
+    "running_sums": lambda: of_values(spgrad.cumsum, matrix(), 1),
+    "fused": lambda: of_values(torch.addcmul, matrix(), matrix(), matrix(seed=1)),
+    "clamped": lambda: of_values(partial(torch.clamp, min=-0.5, max=0.5), matrix()),
     "norm": lambda: module(torch.linalg.norm, matrix()),
     "coalesced": repeated,
     "linear": lambda: module(nn.SparseLinear(N, 4, density=0.4), dense(5, N)),
@@ -116,15 +122,9 @@ SOURCES = {
     "upload": lambda t: torch.tensor([1.0]) + t,
     "repeats": lambda t: torch.repeat_interleave(t.long()),
     "made on the CPU": lambda t: torch.arange(3) + t,
+    "moved and converted": lambda t: t.to("cpu", torch.float64),
+    "moved by the name of an option": lambda t: t.to(device="cpu", dtype=torch.float64),
 }
-
-
-@pytest.fixture(autouse=True)
-def _once():
-    """What a process does once is done."""
-    x = torch.ones(N, 1)
-    with waits():
-        matrix().detach() @ x
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -133,6 +133,21 @@ def test_what_waits_is_found(name):
     with waits() as found:
         SOURCES[name](x)
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    "computed",
+    [
+        lambda t: (torch.zeros(3, device="cpu") + 1).tolist(),
+        lambda t: torch.ones((), device="cpu").item(),
+        lambda t: t.to(t.device, torch.float64),
+    ],
+)
+def test_what_stays_where_it_is_does_not_wait(computed):
+    x = torch.ones(3)
+    with waits() as found:
+        computed(x)
+    assert not found
 
 
 def test_what_waits_in_a_backward_pass_is_found():
@@ -222,6 +237,10 @@ def lower():
     return (matrix().detach().tril(-1) + spgrad.eye(N)).to_sparse_csr().requires_grad_()
 
 
+def batch():
+    return testing.random_sparse((2, 6, 6), torch.sparse_csr, dtype=torch.float32)
+
+
 def hollow():
     """A graph that misses loops."""
     return matrix().detach().tril(-1).requires_grad_()
@@ -237,12 +256,30 @@ FIRST = {
     "union_of_coo": (torch.add, (matrix("coo"), matrix("coo", seed=1)), 1),
     "intersection": (torch.mul, (matrix(), matrix(seed=1)), 1),
     "triangle": (torch.tril, (matrix(),), 1),
-    # whether a pivot is zero, in every solve
-    "substitution": (partial(spgrad.solve_triangular, upper=False), (lower(), dense(N, 2)), 1),
+    "substitution": (partial(spgrad.solve_triangular, upper=False), (lower(), dense(N, 2)), 0),
     # whether indices are in range, the number of elements
     "rows": (torch.index_select, (matrix(), 0, torch.tensor([3, 1])), 2),
-    # the number of products, whether torch's kernel takes the rows; it asks for the size itself
-    "product": (torch.matmul, (matrix(), matrix(seed=1)), 2),
+    # the number of products, and whether torch's kernel takes the rows; it asks for the size itself
+    "product": (torch.matmul, (matrix(), matrix(seed=1)), 1),
+    # where the lines that it takes begin and end
+    "slice_of_rows": (lambda A: A[2:5], (matrix(),), 1),
+    "slice_of_coo": (lambda A: A[2:5], (matrix("coo"),), 1),
+    "some_rows": (partial(torch.narrow, dim=0, start=1, length=3), (matrix(),), 1),
+    "an_element_of_coo": (lambda A: A[1, 2], (matrix("coo"),), 2),
+    # the longest line
+    "running_sums": (spgrad.cumsum, (matrix(), 1), 1),
+    "blocks": (lambda A: A.to_sparse_bsr((2, 2)), (matrix(),), 1),
+    # sizes alone, which nothing copies to the device
+    "tiles": (partial(torch.tile, dims=(2, 3)), (matrix(),), 0),
+    "block_array": (lambda A: spgrad.block_array([[A, A], [None, A]]), (matrix("coo"),), 0),
+    "batch_normalized": (partial(spgrad.normalize, p=3, dim=(0, -1)), (batch(),), 0),
+    "batch_of_diagonals": (spgrad.diag_embed, (dense(5),), 0),
+    # the number of places that an item of the batch has elements at
+    "softmax_over_a_batch": (partial(torch.softmax, dim=0), (batch(),), 1),
+    # what is not on the diagonal, and the union with it
+    "set_diag": (partial(spgrad.set_diag, value=1.0), (batch(),), 2),
+    # the number of elements on the diagonal
+    "einsum_of_a_diagonal": (partial(spgrad.einsum, "ii->i"), (matrix(),), 1),
     # the loops that miss, and their union with the graph
     "graph_conv": (nn.GraphConv(3, 4), (dense(N, 3), hollow()), 1),
 }

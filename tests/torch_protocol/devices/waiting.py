@@ -7,9 +7,11 @@ from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 import spgrad
 from spgrad.kernels import NATIVE, REFERENCES
+from spgrad.kernels.native.common.torch_csr import csr
 from spgrad.lowering import align
 from spgrad.ops.products import spgemm
 
@@ -35,13 +37,16 @@ MADE = ("arange", "empty", "eye", "full", "linspace", "ones", "rand", "randn", "
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
 """Operations that wait where a mask says how many elements they take."""
 _PACKAGE = Path(spgrad.__file__).parent
+_EMPTY = torch.zeros(1, dtype=torch.int64)
+csr(_EMPTY, _EMPTY[:0], torch.zeros(0), 0)  # what a process does once is done
 
 
 @contextmanager
 def waits():
     """A list of what would wait for a device, if the tensors were on one, and of where.
 
-    What is made on the CPU counts, because a copy of it to a device does not fit into a CUDA graph.
+    What is made on the CPU counts, because a copy of it to a device does not fit into a CUDA graph,
+    except where the code says that it is for the CPU, and computes there alone.
 
     Every kernel runs on the backend that answers on CUDA where Triton is not there: the native one,
     or its reference. Products of two sparse matrices keep pairs, and patterns are joined, as on
@@ -55,6 +60,7 @@ def waits():
         stack.enter_context(mock.patch.object(align, "asks_device", return_value=True))
         for name in COPIED:
             stack.enter_context(mock.patch.object(torch.Tensor, name, mode.noting(name)))
+        stack.enter_context(mock.patch.object(torch.Tensor, "to", mode.moving()))
         stack.enter_context(mode)
         yield mode.found
 
@@ -72,9 +78,12 @@ class _Waits(TorchDispatchMode):
         if function.namespace == "spgrad":
             with self:
                 return NATIVE.get(name, REFERENCES[name])(*args, **kwargs)
-        if _waits(name, function, args, kwargs):
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        hosted = bool(given) and all(map(_hosted, given))
+        if not hosted and _waits(name, function, args, kwargs):
             self.note(name)
-        return function(*args, **kwargs)
+        found = function(*args, **kwargs)
+        return tree_map_only(torch.Tensor, _host, found) if hosted else found
 
     def note(self, name):
         frames = [f for f in traceback.extract_stack() if _PACKAGE in Path(f.filename).parents]
@@ -85,20 +94,44 @@ class _Waits(TorchDispatchMode):
         method = getattr(torch.Tensor, name)
 
         def read(tensor, *args, **kwargs):
-            self.note(name)
+            if not _hosted(tensor):
+                self.note(name)
             return method(tensor, *args, **kwargs)
 
         return read
+
+    def moving(self):
+        """Tensor.to, with a note where it is called with the name of the host."""
+        method = torch.Tensor.to
+
+        def to(tensor, *args, **kwargs):
+            given = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+            if "cpu" in given and not _hosted(tensor):
+                self.note("to the CPU")
+            return method(tensor, *args, **kwargs)
+
+        return to
 
     def making(self, name):
         function = getattr(torch, name)
 
         def make(*args, **kwargs):
-            if kwargs.get("device") is None:
+            device = kwargs.get("device")
+            if device is None:
                 self.note(f"{name} on the CPU")
-            return function(*args, **kwargs)
+            found = function(*args, **kwargs)
+            return _host(found) if device == "cpu" else found
 
         return make
+
+
+def _host(t):
+    t.for_the_host = True
+    return t
+
+
+def _hosted(t):
+    return getattr(t, "for_the_host", False)
 
 
 def _waits(name, function, args, kwargs):
@@ -108,6 +141,7 @@ def _waits(name, function, args, kwargs):
         return function._overloadname == "Tensor" and kwargs.get("output_size") is None
     if name == "segment_reduce":  # it looks at its lengths
         return not kwargs.get("unsafe", False)
-    if name == "_to_copy":
-        return kwargs.get("device") is not None
+    if name == "_to_copy":  # autocast, and derivatives of conversions, name the device they are on
+        converts = kwargs.get("dtype") not in (None, args[0].dtype)
+        return kwargs.get("device") is not None and not converts
     return name in READ or name in WRITTEN

@@ -16,6 +16,7 @@ from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import require_int
+from spgrad.lowering.views import unraveled
 from spgrad.ops.creation.create import coo_in_layout, given_size
 from spgrad.ops.layouts.convert import require_blocksize, require_layout
 from spgrad.public import public_op
@@ -300,9 +301,7 @@ def _random(
     coarse = (*shape[:-2], shape[-2] // bm, shape[-1] // bn) if len(shape) > 1 else shape
     places = math.prod(coarse)
     at = _distinct_numbers(places, _count(places, *count), device, generator)
-    indices = (
-        torch.stack(torch.unravel_index(at, coarse)) if coarse else at.new_zeros(0, at.numel())
-    )
+    indices = torch.stack(unraveled(at, coarse)) if coarse else at.new_zeros(0, at.numel())
     pattern = Pattern(torch.sparse_coo, coarse, (indices,))
     if (bm, bn) != (1, 1) or layout in (torch.sparse_bsr, torch.sparse_bsc):
         flat = torch.sparse_csr if layout == torch.sparse_bsr else torch.sparse_csc

@@ -11,7 +11,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError
-from spgrad.lowering.align import align
+from spgrad.lowering.align import align, known_as_same
 from spgrad.lowering.coalesce import as_summands
 from spgrad.lowering.dense_at import dense_at_elements
 from spgrad.lowering.operands import call, is_sparse, sparse_operand
@@ -115,5 +115,6 @@ def _shared_pattern(*operands: Any) -> Pattern | None:
     if not all(isinstance(x, SparseTensor) for x in operands):
         return None
     first = operands[0]._pattern
-    same = first.coalesced and all(first.same_as(other._pattern) for other in operands[1:])
+    patterns = [other._pattern for other in operands[1:]]
+    same = first.coalesced and all(known_as_same(first, other) for other in patterns)
     return first if same else None

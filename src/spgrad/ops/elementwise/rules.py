@@ -14,7 +14,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.lowering.align import align
+from spgrad.lowering.align import align, known_as_same
 from spgrad.lowering.coalesce import as_summands, without_repeats
 from spgrad.lowering.dense_at import dense_at_elements, times_vector
 from spgrad.lowering.operands import call, is_sparse, require_factors, sparse_operand
@@ -124,7 +124,7 @@ def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
         )
     if rule.linear and rule.where == "either":
         first, second = A._pattern, B._pattern
-        same = first is second or (not first.coalesced and first.same_as(second))
+        same = first is second or (not first.coalesced and known_as_same(first, second))
         if same and torch.bool not in (A._vals.dtype, B._vals.dtype):  # repeats may stay
             return on_pattern(call(rule.fn, stored_values(A), stored_values(B)), first)
     aligned = align(A, B, rule.where)

@@ -157,7 +157,7 @@ def _require_arguments_keep_zero(
     """Refuses arguments with which an unspecified element would not stay 0."""
     tensors = [a for a in (*args, *kw.values()) if isinstance(a, torch.Tensor)]
     with lasting(*tensors):  # numbers are known while a compiler traces
-        at_zero = call(dense, torch.zeros(()), *args, **kw).tolist()
+        at_zero = call(dense, torch.zeros((), device="cpu"), *args, **kw).tolist()
     if isinstance(at_zero, list) or at_zero != 0:
         given = ", ".join([*(repr(a) for a in args), *(f"{k}={v!r}" for k, v in kw.items())])
         raise ArgumentValueError(

@@ -13,13 +13,12 @@ from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Ranges, Run, as_index
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
 from spgrad.lowering.sorting import counting_sort, lexicographic
-from spgrad.lowering.views import kept_linear_positions, linear_index, one_line
+from spgrad.lowering.views import kept_linear_positions, linear_index, one_line, unraveled
 from spgrad.ops.indexing.coo import (
     Target,
     is_whole,
     of_coordinates,
     sparse_part,
-    unraveled,
     window,
 )
 from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
@@ -176,7 +175,7 @@ def _whole_lines(
         if run.count == ptr.shape[0] - 1:
             return _TakenLines(ptr, idx, None)
         ptr = ptr[run.start : run.start + run.count + 1]
-        first, end = int(ptr[0]), int(ptr[-1])
+        first, end = torch.stack([ptr[0], ptr[-1]]).tolist()  # read once
         return _TakenLines(ptr - first, idx[first:end], Run(first, end - first))
     lines = _line_numbers(pattern, subscript, target, dims)
     begin, end = ptr.index_select(0, lines), ptr[1:].index_select(0, lines)
@@ -320,7 +319,7 @@ def located(pattern: Pattern, subscript: Subscript, target: Target) -> torch.Ten
     like = pattern.indices[0]
     if pattern.is_coo and GROUP not in target.out:
         first, end, _ = window(like, subscript.taken[:split], sizes)
-        return torch.tensor([first if first < end else -1], device=like.device)
+        return like.new_full((1,), first if first < end else -1, dtype=torch.int64)
     points = sparse_part(group, split)
     count = group.points if group is not None and GROUP in target.out else 1
     at = [

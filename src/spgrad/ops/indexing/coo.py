@@ -13,7 +13,7 @@ from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Run
 from spgrad.lowering.rebuild import composed, positions
 from spgrad.lowering.sorting import counting_sort, lexicographic
-from spgrad.lowering.views import linear_index
+from spgrad.lowering.views import linear_index, unraveled
 from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
 
 
@@ -53,8 +53,9 @@ def window(
             return first, end, dim
         low, high = (take, take) if isinstance(take, int) else _bounds(take)
         line = indices[dim, first:end]
-        end = first + int(torch.searchsorted(line, high, right=True))
-        first += int(torch.searchsorted(line, low))
+        ends = torch.searchsorted(line, low), torch.searchsorted(line, high, right=True)
+        below, end = torch.stack(ends).tolist()  # read once
+        first, end = first + below, first + end
         if not isinstance(take, int):
             return first, max(first, end), dim + (abs(take.step) == 1)
     return first, end, len(taken)
@@ -150,7 +151,7 @@ def _keys(
         line = indices[dims[0]]
         return line, points[dims[0]].to(line.dtype)
     sizes = tuple(shape[d] for d in dims)
-    keys = linear_index(indices[dims].to(torch.int64), sizes)
+    keys = linear_index([indices[d].to(torch.int64) for d in dims], sizes)
     wanted = linear_index(torch.stack(list(points.values())), sizes)
     assert keys is not None
     assert wanted is not None
@@ -218,15 +219,6 @@ def _result_coordinates(
         else:
             rows.append(new_indices(indices[item], subscript.taken[item]).to(dtype))
     return torch.stack(rows) if rows else indices.new_zeros(0, count, dtype=dtype)
-
-
-def unraveled(linear: torch.Tensor, shape: tuple[int, ...]) -> Sequence[torch.Tensor]:
-    """Coordinates of row-major positions; also in a shape without elements."""
-    if len(shape) == 1:
-        return [linear]
-    if 0 in shape:
-        return [linear.new_zeros(0) for _ in shape]
-    return torch.unravel_index(linear.to(torch.int64), shape)
 
 
 def new_indices(line: torch.Tensor, take: Slice | int | None) -> torch.Tensor:

@@ -69,6 +69,7 @@ def embedding(
                 [2., 0.]])
     """
     W, index = _table(input, weight, max_norm, scale_grad_by_freq)
+    _require_rows(_bounds_and(index.reshape(-1)), W._pattern.shape[0])
     pad = _padding(padding_idx, W)
     found = to_dense(index_select(W, 0, index.reshape(-1)))
     if pad is not None:
@@ -193,9 +194,9 @@ def bags_of(
         )
     checks.require_index("input", input)
     index = input.reshape(-1).to(torch.int64)
-    _require_rows(index, rows)
     if input.dim() == 2 and offsets is None:
         bags, length = input.shape
+        _require_rows(_bounds_and(index), rows)
         return torch.arange(bags + 1, device=input.device) * length, index
     if input.dim() != 1 or offsets is None:
         raise ArgumentValueError(
@@ -209,9 +210,11 @@ def bags_of(
         raise checks.bad_shape("offsets", tuple(offsets.shape), "a vector", hint)
     ptr = offsets.to(torch.int64)
     if not include_last_offset:
-        ptr = torch.cat([ptr, ptr.new_tensor([index.numel()])])
-    started = ptr.numel() > 0 and int(ptr[0]) == 0
-    if not started or int(ptr[-1]) != index.numel() or bool((ptr.diff() < 0).any()):
+        ptr = torch.cat([ptr, ptr.new_full((1,), index.numel())])
+    ends = [ptr[0], ptr[-1], (ptr.diff() < 0).any()] if ptr.numel() else []
+    found = _bounds_and(index, *ends)
+    _require_rows(found, rows)
+    if found[2:] != [0, index.numel(), 0]:
         raise ArgumentValueError(
             f"`offsets` does not grow from 0 to the {index.numel()} inputs; offsets that do "
             "are accepted. They are where each bag starts; with include_last_offset the "
@@ -220,15 +223,21 @@ def bags_of(
     return ptr, index
 
 
-def _require_rows(index: torch.Tensor, rows: int) -> None:
-    if index.numel():
-        least, most = (int(end) for end in index.aminmax())
-        if least < 0 or most >= rows:
-            wrong = least if least < 0 else most
-            raise ArgumentIndexError(
-                f"`input` has {wrong}; rows in [0, {rows}) are accepted. Check "
-                "how the inputs were made."
-            )
+def _bounds_and(index: torch.Tensor, *numbers: torch.Tensor) -> list[int]:
+    """The least and the largest index (0 and -1 of none), and other numbers; read once."""
+    ends = index.aminmax() if index.numel() else (index.new_zeros(()), index.new_full((), -1))
+    return torch.stack([*ends, *(n.to(index.dtype) for n in numbers)]).tolist()
+
+
+def _require_rows(ends: list[int], rows: int) -> None:
+    """Refuses indices whose least and largest are not rows."""
+    least, most = ends[:2]
+    if least < 0 or most >= rows:
+        wrong = least if least < 0 else most
+        raise ArgumentIndexError(
+            f"`input` has {wrong}; rows in [0, {rows}) are accepted. Check "
+            "how the inputs were made."
+        )
 
 
 def _table(
@@ -246,7 +255,6 @@ def _table(
             f"`{name}` is given for a sparse table; it is accepted for a dense one. Leave it out, "
             "and scale the rows with spgrad.mul."
         )
-    _require_rows(index.reshape(-1), W._pattern.shape[0])
     return W, index.to(torch.int64)
 
 

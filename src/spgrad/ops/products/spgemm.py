@@ -105,10 +105,10 @@ def _find_product(
     """The CSR pattern of A B with what is kept of it, and its flat values."""
     view_a, view_b = _in_one_index_dtype(rows(A), rows(B))
     listed = lists_pairs(view_a.ptr)
-    count = _products(view_a, view_b, exact=listed)
+    count, checked = _asked(view_a, view_b) if listed else (_most_products(view_a, view_b), False)
     if count > torch.iinfo(torch.int32).max:
         view_a, view_b = _as_int64(view_a), _as_int64(view_b)
-    ptr, idx, vals = kernels.spgemm(*view_a[:3], a, *view_b[:3], b, view_b.num_cols)
+    ptr, idx, vals = kernels.spgemm(*view_a[:3], a, *view_b[:3], b, view_b.num_cols, checked)
     shape = (*A.batch, A.matrix[0], B.matrix[1])
     dtype = torch.promote_types(A.indices[0].dtype, B.indices[0].dtype)
     if idx.dtype == torch.int64:
@@ -142,13 +142,22 @@ def lists_pairs(like: torch.Tensor) -> bool:
     return like.device.type not in ("cpu", "meta") and is_real(like)
 
 
-def _products(a: View, b: View, *, exact: bool) -> int:
-    """The number of products of A B; if int32 can hold it, and unless `exact`, a bound for it."""
+def _asked(a: View, b: View) -> tuple[int, bool]:
+    """The number of products of A B, and what `checked` of the kernel says; read once."""
+    count = b.ptr.diff().index_select(0, a.idx).sum(dtype=torch.int64)
+    descends = [
+        ((line[1:] == line[:-1]) & (idx[1:] <= idx[:-1])).any()
+        for line, idx in ((_lines_of_entries(view), view.idx) for view in (a, b))
+    ]
+    found, *breaks = torch.stack([count, *(d.to(torch.int64) for d in descends)]).tolist()
+    return found, not any(breaks) and found <= torch.iinfo(torch.int32).max
+
+
+def _most_products(a: View, b: View) -> int:
+    """The number of products of A B; if int32 can hold it, a bound for it."""
     counts, entries = b.ptr.diff(), a.idx.numel()
     if entries == 0 or counts.numel() == 0:
         return 0
-    if exact:
-        return int(counts.index_select(0, a.idx).sum())
     bound = entries * int(counts.max())
     return bound if bound <= torch.iinfo(torch.int32).max else int(counts[a.idx].sum())
 

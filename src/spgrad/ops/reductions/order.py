@@ -367,7 +367,7 @@ def _scan(vals: torch.Tensor, segments: Segments, backward: bool) -> torch.Tenso
         return _Scan.apply(vals, segments, backward)  # type: ignore[return-value]
     ptr = segments.ptr
     assert ptr is not None
-    count, longest = vals.shape[0], int(ptr.diff().max())
+    count, longest = vals.shape[0], segments.longest()
     line = kernels.expand(ptr, count).to(torch.int64)
     dtype = vals.dtype
     total = vals.float() if dtype in (torch.bfloat16, torch.float16) else vals

@@ -33,7 +33,7 @@ from spgrad.lowering.rebuild import (
     subset,
 )
 from spgrad.lowering.sorting import inverse
-from spgrad.lowering.views import linear_index
+from spgrad.lowering.views import linear_index, unraveled
 from spgrad.ops.shapes.shape import permute
 from spgrad.public import public_op
 
@@ -221,7 +221,7 @@ def _vector_or_sparse(input: Any) -> SparseTensor:
         checks.require_numeric("input", input)
     sizes = tuple(input.shape)
     at = positions(input.new_empty(0, dtype=torch.int64), input.numel())
-    indices = torch.stack(torch.unravel_index(at, sizes)) if sizes else at.new_zeros(0, at.numel())
+    indices = torch.stack(unraveled(at, sizes)) if sizes else at.new_zeros(0, at.numel())
     full = Pattern(torch.sparse_coo, sizes, (indices,))
     return on_pattern(input.reshape(-1), full)
 

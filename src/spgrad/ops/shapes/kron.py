@@ -117,8 +117,8 @@ def _kron_pattern(a: Pattern, b: Pattern) -> Move:
     own = torch.promote_types(of_a.pattern.indices[0].dtype, of_b.pattern.indices[0].dtype)
     dtype = index_dtype(own, shape)
     at_a, at_b = (f.pattern.indices[0].to(dtype) for f in (of_a, of_b))
-    sizes = at_b.new_tensor(list(b.shape))[:, None]
-    indices = ((at_a * sizes)[:, :, None] + at_b[:, None, :]).flatten(1)
+    first_of = torch.stack([index * size for index, size in zip(at_a, b.shape, strict=True)])
+    indices = (first_of[:, :, None] + at_b[:, None, :]).flatten(1)
     entry = None
     if of_a.entry is not None or of_b.entry is not None:
         first, second = (

@@ -19,6 +19,7 @@ from spgrad.lowering.operands import (
 )
 from spgrad.lowering.ranges import LineRanges, Lines, joined, lines_of
 from spgrad.lowering.rebuild import Found, InRanges, Placed, placed, positions, rebuild, sparse_dims
+from spgrad.lowering.views import unraveled
 from spgrad.ops.shapes.shape import flatten, reshaped
 from spgrad.public import public_op
 
@@ -248,10 +249,8 @@ def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found | InRan
         copy = indices.new_ones(copies, dtype=torch.int64).cumsum(0) - 1
         if not copies:
             return Placed(indices[:, :0], copy, 0)
-        along = torch.unravel_index(copy, times[:split])
-        shifts = torch.stack(along) if along else copy.new_zeros(0, copies)  # (d, copies)
-        sizes = shifts.new_tensor(shape[:split]) // shifts.new_tensor(times[:split])
-        shifts = (shifts * sizes[:, None]).to(indices.dtype)
+        along = zip(unraveled(copy, times[:split]), pattern.shape[:split], strict=True)
+        shifts = torch.stack([(number * size).to(indices.dtype) for number, size in along])
         copies_at = (shifts[:, :, None] + indices[:, None, :]).flatten(1)  # (d, copies * nse)
         entry = (indices.new_ones(indices.shape[1], dtype=torch.int64).cumsum(0) - 1).repeat(copies)
         first_alone = all(n == 1 for n in times[1:split])

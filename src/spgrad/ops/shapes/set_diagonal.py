@@ -16,6 +16,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import require_int, sparse_operand
 from spgrad.lowering.rebuild import positions, rebuild, remembered, subset
+from spgrad.lowering.views import unraveled
 from spgrad.ops.elementwise.binary import add
 from spgrad.ops.shapes.diagonal import diagonal_length, distances, require_matrix
 from spgrad.public import public_op
@@ -142,7 +143,7 @@ def _whole_diagonal(pattern: Pattern, offset: int) -> Pattern:
     index = pattern.indices[0]
     at = positions(index, math.prod(pattern.batch) * length)
     along = at % max(length, 1)
-    batch = torch.unravel_index(at // max(length, 1), pattern.batch) if pattern.batch else ()
+    batch = unraveled(at // max(length, 1), pattern.batch)
     place = [*batch, along - min(offset, 0), along + max(offset, 0)]
     indices = torch.stack(place).to(index.dtype)
     return Pattern(torch.sparse_coo, tuple(pattern.shape), (indices,))

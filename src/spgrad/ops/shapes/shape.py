@@ -14,7 +14,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.operands import require_dim, require_ints, shape_as, sparse_operand
 from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild, sparse_dims
-from spgrad.lowering.views import linear_index
+from spgrad.lowering.views import linear_index, unraveled
 from spgrad.ops.layouts.structure import transposed
 from spgrad.public import public_op
 from spgrad.support import FLIPPED
@@ -155,7 +155,7 @@ def _permuted_pattern(pattern: Pattern, first: tuple[int, ...], last: tuple[int,
     return placed(
         pattern,
         shape,
-        lambda indices: Placed(indices[list(first)], None, leading),
+        lambda indices: Placed(torch.stack([indices[d] for d in first]), None, leading),
         like=like,
     )
 
@@ -394,4 +394,4 @@ def _as_sizes(
     wide = linear_index(indices.to(torch.int64), tuple(old))
     if wide is None:
         return [indices.new_zeros(count) for _ in new]
-    return [part.to(indices.dtype) for part in torch.unravel_index(wide, tuple(new))] if new else []
+    return [part.to(indices.dtype) for part in unraveled(wide, new)]

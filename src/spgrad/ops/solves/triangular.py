@@ -12,6 +12,7 @@ from spgrad.core.pattern import Pattern, View
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError, PivotError
+from spgrad.lowering import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.lowering.spmm import sddmm, wants_grad
@@ -75,7 +76,8 @@ def solve_triangular(
         ValueError: `A` is not square, or sizes, dtypes or devices don't fit.
         NotImplementedError: `A` has dense dimensions.
         PivotError: The diagonal has a zero or no element in some row, which is named. Code of
-            torch.compile gives infinities and NaN instead, as torch does.
+            torch.compile gives infinities and NaN instead, as torch does, and so does a GPU, for
+            whose verdict each solve would have to wait.
 
     Example:
         >>> L = spgrad.from_dense(torch.tensor([[2.0, 0.0], [1.0, 4.0]]))
@@ -121,7 +123,7 @@ def triangular_solve(
         TypeError: `A` is not sparse or `b` not dense.
         ValueError: `A` is not square, `b` has no two dimensions, or sizes, dtypes or devices don't
             fit.
-        PivotError: The diagonal has a zero or no element in some row.
+        PivotError: The diagonal has a zero or no element in some row; as `spgrad.solve_triangular`.
 
     Example:
         >>> L = spgrad.from_dense(torch.tensor([[2.0, 0.0], [1.0, 4.0]]))
@@ -247,7 +249,7 @@ def _solved_by(
     pattern, upper, unit = triangle
     operands = plain(vals), plain(b), upper != by_columns, unit, by_columns != transpose
     x, failed = kernels.solve_triangular(view.ptr, view.idx, view.perm, *operands)
-    if not unit and is_real(failed):
+    if not unit and is_real(failed) and not align.asks_device(pattern):
         _require_pivots(int(failed), pattern)
     return x
 

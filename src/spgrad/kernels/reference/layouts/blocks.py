@@ -12,7 +12,7 @@ from spgrad.kernels.reference.common.views import (
     row_numbers,
     row_pointers,
 )
-from spgrad.kernels.reference.layouts.coalesce import distinct
+from spgrad.kernels.reference.layouts.coalesce import coalesce
 
 _View = tuple[Tensor, Tensor, Tensor]
 
@@ -99,7 +99,8 @@ def group_blocks(
     """
     row = row_numbers(ptr, idx.shape[0]).long()
     col = idx.long()
-    blocks, group = distinct(torch.stack([row // block_lines, col // block_width]))
+    bounds = [(ptr.shape[0] - 1) // block_lines, torch.iinfo(idx.dtype).max]
+    blocks, group = coalesce(torch.stack([row // block_lines, col // block_width]), bounds)
     r, c = row % block_lines, col % block_width
     size = block_lines * block_width
     place = group * size + (c * block_lines + r if transposed else r * block_width + c)

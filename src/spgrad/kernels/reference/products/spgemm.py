@@ -52,6 +52,7 @@ def _fake_spgemm(
     perm_b: Tensor | None,
     val_b: Tensor,
     n: int,
+    checked: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     nse = torch.library.get_ctx().new_dynamic_size()
     return torch.empty_like(ptr_a), idx_a.new_empty(nse), val_a.new_empty(nse)
@@ -59,7 +60,7 @@ def _fake_spgemm(
 
 @kernel(
     "spgemm(Tensor ptr_a, Tensor idx_a, Tensor? perm_a, Tensor val_a, Tensor ptr_b, Tensor idx_b,"
-    " Tensor? perm_b, Tensor val_b, SymInt n) -> (Tensor, Tensor, Tensor)",
+    " Tensor? perm_b, Tensor val_b, SymInt n, bool checked=False) -> (Tensor, Tensor, Tensor)",
     fake=_fake_spgemm,
 )
 def spgemm(
@@ -72,8 +73,13 @@ def spgemm(
     perm_b: Tensor | None,
     val_b: Tensor,
     n: int,
+    checked: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A (m, k) @ B (k, n): row pointers, sorted and distinct columns, and values."""
+    """A (m, k) @ B (k, n): row pointers, sorted and distinct columns, and values.
+
+    `checked` says that the columns of every row of both ascend without repeats, and that int32
+    counts the products: then nobody has to ask a device, which the host would wait for.
+    """
     p, q = pairs(idx_a, ptr_b)
     products = widened(in_view_order(val_a, perm_a))[p] * widened(in_view_order(val_b, perm_b))[q]
     (row, col), (at,) = number_pairs((rows_of(ptr_a, idx_a)[p], idx_b[q]))

@@ -195,8 +195,9 @@ def _equal_labels(A: SparseTensor, labels: Labels) -> SparseTensor:
 
     def build(pattern: Pattern) -> Found:
         def by(indices: torch.Tensor) -> Placed:
-            agree = (indices == indices[list(first)]).all(0).nonzero().squeeze(1)
-            return Placed(indices[kept].index_select(1, agree), agree, 0)
+            same = torch.stack([indices[d] for d in first])
+            agree = (indices == same).all(0).nonzero().squeeze(1)
+            return Placed(torch.stack([indices[d][agree] for d in kept]), agree, 0)
 
         return placed(pattern, tuple(pattern.shape[d] for d in kept), by, like=COO)
 

@@ -1,0 +1,42 @@
+"""What happens on the host before Triton kernels run: it reads no number of the operands."""
+
+import pytest
+import torch
+from interpreting import LAUNCHED, REFERENCES
+
+from benchmarks.gpu import ahead
+from spgrad.kernels.triton import MODULES
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The names of the kernels that would run."""
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    found = []
+    monkeypatch.setattr(
+        interpreter.InterpretedFunction,
+        "run",
+        lambda self, *_, **__: found.append(self.fn.__name__),
+    )
+    return found
+
+
+def on_meta(x):
+    return x.to("meta") if isinstance(x, torch.Tensor) else x
+
+
+@pytest.mark.parametrize("n", [1, 64])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_operands_need_no_numbers(dtype, index, n, launched):
+    """So nothing waits for a device, and a CUDA graph holds a call with its tiles and its grid."""
+    calls = ahead.calls(dtype, index, n)
+    assert dtype == torch.float64 or calls.keys() == MODULES.keys()
+    for name, operands in calls.items():
+        launched.clear()
+        found = LAUNCHED[name](*map(on_meta, operands))
+        assert launched, name
+        wanted = REFERENCES[name](*map(on_meta, operands))
+        pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+        for one, other in pairs:
+            assert (one.device.type, one.shape, one.dtype) == ("meta", other.shape, other.dtype)
