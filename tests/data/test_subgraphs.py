@@ -76,6 +76,15 @@ def test_saint_samples_are_subgraphs(method):
     assert data.saint_sample(empty, 2, method=method).A.values().numel() == 0
 
 
+def test_a_walk_of_no_steps_has_the_node_where_it_starts():
+    A = spgrad.from_dense(1 - torch.eye(5)).to_sparse_csr()
+    for seed in range(20):
+        part = data.saint_sample(A, 1, method="walk", length=0, generator=generator(seed))
+        assert len(part.n_id) == 1
+        drawn = data.saint_sample(A, 1, method="edge", generator=generator(seed))
+        assert len(drawn.n_id) == 2
+
+
 def test_saint_probabilities():
     """Of single draws of a node, by its column, and of an edge, by the degrees of its ends."""
     dense = torch.tensor([[0.0, 1, 1], [0, 0, 1], [1, 0, 0]])

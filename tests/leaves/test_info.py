@@ -78,6 +78,13 @@ def test_memory_is_what_each_layout_takes(name, shape):
     assert {words.split()[0] for words in sizes} == set(support.ALL)
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (5, 7), (0, 4)])
+def test_memory_of_blocks_that_do_not_divide_the_matrix_is_not_shown(shape):
+    A = spgrad.zeros(*shape).to_sparse_csr()
+    sizes = dict(info.memory(info.matrix(A), A.pattern, A.element_size()))
+    assert {words.split()[0] for words in sizes} == {"coo", "csr", "csc"}
+
+
 def test_drawing_of_dots():
     lines = info.drawing(info.matrix(spgrad.eye(8)))
     assert lines == ["⠑⢄⠀⠀", "⠀⠀⠑⢄"]
