@@ -31,6 +31,13 @@ _WAY = "Chooses the quicker of two ways to one result."
 
 EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
+        "src/spgrad/ops/indexing/nonzero.py",
+        "prune",
+        "detached = vals.detach()",
+        "detached = vals",
+        "Sizes are only compared, and comparisons have no gradient: a graph is recorded in vain.",
+    ),
+    Equivalent(
         "src/spgrad/lowering/views.py",
         "_from_coordinates",
         "if pattern.ordered:",

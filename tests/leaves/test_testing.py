@@ -53,6 +53,14 @@ def test_samples_depend_on_the_seed_alone(name):
     assert not other.pattern.same_as(first.pattern)
 
 
+def test_samples_take_the_shape_of_a_matrix_and_pad_it_where_they_are_square():
+    wide = torch.ones(2, 3)
+    cells = {(cell.op.name, cell.signature): cell for cell in testing.cells()}
+    assert testing.sample(cells["sin", "A[m,k] -> C[m,k]"], matrix=wide)[0].shape == (2, 3)
+    square = cells["matrix_power", "A[m,m] -> C[m,m]"]
+    assert testing.sample(square, matrix=wide)[0].shape == (3, 3)
+
+
 def test_comparison_tells_values_shapes_and_nan_apart():
     A = testing.random_sparse((4, 6))
     dense = A.to_dense()

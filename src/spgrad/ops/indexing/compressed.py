@@ -181,7 +181,7 @@ def _whole_lines(
     begin, end = ptr.index_select(0, lines), ptr[1:].index_select(0, lines)
     count = int((end - begin).sum())
     dtype = ptr.dtype if count <= _INT32 else torch.int64
-    idx, begin, end = (t.to(dtype).contiguous() for t in (idx, begin, end))
+    idx, begin, end = (t.to(dtype) for t in (idx, begin, end))
     ptr, idx = kernels.join_ranges(idx, begin, end, idx.new_zeros(1), count, False)
     return _TakenLines(ptr, idx, Ranges(ptr, begin, end, count, False))
 
