@@ -50,6 +50,10 @@ def attend(**options):
     return spgrad.scaled_dot_product_attention(X, X, X, A, **options)
 
 
+def attend_by_sums(**options):
+    return spgrad.additive_attention(B, B, X, A, **options)
+
+
 def bags(**options):
     return spgrad.embedding_bag(INPUTS, A, **options)
 
@@ -108,6 +112,7 @@ CALLS = {
         "optimizer density end begin every",
     ),
     "attention": (attend, "dropout_p scale"),
+    "additive attention": (attend_by_sums, "dropout_p negative_slope"),
     "embedding_bag": (bags, "offsets mode per_sample_weights padding_idx"),
     "topk": (lambda **o: spgrad.topk(A, **{"k": 2, **o}), "k dim largest"),
     "sort": (lambda **o: spgrad.sort(A, **o), "dim descending"),

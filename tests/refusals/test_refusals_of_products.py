@@ -15,6 +15,8 @@ TWICE = spgrad.sparse_coo_tensor([[1, 1]], [3.0, 4.0], (3,))
 MASK = spgrad.ones_like(A, dtype=torch.bool)
 Q, K, V = torch.ones(4, 3), torch.ones(6, 3), torch.ones(6, 2)
 attend = spgrad.scaled_dot_product_attention
+LEFT, RIGHT, X = torch.ones(4, 2), torch.ones(6, 2), torch.ones(6, 2, 3)
+attend_by_sums = spgrad.additive_attention
 aten = torch.ops.aten
 
 
@@ -46,6 +48,36 @@ REFUSED = {
     "whole_queries": (
         lambda: attend(Q.long(), K.long(), V.long(), MASK),
         "`query` has dtype int64",
+    ),
+    # attention with additive scores
+    "few_rows": (lambda: attend_by_sums(LEFT[:3], RIGHT, X, MASK), "`left` has shape (3, 2)"),
+    "heads_of_the_mask": (
+        lambda: attend_by_sums(LEFT, RIGHT, X, HYBRID),
+        "`left` has shape (4, 2); (4, 3) is accepted",
+    ),
+    "heads_of_columns": (
+        lambda: attend_by_sums(LEFT, RIGHT[:, :1], X, MASK),
+        "`right` has shape (6, 1); (6, 2) is accepted",
+    ),
+    "no_heads_of_x": (
+        lambda: attend_by_sums(LEFT, RIGHT, X[:, 0], MASK),
+        "`x` has shape (6, 3); (6, 2, n) is accepted",
+    ),
+    "double_bias": (
+        lambda: attend_by_sums(LEFT, RIGHT, X, A.double()),
+        "`attn_mask` has dtype float64",
+    ),
+    "whole_numbers": (
+        lambda: attend_by_sums(LEFT.long(), RIGHT.long(), X.long(), MASK),
+        "`x` has dtype int64",
+    ),
+    "falling": (
+        lambda: attend_by_sums(LEFT, RIGHT, X, MASK, negative_slope=-0.1),
+        "`negative_slope` is -0.1; finite numbers from 0 on are accepted",
+    ),
+    "all_of_them_dropped": (
+        lambda: attend_by_sums(LEFT, RIGHT, X, MASK, dropout_p=1.0),
+        "`dropout_p` is 1.0",
     ),
     # diagonals
     "blocks": (lambda: diagonals(layout=torch.sparse_bsr), "spgrad.spdiags: `layout` has blocks"),

@@ -43,6 +43,10 @@ from spgrad.kernels.reference.products.block_attention import (
     block_attention_backward,
 )
 from spgrad.kernels.reference.products.block_matmul import block_sddmm, block_spmm
+from spgrad.kernels.reference.products.graphs.additive_attention import (
+    additive_attention,
+    additive_attention_backward,
+)
 from spgrad.kernels.reference.products.heads import heads_sddmm, heads_spmm
 from spgrad.kernels.reference.products.matmul import (
     sddmm,
@@ -84,6 +88,8 @@ __all__ = [
     "NATIVE",
     "REFERENCES",
     "add_spmm",
+    "additive_attention",
+    "additive_attention_backward",
     "answering",
     "assume_cache",
     "attention",

@@ -127,6 +127,7 @@ from spgrad.ops.products.chain import matrix_power as matrix_power
 from spgrad.ops.products.chain import multi_dot as multi_dot
 from spgrad.ops.products.embedding import embedding as embedding
 from spgrad.ops.products.embedding import embedding_bag as embedding_bag
+from spgrad.ops.products.graphs.additive_attention import additive_attention as additive_attention
 from spgrad.ops.products.grouped import gather_mm as gather_mm
 from spgrad.ops.products.grouped import segment_mm as segment_mm
 from spgrad.ops.products.heads import sddmm as sddmm
@@ -236,6 +237,7 @@ __all__ = [
     "add",
     "addcdiv",
     "addcmul",
+    "additive_attention",
     "addmm",
     "addmv",
     "adjoint",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from spgrad.support.dense_attention import additive_attention, dot_product_attention
 from spgrad.support.table import ALL, Op, filled, names_in_torch, on_list
 
 _PRODUCTS = ("A[m,k] x[k,n] -> y[m,n]", "x[m,k] A[k,n] -> y[m,n]", "A[m,k] B[k,n] -> C[m,n]")
@@ -127,27 +128,6 @@ def _of_vectors(name: str, *aliases: str, signatures: tuple[str, ...] = _DOTS) -
         layouts=ALL[:1],
         absent=_VECTORS_ONLY,
     )
-
-
-def _attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor,
-    *,
-    mask: torch.Tensor,
-    scale: float | None = None,
-) -> torch.Tensor:
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    if attn_mask.shape[-2:] != (
-        query.shape[-2],
-        key.shape[-2],
-    ):  # the last size is that of five heads; no matrix of the tests has five columns
-        attn_mask, mask = attn_mask.movedim(-1, -3), mask.movedim(-1, -3)
-    mask, bias = (attn_mask, 0) if attn_mask.dtype == torch.bool else (mask, attn_mask)
-    scores = (query @ key.mT * factor + bias).where(mask, -torch.inf)
-    weights = scores.softmax(-1).where(mask, 0)
-    return weights.where(mask.any(-1, keepdim=True), 0) @ value
 
 
 def _by_equation(function: Callable[..., Any], A: Any, *others: Any, equation: Any) -> Any:
@@ -389,8 +369,22 @@ ROWS = (
             "q[5,m,d] k[5,k,d] v[5,k,c] A[m,k|5] -> y[5,m,c]",
             "q[b,5,m,d] k[b,1,k,d] v[5,k,c] A[b,m,k|5] -> y[b,5,m,c]",
         ),
-        _attention,
+        dot_product_attention,
         samples=({}, {"scale": 2.0}),
+    ),
+    Op(
+        "additive_attention",
+        "products.graphs.additive_attention",
+        (),
+        (
+            "l[m] r[k] x[k,n] A[m,k] -> y[m,n]",
+            "l[m,5] r[k,5] x[k,5,n] A[m,k] -> y[m,5,n]",
+            "l[m,5] r[k,5] x[k,5,n] A[m,k|5] -> y[m,5,n]",
+            "l[b,m] r[b,k] x[b,k,n] A[b,m,k] -> y[b,m,n]",
+            "l[b,m,5] r[b,k,5] x[b,k,5,n] A[b,m,k|5] -> y[b,m,5,n]",
+        ),
+        additive_attention,
+        samples=({}, {"negative_slope": 0.5}),
     ),
     _table("embedding", "2,3,k", _embedding, {}),
     _table("embedding_bag", "2,k", F.embedding_bag, {}, {"mode": "sum"}, {"mode": "max"}),

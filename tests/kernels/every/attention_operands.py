@@ -46,3 +46,24 @@ def block_attention_backward(v, forward=block_attention):
     by_cols = kernels.transpose_plan(ptr, idx, v.n)
     columns = *by_cols[:2], perm[by_cols[2].long()]
     return ptr, idx, perm, *columns, bias, q, k, val, g, lse, (g * out).sum(-1), *options
+
+
+def additive_attention(v, heads, n, biased=False, slope=0.2):
+    """With additive scores; with a slope of 0 and a bias, without sums of the scores above zero."""
+    bias = randn(v.nse, heads) if biased else None
+    operands = randn(v.m, heads), randn(v.n, heads), randn(v.n, heads * n)
+    return *v.permuted, bias, *operands, slope, not biased or slope > 0
+
+
+def additive_attention_backward(v, *options):
+    ptr, idx, perm, *operands, split = additive_attention(v, *options)
+    found = REFERENCES["additive_attention"](ptr, idx, perm, *operands, split)
+    by_cols = kernels.transpose_plan(ptr, idx, v.n)
+    columns = *by_cols[:2], perm[by_cols[2].long()]
+    return *columns, *operands, randn(*found[0].shape), *found
+
+
+ADDED = [(1, 5), (8, 4, True), (16, 2), (3, 7, True), (24, 1, True, 0.0), (4, 0), (0, 0)]
+"""Heads and columns of each, whether there is a bias, and the slope."""
+ADDITIVE = [lambda v, o=o: additive_attention(v, *o) for o in ADDED]
+ADDITIVE_BACKWARD = [lambda v, o=o: additive_attention_backward(v, *o) for o in ADDED]

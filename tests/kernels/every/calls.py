@@ -120,10 +120,15 @@ def _products(ptr, idx, perm):
     out, lse = kernels.attention(ptr, idx, perm, val, q, k, v, 0.1)
     by_cols = kernels.transpose_plan(ptr, idx, NUM_COLS)
     delta = torch.linalg.vecdot(out, out)
+    ends = numbers(n, 2), numbers(m, 2), numbers(NUM_COLS, 2), numbers(NUM_COLS, 8), 0.5
+    by_head = kernels.additive_attention(ptr, idx, perm, *ends, True)
+    places = perm[by_cols[2].long()]
     blocks = numbers(6 * n), numbers(2, 2 * m, 3), numbers(2, 3 * NUM_COLS, 3)
     of_blocks = *blocks, numbers(2, 3 * NUM_COLS, 4)
     cotangent = numbers(2, 2 * m, 4), numbers(2, 2 * m), numbers(2, 2 * m)
     return {
+        "additive_attention": (*a[:3], *ends, True),
+        "additive_attention_backward": (*by_cols[:2], places, *ends, by_head[0], *by_head),
         "attention": (ptr, idx, perm, val, q, k, v, 0.1),
         "attention_backward": (*a[:3], *by_cols, val, q, k, v, out, lse, delta, 0.1),
         "block_attention": (*a[:3], *of_blocks, 0.1, 2, 3),

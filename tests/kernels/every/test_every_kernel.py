@@ -7,6 +7,8 @@ from typing import NamedTuple
 import pytest
 import torch
 from attention_operands import (
+    ADDITIVE,
+    ADDITIVE_BACKWARD,
     attention,
     attention_backward,
     attention_by_head,
@@ -185,6 +187,8 @@ def factors(v, mirror):
 
 
 CALLS = {  # the arguments of every kernel, made of a view
+    "additive_attention": ADDITIVE,
+    "additive_attention_backward": ADDITIVE_BACKWARD,
     "attention": [attention, attention_by_head],
     "attention_backward": [
         attention_backward,

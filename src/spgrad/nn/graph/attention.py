@@ -24,7 +24,7 @@ from spgrad.nn.graph.operands import (
     require_sizes,
     reset_linear,
 )
-from spgrad.nn.graph.pairs import added_scores, joined_scores
+from spgrad.nn.graph.pairs import added_scores, attended, joined_scores
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.reductions.softmax import softmax
 from spgrad.public import public_as
@@ -71,11 +71,14 @@ class GraphAttention(nn.Module):
         Of x, the weights, and with `edge_dim` of A on its own pattern.
 
     Cost:
-        O(nse heads out_channels) time, and memory for a few tensors of nse heads numbers. Version 2
-        adds the features of pairs of nodes in chunks of 2^18 numbers, and computes them again for
-        the gradients. Only second derivatives and compiled code of version 2 store a tensor (nse,
-        heads, out_channels). torch.compile breaks its graph where self-loops are added: for one
-        graph, add them with `spgrad.nn.add_self_loops` and pass add_self_loops=False here.
+        O(nse heads out_channels) time. Version 1 calls `spgrad.additive_attention`, which on CPUs
+        stores nothing for each edge and head. With dropout in training, where the weights are asked
+        for, and for a negative slope, it stores a few tensors of nse heads numbers, as version 2
+        does. Version 2 adds the features of pairs of nodes in chunks of 2^18 numbers, and computes
+        them again for the gradients. Only second derivatives and compiled code of version 2 store a
+        tensor (nse, heads, out_channels). torch.compile breaks its graph where self-loops are
+        added: for one graph, add them with `spgrad.nn.add_self_loops` and pass
+        add_self_loops=False here.
 
     Raises:
         TypeError: A is not sparse, or x no tensor.
@@ -192,24 +195,39 @@ class GraphAttention(nn.Module):
 
         With `return_attention_weights` also the weights, a hybrid tensor (m, k | heads).
         """
-        y, weights = self._forward(x, A)
-        return (y, weights) if return_attention_weights else y
+        y, weights = self._forward(x, A, return_attention_weights)
+        return y if weights is None else (y, weights)
 
     @public_as("nn.GraphAttention")  # not on `forward`, where torch.compile starts tracing
-    def _forward(self, x: Features, A: torch.Tensor) -> tuple[torch.Tensor, SparseTensor]:
+    def _forward(
+        self, x: Features, A: torch.Tensor, weighted: bool
+    ) -> tuple[torch.Tensor, SparseTensor | None]:
+        """The result, and the weights if they are asked for."""
         graph = plain_graph(graph_operand(A))
         src, dst = both_ends(x, graph, self.channels, sparse_too=True)
         graph = self._with_loops(graph)
-        score = self._scores_1 if self.version == 1 else self._scores_2
-        scores, sources = score(graph, src, dst)
-        weights = softmax(scores, 1)
-        if self.dropout and self.training:
-            weights = from_values(F.dropout(values(weights), self.dropout), weights)
-        y = spmm(weights, sources)
+        weights = None
+        if self.version == 1:
+            bias, left, right, sources = self._ends_1(graph, src, dst)
+            if weighted or (self.dropout and self.training) or not self.negative_slope >= 0:
+                y, weights = self._attend(self._scores_1(graph, bias, left, right), sources)
+            else:
+                y = attended(graph, bias, left, right, sources, self.negative_slope)
+        else:
+            y, weights = self._attend(*self._scores_2(graph, src, dst))
         y = y.flatten(1) if self.concat else y.mean(1)
         if self.res is not None and dst is not None:
             y = y + self.res(dst)
-        return (y if self.bias is None else y + self.bias), weights
+        return (y if self.bias is None else y + self.bias), weights if weighted else None
+
+    def _attend(
+        self, scores: SparseTensor, sources: torch.Tensor
+    ) -> tuple[torch.Tensor, SparseTensor]:
+        """The features of the sources summed with their weights, and the weights."""
+        weights = softmax(scores, 1)
+        if self.dropout and self.training:
+            weights = from_values(F.dropout(values(weights), self.dropout), weights)
+        return spmm(weights, sources), weights
 
     def _with_loops(self, A: SparseTensor) -> SparseTensor:
         """The graph with self-loops if they are asked for; its values are the edge features."""
@@ -218,10 +236,14 @@ class GraphAttention(nn.Module):
         A = _featured(A, self.edge_dim)
         return refilled_loops(A, self.fill_value) if self.add_self_loops else A
 
-    def _scores_1(
+    def _ends_1(
         self, A: SparseTensor, src: torch.Tensor, dst: torch.Tensor | None
-    ) -> tuple[SparseTensor, torch.Tensor]:
-        """Scores (m, k | heads), and the features W x (k, heads, c) that the weights multiply."""
+    ) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What scores are the sum of, and the features W x (k, heads, c) that weights multiply.
+
+        The numbers of the edges (nse, heads) or None, of the targets (m, heads) and of the sources
+        (k, heads).
+        """
         of_src = self.lin_src if self.lin is None else self.lin
         of_dst = self.lin_dst if self.lin is None else self.lin
         assert of_src is not None
@@ -240,12 +262,22 @@ class GraphAttention(nn.Module):
                 left = right.new_zeros(A.shape[0], self.heads)
             else:
                 left = dst @ _per_head(of_dst.weight, self.att_dst)
-        found = added_scores(A, left, right)
-        scores = values(found)
+        bias = None
         if self.lin_edge is not None and self.att_edge is not None:
-            scores = scores + values(A) @ _per_head(self.lin_edge.weight, self.att_edge)
-        scores = F.leaky_relu(scores, self.negative_slope)
-        return from_values(scores, found), mixed.unflatten(1, shape)
+            bias = values(A) @ _per_head(self.lin_edge.weight, self.att_edge)
+        return bias, left, right, mixed.unflatten(1, shape)
+
+    def _scores_1(
+        self,
+        A: SparseTensor,
+        bias: torch.Tensor | None,
+        left: torch.Tensor,
+        right: torch.Tensor,
+    ) -> SparseTensor:
+        """Scores (m, k | heads)."""
+        found = added_scores(A, left, right)
+        scores = values(found) if bias is None else values(found) + bias
+        return from_values(F.leaky_relu(scores, self.negative_slope), found)
 
     def _scores_2(
         self, A: SparseTensor, src: torch.Tensor, dst: torch.Tensor | None

@@ -16,6 +16,7 @@ from spgrad.lowering.segments import segment_expand, segments_of
 from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import rows
 from spgrad.nn.graph.loops import with_dense_dims
+from spgrad.ops.products.graphs.additive_attention import attend
 from spgrad.torch_protocol.compile import when_tracing
 from spgrad.torch_protocol.func_transforms import transforming
 
@@ -32,6 +33,24 @@ def added_scores(A: SparseTensor, dst: torch.Tensor, src: torch.Tensor) -> Spars
 
 
 when_tracing(added_scores)
+
+
+def attended(
+    A: SparseTensor,
+    bias: torch.Tensor | None,
+    dst: torch.Tensor,
+    src: torch.Tensor,
+    x: torch.Tensor,
+    slope: float,
+) -> torch.Tensor:
+    """Sums (m, h, c) of x (k, h, c), with the softmax of leaky_relu(dst[i] + src[j]) as weights.
+
+    `bias` (nse, h) is added to the sums. The values of A do not count.
+    """
+    return attend(A._pattern, bias, dst, src, x, slope)
+
+
+when_tracing(attended)
 
 
 Layers = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]

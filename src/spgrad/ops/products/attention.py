@@ -84,7 +84,7 @@ def scaled_dot_product_attention(
         tensor([[3.],
                 [2.]])
     """
-    A = without_repeats(_mask_operand(attn_mask))
+    A = without_repeats(mask_operand(attn_mask))
     given = {"query": query, "key": key, "value": value}
     q, k, v = (dense_operand(name, operand) for name, operand in given.items())
     require_attention(A, q, k, v)
@@ -105,7 +105,7 @@ def scaled_dot_product_attention(
     return _from_heads(out.to(value.dtype), tuple(batch), order, query.shape[-2])
 
 
-def _mask_operand(attn_mask: Any) -> SparseTensor:
+def mask_operand(attn_mask: Any) -> SparseTensor:
     """A matrix or batch, or a hybrid one with a dense dimension for heads."""
     A = sparse_operand("attn_mask", attn_mask)
     if A._pattern.dense_dim != 1:
@@ -132,11 +132,15 @@ def _pattern_and_bias(
         return A, transposed_copy(values)
     if not truth:
         return A, broadcast.flat(A)
-    if not bool(A._vals.all()):
-        # pruning keeps whole blocks, and with them elements that are False
-        blocks = A._pattern.blocksize is not None
-        A = prune(convert(A, torch.sparse_csr) if blocks else A)
-    return A, None
+    return without_false(A), None
+
+
+def without_false(A: SparseTensor) -> SparseTensor:
+    """A bool matrix or batch without the elements that are False."""
+    if bool(A._vals.all()):
+        return A
+    # pruning keeps whole blocks, and with them elements that are False
+    return prune(convert(A, torch.sparse_csr) if A._pattern.blocksize is not None else A)
 
 
 def require_attention(A: SparseTensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -167,21 +171,26 @@ def require_attention(A: SparseTensor, q: torch.Tensor, k: torch.Tensor, v: torc
 
 
 def _require_options(dropout_p: Any, scale: Any, **absent: bool) -> None:
-    checks.require_number("dropout_p", dropout_p, "Leave it out for none.")
+    require_dropout(dropout_p)
     if scale is not None:
         # a tensor would lose its gradient
         checks.require_number("scale", scale, "Multiply the queries by a tensor.")
-    if not 0 <= dropout_p < 1:
-        raise ArgumentValueError(
-            f"`dropout_p` is {dropout_p}; numbers from 0 to 1 are accepted, 1 is not. "
-            "Leave it out for none."
-        )
     for name, hint in (
         ("is_causal", "Give a mask without elements above the diagonal, such as spgrad.tril(A)"),
         ("enable_gqa", "Repeat keys and values with repeat_interleave"),
     ):
         if absent[name]:
             raise ArgumentValueError(f"`{name}` is True; False is accepted. {hint}.")
+
+
+def require_dropout(dropout_p: Any) -> None:
+    """Refuses what is no share of weights."""
+    checks.require_number("dropout_p", dropout_p, "Leave it out for none.")
+    if not 0 <= dropout_p < 1:
+        raise ArgumentValueError(
+            f"`dropout_p` is {dropout_p}; numbers from 0 to 1 are accepted, 1 is not. "
+            "Leave it out for none."
+        )
 
 
 # ---- batches: one block-diagonal matrix, and heads that share it -----------------------------

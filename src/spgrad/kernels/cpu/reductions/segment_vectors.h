@@ -51,14 +51,15 @@ SPGRAD_INLINE void store_part(const Vector<F, kLanes>& v, int64_t count, F* to, 
   for (int l = 0; l < kLanes && l < count; ++l) to[l] = elements[l];
 }
 
-// Joins all lanes of v; each lane of the result holds the whole.
-template <int kLanes, int kStep = kLanes / 2, class V, class Join>
+// Joins all lanes of v; each lane of the result holds the whole. With kLast, joins the lanes whose
+// distance is a multiple of kLast.
+template <int kLanes, int kStep = kLanes / 2, int kLast = 1, class V, class Join>
 SPGRAD_INLINE V fold_lanes(const V& v, const Join& join) {
   const V joined = join(v, shuffle<kLanes>(v, v, [](int l) { return l ^ kStep; }));
-  if constexpr (kStep == 1) {
+  if constexpr (kStep == kLast) {
     return joined;
   } else {
-    return fold_lanes<kLanes, kStep / 2>(joined, join);
+    return fold_lanes<kLanes, kStep / 2, kLast>(joined, join);
   }
 }
 

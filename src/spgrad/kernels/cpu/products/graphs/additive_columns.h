@@ -1,0 +1,230 @@
+// The gradients of attention with additive scores. Those of the columns are sums over the entries
+// of a column, for which the weights are computed again from numbers of the row. Those of the rows
+// need no pass over the entries: see AdditiveRowGradients.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/memory.h"
+#include "common/threads.h"
+#include "products/graphs/additive_rows.h"
+#include "products/graphs/additive_scores.h"
+#include "products/heads/heads_sddmm.h"
+#include "products/heads/heads_spmm.h"
+
+namespace spgrad {
+
+// The part of the gradients that goes by rows, for rows of heads * n columns. With w the weights of
+// a row, d the dot products of g and the rows of x, and delta = sum of w d = g . out, the gradient
+// of a score is w (d - delta), and these add up to 0. leaky_relu multiplies them with 1 or with
+// slope, so the gradient of `left` is (1 - slope) times their sum over the scores above zero, which
+// is g . above - share delta.
+//
+// Writes d_left (m, heads), which may be null, and `numbers` (m, 4 heads): left, max, delta, and 1
+// / total, 0 in place of 1 / 0. O(m heads n) time.
+template <class F>
+struct AdditiveRowGradients {
+  const F *left, *g;
+  AdditiveResults<const F> results;
+  F *d_left, *numbers;
+  F slope;
+  int64_t heads, n;
+
+  void rows(int64_t first, int64_t last) const {
+    int32_t diagonal[kRowsAtOnce + 1];
+    for (int32_t i = 0; i <= kRowsAtOnce; ++i) diagonal[i] = i;
+    const auto memory = array<F>(2 * kRowsAtOnce * heads);
+    F *const delta = memory.get(), *const part = delta + kRowsAtOnce * heads;
+    for (int64_t i = first; i < last; i += kRowsAtOnce) {
+      const int64_t count = std::min(kRowsAtOnce, last - i);
+      dots(diagonal, i, count, results.out, delta);
+      if (d_left != nullptr) dots(diagonal, i, count, results.above, part);
+      with_vectors([&]<int kBytes>() { finish(i, count, delta, part); });
+    }
+  }
+
+ private:
+  static constexpr int64_t kRowsAtOnce = 256;
+
+  // The dot products of g and `other` for the heads of `count` rows from row i on.
+  void dots(const int32_t* diagonal, int64_t i, int64_t count, const F* other, F* out) const {
+    const HeadsSddmm<int32_t, F> product{
+        .ptr = diagonal,
+        .idx = diagonal,
+        .perm = nullptr,
+        .g = g + i * heads * n,
+        .x = other + i * heads * n,
+        .out = out,
+        .heads = heads,
+        .n = n,
+        .nse = count,
+    };
+    with_vectors([&]<int kBytes>() { heads_sddmm_rows<kBytes>(product, 0, count); });
+  }
+
+  SPGRAD_INLINE void finish(int64_t i, int64_t count, const F* delta, const F* part) const {
+    for (int64_t row = 0; row < count; ++row, delta += heads, part += heads) {
+      const int64_t from = (i + row) * heads;
+      F* const to = numbers + 4 * from;
+      std::copy_n(left + from, heads, to);
+      std::copy_n(results.max + from, heads, to + heads);
+      std::copy_n(delta, heads, to + 2 * heads);
+      for (int64_t head = 0; head < heads; ++head) {
+        const F total = results.total[from + head];
+        to[3 * heads + head] = total == 0 ? F{0} : 1 / total;
+      }
+      if (d_left == nullptr) continue;
+      for (int64_t head = 0; head < heads; ++head) {
+        const F rest = results.share[from + head] * delta[head];
+        d_left[from + head] = (1 - slope) * (part[head] - rest);
+      }
+    }
+  }
+};
+
+// ptr (k + 1), idx (nse), perm (nse) or null: the pattern by columns. bias (nse, heads) or null,
+// right (k, heads), x (k, heads * n), g (m, heads * n), and numbers (m, 4 heads) as above.
+// d_right (k, heads) and dx (k, heads * n) of the columns asked for are written; d_bias (nse,
+// heads), which may be null, where the bias of their entries stands. O(nse heads n) time, memory
+// for 3 kScoresAtOnce numbers of every thread, or those of one column. The sums of a column do not
+// depend on other columns, or on the number of threads.
+template <class index_t, class F>
+struct AdditiveColumns {
+  const index_t *ptr, *idx, *perm;
+  const F *bias, *right, *x, *g, *numbers;
+  F *d_right, *dx, *d_bias;
+  F slope;
+  int64_t heads, n, nse;
+  Traffic traffic{};
+  int64_t ahead = 0;  // bytes of rows of `g` that are prefetched for dot products
+  int64_t near = 0;   // bytes of rows of `numbers` that are prefetched
+  int64_t own = -1;   // all lines are pieces of this column, if it is not negative
+
+  void columns(int64_t first, int64_t last) const {
+    for_batches(ptr, first, last, entries_at_once(heads),
+                [&](int64_t from, int64_t to) { batch(from, to); });
+    if (traffic.streamed) finish_streams();
+  }
+
+ private:
+  void batch(int64_t first, int64_t last) const {
+    const int64_t entries = int64_t{ptr[last]} - ptr[first];
+    const int64_t size = entries * heads + kSpareScores;
+    const auto memory = array<F>(3 * size);
+    F *const weights = memory.get(), *const changes = weights + size,
+             *const scales = changes + size;
+    const HeadsSddmm<index_t, F> dots{
+        .ptr = ptr,
+        .idx = idx,
+        .perm = nullptr,
+        .g = own < 0 ? x : x + own * heads * n,
+        .x = g,
+        .out = changes - ptr[first] * heads,
+        .heads = heads,
+        .n = n,
+        .nse = nse,
+        .ahead = ahead,
+        .step = own < 0 ? heads * n : 0,
+    };
+    const HeadsSpmm<index_t, F> sums{
+        .ptr = ptr,
+        .idx = idx,
+        .perm = nullptr,
+        .val = weights - ptr[first] * heads,
+        .x = g,
+        .y = dx,
+        .heads = heads,
+        .n = n,
+        .nse = nse,  // a vector of weights that begins in the range may end in the room behind
+        .traffic = traffic,
+    };
+    with_vectors([&]<int kBytes>() { heads_sddmm_rows<kBytes>(dots, first, last); });
+    with_vectors([&]<int kBytes>() {
+      with_heads<kBytes / sizeof(F)>(heads, [&]<int kHeads>() {
+        score<kHeads>(first, last, weights, changes, scales);
+        weigh<kBytes>(entries * heads, scales, weights, changes);
+        sum<kBytes, kHeads>(first, last, changes);
+      });
+    });
+    if (n == 0) return;
+    with_vectors([&]<int kBytes>() { heads_rows<kBytes>(sums, first, last); });
+  }
+
+  SPGRAD_INLINE int64_t place(int64_t p) const {
+    return perm == nullptr ? p : static_cast<int64_t>(perm[p]);
+  }
+
+  // Of all entries: the scores less max, 1 / total, and in place of the dot products these less
+  // delta, times the derivative of leaky_relu.
+  template <int kHeads>
+  SPGRAD_INLINE void score(int64_t first, int64_t last, F* scores, F* changes, F* scales) const {
+    const int64_t count = kHeads > 0 ? kHeads : heads, far = entries_ahead<F>(near, 4 * count);
+    for (int64_t j = first; j < last; ++j) {
+      const F* const of_column = right + (own < 0 ? j : own) * count;
+      for (int64_t p = ptr[j]; p < ptr[j + 1]; ++p) {
+        if (far != 0) {
+          constexpr int64_t kLine = 64 / sizeof(F);
+          const F* const later = numbers + idx[std::min(p + far, nse - 1)] * 4 * count;
+          for (int64_t at = 0; at < 4 * count; at += kLine) __builtin_prefetch(later + at);
+        }
+        const F* const of_row = numbers + idx[p] * 4 * count;
+        const F* const added = bias == nullptr ? nullptr : bias + place(p) * count;
+        for_heads<kHeads, F>(count, [&]<class V>(int64_t head, V) {
+          V s = read_as<V>(of_row + head) + read_as<V>(of_column + head);
+          if (added != nullptr) s += read_as<V>(added + head);
+          write_as(V(leaky(s, slope) - read_as<V>(of_row + count + head)), scores + head);
+          const V change = read_as<V>(changes + head) - read_as<V>(of_row + 2 * count + head);
+          const V lessened = change * slope;
+          write_as(V(s > 0 ? change : lessened), changes + head);
+          write_as(read_as<V>(of_row + 3 * count + head), scales + head);
+        });
+        scores += count, changes += count, scales += count;
+      }
+    }
+  }
+
+  // Turns the scores into weights, and what `score` made of the dot products into gradients of the
+  // sums in leaky_relu.
+  template <int kBytes>
+  SPGRAD_INLINE void weigh(int64_t size, const F* scales, F* scores, F* changes) const {
+    constexpr int kLanes = kBytes / sizeof(F);
+    using V = Vector<F, kLanes>;
+    for (int64_t at = 0; at < size; at += kLanes) {
+      const V score = load_part<kLanes>(scores + at, size - at, kNoScore<F>, true);
+      const V weight = exp_lanes<F>(score) * read_as<V>(scales + at);
+      write_as(weight, scores + at);
+      write_as(V(weight * read_as<V>(changes + at)), changes + at);
+    }
+  }
+
+  // Adds up the gradients of the columns, and writes those of the bias.
+  template <int kBytes, int kHeads>
+  SPGRAD_INLINE void sum(int64_t first, int64_t last, const F* changes) const {
+    for (int64_t j = first; j < last; ++j) {
+      const int64_t size = (ptr[j + 1] - ptr[j]) * heads;
+      F* const out = d_right + j * heads;
+      if constexpr (kHeads > 0) {
+        constexpr int kLanes = kBytes / sizeof(F);
+        Vector<F, kLanes> total{};
+        for (int64_t at = 0; at < size; at += kLanes) {
+          total += load_part<kLanes>(changes + at, size - at, F{0}, true);
+        }
+        store_heads<kHeads>(join_heads<kLanes, kHeads>(total, Add()), out);
+      } else {
+        std::fill_n(out, heads, F{0});
+        for (int64_t at = 0; at < size; at += heads) {
+          for (int64_t head = 0; head < heads; ++head) out[head] += changes[at + head];
+        }
+      }
+      if (d_bias != nullptr) {
+        for (int64_t p = ptr[j]; p < ptr[j + 1]; ++p) {
+          std::copy_n(changes + (p - ptr[j]) * heads, heads, d_bias + place(p) * heads);
+        }
+      }
+      changes += size;
+    }
+  }
+};
+
+}  // namespace spgrad

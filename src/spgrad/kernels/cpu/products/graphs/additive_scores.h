@@ -1,0 +1,92 @@
+// Scores that are sums of a number of the row and a number of the column, for several heads, and
+// what both passes over them have in common.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "common/lanes.h"
+#include "reading/prefetch.h"
+#include "reductions/exponential.h"
+#include "reductions/softmax.h"
+
+namespace spgrad {
+
+// The score of an entry that takes no part.
+template <class F>
+inline constexpr F kNoScore = -std::numeric_limits<F>::infinity();
+
+// Numbers of scores that are computed together: they stay in the second-level cache, beside the
+// rows that are gathered for them.
+inline constexpr int64_t kScoresAtOnce = 8192;
+
+inline int64_t entries_at_once(int64_t heads) {
+  return std::max<int64_t>(kScoresAtOnce / std::max<int64_t>(heads, 1), 64);
+}
+
+// Behind the scores of a range there is room for a vector, so that whole ones may be read and
+// written: what lies behind the last entry of a line belongs to lines that come later.
+inline constexpr int64_t kSpareScores = 64 / sizeof(float);
+
+// Calls f.operator()<kHeads>() with the number of heads, where the vectors of kLanes elements hold
+// all heads of an entry or of several entries, and with 0 elsewhere.
+template <int kLanes, class F>
+SPGRAD_INLINE void with_heads(int64_t heads, const F& f) {
+  if (heads == kLanes) return f.template operator()<kLanes>();
+  if constexpr (kLanes > 1) {
+    with_heads<kLanes / 2>(heads, f);
+  } else {
+    f.template operator()<0>();
+  }
+}
+
+// s where it is greater than zero, else slope * s; minus infinity stays, also with a slope of zero.
+template <class V, class F>
+SPGRAD_INLINE V leaky(const V& s, F slope) {
+  const V scaled = s == kNoScore<F> ? s : s * slope;
+  return s > 0 ? s : scaled;
+}
+
+// Joins the lanes of the same head; all of them hold the whole.
+template <int kLanes, int kHeads, class V, class Join>
+SPGRAD_INLINE V join_heads(const V& v, const Join& join) {
+  if constexpr (kHeads == kLanes) {
+    return v;
+  } else {
+    return fold_lanes<kLanes, kLanes / 2, kHeads>(v, join);
+  }
+}
+
+// The first kHeads lanes.
+template <int kHeads, class V, class F>
+SPGRAD_INLINE void store_heads(const V& v, F* to) {
+  std::memcpy(to, &v, kHeads * sizeof(F));
+}
+
+// Calls each(head, v) on the heads of an entry: once with head 0 and a vector of all kHeads, or for
+// every head with a number. The type of v is what `each` reads and writes; its value is zero.
+template <int kHeads, class F, class Each>
+SPGRAD_INLINE void for_heads([[maybe_unused]] int64_t heads, const Each& each) {
+  if constexpr (kHeads > 0) {
+    each(int64_t{0}, Vector<F, kHeads>{});
+  } else {
+    for (int64_t head = 0; head < heads; ++head) each(head, F{});
+  }
+}
+
+// Reads and writes a number, or a vector of them.
+template <class V, class F>
+SPGRAD_INLINE V read_as(const F* from) {
+  V v;
+  std::memcpy(&v, from, sizeof(v));
+  return v;
+}
+template <class V, class F>
+SPGRAD_INLINE void write_as(const V& v, F* to) {
+  std::memcpy(to, &v, sizeof(v));
+}
+
+}  // namespace spgrad

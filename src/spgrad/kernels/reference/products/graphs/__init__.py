@@ -1,0 +1,1 @@
+"""References of products that layers of graph networks are made of."""

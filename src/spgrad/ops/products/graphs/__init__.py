@@ -1,0 +1,1 @@
+"""Products that layers of graph networks are made of."""

@@ -1,0 +1,277 @@
+"""Attention whose scores are sums of a number of each end of an edge, as in graph attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from spgrad import kernels
+from spgrad.core import checks
+from spgrad.core.pattern import Pattern
+from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import plain
+from spgrad.errors import ArgumentValueError
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.operands import dense_operand
+from spgrad.lowering.segments import segment_expand, segment_sum, segments_of
+from spgrad.lowering.spmm import spmm, wants_grad
+from spgrad.lowering.views import cols, rows
+from spgrad.ops.products import broadcast
+from spgrad.ops.products.attention import mask_operand, require_dropout, without_false
+from spgrad.ops.reductions.axes import require_dtype
+from spgrad.ops.reductions.softmax import softmax_values
+from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import lowered
+from spgrad.torch_protocol.compile import is_real
+from spgrad.torch_protocol.func_transforms import transforming
+
+
+@public_op
+@lowered
+def additive_attention(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    x: torch.Tensor,
+    attn_mask: torch.Tensor,
+    *,
+    negative_slope: float = 0.2,
+    dropout_p: float = 0.0,
+) -> torch.Tensor:
+    """softmax(leaky_relu(left_i + right_j + a_ij)) x over the elements of each row of A.
+
+    Graph attention: a score is a number of the row plus one of the column, for each head, and not a
+    dot product as in `spgrad.scaled_dot_product_attention`. On the CPU, scores and weights are
+    computed a few thousand at a time and multiplied with x at once. The gradients compute them
+    again, from the largest score and the sum of the exponentials of each row.
+
+    Args:
+        left: Dense (*b, m, *h), a number for each row and each of h heads.
+        right: Dense (*b, k, *h).
+        x: Dense (*b, k, *h, n).
+        attn_mask: Sparse (*b, m, k), or a hybrid (*b, m, k | *h) with values of its own for each
+            head. What is not specified takes no part. Values of the dtype of `x` are added to the
+            scores before leaky_relu, and minus infinity takes no part; of a bool mask the True
+            elements take part. A graph whose values are no scores is given as
+            ``A.to(torch.bool)``.
+        negative_slope: Slope of leaky_relu for negative numbers, 0 or more.
+        dropout_p: Share of the weights that is set to zero; stores nse weights for each head.
+
+    Returns:
+        Dense (*b, m, *h, n). Rows of A without elements give zeros.
+
+    Gradient:
+        Of all operands; of A on its pattern. That of `left` needs no pass over the elements: the
+        gradients of the scores of a row add up to zero before leaky_relu, so the sum of `x` over
+        the scores above zero, which the forward forms too, gives it.
+
+    Cost:
+        O(nse h n) time. Memory for two results and 3 h numbers of each row; the backward takes
+        memory for the gradients, a copy of the cotangent and 3 h numbers of each row. Values of a
+        mask that is not hybrid are copied for each head, and 16-bit operands to float32. Second
+        derivatives, transforms of torch.func, dropout, and GPUs store nse numbers for each head,
+        and so do installations without the compiled library.
+
+    Raises:
+        TypeError: `attn_mask` is not sparse or another operand not dense.
+        ValueError: Sizes, dtypes or devices don't fit, or an option has another value.
+
+    Source:
+        Velickovic, Cucurull, Casanova, Romero, Lio, Bengio 2018, "Graph Attention Networks".
+
+    Example:
+        >>> A = spgrad.sparse_csr_tensor([0, 2, 3], [0, 2, 1], [True, True, True], (2, 3))
+        >>> left, right, x = torch.zeros(2), torch.ones(3), torch.tensor([[1.0], [2.0], [5.0]])
+        >>> spgrad.additive_attention(left, right, x, A)
+        tensor([[3.],
+                [2.]])
+    """
+    A = without_repeats(mask_operand(attn_mask))
+    given = {"left": left, "right": right, "x": x}
+    left, right, x = (dense_operand(name, operand) for name, operand in given.items())
+    _require_slope(negative_slope)
+    require_dropout(dropout_p)
+    heads = _heads_of(A, left, right, x)
+    A, bias = _shared_or_own(A, x.dtype)
+    pattern = A._pattern
+    items, h = math.prod(pattern.batch), math.prod(heads)
+    m, k = pattern.matrix
+    bias = None if bias is None else bias.expand(-1, h)
+    left, right = left.reshape(items * m, h), right.reshape(items * k, h)
+    x = x.reshape(items * k, h, x.shape[-1])
+    y = attend(pattern, bias, left, right, x, negative_slope, dropout_p)
+    return y.reshape(*pattern.batch, m, *heads, x.shape[-1])
+
+
+def _require_slope(negative_slope: Any) -> None:
+    checks.require_number("negative_slope", negative_slope, "Leave it out for 0.2.")
+    if not 0 <= negative_slope < math.inf:
+        raise ArgumentValueError(
+            f"`negative_slope` is {negative_slope}; finite numbers from 0 on are accepted. "
+            "Leave it out for 0.2."
+        )
+
+
+def _heads_of(
+    A: SparseTensor, left: torch.Tensor, right: torch.Tensor, x: torch.Tensor
+) -> tuple[int, ...]:
+    """The sizes of the heads, or the refusal of operands that don't fit."""
+    checks.require_same_device(attn_mask=A, left=left, right=right, x=x)
+    checks.require_same_dtype(left=left, right=right, x=x)
+    require_dtype(x.dtype, arg="x", accepted="real")
+    if A._vals.dtype != torch.bool:
+        checks.require_same_dtype(x=x, attn_mask=A)
+    batch, (m, k) = A._pattern.batch, A._pattern.matrix
+    hint = f"It follows from attn_mask of shape {tuple(A._pattern.shape)}."
+    lead = len(batch) + 1
+    own = A._pattern.dense_shape
+    heads = tuple(left.shape[lead:])
+    if tuple(left.shape[:lead]) != (*batch, m) or (own and heads != own):
+        accepted = ", ".join(map(str, (*batch, m, *(own or ("*h",)))))
+        raise checks.bad_shape("left", tuple(left.shape), f"({accepted})", hint)
+    hint = f"It follows from `left` of shape {tuple(left.shape)} and the columns of attn_mask."
+    if tuple(right.shape) != (*batch, k, *heads):
+        raise checks.bad_shape("right", tuple(right.shape), f"{(*batch, k, *heads)}", hint)
+    if x.dim() != right.dim() + 1 or tuple(x.shape[:-1]) != tuple(right.shape):
+        accepted = ", ".join(map(str, (*batch, k, *heads, "n")))
+        raise checks.bad_shape("x", tuple(x.shape), f"({accepted})", hint)
+    return heads
+
+
+def _shared_or_own(A: SparseTensor, dtype: torch.dtype) -> tuple[SparseTensor, torch.Tensor | None]:
+    """A, and what is added to scores: (elements, 1) or (elements, heads); None for nothing.
+
+    A bool matrix gives its elements that are True, and where nobody may read its values, as in a
+    graph of torch.compile, minus infinity for the others.
+    """
+    own = bool(A._pattern.dense_dim)
+    values = broadcast.by_head(A) if own else broadcast.flat(A)[:, None]
+    if values.dtype != torch.bool:
+        return A, values
+    if not own and is_real(A._vals):
+        return without_false(A), None
+    return A, torch.zeros_like(values, dtype=dtype).masked_fill(~values, -torch.inf)
+
+
+# ---- one matrix, (lines, heads) --------------------------------------------------------------
+
+
+class Scoring(NamedTuple):
+    """What the scores of a call are made of, beside tensors."""
+
+    pattern: Pattern
+    slope: float
+
+
+def attend(
+    pattern: Pattern,
+    bias: torch.Tensor | None,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    x: torch.Tensor,
+    slope: float,
+    dropout_p: float = 0.0,
+) -> torch.Tensor:
+    """(rows, h, n) of `bias` (elements, h), left (rows, h), right (columns, h), x (columns, h, n).
+
+    Rows and columns are those of all items of a batch. Operands of 16 bits are computed with in
+    float32.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    operands = (None if bias is None else bias.to(wide), left.to(wide), right.to(wide), x.to(wide))
+    scoring = Scoring(pattern, float(slope))
+    given = [t for t in operands if t is not None]
+    if dropout_p or transforming() or not _fused(x):
+        y = _attend_storing(*operands, scoring, dropout_p)
+    elif wants_grad(*given):
+        y = _AdditiveAttention.apply(*operands, scoring)
+    else:
+        y = _forward_of_rows(*operands, scoring, split=False)[0]
+    return y.to(x.dtype)
+
+
+def _fused(x: torch.Tensor) -> bool:
+    """Whether a kernel computes it; elsewhere those of several operations do it faster."""
+    return x.device.type == "cpu" and kernels.compiled()
+
+
+def _forward_of_rows(
+    bias: torch.Tensor | None,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    x: torch.Tensor,
+    scoring: Scoring,
+    *,
+    split: bool,
+) -> tuple[torch.Tensor, ...]:
+    operands = None if bias is None else plain(bias), plain(left), plain(right), plain(x).flatten(1)
+    view = rows(scoring.pattern)[:3]
+    y, *more = kernels.additive_attention(*view, *operands, scoring.slope, split)
+    return y.view(y.shape[0], *x.shape[1:]), *more
+
+
+def _attend_storing(
+    bias: torch.Tensor | None,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    x: torch.Tensor,
+    scoring: Scoring,
+    dropout_p: float = 0.0,
+) -> torch.Tensor:
+    """Attention by operations that store scores and weights, for derivatives of any order."""
+    pattern = scoring.pattern
+    at = len(pattern.shape) - pattern.dense_dim - 1
+    row, column = segments_of(pattern, (at,)), segments_of(pattern, (at - 1,))
+    scores = segment_expand(left, row) + segment_expand(right, column)
+    if bias is None:
+        weights = softmax_values(F.leaky_relu(scores, scoring.slope), row, False)
+    else:
+        scores = scores + bias
+        there = scores.detach() != -torch.inf
+        scores = F.leaky_relu(scores.where(there, 0), scoring.slope).where(there, -torch.inf)
+        # all weights of a row that has no scores are 0
+        some = segment_expand(segment_sum(there.to(scores.dtype), row), row) > 0
+        weights = softmax_values(scores.where(some, 0), row, False).where(some, 0)
+    return spmm(torch.dropout(weights, dropout_p, True), x, pattern)
+
+
+class _AdditiveAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        bias: torch.Tensor | None,
+        left: torch.Tensor,
+        right: torch.Tensor,
+        x: torch.Tensor,
+        scoring: Scoring,
+    ) -> torch.Tensor:
+        split = ctx.needs_input_grad[1]
+        y, *more = _forward_of_rows(bias, left, right, x, scoring, split=split)
+        ctx.save_for_backward(bias, left, right, x, y, *more)
+        ctx.scoring = scoring
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        bias, left, right, x, y, *more = ctx.saved_tensors
+        wanted, scoring = ctx.needs_input_grad[:4], ctx.scoring
+        if torch.is_grad_enabled():
+            operands = bias, left, right, x
+            given = [t for t, asked in zip(operands, wanted, strict=True) if asked]
+            again = _attend_storing(*operands, scoring)
+            found = iter(torch.autograd.grad(again, given, g, create_graph=True))
+            return (*(next(found) if asked else None for asked in wanted), None)
+        arrays = None if bias is None else plain(bias), plain(left), plain(right)
+        d_left, d_right, dx, d_bias = kernels.additive_attention_backward(
+            *cols(scoring.pattern)[:3],
+            *arrays,
+            plain(x).flatten(1),
+            scoring.slope,
+            plain(g).flatten(1),
+            plain(y).flatten(1),
+            *more,
+        )
+        grads = zip((d_bias, d_left, d_right, dx.view(x.shape)), wanted, strict=True)
+        return (*(d if asked else None for d, asked in grads), None)
