@@ -55,7 +55,7 @@ def test_samples_depend_on_the_seed_alone(name):
 
 def test_samples_take_the_shape_of_a_matrix_and_pad_it_where_they_are_square():
     wide = torch.ones(2, 3)
-    cells = {(cell.op.name, cell.signature): cell for cell in testing.cells()}
+    cells = {(c.op.name, c.signature): c for c in testing.cells() if c.layout == "csr"}
     assert testing.sample(cells["sin", "A[m,k] -> C[m,k]"], matrix=wide)[0].shape == (2, 3)
     square = cells["matrix_power", "A[m,m] -> C[m,m]"]
     assert testing.sample(square, matrix=wide)[0].shape == (3, 3)
