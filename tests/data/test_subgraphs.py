@@ -66,6 +66,15 @@ def test_probabilities_of_steps(p, q):
     assert found[1] == 0
 
 
+def test_a_near_node_is_one_to_which_an_entry_leads():
+    """From 0 over 1: an entry leads from 0 to 2, and one from 3 to 0, which does not count."""
+    A = spgrad.sparse_coo_tensor([[0, 0, 1, 1, 3], [1, 2, 2, 3, 0]], torch.ones(5), (4, 4))
+    walk = data.random_walk(A, torch.zeros(400).long(), 2, q=1e9, generator=generator())
+    over = walk[walk[:, 1] == 1]
+    assert len(over) > 100
+    assert over[:, 2].unique().tolist() == [2]
+
+
 @pytest.mark.parametrize("method", ["node", "edge", "walk"])
 def test_saint_samples_are_subgraphs(method):
     A = graph()

@@ -53,6 +53,15 @@ def test_npz_of_scipy(form, zoo, tmp_path):
     assert torch.equal(B.to_dense(), x)
 
 
+@pytest.mark.parametrize("block", [(2, 3), (4, 1), (1, 6)])
+def test_npz_of_blocks_that_are_not_square(block, tmp_path):
+    x = torch.arange(24.0).reshape(4, 6)
+    scipy.sparse.save_npz(tmp_path / "a.npz", scipy.sparse.bsr_array(x.numpy(), blocksize=block))
+    B = spgrad.io.load(tmp_path / "a.npz")
+    assert B.pattern.blocksize == block
+    assert torch.equal(B.to_dense(), x)
+
+
 def test_diagonals_that_are_longer_than_the_matrix_is_wide(tmp_path):
     x = torch.arange(1.0, 13).reshape(4, 3)
     S = scipy.sparse.dia_array(x.numpy())

@@ -126,3 +126,23 @@ def test_largest_eigenvalues_and_singular_values_of_the_scaled_matrix(scale):
     (grad,) = torch.autograd.grad(S.sum(), B)
     assert_close(grad.to_dense(), (U @ Vh).detach() * (A.to_dense() != 0))
     assert_close(linalg.cond(B).detach(), linalg.cond(A), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    "solver", [linalg.GMRES(), linalg.BiCGSTAB()], ids=lambda s: type(s).__name__
+)
+@pytest.mark.parametrize("of_matrix", [1e-12, 1e12])
+@pytest.mark.parametrize("of_b", [1e-12, 1.0, 1e12])
+def test_iterations_do_not_depend_on_units(solver, of_matrix, of_b):
+    generator = torch.Generator().manual_seed(0)
+    dense = 4 * torch.eye(12, dtype=torch.float64)
+    A = (
+        dense
+        + spgrad.rand(12, 12, density=0.3, dtype=torch.float64, generator=generator).to_dense()
+    )
+    A = spgrad.from_dense(A).to_sparse_csr()
+    b = torch.randn(12, dtype=torch.float64, generator=generator)
+    x, info = linalg.solve(A, b, solver, return_info=True)
+    y, scaled = linalg.solve(of_matrix * A, of_b * b, solver, return_info=True)
+    torch.testing.assert_close(y * of_matrix / of_b, x, rtol=1e-12, atol=0)
+    assert scaled.iterations == info.iterations
