@@ -38,7 +38,7 @@ def test_the_kernel_and_the_composed_operations_agree(name, monkeypatch):
         return [values_of(t) for t in (y, *first, *second, *plain)]
 
     fused = results()
-    monkeypatch.setattr(module, "_fused", lambda x: False)
+    monkeypatch.setattr(module, "_fused", lambda *_: False)
     for got, want in zip(fused, results(), strict=True):
         testing.assert_close(got, want)
 
@@ -79,7 +79,7 @@ def test_rows_in_which_nothing_takes_part_give_zeros_in_every_way(kind, monkeypa
         grads = torch.autograd.grad(y.sum(), given)
         again = torch.autograd.grad(attend().sum(), given, create_graph=True)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "_fused", lambda x: False)
+            patch.setattr(module, "_fused", lambda *_: False)
             testing.assert_close(attend(), y)
         for got, want in zip(again, grads, strict=True):
             assert want.isfinite().all()
@@ -197,3 +197,22 @@ def test_no_tensor_has_a_number_for_each_element_and_head():
     with Sizes():
         spgrad.additive_attention(*given, A).sum().backward()
     assert 0 < largest <= m * m  # the mask itself
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the composed operations store scores")
+def test_large_calls_of_one_head_or_few_elements_a_row_are_composed(monkeypatch):
+    monkeypatch.setattr(module, "_FEW_OF_ONE", 8)
+    monkeypatch.setattr(module, "_FEW", 16)
+
+    def fused(nse, heads, rows=4):
+        column = torch.arange(nse)
+        A = spgrad.sparse_coo_tensor(
+            torch.stack([column % rows, column]), torch.ones(nse), (rows, 32)
+        )
+        return module._fused(A.pattern, torch.empty(32, heads, 3))
+
+    assert fused(8, 1)
+    assert not fused(16, 1)
+    assert fused(8, 2)
+    assert not fused(11, 2)
+    assert fused(12, 2)

@@ -43,9 +43,9 @@ def additive_attention(
     """softmax(leaky_relu(left_i + right_j + a_ij)) x over the elements of each row of A.
 
     Graph attention: a score is a number of the row plus one of the column, for each head, and not a
-    dot product as in `spgrad.scaled_dot_product_attention`. On the CPU, scores and weights are
-    computed a few thousand at a time and multiplied with x at once. The gradients compute them
-    again, from the largest score and the sum of the exponentials of each row.
+    dot product as in `spgrad.scaled_dot_product_attention`. On the CPU, scores and weights of
+    several heads are computed a few thousand at a time and multiplied with x at once. The gradients
+    compute them again, from the largest score and the sum of the exponentials of each row.
 
     Args:
         left: Dense (*b, m, *h), a number for each row and each of h heads.
@@ -69,10 +69,11 @@ def additive_attention(
 
     Cost:
         O(nse h n) time. Memory for two results and 3 h numbers of each row; the backward takes
-        memory for the gradients, a copy of the cotangent and 3 h numbers of each row. Values of a
-        mask that is not hybrid are copied for each head, and 16-bit operands to float32. Second
-        derivatives, transforms of torch.func, dropout, and GPUs store nse numbers for each head,
-        and so do installations without the compiled library.
+        memory for the gradients and 4 h numbers of each row. Values of a mask that is not hybrid
+        are copied for each head, and 16-bit operands to float32. A few tensors of nse h numbers are
+        stored where several operations do it: for large calls with one head or fewer than 3
+        elements a row, which are faster so, for second derivatives, transforms of torch.func and
+        dropout, on GPUs, and without the compiled library.
 
     Raises:
         TypeError: `attn_mask` is not sparse or another operand not dense.
@@ -183,7 +184,7 @@ def attend(
     operands = (None if bias is None else bias.to(wide), left.to(wide), right.to(wide), x.to(wide))
     scoring = Scoring(pattern, float(slope))
     given = [t for t in operands if t is not None]
-    if dropout_p or transforming() or not _fused(x):
+    if dropout_p or transforming() or not _fused(pattern, x):
         y = _attend_storing(*operands, scoring, dropout_p)
     elif wants_grad(*given):
         y = _AdditiveAttention.apply(*operands, scoring)
@@ -192,9 +193,22 @@ def attend(
     return y.to(x.dtype)
 
 
-def _fused(x: torch.Tensor) -> bool:
-    """Whether a kernel computes it; elsewhere those of several operations do it faster."""
-    return x.device.type == "cpu" and kernels.compiled()
+_FEW_OF_ONE, _FEW = 2**12, 2**18
+"""Scores of one head, and of several, up to which one call of a kernel is the faster way."""
+
+
+def _fused(pattern: Pattern, x: torch.Tensor) -> bool:
+    """Whether one kernel computes it, or several operations, which store scores.
+
+    The kernel also sums the scores above zero of each row. On graphs of few elements a row that
+    takes as long as the scores, and as much memory. One head has faster kernels for each step.
+    """
+    if x.device.type != "cpu" or not kernels.compiled():
+        return False
+    heads, elements = x.shape[1], pattern.elements
+    if elements * heads <= (_FEW_OF_ONE if heads == 1 else _FEW):
+        return True
+    return heads > 1 and elements >= 3 * math.prod(pattern.batch) * pattern.matrix[0]
 
 
 def _forward_of_rows(

@@ -40,7 +40,10 @@ struct AdditiveRowGradients {
       const int64_t count = std::min(kRowsAtOnce, last - i);
       dots(diagonal, i, count, results.out, delta);
       if (d_left != nullptr) dots(diagonal, i, count, results.above, part);
-      with_vectors([&]<int kBytes>() { finish(i, count, delta, part); });
+      with_vectors([&]<int kBytes>() {
+        with_heads<kBytes / sizeof(F)>(
+            heads, [&]<int kHeads>() { finish<kHeads>(i, count, delta, part); });
+      });
     }
   }
 
@@ -63,22 +66,22 @@ struct AdditiveRowGradients {
     with_vectors([&]<int kBytes>() { heads_sddmm_rows<kBytes>(product, 0, count); });
   }
 
+  template <int kHeads>
   SPGRAD_INLINE void finish(int64_t i, int64_t count, const F* delta, const F* part) const {
-    for (int64_t row = 0; row < count; ++row, delta += heads, part += heads) {
-      const int64_t from = (i + row) * heads;
-      F* const to = numbers + 4 * from;
-      std::copy_n(left + from, heads, to);
-      std::copy_n(results.max + from, heads, to + heads);
-      std::copy_n(delta, heads, to + 2 * heads);
-      for (int64_t head = 0; head < heads; ++head) {
-        const F total = results.total[from + head];
-        to[3 * heads + head] = total == 0 ? F{0} : 1 / total;
-      }
-      if (d_left == nullptr) continue;
-      for (int64_t head = 0; head < heads; ++head) {
-        const F rest = results.share[from + head] * delta[head];
-        d_left[from + head] = (1 - slope) * (part[head] - rest);
-      }
+    const int64_t each = kHeads > 0 ? kHeads : heads;
+    for (int64_t at = i * each; at < (i + count) * each; at += each) {
+      for_heads<kHeads, F>(each, [&]<class V>(int64_t head, V none) {
+        const V total = read_as<V>(results.total + at + head);
+        F* const to = numbers + 4 * at + head;
+        write_as(read_as<V>(left + at + head), to);
+        write_as(read_as<V>(results.max + at + head), to + each);
+        write_as(read_as<V>(delta + head), to + 2 * each);
+        write_as(V(total == 0 ? none : 1 / total), to + 3 * each);
+        if (d_left == nullptr) return;
+        const V rest = read_as<V>(results.share + at + head) * read_as<V>(delta + head);
+        write_as(V((1 - slope) * (read_as<V>(part + head) - rest)), d_left + at + head);
+      });
+      delta += each, part += each;
     }
   }
 };
