@@ -89,7 +89,7 @@ def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @public_op
 def chain_matmul(*matrices: torch.Tensor) -> torch.Tensor:
-    """`spgrad.multi_dot` of its arguments; a single matrix is returned as it is."""
+    """`spgrad.multi_dot` with the matrices as arguments; a single one is returned as it is."""
     factors = require_operands(_named(_as_list(matrices)))
     return _multiplied(factors)
 
