@@ -83,7 +83,15 @@ _BEGINNINGS = {
     "Callable[": _CALLABLE,
     "Iterable[": _ITERABLE,
     "Sequence[": _ITERABLE,
+    "tuple[": _ITERABLE,
 }
+_KEYWORDS = {
+    "dtype": "torch.dtype | None",
+    "device": "torch.device | str | None",
+    "layout": "torch.layout | None",
+    "generator": "torch.Generator | None",
+}
+"""What these arguments accept where a function takes them as ``**options``."""
 
 Flag = tuple[int, str, bool]
 """The position of a flag among the arguments, its name, and whether None is accepted."""
@@ -124,8 +132,8 @@ def refusal(
         given = inspect.signature(op).bind(*args, **kwargs).arguments
     except TypeError:  # Python's own error already says that they do not fit the signature
         return None
-    for name, value in given.items():
-        kind, optional = _kind_of(op, op.__annotations__.get(name))
+    for name, value, said in _annotated(op, given):
+        kind, optional = _kind_of(op, said)
         if kind is not None and not (value is None and optional) and not kind.takes(value):
             what = repr(value) if isinstance(value, str) else describe_kind(value)
             accepted = f"{kind.accepted}{' or None' if optional else ''}"
@@ -134,7 +142,7 @@ def refusal(
             made = ArgumentValueError if wrong_name else ArgumentKindError
             return made(f"`{name}` is {what}; {accepted} is accepted. {kind.hint}")
         if kind is _DEVICE and value is not None:
-            found = _out_of_reach(name, value)
+            found = _out_of_reach(name, value) or _without_data(name, value, error)
             if found is not None:
                 return found
     for name, value in _flat(given):
@@ -142,6 +150,20 @@ def refusal(
         if found is not None:
             return found
     return None
+
+
+def _annotated(op: Callable[..., Any], given: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Each argument with what its annotation says; the options by keyword too."""
+    for name, value in given.items():
+        if type(value) is dict and name not in op.__annotations__:
+            continue
+        yield name, value, op.__annotations__.get(name)
+    for parameter in inspect.signature(op).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            options = given.get(parameter.name, {})
+            yield from (
+                (name, options[name], _KEYWORDS[name]) for name in _KEYWORDS if name in options
+            )
 
 
 def _kind_of(op: Callable[..., Any], said: Any) -> tuple[_Kind | None, bool]:
@@ -199,10 +221,11 @@ def _out_of_range(name: str, value: Any, error: BaseException) -> SpgradError | 
 
 
 def _without_data(name: str, value: Any, error: BaseException) -> SpgradError | None:
-    meta = isinstance(value, torch.Tensor) and value.device.type == "meta"
+    is_tensor = isinstance(value, torch.Tensor)
+    meta = value.device.type == "meta" if is_tensor else str(value) == "meta"
     if not meta or "meta" not in str(error):
         return None
     return UnsupportedError(
-        f"`{name}` is on meta, where a tensor has a shape and no data; a tensor with data is "
-        "accepted. Make it on the device of the computation."
+        f"`{name}` is {'on ' * is_tensor}meta, where a tensor has a shape and no data; a tensor "
+        "with data is accepted. Make it on the device of the computation."
     )

@@ -107,7 +107,11 @@ def _of_an_argument(
     alien = error.__cause__ if isinstance(error, SpgradError) else error
     if alien is None or isinstance(alien, SpgradError):
         return None
-    return annotations.refusal(op, args, kwargs, alien)
+    refused = annotations.refusal(op, args, kwargs, alien)
+    if refused is None or alien is error:
+        return refused
+    named = str(refused).partition("`")[2].partition("`")[0]  # the library may have named it too
+    return None if f"`{named}`" in str(error) else refused
 
 
 def _has_numpys(x: Any, depth: int = _DEEPEST) -> bool:

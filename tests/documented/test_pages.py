@@ -1,5 +1,6 @@
 """The programs of the documents print the output that stands below them."""
 
+import codeop
 import contextlib
 import io
 import re
@@ -36,6 +37,26 @@ def test_the_page_prints_what_it_says(path, tmp_path, monkeypatch):
             assert text == printed
             printed = None
     assert not printed, "the output of the last block stands nowhere"
+
+
+PYTHON = [path for path in ALL if "```python" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(DOCS.parent)))
+def test_blocks_can_be_pasted_into_the_interpreter(path):
+    """Before Python 3.13 it ends a loop or a function at the first empty line, and only there.
+
+    It can't take a class whose methods have empty lines between them.
+    """
+    for language, text in BLOCK.findall(path.read_text()):
+        if language != "python" or re.search(r"^class ", text, re.MULTILINE):
+            continue
+        pending = []
+        for line in [*text.splitlines(), ""]:
+            pending.append(line)
+            if codeop.compile_command("\n".join(pending), symbol="single") is not None:
+                pending = []
+        assert pending in ([], [""])
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: str(path.relative_to(DOCS.parent)))

@@ -87,9 +87,10 @@ def require_number(
 def require_bool(arg: str, value: Any) -> None:
     """Refuses what is neither True nor False."""
     if not isinstance(value, bool):
+        short = isinstance(value, (int, float, str))
         raise ArgumentKindError(
-            f"`{arg}` is {describe_kind(value)}; True and False are accepted. Convert it with "
-            f"bool({arg})."
+            f"`{arg}` is {repr(value) if short else describe_kind(value)}; True and False are "
+            f"accepted. Convert it with bool({arg})."
         )
 
 

@@ -185,7 +185,15 @@ def value_tensor(values: Any, options: Options) -> torch.Tensor:
         vals = values.to(dtype=options.dtype, device=options.device)
     else:
         vals = _tensor("values", values, options.dtype, options.device)
-    return vals.pin_memory() if options.pin_memory else vals
+    if not options.pin_memory:
+        return vals
+    try:
+        return vals.pin_memory()
+    except RuntimeError as error:
+        raise ArgumentValueError(
+            f"`pin_memory` is True, and torch can't pin memory here ({error}); False is accepted. "
+            "Memory is pinned for copies to a GPU."
+        ) from error
 
 
 def index_tensor(arg: str, indices: Any, values: torch.Tensor, options: Options) -> torch.Tensor:

@@ -163,8 +163,9 @@ class _Values(Recorded):
     def backward(ctx: Any, g: torch.Tensor) -> tuple[SparseTensor, None]:  # type: ignore[override]
         if ctx.outdated:
             raise StateError(
-                "a leaf got other elements between forward and backward, and its gradient would "
-                "lie on those it had; backward before such a change is accepted. Run forward again."
+                "the elements of a leaf were exchanged between forward and backward, and its "
+                "gradient would lie on the former ones; a backward before the exchange is "
+                "accepted. Run forward again."
             )
         if g._is_zerotensor():  # immutable, but the next backward adds to it
             g = g.clone()

@@ -81,7 +81,9 @@ def collate(samples: Sequence[Any]) -> Any:
             f"`samples` is {describe_kind(samples)}; a list of samples is accepted. Give [sample]."
         )
     if not samples:
-        raise ArgumentValueError("`samples` is empty; at least one sample is accepted.")
+        raise ArgumentValueError(
+            "`samples` is empty; at least one sample is accepted. Leave out empty batches."
+        )
     ours = {SparseTensor: _blocks, torch.Tensor: _rows}
     return by_type(list(samples), collate_fn_map={**ours, **default_collate_fn_map, **ours})
 

@@ -136,7 +136,8 @@ def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
         dist.all_reduce(total, group=mesh.get_group())
         if total:
             raise ArgumentValueError(
-                f"`path` is {path}, which lacks {int(total)} of the entries that its header tells; "
+                f"`path` is {path}, which lacks {int(total)} of the entries that its header "
+                "announces; "
                 "all of them are accepted. Write it with spgrad.io.save."
             )
         return from_local(_sent_to_owners(part, mesh), mesh)

@@ -247,8 +247,8 @@ class ShardedMatrix(Sharded):
                 return method(D, *args[1:], **(kwargs or {}))
         if name == "matmul":
             raise UnsupportedError(
-                "the product x @ D is not there, because x is shared out by rows; D @ x and "
-                "D.T @ x are accepted. Write (D.T @ x.T).T with the rows of x.T.",
+                "x @ D needs x in columns, and each process has rows of it; D @ x and D.T @ x "
+                "are accepted. Write (D.T @ x.T).T with the rows of x.T.",
                 function="distributed.ShardedMatrix.matmul",
             )
         form = _FORMS.get(name.removeprefix("linalg_"))

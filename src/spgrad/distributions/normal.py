@@ -18,7 +18,7 @@ from spgrad.distributions.constraints import (
     sparse_positive_definite,
 )
 from spgrad.distributions.parameters import Full, Parameter, Triangular, log_two_pi
-from spgrad.errors import ArgumentValueError, PivotError, UnsupportedError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, PivotError, UnsupportedError
 from spgrad.linalg.assume import require_true
 from spgrad.linalg.solve import require_finite
 from spgrad.lowering.operands import dense_operand
@@ -179,12 +179,25 @@ class SparseMultivariateNormal(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
         """Draws (*sample_shape, *b, m) with gradient."""
+        ints = isinstance(sample_shape, (tuple, list))
+        if not ints or not all(isinstance(n, int) and n >= 0 for n in sample_shape):
+            raise ArgumentKindError(
+                f"`sample_shape` is {sample_shape!r}; a tuple of sizes is accepted. For example "
+                "(10,) for ten samples.",
+                function="distributions.SparseMultivariateNormal.rsample",
+            )
         shape = self._extended_shape(torch.Size(sample_shape))
         z = _standard_normal(shape, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + self._parameter.draw(z)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """The logarithm of the density at `value` (*sample, *b, m)."""
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            raise ArgumentKindError(
+                f"`value` is {checks.describe_kind(value)}; a dense tensor (*sample, *b, m) is "
+                "accepted. Convert it with torch.as_tensor.",
+                function="distributions.SparseMultivariateNormal.log_prob",
+            )
         if self._validate_args:
             self._validate_sample(value)
         square = self._parameter.quadratic(value - self.loc)

@@ -129,7 +129,8 @@ def coalesced_(A: SparseTensor, coalesced: bool) -> SparseTensor:
         ordered = checks.require_coordinates(old.indices[0], tuple(old.shape[: old.sparse_dim]))
         if not ordered:
             raise StateError(
-                "the indices are not sorted and unique; False is accepted. Call A.coalesce()."
+                "`coalesced` is True for indices that are not sorted and unique; False is accepted "
+                "for them. Call A.coalesce() to sort them."
             )
     spec = old.spec._replace(coalesced=coalesced, ordered=old.ordered or coalesced)
     A._pattern = Pattern.from_spec(spec, tuple(old.shape), old.indices)

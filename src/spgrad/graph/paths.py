@@ -63,7 +63,7 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
     require_square(M)
     if bool(mapped_over(M._vals).isnan().any()):
         raise ArgumentValueError(
-            "`A` has an element that is NaN; lengths are accepted. Find it with "
+            "`A` has an element that is NaN; numbers are accepted as lengths. Find it with "
             "torch.isnan(A.values())."
         )
     from_nodes = require_members("sources", sources, M._pattern.matrix[0]).to(M._pattern.device)
@@ -87,7 +87,7 @@ def _relaxed(
         last = torch.where(shorter, entry.to(torch.int64), last)
     raise ArgumentValueError(
         "`A` has a cycle of negative length that a source reaches; a graph without one is "
-        "accepted. No path there is the shortest."
+        "accepted. Check the weights: each round of the cycle makes a path shorter."
     )
 
 

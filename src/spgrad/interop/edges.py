@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.linalg.structure import require_square
 from spgrad.lowering.operands import matrix_operand, require_rank
 from spgrad.ops.indexing.nonzero import find
@@ -44,7 +44,14 @@ def require_names(arg: str, names: Any, count: int) -> list[Any]:
 
 def positions_of(arg: str, names: Sequence[Any]) -> dict[Any, int]:
     """The position of each name; refuses names that repeat."""
-    found = {name: i for i, name in enumerate(names)}
+    try:
+        found = {name: i for i, name in enumerate(names)}
+    except TypeError as error:
+        first = next(name for name in names if not isinstance(name, Hashable))
+        raise ArgumentKindError(
+            f"`{arg}` has {checks.describe_kind(first)}, which can't be a name; strings, numbers "
+            "and other hashable objects are accepted. Give one for each row or node."
+        ) from error
     if len(found) < len(names):
         seen: set[Any] = set()
         twice = next(name for name in names if name in seen or seen.add(name))

@@ -111,7 +111,9 @@ def _time(t: Any, A: SparseTensor) -> torch.Tensor:
             )
         return t.to(A.device, dtype)
     if isinstance(t, bool) or not isinstance(t, (int, float)):
-        raise ArgumentKindError(f"`t` is {checks.describe_kind(t)}; a real number is accepted.")
+        raise ArgumentKindError(
+            f"`t` is {checks.describe_kind(t)}; a real number is accepted. For example 1.0."
+        )
     return torch.tensor(t, dtype=dtype, device=A.device)
 
 
@@ -125,7 +127,8 @@ def _advanced(A: SparseTensor, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor
         norm = float(mapped_over(columns.abs() * t.abs()).max())
     if not math.isfinite(norm):
         raise ArgumentValueError(
-            f"t A has the 1-norm {norm}; finite elements and a finite `t` are accepted."
+            f"t A has the 1-norm {norm}; finite elements and a finite `t` are accepted. "
+            "Find those that are not with torch.isfinite(A.values())."
         )
     steps, terms = _plan(norm, A.dtype)
     if steps * terms > _MOST_PRODUCTS:

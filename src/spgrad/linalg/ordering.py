@@ -97,7 +97,10 @@ def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
     """
     M = square_matrix(A)
     if require_int("size", size) < 1:
-        raise ArgumentValueError(f"`size` is {size}; 1 or more rows of a cluster are accepted.")
+        raise ArgumentValueError(
+            f"`size` is {size}; an int of 1 or more is accepted. It is the number of rows in a "
+            "cluster."
+        )
     checks.require_packages("order", "pymetis", "scipy", "numpy")
     import numpy as np
     from scipy.sparse.csgraph import reverse_cuthill_mckee as order

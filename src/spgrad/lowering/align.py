@@ -1,4 +1,4 @@
-"""Two sparse tensors brought to one pattern: that of both, of either, or of the first."""
+"""Brings two sparse tensors to one pattern: the elements of both, of either, or of the first."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _require_same_shape(a: Pattern, b: Pattern, name: str) -> None:
 def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """Line pointers, and the index of each stored entry or block.
 
-    COO is one line of linear indices, which asks for no memory by row.
+    COO counts as one line of linear indices, so it needs no memory for each row.
     """
     if not pattern.is_coo:
         return pattern.indices[0], pattern.indices[1]
@@ -159,12 +159,12 @@ def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
 
 
 def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
-    """Two patterns that have the same elements, each in order; None if they have not."""
+    """The pattern of a, where b has the same elements in the same order; None where it has not."""
     return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if a.same_as(b) else None
 
 
 def asks_device(a: Pattern) -> bool:
-    """Whether a comparison of indices makes the host wait, so that a merge had better do it too."""
+    """Whether the host would wait for a comparison of indices; a merge then compares them too."""
     return a.device.type not in ("cpu", "meta")
 
 
@@ -174,7 +174,7 @@ def known_as_same(a: Pattern, b: Pattern) -> bool:
 
 
 def _on_all(found: _Joint, a: Pattern, b: Pattern) -> _Joint:
-    """The joint pattern; that of a if it has as many elements as both, which are then the same."""
+    """The joint pattern; that of a where a and b have as many elements, and so the same ones."""
     same = a.nse == b.nse == found.pattern.nse and a.ordered and b.ordered
     return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if same else found
 
@@ -197,7 +197,7 @@ def _on_first(a: Pattern, b: Pattern) -> _Joint:
 
 
 def _through(first: Gather, then: Gather) -> torch.Tensor:
-    """The old entry of `then` that each of `first` meets in the intersection, -1 for none."""
+    """For each entry that `first` takes from, the entry that `then` takes at its place; else -1."""
     index, place = then.index(), first.place
     assert index is not None
     assert place is not None

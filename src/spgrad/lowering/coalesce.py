@@ -1,4 +1,4 @@
-"""Repeated elements of COO tensors, brought together."""
+"""Adds up the repeated elements of COO tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spgrad.lowering.segments import Segments, segment_extremum, segment_sum
 
 
 def without_repeats(A: SparseTensor) -> SparseTensor:
-    """A with sorted unique indices, the values of repeated ones added; A itself if it has them."""
+    """A with sorted unique indices, repeated values added up; A itself if it has such indices."""
     pattern = A._pattern
     if pattern.coalesced:
         return A
@@ -32,7 +32,7 @@ def without_repeats(A: SparseTensor) -> SparseTensor:
 
 
 def pattern_without_repeats(pattern: Pattern) -> Pattern:
-    """The pattern with sorted unique indices; itself if it has them."""
+    """The pattern with sorted unique indices; the pattern itself if it has such indices."""
     return pattern if pattern.coalesced else pattern.derive(kept.COALESCED, _coalesced)[0]
 
 

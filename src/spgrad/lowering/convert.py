@@ -21,7 +21,7 @@ from spgrad.torch_protocol.compile import lasting
 def convert(
     A: SparseTensor, layout: torch.layout, blocksize: tuple[int, int] | None = None
 ) -> SparseTensor:
-    """A in another layout; `A` itself where nothing would change but duplicates."""
+    """A in another layout, with repeated elements added up."""
     A = without_repeats(A)
     pattern = A._pattern
     if pattern.layout == layout and pattern.blocksize == blocksize:
@@ -50,7 +50,7 @@ def _moved(
     vals: torch.Tensor | None,
     ready: list[torch.Tensor],
 ) -> Move:
-    """`moved`; where that saves a pass, moves the values too, and appends them to `ready`."""
+    """`moved`; where that saves a pass, it moves the values too, and appends them to `ready`."""
 
     def make(p: Pattern) -> Move:
         together = None
@@ -118,7 +118,7 @@ def _grouped_in_blocks(
     blocksize: tuple[int, int],
     vals: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Lines in blocks, with the entry that each element of these is, or its value."""
+    """Groups lines into blocks; the third part is the entry, or the value, of each element."""
     ptr, idx = view
     block_lines, block_width = blocksize if by_rows else reversed(blocksize)
     if idx.shape[0] * block_lines * block_width > torch.iinfo(torch.int32).max:

@@ -1,4 +1,4 @@
-"""Gathers: they take values to another pattern, and gradients back."""
+"""Gathers, which take values to another pattern and gradients back."""
 
 from __future__ import annotations
 
@@ -163,8 +163,8 @@ class Move(NamedTuple):
 def moves_along(vals: torch.Tensor, like: torch.Tensor) -> bool:
     """True where the kernel that moves the indices `like` can move the values in the same pass.
 
-    Both have to be real tensors, or both traced ones; tensors of a torch.func transform have no
-    numbers that a kernel could read.
+    Both are real tensors, or both are traced. Tensors of a torch.func transform have no numbers
+    that a kernel could read.
     """
     return vals.dim() == 1 and not transforming() and is_real(vals) == is_real(like)
 

@@ -170,7 +170,7 @@ def require_ints(arg: str, first: Any, more: tuple[Any, ...] = ()) -> tuple[int,
 
 
 def call(fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
-    """fn(vals, ...); an error is one of ours."""
+    """fn(vals, ...), whose errors become errors of spgrad."""
     try:
         return fn(vals, *args, **kw)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:

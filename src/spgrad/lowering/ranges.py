@@ -1,7 +1,7 @@
 """New patterns whose lines are ranges of entries of old lines: no sort is needed.
 
 The lines are the rows of CSR and COO and the columns of CSC, those of a batch one item after the
-other. BSR and BSC, and COO of other than two sparse dimensions, go another way.
+other. `spgrad.lowering.rebuild` handles BSR and BSC, and COO whose sparse dimensions are not two.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def by_rows(pattern: Pattern) -> bool:
 
 
 def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
-    """A coalesced pattern by lines, of its own index dtype or another; None if it has no such.
+    """A coalesced pattern by lines, of its own index dtype or another; None if it has no lines.
 
-    Of COO only if the lines are not many more than the elements.
+    COO counts as lines only if there are not many more lines than elements.
     """
     if pattern.blocksize is not None:
         return None

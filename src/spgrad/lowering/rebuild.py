@@ -32,7 +32,7 @@ COO: Like = (torch.sparse_coo, None)
 
 
 class Found(NamedTuple):
-    """A new pattern, and which old stored element each of its stored elements is.
+    """A new pattern, and the old stored element that becomes each of its stored elements.
 
     The elements inside blocks are counted one by one. -1 stands for a zero that fills up a block;
     None says that all elements are taken in order.

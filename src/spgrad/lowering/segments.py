@@ -1,7 +1,7 @@
 """Reductions over groups of the elements of a pattern, and their derivatives.
 
 The elements that are reduced to one element of the result are a segment. Segments are kept on the
-pattern; those of the rows and columns are its views, so that they cost nothing more.
+pattern. Those of the rows and of the columns are its views, so they need no further work.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
 def _to_be_scattered(
     pattern: Pattern, view_of: Callable[[Pattern], View], other: View, size: int
 ) -> Segments:
-    """The lines of the view that is not in storage order, of which most sums need no view."""
+    """The lines of the view that is not in storage order, found only where a sum reads it."""
     old = weakref.ref(pattern)  # the pattern keeps the segments, which must not keep it
 
     def find() -> View:

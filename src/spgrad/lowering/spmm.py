@@ -205,7 +205,7 @@ def _both_gradients(
 
 
 def _one_pass(x: torch.Tensor, pattern: Pattern) -> bool:
-    """Whether reading a row of g once for both gradients is worth its price, for one head.
+    """Whether one pass over the rows of g takes less time than a kernel for each gradient.
 
     One of the views has its values in another order, so one pass reads a value and writes a
     gradient for each entry where they stand, mostly in a cache line of their own. Two kernels
@@ -246,8 +246,8 @@ class _SDDMM(Function):
 def transposed_copy(x: torch.Tensor) -> torch.Tensor:
     """x^T of a dense matrix, without room between its rows, and so the gradient of x.
 
-    A product reads and writes rows. `x.mT.contiguous()` gives the operations before it a gradient
-    whose rows lie apart, which elementwise ones of torch then read across the cache lines.
+    A product reads and writes rows. The gradient of `x.mT.contiguous()` is a transposed view, and
+    torch's elementwise operations before it would then read across the cache lines.
     """
     if x.mT.is_contiguous():
         return x.mT

@@ -238,6 +238,11 @@ def _require_table(rows: int, columns: int, weight: Any, padding_idx: Any) -> No
             f"`_weight` has shape {tuple(weight.shape)}; {(rows, columns)} is accepted. Its sizes "
             "are num_embeddings and embedding_dim."
         )
+    if weight is not None and not (weight.is_floating_point() or weight.is_complex()):
+        raise ArgumentValueError(
+            f"`_weight` has dtype {checks.short(weight.dtype)}; floating-point and complex dtypes "
+            "are accepted. Convert it with .to(torch.float32)."
+        )
     if padding_idx is not None:
         hint = "It is the number of a row; negative ones count from the end."
         checks.require_number(

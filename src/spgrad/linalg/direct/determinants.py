@@ -109,8 +109,8 @@ class _Adjugate(Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         raise PivotError(
-            "`A` is singular, and spgrad.linalg.det has a first derivative alone there; a matrix "
-            "of full rank is accepted for the second one."
+            "`A` is singular, where spgrad.linalg.det has no second derivative; a matrix of full "
+            "rank is accepted. The first derivative is there: leave out create_graph=True."
         )
 
 

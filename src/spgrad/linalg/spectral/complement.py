@@ -154,8 +154,8 @@ def _too_close(
     return StateError(
         f"the gradient of eigenvector {pair} did not converge (relative residual {left:.1e}): its "
         f"eigenvalue {e:.8g} differs by about {abs(other - e):.1e} from one that was not asked "
-        "for; eigenvalues apart from these are accepted. Change `k`, so that of near ones all are "
-        "found, or none."
+        "for; a larger difference is accepted. Change `k`, so that eigenvalues near one another "
+        "are all found, or none of them."
     )
 
 

@@ -201,7 +201,9 @@ def _require_fit(parts: dict[str, torch.Tensor], k: int | None, n: int | None) -
     if start is not None:
         columns = start.shape[1]
         if start.shape[0] != m:
-            raise checks.bad_shape("X", tuple(start.shape), f"({m}, n)", "It starts the columns.")
+            raise checks.bad_shape(
+                "X", tuple(start.shape), f"({m}, n)", "It holds the vectors to start from."
+            )
     if m < 3 * columns:
         raise ArgumentValueError(
             f"`A` has {m} rows for {columns} column(s) of `X`; 3 rows or more for each are "
@@ -350,7 +352,7 @@ def _solved(
     left = float((r.norm(dim=0) / g.norm(dim=0).clamp(min=torch.finfo(r.dtype).tiny)).max())
     raise StateError(
         f"the gradient of the eigenvectors did not converge (relative residual {left:.1e}); "
-        "eigenvalues apart from those that were not asked for are accepted. Raise `k` past a gap, "
-        "or lower `tol`.",
+        "eigenvalues that differ from all others are accepted. Raise `k` until a gap follows, or "
+        "lower `tol`.",
         function="lobpcg",
     )

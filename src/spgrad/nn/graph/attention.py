@@ -150,8 +150,8 @@ class GraphAttention(nn.Module):
                 f"`dropout` is {self.dropout!r}; numbers from 0 to 1 are accepted, 1 is not. Leave "
                 "it out for none."
             )
-        if not isinstance(self.fill_value, (int, float, torch.Tensor)) and (
-            self.fill_value not in _FILLS.values()
+        if not isinstance(self.fill_value, (int, float, str, torch.Tensor)) or (
+            isinstance(self.fill_value, str) and not self.fill_value
         ):
             raise ArgumentValueError(
                 f"`fill_value` is {fill_value!r}; a number, a tensor, 'mean' and 'sum' are "

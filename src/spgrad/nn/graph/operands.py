@@ -108,7 +108,8 @@ def require_sizes(**sizes: Any) -> None:
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ArgumentValueError(
-                f"`{name}` is {size!r}; an int of at least 1 is accepted. Lazy sizes are not."
+                f"`{name}` is {size!r}; an int of at least 1 is accepted. Give the number: "
+                "the layer does not find it in the first call."
             )
 
 

@@ -70,7 +70,7 @@ def empty(
     device: torch.device | str | None = None,
     requires_grad: bool = False,
 ) -> SparseTensor:
-    """`spgrad.zeros` with this name: as in torch, an empty sparse tensor has no elements."""
+    """`spgrad.zeros` with another name: as in torch, an empty sparse tensor has no elements."""
     return _zeros(size, layout, blocksize, dense_dim, dtype, device, requires_grad)
 
 

@@ -25,7 +25,7 @@ def neighbourhood_pattern(
     diagonal: bool = True,
     upper: bool | None = None,
     layout: torch.layout = torch.sparse_csr,
-    device: Any = None,
+    device: torch.device | str | None = None,
 ) -> Pattern:
     """Which points of a grid are near one another: the pattern of a stencil or a random field.
 

@@ -106,8 +106,9 @@ def _filled_like(
         raise ArgumentKindError(
             f"`{unknown[0]}` is no option; {', '.join(_OPTIONS)} are accepted. Leave it out."
         )
+    checks.require_bool("requires_grad", options.get("requires_grad", False))
     layout = options.get("layout")
-    if layout is not None and layout not in LAYOUT_NAMES:
+    if layout is not None and (not isinstance(layout, torch.layout) or layout not in LAYOUT_NAMES):
         raise UnsupportedError(
             f"`layout` is {layout}; a sparse layout is accepted. Use "
             f"torch.{make.__name__} of A.to_dense() for a dense result."

@@ -342,7 +342,7 @@ def _count(places: int, density: float | None, nse: int | None) -> int:
 def _distinct_numbers(
     size: int, count: int, device: Any, generator: torch.Generator | None
 ) -> torch.Tensor:
-    """`count` different numbers below `size`, sorted, all sets alike in likelihood; O(count)."""
+    """`count` different numbers below `size`, sorted, every set being equally likely; O(count)."""
     if size <= 4 * count + 16:
         order = torch.randperm(size, device=device, generator=generator)
         return order[:count].sort().values

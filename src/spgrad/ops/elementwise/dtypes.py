@@ -1,4 +1,4 @@
-"""Conversions between dtypes that torch makes by itself but for their derivatives."""
+"""Conversions between dtypes: torch converts, and this module adds the derivatives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Calls on a SparseTensor inside of a transform of torch.func that torch itself would answer.
 
-torch.func wraps every tensor that reaches its dispatcher, and gives a wrapper that is no
-SparseTensor any more. So these calls act on the values, or are refused.
+torch.func wraps every tensor that reaches its dispatcher in a tensor that is no SparseTensor. So
+these calls act on the values, or are refused.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def logical_or(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def logical_xor(input: Any, other: Any) -> torch.Tensor:
-    """Whether one alone is not zero: `spgrad.bitwise_or` with truth values of any dtype.
+    """Whether exactly one of them is not zero: `spgrad.bitwise_or` with truth values of any dtype.
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """

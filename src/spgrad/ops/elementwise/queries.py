@@ -1,4 +1,4 @@
-"""Questions about sparse tensors whose answer is no tensor, and isclose."""
+"""Comparisons of sparse tensors that give a bool or a number, and isclose."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def isclose(
 ) -> torch.Tensor:
     """`spgrad.eq` with |input - other| <= atol + rtol |other| in place of equality.
 
-    Of two sparse tensors the result would be dense, and is refused; `spgrad.allclose` is not.
+    Two sparse tensors are refused, because the result would be dense; `spgrad.allclose` takes
+    them.
     """
     rule = Rule(
         functools.partial(torch.isclose, rtol=rtol, atol=atol, equal_nan=equal_nan),

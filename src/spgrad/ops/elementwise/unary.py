@@ -29,7 +29,7 @@ def map(
     Args:
         input: Sparse tensor of any layout and shape; repeated COO indices are added first.
         fn: Takes the dense tensor of values, (nse, *blocksize, *dense_shape), and gives one of the
-            same shape; any torch function of one element. Of another dtype if it likes.
+            same shape; any torch function of one element. It may have another dtype.
         *args: Passed to `fn` behind the values.
         **kw: Passed to `fn`.
 

@@ -156,7 +156,7 @@ def _group(subscript: Subscript) -> Group:
 
 
 def _owned(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """A part of a tensor in memory of its own, so that it does not keep the whole alive."""
+    """A copy of a part of a tensor, so that the part does not keep the whole tensor in memory."""
     if in_torch_func():  # whose tensors have no memory that could be read
         return part
     view = part is not whole and part.untyped_storage().data_ptr() == (

@@ -230,7 +230,7 @@ def new_indices(line: torch.Tensor, take: Slice | int | None) -> torch.Tensor:
 
 
 def _disordered(subscript: Subscript, target: Target, sorts: bool) -> list[int]:
-    """Dimensions of the result in which entries are not in order any more."""
+    """Dimensions of the result in which the entries are no longer in order."""
     found, at = [], 0
     for item in target.out:
         width = 1

@@ -1,7 +1,7 @@
 """The common subscripts of a CSR or CSC matrix, in as few calls as they need.
 
-`plan.part` answers for every subscript. What is here gives the same for whole lines (rows of CSR,
-columns of CSC) and for a slice of every line, in a half to a fifth of the time of a small call.
+`plan.part` computes every subscript. The functions here compute whole lines (rows of CSR, columns
+of CSC) and a slice of every line, and take a half to a fifth of its time in a small call.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _with_lines(pattern: Pattern, indices: tuple[torch.Tensor, ...], count: int)
 
 
 def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
-    """One line, or lines one behind the other; differentiable. The last ones are kept."""
+    """One line, or consecutive lines; differentiable. The last results are kept."""
     pattern = A._pattern
     size = pattern.shape[dim]
     if isinstance(take, int):
@@ -122,7 +122,7 @@ def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
 
 
 def _slice_of_lines(A: SparseTensor, within: slice) -> SparseTensor | None:
-    """The same slice of every line; differentiable. The last ones are kept."""
+    """The same slice of every line; differentiable. The last results are kept."""
     pattern, vals = A._pattern, stored_values(A)
     m, k = pattern.shape
     size = k if pattern.compressed_by_rows else m

@@ -1,4 +1,4 @@
-"""Elements at the places of another tensor's: sparse_mask."""
+"""Elements at the places where another tensor has elements: sparse_mask."""
 
 from __future__ import annotations
 

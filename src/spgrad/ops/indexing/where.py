@@ -1,4 +1,4 @@
-"""Elements of one tensor or of another, as a condition says; where it is True."""
+"""Elements of one tensor where a condition is True, and of another elsewhere."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def to_dense(
 
 
 def _added(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    """The dense tensor, in which values of one place add up; differentiable."""
+    """The dense tensor, in which values at one place are added; differentiable."""
     dense = vals.new_zeros(math.prod(pattern.shape[: sparse_dims(pattern)]), *pattern.dense_shape)
     return dense.index_add_(0, kept_linear_positions(pattern), vals).view(pattern.shape)
 
@@ -163,5 +163,11 @@ def from_dense(
     pattern = Pattern(torch.sparse_coo, tuple(x.shape), (indices,), dense_dim=dense_dim)
     blocks = require_blocksize(pattern, layout, blocksize)
     flat = x.reshape(math.prod(x.shape[:sparse_dim]), *pattern.dense_shape)
-    vals = flat.index_select(0, linear_positions(pattern))
+    try:
+        vals = flat.index_select(0, linear_positions(pattern))
+    except NotImplementedError as error:  # dtypes such as uint16, which torch hardly computes with
+        raise ArgumentValueError(
+            f"`x` has dtype {checks.short(x.dtype)}; dtypes that torch indexes are accepted. "
+            "Convert it with x.to(torch.int32)."
+        ) from error
     return convert(on_pattern(vals, pattern), layout, blocks)

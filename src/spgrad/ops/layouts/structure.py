@@ -20,7 +20,7 @@ from spgrad.support import FLIPPED, OPS
 
 @public_op
 def coalesce(A: torch.Tensor) -> SparseTensor:
-    """A with sorted unique indices; the values of repeated ones add.
+    """A with sorted unique indices; repeated values are added.
 
     Args:
         A: COO tensor of any number of sparse and dense dimensions.

@@ -247,7 +247,7 @@ def _attention_forward(
 def _multiplies_blocks(pattern: Pattern, q: torch.Tensor) -> bool:
     """Whether lines of blocks are multiplied as small dense matrices.
 
-    The compiled library has the loops. Rows of blocks fill vectors from 8 elements on, and from 4
+    The compiled library has these loops. Rows of blocks fill vectors from 8 elements on, and from 4
     rows on a row of keys is used often enough to pay for the other order of the loops.
     """
     blocks = pattern.blocksize

@@ -42,7 +42,7 @@ def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     The order is that with the least estimated work, found by dynamic programming over all orders.
     A sparse (m, k) times a dense (k, n) counts nse n; two dense ones m k n; two sparse ones, whose
     product stays sparse, 8 times the nse_A nse_B / k multiplications that elements in random places
-    would need. So A (B x) is chosen before (A B) x.
+    would need. So A (B x) is preferred to (A B) x.
 
     Args:
         tensors: Sparse and dense matrices whose inner sizes agree; the first and the last may be
@@ -89,7 +89,7 @@ def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @public_op
 def chain_matmul(*matrices: torch.Tensor) -> torch.Tensor:
-    """`spgrad.multi_dot` with the matrices one after the other; one alone is given back."""
+    """`spgrad.multi_dot` with the matrices as arguments; a single one is returned as it is."""
     factors = require_operands(_named(_as_list(matrices)))
     return _multiplied(factors)
 

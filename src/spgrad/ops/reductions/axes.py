@@ -159,10 +159,6 @@ def reduction(
     """
     A = sparse_operand(arg, input)
     A = as_summands(A) if linear else without_repeats(A)
-    if not isinstance(keepdim, bool):
-        raise ArgumentKindError(
-            f"`keepdim` is {keepdim!r}; True or False is accepted. For example keepdim=True."
-        )
     dim = tuple(dim) if isinstance(dim, list) else dim
     ints = isinstance(dim, tuple) and all(isinstance(d, int) for d in dim)
     if not (ints or dim is None or isinstance(dim, int)):

@@ -110,6 +110,6 @@ def _extent(blocks: Any, dim: int, which: str) -> int:
     if not sizes:
         what = "that is None throughout"
     raise ArgumentValueError(
-        f"`blocks` has a {which} {what}; blocks of one size, and one that is no None, are "
-        "accepted. Give spgrad.zeros of the size that it shall have."
+        f"`blocks` has a {which} {what}; a {which} whose blocks have one size, with one block "
+        "at least that is not None, is accepted. Use spgrad.zeros for a block without elements."
     )

@@ -195,7 +195,7 @@ def diag_embed(
     ndim = len(A._pattern.shape)
     if ndim == 0 or A._pattern.dense_dim:
         raise checks.bad_shape(
-            "input", A._pattern.shape, "a tensor (*b, n)", "Its dimensions be sparse."
+            "input", A._pattern.shape, "a tensor (*b, n)", "All of its dimensions are sparse."
         )
     i, j = (require_dim(n, d, ndim + 1) for n, d in (("dim1", dim1), ("dim2", dim2)))
     if i == j:
