@@ -13,6 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
+from spgrad.lowering import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, matrix_operand, sparse_operand
@@ -24,10 +25,12 @@ from spgrad.ops.products import broadcast
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_values
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import lowered
 from spgrad.torch_protocol.func_transforms import transforming
 
 
 @public_op
+@lowered
 def scaled_dot_product_attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -127,16 +130,21 @@ def _pattern_and_bias(
     truth = A._vals.dtype == torch.bool
     if A._pattern.dense_dim:
         values = broadcast.by_head(A)
-        if truth:
-            values = torch.zeros_like(values, dtype=dtype).masked_fill(~values, -torch.inf)
-        return A, transposed_copy(values)
+        return A, transposed_copy(_added(values, dtype) if truth else values)
     if not truth:
         return A, broadcast.flat(A)
+    if align.asks_device(A._pattern):  # whether all are True
+        return A, _added(broadcast.flat(A), dtype)
     if not bool(A._vals.all()):
         # pruning keeps whole blocks, and with them elements that are False
         blocks = A._pattern.blocksize is not None
         A = prune(convert(A, torch.sparse_csr) if blocks else A)
     return A, None
+
+
+def _added(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to the scores of elements, so that those which are False take no part."""
+    return torch.zeros_like(truth, dtype=dtype).masked_fill(~truth, -torch.inf)
 
 
 def require_attention(A: SparseTensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
