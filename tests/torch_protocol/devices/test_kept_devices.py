@@ -143,6 +143,25 @@ def test_blocks_that_fill_a_product_of_matrices_are_multiplied_so_on_cuda(size, 
     assert called == ["block_spmm" if fits else "spmm"]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.usefixtures("_fake")
+def test_triton_reads_16_bit_operands_of_attention_as_they_are(there, dtype, monkeypatch):
+    read, kernel = [], kernels.attention
+
+    def run(*args):
+        read.append({t.dtype for t in args[3:7]})
+        return kernel(*args)
+
+    monkeypatch.setattr(kernels, "attention", run)
+    monkeypatch.setattr(kernels, "by_triton", lambda: ("attention",) if there else ())
+    values = torch.empty(CPU["csr"].nse, dtype=dtype, device="cuda")
+    A = spgrad.from_values(values, on_cuda("csr").pattern)
+    y = attention(A, torch.ones(2, N, 4, dtype=dtype, device="cuda"))
+    assert (y.dtype, y.device.type) == (dtype, "cuda")
+    assert read == [{dtype if there else torch.float32}]
+
+
 def as_if_elsewhere(pattern, monkeypatch):
     """Its indices equal no others before they are moved, like indices on another device."""
     same_as = Pattern.same_as

@@ -70,7 +70,8 @@ def scaled_dot_product_attention(
         O(nse (d + e)) time for each head. Memory for the result and one number for each of its
         rows; the backward takes memory for the gradients and for 2 nse numbers. A mask in BSR or
         BSC, with blocks of at least 4 x 8, takes about two thirds of the time of the same elements
-        in CSR on the CPU, and memory for a copy of the keys. 16-bit operands are copied to float32.
+        in CSR on the CPU, and memory for a copy of the keys. 16-bit operands are copied to float32,
+        except on a GPU with Triton.
         Second derivatives store nse numbers for each head.
 
     Raises:
@@ -97,9 +98,11 @@ def scaled_dot_product_attention(
     A, order = _heads_and_items(A, tuple(batch))
     q, k, v = (_to_heads(t, tuple(batch), order) for t in (q, k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
-    wide = torch.promote_types(q.dtype, torch.float32)
-    operands = (None if bias is None else bias.to(wide), q.to(wide), k.to(wide), v.to(wide))
-    if dropout_p or transforming():
+    stored = bool(dropout_p) or transforming()
+    operands = bias, q, k, v
+    if stored or not _takes_16_bits(q):
+        operands = _wide(*operands)
+    if stored:
         out = _stored(*operands, A, factor, dropout_p)
     elif wants_grad(*(t for t in operands if t is not None)):
         out = _Attention.apply(*operands, A, factor)
@@ -227,6 +230,18 @@ def _from_heads(t: torch.Tensor, batch: tuple[int, ...], order: Any, lines: int)
 # ---- one matrix, (heads, lines, features) ----------------------------------------------------
 
 
+def _takes_16_bits(q: torch.Tensor) -> bool:
+    """Whether the kernels take 16-bit operands, of which they form sums in float32."""
+    return q.device.type == "cuda" and "attention" in kernels.by_triton()
+
+
+def _wide(*operands: torch.Tensor | None) -> tuple[Any, ...]:
+    """The operands in float32 at least."""
+    return tuple(
+        None if t is None else t.to(torch.promote_types(t.dtype, torch.float32)) for t in operands
+    )
+
+
 def _attention_forward(
     bias: torch.Tensor | None,
     q: torch.Tensor,
@@ -334,12 +349,12 @@ class _Attention(torch.autograd.Function):
         wanted = ctx.needs_input_grad[:4]
         if torch.is_grad_enabled():
             given = [t for t, asked in zip((bias, q, k, v), wanted, strict=True) if asked]
-            y = _stored(bias, q, k, v, ctx.pattern, ctx.scale)
-            grads = iter(torch.autograd.grad(y, given, g, create_graph=True))
+            y = _stored(*_wide(bias, q, k, v), ctx.pattern, ctx.scale)
+            grads = iter(torch.autograd.grad(y, given, g.to(y.dtype), create_graph=True))
             return (*(next(grads) if asked else None for asked in wanted), None, None)
         bias = None if bias is None else plain(bias)
         q, k, v, g = plain(q), plain(k), plain(v), plain(g)
-        delta = torch.linalg.vecdot(g, out)
+        delta = torch.linalg.vecdot(*_wide(g, out))
         arrays = bias, q, k, v, g, lse, delta
         *found, d_bias = _attention_backward(*arrays, ctx.pattern, ctx.scale)
         grads = zip((d_bias, *found), wanted, strict=True)
