@@ -99,9 +99,9 @@ def scaled_dot_product_attention(
     q, k, v = (_to_heads(t, tuple(batch), order) for t in (q, k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
     stored = bool(dropout_p) or transforming()
-    operands = bias, q, k, v
+    operands: list[Any] = [bias, q, k, v]
     if stored or not _takes_16_bits(q):
-        operands = _wide(*operands)
+        operands = _in_float32(*operands)
     if stored:
         out = _stored(*operands, A, factor, dropout_p)
     elif wants_grad(*(t for t in operands if t is not None)):
@@ -133,11 +133,11 @@ def _pattern_and_bias(
     truth = A._vals.dtype == torch.bool
     if A._pattern.dense_dim:
         values = broadcast.by_head(A)
-        return A, transposed_copy(_added(values, dtype) if truth else values)
+        return A, transposed_copy(_bias_of_truth(values, dtype) if truth else values)
     if not truth:
         return A, broadcast.flat(A)
     if align.asks_device(A._pattern):  # whether all are True
-        return A, _added(broadcast.flat(A), dtype)
+        return A, _bias_of_truth(broadcast.flat(A), dtype)
     if not bool(A._vals.all()):
         # pruning keeps whole blocks, and with them elements that are False
         blocks = A._pattern.blocksize is not None
@@ -145,7 +145,7 @@ def _pattern_and_bias(
     return A, None
 
 
-def _added(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _bias_of_truth(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What is added to the scores of elements, so that those which are False take no part."""
     return torch.zeros_like(truth, dtype=dtype).masked_fill(~truth, -torch.inf)
 
@@ -235,11 +235,11 @@ def _takes_16_bits(q: torch.Tensor) -> bool:
     return q.device.type == "cuda" and "attention" in kernels.by_triton()
 
 
-def _wide(*operands: torch.Tensor | None) -> tuple[Any, ...]:
+def _in_float32(*operands: torch.Tensor | None) -> list[Any]:
     """The operands in float32 at least."""
-    return tuple(
+    return [
         None if t is None else t.to(torch.promote_types(t.dtype, torch.float32)) for t in operands
-    )
+    ]
 
 
 def _attention_forward(
@@ -349,12 +349,12 @@ class _Attention(torch.autograd.Function):
         wanted = ctx.needs_input_grad[:4]
         if torch.is_grad_enabled():
             given = [t for t, asked in zip((bias, q, k, v), wanted, strict=True) if asked]
-            y = _stored(*_wide(bias, q, k, v), ctx.pattern, ctx.scale)
+            y = _stored(*_in_float32(bias, q, k, v), ctx.pattern, ctx.scale)
             grads = iter(torch.autograd.grad(y, given, g.to(y.dtype), create_graph=True))
             return (*(next(grads) if asked else None for asked in wanted), None, None)
         bias = None if bias is None else plain(bias)
         q, k, v, g = plain(q), plain(k), plain(v), plain(g)
-        delta = torch.linalg.vecdot(*_wide(g, out))
+        delta = torch.linalg.vecdot(*_in_float32(g, out))
         arrays = bias, q, k, v, g, lse, delta
         *found, d_bias = _attention_backward(*arrays, ctx.pattern, ctx.scale)
         grads = zip((d_bias, *found), wanted, strict=True)
