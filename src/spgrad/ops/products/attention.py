@@ -99,9 +99,9 @@ def scaled_dot_product_attention(
     q, k, v = (_to_heads(t, tuple(batch), order) for t in (q, k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
     stored = bool(dropout_p) or transforming()
-    operands: list[Any] = [bias, q, k, v]
+    operands = bias, q, k, v
     if stored or not _takes_16_bits(q):
-        operands = _in_float32(*operands)
+        operands = _in_float32(bias), _in_float32(q), _in_float32(k), _in_float32(v)
     if stored:
         out = _stored(*operands, A, factor, dropout_p)
     elif wants_grad(*(t for t in operands if t is not None)):
@@ -235,11 +235,9 @@ def _takes_16_bits(q: torch.Tensor) -> bool:
     return q.device.type == "cuda" and "attention" in kernels.by_triton()
 
 
-def _in_float32(*operands: torch.Tensor | None) -> list[Any]:
-    """The operands in float32 at least."""
-    return [
-        None if t is None else t.to(torch.promote_types(t.dtype, torch.float32)) for t in operands
-    ]
+def _in_float32(t: Any) -> Any:
+    """A tensor in float32 at least; None stays."""
+    return t if t is None else t.to(torch.promote_types(t.dtype, torch.float32))
 
 
 def _attention_forward(
@@ -349,12 +347,13 @@ class _Attention(torch.autograd.Function):
         wanted = ctx.needs_input_grad[:4]
         if torch.is_grad_enabled():
             given = [t for t, asked in zip((bias, q, k, v), wanted, strict=True) if asked]
-            y = _stored(*_in_float32(bias, q, k, v), ctx.pattern, ctx.scale)
+            operands = _in_float32(bias), _in_float32(q), _in_float32(k), _in_float32(v)
+            y = _stored(*operands, ctx.pattern, ctx.scale)
             grads = iter(torch.autograd.grad(y, given, g.to(y.dtype), create_graph=True))
             return (*(next(grads) if asked else None for asked in wanted), None, None)
         bias = None if bias is None else plain(bias)
         q, k, v, g = plain(q), plain(k), plain(v), plain(g)
-        delta = torch.linalg.vecdot(*_in_float32(g, out))
+        delta = torch.linalg.vecdot(_in_float32(g), _in_float32(out))
         arrays = bias, q, k, v, g, lse, delta
         *found, d_bias = _attention_backward(*arrays, ctx.pattern, ctx.scale)
         grads = zip((d_bias, *found), wanted, strict=True)
