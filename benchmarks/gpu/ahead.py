@@ -156,7 +156,8 @@ def calls(
     val, rows = torch.empty(nse, dtype=dtype), torch.empty(m, n, dtype=dtype)
     by_head, wide = torch.empty(nse, heads, dtype=dtype), torch.empty(m, heads * n, dtype=dtype)
     view = ptr, idx, perm
-    q, lse = (torch.empty(heads, m, *width, dtype=dtype) for width in ([min(n, 256)], []))
+    q, lse = torch.empty(heads, m, min(n, 256), dtype=dtype), torch.empty(heads, m, dtype=dtype)
+    lse = lse if dtype == torch.float64 else lse.float()
     bias = torch.empty(heads // 2, nse, dtype=dtype)
     values = torch.empty(nse, n, dtype=dtype)
     of_blocks = torch.empty(block**2 * nse, dtype=dtype)

@@ -83,7 +83,7 @@ class _Empty:
         self.by_head = torch.empty(entries, HEADS, dtype=dtype)
         self.rows = torch.empty(lines * (BLOCK if blocked else 1), columns, dtype=dtype)
         self.one_head = torch.empty(1, lines, columns, dtype=dtype)
-        self.of_row = torch.empty(1, lines, dtype=dtype)
+        self.of_row = torch.empty(1, lines, dtype=torch.float32)
 
 
 def _gradients(e: Any, n: int) -> tuple[Any, ...]:

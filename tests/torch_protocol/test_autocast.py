@@ -64,3 +64,21 @@ def test_autocast(sparse):
         y.float().sum().backward()
         assert A.grad.dtype == x.grad.dtype == torch.float32
         assert A.grad.pattern is A.pattern
+
+
+@pytest.mark.parametrize("truth", [False, True])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_attention_is_lowered_as_that_of_torch_is(truth, gradient):
+    A = testing.random_sparse((6, 6), torch.sparse_csr, dtype=torch.float32, density=0.5)
+    mask = A.to(torch.bool) if truth else A.requires_grad_(gradient)
+    q, k, v = (torch.randn(2, 6, 4, requires_grad=gradient) for _ in range(3))
+    with torch.autocast("cpu", dtype=LOW):
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        assert y.dtype == F.scaled_dot_product_attention(q, k, v).dtype == LOW
+    lower = (t.to(LOW) for t in (q, k, v))
+    wanted = F.scaled_dot_product_attention(*lower, attn_mask=mask if truth else mask.to(LOW))
+    testing.assert_close(y, wanted.double())
+    if gradient:
+        y.float().square().sum().backward()
+        assert {t.grad.dtype for t in (q, k, v)} == {torch.float32}
+        assert truth or A.grad.dtype == torch.float32

@@ -58,7 +58,7 @@ def both(by_rows, by_cols, bias, q, k, v, g, scale=0.3):
     close(
         found, REFERENCES["attention"](*by_rows, wider, q.to(wide), k.to(wide), v.to(wide), scale)
     )
-    delta = (g * found[0]).sum(-1)
+    delta = (g.to(wide) * found[0].to(wide)).sum(-1)
     of = q, k, v, g, found[1], delta
     wanted = REFERENCES["attention_backward"](
         *by_rows, *by_cols, wider, *(t.to(wide) for t in of), scale
@@ -93,7 +93,9 @@ def test_dtypes(dtype, index):
     by_rows = view("short", M, N, index=index)
     by_cols = by_columns(*by_rows)
     found = both(by_rows, by_cols, bias_of(0, len(by_rows[1]), dtype), *operands(2, 3, 5, dtype))
-    assert all(t.dtype == dtype for t in found)
+    out, lse, *gradients = found
+    assert all(t.dtype == dtype for t in (out, *gradients))
+    assert lse.dtype == torch.promote_types(dtype, torch.float32)
 
 
 def test_wide_rows_are_read_in_small_tiles():

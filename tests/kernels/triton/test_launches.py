@@ -1,5 +1,7 @@
 """What happens on the host before Triton kernels run: it reads no number of the operands."""
 
+import contextlib
+
 import pytest
 import torch
 from interpreting import LAUNCHED, REFERENCES
@@ -40,3 +42,22 @@ def test_operands_need_no_numbers(dtype, index, n, launched):
         pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
         for one, other in pairs:
             assert (one.device.type, one.shape, one.dtype) == ("meta", other.shape, other.dtype)
+
+
+def test_kernels_run_on_the_device_of_their_operands(monkeypatch, launched):
+    """Which need not be the current one, where each process has a device of its own."""
+    asked = []
+
+    @contextlib.contextmanager
+    def device_of(tensor):
+        asked.append(tensor)
+        yield
+        assert launched  # within the block
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    for name, operands in ahead.calls(torch.float32, torch.int32, 8).items():
+        launched.clear()
+        there = [on_meta(x) for x in operands]
+        LAUNCHED[name](*there)
+        assert asked.pop() is there[0]
+        assert not asked

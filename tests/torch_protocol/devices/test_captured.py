@@ -73,6 +73,19 @@ def attention():
     return [mask, q, k, v], lambda: attend(q, k, v, attn_mask=mask).square().mean()
 
 
+def attention_of_a_graph():
+    """Whether all elements of the mask are True stays on the device."""
+    q = dense(2, N, 4).requires_grad_()
+    mask = matrix().detach() > 0
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return [q], lambda: attend(q, q, q, attn_mask=mask).square().mean()
+
+
+def sparse_attention():
+    layer, x = nn.SparseAttention(8, 2, pattern=nn.patterns.band(N, 2)), dense(N, 8)
+    return list(layer.parameters()), lambda: layer(x, x, x)[0].square().mean()
+
+
 def blocks():
     A, x = matrix("bsr"), dense(N, 3).requires_grad_()
     return [A, x], lambda: (A @ x).square().mean()
@@ -115,6 +128,8 @@ PROGRAMS = {
     "softmax": softmax,
     "scores_of_edges": edges,
     "attention": attention,
+    "attention_of_a_graph": attention_of_a_graph,
+    "sparse_attention": sparse_attention,
     "substitution": substitution,
     "sparse_linear": lambda: of_module(nn.SparseLinear(N, 4, density=0.4), dense(5, N)),
     "graph_conv": graph_network(lambda: nn.GraphConv(3, 8), lambda: nn.GraphConv(8, 2)),

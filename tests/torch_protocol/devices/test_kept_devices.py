@@ -59,6 +59,9 @@ PRODUCTS = {
 MORE = {
     "product_from_left": (lambda A, x: x @ A, ones(3, N), (3, N)),
     "graph_conv": (layer(nn.GraphConv(3, 4)), ones(N, 3), (N, 4)),
+    "sage": (layer(nn.SAGEConv(3, 4)), ones(N, 3), (N, 4)),
+    "gin": (layer(nn.GINConv(torch.nn.Linear(3, 4))), ones(N, 3), (N, 4)),
+    "linear": (lambda A, x: torch.nn.functional.linear(x, A), ones(3, N), (3, N)),
 }
 
 
@@ -140,6 +143,25 @@ def test_blocks_that_fill_a_product_of_matrices_are_multiplied_so_on_cuda(size, 
     assert called == ["block_spmm" if fits else "spmm"]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.usefixtures("_fake")
+def test_triton_reads_16_bit_operands_of_attention_as_they_are(there, dtype, monkeypatch):
+    read, kernel = [], kernels.attention
+
+    def run(*args):
+        read.append({t.dtype for t in args[3:7]})
+        return kernel(*args)
+
+    monkeypatch.setattr(kernels, "attention", run)
+    monkeypatch.setattr(kernels, "by_triton", lambda: ("attention",) if there else ())
+    values = torch.empty(CPU["csr"].nse, dtype=dtype, device="cuda")
+    A = spgrad.from_values(values, on_cuda("csr").pattern)
+    y = attention(A, torch.ones(2, N, 4, dtype=dtype, device="cuda"))
+    assert (y.dtype, y.device.type) == (dtype, "cuda")
+    assert read == [{dtype if there else torch.float32}]
+
+
 def as_if_elsewhere(pattern, monkeypatch):
     """Its indices equal no others before they are moved, like indices on another device."""
     same_as = Pattern.same_as
@@ -203,15 +225,55 @@ def test_a_move_to_a_device_that_is_not_there_is_refused_as_torch_does(layout):
         assert str(of_torch.value) in str(found.value)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.usefixtures("_fake")
-def test_autocast_of_cuda(dtype):
+@pytest.fixture(params=[torch.float16, torch.bfloat16], ids=str)
+def lowered(request):
+    """The dtype of autocast on CUDA, which is on."""
     before = torch.get_autocast_dtype("cuda")
     torch.set_autocast_enabled("cuda", True)  # torch.autocast asks for a device that is there
-    torch.set_autocast_dtype("cuda", dtype)
-    try:
-        assert (on_cuda("csr") @ torch.ones(N, 3, device="cuda")).dtype == dtype
-        assert (CPU["csr"] @ torch.ones(N, 3)).dtype == torch.float32
-    finally:
-        torch.set_autocast_enabled("cuda", False)
-        torch.set_autocast_dtype("cuda", before)
+    torch.set_autocast_dtype("cuda", request.param)
+    yield request.param
+    torch.set_autocast_enabled("cuda", False)
+    torch.set_autocast_dtype("cuda", before)
+
+
+LOWERED = {
+    "product": lambda A, x: A @ x,
+    "vector": lambda A, x: A @ x.sum(1),
+    "addmm": lambda A, x: torch.addmm(x, A, x),
+    "sampled": lambda A, x: spgrad.sddmm(A, x, x),
+    "attention": lambda A, x: attention(A, x.unsqueeze(0)),
+}
+
+
+@pytest.mark.parametrize("name", LOWERED)
+@pytest.mark.usefixtures("_fake")
+def test_autocast_of_cuda(name, lowered):
+    product = LOWERED[name]
+    assert product(on_cuda("csr"), torch.ones(N, 3, device="cuda")).dtype == lowered
+    assert product(CPU["csr"], torch.ones(N, 3)).dtype == torch.float32
+
+
+@pytest.mark.usefixtures("_fake")
+def test_compiled_functions_under_autocast_of_cuda(lowered):
+    compiled = torch.compile(lambda A, x: A @ x, backend="aot_eager", fullgraph=True)
+    y = compiled(on_cuda("csr"), torch.ones(N, 3, device="cuda"))
+    assert (y.device.type, y.dtype) == ("cuda", lowered)
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        lambda A, x: A @ x,
+        lambda A, x: A * x.sum(1),
+        lambda A, x: spgrad.sddmm(A, x, x),
+        lambda A, x: attention(A, x.unsqueeze(0)),
+    ],
+)
+@pytest.mark.usefixtures("_fake")
+def test_operands_on_two_of_several_gpus_are_refused(mixed):
+    """As where a rank has moved its matrix to its own device, and not its features."""
+    with pytest.raises(
+        spgrad.ArgumentValueError,
+        match=r"is on cuda:[01]; `[a-z_]+` is on cuda:[01], and one device",
+    ):
+        mixed(on_cuda("csr"), torch.ones(N, 3, device="cuda:1"))

@@ -13,6 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
+from spgrad.lowering import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, matrix_operand, sparse_operand
@@ -24,10 +25,12 @@ from spgrad.ops.products import broadcast
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_values
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import lowered
 from spgrad.torch_protocol.func_transforms import transforming
 
 
 @public_op
+@lowered
 def scaled_dot_product_attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -67,7 +70,8 @@ def scaled_dot_product_attention(
         O(nse (d + e)) time for each head. Memory for the result and one number for each of its
         rows; the backward takes memory for the gradients and for 2 nse numbers. A mask in BSR or
         BSC, with blocks of at least 4 x 8, takes about two thirds of the time of the same elements
-        in CSR on the CPU, and memory for a copy of the keys. 16-bit operands are copied to float32.
+        in CSR on the CPU, and memory for a copy of the keys. 16-bit operands are copied to float32,
+        except on a GPU with Triton.
         Second derivatives store nse numbers for each head.
 
     Raises:
@@ -94,9 +98,11 @@ def scaled_dot_product_attention(
     A, order = _heads_and_items(A, tuple(batch))
     q, k, v = (_to_heads(t, tuple(batch), order) for t in (q, k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
-    wide = torch.promote_types(q.dtype, torch.float32)
-    operands = (None if bias is None else bias.to(wide), q.to(wide), k.to(wide), v.to(wide))
-    if dropout_p or transforming():
+    stored = bool(dropout_p) or transforming()
+    operands = bias, q, k, v
+    if stored or not _takes_16_bits(q):
+        operands = _in_float32(bias), _in_float32(q), _in_float32(k), _in_float32(v)
+    if stored:
         out = _stored(*operands, A, factor, dropout_p)
     elif wants_grad(*(t for t in operands if t is not None)):
         out = _Attention.apply(*operands, A, factor)
@@ -127,11 +133,11 @@ def _pattern_and_bias(
     truth = A._vals.dtype == torch.bool
     if A._pattern.dense_dim:
         values = broadcast.by_head(A)
-        if truth:
-            values = torch.zeros_like(values, dtype=dtype).masked_fill(~values, -torch.inf)
-        return A, transposed_copy(values)
+        return A, transposed_copy(_bias_of_truth(values, dtype) if truth else values)
     if not truth:
         return A, broadcast.flat(A)
+    if align.asks_device(A._pattern):  # whether all are True
+        return A, _bias_of_truth(broadcast.flat(A), dtype)
     return without_false(A), None
 
 
@@ -141,6 +147,11 @@ def without_false(A: SparseTensor) -> SparseTensor:
         return A
     # pruning keeps whole blocks, and with them elements that are False
     return prune(convert(A, torch.sparse_csr) if A._pattern.blocksize is not None else A)
+
+
+def _bias_of_truth(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to the scores of elements, so that those which are False take no part."""
+    return torch.zeros_like(truth, dtype=dtype).masked_fill(~truth, -torch.inf)
 
 
 def require_attention(A: SparseTensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -226,6 +237,16 @@ def _from_heads(t: torch.Tensor, batch: tuple[int, ...], order: Any, lines: int)
 
 
 # ---- one matrix, (heads, lines, features) ----------------------------------------------------
+
+
+def _takes_16_bits(q: torch.Tensor) -> bool:
+    """Whether the kernels take 16-bit operands, of which they form sums in float32."""
+    return q.device.type == "cuda" and "attention" in kernels.by_triton()
+
+
+def _in_float32(t: Any) -> Any:
+    """A tensor in float32 at least; None stays."""
+    return t if t is None else t.to(torch.promote_types(t.dtype, torch.float32))
 
 
 def _attention_forward(
@@ -335,12 +356,13 @@ class _Attention(torch.autograd.Function):
         wanted = ctx.needs_input_grad[:4]
         if torch.is_grad_enabled():
             given = [t for t, asked in zip((bias, q, k, v), wanted, strict=True) if asked]
-            y = _stored(bias, q, k, v, ctx.pattern, ctx.scale)
-            grads = iter(torch.autograd.grad(y, given, g, create_graph=True))
+            operands = _in_float32(bias), _in_float32(q), _in_float32(k), _in_float32(v)
+            y = _stored(*operands, ctx.pattern, ctx.scale)
+            grads = iter(torch.autograd.grad(y, given, g.to(y.dtype), create_graph=True))
             return (*(next(grads) if asked else None for asked in wanted), None, None)
         bias = None if bias is None else plain(bias)
         q, k, v, g = plain(q), plain(k), plain(v), plain(g)
-        delta = torch.linalg.vecdot(g, out)
+        delta = torch.linalg.vecdot(_in_float32(g), _in_float32(out))
         arrays = bias, q, k, v, g, lse, delta
         *found, d_bias = _attention_backward(*arrays, ctx.pattern, ctx.scale)
         grads = zip((d_bias, *found), wanted, strict=True)

@@ -340,8 +340,7 @@ std::tuple<Tensor, Tensor, Tensor> spgemm_op(const Tensor& ptr_a, const Tensor& 
                                              const Tensor& val_a, const Tensor& ptr_b,
                                              const Tensor& idx_b,
                                              const std::optional<Tensor>& perm_b,
-                                             const Tensor& val_b, int64_t n,
-                                             bool /* checked */) {
+                                             const Tensor& val_b, int64_t n, bool /* checked */) {
   const ScalarType index = ptr_a.scalar_type(), value = val_a.scalar_type();
   check_view(ptr_a, idx_a, perm_a);
   check_view(ptr_b, idx_b, perm_b);

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
+from spgrad.kernels.reference.common.dtypes import accumulate_dtype, widened
 from spgrad.kernels.reference.common.views import in_value_order, in_view_order, row_numbers
 from spgrad.kernels.reference.products.matmul import sddmm, spmm
 
@@ -30,7 +31,8 @@ def _of_head(bias: Tensor | None, perm: Tensor | None, head: int) -> Tensor | No
 def lines_shape(*operands: Any) -> tuple[Tensor, Tensor]:
     """The results of attention, over entries or blocks, without their numbers."""
     q, _, v = operands[4:7]  # behind a view and the bias
-    return q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(q.shape[:2])
+    lse = q.new_empty(q.shape[:2], dtype=accumulate_dtype(q.dtype))
+    return q.new_empty(*q.shape[:2], v.shape[2]), lse
 
 
 @kernel(
@@ -58,17 +60,18 @@ def attention(
         perm: Where an entry's value stands in `bias` (nse,); None for in place.
         bias: Added to the scores: (nse,), the same for every head, or (biases, nse), of which head
             h has that of number h % biases; None for nothing.
-        q: Queries (heads, m, d), float32 or float64.
+        q: Queries (heads, m, d); float32 or float64 where the compiled library answers.
         k: Keys (heads, n, d).
         v: Values (heads, n, e).
         scale: Factor of the scores.
 
     Returns:
         out (heads, m, e) and lse (heads, m), the logarithm of the sum of the exponentials of a
-        row's scores. A row without entries, or whose scores are all minus infinity, gives 0 and
-        minus infinity.
+        row's scores, float32 for 16-bit operands. A row without entries, or whose scores are all
+        minus infinity, gives 0 and minus infinity.
     """
-    row = row_numbers(ptr, idx.shape[0])
+    dtype, row = q.dtype, row_numbers(ptr, idx.shape[0])
+    q, k, v = widened(q), widened(k), widened(v)
     outs, sums = [], []
     for head in range(q.shape[0]):
         scores = _scores(ptr, idx, _of_head(bias, perm, head), q[head], k[head], scale)
@@ -81,8 +84,8 @@ def attention(
         outs.append(spmm(ptr, idx, None, weights, v[head]))
         sums.append(largest + total.log())
     if not outs:
-        return q.new_empty(0, q.shape[1], v.shape[2]), q.new_empty(0, q.shape[1])
-    return torch.stack(outs), torch.stack(sums)
+        return q.new_empty(0, q.shape[1], v.shape[2], dtype=dtype), q.new_empty(0, q.shape[1])
+    return torch.stack(outs).to(dtype), torch.stack(sums)
 
 
 def gradients_shape(*operands: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -132,7 +135,7 @@ def attention_backward(
         v: Values (heads, n, e).
         g: Cotangent (heads, m, e).
         lse: Of `attention` (heads, m).
-        delta: Dot product of cotangent and result (heads, m).
+        delta: Dot product of cotangent and result (heads, m), in the dtype of `lse`.
         scale: Factor of the scores.
 
     Returns:
@@ -140,7 +143,9 @@ def attention_backward(
     """
     row = row_numbers(ptr, idx.shape[0])
     made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    d_bias = q.new_empty(0) if bias is None else torch.zeros_like(bias)
+    dtype, wide = q.dtype, accumulate_dtype(q.dtype)
+    d_bias = q.new_empty(0) if bias is None else torch.zeros_like(bias, dtype=wide)
+    q, k, v, g = widened(q), widened(k), widened(v), widened(g)
     for head, (dq, dk, dv) in enumerate(zip(*made, strict=True)):
         scores = _scores(ptr, idx, _of_head(bias, perm, head), q[head], k[head], scale)
         of_row = lse[head][row]
@@ -153,4 +158,4 @@ def attention_backward(
         change, weights = in_value_order(change * scale, perm), in_value_order(weights, perm)
         dk.copy_(spmm(cols_ptr, cols_idx, cols_perm, change, q[head]))
         dv.copy_(spmm(cols_ptr, cols_idx, cols_perm, weights, g[head]))
-    return *made, d_bias
+    return *made, d_bias.to(dtype)

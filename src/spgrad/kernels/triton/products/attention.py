@@ -298,7 +298,7 @@ def attention(
     if not _ours(idx, bias, q, k, v):
         return elsewhere("attention", ptr, idx, perm, bias, q, k, v, scale)
     (heads, m, d), (_, n, e), (nse,) = q.shape, v.shape, idx.shape
-    out, lse = q.new_empty(heads, m, e), q.new_empty(heads, m)
+    out, lse = q.new_empty(heads, m, e), q.new_empty(heads, m, dtype=accumulate_dtype(q.dtype))
     view, biases = View(ptr, idx, perm), _biases(bias)
     parts, lses = _parts(out, nse), _parts(lse[:, :, None], nse)
     for (programs, shape), to in zip(
