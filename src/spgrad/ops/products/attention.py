@@ -204,9 +204,6 @@ def require_dropout(dropout_p: Any) -> None:
         )
 
 
-# ---- batches: one block-diagonal matrix, and heads that share it -----------------------------
-
-
 def _heads_and_items(
     A: SparseTensor, batch: tuple[int, ...]
 ) -> tuple[Pattern, tuple[list[int], list[int]]]:
@@ -234,9 +231,6 @@ def _from_heads(t: torch.Tensor, batch: tuple[int, ...], order: Any, lines: int)
     r = len(batch)
     t = t.reshape(*(batch[i] for i in at), lines, t.shape[-1])
     return t.permute(*(at.index(i) for i in range(r)), r, r + 1)
-
-
-# ---- one matrix, (heads, lines, features) ----------------------------------------------------
 
 
 def _takes_16_bits(q: torch.Tensor) -> bool:

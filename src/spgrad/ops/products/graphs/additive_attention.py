@@ -14,6 +14,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
+from spgrad.lowering.align import asks_device
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand
 from spgrad.lowering.segments import segment_expand, segment_sum, segments_of
@@ -144,19 +145,16 @@ def _heads_of(
 def _shared_or_own(A: SparseTensor, dtype: torch.dtype) -> tuple[SparseTensor, torch.Tensor | None]:
     """A, and what is added to scores: (elements, 1) or (elements, heads); None for nothing.
 
-    A bool matrix gives its elements that are True, and where nobody may read its values, as in a
-    graph of torch.compile, minus infinity for the others.
+    A bool matrix gives its elements that are True. Where its values are not read, in a graph of
+    torch.compile and on a device, minus infinity is added for the others.
     """
     own = bool(A._pattern.dense_dim)
     values = broadcast.by_head(A) if own else broadcast.flat(A)[:, None]
     if values.dtype != torch.bool:
         return A, values
-    if not own and is_real(A._vals):
+    if not own and is_real(A._vals) and not asks_device(A._pattern):
         return without_false(A), None
     return A, torch.zeros_like(values, dtype=dtype).masked_fill(~values, -torch.inf)
-
-
-# ---- one matrix, (lines, heads) --------------------------------------------------------------
 
 
 class Scoring(NamedTuple):
