@@ -55,10 +55,8 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                 if flags:
                     annotations.require_flags(flags, args, kwargs)
                 out = op(*args, **kwargs)
-                if type(out) is torch.Tensor or type(getattr(out, "_vals", None)) is torch.Tensor:
-                    return out
-                if loses_sizes(out) and _outermost():
-                    raise UnsupportedError(UNKNOWN_SIZE)
+                if type(out) is not torch.Tensor:
+                    _require_sizes(out)
                 return out
             except Exception as given:
                 error = UnsupportedError(UNKNOWN_SIZE) if _of_data(given) else given
@@ -86,9 +84,17 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
+def _require_sizes(out: Any) -> None:
+    """Refuses a result that a trace can't have, as it has not all sizes that it was made with."""
+    if torch.compiler.is_dynamo_compiling() or type(getattr(out, "_vals", None)) is torch.Tensor:
+        return
+    if loses_sizes(out) and _outermost():
+        raise UnsupportedError(UNKNOWN_SIZE)
+
+
 def _outermost() -> bool:
-    """Whether no other public function called the one that calls this."""
-    frame = sys._getframe(1)
+    """Whether no other public function called the one that asks for the sizes of its result."""
+    frame = sys._getframe(2)
     code, caller = frame.f_code, frame.f_back
     while caller is not None and caller.f_code is not code:
         caller = caller.f_back

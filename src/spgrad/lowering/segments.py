@@ -222,7 +222,8 @@ def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:
     if segments.scattered is not None:
         return y.index_select(0, segments.scattered.index)
     assert segments.ptr is not None
-    if segments.ptr.shape[0] == 2:
+    ends = segments.ptr.shape[0]
+    if isinstance(ends, int) and ends == 2:  # a trace may not know how many
         return y.expand(segments.elements, *y.shape[1:])
     return kernels.segment_expand(segments.ptr, segments.perm, segments.elements, plain(y))
 

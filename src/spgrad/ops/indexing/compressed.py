@@ -23,6 +23,7 @@ from spgrad.ops.indexing.coo import (
 )
 from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
 from spgrad.ops.shapes.shape import same_elements
+from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import in_torch_func
 
 _INT32 = torch.iinfo(torch.int32).max
@@ -159,7 +160,10 @@ def _owned(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     """A copy of a part of a tensor, so that the part does not keep the whole tensor in memory."""
     if in_torch_func():  # whose tensors have no memory that could be read
         return part
-    view = part is not whole and part.untyped_storage().data_ptr() == (
+    if part is whole:
+        return part
+    # a trace does not know what memory a tensor will have
+    view = not is_real(part) or part.untyped_storage().data_ptr() == (
         whole.untyped_storage().data_ptr()
     )
     return part.clone() if view else part
