@@ -38,8 +38,16 @@ NAN = spgrad.from_values(torch.tensor([1.0, float("nan"), 1.0]), EYE.pattern)
         ({"scale_tril": EYE.to(torch.int64)}, ValueError, "`scale_tril` has dtype"),
         ({"covariance_matrix": EYE, "diagonal": LOC}, ValueError, "`diagonal` is given with"),
         ({"scale_tril": EYE, "diagonal": torch.ones(4)}, ValueError, "`diagonal` has shape"),
-        ({"scale_tril": EYE, "diagonal": LOC}, ValueError, "`diagonal` has an element"),
-        ({"loc": LOC / 0, "scale_tril": EYE}, ValueError, "`loc` has an element"),
+        (
+            {"scale_tril": EYE, "diagonal": LOC},
+            ValueError,
+            "`diagonal` has an element that is not positive",
+        ),
+        (
+            {"loc": LOC / 0, "scale_tril": EYE},
+            ValueError,
+            "`loc` has an element that is not finite",
+        ),
         ({"scale_tril": UPPER}, ValueError, "above the diagonal"),
         ({"precision_tril": UPPER, "diagonal": torch.ones(3)}, ValueError, "above the diagonal"),
         ({"precision_tril": HOLE}, ValueError, "missing or not positive"),

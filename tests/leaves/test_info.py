@@ -85,6 +85,13 @@ def test_memory_of_blocks_that_do_not_divide_the_matrix_is_not_shown(shape):
     assert {words.split()[0] for words in sizes} == {"coo", "csr", "csc"}
 
 
+def test_memory_shows_the_blocks_that_take_least():
+    for side in (2, 3, 4, 8, 16):
+        A = spgrad.kron(spgrad.eye(5), spgrad.from_dense(torch.ones(side, side))).to_sparse_csr()
+        sizes = dict(info.memory(info.matrix(A), A.pattern, A.element_size()))
+        assert any(words.startswith(f"bsr {side} × {side}, 100 %") for words in sizes)
+
+
 def test_drawing_of_dots():
     lines = info.drawing(info.matrix(spgrad.eye(8)))
     assert lines == ["⠑⢄⠀⠀", "⠀⠀⠑⢄"]

@@ -43,6 +43,18 @@ def test_keys_that_are_left_out(layout, causal):
     same(ours, theirs, found, wanted, x)
 
 
+@pytest.mark.parametrize("given", ["pattern", "mask"])
+def test_a_call_leaves_out_later_keys(given):
+    """`is_causal` of the call does what `causal` of the layer does."""
+    band = patterns.band(L, 2)
+    ours, theirs = pair(pattern=band)
+    x = tokens(B, L, 8)
+    wanted, _ = theirs(x, x, x, attn_mask=~band.to_dense().tril(), need_weights=False)
+    options = {"attn_mask": band} if given == "mask" else {}
+    found, _ = ours(x, x, x, is_causal=True, **options)
+    same(ours, theirs, found, wanted, x)
+
+
 def test_numbers_are_added_to_the_scores_of_a_key():
     ours, theirs = pair(pattern=patterns.band(L, 2))
     x, padding = tokens(B, L, 8), tokens(B, L, seed=2)
