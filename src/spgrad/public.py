@@ -15,7 +15,7 @@ from spgrad import annotations
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.slots import above
 from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError
-from spgrad.torch_protocol.compile import loses_sizes
+from spgrad.torch_protocol.compile import in_trace, loses_sizes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,7 +103,7 @@ def _outermost() -> bool:
 
 def _of_data(error: Exception) -> bool:
     """Whether torch says that code that it traces depends on numbers that only a run tells."""
-    return type(error).__name__ in _OF_DATA
+    return type(error).__name__ in _OF_DATA and in_trace()
 
 
 def _of_an_argument(

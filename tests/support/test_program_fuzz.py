@@ -66,7 +66,8 @@ def test_the_source_makes_the_same_values(seed):
     with contextlib.suppress(Failure):
         done = run_seed(seed)
         names = {}
-        with contextlib.suppress(spgrad.SpgradError):  # as the last step of some does
+        # the last step of some is refused, or takes the last of no parts, as of a dense tensor
+        with contextlib.suppress(spgrad.SpgradError, IndexError):
             exec(Program(tuple(done.items)).source(), names)
         for place, value in enumerate(done.values):
             if isinstance(value, torch.Tensor):

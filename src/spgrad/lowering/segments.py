@@ -19,7 +19,7 @@ from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.core.values import plain
 from spgrad.lowering.sorting import counting_sort
 from spgrad.lowering.spmm import wants_grad
-from spgrad.lowering.views import cols, linear_index, rows, transposed_view, unraveled
+from spgrad.lowering.views import cols, index_rows, linear_index, rows, transposed_view, unraveled
 from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import Function
 
@@ -166,7 +166,7 @@ LONGEST = 4096
 def _unique_segments(pattern: Pattern, kept: list[int], size: int) -> Segments:
     coordinates, perm = _coordinates_and_perm(pattern)
     sizes = [pattern.shape[d] for d in kept]
-    unique, segment = kernels.coalesce(torch.stack([coordinates[d] for d in kept]), sizes)
+    unique, segment = kernels.coalesce(index_rows(coordinates, kept), sizes)
     ptr, perm = _by_segment(segment, unique.shape[1], perm)
     return Segments(ptr, perm, pattern.elements, size, unique.to(pattern.indices[0].dtype))
 

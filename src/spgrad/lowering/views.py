@@ -168,6 +168,11 @@ def unraveled(position: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor
     return [position, *reversed(found)] if sizes else []
 
 
+def index_rows(indices: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """The rows `dims` of `indices`; a list as an index would be copied to the device."""
+    return torch.stack([indices[d] for d in dims]) if dims else indices[:0]
+
+
 def one_line(entries: torch.Tensor) -> torch.Tensor:
     """Line pointers (2,) of one line with these entries; no number comes from the host."""
     ptr = entries.new_zeros(2, dtype=torch.int64)

@@ -176,6 +176,11 @@ def of_trace(t: torch.Tensor) -> bool:
     return mode is None or running is None or running.fake_mode in (None, mode)
 
 
+def in_trace() -> bool:
+    """Whether torch.compile or torch.export is tracing; fake tensors alone do not count."""
+    return TracingContext.try_get() is not None
+
+
 def loses_sizes(out: Any) -> bool:
     """True if the running trace has a size that depends on numbers, and the result `out` has not.
 

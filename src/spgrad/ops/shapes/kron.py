@@ -117,7 +117,8 @@ def _kron_pattern(a: Pattern, b: Pattern) -> Move:
     own = torch.promote_types(of_a.pattern.indices[0].dtype, of_b.pattern.indices[0].dtype)
     dtype = index_dtype(own, shape)
     at_a, at_b = (f.pattern.indices[0].to(dtype) for f in (of_a, of_b))
-    first_of = torch.stack([index * size for index, size in zip(at_a, b.shape, strict=True)])
+    scaled = [index * size for index, size in zip(at_a, b.shape, strict=True)]
+    first_of = torch.stack(scaled) if scaled else at_a
     indices = (first_of[:, :, None] + at_b[:, None, :]).flatten(1)
     entry = None
     if of_a.entry is not None or of_b.entry is not None:

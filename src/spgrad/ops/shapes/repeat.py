@@ -249,8 +249,9 @@ def _repeated_pattern(pattern: Pattern, times: tuple[int, ...]) -> Found | InRan
         copy = indices.new_ones(copies, dtype=torch.int64).cumsum(0) - 1
         if not copies:
             return Placed(indices[:, :0], copy, 0)
-        along = zip(unraveled(copy, times[:split]), pattern.shape[:split], strict=True)
-        shifts = torch.stack([(number * size).to(indices.dtype) for number, size in along])
+        numbers = zip(unraveled(copy, times[:split]), pattern.shape[:split], strict=True)
+        moves = [(number * size).to(indices.dtype) for number, size in numbers]
+        shifts = torch.stack(moves) if moves else indices.new_zeros(0, copies)  # (d, copies)
         copies_at = (shifts[:, :, None] + indices[:, None, :]).flatten(1)  # (d, copies * nse)
         entry = (indices.new_ones(indices.shape[1], dtype=torch.int64).cumsum(0) - 1).repeat(copies)
         first_alone = all(n == 1 for n in times[1:split])

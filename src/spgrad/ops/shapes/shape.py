@@ -14,7 +14,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.operands import require_dim, require_ints, shape_as, sparse_operand
 from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild, sparse_dims
-from spgrad.lowering.views import linear_index, unraveled
+from spgrad.lowering.views import index_rows, linear_index, unraveled
 from spgrad.ops.layouts.structure import transposed
 from spgrad.public import public_op
 from spgrad.support import FLIPPED
@@ -155,7 +155,7 @@ def _permuted_pattern(pattern: Pattern, first: tuple[int, ...], last: tuple[int,
     return placed(
         pattern,
         shape,
-        lambda indices: Placed(torch.stack([indices[d] for d in first]), None, leading),
+        lambda indices: Placed(index_rows(indices, first), None, leading),
         like=like,
     )
 

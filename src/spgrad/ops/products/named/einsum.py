@@ -16,6 +16,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedErro
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, is_sparse, shape_of, sparse_operand
 from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild
+from spgrad.lowering.views import index_rows
 from spgrad.ops.products.named.hybrids import (
     dense_dimensions,
     product_with_hybrid,
@@ -195,9 +196,9 @@ def _equal_labels(A: SparseTensor, labels: Labels) -> SparseTensor:
 
     def build(pattern: Pattern) -> Found:
         def by(indices: torch.Tensor) -> Placed:
-            same = torch.stack([indices[d] for d in first])
+            same = index_rows(indices, list(first))
             agree = (indices == same).all(0).nonzero().squeeze(1)
-            return Placed(torch.stack([indices[d][agree] for d in kept]), agree, 0)
+            return Placed(index_rows(indices, kept).index_select(1, agree), agree, 0)
 
         return placed(pattern, tuple(pattern.shape[d] for d in kept), by, like=COO)
 
