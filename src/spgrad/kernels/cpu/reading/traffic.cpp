@@ -56,13 +56,20 @@ bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use) {
   return footprint_of(idx).misses(room() / kLine) <= kOften;
 }
 
+// Whether the columns and values of a product of few columns are prefetched.
+bool are_distant(const Tensor& idx, const Tensor& x) {
+  const int64_t entry = static_cast<int64_t>(idx.element_size() + x.element_size());
+  return idx.numel() * entry > 4 * near_bytes();
+}
+
 Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kAhead = 8 << 10;
   const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
   if (tiled) misses.rows = misses.tiles;
   return {.ahead = worth_prefetching(misses, x, use) ? kAhead : 0,
           .tiled = tiled,
-          .staged = worth_staging(idx, x, use)};
+          .staged = worth_staging(idx, x, use),
+          .distant = are_distant(idx, x)};
 }
 
 Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {

@@ -13,6 +13,7 @@ struct Traffic {
   bool tiled = false;     // columns of x are copied into tiles
   bool staged = false;    // rows of x of a few columns are copied side by side before they are used
   bool streamed = false;  // y is written past the caches
+  bool distant = false;   // columns and values come from beyond the cache, and are prefetched
 };
 
 // True where writing y past the caches pays: rows of y are whole cache lines, and y is much larger

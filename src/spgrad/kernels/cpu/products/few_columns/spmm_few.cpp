@@ -34,7 +34,7 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
     // Sixteen numbers that the processor gathers at once are faster than code for each length.
-    const bool gathered = kRow == 4 && gathers_fast();
+    const bool gathered = kColumns == 1 && gathers_fast();
     if (!gathered && short_and_alike(a.ptr, first, last)) {
       return spmm_by_length<kBytes, kColumns>(a, first, last);
     }

@@ -10,6 +10,7 @@
 #include "common/lanes.h"
 #include "products/spmm.h"
 #include "reading/gather.h"
+#include "reading/prefetch_entries.h"
 
 namespace spgrad {
 
@@ -169,6 +170,7 @@ SPGRAD_INLINE void spmm_by_registers(const Spmm<index_t, scalar_t> a, int64_t fi
   typename S::Row row;
   for (int64_t i = first; i < last; ++i) {
     const int64_t p = a.ptr[i], end = a.ptr[i + 1];
+    if (a.traffic.distant) prefetch_entries(a, p, end);
     if (kHasRegisters<kBytes, kColumns, scalar_t> && end + S::kSlots <= a.nse) [[likely]] {
       if constexpr (kHasRegisters<kBytes, kColumns, scalar_t>) {
         typename S::Values sums[S::kRegisters]{};

@@ -10,6 +10,7 @@
 #include "products/few_columns/spmm_narrow.h"
 #include "products/few_columns/spmv.h"
 #include "reading/gather.h"
+#include "reading/prefetch_entries.h"
 
 namespace spgrad {
 
@@ -93,6 +94,7 @@ SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, i
       if (a.ptr[i + 4] - a.ptr[i] > 4 * kStagedRow) break;
       const int64_t until = std::min<int64_t>(a.ptr[i + 4] + kStagedAhead, stop);
       for (; copied < until; copied += S::kSlots) {
+        if (a.traffic.distant) prefetch_entries(a, copied, copied + S::kSlots);
         typename S::Values rows;
         S::copy_rows(a, copied, rows);
         std::memcpy(staged + (copied - begin) * kColumns, &rows, sizeof(rows));

@@ -6,8 +6,10 @@
 #include <cstring>
 
 #include "common/lanes.h"
+#include "products/few_columns/row_of_length.h"
 #include "products/few_columns/spmm_narrow.h"
 #include "reading/gather.h"
+#include "reading/prefetch_entries.h"
 
 namespace spgrad {
 
@@ -25,6 +27,7 @@ SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t firs
   for (int r = 0; r < 4; ++r) {
     if (r >= count) break;
     const int64_t p = a.ptr[first + r], end = a.ptr[first + r + 1];
+    if (a.traffic.distant) prefetch_entries(a, p, end);
     if (end + S::kSlots <= a.nse) [[likely]] {
       typename S::Values row[1]{};
       add_registers<kBytes, 1>(a, p, end, row);
@@ -42,66 +45,92 @@ SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t firs
   std::memcpy(a.y + first, &joined, count * sizeof(scalar_t));
 }
 
-// Sums of as many rows as a register has lanes, none of more than kMost entries: a lane is a row.
-// The products of all their entries are formed first, side by side in `products`, which has a zero
-// behind them.
-template <int kBytes, class index_t, class scalar_t>
-SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t most) {
+// kExist[count] has ones in the first `count` lanes of a row.
+template <class Integer, int kMost>
+struct Lengths {
+  alignas(64) Integer exist[kMost + 1][kMost]{};
+
+  constexpr Lengths() {
+    for (int count = 0; count <= kMost; ++count) {
+      for (int lane = 0; lane < count; ++lane) exist[count][lane] = -1;
+    }
+  }
+};
+template <class Integer, int kMost>
+inline constexpr Lengths<Integer, kMost> kLengths;
+
+// Sums of as many rows as a register has lanes, none of more than kMost entries. The products of
+// all their entries are formed first, side by side. Then each row is loaded as one vector, without
+// the products of the rows behind it.
+template <int kBytes, int kRows, class index_t, class scalar_t>
+SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t first) {
   using S = Slots<kBytes, 1, scalar_t>;
   constexpr int kLanes = S::kLanes, kMost = std::min(kLanes, 8);
-  using Places = Vector<index_t, kLanes>;
-  alignas(kBytes) scalar_t products[kLanes * kMost + kLanes];
-  const int64_t begin = a.ptr[first], count = a.ptr[first + kLanes] - begin;
+  using Row = Vector<scalar_t, kMost>;
+  using Cells = Vector<typename S::Integer, kMost>;
+  alignas(kBytes) scalar_t products[kRows * kMost + kLanes];
+  const int64_t begin = a.ptr[first], count = a.ptr[first + kRows] - begin;
   for (int64_t p = 0; p < count; p += kLanes) {
+    if (a.traffic.distant) prefetch_entries(a, begin + p, begin + p + kLanes);
     typename S::Values weights, rows;
     S::load_rows(a, begin + p, kLanes, rows);
     S::load_weights(a, begin + p, 0, weights);
     rows *= weights;
     std::memcpy(products + p, &rows, sizeof(rows));
   }
-  products[count] = 0;
-  Places place, end;
-  std::memcpy(&place, a.ptr + first, sizeof(place));
-  std::memcpy(&end, a.ptr + first + 1, sizeof(end));
-  const auto nothing = static_cast<index_t>(count);
-  place -= static_cast<index_t>(begin);
-  end -= static_cast<index_t>(begin);
-  typename S::Values terms[kMost]{};
-#pragma GCC unroll 8
-  for (int t = 0; t < kMost; ++t) {
-    if (t >= most) break;
-    const Places at = place < end ? place : Places{} + nothing;
-    alignas(kBytes) index_t places[kLanes];
-    std::memcpy(places, &at, sizeof(at));
-    using Cell = std::conditional_t<sizeof(scalar_t) == 4, uint32_t, uint64_t>;
-    Vector<Cell, kLanes> cells;
-    gather<Cell, kLanes>(products, places, kLanes, cells);
-    terms[t] = std::bit_cast<typename S::Values>(cells);
-    place += 1;
-  }
+  for (int l = 0; l < kRows; l += 4) {
+    const index_t* const ptr = a.ptr + first + l;
+    Row rows[4];
 #pragma GCC unroll 4
-  for (int t = 0; t < kMost; t += 4) {
-    terms[t] = (terms[t] + terms[t + 1]) + (terms[t + 2] + terms[t + 3]);
+    for (int r = 0; r < 4; ++r) {
+      Cells cells, exist;
+      std::memcpy(&cells, products + (ptr[r] - begin), sizeof(cells));
+      std::memcpy(&exist, kLengths<typename S::Integer, kMost>.exist[ptr[r + 1] - ptr[r]],
+                  sizeof(exist));
+      cells &= exist;
+      rows[r] = std::bit_cast<Row>(cells);
+    }
+    Vector<scalar_t, 4> joined;
+    sum_lanes<scalar_t, kMost>(rows, joined);
+    joined += 0;  // -0 becomes 0, as in the other way
+    std::memcpy(a.y + first + l, &joined, sizeof(joined));
   }
-  if constexpr (kMost == 8) terms[0] += terms[4];
-  terms[0] += 0;  // -0 becomes 0, as in the other way
-  std::memcpy(a.y + first, &terms[0], sizeof(terms[0]));
 }
 
+// The lengths of the shortest and of the longest of kRows rows.
+template <class index_t>
+struct Extremes {
+  index_t least, most;
+};
+template <int kRows, class index_t>
+SPGRAD_INLINE Extremes<index_t> lengths_of(const index_t* ptr) {
+  Extremes<index_t> found{.least = ptr[1] - ptr[0], .most = ptr[1] - ptr[0]};
+  for (int r = 0; r < kRows; ++r) {
+    found.least = std::min<index_t>(found.least, ptr[r + 1] - ptr[r]);
+    found.most = std::max<index_t>(found.most, ptr[r + 1] - ptr[r]);
+  }
+  return found;
+}
+
+// Rows [first, last), some of them together: by code for their length if they have the same, as in
+// a grid, else by products side by side if all are short, else row by row.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   constexpr int kLanes = Slots<kBytes, 1, scalar_t>::kLanes, kMost = std::min(kLanes, 8);
-  while (first + kLanes <= last) {
-    index_t most = 0;
-    for (int l = 0; l < kLanes; ++l) {
-      most = std::max<index_t>(most, a.ptr[first + l + 1] - a.ptr[first + l]);
-    }
-    if (most <= kMost && a.ptr[first + kLanes] + kLanes <= a.nse) {
-      spmv_short_rows<kBytes>(a, first, most);
+  constexpr int kRows = 4 * kLanes;
+  for (; first + kRows <= last; first += kRows) {
+    const index_t* const ptr = a.ptr + first;
+    const auto [least, most] = lengths_of<kRows>(ptr);
+    if (least == most && most <= kByLength) {
+      for (int r = 0; r < kRows; r += 4) {
+        if (a.traffic.distant) prefetch_entries(a, ptr[r], ptr[r + 4]);
+        rows_of_length<kBytes, 1, 4>(most, a.val + ptr[r], a.idx + ptr[r], a.x, a.y + first + r);
+      }
+    } else if (most <= kMost && ptr[kRows] + kLanes <= a.nse) {
+      spmv_short_rows<kBytes, kRows>(a, first);
     } else {
-      for (int l = 0; l < kLanes; l += 4) spmv_long_rows<kBytes>(a, first + l, 4);
+      for (int r = 0; r < kRows; r += 4) spmv_long_rows<kBytes>(a, first + r, 4);
     }
-    first += kLanes;
   }
   for (; first < last; first += 4) {
     spmv_long_rows<kBytes>(a, first, std::min<int64_t>(4, last - first));
