@@ -49,18 +49,19 @@ def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.
         Dense, of the shape of `x`.
 
     Gradient:
-        Of all three, of any order; of `A` on its own pattern.
+        Of `A`, `x` and `t`, of any order; of `A` on its own pattern.
 
     Cost:
-        At most 5 + 4.3 |t| norm products with `A` for float32, 15 + 5.7 |t| norm for float64, where
-        norm is the 1-norm above; a series ends where its terms no longer count. Time steps are so
-        short that |t| norm of one is at most 13 for float32 and 9.9 for float64. The gradient keeps
-        a tensor of the size of `x` for each step, and up to 110 in the backward of one step.
+        At most 5 + 4.3 |t| norm products with `A` for float32, 15 + 5.7 |t| norm for float64,
+        where norm is the 1-norm above; a series ends when its terms no longer change the sum. Time
+        steps are so short that |t| norm of one step is at most 13 for float32 and 9.9 for float64.
+        The gradient keeps a tensor of the size of `x` for each step, and up to 110 in the backward
+        of one step.
 
     Raises:
-        TypeError: `A` is not sparse, `x` not dense, or `t` no number.
+        TypeError: `A` is not sparse, `x` not dense, or `t` is not a number.
         ValueError: `A` is not square, sizes or dtypes don't fit, or t A is not finite, or so large
-            that more than ten million products were needed.
+            that more than ten million products would be needed.
         NotImplementedError: `A` has dense dimensions.
 
     Example:

@@ -37,8 +37,8 @@ from spgrad.torch_protocol.repr import describe, facts, picture
 def register(row: Op) -> Any:
     """The function of a row, which the row's names in torch find from now on.
 
-    Names of in-place forms find the function with an underscore behind its name, if the module has
-    one, or else one that stores the result in the first operand.
+    The name of an in-place form finds the function whose name ends in an underscore, if the module
+    has one. Otherwise it finds a function that stores the result in the first operand.
     """
     if row.layouts:
         op = row.function
