@@ -63,6 +63,11 @@ ATTRIBUTES = {
     torch.Tensor.__complex__: lambda A: complex(item(A)),
     torch.Tensor.__float__: lambda A: float(item(A)),
     torch.Tensor.__int__: lambda A: int(item(A)),
+    # Since torch 2.14, Dynamo calls these operations for the attributes of the same meaning.
+    torch.ops.aten.numpy_T: lambda A: A.T,
+    torch.ops.aten.mT: lambda A: A.mT,
+    torch.ops.aten.matrix_H: lambda A: A.H,
+    torch.ops.aten.mH: lambda A: A.mH,
 }
 """Torch's name -> what answers for it: attributes of a tensor, no operations, and without a row.
 
