@@ -121,10 +121,10 @@ def _time(t: Any, A: SparseTensor) -> torch.Tensor:
 def _advanced(A: SparseTensor, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """exp(t A) x for x (*b, m, n): A = B + mean, so that exp(t A) = exp(t mean) exp(t B)."""
     with torch.no_grad():
-        on_diagonal = diagonal(A.detach(), 0, -2, -1).to_dense()
+        on_diagonal = diagonal(A.detach(), 0, -2, -1)
         mean = on_diagonal.mean(-1, keepdim=True)  # any number would be right
         rest = sum(A.detach().abs(), -2)
-        columns = rest.to_dense() - on_diagonal.abs() + (on_diagonal - mean).abs()
+        columns = rest - on_diagonal.abs() + (on_diagonal - mean).abs()
         norm = float(mapped_over(columns.abs() * t.abs()).max())
     if not math.isfinite(norm):
         raise ArgumentValueError(
