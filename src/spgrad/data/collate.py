@@ -61,8 +61,8 @@ def collate(samples: Sequence[Any]) -> Any:
         O(nse of all), and O(m) for `batch`.
 
     Raises:
-        TypeError: `samples` is no list, or a sample has a type that `default_collate` refuses.
-        ValueError: There is no sample, or a sparse tensor is no matrix.
+        TypeError: `samples` is not a list, or a sample has a type that `default_collate` refuses.
+        ValueError: There is no sample, or a sparse tensor is not a matrix.
 
     Source:
         Fey and Lenssen, Fast Graph Representation Learning with PyTorch Geometric, 2019: graphs of
@@ -106,7 +106,7 @@ def uncollate(matrix: torch.Tensor, sizes: torch.Tensor) -> list[SparseTensor]:
         O(nse) and a small constant for each block.
 
     Raises:
-        TypeError: `matrix` is not sparse, or `sizes` no integer tensor.
+        TypeError: `matrix` is not sparse, or `sizes` is not an integer tensor.
         ValueError: The sizes do not add up to the shape, or an element is outside of the blocks.
 
     Example:
@@ -162,7 +162,7 @@ def _blocks(matrices: Sequence[SparseTensor], *, collate_fn_map: Any = None) -> 
 
 
 def _rows(tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
-    """Dense tensors, one behind the other."""
+    """Dense tensors, one after the other."""
     for i, t in enumerate(tensors):
         if isinstance(t, SparseTensor) or t.layout != torch.strided:
             raise ArgumentKindError(

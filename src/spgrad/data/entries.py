@@ -1,4 +1,4 @@
-"""Splits the elements of a matrix for training and testing, and samples pairs that it lacks."""
+"""Splits the elements of a matrix for training and testing; samples pairs without an element."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def negative_sampling(
 ) -> torch.Tensor:
     """Distinct pairs (row, column) at which A has no specified element, drawn uniformly.
 
-    Numbers of missing elements are drawn, not pairs of which some would have to be rejected; so an
+    It draws numbers of missing elements, not pairs of which it would have to reject some. So an
     almost dense matrix takes no longer.
 
     Args:
@@ -98,7 +98,7 @@ def negative_sampling(
         O(nse + num log(nse)) on average, and as much memory.
 
     Raises:
-        ValueError: A lacks fewer than `num` elements.
+        ValueError: Fewer than `num` elements of A are unspecified.
 
     Example:
         >>> A = spgrad.from_dense(torch.ones(3, 3) - torch.eye(3)).to_sparse_csr()

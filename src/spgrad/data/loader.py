@@ -121,9 +121,10 @@ class NeighborLoader(DataLoader[Any]):
     """Mini-batches of nodes, each with a sample of their neighbours: torch_geometric's loader.
 
     It takes a matrix, or a graph of torch_geometric, and does not need torch_geometric for either.
-    A batch depends on the generator and on its number in the epoch, not on `num_workers`. Workers
-    draw, and gather features; the process that iterates makes the blocks, so that the values of a
-    matrix have their gradient. Features that require a gradient are gathered there too.
+    A batch depends on the generator and on its number in the epoch, not on `num_workers`. Worker
+    processes draw, and gather features. The process that iterates makes the blocks, so the values
+    of a matrix have their gradient. Features that require a gradient are gathered in that process
+    too.
 
     Args:
         data: Sparse matrix (n, n) in COO, CSR or CSC, coalesced, whose entry (i, j) makes j a
@@ -135,29 +136,30 @@ class NeighborLoader(DataLoader[Any]):
         batch_size: Seeds of one batch.
         replace: Draw with replacement.
         shuffle: Take the nodes in a new random order in each epoch.
-        weights: As in `sample_neighbors`; of a `Data` one for each edge.
+        weights: As in `sample_neighbors`; for a `Data`, one for each edge.
         weight_attr: The attribute of a `Data` with these weights.
         transform: Called with each batch; the loader yields what it returns.
-        filter_per_worker: False gathers the attributes of a `Data` in the process that iterates.
+        filter_per_worker: False gathers the attributes of a `Data` in the process that iterates
+            over the loader.
         is_sorted: Not used; sorted edges are found in one pass.
         drop_last: Leave out a last batch that is smaller.
         generator: Draws the order and the samples; None takes torch's default generator.
         **options: Other options of `torch.utils.data.DataLoader`, such as `num_workers`.
 
     Yields:
-        For each `batch_size` nodes a `NeighborBatch`; of a `Data` a copy of it with the nodes and
-        edges of the sample alone: `edge_index` in new numbers, seeds first, and the parts of all
-        attributes of nodes and of edges, and besides `n_id`, `e_id`, `input_id`, `batch_size`,
-        `num_sampled_nodes` and `num_sampled_edges`.
+        For each `batch_size` nodes a `NeighborBatch`. For a `Data`, a copy of it with the nodes
+        and edges of the sample alone: `edge_index` in new numbers, seeds first; of each attribute
+        of nodes or edges, the part of the sample; and also `n_id`, `e_id`, `input_id`,
+        `batch_size`, `num_sampled_nodes` and `num_sampled_edges`.
 
     Cost:
         For each batch that of `sample_neighbors`; O(n) in each epoch, and O(nse) once.
 
     Raises:
         ValueError: An argument is out of range; the text names it.
-        TypeError: `data` is neither, or `x` is no dense tensor.
+        TypeError: `data` is neither, or `x` is not a dense tensor.
         NotImplementedError: `data` has several types of nodes, or an option of torch_geometric's
-            loader is asked for that this one has not, such as `disjoint`.
+            loader is given that this loader does not have, such as `disjoint`.
 
     Source:
         Hamilton, Ying and Leskovec (2017); torch_geometric.loader.NeighborLoader.

@@ -126,7 +126,7 @@ def sample_neighbors(
     weights: bool | torch.Tensor = False,
     generator: torch.Generator | None = None,
 ) -> NeighborBatch:
-    """Draws some of the entries of each row in `seeds`, then of the rows that these lead to.
+    """Draws some of the entries of each row in `seeds`, then of the rows that they lead to.
 
     An entry (i, j) of A makes j a neighbour of i. A node is sampled once, in the hop after the one
     that found it, as torch_geometric's NeighborLoader does; so each block is the upper left part
@@ -139,18 +139,19 @@ def sample_neighbors(
         fanout: Entries to draw of each row, for one hop or for each of several; -1 takes all.
         replace: Draw with replacement: `fanout` times in each row that has an entry.
         weights: True draws by the values of A, a tensor (nse,) by its numbers, in the order of
-            ``A.values()``: each entry with a probability in proportion to its weight among those
-            that are left. Weights are not negative; entries of weight 0 are never drawn.
-        generator: Draws one number, on which the sample depends; it does not depend on the number
-            of threads. None takes torch's default generator.
+            ``A.values()``: each draw takes one of the entries that are left, with a probability in
+            proportion to its weight. Weights are not negative; entries of weight 0 are never
+            drawn.
+        generator: Draws one number, which determines the sample, with any number of threads. None
+            takes torch's default generator.
 
     Returns:
         A `NeighborBatch`: the sampled edges as one block for each hop, and the rows, columns and
         values of A that they come from.
 
     Gradient:
-        The values of the blocks are those of A: the gradient lies on the pattern of A, zero where
-        nothing was drawn. Weights get none.
+        The values of the blocks are values of A: the gradient lies on the pattern of A, with zeros
+        at entries that were not drawn. Weights get no gradient.
 
     Cost:
         Without weights O(edges + nodes) of the sample; with weights O(entries of the rows that are

@@ -30,21 +30,21 @@ class RowDataset(Dataset[SparseTensor]):
 
     Reads what ``scipy.sparse.save_npz(path, A, compressed=False)`` writes, or a folder with
     ``indptr.npy``, ``indices.npy`` and ``data.npy``, as ``numpy.save`` writes them. The pointers
-    are checked once, the indices of each batch when it is read.
+    are checked once; the indices of a batch are checked when it is read.
 
     ``dataset[rows]`` is a CSR matrix of these rows, and `loader` gives such matrices. A worker
     process that gets a copy of the data set opens the files again.
 
     Args:
         path: The .npz file, or the folder.
-        shape: Rows and columns (m, k): for a folder; a .npz file has it.
+        shape: Rows and columns (m, k), for a folder; a .npz file contains its shape.
 
     Cost:
         O(m) to open it; O(b + entries of the rows) for a batch of b rows.
 
     Raises:
-        ValueError: The files are not there, are compressed, or do not fit one another.
-        TypeError: `path` is no path.
+        ValueError: The files are missing, are compressed, or do not fit one another.
+        TypeError: `path` is not a path.
 
     Example:
         >>> import tempfile, scipy.sparse
@@ -220,7 +220,7 @@ def prefetched(batches: Iterable[T], ahead: int = 2) -> Iterator[T]:
     """The same batches, but a thread makes the next ones while the caller uses the present one.
 
     For loaders without workers: reading and the kernels run outside of Python's lock, and nothing
-    is copied between processes. An error in the thread is raised where its batch would come.
+    is copied between processes. An error in the thread is raised in place of its batch.
 
     Args:
         batches: An iterable of batches, such as a DataLoader.

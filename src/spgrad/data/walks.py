@@ -33,8 +33,8 @@ def random_walk(
 
     With p or q other than 1 a step depends on the one before, as in node2vec: from v, reached from
     t, the weight of a neighbour x is 1/p if x is t, 1 if A has an entry (t, x), and 1/q otherwise.
-    Steps are proposed and rejected; after 8 rejections all weights of the row are computed, so that
-    a step ends for every p and q. The values of A are not read.
+    Steps are proposed and accepted or rejected. After 8 rejections, all weights of the row are
+    computed, so a step ends for every p and q. The values of A are not read.
 
     Args:
         A: Sparse matrix (n, n) in COO, CSR or CSC, coalesced.

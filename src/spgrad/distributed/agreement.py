@@ -24,7 +24,8 @@ T = TypeVar("T")
 class Agreement:
     """The arguments of one call in all processes, which are compared while this process works on.
 
-    Every process begins it, also one whose own arguments are wrong, so that none waits in vain.
+    Every process begins the comparison, even if its own arguments are wrong, so no process waits
+    in vain.
 
     Args:
         group: The process group.
@@ -76,8 +77,8 @@ def agreed(
 ) -> T:
     """The result of a call that sends nothing, if it is right in all processes; a collective.
 
-    The processes compare their arguments while they compute, so that it takes no time unless one
-    of them is late.
+    The processes compare their arguments while they compute, so the comparison takes no time
+    unless a process is late.
     """
     agreement = Agreement(group, check, device)
     try:

@@ -49,8 +49,8 @@ def distribute(
     Args:
         A: Sparse matrix (m, k) of any layout, the same in every process; or a matrix in the first
             process, which then sends each process its rows, and None in the others.
-        mesh: The processes, in one dimension; None for all of them. The parts move to its kind of
-            device, as those of torch's `distribute_tensor` do.
+        mesh: The processes, in one dimension; None for all of them. The parts move to the kind of
+            device of the mesh, as with torch's `distribute_tensor`.
         partition: "nse" for contiguous rows with about equal numbers of elements; "rows" for equal
             numbers of rows, as DTensor has them; "metis" for parts of a graph with few edges
             between them (square matrices); the numbers of rows of each process; or the process of
@@ -59,8 +59,8 @@ def distribute(
             process the columns with the numbers of its rows if A is square, else equal numbers.
 
     Returns:
-        The matrix, with a copy of the values of A that is not in A's graph. It requires a gradient
-        if A does.
+        The matrix, with a copy of the values of A, which is not part of the autograd graph of A.
+        The copy requires a gradient if A does.
 
     Cost:
         O(nse / processes) memory and time besides A. With "metis", METIS partitions the whole graph
@@ -148,7 +148,7 @@ def from_local(
         columns: Number of columns of each process, as in `distribute`.
 
     Returns:
-        The matrix, whose values are not in the graph of `local`.
+        The matrix, whose values are not part of the autograd graph of `local`.
 
     Cost:
         O(nse / processes); no process ever has the whole matrix.

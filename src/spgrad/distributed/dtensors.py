@@ -118,7 +118,7 @@ def of_shares(x: torch.Tensor, source: Shares, plan: Plan) -> torch.Tensor:
 
 
 def require_dense(name: str, x: Any) -> torch.Tensor:
-    """Refuses what is no dense tensor."""
+    """Refuses what is not a dense tensor."""
     if not isinstance(x, torch.Tensor) or x.layout != torch.strided or isinstance(x, SparseTensor):
         raise ArgumentKindError(
             f"`{name}` is {checks.describe_kind(x)}; a dense tensor with the rows of this process, "
@@ -157,7 +157,7 @@ def require_placement(name: str, x: DTensor, plan: Plan) -> None:
 
 
 def require_replicated(name: str, x: DTensor, plan: Plan) -> None:
-    """Refuses a DTensor that is no number, or not known to every process of the mesh."""
+    """Refuses a DTensor that is not a number, or not known to every process of the mesh."""
     if x.dim() or x.device_mesh != plan.mesh or not x.placements[0].is_replicate():
         raise ArgumentValueError(
             f"`{name}` is a DTensor of shape {tuple(x.shape)} with {x.placements} on "
@@ -284,8 +284,8 @@ def gather_rows(D: Sharded, y: torch.Tensor) -> torch.Tensor:
 def require_mesh(mesh: DeviceMesh | None) -> DeviceMesh:
     """The mesh, or one of all processes.
 
-    Where it can't be that of the others, they learn of it by the group of all processes, which is
-    that of a mesh of one dimension with all of them.
+    A wrong mesh raises an error. If the other processes may have a valid mesh, they have to raise
+    it too: they are told over the group of all processes, which the valid mesh would use.
     """
     if mesh is None:
         backend = dist.get_backend()

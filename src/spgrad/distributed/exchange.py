@@ -2,14 +2,15 @@
 
 Every process owns a contiguous range of rows. An `Exchange` is found once for the rows that each
 process needs. After that, rows travel from their owners to the processes that need them; the
-transpose sends rows back to their owners, who add them up. Each of the two is the derivative of the
-other.
+transpose sends rows back to their owners, which add them up. Each of these two operations is the
+derivative of the other.
 
-Few rows travel in one all-to-all. More of them, in the memory of a CPU, travel in messages, so that
-products with the first rows run while the last travel. A message whose rows lie side by side leaves
-from where they are. So do most messages of meshes, and of graphs where nearly every row is sent. So
-do all messages that go back, because a product computes their rows side by side. The rows of other
-messages are copied, two messages at a time.
+Few rows travel in one all-to-all. If there are more, and they are in the memory of a CPU, they
+travel in messages, so that products with the first rows run while the last rows travel. If the
+rows of a message are contiguous, they are sent without a copy. This holds for most messages of
+meshes, and of graphs of which nearly every row is sent. It holds for all messages that go back,
+because a product computes their rows one after the other. The rows of other messages are copied,
+two messages at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _AT_A_TIME = 2
 """Messages whose rows a process copies before the first of them has left."""
 
 _FEW = 1
-"""As many messages travel together: to divide them would cost more time than it saves."""
+"""Rows of so many messages or fewer travel in one all-to-all: dividing them would take longer."""
 
 _TAG = 0x59A2
 """Tells these messages from others between the same processes; their numbers are added."""
@@ -48,7 +49,7 @@ _TAG = 0x59A2
 class Message(NamedTuple):
     """Rows `begin` to `end` of a buffer, which go to or come from one process.
 
-    `number` counts the messages between two processes: they do not leave in their order.
+    `number` counts the messages between two processes, which may leave in another order.
     """
 
     peer: int
@@ -60,7 +61,7 @@ class Message(NamedTuple):
 def messages(counts: list[int], like: torch.Tensor, first: int = 0) -> list[Message]:
     """The messages of rows of which `counts` go to or come from each process, in their order.
 
-    Sender and receiver find the same ones, because they know the number of rows between them.
+    Sender and receiver find the same messages, because both know the number of rows that are sent.
 
     Args:
         counts: Number of rows of each process; those of process 0 are first in the buffer.

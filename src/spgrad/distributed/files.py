@@ -33,7 +33,7 @@ _NAMES = "counts", "columns", "values"
 
 @public_as("distributed.save")
 def save(D: ShardedMatrix, path: str | Path) -> None:
-    """Writes a matrix into a folder, each process its part; a collective.
+    """Writes a matrix into a folder; each process writes its part. A collective.
 
     It is a checkpoint of `torch.distributed.checkpoint` with the number of elements of each row,
     the column and the value of each element, in the order of the whole matrix as CSR, so that any
@@ -84,7 +84,7 @@ def save(D: ShardedMatrix, path: str | Path) -> None:
 
 @public_as("distributed.load")
 def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
-    """Reads a matrix, each process its part; a collective. No process ever has the whole matrix.
+    """Reads a matrix; each process reads its part and never has the whole matrix. A collective.
 
     Args:
         path: A folder that `save` wrote; an uncompressed Matrix Market file of coordinates (.mtx);
@@ -99,7 +99,7 @@ def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
         sent to the owners of their rows.
 
     Raises:
-        ValueError: In all processes: the file is not there, or not of the kind that its name says.
+        ValueError: In all processes: the file is missing, or not of the kind that its name says.
         RuntimeError: `torch.distributed` has no process group.
         ImportError: NumPy is not installed; the extra is ``spgrad[distributed]``.
 

@@ -86,8 +86,8 @@ class ShardedMatrix(Sharded):
             The own rows of the result; for a DTensor x, a DTensor with ``Shard(0)``.
 
         Gradient:
-            Of x, whose parts travel back to their owners and are added up there, and of the values,
-            for which nothing more travels.
+            Of x: its parts travel back to their owners, which add them up. Of the values: nothing
+            more travels.
 
         Cost:
             O(nse n) with the nse of the process that has most entries, and the rows of x that

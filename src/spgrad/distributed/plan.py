@@ -27,7 +27,7 @@ the result of its own."""
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Entries in some columns of other processes, whose rows of x lie side by side.
+    """Entries in columns of other processes; their rows of x are contiguous among those that come.
 
     The product with a part runs as soon as these rows have arrived, while others travel.
 

@@ -95,7 +95,7 @@ def starts_of_sizes(name: str, sizes: Sequence[int], total: int, world: int) -> 
 
 
 def parts_by_metis(A: SparseTensor, world: int) -> torch.Tensor:
-    """For each row its process, so that few rows of x travel and entries are about equally many."""
+    """The process of each row, for few rows of x that travel and about equally many entries."""
     weights = row_view(A._pattern).ptr.diff() + 1
     return partition(SparseTensor(A._vals.detach(), A._pattern), world, weights=weights)
 

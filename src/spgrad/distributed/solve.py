@@ -112,10 +112,10 @@ def solve(
     Args:
         D: Square, (m, m), with equal shares of rows and columns.
         b: The own rows (own rows, n), or (own rows,); or a DTensor as ``D @ x`` takes it.
-        solver: An iterative solver such as ``spgrad.linalg.CG(rtol=1e-8)``. Whether D is hermitian,
-            which CG and MINRES need, is not checked. Each process prepares the preconditioner of
-            its own rows and columns, which together are a block-diagonal one. A callable gets the
-            own rows.
+        solver: An iterative solver such as ``spgrad.linalg.CG(rtol=1e-8)``. Whether D is
+            hermitian, which CG and MINRES need, is not checked. Each process prepares the
+            preconditioner of its own rows and columns; together they are a block-diagonal
+            preconditioner. A callable gets the own rows.
         x0: Where the iteration starts, of the kind of `b`; None for zeros.
         return_info: True to return ``(x, info)``, an Info as of `spgrad.linalg.solve`.
 
@@ -123,8 +123,8 @@ def solve(
         The own rows of x; for a DTensor b, a DTensor.
 
     Gradient:
-        That of b by one solve with the adjoint; that of the values of D from its solution and x, at
-        the pattern.
+        The gradient of b takes one solve with the adjoint. The gradient of the values of D is
+        computed from the solution of this solve and x, at the pattern.
 
     Cost:
         That of the solver, and one or two all-reduces of scalars in each step.

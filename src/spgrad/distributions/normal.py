@@ -60,10 +60,10 @@ class SparseMultivariateNormal(Distribution):
 
     Cost:
         With a triangular factor, O(nse) for a draw and a log density. A whole matrix is factored,
-        once for draws and solves and once for the determinant; the gradient of a draw takes a solve
-        and O(nse), that of the determinant the elements of the inverse at the pattern. `variance`
-        takes O(nse) with a covariance, and with a precision what `spgrad.linalg.inverse_diagonal`
-        takes.
+        once for draws and solves and once for the determinant; the gradient of a draw takes a
+        solve and O(nse), that of the determinant the elements of the inverse at the pattern.
+        `variance` takes O(nse) with a covariance; with a precision, it takes as long as
+        `spgrad.linalg.inverse_diagonal`.
 
     Raises:
         TypeError: A matrix is not sparse, or `loc` or `diagonal` not dense.

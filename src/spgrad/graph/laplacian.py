@@ -38,7 +38,7 @@ def normalize(A: torch.Tensor, how: str = "sym") -> SparseTensor:
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is no matrix or has no real dtype, or `how` is none of the three.
+        ValueError: `A` is not a matrix or has no real dtype, or `how` is none of the three.
 
     Source:
         von Luxburg, A tutorial on spectral clustering (2007); for "sym" of bipartite graphs He et

@@ -41,7 +41,7 @@ def k_hop(A: SparseTensor, seeds: torch.Tensor | Sequence[int], k: int) -> Neigh
         O(n + entries of the rows that are reached) time and memory.
 
     Raises:
-        TypeError: `A` is not sparse, or `k` no int.
+        TypeError: `A` is not sparse, or `k` is not an int.
         ValueError: `A` is not square, or `k` is below 0.
         IndexError: A seed is out of range.
 

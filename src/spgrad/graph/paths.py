@@ -41,8 +41,8 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
 
     Cost:
         O(nse s) for each step, O(n s) memory, and as many steps as the shortest paths have edges,
-        at most n: for a road network of a million nodes, prefer Dijkstra's algorithm, as
-        `scipy.sparse.csgraph` has it.
+        at most n: for a road network of a million nodes, prefer Dijkstra's algorithm, which is in
+        `scipy.sparse.csgraph`.
 
     Raises:
         TypeError: `A` is not sparse.

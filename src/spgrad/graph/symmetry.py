@@ -37,7 +37,7 @@ def degree(A: torch.Tensor, dim: int = 1, weighted: bool = False) -> torch.Tenso
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is no matrix.
+        ValueError: `A` is not a matrix.
         IndexError: `dim` is out of range.
 
     Example:
@@ -57,8 +57,8 @@ def degree(A: torch.Tensor, dim: int = 1, weighted: bool = False) -> torch.Tenso
 def to_symmetric(A: torch.Tensor, reduce: str = "sum") -> SparseTensor:
     """The graph with an edge from j to i for each edge from i to j.
 
-    If both edges exist, their weights are reduced to one, which both get. A self-loop counts as
-    both edges.
+    If both edges exist, their two weights are reduced to one number, which both get. A self-loop
+    counts as both edges.
 
     Args:
         A: Sparse (n, n) of any layout.
@@ -69,7 +69,8 @@ def to_symmetric(A: torch.Tensor, reduce: str = "sum") -> SparseTensor:
         SparseTensor (n, n) of the layout of `A`, with the elements of A and of its transpose.
 
     Gradient:
-        On the pattern of `A`; with "amax" and "amin", two equal weights get half of it each.
+        On the pattern of `A`; with "amax" and "amin", two equal weights get half of the cotangent
+        each.
 
     Cost:
         O(nse); the union of the elements is found once for each pattern.

@@ -1,4 +1,4 @@
-"""load and save: find out the kind of a file, and word the errors."""
+"""load and save: find out the kind of a file, and write the texts of errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def load(
     size: tuple[int, int] | int | None = None,
     max_bytes: int | None = None,
 ) -> SparseTensor:
-    r"""The sparse tensor in a file, whose suffix says of which kind it is.
+    r"""The sparse tensor in a file, whose suffix says what kind of file it is.
 
     ============================== ===============================================================
     .npz                           as `scipy.sparse.save_npz` writes; diagonals become COO
@@ -81,10 +81,10 @@ def load(
     .safetensors                   as `save` writes
     ============================== ===============================================================
 
-    No part of a file is trusted: indices are validated, sizes in headers are compared with the size
-    of the file, `torch.load` unpickles with weights_only, and a file may not unpack to more than
-    `max_bytes`.
-    Files over 20 MB show their progress on a terminal if tqdm or rich is installed.
+    `load` trusts no part of a file: it validates indices, compares sizes in headers with the size
+    of the file, calls `torch.load` with weights_only, and refuses a file that would unpack to more
+    than `max_bytes`. Files over 20 MB show their progress on a terminal if tqdm or rich is
+    installed.
 
     Args:
         path: The file.
@@ -231,7 +231,7 @@ def _unreadable(file: Path, kind: Kind, error: Exception) -> ArgumentValueError:
 
 @public_as("io.save")
 def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
-    """Writes a sparse tensor to a file, whose suffix says of which kind it is: see `load`.
+    """Writes a sparse tensor to a file, whose suffix says what kind of file it is; see `load`.
 
     .pt and .safetensors keep everything. .npz and .h5 keep layout, index dtype and values. Matrix
     Market keeps the shape and the values, an edge list only the elements.
@@ -246,7 +246,7 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
         O(nse).
 
     Raises:
-        TypeError: `A` is not sparse, or `path` is no path.
+        TypeError: `A` is not sparse, or `path` is not a path.
         ValueError: The suffix of `path` is not known.
         NotImplementedError: The kind of file can't hold `A`.
         ImportError: NumPy, SciPy, h5py or safetensors, as for `load`, is not installed.

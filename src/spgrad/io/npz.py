@@ -1,7 +1,7 @@
 """SciPy's .npz files, read and written with NumPy alone.
 
 `scipy.sparse.load_npz` allocates what a header asks for and follows pointers that it has not
-checked, so the arrays are read here, each after its header was compared with the file.
+checked, so this module reads the arrays, each after comparing its header with the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a caller declares of a matrix, checked where a check is cheap."""
+"""What a caller declares about a matrix; checked if the check is cheap."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def require_true(
     arg: str = "A",
     instead: str = _SOLVERS,
 ) -> None:
-    """Refuses a matrix that is not what was declared of it, or what a method needs."""
+    """Refuses a matrix that is not what was declared, or not what a method needs."""
     if assume == "triangular" and triangle_of(A._pattern) is None:
         raise ArgumentValueError(
             '`assume` is "triangular", and `A` has elements above and below the diagonal; one '

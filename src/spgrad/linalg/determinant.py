@@ -43,7 +43,7 @@ def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Ten
     Gradient:
         A^-H at the pattern of A, by selected inversion. The second derivative takes 2 m solves, of
         64 columns at once. The logarithm has no gradient where A is singular, and the backward
-        raises; `spgrad.linalg.det` has one.
+        raises an error; `spgrad.linalg.det` has a gradient there.
 
     Cost:
         One factorisation; the gradient takes at most as many operations again, on one thread. If a
@@ -108,7 +108,7 @@ def logdet(
     Raises:
         TypeError: `A` is not sparse, or `generator` or `solver` is of another kind.
         ValueError: `A` is not square, or has an element that is not finite; with "lanczos" `A` is
-            not hermitian; `method` is unknown, or an argument is not for it.
+            not hermitian; `method` is unknown, or does not take an argument that is given.
         PivotError: `A` is not positive definite, with "lanczos" or where it was declared so.
         ConvergenceError: In the backward of "lanczos": `solver` did not converge.
         ImportError: SciPy is not installed, for "factor".
@@ -142,7 +142,7 @@ def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
     Gradient:
         The conjugate of the adjugate, transposed, at the pattern of A: det A times A^-1, as for
         `spgrad.linalg.slogdet`. Where A is singular, a factor of A with one more row and column
-        gives it (torch.linalg.det returns 0 there), and a second derivative raises.
+        gives it (torch.linalg.det returns 0 there), and a second derivative raises an error.
 
     Cost:
         As `spgrad.linalg.slogdet`.
@@ -175,10 +175,10 @@ def inverse_at(A: torch.Tensor, pattern: Any, *, assume: Assume | None = None) -
 
     Returns:
         Sparse (*b, m, m), in the layout and at the elements of `pattern`; elements that `pattern`
-        repeats stand there once.
+        repeats are in the result once.
 
     Gradient:
-        Of A, at its pattern; it takes 2 m solves, of 64 columns at once.
+        Of A, at its pattern; the backward takes 2 m solves, of 64 columns at once.
 
     Cost:
         One factorisation. Elements at the transposed pattern of the factors, such as the diagonal
@@ -186,7 +186,7 @@ def inverse_at(A: torch.Tensor, pattern: Any, *, assume: Assume | None = None) -
         other elements takes a solve.
 
     Raises:
-        TypeError: `A` is not sparse, or `pattern` no pattern.
+        TypeError: `A` is not sparse, or `pattern` is not a pattern.
         ValueError: `A` is not square or has an element that is not finite, or shapes differ.
         PivotError: `A` is singular.
         ImportError: SciPy is not installed.

@@ -49,18 +49,19 @@ def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.
         Dense, of the shape of `x`.
 
     Gradient:
-        Of all three, of any order; of `A` on its own pattern.
+        Of `A`, `x` and `t`, of any order; of `A` on its own pattern.
 
     Cost:
-        At most 5 + 4.3 |t| norm products with `A` for float32, 15 + 5.7 |t| norm for float64, where
-        norm is the 1-norm above; a series ends where its terms no longer count. Time steps are so
-        short that |t| norm of one is at most 13 for float32 and 9.9 for float64. The gradient keeps
-        a tensor of the size of `x` for each step, and up to 110 in the backward of one step.
+        At most 5 + 4.3 |t| norm products with `A` for float32, 15 + 5.7 |t| norm for float64,
+        where norm is the 1-norm above; a series ends when its terms no longer change the sum. Time
+        steps are so short that |t| norm of one step is at most 13 for float32 and 9.9 for float64.
+        The gradient keeps a tensor of the size of `x` for each step, and up to 110 in the backward
+        of one step.
 
     Raises:
-        TypeError: `A` is not sparse, `x` not dense, or `t` no number.
+        TypeError: `A` is not sparse, `x` not dense, or `t` is not a number.
         ValueError: `A` is not square, sizes or dtypes don't fit, or t A is not finite, or so large
-            that more than ten million products were needed.
+            that more than ten million products would be needed.
         NotImplementedError: `A` has dense dimensions.
 
     Example:
@@ -120,10 +121,10 @@ def _time(t: Any, A: SparseTensor) -> torch.Tensor:
 def _advanced(A: SparseTensor, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """exp(t A) x for x (*b, m, n): A = B + mean, so that exp(t A) = exp(t mean) exp(t B)."""
     with torch.no_grad():
-        on_diagonal = diagonal(A.detach(), 0, -2, -1).to_dense()
+        on_diagonal = diagonal(A.detach(), 0, -2, -1)
         mean = on_diagonal.mean(-1, keepdim=True)  # any number would be right
         rest = sum(A.detach().abs(), -2)
-        columns = rest.to_dense() - on_diagonal.abs() + (on_diagonal - mean).abs()
+        columns = rest - on_diagonal.abs() + (on_diagonal - mean).abs()
         norm = float(mapped_over(columns.abs() * t.abs()).max())
     if not math.isfinite(norm):
         raise ArgumentValueError(

@@ -94,28 +94,29 @@ def lstsq(
     damp: float | torch.Tensor = 0.0,
     solver: LSMR | NormalEquations | None = None,
 ) -> torch.Tensor:
-    """The x with the least ||A x - b||^2 + damp^2 ||x||^2; of several, that of the least norm.
+    """The x with the least ||A x - b||^2 + damp^2 ||x||^2, and of several, the one of least norm.
 
     Args:
         A: Sparse (*b, m, n) of any layout, tall or wide; float32, float64, complex64 or complex128.
-        b: Dense (*b, m) or (*b, m, k); it is taken for vectors where `torch.linalg.solve` does so.
-        damp: Weight of the norm of x, from 0: a number, or a real tensor of shape (), which gets a
-            gradient.
+        b: Dense (*b, m) or (*b, m, k); it is read as vectors in the cases in which
+            `torch.linalg.solve` reads it so.
+        damp: Weight of the norm of x, 0 or more: a number, or a real tensor of shape (), which
+            gets a gradient.
         solver: ``spgrad.linalg.LSMR()``, the default, or ``spgrad.linalg.NormalEquations()``.
 
     Returns:
         Dense x (*b, n) or (*b, n, k).
 
     Gradient:
-        By Golub and Pereyra (1973), one solve for each term that is not 0; it is valid where the
-        rank of A does not change nearby. That of A is on its own pattern. That of damp comes from
-        the matrix of A above damp times the identity. Any order.
+        By Golub and Pereyra (1973), one solve for each term that is not 0; it is valid if the rank
+        of A does not change nearby. The gradient of A is on its own pattern. The gradient of damp
+        comes from that of the matrix of A above damp times the identity. Of any order.
 
     Cost:
         That of the solver, and one to three times as much for the gradients.
 
     Raises:
-        TypeError: `A` is not sparse, `b` not dense, or `solver` no such solver.
+        TypeError: `A` is not sparse, `b` not dense, or `solver` is not such a solver.
         ValueError: Sizes, dtypes or devices don't fit, `damp` is negative, complex or has
             dimensions, or A or b has an element that is not finite.
         NotImplementedError: `A` has dense dimensions.

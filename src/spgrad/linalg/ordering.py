@@ -20,10 +20,10 @@ def reverse_cuthill_mckee(A: torch.Tensor) -> torch.Tensor:
     """An order of the rows and columns in which the elements lie near the diagonal.
 
     ``A[perm][:, perm]`` is A in that order, a product with it takes ``x[perm]`` and gives
-    ``(A @ x)[perm]``. Rows of x that are read one after the other then lie side by side: worth it
-    for meshes, whose given order is often arbitrary, and seldom for graphs with hubs. Cuthill and
-    McKee, Reducing the bandwidth of sparse symmetric matrices (1969), reversed as by George
-    (1971); SciPy's code.
+    ``(A @ x)[perm]``. Rows of x that are read one after the other are then near each other in
+    memory. This pays for meshes, whose given order is often arbitrary, and seldom for graphs with
+    hubs. Cuthill and McKee, Reducing the bandwidth of sparse symmetric matrices (1969), reversed
+    as by George (1971); SciPy's code.
 
     Args:
         A: Sparse square matrix (n, n) of any layout. Only its pattern counts, explicit zeros too;
@@ -65,10 +65,10 @@ def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
 
     METIS cuts the graph into clusters of about `size` rows with few edges between them, and each
     cluster is in the order of Cuthill and McKee. Rows that an edge joins then lie near each other,
-    also in graphs with hubs, where a level of Cuthill and McKee alone has most of the rows. Karypis
-    and Kumar, A fast and high quality multilevel scheme for partitioning irregular graphs (1998).
-    In a graph without clusters, such as most friendship networks, no order helps. The product with
-    `spgrad.reorder(A, order)` shows whether one does.
+    also in graphs with hubs, of which the method of Cuthill and McKee puts most rows into one
+    level. Karypis and Kumar, A fast and high quality multilevel scheme for partitioning irregular
+    graphs (1998). In a graph without clusters, such as most friendship networks, no order helps.
+    Time a product with `spgrad.reorder(A, order)` to see whether the order helps.
 
     Args:
         A: Sparse square matrix (n, n) of any layout. Only its pattern counts, explicit zeros too;
@@ -83,7 +83,7 @@ def locality_order(A: torch.Tensor, size: int = 1024) -> torch.Tensor:
         products with a few columns. O(nse) memory.
 
     Raises:
-        TypeError: `A` is not sparse, or `size` no int.
+        TypeError: `A` is not sparse, or `size` is not an int.
         ValueError: `A` is not square, or no matrix; `size` is less than 1.
         NotImplementedError: `A` has dense dimensions.
         ImportError: SciPy or pymetis is not installed.

@@ -24,7 +24,7 @@ from spgrad.torch_protocol.func_transforms import Function, transforming
 
 
 class Kept:
-    """A solver, and what it prepared for each set of values, so that the backward need not again.
+    """A solver, and what it prepared for each set of values, which the backward uses again.
 
     There is more than one set of values only where torch.func.vmap runs over them.
     """
@@ -110,8 +110,9 @@ def solve(
 
     Args:
         A: Sparse (*b, m, m) of any layout; float32, float64, complex64 or complex128.
-        b: Dense (*b, m) or (*b, m, n); as `torch.linalg.solve` does, b is taken for vectors if it
-            has one dimension or the shape of A without its last. Batch dimensions broadcast.
+        b: Dense (*b, m) or (*b, m, n); as `torch.linalg.solve` does, b is read as vectors if it
+            has one dimension, or the shape of A without its last dimension. Batch dimensions
+            broadcast.
         solver: Such as ``spgrad.linalg.CG(rtol=1e-8)``. None takes substitution if all elements of
             A are in one triangle, and else `SuperLU`, for which SciPy must be installed.
         assume: What is known of A: "general", "symmetric", "hermitian", "positive definite" or
@@ -126,18 +127,20 @@ def solve(
 
     Gradient:
         Of b: the solution l of A^H l = g, by the same solver with what it has prepared. Of A:
-        -l x^H at its own pattern. x is taken for exact: the gradient of an iterative solver is as
-        accurate as its tolerance. Any order, forward mode and torch.func too.
+        -l x^H at its own pattern. The formulas assume that x is exact: the gradient of an
+        iterative solver is as accurate as its tolerance. Of any order; forward mode and torch.func
+        work too.
 
     Cost:
-        That of the solver; both gradients together take as much again, and O(nse n) for that of A.
+        That of the solver; both gradients together take as much again, and O(nse n) for the
+        gradient of A.
 
     Raises:
-        TypeError: `A` is not sparse, `b` not dense, or `solver` no solver.
+        TypeError: `A` is not sparse, `b` not dense, or `solver` is not a solver.
         ValueError: `A` is not square, sizes, dtypes or devices don't fit, A is not what `assume`
             says, or A or b has an element that is not finite.
         NotImplementedError: `A` has dense dimensions.
-        PivotError: `A` is singular, or its diagonal not positive where it was declared definite.
+        PivotError: `A` is singular, or it was declared definite and its diagonal is not positive.
         ConvergenceError: The iteration ended before its tolerance.
         ImportError: SciPy is not installed, and a direct solver is asked for.
 
@@ -206,9 +209,9 @@ def solve_with(vals: torch.Tensor, b: torch.Tensor, system: System) -> torch.Ten
         <g, dx> = <A^-H g, db - dA x> = <l, db> - <l x^H, dA>    where A^H l = g.
 
     The gradient of b is l, and that of A is -l x^H, of which the elements of A are computed
-    (SDDMM). For A^H x = b the same derivation has A^H in place of A: A l = g, the gradient of b
-    is l, that of A^H is -l x^H, so that of A is -x l^H. Each solve in a derivative is one of the
-    two, so that one node has the derivatives of every order.
+    (SDDMM). For A^H x = b the same derivation has A^H in place of A: A l = g, the gradient of b is
+    l, that of A^H is -l x^H, so that of A is -x l^H. Each solve in a derivative is one of the two,
+    so one node of autograd has the derivatives of every order.
     """
     if wants_grad(vals, b):
         return _Solve.apply(vals, b, system)  # type: ignore[return-value]

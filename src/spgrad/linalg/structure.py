@@ -86,8 +86,8 @@ def connected_components(A: torch.Tensor, connection: str = "weak") -> tuple[int
     Args:
         A: Sparse square matrix (n, n) of any layout: an edge from i to j for each specified element
             (i, j), explicit zeros too.
-        connection: "weak", where the direction of an edge does not count; "strong", where along the
-            edges each node of a component reaches every other one.
+        connection: "weak" ignores the direction of edges. In a "strong" component, each node
+            reaches every other along the edges.
 
     Returns:
         The number of components, and for each node (n,) the number of its component, int64.
@@ -97,7 +97,7 @@ def connected_components(A: torch.Tensor, connection: str = "weak") -> tuple[int
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not square, or no matrix, or `connection` neither of the two.
+        ValueError: `A` is not a square matrix, or `connection` is neither of the two.
         NotImplementedError: `A` has dense dimensions.
         ImportError: SciPy is not installed.
 

@@ -27,8 +27,9 @@ from spgrad.public import public_as
 class SparseAttention(nn.Module):
     """torch.nn.MultiheadAttention in which a query attends only to keys that a pattern specifies.
 
-    Weights have the names and the initial distribution of torch's module, so that each loads the
-    `state_dict` of the other, and one may take the other's place in torch's transformer layers.
+    Weights have the names and the initial distribution of torch's module. So each of the two loads
+    the `state_dict` of the other, and SparseAttention may replace torch's module in torch's
+    transformer layers.
 
     Args:
         embed_dim: Features of a query and of the result.
@@ -36,8 +37,8 @@ class SparseAttention(nn.Module):
         dropout: Share of the attention weights that is set to zero in training; it needs memory
             for all of them.
         bias: False leaves out the biases.
-        pattern: Sparse (L, S) of any layout, as `spgrad.nn.patterns` makes them, or a function
-            that is called for each input and makes one from the number of queries. Values of
+        pattern: Sparse (L, S) of any layout, as `spgrad.nn.patterns` makes them; or a function
+            that is called for each input and makes a pattern from the number of queries. Values of
             another dtype than bool are added to the scores; a hybrid (L, S | num_heads) has values
             for each head. With None, each call passes `attn_mask`.
         causal: Leaves out the elements of the pattern above the diagonal.
@@ -46,8 +47,9 @@ class SparseAttention(nn.Module):
         batch_first: Inputs are (batch, length, features) in place of (length, batch, features).
         device: Of the weights.
         dtype: Of the weights.
-        add_bias_kv: False: join a parameter to `key` and `value`, and a column to the pattern.
-        add_zero_attn: False: likewise, with zeros.
+        add_bias_kv: Only False is accepted. In its place, join a parameter to `key` and `value`,
+            and a column to the pattern.
+        add_zero_attn: Only False is accepted. In its place, join zeros in the same way.
 
     Shapes:
         query (L, B, embed_dim), key (S, B, kdim), value (S, B, vdim), or without B; the result is

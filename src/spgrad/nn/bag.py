@@ -32,10 +32,10 @@ from spgrad.torch_protocol.func_transforms import transforming
 class SparseEmbeddingBag(nn.EmbeddingBag):
     """`torch.nn.EmbeddingBag` as a product: a sparse matrix of bags times the table.
 
-    What it does beyond `torch.nn.EmbeddingBag`: bags may come as a SparseTensor, with weights in
+    It does more than `torch.nn.EmbeddingBag`: the bags may be a SparseTensor, with weights in
     every mode; a mean takes weights too; there are gradients of every order; and ``sparse=True``,
-    the default here, goes with every mode and with scale_grad_by_freq. Its gradient lists each row
-    once.
+    the default here, is accepted in every mode and together with scale_grad_by_freq. The sparse
+    gradient lists each row once.
 
     Args:
         num_embeddings: Rows of the table `weight`.
@@ -46,9 +46,9 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
             `torch.nn.Embedding` does; `torch.nn.EmbeddingBag` of torch 2.13 divides by the number
             of uses of other rows.
         mode: "sum", "mean" or "max" of the rows of a bag, each times its weight. The mean divides
-            by the number of rows. A bag without rows gives 0.
-        sparse: Gives the table a gradient in torch.sparse_coo, of the rows used, as
-            `torch.optim.SGD` and `torch.optim.SparseAdam` take; False gives a dense one.
+            by the number of rows in the bag. A bag without rows gives 0.
+        sparse: Gives the table a torch.sparse_coo gradient of the used rows, which
+            `torch.optim.SGD` and `torch.optim.SparseAdam` accept; False gives a dense gradient.
         _weight: The table, in place of a random one.
         include_last_offset: `offsets` ends with the number of inputs.
         padding_idx: Inputs of this number are left out.

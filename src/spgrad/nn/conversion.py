@@ -27,15 +27,15 @@ def convert(module: nn.Module, rule: Rule) -> nn.Module:
 
     Args:
         module: Changed in place; if it is a `torch.nn.Linear` itself, the result is a new module.
-        rule: How to convert a layer: a density, a pattern (SparseTensor or dense bool tensor), or a
-            dict of arguments of `SparseLinear.from_dense`, such as {"n_m": (2, 4)}; None leaves the
-            layer. One of these is for all layers. A mapping gives them by names of layers, in which
-            * stands for any letters, and the first name that fits counts. A function takes the name
-            and the layer, and returns one of them.
+        rule: How to convert a layer: a density, a pattern (SparseTensor or dense bool tensor), or
+            a dict of arguments of `SparseLinear.from_dense`, such as {"n_m": (2, 4)}; None leaves
+            the layer as it is. One of these applies to all layers. A mapping has one of them for
+            each name, in which * matches any text; the first name that matches a layer counts. A
+            function takes the name and the layer, and returns one of them.
 
     Returns:
-        `module`. A layer that stands in several places is converted once. Make the optimizer
-        afterwards, because the parameters are new.
+        `module`. A layer that the module contains several times is converted once. Make the
+        optimizer afterwards, because the parameters are new.
 
     Cost:
         That of finding the largest elements of each weight.

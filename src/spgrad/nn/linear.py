@@ -33,7 +33,8 @@ class SparseLinear(SparseWeight):
         pattern: The elements of this SparseTensor (out_features, in_features), or the places where
             this dense bool tensor is True; with `blocksize`, the blocks that hold any of them.
         blocksize: Makes W a BSR matrix of blocks of this size.
-        n_m: (n, m) gives W n elements, drawn at random, in each m that follow one another in a row.
+        n_m: (n, m) gives W n elements, drawn at random, in each group of m consecutive elements of
+            a row.
         generator: Draws the elements, and the first parameters.
 
     Shape:
@@ -48,7 +49,7 @@ class SparseLinear(SparseWeight):
         as much again for the order of columns that the backward reads.
 
     Raises:
-        TypeError: `pattern` is no SparseTensor and no dense bool tensor.
+        TypeError: `pattern` is neither a SparseTensor nor a dense bool tensor.
         ValueError: None or several of density, pattern and n_m are given, or one does not fit.
 
     Source:
@@ -171,7 +172,7 @@ class SparseLinear(SparseWeight):
                 `blocksize` of blocks, those of largest norm.
             pattern: The elements that stay, as SparseTensor or dense bool tensor.
             blocksize: Makes the weight a BSR matrix.
-            n_m: (n, m) keeps the n largest in each m that follow one another in a row.
+            n_m: (n, m) keeps the n largest in each group of m consecutive elements of a row.
 
         Returns:
             SparseLinear, on the device and in the dtype of `linear`.

@@ -98,10 +98,10 @@ class Values(nn.Module):
 def parametrize_values(module: nn.Module) -> nn.Module:
     """Makes the values of each SparseTensor parameter of `module` a dense parameter, in place.
 
-    Code that flattens parameters, or keeps them in memory of its own, takes a module only
-    afterwards: `torch.nn.parallel.DistributedDataParallel`, `fully_shard`, `torch.func`,
-    `torch.nn.utils.parameters_to_vector`, and optimizers that are no `torch.optim.Optimizer`. The
-    module computes what it computed before: `module.weight` is still a SparseTensor, made of the
+    Code that flattens parameters, or keeps them in memory of its own, takes a module only after
+    this call: `torch.nn.parallel.DistributedDataParallel`, `fully_shard`, `torch.func`,
+    `torch.nn.utils.parameters_to_vector`, and optimizers that are not a `torch.optim.Optimizer`.
+    The module computes the same as before: `module.weight` is still a SparseTensor, made of the
     values when it is read. Make the optimizer after this call, because the parameters are new.
 
     Args:
@@ -109,11 +109,11 @@ def parametrize_values(module: nn.Module) -> nn.Module:
             layout. Dense parameters and buffers stay as they are.
 
     Returns:
-        `module`. The parameter `weight` is `parametrizations.weight.original0` now, of the shape of
-        its values, and `state_dict` has its index tensors beside it:
-        `parametrizations.weight.0.crow_indices` and the like. A parameter that stands in several
-        places becomes one dense parameter. torch can save the module only by its `state_dict`, as
-        every module with parametrizations.
+        `module`. The parameter `weight` is now called `parametrizations.weight.original0` and has
+        the shape of the values. `state_dict` also has the index tensors:
+        `parametrizations.weight.0.crow_indices` and the like. A parameter that the module contains
+        several times becomes one dense parameter. torch can save the module only by its
+        `state_dict`, as every module with parametrizations.
 
     Gradient:
         Each dense parameter gets the values of the gradient of its SparseTensor.
@@ -166,7 +166,7 @@ def unparametrize_values(module: nn.Module) -> nn.Module:
         optimizer after this call, because the parameters are new.
 
     Gradient:
-        A gradient that a dense parameter has becomes that of the SparseTensor.
+        The gradient of a dense parameter becomes the gradient of the SparseTensor.
 
     Cost:
         O(1) for each parameter: the SparseTensor shares the values.

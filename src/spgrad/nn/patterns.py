@@ -38,7 +38,7 @@ def band(
         O(nse), about length (below + above + 1).
 
     Raises:
-        ValueError: A size is negative or no int.
+        ValueError: A size is negative or not an int.
 
     Source:
         Beltagy, Peters, Cohan 2020, "Longformer: The Long-Document Transformer".
@@ -73,7 +73,7 @@ def strided(length: int, stride: int, *, device: Device = None) -> SparseTensor:
         O(nse), about length^2 / stride.
 
     Raises:
-        ValueError: A size is negative, no int, or `stride` 0.
+        ValueError: A size is negative, not an int, or `stride` 0.
 
     Source:
         Child, Gray, Radford, Sutskever 2019, "Generating Long Sequences with Sparse Transformers".
@@ -107,7 +107,7 @@ def block(length: int, size: int, *, device: Device = None) -> SparseTensor:
         O(nse), about length size.
 
     Raises:
-        ValueError: A size is negative, no int, or `size` 0.
+        ValueError: A size is negative, not an int, or `size` 0.
 
     Source:
         Qiu, Ma, Levy, Yih, Wang, Tang 2020, "Blockwise Self-Attention for Long Document
@@ -143,7 +143,7 @@ def global_tokens(
         O(nse), about 2 length tokens.
 
     Raises:
-        ValueError: A size is negative or no int.
+        ValueError: A size is negative or not an int.
         IndexError: A place is outside of the sequence.
 
     Source:

@@ -78,8 +78,8 @@ class SparseWeight(nn.Module):
         Raises:
             ValueError: The shape, layout or block size is another.
 
-        The gradient is dropped. `spgrad.nn.sparsity.move` takes it, and the states of an optimizer,
-        to the new elements.
+        The gradient is dropped. `spgrad.nn.sparsity.move` moves the gradient, and the states of an
+        optimizer, to the new elements.
         """
         pattern = weight._pattern
         wanted = torch.sparse_csr if self.blocksize is None else torch.sparse_bsr

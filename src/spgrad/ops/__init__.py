@@ -37,8 +37,8 @@ from spgrad.torch_protocol.repr import describe, facts, picture
 def register(row: Op) -> Any:
     """The function of a row, which the row's names in torch find from now on.
 
-    Names of in-place forms find the function with an underscore behind its name, if the module has
-    one, or else one that stores the result in the first operand.
+    The name of an in-place form finds the function whose name ends in an underscore, if the module
+    has one. Otherwise it finds a function that stores the result in the first operand.
     """
     if row.layouts:
         op = row.function
@@ -63,6 +63,11 @@ ATTRIBUTES = {
     torch.Tensor.__complex__: lambda A: complex(item(A)),
     torch.Tensor.__float__: lambda A: float(item(A)),
     torch.Tensor.__int__: lambda A: int(item(A)),
+    # Since torch 2.14, Dynamo calls these operations for the attributes of the same meaning.
+    torch.ops.aten.numpy_T: lambda A: A.T,
+    torch.ops.aten.mT: lambda A: A.mT,
+    torch.ops.aten.matrix_H: lambda A: A.H,
+    torch.ops.aten.mH: lambda A: A.mH,
 }
 """Torch's name -> what answers for it: attributes of a tensor, no operations, and without a row.
 

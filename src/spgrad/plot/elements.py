@@ -56,8 +56,8 @@ def spy(
     Args:
         A: Sparse tensor of any layout and number of dimensions.
         ax: Where to draw; by default a new figure of pyplot.
-        cmap: Name of a matplotlib colour map, or the map; by default one that fits the values,
-            and a single colour where all values are alike.
+        cmap: Name of a matplotlib colour map, or the map; by default one that fits the values, and
+            a single colour if all values are equal.
         colorbar: False leaves the colour bar out.
         title: By default shape and layout.
 
@@ -68,7 +68,7 @@ def spy(
         O(nse) time and memory, whatever the shape.
 
     Raises:
-        TypeError: `A` is not sparse, or `ax` no matplotlib Axes.
+        TypeError: `A` is not sparse, or `ax` is not a matplotlib Axes.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -303,7 +303,7 @@ def _draw_points(ax: Axes, sheet: _Sheet, cmap: Any) -> Any:
 
 
 def whole_ticks(ax: Axes) -> None:
-    """Ticks at whole numbers; from 100 000 on with a k, an M or a G behind them."""
+    """Ticks at whole numbers; from 100 000 on followed by k, M or G."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     for axis in (ax.xaxis, ax.yaxis):

@@ -55,8 +55,8 @@ def degrees(
         O(rows), once the row or column view of the pattern is there.
 
     Raises:
-        TypeError: `A` is not sparse, or `ax` no matplotlib Axes.
-        ValueError: `A` is no matrix.
+        TypeError: `A` is not sparse, or `ax` is not a matplotlib Axes.
+        ValueError: `A` is not a matrix.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -121,8 +121,8 @@ def blocks(
         O(nse).
 
     Raises:
-        TypeError: `A` is not sparse, or `ax` no matplotlib Axes.
-        ValueError: `A` is no matrix, or `blocksize` no pair of positive ints.
+        TypeError: `A` is not sparse, or `ax` is not a matplotlib Axes.
+        ValueError: `A` is not a matrix, or `blocksize` is not a pair of positive ints.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -173,8 +173,8 @@ def reordered(
         O(nse), and that of finding the order.
 
     Raises:
-        TypeError: `A` is not sparse, or `ax` no pair of Axes.
-        ValueError: `A` is not square, or `order` no permutation of its rows.
+        TypeError: `A` is not sparse, or `ax` is not a pair of Axes.
+        ValueError: `A` is not square, or `order` is not a permutation of its rows.
         ImportError: matplotlib, or for the order by default SciPy, is not installed.
 
     Example:

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from compiling import compare, compiled
+from compiling import assert_same, compare, compiled
 from samples import drawn, made
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -27,6 +27,19 @@ def test_matmul_by_inductor(name):
         return A @ (2 * x) + 1
 
     compare(function, compiled(function), made(name), random(6, 3))
+
+
+@pytest.mark.parametrize("name", ["T", "mT", "H", "mH"])
+def test_attributes_that_transpose(name):
+    """Since torch 2.14, Dynamo calls an operation of aten in place of the attribute."""
+
+    def function(A, x):
+        return getattr(A, name) @ x
+
+    A = made("csr")
+    called = {"T": "numpy_T", "H": "matrix_H"}.get(name, name)
+    assert_same(getattr(torch.ops.aten, called)(A), getattr(A, name))
+    compare(function, compiled(function, "aot_eager"), A, random(A.shape[0], 3))
 
 
 SPELLED = {

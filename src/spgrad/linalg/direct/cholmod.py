@@ -1,10 +1,10 @@
-"""Cholesky factors by CHOLMOD, as CVXOPT brings it.
+"""Cholesky factors by CHOLMOD, which CVXOPT contains.
 
 Of the packages with CHOLMOD, CVXOPT is the one that comes as a wheel for every platform and gives
-what an engine has to give: an analysis apart from the values, solves with L and with its
-permutation, the diagonal of L and L itself, for real and for complex matrices. cholespy solves and
-does no more, scikit-sparse has to be compiled against a CHOLMOD of the system, and sparsax needs
-jax. CVXOPT, like the part of CHOLMOD that it calls, is under the GNU GPL.
+what an engine has to give: an analysis that is separate from the values, solves with L and with
+its permutation, the diagonal of L and L itself, for real and for complex matrices. cholespy solves
+and does no more, scikit-sparse has to be compiled against a CHOLMOD of the system, and sparsax
+needs jax. CVXOPT, like the part of CHOLMOD that it calls, is under the GNU GPL.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ _LOCK = threading.Lock()
 class CHOLMOD(Engine):
     """Supernodal Cholesky factors, by CVXOPT (Chen, Davis, Hager and Rajamanickam, 2008).
 
-    For hermitian positive definite matrices of float64 or complex128; choosing CHOLMOD declares A
-    to be one. Needs ``pip install 'spgrad[cholmod]'``, which installs CVXOPT, under the GNU GPL.
+    For hermitian positive definite matrices of float64 or complex128; choosing CHOLMOD declares
+    that A is such a matrix. Needs ``pip install 'spgrad[cholmod]'``, which installs CVXOPT, under
+    the GNU GPL.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]], dtype=torch.float64))

@@ -1,8 +1,9 @@
 """What spgrad asks of an engine: a package that factors sparse matrices.
 
 An engine is a `Solver`, so that `solve` takes it, and its work has two parts. The part that needs
-the pattern alone, such as an order of the rows, is kept on the `Pattern` and serves every factor at
-it. The part that needs the values is a `Factored`. Neither part knows of autograd.
+the pattern alone, such as an order of the rows, is kept on the `Pattern` and serves the factors of
+all matrices on this pattern. The part that needs the values is a `Factored`. Neither part uses
+autograd.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A factor that is kept by its user, for many solves."""
+"""A factor that its user keeps, for many solves."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Factor(Applied):
     """Factors of a sparse matrix; `spgrad.linalg.factor` makes them.
 
     `solve`, `logdet`, `slogdet`, `inverse_at` and `inverse_diagonal` have the gradients of the
-    functions of their names, of the matrix too.
+    functions of the same names, also with respect to the matrix.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [2.0, 3.0]]))
@@ -171,12 +171,13 @@ def factor(
         The methods have gradients of A, at its pattern, and of the right-hand sides.
 
     Cost:
-        That of the engine. A second factor at the same `Pattern` object searches for no order.
+        That of the engine. A second factor on the same `Pattern` object does not search for an
+        order again.
 
     Raises:
         TypeError: `A` is not sparse, or `engine` is neither an engine nor a name of one.
         ValueError: `A` is not square or has an element that is not finite, `engine` is unknown, or
-            does not take the dtype of A.
+            the engine does not take the dtype of A.
         PivotError: `A` is singular, or not positive definite for an engine that needs it.
         ImportError: The package of the engine is not installed; the text names the extra.
 

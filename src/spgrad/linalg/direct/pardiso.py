@@ -1,7 +1,7 @@
 """Factors by PARDISO, of the oneMKL library that pypardiso finds.
 
-pypardiso itself solves in float64 only, and at every solve it compares the matrix with the one
-before. So spgrad takes only the library from it, and calls PARDISO as MKL documents.
+pypardiso itself solves in float64 only, and at every solve it compares the matrix with that of the
+solve before. So spgrad takes only the library from it, and calls PARDISO as MKL documents.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ _GENERAL, _DEFINITE, _COMPLEX_SYMMETRIC = (11, 13), (2, 4), 6
 class PARDISO(Engine):
     """LU, L D L^H or Cholesky factors, by Intel's oneMKL (Schenk and Gaertner, 2004).
 
-    Uses what `assume` says of A. PARDISO seeks pivots within blocks only: where a block has none,
-    it raises PivotError, and `SuperLU` may still solve. It does not give its factors, so each
-    column with a wanted element of the inverse takes a solve, and only positive definite matrices
-    have a determinant. Needs ``pip install 'spgrad[pardiso]'``; for x86-64.
+    Uses what `assume` says of A. PARDISO looks for pivots within blocks only. If a block has none,
+    it raises PivotError; `SuperLU` may still solve the system. PARDISO does not give its factors.
+    So elements of the inverse take a solve for each of their columns, and the determinant is
+    available only for positive definite matrices. Needs ``pip install 'spgrad[pardiso]'``; for
+    x86-64.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [2.0, 3.0]]))

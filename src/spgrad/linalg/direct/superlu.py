@@ -49,10 +49,10 @@ class SuperLU(Engine):
 
     Attributes:
         ordering: Order of the columns, as `scipy.sparse.linalg.splu` names it. None takes
-            "MMD_AT_PLUS_A", with pivots on the diagonal where they are not much smaller than the
-            rest of their column, for a matrix that `assume` declares symmetric, hermitian or
-            positive definite, and for one whose pattern is symmetric and whose diagonal has no
-            zero, if such factors are accurate. Else "COLAMD".
+            "MMD_AT_PLUS_A" if `assume` declares the matrix symmetric, hermitian or positive
+            definite, or if its pattern is symmetric, its diagonal has no zero, and the factors are
+            accurate. Pivots are then on the diagonal where these are not much smaller than the
+            rest of their column. For other matrices, None takes "COLAMD".
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [2.0, 3.0]]))

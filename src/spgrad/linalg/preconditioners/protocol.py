@@ -22,11 +22,11 @@ Given = Preconditioner | Applied | Solver | Prepared | Callable[[torch.Tensor], 
 def application(
     given: Any, A: SparseTensor, assume: Assume, unit: torch.Tensor | None = None
 ) -> Apply | None:
-    """How a preconditioner acts on residuals; None where there is none.
+    """How a preconditioner acts on residuals; None without a preconditioner.
 
     A solver is applied by solving with r. A callable gets r alone, for A and for A^H alike: a
-    preconditioner changes the number of steps, not the solution. If A was divided by a `unit`, what
-    the user made of the matrix as it was is multiplied by it.
+    preconditioner changes the number of steps, not the solution. If A was divided by a `unit`, the
+    result of a preconditioner that the user made from the original matrix is multiplied by it.
     """
     made = given is None or isinstance(given, (Preconditioner, Solver))
     apply = _application(given, A, assume)

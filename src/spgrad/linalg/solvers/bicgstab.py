@@ -23,8 +23,7 @@ class BiCGSTAB(Iterative):
 
     The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (applied
     on the right), strict and progress. A step takes two products with A; eight vectors of the size
-    of b are kept. The method starts anew where its shadow residual becomes orthogonal to the
-    residual.
+    of b are kept. The method restarts when its shadow residual becomes orthogonal to the residual.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [0.0, 3.0]]))

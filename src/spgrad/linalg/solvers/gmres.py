@@ -19,8 +19,8 @@ class GMRES(Iterative):
     on the right), strict and progress. A step takes one product with A.
 
     Attributes:
-        restart: Steps between restarts. With more of them fewer steps are needed in all, and each
-            keeps a vector of the size of b.
+        restart: Steps between restarts. With a larger number, fewer steps are needed in all; each
+            step between two restarts keeps a vector of the size of b.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))

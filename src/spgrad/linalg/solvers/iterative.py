@@ -1,10 +1,10 @@
 """What the iterative solvers share: options, the loop over steps, and when it ends.
 
-Vectors are (items, m, n): n right-hand sides for each matrix of a batch. Scalars are (items, n), in
-float64 or complex128, so that float32 loses nothing in sums and quotients. Each column of each item
-converges by itself: a step multiplies its update by a scalar, which is 0 for a column that has
-converged. Columns that have converged in all items leave the iteration, and its products, as soon
-as they are a quarter of the columns.
+Vectors are (items, m, n): n right-hand sides for each matrix of a batch. Scalars are (items, n),
+in float64 or complex128, so that float32 loses nothing in sums and quotients. Each column of each
+item converges by itself: a step multiplies its update by a scalar, which is 0 for a column that
+has converged. As soon as a quarter of the columns have converged in all items, these columns leave
+the iteration and its products.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ dot = kernels.krylov_dot
 class Operator:
     """A matrix, or batch, known by its products with vectors (items, k, n).
 
-    Where a process has only some rows of the vectors, a subclass overrides `total` and `size`.
+    If a process has only some rows of the vectors, a subclass overrides `total` and `size`.
     """
 
     @abstractmethod
@@ -168,8 +168,8 @@ class Iterative(Solver):
         max_iter: Most steps; None for ten times the number of equations, and at least 100.
         preconditioner: Such as ``spgrad.linalg.Jacobi()``: an approximate inverse, a solver, whose
             factor is kept, or a callable that takes residuals (m, n).
-        strict: False returns what was found where the iteration ends before its tolerance, instead
-            of a `ConvergenceError`.
+        strict: False returns the x that was found if the iteration ends before its tolerance,
+            instead of raising a `ConvergenceError`.
         progress: True shows steps and residuals by rich.
     """
 
@@ -194,7 +194,7 @@ class Iterative(Solver):
         """The iteration before its first step."""
 
     def require_ranges(self) -> None:
-        """Refuses tolerances and numbers of steps that are none."""
+        """Refuses tolerances and numbers of steps that are not valid."""
         for name in ("rtol", "atol"):
             value = getattr(self, name)
             if value is not None or name == "atol":

@@ -23,8 +23,8 @@ class LSMR(Iterative):
 
     The options are those of every iterative solver, except for `preconditioner`, which LSMR does
     not take. The method is MINRES on the normal equations, whose condition number is the square of
-    that of A: for square systems other solvers take fewer steps. A step takes a product with A and
-    one with A^H; five vectors are kept.
+    that of A. So other solvers take fewer steps for square systems. A step takes a product with A
+    and one with A^H; five vectors are kept.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [0.0, 3.0]]))

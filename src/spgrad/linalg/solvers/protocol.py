@@ -1,6 +1,6 @@
 """What `spgrad.linalg.solve` asks of a solver, and an iterative solver of a preconditioner.
 
-Neither knows of autograd: the one derivative of all solvers is in `spgrad.linalg.solve`.
+Neither of them uses autograd: the one derivative of all solvers is in `spgrad.linalg.solve`.
 
 A matrix arrives as a SparseTensor (*b, m, m) without repeated elements and without a gradient. A
 batch stands for the block-diagonal matrix of its items, so that right-hand sides are always of two
@@ -27,7 +27,7 @@ class Info:
     """How a solve ended.
 
     Attributes:
-        iterations: Steps taken, the most of all columns; 0 for a direct solver.
+        iterations: Steps of the column that took most steps; 0 for a direct solver.
         residuals: Norm of b - A x over that of b, for each column of each item. NaN for direct
             solvers, which don't compute it.
         converged: Bool of the same shape: whether the residual is within the tolerances; True for
@@ -42,7 +42,7 @@ class Info:
 
 
 class Prepared(ABC):
-    """A solver with a matrix: the factor, the preconditioner, or whatever is worth keeping."""
+    """A solver with a matrix: its factor, its preconditioner, or anything else worth keeping."""
 
     @abstractmethod
     def solve(

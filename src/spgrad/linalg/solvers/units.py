@@ -1,8 +1,8 @@
-"""Scales of systems whose numbers are so large, or so small, that their squares are lost.
+"""Scales of systems whose numbers are so large, or so small, that their squares over- or underflow.
 
-An iteration forms squared norms, also of A^H A x. It runs on A and b divided by powers of two,
-which rounds nothing, and gives the solution of the system as it was. So do the iterations for
-eigenvalues and singular values.
+An iteration computes squared norms, also of A^H A x. So it runs on A and b divided by powers of
+two, which causes no rounding, and returns the solution of the original system. The iterations for
+eigenvalues and singular values do the same.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ def eigsh(
     """k eigenvalues e with vectors x of a symmetric or hermitian matrix: A x = e x, or e M x.
 
     Runs SciPy's ARPACK (Lehoucq, Sorensen and Yang, 1998), with the names of
-    `scipy.sparse.linalg.eigsh`, on products and factors of spgrad. The smallest eigenvalues, and
-    those inside of the spectrum, are found soonest with `sigma` near them.
+    `scipy.sparse.linalg.eigsh`, on products and factors of spgrad. For the smallest eigenvalues,
+    and those inside of the spectrum, a `sigma` near them is fastest.
 
     Args:
         A: Sparse hermitian (m, m) of any layout; float32, float64, complex64 or complex128.
@@ -94,8 +94,9 @@ def eigsh(
         which: "LM" or "SM" for the largest or smallest absolute values, "LA" or "SA" for the
             largest or smallest, "BE" for half of them from each end (for real matrices).
         v0: Dense (m,), where the iteration starts. By default a random vector, the same in each
-            call, so that calls give the same bits. With `sigma` the first call at a `Pattern` may
-            differ by rounding from later ones, which use the order of rows that it found.
+            call, so that calls give the same bits. With `sigma` the result of the first call on a
+            `Pattern` may differ by rounding from those of later calls, which use the order of rows
+            that the first call found.
         ncv: Number of vectors of the iteration, between k and m; by default SciPy's.
         maxiter: Most restarts; by default SciPy's, 10 m.
         tol: Relative accuracy of the eigenvalues; 0 for that of the dtype.
@@ -108,21 +109,22 @@ def eigsh(
         largest absolute value is real and positive.
 
     Gradient:
-        For eigenvalues: x x^H at the elements of A and -e x x^H at those of M, for each pair; it is
-        right for repeated eigenvalues too if the loss is symmetric in these, such as their sum.
+        For eigenvalues: x x^H at the elements of A and -e x x^H at those of M, for each pair; it
+        is right for repeated eigenvalues too if the loss is symmetric in these, such as their sum.
         For eigenvectors: MINRES solves one linear system for each, all at once, on the complement
-        of the found ones. It uses the factor of A - sigma M, or for an M without `sigma` that of M.
-        Vectors of eigenvalues that differ by rounding alone are refused, unless the loss is the
-        same for every basis of them. The derivative of complex vectors is that of vectors with the
-        stated phase; losses that do not depend on the phase have that of `torch.linalg.eigh`. Of
-        any order, forward mode and torch.func too. The gradients of A and M are hermitian, because
-        A and M are assumed to stay so.
+        of the found ones. It uses the factor of A - sigma M, or, with M and without `sigma`, the
+        factor of M. Vectors of eigenvalues that differ by rounding alone are refused, unless the
+        loss is the same for every basis of these vectors. The derivative of complex vectors is
+        that of vectors with the stated phase; if a loss does not depend on the phase, its
+        derivative is that of `torch.linalg.eigh`. Of any order, forward mode and torch.func too.
+        The gradients of A and M are hermitian, because A and M are assumed to stay so.
 
     Cost:
-        A product with A for each step, or with `sigma` a factor and a solve for each; O(m ncv)
-        memory. Where m is at most 32, or k at least m - 1, the dense matrix: O(m^3), and O(m^2)
-        memory. Gradients of eigenvalues O(nse k); of eigenvectors a product or solve of k columns
-        in each step of MINRES, of which there are more the nearer an eigenvalue not found is.
+        A product with A for each step, or, with `sigma`, one factor and a solve for each step;
+        O(m ncv) memory. If m is at most 32, or k at least m - 1, the dense matrix is used: O(m^3)
+        time and O(m^2) memory. Gradients of eigenvalues take O(nse k). Gradients of eigenvectors
+        take a product or solve of k columns in each step of MINRES; the nearer an eigenvalue that
+        was not found, the more steps.
 
     Raises:
         TypeError: `A` or `M` is not sparse, or an argument of another kind.

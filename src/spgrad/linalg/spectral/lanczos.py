@@ -71,7 +71,7 @@ def lanczos_logdet(
 
 
 def require_factor(method: Any, **others: Any) -> None:
-    """Refuses an unknown method, and arguments that "factor" has no use for."""
+    """Refuses an unknown method, and arguments that "factor" does not take."""
     if method != "factor":
         raise ArgumentValueError(f'`method` is {method!r}; "factor" and "lanczos" are accepted.')
     for name, value in others.items():

@@ -96,20 +96,20 @@ def lobpcg(
         E (k,) and X (m, k), dense.
 
     Gradient:
-        Of the eigenvalues: x x^T at the elements of A, -e x x^T at those of B, for each pair.
-        Of the eigenvectors: what the k found contribute in closed form, and the rest by conjugate
-        gradients on (A - e B) restricted to the complement of the found, where it is definite; the
-        eigenvalues must be distinct, or the loss may not depend on the basis of those that are
-        equal. As in torch, A and B are taken as the mean with their transposes. Only the
-        eigenvalues have a second derivative. The gradient is as accurate as the pairs: lower `tol`
-        for more accuracy.
+        Of the eigenvalues: x x^T at the elements of A, -e x x^T at those of B, for each pair. Of
+        the eigenvectors: the part of the k found vectors in closed form, and the rest by conjugate
+        gradients on (A - e B), restricted to the complement of the found vectors, where it is
+        definite. The eigenvalues must be distinct, or the loss may not depend on the basis for
+        equal eigenvalues. As in torch, A and B are taken as the mean with their transposes. Only
+        the eigenvalues have a second derivative. The gradient is as accurate as the pairs: lower
+        `tol` for more accuracy.
 
     Cost:
         O(nse n) for each iteration, O(m n) memory. Gradients: O((nse + m) k), for eigenvectors in
         each step of conjugate gradients.
 
     Raises:
-        TypeError: Neither A nor B is sparse, or an operand is no tensor.
+        TypeError: Neither A nor B is sparse, or an operand is not a tensor.
         ValueError: Sizes, dtypes or devices don't fit, m is less than 3 n, or k is not between 1
             and n; the dtype is other than float32 and float64.
         RuntimeError: In the backward: the gradient of the eigenvectors did not converge.

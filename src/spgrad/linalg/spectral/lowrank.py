@@ -67,9 +67,9 @@ def svd_lowrank(
         2 niter + 2 products with A or A^H, O(nse q) each, and O((m + n) q^2).
 
     Raises:
-        TypeError: A is not sparse, or an argument is no int or tensor.
-        ValueError: A is no matrix, or of an integer or 16-bit dtype, q or niter is negative, or M
-            does not fit.
+        TypeError: A is not sparse, or an argument is not an int or tensor.
+        ValueError: A is not a matrix, or of an integer or 16-bit dtype, q or niter is negative, or
+            M does not fit.
         NotImplementedError: A has dense dimensions.
 
     Example:
@@ -109,8 +109,8 @@ def pca_lowrank(
         As `spgrad.svd_lowrank`.
 
     Raises:
-        TypeError: A is not sparse, or an argument is no int.
-        ValueError: A is no matrix, or of an integer or 16-bit dtype, q is not between 0 and the
+        TypeError: A is not sparse, or an argument is not an int.
+        ValueError: A is not a matrix, or of an integer or 16-bit dtype, q is not between 0 and the
             least of m and n, or niter is negative.
         NotImplementedError: A has dense dimensions.
 

@@ -74,9 +74,9 @@ def svds(
     """k singular values of a sparse matrix with their vectors: A V = U diag(S).
 
     Runs SciPy's ARPACK on A^H A, or A A^H if A has more columns than rows, with the names of
-    `scipy.sparse.linalg.svds`. The singular values are then computed from A V, and so are as
-    accurate as those of A itself.
-    `spgrad.svd_lowrank` is faster for a few digits of a matrix of low rank.
+    `scipy.sparse.linalg.svds`. The singular values are then computed from A V, so they are as
+    accurate as those of A itself. `spgrad.svd_lowrank` is faster for a few digits of a matrix of
+    low rank.
 
     Args:
         A: Sparse (m, n) of any layout; float32, float64, complex64 or complex128.
@@ -98,21 +98,21 @@ def svds(
 
     Gradient:
         For singular values: u v^H at the elements of A, for each triplet. For vectors: that of the
-        eigenvectors of A^H A, as in `spgrad.linalg.eigsh`, so that singular values must be
-        distinct, or the loss the same for every basis. Where a singular value is zero but for
-        rounding, its u has no gradient. Of any order.
+        eigenvectors of A^H A, as in `spgrad.linalg.eigsh`, so singular values must be distinct, or
+        the loss must be the same for every basis. If a singular value is zero up to rounding, its
+        u has no gradient. Of any order.
 
     Cost:
         "LM" takes two products with A for each step, "SM" one factor and two solves for each step;
         O((m + n) k + n ncv) memory. If min(m, n) is at most 32, or k at least min(m, n) - 1, the
-        dense matrix is taken instead.
+        dense matrix is used instead.
 
     Raises:
         TypeError: `A` is not sparse, or an argument of another kind.
         ValueError: The dtype does not fit, an element is not finite, or `k`, `which`, `v0`, `ncv`,
             `maxiter` or `tol` is out of its range.
         NotImplementedError: `A` is a batch, or has dense dimensions.
-        PivotError: `A` has no full rank, and the smallest are asked for.
+        PivotError: `A` does not have full rank, and `which` is "SM".
         ConvergenceError: ARPACK ended before its tolerance.
         RuntimeError: In the backward: the vectors of repeated singular values are differentiated.
         ImportError: SciPy is not installed.

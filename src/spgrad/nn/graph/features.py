@@ -28,8 +28,9 @@ def two_products(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`linear(x)` of a layer without bias, and x mix.
 
-    For narrow x the time goes into reading x from memory. Chunks of rows are then multiplied by
-    both while they are in the cache, and so are those of the cotangents in the gradients.
+    If x has few columns, most of the time goes into reading x from memory. So chunks of its rows
+    are multiplied by both factors while they are in the cache. The backward does the same with
+    chunks of the cotangents.
     """
     rows = _rows_at_once(x, linear, mix)
     if not rows:

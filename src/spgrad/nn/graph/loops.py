@@ -38,7 +38,7 @@ def add_self_loops(A: torch.Tensor, fill_value: float = 1.0) -> SparseTensor:
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is no matrix.
+        ValueError: `A` is not a matrix.
 
     Source:
         `add_remaining_self_loops` of torch_geometric.
@@ -66,7 +66,7 @@ def gcn_norm(A: torch.Tensor, improved: bool = False, add_self_loops: bool = Tru
     Args:
         A: Sparse (n, n) of any layout; A[i, j] is the weight of the edge from j to i.
         improved: Adds 2 I in place of I.
-        add_self_loops: False adds nothing. Self-loops that are there keep their weights.
+        add_self_loops: False adds nothing. Existing self-loops keep their weights.
 
     Returns:
         SparseTensor (n, n) of the layout of `A`, CSR for BSR and BSC.

@@ -34,13 +34,13 @@ def move(
             move with the elements; those of new elements are 0.
 
     Gradient:
-        A gradient that `layer.values` has moves too.
+        If `layer.values` has a gradient, it moves too.
 
     Cost:
         O(nse of both patterns) for the values and each state.
 
     Raises:
-        TypeError: `layer` has no sparse weight, or `pattern` is no pattern.
+        TypeError: `layer` has no sparse weight, or `pattern` is not a pattern.
         ValueError: `pattern` has another shape than the weight.
 
     Example:

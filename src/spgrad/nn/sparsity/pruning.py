@@ -35,8 +35,8 @@ class GradualMagnitude(Schedule):
 
     Raises:
         TypeError: `module` has no SparseLinear.
-        ValueError: A number is out of range, or a layer has n of m elements in a row, which no
-            removal of single elements keeps.
+        ValueError: A number is out of range, or a layer has n of m elements in a row, a structure
+            that removing single elements would break.
 
     Source:
         Zhu and Gupta, To prune, or not to prune, 2017.

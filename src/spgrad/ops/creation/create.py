@@ -50,7 +50,7 @@ def zeros(
         O(1) for COO, O(rows or columns of all batch items) otherwise.
 
     Raises:
-        TypeError: `size` holds something else than ints, or `layout` is no sparse one.
+        TypeError: `size` holds something else than ints, or `layout` is not a sparse layout.
         ValueError: `blocksize` or `dense_dim` does not fit.
 
     Example:
@@ -160,7 +160,7 @@ def eye(
         O(n + m).
 
     Raises:
-        TypeError: A size is no int, or `layout` no sparse one.
+        TypeError: A size is not an int, or `layout` is not a sparse layout.
         ValueError: A size is negative, or `blocksize` does not fit.
 
     Example:
@@ -189,25 +189,25 @@ def spdiags(
     """A matrix with the rows of `diagonals` on its diagonals, as `torch.sparse.spdiags`.
 
     Args:
-        diagonals: Dense (d, n), or (n,) for one: element (i, i + offset) is entry i + offset of its
-            row, so that an entry stands in the column of its number.
+        diagonals: Dense (d, n), or (n,) for one diagonal. Element (i, i + offset) of the result is
+            entry i + offset of the row: entry j of a row goes to column j.
         offsets: int (d,), or one without dimensions, no two equal; 0 is the main diagonal,
             positive numbers are above it.
         shape: Rows and columns of the result.
         layout: torch.sparse_coo (the default) or another sparse layout without blocks.
 
     Returns:
-        SparseTensor of that shape; every element of its diagonals is specified.
+        SparseTensor of that shape; every element of the given diagonals is specified.
 
     Gradient:
-        Of `diagonals`: the cotangent at its elements, dense, 0 where they do not fit in.
+        Of `diagonals`: dense, the cotangent at its elements, 0 for elements outside of the matrix.
 
     Cost:
         O(size of diagonals).
 
     Raises:
-        TypeError: An argument is no dense tensor, or `layout` no sparse one.
-        ValueError: Sizes do not fit, or an offset comes twice.
+        TypeError: An argument is not a dense tensor, or `layout` is not a sparse layout.
+        ValueError: Sizes do not fit, or an offset is given twice.
         NotImplementedError: `layout` has blocks.
 
     Example:

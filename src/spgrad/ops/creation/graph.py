@@ -51,15 +51,16 @@ def from_edges(
     """The adjacency matrix of a graph: element (i, j) is the weight of the edge from i to j.
 
     This is the orientation of PyG's `to_torch_csr_tensor`. ``A @ x`` then adds up, for each node,
-    what its out-neighbours hold; pass ``edge_index.flip(0)`` to gather from in-neighbours.
+    the rows of x of its out-neighbours; pass ``edge_index.flip(0)`` to sum over in-neighbours.
 
-    The values of A are sorted by row (by column in CSC), whatever the order of the edges. Weights
-    in the order of the edges that come later are put into place by ``return_order=True``, or by
-    another call of `from_edges` with them, which costs a sort but knows repeated edges.
+    The values of A are sorted by row (by column in CSC), whatever the order of the edges. To bring
+    later weights, in the order of the edges, into this order, use ``return_order=True``, or call
+    `from_edges` again with these weights; the second call sorts again, but adds up the weights of
+    repeated edges.
 
     PyG's `Batch` takes a SparseTensor apart and has torch join the parts: the result is a native
-    tensor, unless the batch is made inside of ``with spgrad.dropin()``. `from_torch` takes it back
-    without a copy, and `spgrad.block_diag` joins SparseTensors as `Batch` does.
+    tensor, unless the batch is made inside of ``with spgrad.dropin()``. `from_torch` makes a
+    SparseTensor of it without a copy, and `spgrad.block_diag` joins SparseTensors as `Batch` does.
 
     Args:
         edge_index: int (2, edges): sources and targets; or PyG's `EdgeIndex`.
@@ -73,8 +74,8 @@ def from_edges(
     Returns:
         SparseTensor (nodes, nodes), coalesced. With `return_order` also int64 (edges,): the edges
         ``edge_index[:, order]`` are in the order of ``A.values()``. So ``w[order]`` are the values
-        for other weights w (edges,), where no edge repeats. Repeated ones, which share one value,
-        stand side by side in `order`, and `from_values` then refuses ``w[order]`` as too long.
+        for other weights w (edges,), where no edge repeats. Repeated edges share one value and are
+        next to one another in `order`; then `from_values` refuses ``w[order]``, which is too long.
 
     Gradient:
         Of `edge_weight`: the cotangent at each edge.
@@ -83,7 +84,7 @@ def from_edges(
         O(edges) radix passes.
 
     Raises:
-        TypeError: `edge_index` is no tensor or list, or `layout` no sparse layout.
+        TypeError: `edge_index` is not a tensor or list, or `layout` is not a sparse layout.
         ValueError: `edge_index` is not (2, edges), a node is out of range, or weights don't fit.
 
     Example:

@@ -47,10 +47,10 @@ def neighbourhood_pattern(
         None.
 
     Cost:
-        O(nse), and the points of a cube of 2 radius + 1 steps.
+        O(nse + points of a cube with 2 radius + 1 points a side).
 
     Raises:
-        TypeError: `layout` is no sparse layout.
+        TypeError: `layout` is not a sparse layout.
         ValueError: `shape` is no sequence of positive integers, or `radius` negative.
 
     Example:

@@ -42,10 +42,10 @@ def full_like(input: torch.Tensor, fill_value: Any, **options: Any) -> SparseTen
     """`input` with one value in place of all of its specified elements.
 
     Args:
-        input: Sparse tensor of any layout. Where elements are repeated they become one.
+        input: Sparse tensor of any layout. Repeated elements become one element.
         fill_value: A number.
         **options: dtype, device, layout (a sparse one without blocks, or that of `input`),
-            requires_grad, pin_memory; memory_format plays no role.
+            requires_grad, pin_memory; memory_format is ignored.
 
     Returns:
         SparseTensor on the pattern of `input`.

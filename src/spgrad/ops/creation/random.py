@@ -40,7 +40,7 @@ def rand(
         *size: A tuple of sizes, or the sizes one after the other.
         density: Share of the elements that are specified; of the blocks in BSR and BSC. 0.1 if
             neither this nor `nse` is given.
-        nse: Their number, in place of `density`.
+        nse: Number of specified elements, in place of `density`.
         layout: One of the five sparse layouts.
         blocksize: Rows and columns of a block, for BSR and BSC.
         dtype: Of the values; torch's default dtype if None.
@@ -121,7 +121,7 @@ def banded(
         O(n bandwidth).
 
     Raises:
-        TypeError: A number is no int, or `layout` no sparse one.
+        TypeError: A number is not an int, or `layout` is not a sparse layout.
         ValueError: A number is negative.
 
     Example:

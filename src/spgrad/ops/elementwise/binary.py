@@ -62,16 +62,16 @@ def add(input: Any, other: Any, *, alpha: Number = 1) -> torch.Tensor:
         alpha: Factor of `other`.
 
     Returns:
-        Of two sparse operands a SparseTensor in the layout of `input` with the elements of either,
-        uncoalesced where both have one uncoalesced pattern; of a sparse and a dense one a dense
-        tensor.
+        For two sparse operands, a SparseTensor in the layout of `input` with the elements of
+        either; uncoalesced if both have the same uncoalesced pattern. For a sparse and a dense
+        operand, a dense tensor.
 
     Gradient:
         Of a sparse operand: the cotangent at its own elements. Of a dense one: dense.
 
     Cost:
         O(nse of both); the union of two patterns is computed once and kept. O(size of the result)
-        where that is dense.
+        if the result is dense.
 
     Raises:
         TypeError: Neither operand is sparse, or one is neither a tensor nor a number.
@@ -110,9 +110,9 @@ def mul(input: Any, other: Any) -> torch.Tensor:
             column (m, 1) vector that scales columns or rows.
 
     Returns:
-        SparseTensor. Of two sparse operands, in the layout of `input` with the elements of both;
-        otherwise on the pattern of the sparse operand. An unspecified element stays unspecified,
-        also where `other` is infinity or NaN.
+        SparseTensor. For two sparse operands, it is in the layout of `input` and has the elements
+        that both have; otherwise it is on the pattern of the sparse operand. An unspecified
+        element stays unspecified, also where `other` is infinity or NaN.
 
     Gradient:
         Of a sparse operand: other g at its own elements. Of a dense one: input g, dense.
@@ -137,9 +137,9 @@ def mul(input: Any, other: Any) -> torch.Tensor:
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> torch.Tensor:
     """input / other for sparse `input`: on its elements, as `spgrad.mul` with 1 / other.
 
-    `other` may be sparse: where it lacks an element of `input`, that is divided by zero. An element
-    that `input` lacks is 0 in the result, also where 0 / 0 would not be a number. `rounding_mode`
-    is None, "trunc" or "floor", as in torch.
+    `other` may be sparse: an element of `input` that `other` does not have is divided by zero. An
+    element that `input` does not have is 0 in the result, even where 0 / 0 would be NaN.
+    `rounding_mode` is None, "trunc" or "floor", as in torch.
     """
     if rounding_mode is None:
         return rules.apply(_DIV, input, other)
@@ -196,7 +196,7 @@ def pow(input: Any, exponent: Any) -> torch.Tensor:
 def maximum(input: Any, other: Any) -> torch.Tensor:
     """The larger of two elements: `spgrad.add` with max in place of +.
 
-    Of a sparse tensor and a number the result is sparse where the number is not above 0.
+    For a sparse tensor and a number, the result is sparse if the number is not above 0.
     """
     return rules.apply(_MAXIMUM, input, other)
 
@@ -205,6 +205,6 @@ def maximum(input: Any, other: Any) -> torch.Tensor:
 def minimum(input: Any, other: Any) -> torch.Tensor:
     """The smaller of two elements: `spgrad.add` with min in place of +.
 
-    Of a sparse tensor and a number the result is sparse where the number is not below 0.
+    For a sparse tensor and a number, the result is sparse if the number is not below 0.
     """
     return rules.apply(_MINIMUM, input, other)

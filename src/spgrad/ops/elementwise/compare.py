@@ -26,13 +26,13 @@ def ne(input: Any, other: Any) -> torch.Tensor:
 
     Args:
         input: Sparse or dense tensor, or a number.
-        other: Sparse of the same shape, in any layout and with any elements; dense, broadcasting as
-            in torch; or a number of which the comparison with 0 is False.
+        other: Sparse of the same shape, in any layout and with any elements; dense, broadcasting
+            as in torch; or a number for which the comparison with 0 is False.
 
     Returns:
-        Bool tensor without gradient. Of two sparse operands sparse, in the layout of `input` with
-        the elements of either; of a sparse tensor and a number on the pattern of the tensor; of a
-        sparse and a dense tensor dense.
+        Bool tensor without gradient. For two sparse operands it is sparse, in the layout of
+        `input`, with the elements of either. For a sparse tensor and a number it is on the pattern
+        of the tensor. For a sparse and a dense tensor it is dense.
 
     Cost:
         As `spgrad.add`.

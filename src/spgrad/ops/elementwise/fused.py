@@ -32,8 +32,8 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> tor
         value: Factor of the product.
 
     Returns:
-        What `spgrad.add` and `spgrad.mul` make of these operands. In one pass, on the common
-        pattern, if all three have one.
+        What `spgrad.add` and `spgrad.mul` give for these operands. If all three have the same
+        pattern, it is computed in one pass.
 
     Gradient:
         Of a sparse operand on its own pattern.

@@ -1,4 +1,4 @@
-"""Calls on a SparseTensor inside of a transform of torch.func that torch itself would answer.
+"""Calls on a SparseTensor, inside of a transform of torch.func, that torch itself would execute.
 
 torch.func wraps every tensor that reaches its dispatcher in a tensor that is no SparseTensor. So
 these calls act on the values, or are refused.

@@ -38,8 +38,8 @@ def bitwise_and(input: Any, other: Any) -> torch.Tensor:
             to the shape of the sparse operand; or a number.
 
     Returns:
-        SparseTensor without gradient. Of two sparse operands, in the layout of `input` with the
-        elements of both; otherwise on the pattern of the sparse operand.
+        SparseTensor without gradient. For two sparse operands, it is in the layout of `input` and
+        has the elements that both have; otherwise it is on the pattern of the sparse operand.
 
     Gradient:
         None.
@@ -71,8 +71,8 @@ def bitwise_or(input: Any, other: Any) -> torch.Tensor:
             as in torch; or the number 0.
 
     Returns:
-        Without gradient. Of two sparse operands a SparseTensor in the layout of `input` with the
-        elements of either; of a sparse and a dense one a dense tensor.
+        Tensor without gradient. For two sparse operands, a SparseTensor in the layout of `input`
+        with the elements of either; for a sparse and a dense operand, a dense tensor.
 
     Gradient:
         None.
@@ -101,7 +101,7 @@ def bitwise_xor(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def logical_and(input: Any, other: Any) -> torch.Tensor:
-    """Whether both are not zero: `spgrad.bitwise_and` with truth values of any dtype.
+    """Whether both elements are not zero: `spgrad.bitwise_and` with truth values of any dtype.
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """

@@ -57,7 +57,7 @@ def equal(input: torch.Tensor, other: torch.Tensor) -> bool:
         O(nse of both), or O(size) if one is dense.
 
     Raises:
-        TypeError: Neither is sparse, or one is no tensor.
+        TypeError: Neither is sparse, or one is not a tensor.
         ValueError: Devices differ.
 
     Example:

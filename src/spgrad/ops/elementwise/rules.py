@@ -32,8 +32,8 @@ class Rule(NamedTuple):
         where: Which elements the result of two sparse operands has: those of "either", of "both",
             of the "first"; "none" where such a result would be dense.
         dense: True if with a dense operand the result is dense.
-        linear: True if it is linear in the sparse operand, with "either" in both together, so that
-            repeated elements may stay.
+        linear: True if `fn` is linear in the sparse operand, or, with "either", in both operands
+            together. Repeated elements may then stay.
         second: The name of the operand beside the sparse one, for errors.
     """
 

@@ -28,9 +28,9 @@ def map(
 
     Args:
         input: Sparse tensor of any layout and shape; repeated COO indices are added first.
-        fn: Takes the dense tensor of values, (nse, *blocksize, *dense_shape), and gives one of the
-            same shape; any torch function of one element. It may have another dtype.
-        *args: Passed to `fn` behind the values.
+        fn: Takes the dense tensor of values, (nse, *blocksize, *dense_shape), and returns a tensor
+            of the same shape, perhaps of another dtype; any torch function of one element.
+        *args: Passed to `fn` after the values.
         **kw: Passed to `fn`.
 
     Returns:

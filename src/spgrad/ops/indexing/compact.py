@@ -33,8 +33,9 @@ def compact(input: torch.Tensor) -> Compact:
         input: Sparse matrix (m, k) of any layout, or hybrid (m, k | d).
 
     Returns:
-        The tuple (A, rows, cols): the matrix (rows, cols), in the layout of `input` (CSR and CSC
-        for BSR and BSC), and which rows and columns stayed. `A` is ``input[rows][:, cols]``.
+        The tuple (A, rows, cols): the matrix A (rows, cols), in the layout of `input` (CSR and CSC
+        for BSR and BSC), and the numbers of the rows and columns that stayed. `A` is
+        ``input[rows][:, cols]``.
 
     Gradient:
         The cotangent on the pattern of `input`.
@@ -44,7 +45,7 @@ def compact(input: torch.Tensor) -> Compact:
 
     Raises:
         TypeError: `input` is not sparse.
-        ValueError: `input` is no matrix.
+        ValueError: `input` is not a matrix.
 
     Example:
         >>> A = spgrad.from_edges(torch.tensor([[1, 1], [3, 0]]), size=1000)

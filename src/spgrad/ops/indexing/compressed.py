@@ -191,7 +191,7 @@ def _whole_lines(
 
 
 def _run_of_lines(pattern: Pattern, subscript: Subscript, dims: Sequence[int]) -> Run | None:
-    """Lines one behind the other: of ints, then a slice in steps of 1, then all; or None."""
+    """Lines one after the other: of ints, then a slice in steps of 1, then all; or None."""
     group = subscript.group
     if group is not None and not (group.dims and set(group.dims).isdisjoint(dims)):
         return None

@@ -32,26 +32,26 @@ def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
     Args:
         input: Sparse tensor of any layout; batch and dense dimensions are dimensions like others.
         index: Ints, slices, None, ..., lists and tensors of ints, bools, and masks, dense or
-            sparse: one of them or a tuple. Several lists, tensors and masks go together element by
-            element, as in torch. A list is an index tensor, also if it holds lists.
+            sparse: one of them or a tuple. Several lists, tensors and masks are combined element by
+            element, as in torch. A list is an index tensor, even if it holds lists.
 
     Returns:
-        SparseTensor. Its layout is that of `input` where rows and columns are kept, by slices or
-        each by one list, and the other dimensions are a batch; COO otherwise: a row of CSR is a
-        COO vector. BSR and BSC keep whole blocks as they are, make new ones of anything else
-        if these fit, and become CSR and CSC if not. Where no sparse dimension is left over, since
-        ints, lists or a mask took all, the result is dense: `A[i, j]`, `A[rows, cols]` and
-        `A[mask]` give values, 0 where an element is not specified. The result is `input` itself
-        if everything is taken, else a copy.
+        SparseTensor. It is in the layout of `input` if it still has rows and columns, each taken
+        by a slice or by one list, and its other dimensions are a batch. Otherwise it is in COO: a
+        row of CSR is a COO vector. In BSR and BSC, whole blocks stay as they are. Other parts are
+        divided into new blocks if the block size fits; if not, the result is in CSR or CSC. If
+        ints, lists or a mask take all sparse dimensions, the result is dense: `A[i, j]`,
+        `A[rows, cols]` and `A[mask]` give values, and 0 for an element that is not specified. If
+        the index takes everything, the result is `input` itself; otherwise it is a copy.
 
     Gradient:
-        The cotangent at the elements that were taken, added where one was taken twice, 0 at the
-        others; on the pattern of `input`.
+        On the pattern of `input`: the cotangent at the elements that were taken, the sum of the
+        cotangents if an element was taken twice, 0 at the other elements.
 
     Cost:
         O(selected + log nse) for rows of CSR, columns of CSC, items of a batch and the leading
         dimensions of COO; O(points log nse) for points; O(nse + result) for anything else. The
-        backward is O(nse). What was found for the last ints and slices is kept.
+        backward is O(nse). The new patterns for the last ints and slices are kept.
 
     Raises:
         TypeError: `input` is not sparse, or `index` holds something else.
@@ -129,7 +129,7 @@ def masked_select(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def split(
     input: torch.Tensor, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[SparseTensor, ...]:
-    """`spgrad.getitem` with slices one behind the other: of one size, or of the sizes in a list."""
+    """`spgrad.getitem` with slices one after the other: of one size, or of the sizes in a list."""
     A, at = _operand_and_dim(input, dim)
     size = A._pattern.shape[at]
     if isinstance(split_size_or_sections, (list, tuple)):
@@ -223,7 +223,7 @@ def _narrowed(input: Any, dim: Any, start: Any, length: Any) -> SparseTensor:
 def _pieces(
     A: SparseTensor, dim: int, sizes: Sequence[int], start: int = 0
 ) -> tuple[SparseTensor, ...]:
-    """Slices of these sizes, one behind the other."""
+    """Slices of these sizes, one after the other."""
     starts = itertools.accumulate(sizes, initial=start)
     return tuple(
         part(A, _subscript(A, dim, Slice(at if n else 0, 1, n)), sparse=True)

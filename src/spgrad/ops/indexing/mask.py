@@ -20,8 +20,8 @@ def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
 
     Args:
         input: Dense or sparse, of the shape of `mask`; sparse in any layout.
-        mask: Sparse tensor whose pattern is taken; its values play no role. Repeated elements
-            count once.
+        mask: Sparse tensor whose pattern is taken; its values are ignored. Repeated elements count
+            once.
 
     Returns:
         SparseTensor in the layout and on the pattern of `mask`, coalesced; 0 where a sparse `input`
@@ -34,7 +34,7 @@ def sparse_mask(input: torch.Tensor, mask: torch.Tensor) -> SparseTensor:
         O(nse of both); the places are found once for a pair of patterns.
 
     Raises:
-        TypeError: `mask` is not sparse, or `input` no tensor.
+        TypeError: `mask` is not sparse, or `input` is not a tensor.
         ValueError: Shapes or devices differ.
 
     Example:

@@ -55,8 +55,8 @@ def nonzero(
 def coo_indices(input: torch.Tensor) -> torch.Tensor:
     """Row and column of each specified element, in any layout, in the order of the values.
 
-    They are the coordinates of SciPy's `A.tocoo()` and the `edge_index` of PyG. Column p is where
-    ``A.values()[p]`` is; in BSR and BSC, where ``A.values().flatten(0, 2)[p]`` is.
+    They are the coordinates of SciPy's `A.tocoo()` and the `edge_index` of PyG. Column p says
+    where ``A.values()[p]`` is; in BSR and BSC, where ``A.values().flatten(0, 2)[p]`` is.
 
     Args:
         input: Sparse tensor of any layout; COO may be uncoalesced.
@@ -102,7 +102,7 @@ def find(
         ``A.values()`` see `coo_indices`.
 
     Gradient:
-        Of the values: the cotangent at those elements, 0 at the other; on the pattern of `input`.
+        Of the values, on the pattern of `input`: the cotangent at these elements, 0 at the others.
 
     Cost:
         O(nse).
@@ -133,23 +133,24 @@ def prune(
 
     Args:
         input: Sparse tensor of any layout; repeated elements are added first. An element with
-            dense dimensions stays whole if any of its numbers is above.
+            dense dimensions stays whole if any of its numbers is above the threshold.
         threshold: 0 removes specified zeros. NaN stays. By default 0, or with `keep` none.
         keep: How many elements of each row, along the last dimension, stay at most: those of the
-            largest magnitude, of equal ones the first. Not for elements with dense dimensions.
+            largest magnitude. Of equal elements the first stay. Not for elements with dense
+            dimensions.
 
     Returns:
         SparseTensor in the layout of `input`, with fewer elements. A block of BSR and BSC is
         removed if all of its elements are; in other blocks, removed elements become 0.
 
     Gradient:
-        The cotangent at what is kept, 0 at the other elements; on the pattern of `input`.
+        On the pattern of `input`: the cotangent at the elements that stay, 0 at the others.
 
     Cost:
         O(nse), with `keep` O(nse log nse), on every call: the result depends on the values.
 
     Raises:
-        TypeError: `input` is not sparse, `threshold` is no number, or `keep` no int.
+        TypeError: `input` is not sparse, `threshold` is not a number, or `keep` is not an int.
         ValueError: `keep` is below 0.
         NotImplementedError: `keep` is given for elements with dense dimensions.
 

@@ -39,16 +39,16 @@ def setitem(input: torch.Tensor, index: Any, value: Any) -> SparseTensor:
             has that shape. It is 0 wherever `input` has no element.
 
     Returns:
-        SparseTensor on the pattern of `input`. Where an element is taken twice, one of its new
-        values stays.
+        SparseTensor on the pattern of `input`. If the index names an element twice, one of its two
+        new values stays.
 
     Gradient:
-        Of `input`, the cotangent where it was left as it is, and 0 where it was not; on its
-        pattern. Of `value`, the cotangent at the elements that it went to.
+        Of `input`, on its pattern: 0 at the elements that were replaced, the cotangent at the
+        others. Of `value`: the cotangent at the elements that its numbers went to.
 
     Cost:
-        That of `input[index]`, and a copy of the values; `input[index] = value` makes none where no
-        gradient is recorded.
+        That of `input[index]`, and a copy of the values; `input[index] = value` makes no copy if
+        no gradient is recorded.
 
     Raises:
         TypeError: `input` is not sparse, or `index` or `value` of another kind.
@@ -210,15 +210,16 @@ def index_add(
         input: Sparse tensor of any layout.
         dim: The dimension of the slices, a sparse one.
         index: Dense vector of ints, which may repeat.
-        source: Sparse tensor of the shape of `input`, but for as many slices as `index` has.
+        source: Sparse tensor of the shape of `input`, except that it has as many slices as `index`
+            has numbers.
         alpha: What `source` is multiplied by.
 
     Returns:
         SparseTensor in the layout of `input`, with the elements of both.
 
     Gradient:
-        Of `input`, the cotangent; of `source`, alpha times the cotangent where it went; each on
-        its own pattern.
+        Of `input`, the cotangent; of `source`, alpha times the cotangent at the elements that its
+        own were added to; each on its own pattern.
 
     Cost:
         O(nse of both), and the sort of the elements of `source`.

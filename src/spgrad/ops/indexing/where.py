@@ -28,19 +28,20 @@ def where(condition: torch.Tensor, input: Any = None, other: Any = None) -> Any:
     Args:
         condition: Sparse or dense tensor of bools. What a sparse one does not specify is False.
         input: Sparse tensor, dense tensor or number.
-        other: Sparse tensor, dense tensor or number. One of the three at least is sparse; sparse
-            ones are of one shape and of any layouts, and dense ones broadcast to it.
+        other: Sparse tensor, dense tensor or number. At least one of the three arguments is
+            sparse. Sparse arguments have one shape and any layouts; dense ones broadcast to this
+            shape.
 
     Returns:
         SparseTensor in the layout of the first sparse argument, with the elements that any sparse
         argument specifies. For a condition alone, a vector of indices for each dimension.
 
     Gradient:
-        Of `input` the cotangent where the condition is True, of `other` where it is False; of a
-        sparse one on its own pattern.
+        Of `input` the cotangent where the condition is True, of `other` the cotangent where it is
+        False; for a sparse argument on its own pattern.
 
     Cost:
-        O(nse of all); the elements are found once for patterns that stay the same.
+        O(nse of all); the pattern of the result is found once for given patterns.
 
     Raises:
         TypeError: No argument is sparse, or one is of another kind.

@@ -26,11 +26,11 @@ def to_sparse(
     Args:
         A: SparseTensor of any layout; a COO tensor with d sparse dimensions is a batch of matrices
             in its first d - 2.
-        sparse_dim: None, or the number of dimensions of `A` that are not dense, with which the
-            result is COO.
+        sparse_dim: None, or the number of dimensions of `A` that are not dense; the result is then
+            in COO.
         layout: torch.sparse_coo (the default), sparse_csr, sparse_csc, sparse_bsr or sparse_bsc.
         blocksize: Rows and columns of a block, which divide those of the matrix; for BSR and BSC.
-        dense_dim: None, or the number of dense dimensions of `A`, which stays.
+        dense_dim: None, or the number of dense dimensions of `A`; it can't change.
 
     Returns:
         SparseTensor with the same elements; `A` itself if it is in that layout. Blocks that hold
@@ -43,7 +43,7 @@ def to_sparse(
         O(nse); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `A` is not sparse, or `layout` is not a sparse one.
+        TypeError: `A` is not sparse, or `layout` is not a sparse layout.
         ValueError: `blocksize` is missing, not wanted, or does not divide the matrix; `sparse_dim`
             or `dense_dim` is another than that of `A`.
         NotImplementedError: `A` has fewer than two sparse dimensions.

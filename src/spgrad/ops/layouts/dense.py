@@ -139,7 +139,7 @@ def from_dense(
         O(size of x).
 
     Raises:
-        TypeError: `x` is not dense, or `layout` is not a sparse one.
+        TypeError: `x` is not dense, or `layout` is not a sparse layout.
         ValueError: `blocksize` or `dense_dim` does not fit.
 
     Example:

@@ -26,11 +26,11 @@ def coalesce(A: torch.Tensor) -> SparseTensor:
         A: COO tensor of any number of sparse and dense dimensions.
 
     Returns:
-        COO SparseTensor that answers True to `is_coalesced`; `A` itself if it does already. It
-        shares the indices and values of `A` where these are sorted and unique.
+        COO SparseTensor whose `is_coalesced()` is True; `A` itself if this is so already. If the
+        indices of `A` are sorted and unique, the result shares its indices and values.
 
     Gradient:
-        Every specified element of `A` gets the cotangent of the element it went into.
+        Every specified element of `A` gets the cotangent of the element that it was added to.
 
     Cost:
         O(nse) radix passes over the indices, once for each pattern; O(nse) memory.
@@ -55,8 +55,8 @@ def t(input: torch.Tensor) -> SparseTensor:
         input: Sparse (m, n) without dense dimensions.
 
     Returns:
-        SparseTensor (n, m). The transpose of CSR is CSC and of BSR is BSC, and the other way round;
-        without blocks it shares indices and values with `input`. COO stays COO, coalesced.
+        SparseTensor (n, m). The transpose of CSR is CSC, that of BSR is BSC, and vice versa. CSR
+        and CSC share indices and values with `input`. COO stays COO, coalesced.
 
     Gradient:
         The transposed cotangent, on the pattern of `input`.

@@ -43,8 +43,8 @@ def scaled_dot_product_attention(
 ) -> torch.Tensor:
     """softmax(scale Q K^T + A) V over the specified elements of each row of A: sparse attention.
 
-    Scores, softmax and product are computed together, a million elements at a time, and nothing of
-    them is kept for the gradients, which compute them again, one head after the other.
+    Scores, softmax and product are computed together, a million elements at a time. None of them
+    is kept for the backward, which computes them again, one head after the other.
 
     Args:
         query: Dense (*b, m, d).
@@ -52,13 +52,13 @@ def scaled_dot_product_attention(
         value: Dense (*b, n, e).
         attn_mask: Sparse (m, n), or a batch (*b, m, n) that broadcasts with the other operands. A
             hybrid (*b, m, n | h) has values of its own for each of h heads, and broadcasts as
-            (*b, h, m, n); its indices are stored once. What is not specified takes no part. Values
-            of the dtype of `query` are added to the scores; of a bool mask the True elements take
-            part. A graph whose values are no scores is given as ``A.to(torch.bool)``.
+            (*b, h, m, n); its indices are stored once. Unspecified elements take no part. Values
+            of the dtype of `query` are added to the scores. In a bool mask, the True elements take
+            part. Pass a graph whose values are not scores as ``A.to(torch.bool)``.
         dropout_p: Share of the weights that are set to zero; stores nse weights for each head.
-        is_causal: False: a causal mask is a pattern (`spgrad.tril`).
+        is_causal: Only False is accepted: a causal mask is a pattern (`spgrad.tril`).
         scale: Factor of the scores; d^-1/2 if it is None.
-        enable_gqa: False: as many heads of each operand.
+        enable_gqa: Only False is accepted: all operands have the same number of heads.
 
     Returns:
         Dense (*b, m, e). Rows of A without elements give zeros.
@@ -68,11 +68,10 @@ def scaled_dot_product_attention(
 
     Cost:
         O(nse (d + e)) time for each head. Memory for the result and one number for each of its
-        rows; the backward takes memory for the gradients and for 2 nse numbers. A mask in BSR or
-        BSC, with blocks of at least 4 x 8, takes about two thirds of the time of the same elements
-        in CSR on the CPU, and memory for a copy of the keys. 16-bit operands are copied to float32,
-        except on a GPU with Triton.
-        Second derivatives store nse numbers for each head.
+        rows; the backward takes memory for the gradients and for 2 nse numbers. On the CPU, a mask
+        in BSR or BSC with blocks of at least 4 x 8 takes about two thirds of the time of the same
+        elements in CSR, and memory for a copy of the keys. 16-bit operands are copied to float32,
+        except on a GPU with Triton. Second derivatives store nse numbers for each head.
 
     Raises:
         TypeError: `attn_mask` is not sparse or another operand not dense.

@@ -49,8 +49,8 @@ def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
             vectors.
 
     Returns:
-        The product, (m, n): sparse if all factors are, in the layout of the first; dense otherwise.
-        Without the dimension of a factor that is a vector.
+        The product, (m, n): sparse if all factors are, in the layout of the first; dense
+        otherwise. A factor that is a vector contributes no dimension.
 
     Gradient:
         As `spgrad.matmul`; of each sparse factor on its own pattern.
@@ -59,7 +59,7 @@ def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         That of the products; no memory beyond results of products and gradients.
 
     Raises:
-        TypeError: No factor is sparse, or one is no tensor.
+        TypeError: No factor is sparse, or one is not a tensor.
         ValueError: There are fewer than two, one has a wrong number of dimensions, or sizes, dtypes
             or devices don't fit.
         NotImplementedError: A sparse factor has dense dimensions.
@@ -99,21 +99,21 @@ def matrix_power(input: torch.Tensor, n: int) -> SparseTensor:
     """input input ... input with n factors, as `torch.matrix_power`; sparse.
 
     Args:
-        input: Sparse (*b, m, m), of any layout; of bool values, the power says whether a path of n
-            steps leads from one row to another.
+        input: Sparse (*b, m, m), of any layout. For bool values, the power says whether a path of
+            n steps leads from one row to another.
         n: 0, which gives the identity, or more.
 
     Returns:
         SparseTensor (*b, m, m) in the layout of `input`.
 
     Gradient:
-        On the pattern of `input`, as of repeated products.
+        On the pattern of `input`, as for repeated products.
 
     Cost:
         At most 2 log2(n) sparse products, whose nse grows with n.
 
     Raises:
-        TypeError: `input` is not sparse, or `n` no int.
+        TypeError: `input` is not sparse, or `n` is not an int.
         ValueError: The matrices are not square.
         NotImplementedError: `n` is negative, or `input` has dense dimensions.
 

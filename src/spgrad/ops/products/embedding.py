@@ -50,15 +50,16 @@ def embedding(
         Dense (*input.shape, k). ``weight[input]`` gives the same rows as a sparse tensor.
 
     Gradient:
-        Of `weight` on its pattern: at each element the sum of the cotangents of its row.
+        Of `weight` on its pattern: each element gets the sum of the cotangents of the results that
+        took its row.
 
     Cost:
         O(size of the result + nse of the rows).
 
     Raises:
-        TypeError: `input` is no dense tensor, or `weight` is not sparse.
+        TypeError: `input` is not a dense tensor, or `weight` is not sparse.
         IndexError: A number is out of range.
-        ValueError: `weight` is no matrix, or `input` has no int dtype.
+        ValueError: `weight` is not a matrix, or `input` has no int dtype.
         NotImplementedError: `max_norm` or `scale_grad_by_freq` is given.
 
     Example:
@@ -91,7 +92,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> torch.Tensor:
-    """Sums, means or maxima of the rows of a sparse table that bags of numbers name.
+    """Sums, means or maxima of rows of a sparse table, which are listed in bags.
 
     Args:
         input: Dense ints: (bags, length) without offsets, (inputs,) with offsets.
@@ -102,7 +103,7 @@ def embedding_bag(
         scale_grad_by_freq: False.
         mode: "sum", "mean" or "max" over the rows of a bag. A bag without rows gives 0.
         sparse: Not used: the gradient always lies on the pattern of `weight`.
-        per_sample_weights: Factor of each input, of its shape, for the mode "sum".
+        per_sample_weights: Factor of each input, of the shape of `input`, for the mode "sum".
         include_last_offset: `offsets` ends with the number of inputs.
         padding_idx: Inputs of this number are left out.
 
@@ -117,7 +118,7 @@ def embedding_bag(
         made dense.
 
     Raises:
-        TypeError: `input` is no dense tensor, or `weight` is not sparse.
+        TypeError: `input` is not a dense tensor, or `weight` is not sparse.
         IndexError: A number is out of range.
         ValueError: Shapes, offsets or `mode` are not as above.
         NotImplementedError: `max_norm` or `scale_grad_by_freq` is given.

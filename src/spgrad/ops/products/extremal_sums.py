@@ -22,9 +22,9 @@ _COLUMNS = 4
 def plus_product(
     vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, largest: bool
 ) -> torch.Tensor:
-    """The smallest (largest) a_ij + x_jc over the elements of each row i; inf (-inf) of none.
+    """The smallest (largest) a_ij + x_jc over the elements of each row i; inf (-inf) without any.
 
-    Of values (nse,) and x (k, n), or of values (nse, h) and x (k, h, n) for each of the heads.
+    For values (nse,) and x (k, n), or, with heads, for values (nse, h) and x (k, h, n).
     """
     if vals.dim() == 2:
         heads = range(vals.shape[1])

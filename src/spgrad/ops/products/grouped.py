@@ -18,13 +18,13 @@ _INDICES = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 def segment_mm(a: torch.Tensor, b: torch.Tensor, seglen_a: torch.Tensor) -> torch.Tensor:
     """Consecutive rows of a times one matrix of b each: the first `seglen_a[0]` with b[0], ...
 
-    Segments of one length are one batched product of torch, so that there are as many products as
-    there are lengths, at most sqrt(2 m).
+    All segments of one length are multiplied by one batched product of torch. So there are as many
+    products as different lengths, at most sqrt(2 m).
 
     Args:
         a: Dense (m, k).
         b: Dense (r, k, n), a matrix for each segment.
-        seglen_a: Integers (r,), the rows of each segment, which add up to m.
+        seglen_a: Integers (r,), the numbers of rows of the segments, which add up to m.
 
     Returns:
         Dense (m, n).
@@ -33,7 +33,7 @@ def segment_mm(a: torch.Tensor, b: torch.Tensor, seglen_a: torch.Tensor) -> torc
         Of `a` and `b`, of every order.
 
     Cost:
-        O(m k n), and a copy of a and b where lengths differ.
+        O(m k n), and a copy of a and b if lengths differ.
 
     Raises:
         TypeError: An operand is not dense.

@@ -27,32 +27,32 @@ from spgrad.torch_protocol.autocast import lowered
 def spmm(A: torch.Tensor, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
     """The sum, mean, maximum, minimum or product of a_ij x_jc over the elements of each row of A.
 
-    A step of message passing: each node aggregates what its neighbours hold. A hybrid A (m, k | h)
-    is h matrices on one pattern, each times columns of its own: y_ihc from a_ijh x_jhc, as in
-    attention with h heads. The indices are read once for all of them.
+    A step of message passing: each node aggregates the features of its neighbours. A hybrid A
+    (m, k | h) is h matrices on one pattern, and each is multiplied by columns of its own: y_ihc
+    from a_ijh x_jhc, as in attention with h heads. The indices are read once for all matrices.
 
     Args:
         A: Sparse (m, k), or hybrid (*b, m, k | *h) of any layout.
         x: Dense (k, n); of a hybrid A (*b, k, *h, n), or (k, n) for all of its matrices.
         reduce: "sum", the matrix product, "mean", "amax", "amin" or "prod", over the specified
             elements of the row alone. A row without elements gives 0. "min_plus" and "max_plus"
-            are the smallest and largest a_ij + x_jc, and inf and -inf for such a row: a step of
-            shortest and of longest paths.
+            are the smallest and the largest a_ij + x_jc, a step of shortest and of longest paths;
+            a row without elements gives inf and -inf.
 
     Returns:
         Dense (m, n), or (*b, m, *h, n) of a hybrid A.
 
     Gradient:
-        Of `A` on its own pattern, of `x` dense. Of extrema, at the first product, or sum, that
-        attains it.
+        Of `A` on its own pattern, of `x` dense. The gradient of an extremum goes to the first
+        product, or sum, that attains it.
 
     Cost:
-        O(nse h n) time; no memory beyond result and gradients but O(m h n) for other than "sum",
-        and h copies of an x that all matrices share.
+        O(nse h n) time. Memory for the result and the gradients alone; reductions other than "sum"
+        take O(m h n) more, and an x that all matrices share is copied h times.
 
     Raises:
         TypeError: `A` is not sparse or `x` not dense.
-        ValueError: An operand is no matrix, sizes, dtypes or devices don't fit, or `reduce` is
+        ValueError: An operand is not a matrix, sizes, dtypes or devices don't fit, or `reduce` is
             none of these.
 
     Example:
@@ -122,12 +122,13 @@ def product_by_head(
 def sddmm(pattern: Pattern | torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> SparseTensor:
     """x y^T at the elements of a pattern, and only there; with heads, x_h y_h^T for each of them.
 
-    The scores of attention: (i, j) gets the dot product of row i of x and row j of y. With
-    `spgrad.softmax` over dimension 1 and `spgrad.spmm`, attention with any function of the scores.
+    Element (i, j) is the dot product of row i of x and row j of y, as for the scores of attention.
+    Together with `spgrad.softmax` over dimension 1 and `spgrad.spmm`, it makes attention with any
+    function of the scores.
 
     Args:
         pattern: A Pattern, or a sparse tensor whose pattern is taken: (*b, m, k) of any layout.
-            Its values and its dense dimensions do not count.
+            Its values and its dense dimensions are ignored.
         x: Dense (*b, m, n), or (*b, m, *h, n).
         y: Dense (*b, k, n), or (*b, k, *h, n).
 

@@ -95,13 +95,13 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
     Args:
         input: Sparse or dense: (*b, m, k), or a dense vector (k,).
-        other: Sparse or dense: (*b, k, n), or a dense vector (k,). Batch dimensions broadcast. An
-            array of NumPy or a sparse array of SciPy will do, for either operand.
+        other: Sparse or dense: (*b, k, n), or a dense vector (k,). Batch dimensions broadcast.
+            Either operand may also be an array of NumPy or a sparse array of SciPy.
 
     Returns:
         Dense (*b, m, n) if one operand is dense; a SparseTensor in the layout of `input` if both
         are sparse (blocks of BSR and BSC take their rows from `input`, their columns from
-        `other`). Of bool operands, whether any of the products is True.
+        `other`). For bool operands, an element says whether any of its products is True.
 
     Gradient:
         Of a sparse operand A in A x: g x^T at the pattern of A, by SDDMM. Of x: A^T g. Of both in
@@ -113,7 +113,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         pattern by columns, once. Sparse products: O(multiplications) (Gustavson, 1978).
 
     Raises:
-        TypeError: Neither operand is sparse, or one is no tensor.
+        TypeError: Neither operand is sparse, or one is not a tensor.
         ValueError: Sizes, dtypes or devices don't fit.
         NotImplementedError: A sparse operand has dense dimensions.
 
@@ -147,7 +147,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> to
         O(nse n), as `spgrad.matmul`.
 
     Raises:
-        TypeError: Neither operand is sparse, or one is no tensor.
+        TypeError: Neither operand is sparse, or one is not a tensor.
         ValueError: An operand is not a matrix, sizes, dtypes or devices don't fit, or `reduce` is
             none of these.
 
@@ -226,7 +226,7 @@ def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         One product with the block-diagonal matrix of the batch: O(nse n).
 
     Raises:
-        TypeError: Neither operand is sparse, or one is no tensor.
+        TypeError: Neither operand is sparse, or one is not a tensor.
         ValueError: An operand is not 3-d, or sizes, dtypes or devices don't fit.
 
     Example:
@@ -262,7 +262,7 @@ def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         O(nse p) time; no memory beyond result and gradients.
 
     Raises:
-        ValueError: An operand is no tensor, `A` is not sparse, `B` not dense, or ranks, sizes,
+        ValueError: An operand is not a tensor, `A` is not sparse, `B` not dense, or ranks, sizes,
             dtypes or devices don't fit.
 
     Example:
@@ -306,10 +306,10 @@ def linear(
         Of a sparse operand on its own pattern, of dense operands and bias dense.
 
     Cost:
-        O(nse rows of the dense operand).
+        O(nse times the rows of the dense operand).
 
     Raises:
-        TypeError: Neither input nor weight is sparse, `weight` is no matrix, or both are sparse
+        TypeError: Neither input nor weight is sparse, `weight` is not a matrix, or both are sparse
             and a bias is given.
         ValueError: Sizes, dtypes or devices don't fit.
 

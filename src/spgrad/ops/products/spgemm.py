@@ -29,8 +29,8 @@ class Pairs:
 
     Each component of the form is a sum over its pairs, so an SpMM with one column: line i of the
     view for A has the pairs of element i of A, as places of the values of B and of C; in the same
-    way those for B and for C. A view is found when it is first needed. So a device is asked for no
-    sizes again, and nothing is searched for. It takes 8 or 16 bytes for a pair in each view.
+    way those for B and for C. A view is computed when it is first needed. So later calls wait for
+    no sizes from the device, and search for nothing. A view takes 8 or 16 bytes for each pair.
     """
 
     def __init__(self, count: int) -> None:
@@ -137,7 +137,7 @@ def _lines_of_entries(view: View) -> torch.Tensor:
 def lists_pairs(like: torch.Tensor) -> bool:
     """Whether pairs are kept for patterns on the device of `like`.
 
-    On the CPU, the kernels find them anew in each call, which takes no memory.
+    On the CPU, the kernels find the pairs anew in each call, so the pairs take no memory.
     """
     return like.device.type not in ("cpu", "meta") and is_real(like)
 

@@ -28,8 +28,8 @@ REDUCTIONS = ("sum", "mean", "amax", "amin", "prod", "min_plus", "max_plus")
 def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tensor:
     """The mean, maximum, minimum or product of a_ij x_jc over the elements of each row i of A.
 
-    A row without elements gives 0, a product of them too. "min_plus" and "max_plus" are the extrema
-    of a_ij + x_jc, and infinite for such rows. Of a hybrid A, x is (k, heads, n).
+    A row without elements gives 0, also for a product. "min_plus" and "max_plus" are the extrema
+    of a_ij + x_jc, and infinite for such rows. For a hybrid A, x is (k, heads, n).
     """
     if reduce not in REDUCTIONS:
         raise ArgumentValueError(

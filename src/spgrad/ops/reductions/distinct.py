@@ -33,7 +33,7 @@ def unique(
     Args:
         input: Sparse tensor of any layout and a real, integer or bool dtype; repeated COO indices
             are added first.
-        sorted: They are in order with False too.
+        sorted: Ignored: the result is always in order.
         return_inverse: Only False: the inverse would have a number for each element, also for the
             unspecified ones.
         return_counts: Whether to count how often each occurs.
@@ -41,11 +41,11 @@ def unique(
         specified: Whether to look at the specified elements alone.
 
     Returns:
-        Dense (distinct,); with `return_counts` the pair of it and the counts, int64 of its shape.
-        NaN is last, once for each element that is NaN.
+        Dense (distinct,). With `return_counts`, a pair of this tensor and the counts, int64 of the
+        same shape. NaN is last, once for each element that is NaN.
 
     Gradient:
-        None: its backward raises, as that of `torch.unique` does.
+        None: the backward raises an error, as that of `torch.unique` does.
 
     Cost:
         O(nse log nse).

@@ -42,8 +42,8 @@ def max(
 
     Args:
         input: Sparse tensor of any layout and a real dtype.
-        dim: The dimension that is reduced; None for the largest element of all. A tensor in this
-            place makes it `spgrad.maximum` of the two.
+        dim: The dimension that is reduced; None for the largest element of all. If it is a tensor,
+            the call is `spgrad.maximum` of the two tensors.
         keepdim: Whether the reduced dimension stays, with size 1.
         specified: Whether to look at the specified elements alone, instead of counting unspecified
             ones as zeros. Where there are none, the value is 0 and the index -1.
@@ -60,7 +60,7 @@ def max(
         O(nse + size of the result).
 
     Raises:
-        TypeError: `input` is not sparse, or `dim` no int.
+        TypeError: `input` is not sparse, or `dim` is not an int.
         ValueError: `dim` is outside the tensor or has size 0, or the dtype is complex.
 
     Example:

@@ -44,15 +44,16 @@ def matrix_norm(
         Real; dense or sparse as the result of `spgrad.sum`.
 
     Gradient:
-        That of the dense function, at the elements of `A`. Of order 2 or -2 that of the singular
-        value; 0 where the norm is 0.
+        That of the dense function, at the elements of `A`; for order 2 or -2, that of the singular
+        value. 0 where the norm is 0.
 
     Cost:
-        O(nse + size of the result + columns or rows). Of order 2 or -2 as `spgrad.linalg.svds` with
-        k=1, which needs SciPy for more than 32 rows and columns; items of a batch one by one.
+        O(nse + size of the result + columns or rows). For order 2 or -2, that of
+        `spgrad.linalg.svds` with k=1 for each item of a batch, which needs SciPy for more than 32
+        rows and columns.
 
     Raises:
-        TypeError: `A` is not sparse, or `dim` no pair.
+        TypeError: `A` is not sparse, or `dim` is not a pair.
         ValueError: `dim` or `ord` is none of these, or the dtype is not real or complex.
         NotImplementedError: `ord` is "nuc", which takes all singular values.
         ConvergenceError: ARPACK ended before its tolerance.
@@ -128,7 +129,7 @@ def linalg_norm(
         A: Sparse tensor of any layout.
         ord: The order of `spgrad.vector_norm` where `dim` is one dimension, of `spgrad.matrix_norm`
             where it is two. None is 2 and "fro".
-        dim: One dimension or two. None is all of them: of any number without `ord`, of one or two
+        dim: One dimension or two. None takes all dimensions: any number without `ord`, one or two
             with it.
         keepdim: Whether reduced dimensions stay, with size 1.
         dtype: The dtype to convert to first.

@@ -75,8 +75,8 @@ def vector_norm(
         dim: The dimensions that are reduced; all of them for None and ().
         keepdim: Whether reduced dimensions stay, with size 1.
         dtype: The dtype to convert to first.
-        specified: Whether to reduce the specified elements alone; it matters to negative orders,
-            which are 0 beside an unspecified element.
+        specified: Whether to reduce the specified elements alone; this changes norms of negative
+            order, which are 0 if an element is unspecified.
 
     Returns:
         Real; dense or sparse as the result of `spgrad.sum`.
@@ -201,7 +201,8 @@ def logsumexp(
             unspecified elements of the result would not be 0.
         keepdim: Whether reduced dimensions stay, with size 1.
         specified: Whether to reduce the specified elements alone, as `spgrad.softmax` does,
-            instead of counting exp(0) for unspecified ones. -inf where there are none.
+            instead of counting exp(0) for unspecified ones. The result is -inf where there are
+            none.
 
     Returns:
         Dense tensor. With `specified`, sparse if both matrix dimensions stay.
@@ -265,9 +266,10 @@ def var(
         unbiased: torch's older name: True for a correction of 1, False for 0. Also in place of
             `dim`.
         keepdim: Whether reduced dimensions stay, with size 1.
-        correction: What the number of elements is lowered by; by default 1.
+        correction: What is subtracted from the number of elements; by default 1.
         specified: Whether to reduce the specified elements alone, instead of counting unspecified
-            ones as zeros. NaN where there are not more than `correction`, as torch's of so few.
+            ones as zeros. The result is NaN where there are no more elements than `correction`, as
+            in torch.
 
     Returns:
         Real; dense or sparse as the result of `spgrad.sum`.
@@ -303,7 +305,7 @@ def std(
 ) -> torch.Tensor:
     """Standard deviation over dimensions: the square root of `spgrad.var` with these arguments.
 
-    Its gradient is 0 where it is 0.
+    Its gradient is 0 where the standard deviation is 0.
     """
     return _spread_of(input, dim, unbiased, keepdim, correction, specified, root=True)
 

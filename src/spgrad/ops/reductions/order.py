@@ -87,11 +87,11 @@ def sort(
             are added first.
         dim: Any dimension, negative ones too: of the matrix, the batch, or a dense one.
         descending: Whether the largest comes first. NaN counts as the largest.
-        stable: Equal elements stay in order with False too.
+        stable: Ignored: equal elements always stay in order.
 
     Returns:
-        Two SparseTensors on the pattern of `input`: the values, and the index along `dim` that each
-        had, as int64.
+        Two SparseTensors on the pattern of `input`: the values, and, as int64, the index along
+        `dim` that each value had in `input`.
 
     Gradient:
         The cotangent of each value, at the element that it comes from.
@@ -101,7 +101,7 @@ def sort(
         of the pattern, which is kept.
 
     Raises:
-        TypeError: `input` is not sparse, or `dim` no int.
+        TypeError: `input` is not sparse, or `dim` is not an int.
         ValueError: `dim` is outside the tensor, or the dtype is complex.
 
     Example:
@@ -133,8 +133,9 @@ def argsort(
 def cumsum(input: torch.Tensor, dim: int = -1, *, dtype: torch.dtype | None = None) -> SparseTensor:
     """The sum of each specified element and those before it in its row.
 
-    It has the elements of `input` and no others. `torch.cumsum` of the dense tensor has the same
-    numbers there, and repeats them between the elements, so that it has hardly a zero.
+    The result has the elements of `input` and no others. `torch.cumsum` of the dense tensor has
+    the same numbers at these elements, and repeats them between the elements, so it has hardly any
+    zeros.
 
     Args:
         input: Sparse tensor of any layout; repeated COO indices are added first.
@@ -153,7 +154,7 @@ def cumsum(input: torch.Tensor, dim: int = -1, *, dtype: torch.dtype | None = No
         of the row alone, so that results do not depend on the number of threads.
 
     Raises:
-        TypeError: `input` is not sparse, or `dim` no int.
+        TypeError: `input` is not sparse, or `dim` is not an int.
         ValueError: `dim` is outside the tensor.
 
     Example:
@@ -191,7 +192,7 @@ def topk(
         k: Number of elements to take from each row, at most its length.
         dim: The dimension of the columns, or that of the rows, negative ones too.
         largest: False for the smallest. NaN counts as the largest.
-        sorted: They are in order with False too.
+        sorted: Ignored: the elements are always in order.
         specified: Whether to look at the specified elements alone, instead of counting unspecified
             ones as zeros. Where a row has fewer than k, the value is 0 and the index -1.
 
@@ -207,7 +208,7 @@ def topk(
         O(nse log nse + k rows log nse).
 
     Raises:
-        TypeError: `input` is not sparse, or `k` or `dim` no int.
+        TypeError: `input` is not sparse, or `k` or `dim` is not an int.
         ValueError: `k` or `dim` is out of range, or the dtype is complex or bool.
         NotImplementedError: `input` has dense dimensions, or `dim` is one of the batch.
 

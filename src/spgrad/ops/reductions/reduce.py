@@ -40,14 +40,14 @@ def sum(
         keepdim: Whether reduced dimensions stay, with size 1.
         dtype: The dtype to convert to first; by default that of `input`, int64 for integers.
         specified: Whether to reduce the specified elements alone, instead of counting unspecified
-            ones as zeros; a sum is the same. An element of a dense result without specified
-            elements is 0 then (1 for a product, True for `all`); of a sparse result, it is not
-            specified.
+            ones as zeros; for a sum both are the same. Where there are no specified elements to
+            reduce, a dense result is then 0 (1 for a product, True for `all`), and a sparse result
+            has no element.
 
     Returns:
         Dense tensor if one of the two matrix dimensions is reduced. If only batch or dense
-        dimensions are: a SparseTensor in the layout of `input`, with an element where one of the
-        reduced is specified.
+        dimensions are reduced: a SparseTensor in the layout of `input`, with an element wherever
+        one of the reduced elements is specified.
 
     Gradient:
         That of the dense function, at the elements of `input`.
@@ -80,7 +80,8 @@ def mean(
 ) -> torch.Tensor:
     """Mean over dimensions: `spgrad.sum` with division by the number of elements.
 
-    With `specified`, by the number of specified elements: the mean over neighbours of a graph.
+    With `specified`, the sum is divided by the number of specified elements: the mean over the
+    neighbours in a graph.
     """
     call = reduction(input, dim, keepdim, linear=not specified)
     require_zero_of_nothing(call)
@@ -222,9 +223,10 @@ def sparse_sum(
 ) -> torch.Tensor:
     """Sum over dimensions that stays sparse, as `torch.sparse.sum`: `spgrad.sum` with that result.
 
-    Only elements that have a specified summand are specified. COO, or if both matrix dimensions
-    stay, in the layout of `input`; dense if no sparse dimension stays. Reduced dimensions are left
-    out. The dtype is that of `input`, also for integers; without `dim`, that of `spgrad.sum`.
+    Only elements that have a specified summand are specified. The result is in the layout of
+    `input` if both matrix dimensions stay, dense if no sparse dimension stays, and in COO
+    otherwise. Reduced dimensions are left out. The dtype is that of `input`, also for integers;
+    without `dim`, it is that of `spgrad.sum`.
     """
     call = reduction(input, dim, linear=True, compact=True)
     cast = _accumulated if dim is None else converted
@@ -242,7 +244,7 @@ def trace(input: torch.Tensor) -> torch.Tensor:
         Dense 0-d tensor; int64 for integers.
 
     Gradient:
-        g at the diagonal elements of `input`, 0 at its others.
+        g at the diagonal elements of `input`, 0 at its other elements.
 
     Cost:
         O(nse).

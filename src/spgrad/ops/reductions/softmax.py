@@ -24,8 +24,9 @@ def softmax(
 ) -> SparseTensor:
     """exp(a) / sum of exp(a) over the specified elements along a dimension.
 
-    Unspecified elements count as minus infinity, so that they stay unspecified, as in
-    `torch.sparse.softmax`: attention over the neighbours of a graph.
+    Unspecified elements count as minus infinity, so they stay unspecified, as in
+    `torch.sparse.softmax`. With a graph, this gives the attention weights of the neighbours of
+    each node.
 
     Args:
         input: Sparse tensor of any layout; repeated COO indices are added first.
@@ -44,7 +45,7 @@ def softmax(
         that the layout compresses, also a sort of the pattern, which is kept.
 
     Raises:
-        TypeError: `input` is not sparse, or `dim` no int.
+        TypeError: `input` is not sparse, or `dim` is not an int.
         ValueError: `dim` is outside the tensor, or the dtype is not a real one.
 
     Example:

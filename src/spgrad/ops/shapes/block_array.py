@@ -17,7 +17,7 @@ from spgrad.public import public_op
 
 @public_op
 def block_array(blocks: Any) -> SparseTensor:
-    """The matrix of rows of blocks, of which None are zeros, as `scipy.sparse.block_array`.
+    """A matrix made of rows of blocks, of which None are zeros, as `scipy.sparse.block_array`.
 
     Args:
         blocks: List of lists of equal length, of sparse matrices of any layouts and None. Blocks
@@ -28,7 +28,7 @@ def block_array(blocks: Any) -> SparseTensor:
         SparseTensor in the layout of the first matrix, COO where its blocks do not fit.
 
     Gradient:
-        Of each block its part of the cotangent, on its own pattern.
+        Of each block: its part of the cotangent, on its own pattern.
 
     Cost:
         O(nse of all + rows); the joined pattern is kept for later calls.

@@ -47,17 +47,17 @@ def tril(input: torch.Tensor, diagonal: int = 0) -> SparseTensor:
         diagonal: The last diagonal that is kept: 0 is the main one, 1 the one above it.
 
     Returns:
-        SparseTensor in the layout of `input`. In BSR and BSC blocks are kept whole, with zeros for
-        what they lose.
+        SparseTensor in the layout of `input`. BSR and BSC keep whole blocks, with zeros at the
+        removed elements.
 
     Gradient:
-        The cotangent at what is kept, 0 at the other elements; on the pattern of `input`.
+        On the pattern of `input`: the cotangent at the elements that stay, 0 at the others.
 
     Cost:
         O(nse); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `input` is not sparse, or `diagonal` is no int.
+        TypeError: `input` is not sparse, or `diagonal` is not an int.
         ValueError: `input` has no matrix dimensions.
         NotImplementedError: `input` has dense dimensions.
 
@@ -96,7 +96,7 @@ def diagonal(input: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
         O(nse) on the first call for each pattern, then O(size of the result).
 
     Raises:
-        TypeError: `input` is not sparse, or an argument is no int.
+        TypeError: `input` is not sparse, or an argument is not an int.
         ValueError: A dimension is out of range.
         NotImplementedError: `dim1` and `dim2` are not the matrix dimensions, the last two sparse.
 
@@ -128,8 +128,9 @@ def diag(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
         diagonal: Above the main diagonal if positive, below it if negative.
 
     Returns:
-        Of a matrix the dense vector that `spgrad.diagonal` gives; of a vector (n,) a SparseTensor
-        (n + |diagonal|, n + |diagonal|) with its elements, in COO, or in CSR if it is dense.
+        For a matrix, the dense vector that `spgrad.diagonal` gives. For a vector (n,), a
+        SparseTensor (n + |diagonal|, n + |diagonal|) with its elements, in COO, or in CSR if the
+        vector is dense.
 
     Gradient:
         Of a matrix as `spgrad.diagonal`; of a vector the cotangent at the diagonal.
@@ -138,7 +139,7 @@ def diag(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
         O(nse); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `input` is no tensor, or `diagonal` no int.
+        TypeError: `input` is not a tensor, or `diagonal` is not an int.
         ValueError: `input` is neither a vector nor a matrix.
 
     Example:
@@ -170,7 +171,7 @@ def diag_embed(
         input: Sparse (*b, n) of any layout, or a dense tensor.
         offset: Above the main diagonal if positive, below it if negative.
         dim1: Dimension of the result for the rows.
-        dim2: And for the columns.
+        dim2: Dimension of the result for the columns.
 
     Returns:
         COO SparseTensor (*b, n + |offset|, n + |offset|).
@@ -182,7 +183,7 @@ def diag_embed(
         O(nse); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `input` is no tensor, or an argument no int.
+        TypeError: `input` is not a tensor, or an argument is not an int.
         ValueError: A dimension is out of range, or `input` has none.
 
     Example:

@@ -49,15 +49,15 @@ its mini-batches, would collect them all.
 
 @public_op
 def cat(tensors: Any, dim: int = 0) -> SparseTensor:
-    """The tensors one behind the other along a dimension they have.
+    """The tensors, one after the other along a dimension that they have.
 
     Args:
-        tensors: List or tuple of sparse tensors of any layouts, equal in shape but for `dim`.
+        tensors: List or tuple of sparse tensors of any layouts, equal in shape except along `dim`.
         dim: A sparse, batch or dense dimension.
 
     Returns:
-        SparseTensor in the layout of the first; COO where its blocks do not fit. Along a dense
-        dimension it has the elements that any of the tensors has.
+        SparseTensor in the layout of the first; COO if its blocks do not fit. Along a dense
+        dimension, the result has the elements that any of the tensors has.
 
     Gradient:
         To each tensor its part of the cotangent, on its own pattern.
@@ -67,7 +67,7 @@ def cat(tensors: Any, dim: int = 0) -> SparseTensor:
         items of batches are copied as they are, anything else is sorted.
 
     Raises:
-        TypeError: An operand is not sparse, or `dim` is no int.
+        TypeError: An operand is not sparse, or `dim` is not an int.
         ValueError: There is no operand, or shapes or devices do not fit.
 
     Example:
@@ -85,7 +85,8 @@ def cat(tensors: Any, dim: int = 0) -> SparseTensor:
 def stack(tensors: Any, dim: int = 0) -> SparseTensor:
     """`spgrad.cat` with a new dimension `dim`; all shapes are equal.
 
-    The layout is that of `spgrad.unsqueeze`: of matrices it is kept where `dim` makes a batch.
+    The layout is that of `spgrad.unsqueeze`: matrices keep their layout if `dim` makes a batch of
+    them.
     """
     operands = _list_of_operands(tensors)
     at = require_dim("dim", dim, operands[0].dim() + 1)
@@ -141,7 +142,7 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
 
     Raises:
         TypeError: An operand is not sparse.
-        ValueError: There is no operand, one is no matrix, or devices differ.
+        ValueError: There is no operand, one is not a matrix, or devices differ.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0]]))
@@ -307,7 +308,7 @@ def _of_one_compressed_layout(patterns: Sequence[Pattern]) -> bool:
 def _stacked_lines(
     patterns: Sequence[Pattern], shape: tuple[int, ...], shifts: Sequence[int]
 ) -> Found:
-    """The lines of compressed patterns one behind the other, plain indices shifted."""
+    """The lines of compressed patterns one after the other, plain indices shifted."""
     like = functools.reduce(torch.promote_types, (p.indices[0].dtype for p in patterns))
     dtype = index_dtype(like, (*shape, sum(p.nse for p in patterns)))
     starts = [0, *itertools.accumulate(p.nse for p in patterns)]

@@ -36,8 +36,8 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
         other: Sparse tensor of any layout. One with fewer dimensions gets some of size 1 in front.
 
     Returns:
-        SparseTensor of the products of the sizes, in the layout of `input`; in BSR and BSC with the
-        blocks of `other`, if it has some. It has an element for each pair of elements.
+        SparseTensor of the products of the sizes, in the layout of `input`; in BSR and BSC with
+        the blocks of `other`, if it has some. The result has an element for each pair of elements.
 
     Gradient:
         Of `input`: for each element, the sum over its block of the cotangent times `other`; of

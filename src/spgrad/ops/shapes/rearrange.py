@@ -83,7 +83,7 @@ def flip(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
         O(nse); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `input` is not sparse, or a dimension is no int.
+        TypeError: `input` is not sparse, or a dimension is not an int.
         ValueError: A dimension is out of range, or named twice.
 
     Example:
@@ -109,15 +109,15 @@ def flipud(input: torch.Tensor) -> SparseTensor:
 
 @public_op
 def roll(input: torch.Tensor, shifts: Any, dims: Any = None) -> SparseTensor:
-    """`input` with its elements moved along dimensions; what leaves at the end comes in again.
+    """`input` with its elements moved along dimensions; what passes the end comes in at the start.
 
     Args:
         input: Sparse tensor of any layout.
-        shifts: By how many places to move, an int or a tuple with one for each of `dims`.
+        shifts: By how many places to move: an int, or a tuple with one int for each of `dims`.
         dims: A dimension or a tuple of them; by default the tensor is rolled as if it were flat.
 
     Returns:
-        SparseTensor in the layout of `input`; rolled as if flat, in that of `spgrad.reshape`.
+        SparseTensor in the layout of `input`; without `dims`, in that of `spgrad.reshape`.
 
     Gradient:
         The cotangent rolled back, on the pattern of `input`.
@@ -126,7 +126,7 @@ def roll(input: torch.Tensor, shifts: Any, dims: Any = None) -> SparseTensor:
         O(nse); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `input` is not sparse, or an argument is no int.
+        TypeError: `input` is not sparse, or an argument is not an int.
         ValueError: A dimension is out of range, or there are not as many shifts as dimensions.
 
     Example:

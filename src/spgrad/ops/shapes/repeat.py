@@ -35,7 +35,7 @@ def expand(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
 
     Returns:
         SparseTensor in the layout of `input` if that fits, else COO. It has elements of its own:
-        what is repeated is stored again.
+        repeated elements are stored several times.
 
     Gradient:
         The cotangent summed over what was repeated, on the pattern of `input`.
@@ -44,7 +44,7 @@ def expand(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
         O(nse of the result); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `input` is not sparse, or a size is no int.
+        TypeError: `input` is not sparse, or a size is not an int.
         ValueError: A size other than 1 would change.
 
     Example:
@@ -88,7 +88,7 @@ def repeat(input: torch.Tensor, repeats: Any, *more: int) -> SparseTensor:
         O(nse of the result); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `input` is not sparse, or a number is no int.
+        TypeError: `input` is not sparse, or a number is not an int.
         ValueError: There are fewer numbers than dimensions, or a negative one.
 
     Example:
@@ -118,12 +118,12 @@ def repeat_interleave(
 
     Args:
         input: Sparse tensor of any layout.
-        repeats: How often each slice comes, an int from 0.
-        dim: The dimension; by default `input` is made flat first.
+        repeats: How often each slice is repeated, an int, 0 or more.
+        dim: The dimension; by default `input` is flattened first.
         output_size: Ignored: the size of the result is known.
 
     Returns:
-        SparseTensor in the layout of `input`; COO if it was made flat.
+        SparseTensor in the layout of `input`; COO if it was flattened.
 
     Gradient:
         The sum of the cotangents of all copies, on the pattern of `input`.
@@ -132,7 +132,7 @@ def repeat_interleave(
         O(nse of the result); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `input` is not sparse, or `repeats` or `dim` is no int.
+        TypeError: `input` is not sparse, or `repeats` or `dim` is not an int.
         ValueError: `repeats` is negative, or `dim` out of range.
 
     Example:

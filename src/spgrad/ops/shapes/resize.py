@@ -40,7 +40,7 @@ def transpose_(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
         `input`. Values are shared or copied as `spgrad.transpose` does.
 
     Gradient:
-        As that of `spgrad.transpose`; a leaf that requires a gradient is refused.
+        That of `spgrad.transpose`; a leaf that requires a gradient is refused.
 
     Cost:
         That of `spgrad.transpose`.
@@ -83,14 +83,14 @@ def sparse_resize_(input: SparseTensor, size: Any, sparse_dim: int, dense_dim: i
 
     Args:
         input: SparseTensor of any layout.
-        size: The new sizes; where there are elements, none below the present one.
-        sparse_dim: Number of sparse dimensions as `sparse_dim()` gives it: 2 if compressed. Where
-            there are elements, the present number.
-        dense_dim: Number of dense dimensions; where there are elements, the present number.
+        size: The new sizes. If there are elements, no size may shrink.
+        sparse_dim: Number of sparse dimensions as `sparse_dim()` gives it: 2 if compressed. If
+            there are elements, the number may not change.
+        dense_dim: Number of dense dimensions. If there are elements, the number may not change.
 
     Returns:
-        `input`. Dense dimensions that grow are filled up with zeros. Without elements it is COO
-        where it can't be of its layout any more.
+        `input`. Dense dimensions that grow are filled up with zeros. A tensor without elements
+        becomes COO if the new sizes do not fit its layout.
 
     Gradient:
         The cotangent at the elements that were there; a leaf that requires a gradient is refused.
@@ -117,7 +117,7 @@ def sparse_resize_(input: SparseTensor, size: Any, sparse_dim: int, dense_dim: i
 def sparse_resize_and_clear_(
     input: SparseTensor, size: Any, sparse_dim: int, dense_dim: int
 ) -> SparseTensor:
-    """`spgrad.sparse_resize_` with all elements taken away first, so that any size will do."""
+    """`spgrad.sparse_resize_` with all elements removed first, so any size is accepted."""
     return _become(input, lambda A: _cleared(A, size, sparse_dim, dense_dim))
 
 

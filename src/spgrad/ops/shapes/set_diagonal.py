@@ -31,17 +31,17 @@ def remove_diag(input: torch.Tensor, offset: int = 0) -> SparseTensor:
         offset: Of the diagonal: above the main one if positive, below it if negative.
 
     Returns:
-        SparseTensor in the layout of `input`. In BSR and BSC blocks are kept whole, with zeros for
-        what they lose.
+        SparseTensor in the layout of `input`. BSR and BSC keep whole blocks, with zeros at the
+        removed elements.
 
     Gradient:
-        The cotangent at what is kept, 0 on the diagonal; on the pattern of `input`.
+        On the pattern of `input`: the cotangent at the elements that stay, 0 on the diagonal.
 
     Cost:
         O(nse); indices are computed once for each pattern.
 
     Raises:
-        TypeError: `input` is not sparse, or `offset` is no int.
+        TypeError: `input` is not sparse, or `offset` is not an int.
         ValueError: `input` has no matrix dimensions.
         NotImplementedError: `input` has dense dimensions.
 

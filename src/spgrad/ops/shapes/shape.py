@@ -31,9 +31,9 @@ def permute(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
         *more: The other numbers.
 
     Returns:
-        SparseTensor of the permuted shape; `input` itself if nothing changes. Where the matrix
-        dimensions stay so, the layout is kept, or flipped if they are exchanged: CSR to CSC and
-        BSR to BSC, and the other way round. Otherwise it is COO.
+        SparseTensor of the permuted shape; `input` itself if nothing changes. If the matrix
+        dimensions stay the matrix dimensions, the layout is kept; if these two are exchanged, CSR
+        becomes CSC, BSR becomes BSC, and vice versa. Otherwise the result is in COO.
 
     Gradient:
         The cotangent permuted back, on the pattern of `input`.
@@ -43,8 +43,8 @@ def permute(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
         computed once for each pattern.
 
     Raises:
-        TypeError: `input` is not sparse, or a dimension is no int.
-        ValueError: `dims` is no permutation.
+        TypeError: `input` is not sparse, or a dimension is not an int.
+        ValueError: `dims` is not a permutation.
         NotImplementedError: A dense dimension would come before a sparse one.
 
     Example:
@@ -79,7 +79,7 @@ def swapaxes(input: torch.Tensor, axis0: int, axis1: int) -> SparseTensor:
 def movedim(input: torch.Tensor, source: Any, destination: Any) -> SparseTensor:
     """`spgrad.permute` with the dimensions `source` at the places `destination`.
 
-    Both are ints or tuples of ints of one length; the other dimensions keep their order.
+    Both are ints, or tuples of ints of equal length; the other dimensions keep their order.
     """
     A = sparse_operand("input", input)
     ndim = len(A._pattern.shape)
@@ -175,7 +175,7 @@ def same_elements(pattern: Pattern, shape: tuple[int, ...], dense_dim: int) -> P
 
 @public_op
 def unsqueeze(input: torch.Tensor, dim: int) -> SparseTensor:
-    """`spgrad.reshape` with a new dimension of size 1 at `dim`; behind dense ones it is dense."""
+    """`spgrad.reshape` with a new dimension of size 1 at `dim`; after dense ones it is dense."""
     A = sparse_operand("input", input)
     shape = tuple(A._pattern.shape)
     at = require_dim("dim", dim, len(shape) + 1)
@@ -239,13 +239,13 @@ def reshape(input: torch.Tensor, shape: Any, *more: int) -> SparseTensor:
     Args:
         input: Sparse tensor of any layout.
         shape: A tuple of sizes, or the sizes one after the other; one may be -1. Sparse dimensions
-            become sparse ones and dense become dense: there is a place in `shape` that separates
-            them.
+            become sparse ones and dense become dense: the sizes in `shape` for the sparse
+            dimensions come first, then those for the dense.
         *more: The other sizes.
 
     Returns:
-        SparseTensor in the layout of `input` where the matrices stay the same, or in CSR and BSR
-        their columns; in COO otherwise. `input` itself if its shape is the same.
+        SparseTensor in the layout of `input` if the matrices stay the same, or, in CSR and BSR, if
+        their columns do; in COO otherwise. `input` itself if its shape is the same.
 
     Gradient:
         The cotangent in the old shape, on the pattern of `input`.
@@ -254,9 +254,9 @@ def reshape(input: torch.Tensor, shape: Any, *more: int) -> SparseTensor:
         O(nse); indices are computed once for each pattern; O(1) where the layout is kept.
 
     Raises:
-        TypeError: `input` is not sparse, or a size is no int.
+        TypeError: `input` is not sparse, or a size is not an int.
         ValueError: The shape has another number of elements.
-        NotImplementedError: It would join sparse and dense dimensions.
+        NotImplementedError: The shape would join sparse and dense dimensions.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
@@ -269,7 +269,7 @@ def reshape(input: torch.Tensor, shape: Any, *more: int) -> SparseTensor:
 
 @public_op
 def view(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
-    """`spgrad.reshape` with this name; the result has indices of its own."""
+    """`spgrad.reshape` with torch's other name; the result has indices of its own."""
     if isinstance(size, torch.dtype):
         raise ArgumentKindError(
             f"`size` is {size}; sizes are accepted. Convert values with .to(dtype)."

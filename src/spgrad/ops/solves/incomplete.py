@@ -53,7 +53,7 @@ def incomplete_cholesky(A: torch.Tensor, *, shift: float = 0.0) -> SparseTensor:
     Raises:
         TypeError: `A` is not sparse.
         ValueError: `A` is not square or has another dtype.
-        PivotError: A pivot is missing or not positive; its row is named.
+        PivotError: A pivot is missing or not positive; the error names its row.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 2.0], [2.0, 5.0]]))
@@ -102,7 +102,7 @@ def incomplete_lu(A: torch.Tensor) -> tuple[SparseTensor, SparseTensor]:
     Raises:
         TypeError: `A` is not sparse.
         ValueError: `A` is not square or has another dtype.
-        PivotError: A pivot is missing or zero; its row is named.
+        PivotError: A pivot is missing or zero; the error names its row.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 2.0], [2.0, 5.0]]))

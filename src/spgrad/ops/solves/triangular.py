@@ -56,7 +56,8 @@ def solve_triangular(
             broadcast.
         upper: True for the upper triangle of `A`, False for the lower one.
         left: False solves X A = B.
-        unitriangular: True takes the diagonal for ones; what `A` stores there is ignored.
+        unitriangular: True takes the diagonal as ones; elements that `A` has on the diagonal are
+            ignored.
 
     Returns:
         Dense X, of the shape of `B` with the batch dimensions of both. For the transpose of `A`
@@ -67,17 +68,17 @@ def solve_triangular(
         at the others, on its own pattern.
 
     Cost:
-        O(nse n) time. The first solve with the transpose of more than 16 columns, so the first
-        gradient too, sorts the pattern by columns, once. Threads share the columns of B; where they
-        do, another X of memory, else none.
+        O(nse n) time. The first solve with the transpose for more than 16 columns, and so the
+        first gradient, sorts the pattern by columns, once. If threads share the columns of B, the
+        solve takes as much memory again as X, and otherwise none.
 
     Raises:
         TypeError: `A` is not sparse or `B` not dense.
         ValueError: `A` is not square, or sizes, dtypes or devices don't fit.
         NotImplementedError: `A` has dense dimensions.
-        PivotError: The diagonal has a zero or no element in some row, which is named. Code of
-            torch.compile gives infinities and NaN instead, as torch does, and so does a GPU, for
-            whose verdict each solve would have to wait.
+        PivotError: The diagonal has a zero or no element in some row; the error names the row.
+            Compiled code gives infinities and NaN instead, as torch does. So does a GPU, because
+            each solve would have to wait for the GPU to report a zero.
 
     Example:
         >>> L = spgrad.from_dense(torch.tensor([[2.0, 0.0], [1.0, 4.0]]))
@@ -101,12 +102,12 @@ def triangular_solve(
     transpose: bool = False,
     unitriangular: bool = False,
 ) -> Any:
-    """X with A X = b, or A^T X = b, for a triangular A, as torch.triangular_solve has it.
+    """X with A X = b, or A^T X = b, for a triangular A, as torch.triangular_solve.
 
     Args:
         b: Dense (*b, m, n).
         A: Sparse (*b, m, m).
-        upper: True for the upper triangle of `A`, also where its transpose is solved with.
+        upper: True for the upper triangle of `A`, also with ``transpose=True``.
         transpose: True solves A^T X = b.
         unitriangular: True takes the diagonal of `A` for ones.
 

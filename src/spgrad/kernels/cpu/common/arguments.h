@@ -14,8 +14,8 @@
 
 namespace spgrad {
 
-// The checks are those that keep a kernel from reading outside of its arguments. Indices were
-// validated when the pattern was constructed, and are not looked at again.
+// These checks keep a kernel from reading outside of its arguments. They do not check indices,
+// which were validated when the pattern was constructed.
 
 inline void check_tensor(const Tensor& t, int64_t dim, ScalarType dtype, const char* name) {
   STD_TORCH_CHECK(t.dim() == dim, "spgrad: `", name, "` has ", t.dim(), " dimensions, not ", dim,
@@ -30,7 +30,7 @@ inline void check_size(const Tensor& t, int64_t dim, int64_t size, const char* n
                   " in dimension ", dim, ", not ", size, ".");
 }
 
-// A row view (ptr, idx, perm?): one index dtype, perm as long as idx.
+// Checks a row view (ptr, idx, perm?): one index dtype, perm as long as idx.
 inline void check_view(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm) {
   const ScalarType dtype = ptr.scalar_type();
   check_tensor(ptr, 1, dtype, "ptr");
@@ -42,14 +42,14 @@ inline void check_view(const Tensor& ptr, const Tensor& idx, const std::optional
   }
 }
 
-// Values of the entries, or what the segments have: (nse,) or (nse, d).
+// Checks the values of entries, or of segments: (nse,) or (nse, d).
 inline void check_columns(const Tensor& val, const char* name) {
   STD_TORCH_CHECK(val.dim() == 1 || val.dim() == 2, "spgrad: `", name, "` has ", val.dim(),
                   " dimensions, not 1 or 2.");
   check_tensor(val, val.dim(), val.scalar_type(), name);
 }
 
-// d of values (nse, d), 1 of values (nse,).
+// The number d of columns: d for values (nse, d), 1 for values (nse,).
 inline int64_t num_columns(const Tensor& val) { return val.dim() == 2 ? val.size(1) : 1; }
 
 // An uninitialised tensor with as many columns as `val`: (count,) or (count, d).
@@ -58,8 +58,8 @@ inline Tensor empty_columns(const Tensor& val, int64_t count,
   return val.dim() == 2 ? empty(val, {count, val.size(1)}, dtype) : empty(val, {count}, dtype);
 }
 
-// Refuses a result of `count` entries that pointers of dtype `index` cannot count. To be called
-// before the result is allocated.
+// Refuses a result of `count` entries if pointers of dtype `index` cannot count them. Call this
+// before allocating the result.
 inline void check_fits(ScalarType index, int64_t count) {
   STD_TORCH_CHECK(index != ScalarType::Int || count <= std::numeric_limits<int32_t>::max(),
                   "spgrad: ", count, " entries do not fit int32 indices; use int64 indices.");

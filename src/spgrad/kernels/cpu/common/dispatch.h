@@ -59,8 +59,8 @@ struct WordPair {
   uint64_t low, high;
 };
 
-// Calls f.operator()<T>() for an integer T of so many bytes, or a pair of them: for kernels that
-// only move elements.
+// Calls f.operator()<T>() for an integer T of this size in bytes, or a pair of integers: for
+// kernels that only move elements.
 template <class F>
 void dispatch_size(int64_t bytes, F&& f) {
   switch (bytes) {

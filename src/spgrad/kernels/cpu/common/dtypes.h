@@ -1,4 +1,4 @@
-// The element types of values, and what sums of them are formed in.
+// The element types of values, and the types in which sums of values are formed.
 #pragma once
 
 #include <bit>

@@ -17,7 +17,8 @@ struct VectorOf {
 template <class T, int kLanes>
 using Vector = typename VectorOf<T, kLanes>::type;
 
-// What a lane holds, and how many lanes an element takes: complex numbers stay interleaved.
+// The type of a lane, and the number of lanes of an element: complex numbers take two,
+// interleaved.
 template <class T>
 struct Lane {
   using type = accumulate_t<T>;
@@ -40,8 +41,8 @@ template <class T, int kBytes>
 inline constexpr int kFull = kBytes / (Lane<T>::count * sizeof(lane_t<T>));
 
 // Unsigned 8 or 16 bits widened to 32. GCC converts between vectors of different size by halves;
-// the processor does it in one instruction, half floats included. Only AVX code uses eight elements
-// or more.
+// the processor converts in one instruction, half floats included. Only AVX code uses eight
+// elements or more.
 template <int kElements, class T>
 SPGRAD_INLINE void load_bits(const T* from, Vector<uint32_t, kElements>& out) {
   using Raw = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
@@ -132,8 +133,8 @@ SPGRAD_INLINE auto shuffle(const V& a, const V& b, F) {
 }
 
 // Hides from the compiler how v was computed. GCC 12 does not vectorise a choice that depends on
-// two comparisons of 64-byte vectors, but takes one element after the other; with one of the two
-// outcomes hidden, it makes two choices by masks.
+// two comparisons of 64-byte vectors: it handles one element after the other. If one of the two
+// outcomes is hidden, it makes two choices with masks.
 template <class V>
 SPGRAD_INLINE void opaque([[maybe_unused]] V& v) {
 #if SPGRAD_WIDE
@@ -141,8 +142,9 @@ SPGRAD_INLINE void opaque([[maybe_unused]] V& v) {
 #endif
 }
 
-// Keeps GCC 12 from vectorising the loop that calls this. Where the elements of a loop lie apart,
-// it would insert them into vectors one by one, which takes longer than the rest of the loop.
+// Keeps GCC 12 from vectorising the loop that calls this. If the elements of a loop are not
+// contiguous, GCC 12 would insert them into vectors one by one, which takes longer than the rest
+// of the loop.
 SPGRAD_INLINE void one_by_one() { asm volatile("" ::: "memory"); }
 
 // Joins the groups of four lanes in v.

@@ -18,19 +18,19 @@ namespace spgrad {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// Notes that the system did not have so many bytes, for the text of the kernel's error: torch drops
-// the text of what is thrown on its threads. 0 takes the note back.
+// Notes that the system could not allocate `bytes` bytes, for the text of the kernel's error,
+// because torch drops the text of exceptions that its threads throw. 0 deletes the note.
 void note_out_of_memory(size_t bytes) noexcept;
 
 // Throws the error if a lack of memory was noted.
 void rethrow_out_of_memory();
 
-// Memory for `size` elements of `each` bytes, from malloc or, if `zeroed`, from calloc. If there is
-// none, notes that and throws.
+// Memory for `size` elements of `each` bytes, from malloc or, if `zeroed`, from calloc. If the
+// allocation fails, notes that and throws.
 void* allocate(size_t size, size_t each, bool zeroed = false);
 void release(void* memory) noexcept;
 
-// An array that the kernel alone sees. T is trivial.
+// An array that only the kernel uses. T is trivial.
 struct Release {
   void operator()(void* memory) const noexcept { release(memory); }
 };
@@ -43,8 +43,8 @@ Array<T> array(int64_t size) {
   return Array<T>(static_cast<T*>(allocate(size, sizeof(T))));
 }
 
-// `size` elements that are zero. Of a large array only the pages that are touched take memory,
-// since calloc gives zero pages.
+// `size` elements that are zero. In a large array, only the pages that are written take memory,
+// because calloc gives zero pages.
 template <class T>
 Array<T> zeros(int64_t size) {
   return Array<T>(static_cast<T*>(allocate(size, sizeof(T), true)));
@@ -63,7 +63,7 @@ struct Allocator {
 template <class T>
 using List = std::vector<T, Allocator<T>>;
 
-// The kernel; where memory ran out, on any thread, its error says so.
+// Calls the kernel. If memory ran out on any thread, its error says so.
 template <auto kernel>
 struct Guarded;
 template <class R, class... A, R (*kernel)(A...)>
@@ -81,12 +81,12 @@ struct Guarded<kernel> {
 // TORCH_BOX, for every kernel that allocates.
 #define SPGRAD_BOX(kernel) TORCH_BOX((&spgrad::Guarded<(kernel)>::call))
 
-// An uninitialised tensor on like's device, of like's dtype unless another is given. A large tensor
-// takes over the memory of a freed one of about its size, if there is one.
+// An uninitialised tensor on like's device, of like's dtype unless another is given. A large
+// tensor reuses the memory of a freed tensor of about its size, if there is one.
 Tensor empty(const Tensor& like, std::initializer_list<int64_t> size,
              std::optional<ScalarType> dtype = std::nullopt);
 
-// Memory that can become a tensor's.
+// Memory that can become the memory of a tensor.
 class Memory {
  public:
   Memory() = default;

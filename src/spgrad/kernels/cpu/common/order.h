@@ -1,4 +1,4 @@
-// Whether what a kernel is given stands in order already: one count of descents, for all kernels.
+// Tells whether the operands of a kernel are in order already, by counting descents.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace spgrad {
 
-// How many of the positions p in [first, last) have descends(p): what stands there may not follow
-// what stands at p - 1. first >= 1. Nothing branches on the outcomes.
+// The number of positions p in [first, last) with descends(p), where the element at p may not
+// follow the element at p - 1. first >= 1. The loop has no branch on the outcomes.
 template <class Descends>
 SPGRAD_INLINE int64_t count_descents(int64_t first, int64_t last, const Descends& descends) {
   int64_t count = 0;
@@ -20,8 +20,8 @@ SPGRAD_INLINE int64_t count_descents(int64_t first, int64_t last, const Descends
   return count;
 }
 
-// True if no position that the chunks hold descends. O(1) time for most that do: a chunk is left
-// at its first block with a descent.
+// True if no position in the chunks descends. If positions do, O(1) time in most cases: a thread
+// leaves a chunk after the first block with a descent.
 template <class Descends>
 bool ascends(const Chunks& chunks, const Descends& descends) {
   constexpr int64_t kBlock = 1024;
@@ -38,7 +38,7 @@ bool ascends(const Chunks& chunks, const Descends& descends) {
   return ascending;
 }
 
-// True if the indices of every line ascend, strictly if kDistinct: if they descend nowhere but from
+// True if the indices of every line ascend, strictly if kDistinct. They may then descend only from
 // one line to the next. ptr (m + 1,), idx (ptr[m],). O(m + nse) time.
 template <bool kDistinct, class index_t>
 bool lines_ascend(const index_t* ptr, const index_t* idx, int64_t m) {

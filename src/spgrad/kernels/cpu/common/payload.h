@@ -1,4 +1,5 @@
-// What a kernel moves together with the indices of the entries: their numbers, or their values.
+// The payload that a kernel moves together with the indices of entries: their numbers, or their
+// values.
 #pragma once
 #include <optional>
 

@@ -14,10 +14,11 @@
 
 namespace spgrad {
 
-// Short lists are sorted by counting, for each element, how many are less: no branch depends on
-// the elements, so none is mispredicted, and a vector of elements counts at a time.
+// Short lists are sorted by counting, for each element, how many elements are less. No branch
+// depends on the elements, so none is mispredicted, and the code counts for a vector of elements
+// at a time.
 
-// At most so many elements are sorted by counting.
+// The largest number of elements that is sorted by counting.
 inline constexpr int64_t kCounted = 64;
 
 // Elements that may be read beyond the end of a list.
@@ -42,20 +43,20 @@ SPGRAD_INLINE void sort_by_counting(const T* from, int64_t count, T* to) {
   for (int64_t i = 0; i < count; ++i) to[places[i]] = keys[i];
 }
 
-// An entry under the sort: its key, and the position it came from.
+// An entry in the sort: its key, and the position that it came from.
 struct Wide {
   uint64_t key;
   int64_t position;
 };
 
-// The same in one word, where both fit in 63 bits: the key stands above the position.
+// The same in one word, if both fit in 63 bits: the key is in the bits above the position.
 using Narrow = int64_t;
 
 SPGRAD_INLINE uint64_t word(Wide entry) { return entry.key; }
 SPGRAD_INLINE uint64_t word(Narrow entry) { return static_cast<uint64_t>(entry); }
 
-// Bits of a digit. With more buckets, writes to memory would miss the first-level TLB; entries that
-// lie in the cache stand more of them.
+// Bits of a digit. With more buckets, writes to memory would miss the first-level TLB. Entries
+// that are in the cache allow more buckets.
 inline constexpr int kDigitBits = 9, kCachedBits = 11;
 inline constexpr int64_t kCached = 32768;  // entries that sort within the second-level cache
 inline constexpr int64_t kInsertion = 24;  // entries below which counting costs more than comparing
@@ -73,8 +74,9 @@ struct Digit {
 };
 
 // A stable scatter of the entries from(q) into `to` by a digit. Each chunk of entries counts its
-// digits, then writes to its own places, so that the result does not depend on the threads. `place`
-// has a counter for each digit and chunk; those of the last chunk end up at the buckets' ends.
+// digits, then writes to its own places, so the result does not depend on the number of threads.
+// `place` has a counter for each digit and chunk. In the end, the counters of the last chunk are
+// the ends of the buckets.
 template <class From, class Entry>
 void scatter(const From& from, Entry* to, const Chunks& chunks, Digit digit, int64_t* place) {
   const int64_t digits = digit.count();
@@ -104,13 +106,13 @@ void scatter(const From& from, Entry* to, const Chunks& chunks, Digit digit, int
   });
 }
 
-// Entries that are not scattered further.
+// A bucket of at most this many entries is not scattered further.
 template <class Entry>
 inline constexpr int64_t kFew = std::is_same_v<Entry, Narrow> ? kCounted : kInsertion;
 
-// Sorts at most kFew entries stably by bits [low, high) of their words from `from` into `to`, which
-// may be `from`. The entries have the same bits from `high` on. Narrow entries are compared as a
-// whole, which comes to the same, as their positions ascend.
+// Sorts at most kFew entries stably by bits [low, high) of their words from `from` into `to`,
+// which may be `from`. The entries have the same bits from `high` on. Narrow entries are compared
+// as a whole, which gives the same order, because their positions ascend.
 template <int kBytes>
 SPGRAD_INLINE void sort_few(const Narrow* from, Narrow* to, int64_t count, int, int) {
   sort_by_counting<kBytes>(from, count, to);

@@ -1,4 +1,5 @@
-// Splits rows that are so long that the other threads would wait for the one that works on them.
+// Splits rows that are so long that other threads would wait for the thread that works on such a
+// row.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +11,9 @@
 
 namespace spgrad {
 
-// The m rows of a view, of which long ones are cut into pieces; the sums of the pieces are joined
-// afterwards. How a row is cut depends on the view alone, and so does the order of its sum. O(m)
-// time; memory only for long rows.
+// The m rows of a view. Long rows are cut into pieces, whose sums are added afterwards. How a row
+// is cut depends on the view alone, and so does the order in which its terms are added. O(m) time;
+// memory only for long rows.
 template <class index_t>
 class SplitRows {
  public:
@@ -50,8 +51,8 @@ class SplitRows {
 
   int64_t slots() const { return slots_; }
 
-  // Calls f(part) in parallel, on lines with equal shares of entries and lines together. `cost` is
-  // the multiply-adds of an entry.
+  // Calls f(part) in parallel, on lines with equal shares of the number of entries plus lines.
+  // `cost` is the number of multiply-adds of an entry.
   template <class F>
   void parallel(int64_t cost, const F& f) const {
     const int64_t grain = kSerialWork / std::max<int64_t>(cost, 1) + 1;
@@ -60,7 +61,8 @@ class SplitRows {
                                 [&](int64_t first, int64_t last) { share(first, last, f); });
   }
 
-  // Writes the entries and the lines of each of `workers` threads to shares (2, workers).
+  // Writes the numbers of entries and of lines of each of `workers` threads to shares
+  // (2, workers).
   void measure(int64_t workers, int64_t* shares) const {
     const int64_t each = (work_ + workers - 1) / workers;
     std::fill_n(shares, 2 * workers, 0);
@@ -104,7 +106,7 @@ class SplitRows {
     int64_t work;  // before it
   };
 
-  // Entries and lines of a part before a line of it.
+  // The number of entries and lines of a part before one of its lines.
   static int64_t work_of(const Part& part, int64_t line) {
     return part.starts[line] - part.starts[part.first] + line - part.first;
   }

@@ -1,11 +1,11 @@
-// Compiling for processors that the build does not know: code in several versions, of which the
-// right one is chosen at run time.
+// Compiles code in several versions, for processors that the build does not know. The right
+// version is chosen at run time.
 #pragma once
 
-// SPGRAD_CLONES on a function compiles it for three processors, and the loader picks one: the build
-// needs no -march and runs everywhere. What the function calls must be inlined into each copy:
-// "flatten" does that, and SPGRAD_INLINE makes sure of it where it matters. A lambda that is not
-// inlined is compiled once, for the oldest processor, so hot loops must not stand in one.
+// SPGRAD_CLONES on a function compiles it for three processors, and the loader picks one: the
+// build needs no -march and runs everywhere. The functions that it calls must be inlined into each
+// copy. "flatten" does that, and SPGRAD_INLINE makes sure of it where it matters. A lambda that is
+// not inlined is compiled once, for the oldest processor, so a lambda must not contain hot loops.
 #if defined(SPGRAD_CLONES)  // a build for tests needs no copies
 #elif defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && defined(__x86_64__) && \
     defined(__GLIBC__)
@@ -20,9 +20,9 @@
 #define SPGRAD_INLINE inline __attribute__((always_inline))
 #endif
 
-// Whether there is code for registers of 32 and 64 bytes. Clang compiles what run_avx512 below
-// calls for the processor of the build all the same ("flatten" is GCC's), and refuses wide
-// registers there.
+// Whether there is code for registers of 32 and 64 bytes. "flatten" is an attribute of GCC: Clang
+// compiles the functions that run_avx512 below calls for the processor of the build, and refuses
+// wide registers in them.
 #if defined(__x86_64__) && !defined(__clang__)
 #define SPGRAD_WIDE 1
 #else
@@ -31,7 +31,8 @@
 
 namespace spgrad {
 
-// Keeps a product from being fused with a sum that takes it, which would round once for both.
+// Keeps the compiler from fusing a product with the sum that uses it, which would round once
+// instead of twice.
 template <class T>
 SPGRAD_INLINE void keep_rounded(T& product) {
 #if defined(__x86_64__)
@@ -44,9 +45,9 @@ SPGRAD_INLINE void keep_rounded(T& product) {
 #endif
 }
 
-// Calls f.operator()<kBytes>() compiled for the widest vector registers of this processor, which is
-// looked up at run time. SPGRAD_CLONES does not serve code with explicit vectors: a vector that is
-// wider than a register ends up in memory, so such code must know the width.
+// Calls f.operator()<kBytes>() compiled for the widest vector registers of this processor, which
+// is looked up at run time. SPGRAD_CLONES does not work for code with explicit vectors: a vector
+// that is wider than a register ends up in memory, so such code must know the width.
 #if SPGRAD_WIDE && defined(SPGRAD_ONE_WIDTH)
 // A build for tests is compiled for AVX2 as a whole. It takes a third of the time.
 inline int vector_bytes() { return 32; }
@@ -67,7 +68,7 @@ __attribute__((target("avx2,fma,f16c,popcnt,bmi,bmi2"), flatten)) void run_avx2(
   f.template operator()<32>();
 }
 
-// The bytes of a vector register, of those that there is code for.
+// The bytes of the widest vector register of this processor for which there is code.
 inline int vector_bytes() {
   static const int bytes = [] {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||

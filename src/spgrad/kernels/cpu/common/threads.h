@@ -11,11 +11,11 @@
 
 namespace spgrad {
 
-// Multiply-adds below which a second thread costs more than it saves.
+// The number of multiply-adds below which a second thread costs more time than it saves.
 inline constexpr int64_t kSerialWork = 32768;
 
-// First row whose work begins at or after `work`, where that of row i begins at ptr[i] + i. Rows
-// are counted beside the entries, so that empty rows do not pile up on one thread.
+// First row whose work begins at or after `work`, where the work of row i begins at ptr[i] + i. A
+// row counts as much as an entry, so that one thread does not get most of the empty rows.
 template <class index_t>
 int64_t row_at_work(const index_t* ptr, int64_t rows, int64_t work) {
   int64_t low = 0, high = rows;
@@ -60,8 +60,8 @@ void parallel_entries(int64_t nse, int64_t cost, const F& f) {
   torch::stable::parallel_for(0, nse, grain, f);
 }
 
-// The first row from i on that is longer than `longest`, else m. Looks at blocks without branching,
-// so that the compiler vectorises the common case of nothing to find.
+// The first row from i on that is longer than `longest`, else m. It tests whole blocks without
+// branches, so that the compiler vectorises the common case in which there is no such row.
 template <class index_t>
 SPGRAD_CLONES int64_t next_longer(const index_t* ptr, int64_t i, int64_t m, index_t longest) {
   constexpr int64_t kBlock = 512;
@@ -77,9 +77,9 @@ SPGRAD_CLONES int64_t next_longer(const index_t* ptr, int64_t i, int64_t m, inde
   return m;
 }
 
-// Calls few(first_row, last_row) on ranges of rows of which none has more than `longest` entries,
-// in parallel, then one(row) on every longer row, for that to be split. `cost` is the multiply-adds
-// of an entry.
+// Calls few(first_row, last_row) in parallel, on ranges of rows of which none has more than
+// `longest` entries. Then it calls one(row) on every longer row, so that the caller can split it.
+// `cost` is the multiply-adds of an entry.
 template <class index_t, class Few, class One>
 void for_short_and_long(const index_t* ptr, int64_t m, int64_t longest, int64_t cost,
                         const Few& few, const One& one) {
@@ -97,8 +97,8 @@ void for_short_and_long(const index_t* ptr, int64_t m, int64_t longest, int64_t 
   }
 }
 
-// Calls f(i, j) on consecutive ranges of the rows [first, last), of at most `most` entries or one
-// longer row; with `whole`, on all of them at once.
+// Calls f(i, j) on consecutive ranges of the rows [first, last). A range has at most `most`
+// entries, or is one longer row; with `whole`, one range has all rows.
 template <class index_t, class F>
 SPGRAD_INLINE void for_batches(const index_t* ptr, int64_t first, int64_t last, int64_t most,
                                const F& f, bool whole = false) {
@@ -110,9 +110,9 @@ SPGRAD_INLINE void for_batches(const index_t* ptr, int64_t first, int64_t last, 
   }
 }
 
-// [0, total) in equal consecutive ranges, for algorithms that need to know which range they work on
-// (histograms, prefix sums): one for every thread that has enough to do, and at most `limit`. A
-// result must not depend on count().
+// [0, total) in equal consecutive ranges, for algorithms that need to know which range they work
+// on (histograms, prefix sums). There is one range for every thread that has enough to do, and at
+// most `limit` ranges. A result must not depend on count().
 class Chunks {
  public:
   explicit Chunks(int64_t total, int64_t limit = INT64_MAX) : total_(total) {

@@ -10,7 +10,8 @@
 
 namespace spgrad {
 
-// out[l] = cell at[l] of `from`, a load for each. A cell is four or eight bytes of any type.
+// out[l] = cell at[l] of `from`, by one load for each cell. A cell is four or eight bytes of any
+// type.
 template <class Cell, int kLanes, class index_t>
 SPGRAD_INLINE void load_cells(const void* from, const index_t* at, Vector<Cell, kLanes>& out) {
   const auto cell = [&](int lane) {
@@ -25,9 +26,9 @@ SPGRAD_INLINE void load_cells(const void* from, const index_t* at, Vector<Cell, 
   }(std::make_integer_sequence<int, kLanes>());
 }
 
-// out[l] = cell at[l] of `from` for l < count; the other lanes are zero where the processor gathers
-// under a mask, and cell at[l] elsewhere. So every index has to be readable and valid, whatever
-// `count` is.
+// out[l] = cell at[l] of `from` for l < count; the other lanes are zero if the processor gathers
+// with a mask, and cell at[l] if it does not. So every index has to be readable and valid,
+// whatever `count` is.
 template <class Cell, int kLanes, class index_t>
 SPGRAD_INLINE void gather(const void* from, const index_t* at, [[maybe_unused]] int64_t count,
                           Vector<Cell, kLanes>& out) {
@@ -88,8 +89,8 @@ SPGRAD_INLINE void repeat_each(const T* from, int first, V& out) {
 }
 
 #if SPGRAD_WIDE
-// The four parts of 16 bytes, or two of 32, side by side in a register of 64 bytes. GCC 12 puts
-// vectors together in memory, which takes ten times as long as these instructions.
+// Joins four parts of 16 bytes, or two of 32, in a register of 64 bytes. GCC 12 joins vectors
+// through memory, which takes ten times as long as these instructions.
 template <int kPartBytes, int kParts, class T, class V>
 SPGRAD_INLINE void side_by_side(const T* const (&parts)[kParts], V& out) {
   static_assert(sizeof(V) == 64 && kParts * kPartBytes == 64);

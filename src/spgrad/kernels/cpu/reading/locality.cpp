@@ -11,7 +11,7 @@
 namespace spgrad {
 namespace {
 
-// One in kSampled columns is looked at: those whose hash has zeros in its lowest bits.
+// Only one in kSampled columns is counted: the columns whose hash ends in zero bits.
 constexpr uint64_t kSampled = 16;
 constexpr int64_t kLongest = int64_t{1} << (Footprint::kSizes - 1), kStretches = 3;
 
@@ -67,7 +67,7 @@ Footprint measure(const index_t* idx, int64_t nse) {
   return found;
 }
 
-// The last patterns' footprints.
+// The footprints of the last patterns.
 struct Kept {
   const void* idx = nullptr;
   int64_t nse = 0;

@@ -5,17 +5,17 @@
 
 namespace spgrad {
 
-// Bytes of the second-level cache, the largest that a core has to itself, asked of the system when
-// the library is loaded; 1 MB where it does not say. Kernels choose how they read memory by it,
-// never what they compute.
+// Bytes of the second-level cache, which is the largest cache that belongs to one core. The
+// library asks the system for the size when it is loaded, and assumes 1 MB if the system does not
+// say. This size decides how kernels read memory, never what they compute.
 int64_t near_bytes();
 
-// From now on, kernels choose as if the second-level cache had so many bytes; 0 takes the
-// machine's own again. For tests and benchmarks.
+// From now on, kernels assume that the second-level cache has `bytes` bytes; 0 restores the size
+// that the machine has. For tests and benchmarks.
 void assume_near_bytes(int64_t bytes);
 
 // Whether an instruction that gathers sixteen numbers takes less time than sixteen loads. AMD's
-// processors take gathers apart into more instructions than the loads are.
+// processors split a gather into more operations than sixteen loads.
 bool gathers_fast();
 
 }  // namespace spgrad

@@ -11,8 +11,9 @@
 
 namespace spgrad {
 
-// out[p] = in[order[p]] for p < count. Vectors of 64 bytes gather, which on values that are near
-// takes half the time of single loads; elsewhere each load is announced by a prefetch.
+// out[p] = in[order[p]] for p < count. With vectors of 64 bytes, gather instructions load the
+// elements; if these are in a near cache, this takes half the time of single loads. Otherwise each
+// element is prefetched before it is loaded.
 template <int kBytes, class index_t, class T>
 SPGRAD_INLINE void copy_in_order(const T* in, const index_t* order, int64_t count, T* out) {
   constexpr int64_t kAhead = 32;
@@ -33,7 +34,8 @@ SPGRAD_INLINE void copy_in_order(const T* in, const index_t* order, int64_t coun
 }
 
 // The values (nse,) in the order of a view: val[perm[p]] for each entry p. If a product read the
-// values where they stand, each would wait for a cache line and a page of its own.
+// values in the order in which they are stored, each value would wait for its own cache line and
+// page.
 Tensor in_view_order(const Tensor& perm, const Tensor& val);
 
 }  // namespace spgrad

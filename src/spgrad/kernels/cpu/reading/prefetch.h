@@ -23,22 +23,23 @@ SPGRAD_INLINE void stream(const Lanes<T, kElements>& from, T* to) {
   store<kElements>(from, to);
 }
 
-// Makes what was streamed visible to other threads.
+// Makes the streamed results visible to other threads.
 inline void finish_streams() {
 #if defined(__x86_64__)
   asm volatile("sfence" ::: "memory");
 #endif
 }
 
-// How many entries ahead `bytes` of rows are, with `width` columns of T in a row.
+// The number of entries whose rows of x take `bytes` bytes together, with `width` columns of T in
+// a row.
 template <class T>
 SPGRAD_INLINE int64_t entries_ahead(int64_t bytes, int64_t width) {
   const int64_t row = width * static_cast<int64_t>(sizeof(T));
   return bytes == 0 ? 0 : std::clamp<int64_t>(bytes / row, 8, 64);
 }
 
-// Prefetches columns [column, column + width) of the row of x that the entry `ahead` entries after
-// p needs.
+// Prefetches columns [column, column + width) of the row of x of the entry that is `ahead` entries
+// further on than p.
 template <class View>
 SPGRAD_INLINE void prefetch_row(const View& a, int64_t p, int64_t ahead, int64_t column,
                                 int64_t width) {
@@ -48,8 +49,8 @@ SPGRAD_INLINE void prefetch_row(const View& a, int64_t p, int64_t ahead, int64_t
 }
 
 // Prefetches columns [column, column + width) of the rows of x that the entries p + 16 to p + 19
-// need. Called once for every row of the matrix: that is enough where rows are short, and costs
-// nothing where they are long.
+// need. It is called once for every row of the matrix. For short rows that is enough, and for long
+// rows it costs nothing.
 template <class View>
 SPGRAD_INLINE void prefetch_rows(const View& a, int64_t p, int64_t column, int64_t width) {
   constexpr int64_t kAhead = 16, kLine = 64 / sizeof(*a.x);

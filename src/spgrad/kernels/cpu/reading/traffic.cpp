@@ -10,12 +10,13 @@ namespace {
 
 constexpr int64_t kLine = 64;
 
-// Of what the cache of a core holds, how many bytes are left for x: idx, val and y pass through.
+// The bytes of a core's cache that are left for x, because idx, val and y pass through the cache
+// too.
 double room() { return 0.75 * static_cast<double>(near_bytes()); }
 
 int64_t row_bytes(const Tensor& x) { return x.size(1) * static_cast<int64_t>(x.element_size()); }
 
-// Shares of the entries whose row of x is far away: whole rows, and those of a tile.
+// Shares of the entries whose row of x is not in the cache, for whole rows and for rows of a tile.
 struct Misses {
   double rows = 0, tiles = 0;
 };
@@ -28,9 +29,10 @@ Misses misses_of(const Tensor& idx, const Tensor& x) {
           .tiles = footprint.misses(room() / kTileBytes)};
 }
 
-// Whether the lines of x that are nearer in tiles make up for copying x, and for reading each entry
-// once more for every tile. The two constants are relative to what a line costs that is far away;
-// they were fitted to eight matrices of one machine, whose misses are what differs elsewhere.
+// Whether tiles save more time than they cost. They save cache misses; they cost a copy of x, and
+// one more pass over the entries for every tile. The two constants are relative to the cost of a
+// cache miss. They were fitted to eight matrices on one machine; what differs on other machines is
+// the misses.
 bool worth_tiling(const Misses& misses, const Tensor& idx, const Tensor& x) {
   constexpr double kPass = 0.03, kCopy = 3;
   if (row_bytes(x) < 2 * kTileBytes) return false;
@@ -38,16 +40,18 @@ bool worth_tiling(const Misses& misses, const Tensor& idx, const Tensor& x) {
   return misses.rows - misses.tiles > kPass + kCopy / uses;
 }
 
-// Prefetching a row that is near costs about as much as loading it once more, so it has to be far
-// away often enough. Where an entry takes few instructions, two loads and two multiply-adds, the
-// processor itself has the rows of many later entries under way, and prefetching gains less.
+// Prefetching a row that is in the cache costs about as much as loading it once more. So
+// prefetching pays only if rows are missing from the cache often enough. If an entry takes few
+// instructions, such as two loads and two multiply-adds, the processor itself loads the rows of
+// many later entries ahead, and prefetching gains less.
 bool worth_prefetching(const Misses& misses, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.125, kMostly = 0.5;
   return misses.rows > (use.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
 }
 
-// A copy of x's rows in a buffer is as good as a gather of the processor, or better, unless loads
-// wait for rows that are far away: then the buffer keeps the processor from looking further ahead.
+// Copying rows of x into a buffer is as fast as the gather instruction, or faster, unless loads
+// wait for rows that are not in the cache: then the buffer keeps the processor from executing
+// later loads ahead.
 bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
   const int64_t row = row_bytes(x);

@@ -1,4 +1,4 @@
-// How products read and write memory: the one place that chooses.
+// Chooses how products read and write memory; no other file does.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,21 @@ struct Traffic {
   bool distant = false;   // columns and values come from beyond the cache, and are prefetched
 };
 
-// True where writing y past the caches pays: rows of y are whole cache lines, and y is much larger
-// than the cache of a core.
+// True if writing y past the caches saves time: rows of y are whole cache lines, and y is much
+// larger than the cache of a core.
 bool worth_streaming(const Tensor& y);
 
-// Whether values that are read in any order are often not in the cache of a core.
+// Whether values that are read in arbitrary order are often missing from the cache of a core.
 bool are_far(const Tensor& val);
 
-// A tile is some columns of x, copied so that its rows lie side by side: in fewer pages, and in the
-// second-level cache if they fit. A row of a tile is two cache lines. Two tiles are copied at a
-// time, because memory is read faster in longer pieces: with 128 columns of float32 these are half
-// of x.
+// A tile is a copy of some columns of x in which the rows are contiguous. So the rows are in fewer
+// pages, and in the second-level cache if the tile fits into it. A row of a tile is two cache
+// lines. Two tiles are copied at a time, because memory is read faster in longer pieces; with 128
+// columns of float32, two tiles are half of x.
 inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
 
-// Rows of x of at most so many bytes may be staged: one or two columns of float32, one of float64.
+// Rows of x may be staged if they have at most this many bytes: one or two columns of float32, or
+// one of float64.
 inline constexpr int64_t kStagedBytes = 8;
 
 // What a kernel does with the rows that it gathers.

@@ -1,4 +1,4 @@
-"""Attention whose scores are sums of a number of each end of an edge, as in graph attention."""
+"""Attention whose scores add a number for each end of an edge, as in graph attention."""
 
 from __future__ import annotations
 
@@ -43,19 +43,20 @@ def additive_attention(
 ) -> torch.Tensor:
     """softmax(leaky_relu(left_i + right_j + a_ij)) x over the elements of each row of A.
 
-    Graph attention: a score is a number of the row plus one of the column, for each head, and not a
-    dot product as in `spgrad.scaled_dot_product_attention`. On the CPU, scores and weights of
-    several heads are computed a few thousand at a time and multiplied with x at once. The gradients
-    compute them again, from the largest score and the sum of the exponentials of each row.
+    Graph attention: for each head, a score is a number of the row plus a number of the column, and
+    not a dot product as in `spgrad.scaled_dot_product_attention`. On the CPU, scores and weights
+    of several heads are computed a few thousand at a time, and multiplied by x at once. The
+    backward computes them again, from the largest score and the sum of the exponentials of each
+    row.
 
     Args:
         left: Dense (*b, m, *h), a number for each row and each of h heads.
         right: Dense (*b, k, *h).
         x: Dense (*b, k, *h, n).
         attn_mask: Sparse (*b, m, k), or a hybrid (*b, m, k | *h) with values of its own for each
-            head. What is not specified takes no part. Values of the dtype of `x` are added to the
-            scores before leaky_relu, and minus infinity takes no part; of a bool mask the True
-            elements take part. A graph whose values are no scores is given as
+            head. Unspecified elements take no part. Values of the dtype of `x` are added to the
+            scores before leaky_relu; elements of minus infinity take no part. In a bool mask, the
+            True elements take part. Pass a graph whose values are not scores as
             ``A.to(torch.bool)``.
         negative_slope: Slope of leaky_relu for negative numbers, 0 or more.
         dropout_p: Share of the weights that is set to zero; stores nse weights for each head.
@@ -64,17 +65,17 @@ def additive_attention(
         Dense (*b, m, *h, n). Rows of A without elements give zeros.
 
     Gradient:
-        Of all operands; of A on its pattern. That of `left` needs no pass over the elements: the
-        gradients of the scores of a row add up to zero before leaky_relu, so the sum of `x` over
-        the scores above zero, which the forward forms too, gives it.
+        Of all operands; of A on its pattern. The gradient of `left` needs no pass over the
+        elements: the gradients of the scores of a row add up to zero before leaky_relu, so it
+        follows from the sum of `x` over the scores above zero, which the forward computes.
 
     Cost:
         O(nse h n) time. Memory for two results and 3 h numbers of each row; the backward takes
         memory for the gradients and 4 h numbers of each row. Values of a mask that is not hybrid
-        are copied for each head, and 16-bit operands to float32. A few tensors of nse h numbers are
-        stored where several operations do it: for large calls with one head or fewer than 3
-        elements a row, which are faster so, for second derivatives, transforms of torch.func and
-        dropout, on GPUs, and without the compiled library.
+        are copied for each head, and 16-bit operands to float32. Some calls are made of several
+        operations, which store a few tensors of nse h numbers: large calls with one head or fewer
+        than 3 elements a row, because they are faster so; second derivatives, transforms of
+        torch.func and dropout; GPUs; and calls without the compiled library.
 
     Raises:
         TypeError: `attn_mask` is not sparse or another operand not dense.

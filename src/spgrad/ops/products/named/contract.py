@@ -25,11 +25,11 @@ def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
         a: Sparse of any layout without dense dimensions, or dense.
         b: Likewise.
         dims: The number of dimensions to sum over, the last of `a` and the first of `b`; or a pair
-            of lists, the dimensions of `a` and those of `b` that belong together.
+            of lists of dimensions, of `a` and of `b`, which are summed over in pairs.
 
     Returns:
-        The other dimensions of `a`, then those of `b`; as `spgrad.einsum`: sparse if both operands
-        are, dense if one is dense and something is summed.
+        The other dimensions of `a`, then those of `b`. As with `spgrad.einsum`, the result is
+        sparse if both operands are, and dense if one is dense and something is summed.
 
     Gradient:
         As `spgrad.matmul`, to which it lowers.
@@ -38,7 +38,8 @@ def tensordot(a: torch.Tensor, b: torch.Tensor, dims: Any = 2) -> torch.Tensor:
         That of the matrix product, and O(nse) to rearrange sparse operands, once for each pattern.
 
     Raises:
-        TypeError: Neither operand is sparse, one is no tensor, or `dims` is no int and no pair.
+        TypeError: Neither operand is sparse, one is not a tensor, or `dims` is neither an int nor
+            a pair.
         ValueError: `dims` are out of range, or sizes, dtypes or devices don't fit.
         NotImplementedError: A sparse operand has dense dimensions.
 
@@ -130,12 +131,12 @@ def dot(input: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         Of a sparse operand, g times the other at its own elements; of a dense one, dense.
 
     Cost:
-        O(nse of both), the elements that both have found once for a pair of patterns.
+        O(nse of both). The common elements of the two are found once for a pair of patterns.
 
     Raises:
-        TypeError: Neither operand is sparse, or one is no tensor.
-        ValueError: An operand is no vector, or sizes, dtypes or devices don't fit.
-        NotImplementedError: A sparse operand has another layout than COO: a vector has no other.
+        TypeError: Neither operand is sparse, or one is not a tensor.
+        ValueError: An operand is not a vector, or sizes, dtypes or devices don't fit.
+        NotImplementedError: A sparse operand has another layout than COO, the only one of vectors.
 
     Example:
         >>> a = spgrad.sparse_coo_tensor([[1, 4]], [2.0, 3.0], (5,))
@@ -195,8 +196,8 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> SparseTensor:
         O(nse of the result).
 
     Raises:
-        TypeError: Neither operand is sparse, or one is no tensor.
-        ValueError: An operand is no vector, or dtypes or devices don't fit.
+        TypeError: Neither operand is sparse, or one is not a tensor.
+        ValueError: An operand is not a vector, or dtypes or devices don't fit.
         NotImplementedError: `input` is dense, so that the dense dimension would come first, or a
             sparse operand has another layout than COO.
 

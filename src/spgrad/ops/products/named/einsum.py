@@ -40,18 +40,18 @@ from spgrad.public import public_op
 def einsum(*args: Any) -> torch.Tensor:
     """Sum of products of elements, in the notation of `torch.einsum`, with sparse operands.
 
-    The product is taken of two operands at a time, those with the least work first; a pair becomes
-    a matrix product, an element-wise one or an outer one. A product of two dense operands summed
-    over a shared label, as "ik,jk" in "ij,ik,jk->ij", is taken at the elements of the sparse one
-    alone, also for each of several heads h, "ij,ihk,jhk->ijh". The dense dimensions of a hybrid
-    operand are heads: "ijh,jhn->ihn" is `spgrad.spmm`, and "ijh,ihn,jhn->ijh" is A times
+    spgrad multiplies two operands at a time, those with the least work first. A pair becomes a
+    matrix product, an element-wise product or an outer product. A product of two dense operands
+    summed over a shared label, as "ik,jk" in "ij,ik,jk->ij", is taken at the elements of the
+    sparse one alone, also for each of several heads h, "ij,ihk,jhk->ijh". The dense dimensions of
+    a hybrid operand are heads: "ijh,jhn->ihn" is `spgrad.spmm`, and "ijh,ihn,jhn->ijh" is A times
     `spgrad.sddmm`.
 
     Args:
         *args: An equation such as "ij,jk->ik", "bij,j->bi", "ii->i" or "...ij,ij->...", and its
-            operands; or each operand followed by its list of subscripts, and last perhaps that of
-            the result, as in A, [0, 1], x, [1, 2], [0, 2]. Sparse operands of any layout, and dense
-            ones. Sizes of 1 broadcast.
+            operands; or each operand followed by its list of subscripts, and at the end,
+            optionally, the list of the result, as in A, [0, 1], x, [1, 2], [0, 2]. Sparse operands
+            of any layout, and dense ones. Sizes of 1 broadcast.
 
     Returns:
         With sparse operands alone, a SparseTensor; a sum that is left at the end, as in "ij->i",
@@ -67,11 +67,11 @@ def einsum(*args: Any) -> torch.Tensor:
         That of the products it lowers to. No dense tensor is made of a sparse one.
 
     Raises:
-        TypeError: No operand is sparse, or one is no tensor.
+        TypeError: No operand is sparse, or one is not a tensor.
         ValueError: The equation is wrong, or sizes, dtypes or devices don't fit.
-        NotImplementedError: Two sparse operands of which one has dense dimensions meet elsewhere
-            than at their elements, or such dimensions are summed over beside others of the sparse
-            operand, or would not stand last in the result.
+        NotImplementedError: Two sparse operands, one of them with dense dimensions, are multiplied
+            otherwise than element by element; or such dimensions are summed over together with
+            sparse dimensions of the same operand, or would not be last in the result.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[1.0, 0.0], [3.0, 2.0]]))
