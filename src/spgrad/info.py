@@ -306,12 +306,13 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
         _, far, in_tiles, *ways = kernels.traffic(view.idx, x, view.perm is None).tolist()
         total = x.numel() * x.element_size()
         why = f"{100 * far:.0f} % of its rows are far away" if far else "near, or of short rows"
-        ahead, tiled, staged = ways
+        ahead, tiled, staged, distant = ways
         if tiled:
             why += f", {100 * in_tiles:.0f} % in tiles"
         how = ["copied into tiles"] * bool(tiled) + ["prefetched"] * bool(ahead)
         how += ["copied side by side"] * bool(staged)
-        yield "", f"k = {n:3}  x of {_bytes(total):>7}, {why}: {' and '.join(how) or 'as it is'}"
+        chosen = (" and ".join(how) or "as it is") + ", entries prefetched" * bool(distant)
+        yield "", f"k = {n:3}  x of {_bytes(total):>7}, {why}: {chosen}"
 
 
 def _bytes(count: int) -> str:

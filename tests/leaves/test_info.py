@@ -282,9 +282,9 @@ def test_each_dot_has_its_place():
 
 
 def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
-    """The words for what `kernels.traffic` answers: cache, far, in tiles, and three ways."""
+    """The words for what `kernels.traffic` answers: cache, far, in tiles, and four ways."""
     A = spgrad.from_dense(torch.eye(50))
-    answers = torch.tensor([2e6, 0.75, 0.25, 1, 1, 0])
+    answers = torch.tensor([2e6, 0.75, 0.25, 1, 1, 0, 0])
     monkeypatch.setattr(kernels, "traffic", lambda *_: answers)
     lines = [says for _, says in info.choices(A)]
     assert lines[0].endswith("cache of a core holds 2 MB")
@@ -294,10 +294,11 @@ def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
         )
         for line in lines[1:]
     )
-    answers = torch.tensor([2e6, 0, 0, 0, 0, 1])
-    lines = [says for _, says in info.choices(A)]
-    assert all(line.endswith("near, or of short rows: copied side by side") for line in lines[1:])
-    monkeypatch.setattr(kernels, "traffic", lambda *_: torch.zeros(6))
+    answers = torch.tensor([2e6, 0, 0, 0, 0, 1, 1])
+    lines = [line for _, line in info.choices(A)]
+    says = "near, or of short rows: copied side by side, entries prefetched"
+    assert all(line.endswith(says) for line in lines[1:])
+    monkeypatch.setattr(kernels, "traffic", lambda *_: torch.zeros(7))
     says = "the compiled library is absent: nothing is chosen"
     assert list(info.choices(A)) == [("kernels", says)]
 

@@ -141,13 +141,25 @@ def test_local_patterns_are_told_from_others():
     x = torch.empty(m, 64)
     size, misses, tiles, *ways = kernels.traffic(band.reshape(-1).int(), x, True).tolist()
     assert misses < 0.1
-    assert ways == [0, 0, 0]
+    assert ways == [0, 0, 0, 0]
     if x.nbytes > 2 * size:
         _, far, in_tiles, ahead, *_ = kernels.traffic(anywhere.reshape(-1).int(), x, True).tolist()
         assert far > 0.5
         assert far >= in_tiles
         assert ahead > 0
     assert tiles < 0.1
+
+
+@pytest.mark.parametrize(
+    ("columns", "nse", "prefetched"), [(1, 300, 1), (8, 300, 1), (9, 300, 0), (1, 200, 0)]
+)
+def test_entries_of_few_columns_are_prefetched_if_no_cache_holds_them(
+    assume, columns, nse, prefetched
+):
+    assume(512)  # 256 entries of 8 bytes are four times as much
+    idx = torch.zeros(nse, dtype=torch.int32)
+    *_, distant = kernels.traffic(idx, torch.empty(1, columns), True).tolist()
+    assert distant == prefetched
 
 
 @pytest.mark.parametrize("nse", [0, 1, 5, 1000])

@@ -60,10 +60,12 @@ bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use) {
   return footprint_of(idx).misses(room() / kLine) <= kOften;
 }
 
-// Whether the columns and values of a product of few columns are prefetched.
-bool are_distant(const Tensor& idx, const Tensor& x) {
+// Rows of x of a few columns take little time, so that a product waits for columns and values if
+// these are larger than the cache. With more columns it waits for rows of x.
+bool are_distant(const Tensor& idx, const Tensor& x, RowUse use) {
+  constexpr int64_t kFew = 32, kTimes = 4;
   const int64_t entry = static_cast<int64_t>(idx.element_size() + x.element_size());
-  return idx.numel() * entry > 4 * near_bytes();
+  return use.sums_only && row_bytes(x) <= kFew && idx.numel() * entry > kTimes * near_bytes();
 }
 
 Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, RowUse use) {
@@ -73,7 +75,7 @@ Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, RowUse use) {
   return {.ahead = worth_prefetching(misses, x, use) ? kAhead : 0,
           .tiled = tiled,
           .staged = worth_staging(idx, x, use),
-          .distant = are_distant(idx, x)};
+          .distant = are_distant(idx, x, use)};
 }
 
 Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
@@ -81,7 +83,7 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
   STD_TORCH_CHECK(x.dim() == 2, "spgrad: `x` has ", x.dim(), " dimensions, not 2.");
   const Misses misses = misses_of(idx, x);
   const Traffic chosen = choose(misses, idx, x, {.sums_only = true, .may_tile = may_tile});
-  Tensor out = empty(x, {6}, ScalarType::Double);
+  Tensor out = empty(x, {7}, ScalarType::Double);
   double* const found = mutable_data<double>(out);
   found[0] = static_cast<double>(near_bytes());
   found[1] = misses.rows;
@@ -89,6 +91,7 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
   found[3] = static_cast<double>(chosen.ahead);
   found[4] = chosen.tiled;
   found[5] = chosen.staged;
+  found[6] = chosen.distant;
   return out;
 }
 

@@ -10,7 +10,7 @@ from spgrad.kernels.declare import kernel
 
 @kernel(
     "traffic(Tensor idx, Tensor x, bool may_tile) -> Tensor",
-    fake=lambda idx, x, may_tile: x.new_empty(6, dtype=torch.float64),
+    fake=lambda idx, x, may_tile: x.new_empty(7, dtype=torch.float64),
 )
 def traffic(idx: Tensor, x: Tensor, may_tile: bool) -> Tensor:
     """How a product gathers the rows of x that idx names.
@@ -21,12 +21,13 @@ def traffic(idx: Tensor, x: Tensor, may_tile: bool) -> Tensor:
         may_tile: Whether columns of x may be copied into tiles, as the values stand in order.
 
     Returns:
-        float64 (6,): bytes of the second-level cache; the share of entries whose row of x is not in
-        it, and the same with x in tiles, both 0 where that was not looked at; how many bytes of
-        rows are prefetched; 1 if x is copied into tiles; 1 if its rows are copied side by side, a
-        stretch at a time. All 0 where nothing is chosen, as here.
+        float64 (7,): bytes of the second-level cache; the share of entries whose row of x is not in
+        it, and the same with x in tiles, both 0 if that was not looked at; how many bytes of rows
+        are prefetched; 1 if x is copied into tiles; 1 if its rows are copied side by side, a
+        stretch at a time; 1 if columns and values are prefetched. All 0 if nothing is chosen, as
+        here.
     """
-    return x.new_zeros(6, dtype=torch.float64)
+    return x.new_zeros(7, dtype=torch.float64)
 
 
 @kernel(
