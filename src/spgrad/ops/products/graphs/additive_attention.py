@@ -100,7 +100,6 @@ def additive_attention(
     pattern = A._pattern
     items, h = math.prod(pattern.batch), math.prod(heads)
     m, k = pattern.matrix
-    bias = None if bias is None else bias.expand(-1, h)
     left, right = left.reshape(items * m, h), right.reshape(items * k, h)
     x = x.reshape(items * k, h, x.shape[-1])
     y = attend(pattern, bias, left, right, x, negative_slope, dropout_p)
@@ -175,20 +174,34 @@ def attend(
 ) -> torch.Tensor:
     """(rows, h, n) of `bias` (elements, h), left (rows, h), right (columns, h), x (columns, h, n).
 
-    Rows and columns are those of all items of a batch. Operands of 16 bits are computed with in
-    float32.
+    Rows and columns are those of all items of a batch. A bias (elements, 1) is that of all heads.
+    Numbers of 16 bits are computed with in float32.
     """
-    wide = torch.promote_types(x.dtype, torch.float32)
-    operands = (None if bias is None else bias.to(wide), left.to(wide), right.to(wide), x.to(wide))
     scoring = Scoring(pattern, float(slope))
+    fused = not dropout_p and not transforming() and _fused(pattern, x)
+    operands = bias, left, right, x
+    if not (fused and _by_triton(x)):
+        operands = tuple(map(_in_float32, operands))
+        if fused and bias is not None:  # the compiled library takes one for each head
+            operands = operands[0].expand(-1, x.shape[1]), *operands[1:]
     given = [t for t in operands if t is not None]
-    if dropout_p or transforming() or not _fused(pattern, x):
+    if not fused:
         y = _attend_storing(*operands, scoring, dropout_p)
     elif wants_grad(*given):
         y = _AdditiveAttention.apply(*operands, scoring)
     else:
         y = _forward_of_rows(*operands, scoring, split=False)[0]
     return y.to(x.dtype)
+
+
+def _in_float32(t: Any) -> Any:
+    """A tensor in float32 at least; None stays."""
+    return None if t is None else t.to(torch.promote_types(t.dtype, torch.float32))
+
+
+def _by_triton(x: torch.Tensor) -> bool:
+    """Whether Triton's kernels answer, which also take 16 bits, and one bias for all heads."""
+    return x.device.type == "cuda" and "additive_attention" in kernels.by_triton()
 
 
 _FEW_OF_ONE, _FEW = 2**12, 2**18
@@ -200,7 +213,10 @@ def _fused(pattern: Pattern, x: torch.Tensor) -> bool:
 
     The kernel also sums the scores above zero of each row. On graphs of few elements a row that
     takes as long as the scores, and as much memory. One head has faster kernels for each step.
+    Triton's kernel saves passes over memory in every call.
     """
+    if _by_triton(x):
+        return True
     if x.device.type != "cpu" or not kernels.compiled():
         return False
     heads, elements = x.shape[1], pattern.elements
@@ -272,8 +288,8 @@ class _AdditiveAttention(torch.autograd.Function):
         if torch.is_grad_enabled():
             operands = bias, left, right, x
             given = [t for t, asked in zip(operands, wanted, strict=True) if asked]
-            again = _attend_storing(*operands, scoring)
-            found = iter(torch.autograd.grad(again, given, g, create_graph=True))
+            again = _attend_storing(*map(_in_float32, operands), scoring)
+            found = iter(torch.autograd.grad(again, given, g.to(again.dtype), create_graph=True))
             return (*(next(found) if asked else None for asked in wanted), None)
         arrays = None if bias is None else plain(bias), plain(left), plain(right)
         d_left, d_right, dx, d_bias = kernels.additive_attention_backward(
