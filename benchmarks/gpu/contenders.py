@@ -372,7 +372,7 @@ def _gat(c: Case) -> Run:
         raise UnfitError("torch_geometric is not installed") from error
 
     layer = GATConv(1, c.cell.columns // HEADS, HEADS, add_self_loops=False, bias=False)
-    edges, size = c.coordinates.flip(0), c.shape[::-1]
+    edges, size = c.coordinates.flip(0), (c.shape[1], c.shape[0])
 
     def attend(left: Tensor, right: Tensor, x: Tensor) -> Tensor:
         scores = (right, left)  # of sources and of targets

@@ -21,7 +21,12 @@ from spgrad.lowering.segments import segment_expand, segment_sum, segments_of
 from spgrad.lowering.spmm import spmm, wants_grad
 from spgrad.lowering.views import cols, rows
 from spgrad.ops.products import broadcast
-from spgrad.ops.products.attention import mask_operand, require_dropout, without_false
+from spgrad.ops.products.attention import (
+    in_float32,
+    mask_operand,
+    require_dropout,
+    without_false,
+)
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_values
 from spgrad.public import public_op
@@ -71,10 +76,11 @@ def additive_attention(
     Cost:
         O(nse h n) time. Memory for two results and 3 h numbers of each row; the backward takes
         memory for the gradients and 4 h numbers of each row. Values of a mask that is not hybrid
-        are copied for each head, and 16-bit operands to float32. A few tensors of nse h numbers are
-        stored where several operations do it: for large calls with one head or fewer than 3
-        elements a row, which are faster so, for second derivatives, transforms of torch.func and
-        dropout, on GPUs, and without the compiled library.
+        are copied for each head, and 16-bit operands to float32; Triton's kernels need no copies. A
+        few tensors of nse h numbers are stored where several operations do it: for large calls with
+        one head or fewer than 3 elements a row, which are faster so on the CPU, for second
+        derivatives, transforms of torch.func and dropout, and where neither the compiled library
+        nor Triton answers.
 
     Raises:
         TypeError: `attn_mask` is not sparse or another operand not dense.
@@ -181,7 +187,7 @@ def attend(
     fused = not dropout_p and not transforming() and _fused(pattern, x)
     operands = bias, left, right, x
     if not (fused and _by_triton(x)):
-        operands = tuple(map(_in_float32, operands))
+        operands = in_float32(bias), in_float32(left), in_float32(right), in_float32(x)
         if fused and bias is not None:  # the compiled library takes one for each head
             operands = operands[0].expand(-1, x.shape[1]), *operands[1:]
     given = [t for t in operands if t is not None]
@@ -192,11 +198,6 @@ def attend(
     else:
         y = _forward_of_rows(*operands, scoring, split=False)[0]
     return y.to(x.dtype)
-
-
-def _in_float32(t: Any) -> Any:
-    """A tensor in float32 at least; None stays."""
-    return None if t is None else t.to(torch.promote_types(t.dtype, torch.float32))
 
 
 def _by_triton(x: torch.Tensor) -> bool:
@@ -286,9 +287,9 @@ class _AdditiveAttention(torch.autograd.Function):
         bias, left, right, x, y, *more = ctx.saved_tensors
         wanted, scoring = ctx.needs_input_grad[:4], ctx.scoring
         if torch.is_grad_enabled():
-            operands = bias, left, right, x
-            given = [t for t, asked in zip(operands, wanted, strict=True) if asked]
-            again = _attend_storing(*map(_in_float32, operands), scoring)
+            given = [t for t, asked in zip((bias, left, right, x), wanted, strict=True) if asked]
+            operands = in_float32(bias), in_float32(left), in_float32(right), in_float32(x)
+            again = _attend_storing(*operands, scoring)
             found = iter(torch.autograd.grad(again, given, g.to(again.dtype), create_graph=True))
             return (*(next(found) if asked else None for asked in wanted), None)
         arrays = None if bias is None else plain(bias), plain(left), plain(right)

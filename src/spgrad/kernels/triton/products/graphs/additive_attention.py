@@ -4,6 +4,8 @@ The contracts are those of `reference.products.graphs.additive_attention`. The k
 `additive_rows` and `additive_columns`; here is what launches them.
 """
 
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -167,14 +169,14 @@ def additive_attention_backward(
     )
     d_right, dx = torch.empty_like(right), torch.empty_like(x)
     d_bias = None if bias is None else torch.empty_like(bias, dtype=acc)
-    parts = [t.new_empty(2 * chunks(nse), t.shape[1], dtype=acc) for t in (d_right, dx)]
-    to = Columns(d_right, dx, d_bias), Columns(*parts, d_bias)
+    of_right, of_x = (t.new_empty(2 * chunks(nse), t.shape[1], dtype=acc) for t in (d_right, dx))
+    to = Columns(d_right, dx, d_bias), Columns(of_right, of_x, d_bias)
     programs_of_heads = 1 if bias is not None and sizes.biases == 1 else sizes.blocks
     for (programs, shape), columns in zip(_lines(x, sizes, nse, k), to, strict=False):
         additive_columns_kernel[programs, programs_of_heads](
             view, of, x, g, numbers, columns, slope, k, *sizes, *shape
         )
     if chunks(nse):
-        for part, whole in zip(parts, (d_right, dx), strict=True):
-            join_parts(ptr, part, whole)
+        join_parts(ptr, of_right, d_right)
+        join_parts(ptr, of_x, dx)
     return d_left, d_right, dx, x.new_empty(0, heads) if d_bias is None else d_bias.to(x.dtype)
