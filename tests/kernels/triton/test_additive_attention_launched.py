@@ -16,6 +16,7 @@ from interpreting import (
 from torch.testing import assert_close
 
 from spgrad.kernels.triton.common.lines import LONG
+from spgrad.kernels.triton.products.graphs import additive_attention
 
 pytestmark = pytest.mark.usefixtures(chunks_of_eight.__name__, "poisoned")
 
@@ -175,8 +176,16 @@ def test_the_slope_of_double_precision_is_not_rounded():
 @pytest.mark.parametrize(
     ("heads", "n", "m"), [(0, 0, M), (2, 0, M), (1, 300, M), (2, 257, M), (2, 3, 0)]
 )
-def test_operands_that_no_triton_kernel_takes(heads, n, m):
+def test_operands_that_no_triton_kernel_takes(heads, n, m, monkeypatch):
+    called = []
+
+    def elsewhere(name, *args):
+        called.append(name)
+        return REFERENCES[name](*args)
+
+    monkeypatch.setattr(additive_attention, "elsewhere", elsewhere)
     by_rows = view("no_entries" if m == 0 else "short", max(m, 1), K)
     by_rows = by_rows[0][: m + 1], *by_rows[1:]
     bias = bias_of(heads, len(by_rows[1]))
     both(by_rows, by_columns(*by_rows, K), bias, *operands(heads, n, m=m))
+    assert called == ["additive_attention", "additive_attention_backward"]
