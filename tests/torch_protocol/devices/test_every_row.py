@@ -23,6 +23,7 @@ MORE = {
     "set_diag": (2, 0),  # the blocks of the diagonal, and the union
     "where": (2, 0),  # elements of a condition and two operands
     "tensor_where": (2, 0),
+    "compact": (2, 0),  # the rows with elements, and the columns
     "is_symmetric": (2, 0),  # the blocks of the transpose, and the union
     "is_hermitian": (2, 0),
     "split": (3, 0),  # one for each part
@@ -31,12 +32,11 @@ MORE = {
     "sspaddmm": (2, 1),
     "getitem": (3, 3),
     "index_select": (3, 3),
-    "setitem": (4, 2),
-    "masked_select": (4, 4),
+    "setitem": (3, 1),
+    "masked_select": (1, 1),
     "index_add": (4, 4),
     "prune": (2, 2),
     "nonzero": (1, 1),
-    "compact": (7, 7),
     "find": (1, 1),
     "unique": (1, 1),
     "block_array": (4, 4),
