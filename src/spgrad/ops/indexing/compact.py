@@ -59,12 +59,14 @@ def compact(input: torch.Tensor) -> Compact:
     ndim = len(pattern.shape) - pattern.dense_dim
     if ndim != 2:
         require_rank("input", torch.empty((1,) * ndim), 2, "Take one matrix of a batch at a time.")
-    row, col = remembered(pattern, kept.REBUILT, ("lines with elements",), lambda: _lines(pattern))
+    row, col = remembered(
+        pattern, kept.REBUILT, ("lines with elements",), lambda: _lines_with_elements(pattern)
+    )
     small = rebuild(A, ("compact",), lambda p: _renumbered(p, (row, col)))
     return Compact(small, row.clone(), col.clone())
 
 
-def _lines(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
+def _lines_with_elements(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows and the columns that have elements."""
     row, col = (view.ptr.diff().nonzero().squeeze(1) for view in (rows(pattern), cols(pattern)))
     return row, col
