@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+_SLOPE = 0.2  # of leaky_relu in graph attention
 _TIE = 1e-6  # relative distance within which rounding may choose either of two products
 
 
@@ -133,6 +134,77 @@ def _reach(p: Any) -> float:
     """A difference of two scores, made of rounded products, is the argument."""
     sizes = sampled(p.mask, abs(p.x), abs(p.query)).data
     return 1 + 2 * sizes.max() * p.query.shape[1] ** -0.5
+
+
+def additive_attention(p: Any) -> tuple[Any, ...]:
+    """Graph attention: softmax of leaky_relu(left_i + right_j) times x, for each head."""
+    return (_stacked(w @ x for w, x, _ in _heads(p)),)
+
+
+def additive_attention_sizes(p: Any) -> tuple[Any, ...]:
+    """Of an exponential, that of its argument besides its own."""
+    return (_stacked(w @ abs(x) for w, x, _ in _heads(p)) * _reach_of_sums(p),)
+
+
+def additive_attention_step(p: Any) -> tuple[Any, ...]:
+    """The same and the gradients of left, right and x for the cotangent g."""
+    found = []
+    for head, (w, x, g) in enumerate(_heads(p)):
+        part, row = sampled(p.mask, x, g).data, _rows(w)
+        change = w.data * (part - np.bincount(row, w.data * part, w.shape[0])[row])
+        change *= np.where(_sums(p, head) > 0, 1, _SLOPE)
+        found.append((w @ x, *_by_ends(w, change), w.T @ g))
+    return _joined(found)
+
+
+def additive_attention_step_sizes(p: Any) -> tuple[Any, ...]:
+    """The same of absolute values and sums for differences, without the slope.
+
+    The gradient of left may be a difference of two sums over entries whose score is above zero.
+    """
+    found = []
+    for w, x, g in _heads(p):
+        part, row = sampled(p.mask, abs(x), abs(g)).data, _rows(w)
+        change = w.data * (part + np.bincount(row, w.data * part, w.shape[0])[row])
+        found.append((w @ abs(x), *_by_ends(w, change), w.T @ abs(g)))
+    return tuple(size * _reach_of_sums(p) for size in _joined(found))
+
+
+def _heads(p: Any) -> Any:
+    """Weights, x and g of each head."""
+    heads = p.left.shape[1]
+    of_heads = (np.split(dense, heads, axis=1) for dense in (p.x, p.g))
+    for head, (x, g) in enumerate(zip(*of_heads, strict=True)):
+        sums, row = _sums(p, head), _rows(p.mask)
+        scores = np.where(sums > 0, sums, _SLOPE * sums)
+        grown = np.exp(scores - _maxima(p.mask, scores)[row])
+        yield _with(p.mask, grown / np.bincount(row, grown)[row]), x, g
+
+
+def _sums(p: Any, head: int) -> np.ndarray:
+    return p.left[_rows(p.mask), head] + p.right[p.mask.indices, head]
+
+
+def _by_ends(S: Any, val: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of the values over rows, and over columns."""
+    m, n = S.shape
+    return np.bincount(_rows(S), val, m), np.bincount(S.indices, val, n)
+
+
+def _stacked(results: Any) -> np.ndarray:
+    """(rows, columns of a head) of each head as (rows, heads, columns of a head)."""
+    return np.stack(list(results), axis=1)
+
+
+def _joined(found: Any) -> tuple[np.ndarray, ...]:
+    """Result and gradients of each head: those of x stand side by side."""
+    out, left, right, x = zip(*found, strict=True)
+    return _stacked(out), np.stack(left, 1), np.stack(right, 1), np.concatenate(x, 1)
+
+
+def _reach_of_sums(p: Any) -> float:
+    """A difference of two scores, sums of two numbers, is the argument."""
+    return 1 + 2 * (abs(p.left).max() + abs(p.right).max())
 
 
 def mm_mean(p: Any) -> tuple[Any, ...]:

@@ -160,6 +160,11 @@ def calls(
     lse = lse if dtype == torch.float64 else lse.float()
     bias = torch.empty(heads // 2, nse, dtype=dtype)
     values = torch.empty(nse, n, dtype=dtype)
+    number = torch.empty(m, heads, dtype=dtype)
+    features = torch.empty(m, heads * min(n, 256), dtype=dtype)
+    scored = *view, by_head, number, number, features
+    sums = torch.empty(m, heads, dtype=lse.dtype)
+    of_results = features, features, sums, sums, features, sums
     of_blocks = torch.empty(block**2 * nse, dtype=dtype)
     tall = torch.empty(block * m, n, dtype=dtype)
     found = {
@@ -170,6 +175,8 @@ def calls(
         "heads_sddmm": (*view, wide, wide, heads),
         "attention": (*view, bias, *[q] * 3, 0.5),
         "attention_backward": (*view, *view, bias, *[q] * 4, lse, lse, 0.5),
+        "additive_attention": (*scored, 0.2, True),
+        "additive_attention_backward": (*scored, 0.2, *of_results),
         "segment_softmax": (ptr, perm, values, False),
         "segment_softmax_backward": (ptr, perm, values, values, False),
         "block_spmm": (*view, of_blocks, tall, block, block, True),

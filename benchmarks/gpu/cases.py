@@ -20,6 +20,8 @@ from benchmarks.gpu.traffic import Moved, Sizes
 from benchmarks.matrices import MATRICES, load
 
 HEADS = 8
+ADDITIVE = ("additive_attention", "additive_attention_step")
+"""Attention with additive scores, as in graph attention networks."""
 MATRIX_NAMES = (
     "social", "road", "grid-250k", "bipartite", "uniform",
     "MIT8", "astro-ph", "wing", "memplus",
@@ -110,6 +112,14 @@ KERNELS: dict[str, Kernel] = {
         "attention over the graph, and its gradients", formulas.attention_step,
         traffic.attention_step, formulas.attention_step_sizes,
     ),
+    "additive_attention": Kernel(
+        "graph attention of 8 heads", formulas.additive_attention, traffic.additive_attention,
+        formulas.additive_attention_sizes, least=HEADS,
+    ),
+    "additive_attention_step": Kernel(
+        "graph attention of 8 heads, and its gradients", formulas.additive_attention_step,
+        traffic.additive_attention_step, formulas.additive_attention_step_sizes, least=HEADS,
+    ),
     "bsr": Kernel("A x, A in blocks", lambda p: (p.S @ p.x,), traffic.block_spmm, blocked=True),
     "bsr_step": Kernel(
         "A x, and the gradients of A and x, A in blocks", _bsr_step, traffic.bsr_step, blocked=True
@@ -162,6 +172,8 @@ class Case:
         (m, n), k = self.shape, self.cell.columns
         shapes = {"x": (n, k), "g": (m, k), "query": (m, k), "value": (n, k)}
         shapes |= {"by_head": (self.S.nnz, HEADS)} if self.cell.kernel == "heads" else {}
+        if self.cell.kernel in ADDITIVE:
+            shapes |= {"left": (m, HEADS), "right": (n, HEADS)}
         return {
             name: self._normal(*shape, seed) for seed, (name, shape) in enumerate(shapes.items())
         }
@@ -169,7 +181,7 @@ class Case:
     @cached_property
     def sizes(self) -> Sizes:
         """For the bytes that have to move."""
-        heads = HEADS if self.cell.kernel == "heads" else 1
+        heads = HEADS if self.cell.kernel in ("heads", *ADDITIVE) else 1
         size = torch.empty(0, dtype=self.dtype).element_size()
         return Sizes(*self.shape, self.S.nnz, self.cell.columns, size, heads, self.block)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import spgrad
 from benchmarks import attention as composed
-from benchmarks.gpu.cases import HEADS, Case, in_blocks
+from benchmarks.gpu.cases import ADDITIVE, HEADS, Case, in_blocks
 from benchmarks.gpu.clock import room
 from spgrad import kernels
 from spgrad.kernels.declare import NATIVE, REFERENCES
@@ -103,6 +103,9 @@ def _own(c: Case) -> Run:
         leaves = _operands(c, "query", "x", "value")
         run = lambda: spgrad.scaled_dot_product_attention(*leaves, mask)  # noqa: E731
         return _forward(run) if kernel == "attention" else _step(run, c.dense("g"), *leaves)
+    if kernel in ADDITIVE:
+        mask = _own_matrix(c, torch.ones_like(c.val, dtype=torch.bool))
+        return _additive(c, lambda *of: spgrad.additive_attention(*of, mask))
     A = _leaf(_own_matrix(c))
     if kernel in ("softmax", "softmax_step"):
         run = lambda: spgrad.softmax(A, 1).values()  # noqa: E731
@@ -158,6 +161,30 @@ def _below_attention(c: Case) -> Run:
     return run
 
 
+def _additive(c: Case, attend: Callable[..., Tensor]) -> Run:
+    """A function of left, right and x (nodes, heads, columns of one), and its gradients."""
+    leaves = left, right, x = _operands(c, "left", "right", "x")
+    run = lambda: attend(left, right, x.unflatten(1, (HEADS, -1)))  # noqa: E731
+    if c.cell.kernel == "additive_attention":
+        return _forward(run)
+    return _step(run, c.dense("g").unflatten(1, (HEADS, -1)), *leaves)
+
+
+def _below_additive(c: Case) -> Run:
+    """The reference, which stores scores and weights."""
+    view, by_cols = (c.ptr, c.idx, None), cols(_own_matrix(c).pattern)[:3]
+    of = None, *(c.dense(name) for name in ("left", "right", "x")), 0.2
+    g, split = c.dense("g"), c.cell.kernel == "additive_attention_step"
+    forward, backward = (_kernel_below(f"additive_attention{name}") for name in ("", "_backward"))
+
+    def run() -> tuple[Any, ...]:
+        out, *more = forward(*view, *of, split)
+        grads = backward(*by_cols, *of, g, out, *more)[:3] if split else ()
+        return out.unflatten(1, (HEADS, -1)), *grads
+
+    return run
+
+
 def _below(c: Case) -> Run:
     """The native backend, or the reference where it has no kernel."""
     kernel, (ptr, idx), val = c.cell.kernel, (c.ptr, c.idx), c.val
@@ -165,6 +192,8 @@ def _below(c: Case) -> Run:
         return _blocks(c, _kernel_below)
     if kernel in ("attention", "attention_step"):
         return _below_attention(c)
+    if kernel in ADDITIVE:
+        return _below_additive(c)
     if kernel in ("softmax", "softmax_step"):
         softmax, backward = (_kernel_below(f"segment_softmax{name}") for name in ("", "_backward"))
         if kernel == "softmax":
@@ -335,6 +364,24 @@ def _geometric(c: Case) -> Run:
     return _forward(run) if kernel == "spmm" else _step(run, c.dense("g"), val, x)
 
 
+def _gat(c: Case) -> Run:
+    """What torch_geometric's layer does behind its linear functions."""
+    try:
+        from torch_geometric.nn import GATConv
+    except ImportError as error:
+        raise UnfitError("torch_geometric is not installed") from error
+
+    layer = GATConv(1, c.cell.columns // HEADS, HEADS, add_self_loops=False, bias=False)
+    edges, size = c.coordinates.flip(0), (c.shape[1], c.shape[0])
+
+    def attend(left: Tensor, right: Tensor, x: Tensor) -> Tensor:
+        scores = (right, left)  # of sources and of targets
+        weights = layer.edge_updater(edges, alpha=scores, edge_attr=None, size=size)
+        return layer.propagate(edges, x=(x, None), alpha=weights, size=size)
+
+    return _additive(c, attend)
+
+
 _ATTENTION, _SOFTMAX = ("attention", "attention_step"), ("softmax", "softmax_step")
 _PRODUCTS = ("spmm", "step")
 _OFFERED: dict[str, tuple[Make, Sequence[str]]] = {
@@ -345,6 +392,7 @@ _OFFERED: dict[str, tuple[Make, Sequence[str]]] = {
     "torch gather": (_gathered, ("sddmm", "heads")),
     "torch dense": (_dense, _ATTENTION),
     "flex_attention": (_flex, _ATTENTION),
+    "torch_geometric GATConv": (_gat, ADDITIVE),
     "torch_geometric": (_geometric, (*_PRODUCTS, "heads", *_SOFTMAX, *_ATTENTION)),
 }
 

@@ -82,6 +82,8 @@ class _Empty:
         self.val = torch.empty(entries * (BLOCK**2 if blocked else 1), dtype=dtype)
         self.by_head = torch.empty(entries, HEADS, dtype=dtype)
         self.rows = torch.empty(lines * (BLOCK if blocked else 1), columns, dtype=dtype)
+        self.number = torch.empty(lines, HEADS, dtype=dtype)
+        self.sums = torch.empty(lines, HEADS, dtype=torch.float32)
         self.one_head = torch.empty(1, lines, columns, dtype=dtype)
         self.of_row = torch.empty(1, lines, dtype=torch.float32)
 
@@ -89,6 +91,14 @@ class _Empty:
 def _gradients(e: Any, n: int) -> tuple[Any, ...]:
     views = *e.by_rows, *e.by_cols, None
     return *views, *[e.one_head] * 4, e.of_row, e.of_row, n**-0.5
+
+
+def _additive(view: Any, e: Any) -> tuple[Any, ...]:
+    return *view, None, e.number, e.number, e.rows, 0.2
+
+
+def _additive_gradients(e: Any, n: int) -> tuple[Any, ...]:
+    return *_additive(e.by_cols, e), e.rows, e.rows, e.sums, e.sums, e.rows, e.sums
 
 
 KERNELS: dict[str, Paper] = {
@@ -111,6 +121,12 @@ KERNELS: dict[str, Paper] = {
         lambda e, n: (*e.by_rows, None, *[e.one_head] * 3, n**-0.5), traffic.attention
     ),
     "attention_backward": Paper(_gradients, traffic.attention_backward, passes=2),
+    "additive_attention": Paper(
+        lambda e, n: (*_additive(e.by_rows, e), True), traffic.additive_attention_split, HEADS
+    ),
+    "additive_attention_backward": Paper(
+        _additive_gradients, traffic.additive_attention_backward, HEADS
+    ),
     "block_spmm": Paper(
         lambda e, n: (*e.by_rows, e.val, e.rows, BLOCK, BLOCK, False), traffic.block_spmm,
         blocked=True,

@@ -110,6 +110,45 @@ def attention_step(s: Sizes) -> Moved:
     return attention(s) + attention_backward(s)
 
 
+def _of_heads(s: Sizes, count: int) -> int:
+    """Of an array of so many rows that has a number for each head."""
+    return s.size * s.heads * count
+
+
+def _float32_of_heads(s: Sizes) -> int:
+    """Of an array of the rows that has a number in float32 for each head."""
+    return INDEX * s.heads * s.m
+
+
+def additive_attention(s: Sizes) -> Moved:
+    """Reads the pattern, left, and rows of right and x; writes the result, two numbers a head."""
+    once = INDEX * (s.entries + s.m + 1) + _of_heads(s, s.m) + 2 * _float32_of_heads(s)
+    gathered, source = (_rows(s, count) + _of_heads(s, count) for count in (s.entries, s.n))
+    return Moved(once + _rows(s, s.m), gathered, source)
+
+
+def additive_attention_split(s: Sizes) -> Moved:
+    """The same, and what the gradient of left needs: sums like the result, a number a head."""
+    return additive_attention(s) + Moved(_rows(s, s.m) + _float32_of_heads(s))
+
+
+def additive_attention_backward(s: Sizes) -> Moved:
+    """By rows without entries, then by columns with rows of g and of the four numbers a head.
+
+    The first reads g, the results, left and three numbers a head; it writes four, and the gradient
+    of left. The second reads the view, right and x; it writes their gradients.
+    """
+    by_rows = 3 * _rows(s, s.m) + 2 * _of_heads(s, s.m) + 7 * _float32_of_heads(s)
+    by_columns = INDEX * (s.entries + s.n + 1) + 2 * (_rows(s, s.n) + _of_heads(s, s.n))
+    gathered = _rows(s, s.entries) + 4 * INDEX * s.heads * s.entries
+    return Moved(by_rows + by_columns, gathered, _rows(s, s.m) + 4 * _float32_of_heads(s))
+
+
+def additive_attention_step(s: Sizes) -> Moved:
+    """Attention with additive scores, and its gradients."""
+    return additive_attention_split(s) + additive_attention_backward(s)
+
+
 def block_spmm(s: Sizes) -> Moved:
     """Reads blocks, and for each of them as many rows of x as it has columns; writes y."""
     stored = s.size * s.entries + INDEX * (s.entries // s.block**2 + s.m // s.block + 1)

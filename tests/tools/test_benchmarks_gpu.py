@@ -30,7 +30,7 @@ def checked(kernel, name, dtype="float32", matrix="tiny"):
 
 @pytest.mark.parametrize(("kernel", "name"), sorted(set(EVERYONE) - LEFT_OUT))
 def test_every_contender_is_right(kernel, name):
-    if name == "torch_geometric":
+    if name.startswith("torch_geometric"):
         pytest.importorskip("torch_geometric")
     checked(kernel, name)
 
@@ -167,6 +167,16 @@ def test_bytes_of_a_small_matrix():
     assert traffic.attention_step(s).gathered == 6 * rows + 56
     heads = s._replace(heads=8, columns=16)
     assert traffic.spmm(heads).once == view + 8 * 28 + 3 * 64
+    x, number = 64, 32  # of a row: of x, and of a number in float32 for each head
+    forward = view + 3 * (3 * number + x), 7 * (x + number), 5 * (x + number)
+    assert traffic.additive_attention(heads) == forward
+    split = traffic.additive_attention_split(heads)
+    assert split == (forward[0] + 3 * (x + number), *forward[1:])
+    by_rows, by_columns = 3 * (3 * x + 9 * number), 28 + 24 + 5 * 2 * (x + number)
+    backward = by_rows + by_columns, 7 * (x + 4 * number), 3 * (x + 4 * number)
+    assert traffic.additive_attention_backward(heads) == backward
+    step = traffic.additive_attention_step(heads)
+    assert step == tuple(a + b for a, b in zip(split, backward, strict=True))
 
 
 def test_bytes_of_blocks():

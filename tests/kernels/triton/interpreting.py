@@ -49,6 +49,16 @@ def view(pattern, m=13, k=17, index=torch.int32, ordered=False):
     return ptr, idx, None if ordered else torch.randperm(len(idx)).to(index)
 
 
+def by_columns(ptr, idx, perm, n):
+    """The view by columns of a view by rows."""
+    row = torch.repeat_interleave(torch.arange(len(ptr) - 1), ptr.diff().long())
+    order = idx.sort(stable=True).indices
+    count = torch.bincount(idx.long(), minlength=n)
+    cols_ptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
+    cols_perm = order if perm is None else perm[order]
+    return [t.to(ptr.dtype) for t in (cols_ptr, row[order], cols_perm)]
+
+
 def long_lines(chunk, parts=4, index=torch.int32):
     """ptr, idx and perm of lines an entry shorter than a chunk, as long, one longer, of more parts.
 
@@ -66,4 +76,11 @@ def beside_reference(name, *args):
     pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
     for one, other in pairs:
         torch.testing.assert_close(one, other, equal_nan=True)
+    return found
+
+
+def close(found, wanted):
+    """Equal to references of operands in float32 at least, which round once; returns what is."""
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other.to(one.dtype), rtol=None, atol=None, equal_nan=True)
     return found

@@ -7,7 +7,9 @@ from interpreting import (
     LAUNCHED,
     PATTERNS,
     REFERENCES,
+    by_columns,
     chunks_of_eight,
+    close,
     long_lines,
     view,
 )
@@ -18,16 +20,6 @@ from spgrad.kernels.triton.common.lines import LONG
 pytestmark = pytest.mark.usefixtures(chunks_of_eight.__name__, "poisoned")
 
 M, N = 7, 11
-
-
-def by_columns(ptr, idx, perm, n=N):
-    """The view by columns of a view by rows."""
-    row = torch.repeat_interleave(torch.arange(len(ptr) - 1), ptr.diff().long())
-    order = idx.sort(stable=True).indices
-    count = torch.bincount(idx.long(), minlength=n)
-    cols_ptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    cols_perm = order if perm is None else perm[order]
-    return [t.to(ptr.dtype) for t in (cols_ptr, row[order], cols_perm)]
 
 
 def bias_of(biases, nse, dtype=torch.float32):
@@ -41,13 +33,6 @@ def operands(heads, d, e, dtype=torch.float32, m=M, n=N):
     """q, k, v and the cotangent."""
     sizes = ((m, d), (n, d), (n, e), (m, e))
     return [torch.randn(heads, *size).to(dtype) for size in sizes]
-
-
-def close(found, wanted):
-    """Equal to references of operands in float32 at least, which round once; returns what is."""
-    for one, other in zip(found, wanted, strict=True):
-        assert_close(one, other.to(one.dtype), rtol=None, atol=None, equal_nan=True)
-    return found
 
 
 def both(by_rows, by_cols, bias, q, k, v, g, scale=0.3):
@@ -73,7 +58,7 @@ def both(by_rows, by_cols, bias, q, k, v, g, scale=0.3):
 def test_patterns(pattern, heads, biases):
     by_rows = view(pattern, M, N, ordered=biases is None)
     bias = bias_of(biases, len(by_rows[1]))
-    both(by_rows, by_columns(*by_rows), bias, *operands(heads, 3, 5))
+    both(by_rows, by_columns(*by_rows, N), bias, *operands(heads, 3, 5))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +67,7 @@ def test_patterns(pattern, heads, biases):
 def test_shapes(heads, biases, d, e):
     by_rows = view("hubs", M, N, ordered=d == 5)
     bias = bias_of(biases, len(by_rows[1]))
-    both(by_rows, by_columns(*by_rows), bias, *operands(heads, d, e))
+    both(by_rows, by_columns(*by_rows, N), bias, *operands(heads, d, e))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +76,7 @@ def test_shapes(heads, biases, d, e):
 def test_dtypes(dtype, index):
     """One bias, of which the gradient is a sum over two heads."""
     by_rows = view("short", M, N, index=index)
-    by_cols = by_columns(*by_rows)
+    by_cols = by_columns(*by_rows, N)
     found = both(by_rows, by_cols, bias_of(0, len(by_rows[1]), dtype), *operands(2, 3, 5, dtype))
     out, lse, *gradients = found
     assert all(t.dtype == dtype for t in (out, *gradients))
@@ -101,7 +86,7 @@ def test_dtypes(dtype, index):
 def test_wide_rows_are_read_in_small_tiles():
     """Several steps for every line, short and long."""
     by_rows = view("hubs", M, N)
-    both(by_rows, by_columns(*by_rows), None, *operands(1, 256, 130))
+    both(by_rows, by_columns(*by_rows, N), None, *operands(1, 256, 130))
 
 
 @pytest.mark.parametrize(("heads", "biases", "d"), [(1, 0, 256), (4, 2, 2)])
@@ -118,7 +103,7 @@ def test_scores_of_minus_infinity(heads, biases, d):
     bias[..., perm[out_of_it]] = -torch.inf
     by_rows = ptr, idx, perm
     of = operands(heads, d, 3, m=m)
-    out, lse, dq, dk, dv, d_bias = both(by_rows, by_columns(*by_rows), bias, *of)
+    out, lse, dq, dk, dv, d_bias = both(by_rows, by_columns(*by_rows, N), bias, *of)
     none = [0, 3, *range(5, m)]
     assert lse[:, none].eq(-torch.inf).all()
     assert lse[:, [1, 2, 4]].isfinite().all()
@@ -145,7 +130,7 @@ def test_a_row_of_20_000_entries(monkeypatch):
 def test_large_scores_do_not_overflow():
     by_rows = view("hubs", M, N)
     q, k, v, g = operands(1, 3, 5, torch.float64)
-    found = both(by_rows, by_columns(*by_rows), None, 100 * q, 100 * k, v, g)
+    found = both(by_rows, by_columns(*by_rows, N), None, 100 * q, 100 * k, v, g)
     assert all(t.isfinite().all() for t in found[2:])
     assert found[1].max() > 1000
 
@@ -178,4 +163,4 @@ def test_the_scale_of_double_precision_is_not_rounded():
 def test_operands_that_no_triton_kernel_takes(heads, d, e, m):
     by_rows = view("no_entries" if m == 0 else "short", max(m, 1), N)
     by_rows = by_rows[0][: m + 1], *by_rows[1:]
-    both(by_rows, by_columns(*by_rows), bias_of(0, len(by_rows[1])), *operands(heads, d, e, m=m))
+    both(by_rows, by_columns(*by_rows, N), bias_of(0, len(by_rows[1])), *operands(heads, d, e, m=m))

@@ -25,6 +25,24 @@ def test_elements_with_dense_dimensions_stay_whole():
     assert small.to_dense().tolist() == [[[0, 5]]]
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_bsr, torch.sparse_bsc])
+def test_blocks_stay_whole(layout):
+    x = torch.zeros(6, 12)
+    x[1, 5] = x[1, 7] = x[4, 5] = 1
+    A = spgrad.from_dense(x).to_sparse(layout=layout, blocksize=(2, 3))
+    small, rows, cols = spgrad.compact(A)
+    assert (small.layout, small.pattern.blocksize) == (layout, (2, 3))
+    assert (rows.tolist(), cols.tolist()) == ([0, 1, 4, 5], [3, 4, 5, 6, 7, 8])
+    assert torch.equal(small.to_dense(), x[rows][:, cols])
+
+
+def test_rows_and_columns_are_the_caller_s_own():
+    A = spgrad.eye(3)
+    for lines in spgrad.compact(A)[1:]:
+        lines.zero_()
+    assert [lines.tolist() for lines in spgrad.compact(A)[1:]] == [[0, 1, 2]] * 2
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 2)])
 def test_nothing_stays_of_nothing(shape):
     assert spgrad.compact(spgrad.zeros(*shape)).A.shape == (0, 0)

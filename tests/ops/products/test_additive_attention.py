@@ -177,8 +177,17 @@ def test_torch_func():
         testing.assert_close(item, spgrad.additive_attention(left, right, one, A))
 
 
-@pytest.mark.skipif(not kernels.compiled(), reason="the composed operations store scores")
-def test_no_tensor_has_a_number_for_each_element_and_head():
+@pytest.mark.skipif(
+    not (kernels.compiled() or module._by_triton(torch.empty(0))),
+    reason="the composed operations store scores",
+)
+@pytest.mark.parametrize("kind", ["read", "on a device"])
+def test_no_tensor_has_a_number_for_each_element_and_head(kind, monkeypatch):
+    """On a device the host does not read a mask, and its numbers are added to the scores."""
+    if kind == "on a device":
+        if not module._by_triton(torch.empty(0)):
+            pytest.skip("the compiled library takes a bias for each head")
+        monkeypatch.setattr(module, "asks_device", lambda pattern: True)
     m, heads = 60, 8
     given = operands(m, m, heads, n=2, dtype=torch.float32)
     A = spgrad.from_dense(torch.ones(m, m, dtype=torch.bool))

@@ -55,6 +55,28 @@ def test_topk_of_torch_is_that_of_the_dense_matrix(layout, dim, largest):
     assert torch.equal(A.grad.to_dense(), x.grad.where(spgrad.testing.mask_of(A.pattern), 0))
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_topk_sorts_stably_with_zeros_of_both_kinds(dim, largest):
+    """Small numbers, of which many are equal; explicit zeros, NaN and infinities among them."""
+    for seed in range(20):
+        made = torch.Generator().manual_seed(seed)
+        rows, columns = (int(torch.randint(0, 7, (), generator=made)) for _ in range(2))
+        x = torch.randint(-2, 3, (rows, columns), generator=made).float()
+        x[torch.rand(x.shape, generator=made) < 0.2] = [torch.nan, torch.inf, -torch.inf][seed % 3]
+        A = spgrad.from_dense(x)
+        vals = A.values().clone()
+        vals[torch.rand(vals.shape, generator=made) < 0.3] = 0
+        A = spgrad.from_values(vals, A)
+        wanted = A.to_dense().sort(dim=dim, descending=largest, stable=True)
+        for k in range(x.shape[dim] + 1):
+            values, indices = spgrad.topk(A, k, dim, largest)
+            assert torch.equal(indices, wanted.indices.narrow(dim, 0, k))
+            torch.testing.assert_close(
+                values, wanted.values.narrow(dim, 0, k), equal_nan=True, rtol=0, atol=0
+            )
+
+
 def test_topk_of_specified_elements_is_filled_up():
     values, indices = spgrad.topk(matrix(), 3, specified=True)
     assert indices.tolist() == [[0, 3, 5], [-1, -1, -1], [1, 4, -1]]

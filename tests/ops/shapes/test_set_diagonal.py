@@ -24,6 +24,21 @@ def test_values_of_a_batch_and_their_gradient(layout):
     assert torch.equal(value.grad, g.diagonal(1, -2, -1))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.complex64])
+def test_the_old_diagonal_leaves_no_trace(dtype):
+    x = torch.tensor([[3, 1], [1, 1]]).to(dtype)
+    if dtype.is_floating_point:
+        x[0, 0] = torch.inf
+    y = spgrad.set_diag(spgrad.from_dense(x), torch.zeros(2, dtype=dtype))
+    assert y.dtype == dtype
+    assert torch.equal(y.to_dense(), torch.tensor([[0, 1], [1, 0]]).to(dtype))
+
+
+def test_a_negative_zero_keeps_its_sign():
+    for A in (spgrad.eye(3), spgrad.eye(3).to_sparse_bsr((1, 1))):
+        assert spgrad.set_diag(A, -0.0).values().signbit().all()
+
+
 def test_the_whole_diagonal_is_specified_and_no_more():
     A = spgrad.from_edges(torch.tensor([[0, 1], [1, 1]]), size=3)
     assert spgrad.set_diag(A, 0.0).nse == 4

@@ -20,9 +20,10 @@ MORE = {
     "tril": (2, 0),  # what is kept, and its blocks
     "triu": (2, 0),
     "remove_diag": (2, 0),
-    "set_diag": (4, 0),  # without the diagonal, with it, and the blocks of both
-    "where": (5, 0),  # elements of two conditions and two operands
-    "tensor_where": (5, 0),
+    "set_diag": (2, 0),  # the blocks of the diagonal, and the union
+    "where": (2, 0),  # elements of a condition and two operands
+    "tensor_where": (2, 0),
+    "compact": (2, 0),  # the rows with elements, and the columns
     "is_symmetric": (2, 0),  # the blocks of the transpose, and the union
     "is_hermitian": (2, 0),
     "split": (3, 0),  # one for each part
@@ -31,15 +32,13 @@ MORE = {
     "sspaddmm": (2, 1),
     "getitem": (3, 3),
     "index_select": (3, 3),
-    "setitem": (4, 2),
-    "masked_select": (4, 4),
+    "setitem": (3, 1),
+    "masked_select": (1, 1),
     "index_add": (4, 4),
     "prune": (2, 2),
     "nonzero": (1, 1),
-    "compact": (7, 7),
     "find": (1, 1),
     "unique": (1, 1),
-    "topk": (15, 15),
     "block_array": (4, 4),
     # whether indices are in range, and how many rows they take
     "embedding": (4, 4),

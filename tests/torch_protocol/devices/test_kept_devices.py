@@ -13,6 +13,7 @@ from spgrad import kernels, nn, testing
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import on_pattern
 from spgrad.lowering.views import find_views
+from spgrad.ops.products.graphs.additive_attention import attend
 
 N = 6
 LAYOUTS = ("csr", "csc", "bsr", "coo")
@@ -160,6 +161,27 @@ def test_triton_reads_16_bit_operands_of_attention_as_they_are(there, dtype, mon
     y = attention(A, torch.ones(2, N, 4, dtype=dtype, device="cuda"))
     assert (y.dtype, y.device.type) == (dtype, "cuda")
     assert read == [{dtype if there else torch.float32}]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.usefixtures("_fake")
+def test_triton_reads_operands_of_additive_attention_as_they_are(dtype, monkeypatch):
+    """Also a bias that all heads share."""
+    read, kernel = [], kernels.additive_attention
+
+    def run(*args):
+        read.append([(t.dtype, t.shape[1]) for t in args[3:7]])
+        return kernel(*args)
+
+    monkeypatch.setattr(kernels, "additive_attention", run)
+    monkeypatch.setattr(kernels, "by_triton", lambda: ("additive_attention",))
+    bias, left, x = (
+        torch.empty(*shape, dtype=dtype, device="cuda")
+        for shape in ((CPU["csr"].nse, 1), (N, 2), (N, 2, 3))
+    )
+    y = attend(on_cuda("csr").pattern, bias, left, left, x, 0.2)
+    assert (y.dtype, y.device.type, y.shape) == (dtype, "cuda", (N, 2, 3))
+    assert read == [[(dtype, 1), (dtype, 2), (dtype, 2), (dtype, 6)]]
 
 
 def as_if_elsewhere(pattern, monkeypatch):

@@ -20,6 +20,10 @@ MODULES = {
         "products.matmul": ("spmm", "sddmm", "spmm_sddmm"),
         "products.heads": ("heads_spmm", "heads_sddmm"),
         "products.attention": ("attention", "attention_backward"),
+        "products.graphs.additive_attention": (
+            "additive_attention",
+            "additive_attention_backward",
+        ),
         "reductions.softmax": ("segment_softmax", "segment_softmax_backward"),
         "products.block_matmul": ("block_spmm", "block_sddmm"),
     }.items()

@@ -73,12 +73,12 @@ class GraphAttention(nn.Module):
     Cost:
         O(nse heads out_channels) time. Version 1 calls `spgrad.additive_attention`, which on CPUs
         stores nothing for each edge and head of graphs with at least 3 edges a node, for several
-        heads. Elsewhere, with dropout in training, where the weights are asked for, and for a
-        negative slope, it stores a few tensors of nse heads numbers, as version 2
-        does. Version 2 adds the features of pairs of nodes in chunks of 2^18 numbers, and computes
-        them again for the gradients. Only second derivatives and compiled code of version 2 store a
-        tensor (nse, heads, out_channels). torch.compile breaks its graph where self-loops are
-        added: for one graph, add them with `spgrad.nn.add_self_loops` and pass
+        heads, nor do Triton's kernels on GPUs. Elsewhere, with dropout in training, where the
+        weights are asked for, and for a negative slope, it stores a few tensors of nse heads
+        numbers, as version 2 does. Version 2 adds the features of pairs of nodes in chunks of 2^18
+        numbers, and computes them again for the gradients. Only second derivatives and compiled
+        code of version 2 store a tensor (nse, heads, out_channels). torch.compile breaks its graph
+        where self-loops are added: for one graph, add them with `spgrad.nn.add_self_loops` and pass
         add_self_loops=False here.
 
     Raises:

@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import torch
 
+from spgrad.core import kept
+from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import require_rank, sparse_operand
+from spgrad.lowering.rebuild import Found, Placed, placed, positions, rebuild, remembered
 from spgrad.lowering.views import cols, rows
-from spgrad.ops.indexing.getitem import index_select
 from spgrad.public import public_op
 
 
@@ -41,7 +43,7 @@ def compact(input: torch.Tensor) -> Compact:
         The cotangent on the pattern of `input`.
 
     Cost:
-        O(nse + m + k).
+        O(nse + m + k); indices are computed once for each pattern.
 
     Raises:
         TypeError: `input` is not sparse.
@@ -58,5 +60,36 @@ def compact(input: torch.Tensor) -> Compact:
     ndim = len(pattern.shape) - pattern.dense_dim
     if ndim != 2:
         require_rank("input", torch.empty((1,) * ndim), 2, "Take one matrix of a batch at a time.")
+    row, col = remembered(
+        pattern, kept.REBUILT, ("lines with elements",), lambda: _lines_with_elements(pattern)
+    )
+    small = rebuild(A, ("compact",), lambda p: _renumbered(p, (row, col)))
+    return Compact(small, row.clone(), col.clone())
+
+
+def _lines_with_elements(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows and the columns that have elements."""
     row, col = (view.ptr.diff().nonzero().squeeze(1) for view in (rows(pattern), cols(pattern)))
-    return Compact(index_select(index_select(A, 0, row), 1, col), row, col)
+    return row, col
+
+
+def _renumbered(pattern: Pattern, lines: tuple[torch.Tensor, torch.Tensor]) -> Found:
+    """All elements, with rows and columns counted among those that have elements."""
+    shape = (*(line.shape[0] for line in lines), *pattern.dense_shape)
+    blocks = pattern.blocksize or (1, 1)  # all rows and columns of a block have elements
+    lines = lines[0][:: blocks[0]] // blocks[0], lines[1][:: blocks[1]] // blocks[1]
+    number = [
+        line.new_empty(size // side).index_copy_(0, line, positions(line, line.shape[0]))
+        for line, size, side in zip(lines, pattern.matrix, blocks, strict=True)
+    ]
+    if pattern.is_coo:
+
+        def by(old: torch.Tensor) -> Placed:
+            found = [new.index_select(0, at) for new, at in zip(number, old, strict=True)]
+            return Placed(torch.stack(found).to(old.dtype), leading=0)
+
+        return placed(pattern, shape, by)
+    (ptr, idx), line = pattern.indices, 0 if pattern.compressed_by_rows else 1
+    ptr = torch.cat([ptr.index_select(0, lines[line]), ptr[-1:]])
+    indices = ptr, number[1 - line].to(idx.dtype).index_select(0, idx)
+    return Found(Pattern.from_spec(pattern.spec, shape, indices), None)

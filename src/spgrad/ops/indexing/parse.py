@@ -59,7 +59,8 @@ def full_slices(shape: Sequence[int]) -> list[Slice | int | None]:
 
 def read(index: Any, shape: Sequence[int], device: torch.device) -> Subscript:
     """What an index expression takes of a tensor of this shape, or the refusal."""
-    parts = _masks_as_tensors(index if isinstance(index, tuple) else (index,), shape, device)
+    given = index if isinstance(index, tuple) else (index,)
+    parts, of_masks = _masks_as_tensors(given, shape, device)
     used = sum(part is not None and part is not ... and not _is_flag(part) for part in parts)
     ellipses = sum(part is ... for part in parts)
     if ellipses > 1 or used > len(shape):
@@ -73,7 +74,7 @@ def read(index: Any, shape: Sequence[int], device: torch.device) -> Subscript:
     out: list[int] = []
     tensors: list[tuple[int, torch.Tensor]] = []  # place in out
     dim = 0
-    for part in parts:
+    for i, part in enumerate(parts):
         if part is ...:
             more = len(shape) - used
             out += range(dim, dim + more)
@@ -84,7 +85,8 @@ def read(index: Any, shape: Sequence[int], device: torch.device) -> Subscript:
             tensors.append((len(out), torch.zeros(int(part), dtype=torch.int64, device=device)))
             out.append(NEW)
         elif isinstance(part, torch.Tensor):
-            tensors.append((len(out), in_range(part, dim, shape[dim])))
+            known = part if i in of_masks else in_range(part, dim, shape[dim])
+            tensors.append((len(out), known))
             taken[dim] = None
             out.append(dim)
             dim += 1
@@ -127,12 +129,14 @@ def _with_index_group(
 
 def _masks_as_tensors(
     parts: tuple[Any, ...], shape: Sequence[int], device: torch.device
-) -> list[Any]:
+) -> tuple[list[Any], set[int]]:
     """The parts, with lists made tensors, numbers ints, and masks the indices where they are True.
 
-    A mask is indexed by as many tensors as it has dimensions; one without any is a bool.
+    A mask is indexed by as many tensors as it has dimensions; one without any is a bool. Which
+    parts these tensors are is given too, because they need no look at their range.
     """
     found: list[Any] = []
+    of_masks: set[int] = set()
     dims = [0 if part is None or part is ... or _is_flag(part) else 1 for part in parts]
     for i, given in enumerate(parts):
         part = _as_tensor(given, device)
@@ -153,8 +157,9 @@ def _masks_as_tensors(
             behind = sum(_width(p) for p in parts[i + 1 :])
             at = len(shape) - behind - part.dim()
         _require_mask(part, at, shape)
+        of_masks.update(range(len(found), len(found) + part.dim()))
         found += nonzero(part, as_tuple=True) if is_sparse(part) else part.nonzero(as_tuple=True)
-    return found
+    return found, of_masks
 
 
 def _width(part: Any) -> int:

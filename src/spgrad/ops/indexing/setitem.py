@@ -103,8 +103,9 @@ def _written(A: SparseTensor, index: Any, value: Any) -> tuple[torch.Tensor, tor
     plan = planned(A._pattern, subscript)
     places = _part_positions(A._pattern, plan)
     new, nonzero = _value_for_each(A, value, places)
-    there = places.number >= 0
-    found, new = places.number[there], new[there]
+    number, new = places.number.reshape(-1), new.reshape(-1)
+    there = (number >= 0).nonzero().squeeze(1)
+    found, new = number[there], new[there]
     if nonzero is not None:
         lost = nonzero - int(torch.count_nonzero(new.detach()))
         if lost > 0:

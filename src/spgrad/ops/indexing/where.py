@@ -97,8 +97,8 @@ def _where(operands: dict[str, Any]) -> SparseTensor:
                 "dense; a sparse tensor or 0 is accepted. Call torch.where with "
                 "condition.to_dense()."
             )
-    pattern = _elements_of_all(sparse)
-    at = {name: _at(name, x, sparse.get(name), pattern) for name, x in operands.items()}
+    pattern, at = _on_elements_of_all(sparse)
+    at |= {name: _at(name, x, pattern) for name, x in operands.items() if name not in sparse}
     vals = torch.where(at["condition"], at["input"], at["other"])
     return on_pattern(vals.expand(pattern.values_shape).contiguous(), pattern)
 
@@ -107,25 +107,26 @@ def _may_be_nonzero(x: Any) -> bool:
     return isinstance(x, torch.Tensor) or x != 0
 
 
-def _elements_of_all(sparse: dict[str, SparseTensor]) -> Pattern:
-    """The elements of all, in the layout of the first."""
-    first, *others = sparse.items()
-    name, A = first
-    found = SparseTensor(A._vals, A._pattern)
+def _on_elements_of_all(
+    sparse: dict[str, SparseTensor],
+) -> tuple[Pattern, dict[str, torch.Tensor]]:
+    """The elements of all, in the layout of the first, and the values of each there."""
+    (name, A), *others = sparse.items()
+    pattern, found = A._pattern, {name: stored_values(A)}
     for other, B in others:
         checks.require_same_device(**{name: A._vals, other: B._vals})
-        both = align(found, SparseTensor(B._vals, B._pattern), "either", name=other)
-        found = SparseTensor(both.a, both.pattern)
-    return found._pattern
+        joined = {
+            earlier: align(SparseTensor(vals, pattern), B, "either", name=other)
+            for earlier, vals in found.items()
+        }
+        *_, last = joined.values()
+        found = {earlier: both.a for earlier, both in joined.items()} | {other: last.b}
+        pattern = last.pattern
+    return pattern, found
 
 
-def _at(name: str, x: Any, A: SparseTensor | None, pattern: Pattern) -> Any:
-    """What an argument has at the elements of a pattern."""
-    if A is not None:
-        if A._pattern is pattern:
-            return stored_values(A)
-        none = torch.zeros(pattern.values_shape, dtype=torch.bool, device=pattern.device)
-        return align(SparseTensor(none, pattern), A, "first", name=name).b
+def _at(name: str, x: Any, pattern: Pattern) -> Any:
+    """What an argument that is not sparse has at the elements of a pattern."""
     if not isinstance(x, torch.Tensor):
         return x
     if x.dim() or x.device.type != "cpu":  # a number on the CPU meets tensors anywhere

@@ -100,7 +100,7 @@ def scaled_dot_product_attention(
     stored = bool(dropout_p) or transforming()
     operands = bias, q, k, v
     if stored or not _takes_16_bits(q):
-        operands = _in_float32(bias), _in_float32(q), _in_float32(k), _in_float32(v)
+        operands = in_float32(bias), in_float32(q), in_float32(k), in_float32(v)
     if stored:
         out = _stored(*operands, A, factor, dropout_p)
     elif wants_grad(*(t for t in operands if t is not None)):
@@ -237,7 +237,7 @@ def _takes_16_bits(q: torch.Tensor) -> bool:
     return q.device.type == "cuda" and "attention" in kernels.by_triton()
 
 
-def _in_float32(t: Any) -> Any:
+def in_float32(t: Any) -> Any:
     """A tensor in float32 at least; None stays."""
     return t if t is None else t.to(torch.promote_types(t.dtype, torch.float32))
 
@@ -349,13 +349,13 @@ class _Attention(torch.autograd.Function):
         wanted = ctx.needs_input_grad[:4]
         if torch.is_grad_enabled():
             given = [t for t, asked in zip((bias, q, k, v), wanted, strict=True) if asked]
-            operands = _in_float32(bias), _in_float32(q), _in_float32(k), _in_float32(v)
+            operands = in_float32(bias), in_float32(q), in_float32(k), in_float32(v)
             y = _stored(*operands, ctx.pattern, ctx.scale)
             grads = iter(torch.autograd.grad(y, given, g.to(y.dtype), create_graph=True))
             return (*(next(grads) if asked else None for asked in wanted), None, None)
         bias = None if bias is None else plain(bias)
         q, k, v, g = plain(q), plain(k), plain(v), plain(g)
-        delta = torch.linalg.vecdot(_in_float32(g), _in_float32(out))
+        delta = torch.linalg.vecdot(in_float32(g), in_float32(out))
         arrays = bias, q, k, v, g, lse, delta
         *found, d_bias = _attention_backward(*arrays, ctx.pattern, ctx.scale)
         grads = zip((d_bias, *found), wanted, strict=True)

@@ -299,49 +299,52 @@ def _sorted(along: _Along, descending: bool) -> tuple[SparseTensor, SparseTensor
 def _chosen(
     along: _Along, k: int, largest: bool, specified: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Index along the dimension, and position line by line, of the first k (lines, k); or -1."""
+    """Index along the dimension, and position line by line, of the first k (lines, k); or -1.
+
+    Of the elements of a line that count, those before its zeros come first in `order`, then the
+    others. No number is read from a device.
+    """
     assert along.segments.ptr is not None
-    lines, size = along.segments.ptr.shape[0] - 1, along.pattern.shape[along.dim]
-    line, vals = along.line(), along.columns().squeeze(1)
+    ptr, size = along.segments.ptr.to(torch.int64), along.pattern.shape[along.dim]
+    lines, line, vals = ptr.shape[0] - 1, along.line(), along.columns().squeeze(1)
     where = along.by_line(positions_among(along.pattern, (along.dim,)))
-    taken = positions(line, vals.shape[0])
-    if not specified:  # zeros count wherever they are
-        if is_mapped(vals):
-            raise UnsupportedError(
-                "`specified` is False for values that torch.func.vmap maps over; True is accepted. "
-                "Otherwise the places of explicit zeros differ from item to item."
-            )
-        taken = (vals != 0).nonzero().squeeze(1)
-    own = line[taken]
-    count = torch.bincount(own, minlength=lines)
-    start = count.cumsum(0) - count
-    order = ranks(vals[taken][:, None], own, largest).squeeze(1)
-    slot = positions(line, order.shape[0]) - start[own]
-    at = taken[order]
-    zeros, ahead = size - count, torch.zeros_like(count)
+    if not specified and is_mapped(vals):  # zeros count wherever they are
+        raise UnsupportedError(
+            "`specified` is False for values that torch.func.vmap maps over; True is accepted. "
+            "Otherwise the places of explicit zeros differ from item to item."
+        )
+    rank = positions(line, k).expand(lines, k)
+    if vals.shape[0] == 0:
+        none = torch.full_like(rank, -1)
+        return none if specified else rank, none
+    counted = torch.ones_like(line, dtype=torch.bool) if specified else vals != 0
+    own = torch.where(counted, line, lines)
+    order = ranks(vals[:, None], own, largest).squeeze(1)
+    before = _running(counted)
+    start, stop = before[ptr[:-1], None], before[ptr[1:], None]
+    ahead, zeros = stop - start, torch.zeros_like(start)
     if not specified:
-        first = ~(vals[at] <= 0) if largest else vals[at] < 0
-        ahead = torch.bincount(own[first], minlength=lines)
-        slot = torch.where(first, slot, slot + zeros[own])
-    index = torch.full((lines, k), -1, dtype=torch.int64, device=vals.device)
-    entry = torch.full_like(index, -1)
-    there = slot < k
-    # out of place, as torch.func.vmap needs it
-    index = index.index_put((own[there], slot[there]), where[at[there]])
-    entry = entry.index_put((own[there], slot[there]), at[there])
-    if specified or size == 0:
+        first = ~(vals[order] <= 0) if largest else vals[order] < 0
+        ahead, zeros = _running(first)[stop] - _running(first)[start], size - ahead
+    at = start + torch.where(rank < ahead, rank, rank - zeros)
+    there = ((rank < ahead) | (rank >= ahead + zeros)) & (at < stop)
+    entry = order[at.clamp(0, vals.shape[0] - 1)]
+    index, entry = torch.where(there, where[entry], -1), torch.where(there, entry, -1)
+    if specified:
         return index, entry
-    # the zero of rank j of a line stands behind all elements that have at most j zeros before them
-    rank = positions(line, k) - ahead[:, None]
-    zero = (rank >= 0) & (rank < zeros[:, None])
-    row = positions(line, lines)[:, None].expand_as(rank)[zero]
-    before = where[taken] - (positions(line, own.shape[0]) - start[own])
-    keys = own * (size + 1) + before
-    passed = torch.searchsorted(keys, row * (size + 1) + rank[zero], right=True) - start[row]
-    column = rank[zero] + passed
-    index[zero] = column
-    entry[zero] = _position(line * size + where, row * size + column)
-    return index, entry
+    # the zero of a rank stands behind all elements that have at most so many zeros before them
+    rank = rank - ahead
+    zero, row = (rank >= 0) & (rank < zeros), positions(line, lines)[:, None]
+    keys = line * (size + 1) + where - (before[:-1] - start.squeeze(1)[line])
+    passed = torch.searchsorted(keys, row * (size + 1) + rank.clamp(0, size), right=True)
+    column = rank + before[passed] - start
+    found = _position(line * size + where, row * size + column)
+    return torch.where(zero, column, index), torch.where(zero, found, entry)
+
+
+def _running(chosen: torch.Tensor) -> torch.Tensor:
+    """How many of the elements before each are chosen, and of all (elements + 1,)."""
+    return torch.cat([chosen.new_zeros(1, dtype=torch.int64), chosen.cumsum(0)])
 
 
 def _taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import from_values
+from spgrad.core.values import from_values, on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
@@ -104,7 +104,12 @@ def set_diag(
     key = "set_diag", offset
     made = remembered(pattern, kept.REBUILT, key, lambda: _whole_diagonal(pattern, offset))
     new = convert(from_values(vals.reshape(-1), made), pattern.layout, pattern.blocksize)
-    return add(_off_diagonal_elements(A, offset), new)  # type: ignore[return-value]
+    key = "off_diagonal", offset
+    off = remembered(pattern, kept.REBUILT, key, lambda: distances(pattern) != offset)
+    old = stored_values(A)
+    # an element on the diagonal stays as -0.0, which changes no number that is added to it
+    old = old.where(off.view(pattern.values_shape), old.new_full((), -0.0))
+    return add(on_pattern(old, pattern), new)  # type: ignore[return-value]
 
 
 def _matrices(input: Any, offset: Any) -> SparseTensor:

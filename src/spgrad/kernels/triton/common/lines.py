@@ -104,6 +104,14 @@ def lines_of_program(ptr, m, R: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
+def entries_of_step(view, begin, end, step, E: tl.constexpr):
+    """Entries of a step, (R, E) each: where they stand, their index, and whether they are there."""
+    entry = begin[:, None] + step + tl.arange(0, E)[None, :]
+    live = entry < end[:, None]
+    return entry, tl.load(view.idx + entry, mask=live, other=0).to(tl.int64), live
+
+
+@triton.jit
 def places(perm, entry, there):
     """Where the values of entries stand."""
     if perm is not None:

@@ -33,6 +33,7 @@ from spgrad.kernels.triton.common.lines import (
     PARTS,
     SHORT_LINES,
     View,
+    entries_of_step,
     first_part,
     lines_of_program,
     long_line,
@@ -93,14 +94,6 @@ def store_rows(x, first, row, there, values, width: tl.constexpr):
     column = tl.arange(0, WIDTH)
     inside = there[:, None] & (column < width)[None, :]
     tl.store(x + (first + row)[:, None] * width + column[None, :], values, mask=inside)
-
-
-@triton.jit
-def entries_of_step(view, begin, end, step, E: tl.constexpr):
-    """Entries of a step, (R, E) each: where they stand, their index, and whether they are there."""
-    entry = begin[:, None] + step + tl.arange(0, E)[None, :]
-    live = entry < end[:, None]
-    return entry, tl.load(view.idx + entry, mask=live, other=0).to(tl.int64), live
 
 
 @triton.jit

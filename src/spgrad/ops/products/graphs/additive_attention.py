@@ -21,7 +21,12 @@ from spgrad.lowering.segments import segment_expand, segment_sum, segments_of
 from spgrad.lowering.spmm import spmm, wants_grad
 from spgrad.lowering.views import cols, rows
 from spgrad.ops.products import broadcast
-from spgrad.ops.products.attention import mask_operand, require_dropout, without_false
+from spgrad.ops.products.attention import (
+    in_float32,
+    mask_operand,
+    require_dropout,
+    without_false,
+)
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_values
 from spgrad.public import public_op
@@ -72,10 +77,11 @@ def additive_attention(
     Cost:
         O(nse h n) time. Memory for two results and 3 h numbers of each row; the backward takes
         memory for the gradients and 4 h numbers of each row. Values of a mask that is not hybrid
-        are copied for each head, and 16-bit operands to float32. Some calls are made of several
-        operations, which store a few tensors of nse h numbers: large calls with one head or fewer
-        than 3 elements a row, because they are faster so; second derivatives, transforms of
-        torch.func and dropout; GPUs; and calls without the compiled library.
+        are copied for each head, and 16-bit operands to float32; Triton's kernels need no copies.
+        Some calls are made of several operations, which store a few tensors of nse h numbers: on
+        the CPU large calls with one head or fewer than 3 elements a row, because they are faster
+        so; second derivatives, transforms of torch.func and dropout; and calls for which there is
+        neither the compiled library nor Triton.
 
     Raises:
         TypeError: `attn_mask` is not sparse or another operand not dense.
@@ -101,7 +107,6 @@ def additive_attention(
     pattern = A._pattern
     items, h = math.prod(pattern.batch), math.prod(heads)
     m, k = pattern.matrix
-    bias = None if bias is None else bias.expand(-1, h)
     left, right = left.reshape(items * m, h), right.reshape(items * k, h)
     x = x.reshape(items * k, h, x.shape[-1])
     y = attend(pattern, bias, left, right, x, negative_slope, dropout_p)
@@ -176,20 +181,29 @@ def attend(
 ) -> torch.Tensor:
     """(rows, h, n) of `bias` (elements, h), left (rows, h), right (columns, h), x (columns, h, n).
 
-    Rows and columns are those of all items of a batch. Operands of 16 bits are computed with in
-    float32.
+    Rows and columns are those of all items of a batch. A bias (elements, 1) is that of all heads.
+    Numbers of 16 bits are computed with in float32.
     """
-    wide = torch.promote_types(x.dtype, torch.float32)
-    operands = (None if bias is None else bias.to(wide), left.to(wide), right.to(wide), x.to(wide))
     scoring = Scoring(pattern, float(slope))
+    fused = not dropout_p and not transforming() and _fused(pattern, x)
+    operands = bias, left, right, x
+    if not (fused and _by_triton(x)):
+        operands = in_float32(bias), in_float32(left), in_float32(right), in_float32(x)
+        if fused and bias is not None:  # the compiled library takes one for each head
+            operands = operands[0].expand(-1, x.shape[1]), *operands[1:]
     given = [t for t in operands if t is not None]
-    if dropout_p or transforming() or not _fused(pattern, x):
+    if not fused:
         y = _attend_storing(*operands, scoring, dropout_p)
     elif wants_grad(*given):
         y = _AdditiveAttention.apply(*operands, scoring)
     else:
         y = _forward_of_rows(*operands, scoring, split=False)[0]
     return y.to(x.dtype)
+
+
+def _by_triton(x: torch.Tensor) -> bool:
+    """Whether Triton's kernels answer, which also take 16 bits, and one bias for all heads."""
+    return x.device.type == "cuda" and "additive_attention" in kernels.by_triton()
 
 
 _FEW_OF_ONE, _FEW = 2**12, 2**18
@@ -201,7 +215,10 @@ def _fused(pattern: Pattern, x: torch.Tensor) -> bool:
 
     The kernel also sums the scores above zero of each row. On graphs of few elements a row that
     takes as long as the scores, and as much memory. One head has faster kernels for each step.
+    Triton's kernel saves passes over memory in every call.
     """
+    if _by_triton(x):
+        return True
     if x.device.type != "cpu" or not kernels.compiled():
         return False
     heads, elements = x.shape[1], pattern.elements
@@ -271,10 +288,10 @@ class _AdditiveAttention(torch.autograd.Function):
         bias, left, right, x, y, *more = ctx.saved_tensors
         wanted, scoring = ctx.needs_input_grad[:4], ctx.scoring
         if torch.is_grad_enabled():
-            operands = bias, left, right, x
-            given = [t for t, asked in zip(operands, wanted, strict=True) if asked]
+            given = [t for t, asked in zip((bias, left, right, x), wanted, strict=True) if asked]
+            operands = in_float32(bias), in_float32(left), in_float32(right), in_float32(x)
             again = _attend_storing(*operands, scoring)
-            found = iter(torch.autograd.grad(again, given, g, create_graph=True))
+            found = iter(torch.autograd.grad(again, given, g.to(again.dtype), create_graph=True))
             return (*(next(found) if asked else None for asked in wanted), None)
         arrays = None if bias is None else plain(bias), plain(left), plain(right)
         d_left, d_right, dx, d_bias = kernels.additive_attention_backward(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
+from spgrad.kernels.reference.common.dtypes import accumulate_dtype, widened
 from spgrad.kernels.reference.common.views import in_value_order, in_view_order, row_numbers
 from spgrad.kernels.reference.products.heads import heads_sddmm, heads_spmm
 
@@ -19,10 +20,11 @@ def _scores(sums: Tensor, slope: float) -> Tensor:
 
 def _rows_shape(*operands: Any) -> tuple[Tensor, ...]:
     left, x, split = operands[4], operands[6], operands[8]
-    m, heads = left.shape
-    made = x.new_empty(m, x.shape[1]), x.new_empty(m, heads), x.new_empty(m, heads)
+    (m, heads), dtype = left.shape, accumulate_dtype(x.dtype)
+    largest, total = (x.new_empty(m, heads, dtype=dtype) for _ in range(2))
     some = m if split else 0
-    return *made, x.new_empty(some, x.shape[1]), x.new_empty(some, heads)
+    above, share = x.new_empty(some, x.shape[1]), x.new_empty(some, heads, dtype=dtype)
+    return x.new_empty(m, x.shape[1]), largest, total, above, share
 
 
 @kernel(
@@ -51,8 +53,10 @@ def additive_attention(
         ptr: Row pointers (m + 1,).
         idx: Column of every entry (nse,).
         perm: Where an entry's values stand in `bias` (nse,); None for in place.
-        bias: Added to the scores (nse, heads); None for nothing.
-        left: Part of the scores that depends on the row (m, heads), float32 or float64.
+        bias: Added to the scores (nse, heads), or where the compiled library does not answer (nse,
+            1), the same for all heads; None for nothing.
+        left: Part of the scores that depends on the row (m, heads); float32 or float64 where the
+            compiled library answers.
         right: Part that depends on the column (k, heads).
         x: Dense factors (k, heads n), flat as those of `heads_spmm`.
         slope: Of leaky_relu for numbers below zero; 0 or more.
@@ -63,8 +67,11 @@ def additive_attention(
         out (m, heads n); max (m, heads), the largest score of a row; total (m, heads), the sum of
         the exponentials of its scores less that; above (m, heads n), the sums of `out` over the
         entries whose score is above zero alone, and share (m, heads), the sum of their weights.
-        These two have no rows without `split`. All are 0 in a row without scores.
+        These two have no rows without `split`. All are 0 in a row without scores. For 16-bit
+        operands max, total and share are float32.
     """
+    dtype = x.dtype
+    left, right, x = widened(left), widened(right), widened(x)
     row = row_numbers(ptr, idx.shape[0])
     sums = left.index_select(0, row) + right.index_select(0, idx)
     scores = _scores(sums if bias is None else sums + in_view_order(bias, perm), slope)
@@ -74,12 +81,13 @@ def additive_attention(
     weights = (scores - largest.index_select(0, row)).exp()
     total = torch.zeros_like(left).index_add_(0, row, weights)
     weights = (weights / total.index_select(0, row)).where(weights != 0, 0)
-    out = heads_spmm(ptr, idx, None, weights, x)
+    out = heads_spmm(ptr, idx, None, weights, x).to(dtype)
     if not split:
-        return out, largest, total, x.new_empty(0, x.shape[1]), x.new_empty(0, left.shape[1])
+        none = out.new_empty(0, x.shape[1]), left.new_empty(0, left.shape[1])
+        return out, largest, total, *none
     weights = weights.where(scores > 0, 0)
     share = torch.zeros_like(left).index_add_(0, row, weights)
-    return out, largest, total, heads_spmm(ptr, idx, None, weights, x), share
+    return out, largest, total, heads_spmm(ptr, idx, None, weights, x).to(dtype), share
 
 
 def _gradients_shape(*operands: Any) -> tuple[Tensor, ...]:
@@ -134,10 +142,12 @@ def additive_attention_backward(
         share: (m, heads), or no rows.
 
     Returns:
-        d left (m, heads), or no rows; d right (k, heads); dx (k, heads n); d bias (nse, heads), or
-        no rows where there is none.
+        d left (m, heads), or no rows; d right (k, heads); dx (k, heads n); d bias, of the shape of
+        the bias, or no rows where there is none.
     """
-    heads = left.shape[1]
+    heads, dtype = left.shape[1], x.dtype
+    left, right, x, g = widened(left), widened(right), widened(x), widened(g)
+    out, above = widened(out), widened(above)
     column = row_numbers(ptr, idx.shape[0])
     sums = right.index_select(0, column) + left.index_select(0, idx)
     sums = sums if bias is None else sums + in_view_order(bias, perm)
@@ -155,5 +165,9 @@ def additive_attention_backward(
     d_left = left.new_empty(0, heads)
     if above.shape[0]:
         d_left = (1 - slope) * ((by_head(g) * by_head(above)).sum(-1) - share * delta)
-    d_bias = x.new_empty(0, heads) if bias is None else in_value_order(change, perm)
-    return d_left, d_right, heads_spmm(ptr, idx, None, weights, g), d_bias
+    d_bias = x.new_empty(0, heads)
+    if bias is not None:
+        d_bias = in_value_order(change, perm)
+        d_bias = d_bias if bias.shape[1] == heads else d_bias.sum(1, keepdim=True)
+    dx = heads_spmm(ptr, idx, None, weights, g)
+    return d_left.to(dtype), d_right.to(dtype), dx.to(dtype), d_bias.to(dtype)

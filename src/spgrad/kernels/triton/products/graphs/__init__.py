@@ -1,0 +1,1 @@
+"""Triton kernels of products that layers of graph networks are made of."""
