@@ -23,8 +23,7 @@ struct Scale {
 template <class index_t, class scalar_t>
 SPGRAD_CLONES void scale_entries(const Scale<index_t, scalar_t>& shared, int64_t first,
                                  int64_t last) {
-  const Scale<index_t, scalar_t> a =
-      shared;  // a copy: the compiler knows that writes to a.out do not change it
+  const Scale<index_t, scalar_t> a = shared;  // a copy: writes to a.out cannot change it
   int64_t i =
       a.by_line == nullptr ? 0 : std::upper_bound(a.ptr, a.ptr + a.m + 1, first) - a.ptr - 1;
   for (int64_t p = first; p < last; ++i) {
