@@ -64,7 +64,7 @@ def gradient_of(y, g, total, LOG: tl.constexpr):
 
 @triton.jit
 def exponentials(perm, val, begin, end, n, E: tl.constexpr, N: tl.constexpr, ACC: tl.constexpr):
-    """The first elements (R, E, N) of lines, the largest, and the exponentials relative to it added up.
+    """First elements (R, E, N) of lines, the largest, and the sum of exponentials relative to it.
 
     A line is read E entries at a time. Each of the E lanes keeps the largest element that it has
     read and the sum of the exponentials relative to it. At the end the lanes are joined, both
