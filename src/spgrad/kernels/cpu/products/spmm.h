@@ -135,7 +135,8 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
   }
 }
 
-// Columns from `column` on, in blocks of kParts vectors as long as they are whole, then of fewer.
+// Columns from `column` on, in blocks of kParts vectors while enough columns are left, then of
+// fewer.
 template <int kElements, int kParts, Known kKnown, class index_t, class scalar_t>
 void spmm_blocks(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
   for (; a.n - column > (kParts - 1) * kElements; column += kParts * kElements) {

@@ -12,7 +12,7 @@
 
 namespace spgrad {
 
-// A vector of integers with lanes as wide and as many as those of T.
+// The integer type as wide as a lane of T.
 template <class T>
 using position_t = std::conditional_t<sizeof(lane_t<T>) == 8, int64_t, int32_t>;
 
@@ -189,7 +189,8 @@ SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t
   }
 }
 
-// Columns from `column` on, in blocks of kParts vectors as long as they are whole, then of fewer.
+// Columns from `column` on, in blocks of kParts vectors while enough columns are left, then of
+// fewer.
 template <int kElements, int kParts, class index_t, class scalar_t>
 void reduce_blocks(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last,
                    int64_t column) {

@@ -165,7 +165,7 @@ SPGRAD_INLINE int64_t substitute_transposed_vectors(const Triangular<index_t, sc
   });
 }
 
-// Columns [column, stop), in blocks of kParts vectors as long as they are whole, then of fewer
+// Columns [column, stop), in blocks of kParts vectors while enough columns are left, then of fewer
 // vectors, then of narrower vectors. No two blocks share a column, because each block changes x.
 template <int kElements, int kParts, class index_t, class scalar_t>
 int64_t substitute_transposed_blocks(const Triangular<index_t, scalar_t>& a, int64_t column,

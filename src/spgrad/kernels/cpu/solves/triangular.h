@@ -237,8 +237,8 @@ SPGRAD_INLINE int64_t substitute_vectors(const Triangular<index_t, scalar_t> a, 
   });
 }
 
-// Columns [column, stop), two or more, in blocks of kParts vectors as long as they are whole, then
-// of fewer.
+// Columns [column, stop), two or more, in blocks of kParts vectors while enough columns are left,
+// then of fewer.
 template <int kElements, int kParts, class index_t, class scalar_t>
 int64_t substitute_blocks(const Triangular<index_t, scalar_t>& a, int64_t column, int64_t stop) {
   int64_t failed = -1;

@@ -120,8 +120,8 @@ SPGRAD_INLINE void small_tile(const SmallProducts<T> a, int64_t row, int64_t col
   });
 }
 
-// Columns from `column` on, in tiles of kParts vectors as long as they are whole, then of half as
-// many.
+// Columns from `column` on, in tiles of kParts vectors while enough columns are left, then of half
+// as many.
 template <int kElements, int kRows, int kParts, bool kTurned, class T>
 SPGRAD_INLINE void small_columns(const SmallProducts<T>& a, int64_t row, int64_t column) {
   for (; a.columns - column > (kParts - 1) * kElements; column += kParts * kElements) {

@@ -155,7 +155,8 @@ SPGRAD_INLINE void heads_columns(const HeadsSpmm<index_t, scalar_t> a, int64_t f
   }
 }
 
-// Columns from `column` on, in blocks of kParts vectors as long as they are whole, then of fewer.
+// Columns from `column` on, in blocks of kParts vectors while enough columns are left, then of
+// fewer.
 template <int kElements, int kParts, Meet kMeet, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_blocks(const HeadsSpmm<index_t, scalar_t>& a, int64_t first, int64_t last,
                                 int64_t column) {
