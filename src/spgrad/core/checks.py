@@ -66,7 +66,7 @@ def require_number(
     most: float = math.inf,
     whole: bool = False,
 ) -> None:
-    """Refuses what is no real number, or with `whole` no int, NaN, and what is out of range."""
+    """Refuses NaN, numbers out of range, and other objects than real numbers (`whole`: ints)."""
     word = "ints" if whole else "numbers"
     accepted = word
     if most < math.inf:
@@ -85,7 +85,7 @@ def require_number(
 
 
 def require_bool(arg: str, value: Any) -> None:
-    """Refuses what is neither True nor False."""
+    """Refuses objects other than True and False."""
     if not isinstance(value, bool):
         short = isinstance(value, (int, float, str))
         raise ArgumentKindError(
@@ -95,7 +95,7 @@ def require_bool(arg: str, value: Any) -> None:
 
 
 def require_generator(generator: Any) -> None:
-    """Refuses what is neither a source of random numbers nor None."""
+    """Refuses objects that are neither a source of random numbers nor None."""
     if generator is not None and not isinstance(generator, torch.Generator):
         raise ArgumentKindError(
             f"`generator` is {describe_kind(generator)}; a torch.Generator or None is accepted. "
@@ -104,7 +104,7 @@ def require_generator(generator: Any) -> None:
 
 
 def require_index(arg: str, t: Any) -> None:
-    """Refuses what is no index tensor: strided, of int32 or int64."""
+    """Refuses objects that are not index tensors: strided, of int32 or int64."""
     if not isinstance(t, torch.Tensor) or t.layout != torch.strided:
         raise ArgumentKindError(
             f"`{arg}` is {describe_kind(t)}; a dense index tensor is accepted. Pass the indices "
@@ -140,7 +140,7 @@ def require_same_dtype(**tensors: torch.Tensor) -> None:
 
 
 def require_numeric(arg: str, t: torch.Tensor) -> None:
-    """Refuses bool and other dtypes that products are not defined for."""
+    """Refuses bool and other dtypes for which products are not defined."""
     if t.dtype not in PRODUCT_DTYPES:
         raise ArgumentValueError(
             f"`{arg}` has dtype {short(t.dtype)}; {', '.join(short(d) for d in PRODUCT_DTYPES)} "
@@ -166,7 +166,7 @@ PRODUCT_DTYPES = (
 def require_compressed(
     names: tuple[str, str], ptr: torch.Tensor, idx: torch.Tensor, bound: int, lines: int
 ) -> None:
-    """Refuses flat compressed indices that a kernel could not read.
+    """Refuses flat compressed indices that a kernel cannot read.
 
     Args:
         names: Names of the compressed and the plain indices in the caller's signature.
@@ -207,7 +207,7 @@ def require_compressed(
 
 
 def require_coordinates(indices: torch.Tensor, size: tuple[int, ...]) -> bool:
-    """Refuses COO indices outside `size`; tells whether they are sorted and unique."""
+    """Refuses COO indices outside `size`; returns whether they are sorted and unique."""
     dim, at, ordered = kernels.check_coo(indices, size).tolist()
     if dim >= 0:
         raise ArgumentValueError(

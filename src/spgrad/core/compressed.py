@@ -292,7 +292,7 @@ def _parts(
 
 
 def _whole_shape(by_rows: bool, parts: _Parts, size: Sequence[int] | None) -> tuple[int, ...]:
-    """The size of the whole tensor: inferred, or the one given if it fits the parts."""
+    """The size of the whole tensor: inferred, or the given size if it fits the parts."""
     block_lines, block_width = parts.block or (1, 1)
     if not by_rows:
         block_lines, block_width = block_width, block_lines
@@ -334,7 +334,7 @@ def _flat_indices(
     ptr, idx = parts.ptr, parts.idx
     if not parts.batch:
         ptr, idx = ptr.contiguous(), idx.contiguous()
-        # a trace knows tensors by identity, so the two have to be different objects
+        # a trace identifies tensors by object, so the two have to be different objects
         return ptr, idx.clone() if idx is ptr else idx
     items = math.prod(parts.batch)
     rows = ptr.reshape(items, parts.lines + 1).to(torch.int64)

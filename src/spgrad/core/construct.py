@@ -101,7 +101,7 @@ def sparse_coo_tensor(
     dense = tuple(vals.shape[1:])
     shape = _coo_shape(idx, dense, size)
     if is_coalesced is None:
-        is_coalesced = idx.shape[1] < 2  # none or one element needs no sorting
+        is_coalesced = idx.shape[1] < 2  # up to one element is always sorted
     ordered = is_coalesced
     if wants_check(options, idx):
         ordered = checks.require_coordinates(idx, shape[: idx.shape[0]])
@@ -124,7 +124,7 @@ def sparse_coo_tensor(
 def _coo_shape(
     idx: torch.Tensor, dense: tuple[int, ...], size: Sequence[int] | None
 ) -> tuple[int, ...]:
-    """The size of the whole tensor: the smallest that holds the indices, or the one given."""
+    """The size of the whole tensor: the smallest that holds the indices, or the given size."""
     if size is not None:
         shape = size_tuple(size)
         if len(shape) != idx.shape[0] + len(dense) or shape[idx.shape[0] :] != dense:
@@ -149,7 +149,7 @@ def _coo_shape(
 
 
 def wants_check(options: Options, *indices: torch.Tensor) -> bool:
-    """True where indices are to be validated: they have data, and the caller did not decline."""
+    """True if indices have to be validated: they have data, and the caller did not decline."""
     return options.check_invariants is not False and not any(map(_is_meta, indices))
 
 
@@ -163,7 +163,7 @@ def require_data(*indices: torch.Tensor) -> None:
 
 
 def value_tensor(values: Any, options: Options) -> torch.Tensor:
-    """The `values` argument as a dense tensor of the dtype and device that were asked for."""
+    """The `values` argument as a dense tensor of the requested dtype and device."""
     if options.dtype is not None and not isinstance(options.dtype, torch.dtype):
         raise ArgumentKindError(
             f"`dtype` is {options.dtype!r}; a torch dtype is accepted. For example torch.float64."
@@ -250,7 +250,7 @@ def _is_size(size: Any) -> bool:
 
 
 def leaf(vals: torch.Tensor, pattern: Pattern, options: Options) -> SparseTensor:
-    """Joins values and pattern, as a leaf where a gradient is asked for."""
+    """Joins values and pattern, as a leaf if `requires_grad` was given."""
     if options.requires_grad and not (vals.is_floating_point() or vals.is_complex()):
         raise ArgumentValueError(
             f"`requires_grad` is set for values of dtype {checks.short(vals.dtype)}; floating and "

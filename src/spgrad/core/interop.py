@@ -23,7 +23,7 @@ from spgrad.public import public_op
 if TYPE_CHECKING:
     import scipy.sparse
 
-# Layouts whose gradients torch's own accumulation raises on ("do not have is_contiguous").
+# Layouts for whose gradients torch's own accumulation raises ("do not have is_contiguous").
 _NOT_ACCUMULATED = (torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 _PATTERNS: Any = WeakTensorKeyDictionary()  # native tensor -> (its index tensors, their Pattern)
@@ -74,7 +74,7 @@ def from_torch(x: torch.Tensor) -> SparseTensor:
 
 
 def _accumulate(x: torch.Tensor, node: Any) -> None:
-    """Adds up the gradient of the leaf `x` in a hook of `node`, torch's step, which would raise."""
+    """Adds up the gradient of the leaf `x` in a hook of `node`, because torch's step raises."""
     if node.metadata.get(from_torch):
         return
 
@@ -157,10 +157,10 @@ def _native_indices(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _pattern_of(x: torch.Tensor) -> Pattern:
-    """The pattern of a native tensor, validated once for as long as its indices stay."""
+    """The pattern of a native tensor, validated once as long as its indices do not change."""
     indices = _native_indices(x)
     coalesced = x.is_coalesced() if x.layout == torch.sparse_coo else True
-    state = None  # inference tensors have no count of changes in place
+    state = None  # inference tensors do not count changes in place
     if not any(i.is_inference() for i in indices):
         state = (tuple(x.shape), coalesced, *((i.data_ptr(), i.shape, i._version) for i in indices))
         kept = _PATTERNS.get(x)
@@ -225,7 +225,7 @@ def _on_pattern_of(g: torch.Tensor, pattern: Pattern) -> SparseTensor:
     sparse_shape = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
     bare = Pattern.from_spec(pattern.spec._replace(dense_dim=0), sparse_shape, pattern.indices)
     positions = torch.arange(1, pattern.elements + 1, device=pattern.device)
-    # a native tensor of the positions, counted from 1, has 0 where there is no element
+    # a native tensor of the positions, counted from 1; 0 means that there is no element
     probe = _native(positions.view(bare.values_shape), bare).to_sparse_coo().coalesce()
     if g.layout in LAYOUT_NAMES:
         found = g.to_sparse_coo().coalesce().sparse_mask(probe)._values()
@@ -300,7 +300,7 @@ def as_operand(x: Any) -> Any:
 
 
 def _require_pointers(S: Any) -> None:
-    """Refuses pointers that SciPy itself would follow out of its arrays."""
+    """Refuses pointers with which SciPy itself would read outside of its arrays."""
     ptr, line_dim = S.indptr, int(S.format == "csc")
     lines = S.shape[line_dim] // (S.blocksize[0] if S.format == "bsr" else 1)
     if len(ptr) != lines + 1 or ptr[0] != 0 or (ptr[1:] < ptr[:-1]).any():

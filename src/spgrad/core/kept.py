@@ -144,7 +144,7 @@ KRON = Key("kron")
 ASSERTED = Key("asserted")
 """Set where a traced graph already asserts that the two patterns are equal."""
 
-# The last few of a kind
+# The last few results of a kind
 
 REBUILT = Key("rebuilt")
 """For an operation and its arguments: the pattern of the result, and a `Gather` of the values."""

@@ -40,7 +40,7 @@ class View(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """What defines a pattern, except its tensors and its shape; hashable, for compiled guards."""
+    """All parts of a pattern except its tensors and its shape; hashable, for compiled guards."""
 
     layout: str
     dense_dim: int
@@ -52,8 +52,9 @@ class Spec(NamedTuple):
 class Pattern:
     """Indices of the specified elements of one sparse tensor, shared by all tensors that have them.
 
-    Immutable: an operation that changes the indices makes a new pattern. What is derived from it
-    (row and column views, the coalesced form, other layouts) is computed once and kept.
+    A pattern is immutable: an operation that changes the indices makes a new pattern. Data that are
+        derived from it (row and column views, the coalesced form, other layouts) are computed once
+        and kept.
 
     A batch of compressed matrices is stored as one: the row pointers of all items in one array of
     ``b * m + 1``, the plain indices and the values one item after the other. Items may differ in
@@ -66,7 +67,7 @@ class Pattern:
             flat, for the compressed layouts.
         dense_dim: Number of trailing dense dimensions.
         blocksize: Rows and columns of a block in BSR and BSC, else None.
-        coalesced: What `is_coalesced` answers; always True for the compressed layouts.
+        coalesced: The result of `is_coalesced`; always True for the compressed layouts.
         ordered: True where indices are known to be sorted and unique.
     """
 
@@ -239,7 +240,7 @@ class Pattern:
         )
 
     def derive(self, key: Key | tuple[Any, ...], build: Callable[[Pattern], T]) -> T:
-        """Gives what `build` makes of this pattern, computed on the first call with `key`."""
+        """Gives the result of `build` for this pattern, computed on the first call with `key`."""
         found = self._derived.get(key, _NOTHING)
         if found is _NOTHING:
             with lasting(*self.indices):
@@ -247,7 +248,7 @@ class Pattern:
         return found
 
     def derive_with(self, key: Key, other: Pattern, build: Callable[[Pattern, Pattern], T]) -> T:
-        """Gives what `build` makes of this pattern and `other`, kept while both live."""
+        """Gives the result of `build` for this pattern and `other`, kept while both live."""
         found = self._derived.get(key)
         if found is None:
             found = self._derived[key] = weakref.WeakKeyDictionary()
@@ -258,11 +259,11 @@ class Pattern:
         return made
 
     def derived(self, key: Key | tuple[Any, ...]) -> Any | None:
-        """Gives what was kept under `key`, or None."""
+        """Gives the value that is kept under `key`, or None."""
         return self._derived.get(key)
 
     def keep(self, key: Key | tuple[Any, ...], value: Any) -> None:
-        """Keeps `value` under `key`; for code that made this pattern and has the value already."""
+        """Keeps `value` under `key`: for code that made this pattern and has the value already."""
         self._derived[key] = value
 
     def as_uniform_as(self, old: Pattern) -> Pattern:
@@ -272,7 +273,7 @@ class Pattern:
         return self
 
     def same_as(self, other: Pattern) -> bool:
-        """Tells whether both list the same elements in the same order; O(1) when shared."""
+        """Tells whether both patterns list the same elements in the same order; O(1) if shared."""
         if self is other:
             return True
         if (self.layout, self.shape, self.dense_dim, self.blocksize) != (
@@ -285,7 +286,7 @@ class Pattern:
         return all(_same_tensor(a, b) for a, b in zip(self.indices, other.indices, strict=True))
 
     def agrees_with(self, other: Pattern, text: str) -> bool:
-        """As `same_as`; a graph that is traced gets an assertion instead, which raises `text`."""
+        """As `same_as`; but a traced graph gets an assertion, which raises `text`."""
         if self is other or not torch.compiler.is_compiling():
             return self.same_as(other)
         if (self.spec, self.shape, self.nse) != (other.spec, other.shape, other.nse):
@@ -311,7 +312,7 @@ def index_dtype(like: torch.dtype, sizes: Iterable[int]) -> torch.dtype:
     sizes = tuple(sizes)
     for size in sizes:
         if isinstance(size, torch.SymInt) and not size.node.has_hint():
-            torch._check(size <= most)  # a trace does not know it; a run with more of them raises
+            torch._check(size <= most)  # unknown to a trace; a run with a larger size raises
     return like if all(size <= most for size in sizes) else torch.int64
 
 

@@ -28,16 +28,16 @@ def no_sparse_form(operation: Any) -> UnsupportedError:
 
 
 def called_from(frame: FrameType | None) -> bool:
-    """True where a function of torch that takes SparseTensors made the call, not C++ by itself."""
+    """True if a torch function that accepts SparseTensors made the call, not C++ on its own."""
     return _called(frame)[0] is not None
 
 
 def _called(frame: FrameType | None) -> tuple[Any | None, str]:
-    """The torch function that the user called, and the module of torch that it was called within.
+    """The torch function that the user called, and the module of torch from which it was called.
 
-    That module distributes tensors, if only torch stands between it and the call, or else it
-    transforms functions (torch.func); "" for neither. Only the frames of the stack tell, because
-    torch takes down its stack of transforms before it dispatches.
+    The module is one that distributes tensors, if only torch's code is between it and the call, or
+    one that transforms functions (torch.func); "" for neither. Only the frames of the stack tell
+    this, because torch clears its stack of transforms before it dispatches.
     """
     called, within, by_torch = None, "", True
     while frame is not None:
@@ -76,7 +76,7 @@ _INSTEAD = {
 
 
 def _way_out(operation: Any, name: str, within: str) -> str:
-    """What to do instead."""
+    """Says what the user can call instead."""
     aten = operation._schema.name.partition("::")[2]
     if within in _SHARDED:
         return (
@@ -117,7 +117,7 @@ def _way_out(operation: Any, name: str, within: str) -> str:
 
 
 def no_dense_form(name: str) -> ArgumentKindError:
-    """The error where a dense array is asked for."""
+    """The error for a request of a dense array."""
     return ArgumentKindError(
         "`A` is a SparseTensor; a dense tensor is accepted. Use A.to_dense(), A.values() or "
         "spgrad.to_scipy(A).",
@@ -126,7 +126,7 @@ def no_dense_form(name: str) -> ArgumentKindError:
 
 
 def no_array() -> Any:
-    """Raises where NumPy asks for an array; only SciPy's product gets one without dimensions.
+    """Raises if NumPy asks for an array; only SciPy's product gets an array, without dimensions.
 
     The product `S @ A` with a SciPy sparse array S converts A with NumPy. If that gives an object
     array without dimensions, SciPy leaves the product to `A.__rmatmul__`.
@@ -139,7 +139,7 @@ def no_array() -> Any:
 
 
 def no_memory(name: str) -> UnsupportedError:
-    """The error where a function asks for the one block of memory that a dense tensor has."""
+    """The error for a function that needs the one block of memory of a dense tensor."""
     return UnsupportedError(
         "`A` is a SparseTensor, whose elements are not one block of memory; a dense tensor is "
         "accepted. Pass its parts, A.values() and A.pattern.indices, or A.to_dense().",

@@ -90,7 +90,7 @@ above = Slots()
 
 
 def answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-    """What a torch function gives where an argument is a SparseTensor."""
+    """The result of a torch function that has a SparseTensor among its arguments."""
     if optimizing(func):
         return above.on_values(func, args, kwargs)
     op = TORCH_FUNCTIONS.get(func)

@@ -51,7 +51,7 @@ requires_grad=True)
     _pattern: Pattern
     _is_alias = False  # True for the result of `detach` or `data`
     _is_trained = False  # True for an alias of a parameter that requires a gradient
-    _outdated: list[bool] | None = None  # not empty once this leaf got other elements
+    _outdated: list[bool] | None = None  # not empty after this leaf got other elements
     _is_bare = False  # True for a cotangent that compiled code takes; its views are left out
 
     @staticmethod
@@ -67,7 +67,7 @@ requires_grad=True)
             requires_grad=requires_grad,
         )
         _without_memory(A)  # so that C++ gets an exception for its address, not a null pointer
-        A._vals = values  # not in __init__, a call of which takes a tenth of the time
+        A._vals = values  # not in __init__: its call takes a tenth of the time
         A._pattern = pattern
         return A
 
@@ -91,12 +91,12 @@ requires_grad=True)
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Answers the calls of autograd, modules and optimizers; refuses every other."""
-        # a short cut, as autograd detaches each stored gradient
+        # a short cut, because autograd detaches each stored gradient
         if func is _DETACH and type(args[0]._vals) is torch.Tensor:
             return above.alias(args[0])
         op: Any = ATEN_FUNCTIONS.get(func)
         if op is None:
-            if torch.is_inference_mode_enabled():  # which skips autograd's decompositions
+            if torch.is_inference_mode_enabled():  # inference mode skips autograd's decompositions
                 out = func.decompose(*args, **(kwargs or {}))
                 if out is not NotImplemented:
                     return out
@@ -125,7 +125,7 @@ requires_grad=True)
                     tensors.append(f"_{key.name}_{field}")
                 fields.append(None if t is None else names[id(t)])
             views.append((key.name, tuple(fields)))
-        # no size in here: a guard compares this, so compiled code would serve that size only
+        # no size here: a guard compares this, so compiled code would be valid for that size only
         return tensors, (tuple(pattern.spec), tuple(views), pattern.uniform)
 
     @staticmethod
@@ -147,7 +147,7 @@ requires_grad=True)
         return A
 
     def __coerce_tangent_metadata__(self) -> SparseTensor:
-        """A cotangent as a trace expects it: which views the real one will have is not known."""
+        """A cotangent as a trace expects it; the views of the real cotangent are not known yet."""
         p = self._pattern
         pattern = Pattern.from_spec(p.spec, p.shape, tuple(map(packed, p.indices)))
         A = SparseTensor(packed(self._vals), pattern)
@@ -157,17 +157,17 @@ requires_grad=True)
     def __coerce_same_metadata_as_tangent__(
         self, expected: Any, kind: type[torch.Tensor] | None = None
     ) -> SparseTensor | None:
-        """The cotangent in the form that compiled code was traced with; None if it has another."""
+        """The cotangent in the form for which code was traced; None if it has another form."""
         same = kind is None and expected[0] == self._pattern.spec
         return self.__coerce_tangent_metadata__() if same else None
 
     def __dir__(self) -> list[str]:
-        # torch.export looks up the place in its graph of each tensor attribute named here; an
-        # intermediate result has no such place
+        # torch.export looks up, in its graph, the place of each tensor attribute that is named
+        # here; an intermediate result has no such place
         return [name for name in super().__dir__() if name != "_vals"]
 
     def _stable_hash_for_caching(self) -> str:
-        """All of this tensor that code compiled for it depends on, for caches on disk."""
+        """All properties of this tensor on which its compiled code depends, for caches on disk."""
         names, context = self.__tensor_flatten__()
         inner = [(name, *compiled_for(getattr(self, name))) for name in names]
         return repr((tuple(self.shape), requires_grad(self), self.is_inference(), context, inner))
@@ -380,13 +380,13 @@ def _require_coo(A: SparseTensor, name: str) -> None:
 
 
 def requires_grad(A: torch.Tensor) -> bool:
-    """`A.requires_grad`, without the detour through the torch protocol: six times as fast."""
+    """`A.requires_grad`, read without the torch protocol: six times as fast."""
     with torch._C.DisableTorchFunctionSubclass():
         return A.requires_grad
 
 
 def is_parameter(A: torch.Tensor) -> bool:
-    """True for what `torch.nn.Parameter` made."""
+    """True for tensors that `torch.nn.Parameter` made."""
     return getattr(A, "_is_param", False)
 
 
@@ -396,5 +396,5 @@ def leaf_of(
     """A new leaf with these parts."""
     A = SparseTensor(stored, pattern, requires_grad)
     if parameter:
-        A._is_param = True  # as torch.nn.Parameter does for a tensor of a class of its own
+        A._is_param = True  # as torch.nn.Parameter does for tensors of custom classes
     return A

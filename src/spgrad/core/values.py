@@ -107,7 +107,7 @@ def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> Sparse
 
 
 def _require_values_and_pattern(values: Any, pattern: Any) -> None:
-    """Refuses what from_values can't join."""
+    """Refuses arguments that from_values can't join."""
     if not isinstance(pattern, Pattern):
         raise ArgumentKindError(
             f"`pattern` is {checks.describe_kind(pattern)}; a Pattern or a SparseTensor is "
@@ -124,8 +124,9 @@ def _require_values_and_pattern(values: Any, pattern: Any) -> None:
 def stored_values(A: SparseTensor, given_out: bool = False) -> torch.Tensor:
     """Values as stored, (nse, *blocksize, *dense_shape), with the gradient attached.
 
-    With `given_out`, for a caller who may change them in place, they are a view: changing its shape
-    leaves A as it is, and autograd refuses to change its numbers where the graph would not notice.
+    With `given_out`, for a caller who may change the values in place, the result is a view. A
+    change of its shape does not affect A, and autograd refuses changes of its numbers that the
+    graph would not notice.
     """
     if torch.is_grad_enabled() and requires_grad(A):
         if in_torch_func():
@@ -141,7 +142,7 @@ def stored_values(A: SparseTensor, given_out: bool = False) -> torch.Tensor:
 def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
     """The inverse of `stored_values`."""
     if stored.requires_grad and not in_torch_func():
-        if has_tangent(stored):  # as in torch.func, the values carry both derivatives themselves
+        if has_tangent(stored):  # as in torch.func, the values themselves carry both derivatives
             return SparseTensor(stored, pattern)
         if torch.is_grad_enabled():
             return _FromValues.apply(unwrap_if_dead(stored), pattern)  # type: ignore[return-value]
@@ -185,16 +186,16 @@ class _FromValues(Recorded):
 
 
 def plain(t: torch.Tensor) -> torch.Tensor:
-    """`t` as kernels read it: contiguous, with no pending conjugation or negation."""
+    """`t` as kernels read it: contiguous, without a pending conjugation or negation."""
     if t.is_conj() or t.is_neg():
         t = t.resolve_conj().resolve_neg()
     return t.contiguous()
 
 
 def at_elements(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:
-    """Stored values of a cotangent at the elements of `pattern`; the rest of it has no effect."""
+    """Stored values of a cotangent at the elements of `pattern`; other values have no effect."""
     if isinstance(G, SparseTensor):
-        traced = type(G._vals) is not torch.Tensor  # a trace makes other objects of patterns
+        traced = type(G._vals) is not torch.Tensor  # a trace replaces patterns by other objects
         if traced or G._pattern.same_as(pattern):
             return stored_values(G)
     if not pattern.coalesced:

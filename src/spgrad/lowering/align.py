@@ -33,7 +33,7 @@ class _How(NamedTuple):
     key: kept.Key
     find: Callable[[Pattern, Pattern], _Joint]  # of patterns that are not equal
     merge: Any = None  # the kernel that merges patterns
-    values: Any = None  # the kernel that moves values too
+    values: Any = None  # the kernel that also moves values
 
 
 class Aligned(NamedTuple):
@@ -48,10 +48,10 @@ def align(A: SparseTensor, B: SparseTensor, where: str, *, name: str = "other") 
     """The values of A and B on one pattern, in the layout of A; differentiable in both.
 
     Args:
-        A: Of any layout; repeated elements are added first.
-        B: Of the same shape.
+        A: A tensor of any layout; repeated elements are added first.
+        B: A tensor of the same shape.
         where: "either": elements of A or B; "both": of A and B; "first": of A.
-        name: That of B in the signature of the public function.
+        name: The name of B in the signature of the public function.
     """
     _require_same_shape(A._pattern, B._pattern, name)
     A, B = without_repeats(A), without_repeats(B)
@@ -94,7 +94,7 @@ def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _lines(a: Pattern, b: Pattern) -> list[torch.Tensor]:
-    """The entries of both as a kernel takes them, in one dtype."""
+    """The entries of both patterns as a kernel takes them, in one dtype."""
     lines = [*_entries(a), *_entries(b)]
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
     if a.nse + b.nse > torch.iinfo(torch.int32).max:
@@ -109,9 +109,9 @@ def _merged_with_values(
     vals: tuple[torch.Tensor, torch.Tensor],
     ready: list[torch.Tensor | None],
 ) -> _Joint | None:
-    """The joint pattern, and in `ready` the values on it; None where these are not found along.
+    """The joint pattern, with the values in `ready`; None if no kernel computes both together.
 
-    Which entries these were is found when a later call asks: then both patterns live.
+    The entries are computed when a later call asks for them; both patterns live then.
     """
     if (
         joint.values is None
@@ -159,7 +159,7 @@ def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
 
 
 def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
-    """The pattern of a, where b has the same elements in the same order; None where it has not."""
+    """The pattern of a if b has the same elements in the same order, otherwise None."""
     return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if a.same_as(b) else None
 
 
@@ -169,12 +169,12 @@ def asks_device(a: Pattern) -> bool:
 
 
 def known_as_same(a: Pattern, b: Pattern) -> bool:
-    """Whether two patterns are the same, as far as no device has to be asked."""
+    """Whether two patterns are known to be the same without asking a device."""
     return a is b or (not asks_device(a) and a.same_as(b))
 
 
 def _on_all(found: _Joint, a: Pattern, b: Pattern) -> _Joint:
-    """The joint pattern; that of a where a and b have as many elements, and so the same ones."""
+    """The joint pattern; the pattern of a if a and b have as many elements, so the same ones."""
     same = a.nse == b.nse == found.pattern.nse and a.ordered and b.ordered
     return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if same else found
 
@@ -188,7 +188,7 @@ def _intersection(a: Pattern, b: Pattern) -> _Joint:
 
 
 def _on_first(a: Pattern, b: Pattern) -> _Joint:
-    """The pattern of a, and the entry of b that each of its elements is, if any."""
+    """The pattern of a, and for each of its elements the entry of b, if there is one."""
     _, (in_a, in_b) = a.derive_with(kept.BOTH, b, _intersection)
     if in_a.index() is None:  # they are equal
         return _Joint(a, (in_a, in_b))
@@ -197,7 +197,7 @@ def _on_first(a: Pattern, b: Pattern) -> _Joint:
 
 
 def _through(first: Gather, then: Gather) -> torch.Tensor:
-    """For each entry that `first` takes from, the entry that `then` takes at its place; else -1."""
+    """For each entry that `first` takes from, the entry that `then` takes at its place, or -1."""
     index, place = then.index(), first.place
     assert index is not None
     assert place is not None

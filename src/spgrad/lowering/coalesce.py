@@ -42,7 +42,7 @@ def as_summands(A: SparseTensor) -> SparseTensor:
 
 
 def _coalesced(pattern: Pattern) -> tuple[Pattern, Segments | None]:
-    """The coalesced pattern, and the entries that each of its elements is (None: one, in order)."""
+    """The coalesced pattern, and the entries of each of its elements (None: one each, in order)."""
     runs = None
     indices = pattern.indices[0]
     if not pattern.ordered:

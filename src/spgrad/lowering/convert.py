@@ -33,7 +33,7 @@ def convert(
 
 
 def flat_values(A: SparseTensor) -> torch.Tensor:
-    """Values (elements, *dense) as stored, those inside blocks one by one."""
+    """Values (elements, *dense) as stored; values inside blocks are counted one by one."""
     pattern = A._pattern
     return stored_values(A).reshape(pattern.elements, *pattern.dense_shape)
 
@@ -50,7 +50,7 @@ def _moved(
     vals: torch.Tensor | None,
     ready: list[torch.Tensor],
 ) -> Move:
-    """`moved`; where that saves a pass, it moves the values too, and appends them to `ready`."""
+    """As `moved`; if that saves a pass, it also moves the values and appends them to `ready`."""
 
     def make(p: Pattern) -> Move:
         together = None
@@ -87,7 +87,7 @@ def _converted_with_values(
     blocksize: tuple[int, int] | None,
     vals: torch.Tensor,
 ) -> tuple[Pattern, torch.Tensor] | None:
-    """A matrix in another layout, indices and values in one pass; None where that saves nothing."""
+    """A matrix in another layout, indices and values in one pass; None if that saves nothing."""
     if pattern.is_coo or pattern.batch or layout == torch.sparse_coo:
         return None
     ptr, idx = pattern.indices
@@ -136,7 +136,7 @@ def _to_coo(pattern: Pattern) -> Move:
         indices = kernels.coordinates(*pattern.indices)
         found = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=dense_dim)
         return Move(found, Gather(None, pattern.elements))
-    # a matrix by columns is sorted where an array with one element for each row would dwarf it
+    # a matrix by columns is sorted if an array with one element for each row would be much larger
     by_columns = not pattern.compressed_by_rows and many(pattern.extent[0], pattern)
     view = cols(pattern) if by_columns else rows(pattern)
     line = kernels.expand(view.ptr, view.idx.numel())

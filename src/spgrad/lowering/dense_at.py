@@ -25,7 +25,7 @@ def dense_at_elements(x: torch.Tensor, pattern: Pattern, arg: str = "other") -> 
 
     Args:
         x: Dense; broadcasts to the shape of the pattern.
-        pattern: Of any layout.
+        pattern: A pattern of any layout.
         arg: The name of `x` in an error.
 
     Returns:
@@ -50,7 +50,7 @@ def _block_dims(pattern: Pattern) -> int:
 
 
 def _padded(x: torch.Tensor, pattern: Pattern, arg: str) -> tuple[int, ...]:
-    """The shape of x with as many dimensions as the pattern has, or the refusal."""
+    """The shape of x with as many dimensions as the pattern has; raises if x does not broadcast."""
     sizes = (1,) * (len(pattern.shape) - x.dim()) + tuple(x.shape)
     fits = len(sizes) == len(pattern.shape) and all(
         own in (1, full) for own, full in zip(sizes, pattern.shape, strict=True)
@@ -63,7 +63,7 @@ def _padded(x: torch.Tensor, pattern: Pattern, arg: str) -> tuple[int, ...]:
 
 
 def times_vector(A: SparseTensor, x: torch.Tensor) -> SparseTensor | None:
-    """A with its rows, or columns, scaled by a vector; None if x is no such vector for A."""
+    """A with its rows, or columns, scaled by the vector x; None if x is not such a vector."""
     pattern = A._pattern
     shape = tuple(pattern.shape)
     if pattern.dense_dim or len(shape) < 2 or x.dtype != A._vals.dtype or not x.dim():

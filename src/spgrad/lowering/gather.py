@@ -24,7 +24,7 @@ class Run(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """Ranges of entries one behind the other, as `kernels.join_ranges` takes and gives them."""
+    """Ranges of entries one after the other, as `kernels.join_ranges` takes and returns them."""
 
     ptr: torch.Tensor  # (s + 1,)
     begin: torch.Tensor  # (s,)
@@ -46,7 +46,7 @@ Entries = torch.Tensor | Run | Ranges | None
 
 
 def as_index(entries: Entries, like: torch.Tensor | None = None) -> torch.Tensor | None:
-    """Entries as a tensor (count,), those of a run on the device of `like`; None: all in order."""
+    """Entries as a tensor (count,), a run's on the device of `like`; None: all entries in order."""
     if isinstance(entries, Ranges):
         return entries.index()
     if isinstance(entries, Run):
@@ -58,15 +58,15 @@ def as_index(entries: Entries, like: torch.Tensor | None = None) -> torch.Tensor
 class Gather:
     """Takes values to the elements of another pattern: the new values are ``vals[entries]``.
 
-    One object serves the first call and the later ones, with and without a gradient. Two things are
-    found only when something asks for them: the entries, if the kernel that made the pattern moved
-    the values too, and the place of each old entry, which the derivative reads.
+    One object is used in the first call and in later calls, with and without a gradient. Two things
+    are computed only when code asks for them: the entries, if the kernel that made the pattern also
+    moved the values, and the place of each old entry, which the derivative reads.
 
     Args:
         entries: Which old entry each new one is, or a function that finds them.
         nse: Number of old entries.
         repeats: True where an old entry may be taken more than once.
-        place: Where each old entry went (nse,), -1 for those that went nowhere, if it is known.
+        place: The place of each old entry (nse,), -1 for an entry that is not taken, if known.
     """
 
     __slots__ = ("_entries", "_place", "nse", "repeats")
@@ -91,7 +91,7 @@ class Gather:
         return self._entries
 
     def index(self, like: torch.Tensor | None = None) -> torch.Tensor | None:
-        """The entries as a tensor, those of a `Run` on the device of `like`; None: all in order."""
+        """The entries as a tensor, a `Run`'s on the device of `like`; None: all in order."""
         entries = self.entries
         if entries is None or isinstance(entries, torch.Tensor):
             return entries
@@ -101,7 +101,7 @@ class Gather:
 
     @property
     def place(self) -> torch.Tensor | None:
-        """Where each old entry went, -1 for nowhere; None where all are in order."""
+        """The place of each old entry, -1 if it is not taken; None if all entries stay in order."""
         index = self.index()
         if self._place is None and index is not None:
             with lasting(index):
@@ -111,7 +111,7 @@ class Gather:
     def __call__(self, vals: torch.Tensor, ready: torch.Tensor | None = None) -> torch.Tensor:
         """The new values of `vals` (nse, ...); differentiable.
 
-        `ready` are these values, if they were found along with the pattern.
+        `ready` are these values, if a kernel computed them together with the pattern.
         """
         if self._entries is None:
             return vals
@@ -144,13 +144,13 @@ class Gather:
         if index is None:
             return g
         if self.repeats:
-            total = g.new_zeros(self.nse + 1, *g.shape[1:])  # the last row is that of the new zeros
+            total = g.new_zeros(self.nse + 1, *g.shape[1:])  # the last row is for the new zeros
             return total.index_add(0, torch.where(index < 0, self.nse, index), g)[: self.nse]
         return Gather(self.place, g.shape[0], place=index)(g)
 
 
 class Move(NamedTuple):
-    """A pattern made of another one, and how values get there and back.
+    """A pattern made from another pattern, and how values move to it and back.
 
     With `blocks`, values move by whole blocks; otherwise by single elements.
     """
@@ -163,8 +163,8 @@ class Move(NamedTuple):
 def moves_along(vals: torch.Tensor, like: torch.Tensor) -> bool:
     """True where the kernel that moves the indices `like` can move the values in the same pass.
 
-    Both are real tensors, or both are traced. Tensors of a torch.func transform have no numbers
-    that a kernel could read.
+    Indices and values are both real tensors, or both traced. Tensors of a torch.func transform have
+    no numbers that a kernel could read.
     """
     return vals.dim() == 1 and not transforming() and is_real(vals) == is_real(like)
 

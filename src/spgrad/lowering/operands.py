@@ -27,7 +27,7 @@ def is_sparse(x: Any) -> bool:
 
 
 def sparse_operand(arg: str, x: Any, *, layouts: tuple[str, ...] = support.ALL) -> SparseTensor:
-    """`x` as a SparseTensor of one of these layouts, or the refusal."""
+    """`x` as a SparseTensor of one of these layouts; raises if it is not such a tensor."""
     if not isinstance(x, SparseTensor):
         if not is_sparse(x):
             raise ArgumentKindError(
@@ -44,7 +44,7 @@ def sparse_operand(arg: str, x: Any, *, layouts: tuple[str, ...] = support.ALL) 
 
 
 def _constructor(x: Any) -> str:
-    """What makes a sparse tensor of `x`; two rows of ints are the edge_index of a graph in PyG."""
+    """A call that makes x sparse; two rows of ints are the edge_index of a graph in PyG."""
     two_rows = isinstance(x, torch.Tensor) and x.dim() == 2 and len(x) == 2
     return "from_edges" if two_rows and x.dtype == torch.int64 else "from_dense"
 
@@ -54,7 +54,7 @@ def _torch_name(layout: str) -> str:
 
 
 def refusal(row: support.Op) -> Callable[..., Any]:
-    """What answers for a name of torch that has no sparse result."""
+    """The function that answers for a name of torch that has no sparse result."""
 
     @public_as(row.name)
     def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ def refusal(row: support.Op) -> Callable[..., Any]:
 def matrix_operand(arg: str, x: Any, *, bools: bool = False) -> SparseTensor:
     """`x` as a SparseTensor that is a matrix or batch of matrices without dense dimensions.
 
-    Its values are numbers, or with `bools` also truth values.
+    Its values are numbers, or, with `bools`, truth values as well.
     """
     A = sparse_operand(arg, x)
     pattern = A._pattern
@@ -92,7 +92,7 @@ def matrix_operand(arg: str, x: Any, *, bools: bool = False) -> SparseTensor:
 
 
 def dense_operand(arg: str, x: Any) -> torch.Tensor:
-    """`x` if it is a dense tensor."""
+    """`x` if it is a dense tensor; raises otherwise."""
     dense = isinstance(x, torch.Tensor) and not isinstance(x, SparseTensor)
     if not dense or x.layout != torch.strided:
         raise ArgumentKindError(
@@ -105,7 +105,7 @@ def dense_operand(arg: str, x: Any) -> torch.Tensor:
 def require_rank(
     arg: str, x: Any, ndim: int, hint: str = "Use spgrad.matmul for other numbers of dimensions."
 ) -> None:
-    """Refuses what is no tensor, and tensors of another number of dimensions."""
+    """Refuses objects that are not tensors, and tensors with another number of dimensions."""
     if not isinstance(x, torch.Tensor):
         raise ArgumentKindError(
             f"`{arg}` is {checks.describe_kind(x)}; a sparse or dense tensor is accepted. Convert "
@@ -117,12 +117,12 @@ def require_rank(
 
 
 def shape_of(x: torch.Tensor) -> tuple[int, ...]:
-    """The shape of a tensor, sparse or dense, without the detour through the torch protocol."""
+    """The shape of a tensor, sparse or dense, read without the torch protocol."""
     return tuple(x._pattern.shape if isinstance(x, SparseTensor) else x.shape)
 
 
 def shape_as(other: Any) -> tuple[int, ...]:
-    """The shape of `other`, the argument of `reshape_as` and its relatives, or the refusal."""
+    """The shape of `other`, an argument of `reshape_as` and the like; raises if not a tensor."""
     if not isinstance(other, torch.Tensor):
         raise ArgumentKindError(
             f"`other` is {checks.describe_kind(other)}; a sparse or dense tensor is accepted. Give "
@@ -132,7 +132,7 @@ def shape_as(other: Any) -> tuple[int, ...]:
 
 
 def require_factors(dtype: torch.dtype, **factors: Any) -> None:
-    """Refuses factors that are no numbers, or that tensors of this dtype can't be scaled by."""
+    """Refuses factors that are not numbers, or by which tensors of this dtype can't be scaled."""
     kinds: tuple[type, ...] = (int,)
     if dtype.is_floating_point or dtype.is_complex:
         kinds = (int, float, complex) if dtype.is_complex else (int, float)
@@ -146,7 +146,7 @@ def require_factors(dtype: torch.dtype, **factors: Any) -> None:
 
 
 def require_dim(arg: str, dim: Any, ndim: int) -> int:
-    """`dim` counted from 0, or the refusal of what is no dimension."""
+    """`dim` counted from 0; raises if it is not a dimension."""
     require_int(arg, dim)
     if not -ndim <= dim < ndim:
         raise ArgumentIndexError(
@@ -157,7 +157,7 @@ def require_dim(arg: str, dim: Any, ndim: int) -> int:
 
 
 def require_int(arg: str, value: Any) -> int:
-    """`value` if it is an int."""
+    """`value` if it is an int; raises otherwise."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ArgumentKindError(f"`{arg}` is {value!r}; an int is accepted. For example 1.")
     return value
@@ -170,7 +170,7 @@ def require_ints(arg: str, first: Any, more: tuple[Any, ...] = ()) -> tuple[int,
 
 
 def call(fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
-    """fn(vals, ...), whose errors become errors of spgrad."""
+    """fn(vals, ...); its errors become errors of spgrad."""
     try:
         return fn(vals, *args, **kw)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:

@@ -22,9 +22,9 @@ from spgrad.lowering.views import rows
 
 
 class Lines(NamedTuple):
-    """A pattern by lines, each ascending.
+    """A pattern by lines; the indices of each line ascend.
 
-    Line i has the entries ``ptr[i] .. ptr[i + 1]``, with indices `idx` inside of its batch item.
+    Line i has the entries ``ptr[i] <= p < ptr[i + 1]``; `idx` counts within the batch item.
     """
 
     pattern: Pattern
@@ -39,7 +39,7 @@ class Lines(NamedTuple):
 
     @property
     def line_dims(self) -> list[int]:
-        """The other sparse dimensions, whose places are the lines in row-major order."""
+        """The other sparse dimensions; the lines are their places in row-major order."""
         split = len(self.pattern.shape) - self.pattern.dense_dim
         return [d for d in range(split) if d != self.idx_dim]
 
@@ -53,7 +53,7 @@ class Lines(NamedTuple):
         return self.ptr[:-1].view(self.sizes)
 
     def ends(self) -> torch.Tensor:
-        """The entry behind each line, by the dimensions of the lines."""
+        """The entry after each line, by the dimensions of the lines."""
         return self.ptr[1:].view(self.sizes)
 
     def numbers(self) -> torch.Tensor:
@@ -86,7 +86,7 @@ def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
 
 
 class LineRanges(NamedTuple):
-    """Which ranges of entries become lines: as many as there are shifts make one line.
+    """The ranges of entries that become lines; each line has as many ranges as there are shifts.
 
     `begin` and `end` are of any shape, in row-major order; range j adds ``shift[j % group]`` to
     its indices, or goes backward and subtracts them from it.
@@ -106,7 +106,7 @@ def joined(
     begin, end = (t.reshape(-1).contiguous() for t in (ranges.begin, ranges.end))
     count = int((end - begin).sum()) if ranges.count is None else ranges.count
     shift = idx.new_zeros(len(ranges.shift))
-    for at, by in enumerate(ranges.shift):  # a tensor of all would be copied from the host
+    for at, by in enumerate(ranges.shift):  # one tensor of all shifts would be copied from the host
         if by:
             shift[at].fill_(by)
     ptr, idx = kernels.join_ranges(idx.contiguous(), begin, end, shift, count, ranges.backward)

@@ -34,8 +34,8 @@ COO: Like = (torch.sparse_coo, None)
 class Found(NamedTuple):
     """A new pattern, and the old stored element that becomes each of its stored elements.
 
-    The elements inside blocks are counted one by one. -1 stands for a zero that fills up a block;
-    None says that all elements are taken in order.
+    The elements inside blocks are counted one by one. -1 stands for a zero that fills up a block.
+    None means that all elements are taken in order.
     """
 
     pattern: Pattern
@@ -57,14 +57,14 @@ def rebuild(
     repeats: bool = False,
     inner: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> SparseTensor:
-    """The tensor whose elements are those of A in other places; differentiable.
+    """The tensor with the elements of A in other places; differentiable.
 
     Args:
         A: Of any layout; repeated elements are added first.
-        key: Names the operation and its arguments: what `build` finds is kept under it.
-        build: Gives the new pattern from that of A.
-        repeats: True where an element of A may come more than once.
-        inner: What happens to the dense dimensions, of values (elements, *dense).
+        key: Names the operation and its arguments; the result of `build` is kept under this key.
+        build: Makes the new pattern from the pattern of A.
+        repeats: True if an element of A may come more than once.
+        inner: A function of the values (elements, *dense), which changes their dense dimensions.
     """
     A = without_repeats(A)
     old = A._pattern
@@ -76,14 +76,14 @@ def rebuild(
 
 
 def remembered(pattern: Pattern, kind: Key, key: Any, make: Callable[[], Any]) -> Any:
-    """The result of `make`, kept under `key`; `pattern` keeps the last used results of a kind."""
+    """The result of `make`; `pattern` keeps the last used results of a kind by their `key`."""
     return last_used(pattern.derive(kind, lambda _: {}), key, make, (pattern,))
 
 
 def last_used(
     store: dict[Any, Any], key: Any, make: Callable[[], Any], patterns: Sequence[Pattern]
 ) -> Any:
-    """The result of `make` for these patterns, kept under `key`; the last used are kept."""
+    """The result of `make` for these patterns; the last used results are kept under their keys."""
     found = store.pop(key, None)
     if found is None:
         with lasting(*(i for p in patterns for i in p.indices)):
@@ -96,7 +96,7 @@ def last_used(
 
 
 def finished(found: Found | InRanges, elements: int, repeats: bool = False) -> Move:
-    """The `Move` to a new pattern from one with so many elements."""
+    """The `Move` to a new pattern from a pattern with this many elements."""
     return Move(found.pattern, Gather(found.entry, elements, repeats))
 
 
@@ -120,10 +120,10 @@ def positions(like: torch.Tensor, count: int) -> torch.Tensor:
 
 
 class Placed(NamedTuple):
-    """New coordinates of elements, and which old one each of them is (None: all, in order).
+    """New coordinates of elements, and the old element of each (None: all elements, in order).
 
-    `leading`: the dimensions to sort by, where elements that agree in those are in order already;
-    0 where all are in order, None for all dimensions.
+    `leading`: the number of dimensions to sort by, if elements with the same coordinates in these
+    dimensions are in order already; 0 if all elements are in order, None for all dimensions.
     """
 
     indices: torch.Tensor  # (d, n)
@@ -139,14 +139,14 @@ def placed(
     dense_dim: int | None = None,
     like: Like | None = None,
 ) -> Found:
-    """Each element at the coordinates that `by` gives it, in the layout of `pattern` if it fits.
+    """Each element at the coordinates that `by` gives, in the layout of `pattern` if it fits.
 
     Args:
-        pattern: Coalesced, of any layout.
-        shape: Of the result.
-        by: Gives new coordinates from the old (d, nse), which are in lexicographic order.
-        dense_dim: Of the result; by default that of `pattern`.
-        like: Layout and block size of the result, where these are not those of `pattern`.
+        pattern: A coalesced pattern of any layout.
+        shape: The shape of the result.
+        by: Computes new coordinates from the old (d, nse), which are in lexicographic order.
+        dense_dim: Dense dimensions of the result; by default those of `pattern`.
+        like: Layout and block size of the result; by default those of `pattern`.
     """
     coo, first = coordinates(pattern)
     old = coo.indices[0]
@@ -209,14 +209,14 @@ def in_layout(pattern: Pattern, entry: torch.Tensor | None, like: Like) -> Found
 
 
 def composed(first: torch.Tensor | None, then: torch.Tensor | None) -> torch.Tensor | None:
-    """The entries of taking `first`, and then `then` of the result."""
+    """The entries of two gathers: first `first`, and then `then` from its result."""
     if first is None or then is None:
         return then if first is None else first
     return first.index_select(0, then)
 
 
 def fitting(like: Like, coo: Pattern) -> Like:
-    """`like` where it can hold such a tensor: a matrix or batch whose sizes blocks divide."""
+    """`like` if it can hold such a tensor: a matrix or batch whose sizes the blocks divide."""
     blocksize = like[1]
     if coo.sparse_dim < 2:
         return COO

@@ -25,26 +25,26 @@ from spgrad.torch_protocol.func_transforms import Function
 
 
 class Scattered(NamedTuple):
-    """What adding each value to its segment, in storage order, needs to know."""
+    """The numbers that are needed to add each value to its segment in storage order."""
 
     index: torch.Tensor  # (elements,) the segment of each element
     count: int  # segments
 
 
 class Segments:
-    """The elements of a pattern, grouped by the element of the result that they are reduced to.
+    """The elements of a pattern, grouped by the element of the result into which they are reduced.
 
     Segment i holds the elements ``ptr[i] <= p < ptr[i + 1]`` with values ``vals[perm[p]]``, or
     ``vals[p]`` where `perm` is None, in ascending order of their reduced dimensions.
 
     Args:
         ptr: Pointers (segments + 1,); None: each element is a segment of its own.
-        perm: Where the value of each element stands (elements,).
+        perm: The position of the value of each element (elements,).
         elements: Specified elements of the pattern.
         size: Places that a segment has, specified or not.
-        unique: Indices (kept dimensions, segments) where the result is sparse.
-        scattered: Given where sums need neither pointers nor places.
-        find: Finds `ptr` and `perm` when something first asks for them.
+        unique: Indices (kept dimensions, segments) if the result is sparse.
+        scattered: Given if sums need neither pointers nor positions.
+        find: Computes `ptr` and `perm` when code first asks for them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Segments:
 
     @property
     def perm(self) -> torch.Tensor | None:
-        """Where the value of each element stands (elements,); None: in order."""
+        """The position of the value of each element (elements,); None: in order."""
         return self._found()[1]
 
     def _found(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
@@ -89,7 +89,7 @@ class Segments:
         return self.ptr.diff().to(torch.int64)[:, None]
 
     def longest(self) -> int:
-        """The most elements of a segment, read from the device on the first call."""
+        """The largest number of elements of a segment, read from the device on the first call."""
         if self._longest is not None:
             return self._longest
         counts = self.counts()
@@ -99,7 +99,7 @@ class Segments:
         return longest
 
     def missing(self) -> torch.Tensor | None:
-        """Unspecified elements of each segment (segments, 1); None where there are none at all."""
+        """Unspecified elements of each segment (segments, 1); None if no segment has any."""
         return None if self.each_its_own else self.size - self.counts()
 
 
@@ -126,7 +126,7 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
         return _unique_segments(pattern, kept, size)
     if dims in ((col,), (row,)):
         view_of, other_of = (rows, cols) if dims == (col,) else (cols, rows)
-        # only the view in storage order is used; to make another would cost a pointer for each line
+        # only the view in storage order is used; another view would need a pointer for each line
         stored = rows if pattern.is_coo or pattern.compressed_by_rows else cols
         other = other_of(pattern) if other_of is stored else None
         if other is not None and other.perm is None and not torch.compiler.is_compiling():
@@ -148,8 +148,8 @@ def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segment
 def _to_be_scattered(
     pattern: Pattern, view_of: Callable[[Pattern], View], other: View, size: int
 ) -> Segments:
-    """The lines of the view that is not in storage order, found only where a sum reads it."""
-    old = weakref.ref(pattern)  # the pattern keeps the segments, which must not keep it
+    """The lines of the view that is not in storage order, computed only when a sum reads them."""
+    old = weakref.ref(pattern)  # the pattern keeps the segments, so they must not keep the pattern
 
     def find() -> View:
         pattern = old()
@@ -172,7 +172,7 @@ def _unique_segments(pattern: Pattern, kept: list[int], size: int) -> Segments:
 
 
 def _coordinates_and_perm(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Coordinates (sparse dimensions, elements) in lexicographic order, and where values stand.
+    """Coordinates (sparse dimensions, elements) in lexicographic order, and positions of values.
 
     Repeated COO elements come in any order; sums do not depend on it.
     """
@@ -198,7 +198,7 @@ def _by_segment(
 def segment_sum(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
     """Sum (segments, d) of each segment's values (elements, d); the adjoint of `segment_expand`.
 
-    Both also work on vectors: (segments,) of (elements,).
+    Both also accept vectors: (elements,) becomes (segments,), and the reverse.
     """
     if segments.each_its_own:
         return vals
@@ -214,7 +214,7 @@ def segment_sum(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
 
 
 def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:
-    """The row of y (segments, d) of its segment, for every element (elements, d)."""
+    """For every element, the row of y (segments, d) of its segment: (elements, d)."""
     if segments.each_its_own:
         return y
     if wants_grad(y):
@@ -223,18 +223,18 @@ def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:
         return y.index_select(0, segments.scattered.index)
     assert segments.ptr is not None
     ends = segments.ptr.shape[0]
-    if isinstance(ends, int) and ends == 2:  # a trace may not know how many
+    if isinstance(ends, int) and ends == 2:  # a trace may not know the number
         return y.expand(segments.elements, *y.shape[1:])
     return kernels.segment_expand(segments.ptr, segments.perm, segments.elements, plain(y))
 
 
 def one_segment(pattern: Pattern) -> Segments:
-    """One segment of all elements."""
+    """One segment with all elements."""
     return segments_of(pattern, tuple(range(len(pattern.shape) - pattern.dense_dim)))
 
 
 def for_each(x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    """The same numbers x, 0-d or of dense dimensions, for each stored element.
+    """The numbers x, 0-d or of the dense dimensions, repeated for each stored element.
 
     In the derivative, the kernel of sums adds up the gradients of all elements; torch would add
     them in an order that depends on the number of threads.
@@ -257,8 +257,8 @@ def segment_extremum(
 ) -> torch.Tensor:
     """Largest (smallest) value (segments, d) of (elements, r, d) in each segment; 0 if it is empty.
 
-    Segments with `missing` elements hold that many zeros more. Gradient: shared evenly by all that
-    attain the extremum, these zeros included.
+    A segment also counts its `missing` elements, which are zeros. Gradient: all elements that
+    attain the extremum get equal shares, these zeros included.
     """
     if wants_grad(vals):
         return _SegmentExtremum.apply(vals, segments, missing, largest)  # type: ignore[return-value]

@@ -23,15 +23,15 @@ def lexicographic(
     """The order (n,) that sorts distinct coordinates (d, n), int64.
 
     Args:
-        indices: Of the elements, no two alike.
+        indices: Coordinates of the elements, no two of them equal.
         sizes: Exclusive bounds of the coordinates (d,).
-        leading: Number of dimensions to sort by, where elements that agree in those are in order
-            already; by default all.
+        leading: Number of dimensions to sort by, if elements with the same coordinates in these
+            dimensions are in order already; by default all.
 
     Returns:
         Position of each sorted element. O(d (n + size)) by one stable counting sort for each
-        dimension (Knuth, TAOCP 3, 5.2.5, algorithm R), least significant first; where a dimension
-        is much longer than n, by the radix sort of `kernels.coalesce`.
+        dimension (Knuth, TAOCP 3, 5.2.5, algorithm R), least significant first. If a dimension is
+        much longer than n, the radix sort of `kernels.coalesce` is used.
     """
     count = indices.shape[1]
     keys = _joined_keys(indices[:leading], list(sizes[:leading]), max(2 * count, _SHORT))
@@ -46,7 +46,7 @@ def lexicographic(
 
 
 def inverse(to: torch.Tensor, size: int) -> torch.Tensor:
-    """For each of `size` places the position in `to` that names it, -1 for none; skips -1."""
+    """For each of `size` places, the position in `to` that names it, or -1; skips -1 in `to`."""
     position = torch.ones_like(to).cumsum(0, dtype=torch.int64) - 1
     found = position.new_full((size + 1,), -1)
     return found.index_copy_(0, torch.where(to < 0, size, to).to(torch.int64), position)[:size]
@@ -55,7 +55,7 @@ def inverse(to: torch.Tensor, size: int) -> torch.Tensor:
 def _joined_keys(
     indices: torch.Tensor, sizes: list[int], limit: int
 ) -> list[tuple[torch.Tensor, int]] | None:
-    """Keys to sort by, neighbours joined while they stay below `limit`; None if one is above."""
+    """Sort keys, neighbours joined if the result stays below `limit`; None if one is above."""
     if any(size > limit for size in sizes):
         return None
     limit = min(limit, torch.iinfo(indices.dtype).max)  # of the joined keys too
@@ -72,8 +72,8 @@ def _joined_keys(
 def counting_sort(keys: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Pointers (size + 1,) to each key below `size`, and the positions (n,) in sorted order.
 
-    Stable: equal keys stay in order. In the dtype of the keys, which has to hold n. It is the
-    transpose of a matrix of one row; O(n + size).
+    The sort is stable: equal keys stay in order. Results are in the dtype of the keys, which has to
+    hold n. The sort is the transpose of a matrix of one row; O(n + size).
     """
     row = torch.stack([keys.new_zeros(()), keys.new_full((), keys.shape[0])])
     ptr, _, order = kernels.transpose_plan(row, keys.contiguous(), size)

@@ -52,7 +52,7 @@ def spmm(
 
 
 def repeated_spmm(A: Valued, x: torch.Tensor, transpose: bool = False) -> torch.Tensor:
-    """y = A x, or A^T x, as `spmm` but without gradients, for a matrix that many x meet."""
+    """y = A x, or A^T x, as `spmm` but without gradients, for a matrix with many products."""
     if _uses_blocks(A.pattern, x):
         return _block_spmm(A.vals, x, A.pattern, transpose)
     view, vals = A.lines(transpose)
@@ -60,7 +60,7 @@ def repeated_spmm(A: Valued, x: torch.Tensor, transpose: bool = False) -> torch.
 
 
 def multiply_and_dot(A: Valued, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """y = A x (items, m, 1), as `repeated_spmm`, and x^T y of each item; in one pass over both.
+    """y = A x (items, m, 1), as `repeated_spmm`, and x^T y of each item, in one pass.
 
     None for products that have no such kernel: of several columns, complex numbers and blocks.
     """
@@ -98,7 +98,7 @@ def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     if _uses_blocks(pattern, x, sampled=True):
         return _block_sddmm(g, x, pattern)
     by_rows = pattern.is_coo or pattern.compressed_by_rows
-    view = rows(pattern) if by_rows else cols(pattern)  # the one with values in order, if any
+    view = rows(pattern) if by_rows else cols(pattern)  # values in order, if a view has them so
     left, right = (g, x) if by_rows else (x, g)
     if x.dim() == 3:
         operands = plain(left).flatten(1), plain(right).flatten(1), x.shape[1]
@@ -109,10 +109,10 @@ def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 def _uses_blocks(pattern: Pattern, x: torch.Tensor, *, sampled: bool = False) -> bool:
     """True where a product with x, or SDDMM if `sampled`, is made of small dense products.
 
-    Elsewhere the elements of blocks are multiplied one by one. The compiled library has the loops,
-    for float32 and float64. Rows of blocks that SDDMM writes fill vectors from 8 elements on;
-    blocks of 4 x 4 have a loop of their own. Triton's products of matrices have 16 rows and columns
-    at least, which blocks of 8 x 8 fill to a quarter.
+    Otherwise the elements of blocks are multiplied one by one. The compiled library has the loops
+    for small dense products, for float32 and float64. The rows of a block that SDDMM writes fill
+    vectors if they have 8 elements or more; blocks of 4 x 4 have a separate loop. Triton's products
+    of matrices have at least 16 rows and columns, of which a block of 8 x 8 fills a quarter.
     """
     blocks = pattern.blocksize
     if blocks is None or min(blocks) < 2 or x.dim() == 3:
@@ -190,8 +190,8 @@ def _both_gradients(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of the values and of x.
 
-    One pass reads each row of g once for both. Where it does not pay, or where whole blocks read
-    each row once anyway, each gradient has a kernel and a view of its own.
+    One pass reads each row of g once for both gradients. If that is not faster, or if whole blocks
+    read each row once anyway, each gradient has its own kernel and view.
     """
     if _uses_blocks(pattern, x) or not _one_pass(x, pattern):
         # first the kernel that copies values: the gradient of the values can take that memory
@@ -207,11 +207,11 @@ def _both_gradients(
 def _one_pass(x: torch.Tensor, pattern: Pattern) -> bool:
     """Whether one pass over the rows of g takes less time than a kernel for each gradient.
 
-    One of the views has its values in another order, so one pass reads a value and writes a
-    gradient for each entry where they stand, mostly in a cache line of their own. Two kernels
-    write the gradients in order, and read a row of g twice: that is cheaper for rows of one or two
-    cache lines, if each row of A has so many entries that the kernel spends its time on these.
-    Rows of g that do not fill cache lines have kernels of their own.
+    One of the views has its values in another order, so for each entry one pass reads a value and
+    writes a gradient at any place, mostly in another cache line. Two kernels write the gradients in
+    order, and read a row of g twice. They are faster for rows of g of one or two cache lines, if
+    each row of A has so many entries that they take most of the time. Rows of g that do not fill
+    cache lines have separate kernels.
     """
     if x.dim() == 3:
         return False
@@ -244,10 +244,10 @@ class _SDDMM(Function):
 
 
 def transposed_copy(x: torch.Tensor) -> torch.Tensor:
-    """x^T of a dense matrix, without room between its rows, and so the gradient of x.
+    """x^T of a dense matrix, contiguous; the gradient of x is then contiguous as well.
 
-    A product reads and writes rows. The gradient of `x.mT.contiguous()` is a transposed view, and
-    torch's elementwise operations before it would then read across the cache lines.
+    A product reads and writes rows. The gradient of `x.mT.contiguous()` is a transposed view. In
+    the backward, torch's elementwise operations would read that view across the cache lines.
     """
     if x.mT.is_contiguous():
         return x.mT

@@ -30,7 +30,7 @@ def cols(pattern: Pattern) -> View:
 class Valued:
     """A matrix by rows and by columns with its values in the order of each, for repeated use.
 
-    A view's values are put into its order when it is first asked for; that copy takes as long as a
+    When code first asks for a view, the values are put into its order; this copy takes as long as a
     product with a vector.
     """
 
@@ -39,7 +39,7 @@ class Valued:
         self._found: dict[bool, tuple[View, torch.Tensor]] = {}
 
     def lines(self, by_columns: bool) -> tuple[View, torch.Tensor]:
-        """The view, which permutes nothing, and the flat values in its order."""
+        """The view, without `perm`, and the flat values in its order."""
         found = self._found.get(by_columns)
         if found is None:
             view, vals = cols(self.pattern) if by_columns else rows(self.pattern), self.vals
@@ -103,7 +103,7 @@ def transposed_view(view: View) -> View:
 
 
 def item_offsets(pattern: Pattern, step: int) -> torch.Tensor | int:
-    """What to add to the index of each entry of a compressed batch to make it block-diagonal."""
+    """The numbers to add to the indices of a compressed batch to make them block-diagonal."""
     items = math.prod(pattern.batch)
     ptr = pattern.indices[0]
     if items <= 1 or ptr.numel() == 1:
@@ -125,7 +125,7 @@ def _from_compressed(pattern: Pattern) -> View:
 
 
 def _stored_lines(pattern: Pattern) -> View:
-    """The lines that a compressed layout stores: of blocks, where it has blocks."""
+    """The lines that a compressed layout stores; in BSR and BSC, lines of blocks."""
     dtype = _view_dtype(pattern)
     across = 1 if pattern.compressed_by_rows else 0
     size = (pattern.blocksize or (1, 1))[across]
@@ -169,7 +169,7 @@ def unraveled(position: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor
 
 
 def index_rows(indices: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    """The rows `dims` of `indices`; a list as an index would be copied to the device."""
+    """The rows `dims` of `indices`; indexing with a list would copy the list to the device."""
     return torch.stack([indices[d] for d in dims]) if dims else indices[:0]
 
 

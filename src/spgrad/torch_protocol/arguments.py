@@ -11,9 +11,9 @@ _OTHERS = frozenset([*_NUMPYS, "out"])
 
 
 def as_ours(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of torch's `func` as spgrad names them.
+    """The arguments of a call of torch's `func`, under spgrad's names.
 
-    torch takes NumPy's names too. An `out` that is None is left out; a tensor is refused.
+    torch also accepts NumPy's names. An `out` that is None is left out; a tensor is refused.
     """
     if _OTHERS.isdisjoint(kwargs):
         return kwargs
@@ -26,6 +26,6 @@ def as_ours(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     for name, value in kwargs.items():
         ours = _NUMPYS.get(name, name)
         if name != "out":
-            # under torch's name, so that Python refuses it if it is given twice
+            # under torch's name, so Python refuses an argument that is given twice
             found[name if ours in kwargs else ours] = value
     return found

@@ -52,7 +52,7 @@ def _finish(func: Any, first: SparseTensor, out: torch.Tensor) -> SparseTensor:
 
 
 def _changed(A: SparseTensor) -> SparseTensor:
-    """Counts a change of A in place, so that graphs that saved the values notice it; gives A."""
+    """Counts a change of A in place, so graphs that saved the values notice it; returns A."""
     if not A._vals.is_inference():
         increment_version(A._vals)
     return A
@@ -70,7 +70,7 @@ def _alias(func: Any) -> Callable[..., SparseTensor]:
 def alias(A: SparseTensor) -> SparseTensor:
     """`A` without its graph."""
     if torch.is_inference_mode_enabled() and not A.is_inference():
-        with torch.inference_mode(False):  # where the alias would be an inference tensor
+        with torch.inference_mode(False):  # so that the alias is not an inference tensor
             return _aliased(A)
     return _aliased(A)
 
@@ -79,7 +79,7 @@ def _aliased(A: SparseTensor) -> SparseTensor:
     """The alias of A. Both hold one tensor of values, and so one version counter."""
     vals = A._vals
     if vals.requires_grad:
-        # below autograd, where this is called, detach would make a version counter of its own
+        # this runs below autograd, where detach would make a separate version counter
         with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
             vals = vals.detach()
     out = SparseTensor(vals, A._pattern)
@@ -112,7 +112,7 @@ def _ones_like(A: SparseTensor, **options: Any) -> SparseTensor:
 
 @public_as("new_empty_strided")
 def _new_empty(A: SparseTensor, size: Any, stride: Any, **options: Any) -> SparseTensor:
-    """An empty tensor like `A`; autograd copies into it a gradient that it may not keep itself."""
+    """An empty tensor like `A`, into which autograd copies a gradient that it must not keep."""
     if tuple(size) != tuple(A._pattern.shape):
         raise UnsupportedError(
             f"`size` is {tuple(size)} for a SparseTensor of shape {tuple(A._pattern.shape)}; its "
@@ -187,7 +187,7 @@ def _to_copy(
 
 
 def _rounds(old: torch.dtype, new: torch.dtype) -> bool:
-    """True where converting before a sum gives another result than after it: 0.6 + 0.6 as int."""
+    """True if conversion before a sum gives another result than after it: 0.6 + 0.6 as int."""
     if torch.bool in (old, new):
         return old != new
     exact = (t.is_floating_point or t.is_complex for t in (old, new))
@@ -211,7 +211,7 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
             "`source` is on meta and has no numbers; a SparseTensor on another device is accepted. "
             "Copy from the tensor that was moved to meta."
         )
-    pattern = pattern.moved(A._pattern.device, non_blocking)  # equal ones are on one device
+    pattern = pattern.moved(A._pattern.device, non_blocking)  # equal patterns are on one device
     if torch.is_grad_enabled() or not alike(A._pattern, pattern):
         _require_same("copy_", A._pattern, pattern)
     if not A._pattern.same_as(pattern):
@@ -221,12 +221,12 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
 
 
 def _as_far_as_known(a: Pattern, b: Pattern) -> bool:
-    """Tells whether two patterns can be equal, where one of them is on meta and has no numbers."""
+    """Tells whether two patterns can be equal if one of them is on meta and has no numbers."""
     return (a.spec, a.shape, a.nse) == (b.spec, b.shape, b.nse)
 
 
 def alike(a: Pattern, b: Pattern) -> bool:
-    """True for patterns that differ at most in which elements are specified."""
+    """True for patterns that differ at most in their specified elements."""
     same = (a.layout, a.shape, a.dense_dim, a.blocksize) == (
         b.layout,
         b.shape,
@@ -237,9 +237,9 @@ def alike(a: Pattern, b: Pattern) -> bool:
 
 
 def _replaced(A: SparseTensor, source: SparseTensor, pattern: Pattern) -> SparseTensor:
-    """A with the elements of `source`, as `load_state_dict` asks of a pruned parameter.
+    """A with the elements of `source`, as `load_state_dict` needs for a pruned parameter.
 
-    `pattern` is that of `source` on the device of A.
+    `pattern` is the pattern of `source` on the device of A.
     """
     if A._is_alias and not is_parameter(A):
         raise StateError(
@@ -253,7 +253,7 @@ def _replaced(A: SparseTensor, source: SparseTensor, pattern: Pattern) -> Sparse
 
 
 def require_no_gradient(A: SparseTensor, other: Pattern) -> None:
-    """Refuses to give other elements to a tensor that has a gradient on its present ones."""
+    """Refuses other elements for a tensor that has a gradient on its present elements."""
     if A.grad is not None:
         raise StateError(
             f"`self` has a gradient on its {A._pattern.nse} elements, which are not the "
@@ -263,7 +263,7 @@ def require_no_gradient(A: SparseTensor, other: Pattern) -> None:
 
 
 def replace(A: SparseTensor, vals: torch.Tensor, pattern: Pattern) -> SparseTensor:
-    """Gives A other elements; graphs recorded before that use the old ones raise in backward."""
+    """Gives A other elements; earlier graphs that use the old elements raise in backward."""
     _changed(A)
     # a gradient of an older graph would lie on the old elements
     if A._outdated is not None and A.is_leaf:

@@ -14,7 +14,7 @@ _CAST = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def lowered(product: Callable[P, T]) -> Callable[P, T]:
-    """`product` with its operands in autocast's dtype, where autocast is on for their device."""
+    """`product` with its operands in autocast's dtype if autocast is on for their device."""
 
     @functools.wraps(product)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -39,11 +39,11 @@ _BETWEEN = (
 
 
 def optimizing(func: Any = None) -> bool:
-    """True if an optimizer's step is the caller of the `__torch_function__` or property that asks.
+    """True if an optimizer's step called the `__torch_function__` or property that asks.
 
-    A closure that the step calls does not count. Code that `torch.compile` traces counts if it
-    stands in a file of torch's optimizers. `torch.full_like` counts where gradients are recorded
-    too, because Adagrad fills its state with it in its constructor.
+    A closure that the step calls does not count. Code that `torch.compile` traces counts if it is
+    in a file of torch's optimizers. `torch.full_like` also counts while gradients are recorded,
+    because the constructor of Adagrad fills its state with this function.
     """
     if torch.is_grad_enabled() and func is not torch.full_like:
         return False
@@ -59,7 +59,7 @@ def optimizing(func: Any = None) -> bool:
 
 
 def _traced_from() -> str:
-    """The file of the innermost line that a trace is at, as Dynamo or its graph notes it."""
+    """The file of the innermost line that is being traced, as Dynamo or its graph notes it."""
     meta = sys.modules["torch.fx.traceback"].get_current_meta()
     if "stack_trace" in meta:
         return meta["stack_trace"].rpartition('File "')[2].partition('"')[0]

@@ -38,10 +38,10 @@ def when_tracing(function: Callable[..., Any]) -> None:
 
 
 def when_called(function: Callable[..., Any]) -> None:
-    """Keeps Dynamo, once it is imported, from compiling `function` and what it calls by itself.
+    """Keeps Dynamo, once imported, from compiling `function` and its callees on their own.
 
-    Such calls come from code that a graph break left to Python. Dynamo would find nothing to
-    compile there; inside of a graph it reads the function as any other. The rule applies to a code
+    Such calls come from code that a graph break left to Python, where Dynamo would find nothing to
+    compile. Inside a graph, Dynamo reads the function like any other. The rule applies to a code
     object, and so to all functions that one decorator made.
     """
     if _DYNAMO in sys.modules:
@@ -112,11 +112,12 @@ _TRACING = (
 def lasting(*made_of: torch.Tensor) -> AbstractContextManager[Any]:
     """A context in which to make tensors that are kept for later calls.
 
-    They are no inference tensors, because a backward may save them. If they are made of real
-    tensors, they are real too, also while torch.export, torch.compile or FakeTensorMode traces,
-    torch.func transforms or forward mode is on: the next caller may be outside of all of them.
+    These tensors are not inference tensors, because a backward may save them. If they are made from
+    real tensors, they are real as well, even while torch.export, torch.compile or FakeTensorMode
+    traces, torch.func transforms or forward mode is on: the next caller may be outside of all of
+    these modes.
     """
-    if torch.compiler.is_dynamo_compiling():  # where all is part of one graph
+    if torch.compiler.is_dynamo_compiling():  # everything is part of one graph
         return torch.inference_mode(False)
     transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
     if transformed or (
@@ -128,7 +129,7 @@ def lasting(*made_of: torch.Tensor) -> AbstractContextManager[Any]:
 
 
 def is_real(t: torch.Tensor) -> bool:
-    """True for a tensor that neither a trace nor a transform stands behind."""
+    """True for a tensor that belongs to neither a trace nor a transform."""
     return type(t) is torch.Tensor and not is_functorch_wrapped_tensor(t)
 
 
@@ -138,8 +139,8 @@ def _undisturbed() -> Iterator[None]:
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
     from torch.utils._python_dispatch import _disable_current_modes
 
-    # torch._C._DisableFuncTorch would leave the transforms on torch's stack, where the operations
-    # that are called in here would find them, and call torch.func
+    # torch._C._DisableFuncTorch would leave the transforms on torch's stack; operations that are
+    # called in this context would find them there, and call torch.func
     with (
         _disable_current_modes(),
         temporarily_clear_interpreter_stack(),
@@ -156,9 +157,9 @@ _READERS = ("specialize", "run_node")
 def traced(*, shown: bool = False) -> bool:
     """True if torch.compile or torch.export reads the property that asks.
 
-    They take a wrapper only if it looks strided. The module that makes fake tensors counts before
-    a trace begins, too. With `shown`, Dynamo does not count where it reads the property on behalf
-    of the code that it compiles, which then sees what Python shows.
+    Both accept a wrapper only if it looks strided. The module that makes fake tensors also counts
+    before a trace begins. With `shown`, Dynamo does not count if it reads the property for the code
+    that it compiles; this code then sees the same as in Python.
     """
     caller = sys._getframe(2)
     module = caller.f_globals.get("__name__", "")
@@ -168,7 +169,7 @@ def traced(*, shown: bool = False) -> bool:
 
 
 def of_trace(t: torch.Tensor) -> bool:
-    """True for what the running trace made; fake tensors that were given to it are its inputs."""
+    """True for tensors that the running trace made; fake tensors given to it are its inputs."""
     if type(t) is torch.Tensor:
         return False
     running = TracingContext.try_get()
@@ -182,7 +183,7 @@ def in_trace() -> bool:
 
 
 def loses_sizes(out: Any) -> bool:
-    """True if the running trace has a size that depends on numbers, and the result `out` has not.
+    """True if the running trace has a size that depends on numbers, and `out` has no such size.
 
     Dynamo finds such a size in the results of the operation that made it, or nowhere.
     """
@@ -200,7 +201,7 @@ def loses_sizes(out: Any) -> bool:
 
 
 def _parts(out: Any) -> Iterator[torch.Tensor]:
-    """The dense tensors of a result: of tuples too, and the indices and values of sparse ones."""
+    """The dense tensors of a result, also in tuples; for sparse tensors, the indices and values."""
     if isinstance(out, (tuple, list)):
         for item in out:
             yield from _parts(item)
@@ -211,7 +212,7 @@ def _parts(out: Any) -> Iterator[torch.Tensor]:
 
 
 def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
-    """All of an inner tensor that compiled code depends on; symbols stand for varying sizes."""
+    """Properties of an inner tensor on which compiled code depends; varying sizes are symbols."""
     flags = (t.requires_grad, t.is_inference(), t.is_conj(), t.is_neg())
     return (type(t).__name__, t.dtype, t.device, tuple(t.shape), t.stride(), *flags)
 

@@ -30,14 +30,14 @@ in_torch_func: Callable[[], bool] = torch._C._are_functorch_transforms_active
 
 
 def transforming() -> bool:
-    """True where torch.func or forward mode is at work, but not in the kernels of an operation."""
+    """True while torch.func or forward mode is active, but not in the kernels of an operation."""
     active = forward_ad._current_level >= 0 or in_torch_func()
     return active and not getattr(_inside, "operation", False)
 
 
 @contextmanager
 def untransformed() -> Iterator[None]:
-    """A context in which operations are called as outside of transforms."""
+    """A context in which operations are called as if there were no transforms."""
     before = getattr(_inside, "operation", False)
     _inside.operation = True
     try:
@@ -47,14 +47,14 @@ def untransformed() -> Iterator[None]:
 
 
 def has_tangent(x: torch.Tensor) -> bool:
-    """True where forward mode takes a derivative along `x`."""
+    """True if forward mode takes a derivative along `x`."""
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
 
 
 def mapped_over(t: torch.Tensor) -> torch.Tensor:
-    """The numbers of all items that torch.func.vmap maps over, to decide for all of them at once.
+    """The numbers of all items that torch.func.vmap maps over, to decide once for all of them.
 
-    Also unwraps what other transforms of torch.func wrap.
+    Also unwraps tensors that other transforms of torch.func have wrapped.
     """
     while is_functorch_wrapped_tensor(t):
         t = get_unwrapped(t)
@@ -62,7 +62,7 @@ def mapped_over(t: torch.Tensor) -> torch.Tensor:
 
 
 def is_mapped(t: torch.Tensor) -> bool:
-    """Whether torch.func.vmap maps over `t`, so that nobody may read its numbers."""
+    """Whether torch.func.vmap maps over `t`, so its numbers must not be read."""
     while is_functorch_wrapped_tensor(t):
         if is_batchedtensor(t):
             return True
@@ -71,16 +71,16 @@ def is_mapped(t: torch.Tensor) -> bool:
 
 
 def differentiated(x: torch.Tensor) -> bool:
-    """True where a derivative with respect to `x` is asked for."""
+    """True if a derivative with respect to `x` is requested."""
     return has_tangent(x) or (torch.is_grad_enabled() and x.requires_grad)
 
 
 class Recorded(torch.autograd.Function):
     """A function that autograd records as one node, outside of the transforms of torch.func.
 
-    `apply` is the one of C++: what `torch.autograd.Function.apply` does for torch.func before takes
-    a third of the time of a small call. The caller has to unwrap a tensor that may have outlived a
-    transform.
+    `apply` is the method of C++, because the preparations of `torch.autograd.Function.apply` for
+    torch.func take a third of the time of a small call. The caller has to unwrap a tensor that may
+    have outlived a transform.
     """
 
     apply: Any = vars(torch._C._FunctionBase)["apply"]
@@ -115,7 +115,7 @@ class _Notes:
 
 
 class _Call:
-    """One call of an operation: its arguments by position, with gaps that tensors fill."""
+    """One call of an operation: its arguments by position, with gaps for the tensors."""
 
     def __init__(self, cls: type[Function], args: tuple[Any, ...]) -> None:
         self.cls = cls
@@ -131,7 +131,7 @@ class _Call:
         return full
 
     def forward(self, tensors: tuple[torch.Tensor, ...]) -> Any:
-        """The result, or a tuple of it and what else the backward needs."""
+        """The result, or a tuple of the result and further tensors that the backward needs."""
         with untransformed():
             y = self.cls.forward(self.notes, *self.filled(tensors, self.others))
         known = [*tensors, y]
@@ -158,7 +158,7 @@ class _Call:
 
 
 def _primal(t: Any) -> Any:
-    """`t` without its tangent, because the derivative would be taken twice with it."""
+    """`t` without its tangent; with the tangent, the derivative would be taken twice."""
     return forward_ad.unpack_dual(t).primal if isinstance(t, torch.Tensor) else t
 
 
@@ -189,7 +189,7 @@ def _transformed(call: _Call) -> type[torch.autograd.Function]:
         def jvp(ctx: Any, *tangents: torch.Tensor | None) -> Any:
             asked = [t is not None for t in tangents]
             *saved, y = map(_primal, ctx.saved_tensors)
-            moving: list[torch.Tensor] = []  # tangents of what the result depends on
+            moving: list[torch.Tensor] = []  # tangents of the tensors on which the result depends
 
             def pull(u: torch.Tensor) -> tuple[Any, ...]:
                 pairs = zip(call.backward(saved, asked, u), tangents, strict=True)
@@ -203,7 +203,7 @@ def _transformed(call: _Call) -> type[torch.autograd.Function]:
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> Any:
-            # one item at a time: kernels take no further dimension
+            # one item at a time: kernels do not accept a further dimension
             found = []
             for i in range(info.batch_size):
                 pairs = zip(tensors, in_dims, strict=True)
@@ -211,7 +211,7 @@ def _transformed(call: _Call) -> type[torch.autograd.Function]:
                 one = _Call(call.cls, tuple(call.filled(item, call.others)))
                 out = _transformed(one).apply(*item)
                 found.append(out if isinstance(out, tuple) else (out,))
-                # the forward that ran was that of `one`
+                # the forward that ran was the forward of `one`
                 call.notes, call.saved = one.notes, one.saved
             y, *more = [torch.stack(parts) for parts in zip(*found, strict=True)]
             return ((y, *more), (0,) * (1 + len(more))) if more else (y, 0)

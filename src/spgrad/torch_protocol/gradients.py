@@ -48,7 +48,7 @@ def set_grad(A: SparseTensor, grad: Any) -> None:
 
 @public_as("data")
 def set_data(A: SparseTensor, data: Any) -> None:
-    """`A.data = data`: A takes the values of `data`, and its pattern if that is another.
+    """`A.data = data`: A takes the values of `data`, and the pattern of `data` if it differs.
 
     Graphs that were recorded before keep the values that A had.
     """
@@ -76,7 +76,7 @@ def _described(A: SparseTensor) -> str:
 
 
 def register_hook(A: SparseTensor, hook: Callable[[Any], Any]) -> Any:
-    """`A.register_hook(hook)`; only the specified elements of what `hook` returns are used."""
+    """`A.register_hook(hook)`; of the result of `hook`, only the specified elements are used."""
 
     def run(g: Any) -> Any:
         given = hook(g)
@@ -95,7 +95,7 @@ def grad(
 ) -> tuple[torch.Tensor | None, ...]:
     """`torch.autograd.grad` of SparseTensors, or with respect to them.
 
-    Torch gets edges of the graph in their place, which it dispatches to nobody.
+    Torch gets edges of the graph in place of the SparseTensors; it does not dispatch on edges.
     """
     ends, starts = _edges(outputs), _edges(inputs)
     own_way = args or transforming() or options.get("materialize_grads")
@@ -106,11 +106,11 @@ def grad(
 
 
 def _edges(given: Any, *, leaves: bool = False) -> list[Any] | None:
-    """The tensors, edges in place of those that are sparse; None if one has no gradient.
+    """The tensors, with edges in place of sparse tensors; None if one of them has no gradient.
 
     Args:
         given: A tensor, an edge, or a tuple of them, as torch passes it on.
-        leaves: None also for one that was computed.
+        leaves: Also returns None if one of them is not a leaf.
     """
     tensors = [given] if isinstance(given, (torch.Tensor, GradientEdge)) else list(given)
     for i, t in enumerate(tensors):
@@ -122,7 +122,7 @@ def _edges(given: Any, *, leaves: bool = False) -> list[Any] | None:
 
 
 def _node(A: SparseTensor) -> Any:
-    """What the graph computes A with, or collects its gradient with."""
+    """The node of the graph that computes A, or that collects its gradient."""
     if A.grad_fn is not None:
         return A.grad_fn
     with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():

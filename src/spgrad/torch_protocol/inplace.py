@@ -28,7 +28,7 @@ def in_place(name: str, op: Callable[..., torch.Tensor]) -> Callable[..., torch.
 
     @functools.wraps(op)
     def run(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        # autograd may save what the operation reads, so it reads a copy of the tensor to overwrite
+        # autograd may save the operands, so the operation reads a copy of the tensor to overwrite
         kept = isinstance(input, SparseTensor) and input.requires_grad and torch.is_grad_enabled()
         return store(name, input, op(input.clone() if kept else input, *args, **kwargs))
 
@@ -37,12 +37,12 @@ def in_place(name: str, op: Callable[..., torch.Tensor]) -> Callable[..., torch.
 
 
 def with_new_result(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The operation that `function` is the in-place form of; None if it is not one."""
+    """The operation whose in-place form is `function`; None if there is none."""
     return _NEW_RESULT.get(function)
 
 
 def store(name: str, input: torch.Tensor, result: torch.Tensor) -> Any:
-    """Puts `result` into `input`, where dtype and pattern allow it."""
+    """Puts `result` into `input`, if dtype and pattern allow this."""
     if not torch.can_cast(result.dtype, input.dtype):
         raise ArgumentValueError(
             f"`input` has dtype {checks.short(input.dtype)}, and the result "

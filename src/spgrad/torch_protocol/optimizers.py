@@ -32,7 +32,7 @@ OF_THE_TENSOR = frozenset(
 def on_values(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None
 ) -> Any:
-    """Calls `func` with the values of all SparseTensors; results of their shape get their pattern.
+    """Calls `func` with the values of all SparseTensors; results of that shape get the pattern.
 
     O(nse), with the memory that `func` takes for a dense tensor of nse elements.
     """
@@ -57,7 +57,7 @@ def on_values(
 
 
 def _gradient(grad: torch.Tensor | None) -> torch.Tensor | None:
-    """The gradient that a step reads; raises if it is dense."""
+    """The gradient that an optimizer's step reads; raises if it is dense."""
     if grad is None or isinstance(grad, SparseTensor):
         return grad
     raise ArgumentValueError(
@@ -104,7 +104,7 @@ def _different(func: Any, a: Pattern, b: Pattern) -> str:
 
 
 def _common_of_lists(func: Any, lists: list[Any]) -> list[Pattern | None] | None:
-    """The patterns of the operands that stand at the same place of each list."""
+    """The patterns of the operands at the same place of each list."""
     sparse = [x for x in lists if any(isinstance(a, SparseTensor) for a in x)]
     if not sparse:
         return None

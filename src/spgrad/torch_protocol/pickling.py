@@ -83,7 +83,7 @@ def _pattern(spec: Any, shape: Any, indices: Any) -> Pattern:
 
 
 def _require_valid(pattern: Pattern) -> None:
-    """Refuses indices that don't fit the shape, or that are not in the order they claim."""
+    """Refuses indices that don't fit the shape, or whose order is not as the file claims."""
     if pattern.is_coo:
         sizes = tuple(pattern.shape[: pattern.sparse_dim])
         if not checks.require_coordinates(pattern.indices[0], sizes) and pattern.ordered:

@@ -24,7 +24,7 @@ _SHADES = ("#b6d3ee", "#4a8fd0", "#1d4ed8", "#1e1b4b")
 
 
 def describe(A: SparseTensor) -> str:
-    """Shape, nse, density, layout, dtype, and what else is not as usual; then some elements."""
+    """Shape, nse, density, layout, dtype, and properties that are unusual; then some elements."""
     parts = [f"{name}={value}" for name, value in facts(A)]
     return f"SparseTensor({', '.join(parts)})" + _elements(A._vals, A._pattern)
 
@@ -39,7 +39,7 @@ class _Word(str):
 
 
 def facts(A: SparseTensor) -> Iterator[tuple[str, Any]]:
-    """Shape, nse, density, layout, dtype, and what else is not as usual, by name; for rich."""
+    """Shape, nse, density, layout, dtype, and properties that are unusual, by name; for rich."""
     pattern = A._pattern
     yield "shape", tuple(pattern.shape)
     yield "nse", pattern.nse
@@ -64,7 +64,7 @@ def facts(A: SparseTensor) -> Iterator[tuple[str, Any]]:
 
 
 def picture(A: SparseTensor) -> str:
-    """HTML for notebooks: what `describe` says without elements, and where the elements are."""
+    """HTML for notebooks: the text of `describe` without elements, and a picture of the pattern."""
     rows = "".join(
         f'<tr><th style="text-align:left">{name}</th>'
         f'<td style="text-align:left">{html.escape(str(value))}</td></tr>'
@@ -87,7 +87,7 @@ def _spy(A: SparseTensor) -> str:
     row = indices[0] if indices.shape[0] == 2 else torch.zeros_like(indices[0])
     longest = max(m, k)
     down, across = (max(1, min(size, _CELLS * size // longest)) for size in (m, k))
-    # in float64, as the product of a row and a number of places may not fit int64
+    # in float64, because the product of a row and a number of places may not fit int64
     y = (row.double() * down / m).long().clamp(max=down - 1)
     x = (indices[-1].double() * across / k).long().clamp(max=across - 1)
     count = torch.bincount(y * across + x, minlength=down * across)

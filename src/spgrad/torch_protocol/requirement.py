@@ -13,7 +13,7 @@ OLDEST = (2, 11)
 
 
 def require_torch(version: str) -> None:
-    """Refuses a version of torch before `OLDEST`; one that names no number is left alone."""
+    """Refuses a version of torch before `OLDEST`; accepts a version without a number."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found and (int(found[1]), int(found[2])) < OLDEST:
         oldest = ".".join(map(str, OLDEST))

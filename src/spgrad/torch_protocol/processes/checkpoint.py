@@ -12,7 +12,7 @@ from spgrad.core.tensor import SparseTensor
 
 
 def _write_items(A: SparseTensor, fqn: str, value: Any) -> list[Any]:
-    """What a checkpoint stores for `A`; torch asks tensor subclasses for it by this method."""
+    """The items that a checkpoint stores for `A`; torch calls this method of tensor subclasses."""
     from torch.distributed.checkpoint.metadata import MetadataIndex
     from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 

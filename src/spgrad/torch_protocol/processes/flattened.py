@@ -24,7 +24,7 @@ _aten = torch.ops.aten
 
 
 class Piece(NamedTuple):
-    """One tensor of several: how many elements it counts, and how many numbers are sent for it."""
+    """One tensor of several: its number of elements, and how many numbers are sent for it."""
 
     counted: int
     sent: int
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 class Flat(torch.Tensor):
-    """Flattened tensors, one behind the other. `numbers` is what is sent: dense, without gaps."""
+    """Flattened tensors, one after the other. `numbers` is dense, without gaps, and is sent."""
 
     numbers: torch.Tensor
     pieces: list[Piece]
@@ -53,14 +53,14 @@ class Flat(torch.Tensor):
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """What C++ asks for between flattening tensors and taking them apart."""
+        """Answers the calls of C++ between flattening tensors and splitting them again."""
         if func not in _ANSWERS:
             raise no_sparse_form(func)
         return _ANSWERS[func](*args, **(kwargs or {}))
 
 
 class Received(SparseTensor):
-    """Values that came from another process, on their way into the tensor that they are for."""
+    """Values that came from another process, to be copied into the tensor to which they belong."""
 
     @classmethod
     def __torch_dispatch__(
@@ -106,7 +106,7 @@ def _slice(flat: Flat, dim: int = 0, start: int = 0, end: int = 0, step: int = 1
 
 
 def _shaped(flat: Flat, size: Any) -> torch.Tensor:
-    """The tensor that the one piece was flattened from."""
+    """The tensor from which the one piece was flattened."""
     (piece,) = flat.pieces
     if piece.pattern is None:
         return flat.numbers.view(size)
@@ -114,7 +114,7 @@ def _shaped(flat: Flat, size: Any) -> torch.Tensor:
 
 
 def _broadcast(tensors: list[Flat], group: Any, *args: Any, **options: Any) -> Any:
-    """Sends the numbers, where all processes have the same elements."""
+    """Sends the numbers if all processes have the same elements."""
     (flat,) = tensors
     patterns = [piece.pattern for piece in flat.pieces if piece.pattern is not None]
     require_agreement("broadcast", group, patterns, flat.device)

@@ -15,7 +15,7 @@ struct Cut {
   int64_t p, q;
 };
 
-// Where the merge of entries [p, end_p) of a line of a with [q, end_q) of b may be cut so that the
+// A point where the merge of entries [p, end_p) of a line of a with [q, end_q) of b may be cut: the
 // first part has at most kEntries of each operand, and equal indices stay together.
 template <class index_t>
 Cut cut_of(const index_t* a, const index_t* b, int64_t p, int64_t end_p, int64_t q, int64_t end_q) {
@@ -30,8 +30,8 @@ Cut cut_of(const index_t* a, const index_t* b, int64_t p, int64_t end_p, int64_t
 }
 
 // Merges from one point to another: numbers the elements from 0 on, and writes to ptr (m + 1) the
-// numbers at the ends of lines. `take` says where the numbers of the next entries of an operand go,
-// of which there are at most kEntries, and is told when they are there.
+// numbers at the ends of lines. `take` gives the memory for the numbers of the next entries of an
+// operand, at most kEntries, and is called again when the numbers are written.
 template <bool kUnion, class index_t, class Take>
 index_t merge_between(const Pair<index_t>& pair, Point from, Point to, Take& take, index_t* ptr) {
   const index_t *a = pair.a.idx, *b = pair.b.idx;
@@ -80,21 +80,21 @@ struct KeepNumbers {
   void numbered(int64_t, int64_t, int64_t, int64_t, index_t, index_t) const {}
 };
 
-// Writes the element that each entry of one operand became: first as the merge numbers them, then,
-// when the numbers of all threads are known, as they are numbered in the result.
+// Writes the number of the element that each entry of one operand became: first its number in the
+// merge of a thread, then, when the counts of all threads are known, its number in the result.
 template <class index_t>
 struct Renumbered {
   const Ascending<index_t>& operand;
   index_t* to;             // (nse), in the order of the operand
-  Array<index_t> of_copy;  // (nse), in the order of its sorted copy, if it has one
+  Array<index_t> of_copy;  // (nse), in the order of the sorted copy, if there is one
 
   Renumbered(const Ascending<index_t>& from, index_t* out) : operand(from), to(out) {
     if (operand.order) of_copy = array<index_t>(operand.nse);
   }
   index_t* numbers() { return of_copy ? of_copy.get() : to; }
 
-  // Adds `base` to the elements of entries [first, last), which end before `end`, and writes the
-  // index of each element, and the entry that it is from.
+  // Adds `base` to the numbers of the elements of entries [first, last), which are less than `end`,
+  // and writes for each element its index and its entry.
   template <bool kUnion>
   void finish(int64_t first, int64_t last, index_t base, index_t end, index_t* idx, index_t* from) {
     if (operand.order) {
@@ -120,7 +120,8 @@ struct Renumbered {
         from[element] = entry;
       }
     } else {
-      // Elements ascend, so what an entry without an element writes is written again by the next.
+      // Elements ascend, so the next entry overwrites the numbers that an entry without an element
+      // writes.
       index_t element = base;
       int64_t p = first;
       for (; p < last && element < end; ++p) {
@@ -158,10 +159,10 @@ Merged copied(const Tensor& ptr, const Tensor& idx) {
   return {clone(ptr), clone(idx), positions(), positions(), positions(), positions()};
 }
 
-// Indices of one line of an operand are distinct, in any order; those of the result ascend. First
-// the merge numbers the elements: threads take equal shares, wherever lines begin and end. When the
-// number of elements is known, the results are filled in. Nothing depends on the number of threads.
-// O(m + nse_a + nse_b) time, and no memory but the results if both operands are sorted.
+// The indices of a line of an operand are distinct, in any order; those of the result ascend. First
+// the merge numbers the elements: threads take equal shares, which may begin and end within lines.
+// When the number of elements is known, the results are written. They do not depend on the number
+// of threads. O(m + nse_a + nse_b) time, and no memory but the results if both operands are sorted.
 template <bool kUnion, class index_t>
 Merged merge(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b, const Tensor& idx_b) {
   const Ascending<index_t> a(ptr_a, idx_a), b(ptr_b, idx_b);
@@ -223,9 +224,9 @@ Merged merge_op(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& ptr_b,
 
 using MergedValues = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-// What the chunks of a merge wrote, side by side: chunk c wrote base[c + 1] - base[c] elements to
-// `wide` from starts[c] on. For one chunk the beginning of `wide`; with `fit`, always in memory of
-// their own size.
+// The elements that the chunks of a merge wrote, without gaps: chunk c wrote base[c + 1] - base[c]
+// elements to `wide` from starts[c] on. If there is one chunk, the result is the beginning of
+// `wide`; with `fit`, it is always in memory of its own size.
 template <class T>
 Tensor side_by_side(Tensor wide, const List<int64_t>& starts, const List<int64_t>& base, bool fit) {
   if (starts.size() == 1 && !fit) return torch::stable::narrow(wide, 0, 0, base.back());
@@ -240,8 +241,8 @@ Tensor side_by_side(Tensor wide, const List<int64_t>& starts, const List<int64_t
   return made;
 }
 
-// As `merge`, but values are moved while they are near instead of being numbered. Memory for as
-// many elements as the result could have.
+// As `merge`, but instead of numbering the entries it moves their values while these are in the
+// cache. Memory for as many elements as the result could have.
 template <bool kUnion, class index_t, class T>
 MergedValues merge_values(const Tensor& ptr_a, const Tensor& idx_a, const Tensor& val_a,
                           const Tensor& ptr_b, const Tensor& idx_b, const Tensor& val_b) {
@@ -308,7 +309,7 @@ void take_rows(const T* val, const index_t* src, int64_t d, int64_t first, int64
     constexpr int64_t kAhead = 32;
     for (int64_t i = first; i < last; ++i) {
       const int64_t later = src[std::min(i + kAhead, last - 1)];
-      __builtin_prefetch(val + later);  // also of -1: no address is an error
+      __builtin_prefetch(val + later);  // also for -1: a prefetch of any address is allowed
       const int64_t from = src[i], none = from >> 63;
       out[i] = unless(val[from & ~none], none);
     }

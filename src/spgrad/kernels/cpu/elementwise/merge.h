@@ -14,8 +14,8 @@
 
 namespace spgrad {
 
-// A pattern whose lines ascend: the operand itself, or a sorted copy that knows where its entries
-// stood.
+// A pattern whose lines ascend: the operand itself, or a sorted copy with the old positions of its
+// entries.
 template <class index_t>
 class Ascending {
  public:
@@ -28,7 +28,7 @@ class Ascending {
   }
 
   const index_t *ptr, *idx;
-  const index_t* order = nullptr;  // where an entry stood in the operand; null if in place
+  const index_t* order = nullptr;  // the position of an entry in the operand; null if unchanged
   int64_t m, nse;
 
  private:
@@ -85,7 +85,7 @@ class Ascending {
   Array<index_t> sorted_, order_;
 };
 
-// A state of the merge: it is in line `line`, before entry p of a and entry q of b.
+// A state of the merge: the merge is in line `line`, before entry p of a and entry q of b.
 struct Point {
   int64_t line, p, q;
 };
@@ -94,8 +94,9 @@ template <class index_t>
 struct Pair {
   const Ascending<index_t>&a, &b;
 
-  // The point after `work` steps: each entry takes a step, and so does the end of each line. Equal
-  // indices are passed together. Odeh, Green, Mwassi, Shmueli and Birk 2012, "Merge path".
+  // The point after `work` steps: each entry takes one step, and the end of each line takes one.
+  // The merge passes equal indices together. Odeh, Green, Mwassi, Shmueli and Birk 2012, "Merge
+  // path".
   Point at(int64_t work) const {
     if (work == 0) return {0, 0, 0};
     int64_t low = 0, high = a.m;
@@ -128,8 +129,8 @@ struct Pair {
 
 // Merges entries [p, end_p) of a with entries [q, end_q) of b, and numbers the elements of the
 // result from `next` on. Writes the element that each entry became; -1 for an entry that is not in
-// an intersection. Returns the number after the last. Every step reads both indices, and nothing
-// branches on them.
+// an intersection. Returns the number after the last. Every step reads both indices, and no branch
+// depends on them.
 template <bool kUnion, class index_t>
 SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t p, int64_t end_p,
                                     int64_t q, int64_t end_q, index_t* to_a, index_t* to_b,
@@ -148,16 +149,16 @@ SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t 
   return next;
 }
 
-// Whole lines that are merged as one, by keys that hold the number of the line above the index:
-// then no branch at the end of a line can be mispredicted. Two halves are merged side by side,
-// because every step waits for the result of the one before.
+// Whole lines that are merged as one line. The upper bits of a key hold the number of the line, the
+// lower bits the index, so there is no branch at the end of a line that could be mispredicted. Two
+// halves are merged at the same time, because every step waits for the result of the step before.
 template <class index_t>
 class Batch {
  public:
   static constexpr int64_t kEntries = 1024;  // of one operand, at most
 
-  // Takes lines from `line` to `last` at most, and returns the first that it did not take: `line`
-  // itself if that is too long, or an index too large.
+  // Takes lines from `line` on, up to `last` at most, and returns the first line that it did not
+  // take: `line` itself if this line is too long or has an index that is too large.
   int64_t fill(const Pair<index_t>& pair, int64_t line, int64_t last) {
     const auto fits = [&](int64_t i) {
       return pair.a.ptr[i] - pair.a.ptr[line] <= kEntries &&
@@ -208,9 +209,10 @@ class Batch {
     return line;
   }
 
-  // The entries of one operand: their keys, and the number of the element that each became, counted
-  // in its half. For an entry that became none, the complement of the number of elements before it.
-  // A half may write one number more than it has entries, so the second begins one further on.
+  // The entries of one operand: their keys, and the number of the element that each entry became,
+  // counted in its half. For an entry that became no element: the complement of the number of
+  // elements before it. A half may write one number more than it has entries, so the numbers of the
+  // second half begin one place later.
   struct Side {
     static constexpr int64_t kTogether = 8;
     int64_t keys[kEntries + kTogether];
@@ -231,8 +233,8 @@ class Batch {
         for (int64_t p = 0; p < size; ++p) any |= idx[p];
         if (any >> kShift != 0) return false;
       }
-      // A loop over kTogether entries is quicker than one that stops at the end of the line, though
-      // it reads some entries too many.
+      // A loop over kTogether entries is faster than a loop that stops at the end of the line,
+      // although it reads some entries beyond the end.
       const int64_t readable = operand.nse - origin - kTogether;
       for (int64_t i = line, p = 0; i < end; ++i) {
         const int64_t base = (i - line) << kShift, stop = ptr[i + 1] - origin;
@@ -246,7 +248,8 @@ class Batch {
       return true;
     }
 
-    // The element that each entry became, -1 for none, if the halves are numbered from base on.
+    // Writes the element that each entry became, -1 for none; the elements of the halves are
+    // numbered from base[0] and base[1] on.
     void copy(const index_t (&base)[2], index_t* to) const {
       const auto element = [](index_t number, index_t from) {
         return number < 0 ? index_t{-1} : number + from;
@@ -255,7 +258,7 @@ class Batch {
       for (int64_t p = half; p < size; ++p) to[p] = element(numbers[p + 1], base[1]);
     }
 
-    // The number after the entries of line i, `next` if there is none.
+    // The number of the first element after line i, `next` if there is none.
     SPGRAD_INLINE index_t number_after(int64_t i, const index_t (&base)[2], index_t next) const {
       const int64_t p = ptr[i + 1] - origin - 1;
       if (p < ptr[i] - origin) return next;

@@ -8,16 +8,16 @@
 
 namespace spgrad {
 
-// What a chunk of a merge makes, by the number of the element: its index, and its value in a and in
-// b, zero where an operand lacks it.
+// The results of a chunk of a merge, by the number of the element: its index, and its values in a
+// and in b, zero if the operand does not have the element.
 template <class index_t, class T>
 struct Made {
   index_t* idx;
   T *a, *b;
 };
 
-// Takes the numbers of a stretch of the merge while they lie in the nearest cache, and moves
-// indices and values by them.
+// Reads the numbers of a stretch of the merge while they are in the first-level cache, and moves
+// indices and values to the places that they give.
 template <bool kUnion, class index_t, class T>
 class MoveValues {
  public:
@@ -60,7 +60,8 @@ class MoveValues {
         out[element] = val[order(entry)];
       }
     } else {
-      // Elements ascend, so what an entry without an element writes is written again by the next.
+      // Elements ascend, so the next entry overwrites the numbers that an entry without an element
+      // writes.
       index_t element = first;
       for (int64_t entry = p; entry < end && element < last; ++entry) {
         idx[element] = operand.idx[entry];

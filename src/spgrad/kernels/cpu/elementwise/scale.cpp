@@ -10,7 +10,7 @@ namespace {
 
 // ptr (m + 1), idx (nse), perm (nse) or null, val and out (nse), by_line (m) or null, by_index (k)
 // or null. out is allocated and not initialised; perm is a bijection. Indices may be unsorted and
-// repeat. Every entry is computed by itself. O(nse + m) time, no memory.
+// repeat. Each entry is computed on its own. O(nse + m) time, no memory.
 template <class index_t, class scalar_t>
 struct Scale {
   const index_t *ptr, *idx, *perm;
@@ -23,7 +23,7 @@ struct Scale {
 template <class index_t, class scalar_t>
 SPGRAD_CLONES void scale_entries(const Scale<index_t, scalar_t>& shared, int64_t first,
                                  int64_t last) {
-  const Scale<index_t, scalar_t> a = shared;  // a copy, which no write to a.out can change
+  const Scale<index_t, scalar_t> a = shared;  // a copy: writes to a.out cannot change it
   int64_t i =
       a.by_line == nullptr ? 0 : std::upper_bound(a.ptr, a.ptr + a.m + 1, first) - a.ptr - 1;
   for (int64_t p = first; p < last; ++i) {

@@ -14,14 +14,14 @@ namespace {
 
 using Selected = std::tuple<Tensor, Tensor, Tensor>;
 
-// Turns the lengths of m lines, which stand at ptr + 1, into the pointers (m + 1,).
+// Turns the lengths of m lines, stored from ptr + 1 on, into the pointers (m + 1,).
 template <class index_t>
 void scan(index_t* ptr, int64_t m) {
   ptr[0] = 0;
   std::partial_sum(ptr, ptr + m + 1, ptr);
 }
 
-// The `count` indices first, first + step, ..., which are looked for in lines that ascend.
+// The `count` indices first, first + step, ..., which are searched for in ascending lines.
 template <class index_t>
 struct Range {
   const index_t *ptr, *idx;
@@ -40,7 +40,8 @@ struct Range {
     if (count > 0) low = std::min(first, end), high = std::max(first, end) + 1;
   }
 
-  // The number of entries of a line below a bound: counted in short lines, else searched for.
+  // The number of entries of a line below a bound: counted in short lines, found by a search in
+  // long ones.
   int64_t below(int64_t line, int64_t bound) const {
     constexpr int64_t kShort = 32;
     const index_t *begin = idx + ptr[line], *end = idx + ptr[line + 1];
@@ -53,7 +54,7 @@ struct Range {
     return found;
   }
 
-  // Writes where the entries between the bounds begin, and returns how many of them are selected.
+  // Writes the first entry between the bounds, and returns how many entries are selected.
   index_t measure(int64_t line, index_t* start) const {
     const int64_t begin = ptr[line] + below(line, low), end = ptr[line] + below(line, high);
     *start = static_cast<index_t>(begin);
@@ -63,7 +64,7 @@ struct Range {
     return selected;
   }
 
-  // Writes the `count` entries of a line that are selected, of which none stands before `start`.
+  // Writes the `count` selected entries of a line. None of them is before `start`.
   template <class Payload>
   void fill(int64_t start, int64_t count, int64_t to, index_t* out_idx,
             const Payload& payload) const {
@@ -92,9 +93,9 @@ struct Range {
   index_t base() const { return static_cast<index_t>(low); }
 };
 
-// ptr (m + 1,), idx (nse,) ascending in each line, val (nse,) or null. The results are allocated
-// here. Two searches a line and one more pass over what lies between the bounds: O(m log(nse / m) +
-// entries between) time, and m numbers of memory.
+// ptr (m + 1,), idx (nse,) ascending in each line, val (nse,) or null. Allocates the results. Two
+// searches a line and one more pass over the entries between the bounds: O(m log(nse / m) + entries
+// between the bounds) time, and memory for m numbers.
 template <class index_t>
 Selected select_range(const Tensor& ptr, const Tensor& idx, int64_t first, int64_t step,
                       int64_t count, const std::optional<Tensor>& val) {
@@ -137,8 +138,8 @@ Selected select_range_op(const Tensor& ptr, const Tensor& idx, int64_t first, in
 }
 
 // Copies lines by their numbers, in any order and as often as they are listed, with their values. A
-// loop over kTogether entries is quicker than one that stops at the end of the line, though it
-// copies some entries too many: the next line writes over those.
+// loop over kTogether entries is faster than a loop that stops at the end of the line, although it
+// copies some entries beyond the end. The next line overwrites these entries.
 template <class index_t, class T>
 void copy_lines(const index_t* ptr, const index_t* idx, const T* val, const int64_t* lines,
                 int64_t first, int64_t last, int64_t nse, const index_t* out_ptr, index_t* out_idx,
@@ -199,8 +200,8 @@ Selected list_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& val,
   return {new_ptr, new_idx, moved};
 }
 
-// Entries by the new indices that each old index becomes: inv_idx[inv_ptr[j] : inv_ptr[j + 1]] for
-// j.
+// Selects entries by index. The old index j becomes the new indices inv_idx[inv_ptr[j] : inv_ptr[j
+// + 1]].
 template <class index_t>
 struct Columns {
   const index_t *ptr, *idx, *inv_ptr, *inv_idx;
@@ -235,9 +236,9 @@ struct Columns {
   }
 };
 
-// ptr (m + 1,), idx (nse,) in [0, k); inv_ptr (k + 1,), inv_idx. The results are allocated here.
-// O(m + nse + n) time for n entries of the result if these stay in order, O(n log) of the longest
-// line otherwise.
+// ptr (m + 1,), idx (nse,) in [0, k); inv_ptr (k + 1,), inv_idx. Allocates the results. For n
+// entries of the result, O(m + nse + n) time if they stay in order, otherwise O(n log(longest
+// line)).
 template <class index_t>
 Selected select_columns(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
                         const Tensor& inv_idx) {

@@ -1,5 +1,6 @@
-// Kernels between matrices of blocks and of single elements. A block is `block_lines` lines of
-// `block_width` elements. A strip is the lines that the blocks of one line of blocks lie on.
+// Kernels that convert between matrices of blocks and matrices of single elements. A block has
+// `block_lines` lines of `block_width` elements. A strip is the lines of elements in one line of
+// blocks.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -17,7 +18,7 @@ template <class index_t, class Payload>
 struct BlockView {
   const index_t *ptr, *idx;  // (strips + 1,), (nb,)
   int64_t block_lines, block_width;
-  bool transposed;             // values lie element by element, not line by line
+  bool transposed;             // values are stored index by index, not line by line
   index_t *out_ptr, *out_idx;  // (strips * block_lines + 1,), (nb * block_lines * block_width,)
   Payload payload;             // as long as out_idx
 
@@ -92,12 +93,12 @@ template <class index_t>
 struct BlockSearch {
   const index_t *ptr, *idx;
   int64_t block_lines, block_width;
-  int64_t line_step, element_step;  // between the elements of a block
+  int64_t line_step, element_step;  // distances of the elements of a block
   index_t* columns;                 // (nse,): the blocks of a strip, from its first entry on
   index_t* places;  // (nse,): of each entry among the elements of the strip's blocks
 
-  // Finds the blocks of a strip in ascending order. `at` and `next` are memory for a number of
-  // each line of it. Returns how many blocks there are.
+  // Finds the blocks of a strip in ascending order. `at` and `next` are memory for one number for
+  // each line of the strip. Returns the number of blocks.
   int64_t find(int64_t strip, index_t* at, index_t* next) const {
     switch (block_lines) {  // short loops of a known length need no branch
       case 2:
@@ -114,7 +115,7 @@ struct BlockSearch {
   SPGRAD_INLINE int64_t find(int64_t strip, index_t* at, index_t* next) const {
     const int64_t lines = kLines == 0 ? block_lines : kLines;
     constexpr index_t kNone = std::numeric_limits<index_t>::max();
-    // A shift where it will do: a division takes as long as all other work on an entry.
+    // A shift if possible: a division takes as long as all other work on an entry.
     const int shift = std::has_single_bit(static_cast<uint64_t>(block_width))
                           ? std::countr_zero(static_cast<uint64_t>(block_width))
                           : -1;
@@ -150,11 +151,11 @@ void parallel_strips(int64_t strips, int64_t nse, const F& f) {
   parallel_entries(strips, 4 * each, f);
 }
 
-// ptr (m + 1,) with m a multiple of `block_lines`, every line ascending. Returns the pointers
-// (m / block_lines + 1,) and columns (nb,) of the blocks, and for each of their elements the entry
-// that it is, -1 for none, or its value in val (nse,), zero for none. Elements lie line by line in
-// a block, or column by column if `transposed`. O(m + nse + result) time; two numbers an entry are
-// allocated beside the result.
+// ptr (m + 1,) with m a multiple of `block_lines`, every line ascending. Returns the pointers (m /
+// block_lines + 1,) and columns (nb,) of the blocks, and, for each of their elements, its entry, -1
+// for none, or its value in val (nse,), zero for none. The elements of a block are stored line by
+// line, or column by column if `transposed`. O(m + nse + result) time; besides the result,
+// allocates two numbers an entry.
 std::tuple<Tensor, Tensor, Tensor> group_blocks_op(const Tensor& ptr, const Tensor& idx,
                                                    int64_t block_lines, int64_t block_width,
                                                    bool transposed,

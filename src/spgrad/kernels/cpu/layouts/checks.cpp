@@ -11,8 +11,9 @@
 namespace spgrad {
 namespace {
 
-// First position in [begin, end) where idx lies outside [0, n), else `end`. Looks at blocks without
-// branching, so that the compiler vectorises the common case of nothing to find.
+// The first position in [begin, end) where idx is outside [0, n), otherwise `end`. There is no
+// branch within a block of indices, so the compiler vectorises the common case that all indices are
+// good.
 template <class index_t>
 SPGRAD_CLONES int64_t first_outside(const index_t* idx, int64_t begin, int64_t end, int64_t n) {
   using unsigned_t = std::make_unsigned_t<index_t>;
@@ -31,7 +32,7 @@ SPGRAD_CLONES int64_t first_outside(const index_t* idx, int64_t begin, int64_t e
   return end;
 }
 
-// First position p in rows [first, last) where idx[p] lies outside [0, n), or is not larger than
+// The first position p in rows [first, last) where idx[p] is outside [0, n), or is not larger than
 // the index before it in its row; ptr[last] if there is none.
 template <class index_t>
 int64_t first_bad_entry(const index_t* ptr, const index_t* idx, int64_t first, int64_t last,
@@ -46,13 +47,13 @@ int64_t first_bad_entry(const index_t* ptr, const index_t* idx, int64_t first, i
   return ptr[last];
 }
 
-// What the reference of check_compressed says: the code of the first defect, and where it is.
+// The first defect, as the reference of check_compressed describes it: its code, and its position.
 struct Defect {
   int64_t code, position;
 };
 
-// Checks ptr (m + 1,) and idx (nse,) of a compressed structure with indices in [0, n). Neither is
-// trusted: idx is read only once ptr is known to be sound. O(m + nse) time.
+// Checks ptr (m + 1,) and idx (nse,) of a compressed structure with indices in [0, n). Both may be
+// wrong: idx is read only after ptr has passed its checks. O(m + nse) time.
 template <class index_t>
 Defect check_compressed(const index_t* ptr, const index_t* idx, int64_t m, int64_t nse, int64_t n) {
   if (ptr[0] != 0) return {1, 0};
@@ -85,13 +86,13 @@ Tensor check_compressed_op(const Tensor& ptr, const Tensor& idx, int64_t n) {
   return out;
 }
 
-// Where the first index outside of its dimension stands; -1 for none.
+// The position of the first index outside of its dimension; -1 for none.
 struct Outside {
   int64_t dim = -1, position = -1;
 };
 
-// Checks indices (d, nse), row-major and not trusted, against size (d,). The first bad position
-// wins, and of that entry the first bad dimension. O(d nse) time.
+// Checks indices (d, nse), row-major and possibly wrong, against size (d,). Reports the first entry
+// with a bad index, and the first bad dimension of this entry. O(d nse) time.
 template <class index_t>
 Outside first_outside(const index_t* indices, const int64_t* size, int64_t d,
                       const Chunks& chunks) {
@@ -115,7 +116,7 @@ Outside first_outside(const index_t* indices, const int64_t* size, int64_t d,
 template <class index_t>
 bool entries_ascend(const index_t* indices, int64_t d, const Chunks& chunks) {
   const int64_t nse = chunks.total();
-  if (d == 2) {  // without a branch, so that the compiler vectorises it
+  if (d == 2) {  // without a branch, so the compiler vectorises it
     const index_t *row = indices, *column = indices + nse;
     return ascends(chunks, [=](int64_t p) {
       return (row[p - 1] > row[p]) | ((row[p - 1] == row[p]) & (column[p - 1] >= column[p]));

@@ -19,8 +19,9 @@ int bit_width(int64_t size) {
   return std::bit_width(static_cast<uint64_t>(size > 0 ? size - 1 : 0));
 }
 
-// Bit fields that hold an entry's index in each dimension, the first dimension topmost, so that the
-// order of the keys is the lexicographic order. Shifts take keys apart faster than divisions.
+// Bit fields with the index of an entry in each dimension, the first dimension topmost, so the
+// order of the keys is the lexicographic order. Shifts extract indices from keys faster than
+// divisions.
 struct Fields {
   List<int> width, shift;
   int total = 0;
@@ -65,7 +66,7 @@ struct Keys {
   }
 };
 
-// The keys of the entries of a matrix, without the loops.
+// The keys of the entries of a matrix, without the loops over dimensions.
 template <class index_t>
 struct MatrixKeys {
   const index_t *row, *column;
@@ -80,7 +81,7 @@ struct MatrixKeys {
   }
 };
 
-// Memory for entries under the sort, and for kSlack more that the sort reads in vain.
+// Memory for the entries in the sort, and for kSlack more that the sort reads and does not use.
 template <class Entry>
 class Scratch {
  public:
@@ -95,9 +96,8 @@ class Scratch {
 };
 
 // Numbers the runs of equal keys among sorted entries, and returns the indices (d, u) of the runs.
-// split(q) takes sorted entry q apart into key and position; write(entry, out, u) writes the
-// indices of an entry to out[dim * u]; emit(q, entry, run) is called for every entry, in order.
-// O(d nse) time.
+// split(q) splits sorted entry q into key and position; write(entry, out, u) writes the indices of
+// an entry to out[dim * u]; emit(q, entry, run) is called for every entry, in order. O(d nse) time.
 template <class index_t, class Split, class Write, class Emit>
 Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, const Write& write,
              const Emit& emit) {
@@ -136,7 +136,7 @@ Tensor merge(const Tensor& indices, const Chunks& chunks, const Split& split, co
   return unique;
 }
 
-// Coalesces by keys of less than 64 bits, in entries that hold the key above `low` bits.
+// Coalesces by keys of less than 64 bits. Entries hold the key in the bits from `low` on.
 template <class index_t, class Entry, class Keys, class Make, class Split, class Emit>
 Tensor coalesce_by_key(const Tensor& indices, const Keys& keys, int low, int high, const Make& make,
                        const Split& split, const Emit& emit) {
@@ -157,8 +157,8 @@ Tensor coalesce_by_key(const Tensor& indices, const Keys& keys, int low, int hig
   return merge<index_t>(indices, chunks, [&](int64_t q) { return split(entries[q]); }, write, emit);
 }
 
-// Coalesces indices whose keys would take 64 bits or more: one stable sort per dimension, the last
-// dimension first; then the rank of an entry among the distinct ones serves as its key.
+// Coalesces indices whose keys would take 64 bits or more: sorts stably by each dimension, the last
+// dimension first; then the rank of an entry among the distinct entries serves as its key.
 template <class index_t, class Emit>
 Tensor coalesce_by_dimension(const Tensor& indices, const Coo<index_t>& coo, const Fields& fields,
                              const Emit& emit) {
@@ -192,8 +192,8 @@ Tensor coalesce_by_dimension(const Tensor& indices, const Coo<index_t>& coo, con
   return merge<index_t>(indices, chunks, [&](int64_t q) { return entries[q]; }, write, emit);
 }
 
-// The distinct entries of indices (d, nse), d >= 1, every index inside its dimension of `size`, in
-// lexicographic order; `emit` is called for every entry. Allocates two words an entry (four if
+// The distinct entries of indices (d, nse), d >= 1, in lexicographic order. Every index is inside
+// its dimension of `size`. `emit` is called for every entry. Allocates two words an entry (four if
 // keys and positions exceed 64 bits together). O(nse * bits of the size / 8) time, O(d nse) if the
 // entries are sorted already; the result does not depend on the number of threads.
 template <class Emit>
@@ -228,7 +228,7 @@ Tensor sorted_entries(const Tensor& indices, torch::headeronly::IntHeaderOnlyArr
   return unique;
 }
 
-// Writes the number of its run for every entry.
+// Writes, for every entry, the number of its run.
 struct Groups {
   int64_t* group;  // (nse,)
 
@@ -246,11 +246,12 @@ std::tuple<Tensor, Tensor> coalesce_op(const Tensor& indices,
   return {unique, group};
 }
 
-// Writes the entries in order, and where the runs begin; all writes are in order.
+// Writes the order of the entries and the beginnings of the runs; it writes both from front to
+// back.
 template <class position_t>
 struct Runs {
   const Tensor& like;
-  Tensor& ptr;                         // (u + 1,), made when u is known
+  Tensor& ptr;                         // (u + 1,), allocated when u is known
   position_t* order;                   // (nse,)
   mutable position_t* ends = nullptr;  // of the runs, in `ptr`
 
@@ -260,7 +261,8 @@ struct Runs {
     mutable_data<position_t>(ptr)[0] = 0;
     ends = mutable_data<position_t>(ptr) + 1;
   }
-  // Each entry of a run writes the run's end, and the last one stays: no branch.
+  // Each entry of a run writes the end of the run, and the last entry overwrites the others, so no
+  // branch is needed.
   SPGRAD_INLINE void operator()(int64_t q, Wide entry, int64_t run) const {
     ends[run] = static_cast<position_t>(q + 1);
     order[q] = static_cast<position_t>(entry.position);

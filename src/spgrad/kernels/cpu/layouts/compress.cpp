@@ -1,4 +1,4 @@
-// Kernels between row pointers and row numbers.
+// Kernels that convert between row pointers and row numbers.
 #include <algorithm>
 
 #include "common/arguments.h"
@@ -9,9 +9,9 @@
 namespace spgrad {
 namespace {
 
-// Writes ptr (m + 1,) if row (nse,) ascends: the last entry of a row says where the row ends, so
-// that no count waits for the one before. Otherwise returns false, and ptr holds nothing of use.
-// Serial.
+// Writes ptr (m + 1,) if row (nse,) ascends: the position of the last entry of a row gives the end
+// of the row, so no count waits for the count before. Otherwise returns false, and the contents of
+// ptr have no meaning. Serial.
 template <class index_t>
 bool compress_sorted(const index_t* row, int64_t nse, int64_t m, index_t* ptr) {
   constexpr int64_t kBlock = 4096;

@@ -10,8 +10,8 @@ namespace {
 
 // ptr (m + 1,), idx (nse,) distinct in each line, perm (nse,) or null, val (nse,) or (nse, d).
 // A batch is a block-diagonal matrix: each item has `lines` lines, and the indices of item i begin
-// at i * n. Every line is cleared right before its elements are written, while it is in the cache.
-// out (m, n) or (m, n, d). O(m n d + nse) time.
+// at i * n. Each line is cleared right before its elements are written, so it is still in the cache
+// then. out (m, n) or (m, n, d). O(m n d + nse) time.
 Tensor densify_op(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
                   const Tensor& val, int64_t lines, int64_t n) {
   check_view(ptr, idx, perm);

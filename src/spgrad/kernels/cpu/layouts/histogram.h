@@ -1,4 +1,4 @@
-// Counts of what goes into each bucket, for sorts by counting.
+// Counts of the entries of each bucket, for sorts by counting.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace spgrad {
 
-// Where each chunk of entries starts to write in each of n buckets, so that a scatter in chunk
-// order is stable. Holds count() * n counters; chunks are limited so that this stays O(nse + n).
+// The places where each chunk of entries starts to write in each of n buckets, so that a scatter in
+// chunk order is stable. Holds count() * n counters; the number of chunks is limited so that these
+// are O(nse + n).
 template <class index_t>
 class Histogram {
  public:

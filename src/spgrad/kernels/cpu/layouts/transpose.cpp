@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kAhead = 12;      // entries between a prefetch and its use
 constexpr int64_t kNear = 160'000;  // entries whose places the second-level cache holds
 
-// True if most rows have about the columns of the row before, as those of grids and bands: then
-// what is written lies in the caches. Looks at 64 rows.
+// True if most rows have about the same columns as the row before, as in grids and bands: the
+// places that are written are then in the caches. Looks at 64 rows.
 template <class index_t>
 bool rows_are_alike(const index_t* ptr, const index_t* idx, int64_t m) {
   constexpr int64_t kSamples = 64, kLine = 64 / sizeof(index_t);
@@ -32,7 +32,7 @@ bool rows_are_alike(const index_t* ptr, const index_t* idx, int64_t m) {
 
 // The column view of a row view by a stable counting sort (Gustavson 1978, "Two fast algorithms for
 // sparse matrices"). Columns may be unsorted and repeat. cptr (n + 1,), row (nse,) and what the
-// payload writes (nse,) are preallocated. Every chunk of entries writes to its own places: the
+// payload writes (nse,) are preallocated. Each chunk of entries writes to its own places, so the
 // result does not depend on the number of threads. O(m + n + nse) time and memory.
 template <class index_t, class Payload>
 void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n, int64_t nse,
@@ -45,7 +45,8 @@ void transpose_plan(const index_t* ptr, const index_t* idx, int64_t m, int64_t n
     for (int64_t p = begin; p < end; ++i) {
       for (const int64_t stop = std::min<int64_t>(ptr[i + 1], end); p < stop; ++p) {
         if constexpr (kPrefetch) {
-          // Columns come in any order: prefetch the counter, then the places, of later entries.
+          // Columns come in any order, so the counters and then the places of later entries are
+          // prefetched.
           __builtin_prefetch(next + idx[std::min(p + 2 * kAhead, end - 1)], 1);
           const int64_t soon = next[idx[std::min(p + kAhead, end - 1)]];
           __builtin_prefetch(row + soon, 1);

@@ -9,8 +9,8 @@
 namespace spgrad {
 namespace {
 
-// Calls few(first, last) on ranges of rows that have at most kLongest entries each, and kAttended
-// together, in parallel; then one(i) on every longer row.
+// Calls few(first, last) in parallel on ranges of rows, each with at most kLongest entries in a row
+// and kAttended entries in all; then one(i) on every longer row.
 template <class index_t, class Few, class One>
 void for_attended(const index_t* ptr, int64_t m, int64_t cost, const Few& few, const One& one) {
   const auto batches = [&](int64_t first, int64_t last) {
@@ -30,8 +30,8 @@ List<index_t> blocks_of(const index_t* ptr, int64_t i) {
   return starts;
 }
 
-// Row i of a head, in blocks: each block is an attention by itself, and their results are joined
-// with weights that follow from their lse.
+// Row i of a head, in blocks. The kernel computes an attention for each block, and adds their
+// results with weights that it computes from their lse.
 template <class index_t, class F>
 void attend_long(const Attention<index_t, F>& head, const index_t* ptr, int64_t i) {
   const auto starts = blocks_of(ptr, i);
@@ -119,8 +119,8 @@ std::tuple<Tensor, Tensor> attention(const Tensor& ptr, const Tensor& idx,
   return {out, lse};
 }
 
-// The gradients of the keys and values of one head: sums over columns, whose rows have written
-// `changes` and `weights`.
+// The gradients of the keys and values of one head: sums over the entries of columns. The pass by
+// rows has written `changes` and `weights` before.
 template <class index_t, class F>
 void sum_columns(const HeadGradients<F>& head, const index_t* ptr, const index_t* idx,
                  const index_t* perm, const Sizes& sizes) {

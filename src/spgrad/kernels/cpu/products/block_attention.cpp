@@ -8,7 +8,7 @@
 namespace spgrad {
 namespace {
 
-// An operand (n, features) of the columns of blocks, turned for dots.
+// An operand (n, features) whose rows belong to the columns of the blocks, turned for dots.
 template <class F>
 Array<F> turned_for(const F* x, int64_t width, int64_t n, int64_t features) {
   auto out = array<F>(n * features);
@@ -18,8 +18,8 @@ Array<F> turned_for(const F* x, int64_t width, int64_t n, int64_t features) {
   return out;
 }
 
-// Calls lines(first, last) of `all` on all lines, in parallel. piece(part, slot) makes the results
-// of the pieces of a long line go to its slots, `slot` being the first.
+// Calls lines(first, last) of `all` on all lines, in parallel. For a long line, piece(part, slot)
+// redirects the results of its pieces to its slots; `slot` is the first of them.
 template <class Head, class index_t, class Piece>
 void for_lines(const Head& all, const SplitRows<index_t>& split, int64_t cost, const Piece& piece) {
   split.parallel(cost, [&](const auto& part) {

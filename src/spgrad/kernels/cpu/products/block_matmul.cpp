@@ -13,20 +13,21 @@
 namespace spgrad {
 namespace {
 
-// The factors of a block_sddmm: g of the lines of the view, x of the other direction. The block of
-// an entry p of line i is the dot products of rows of blocks i and idx[p].
+// The factors of a block_sddmm: the rows of g belong to the lines of the view, the rows of x to the
+// other direction. The block of an entry p of line i has the dot products of the rows of g in block
+// i and the rows of x in block idx[p].
 template <class index_t, class T>
 struct BlockSddmm {
   BlockView<index_t> view;
   const T *g, *x;
   int64_t n;
   T* out;
-  int64_t row = -1;  // the line that all lines are pieces of, if any
+  int64_t row = -1;  // if all lines are pieces of one line: this line
 
   int64_t line(int64_t i) const { return row < 0 ? i : row; }
 };
 
-// Lines [first, last), where the operand of the columns of blocks has been turned.
+// Lines [first, last). The operand whose rows belong to the columns of the blocks has been turned.
 template <int kBytes, class index_t, class T>
 SPGRAD_INLINE void sddmm_lines(const BlockSddmm<index_t, T>& a, int64_t first, int64_t last) {
   const auto& view = a.view;
@@ -52,7 +53,7 @@ SPGRAD_INLINE void sddmm_lines(const BlockSddmm<index_t, T>& a, int64_t first, i
   }
 }
 
-// The same for blocks of kSide x kSide elements, where x has been turned.
+// The same for blocks of kSide x kSide elements. x has been turned.
 template <int kBytes, int kSide, class index_t, class T>
 SPGRAD_INLINE void sddmm_squares(const BlockSddmm<index_t, T>& a, int64_t first, int64_t last,
                                  T* buffer) {
@@ -73,7 +74,7 @@ SPGRAD_INLINE void sddmm_squares(const BlockSddmm<index_t, T>& a, int64_t first,
   }
 }
 
-// The side of the blocks where they are multiplied as squares, else 0.
+// The side of the blocks if they are multiplied as squares, otherwise 0.
 template <class index_t>
 int64_t square_side(const BlockView<index_t>& view, int64_t n, int64_t lanes) {
   constexpr int64_t kSquare = 4;
@@ -81,7 +82,7 @@ int64_t square_side(const BlockView<index_t>& view, int64_t n, int64_t lanes) {
   return side == view.width && side == kSquare && side <= lanes && n > 0 ? side : 0;
 }
 
-// Lines [first, last); `side` and `padded` are of square_side and of turn_blocks.
+// Lines [first, last). `side` is from square_side, and `padded` from turn_blocks.
 template <class index_t, class T>
 void sddmm_part(const BlockSddmm<index_t, T>& a, int64_t first, int64_t last, int64_t side,
                 int64_t padded) {

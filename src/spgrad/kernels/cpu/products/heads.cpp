@@ -1,6 +1,6 @@
 // Several heads on one pattern: heads_spmm, its transpose (heads_spmm on the column view) and
-// heads_sddmm are each other's derivatives. Contracts and kernels are in heads/; here are the host
-// functions.
+// heads_sddmm are each other's derivatives. The contracts and kernels are in heads/, the host
+// functions in this file.
 #include <algorithm>
 #include <type_traits>
 
@@ -13,12 +13,13 @@
 namespace spgrad {
 namespace {
 
-// Sums of products wrap: their low bits are the same for signed and unsigned elements.
+// Sums of products of integers wrap, and their low bits are the same for signed and unsigned
+// elements.
 ScalarType unsigned_like(ScalarType dtype) {
   return dtype == ScalarType::Char ? ScalarType::Byte : dtype;
 }
 
-// Refuses rows of x that do not have as many columns for each head.
+// Refuses x if its number of columns is not a multiple of the number of heads.
 void check_width(const Tensor& x, int64_t heads) {
   STD_TORCH_CHECK(heads >= 0, "spgrad: `heads` is ", heads, "; 0 or more is accepted.");
   const bool fits = heads == 0 ? x.size(1) == 0 : x.size(1) % heads == 0;
@@ -70,7 +71,7 @@ Tensor heads_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tens
         rows(lines, part.first, part.last);
       });
       split.join(pieces, width, a.y);
-    } else {  // the sums of pieces would be rounded before they are joined
+    } else {  // the sums of pieces would be rounded before they are added
       parallel_rows(a.ptr, m, width, [&](int64_t first, int64_t last) { rows(a, first, last); });
     }
   });

@@ -1,6 +1,6 @@
 // The matmul family: spmm, its transpose (spmm on the column view) and sddmm are each other's
-// derivatives. Contracts and kernels are in spmm.h, sddmm.h and one_pass/spmm_sddmm.h; here
-// are the host functions.
+// derivatives. The contracts and kernels are in spmm.h, sddmm.h and one_pass/spmm_sddmm.h, the host
+// functions in this file.
 #include <algorithm>
 #include <tuple>
 
@@ -40,17 +40,19 @@ template void sddmm_lines(const Sddmm<int64_t, double>&, int64_t, int64_t);
 
 namespace {
 
-// Sums of products wrap: their low bits are the same for signed and unsigned elements.
+// Sums of products of integers wrap, and their low bits are the same for signed and unsigned
+// elements.
 ScalarType without_sign(ScalarType dtype) {
   return dtype == ScalarType::Char ? ScalarType::Byte : dtype;
 }
 
-// Whether rows may be cut. Not for 16-bit floats: the sums of the pieces would be rounded before
-// they are joined.
+// Whether rows may be cut. Rows of 16-bit floats may not: the sums of the pieces would be rounded
+// before they are added.
 template <class scalar_t>
 inline constexpr bool kSplits = std::is_same_v<scalar_t, accumulate_t<scalar_t>>;
 
-// The product of a part of the lines. It writes to y, or, for pieces of a row, to `pieces`.
+// The product of a part of the lines. It writes its result to y, or, for pieces of a row, to
+// `pieces`.
 template <class index_t, class scalar_t>
 Spmm<index_t, scalar_t> of_part(Spmm<index_t, scalar_t> a,
                                 const typename SplitRows<index_t>::Part& part, scalar_t* pieces) {
@@ -71,7 +73,8 @@ Sddmm<index_t, scalar_t> of_part(Sddmm<index_t, scalar_t> a,
   return a;
 }
 
-// Calls f(product, first, last) on ranges of lines, in parallel. f multiplies `columns` of x.
+// Calls f(product, first, last) on ranges of lines, in parallel. f multiplies by `columns` columns
+// of x.
 template <class index_t, class scalar_t, class F>
 void for_parts(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
                int64_t columns, const F& f) {
@@ -81,7 +84,8 @@ void for_parts(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split
   });
 }
 
-// Multiplies two tiles of x at a time, then the columns that are left from x itself.
+// Multiplies by two tiles of x at a time, then by the remaining columns, which are read from x
+// itself.
 template <class index_t, class scalar_t>
 void spmm_tiled(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& split, scalar_t* pieces,
                 const Tensor& x) {
@@ -172,7 +176,7 @@ Sddmm<index_t, scalar_t> sddmm_of(const Tensor& ptr, const Tensor& idx,
           .ahead = choose_traffic(idx, x, {}).ahead};
 }
 
-// Whether the kernels for few columns take a product. They read values in order.
+// Whether the kernels for few columns accept a product. They read values in storage order.
 bool takes_few(const Tensor& ptr, const Tensor& x) {
   const ScalarType dtype = x.scalar_type();
   const bool real = dtype == ScalarType::Float || dtype == ScalarType::Double;
@@ -239,8 +243,8 @@ void spmm_sddmm_split(const SpmmSddmm<index_t, scalar_t>& both, int64_t m, bool 
   split.join(pieces, n, both.sums.y);
 }
 
-// One pass for columns that fill whole vectors of float32 or float64, else two. 16-bit floats would
-// be rounded between blocks of columns.
+// Takes one pass if the columns fill whole vectors of float32 or float64, otherwise two. 16-bit
+// floats would be rounded between blocks of columns.
 std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
                                       const std::optional<Tensor>& perm, const Tensor& val,
                                       const Tensor& g, const Tensor& x) {

@@ -37,8 +37,8 @@ struct Sddmm {
   }
 };
 
-// Entries that are computed together: a vector of g is loaded once for all of them, and their sums
-// are joined into one vector.
+// The number of entries that are computed together: a vector of g is loaded once for all of them,
+// and their sums are combined into one vector.
 inline constexpr int kTogether = 4;
 
 // Dot products of one row of g with kTogether rows of x.
@@ -79,9 +79,9 @@ struct Dots<Complex<T>, kElements> {
   }
 };
 
-// Where kElements does not divide n, the last vector begins before the end of the one before it.
-// Fresh sets the lanes of the columns that are done already to zero, in both factors: zero times
-// infinity is not zero.
+// If kElements does not divide n, the last vector overlaps the vector before it. Fresh sets the
+// lanes of the columns that are done already to zero, in both factors, because zero times infinity
+// is not zero.
 template <int kElements, class scalar_t>
 struct Fresh {
   using Values = Lanes<scalar_t, kElements>;
@@ -123,8 +123,8 @@ SPGRAD_INLINE void dots_of(const scalar_t* const (&g)[kTogether],
   dots.finish(out);
 }
 
-// The dot products of the kTogether entries from p on. If not kWhole, there are fewer of them
-// before `end`, and the last is computed several times. owner(q) is the row of entry q.
+// The dot products of the kTogether entries from p on. If not kWhole, there are fewer entries
+// before `end`, and the last entry is computed several times. owner(q) is the row of entry q.
 template <int kElements, bool kShared, bool kPrefetched, bool kWhole, class index_t, class scalar_t,
           class Owner>
 SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
@@ -159,8 +159,8 @@ SPGRAD_INLINE void sddmm_entries(const Sddmm<index_t, scalar_t>& a, int64_t p, i
 }
 
 // Writes the row of each of the entries [begin, end); row i has the first of them. Returns the row
-// of entry `end`. kCopies numbers are written at a time, some of them too many, so that most short
-// rows take one write and no branch.
+// of entry `end`. Writes kCopies numbers at a time, possibly more than the row has entries, so most
+// short rows take one write and no branch.
 template <int64_t kCopies, class index_t>
 SPGRAD_INLINE int64_t write_rows(const index_t* ptr, int64_t i, int64_t begin, int64_t end,
                                  index_t* out) {
@@ -173,8 +173,8 @@ SPGRAD_INLINE int64_t write_rows(const index_t* ptr, int64_t i, int64_t begin, i
   return i;
 }
 
-// Where rows have at most so many entries on average, groups of entries go on across the ends of
-// rows, because a branch there would be mispredicted. Then each entry loads its own row of g.
+// If rows have at most this many entries on average, groups of entries continue across the ends of
+// rows, because a branch there would be mispredicted. Each entry then loads its own row of g.
 inline constexpr int64_t kShortRow = 12;
 
 // Rows [first, last) of n >= kElements columns.
@@ -217,7 +217,7 @@ void sddmm_outer(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) 
   }
 }
 
-// Fewer columns than fill a vector of twice as many elements.
+// Fewer columns than a vector of twice as many elements holds.
 template <int kElements, class index_t, class scalar_t>
 void sddmm_narrow(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   if constexpr (kElements > 2) {

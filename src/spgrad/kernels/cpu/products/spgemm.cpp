@@ -24,7 +24,7 @@ namespace {
 // byte.
 //   kSort: a column is listed when it is first marked, and the list is sorted; for few products.
 //   kMarks: the marks are read afterwards, 64 at a time, which gives the columns in order.
-//   kBlocks: each block of 64 columns has a mark too, so that a read covers 64 blocks; for columns
+//   kBlocks: each block of 64 columns has a mark as well, so one read covers 64 blocks; for columns
 //     that lie far apart.
 enum class Listing { kSort, kMarks, kBlocks };
 
@@ -39,7 +39,7 @@ SPGRAD_INLINE void sort_columns(index_t* list, int64_t count) {
   std::sort(list, list + count);
 }
 
-// A bit for each of 64 marks, which are bytes of ones or of zeros. Clears the marks.
+// Returns a bit for each of 64 marks, which are bytes of ones or of zeros. Clears the marks.
 template <int kBytes>
 SPGRAD_INLINE uint64_t take_marks(int8_t* marks) {
   uint64_t bits = 0;
@@ -70,8 +70,8 @@ SPGRAD_INLINE uint64_t take_marks(int8_t* marks) {
   return bits;
 }
 
-// Writes start + place of every bit to `out`, in ascending order, and returns the end. Up to
-// kWrites numbers more are written: most calls have few bits, and a branch on their number would be
+// Writes start + place of every bit to `out`, in ascending order, and returns the end. Writes up to
+// kWrites numbers beyond the end: most calls have few bits, and a branch on their number would be
 // mispredicted.
 constexpr int64_t kWrites = 4;
 
@@ -95,16 +95,17 @@ struct Accumulator {
   int8_t* marks;   // (marks_of(n),)
   int8_t* blocks;  // (marks_of(n / kBlock + 1),)
 
-  // Bytes for marks of n places: whole blocks, as they are read.
+  // The number of bytes for the marks of n places: whole blocks, because marks are read in blocks.
   static int64_t marks_of(int64_t n) { return (n / kBlock + 1) * kBlock; }
 };
 
-// The entries of consecutive rows, whose number is not known before.
+// The entries of consecutive rows. Their number is not known in advance.
 template <class T>
 class Growing {
  public:
-  // Room for `count` more elements; null if there is no memory, because nothing may throw here. The
-  // length of the whole list is estimated: with these elements, a `share` of it is done.
+  // Returns room for `count` more elements, or null if there is no memory, because this function
+  // must not throw. It estimates the length of the whole list: with these elements, a `share` of
+  // the list is done.
   T* reserve(int64_t count, double share) {
     if (size_ + count > capacity_) {
       const double estimate = 1.1 * static_cast<double>(size_ + count) / share;
@@ -148,8 +149,7 @@ struct Part {
   Growing<scalar_t> values;
 };
 
-// Adds up row i of A @ B, marks its columns, and lists them if they are to be sorted. Returns the
-// end of the list.
+// Adds up row i of A @ B, marks its columns, and for kSort lists them. Returns the end of the list.
 template <Listing kListing, class index_t, class scalar_t, class sum_t>
 SPGRAD_INLINE index_t* add_row(const Matrix<index_t, scalar_t>& a,
                                const Matrix<index_t, scalar_t>& b, int64_t i,
@@ -198,11 +198,12 @@ SPGRAD_INLINE index_t* list_row(const Accumulator<sum_t>& from, int64_t low, int
   return out;
 }
 
-// What is known of a row before it is formed. Its columns lie in [low, high].
+// What is known of a row before it is computed. Its columns lie in [low, high].
 struct Extent {
   int64_t products, low, high;
 
-  // The quickest way. To read a block of marks takes about as long as to form a product.
+  // The fastest way to list the columns. Reading a block of marks takes about as long as forming
+  // a product.
   Listing listing() const {
     const int64_t reads = (high - low) / kBlock + 1;
     if (products <= kCounted) return Listing::kSort;
@@ -286,11 +287,11 @@ SPGRAD_INLINE bool form_rows(const Matrix<index_t, scalar_t>& a, const Matrix<in
   return true;
 }
 
-// A (m, k) @ B (k, n): row pointers (m + 1,), columns, and values. The columns are ascending and
-// distinct in each row, whatever the order and the repetitions in A and B; a sum runs over A's row,
-// then B's rows, as they are stored, whatever the number of threads. O(products + nse of the
-// result) time. Memory for the result, and once more with several threads, whose parts are put one
-// after another; n sums and n bytes a thread, and widened or permuted values.
+// A (m, k) @ B (k, n): row pointers (m + 1,), columns, and values. The columns of a row are
+// ascending and distinct; in A and B columns may repeat and have any order. A sum runs over the row
+// of A, then over the rows of B, in storage order, for any number of threads. O(products + nse of
+// the result) time. Memory for the result, twice with several threads, whose parts are then copied
+// one after another; n sums and n bytes a thread; and widened or permuted values.
 template <class index_t, class scalar_t>
 std::tuple<Tensor, Tensor> spgemm(const Matrix<index_t, scalar_t>& a,
                                   const Matrix<index_t, scalar_t>& b, int64_t n, const Tensor& ptr,
@@ -315,7 +316,7 @@ std::tuple<Tensor, Tensor> spgemm(const Matrix<index_t, scalar_t>& a,
   });
   List<int64_t> offset(split.count() + 1);
   for (int64_t chunk = 0; chunk < split.count(); ++chunk) {
-    if (!done[chunk]) throw std::bad_alloc();  // whose size note_out_of_memory was told
+    if (!done[chunk]) throw std::bad_alloc();  // the chunk has called note_out_of_memory
     offset[chunk + 1] = offset[chunk] + parts[chunk].columns.size();
   }
   STD_TORCH_CHECK(offset.back() <= std::numeric_limits<index_t>::max(), "spgrad: the product has ",

@@ -1,4 +1,4 @@
-// The values of a product of sparse matrices, and the product under a mask.
+// The values of a product of sparse matrices on a known pattern, and the masked product.
 #include "common/arguments.h"
 #include "common/dispatch.h"
 #include "common/targets.h"
@@ -25,9 +25,9 @@ SPGRAD_INLINE void value_row(const Rows<index_t>& c, const Matrix<index_t, scala
 }
 
 // The values (nse of c,) of A (m, k) @ B (k, n) on a pattern c (m, n) whose columns are distinct in
-// each row; A and B may repeat columns, in any order. A sum runs over A's row, then B's rows, as
-// they are stored, whatever the number of threads. O(products + nse of c) time; n sums of memory a
-// thread, and widened or permuted values.
+// each row. In A and B columns may repeat and have any order. A sum runs over the row of A, then
+// over the rows of B, in storage order, for any number of threads. O(products + nse of c) time;
+// memory for n sums a thread, and for widened or permuted values.
 Tensor spgemm_values_op(const Tensor& ptr_c, const Tensor& idx_c, const Tensor& ptr_a,
                         const Tensor& idx_a, const std::optional<Tensor>& perm_a,
                         const Tensor& val_a, const Tensor& ptr_b, const Tensor& idx_b,
@@ -50,7 +50,8 @@ Tensor spgemm_values_op(const Tensor& ptr_c, const Tensor& idx_c, const Tensor& 
     const Array<sum_t> sums = zeros<sum_t>(split.count() * n);
     scalar_t* out = mutable_data<scalar_t>(val_c);
     split.for_each([&](int64_t chunk, int64_t first, int64_t last) {
-      // with_vectors, as in spgemm: with the same fused multiply-adds the sums are rounded alike.
+      // with_vectors, as in spgemm: with the same fused multiply-adds, both round their sums
+      // alike.
       with_vectors([&]<int kBytes>() {
         for (int64_t i = first; i < last; ++i) value_row(c, a, b, i, sums.get() + chunk * n, out);
       });
@@ -68,9 +69,9 @@ SPGRAD_INLINE bool is_nan(Complex<T> value) {
   return is_nan(value.re) || is_nan(value.im);
 }
 
-// Row i of C as a dense vector, for dot products with rows of B. Entries that C lacks count as
-// zeros, which is exact as long as B is finite. An infinity in B times such a zero makes a NaN:
-// then the sum is formed again over the entries that C has.
+// Row i of C as a dense vector, for dot products with rows of B. Where C has no entry, the vector
+// is zero, which is exact as long as B is finite. An infinity in B times such a zero gives NaN; the
+// sum is then formed again over the entries of C alone.
 template <class index_t, class scalar_t>
 struct MaskedRow {
   using sum_t = accumulate_t<scalar_t>;
@@ -110,10 +111,10 @@ struct MaskedRow {
 };
 
 // out (nse of the mask,): for entry p = (i, j) of the mask (m, k), out[perm[p]] is the product of
-// row i of C (m, n) and row j of B (k, n) over the columns that both have. Repeated entries add in
-// C and B and each get the whole sum in the mask; no order is asked for. O(products that the mask
-// meets + nse of C) time; n sums and n bytes a thread, and widened or permuted values. Every sum is
-// formed by one thread, in the order of B's row.
+// row i of C (m, n) and row j of B (k, n) over the columns that both have. Repeated entries of C
+// and B are added up; repeated entries of the mask each get the whole sum. Entries may have any
+// order. O(products that the mask selects + nse of C) time; memory for n sums and n bytes a thread,
+// and for widened or permuted values. One thread forms each sum, in the order of the row of B.
 Tensor masked_spgemm_op(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
                         const Tensor& ptr_c, const Tensor& idx_c,
                         const std::optional<Tensor>& perm_c, const Tensor& val_c,

@@ -13,10 +13,9 @@ namespace spgrad {
 
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n) and y (m, n) row by row. y is
 // allocated and not initialised; every element of the rows asked for is written.
-// Columns of a row may be unsorted and repeat. The order of a sum depends on its row and on n; not
-// on the number of threads, nor on how x is read.
-// O((nse + m) n) time, no memory but the tiles. The view is read once for every eight vectors of
-// columns, or for every tile.
+// Columns of a row may be unsorted and repeat. The order of a sum depends on its row and on n, but
+// not on the number of threads or on how x is read. O((nse + m) n) time, no memory but the tiles.
+// The view is read once for every eight vectors of columns, or for every tile.
 template <class index_t, class scalar_t>
 struct Spmm {
   const index_t* ptr;
@@ -39,12 +38,12 @@ struct Spmm {
   }
 };
 
-// What the compiler knows of the operands of a loop over entries. With few columns an entry takes
-// about six cycles, so a branch for each entry costs a measurable part of the time.
+// What the compiler knows about the operands of a loop over entries. With few columns an entry
+// takes about six cycles, so a branch for each entry costs a measurable part of the time.
 struct Known {
   bool in_order = false;    // perm is null
   bool prefetched = false;  // rows of x are prefetched
-  bool nothing = false;     // neither is known: both are looked up for each entry
+  bool nothing = false;     // neither is known: the loop checks both for each entry
 
   template <class index_t, class scalar_t>
   SPGRAD_INLINE constexpr bool prefetches(const Spmm<index_t, scalar_t>& a) const {
@@ -70,8 +69,8 @@ struct Sums {
 };
 
 // Interleaved complex lanes times a complex weight, without a shuffle for each product: the
-// products with the real and with the imaginary part of the weight have a sum each, and are joined
-// at the end.
+// products with the real part of the weight have one sum, those with the imaginary part another,
+// and the two sums are combined at the end.
 template <class T, int kElements>
 struct Sums<Complex<T>, kElements> {
   Vector<T, 2 * kElements> by_real{}, by_imaginary{};
@@ -94,10 +93,10 @@ struct Sums<Complex<T>, kElements> {
   }
 };
 
-// kParts vectors of columns of y, the first at `column`. The last is moved back if it would pass
-// the end, and then computes some columns again. The sums stay in registers over a whole row. Two
-// sets of sums take turns, so that an addition does not wait for the one before, where there are
-// registers for them. A tile has as many sets as the same columns of a wider block.
+// kParts vectors of columns of y, the first at `column`. If the last vector would pass the end, it
+// is moved back and computes some columns again. The sums stay in registers over a whole row. If
+// there are enough registers, two sets of sums take turns, so an addition does not wait for the one
+// before. A tile has as many sets as the same columns of a wider block.
 template <int kElements, int kParts, Known kKnown = kNothing, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last,
                                 int64_t column) {
@@ -136,7 +135,8 @@ SPGRAD_INLINE void spmm_columns(const Spmm<index_t, scalar_t> a, int64_t first, 
   }
 }
 
-// Columns from `column` on, in blocks of kParts vectors while they last, then of fewer.
+// Columns from `column` on, in blocks of kParts vectors while enough columns are left, then of
+// fewer.
 template <int kElements, int kParts, Known kKnown, class index_t, class scalar_t>
 void spmm_blocks(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t column) {
   for (; a.n - column > (kParts - 1) * kElements; column += kParts * kElements) {
@@ -157,8 +157,8 @@ void spmm_narrow(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) 
   spmm_blocks<kElements, 2, kKnown>(a, first, last, 0);
 }
 
-// One column of a type that has no kernel of its own. One sum: with several, short rows would spend
-// their time on joining them.
+// One column of a type that has no special kernel. It has one sum: in short rows, adding up several
+// sums would take most of the time.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv_by_entries(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   for (int64_t i = first; i < last; ++i) {
@@ -171,8 +171,8 @@ SPGRAD_INLINE void spmv_by_entries(const Spmm<index_t, scalar_t> a, int64_t firs
   }
 }
 
-// Vectors in the widest block: as many sums as fit in registers, half of them where a sum takes two
-// registers. For integers fewer, to compile less code.
+// The number of vectors in the widest block: as many sums as fit in registers, half as many if a
+// sum takes two registers. Fewer for integers, to compile less code.
 template <class T>
 inline constexpr int kWidest = std::is_floating_point_v<T> ? 8
                                : std::is_integral_v<T>     ? 2
@@ -187,8 +187,8 @@ SPGRAD_INLINE void spmm_matrix(const Spmm<index_t, scalar_t>& a, int64_t first, 
   spmm_blocks<kElements, kWidest<scalar_t>, kKnown>(a, first, last, column);
 }
 
-// Rows [first, last) of y, the columns from `column` on. `column` is 0 where fewer columns than
-// fill a vector are left.
+// Rows [first, last) of y, the columns from `column` on. `column` is 0 if the remaining columns do
+// not fill a vector.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
                              int64_t column) {
@@ -221,7 +221,7 @@ void copy_tiles(const scalar_t* x, int64_t n, int64_t column, int64_t k, int64_t
   }
 }
 
-// Rows [first, last) of y, in the columns of one tile of x. The first of them is `column`.
+// Rows [first, last) of y, in the columns of one tile of x. Its first column is `column`.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_tile(Spmm<index_t, scalar_t> a, const scalar_t* tile, int64_t first,
                              int64_t last, int64_t column) {
@@ -234,19 +234,20 @@ SPGRAD_INLINE void spmm_tile(Spmm<index_t, scalar_t> a, const scalar_t* tile, in
                        : spmm_columns<kElements, kParts, kInOrder>(a, first, last, column);
 }
 
-// Whether there are kernels for columns of which the rows of several entries fill a vector of
-// `vector` bytes: at least two rows, four of one column.
+// Whether the kernels for few columns apply: the rows of x of several entries fill a vector of
+// `vector` bytes, at least two rows, or four rows of one column.
 constexpr bool are_few(int64_t columns, int64_t row_bytes, int64_t vector) {
   return columns > 0 && (columns & (columns - 1)) == 0 &&
          (columns == 1 ? 4 : 2) * row_bytes <= vector;
 }
 
-// Which types those kernels are for: float32 and float64 with int32 indices, values in order.
+// The types of the kernels for few columns: float32 and float64 with int32 indices, values in
+// storage order.
 template <class index_t, class scalar_t>
 inline constexpr bool kHasFew =
     std::is_same_v<index_t, int32_t> && std::is_floating_point_v<scalar_t>;
 
-// Rows [first, last) of such a product; compiled in spmm_few.cpp.
+// Rows [first, last) of a product with few columns; compiled in spmm_few.cpp.
 template <class scalar_t>
 void spmm_few(const Spmm<int32_t, scalar_t>& a, int64_t first, int64_t last);
 

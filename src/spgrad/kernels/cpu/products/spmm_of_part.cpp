@@ -1,5 +1,6 @@
-// Sparse times dense for parts of a matrix, in no memory besides the result: y = A x without tiles,
-// and y[rows] += A x. Contracts are in kernels/reference; the loops over entries are those of spmm.
+// Sparse times dense for parts of a matrix, without memory besides the result: y = A x without
+// tiles, and y[rows] += A x. The contracts are in kernels/reference; the loops over entries are
+// those of spmm.
 #include <algorithm>
 #include <type_traits>
 
@@ -15,8 +16,8 @@ namespace {
 // Elements of the sums that a thread has on its stack before it adds them to y.
 constexpr int64_t kSums = 2048;
 
-// Where the products of the lines go: line i to row rows[i] of y, or to row i if rows is null. With
-// `add` they are added to what is there.
+// Where the products of the lines are written: line i to row rows[i] of y, or to row i if rows is
+// null. With `add` they are added to these rows.
 template <class scalar_t>
 struct Target {
   scalar_t* y;
@@ -27,8 +28,8 @@ struct Target {
   scalar_t* row(int64_t i) const { return y + (rows == nullptr ? i : rows[i]) * n; }
 };
 
-// Lines [first, last) of a product of float32 or float64, as many at a time as fit in `kSums`,
-// which one does.
+// Lines [first, last) of a product of float32 or float64, as many at a time as fit in `kSums`. At
+// least one line fits.
 template <class index_t, class scalar_t>
 void into_by_vectors(Spmm<index_t, scalar_t> a, const Target<scalar_t>& to, int64_t first,
                      int64_t last) {
@@ -48,7 +49,7 @@ void into_by_vectors(Spmm<index_t, scalar_t> a, const Target<scalar_t>& to, int6
   }
 }
 
-// The same for every dtype and number of columns: some columns of a line at a time.
+// The same for every dtype and every number of columns: some columns of a line at a time.
 template <class index_t, class scalar_t>
 void into_by_columns(const Spmm<index_t, scalar_t>& a, const Target<scalar_t>& to, int64_t first,
                      int64_t last) {

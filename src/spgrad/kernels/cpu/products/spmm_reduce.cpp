@@ -60,7 +60,7 @@ std::tuple<Tensor, Tensor> spmm_reduce_op(const Tensor& ptr, const Tensor& idx,
   return {y, arg};
 }
 
-// Products wrap: their low bits are the same for signed and unsigned elements.
+// Products of integers wrap, and their low bits are the same for signed and unsigned elements.
 Tensor spmm_prod_op(const Tensor& ptr, const Tensor& idx, const Tensor& x) {
   const ScalarType dtype = x.scalar_type();
   check_view(ptr, idx, std::nullopt);
@@ -84,11 +84,11 @@ Tensor spmm_prod_op(const Tensor& ptr, const Tensor& idx, const Tensor& x) {
   return y;
 }
 
-// The gradients of spmm_reduce in the values (nse) and in x (k, n). arg (m, n) holds the entry that
-// each element of y is made of, or -1. 16-bit floats are summed in float. One thread finds both in
-// one pass. Several have their own rows for the first and their own columns for the second, so that
-// nothing depends on their number. O(m n + nse + k n) time; memory for the sums where these are
-// wider than the results.
+// The gradients of spmm_reduce in the values (nse) and in x (k, n). arg (m, n) has the entry whose
+// product is the element of y, or -1. 16-bit floats are summed in float. One thread computes both
+// gradients in one pass. Several threads each have their own rows for the gradient of the values
+// and their own columns for that of x, so the result does not depend on their number. O(m n + nse +
+// k n) time; memory for the sums if these are wider than the results.
 template <class index_t, class scalar_t>
 struct ReduceBackward {
   using Sum = accumulate_t<scalar_t>;
@@ -98,20 +98,23 @@ struct ReduceBackward {
   int64_t m, n;
   Sum *of_values, *of_x;
 
-  // Rows of at most so many entries are read once for each entry, a vector of columns at a time. In
-  // longer ones most columns would be read in vain, so that each looks its one entry up.
+  // A row of at most kShort entries is read once for each entry, a vector of columns at a time.
+  // In a longer row most of these reads would find other entries, so each column looks up its one
+  // entry.
   static constexpr int64_t kShort = 16;
 
   SPGRAD_INLINE int64_t value(int64_t p) const { return perm == nullptr ? p : int64_t{perm[p]}; }
 
-  // Not fused with the sum that takes it: which columns are in vectors depends on the threads.
+  // Not fused with the addition to a sum: the columns that are in vectors depend on the number
+  // of threads.
   SPGRAD_INLINE static Sum product(Sum a, Sum b) {
     Sum made = a * b;
     if constexpr (!std::is_integral_v<scalar_t>) keep_rounded(made);
     return made;
   }
 
-  // What rows [top, bottom) and columns [first, last) add to the gradients that are asked for.
+  // Adds the contributions of rows [top, bottom) and columns [first, last) to the gradients that
+  // are asked for.
   template <int kBytes, bool kValues, bool kX>
   SPGRAD_INLINE void add(int64_t top, int64_t bottom, int64_t first, int64_t last) const {
     if constexpr (std::is_integral_v<scalar_t>) {
@@ -153,8 +156,8 @@ struct ReduceBackward {
     }
   }
 
-  // Entry p of row i. A row with entries has no element that is made of none, so the low bits of
-  // `arg` tell its entries apart.
+  // Entry p of row i. In a row with entries, every element of y has an entry, so the low bits of
+  // `arg` tell the entries apart.
   template <int kLanes, bool kValues, bool kX>
   SPGRAD_INLINE void add_entry(int64_t i, int64_t p, int64_t first, int64_t last) const {
     using Position = position_t<scalar_t>;
@@ -193,8 +196,8 @@ struct ReduceBackward {
   }
 };
 
-// The sums that are to be written to `out`: formed in its memory, or, if they are wider than its
-// elements, in new memory.
+// The sums that become `out`: formed in the memory of `out`, or in new memory if they are wider
+// than its elements.
 template <class scalar_t>
 class Sums {
  public:

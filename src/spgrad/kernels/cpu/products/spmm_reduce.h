@@ -12,14 +12,14 @@
 
 namespace spgrad {
 
-// Integers as wide and as many as the lanes of T.
+// The integer type as wide as a lane of T.
 template <class T>
 using position_t = std::conditional_t<sizeof(lane_t<T>) == 8, int64_t, int32_t>;
 
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n); y and arg (m, n) are allocated
 // and not initialised. y[i, j] is the extreme product of an entry of row i with column j of x, and
-// arg[i, j] the first entry p that has it; a NaN is extreme. Rows of a view may be unsorted and
-// repeat. Every element of y is computed by itself: nothing depends on the number of threads.
+// arg[i, j] the first entry p that has it; a NaN is extreme. Columns of a row may be unsorted and
+// repeat. Each element of y is computed on its own, so no result depends on the number of threads.
 // O((nse + m) n) time, no memory. 16-bit floats are compared as the float32 products they make.
 template <class index_t, class scalar_t>
 struct SpmmReduce {
@@ -54,12 +54,12 @@ SPGRAD_INLINE void stream_bits(const Vector<T, kElements>& from, T* to) {
   stream<kElements>(bits, static_cast<Float*>(static_cast<void*>(to)));
 }
 
-// A product of two elements, as it is compared.
+// A product of two elements, in the type in which products are compared.
 template <class T>
 using product_t = std::conditional_t<std::is_integral_v<T>, T, accumulate_t<T>>;
 
-// Some columns one by one: for integers, whose products wrap before they are compared, and for
-// columns that are left over.
+// Some columns one by one: for integers, whose products wrap before they are compared, and for the
+// remaining columns.
 template <int kColumns, int kBytes, class index_t, class scalar_t>
 void reduce_few(const SpmmReduce<index_t, scalar_t> a, int64_t i, int64_t column) {
   using product = product_t<scalar_t>;
@@ -122,11 +122,11 @@ struct Extremes {
   }
 };
 
-// Rows [first, last) of kParts vectors of columns of y, the first at `column`; the last vector is
-// moved back if it would pass the end, and then computes some columns again. Extremes stay in
-// registers over a whole row. The smallest product is the largest one of the opposite sign. Returns
-// whether all is written: not if the products add up to NaN, as they do if one of them is NaN,
-// which then is extreme.
+// Rows [first, last) of kParts vectors of columns of y, the first at `column`. If the last vector
+// would pass the end, it is moved back and computes some columns again. Extremes stay in registers
+// over a whole row. The smallest product is computed as the largest one of the opposite sign.
+// Returns false if the products add up to NaN, as they do if one of them is NaN. The rows then have
+// to be computed again, because a NaN is extreme.
 template <int kElements, int kParts, class index_t, class scalar_t>
 SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last,
                                 int64_t column, int64_t ahead) {
@@ -138,7 +138,7 @@ SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t>& a, int64_t 
   for (int64_t i = first; i < last; ++i) {
     const int64_t begin = a.ptr[i], end = a.ptr[i + 1];
     if (begin == end || end - begin > INT32_MAX) {
-      reduce_row<kBytes>(a, i);  // all columns, and once for each block: such rows are rare
+      reduce_row<kBytes>(a, i);  // all columns, again for each block, but such rows are rare
       continue;
     }
     Extremes<scalar_t, kElements> found[kParts];
@@ -174,7 +174,7 @@ SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t>& a, int64_t 
   return numbers;
 }
 
-// Rows in groups: whether a product is NaN is looked for once for each, and not in every
+// Rows in groups: the loop looks for a NaN among the products once for each group, not in every
 // comparison.
 template <int kElements, int kParts, class index_t, class scalar_t>
 SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t first,
@@ -189,7 +189,8 @@ SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t
   }
 }
 
-// Columns from `column` on, in blocks of kParts vectors while they last, then of fewer.
+// Columns from `column` on, in blocks of kParts vectors while enough columns are left, then of
+// fewer.
 template <int kElements, int kParts, class index_t, class scalar_t>
 void reduce_blocks(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last,
                    int64_t column) {
@@ -201,7 +202,7 @@ void reduce_blocks(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_
   }
 }
 
-// Fewer columns than fill a vector of twice as many elements.
+// Fewer columns than a vector of twice as many elements holds.
 template <int kElements, int kBytes, class index_t, class scalar_t>
 void reduce_narrow(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last) {
   if (a.n >= kElements) return reduce_blocks<kElements, 2>(a, first, last, 0);

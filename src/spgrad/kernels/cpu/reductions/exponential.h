@@ -24,15 +24,16 @@ struct Exponential<double> {
   static constexpr double kLn2High = 6.93145751953125e-1, kLn2Low = 1.42860682030941723212e-6;
 };
 
-// e^x = 2^n e^r with |r| <= ln(2) / 2 and a Taylor polynomial in r, to about one unit in the last
-// place; ln(2) is in two parts, so that r is exact enough (Cody and Waite 1980, "Software manual
-// for the elementary functions"). 2^n is in two factors, because n exceeds the largest exponent.
+// e^x = 2^n e^r with |r| <= ln(2) / 2 and a Taylor polynomial in r, with an error of about one unit
+// in the last place. ln(2) is stored in two parts, so r is exact enough (Cody and Waite 1980,
+// "Software manual for the elementary functions"). 2^n is the product of two factors, because n can
+// exceed the largest exponent.
 template <class F, class V>
 SPGRAD_INLINE V exp_lanes(const V& argument) {
   using E = Exponential<F>;
   constexpr int kLanes = sizeof(V) / sizeof(F);
   using Int = Vector<lane_int_t<F>, kLanes>;
-  const auto zero = argument < E::kLow;  // computed apart: products that underflow are slow
+  const auto zero = argument < E::kLow;  // handled separately: products that underflow are slow
   V x = zero ? V{} : argument;
   x = x > E::kHigh ? all<V>(E::kHigh) : x;
   const V shifted = x * F(1.44269504088896340736) + E::kRound;

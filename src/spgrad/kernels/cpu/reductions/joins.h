@@ -1,4 +1,4 @@
-// How the elements of a segment are joined to one: sum, product, extremum.
+// How the elements of a segment are joined into one number: sum, product, extremum.
 #pragma once
 
 #include <limits>

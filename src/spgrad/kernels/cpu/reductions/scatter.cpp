@@ -8,7 +8,7 @@
 namespace spgrad {
 namespace {
 
-// The type that long sums of T are formed in: double for floats, as the error grows with the
+// The type in which long sums of T are formed: double for floats, because the error grows with the
 // length.
 template <class T>
 struct LongSum {
@@ -30,13 +30,15 @@ SPGRAD_INLINE To as(From value) {
 }
 
 // idx (nse,) in any order, val (nse,), sums (n,) all zero: adds every value to the sum of its
-// index, in the order of the entries, which threads could not keep. O(nse) time.
+// index, in the order of the entries. One thread does this, because several threads could not keep
+// that order. O(nse) time.
 template <class index_t, class T, class sum_t>
 void add_values(const index_t* idx, const T* val, int64_t nse, sum_t* sums) {
   for (int64_t p = 0; p < nse; ++p) sums[idx[p]] += as<sum_t>(widen(val[p]));
 }
 
-// out (n,). With `wide`, floats are added in double. Memory for n sums that are wider than values.
+// out (n,). With `wide`, floats are added in double. Memory for n sums if these are wider than the
+// values.
 Tensor scatter_sum(const Tensor& idx, const Tensor& val, int64_t n, bool wide) {
   check_tensor(idx, 1, idx.scalar_type(), "idx");
   check_tensor(val, 1, val.scalar_type(), "val");

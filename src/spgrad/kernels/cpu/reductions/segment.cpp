@@ -15,9 +15,9 @@ namespace spgrad {
 namespace {
 
 // ptr (m + 1), perm (nse) or null, val (nse, d), out (m, d), allocated and not initialised. The
-// order of a sum depends on its segment alone: long segments are taken in blocks of a fixed size,
-// so that nothing depends on the number of threads. O(nse d + m) time; memory for a number per
-// block of a long segment.
+// order of a sum depends on its segment alone: long segments are reduced in blocks of a fixed size,
+// so results do not depend on the number of threads. O(nse d + m) time; memory for one number for
+// each block of a long segment.
 template <class Op, class index_t, class T>
 struct Reduce {
   using C = calc_t<T>;
@@ -25,8 +25,8 @@ struct Reduce {
   const T* val;
   T* out;
 
-  // Joins the elements of four segments of one column: segment e has length[e] of them from
-  // start[e] on. If kRoom, up to a vector more may be read behind them. The lanes of a vector are
+  // Joins the elements of four segments of one column: segment e has length[e] elements from
+  // start[e] on. If kRoom, up to a vector more may be read after them. The lanes of a vector are
   // joined last, for the four segments together; most short segments take one vector each.
   template <int kBytes, bool kRoom>
   static SPGRAD_INLINE void join_four(const C* const (&start)[4], const int64_t (&length)[4],
@@ -136,7 +136,7 @@ struct Reduce {
     });
   }
 
-  // The elements x (count,) joined to one.
+  // Joins the elements x (count,) into one.
   static C whole(const C* x, int64_t count) {
     C joined = identity<Op, C>();
     if constexpr (std::is_floating_point_v<C>) {
@@ -168,8 +168,8 @@ struct Reduce {
     }
   }
 
-  // Calls f compiled for the vectors of this processor; for integers, which do not profit from it,
-  // for the narrowest.
+  // Calls f, compiled for the vectors of this processor, or, for integers, which do not profit from
+  // wider vectors, for the narrowest vectors.
   template <class F>
   static SPGRAD_INLINE void vectors(const F& f) {
     if constexpr (std::is_floating_point_v<C>) {
@@ -218,13 +218,14 @@ struct Found {
   int64_t entry;
 };
 
-// Whether the element of a later entry is more extreme than the best one so far; a NaN is the most.
+// Whether the element of a later entry is more extreme than the best one so far; a NaN is the most
+// extreme element.
 template <bool kLargest, class C>
 SPGRAD_INLINE bool replaces(C later, C best) {
   return (kLargest ? !(later <= best) : !(later >= best)) & (best == best);
 }
 
-// The extreme one of the elements x (count,), the first of equals. `count` is not 0.
+// The extreme element of x (count,), the first one if several are equal. `count` is not 0.
 template <bool kLargest, class C>
 SPGRAD_INLINE Found<C> find(const C* x, int64_t count) {
   C best = x[0];
@@ -310,8 +311,8 @@ Tensor segment_arg(const Tensor& ptr, const std::optional<Tensor>& perm, const T
   return out;
 }
 
-// Copies to every entry's place in out (nse, d), allocated and not initialised, row i of x (m, d),
-// where i is the entry's segment. T is any type of the elements' size.
+// Copies row i of x (m, d) to the place of every entry of segment i in out (nse, d), allocated and
+// not initialised. T is any type of the size of the elements.
 template <class index_t, class T>
 void expand_entries(const Segments<index_t> segments, const T* x, int64_t first, int64_t last,
                     T* out) {

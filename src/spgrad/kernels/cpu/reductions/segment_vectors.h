@@ -1,4 +1,4 @@
-// Vectors that lie along a segment, or across its columns.
+// Vectors along a segment, or across its columns.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace spgrad {
 
-// The integers as wide as F.
+// The integer type of the same size as F.
 template <class F>
 using lane_int_t = std::conditional_t<sizeof(F) == 8, int64_t, int32_t>;
 
@@ -51,8 +51,8 @@ SPGRAD_INLINE void store_part(const Vector<F, kLanes>& v, int64_t count, F* to, 
   for (int l = 0; l < kLanes && l < count; ++l) to[l] = elements[l];
 }
 
-// Joins all lanes of v; each lane of the result holds the whole. With kLast, joins the lanes whose
-// distance is a multiple of kLast.
+// Joins all lanes of v; each lane of the result holds the joined number. With kLast, joins the
+// lanes whose distance is a multiple of kLast.
 template <int kLanes, int kStep = kLanes / 2, int kLast = 1, class V, class Join>
 SPGRAD_INLINE V fold_lanes(const V& v, const Join& join) {
   const V joined = join(v, shuffle<kLanes>(v, v, [](int l) { return l ^ kStep; }));
@@ -71,7 +71,7 @@ SPGRAD_INLINE void for_columns(int64_t d, const F& f) {
 }
 
 // Calls f.operator()<kElements>() with the widest vectors of at most kBytes, and of at least two
-// elements and 16 bytes, that d columns fill. False if d columns fill none.
+// elements and 16 bytes, that d columns fill. Returns false if d columns do not fill any of them.
 template <class T, int kBytes, class F>
 SPGRAD_INLINE bool with_columns(int64_t d, const F& f) {
   if constexpr (kBytes >= 16 && kFull<T, kBytes> >= 2) {
@@ -83,8 +83,8 @@ SPGRAD_INLINE bool with_columns(int64_t d, const F& f) {
   }
 }
 
-// Joins f(p) of the entries [begin, end) onto `joined`, 64 of them first among themselves: the
-// rounding error of a sum grows with the number of its terms.
+// Joins f(p) of the entries [begin, end) onto `joined`. Each 64 of them are first joined with each
+// other, because the rounding error of a sum grows with the number of its terms.
 template <class V, class Join, class F>
 SPGRAD_INLINE void join_entries(int64_t begin, int64_t end, V& joined, const Join& join,
                                 const F& f) {

@@ -1,5 +1,5 @@
-// Segments, the entries that are reduced to one number: their arguments, and how they go to threads
-// and through buffers.
+// Segments, the entries that are reduced to one number: their arguments, and how they are divided
+// among threads and copied into buffers.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace spgrad {
 
-// The type that elements of T are calculated in, one by one: T itself for integers, float for
-// 16-bit floats.
+// The type in which single elements of T are calculated: T itself for integers, float for 16-bit
+// floats.
 template <class T>
 using calc_t = std::conditional_t<std::is_integral_v<T>, T, accumulate_t<T>>;
 
@@ -30,20 +30,22 @@ struct Segments {
   }
   SPGRAD_INLINE int64_t length(int64_t i) const { return int64_t{ptr[i + 1]} - ptr[i]; }
 
-  // Whether the values of T lie in the order of the view, ready to be calculated with.
+  // Whether the values of T are in the order of the view and of a type that is calculated in, so
+  // that no buffer is needed.
   template <class T>
   bool in_place() const {
     return std::is_same_v<T, calc_t<T>> && perm == nullptr && d == 1;
   }
-  // Entries that go through a buffer together: their values of all columns stay in the cache.
+  // The number of entries that are copied into a buffer together: their values of all columns stay
+  // in the cache.
   int64_t at_once() const { return std::max<int64_t>(kBlock / std::max<int64_t>(d, 1), 64); }
 
-  // The longest segment that one thread takes as a whole.
+  // The longest segment that one thread reduces as a whole.
   static constexpr int64_t kBlock = 4096;
 };
 
-// The elements of one or several segments in one column: up to kBlock of them. Vectors that pass
-// the last segment's end may read and write kSpare more.
+// The elements of one or several segments in one column: at most kBlock elements. Vectors that pass
+// the end of the last segment may read and write kSpare more.
 template <class C>
 struct Buffer {
   static constexpr int64_t kSpare = 5 * 64 / sizeof(float);
@@ -81,8 +83,8 @@ SPGRAD_INLINE void scatter_column(const Segments<index_t>& segments, const calc_
   }
 }
 
-// Calls few(first, last) on ranges of segments of which none is longer than kBlock, in parallel,
-// then one(i) on every longer segment, for that to be split. `cost` is the multiply-adds of a
+// Calls few(first, last) in parallel on ranges of segments that are not longer than kBlock, then
+// one(i) on every longer segment, which one(i) splits. `cost` is the number of multiply-adds of a
 // value.
 template <class index_t, class Few, class One>
 void for_segments(const Segments<index_t>& segments, int64_t cost, const Few& few, const One& one) {
@@ -90,7 +92,7 @@ void for_segments(const Segments<index_t>& segments, int64_t cost, const Few& fe
 }
 
 // Calls f(i, j) on consecutive ranges of the segments [first, last), of at_once() entries or one
-// segment; on all of them at once if they are not to go through a buffer.
+// segment each; on all segments at once if they do not need a buffer.
 template <class index_t, class F>
 SPGRAD_INLINE void for_buffers(const Segments<index_t>& segments, int64_t first, int64_t last,
                                bool buffered, const F& f) {

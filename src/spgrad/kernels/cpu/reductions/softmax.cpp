@@ -29,9 +29,9 @@ void dispatch_real_float(ScalarType index, ScalarType value, F&& f) {
 }
 
 // ptr (m + 1), perm (nse) or null, val and out (nse, d), allocated and not initialised; perm is a
-// bijection. Every segment of a column is computed by itself, a segment longer than kBlock in
-// blocks of a fixed size: nothing depends on the number of threads. O(nse d + m) time; memory for
-// three numbers per block of a long segment.
+// bijection. Each segment of a column is computed on its own, and a segment longer than kBlock in
+// blocks of a fixed size, so results do not depend on the number of threads. O(nse d + m) time;
+// memory for three numbers for each block of a long segment.
 template <int kBytes, class index_t, class T>
 SPGRAD_INLINE void softmax_segments(const Segments<index_t> segments, const T* val, bool log,
                                     int64_t first, int64_t last, T* out) {

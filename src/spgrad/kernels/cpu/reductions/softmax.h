@@ -10,8 +10,7 @@
 
 namespace spgrad {
 
-// The larger of two numbers. It may pass over a NaN, which then makes the sum of the exponentials
-// NaN.
+// The larger of two numbers. It may ignore a NaN; the sum of the exponentials is then NaN.
 struct Larger {
   template <class V>
   SPGRAD_INLINE V operator()(const V& a, const V& b) const {
@@ -39,7 +38,7 @@ struct Softmax {
     return fold_lanes<kLanes>(max, Larger())[0];
   }
 
-  // The sum of e^(x - max); the terms are left in `out`.
+  // The sum of e^(x - max); the terms stay in `out`.
   static SPGRAD_INLINE F total(const F* x, int64_t count, F max, bool room, F* out) {
     constexpr F kNone = -std::numeric_limits<F>::infinity();
     V sum{};
@@ -76,7 +75,7 @@ struct Softmax {
     store_part<kLanes, F>(result, count, out, room);
   }
 
-  // The sum that enters the gradient of every element of the segment.
+  // The sum that the gradients of all elements of the segment contain.
   static SPGRAD_INLINE F dot(const F* y, const F* g, int64_t count, bool log, bool room) {
     V sum{};
     for (int64_t p = 0; p < count; p += kLanes) {
@@ -129,7 +128,7 @@ SPGRAD_INLINE void softmax_columns(const Segments<index_t> segments, const T* va
       const int64_t begin = segments.ptr[i], end = segments.ptr[i + 1];
       V max = all<V>(-std::numeric_limits<F>::infinity()), sum{};
       for (int64_t p = begin; p < end; ++p) max = Larger()(element(p), max);
-      const bool kept = !log && std::is_same_v<T, F>;  // terms that lose no bit in `out`
+      const bool kept = !log && std::is_same_v<T, F>;  // `out` stores the terms without rounding
       join_entries(begin, end, sum, Add(), [&](int64_t p) {
         const V term = exp_lanes<F>(element(p) - max);
         if (kept) store<kElements>(term, out + segments.place(p) + column);
@@ -156,7 +155,7 @@ SPGRAD_INLINE void softmax_columns(const Segments<index_t> segments, const T* va
   }
 }
 
-// The gradient of the same.
+// The gradient of the same segments.
 template <int kElements, class index_t, class T>
 SPGRAD_INLINE void softmax_backward_columns(const Segments<index_t> segments, const T* y,
                                             const T* g, bool log, int64_t first, int64_t last,

@@ -1,4 +1,4 @@
-// Samples the entries of lines, and numbers the nodes that they reach.
+// Samples the entries of lines, and numbers the nodes that the samples reach.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -13,7 +13,7 @@
 namespace spgrad {
 namespace {
 
-// Lines by their numbers, and what is drawn of each.
+// Lines by their numbers, and the entries that are drawn from each line.
 template <class index_t>
 struct Lines {
   const index_t* ptr;
@@ -32,7 +32,7 @@ struct Lines {
 };
 
 // Writes count(i), which has to be a function of i alone, for each of `lines` lines into made[i +
-// 1], and turns that into pointers. O(lines) time.
+// 1], and turns these counts into pointers. O(lines) time.
 template <class index_t, class Count>
 void write_made(int64_t lines, int64_t cost, index_t* made, ScalarType dtype, const Count& count) {
   auto counts = array<int64_t>(lines);
@@ -49,9 +49,10 @@ void write_made(int64_t lines, int64_t cost, index_t* made, ScalarType dtype, co
   made[lines] = static_cast<index_t>(total);
 }
 
-// Floyd's sample of `fanout` of `count` entries, fanout < count, into out (fanout,). What was drawn
-// is looked up in 64 bits, among the few that there are, or in `seen`, count bits that are zero
-// before and after. O(fanout) time.
+// Floyd's algorithm: samples `fanout` of `count` entries, fanout < count, into out (fanout,). It
+// looks up whether an entry was drawn: in a word of 64 bits if there are few entries, in the list
+// of drawn entries if few are drawn, otherwise in `seen`, count bits that are zero before and
+// after. O(fanout) time.
 constexpr int64_t kFew = 32;
 template <class index_t>
 void draw_distinct(const Draws& draws, int64_t count, int64_t fanout, uint64_t* seen,
@@ -78,7 +79,8 @@ void draw_distinct(const Draws& draws, int64_t count, int64_t fanout, uint64_t* 
   }
 }
 
-// Entries of the lines [from, to), less where their lines begin, into out.
+// Writes the sampled entries of the lines [from, to) to out, each as its distance from the
+// beginning of its line.
 template <class index_t>
 void draw_uniform(const Lines<index_t>& lines, const index_t* made, int64_t from, int64_t to,
                   bool replace, index_t* out) {
@@ -99,8 +101,9 @@ void draw_uniform(const Lines<index_t>& lines, const index_t* made, int64_t from
 }
 
 // Each entry with a weight has a clock, which rings at a time that is exponentially distributed
-// with the weight as its rate. Those that ring first are a sample without replacement (Efraimidis
-// and Spirakis 2006). A heap keeps the first `drawn`. O(count + drawn log(drawn)) time on average.
+// with the weight as its rate. The entries whose clocks ring first are a sample without replacement
+// (Efraimidis and Spirakis 2006). A heap keeps the first `drawn` entries. O(count + drawn
+// log(drawn)) time on average.
 template <class index_t, class weight_t>
 void draw_clocks(const Draws& draws, const weight_t* weight, int64_t count, int64_t drawn,
                  std::pair<double, index_t>* heap, index_t* out) {
@@ -108,7 +111,8 @@ void draw_clocks(const Draws& draws, const weight_t* weight, int64_t count, int6
   for (int64_t j = 0; j < count; ++j) {
     if (!(weight[j] > 0)) continue;
     const double u = static_cast<double>((draws(j) >> 11) + 1) * 0x1p-53;
-    // -log(u) >= 1 - u: most entries of a long line ring too late, and need no logarithm.
+    // -log(u) >= 1 - u: the clocks of most entries of a long line ring too late, and need no
+    // logarithm.
     constexpr double kRounding = 1 + 1e-6;
     if (kept == drawn && 1 - u > heap[0].first * static_cast<double>(weight[j]) * kRounding) {
       continue;
@@ -127,7 +131,7 @@ void draw_clocks(const Draws& draws, const weight_t* weight, int64_t count, int6
   for (int64_t j = 0; j < kept; ++j) out[j] = heap[j].second;
 }
 
-// As draw_uniform does, with weights (nse,).
+// As draw_uniform, with weights (nse,).
 template <class index_t, class weight_t>
 void draw_weighted(const Lines<index_t>& lines, const weight_t* weight, const index_t* made,
                    int64_t from, int64_t to, bool replace, index_t* out) {
@@ -175,7 +179,8 @@ int64_t count_weights(const Lines<index_t>& lines, const weight_t* weight, int64
   return first_bad == INT64_MAX ? -1 : first_bad.load();
 }
 
-// Calls draw(from, to, out) on ranges of lines, then turns what it wrote into entries and indices.
+// Calls draw(from, to, out) on ranges of lines, then turns the numbers that it wrote into entries
+// and indices.
 template <class index_t, class Draw>
 void draw_all(const Lines<index_t>& lines, const index_t* idx, const index_t* made,
               int64_t num_lines, int64_t cost, index_t* made_idx, index_t* entry,
@@ -248,7 +253,7 @@ Sample sample_lines_op(const Tensor& ptr, const Tensor& idx, const std::optional
   return {made, made_idx, entry, bad};
 }
 
-// Numbers for nodes in the order in which they are asked for: open addressing in a table of at
+// Numbers the nodes in the order in which they are asked for: open addressing in a table of at
 // least 4/3 slots for each node.
 template <class index_t>
 class Numbers {
@@ -262,7 +267,7 @@ class Numbers {
 
   SPGRAD_INLINE void prefetch(index_t node) const { __builtin_prefetch(slots_ + 2 * slot(node)); }
 
-  // The number of a node, which becomes `next` if it has none.
+  // The number of a node. If the node has no number, it gets `next`.
   SPGRAD_INLINE index_t of(index_t node, index_t next) {
     uint64_t at = slot(node);
     while (slots_[2 * at] != node) {
@@ -309,8 +314,8 @@ void sort_line(int64_t begin, int64_t end, index_t* idx, index_t* entry) {
   }
 }
 
-// nodes (s,), ptr (l + 1,), idx and entry (n,), none negative. O(s + n) time on average and memory
-// of about 3 (s + n) indices; numbers are given by one thread, in order.
+// nodes (s,), ptr (l + 1,), idx and entry (n,), none negative. O(s + n) time on average, and memory
+// for about 3 (s + n) indices. One thread numbers the nodes, in order.
 std::tuple<Tensor, Tensor, Tensor> relabel_lines_op(const Tensor& nodes, const Tensor& ptr,
                                                     const Tensor& idx, const Tensor& entry,
                                                     bool ascending) {
@@ -323,7 +328,7 @@ std::tuple<Tensor, Tensor, Tensor> relabel_lines_op(const Tensor& nodes, const T
     STD_TORCH_CHECK(starts[ptr.size(0) - 1] == n, "spgrad: `ptr` counts ", starts[ptr.size(0) - 1],
                     " entries, not ", n, ".");
     Numbers<index_t> numbers(idx, s + n);
-    auto found = array<index_t>(s + n + 1);  // one more: each write is kept only if it was new
+    auto found = array<index_t>(s + n + 1);  // one more: writes every node, keeps only new ones
     index_t next = 0;
     const auto number = [&](const index_t* in, int64_t count, index_t* out) {
       constexpr int64_t kAhead = 16;

@@ -17,7 +17,8 @@ SPGRAD_INLINE uint64_t mixed(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// The numbers of one line: draw j is the same whoever asks, and when.
+// The numbers of one line. Draw j is a function of j alone: the thread and the order of calls do
+// not matter.
 class Draws {
  public:
   Draws(int64_t key, int64_t line)
@@ -39,8 +40,8 @@ class Draws {
   uint64_t start_;
 };
 
-// -log(u) for 0 < u <= 1. The file that includes this is compiled without contractions of products
-// and sums, so that the reference in torch finds the same bits.
+// -log(u) for 0 < u <= 1. The file that includes this header is compiled without fused
+// multiply-adds, so the reference in torch computes the same bits.
 SPGRAD_INLINE double minus_log(double u) {
   constexpr int kTerms = 10;
   const auto bits = std::bit_cast<uint64_t>(u);

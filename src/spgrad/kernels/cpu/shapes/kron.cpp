@@ -8,8 +8,8 @@
 namespace spgrad {
 namespace {
 
-// Line (i, j) of the product lists, for every entry p of line i of a, all entries q of line j of b:
-// as entry p * nse_b + q, of index idx_a[p] * n_b + idx_b[q].
+// For every entry p of line i of a, line (i, j) of the product lists all entries q of line j of b.
+// The number of such an entry is p * nse_b + q, its index idx_a[p] * n_b + idx_b[q].
 template <class index_t>
 struct Kron {
   const index_t *ptr_a, *idx_a, *ptr_b, *idx_b;

@@ -1,4 +1,4 @@
-// Joins ranges of entries to new lines, and finds where lines are to be cut.
+// Joins ranges of entries into new lines, and finds the entries where lines are cut.
 #include <algorithm>
 #include <tuple>
 
@@ -9,7 +9,7 @@
 namespace spgrad {
 namespace {
 
-// Ranges of entries [begin[j], end[j]), which are written one behind the other: range j from ptr[j]
+// Ranges of entries [begin[j], end[j]), which are written one after the other: range j from ptr[j]
 // on, its last entry first if `backward`.
 template <class index_t>
 struct Ranges {
@@ -19,8 +19,8 @@ struct Ranges {
 
   static constexpr int64_t kTogether = 8;
 
-  // Prefetches the first elements, of `size` each, of the range that is kAhead ranges after j:
-  // where ranges come in any order, each is a cache miss.
+  // Prefetches the first elements, of `size` each, of the range that is kAhead ranges after j. If
+  // ranges come in any order, each of them is a cache miss.
   template <class T>
   SPGRAD_INLINE void prefetch(const T* in, int64_t size, int64_t j, int64_t last) const {
     constexpr int64_t kAhead = 12, kLine = 64 / sizeof(T);
@@ -31,8 +31,9 @@ struct Ranges {
   }
 
   // Calls some(p, q) to write kTogether entries p, p + 1, ... to q, q + 1, ..., and one(p, q) for
-  // each entry that is left. A loop over kTogether entries is quicker than one that stops at the
-  // end of the range, though it copies some entries too many: the next range writes over those.
+  // each remaining entry. A loop over kTogether entries is faster than a loop that stops at the end
+  // of the range, although it copies some entries beyond the end. The next range overwrites these
+  // entries.
   template <class Some, class One>
   SPGRAD_INLINE void visit(int64_t j, int64_t writable, const Some& some, const One& one) const {
     int64_t q = ptr[j];
@@ -64,8 +65,8 @@ Ranges<index_t> check_ranges(const Tensor& begin, const Tensor& end, const Tenso
           .backward = backward};
 }
 
-// Writes pointers (s + 1,) to ranges [begin[j], end[j]) that stand one behind the other, and
-// returns how many entries they have.
+// Writes pointers (s + 1,) to ranges [begin[j], end[j]) that are written one after the other, and
+// returns their number of entries.
 template <class index_t>
 int64_t write_pointers(const index_t* begin, const index_t* end, int64_t ranges, index_t* ptr) {
   int64_t next = 0;
@@ -78,8 +79,8 @@ int64_t write_pointers(const index_t* begin, const index_t* end, int64_t ranges,
 }
 
 // idx (nse,), begin and end (s,) of entries of idx, shift (r,) with r >= 1, `count` entries in all.
-// Ranges may overlap and come in any order. O(s + count) time; nothing but the result is allocated,
-// and it does not depend on the number of threads.
+// Ranges may overlap and come in any order. O(s + count) time; nothing but the result is allocated.
+// The result does not depend on the number of threads.
 std::tuple<Tensor, Tensor> join_ranges_op(const Tensor& idx, const Tensor& begin, const Tensor& end,
                                           const Tensor& shift, int64_t count, bool backward) {
   const ScalarType dtype = idx.scalar_type();
@@ -153,8 +154,8 @@ Tensor take_ranges_op(const Tensor& val, const Tensor& ptr, const Tensor& begin,
   return made;
 }
 
-// For every line, the first entry whose index is bound[i] or more; its end if there is none. Lines
-// ascend. cut (m,) preallocated. O(m log(longest line)) time.
+// For every line i, the first entry whose index is bound[i] or more; the end of the line if there
+// is none. Lines ascend. cut (m,) preallocated. O(m log(longest line)) time.
 Tensor cut_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& bound) {
   check_view(ptr, idx, std::nullopt);
   check_tensor(bound, 1, ScalarType::Long, "bound");

@@ -9,9 +9,9 @@
 namespace spgrad {
 namespace {
 
-constexpr int64_t kBlock = 64;  // rows and columns whose cache lines stay near while they are read
+constexpr int64_t kBlock = 64;  // rows and columns whose cache lines stay cached while read
 
-// x (n, m) and out (m, n) without room between rows.
+// x (n, m) and out (m, n), both contiguous.
 template <class T>
 struct Transposed {
   const T* x;
@@ -63,7 +63,7 @@ SPGRAD_INLINE void transpose_block(const Transposed<T>& a, int64_t i, int64_t i_
   }
 }
 
-// x (n, m); O(n m) time, nothing but the result is allocated. Bands of columns are shared out.
+// x (n, m); O(n m) time, nothing but the result is allocated. Each thread gets bands of columns.
 Tensor transpose_dense_op(const Tensor& x) {
   check_tensor(x, 2, x.scalar_type(), "x");
   const int64_t n = x.size(0), m = x.size(1);

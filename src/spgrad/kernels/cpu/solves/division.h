@@ -17,7 +17,7 @@ SPGRAD_INLINE bool is_zero(Complex<T> value) {
   return value.re == 0 && value.im == 0;
 }
 
-// Divides by one number again and again.
+// Divides many numbers by the same number.
 template <class T>
 struct Divisor {
   T by;
@@ -25,8 +25,8 @@ struct Divisor {
   explicit Divisor(T divisor) : by(divisor) {}
   SPGRAD_INLINE T operator()(T a) const { return a / by; }
 };
-// Smith (1962): no square that overflows. The products are rounded, so that a quotient is the same
-// in loops of which the compiler would fuse some with sums and others not.
+// Smith (1962): forms no square that could overflow. Each product is rounded, so a quotient is the
+// same in every loop: the compiler would fuse products with sums in some loops and not in others.
 template <class T>
 struct Divisor<Complex<T>> {
   T ratio, size;

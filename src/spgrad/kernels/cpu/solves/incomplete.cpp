@@ -28,9 +28,9 @@ SPGRAD_INLINE T real_part(Complex<T> a) {
 }
 
 // l (nse): the factor of the lower triangle (ptr, idx, val), whose columns are sorted and do not
-// repeat. Returns the first row whose pivot is missing or not positive, or -1. Row by row, with row
-// i spread over m elements: an entry (i, j) takes one pass over row j. O(sum of the lengths of the
-// rows that the entries name) time, O(m) memory, one thread.
+// repeat. Returns the first row whose pivot is missing or not positive, or -1. Works row by row,
+// with row i as a dense vector of m elements: each entry (i, j) takes one pass over row j. O(sum of
+// the lengths of the rows that the entries name) time, O(m) memory, one thread.
 template <class index_t, class scalar_t>
 int64_t factor_cholesky(const index_t* ptr, const index_t* idx, const scalar_t* val, int64_t m,
                         scalar_t* l) {
@@ -56,13 +56,13 @@ int64_t factor_cholesky(const index_t* ptr, const index_t* idx, const scalar_t* 
 }
 
 // lu (nse): the factors of (ptr, idx, val), whose columns are sorted and do not repeat. Returns the
-// first row whose pivot is missing or zero, or -1. Row by row; `place` says where the entries of
-// row i stand. O(sum of the lengths of the rows that the entries left of the diagonal name) time,
-// O(m) memory, one thread.
+// first row whose pivot is missing or zero, or -1. Works row by row; `place` has the positions of
+// the entries of row i. O(sum of the lengths of the rows that the entries left of the diagonal
+// name) time, O(m) memory, one thread.
 template <class index_t, class scalar_t>
 int64_t factor_lu(const index_t* ptr, const index_t* idx, const scalar_t* val, int64_t m,
                   scalar_t* lu) {
-  const auto place = zeros<index_t>(m);     // 1 + that of the entry of row i in this column
+  const auto place = zeros<index_t>(m);     // 1 + the position of the entry of row i in this column
   const auto diagonal = array<index_t>(m);  // of each row that is done
   for (int64_t i = 0; i < m; ++i) {
     const int64_t begin = ptr[i], end = ptr[i + 1];

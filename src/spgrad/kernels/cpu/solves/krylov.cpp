@@ -1,5 +1,5 @@
-// Updates of the vectors of Krylov methods, and products with a matrix, each with the scalar
-// products that it makes cheap.
+// Updates of the vectors of Krylov methods, and products with a matrix. Each also computes the
+// scalar products whose operands it reads or writes anyway.
 #include <algorithm>
 #include <tuple>
 
@@ -16,9 +16,9 @@ namespace {
 
 // Vectors are (items, m, n), contiguous: n columns side by side. Scalars are (items, n). Sums are
 // formed in 64 bits over chunks of rows, then over the chunks of an item in their order. The chunks
-// depend on the shape alone, so that results do not depend on the number of threads.
+// depend on the shape alone, so results do not depend on the number of threads.
 constexpr int64_t kChunk = 8192;
-constexpr int kLanes = 16;  // sums that one column is split into
+constexpr int kLanes = 16;  // the number of sums into which one column is split
 
 template <class T>
 struct Wide {
@@ -51,7 +51,7 @@ struct Shape {
   int64_t chunks() const { return (m + rows() - 1) / rows(); }  // of an item
 };
 
-// Elements [first, last) of one column, or with n > 1 whole rows of it. sums has n elements.
+// Elements [first, last) of one column, or, with n > 1, of whole rows. sums has n elements.
 template <class scalar_t>
 SPGRAD_CLONES void dot_chunk(const scalar_t* a, const scalar_t* b, int64_t count, int64_t n,
                              wide_t<scalar_t>* sums) {
@@ -133,7 +133,8 @@ SPGRAD_CLONES void direction_chunk(scalar_t* __restrict x, scalar_t* __restrict 
   }
 }
 
-// Calls f(start, count, item, chunk) for every chunk: elements, and which chunk of all it is.
+// Calls f(start, count, item, chunk) for every chunk, with its elements, its item, and its number
+// among all chunks.
 template <class F>
 void for_chunks(const Shape& s, const F& f) {
   const int64_t rows = s.rows(), per_item = s.chunks();
@@ -150,7 +151,7 @@ void for_chunks(const Shape& s, const F& f) {
   torch::stable::parallel_for(0, chunks, grain, run);
 }
 
-// The sums (items, n) of the sums of chunks.
+// Adds the sums of chunks to the sums (items, n) of the items.
 template <class T>
 void add_chunks(const Shape& s, const T* partial, T* out) {
   for (int64_t item = 0; item < s.items; ++item) {
@@ -255,9 +256,9 @@ void krylov_direction(const Tensor& x, const Tensor& p, const Tensor& z, const T
   });
 }
 
-// y = A x of one column, and the scalar products of x with y: of the rows of a chunk while they are
-// in the caches. A row that is too long for one thread is added as in `spmm`, before all scalar
-// products. Each sum has the order that `spmm` and `krylov_dot` give it.
+// y = A x of one column, and the scalar products of x and y, which are formed for the rows of a
+// chunk while these are in the caches. A row that is too long for one thread is added up as in
+// `spmm`, before all scalar products. The order of each sum is that of `spmm` and of `krylov_dot`.
 template <class index_t, class scalar_t>
 void product_and_dot(const Spmm<index_t, scalar_t>& a, const Shape& s, const Tensor& y,
                      double* partial) {

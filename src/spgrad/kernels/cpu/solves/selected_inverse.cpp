@@ -20,15 +20,15 @@ namespace {
 // Z = V^-1 D^-1 + Z (I - L) = D^-1 L^-1 + (I - V) Z. For j = m - 1 ... 0, with k > j:
 //   Z[i,j] = -sum_k Z[i,k] L[k,j]    Z[j,i] = -sum_k V[j,k] Z[k,i]    i > j
 //   Z[j,j] = 1 / D[j] - sum_k V[j,k] Z[k,j].
-// Erisman and Tinney (1975): where (k, j) is in L and (j, i) in U, (k, i) is in L + U, so that no
-// other element of Z is needed. One pass over the rest of row k for every entry (k, j) of L:
-// O(sum of these) time, O(m) memory, one thread.
+// Erisman and Tinney (1975): if (k, j) is in L and (j, i) in U, then (k, i) is in L + U, so no
+// other element of Z is needed. One pass over the rest of row k for every entry (k, j) of L: O(sum
+// of these) time, O(m) memory, one thread.
 template <class index_t, class scalar_t>
 int64_t invert(const index_t* ptr, const index_t* idx, const scalar_t* val, const index_t* col_ptr,
                const index_t* col_idx, const index_t* place, int64_t m, scalar_t* z) {
   const auto v = zeros<scalar_t>(m);     // row j of V
   const auto sum = zeros<scalar_t>(m);   // column j of Z
-  const auto stamp = zeros<index_t>(m);  // j + 1 where row j of U has an entry
+  const auto stamp = zeros<index_t>(m);  // j + 1 at the columns where row j of U has an entry
   for (int64_t j = m - 1; j >= 0; --j) {
     int64_t diagonal = -1, below = col_ptr[j + 1];
     for (int64_t p = col_ptr[j]; p < col_ptr[j + 1]; ++p) {

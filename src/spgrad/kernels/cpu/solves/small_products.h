@@ -8,8 +8,8 @@
 
 namespace spgrad {
 
-// Elements of a row that is padded to whole vectors of 64 bytes. Rows are never 4096 bytes apart,
-// or a multiple of it, since they would share a set of the cache.
+// The number of elements of a row that is padded to whole vectors of 64 bytes. The distance of two
+// rows is never a multiple of 4096 bytes, because the rows would then share a set of the cache.
 template <class scalar_t>
 int64_t padded(int64_t size) {
   constexpr int64_t kLine = 64 / sizeof(scalar_t);
@@ -17,7 +17,7 @@ int64_t padded(int64_t size) {
   return (lines + (lines % 64 == 0 ? 1 : 0)) * kLine;
 }
 
-// Row by row; `stride` elements from one row to the next.
+// A matrix stored row by row; `stride` is the number of elements from one row to the next.
 template <class scalar_t>
 struct Rows {
   scalar_t* start;
@@ -27,8 +27,8 @@ struct Rows {
   SPGRAD_INLINE Rows at(int64_t i, int64_t j) const { return {(*this)[i] + j, stride}; }
 };
 
-// kRows rows and kVectors vectors of C. Of complex numbers, the products with the real and with the
-// imaginary part of A are summed apart: the second sum is multiplied by i at the end.
+// kRows rows and kVectors vectors of C. For complex numbers, the products with the real and with
+// the imaginary part of A have separate sums; the second sum is multiplied by i at the end.
 template <int kBytes, int kRows, int kVectors, class scalar_t>
 SPGRAD_INLINE void subtract_tile(Rows<scalar_t> a, Rows<scalar_t> b, Rows<scalar_t> c,
                                  int64_t count) {
@@ -86,8 +86,8 @@ SPGRAD_INLINE void subtract_rows(Rows<scalar_t> a, Rows<scalar_t> b, Rows<scalar
 }
 
 // C (rows, columns) -= A (rows, count) B (count, columns). Rows of B and C are padded, and columns
-// up to the next whole vector are written, with numbers that mean nothing where B has none. Blocks
-// of B of 256 KiB stay in the cache.
+// up to the next whole vector are written; the numbers beyond the columns of B have no meaning.
+// Blocks of B of 256 KiB stay in the cache.
 template <int kBytes, class scalar_t>
 SPGRAD_INLINE void subtract_product(Rows<scalar_t> a, Rows<scalar_t> b, Rows<scalar_t> c,
                                     int64_t rows, int64_t count, int64_t columns) {

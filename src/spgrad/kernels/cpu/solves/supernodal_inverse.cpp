@@ -30,9 +30,9 @@ struct Columns {
 };
 
 // Supernode s has the columns start[s] ... start[s + 1] - 1 and below them the rows
-// rows[row_ptr[s]] ... rows[row_ptr[s + 1] - 1], sorted. Of its width w and r rows, z has from
-// base[s] on: Z (w, w + r), the elements in its lines and in its columns and rows; and unless Z is
-// mirrored (w, r), the transpose of the elements in its rows and columns.
+// rows[row_ptr[s]] ... rows[row_ptr[s + 1] - 1], sorted. With w its width and r its number of rows,
+// z has from base[s] on: Z (w, w + r), the elements in its lines and in its columns and rows; and,
+// unless Z is mirrored, a matrix (w, r), the transpose of the elements in its rows and columns.
 template <class index_t, class scalar_t>
 struct Panels {
   const index_t* start;
@@ -52,7 +52,7 @@ struct Panels {
     return {z + base[s] + width(s) * (width(s) + below(s)), below(s)};
   }
 
-  // Elements of z.
+  // The number of elements of z.
   int64_t lay_out() {
     base = array<int64_t>(count + 1);
     base[0] = 0;
@@ -66,7 +66,7 @@ struct Panels {
   }
 };
 
-// L, without its diagonal of ones, and U, to where Z will be.
+// Copies L, without its diagonal of ones, and U to the places where Z will be.
 template <class index_t, class scalar_t>
 void scatter(const Panels<index_t, scalar_t>& panels, const Columns<index_t, scalar_t>& l,
              const Columns<index_t, scalar_t>& u) {
@@ -121,7 +121,8 @@ SPGRAD_INLINE void transpose(Rows<scalar_t> from, Rows<scalar_t> to, int64_t row
   }
 }
 
-// What one supernode is computed in: (w, r), and the last (w, w); rows are padded.
+// The memory in which one supernode is computed: matrices (w, r), and the last (w, w); rows are
+// padded.
 template <class scalar_t>
 struct Blocks {
   Rows<scalar_t> n, m, beside, below, own;
@@ -135,7 +136,7 @@ struct Scratch {
       : memory(array<scalar_t>(4 * w * most_padded(r) + w * most_padded(w))),
         factors(array<scalar_t>(w)) {}
 
-  // More than `padded` of any smaller size.
+  // At least `padded` of any smaller size.
   static int64_t most_padded(int64_t size) { return padded<scalar_t>(size) + 64; }
 
   Blocks<scalar_t> blocks(int64_t w, int64_t r) const {
@@ -146,12 +147,12 @@ struct Scratch {
   }
 };
 
-// Z at the rows of one supernode, gathered from those after it; and the transpose unless Z is
-// mirrored.
+// Z at the rows of one supernode, gathered from the supernodes after it; and its transpose, unless
+// Z is mirrored.
 template <class index_t, class scalar_t>
 struct Gathered {
   Array<scalar_t> z, transposed;
-  Array<int64_t> at;  // where a row is among those of another supernode
+  Array<int64_t> at;  // the position of a row among the rows of another supernode
   Rows<scalar_t> a, b;
 
   explicit Gathered(const Panels<index_t, scalar_t>& panels) {
@@ -206,7 +207,7 @@ struct Gathered {
     if (!mirror) reflect(a, b, r, false);
   }
 
-  // The triangle of `to` below the diagonal from that of `from` above it.
+  // Copies the triangle of `from` above the diagonal to the triangle of `to` below the diagonal.
   SPGRAD_INLINE static void reflect(Rows<scalar_t> from, Rows<scalar_t> to, int64_t r,
                                     bool conjugate) {
     constexpr int64_t kSide = 8;
@@ -225,8 +226,8 @@ SPGRAD_INLINE void clear(scalar_t* from, int64_t count) {
   std::fill(from, from + count, scalar_t{});
 }
 
-// Of a supernode J with rows R: U_JJ^-1 L_JJ^-1 to own, N = U_JJ^-1 U_JR to n, and, unless Z is
-// mirrored, M = L_RJ L_JJ^-1, transposed, to m.
+// For a supernode J with rows R: writes U_JJ^-1 L_JJ^-1 to own, N = U_JJ^-1 U_JR to n, and, unless
+// Z is mirrored, the transpose of M = L_RJ L_JJ^-1 to m.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void solve_blocks(const Panels<index_t, scalar_t>& panels,
                                 const Blocks<scalar_t>& blocks, scalar_t* factors, int64_t s) {
@@ -256,7 +257,7 @@ SPGRAD_INLINE void solve_blocks(const Panels<index_t, scalar_t>& panels,
   }
 }
 
-// One supernode, after all that are after it: Z_RJ = -Z_RR M, Z_JR = -N Z_RR and
+// One supernode; those after it are done: Z_RJ = -Z_RR M, Z_JR = -N Z_RR and
 // Z_JJ = U_JJ^-1 L_JJ^-1 - N Z_RJ. The transpose of Z_RJ is stored.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void invert_one(const Panels<index_t, scalar_t>& panels, const index_t* of,
@@ -290,9 +291,9 @@ SPGRAD_INLINE void invert_one(const Panels<index_t, scalar_t>& panels, const ind
   }
 }
 
-// Takahashi, Fagan and Chen (1973); Erisman and Tinney (1975) say what is needed of Z, and Lin,
-// Yang, Meza, Lu, Ying and E (2011) compute it by supernodes. O(sum over supernodes of w r^2 + r^2)
-// time; memory for Z at the rows of one supernode, and O(m). One thread.
+// Takahashi, Fagan and Chen (1973). Erisman and Tinney (1975) say which elements of Z are needed,
+// and Lin, Yang, Meza, Lu, Ying and E (2011) compute them by supernodes. O(sum over supernodes of w
+// r^2 + r^2) time; memory for Z at the rows of one supernode, and O(m). One thread.
 template <class index_t, class scalar_t>
 void invert(const Panels<index_t, scalar_t>& panels) {
   const auto of = array<index_t>(panels.start[panels.count]);

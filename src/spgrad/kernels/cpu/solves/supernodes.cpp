@@ -11,12 +11,12 @@ namespace spgrad {
 namespace {
 
 constexpr int64_t kWidest = 64;  // columns of a supernode
-constexpr int64_t kGather = 6;   // time to gather an element over time to multiply with it
+constexpr int64_t kGather = 6;   // the time to gather an element over the time to multiply by it
 
 template <class index_t>
 constexpr int64_t kMost = std::numeric_limits<index_t>::max();
 
-// Rows of U, from its columns: without the diagonal.
+// The rows of U, computed from its columns, without the diagonal.
 template <class index_t>
 void transpose(const index_t* ptr, const index_t* idx, int64_t m, index_t* row_ptr,
                index_t* columns) {
@@ -37,15 +37,16 @@ void transpose(const index_t* ptr, const index_t* idx, int64_t m, index_t* row_p
 template <class index_t>
 struct Supernodes {
   List<index_t> start, row_ptr, rows;  // row_ptr[s] is where the rows below supernode s begin
-  int64_t elements = 0;                // of its columns and rows, the diagonal block once
+  int64_t elements = 0;                // in all columns and rows, each diagonal block once
   bool complete = true;                // false if there would be more than the limit
 };
 
-// The rows of a column are those of L and U^T in it, and those of the columns before it whose first
-// row below the diagonal it is: the pattern of the factors of a matrix of symmetric pattern (Liu,
-// 1990). A column joins the supernode of the one before if that is where the first row of this is,
-// and the time that the inverse takes does not increase: a supernode of w columns and r rows takes
-// r^2 (kGather + w). O(nse of the factors + rows of all supernodes) time and memory.
+// The rows of column j are its rows in L and U^T, and the rows of each earlier column whose first
+// row below the diagonal is j: the pattern of the factors of a matrix with a symmetric pattern
+// (Liu, 1990). A column joins the supernode of the column before it under two conditions: the first
+// row below the diagonal of the column before is this column, and the time of the inverse does not
+// increase. A supernode of w columns and r rows takes the time r^2 (kGather + w). O(nse of the
+// factors + rows of all supernodes) time and memory.
 template <class index_t>
 Supernodes<index_t> find_supernodes(const index_t* l_ptr, const index_t* l_idx,
                                     const index_t* u_ptr, const index_t* u_idx, int64_t m,
@@ -53,10 +54,10 @@ Supernodes<index_t> find_supernodes(const index_t* l_ptr, const index_t* l_idx,
   Supernodes<index_t> found;
   const auto row_ptr = array<index_t>(m + 1), columns = array<index_t>(u_ptr[m]);
   transpose(u_ptr, u_idx, m, row_ptr.get(), columns.get());
-  const auto stamp = zeros<index_t>(m);  // j + 1 where row i is one of column j
-  const auto child = zeros<index_t>(m);  // 1 + the last supernode whose first row this is, or 0
-  List<index_t> sibling;                 // 1 + the one before it, or 0
-  List<index_t> open, list;              // rows below the column before; of this column
+  const auto stamp = zeros<index_t>(m);  // j + 1 if row i is a row of column j
+  const auto child = zeros<index_t>(m);  // 1 + the last supernode with this first row, or 0
+  List<index_t> sibling;                 // 1 + the one before with the same first row, or 0
+  List<index_t> open, list;              // rows below the column before; rows of this column
   int64_t first = 0;                     // column of the open supernode
   const auto close = [&](int64_t end) {
     std::sort(open.begin(), open.end());

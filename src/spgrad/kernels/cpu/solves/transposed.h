@@ -1,7 +1,7 @@
 // Substitution with the transpose of a triangle T that is given by rows: x (m, n) with T^T x = b.
-// Column by column (Golub and Van Loan, 2013, section 3.1.3): as soon as an element of x is known,
-// its multiples are taken from the elements that depend on it. So neither the pattern nor the
-// values have to be put into the order of the columns.
+// Works column by column (Golub and Van Loan, 2013, section 3.1.3): as soon as an element of x is
+// known, its multiples are subtracted from the elements that depend on it. So neither the pattern
+// nor the values have to be put into the order of the columns.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace spgrad {
 
-// Divides by an element of the diagonal: multiplies by its inverse, for which no row has to wait,
-// unless the inverse is no normal number.
+// Divides by an element of the diagonal. It multiplies by the inverse, for which no row has to
+// wait; if the inverse is not a normal number, it divides.
 template <class T>
 struct Pivot {
   T by, inverse;
@@ -45,10 +45,11 @@ struct Pivot<Complex<T>> {
   }
 };
 
-// One column of float32 or float64. What the next row needs stays in a register, because it would
-// wait for its way through memory; `now` is the right-hand side of row i without all that is known.
-// Where columns are consecutive, a vector of them is updated at once.
-// What is taken from an element comes in the order of the rows, whatever the width of vectors.
+// One column of float32 or float64. The number that the next row needs stays in a register, because
+// a row would wait for a store and a load of this number. `now` is the right-hand side of row i
+// minus the products with all known elements of x. Where columns are consecutive, a vector of them
+// is updated at once. Products are subtracted from an element in the order of the rows, for any
+// width of vectors.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE int64_t substitute_transposed_column(const Triangular<index_t, scalar_t> a) {
   constexpr int kLanes = std::max<int>(kBytes / sizeof(scalar_t), 4);
@@ -96,8 +97,8 @@ SPGRAD_INLINE int64_t substitute_transposed_column(const Triangular<index_t, sca
   });
 }
 
-// The columns of one vector of a row of x, which multiplies the weights of the row's entries. One
-// real column is a number, not a vector.
+// The columns of a row of x that one vector holds. The vector is multiplied by the weights of the
+// entries of the row. One real column is a number, not a vector.
 template <class scalar_t, int kElements>
 struct Solved {
   using Cells = std::conditional_t<std::is_floating_point_v<scalar_t> && kElements == 1, scalar_t,
@@ -126,8 +127,8 @@ struct Solved<Complex<T>, kElements> {
   }
 };
 
-// kParts vectors of columns, the first at `column`. An element of x is divided only when nothing
-// more is taken from it. x holds b when this begins.
+// kParts vectors of columns, the first at `column`. An element of x is divided after all products
+// have been subtracted from it. At the beginning, x holds b.
 template <int kElements, int kParts, class index_t, class scalar_t>
 SPGRAD_INLINE int64_t substitute_transposed_vectors(const Triangular<index_t, scalar_t> a,
                                                     int64_t column) {
@@ -164,8 +165,8 @@ SPGRAD_INLINE int64_t substitute_transposed_vectors(const Triangular<index_t, sc
   });
 }
 
-// Columns [column, stop), in blocks of kParts vectors while they last, then of fewer, then of
-// narrower ones. No two blocks share a column, because each changes x.
+// Columns [column, stop), in blocks of kParts vectors while enough columns are left, then of fewer
+// vectors, then of narrower vectors. No two blocks share a column, because each block changes x.
 template <int kElements, int kParts, class index_t, class scalar_t>
 int64_t substitute_transposed_blocks(const Triangular<index_t, scalar_t>& a, int64_t column,
                                      int64_t stop) {

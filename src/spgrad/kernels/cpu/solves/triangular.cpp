@@ -18,7 +18,7 @@
 namespace spgrad {
 namespace {
 
-// Columns [column, stop); the first row whose diagonal is 0, or -1.
+// Solves for columns [column, stop). Returns the first row whose diagonal is 0, or -1.
 template <class index_t, class scalar_t>
 int64_t substitute(const Triangular<index_t, scalar_t>& a, bool transpose, int64_t column,
                    int64_t stop) {
@@ -31,10 +31,11 @@ int64_t substitute(const Triangular<index_t, scalar_t>& a, bool transpose, int64
   return failed;
 }
 
-// Columns over threads, in whole cache lines of a row of x; what is left of a line goes with the
-// last, because substitute_columns takes two columns or more. Each thread copies its columns into
-// tiles, because rows of x of which it reads a part would fill its caches as whole rows do. Few
-// columns, or little work, are for one thread.
+// Divides the columns among threads, in whole cache lines of a row of x. The last thread also gets
+// the columns of a partial line, because substitute_columns takes two columns or more. Each thread
+// copies its columns into tiles: without tiles, the parts of the rows of x that a thread reads
+// would take as many sets of its caches as whole rows. Few columns, or little work, go to one
+// thread.
 template <class index_t, class scalar_t>
 int64_t share_columns(const Triangular<index_t, scalar_t>& a, bool transpose, const Tensor& b) {
   constexpr int64_t kLine = 64 / sizeof(scalar_t), kWidest = 8;  // lines in a row of a tile
@@ -46,7 +47,7 @@ int64_t share_columns(const Triangular<index_t, scalar_t>& a, bool transpose, co
   const int64_t size = a.m * (widest * kLine + a.n % kLine);
   Tensor memory = empty(b, {workers * size});
   scalar_t* const tiles = mutable_data<scalar_t>(memory);
-  std::atomic<int64_t> failed = -1;  // all find the same
+  std::atomic<int64_t> failed = -1;  // all threads find the same row
   torch::stable::parallel_for(0, workers, 1, [&](int64_t first, int64_t last) {
     const int64_t stop = last * lines / workers;
     for (int64_t line = first * lines / workers; line < stop; line += kWidest) {

@@ -17,12 +17,11 @@ namespace spgrad {
 
 // ptr (m + 1), idx (nse) and val (nse) are the matrix by rows, whose columns are sorted and do not
 // repeat; b (m, n) row by row. Entries of the other triangle are not read. x is allocated and not
-// initialised. Where `out` is null, x (m, n) is the result. Else x is a tile: some columns, whose
-// rows lie `stride` elements apart and are read again and again; results are stored to out (m, n)
-// too.
-// The sum of a row begins with the entries that are farthest from the diagonal, because x is known
-// there, and ends with the nearest. Its order depends on the row and on whether n is 1; not on the
-// number of threads, nor on tiles. O((nse + m) n) time, no memory.
+// initialised. If `out` is null, x (m, n) is the result. Otherwise x is a tile, which has some
+// columns, in rows that are `stride` elements apart and are read many times; results are also
+// stored to out (m, n). The sum of a row begins with the entries that are farthest from the
+// diagonal, because x is known there, and ends with the nearest. Its order depends on the row and
+// on whether n is 1, but not on the number of threads or on tiles. O((nse + m) n) time, no memory.
 template <class index_t, class scalar_t>
 struct Triangular {
   const index_t* ptr;
@@ -62,7 +61,7 @@ struct Triangular {
   }
 };
 
-// Entries of one row beside the diagonal, and the element on it: 0 if there is none.
+// The entries of one row off the diagonal, and the element on the diagonal: 0 if there is none.
 template <class scalar_t>
 struct TriangleRow {
   int64_t begin, end;
@@ -89,8 +88,8 @@ SPGRAD_INLINE TriangleRow<scalar_t> triangle_row(const Triangular<index_t, scala
   return row;
 }
 
-// Calls f(i, row) for the rows in the order of the substitution with T, or with its transpose; the
-// first row whose diagonal is 0, or -1.
+// Calls f(i, row) for the rows in the order of the substitution with T, or with its transpose.
+// Returns the first row whose diagonal is 0, or -1.
 template <bool kTransposed = false, class index_t, class scalar_t, class F>
 SPGRAD_INLINE int64_t for_triangle_rows(const Triangular<index_t, scalar_t>& a, const F& f) {
   const bool back = a.upper != kTransposed;
@@ -108,17 +107,16 @@ SPGRAD_INLINE int64_t for_triangle_rows(const Triangular<index_t, scalar_t>& a, 
   return failed;
 }
 
-// Whether kLanes entries from p on have consecutive columns, as those of a supernode have.
+// Whether the kLanes entries from p on have consecutive columns, as the entries of a supernode do.
 template <int kLanes, class index_t>
 SPGRAD_INLINE bool is_run(const index_t* idx, int64_t p) {
   return idx[p + kLanes - 1] - idx[p] == kLanes - 1;
 }
 
-// One column of float32 or float64. A row waits for the one before it only with the last entries of
-// its sum: they are added one by one, in registers that the loads of x can be forwarded to, while
-// the others are added in vectors, ahead of time. What has to be divided by the diagonal is
-// multiplied by its inverse before the last entry's x is there, so that no row waits for a
-// division.
+// One column of float32 or float64. Only the last entries of the sum of a row wait for the row
+// before it. They are added one by one, so that stored elements of x can be forwarded to the loads;
+// the other entries are added in vectors, ahead of time. The terms of the sum are multiplied by the
+// inverse of the diagonal before the x of the last entry is known, so no row waits for a division.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE int64_t substitute_column(const Triangular<index_t, scalar_t> a) {
   constexpr int kLanes = std::max<int>(kBytes / sizeof(scalar_t), 4);
@@ -191,9 +189,9 @@ SPGRAD_INLINE void divide_lanes(const Divisor<scalar_t>& divisor, Lanes<scalar_t
   }
 }
 
-// kParts vectors of columns, the first at `column`, of columns that end at `stop`. The last vector
-// is moved back if it would pass the end, and then computes some columns again. Two sets of sums
-// take turns, so that an addition does not wait for the one before.
+// kParts vectors of columns, the first at `column`, of columns that end at `stop`. If the last
+// vector would pass the end, it is moved back and computes some columns again. Two sets of sums
+// take turns, so an addition does not wait for the one before.
 template <int kElements, int kParts, class index_t, class scalar_t>
 SPGRAD_INLINE int64_t substitute_vectors(const Triangular<index_t, scalar_t> a, int64_t column,
                                          int64_t stop) {
@@ -239,7 +237,8 @@ SPGRAD_INLINE int64_t substitute_vectors(const Triangular<index_t, scalar_t> a, 
   });
 }
 
-// Columns [column, stop), two or more, in blocks of kParts vectors while they last, then of fewer.
+// Columns [column, stop), two or more, in blocks of kParts vectors while enough columns are left,
+// then of fewer.
 template <int kElements, int kParts, class index_t, class scalar_t>
 int64_t substitute_blocks(const Triangular<index_t, scalar_t>& a, int64_t column, int64_t stop) {
   int64_t failed = -1;
@@ -257,7 +256,7 @@ int64_t substitute_blocks(const Triangular<index_t, scalar_t>& a, int64_t column
   return failed;
 }
 
-// All rows, of columns [column, stop); n is 1 or these are two or more.
+// All rows, in the columns [column, stop). n is 1, or there are two columns or more.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE int64_t substitute_columns(const Triangular<index_t, scalar_t>& a, int64_t column,
                                          int64_t stop) {

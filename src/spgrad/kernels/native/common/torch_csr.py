@@ -31,7 +31,7 @@ _INT32 = torch.iinfo(torch.int32).max
 
 
 def by_library(device: torch.device) -> bool:
-    """Whether MKL or cuSPARSE multiplies there, and not only the loops of torch's own."""
+    """Whether MKL or cuSPARSE multiplies on this device, not only torch's own loops."""
     return _MKL or device.type != "cpu"
 
 
@@ -40,23 +40,23 @@ def served(wide: torch.dtype, device: torch.device, *sizes: int) -> bool:
 
     Args:
         wide: The dtype that the product is calculated in.
-        device: Of the operands.
+        device: The device of the operands.
         *sizes: Every number that an index or a pointer may have to hold.
     """
     return wide in _DTYPES and max(sizes) <= _INT32 and (by_library(device) or not wide.is_complex)
 
 
 def rows_ascend(ptr: Tensor, idx: Tensor) -> Tensor:
-    """Whether the indices of each line ascend, so that none repeats: a bool on the device."""
+    """Whether the indices of each line ascend, so no index repeats: a bool on the device."""
     nse = idx.shape[0]
     ascends = torch.ones(nse + 1, dtype=torch.bool, device=idx.device)
     torch.gt(idx[1:], idx[:-1], out=ascends[1:nse])
-    ascends.index_fill_(0, ptr.long(), True)  # the first of a line
+    ascends.index_fill_(0, ptr.long(), True)  # the first entry of a line
     return ascends.all()
 
 
 def csr(ptr: Tensor, idx: Tensor, val: Tensor, num_cols: int) -> Tensor:
-    """A torch CSR tensor of the same memory; nothing is checked."""
+    """A torch CSR tensor that shares the memory; nothing is checked."""
     _warn_of_beta()
     shape = ptr.shape[0] - 1, num_cols
     return torch.sparse_csr_tensor(ptr, idx, val, shape, check_invariants=False)
@@ -64,9 +64,9 @@ def csr(ptr: Tensor, idx: Tensor, val: Tensor, num_cols: int) -> Tensor:
 
 @functools.cache
 def _warn_of_beta() -> None:
-    """Takes up torch's warning, given once a process, that CSR tensors are in beta.
+    """Catches torch's warning that CSR tensors are in beta; torch gives it once a process.
 
-    Nobody who multiplies a SparseTensor has asked for a torch CSR tensor.
+    A user who multiplies a SparseTensor has not asked for a torch CSR tensor.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

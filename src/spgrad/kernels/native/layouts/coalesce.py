@@ -13,7 +13,7 @@ from spgrad.kernels.reference.layouts.coalesce import position_dtype
 
 
 def _sorted(indices: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The order of the entries (nse,), and which of these in order begin a distinct one (nse,)."""
+    """The order of the entries (nse,), and which sorted entries begin a new element (nse,)."""
     position = torch.zeros_like(indices[0], dtype=torch.int64)
     for index, length in zip(indices, size, strict=True):
         position = position * length + index

@@ -32,8 +32,8 @@ def sddmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -
     nse, m = idx.shape[0], ptr.shape[0] - 1
     if not served(wide, x.device, nse, *x.shape, m) or nse > m * x.shape[0]:
         return REFERENCES["sddmm"](ptr, idx, perm, g, x)
-    # zeros, because the kernel reads what it multiplies by beta = 0
+    # zeros, because the kernel reads `out` even though it multiplies by beta = 0
     out = csr(ptr, idx, x.new_zeros(nse, dtype=wide), x.shape[0])
     torch.sparse.sampled_addmm(out, widened(g), widened(x).T, beta=0, out=out)
-    val = out.values().data  # no view: autograd conjugates no view of a sparse tensor
+    val = out.values().data  # not a view: autograd cannot conjugate a view of a sparse tensor
     return in_value_order(val.to(x.dtype), perm)

@@ -47,7 +47,7 @@ def spgemm(
 
 
 def _fit(ptr_a: Tensor, idx_a: Tensor, ptr_b: Tensor, idx_b: Tensor) -> Tensor:
-    """Whether rows ascend, and int32 counts the products: one bool on the device, to read once."""
+    """Whether rows ascend and int32 can count the products: one bool on the device, read once."""
     products = ptr_b.diff().index_select(0, idx_a).sum(dtype=torch.int64)
     countable = products <= torch.iinfo(torch.int32).max
     return rows_ascend(ptr_a, idx_a) & rows_ascend(ptr_b, idx_b) & countable
@@ -57,7 +57,7 @@ def _sort_rows(ptr: Tensor, idx: Tensor, val: Tensor, n: int) -> tuple[Tensor, T
     """Columns and values with the columns of each row ascending; sorts in place."""
     for first, last, entries in _runs_of_rows(ptr, idx.shape[0]):
         of_rows = ptr[first : last + 1]
-        cols, vals = idx[entries], val[entries]  # of the result, and written there
+        cols, vals = idx[entries], val[entries]  # of the result, which is overwritten
         narrow = (last - first) * n <= torch.iinfo(torch.int32).max  # sorts twice as fast
         row = row_numbers(of_rows - of_rows[0], cols.shape[0])
         dtype = torch.int32 if narrow else torch.int64
@@ -68,8 +68,8 @@ def _sort_rows(ptr: Tensor, idx: Tensor, val: Tensor, n: int) -> tuple[Tensor, T
 
 
 def _runs_of_rows(ptr: Tensor, nse: int) -> list[tuple[int, int, slice]]:
-    """Runs of rows with about `_SORTED` entries together: first row, the row behind, entries."""
-    if nse <= _SORTED:  # without a look at the pointers
+    """Runs of rows with about `_SORTED` entries in all: first row, row after the last, entries."""
+    if nse <= _SORTED:  # without reading the pointers
         return [(0, ptr.shape[0] - 1, slice(0, nse))]
     targets = torch.arange(0, nse, _SORTED, dtype=ptr.dtype, device=ptr.device)
     rows = torch.searchsorted(ptr, targets, out_int32=ptr.dtype == torch.int32)

@@ -63,8 +63,8 @@ def masked_spgemm(
 ) -> Tensor:
     """`reference.products.spgemm_values.masked_spgemm`; memory in proportion to the entries of C.
 
-    The products of some entries of the mask are formed at a time: for an entry (i, j), row j of B
-    is looked up in row i of C.
+    Forms the products of some entries of the mask at a time: for an entry (i, j), it looks up row j
+    of B in row i of C.
     """
     if not (_numbered(ptr_c, n) and bool(rows_ascend(ptr_c, idx_c))):
         c = ptr_c, idx_c, perm_c, val_c
@@ -90,18 +90,18 @@ def _numbered(ptr: Tensor, n: int) -> bool:
 
 
 def _places(ptr: Tensor, idx: Tensor, n: int) -> Tensor:
-    """The number of every entry's element among all of the matrix (nse,)."""
+    """For every entry, the number of its element among all elements of the matrix (nse,)."""
     return rows_of(ptr, idx) * n + idx
 
 
 def _find(places: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each wanted number would stand among ascending ones, and whether it is there."""
+    """Where each wanted number would be among ascending numbers, and whether it is there."""
     at = torch.searchsorted(places, wanted).clamp_(max=places.numel() - 1)
     return at, places.index_select(0, at) == wanted
 
 
 def _blocks(count: Tensor) -> list[slice]:
-    """Runs of entries with about `_PAIRS` products together."""
+    """Runs of entries with about `_PAIRS` products in all."""
     ends = count.cumsum(0, dtype=torch.int64)
     total = int(ends[-1]) if ends.numel() else 0
     targets = torch.arange(_PAIRS, max(total, _PAIRS), _PAIRS, device=ends.device)

@@ -28,7 +28,7 @@ def segment_reduce(ptr: Tensor, perm: Tensor | None, val: Tensor, reduce: str) -
 
 
 def _floats(ptr: Tensor, x: Tensor, reduce: str) -> Tensor:
-    """Sums and products are formed in float64: torch adds one element after the other."""
+    """Sums and products are formed in float64, because torch adds one element after the other."""
     wide = accumulate_dtype(x.dtype) if reduce in ("amax", "amin") else torch.float64
     out = torch.segment_reduce(
         x.to(wide), _TORCH[reduce], offsets=ptr, initial=_initial(reduce), unsafe=True
@@ -43,7 +43,7 @@ def _initial(reduce: str) -> int | None:
 
 
 def _integers(ptr: Tensor, x: Tensor, reduce: str) -> Tensor:
-    """Exact in any order."""
+    """Integers are exact in any order."""
     segment = row_numbers(ptr, x.shape[0])
     out = x.new_full((ptr.shape[0] - 1, *x.shape[1:]), _EMPTY[reduce])
     if reduce == "sum":

@@ -17,7 +17,7 @@ ELEMENTS = 2048
 
 
 class Tile(NamedTuple):
-    """Lines, entries of each, and columns that a program reads at a time; all powers of two."""
+    """Lines, entries of each line, and columns that a program reads at a time; powers of two."""
 
     lines: int
     entries: int
@@ -25,14 +25,14 @@ class Tile(NamedTuple):
 
 
 def power_of_two(n: int) -> int:
-    """The power of two from n on, at least 1."""
+    """The smallest power of two that is n or more, at least 1."""
     return 1 << max(n - 1, 0).bit_length()
 
 
 def tile(nse: int, m: int, columns: int, most: int = 128) -> Tile:
-    """The tile for lines of nse / m entries in the mean and rows of so many columns.
+    """The tile for lines of nse / m entries in the mean, and rows of this many columns.
 
-    From shapes alone, so that no number is read from the device.
+    It follows from shapes alone, so no number is read from the device.
     """
     width = power_of_two(min(max(columns, 1), most))
     entries = power_of_two(min(max(nse // max(m, 1), 1), 32, max(ELEMENTS // width, 1)))
@@ -47,7 +47,7 @@ def part_tile(columns: int, most: int = 128, entries: int = 128) -> Tile:
 
 
 def blocks(count: int, size: int) -> int:
-    """How many blocks of a size so many things fill."""
+    """How many blocks of this size are needed for so many things."""
     return -(-count // size)
 
 
@@ -61,7 +61,7 @@ def chunks(nse: int, size: int | None = None) -> int:
 
 
 def elsewhere(name: str, *args: Any) -> Any:
-    """What the backend below this one answers, for operands that no Triton kernel takes."""
+    """The result of the backend below this one, for operands that no Triton kernel takes."""
     return NATIVE.get(name, REFERENCES[name])(*args)
 
 

@@ -47,8 +47,9 @@ def block_spmm_kernel(
 ):  # fmt: skip
     """M rows and N columns of y for a short line of blocks, or of sums over a part of a long one.
 
-    A step multiplies K elements of the line's width: those of several blocks side by side, or a
-    part of a wide one. Programs (lines or parts, columns, parts of the lines of a block).
+    A step multiplies K elements along the width of the line: the elements of several blocks side by
+    side, or a part of a wide block. Programs (lines or parts, columns, parts of the lines of a
+    block).
     """
     SIDE: tl.constexpr = max(K // BW, 1)  # blocks of a step
     STEPS: tl.constexpr = (BW + K - 1) // K  # steps of a block

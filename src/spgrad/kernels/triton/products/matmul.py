@@ -104,7 +104,7 @@ def spmm_sddmm_kernel(
     view, val, g, x, y, out, m, n: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     KIND: tl.constexpr,
 ):  # fmt: skip
-    """y and out of a program's lines, from one reading of the rows of x: programs (lines,)."""
+    """y and out of a program's lines; the rows of x are read once. Programs (lines,)."""
     N: tl.constexpr = padded(n)
     ACC: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     line, begin, end, place, there = lines_of_program(view.ptr, m, R, KIND)

@@ -41,7 +41,7 @@ OPTIONS = {"num_warps": 8}
 
 @triton.jit
 def elements(perm, begin, end, step, n, E: tl.constexpr, N: tl.constexpr):
-    """Where the elements of E entries of each line in N columns stand, and which there are."""
+    """Places of the elements of E entries of each line in N columns, and which elements exist."""
     entry = begin[:, None] + step + tl.arange(0, E)[None, :]
     live = entry < end[:, None]
     column = tl.program_id(1) * N + tl.arange(0, N)
@@ -52,7 +52,7 @@ def elements(perm, begin, end, step, n, E: tl.constexpr, N: tl.constexpr):
 
 @triton.jit
 def softmax_of(x, largest, total, LOG: tl.constexpr):
-    """The results for elements, from the maximum of their line and the sum of exponentials."""
+    """The results of elements, from the maximum and the sum of exponentials of their line."""
     return x - largest - tl.log(total) if LOG else tl.exp(x - largest) / total
 
 
@@ -64,10 +64,11 @@ def gradient_of(y, g, total, LOG: tl.constexpr):
 
 @triton.jit
 def exponentials(perm, val, begin, end, n, E: tl.constexpr, N: tl.constexpr, ACC: tl.constexpr):
-    """The first elements (R, E, N) of lines, their largest, and the sum of exponentials beside it.
+    """First elements (R, E, N) of lines, the largest, and the sum of exponentials relative to it.
 
-    A line is read in strides of E entries, and each of the E keeps the largest that it has met and
-    the sum of the exponentials beside that; they are joined at the end, both (R, 1, N).
+    A line is read E entries at a time. Each of the E lanes keeps the largest element that it has
+    read and the sum of the exponentials relative to it. At the end the lanes are joined, both
+    results (R, 1, N).
     """
     at, there = elements(perm, begin, end, 0, n, E, N)
     first = tl.load(val + at, mask=there, other=float("-inf")).to(ACC)
@@ -103,7 +104,7 @@ def segment_softmax_kernel(
 ):  # fmt: skip
     """The softmax of a program's lines in N columns; val, out (nse, n). Programs (lines, columns).
 
-    What is read first of a line stays, so that a line of at most E entries is read once.
+    The first elements of a line are kept, so a line of at most E entries is read once.
     """
     ACC: tl.constexpr = tl.float64 if val.dtype.element_ty == tl.float64 else tl.float32
     _, begin, end, _, _ = lines_of_program(ptr, m, R, SHORT_LINES)
@@ -121,7 +122,7 @@ def segment_softmax_kernel(
 
 @triton.jit
 def slots(place, there, n, N: tl.constexpr):
-    """Where the numbers of parts (2, 1, N) stand among those of all parts, and which there are."""
+    """Places of the numbers of parts (2, 1, N) among those of all parts, and which parts exist."""
     column = tl.program_id(1) * N + tl.arange(0, N)
     at = place.to(tl.int64)[:, None] * n + column[None, :]
     return at[:, None, :], (there[:, None] & (column < n)[None, :])[:, None, :]

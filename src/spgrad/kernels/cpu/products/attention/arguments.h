@@ -11,8 +11,8 @@
 
 namespace spgrad {
 
-// Calls f.operator()<index_t, F>(). Scores of 16 bits would be too coarse, so callers widen q, k,
-// v.
+// Calls f.operator()<index_t, F>(). F has no 16-bit type, because scores would be too coarse:
+// callers widen q, k and v.
 template <class F>
 void dispatch_wide(ScalarType index, ScalarType value, F&& f) {
   STD_TORCH_CHECK(value == ScalarType::Float || value == ScalarType::Double,
@@ -70,13 +70,13 @@ inline Sizes check_attention(const Tensor& ptr, const Tensor& idx,
   return sizes;
 }
 
-// Where the numbers of head h stand in a tensor like the bias; null where there is none.
+// Points to the numbers of head h in a tensor of the bias's shape; null if there is no such tensor.
 template <class F>
 F* of_head(F* bias, const Sizes& sizes, int64_t h) {
   return bias == nullptr ? nullptr : bias + h % sizes.biases * sizes.nse;
 }
 
-// Checks what the gradients have besides. The view by columns has `lines` lines.
+// Checks the further operands of the gradients. The view by columns has `lines` lines.
 inline void check_gradients(const Sizes& sizes, const Tensor& ptr, const Tensor& idx,
                             const Tensor& cols_ptr, const Tensor& cols_idx,
                             const std::optional<Tensor>& cols_perm, int64_t lines, const Tensor& q,
@@ -94,7 +94,7 @@ inline void check_gradients(const Sizes& sizes, const Tensor& ptr, const Tensor&
   }
 }
 
-// What the gradients of all heads are written to, and weights and changes of one head (nse).
+// The tensors of the gradients of all heads, and the weights and changes of one head (nse).
 struct Gradients {
   Tensor dq, dk, dv, d_bias, weights, changes;
   bool biased;
@@ -109,13 +109,13 @@ struct Gradients {
         changes(empty(q, {sizes.nse})),
         biased(bias.has_value()) {}
 
-  // Zeros the gradient of the bias, to which each head adds.
+  // Sets the gradient of the bias to zero; each head adds to it.
   template <class F>
   void clear() const {
     if (biased) std::fill_n(mutable_data<F>(d_bias), d_bias.numel(), F{0});
   }
 
-  // Head h of these, and of the operands.
+  // Head h of these tensors, and of the operands.
   template <class F>
   HeadGradients<F> of_head(const Sizes& sizes, int64_t h, const Tensor& q, const Tensor& k,
                            const Tensor& v, const Tensor& g, const Tensor& lse,

@@ -1,5 +1,5 @@
-// Attention over the elements of dense blocks: entries.h with small dense products for lines of
-// blocks in place of dot products of entries, so that a row of keys is read once for a block.
+// Attention over the elements of dense blocks. In place of the dot products of entries in
+// entries.h, lines of blocks have small dense products, so a row of keys is read once for a block.
 #pragma once
 
 #include <algorithm>
@@ -11,16 +11,16 @@
 
 namespace spgrad {
 
-// The scores of one head at the elements of a line of blocks: `strip` (lines, count * width) has
-// the elements of a row one behind the other, block after block.
+// The scores of one head at the elements of a line of blocks. In `strip` (lines, count * width) the
+// elements of a row are contiguous, block after block.
 template <class index_t, class F>
 struct BlockScores {
   BlockView<index_t> view;  // by rows, its blocks stored row by row
   const F* bias;            // (nse) as the blocks are stored, or null
   F scale;
 
-  // strip = the dot products of `view.lines` rows of n features from `own` on, and of the rows of
-  // the blocks [begin, begin + count) of an operand that turn_blocks has turned.
+  // strip = the dot products of `view.lines` rows of n features from `own` on and the rows of an
+  // operand that the blocks [begin, begin + count) name. turn_blocks has turned this operand.
   template <int kBytes>
   SPGRAD_INLINE void dots(const F* own, const F* turned, int64_t n, int64_t begin, int64_t count,
                           F* strip) const {
@@ -78,9 +78,9 @@ struct BlockScores {
   }
 };
 
-// One head; operands and results as in Attention, and `turned_k` the keys as turn_blocks turns
-// them. Lines [first, last) of the pointers in the view; all are pieces of line `row` if that is
-// not negative. Memory for the elements of one line or piece.
+// One head. Operands and results are those of Attention; `turned_k` has the keys as turn_blocks
+// turns them. Lines [first, last) of the pointers in the view; if `row` is not negative, all of
+// them are pieces of line `row`. Memory for the elements of one line or piece.
 template <class index_t, class F>
 struct BlockAttention {
   BlockScores<index_t, F> scores;
@@ -111,8 +111,8 @@ struct BlockAttention {
   }
 };
 
-// The part of the gradients that goes by rows, as AttentionBackward; `turned_k` and `turned_v` are
-// keys and values as turn_blocks turns them. Lines and memory as above, for two strips.
+// The part of the gradients that is computed by rows, as in AttentionBackward; `turned_k` and
+// `turned_v` are keys and values as turn_blocks turns them. Lines as above, memory for two strips.
 template <class index_t, class F>
 struct BlockAttentionBackward {
   BlockScores<index_t, F> scores;
@@ -146,8 +146,8 @@ struct BlockAttentionBackward {
   }
 
  private:
-  // Writes weights and changes where the blocks stand, the changes times the scale, in `change`
-  // too.
+  // Multiplies `change` by the scale, and writes the weights and these changes at the places of the
+  // blocks.
   void store(int64_t begin, int64_t count, const F* weight, F* change) const {
     const auto& view = scores.view;
     for (int64_t r = 0; r < view.lines; ++r) {

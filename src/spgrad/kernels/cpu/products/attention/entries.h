@@ -1,7 +1,7 @@
 // Attention over the entries of a row view: SDDMM, softmax and SpMM on a range of entries at a
-// time, so that scores and weights are never stored for all entries. The gradients compute them
-// again, for one head after the other (Dao et al. 2022, "FlashAttention", with a pattern in place
-// of the tiles).
+// time, so scores and weights are never stored for all entries. The gradients compute scores and
+// weights again, for one head after the other (Dao et al. 2022, "FlashAttention", with a pattern in
+// place of the tiles).
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace spgrad {
 
-// What the scores of one head are made of: entry p of row i has scale * q_i . k_idx[p] +
+// The operands of the scores of one head: the score of entry p of row i is scale * q_i . k_idx[p] +
 // bias[perm[p]].
 template <class index_t, class F>
 struct Scores {
@@ -41,8 +41,9 @@ struct Scores {
 // Rows with more entries than this are split.
 inline constexpr int64_t kLongest = 4096;
 
-// Entries that are computed together. Rows of keys are read for all of them, then rows of values;
-// with fewer entries, the two would drive each other out of the cache more often.
+// The number of entries that are computed together. Rows of keys are read for all of them, then
+// rows of values. With fewer entries, keys and values would displace each other from the cache more
+// often.
 inline constexpr int64_t kAttended = 1 << 20;
 
 // out[p - ptr[first]] = the dot product of row i of `left` and row idx[p] of `right`, for every
@@ -77,15 +78,15 @@ void sums_of(const index_t* ptr, const Scores<index_t, F>& scores, const F* weig
       .x = x,
       .y = y,
       .n = d,
-      .nse = ptr[last],  // there are no weights behind
+      .nse = ptr[last],  // there are no weights after it
   };
   spmm_lines(product, first, last);
 }
 
 // One head: q (m, d), k (n, d), v (n, e) and, for the rows asked for, out (m, e) and lse (m), the
-// logarithm of the sum of the exponentials of a row's scores. All row by row; the results are
-// written wholly. A row without entries, or whose scores are all minus infinity, gives 0 and minus
-// infinity. O(nse (d + e)) time, memory for kAttended entries of every thread.
+// logarithm of the sum of the exponentials of a row's scores. All are stored row by row; every
+// element of the results is written. A row without entries, or whose scores are all minus infinity,
+// gives 0 and minus infinity. O(nse (d + e)) time, memory for kAttended entries a thread.
 template <class index_t, class F>
 struct Attention {
   Scores<index_t, F> scores;
@@ -112,7 +113,7 @@ struct Attention {
   template <int kBytes>
   static SPGRAD_INLINE F normalise(F* scores, int64_t count) {
     constexpr F kNone = -std::numeric_limits<F>::infinity();
-    constexpr bool kRoom = false;  // behind the row stand the scores of the next
+    constexpr bool kRoom = false;  // the scores of the next row follow those of this row
     using Row = Softmax<kBytes, F>;
     const F max = count == 0 ? kNone : Row::largest(scores, count, kRoom);
     if (max == kNone) {
@@ -126,17 +127,17 @@ struct Attention {
 };
 
 // One head of the operands and of the gradients. q, k and v are those of Attention, g (m, e) is the
-// cotangent, lse (m) that of Attention, delta (m) the dot products of g and out. `weights` and
-// `changes` (nse) are, where the bias of an entry stands, its weight, and the derivative of the
-// loss in its score times the scale. dq (m, d), dk (n, d) and dv (n, e) are written wholly; d_bias
-// (nse), which may be null, is added to.
+// cotangent, lse (m) that of Attention, delta (m) the dot products of g and out. At the place of
+// the bias of an entry, `weights` (nse) has its weight, and `changes` (nse) the derivative of the
+// loss in its score times the scale. Every element of dq (m, d), dk (n, d) and dv (n, e) is
+// written; d_bias (nse), which may be null, is added to.
 template <class F>
 struct HeadGradients {
   const F *q, *k, *v, *g, *lse, *delta;
   int64_t d, e;
   F *weights, *changes, *dq, *dk, *dv, *d_bias;
 
-  // The same with the gradient of the queries elsewhere.
+  // The same, with another place for the gradient of the queries.
   HeadGradients to(F* queries) const {
     HeadGradients found = *this;
     found.dq = queries;
@@ -144,8 +145,8 @@ struct HeadGradients {
   }
 };
 
-// The part of the gradients that goes by rows: writes weights, changes and dq, and adds to d_bias.
-// Costs, and the order of the sums, are as above.
+// The part of the gradients that is computed by rows: writes weights, changes and dq, and adds to
+// d_bias. The costs and the order of the sums are as above.
 template <class index_t, class F>
 struct AttentionBackward {
   Scores<index_t, F> scores;
@@ -199,8 +200,8 @@ struct AttentionBackward {
   }
 };
 
-// Joins attentions over pieces of a row: out (pieces, lines, e) and lse (pieces, lines), to y
-// (lines, e) and `joined` (lines).
+// Combines the attentions over the pieces of a row, out (pieces, lines, e) and lse (pieces, lines),
+// into y (lines, e) and `joined` (lines).
 template <class F>
 void join_attentions(const F* out, const F* lse, int64_t pieces, int64_t lines, int64_t e, F* y,
                      F* joined) {

@@ -14,8 +14,8 @@
 namespace spgrad {
 
 // A view of blocks: ptr (lines of blocks + 1), idx (nb), perm (nb) or null. A block has `lines` x
-// `width` elements: `lines` in the direction of the lines of the view. They lie line by line, or
-// element by element if `transposed`.
+// `width` elements: `lines` in the direction of the lines of the view. They are stored line by
+// line, or index by index if `transposed`.
 template <class index_t>
 struct BlockView {
   const index_t* ptr;
@@ -54,8 +54,8 @@ inline void check_blocks(const Tensor& ptr, const Tensor& idx, const std::option
 }
 
 // y (lines of the view * lines, n) = A x, with x (columns of blocks * width, n) and val (nb * lines
-// * width). y is written wholly for the lines [first, last). The order of a sum depends on its line
-// and on the sizes alone. O(elements * n) time, memory for the longest line.
+// * width). Every element of y in the lines [first, last) is written. The order of a sum depends on
+// its line and on the sizes alone. O(elements * n) time, memory for the longest line.
 template <class index_t, class T>
 void spmm_block_lines(const BlockView<index_t>& view, const T* val, const T* x, int64_t n,
                       int64_t first, int64_t last, T* y) {
@@ -84,7 +84,7 @@ void spmm_block_lines(const BlockView<index_t>& view, const T* val, const T* x, 
   });
 }
 
-// The same for all lines, in parallel; long ones are cut, and the sums of their pieces added.
+// The same for all lines, in parallel. Long lines are cut, and the sums of their pieces are added.
 template <class index_t, class T>
 void multiply_blocks(const BlockView<index_t>& view, int64_t lines, const T* val, const T* x,
                      int64_t n, T* y) {

@@ -11,8 +11,8 @@
 
 namespace spgrad {
 
-// Rows [row, row + kRows) of SmallProducts with one column and W stored row by row. A vector goes
-// along a row of W.
+// Rows [row, row + kRows) of SmallProducts with one column and W stored row by row. A vector holds
+// consecutive elements of a row of W.
 template <int kElements, int kRows, class T>
 SPGRAD_INLINE void dot_rows(const SmallProducts<T> a, int64_t row) {
   const int64_t whole = a.inner - a.inner % kElements;
@@ -59,9 +59,9 @@ SPGRAD_INLINE void small_dots(const SmallProducts<T>& a) {
   dots_from<kElements, 8>(a, 0);
 }
 
-// SmallProducts with one column. Where W is stored column by column, the vectors go along its
-// columns: then it is the second factor of a product with one row. That is so for products of which
-// rows of `out` are side by side.
+// SmallProducts with one column. If W is stored column by column, a vector holds consecutive
+// elements of a column of W: W is then the second factor of a product with one row. This is
+// possible for products whose rows of `out` are contiguous.
 template <int kBytes, class T>
 SPGRAD_INLINE void add_to_column(const SmallProducts<T>& a, Factors<T>* swapped) {
   constexpr int kElements = kFull<T, kBytes>;
@@ -81,17 +81,18 @@ SPGRAD_INLINE void add_to_column(const SmallProducts<T>& a, Factors<T>* swapped)
   });
 }
 
-// Blocks of kSide x kSide elements of g x^T. The rows of an operand are `turned`: of a block of
-// kSide rows, the first elements of all, then the second ... A vector of kElements then holds
-// several columns of the block; `padded` is how many columns there are, with zeros at the end.
+// Blocks of kSide x kSide elements of g x^T. The rows of an operand are `turned`: a block of kSide
+// rows is stored as the first elements of all rows, then the second elements, and so on. A vector
+// of kElements then holds several columns of the block; `padded` is the number of columns,
+// including zeros at the end.
 template <int kElements, int kSide>
 struct Square {
   static constexpr int kColumns = kElements / kSide;
 
   static constexpr int64_t padded(int64_t n) { return (n + kColumns - 1) / kColumns * kColumns; }
 
-  // The turned block of `own`, its rows moved up by 0, 1 ... places: kSide blocks of kSide
-  // padded(n) elements, one behind the other.
+  // The turned block of `own` with its rows moved up by 0, 1 ... places: kSide blocks of kSide
+  // padded(n) elements, one after the other.
   template <class T>
   static SPGRAD_INLINE void rotate(const T* own, int64_t n, T* out) {
     const int64_t size = kSide * padded(n);
@@ -107,9 +108,10 @@ struct Square {
     }
   }
 
-  // out[a][b], or out[b][a] if kTurned, = the dot product of row a of the block that `rotated` was
-  // made of and row b of the turned block `other`. Lane l of sum s is of a = (b + s) % kSide and b
-  // = l % kSide. Two sets of sums take turns, so that an addition does not wait for the one before.
+  // out[a][b], or out[b][a] if kTurned, = the dot product of row a of the block from which
+  // `rotated` was made and row b of the turned block `other`. Lane l of sum s belongs to a = (b +
+  // s) % kSide and b = l % kSide. Two sets of sums take turns, so an addition does not wait for the
+  // one before.
   template <bool kTurned, class T>
   static SPGRAD_INLINE void dots(const T* rotated, const T* other, int64_t n, T* out) {
     const int64_t size = kSide * padded(n);
@@ -137,8 +139,8 @@ struct Square {
   }
 
  private:
-  // Adds the columns that vectors hold until one is left, and writes the sums one behind the other.
-  // A vector holds kGroups columns of one sum, behind those of another sum, and so on.
+  // Adds up the columns in the vectors until one column is left, and writes the sums one after the
+  // other. A vector holds kGroups columns of one sum, then those of another sum, and so on.
   template <int kVectors, int kGroups, class T>
   static SPGRAD_INLINE void join(const Lanes<T, kElements> (&v)[kVectors], T* out) {
     if constexpr (kGroups == 1) {
@@ -160,7 +162,7 @@ struct Square {
     }
   }
 
-  // The same for the one vector that is left, of kLanes, which gets shorter.
+  // The same for the one remaining vector of kLanes, which gets shorter.
   template <int kLanes, int kGroups, class T>
   static SPGRAD_INLINE void finish(const Vector<T, kLanes>& v, T* out) {
     if constexpr (kGroups == 1) {
@@ -175,7 +177,7 @@ struct Square {
     }
   }
 
-  // From the order of the sums to that of the block.
+  // Brings the sums into the order of the block.
   template <bool kTurned, class T>
   static SPGRAD_INLINE void order(const T* joined, T* out) {
     constexpr int kSize = kSide * kSide;

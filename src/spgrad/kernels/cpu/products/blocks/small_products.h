@@ -1,4 +1,5 @@
-// Sums of products of small dense matrices: what products with matrices of dense blocks consist of.
+// Sums of products of small dense matrices, of which products with matrices of dense blocks
+// consist.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +19,9 @@ struct Factors {
 
 // out (rows, columns) = the sum of the `count` products W X; zeros if there are none. W is stored
 // row by row, w_step apart, or column by column if `turned`. Rows of X are x_step apart, rows of
-// out out_step. out is written wholly and need not be initialised. Each element is a sum over the
-// products and the columns of W, whose order depends on the sizes alone. O(count rows inner
-// columns) time, no memory.
+// out out_step. Every element of out is written, and out need not be initialised. Each element is a
+// sum over the products and the columns of W, whose order depends on the sizes alone. O(count rows
+// inner columns) time, no memory.
 template <class T>
 struct SmallProducts {
   const Factors<T>* factors;
@@ -33,8 +34,8 @@ struct SmallProducts {
   int64_t out_step;
 };
 
-// Calls f.operator()<0>(), f.operator()<1>() ... <kCount - 1>(), written out one behind the other:
-// an array that f indexes stays in registers also where loops stand around the calls.
+// Calls f.operator()<0>(), f.operator()<1>() ... <kCount - 1>(), unrolled: an array that f indexes
+// then stays in registers, also within loops around the calls.
 template <int kCount, class F>
 SPGRAD_INLINE void unrolled(const F& f) {
   [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
@@ -43,13 +44,14 @@ SPGRAD_INLINE void unrolled(const F& f) {
 }
 #define SPGRAD_INLINED __attribute__((always_inline))
 
-// How many vectors of sums the registers of kBytes hold beside the factors.
+// The number of vectors of sums that fit in the registers of kBytes besides the factors.
 template <int kBytes>
 inline constexpr int kSumsHeld = kBytes == 64 ? 16 : 8;
 
 // The elements of one column of W in kRows rows, for one column after the other. Three rows share a
-// pointer, and what a pointer is made of is hidden: the compiler would otherwise keep the offsets
-// of all rows, for which there are not registers enough, or several pointers in a vector.
+// pointer, and the computation of a pointer is hidden from the compiler. Otherwise the compiler
+// would keep the offsets of all rows, for which there are not enough registers, or keep several
+// pointers in a vector.
 template <int kRows, bool kTurned, class T>
 struct Weights {
   static constexpr int kPointers = kTurned ? 1 : (kRows + 2) / 3;
@@ -75,10 +77,10 @@ struct Weights {
   }
 };
 
-// Rows [row, row + kRows) of out, and kParts vectors of columns, the first at `column`. The last is
-// moved back if it would pass the end, and then computes some columns again. A row of X is loaded
-// once for all the rows. Where there are few sums, several sets of them take turns, so that an
-// addition does not wait for the one before.
+// Rows [row, row + kRows) of out, and kParts vectors of columns, the first at `column`. If the last
+// vector would pass the end, it is moved back and computes some columns again. A row of X is loaded
+// once for all the rows. If there are few sums, several sets of sums take turns, so an addition
+// does not wait for the one before.
 template <int kElements, int kRows, int kParts, bool kTurned, class T>
 SPGRAD_INLINE void small_tile(const SmallProducts<T> a, int64_t row, int64_t column) {
   constexpr int kSets = kRows * kParts >= 8 ? 1 : kRows * kParts >= 4 ? 2 : 4;
@@ -118,7 +120,8 @@ SPGRAD_INLINE void small_tile(const SmallProducts<T> a, int64_t row, int64_t col
   });
 }
 
-// Columns from `column` on, in tiles of kParts vectors while they last, then of half as many.
+// Columns from `column` on, in tiles of kParts vectors while enough columns are left, then of half
+// as many.
 template <int kElements, int kRows, int kParts, bool kTurned, class T>
 SPGRAD_INLINE void small_columns(const SmallProducts<T>& a, int64_t row, int64_t column) {
   for (; a.columns - column > (kParts - 1) * kElements; column += kParts * kElements) {
@@ -129,7 +132,8 @@ SPGRAD_INLINE void small_columns(const SmallProducts<T>& a, int64_t row, int64_t
   }
 }
 
-// Rows from `row` on, kRows at a time while they last, then half as many. Columns fill a vector.
+// Rows from `row` on, kRows at a time as long as there are so many, then half as many. The columns
+// fill a vector.
 template <int kElements, int kRows, int kMost, bool kTurned, class T>
 SPGRAD_INLINE void small_rows(const SmallProducts<T>& a, int64_t row) {
   constexpr int kHeld = kSumsHeld<kElements* static_cast<int>(sizeof(T))> / kRows;

@@ -1,5 +1,5 @@
-// Attention whose scores are leaky_relu of sums, as in graph attention networks, and its gradients:
-// see additive_rows.h and additive_columns.h. Here are the host functions.
+// The host functions of attention whose scores are leaky_relu of sums, as in graph attention
+// networks, and of its gradients: see additive_rows.h and additive_columns.h.
 #include <algorithm>
 #include <tuple>
 
@@ -12,7 +12,8 @@
 namespace spgrad {
 namespace {
 
-// (m, heads) numbers of rows, (k, heads) of columns, (k, heads * n) features, nse entries.
+// Sizes: (m, heads) numbers of rows, (k, heads) numbers of columns, (k, heads * n) features, nse
+// entries.
 struct AdditiveSizes {
   int64_t m, k, heads, n, nse;
 
@@ -47,7 +48,7 @@ AdditiveSizes check_additive(const Tensor& ptr, const Tensor& idx,
           .nse = idx.size(0)};
 }
 
-// Results of the rows of `m` rows or pieces, and pointers to them. Without `split`, those of the
+// The results of `m` rows or pieces, and pointers to them. Without `split`, the results over the
 // scores above zero are empty.
 struct ResultTensors {
   Tensor out, max, total, above, share;
@@ -82,7 +83,8 @@ AdditiveResults<F> from_row(const AdditiveResults<F>& all, int64_t i, const Addi
           .share = at(all.share, sizes.heads)};
 }
 
-// Computes the results of all rows; those of long ones are joined from pieces.
+// Computes the results of all rows; the results of a long row are combined from those of its
+// pieces.
 template <class index_t, class F>
 void attend_rows(const AdditiveRows<index_t, F>& all, const Tensor& like,
                  const AdditiveSizes& sizes, bool split) {
@@ -138,7 +140,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> additive_attention(
   return {made.out, made.max, made.total, made.above, made.share};
 }
 
-// Checks what the gradients have besides: results of the forward.
+// Checks the further operands of the gradients: results of the forward.
 void check_results(const AdditiveSizes& sizes, const Tensor& g, const Tensor& out,
                    const Tensor& max, const Tensor& total, const Tensor& above,
                    const Tensor& share) {
@@ -155,7 +157,8 @@ void check_results(const AdditiveSizes& sizes, const Tensor& g, const Tensor& ou
   check_matrix(share, rows, sizes.heads, dtype, "share");
 }
 
-// Computes the gradients of all columns; those of long ones are joined from pieces.
+// Computes the gradients of all columns; the gradients of a long column are combined from those of
+// its pieces.
 template <class index_t, class F>
 void differentiate_columns(const AdditiveColumns<index_t, F>& all, int64_t k) {
   const int64_t heads = all.heads, width = heads * all.n;

@@ -1,6 +1,6 @@
-// The gradients of attention with additive scores. Those of the columns are sums over the entries
-// of a column, for which the weights are computed again from numbers of the row. Those of the rows
-// need no pass over the entries: see AdditiveRowGradients.
+// The gradients of attention with additive scores. The gradients of a column are sums over its
+// entries; the kernel computes the weights of these entries again, from four numbers of each row.
+// The gradients of the rows need no pass over the entries: see AdditiveRowGradients.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 
 namespace spgrad {
 
-// The part of the gradients that goes by rows, for rows of heads * n columns. With w the weights of
-// a row, d the dot products of g and the rows of x, and delta = sum of w d = g . out, the gradient
-// of a score is w (d - delta), and these add up to 0. leaky_relu multiplies them with 1 or with
-// slope, so the gradient of `left` is (1 - slope) times their sum over the scores above zero, which
-// is g . above - share delta.
+// The part of the gradients that is computed by rows, for rows of heads * n columns. Let w be the
+// weights of a row, d the dot products of g and the rows of x, and delta = sum of w d = g . out.
+// The gradient of a score is w (d - delta), and these gradients add up to 0 over a row. leaky_relu
+// multiplies them by 1 or by slope. So the gradient of `left` is (1 - slope) times their sum over
+// the scores above zero, and this sum is g . above - share delta.
 //
 // Writes d_left (m, heads), which may be null, and `numbers` (m, 4 heads): left, max, delta, and 1
 // / total, 0 in place of 1 / 0. O(m heads n) time.
@@ -88,10 +88,10 @@ struct AdditiveRowGradients {
 
 // ptr (k + 1), idx (nse), perm (nse) or null: the pattern by columns. bias (nse, heads) or null,
 // right (k, heads), x (k, heads * n), g (m, heads * n), and numbers (m, 4 heads) as above.
-// d_right (k, heads) and dx (k, heads * n) of the columns asked for are written; d_bias (nse,
-// heads), which may be null, where the bias of their entries stands. O(nse heads n) time, memory
-// for 3 kScoresAtOnce numbers of every thread, or those of one column. The sums of a column do not
-// depend on other columns, or on the number of threads.
+// Writes d_right (k, heads) and dx (k, heads * n) of the columns asked for, and d_bias (nse,
+// heads), which may be null, at the places of the bias of their entries. O(nse heads n) time,
+// memory for 3 kScoresAtOnce numbers a thread, or for three times the scores of one column. The
+// sums of a column do not depend on other columns, or on the number of threads.
 template <class index_t, class F>
 struct AdditiveColumns {
   const index_t *ptr, *idx, *perm;
@@ -102,7 +102,7 @@ struct AdditiveColumns {
   Traffic traffic{};
   int64_t ahead = 0;  // bytes of rows of `g` that are prefetched for dot products
   int64_t near = 0;   // bytes of rows of `numbers` that are prefetched
-  int64_t own = -1;   // all lines are pieces of this column, if it is not negative
+  int64_t own = -1;   // if not negative, all lines are pieces of this column
 
   void columns(int64_t first, int64_t last) const {
     for_batches(ptr, first, last, entries_at_once(heads),
@@ -139,7 +139,7 @@ struct AdditiveColumns {
         .y = dx,
         .heads = heads,
         .n = n,
-        .nse = nse,  // a vector of weights that begins in the range may end in the room behind
+        .nse = nse,  // a vector of weights that begins in the range may end in the room after it
         .traffic = traffic,
     };
     with_vectors([&]<int kBytes>() { heads_sddmm_rows<kBytes>(dots, first, last); });
@@ -158,8 +158,8 @@ struct AdditiveColumns {
     return perm == nullptr ? p : static_cast<int64_t>(perm[p]);
   }
 
-  // Of all entries: the scores less max, 1 / total, and in place of the dot products these less
-  // delta, times the derivative of leaky_relu.
+  // Computes for all entries: the scores less max; 1 / total; and, in the memory of the dot
+  // products, (dot product - delta) times the derivative of leaky_relu.
   template <int kHeads>
   SPGRAD_INLINE void score(int64_t first, int64_t last, F* scores, F* changes, F* scales) const {
     const int64_t count = kHeads > 0 ? kHeads : heads, far = entries_ahead<F>(near, 4 * count);
@@ -187,8 +187,8 @@ struct AdditiveColumns {
     }
   }
 
-  // Turns the scores into weights, and what `score` made of the dot products into gradients of the
-  // sums in leaky_relu.
+  // Turns the scores into weights, and the numbers that `score` wrote over the dot products into
+  // the gradients of the arguments of leaky_relu.
   template <int kBytes>
   SPGRAD_INLINE void weigh(int64_t size, const F* scales, F* scores, F* changes) const {
     constexpr int kLanes = kBytes / sizeof(F);

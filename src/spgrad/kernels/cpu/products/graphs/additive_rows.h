@@ -13,11 +13,11 @@
 
 namespace spgrad {
 
-// What attention gives for a row, row by row: out (m, heads * n); max and total (m, heads), the
-// largest score and the sum of the exponentials of the scores less that, both 0 for a row without
-// scores. Of the entries whose score is greater than zero alone: above (m, heads * n), the same
-// sums as in out, and share (m, heads), the sum of their weights. Neither is asked for if share is
-// null.
+// The results of attention, row by row: out (m, heads * n); max (m, heads), the largest score; and
+// total (m, heads), the sum of the exponentials of (score - max). Both are 0 for a row without
+// scores. Over the entries whose score is greater than zero alone: above (m, heads * n), the same
+// sums as in out, and share (m, heads), the sum of their weights. If share is null, neither of
+// these two is computed.
 template <class F>
 struct AdditiveResults {
   F *out, *max, *total, *above, *share;
@@ -25,8 +25,8 @@ struct AdditiveResults {
 
 // ptr (m + 1), idx (nse), perm (nse) or null, bias (nse, heads) or null, left (m, heads), right (k,
 // heads), x (k, heads * n). Columns of a row may be unsorted and repeat. All results of the rows
-// asked for are written. O(nse heads n) time, memory for kScoresAtOnce scores of every thread, or
-// those of one row. The sums of a row do not depend on other rows, or on the number of threads.
+// asked for are written. O(nse heads n) time, memory for kScoresAtOnce scores a thread, or for the
+// scores of one row. The sums of a row do not depend on other rows, or on the number of threads.
 template <class index_t, class F>
 struct AdditiveRows {
   const index_t *ptr, *idx, *perm;
@@ -73,7 +73,7 @@ struct AdditiveRows {
         .y = y,
         .heads = heads,
         .n = n,
-        .nse = nse,  // a vector of weights that begins in the range may end in the room behind
+        .nse = nse,  // a vector of weights that begins in the range may end in the room after it
         .traffic = traffic,
     };
     with_vectors([&]<int kBytes>() { heads_rows<kBytes>(sums, first, last); });
@@ -99,8 +99,8 @@ struct AdditiveRows {
     }
   }
 
-  // The weights of all entries, row by row: what a row writes behind its last entry, the next
-  // overwrites.
+  // The weights of all entries, row by row. A row may write beyond its last entry; the next row
+  // overwrites these numbers.
   template <int kBytes, int kHeads>
   SPGRAD_INLINE void weigh(int64_t first, int64_t last, const F* scores, F* weights,
                            F* above) const {
@@ -192,7 +192,7 @@ struct AdditiveRows {
   }
 };
 
-// Joins the results of the pieces of a row to those of the row. Those of a piece are weighted with
+// Combines the results of the pieces of a row into the results of the row. The weight of a piece is
 // its share of the sum of all exponentials.
 template <class F>
 void join_pieces(const AdditiveResults<F>& pieces, int64_t count, const AdditiveResults<F>& row,

@@ -1,5 +1,5 @@
 // Scores that are sums of a number of the row and a number of the column, for several heads, and
-// what both passes over them have in common.
+// functions that both passes over the scores use.
 #pragma once
 
 #include <algorithm>
@@ -15,24 +15,24 @@
 
 namespace spgrad {
 
-// The score of an entry that takes no part.
+// The score of an entry that does not count.
 template <class F>
 inline constexpr F kNoScore = -std::numeric_limits<F>::infinity();
 
-// Numbers of scores that are computed together: they stay in the second-level cache, beside the
-// rows that are gathered for them.
+// The number of scores that are computed together. They stay in the second-level cache, together
+// with the rows that are gathered for them.
 inline constexpr int64_t kScoresAtOnce = 8192;
 
 inline int64_t entries_at_once(int64_t heads) {
   return std::max<int64_t>(kScoresAtOnce / std::max<int64_t>(heads, 1), 64);
 }
 
-// Behind the scores of a range there is room for a vector, so that whole ones may be read and
-// written: what lies behind the last entry of a line belongs to lines that come later.
+// After the scores of a range there is room for a vector, so code may read and write whole vectors:
+// the numbers after the last entry of a line belong to later lines.
 inline constexpr int64_t kSpareScores = 64 / sizeof(float);
 
-// Calls f.operator()<kHeads>() with the number of heads, where the vectors of kLanes elements hold
-// all heads of an entry or of several entries, and with 0 elsewhere.
+// Calls f.operator()<kHeads>() with the number of heads if a vector of kLanes elements holds all
+// heads of one or more entries, otherwise with 0.
 template <int kLanes, class F>
 SPGRAD_INLINE void with_heads(int64_t heads, const F& f) {
   if (heads == kLanes) return f.template operator()<kLanes>();
@@ -43,14 +43,14 @@ SPGRAD_INLINE void with_heads(int64_t heads, const F& f) {
   }
 }
 
-// s where it is greater than zero, else slope * s; minus infinity stays, also with a slope of zero.
+// s if s > 0, otherwise slope * s; minus infinity stays minus infinity, also with a slope of zero.
 template <class V, class F>
 SPGRAD_INLINE V leaky(const V& s, F slope) {
   const V scaled = s == kNoScore<F> ? s : s * slope;
   return s > 0 ? s : scaled;
 }
 
-// Joins the lanes of the same head; all of them hold the whole.
+// Joins the lanes of the same head; each of them gets the result.
 template <int kLanes, int kHeads, class V, class Join>
 SPGRAD_INLINE V join_heads(const V& v, const Join& join) {
   if constexpr (kHeads == kLanes) {
@@ -66,8 +66,9 @@ SPGRAD_INLINE void store_heads(const V& v, F* to) {
   std::memcpy(to, &v, kHeads * sizeof(F));
 }
 
-// Calls each(head, v) on the heads of an entry: once with head 0 and a vector of all kHeads, or for
-// every head with a number. The type of v is what `each` reads and writes; its value is zero.
+// Calls each(head, v) on the heads of an entry: once with head 0 and a vector of all kHeads, or
+// once for every head with a number. The type of v is the type that `each` reads and writes; the
+// value of v is zero.
 template <int kHeads, class F, class Each>
 SPGRAD_INLINE void for_heads([[maybe_unused]] int64_t heads, const Each& each) {
   if constexpr (kHeads > 0) {

@@ -1,6 +1,6 @@
 // Operands of sparse times sparse, and the split of the work. All kernels go row by row (Gustavson
-// 1978, "Two fast algorithms for sparse matrices"): row i of A @ B is a sum of the rows of B that
-// are the columns of row i of A.
+// 1978, "Two fast algorithms for sparse matrices"): row i of A @ B is a weighted sum of the rows of
+// B that the columns of row i of A name.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +24,9 @@ struct Rows {
 
   int64_t length(int64_t i) const { return int64_t{ptr[i + 1]} - ptr[i]; }
 
-  // Prefetches what entries of `a` after p will read. The row that belongs to a column of `a` may
-  // lie anywhere, and its pointer, its indices and its values would be waited for one after the
-  // other.
+  // Prefetches the data that entries of `a` after p will read. The row that belongs to a column of
+  // `a` may be anywhere in memory, and the loop would wait for its pointer, its indices and its
+  // values, one after the other.
   template <class... T>
   SPGRAD_INLINE void prefetch(const Rows& a, int64_t p, const T*... val) const {
     const int64_t last = a.ptr[a.count] - 1;
@@ -40,9 +40,9 @@ struct Rows {
   static constexpr int64_t kAhead = 8;
 };
 
-// A row view with its values, in the type of the sums and in the order of the view. The values are
-// copied where they are not so already: the inner loop passes over a row of B once for every entry
-// of A in that column, and reads a contiguous row faster.
+// A row view with its values, in the type of the sums and in the order of the view. Values of
+// another type or order are copied: the inner loop reads a row of B once for every entry of A in
+// the column that names it, and reads a contiguous row faster.
 template <class index_t, class scalar_t>
 struct Matrix : Rows<index_t> {
   using sum_t = accumulate_t<scalar_t>;
@@ -72,8 +72,8 @@ inline void check_values(const Tensor& val, const Tensor& idx, ScalarType dtype,
   check_size(val, 0, idx.size(0), name);
 }
 
-// Ranges of a's rows with equal shares of the products. A row has a product for each entry of the
-// rows of b that it names.
+// Ranges of rows of a with equal shares of the products. A row of a has a product for each entry of
+// the rows of b that it names.
 template <class index_t>
 class RowSplit {
  public:
@@ -93,7 +93,7 @@ class RowSplit {
   }
 
  private:
-  // The number of products before each row; only {0} where one thread takes all rows.
+  // The number of products before each row; only {0} if one thread takes all rows.
   static List<int64_t> starts(const Rows<index_t>& a, const Rows<index_t>& b) {
     if (torch::stable::get_num_threads() == 1) return {0};
     List<int64_t> work(a.count + 1);

@@ -40,8 +40,8 @@ struct HeadsSddmm {
   }
 };
 
-// Dot products of n >= kElements columns, kTogether heads of an entry at a time, and where the
-// heads of an entry are no multiple of that, those of the next entries of the row.
+// Dot products of n >= kElements columns, kTogether heads at a time: heads of one entry, and, if
+// their number is not a multiple of kTogether, heads of the next entries of the row.
 template <int kElements, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_dots(const HeadsSddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   const Fresh<kElements, scalar_t> fresh(a.n);
@@ -100,7 +100,7 @@ SPGRAD_INLINE void heads_dots_of_four(const HeadsSddmm<index_t, scalar_t> a, int
   }
 }
 
-// Fewer columns than fill a vector of twice as many elements, and no fewer than four.
+// At least four columns, and fewer than a vector of twice as many elements holds.
 template <int kElements, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_dots_narrow(const HeadsSddmm<index_t, scalar_t>& a, int64_t first,
                                      int64_t last) {
@@ -111,7 +111,7 @@ SPGRAD_INLINE void heads_dots_narrow(const HeadsSddmm<index_t, scalar_t>& a, int
                            : heads_dots<kElements>(a, first, last);
 }
 
-// For types that have no vectors here, and for few columns.
+// For types without vector code here, and for few columns.
 template <class index_t, class scalar_t>
 SPGRAD_CLONES void heads_dots_one_by_one(const HeadsSddmm<index_t, scalar_t>& a, int64_t first,
                                          int64_t last) {

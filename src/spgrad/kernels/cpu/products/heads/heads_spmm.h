@@ -1,5 +1,5 @@
-// Sparse times dense for several heads: h matrices on one row view (ptr, idx, perm?), each times
-// columns of its own.
+// Sparse times dense for several heads: h matrices on one row view (ptr, idx, perm?), each
+// multiplied by its own columns.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace spgrad {
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse, heads), x (k, heads * n) and y (m, heads *
 // n), all row by row: columns [c n, (c + 1) n) of x and y are those of head c. y is allocated and
 // not initialised; every element of the rows asked for is written. Columns of a row may be unsorted
-// and repeat. The order of a sum depends on its row and on heads n: not on the number of threads,
-// or on how x is read. O((nse + m) heads n) time, no memory. The view comes from memory once for
-// all heads.
+// and repeat. The order of a sum depends on its row and on heads n, but not on the number of
+// threads or on how x is read. O((nse + m) heads n) time, no memory. The view is read from memory
+// once for all heads.
 template <class index_t, class scalar_t>
 struct HeadsSpmm {
   const index_t* ptr;
@@ -40,16 +40,16 @@ struct HeadsSpmm {
   SPGRAD_INLINE const scalar_t* weights(int64_t p) const {
     return val + (perm == nullptr ? p : static_cast<int64_t>(perm[p])) * heads;
   }
-  // Prefetches what the entry `ahead` entries after p needs: columns [column, column + count) of
-  // its row of x, and its values where they stand in another order.
+  // Prefetches the data of the entry `ahead` entries after p: columns [column, column + count) of
+  // its row of x, and its values if they are stored in another order.
   SPGRAD_INLINE void prefetch(int64_t p, int64_t ahead, int64_t column, int64_t count) const {
     if (ahead != 0) prefetch_row(*this, p, ahead, column, count);
     if (perm != nullptr) __builtin_prefetch(weights(std::min(p + 48, nse - 1)) + column / n);
   }
 };
 
-// out[l] = from[at[l]]. `at` counts in words of four bytes, so that one instruction serves float
-// and double.
+// out[l] = from[at[l]]. `at` counts in words of four bytes, so one instruction works for float and
+// double.
 template <class T, int kElements>
 struct Permutation {
   static constexpr int kWords = kElements * static_cast<int>(sizeof(T)) / 4;
@@ -61,7 +61,7 @@ struct Permutation {
     at[lane] = from;
     for (int word = 0; word < kEach; ++word) words[lane * kEach + word] = from * kEach + word;
   }
-  // Whether there is an instruction for it.
+  // Whether the processor has an instruction for this.
   static constexpr bool fast() {
 #if SPGRAD_WIDE
     return kWords >= 8;
@@ -76,24 +76,24 @@ struct Permutation {
   }
 };
 
-// Which types have vectors here: float32 and float64 with int32 indices. The others are summed in
-// plain loops, of which the compiler makes what it can.
+// The types with vector code here: float32 and float64 with int32 indices. Other types are summed
+// in plain loops, which the compiler may vectorise.
 template <class index_t, class scalar_t>
 inline constexpr bool kHasLanes =
     std::is_same_v<index_t, int32_t> && std::is_floating_point_v<scalar_t>;
 
-// Entries of a view that stay in the first-level cache while all heads are computed.
+// The number of entries of a view that stay in the first-level cache while all heads are computed.
 inline constexpr int64_t kViewEntries = 1024;
 
-// How the values of an entry meet the columns of a vector.
+// How the values of an entry are combined with the columns of a vector.
 enum class Meet {
   kOne,     // a vector lies within one head
   kSpread,  // neighbouring columns are of the same head, or of the next
 };
 
-// kParts vectors of columns of y, the first at `column`. The last is moved back if it would pass
-// the end, and then computes some columns again. The sums stay in registers over a whole row. Two
-// sets of sums take turns, so that an addition does not wait for the one before.
+// kParts vectors of columns of y, the first at `column`. If the last vector would pass the end, it
+// is moved back and computes some columns again. The sums stay in registers over a whole row. Two
+// sets of sums take turns, so an addition does not wait for the one before.
 template <int kElements, int kParts, Meet kMeet, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_columns(const HeadsSpmm<index_t, scalar_t> a, int64_t first, int64_t last,
                                  int64_t column) {
@@ -155,7 +155,8 @@ SPGRAD_INLINE void heads_columns(const HeadsSpmm<index_t, scalar_t> a, int64_t f
   }
 }
 
-// Columns from `column` on, in blocks of kParts vectors while they last, then of fewer.
+// Columns from `column` on, in blocks of kParts vectors while enough columns are left, then of
+// fewer.
 template <int kElements, int kParts, Meet kMeet, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_blocks(const HeadsSpmm<index_t, scalar_t>& a, int64_t first, int64_t last,
                                 int64_t column) {
@@ -167,7 +168,7 @@ SPGRAD_INLINE void heads_blocks(const HeadsSpmm<index_t, scalar_t>& a, int64_t f
   }
 }
 
-// Half a vector that lies within one head is cheaper than a whole one whose weights are spread.
+// A half vector that lies within one head is cheaper than a whole vector whose weights are spread.
 template <int kElements, int kParts, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_meeting(const HeadsSpmm<index_t, scalar_t>& a, int64_t first,
                                  int64_t last) {
@@ -197,7 +198,7 @@ SPGRAD_INLINE void heads_few(const HeadsSpmm<index_t, scalar_t>& a, int64_t i, i
   for (int j = 0; j < kCount; ++j) out[j] = narrow<scalar_t>(sums[j]);
 }
 
-// For types that have no vectors here, and for rows that are shorter than a vector.
+// For types without vector code here, and for rows that are shorter than a vector.
 template <class index_t, class scalar_t>
 SPGRAD_CLONES void heads_one_by_one(const HeadsSpmm<index_t, scalar_t>& a, int64_t first,
                                     int64_t last) {
@@ -216,8 +217,8 @@ template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void heads_rows(const HeadsSpmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   if constexpr (kHasLanes<index_t, scalar_t>) {
     constexpr int kElements = kFull<scalar_t, kBytes>;
-    // The columns of a block stay in the cache while all rows of a batch are summed, and the view
-    // while all blocks are.
+    // The columns of a block stay in the cache while all rows of a batch are summed. The view stays
+    // there while all blocks are summed.
     for (int64_t from = first, to; from < last; from = to) {
       for (to = from + 1; to < last && a.ptr[to + 1] - a.ptr[from] <= kViewEntries;) ++to;
       if (a.width() >= kElements) {

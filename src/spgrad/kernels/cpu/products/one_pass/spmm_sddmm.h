@@ -1,5 +1,6 @@
-// SpMM and SDDMM over one row view in one pass: both gather the same rows of x, and that is what
-// they cost. Together they are the two gradients of a product, on the view that it did not use.
+// SpMM and SDDMM over one row view in one pass. Both gather the same rows of x, and these gathers
+// take most of their time. Together they are the two gradients of a product, on the view that the
+// product did not use.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +15,16 @@
 namespace spgrad {
 
 // Arguments, results and guarantees are those of Spmm and of Sddmm with the same ptr, idx, perm, x
-// and n. n is a multiple of the elements of a vector register and at least one of them.
-// O(nse n) time, no memory; x is gathered once.
+// and n. n is a positive multiple of the number of elements of a vector register. O(nse n) time, no
+// memory; x is gathered once.
 template <class index_t, class scalar_t>
 struct SpmmSddmm {
   Spmm<index_t, scalar_t> sums;
   Sddmm<index_t, scalar_t> dots;
 };
 
-// Prefetches the values and results of the group that is kAhead entries after p. Where they are
-// permuted, each is in a cache line of its own.
+// Prefetches the values and results of the group that is kAhead entries after p. If they are
+// permuted, each of them is in another cache line.
 template <class index_t, class scalar_t>
 SPGRAD_INLINE void prefetch_values(const SpmmSddmm<index_t, scalar_t>& a, int64_t p) {
   constexpr int64_t kAhead = 32;
@@ -36,10 +37,10 @@ SPGRAD_INLINE void prefetch_values(const SpmmSddmm<index_t, scalar_t>& a, int64_
 }
 
 // The kTogether entries of one row from p on; if not kWhole, those of them before `end`. Adds their
-// products to kVectors vectors of y from `column` on, and adds what these columns contribute to the
-// entries' dot products; in the first columns, this replaces what was there. An entry that does not
-// exist takes a row of zeros for x, because a weight of zero would not do: zero times infinity is
-// not zero.
+// products to kVectors vectors of y from `column` on, and adds the contribution of these columns to
+// the dot products of the entries; the first columns overwrite the dot products instead. For an
+// entry that does not exist, x is a row of zeros. A weight of zero would not suffice, because zero
+// times infinity is not zero.
 template <bool kWhole, int kElements, int kVectors, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_sddmm_group(const SpmmSddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
                                     int64_t ahead, const scalar_t* g, int64_t column,
@@ -130,10 +131,9 @@ SPGRAD_INLINE void spmm_sddmm_rows(const SpmmSddmm<index_t, scalar_t>& a, int64_
   }
 }
 
-// The same for permuted values that the cache does not hold. The values of some rows are copied
-// into the order of the view, and their results copied back, in loops that do nothing else and
-// prefetch. Among the products of a row, each value would wait for a cache line, and for a page, of
-// its own.
+// The same for permuted values that do not fit in the cache. The values of some rows are copied
+// into the order of the view, and their results copied back, in loops that only copy and prefetch.
+// In the loop of products, each value would wait for another cache line and another page.
 template <int kBytes, class index_t, class scalar_t>
 void spmm_sddmm_batches(const SpmmSddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int64_t kBatch = 16384, kAhead = 32;
@@ -143,7 +143,7 @@ void spmm_sddmm_batches(const SpmmSddmm<index_t, scalar_t>& a, int64_t first, in
   for_batches(a.sums.ptr, first, last, kBatch, [&](int64_t from, int64_t to) {
     const int64_t begin = a.sums.ptr[from], count = a.sums.ptr[to] - begin;
     const index_t* const perm = a.sums.perm + begin;
-    // never none: an empty list has no memory that `begin` could be subtracted from
+    // at least one: an empty list has no memory, so `begin` cannot be subtracted from its address
     weights.resize(std::max<size_t>(weights.size(), std::max<int64_t>(count, 1)));
     dots.resize(weights.size());
     copy_in_order<kBytes>(a.sums.val, perm, count, weights.data());
