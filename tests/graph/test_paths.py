@@ -33,6 +33,16 @@ def test_lengths_may_be_negative():
     assert graph.shortest_paths(A, [0]).tolist() == [[0, -1, 4, 0]]
 
 
+@pytest.mark.parametrize("reduce", ["min_plus", "max_plus"])
+def test_gradients_of_a_transposed_operand(reduce):
+    A = spgrad.from_edges([[0, 0, 1, 2], [1, 2, 2, 1]], torch.tensor([1.0, 4.0, 1.0, -5.0]))
+    x = torch.tensor([[1.0, 2.0, 0.0], [5.0, 4.0, 9.0]], requires_grad=True)
+    found = torch.autograd.grad(spgrad.spmm(A, x.mT, reduce).sum(), x)
+    copied = x.mT.contiguous().detach().requires_grad_()
+    (wanted,) = torch.autograd.grad(spgrad.spmm(A, copied, reduce).sum(), copied)
+    assert torch.equal(found[0].mT, wanted)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_gradients(seed):
     x = lengths(seed, 6)

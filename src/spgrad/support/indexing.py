@@ -31,8 +31,9 @@ def _pruned(
         first = size.sort(dim=-1, descending=True, stable=True).indices[..., :keep]
         kept = torch.zeros_like(size, dtype=torch.bool).scatter(-1, first, True)
         A = torch.where(kept, A, A.new_zeros(()))
-    if threshold is None:
-        threshold = 0.0
+    if threshold is None and keep is not None:
+        return A  # specified zeros stay too
+    threshold = 0.0 if threshold is None else threshold
     return torch.where(~(size <= threshold), A, A.new_zeros(()))  # NaN stays
 
 

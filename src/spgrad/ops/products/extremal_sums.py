@@ -76,7 +76,8 @@ class _PlusProduct(Function):
         if vals.shape[0] == 0:
             return torch.zeros_like(vals), torch.zeros_like(x), None, None
         if not torch.is_grad_enabled():  # as those of products of ones
-            operands = torch.ones_like(vals), torch.ones_like(x), plain(g), arg
+            ones = (torch.ones_like(t, memory_format=torch.contiguous_format) for t in (vals, x))
+            operands = *ones, plain(g), arg
             grads = kernels.spmm_reduce_backward(view.ptr, view.idx, view.perm, *operands)
             return (*grads, None, None)
         at = arg.clamp(min=0)

@@ -138,6 +138,8 @@ def roll(input: torch.Tensor, shifts: Any, dims: Any = None) -> SparseTensor:
     A = sparse_operand("input", input)
     by = require_ints("shifts", shifts)
     along = () if dims is None else require_ints("dims", dims)
+    if not by:
+        raise ArgumentValueError("`shifts` is empty; at least one shift is accepted. Give a shift.")
     if not along and len(by) == 1:
         return reshape(roll(flatten(A), by, 0), tuple(A._pattern.shape))
     if len(by) != len(along):
