@@ -205,6 +205,50 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "return z",
         "Nothing can be written to a tensor without elements.",
     ),
+    Equivalent(
+        "src/spgrad/torch_protocol/gradients.py",
+        "set_data",
+        "if not alike(A._pattern, other) or (A.dtype, A.device) != (data.dtype, data.device):",
+        "if not alike(other, A._pattern) or (A.dtype, A.device) != (data.dtype, data.device):",
+        "Whether two patterns are alike does not depend on their order.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/indexing/coo.py",
+        "window",
+        "return first, max(first, end), dim + (abs(take.step) == 1)",
+        "return first, max(end, first), dim + (abs(take.step) == 1)",
+        "The larger of two integers.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/indexing/setitem.py",
+        "index_add",
+        "vals = vals.to(torch.promote_types(A._vals.dtype, vals.dtype))",
+        "vals = vals.to(torch.promote_types(vals.dtype, A._vals.dtype))",
+        "The common dtype does not depend on the order.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/direct/selected.py",
+        "_at",
+        "return of[at.clamp(max=of.shape[0] - 1)] if of.shape[0] > 0 else "
+        "of.new_full(at.shape, -1)",
+        "return of[at.clamp(max=of.shape[0] - 1)] if of.shape[0] > 0 else "
+        "of.new_full(at.shape, (1))",
+        "An index past the end gives an arbitrary value, which the callers do not use.",
+    ),
+    Equivalent(
+        "src/spgrad/distributed/products.py",
+        "_forward",
+        "return plan.exchange.add(y, pending), x.new_empty(0)",
+        "return plan.exchange.add(y, pending), x.new_empty(1)",
+        "No caller reads the rows that arrive in a product with the adjoint.",
+    ),
+    Equivalent(
+        "src/spgrad/kernels/native/products/spgemm.py",
+        "_fit",
+        "countable = products <= torch.iinfo(torch.int32).max",
+        "countable = products < torch.iinfo(torch.int32).max",
+        "A product of exactly 2^31 - 1 pairs takes the other way to the same result.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

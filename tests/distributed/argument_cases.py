@@ -172,6 +172,8 @@ def kinds_differ_between_ranks(rank, world):
     raises(ValueError, last, lambda: solve(D, b, linalg.CG(), x0=one(b, None)))
     raises(ValueError, last, lambda: save(D, one("here", "there")))
     raises(ValueError, "`call` is", lambda: D.sum(0) if rank else D.full(0))
+    for bad in (world, -1, "0"):
+        raises(ValueError, "None for all ranks", lambda bad=bad: D.full(rank=bad))
     close(D @ x, own(D, A @ dense(23, 2)))  # the group works on
 
 

@@ -4,9 +4,16 @@ import pytest
 import torch
 
 import spgrad.dropin.torchsparsegradutils as tsgu
+from spgrad.dropin.torchsparsegradutils.distributions import SparseMultivariateNormal
 from spgrad.dropin.torchsparsegradutils.encoders import PairwiseEncoder
 from spgrad.dropin.torchsparsegradutils.encoders.pairwise_encoder import calc_pairwise_coo_indices
-from spgrad.dropin.torchsparsegradutils.utils import minres, sparse_block_diag_split, stack_csr
+from spgrad.dropin.torchsparsegradutils.utils import (
+    minres,
+    rand_sparse_tri,
+    sparse_block_diag_split,
+    sparse_eye,
+    stack_csr,
+)
 from spgrad.dropin.torchsparsegradutils.utils.dist_stats_helpers import mean_hotelling_t2_test
 from spgrad.dropin.torchsparsegradutils.utils.utils import _compress_row_indices
 
@@ -92,3 +99,20 @@ def test_the_bound_of_the_mean():
     assert bound == pytest.approx(2 * 49 / 48 * stats.f.ppf(0.9, 2, 48))
     torch.testing.assert_close(statistic, torch.tensor([50 * 0.05], dtype=D))
     assert passed.tolist() == [bool(statistic <= bound)]
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.parametrize("size", [(3, 3), (2, 3, 3)])
+def test_units_and_safe_diagonals_with_and_without_a_batch(layout, size):
+    ones = sparse_eye(size, layout=layout)
+    assert torch.equal(ones.to_dense(), torch.eye(3).expand(size))
+    drawn = rand_sparse_tri(size, 5, layout=layout, well_conditioned=True, min_diag_value=9.0)
+    assert drawn.to_dense().diagonal(0, -2, -1).ge(9).all()
+
+
+def test_a_distribution_takes_one_batch_dimension_and_no_second():
+    factor = torch.eye(3, dtype=D).to_sparse_coo()
+    one = SparseMultivariateNormal(torch.zeros(2, 3, dtype=D), scale_tril=factor)
+    assert one.rsample().shape == (2, 3)
+    with pytest.raises(ValueError, match="loc has 3 dimensions; 1, or one more"):
+        SparseMultivariateNormal(torch.zeros(1, 2, 3, dtype=D), scale_tril=factor)

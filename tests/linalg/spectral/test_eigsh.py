@@ -212,6 +212,12 @@ def test_second_calls_and_starts():
     assert all(first[1][i, p] > 0 for p, i in enumerate(anchors))
 
 
+def test_a_start_may_require_a_gradient():
+    A = sparse(hermitian(40))
+    start = torch.ones(40, dtype=D, requires_grad=True)
+    assert linalg.eigsh(A, 2, v0=start)[0].equal(linalg.eigsh(A, 2, v0=start.detach())[0])
+
+
 def test_threads_do_not_change_a_bit():
     A = sparse(hermitian(300, density=0.02)).requires_grad_()
     before, found = torch.get_num_threads(), []

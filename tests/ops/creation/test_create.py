@@ -7,6 +7,7 @@ from samples import drawn, made_by_spgrad
 import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
+from spgrad.ops.creation import random
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 
@@ -169,3 +170,13 @@ def test_ones_are_ones(sparse, name):
         except (RuntimeError, TypeError):  # refused is as good as right
             continue
         testing.assert_close(y.to_dense(), torch.ones(2, 2))
+
+
+def test_places_below_the_diagonal_survive_the_rounding_of_the_root(monkeypatch):
+    """Place t = row (row - 1) / 2 + col; above 2^53 the root in float64 is a row too high."""
+    rows = torch.arange(3_000_000_000, 3_000_001_000)
+    ends = torch.cat([rows * (rows - 1) // 2, rows * (rows - 1) // 2 - 1])
+    monkeypatch.setattr(random, "_distinct_numbers", lambda *_: ends)
+    row, col = random._below_diagonal(3_000_001_000, 0.0, torch.sparse_coo, None, None)
+    assert torch.equal(row, torch.cat([rows, rows - 1]))
+    assert torch.equal(col, torch.cat([torch.zeros_like(rows), rows - 2]))

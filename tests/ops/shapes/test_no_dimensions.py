@@ -61,3 +61,8 @@ def test_points_are_stacked_as_dense_ones(fn):
     assert A.grad.to_dense().tolist() == 8.0
     with pytest.raises(ValueError, match=r"`tensors\[1\]` has shape"):
         fn([A, spgrad.eye(2)])
+
+
+def test_flips_of_no_dimension_keep_the_pattern():
+    A = spgrad.eye(3)
+    assert torch.flip(A, ()).pattern is A.pattern

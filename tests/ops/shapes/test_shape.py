@@ -170,6 +170,7 @@ def test_joins_of_mixed_layouts_and_widths(name, poisoned):
         assert y.layout == operands[0].layout
     narrow = [leaf(name), leaf("csr", (4, 3), seed=1)]
     compare(lambda *a: spgrad.hstack(a), lambda *a: torch.hstack(a), *narrow)
+    compare(lambda *a: spgrad.hstack(a), lambda *a: torch.hstack(a), leaf(name))
     compare(spgrad.block_diag, torch.block_diag, *narrow)
 
 
