@@ -249,6 +249,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "countable = products < torch.iinfo(torch.int32).max",
         "A product of exactly 2^31 - 1 pairs takes the other way to the same result.",
     ),
+    Equivalent(
+        "src/spgrad/kernels/reference/solves/selected_inverse.py",
+        "selected_inverse",
+        "right = [i for i in columns[starts[j] : starts[j + 1]] if i > j]",
+        "right = [i for i in columns[starts[j] : starts[j + 1]] if i >= j]",
+        "The column of j itself takes part with elements that are still zero.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

@@ -104,6 +104,7 @@ def test_drawing_of_shades():
     crowded[:100, 100:] = 0
     crowded[:100, 100:].fill_diagonal_(1)
     lines = info.drawing(info.matrix(spgrad.from_dense(crowded)), width=10)
+    assert len(lines) == 5  # a character is twice as high as wide
     assert lines[0] == "█████░░   "
     assert lines[-1] == "█" * 10
     plain = info.drawing(info.matrix(spgrad.from_dense(crowded)), width=10, plain=True)

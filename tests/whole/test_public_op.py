@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import spgrad
-from spgrad import errors, testing
+from spgrad import errors, public, testing
 from spgrad.public import public_as, public_op
 
 MODULES = [importlib.import_module(f"spgrad{name}") for name in ("", ".linalg", ".io", ".plot")]
@@ -214,3 +214,9 @@ def test_wrong_numbers_of_numpy_are_refused():
         A.sum(numpy.float64(1.5))
     with pytest.raises(IndexError, match="`dim` is 7"):
         A.sum(numpy.int64(7))
+
+
+def test_a_hint_stands_behind_the_name_and_before_the_operands(monkeypatch):
+    monkeypatch.setattr(public.above, "elsewhere", lambda *_: "`A` lives elsewhere.")
+    with pytest.raises(TypeError, match=r"(?s)^spgrad\.kron: `A` lives elsewhere\..*other"):
+        spgrad.kron(spgrad.eye(2), other="no matrix")
