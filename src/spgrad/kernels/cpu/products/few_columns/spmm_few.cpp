@@ -33,7 +33,8 @@ template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
-    // Sixteen numbers that the processor gathers at once are faster than code for each length.
+    // For one column, spmv looks at the lengths of some rows at a time if the processor gathers
+    // fast.
     const bool gathered = kColumns == 1 && gathers_fast();
     if (!gathered && short_and_alike(a.ptr, first, last)) {
       return spmm_by_length<kBytes, kColumns>(a, first, last);

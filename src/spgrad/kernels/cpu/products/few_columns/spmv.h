@@ -45,7 +45,7 @@ SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t firs
   std::memcpy(a.y + first, &joined, count * sizeof(scalar_t));
 }
 
-// kExist[count] has ones in the first `count` lanes of a row.
+// exist[count] has ones in the first `count` lanes of a vector.
 template <class Integer, int kMost>
 struct Lengths {
   alignas(64) Integer exist[kMost + 1][kMost]{};
@@ -59,9 +59,9 @@ struct Lengths {
 template <class Integer, int kMost>
 inline constexpr Lengths<Integer, kMost> kLengths;
 
-// Sums of as many rows as a register has lanes, none of more than kMost entries. The products of
-// all their entries are formed first, side by side. Then each row is loaded as one vector, without
-// the products of the rows behind it.
+// Sums of kRows rows, none of more than kMost entries. The products of all their entries are formed
+// first, side by side; until a row is loaded, the processor has written them to the cache. Then
+// each row is loaded as one vector, without the products of the rows behind it.
 template <int kBytes, int kRows, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t first) {
   using S = Slots<kBytes, 1, scalar_t>;
