@@ -227,15 +227,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "The common dtype does not depend on the order.",
     ),
     Equivalent(
-        "src/spgrad/linalg/direct/selected.py",
-        "_at",
-        "return of[at.clamp(max=of.shape[0] - 1)] if of.shape[0] > 0 else "
-        "of.new_full(at.shape, -1)",
-        "return of[at.clamp(max=of.shape[0] - 1)] if of.shape[0] > 0 else "
-        "of.new_full(at.shape, (1))",
-        "An index past the end gives an arbitrary value, which the callers do not use.",
-    ),
-    Equivalent(
         "src/spgrad/distributed/products.py",
         "_forward",
         "return plan.exchange.add(y, pending), x.new_empty(0)",
@@ -250,11 +241,18 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "A product of exactly 2^31 - 1 pairs takes the other way to the same result.",
     ),
     Equivalent(
-        "src/spgrad/kernels/reference/solves/selected_inverse.py",
-        "selected_inverse",
-        "right = [i for i in columns[starts[j] : starts[j + 1]] if i > j]",
-        "right = [i for i in columns[starts[j] : starts[j + 1]] if i >= j]",
-        "The column of j itself takes part with elements that are still zero.",
+        "src/spgrad/nn/sparsity/scores.py",
+        "_tiles",
+        "bytes_of_line = per_line * (numbers + 4 * 8) # and the positions of candidates, copied",
+        "bytes_of_line = per_line * (numbers + 4 * 7) # and the positions of candidates, copied",
+        "More lines at a time, by an eighth at most; their scores are the same.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/spectral/eigsh.py",
+        "start_vector",
+        'start = dense_operand("v0", v0).detach()',
+        "start = dense_operand('v0', v0)",
+        "It is read in the forward pass of a Function, which records no graph.",
     ),
 )
 

@@ -211,3 +211,10 @@ def test_the_inverse_names_a_row_whose_entries_do_not_suffice():
     col_ptr, col_idx = torch.tensor([0, 3, 5, 7]), torch.tensor([0, 1, 2, 0, 1, 0, 2])
     val = torch.arange(1.0, 8.0)
     assert kernels.selected_inverse(ptr, idx, val, col_ptr, col_idx, place)[1].tolist() == [0]
+
+
+def test_the_inverse_of_an_infinite_pivot_is_zero():
+    ptr, idx = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
+    args = ptr, idx, torch.tensor([torch.inf, 2.0]), ptr, idx, idx
+    for kernel in (kernels.selected_inverse, kernels.REFERENCES["selected_inverse"]):
+        assert kernel(*args)[0].tolist() == [0.0, 0.5]

@@ -71,6 +71,14 @@ def test_inverse_at_any_pattern(dtype):
     torch.testing.assert_close(linalg.inverse_diagonal(A), inverse.diagonal(), rtol=1e-3, atol=1e-4)
 
 
+def test_a_diagonal_matrix_has_zeros_beside_the_diagonal():
+    """Its supernodes have no rows below their blocks, so no list of rows to search."""
+    A = sparse(torch.diag(torch.tensor([2.0, 4.0, 5.0], dtype=D)))
+    at = sparse(torch.ones(3, 3, dtype=D))
+    found = linalg.inverse_at(A, at).to_dense()
+    torch.testing.assert_close(found, torch.diag(torch.tensor([0.5, 0.25, 0.2], dtype=D)))
+
+
 def test_elements_that_cancel_are_found():
     """SuperLU leaves out (1, 2) and (2, 1) of the factors, which are 1 - 1."""
     M = torch.tensor([[1.0, 1, 1, 0], [1, 2, 1, 3], [1, 1, 3, 1], [0, 2, 1, 5]], dtype=D)

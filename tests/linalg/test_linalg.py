@@ -85,6 +85,15 @@ def test_lobpcg_eigenvalues_have_a_second_derivative():
         first.values().sum().backward()
 
 
+@pytest.mark.parametrize("size", [1e-12, 1e12])
+def test_gradients_of_lobpcg_are_as_exact_for_cotangents_of_any_size(size):
+    A = symmetric().requires_grad_()
+    X = spgrad.lobpcg(A, 2, tol=1e-13, niter=300)[1]
+    g = torch.ones_like(X)
+    one, scaled = (torch.autograd.grad(X, A, s * g, retain_graph=True)[0] for s in (1, size))
+    assert torch.allclose(scaled.values() / size, one.values(), rtol=1e-8)
+
+
 def test_lobpcg_takes_what_torch_takes():
     """A preconditioner, a start, a tracker, the other method, repeated elements, float32."""
     A = symmetric()

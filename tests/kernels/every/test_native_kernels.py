@@ -282,6 +282,13 @@ def test_substitution_with_a_zero_pivot(transpose):
     assert kernel(ptr, idx, None, val, b, False, True, transpose)[0].isfinite().all()
 
 
+def test_a_zero_pivot_in_the_first_row_leaves_no_number():
+    ptr, idx, val = torch.arange(4), torch.arange(3), torch.tensor([0.0, 2.0, 4.0])
+    x, failed = NATIVE["solve_triangular"](ptr, idx, None, val, torch.ones(3, 2), True, False)
+    assert failed.tolist() == [0]
+    assert x.isnan().all()
+
+
 def test_substitution_where_torch_has_none(monkeypatch):
     """It is left to the reference without MKL, and where int32 cannot count."""
     view = triangle(9, torch.int64, torch.float64, permuted=False)

@@ -4,8 +4,10 @@ import pytest
 import torch
 from samples import leaf
 
+import spgrad
 from spgrad import testing
 from spgrad.core import kept
+from spgrad.ops.indexing import compressed
 
 
 def test_rows_of_csr_and_coo_look_at_nothing_else():
@@ -49,3 +51,12 @@ def test_parts_are_copies():
         idx = y.pattern.indices[-1]
         assert idx.untyped_storage().nbytes() <= idx.numel() * 16
     testing.assert_close(A, before)
+
+
+def test_pointers_are_int64_where_rows_have_more_entries_than_int32_counts(monkeypatch):
+    monkeypatch.setattr(compressed, "_INT32", 3)  # in place of 2^31 - 1
+    ptr, idx = torch.tensor([0, 2, 3], dtype=torch.int32), torch.tensor([0, 1, 0]).int()
+    A = spgrad.sparse_csr_tensor(ptr, idx, torch.ones(3), (2, 2))
+    for rows, dtype in ([1, 1, 1], torch.int32), ([0, 0, 1], torch.int64):
+        found = A[rows].pattern
+        assert [t.dtype for t in found.indices] == [dtype, dtype]

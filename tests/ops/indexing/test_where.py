@@ -30,6 +30,13 @@ def test_numbers_and_a_method():
     assert torch.equal(sparse(A).where(sparse(C), 0.0).to_dense(), A.where(C, 0.0))
 
 
+def test_its_values_are_contiguous():
+    strided = torch.ones(3, 2).T
+    hybrid = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], strided, (2, 2, 3), is_coalesced=True)
+    assert not hybrid.values().is_contiguous()
+    assert spgrad.where(hybrid != 0, hybrid, hybrid).values().is_contiguous()
+
+
 @pytest.mark.parametrize("call", [torch.where, spgrad.where])
 def test_a_condition_alone_gives_the_places_where_it_is_true(call):
     explicit = spgrad.sparse_csr_tensor([0, 2, 3], [0, 1, 0], [True, False, True], (2, 2))

@@ -11,6 +11,7 @@ from samples import made
 import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
+from spgrad.lowering import views
 
 layouts = pytest.mark.parametrize("layout", support.ALL)
 
@@ -341,3 +342,11 @@ def test_a_column_of_many_entries_keeps_its_digits():
     assert y[1] == 0
     y[0].backward()
     assert torch.equal(val.grad, torch.ones(100_000))
+
+
+def test_a_sum_over_dense_dimensions_has_the_views_of_its_operand():
+    A = made("coo", (4, 6, 3), dense_dim=1)
+    rows, columns = views.rows(A.pattern), views.cols(A.pattern)
+    left = spgrad.sum(A, 2, specified=True).pattern
+    assert views.rows(left) is rows
+    assert views.cols(left) is columns

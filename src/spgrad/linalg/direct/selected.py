@@ -105,7 +105,7 @@ class _Entries(Selected):
 
 
 def _at(of: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """Elements of a vector; an index past its end gives an arbitrary value."""
+    """Elements of a vector; past its end its last element, and -1 if it has none."""
     return of[at.clamp(max=of.shape[0] - 1)] if of.shape[0] > 0 else of.new_full(at.shape, -1)
 
 
