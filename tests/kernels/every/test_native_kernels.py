@@ -282,11 +282,18 @@ def test_substitution_with_a_zero_pivot(transpose):
     assert kernel(ptr, idx, None, val, b, False, True, transpose)[0].isfinite().all()
 
 
-def test_a_zero_pivot_in_the_first_row_leaves_no_number():
-    ptr, idx, val = torch.arange(4), torch.arange(3), torch.tensor([0.0, 2.0, 4.0])
-    x, failed = NATIVE["solve_triangular"](ptr, idx, None, val, torch.ones(3, 2), True, False)
-    assert failed.tolist() == [0]
-    assert x.isnan().all()
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+@pytest.mark.parametrize("without", [0, 1, 2])
+def test_substitution_where_a_row_has_no_pivot(without, index):
+    """MKL ends the process where the first row of a lower triangle is empty."""
+    at = torch.ones(3, 3, dtype=torch.bool).tril()
+    at[without, without] = False
+    row, idx = at.nonzero().T
+    ptr = torch.searchsorted(row, torch.arange(4)).to(index)
+    view = ptr, idx.to(index), None, torch.full((5,), 2.0)
+    for upper, transpose in itertools.product((False, True), repeat=2):
+        _, failed = check("solve_triangular", *view, torch.ones(3, 2), upper, False, transpose)
+        assert failed.tolist() == [without]
 
 
 def test_substitution_where_torch_has_none(monkeypatch):

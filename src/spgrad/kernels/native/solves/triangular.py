@@ -29,14 +29,19 @@ def solve_triangular(
     sizes = idx.shape[0], ptr.shape[0], b.shape[1]
     if not (b.numel() and by_library(b.device) and served(val.dtype, b.device, *sizes)):
         return REFERENCES["solve_triangular"](ptr, idx, perm, val, b, upper, unit, transpose)
+    row = row_numbers(ptr, idx.shape[0])
+    on_diagonal = idx == row
+    if not unit and b.device.type == "cpu":  # where MKL may end the process if a row has no pivot
+        there = torch.zeros(m, dtype=torch.bool).index_fill_(0, row[on_diagonal].long(), True)
+        if not bool(there.all()):
+            return REFERENCES["solve_triangular"](ptr, idx, perm, val, b, upper, unit, transpose)
     weight = in_view_order(val, perm)
     T = csr(ptr, idx, weight, m)
     found = torch.triangular_solve(b, T, upper=upper, transpose=transpose, unitriangular=unit)
     x = found.solution.contiguous()
     if unit:
         return x, idx.new_full((1,), -1, dtype=torch.int64)
-    row = row_numbers(ptr, idx.shape[0])
-    pivots = weight.new_zeros(m).index_add_(0, row, weight.masked_fill(idx != row, 0))
+    pivots = weight.new_zeros(m).index_add_(0, row, weight.masked_fill(~on_diagonal, 0))
     zero = pivots == 0
     first = torch.where(zero.any(), zero.to(torch.int8).argmax(), -1)
     return x.masked_fill_(first >= 0, torch.nan), first.view(1)
