@@ -54,7 +54,7 @@ class Run:
         self.values = []
         self.dense = []
         self.twin = Twin()
-        self.masks = []  # for each item: the mask that its specification takes
+        self.masks = []  # for each item: what its specification takes of a pattern, its own mask
         self.refused = []
         self.known = {}  # id of a pattern: its mask, and the pattern
 
@@ -84,11 +84,15 @@ class Run:
         ):
             return False  # the error is a share of exp(norm), which hides the smaller numbers
         first = next((a for a in args if is_sparse(a)), None)
-        mask = self.mask(first) if step.row.masked else None
-        self.masks.append((mask, None))
+        told = {
+            "mask": self.mask(first),
+            "heads": first is not None and first.pattern.dense_dim > 0,
+        }
+        told = {name: told[name] for name in step.row.told}
+        self.masks.append((told, None))
         got, several, error = self._sparse(step, args)
         try:
-            want, wanted_error = self.twin.step(step, mask), None
+            want, wanted_error = self.twin.step(step, told), None
         except Exception as raised:  # noqa: BLE001
             want, wanted_error = None, raised
         if error is not None:

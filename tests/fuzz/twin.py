@@ -32,11 +32,10 @@ class Twin:
         self.finite = self.finite and bool(x.isfinite().all())
         self.values.append(x.requires_grad_(spec.grad))
 
-    def step(self, step, mask):
-        """All results."""
+    def step(self, step, told):
+        """All results; `told` is what the specification takes of a pattern."""
         options = {k: v for k, v in step.options if k not in ("blocksize", "layout")}
-        if step.row.masked:
-            options["mask"] = mask
+        options |= told
         args = [self.values[place] for place in step.args]
         with self.rounding or contextlib.nullcontext():
             result = step.row.call(step.row.dense, *args, **options)

@@ -13,14 +13,12 @@ def dot_product_attention(
     attn_mask: torch.Tensor,
     *,
     mask: torch.Tensor,
+    heads: bool,
     scale: float | None = None,
 ) -> torch.Tensor:
     """softmax(scale Q K^T + A) V over the elements of A, or over those that are True."""
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    if attn_mask.shape[-2:] != (
-        query.shape[-2],
-        key.shape[-2],
-    ):  # the last size is that of five heads; no matrix of the tests has five columns
+    if heads:
         attn_mask, mask = attn_mask.movedim(-1, -3), mask.movedim(-1, -3)
     mask, bias = (attn_mask, 0) if attn_mask.dtype == torch.bool else (mask, attn_mask)
     scores = (query @ key.mT * factor + bias).where(mask, -torch.inf)
@@ -35,29 +33,18 @@ def additive_attention(
     attn_mask: torch.Tensor,
     *,
     mask: torch.Tensor,
+    heads: bool,
     negative_slope: float = 0.2,
 ) -> torch.Tensor:
     """softmax(leaky_relu(left_i + right_j + a_ij)) x, with or without heads behind the rows."""
-    hybrid = _has_heads(mask, left, right, x)
-    heads = hybrid or x.dim() > attn_mask.dim()
-    if not heads:
+    several = heads or x.dim() > attn_mask.dim()
+    if not several:
         left, right, x = left[..., None], right[..., None], x[..., None, :]
-    if not hybrid:
+    if not heads:
         attn_mask, mask = attn_mask[..., None], mask[..., None]
     mask, bias = (attn_mask, 0) if attn_mask.dtype == torch.bool else (mask, attn_mask)
     sums = left[..., None, :] + right[..., None, :, :] + bias  # (*b, m, k, h)
     scores = F.leaky_relu(sums, negative_slope).where(mask, -torch.inf)
     weights = scores.softmax(-2).where(mask, 0).where(mask.any(-2, keepdim=True), 0)
     y = torch.einsum("...mkh,...khn->...mhn", weights, x)
-    return y if heads else y.squeeze(-2)
-
-
-def _has_heads(
-    mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor, x: torch.Tensor
-) -> bool:
-    """Whether the last dimension of a mask, in which all are alike, is that of heads."""
-    if min(mask.dim(), x.dim()) < 3 or min(left.dim(), right.dim()) < 2:
-        return False
-    heads = {left.shape[-1], right.shape[-1], x.shape[-2], mask.shape[-1]}
-    fits = len(heads) == 1 and mask.shape[-3:-1] == (left.shape[-2], right.shape[-2])
-    return fits and bool((mask == mask[..., :1]).all())
+    return y if several else y.squeeze(-2)

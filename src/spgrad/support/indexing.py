@@ -24,11 +24,13 @@ def _with_item(A: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
 
 
 def _pruned(
-    A: torch.Tensor, threshold: float | None = None, keep: int | None = None
+    A: torch.Tensor, threshold: float | None = None, keep: int | None = None, *, mask: torch.Tensor
 ) -> torch.Tensor:
     size = A if A.dtype == torch.bool else A.abs()
     if keep is not None:
-        first = size.sort(dim=-1, descending=True, stable=True).indices[..., :keep]
+        order = size.sort(dim=-1, descending=True, stable=True).indices
+        rank = mask.gather(-1, order).sort(dim=-1, descending=True, stable=True).indices
+        first = order.gather(-1, rank)[..., :keep]  # specified zeros before the others
         kept = torch.zeros_like(size, dtype=torch.bool).scatter(-1, first, True)
         A = torch.where(kept, A, A.new_zeros(()))
     if threshold is None and keep is not None:

@@ -74,8 +74,9 @@ class Op:
         torch: Names in torch that it answers to for a SparseTensor.
         signatures: Operand kinds and shapes, and those of the result.
         dense: The same in terms of dense tensors: its specification. If it takes `mask`, it gets
-            the pattern of the first sparse operand as a dense bool tensor. None if there is no such
-            function; then `absent` says why under "dense".
+            the pattern of the first sparse operand as a dense bool tensor, and if it takes `heads`,
+            whether that pattern has dense dimensions. None if there is no such function; then
+            `absent` says why under "dense".
         layouts: Layouts that sparse operands, or the result of dense ones, may have; none for a
             name of torch whose result would not be sparse, and which is refused for that reason.
         order: Order of differentiation that is tested; 0 if there is no derivative.
@@ -132,10 +133,11 @@ class Op:
         return self.dense is not None and bool(self.layouts) and not self.creates
 
     @property
-    def masked(self) -> bool:
-        """True if `dense` also takes `mask`."""
+    def told(self) -> set[str]:
+        """What `dense` also takes of the first pattern: "mask", "heads"."""
         dense = self.dense
-        return isinstance(dense, FunctionType) and "mask" in inspect.signature(dense).parameters
+        takes = inspect.signature(dense).parameters if isinstance(dense, FunctionType) else ()
+        return {"mask", "heads"}.intersection(takes)
 
     @property
     def takes_specified(self) -> bool:

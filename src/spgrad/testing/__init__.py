@@ -335,9 +335,10 @@ def expected_all(
 ) -> tuple[torch.Tensor, ...]:
     """All results that the specification gives."""
     options = {k: v for k, v in cell.options.items() if k not in ("blocksize", "layout")}
-    if cell.op.masked:
-        first = next(a for a in operands if isinstance(a, SparseTensor))
-        options["mask"] = mask_of(first._pattern)
+    if cell.op.told:
+        pattern = next(a for a in operands if isinstance(a, SparseTensor))._pattern
+        known = {"mask": mask_of(pattern), "heads": pattern.dense_dim > 0}
+        options |= {name: known[name] for name in cell.op.told}
     return _tuple(cell.op.call(cell.op.dense, *dense, **options))
 
 
