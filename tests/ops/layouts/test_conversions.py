@@ -1,5 +1,7 @@
 """Conversions of any matrix keep every element, and undo each other."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -102,3 +104,12 @@ def test_dense_in_another_dtype(name):
     assert torch.equal(y, A.detach().to_dense().float())
     y.sum().backward()
     assert A.grad.dtype == A.dtype
+
+
+def test_infinite_parts_of_complex_elements_stay():
+    value = complex(math.inf, -math.inf)
+    for indices, size in (([[1]], (2,)), ([[1, 1], [0, 0]], (2, 1))):
+        vals = torch.tensor([value, 1j][: len(indices[0])], requires_grad=True)
+        x = spgrad.sparse_coo_tensor(indices, vals, size).to_dense()
+        assert x.flatten().tolist() == [0, value]
+        assert torch.autograd.grad(x.real.sum(), vals)[0].tolist() == [1] * len(vals)

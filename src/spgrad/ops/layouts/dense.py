@@ -81,8 +81,16 @@ def to_dense(
 
 def _added(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """The dense tensor, in which values at one place are added; differentiable."""
-    dense = vals.new_zeros(math.prod(pattern.shape[: sparse_dims(pattern)]), *pattern.dense_shape)
-    return dense.index_add_(0, kept_linear_positions(pattern), vals).view(pattern.shape)
+    if vals.is_complex():  # index_add_ would multiply by 1 + 0i, which makes NaN of infinite parts
+        parts = torch.view_as_real(vals.resolve_conj())
+        total = _added_rows(parts, pattern)
+        return torch.view_as_complex(total).view(pattern.shape)
+    return _added_rows(vals, pattern).view(pattern.shape)
+
+
+def _added_rows(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    dense = vals.new_zeros(math.prod(pattern.shape[: sparse_dims(pattern)]), *vals.shape[1:])
+    return dense.index_add_(0, kept_linear_positions(pattern), vals)
 
 
 def _densify(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
