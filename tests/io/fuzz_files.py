@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -103,6 +104,8 @@ def run_here(cases):
             path.write_bytes(mutated(form, rng))
             peak = _peak()
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            limit = int(time.process_time()) + 3 * SECONDS  # ends code in C that never returns
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
             try:
                 if load_and_check(path, rng):
                     _print_event("loaded", form, seed)
