@@ -144,10 +144,10 @@ def check_answer(cell, operands, options, y, text):
         if k
         not in ("blocksize", "layout", "dtype", "masked_grad", cell.op.name == "mm" and "reduce")
     }
-    if cell.op.masked:
+    if cell.op.told:
         kinds = support.parse(cell.signature)[0]
         first = next(x for x, kind in zip(operands, kinds, strict=True) if kind.sparse)
-        options["mask"] = testing.mask_of(spgrad.from_torch(first).pattern)
+        options |= testing.told(cell.op, spgrad.from_torch(first).pattern)
     try:
         wanted = cell.op.call(cell.op.dense, *map(densified, operands), **options)
         wanted = wanted if isinstance(wanted, torch.Tensor) else wanted[0]

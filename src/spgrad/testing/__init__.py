@@ -330,15 +330,19 @@ def expected(cell: Cell, operands: list[torch.Tensor], dense: list[torch.Tensor]
     return expected_all(cell, operands, dense)[0]
 
 
+def told(op: support.Op, pattern: Pattern) -> dict[str, Any]:
+    """What the specification of an operation takes of the first pattern, by name."""
+    known = {"mask": mask_of(pattern), "heads": pattern.dense_dim > 0}
+    return {name: known[name] for name in op.told}
+
+
 def expected_all(
     cell: Cell, operands: list[torch.Tensor], dense: list[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
     """All results that the specification gives."""
     options = {k: v for k, v in cell.options.items() if k not in ("blocksize", "layout")}
     if cell.op.told:
-        pattern = next(a for a in operands if isinstance(a, SparseTensor))._pattern
-        known = {"mask": mask_of(pattern), "heads": pattern.dense_dim > 0}
-        options |= {name: known[name] for name in cell.op.told}
+        options |= told(cell.op, next(a for a in operands if isinstance(a, SparseTensor))._pattern)
     return _tuple(cell.op.call(cell.op.dense, *dense, **options))
 
 

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 import spgrad
 from spgrad.kernels import NATIVE, REFERENCES
 from spgrad.kernels.native.common.torch_csr import csr
+from spgrad.kernels.native.solves import triangular
 from spgrad.lowering import align
 from spgrad.ops.products import spgemm
 
@@ -49,14 +50,16 @@ def waits():
     except where the code says that it is for the CPU, and computes there alone.
 
     Every kernel runs on the backend that answers on CUDA where Triton is not there: the native one,
-    or its reference. Products of two sparse matrices keep pairs, and patterns are joined, as on
-    CUDA. Backward passes are counted too: on the CPU, the calling thread runs them.
+    or its reference. Products of two sparse matrices keep pairs, patterns are joined, and nobody
+    looks for rows that MKL would fail on, as on CUDA. Backward passes are counted too: on the CPU,
+    the calling thread runs them.
     """
     mode = _Waits()
     with ExitStack() as stack:
         for name in MADE:
             stack.enter_context(mock.patch.object(torch, name, mode.making(name)))
         stack.enter_context(mock.patch.object(spgemm, "lists_pairs", return_value=True))
+        stack.enter_context(mock.patch.object(triangular, "lacks_pivot", return_value=False))
         stack.enter_context(mock.patch.object(align, "asks_device", return_value=True))
         for name in COPIED:
             stack.enter_context(mock.patch.object(torch.Tensor, name, mode.noting(name)))

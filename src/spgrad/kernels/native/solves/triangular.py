@@ -31,10 +31,8 @@ def solve_triangular(
         return REFERENCES["solve_triangular"](ptr, idx, perm, val, b, upper, unit, transpose)
     row = row_numbers(ptr, idx.shape[0])
     on_diagonal = idx == row
-    if not unit and b.device.type == "cpu":  # where MKL may end the process if a row has no pivot
-        there = torch.zeros(m, dtype=torch.bool).index_fill_(0, row[on_diagonal].long(), True)
-        if not bool(there.all()):
-            return REFERENCES["solve_triangular"](ptr, idx, perm, val, b, upper, unit, transpose)
+    if not unit and b.device.type == "cpu" and lacks_pivot(row, on_diagonal, m):
+        return REFERENCES["solve_triangular"](ptr, idx, perm, val, b, upper, unit, transpose)
     weight = in_view_order(val, perm)
     T = csr(ptr, idx, weight, m)
     found = torch.triangular_solve(b, T, upper=upper, transpose=transpose, unitriangular=unit)
@@ -45,3 +43,9 @@ def solve_triangular(
     zero = pivots == 0
     first = torch.where(zero.any(), zero.to(torch.int8).argmax(), -1)
     return x.masked_fill_(first >= 0, torch.nan), first.view(1)
+
+
+def lacks_pivot(row: Tensor, on_diagonal: Tensor, m: int) -> bool:
+    """Whether one of m rows has no entry on the diagonal: MKL may end the process there."""
+    there = torch.zeros(m, dtype=torch.bool).index_fill_(0, row[on_diagonal].long(), True)
+    return not bool(there.all())
