@@ -18,8 +18,14 @@ CSR = {"pointers_to_1": [0, 2, 3], "indices_1": [0, 2, 1], "values": [1.0, 2.0, 
 DENSE = [[1, 0, 2], [0, 3, 0]]
 
 
-def made(path, arrays=None, **changes):
+def made(path, arrays=None, userblock_size=0, **changes):
     """A file with these arrays and a descriptor that is changed."""
+    with h5py.File(path, "w", userblock_size=userblock_size) as file:
+        fill(file, arrays, **changes)
+    return path
+
+
+def fill(file, arrays=None, **changes):
     arrays = {name: np.asarray(x) for name, x in (arrays or CSR).items()}
     head = {
         "version": "0.1",
@@ -28,11 +34,9 @@ def made(path, arrays=None, **changes):
         "number_of_stored_values": 3,
         "data_types": {name: str(x.dtype) for name, x in arrays.items()},
     } | changes
-    with h5py.File(path, "w") as file:
-        file.attrs["binsparse"] = json.dumps({"binsparse": head})
-        for name, x in arrays.items():
-            file[name] = x
-    return path
+    file.attrs["binsparse"] = json.dumps({"binsparse": head})
+    for name, x in arrays.items():
+        file[name] = x
 
 
 @pytest.mark.parametrize("name", ["coo", "csr", "csc"])
@@ -195,6 +199,36 @@ def test_scrambled_files(tmp_path):
         except spgrad.ArgumentValueError:
             continue
         assert A.to_dense().shape == A.shape
+
+
+@pytest.mark.parametrize("length", [0, 8, 20])
+@pytest.mark.parametrize("userblock", [0, 512])
+def test_a_heap_that_the_library_of_hdf5_would_read_without_end(length, userblock, tmp_path):
+    path = made(tmp_path / "a.h5", userblock_size=userblock)
+    blob = bytearray(path.read_bytes())
+    heap = blob.index(b"GCOL")
+    text = int.from_bytes(blob[heap + 24 : heap + 32], "little")  # behind one object's header
+    free = heap + 32 + -(-text // 8) * 8
+    assert blob[free : free + 2] == b"\0\0"
+    blob[free + 8 : free + 16] = length.to_bytes(8, "little")
+    path.write_bytes(blob)
+    with pytest.raises(
+        spgrad.ArgumentValueError, match=f"{heap} is damaged: an object of {length}"
+    ):
+        spgrad.io.load(path)
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 4000, 5000])
+@pytest.mark.parametrize("widths", [(8, 8), (4, 4)])
+def test_heaps_of_every_kind(length, widths, tmp_path):
+    """Descriptors of several lengths, and files that count in four bytes."""
+    kind = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    kind.set_sizes(*widths)
+    path = tmp_path / "a.h5"
+    with h5py.File(h5py.h5f.create(str(path).encode(), fcpl=kind)) as file:
+        file.attrs["before"] = "x" * length
+        fill(file, more="y" * length)
+    assert spgrad.io.load(path).to_dense().tolist() == DENSE
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import torch
 from spgrad.core.compressed import sparse_csc_tensor, sparse_csr_tensor
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.tensor import SparseTensor
+from spgrad.io import heaps
 from spgrad.io.numbers import signed
 from spgrad.io.stream import Limit
 from spgrad.lowering.coalesce import without_repeats
@@ -43,6 +44,7 @@ def read(path: Path, limit: Limit) -> SparseTensor:
     import h5py
 
     with h5py.File(path, "r") as file:
+        heaps.require_sound(path, file)
         head = _descriptor(file)
         form, shape, count = head["format"], head["shape"], head["number_of_stored_values"]
         arrays = {name: _array(file, name, limit) for name in (*_ARRAYS[form], "values")}
