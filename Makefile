@@ -48,7 +48,7 @@ test: kernels
 # kernels compare the backends with one another and with NumPy or dense torch. So these tests check that
 # every operation works on these backends: its value, layout and gradient, and what uses the operations.
 ON_REFERENCES := $(wildcard tests/core/test_construct*.py tests/core/test_tensor*.py) $(addprefix tests/, \
-  core/test_interop.py core/test_scipy.py ops/layouts ops/creation/test_edges.py leaves/test_demo.py \
+  core/test_interop.py core/test_scipy.py ops/layouts ops/solves ops/creation/test_edges.py leaves/test_demo.py \
   ops/products/test_algebra.py ops/products/test_product_refusals.py \
   torch_protocol/test_modules.py torch_protocol/test_repr.py \
   $(addprefix support/test_support.py::,test_value_layout_and_gradient test_matmul_on_the_zoo))

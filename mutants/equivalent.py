@@ -261,6 +261,62 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "return x.masked_fill_(first >= 1, torch.nan), first.view(1)",
         "MKL leaves no number where a pivot is zero; the line is for cuSPARSE, which no test runs.",
     ),
+    Equivalent(
+        "src/spgrad/ops/products/addmm.py",
+        "weighted_sum",
+        "return P if alpha == 1 else mul(P, alpha) # type: ignore[return-value]",
+        "return P if alpha == 1 else mul(alpha, P) # type: ignore[return-value]",
+        "A product with a number does not depend on the order.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/indexing/coo.py",
+        "_disordered",
+        "width = 1",
+        "width = 2",
+        "The entries are sorted by more dimensions than is needed, which gives the same order.",
+    ),
+    Equivalent(
+        "src/spgrad/distributed/products.py",
+        "_Product.forward",
+        "ctx.save_for_backward(values, x, arrived if values.requires_grad else x.new_empty(0))",
+        "ctx.save_for_backward(values, x, arrived if values.requires_grad else x.new_empty(1))",
+        "The backward does not read the rows that arrived if the values need no gradient.",
+    ),
+    Equivalent(
+        "src/spgrad/nn/parametrize.py",
+        "Values.right_inverse",
+        "return (A._vals.detach(),)",
+        "return (A._vals,)",
+        "torch makes a new Parameter of what it gets, in the same memory.",
+    ),
+    Equivalent(
+        "src/spgrad/nn/graph/features.py",
+        "_rows_at_once",
+        "rows = _AT_ONCE // max(2 * x.shape[1] + linear.weight.shape[0] + mix.shape[1], 1)",
+        "rows = _AT_ONCE // max(1 * x.shape[1] + linear.weight.shape[0] + mix.shape[1], 1)",
+        "Chunks of at most twice as many rows, with the same results.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/reductions/axes.py",
+        "Reduction.sums",
+        "if vals.dim() > 1:",
+        "if vals.dim() > 2:",
+        "The values have one dimension or three.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/indexing/compressed.py",
+        "_line_numbers",
+        "if len(dims) == 1 and subscript.taken[dims[0]] is None:",
+        "if False:",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/nn/graph/pairs.py",
+        "",
+        "_AT_ONCE = 2**18",
+        "_AT_ONCE = 2*18",
+        "How many edges are computed at a time changes the time alone.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

@@ -118,11 +118,18 @@ def test_to_pyg(replace):
     assert found.num_edges == sum(found.num_sampled_edges)
 
 
+def test_one_number_for_each_node():
+    numbers = torch.rand(40)
+    for batch in data.NeighborLoader(graph(), [3], x=numbers, batch_size=7):
+        assert torch.equal(batch.x, numbers[batch.n_id])
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"x": torch.rand(3, 2)}, r"`x` has shape \(3, 2\); \(40, ...\)"),
         ({"x": [1]}, "`x` is a list"),
+        ({"x": torch.tensor(1.0)}, r"`x` has shape \(\); \(40, ...\)"),
         ({"input_nodes": [40]}, "`input_nodes` has 40 at position 0"),
         ({"input_nodes": [4, 4]}, "`input_nodes` has 4 more than once"),
         ({"batch_size": 0}, "`batch_size` is 0"),

@@ -126,6 +126,14 @@ def test_workers_change_nothing(options):
             assert equal, key
 
 
+@pytest.mark.parametrize("by_worker", [None, True, False])
+def test_who_gathers_attributes(by_worker):
+    """Workers do, unless the loader is told that the process that iterates shall."""
+    loader = data.NeighborLoader(plain(), [3], batch_size=7, filter_per_worker=by_worker)
+    _, gathered, _ = next(torch.utils.data.DataLoader.__iter__(loader))
+    assert ("x" in gathered) == (by_worker is not False)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_gradients_of_features(workers):
     x = torch.randn(NODES, 3, requires_grad=True)

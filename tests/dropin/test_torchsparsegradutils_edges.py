@@ -15,6 +15,7 @@ from spgrad.dropin.torchsparsegradutils.utils import (
     stack_csr,
 )
 from spgrad.dropin.torchsparsegradutils.utils.dist_stats_helpers import mean_hotelling_t2_test
+from spgrad.dropin.torchsparsegradutils.utils.random_sparse import make_spd_sparse
 from spgrad.dropin.torchsparsegradutils.utils.utils import _compress_row_indices
 
 D = torch.float64
@@ -108,6 +109,16 @@ def test_units_and_safe_diagonals_with_and_without_a_batch(layout, size):
     assert torch.equal(ones.to_dense(), torch.eye(3).expand(size))
     drawn = rand_sparse_tri(size, 5, layout=layout, well_conditioned=True, min_diag_value=9.0)
     assert drawn.to_dense().diagonal(0, -2, -1).ge(9).all()
+    usual = rand_sparse_tri(size, 5, layout=layout, well_conditioned=True).to_dense()
+    assert usual.diagonal(0, -2, -1).ge(1).all()
+    assert usual.diagonal(0, -2, -1).lt(1.5).all()
+
+
+@pytest.mark.parametrize(("nz", "zeros"), [(0, 0), (6, 6), (7, 6), (100, 20)])
+def test_a_definite_matrix_with_so_many_zeros(nz, zeros):
+    made, dense = make_spd_sparse(5, torch.sparse_csr, D, torch.int64, "cpu", nz=nz)
+    assert (dense == 0).sum() == zeros
+    assert torch.equal(made.to_dense(), dense)
 
 
 def test_a_distribution_takes_one_batch_dimension_and_no_second():

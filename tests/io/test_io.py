@@ -233,6 +233,8 @@ def test_wrong_arguments_of_load(tmp_path):
     ("A", "suffix", "says"),
     [
         (lambda: testing.random_sparse((2, 4, 6)), ".npz", "has shape (2, 4, 6); a matrix"),
+        (lambda: testing.random_sparse((6,), torch.sparse_coo), ".csv", "has shape (6,); a matrix"),
+        (lambda: testing.random_sparse((6,), torch.sparse_coo), ".mtx", "has shape (6,); a matrix"),
         (lambda: testing.random_sparse((4, 6, 2), dense_dim=1), ".mtx", "1 dense dimension"),
         (lambda: testing.random_sparse((4, 6), torch.sparse_bsc), ".npz", "has layout bsc"),
         (lambda: testing.random_sparse((4, 6)).half(), ".npz", "has dtype float16"),

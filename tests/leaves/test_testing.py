@@ -85,3 +85,10 @@ def test_masks_and_leaves():
     assert B.pattern is A.pattern
     B.sum().backward()
     assert (vals.grad == 1).all()
+
+
+def test_a_random_tensor_that_no_layout_has_is_refused():
+    with pytest.raises(ValueError, match="`blocksize`"):
+        testing.random_sparse((12, 9), torch.sparse_bsr)
+    with pytest.raises(NotImplementedError, match="two or more sparse dimensions"):
+        testing.random_sparse((6,))

@@ -20,6 +20,11 @@ A = spgrad.from_dense(poisson())
 B = torch.randn(30, 5, dtype=D, generator=torch.Generator().manual_seed(0))
 
 
+def test_a_bound_that_no_solver_reaches():
+    x = linalg.solve(A, B, linalg.CG(rtol=1e-10, max_iter=2**63 - 1))
+    testing.assert_close(poisson() @ x, B)
+
+
 @pytest.mark.parametrize("kind", ITERATIVE)
 def test_columns_converge_by_themselves(kind):
     """A column of zeros, an eigenvector and random ones: each ends at its own tolerance."""

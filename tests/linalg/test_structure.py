@@ -36,6 +36,9 @@ def test_tolerances():
     assert spgrad.is_symmetric(A, atol=0.2)
     assert spgrad.is_symmetric(A, rtol=0.2)
     assert not spgrad.is_hermitian(A, rtol=0.05)
+    B = A * 100  # what rtol allows grows with the elements
+    assert spgrad.is_hermitian(B, rtol=0.2)
+    assert not spgrad.is_hermitian(B, atol=0.2)
     with pytest.raises(TypeError, match=r"spgrad\.is_symmetric: .*sparse"):
         spgrad.is_symmetric(torch.eye(2))
 

@@ -4,6 +4,7 @@ import torch
 
 import spgrad
 from spgrad import testing
+from spgrad.core import kept
 from spgrad.lowering.views import rows
 
 
@@ -24,3 +25,11 @@ def test_coordinates_in_disorder_have_ordered_rows():
     row, col = A._indices()
     assert torch.equal(row[view.perm.long()], row.sort().values)
     assert torch.equal(col[view.perm.long()], view.idx.long())
+
+
+def test_a_sum_of_two_patterns_knows_the_positions_of_its_elements():
+    """The merge finds them, so the next operation does not compute them again."""
+    A, B = (testing.random_sparse((6, 5), torch.sparse_coo, seed=seed) for seed in (0, 1))
+    found = (A + B).pattern
+    row, col = found.indices[0]
+    assert torch.equal(found.derived(kept.LINEAR), row * 5 + col)

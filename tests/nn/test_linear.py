@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 import spgrad
 from spgrad.nn import SparseLinear
+from spgrad.nn.choose import distinct
 from spgrad.nn.sparsity import SET, GradualMagnitude
 
 MASK = (
@@ -35,6 +36,14 @@ DTYPES = [
     torch.complex64,
     torch.complex128,
 ]
+
+
+def test_places_are_drawn_in_memory_for_those_that_are_kept():
+    places = distinct(2**60, 1000, None)
+    assert places.shape == (1000,)
+    assert (places.diff() > 0).all()
+    assert places[0] >= 0
+    assert places[-1] < 2**60
 
 
 def made(kind, dtype=torch.float64, **more):
@@ -247,6 +256,8 @@ def test_it_is_trained():
         ({"n_m": (2, 4), "blocksize": (2, 4)}, r"`blocksize` is \(2, 4\) beside n_m"),
         ({"n_m": (2, 3)}, r"`n_m` is \(2, 3\) for 8 columns"),
         ({"n_m": (5, 4)}, r"`n_m` is \(5, 4\) for 8 columns"),
+        ({"n_m": (1, 2, 4)}, r"`n_m` is \(1, 2, 4\) for 8 columns"),
+        ({"n_m": {2, 4}}, r"`n_m` is \{2, 4\} for 8 columns"),
         ({"pattern": MASK.T}, r"`pattern` has shape \(8, 6\); \(6, 8\) is accepted"),
         ({"pattern": MASK.float()}, "`pattern` is a .* of float32; a SparseTensor or a dense mask"),
         ({"pattern": MASK.tolist()}, "`pattern` is a list; a SparseTensor or a dense mask"),

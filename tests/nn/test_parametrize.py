@@ -185,6 +185,13 @@ def test_a_parameter_in_several_places_stays_one():
     assert len(list(net.parameters())) == 1
 
 
+def test_a_gradient_that_is_there_comes_along():
+    layer = Layer(made("csr"))
+    layer(torch.randn(6, 3, dtype=F64)).sum().backward()
+    before = layer.weight.grad
+    assert torch.equal(values_of(spgrad.nn.parametrize_values(layer)).grad, before.values())
+
+
 def test_another_parametrization_on_top_stays():
     class Twice(nn.Module):
         def forward(self, A):

@@ -138,6 +138,26 @@ REFUSED = {
         ValueError,
         "solve: `rtol` is 1000",
     ),
+    "huge bound": (
+        lambda: linalg.solve(A, torch.ones(4).double(), linalg.CG(max_iter=2**63)),
+        ValueError,
+        "solve: `max_iter` is 9223372036854775808",
+    ),
+    "no mapping": (
+        lambda: linalg.lobpcg(A, 1, ortho_iparams=3),
+        TypeError,
+        "lobpcg: `ortho_iparams` is an int; a dict or None is accepted",
+    ),
+    "no sequence": (
+        lambda: spgrad.to_networkx(A, nodes=3),
+        TypeError,
+        "to_networkx: `nodes` is an int; a list or another iterable or None is accepted",
+    ),
+    "no tuple": (
+        lambda: spgrad.to_pandas(A, names=3),
+        TypeError,
+        "to_pandas: `names` is an int; a list or another iterable is accepted",
+    ),
     "meta": (lambda: linalg.det(A.to("meta")), NotImplementedError, "det: `A` is on meta, where"),
     "weights of a table": (
         lambda: nn.SparseEmbeddingBag(3, 2, _weight=torch.ones(2, 2)),

@@ -223,14 +223,14 @@ def bad_shape(arg: str, got: tuple[int, ...], accepted: str, hint: str) -> Argum
     return ArgumentValueError(f"`{arg}` {verb} {tuple(got)}; {accepted} is accepted. {hint}")
 
 
-def require_addressable(shape: tuple[int, ...]) -> None:
+def require_addressable(shape: tuple[int, ...], arg: str = "size") -> None:
     """Refuses negative sizes, and more than 2^63 - 1 elements, where a size of 0 counts as 1."""
     elements = 1
     for s in shape:
         elements *= max(s, 1) if s >= 0 else 2**63
     if elements > 2**63 - 1:
         raise ArgumentValueError(
-            f"`size` is {tuple(shape)}; non-negative sizes with at most 2^63 - 1 elements in all "
+            f"`{arg}` is {tuple(shape)}; non-negative sizes with at most 2^63 - 1 elements in all "
             "are accepted. Split the tensor, or drop a dimension."
         )
 

@@ -229,14 +229,14 @@ def _tensor(
         ) from error
 
 
-def size_tuple(size: Sequence[int]) -> tuple[int, ...]:
-    """The `size` argument as a tuple of ints that can be addressed."""
+def size_tuple(size: Sequence[int], arg: str = "size") -> tuple[int, ...]:
+    """The argument `arg` as a tuple of ints that can be addressed."""
     if not _is_size(size):
         raise ArgumentKindError(
-            f"`size` is {size!r}; a sequence of ints is accepted. For example (3, 4)."
+            f"`{arg}` is {size!r}; a sequence of ints is accepted. For example (3, 4)."
         )
     shape = tuple(map(int, size))
-    checks.require_addressable(shape)
+    checks.require_addressable(shape, arg)
     return shape
 
 

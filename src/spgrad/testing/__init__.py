@@ -17,7 +17,7 @@ from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.pattern import LAYOUTS, Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values
-from spgrad.lowering.convert import convert
+from spgrad.ops.layouts.convert import to_sparse
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.layouts.structure import coalesce
 from spgrad.testing.zoo import ZOO, dominant
@@ -117,6 +117,8 @@ def random_sparse(
 
     Raises:
         ValueError: `blocksize` does not divide the matrix.
+        NotImplementedError: `layout` is a compressed one, and `shape` has fewer than two sparse
+            dimensions.
 
     Example:
         >>> random_sparse((4, 6), density=0.5).shape
@@ -143,8 +145,10 @@ def random_sparse(
     if layout == torch.sparse_coo:
         return coalesce(A) if coalesced else A
     if layout not in (torch.sparse_bsr, torch.sparse_bsc):
-        return convert(A, layout)
-    pattern = convert(A, layout, blocksize)._pattern  # blocks are filled up with values, not zeros
+        return to_sparse(A, layout=layout)
+    pattern = to_sparse(
+        A, layout=layout, blocksize=blocksize
+    )._pattern  # blocks are filled up with values, not zeros
     return from_values(
         random_dense(pattern.values_shape, dtype=dtype, generator=generator, positive=positive),
         pattern,

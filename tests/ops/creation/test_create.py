@@ -101,6 +101,7 @@ def test_random(name):
     assert spgrad.equal(first, again)
     assert spgrad.rand(2**30, 2**31, nse=100, layout=torch.sparse_coo).nse == 100
     assert spgrad.rand(9, nse=3, layout=torch.sparse_coo).shape == (9,)
+    assert spgrad.rand(20, 30).nse == 60  # a tenth
 
 
 def test_random_places_are_all_alike():
@@ -145,6 +146,11 @@ REFUSALS = {
         lambda: spgrad.spdiags(torch.ones(2, 2), torch.tensor([0, 0]), (2, 2)),
         ValueError,
         "spdiags: `offsets`",
+    ),
+    "shape": (
+        lambda: spgrad.spdiags(torch.ones(1, 2), torch.tensor([0]), 2),
+        TypeError,
+        "spdiags: `shape` is 2; a sequence",
     ),
 }
 

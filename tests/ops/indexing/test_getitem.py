@@ -248,6 +248,14 @@ def test_vectors():
     compare(v, [6, 1, 1], take=lambda v, i: v.index_select(0, torch.tensor(i)))
 
 
+@pytest.mark.parametrize("flag", [True, False])
+def test_truth_values_among_dense_dimensions(flag):
+    A = leaf("coo", (4, 5, 2, 3), dense_dim=2)
+    for index in ((S(None),) * 2, (S(None),) * 3, (S(None),) * 4):
+        compare(A, (*index, flag))
+        compare(A, (*index[:2], flag, *index[2:]))
+
+
 @layouts
 def test_names_of_torch(name):
     A, H = leaf(name, (2, 4, 6)), leaf(name, (4, 6, 3), dense_dim=1)

@@ -27,6 +27,17 @@ def test_equal_elements_stay_in_order_and_nan_is_the_largest(layout):
     assert down.tolist() == [0, 3, 5, 2, 1, 4]
 
 
+def test_rows_with_fewer_elements_than_asked_for_under_vmap():
+    A, many = matrix(), torch.arange(12.0).reshape(2, 6) - 4
+
+    def largest(v):
+        return spgrad.topk(spgrad.from_values(v, A), 4, specified=True)
+
+    of = torch.func.vmap(lambda v: largest(v).values)(many)
+    each = [largest(v).values for v in many]
+    assert torch.equal(of, torch.stack(each))
+
+
 def test_topk_counts_unspecified_zeros_where_they_are():
     values, indices = torch.topk(matrix(), 4)
     assert indices.tolist() == [[0, 3, 1, 4], [0, 1, 2, 3], [1, 0, 2, 3]]

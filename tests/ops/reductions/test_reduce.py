@@ -299,7 +299,7 @@ REFUSED = {
         "spgrad.matrix_norm: `dtype` has dtype int64",
     ),
     "other": (lambda A: torch.linalg.matrix_norm(A, 3), "spgrad.matrix_norm: `ord` is 3"),
-    "norm": (lambda A: A.norm("nuc"), "spgrad.norm: `p` is 'nuc'"),
+    "norm": (lambda A: A.norm("nuc"), "spgrad.norm: `p` is 'nuc'.*'fro' and numbers are"),
     "order": (lambda A: spgrad.vector_norm(A, "a"), "spgrad.vector_norm: `ord` is 'a'"),
     "pair": (lambda A: spgrad.matrix_norm(A, 1, 0), "spgrad.matrix_norm: `dim` is 0; a pair"),
     "none": (lambda A: torch.any(A, ()), "spgrad.any: `dim` is ()"),

@@ -28,6 +28,13 @@ def test_others_are_refused(dim):
             call()
 
 
+def test_parts_of_a_tensor_whose_dimensions_are_all_dense():
+    A = spgrad.sparse_coo_tensor(torch.zeros(0, 1, dtype=torch.int64), torch.ones(1, 5), (5,))
+    for part in (*A.split(2), *A.chunk(2), A.narrow(0, 1, 2)):
+        assert isinstance(part, spgrad.SparseTensor)
+        assert part.pattern.dense_dim == 1
+
+
 def test_a_flat_point_is_a_vector():
     assert POINT.flatten().shape == (1,)
     assert POINT.flatten().to_dense().tolist() == [3.0]

@@ -219,7 +219,7 @@ def spdiags(
     """
     x = torch.atleast_2d(dense_operand("diagonals", diagonals))
     at = torch.atleast_1d(dense_operand("offsets", offsets))
-    size = size_tuple(shape)
+    size = size_tuple(shape, "shape")
     layout = torch.sparse_coo if layout is None else layout
     require_layout(layout)
     if layout in (torch.sparse_bsr, torch.sparse_bsc):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.values import plain
-from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.spmm import spmm, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.torch_protocol.func_transforms import Function
 
@@ -29,10 +29,8 @@ def plus_product(
     if vals.dim() == 2:
         heads = range(vals.shape[1])
         each = [plus_product(vals[:, h].clone(), x[:, h].clone(), pattern, largest) for h in heads]
-        if each:
-            return torch.stack(each, 1)
         # without heads: empty, but with a gradient for both operands
-        return x.new_zeros(rows(pattern).ptr.shape[0] - 1, *x.shape[1:]) + x.sum() + vals.sum()
+        return torch.stack(each, 1) if each else spmm(vals, x, pattern)
     if wants_grad(vals, x):
         return _PlusProduct.apply(vals, x, pattern, largest)  # type: ignore[return-value]
     return extremal_sums(vals, x, rows(pattern), largest)[0]

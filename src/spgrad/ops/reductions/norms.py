@@ -37,7 +37,7 @@ def norm(
 ) -> torch.Tensor:
     """Norm over dimensions: `spgrad.vector_norm` with order `p`; "fro" is the order 2."""
     if p == "nuc":
-        raise dense_only("p", p)
+        raise dense_only("p", p, "'fro' and numbers")
     order = 2 if p is None or p == "fro" else p
     return norm_over(("input", "p"), input, order, dim, keepdim, dtype, specified)
 
@@ -181,11 +181,13 @@ def wide(vals: torch.Tensor) -> torch.Tensor:
     return vals.float() if vals.dtype in (torch.bfloat16, torch.float16) else vals
 
 
-def dense_only(arg: str, order: Any) -> UnsupportedError:
+def dense_only(
+    arg: str, order: Any, accepted: str = "'fro', 1, -1, 2, -2, inf and -inf"
+) -> UnsupportedError:
     """The refusal of a norm that all singular values define."""
     return UnsupportedError(
-        f"`{arg}` is {order!r}, which takes all singular values; 'fro', 1, -1, 2, -2, inf and -inf "
-        f"are accepted. Use torch.linalg.matrix_norm(A.to_dense(), {order!r})."
+        f"`{arg}` is {order!r}, which takes all singular values; {accepted} are accepted. Use "
+        f"torch.linalg.matrix_norm(A.to_dense(), {order!r})."
     )
 
 
