@@ -38,6 +38,14 @@ DTYPES = [
 ]
 
 
+def test_a_call_is_one_node_of_autograd():
+    """A small call spends its time on nodes, not on products."""
+    layer = made("density", bias=False)
+    y = layer(torch.randn(5, 8, dtype=torch.float64, requires_grad=True))
+    before = {type(node).__name__ for node, _ in y.grad_fn.next_functions if node is not None}
+    assert before == {"AccumulateGrad"}
+
+
 def test_places_are_drawn_in_memory_for_those_that_are_kept():
     places = distinct(2**60, 1000, None)
     assert places.shape == (1000,)

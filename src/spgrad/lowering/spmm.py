@@ -51,6 +51,23 @@ def spmm(
     return _spmm(vals, x, pattern, transpose)
 
 
+def row_spmm(
+    vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool = False
+) -> torch.Tensor:
+    """y = x A^T, or x A, for the (block-diagonal) matrix with these flat values; x is 2-D.
+
+    A product reads and writes rows of x^T and y^T, so x and y are transposed. In autograd it is one
+    node with its transposes, as a small call spends most of its time on nodes.
+
+    Gradient: of `vals`, g^T x at the pattern (SDDMM); of x, g A (SpMM).
+    """
+    if torch.compiler.is_compiling() or transforming():
+        return transposed_copy(spmm(vals, transposed_copy(x), pattern, transpose))
+    if wants_grad(vals, x):
+        return _RowSpMM.apply(vals, x, pattern, transpose)  # type: ignore[return-value]
+    return transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
+
+
 def repeated_spmm(A: Valued, x: torch.Tensor, transpose: bool = False) -> torch.Tensor:
     """y = A x, or A^T x, as `spmm` but without gradients, for a matrix with many products."""
     if _uses_blocks(A.pattern, x):
@@ -164,6 +181,27 @@ class _SpMM(Function):
         return (*spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs), None, None)
 
 
+class _RowSpMM(Function):
+    """x itself is saved, which other nodes often save too, and not its transposed copy."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
+    ) -> torch.Tensor:
+        ctx.save_for_backward(vals, x)
+        ctx.pattern, ctx.transpose = pattern, transpose
+        return transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        vals, x = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:2]
+        x = transposed_copy(x) if needs[0] else x.mT
+        operands = vals, x, transposed_copy(g)
+        grad_vals, grad_x = spmm_gradients(*operands, ctx.pattern, ctx.transpose, needs)
+        return grad_vals, None if grad_x is None else transposed_copy(grad_x), None, None
+
+
 def spmm_gradients(
     vals: torch.Tensor,
     x: torch.Tensor,
@@ -249,11 +287,12 @@ def transposed_copy(x: torch.Tensor) -> torch.Tensor:
     A product reads and writes rows. The gradient of `x.mT.contiguous()` is a transposed view. In
     the backward, torch's elementwise operations would read that view across the cache lines.
     """
-    if x.mT.is_contiguous():
-        return x.mT
+    turned = x.mT
+    if turned.is_contiguous():
+        return turned
     if x.device.type != "cpu" or torch.compiler.is_compiling() or transforming():
-        return x.mT.contiguous()
-    if wants_grad(x):
+        return turned.contiguous()
+    if x.requires_grad and torch.is_grad_enabled():
         return _Transposed.apply(x)  # type: ignore[return-value]
     return kernels.transpose_dense(plain(x))
 

@@ -10,11 +10,12 @@ from torch import nn
 
 from spgrad.core import checks
 from spgrad.errors import ArgumentKindError
+from spgrad.lowering.operands import is_sparse
 from spgrad.nn import choose
 from spgrad.nn.weight import SparseWeight
 from spgrad.ops.indexing.mask import sparse_mask
 from spgrad.ops.layouts.dense import to_dense
-from spgrad.ops.products.matmul import linear
+from spgrad.ops.products.matmul import linear, linear_of_values
 from spgrad.public import public_as
 
 
@@ -128,7 +129,11 @@ class SparseLinear(SparseWeight):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """x W^T + b."""
-        return linear(input, self.weight, self.bias)
+        values, pattern = self.values, self.pattern
+        compiles, fits = torch.compiler.is_compiling(), values.shape == pattern.values_shape
+        if compiles or is_sparse(input) or not fits:
+            return linear(input, self.weight, self.bias)
+        return linear_of_values(input, values, pattern, self.bias)
 
     def extra_repr(self) -> str:
         """Sizes and density in one line."""

@@ -96,10 +96,19 @@ def dense_sparse(x: torch.Tensor, A: SparseTensor) -> torch.Tensor:
         return sparse_dense(A, x, transpose=True)
     if len(A._pattern.shape) > 2:
         return sparse_dense(A, x.mT, transpose=True).mT.contiguous()
-    rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    y = spmm.spmm(flat(A), spmm.transposed_copy(rows), A._pattern, transpose=True)
-    y = spmm.transposed_copy(y)
-    return y if x.dim() == 2 else y.view(*x.shape[:-1], y.shape[-1])
+    return rows_by_matrix(x, flat(A), A._pattern, transpose=True)
+
+
+def rows_by_matrix(
+    x: torch.Tensor, vals: torch.Tensor, pattern: Pattern, *, transpose: bool = False
+) -> torch.Tensor:
+    """x A^T, or x A, for x (*batch, k) and a matrix with these flat values."""
+    if x.dim() == 2:
+        return spmm.row_spmm(vals, x, pattern, transpose)
+    if x.dim() == 1:
+        return spmm.spmm(vals, x.unsqueeze(1), pattern, transpose).squeeze(1)
+    y = spmm.row_spmm(vals, x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), pattern, transpose)
+    return y.view(*x.shape[:-1], y.shape[-1])
 
 
 def sparse_sparse(A: SparseTensor, B: SparseTensor) -> SparseTensor:

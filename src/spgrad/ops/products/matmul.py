@@ -10,13 +10,14 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.interop import as_operand
+from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import dense_operand, is_sparse, matrix_operand, require_rank
 from spgrad.ops.layouts.structure import t
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.spmm_reduce import reduced_product
-from spgrad.public import public_op
+from spgrad.public import public_as, public_op
 from spgrad.torch_protocol.autocast import lowered
 
 
@@ -319,6 +320,10 @@ def linear(
         tensor([[2.5000, 3.5000]])
     """
     sparse_weight = is_sparse(weight)
+    if sparse_weight and weight.dim() == 2 and not is_sparse(input):
+        W = matrix_operand("weight", weight, bools=True)
+        if W._vals.dtype != torch.bool:
+            return _of_rows(input, broadcast.flat(W), W._pattern, bias)
     if bias is not None and sparse_weight and is_sparse(input):
         raise ArgumentKindError(
             f"`bias` is {checks.describe_kind(bias)}; None is accepted where input and weight are "
@@ -329,15 +334,7 @@ def linear(
             f"`weight` is {checks.describe_kind(weight)}; a sparse or dense matrix is accepted. "
             "Its shape is (output size, input size)."
         )
-    if not is_sparse(input):
-        dense_operand("input", input)
-    if bias is not None:
-        _require_bias(dense_operand("bias", bias), weight)
-    if input.dim() == 0 or input.shape[-1] != weight.shape[1]:
-        accepted = f"(..., {weight.shape[1]}) (from `weight` of shape {tuple(weight.shape)})"
-        hint = "The last sizes of the two agree."
-        raise checks.bad_shape("input", tuple(input.shape), accepted, hint)
-    checks.require_same_device(input=input, weight=weight)
+    _require_linear(input, weight, weight.shape, bias)
     names = ("input", "weight")
     W = t(matrix_operand("weight", weight, bools=True)) if sparse_weight else weight.mT
     if not sparse_weight or is_sparse(input) or input.dim() <= 2:
@@ -348,12 +345,44 @@ def linear(
     return y if bias is None else y + bias
 
 
-def _require_bias(bias: torch.Tensor, weight: torch.Tensor) -> None:
-    checks.require_same_dtype(weight=weight, bias=bias)
-    checks.require_same_device(weight=weight, bias=bias)
-    if tuple(bias.shape) != (weight.shape[0],):
-        hint = "It has one number for each row of `weight`."
-        raise checks.bad_shape("bias", tuple(bias.shape), f"({weight.shape[0]},)", hint)
+@public_as("linear")
+@lowered
+def linear_of_values(
+    input: torch.Tensor, values: torch.Tensor, pattern: Pattern, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`linear` with the weight from_values(values, pattern), which is not made."""
+    return _of_rows(input, values if values.dim() == 1 else values.reshape(-1), pattern, bias)
+
+
+def _of_rows(
+    input: torch.Tensor, vals: torch.Tensor, pattern: Pattern, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """`linear` of a dense input, with the flat values of a weight."""
+    _require_linear(input, vals, pattern.shape, bias)
+    if input.dtype != vals.dtype:
+        checks.require_same_dtype(input=input, weight=vals)
+    y = broadcast.rows_by_matrix(input, vals, pattern)
+    return y if bias is None else y + bias
+
+
+def _require_linear(
+    input: torch.Tensor, weight: torch.Tensor, shape: Sequence[int], bias: torch.Tensor | None
+) -> None:
+    """Refuses what does not fit a weight of this shape; `weight` has its dtype and device."""
+    if not is_sparse(input):
+        dense_operand("input", input)
+    if bias is not None:
+        dense_operand("bias", bias)
+        checks.require_same_dtype(weight=weight, bias=bias)
+        checks.require_same_device(weight=weight, bias=bias)
+        if tuple(bias.shape) != (shape[0],):
+            hint = "It has one number for each row of `weight`."
+            raise checks.bad_shape("bias", tuple(bias.shape), f"({shape[0]},)", hint)
+    if input.dim() == 0 or input.shape[-1] != shape[1]:
+        accepted = f"(..., {shape[1]}) (from `weight` of shape {tuple(shape)})"
+        hint = "The last sizes of the two agree."
+        raise checks.bad_shape("input", tuple(input.shape), accepted, hint)
+    checks.require_same_device(input=input, weight=weight)
 
 
 def _require_ranks(ndim: int, **operands: torch.Tensor) -> None:
