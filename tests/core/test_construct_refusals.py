@@ -90,6 +90,11 @@ BAD = {
         ([[0, 1], [1, 2]], [[0], [0]], [[1.0], [2.0]], (2, 1, 3)),
         r"`crow_indices` runs from 1 to 2 in batch item 1; from 0 to 1 is accepted\. ",
     ),
+    "too_few_in_an_item": (
+        "csr",
+        ([[0, 1], [0, 0]], [[0], [0]], [[1.0], [2.0]], (2, 1, 3)),
+        r"`crow_indices` runs from 0 to 0 in batch item 1; from 0 to 1 is accepted\. ",
+    ),
     "pointers_of_a_ragged_item": (
         "csr",
         ([[0, 0, 1], [0, 2, 1]], [0, 0], [1.0, 2.0], (2, 2, 3)),

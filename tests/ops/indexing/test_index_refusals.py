@@ -50,6 +50,11 @@ REFUSALS = {
     "chunk": (lambda: A46.chunk(0), ValueError, "chunk: `chunks` is 0"),
     "masked": (lambda: A46.masked_select(MASK), ValueError, "masked_select: `mask`"),
     "no_mask": (lambda: A46.masked_select(A46), TypeError, "masked_select: `mask`"),
+    "rows on meta": (
+        lambda: A46[torch.zeros(2, dtype=torch.int64, device="meta")],
+        ValueError,
+        "tensor on meta",
+    ),
     "meta": (
         lambda: A46[torch.ones(4, 6, dtype=torch.bool, device="meta")],
         ValueError,

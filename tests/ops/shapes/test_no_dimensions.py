@@ -35,6 +35,16 @@ def test_parts_of_a_tensor_whose_dimensions_are_all_dense():
         assert part.pattern.dense_dim == 1
 
 
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extrema_where_all_dimensions_are_dense_and_nothing_is_specified(name, keepdim):
+    A = spgrad.sparse_coo_tensor(torch.zeros(0, 0, dtype=torch.int64), torch.ones(0, 5, 2), (5, 2))
+    found = getattr(spgrad, name)(A, 0, keepdim=keepdim)
+    expected = getattr(torch, name)(A.to_dense(), 0, keepdim=keepdim)
+    assert torch.equal(found.values, expected.values)
+    assert found.indices.shape == expected.indices.shape
+
+
 def test_a_flat_point_is_a_vector():
     assert POINT.flatten().shape == (1,)
     assert POINT.flatten().to_dense().tolist() == [3.0]
