@@ -85,9 +85,11 @@ def _tensor() -> str:
     names = [n for n in spgrad.__all__ if n not in OPS]
     classes = [n for n in names if inspect.isclass(getattr(spgrad, n))]
     errors = [n for n in classes if issubclass(getattr(spgrad, n), Exception)]
+    others = [n for n in classes if n not in (*errors, "SparseTensor", "Pattern")]
     rest = [n for n in names if n not in classes]
     text = _page("The tensor", "spgrad", ["SparseTensor", "Pattern"])
     text += _page("Constructors and conversions", "spgrad", rest, level="##")
+    text += _page("Drop-in mode", "spgrad", others, level="##")
     return text + _page("Errors", "spgrad", errors, level="##")
 
 
@@ -122,9 +124,10 @@ def _directive(module: str, name: str, value: Any) -> list[str]:
     return [f".. py:data:: {module}.{name}", f"   :type: {type(value).__name__}"]
 
 
-def badges(name: str) -> list[str]:
+def badges(name: str, obj: Any) -> list[str]:
     """What the support table says of a public function, as lines of reStructuredText."""
-    row = OPS.get(name.removeprefix("spgrad."))
+    row = OPS.get(name.rpartition(".")[2])
+    row = row if row is not None and row.function is obj else None  # spgrad.linalg.solve is `solve`
     said = [f":bdg-light:`since {SINCE.get(name, FIRST)}`"]
     if row is None:
         return [*said, ""]
@@ -182,7 +185,7 @@ def _add_badges(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
     """Puts the badges below the first paragraph, after napoleon."""
     if what in ("function", "class") and name.count(".") <= 3:
         end = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
-        lines[end:end] = ["", *badges(name)]
+        lines[end:end] = ["", *badges(name, obj)]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

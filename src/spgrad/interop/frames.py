@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Labelled(NamedTuple):
-    """A table as a matrix."""
+    """What `spgrad.from_pandas` returns: a matrix, and the labels of its rows and columns."""
 
     A: SparseTensor
     """The values."""

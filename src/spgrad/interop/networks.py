@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Network(NamedTuple):
-    """A graph of networkx as a matrix."""
+    """What `spgrad.from_networkx` returns: a matrix, and the nodes of its rows."""
 
     A: SparseTensor
     """Element (i, j) is the weight of the edge from node i to node j."""

@@ -194,6 +194,15 @@ def test_from_edges(layout):
     assert torch.equal(weights.grad, g[EDGES[0], EDGES[1]])
 
 
+def test_a_pair_of_sources_and_targets():
+    source, target = torch.tensor([[0, 2, 1], [1, 0, 1]])
+    wanted = spgrad.from_edges(torch.stack([source, target]))
+    assert spgrad.equal(spgrad.from_edges((source, target)), wanted)
+    assert spgrad.equal(spgrad.from_edges([source, target]), wanted)
+    with pytest.raises(spgrad.SpgradError, match="`edge_index`"):
+        spgrad.from_edges((source, target[:2]))
+
+
 def test_from_edges_sizes():
     assert torch.equal(spgrad.from_edges(EDGES).to_dense().sum(), torch.tensor(5.0))
     assert spgrad.from_edges(EDGES).shape == (3, 3)

@@ -63,7 +63,7 @@ def from_edges(
     SparseTensor of it without a copy, and `spgrad.block_diag` joins SparseTensors as `Batch` does.
 
     Args:
-        edge_index: int (2, edges): sources and targets; or PyG's `EdgeIndex`.
+        edge_index: int (2, edges): sources and targets; or the pair of them; or PyG's `EdgeIndex`.
         edge_weight: (edges,) or (edges, features); ones by default. Weights of repeated edges add.
         size: Number of nodes, or (rows, columns) of a bipartite graph; by default the
             `sparse_size()` of an `EdgeIndex` that knows it, else the smallest square that holds
@@ -103,6 +103,8 @@ def from_edges(
     if callable(known := getattr(edge_index, "sparse_size", None)):  # PyG's EdgeIndex
         size = _known_size(edge_index, known()) if size is None else size
         edge_index = edge_index.as_tensor()
+    if _is_pair(edge_index):
+        edge_index = torch.stack(tuple(edge_index))
     options = Options(None, None, False, False, None)
     weights = None if edge_weight is None else value_tensor(edge_weight, options)
     here = edge_index.device if isinstance(edge_index, torch.Tensor) else None
@@ -140,6 +142,15 @@ def _known_size(edge_index: Any, known: Any) -> Any:
     most = edge_index.as_tensor().amax(1).tolist() if edge_index.numel() else (-1, -1)
     rows, cols = (most[i] + 1 if known[i] is None else known[i] for i in range(2))
     return rows, cols
+
+
+def _is_pair(edges: Any) -> bool:
+    """Whether these are two tensors of one shape, the sources and the targets."""
+    pair = isinstance(edges, (tuple, list)) and len(edges) == 2
+    return pair and all(
+        isinstance(end, torch.Tensor) and end.dim() == 1 and end.shape == edges[0].shape
+        for end in edges
+    )
 
 
 def _nodes(edges: torch.Tensor, size: Any) -> tuple[int, int]:

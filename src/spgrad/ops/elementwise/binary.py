@@ -155,7 +155,7 @@ def floor_divide(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def remainder(input: Any, other: Any) -> torch.Tensor:
-    """input - other floor(input / other): `spgrad.div` with this in place of the quotient."""
+    """Computes input - other * floor(input / other), of the operands of `spgrad.div`."""
     return rules.apply(_REMAINDER, input, other)
 
 

@@ -96,7 +96,7 @@ def stack(tensors: Any, dim: int = 0) -> SparseTensor:
 
 @public_op
 def hstack(tensors: Any) -> SparseTensor:
-    """`spgrad.cat` with dim=1, or dim=0 for vectors and numbers: side by side."""
+    """Puts tensors side by side: `spgrad.cat` with dim=1, or with dim=0 for vectors and numbers."""
     lifted = [_vector_of_number(A) for A in _list_of_operands(tensors)]
     return _cat(lifted, 0 if lifted[0].dim() == 1 else 1)
 

@@ -2,6 +2,8 @@
 // version is chosen at run time.
 #pragma once
 
+#include <type_traits>
+
 // SPGRAD_CLONES on a function compiles it for three processors, and the loader picks one: the
 // build needs no -march and runs everywhere. The functions that it calls must be inlined into each
 // copy. "flatten" does that, and SPGRAD_INLINE makes sure of it where it matters. A lambda that is
@@ -36,7 +38,11 @@ namespace spgrad {
 template <class T>
 SPGRAD_INLINE void keep_rounded(T& product) {
 #if defined(__x86_64__)
-  asm("" : "+x"(product));
+  if constexpr (SPGRAD_WIDE || std::is_floating_point_v<T> || sizeof(T) == 16) {
+    asm("" : "+x"(product));
+  } else {  // Clang puts vectors of another size into no register of the build
+    asm("" : "+m"(product));
+  }
 #elif defined(__aarch64__)
   asm("" : "+w"(product));
 #else
