@@ -283,13 +283,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "The backward does not read the rows that arrived if the values need no gradient.",
     ),
     Equivalent(
-        "src/spgrad/nn/parametrize.py",
-        "Values.right_inverse",
-        "return (A._vals.detach(),)",
-        "return (A._vals,)",
-        "torch makes a new Parameter of what it gets, in the same memory.",
-    ),
-    Equivalent(
         "src/spgrad/nn/graph/features.py",
         "_rows_at_once",
         "rows = _AT_ONCE // max(2 * x.shape[1] + linear.weight.shape[0] + mix.shape[1], 1)",

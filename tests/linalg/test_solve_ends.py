@@ -71,6 +71,19 @@ def test_not_converged(kind):
     torch.testing.assert_close(info.residuals, residual)
 
 
+@pytest.mark.parametrize("kind", ITERATIVE)
+def test_a_solved_column_is_no_breakdown(kind):
+    """One of zeros, and one whose start is exact: the others ran out of steps."""
+    b, start = B.clone(), torch.zeros_like(B)
+    b[:, 1] = 0
+    start[:, 2] = 1.0
+    b[:, 2] = poisson() @ start[:, 2]
+    x, info = linalg.solve(A, b, kind(max_iter=3, strict=False), x0=start, return_info=True)
+    assert info.reason == "max_iter=3 steps were taken"
+    assert info.converged.tolist() == [False, True, True, False, False]
+    assert torch.equal(x[:, 1:3], start[:, 1:3])
+
+
 @pytest.mark.parametrize("solver", [None, *(kind(max_iter=200) for kind in ITERATIVE)])
 def test_singular(solver):
     M = spgrad.from_dense(torch.diag(torch.tensor([1.0, 2.0, 0.0, 3.0], dtype=D)) + 0)

@@ -192,6 +192,20 @@ def test_a_gradient_that_is_there_comes_along():
     assert torch.equal(values_of(spgrad.nn.parametrize_values(layer)).grad, before.values())
 
 
+@pytest.mark.parametrize("swap", [False, True])
+def test_what_is_assigned_stays_as_it_is(swap, monkeypatch):
+    """Also where torch swaps a parameter with the new one, instead of writing to it."""
+    monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", swap)
+    _, dense = pair()
+    frozen = nn.Parameter(torch.rand(dense.weight.nse, dtype=F64), requires_grad=False)
+    given = frozen.clone()
+    dense.weight = spgrad.from_values(frozen, dense.weight)
+    assert torch.equal(values_of(dense), given)
+    assert values_of(dense).requires_grad
+    assert torch.equal(frozen, given)
+    assert not frozen.requires_grad
+
+
 def test_another_parametrization_on_top_stays():
     class Twice(nn.Module):
         def forward(self, A):
