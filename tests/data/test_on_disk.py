@@ -30,6 +30,23 @@ def written(tmp_path, dense, kind):
     return data.RowDataset(str(tmp_path), A.shape)
 
 
+def test_arrays_that_memory_does_not_hold(tmp_path):
+    """Files with holes: each has more bytes than most machines have memory."""
+    nse = 2**40
+    np.save(tmp_path / "indptr.npy", np.array([0, 3, nse]))
+    for name, dtype in (("indices", np.int64), ("data", np.float32)):
+        with (tmp_path / f"{name}.npy").open("wb") as file:
+            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (nse,)}
+            np.lib.format.write_array_header_1_0(file, header)
+            np.arange(1, 4, dtype=dtype).tofile(file)
+            try:
+                file.truncate(file.tell() + (nse - 3) * np.dtype(dtype).itemsize)
+            except OSError:
+                pytest.skip("the file system has no files of this size")
+    rows = data.RowDataset(tmp_path, (2, 9))
+    assert rows[0].to_dense().tolist() == [[0, 1, 2, 3, 0, 0, 0, 0, 0]]
+
+
 @pytest.mark.parametrize("kind", ["npz", "folder"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows(tmp_path, kind, dtype):

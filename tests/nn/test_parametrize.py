@@ -185,6 +185,18 @@ def test_a_parameter_in_several_places_stays_one():
     assert len(list(net.parameters())) == 1
 
 
+def test_state_as_distributed_checkpoints_read_it():
+    """torch looks up each key of the state as attributes of modules."""
+    state_dict = pytest.importorskip("torch.distributed.checkpoint.state_dict")
+    _, dense = pair()
+    state = state_dict.get_model_state_dict(dense)
+    assert state.keys() == dense.state_dict().keys()
+    _, other = pair()
+    values_of(other).data.zero_()
+    state_dict.set_model_state_dict(other, state)
+    assert torch.equal(values_of(other), values_of(dense))
+
+
 def test_a_gradient_that_is_there_comes_along():
     layer = Layer(made("csr"))
     layer(torch.randn(6, 3, dtype=F64)).sum().backward()

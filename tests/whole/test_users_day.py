@@ -243,6 +243,16 @@ def test_onnx_is_refused_with_the_way_out(kind, monkeypatch):
         torch.export.export(net, (x,))
 
 
+@pytest.mark.parametrize("kind", ["values", "layer"])
+def test_onnx_is_refused_for_values_that_are_parameters(kind, monkeypatch):
+    net, x = spgrad.nn.SparseLinear(8, 4, density=0.5), torch.randn(2, 8)
+    if kind == "values":
+        net, x = model(kind), inputs()[0]
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
+    with pytest.raises(spgrad.UnsupportedError, match=r"ONNX.*A\.to_dense\(\)"):
+        torch.export.export(net, (x,))
+
+
 @pytest.mark.parametrize("kind", ["buffer", "values"])
 def test_transforms_of_modules(kind):
     """Gradients for each item of a batch, and Jacobians, by `functional_call`."""

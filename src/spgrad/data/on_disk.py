@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -154,7 +155,9 @@ def _unfit(path: Path, why: str) -> ArgumentValueError:
 
 def _tensor(path: Path, array: Any) -> torch.Tensor:
     try:
-        return torch.from_numpy(array)
+        with warnings.catch_warnings():  # torch says that the tensor can't be written to
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.from_numpy(array)
     except TypeError as error:
         raise _unfit(path, f"torch has no dtype for {array.dtype}") from error
 
@@ -205,7 +208,8 @@ def _mapped(path: Path, start: int) -> Any:
             raise _unfit(path, f"an array has dtype {dtype}")
         if 0 in shape:
             return np.zeros(shape, dtype)
-        return np.memmap(path, dtype, mode="c", offset=offset, shape=shape)
+        # read-only: the system reserves memory for the copies that a writable mapping may make
+        return np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
     except (OSError, ValueError) as error:
         if isinstance(error, ArgumentValueError):
             raise

@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize
 
 from spgrad.core.checks import describe_kind
 from spgrad.core.pattern import Pattern
+from spgrad.core.refusals import refuse_onnx
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
 from spgrad.errors import ArgumentKindError, StateError
@@ -41,6 +42,7 @@ class Values(nn.Module):
 
     def forward(self, values: torch.Tensor) -> SparseTensor:
         """The SparseTensor with these values."""
+        refuse_onnx()
         return from_values(values, self.elements)
 
     def right_inverse(self, A: SparseTensor) -> tuple[torch.Tensor]:
@@ -56,6 +58,14 @@ class Values(nn.Module):
         super()._apply(fn, recurse)
         self.elements = fn(self.elements)
         return self
+
+    def __getattr__(self, name: str) -> Any:
+        """The index tensors too, as torch looks up each key of `state_dict` in the module."""
+        if "elements" in self.__dict__:
+            for key, index in self._indices():
+                if key == name:
+                    return index
+        return super().__getattr__(name)
 
     def _indices(self) -> Iterator[tuple[str, torch.Tensor]]:
         pattern = self.elements._pattern

@@ -10,6 +10,7 @@ from torch import nn
 from spgrad.core import checks
 from spgrad.core.compressed import sparse_bsr_tensor, sparse_csr_tensor
 from spgrad.core.pattern import Pattern
+from spgrad.core.refusals import refuse_onnx
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
 from spgrad.errors import SpgradError, StateError
@@ -99,6 +100,7 @@ class SparseWeight(nn.Module):
 
     def _current(self) -> SparseTensor:
         """The pattern as a SparseTensor whose numbers are never read; made once."""
+        refuse_onnx()
         if torch.compiler.is_compiling() and self._elements is not None:
             return self._elements
         if not self._is_unchanged():

@@ -155,7 +155,7 @@ def floor_divide(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def remainder(input: Any, other: Any) -> torch.Tensor:
-    """Computes input - other * floor(input / other), of the operands of `spgrad.div`."""
+    """`spgrad.div` with another result: input - other * floor(input / other)."""
     return rules.apply(_REMAINDER, input, other)
 
 

@@ -101,7 +101,7 @@ def bitwise_xor(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def logical_and(input: Any, other: Any) -> torch.Tensor:
-    """True where both elements are not zero: `spgrad.bitwise_and` of their truth, for any dtype.
+    """True where both elements are not zero, as `spgrad.bitwise_and` with truth values; any dtype.
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """
@@ -110,7 +110,7 @@ def logical_and(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def logical_or(input: Any, other: Any) -> torch.Tensor:
-    """True where one or both are not zero: `spgrad.bitwise_or` of their truth, for any dtype.
+    """True where one or both are not zero, as `spgrad.bitwise_or` with truth values; any dtype.
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """
@@ -119,7 +119,7 @@ def logical_or(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def logical_xor(input: Any, other: Any) -> torch.Tensor:
-    """True where exactly one is not zero: `spgrad.bitwise_xor` of their truth, for any dtype.
+    """True where exactly one is not zero, as `spgrad.bitwise_xor` with truth values; any dtype.
 
     The result is bool. As in torch, a number is given as a tensor without dimensions.
     """

@@ -175,7 +175,7 @@ def same_elements(pattern: Pattern, shape: tuple[int, ...], dense_dim: int) -> P
 
 @public_op
 def unsqueeze(input: torch.Tensor, dim: int) -> SparseTensor:
-    """Adds a dimension of size 1, which is dense behind dense ones: see `spgrad.reshape`."""
+    """`spgrad.reshape` with a new size of 1 at `dim`; behind a dense dimension it is dense too."""
     A = sparse_operand("input", input)
     shape = tuple(A._pattern.shape)
     at = require_dim("dim", dim, len(shape) + 1)
