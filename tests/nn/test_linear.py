@@ -46,6 +46,18 @@ def test_a_call_is_one_node_of_autograd():
     assert before == {"AccumulateGrad"}
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("outputs", [1, 6])
+def test_what_a_layer_gives_may_be_changed_in_place(rows, outputs):
+    layer = SparseLinear(8, outputs, bias=False, density=0.5, dtype=torch.float64)
+    x = torch.randn(rows, 8, dtype=torch.float64)
+    layer(x).relu_().sum().backward()
+    found = layer.values.grad.clone()
+    layer.values.grad = None
+    layer(x).relu().sum().backward()
+    assert_close(found, layer.values.grad)
+
+
 def test_places_are_drawn_in_memory_for_those_that_are_kept():
     places = distinct(2**60, 1000, None)
     assert places.shape == (1000,)

@@ -5,6 +5,7 @@ The family is closed under differentiation, so gradients of any order come from 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -107,7 +108,7 @@ def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
     view = cols(pattern) if transpose else rows(pattern)
     if x.dim() == 3:
         y = kernels.heads_spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x).flatten(1))
-        return y.unflatten(1, x.shape[1:])
+        return _reshaped(y, (y.shape[0], *x.shape[1:]))
     return kernels.spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x))
 
 
@@ -181,6 +182,14 @@ class _SpMM(Function):
         return (*spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs), None, None)
 
 
+def _reshaped(y: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """A result in another shape, of which autograd does not know that it is a view.
+
+    The user may then change it in place, also where it comes from a function of our own.
+    """
+    return torch.ops.aten._unsafe_view.default(y, shape)
+
+
 class _RowSpMM(Function):
     """x itself is saved, which other nodes often save too, and not its transposed copy."""
 
@@ -190,7 +199,8 @@ class _RowSpMM(Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(vals, x)
         ctx.pattern, ctx.transpose = pattern, transpose
-        return transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
+        y = transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
+        return _reshaped(y, y.shape)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]

@@ -224,6 +224,15 @@ def test_gradients_of_products_without_columns_are_zero():
     assert A.grad.values().eq(0).all()
 
 
+def test_results_may_be_changed_in_place():
+    A = testing.random_sparse((4, 6, 2), dense_dim=1).requires_grad_()
+    x = torch.randn(6, 2, 3, dtype=torch.float64)
+    spgrad.spmm(A, x).mul_(2).sum().backward()
+    found, A.grad = A.grad, None
+    (2 * spgrad.spmm(A, x)).sum().backward()
+    testing.assert_close(found.to_dense(), A.grad.to_dense())
+
+
 @pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "prod", "min_plus"])
 def test_products_of_no_heads_keep_the_graph(reduce):
     A = spgrad.sparse_csr_tensor([0, 1], [1], torch.ones(1, 0), (1, 2, 0)).requires_grad_()
