@@ -171,6 +171,8 @@ def kinds_differ_between_ranks(rank, world):
         raises(ValueError, last, lambda bad=bad: solve(D, b, one(bad, linalg.CG())))
     raises(ValueError, last, lambda: solve(D, b, linalg.CG(), x0=one(b, None)))
     raises(ValueError, last, lambda: save(D, one("here", "there")))
+    for call in (lambda D: save(D, "here"), lambda D: solve(D, b, linalg.CG())):
+        raises(TypeError, "a ShardedMatrix is accepted", lambda call=call: call(one(A, D)))
     raises(ValueError, "`call` is", lambda: D.sum(0) if rank else D.full(0))
     for bad in (world, -1, "0"):
         raises(ValueError, "None for all ranks", lambda bad=bad: D.full(rank=bad))

@@ -21,7 +21,7 @@ from spgrad.distributed import dtensors
 from spgrad.distributed.agreement import agree, require_group
 from spgrad.distributed.create import from_local
 from spgrad.distributed.exchange import collect, find_exchange, numbers_of
-from spgrad.distributed.matrix import ShardedMatrix
+from spgrad.distributed.matrix import ShardedMatrix, agree_on_sharded
 from spgrad.distributed.plan import index_dtype
 from spgrad.distributed.shares import even_starts, starts_by_entries
 from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError
@@ -63,12 +63,8 @@ def save(D: ShardedMatrix, path: str | Path) -> None:
         _require_path(path)
         return {"call": "save", "path": str(path)}
 
-    if not isinstance(D, ShardedMatrix):
-        raise ArgumentKindError(
-            f"`D` is {checks.describe_kind(D)}; a ShardedMatrix is accepted. spgrad.io.save writes "
-            "a matrix that is in one process."
-        )
-    agree(D.plan.group, check, D.device)
+    require_group()
+    agree_on_sharded(D, check, "spgrad.io.save writes a matrix that is in one process.")
     D = (D.T if D.transposed else D).detach()
     plan, local = D.plan, D.to_local()
     counts = local._pattern.indices[0].diff().long()

@@ -17,7 +17,7 @@ from spgrad.distributed import dtensors, rowwise
 from spgrad.distributed.agreement import agree, agreed
 from spgrad.distributed.products import product
 from spgrad.distributed.sharded import Sharded
-from spgrad.errors import UnsupportedError
+from spgrad.errors import ArgumentKindError, UnsupportedError
 from spgrad.lowering.convert import flat_values
 from spgrad.public import public_as
 from spgrad.support import OPS
@@ -332,3 +332,19 @@ def _elsewhere(name: str, operands: tuple[Any, ...]) -> str | None:
 
 
 above.fill(elsewhere=_elsewhere)
+
+
+def agree_on_sharded(D: Any, check: Callable[[], dict[str, object]], hint: str) -> None:
+    """`agree` in a call that takes D, also where D of one process is no ShardedMatrix.
+
+    That process does not know the group of the others, so it tells all processes.
+    """
+    sharded = isinstance(D, ShardedMatrix)
+
+    def checked() -> dict[str, object]:
+        if not sharded:
+            what = checks.describe_kind(D)
+            raise ArgumentKindError(f"`D` is {what}; a ShardedMatrix is accepted. {hint}")
+        return check()
+
+    agree(D.plan.group if sharded else None, checked, D.device if sharded else "cpu")

@@ -12,8 +12,8 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.distributed import dtensors
-from spgrad.distributed.agreement import agree
-from spgrad.distributed.matrix import ShardedMatrix
+from spgrad.distributed.agreement import agree, require_group
+from spgrad.distributed.matrix import ShardedMatrix, agree_on_sharded
 from spgrad.distributed.plan import Plan
 from spgrad.distributed.products import product, sampled
 from spgrad.errors import ArgumentKindError
@@ -144,7 +144,6 @@ def solve(
         True
         >>> dist.destroy_process_group()
     """
-    plan = D.plan
 
     def check() -> dict[str, object]:
         if not isinstance(solver, Iterative):
@@ -153,14 +152,16 @@ def solve(
                 "spgrad.linalg.CG() is accepted. A factor needs the whole matrix: solve with "
                 "D.full()."
             )
-        if plan.rows is not plan.columns:
-            hint = "For least squares, solve with the normal equations."
+        if D.plan.rows is not D.plan.columns:
+            hint = "spgrad.linalg.lstsq takes D.full(), the whole matrix."
             raise checks.bad_shape("D", tuple(D.shape), "a square matrix with equal shares", hint)
         if not isinstance(b, dtensors.DTensor) and isinstance(b, torch.Tensor):
             require_finite("b", b)
         return {"call": "solve", "solver": _options(solver), "x0": x0 is None}
 
-    agree(plan.group, check, D.device)
+    require_group()
+    agree_on_sharded(D, check, "spgrad.linalg.solve takes a matrix that is in one process.")
+    plan = D.plan
     dtensors.agree_on(D, "b", b)
     if x0 is not None:
         dtensors.agree_on(D, "x0", x0)

@@ -174,7 +174,7 @@ ROWS = (
         order=0,
         absent={
             **dict.fromkeys(ALL, "the inverse of a sparse matrix is dense"),
-            "instead": "Solve with spgrad.linalg.solve(A, b) for each b that it would multiply,",
+            "instead": "Keep F = spgrad.linalg.factor(A) and take F.solve(b),",
         },
         traced=False,
         public=False,
