@@ -108,7 +108,7 @@ def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
     view = cols(pattern) if transpose else rows(pattern)
     if x.dim() == 3:
         y = kernels.heads_spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x).flatten(1))
-        return _reshaped(y, (y.shape[0], *x.shape[1:]))
+        return _as_no_view(y, (y.shape[0], *x.shape[1:]))
     return kernels.spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x))
 
 
@@ -182,7 +182,7 @@ class _SpMM(Function):
         return (*spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs), None, None)
 
 
-def _reshaped(y: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+def _as_no_view(y: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """A result in another shape, of which autograd does not know that it is a view.
 
     The user may then change it in place, also where it comes from a function of our own.
@@ -200,7 +200,7 @@ class _RowSpMM(Function):
         ctx.save_for_backward(vals, x)
         ctx.pattern, ctx.transpose = pattern, transpose
         y = transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
-        return _reshaped(y, y.shape)
+        return _as_no_view(y, y.shape)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
