@@ -70,7 +70,8 @@ class ConvergenceError(SpgradError, RuntimeError):
 
     Attributes:
         info: A `spgrad.linalg.Info` with the iterations, residuals and the reason.
-        x: What the iteration had found when it ended, without a gradient; may be None.
+        x: What the iteration had found when it ended, without a gradient; may be None. Both are of
+            `spgrad.linalg.solve` in the shapes that it returns.
     """
 
     def __init__(self, *args: object, info: Any = None, x: Any = None) -> None:

@@ -65,7 +65,12 @@ def test_not_converged(kind):
         linalg.solve(A, B, kind(max_iter=3))
     assert caught.value.info.iterations == 3
     x, info = linalg.solve(A, B, kind(max_iter=3, strict=False), return_info=True)
-    torch.testing.assert_close(x.flatten(), caught.value.x.flatten())
+    torch.testing.assert_close(x, caught.value.x)
+    assert caught.value.info.converged.shape == info.converged.shape
+    with pytest.raises(spgrad.ConvergenceError) as caught:
+        linalg.solve(A, B[:, 0], kind(max_iter=3))
+    torch.testing.assert_close(x[:, 0], caught.value.x)
+    assert caught.value.info.residuals.shape == ()
     assert not info.converged.any()
     residual = (B - poisson() @ x).norm(dim=0) / B.norm(dim=0)
     torch.testing.assert_close(info.residuals, residual)

@@ -11,7 +11,7 @@ from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, ConvergenceError
 from spgrad.linalg.assume import require_declared, require_true, triangle_of
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver, direct_info
@@ -163,10 +163,19 @@ def solve(
     columns, unfold = in_columns(T._pattern, right, T._pattern.matrix[0])
     if start is not None:
         start = in_columns(T._pattern, start.detach(), T._pattern.matrix[0])[0]
-    y, info = _solved(flat(T), columns, T._pattern, solver, assume, start, not left)
-    x = unfold(y, T._pattern.matrix[0])
-    x = x.squeeze(-1) if vectors else x if left else x.mT
-    return (x, _unfolded(info, unfold, vectors)) if return_info else x
+
+    def shaped(y: torch.Tensor) -> torch.Tensor:
+        x = unfold(y, T._pattern.matrix[0])
+        return x.squeeze(-1) if vectors else x if left else x.mT
+
+    try:
+        y, info = _solved(flat(T), columns, T._pattern, solver, assume, start, not left)
+    except ConvergenceError as error:
+        if error.x is not None and error.x.dim() == 3:  # (items, m, n), as a solver has it
+            error.x = shaped(error.x.reshape(columns.shape))
+            error.info = _unfolded(error.info, unfold, vectors)
+        raise
+    return (shaped(y), _unfolded(info, unfold, vectors)) if return_info else shaped(y)
 
 
 def _solved(
