@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from spgrad.core import checks
+from spgrad.core.pattern import Pattern
 from spgrad.errors import ArgumentKindError
 from spgrad.lowering.operands import is_sparse
 from spgrad.nn import choose
@@ -17,6 +18,7 @@ from spgrad.ops.indexing.mask import sparse_mask
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.products.matmul import linear, linear_of_values
 from spgrad.public import public_as
+from spgrad.torch_protocol.autocast import lowered
 
 
 class SparseLinear(SparseWeight):
@@ -133,7 +135,7 @@ class SparseLinear(SparseWeight):
         compiles, fits = torch.compiler.is_compiling(), values.shape == pattern.values_shape
         if compiles or is_sparse(input) or not fits:
             return linear(input, self.weight, self.bias)
-        return linear_of_values(input, values, pattern, self.bias)
+        return _of_values(input, values, pattern, self.bias)
 
     def extra_repr(self) -> str:
         """Sizes and density in one line."""
@@ -220,6 +222,16 @@ class SparseLinear(SparseWeight):
             made.bias.copy_(linear.bias)
             made.bias.requires_grad_(linear.bias.requires_grad)
         return made.train(linear.training)
+
+
+@public_as("linear")
+@lowered
+def _of_values(
+    input: torch.Tensor, values: torch.Tensor, pattern: Pattern, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """`linear` with the weight from_values(values, pattern), which is not made."""
+    flat = values if values.dim() == 1 else values.reshape(-1)
+    return linear_of_values(input, flat, pattern, bias)
 
 
 def _uniform(like: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:

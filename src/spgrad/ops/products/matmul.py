@@ -17,7 +17,7 @@ from spgrad.lowering.operands import dense_operand, is_sparse, matrix_operand, r
 from spgrad.ops.layouts.structure import t
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.spmm_reduce import reduced_product
-from spgrad.public import public_as, public_op
+from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import lowered
 
 
@@ -323,7 +323,7 @@ def linear(
     if sparse_weight and weight.dim() == 2 and not is_sparse(input):
         W = matrix_operand("weight", weight, bools=True)
         if W._vals.dtype != torch.bool:
-            return _of_rows(input, broadcast.flat(W), W._pattern, bias)
+            return linear_of_values(input, broadcast.flat(W), W._pattern, bias)
     if bias is not None and sparse_weight and is_sparse(input):
         raise ArgumentKindError(
             f"`bias` is {checks.describe_kind(bias)}; None is accepted where input and weight are "
@@ -345,19 +345,10 @@ def linear(
     return y if bias is None else y + bias
 
 
-@public_as("linear")
-@lowered
 def linear_of_values(
-    input: torch.Tensor, values: torch.Tensor, pattern: Pattern, bias: torch.Tensor | None = None
-) -> torch.Tensor:
-    """`linear` with the weight from_values(values, pattern), which is not made."""
-    return _of_rows(input, values if values.dim() == 1 else values.reshape(-1), pattern, bias)
-
-
-def _of_rows(
     input: torch.Tensor, vals: torch.Tensor, pattern: Pattern, bias: torch.Tensor | None
 ) -> torch.Tensor:
-    """`linear` of a dense input, with the flat values of a weight."""
+    """`linear` of a dense input, with the flat values of a weight on a pattern."""
     _require_linear(input, vals, pattern.shape, bias)
     if input.dtype != vals.dtype:
         checks.require_same_dtype(input=input, weight=vals)
