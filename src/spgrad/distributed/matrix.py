@@ -318,22 +318,6 @@ _FORMS = {
 """Public function -> the form of it for a ShardedMatrix."""
 
 
-def _elsewhere(name: str, operands: tuple[Any, ...]) -> str | None:
-    if name.startswith("distributed."):
-        return None
-    if not any(isinstance(operand, ShardedMatrix) for operand in operands):
-        return None
-    form = _FORMS.get(name)
-    call = f"Call {form}." if form else "It has no form for one: use D.full() if that fits."
-    return (
-        "an operand is a ShardedMatrix, whose rows are in several processes; a tensor of this "
-        f"process is accepted. {call}"
-    )
-
-
-above.fill(elsewhere=_elsewhere)
-
-
 def agree_on_sharded(D: Any, check: Callable[[], dict[str, object]], hint: str) -> None:
     """`agree` in a call that takes D, also where D of one process is no ShardedMatrix.
 
@@ -348,3 +332,19 @@ def agree_on_sharded(D: Any, check: Callable[[], dict[str, object]], hint: str) 
         return check()
 
     agree(D.plan.group if sharded else None, checked, D.device if sharded else "cpu")
+
+
+def _elsewhere(name: str, operands: tuple[Any, ...]) -> str | None:
+    if name.startswith("distributed."):
+        return None
+    if not any(isinstance(operand, ShardedMatrix) for operand in operands):
+        return None
+    form = _FORMS.get(name)
+    call = f"Call {form}." if form else "It has no form for one: use D.full() if that fits."
+    return (
+        "an operand is a ShardedMatrix, whose rows are in several processes; a tensor of this "
+        f"process is accepted. {call}"
+    )
+
+
+above.fill(elsewhere=_elsewhere)

@@ -48,7 +48,7 @@ def spmm(
     if vals.dim() == 2 and vals.shape[1] == 1:
         return spmm(vals.squeeze(1), x.squeeze(1), pattern, transpose).unsqueeze(1)
     if wants_grad(vals, x):
-        return _SpMM.apply(vals, x, pattern, transpose)  # type: ignore[return-value]
+        return _SpMM.apply(vals, x, pattern, transpose, False)  # type: ignore[return-value]
     return _spmm(vals, x, pattern, transpose)
 
 
@@ -65,7 +65,7 @@ def row_spmm(
     if torch.compiler.is_compiling() or transforming():
         return transposed_copy(spmm(vals, transposed_copy(x), pattern, transpose))
     if wants_grad(vals, x):
-        return _RowSpMM.apply(vals, x, pattern, transpose)  # type: ignore[return-value]
+        return _SpMM.apply(vals, x, pattern, transpose, True)  # type: ignore[return-value]
     return transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
 
 
@@ -167,19 +167,34 @@ def _block_sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Te
 
 
 class _SpMM(Function):
+    """y = A x, or y^T = A x^T if x and y are `turned`: what is saved is x as the caller has it."""
+
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
+        ctx: Any,
+        vals: torch.Tensor,
+        x: torch.Tensor,
+        pattern: Pattern,
+        transpose: bool,
+        turned: bool,
     ) -> torch.Tensor:
         ctx.save_for_backward(vals, x)
-        ctx.pattern, ctx.transpose = pattern, transpose
-        return _spmm(vals, x, pattern, transpose)
+        ctx.pattern, ctx.transpose, ctx.turned = pattern, transpose, turned
+        if not turned:
+            return _spmm(vals, x, pattern, transpose)
+        y = transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
+        return _as_no_view(y, y.shape)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, x = ctx.saved_tensors
         needs = ctx.needs_input_grad[:2]
-        return (*spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs), None, None)
+        if ctx.turned:
+            x, g = transposed_copy(x) if needs[0] else x.mT, transposed_copy(g)
+        grad_vals, grad_x = spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs)
+        if ctx.turned and grad_x is not None:
+            grad_x = transposed_copy(grad_x)
+        return grad_vals, grad_x, None, None, None
 
 
 def _as_no_view(y: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
@@ -188,28 +203,6 @@ def _as_no_view(y: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     The user may then change it in place, also where it comes from a function of our own.
     """
     return torch.ops.aten._unsafe_view.default(y, shape)
-
-
-class _RowSpMM(Function):
-    """x itself is saved, which other nodes often save too, and not its transposed copy."""
-
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
-    ) -> torch.Tensor:
-        ctx.save_for_backward(vals, x)
-        ctx.pattern, ctx.transpose = pattern, transpose
-        y = transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
-        return _as_no_view(y, y.shape)
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        vals, x = ctx.saved_tensors
-        needs = ctx.needs_input_grad[:2]
-        x = transposed_copy(x) if needs[0] else x.mT
-        operands = vals, x, transposed_copy(g)
-        grad_vals, grad_x = spmm_gradients(*operands, ctx.pattern, ctx.transpose, needs)
-        return grad_vals, None if grad_x is None else transposed_copy(grad_x), None, None
 
 
 def spmm_gradients(
