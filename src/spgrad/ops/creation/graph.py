@@ -104,7 +104,12 @@ def from_edges(
         size = _known_size(edge_index, known()) if size is None else size
         edge_index = edge_index.as_tensor()
     if _is_pair(edge_index):
-        edge_index = torch.stack(tuple(edge_index))
+        source, target = edge_index
+        if source.shape != target.shape:
+            hint = "Give one target for each source."
+            accepted = f"{tuple(source.shape)}, the shape of edge_index[0],"
+            raise checks.bad_shape("edge_index[1]", tuple(target.shape), accepted, hint)
+        edge_index = torch.stack((source, target))
     options = Options(None, None, False, False, None)
     weights = None if edge_weight is None else value_tensor(edge_weight, options)
     here = edge_index.device if isinstance(edge_index, torch.Tensor) else None
@@ -145,12 +150,9 @@ def _known_size(edge_index: Any, known: Any) -> Any:
 
 
 def _is_pair(edges: Any) -> bool:
-    """Whether these are two tensors of one shape, the sources and the targets."""
+    """Whether these are two vectors, the sources and the targets."""
     pair = isinstance(edges, (tuple, list)) and len(edges) == 2
-    return pair and all(
-        isinstance(end, torch.Tensor) and end.dim() == 1 and end.shape == edges[0].shape
-        for end in edges
-    )
+    return pair and all(isinstance(end, torch.Tensor) and end.dim() == 1 for end in edges)
 
 
 def _nodes(edges: torch.Tensor, size: Any) -> tuple[int, int]:
