@@ -370,7 +370,10 @@ def _transformed_flex() -> Epoch:
     from torch.nn.attention import flex_attention as flex
 
     length, width = 1024, block_attention.WIDTH // block_attention.HEADS
-    near = lambda b, h, q, k: ((q - k).abs() <= 16) | (q == 0) | (k == 0)  # noqa: E731
+    size = block_attention.SIZE
+    near = lambda b, h, q, k: (  # noqa: E731
+        ((q // size - k // size).abs() <= 1) | (q < size) | (k < size)
+    )
     mask = flex.create_block_mask(near, None, None, length, length, device="cpu")
     q = torch.randn(4, block_attention.HEADS, length, width, requires_grad=True)
     try:

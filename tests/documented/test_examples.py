@@ -114,7 +114,7 @@ def test_text_classification(capsys, tmp_path):
 
 def test_block_attention(capsys, tmp_path):
     text = run("block_attention", capsys, tmp_path)
-    assert number(text, "window and global token:") > 95
+    assert number(text, "near and global blocks:") > 95
     assert text.endswith("good\n")
 
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from beside_torch import DOUBLE, same, tokens
-from torch._dynamo.testing import CompileCounter
+from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 
 import spgrad
 from spgrad import nn
@@ -228,16 +228,44 @@ def test_a_graph_with_the_pattern_of_the_module():
     assert backend.frame_count <= 2
 
 
-def test_one_compilation_serves_patterns_with_values():
+@pytest.mark.parametrize("bools", [False, True])
+def test_one_compilation_serves_patterns_of_calls(bools):
     torch._dynamo.reset()
     ours, backend = nn.SparseAttention(8, 2, **DOUBLE), CompileCounter()
     fast = torch.compile(ours, fullgraph=True, backend=backend)
     for length in (5, 7, 9, 12):
         where, x = some_pattern(length), tokens(length, 8).detach()
-        scores = spgrad.from_values(torch.randn(where.nse, **DOUBLE), where)
-        wanted = ours(x, x, x, attn_mask=scores)[0]
-        torch.testing.assert_close(fast(x, x, x, attn_mask=scores)[0], wanted)
+        scores = torch.randn(where.nse, **DOUBLE)
+        mask = spgrad.from_values(scores > -1 if bools else scores, where)
+        wanted = ours(x, x, x, attn_mask=mask)[0]
+        torch.testing.assert_close(fast(x, x, x, attn_mask=mask)[0], wanted)
     assert backend.frame_count <= 2
+
+
+@pytest.mark.parametrize("dropout", [0.0, 1e-9])
+@pytest.mark.parametrize("padded", [False, True])
+def test_one_compilation_serves_batches(dropout, padded):
+    """A share of 1e-9 leaves no weight out, but takes the way of dropout."""
+    torch._dynamo.reset()
+    ours = nn.SparseAttention(8, 2, dropout, pattern=some_pattern(), batch_first=True, **DOUBLE)
+    backend = CompileCounterWithBackend("aot_eager")
+    fast = torch.compile(ours, fullgraph=True, backend=backend)
+    for batch in (2, 3, 5):
+        x = torch.randn(batch, L, 8, **DOUBLE, requires_grad=True)
+        padding = (torch.arange(L) > L - batch).expand(batch, L) if padded else None
+        found, wanted = fast(x, x, x, padding)[0], ours(x, x, x, padding)[0]
+        torch.testing.assert_close(found, wanted)
+        (got,), (grad,) = (torch.autograd.grad(y.sin().sum(), x) for y in (found, wanted))
+        torch.testing.assert_close(got, grad)
+    assert backend.frame_count <= 2
+
+
+def test_whole_blocks_stay_blocks():
+    """Their kernel is the faster one; elements that are missing in a block are in no BSR."""
+    every = spgrad.sparse_bsr_tensor([0, 1, 2], [0, 1], torch.ones(2, 4, 4) > 0, (8, 8))
+    layouts = {True: torch.sparse_csr, False: torch.sparse_bsr}
+    for causal, layout in layouts.items():
+        assert nn.SparseAttention(8, 2, pattern=every, causal=causal).pattern.layout == layout
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])

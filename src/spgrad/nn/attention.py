@@ -12,14 +12,12 @@ from torch import nn
 from spgrad.core import checks
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import from_values
 from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, sparse_operand
 from spgrad.nn.attention_weights import attention_with_weights
 from spgrad.nn.padding import added_to_scores, padded_attention
-from spgrad.ops.indexing.nonzero import prune
-from spgrad.ops.products.attention import scaled_dot_product_attention
+from spgrad.ops.products.attention import scaled_dot_product_attention, without_false
 from spgrad.ops.shapes.diagonal import tril
 from spgrad.public import public_as
 
@@ -62,7 +60,8 @@ class SparseAttention(nn.Module):
         O(nse embed_dim B) time besides the linear layers, and memory for the result: scores are
         never stored (`spgrad.scaled_dot_product_attention`). A `key_padding_mask` takes nse B
         numbers, and weights that are asked for take nse B num_heads. torch.compile makes one graph
-        of it with the pattern of the module, or with an `attn_mask` that is not bool.
+        of it, except where a call makes a pattern: with a function for `pattern`, and with an
+        `attn_mask` of which `causal` leaves out elements.
 
     Raises:
         TypeError: The pattern is not sparse or an input not dense.
@@ -183,7 +182,8 @@ class SparseAttention(nn.Module):
             key_padding_mask: Dense (B, S), or (S,) without B: True where an item has no such key,
                 or floating numbers that are added to the scores of a key.
             need_weights: Returns the weights, which have their gradient. Unlike torch's, it is
-                False by default, because weights that are not asked for are never stored.
+                False by default, because weights that are not asked for are never stored. In code
+                of torch.compile, the loss has to depend on them, or they have to be detached.
             attn_mask: Sparse (L, S) or hybrid (L, S | num_heads), used in place of the pattern of
                 the module.
             average_attn_weights: Returns the mean of the weights over the heads.
@@ -206,7 +206,7 @@ class SparseAttention(nn.Module):
         self._require(query, key, value)
         batched = query.dim() == 3
         length = query.shape[1 if batched and self.batch_first else 0]
-        mask = self._mask(attn_mask, length, is_causal, query.dtype)
+        mask = self._mask(attn_mask, length, is_causal)
         q, k, v = (self._by_head(t) for t in self._projected(query, key, value))
         if mask.dtype != torch.bool and torch.is_autocast_enabled(q.device.type):
             mask = mask.to(q.dtype)
@@ -238,9 +238,7 @@ class SparseAttention(nn.Module):
                 hint = "Features follow from the layer."
                 raise checks.bad_shape(name, tuple(t.shape), accepted, hint)
 
-    def _mask(
-        self, attn_mask: Any, length: int, is_causal: bool, dtype: torch.dtype
-    ) -> SparseTensor:
+    def _mask(self, attn_mask: Any, length: int, is_causal: bool) -> SparseTensor:
         if attn_mask is not None:
             found = attn_mask  # torch.compile can't read the pattern of an operation's result
             if not isinstance(attn_mask, SparseTensor):
@@ -248,10 +246,6 @@ class SparseAttention(nn.Module):
         elif self._make is not None:
             found = sparse_operand("pattern", self._make(length))
         elif self.pattern is not None:
-            if torch.compiler.is_compiling() and self.pattern.dtype == torch.bool and not is_causal:
-                # a graph cannot look for elements that are False; `_given` left them out
-                zeros = torch.zeros(self.pattern.nse, dtype=dtype, device=self.pattern.device)
-                return from_values(zeros, self.pattern)
             return self._causal(self.pattern, is_causal and not self.causal)
         else:
             raise ArgumentValueError(
@@ -262,10 +256,8 @@ class SparseAttention(nn.Module):
 
     def _given(self, pattern: SparseTensor) -> SparseTensor:
         """The pattern as the module keeps it: without bool elements that are False."""
-        if pattern.dtype == torch.bool:
-            blocks = pattern._pattern.blocksize is not None
-            pattern = prune(convert(pattern, torch.sparse_csr) if blocks else pattern)
-        return self._causal(pattern, self.causal)
+        pattern = self._causal(pattern, self.causal)
+        return without_false(pattern) if pattern.dtype == torch.bool else pattern
 
     @staticmethod
     def _causal(mask: SparseTensor, causal: bool) -> SparseTensor:

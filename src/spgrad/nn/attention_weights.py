@@ -8,16 +8,15 @@ import torch
 import torch.nn.functional as F
 
 from spgrad.core import checks
-from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.dense_at import dense_at_elements
-from spgrad.lowering.segments import segment_expand, segment_sum, segments_of
+from spgrad.lowering.segments import segments_of
 from spgrad.lowering.spmm import sddmm, spmm
 from spgrad.nn.graph.loops import with_dense_dims
 from spgrad.ops.products.attention import require_attention
-from spgrad.ops.reductions.softmax import softmax_values
+from spgrad.ops.reductions.softmax import softmax_of_some
 from spgrad.torch_protocol.compile import when_tracing
 
 
@@ -54,7 +53,7 @@ def attention_with_weights(
     own = stored_values(mask)
     own = own[..., None, :] if mask._pattern.dense_dim else own[..., None, None]
     scores = scores.where(own, -torch.inf) if own.dtype == torch.bool else scores + own
-    weights = _of_scores(scores.reshape(pattern.elements, heads), pattern)
+    weights = softmax_of_some(scores.reshape(pattern.elements, heads), segments_of(pattern, (1,)))
     if dropout:
         weights = F.dropout(weights, dropout)
     y = spmm(weights, content, pattern)  # (L, B heads, e)
@@ -65,11 +64,3 @@ def attention_with_weights(
 
 
 when_tracing(attention_with_weights)
-
-
-def _of_scores(scores: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    """Softmax of scores (elements, heads) in each row; 0 in a row without finite scores."""
-    row = segments_of(pattern, (1,))
-    there = (scores.detach() != -torch.inf).to(scores.dtype)
-    some = segment_expand(segment_sum(there, row), row) > 0
-    return softmax_values(scores.where(some, 0), row, False).where(some, 0)

@@ -14,6 +14,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.nn.graph.loops import with_dense_dims
 from spgrad.ops.products.attention import scaled_dot_product_attention
+from spgrad.torch_protocol.compile import when_tracing
 
 
 def padded_attention(
@@ -46,6 +47,9 @@ def padded_attention(
     every = from_values(bias, with_dense_dims(mask._pattern, (bias.shape[1],)))
     y = scaled_dot_product_attention(q, k, v, every, dropout)
     return y.transpose(0, 1) if own.dim() == 1 else y.unflatten(0, (added.shape[0], -1))
+
+
+when_tracing(padded_attention)
 
 
 def added_to_scores(padding: Any, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:

@@ -77,9 +77,9 @@ class GraphAttention(nn.Module):
         weights are asked for, and for a negative slope, it stores a few tensors of nse heads
         numbers, as version 2 does. Version 2 adds the features of pairs of nodes in chunks of 2^18
         numbers, and computes them again for the gradients. Only second derivatives and compiled
-        code of version 2 store a tensor (nse, heads, out_channels). torch.compile breaks its graph
-        where self-loops are added: for one graph, add them with `spgrad.nn.add_self_loops` and pass
-        add_self_loops=False here.
+        code of version 2 store a tensor (nse, heads, out_channels). Compiled code adds self-loops
+        in each call, as it keeps nothing for a graph: where all calls have the same graph, add them
+        before with `spgrad.nn.add_self_loops`, and pass add_self_loops=False here.
 
     Raises:
         TypeError: A is not sparse, or x no tensor.

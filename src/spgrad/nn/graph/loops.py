@@ -179,6 +179,8 @@ def with_dense_dims(pattern: Pattern, inner: tuple[int, ...]) -> Pattern:
     if inner == pattern.dense_shape:
         return pattern
     shape = (*pattern.shape[: pattern.sparse_dim], *inner)
+    if not all(isinstance(size, int) for size in inner):  # sizes that a trace does not know
+        return same_elements(pattern, shape, len(inner))
     key = kept.INNER.of(inner)
     return pattern.derive(key, lambda p: same_elements(p, shape, len(inner)))
 
@@ -196,6 +198,9 @@ def looped_pattern(A: SparseTensor) -> SparseTensor:
     pattern = remembered(flat, kept.LOOPS, "looped", find)
     none = torch.zeros(pattern.elements, dtype=torch.int8, device=pattern.device)
     return SparseTensor(none, pattern)
+
+
+when_tracing(looped_pattern)
 
 
 def refilled_loops(A: SparseTensor, fill: float | torch.Tensor | str) -> SparseTensor:
@@ -217,6 +222,9 @@ def refilled_loops(A: SparseTensor, fill: float | torch.Tensor | str) -> SparseT
         new = torch.as_tensor(fill, dtype=vals.dtype, device=vals.device)
         new = new.expand(loops.values_shape).contiguous()
     return add(from_values(others, pattern), from_values(new, loops))  # type: ignore[return-value]
+
+
+when_tracing(refilled_loops)
 
 
 def _off_diagonal(pattern: Pattern) -> torch.Tensor:

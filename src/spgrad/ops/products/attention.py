@@ -17,15 +17,16 @@ from spgrad.lowering import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, matrix_operand, sparse_operand
-from spgrad.lowering.segments import Segments, segment_expand, segment_sum, segments_of
+from spgrad.lowering.segments import segments_of
 from spgrad.lowering.spmm import sddmm, spmm, transposed_copy, wants_grad
 from spgrad.lowering.views import block_cols, block_rows, cols, rows
 from spgrad.ops.indexing.nonzero import prune
 from spgrad.ops.products import broadcast
 from spgrad.ops.reductions.axes import require_dtype
-from spgrad.ops.reductions.softmax import softmax_values
+from spgrad.ops.reductions.softmax import softmax_of_some, softmax_values
 from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import lowered
+from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import transforming
 
 
@@ -135,7 +136,7 @@ def _pattern_and_bias(
         return A, transposed_copy(_bias_of_truth(values, dtype) if truth else values)
     if not truth:
         return A, broadcast.flat(A)
-    if align.asks_device(A._pattern):  # whether all are True
+    if not is_real(A._vals) or align.asks_device(A._pattern):  # whether all are True
         return A, _bias_of_truth(broadcast.flat(A), dtype)
     return without_false(A), None
 
@@ -281,30 +282,21 @@ def _stored(
 ) -> torch.Tensor:
     """Attention by operations that store scores and weights, for derivatives of any order."""
     row = segments_of(pattern, (len(pattern.shape) - pattern.dense_dim - 1,))
-    outs = []
-    for i in range(q.shape[0]):
-        scores = sddmm(q[i], k[i], pattern) * scale
-        if bias is None:
-            weights = _weights(scores, row)
+    left, right, content = (t.transpose(0, 1) for t in (q, k, v))  # (lines, heads, features)
+    scores = sddmm(left * scale, right, pattern)  # (elements, heads)
+    if bias is None:
+        weights = softmax_values(scores, row, False)
+    else:
+        if bias.dim() == 1:
+            bias = bias[:, None]
+        elif bias.shape[0] != q.shape[0]:  # items of a batch share the values of a head
+            bias = bias.mT.repeat(1, q.shape[0] // max(bias.shape[0], 1))
         else:
-            scores = scores + (bias if bias.dim() == 1 else bias[i % len(bias)])
-            weights = _weights_of_some(scores, row)
-        outs.append(spmm(torch.dropout(weights, dropout_p, True), v[i], pattern))
-    if outs:
-        return torch.stack(outs)
-    none = q @ k.mT @ v  # without heads: empty, but with a gradient for all operands
-    return none if bias is None else none + bias.sum()
-
-
-def _weights(scores: torch.Tensor, row: Segments) -> torch.Tensor:
-    return softmax_values(scores[:, None], row, False)[:, 0]
-
-
-def _weights_of_some(scores: torch.Tensor, row: Segments) -> torch.Tensor:
-    """Weights of scores that may be minus infinity: all 0 in a row that has no others."""
-    there = (scores.detach() != -torch.inf).to(scores.dtype)
-    some = segment_expand(segment_sum(there, row), row) > 0
-    return _weights(scores.where(some, 0), row).where(some, 0)
+            bias = bias.mT
+        weights = softmax_of_some(scores + bias, row)
+    if dropout_p:
+        weights = torch.dropout(weights, dropout_p, True)
+    return spmm(weights, content, pattern).transpose(0, 1)
 
 
 def _attention_backward(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -80,7 +81,7 @@ def _along(input: Any, dim: int, dtype: torch.dtype | None, *, log: bool) -> Spa
         return on_pattern(dense(vals, d - len(pattern.shape)), pattern)
     flat = vals
     if vals.dim() > 1:
-        flat = vals.reshape(pattern.elements, vals.numel() // max(pattern.elements, 1))
+        flat = vals.reshape(pattern.elements, math.prod(pattern.dense_shape))
     out = softmax_values(flat, segments_of(pattern, (d,)), log)
     return on_pattern(out if flat is vals else out.view(pattern.values_shape), pattern)
 
@@ -91,6 +92,13 @@ def softmax_values(vals: torch.Tensor, segments: Segments, log: bool) -> torch.T
         return _Softmax.apply(vals, segments, log)  # type: ignore[return-value]
     assert segments.ptr is not None
     return kernels.segment_softmax(segments.ptr, segments.perm, plain(vals), log)
+
+
+def softmax_of_some(scores: torch.Tensor, row: Segments) -> torch.Tensor:
+    """Weights of scores (elements, heads) in each row; all 0 in a row without finite scores."""
+    there = (scores.detach() != -torch.inf).to(scores.dtype)
+    some = segment_expand(segment_sum(there, row), row) > 0
+    return softmax_values(scores.where(some, 0), row, False).where(some, 0)
 
 
 class _Softmax(Function):
