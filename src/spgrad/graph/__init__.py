@@ -6,6 +6,8 @@ from spgrad.graph.neighbours import Neighbourhood, k_hop
 from spgrad.graph.paths import shortest_paths
 from spgrad.graph.symmetry import degree, to_symmetric
 from spgrad.linalg import connected_components, is_symmetric
+from spgrad.ops import register
+from spgrad.support import OPS
 
 __all__ = [
     "Neighbourhood",
@@ -20,3 +22,7 @@ __all__ = [
     "subgraph",
     "to_symmetric",
 ]
+
+for _row in OPS.values():
+    if _row.family == "graph":
+        register(_row)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import torch
 
-from spgrad.core.tensor import SparseTensor
-from spgrad.data.arguments import require_count, require_graph, require_members
+from spgrad.data.arguments import require_count, require_members
+from spgrad.graph.operands import matrix_of_graph
+from spgrad.linalg.structure import require_square
 from spgrad.lowering.views import rows
 from spgrad.public import public_as
 
@@ -23,14 +24,14 @@ class Neighbourhood(NamedTuple):
 
 
 @public_as("graph.k_hop")
-def k_hop(A: SparseTensor, seeds: torch.Tensor | Sequence[int], k: int) -> Neighbourhood:
+def k_hop(A: torch.Tensor, seeds: torch.Tensor | Sequence[int], k: int) -> Neighbourhood:
     """The nodes that at most k edges lead to from any of the seeds.
 
     ``spgrad.graph.subgraph(A, found.nodes)`` gives the edges between them.
 
     Args:
-        A: Sparse matrix (n, n) in COO, CSR or CSC, coalesced: an edge from i to j for each
-            specified element (i, j). For edges in the other direction pass its transpose.
+        A: Sparse (n, n) of any layout: an edge from i to j for each specified element (i, j). For
+            edges in the other direction pass its transpose.
         seeds: Rows of A, or a bool mask (n,).
         k: Most edges from a seed to a node.
 
@@ -50,7 +51,9 @@ def k_hop(A: SparseTensor, seeds: torch.Tensor | Sequence[int], k: int) -> Neigh
         >>> spgrad.graph.k_hop(A, [1], 1)
         Neighbourhood(nodes=tensor([1, 2]), hops=tensor([0, 1]))
     """
-    pattern = require_graph(A, square=True)
+    M = matrix_of_graph(A)
+    require_square(M)
+    pattern = M._pattern
     front = require_members("seeds", seeds, pattern.matrix[0]).unique()
     require_count("k", k, 0, "a number of edges of 0 or more")
     view = rows(pattern)

@@ -16,7 +16,7 @@ from spgrad.lowering.operands import refusal
 from spgrad.lowering.views import find_views
 from spgrad.ops.elementwise.inside_transforms import inside_transform
 from spgrad.ops.elementwise.queries import item
-from spgrad.support import OPS, OUTSIDE, Op, torch_named
+from spgrad.support import ABOVE, OPS, OUTSIDE, Op, torch_named
 from spgrad.torch_protocol.aten import alias
 from spgrad.torch_protocol.compile import when_called, when_tracing
 from spgrad.torch_protocol.gradients import (
@@ -74,9 +74,7 @@ ATTRIBUTES = {
 They set what a tensor has, or its hooks, or are Python's own conversions to numbers.
 """
 
-_FUNCTIONS = {  # `spgrad.linalg`, which is above, registers its own
-    row.name: register(row) for row in OPS.values() if row.family != "linalg"
-}
+_FUNCTIONS = {row.name: register(row) for row in OPS.values() if row.family not in ABOVE}
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]  # the stub has the names
     row.name for row in OPS.values() if row.public and row.family not in OUTSIDE
 ]

@@ -14,6 +14,7 @@ from spgrad.support import (
     core,
     creation,
     elementwise,
+    graph,
     indexing,
     layouts,
     linalg,
@@ -23,6 +24,7 @@ from spgrad.support import (
     solves,
 )
 from spgrad.support.table import (
+    ABOVE,
     ALL,
     FLIPPED,
     OUTSIDE,
@@ -35,6 +37,7 @@ from spgrad.support.table import (
 )
 
 __all__ = [
+    "ABOVE",
     "ALL",
     "FLIPPED",
     "OPS",
@@ -59,6 +62,7 @@ OPS: dict[str, Op] = {
         indexing,
         creation,
         linalg,
+        graph,
         core,
     )
     for row in family.ROWS

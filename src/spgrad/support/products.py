@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from spgrad.support.dense_attention import additive_attention, dot_product_attention
+from spgrad.support.dense.attention import additive_attention, dot_product_attention
 from spgrad.support.table import ALL, Op, filled, names_in_torch, on_list
 
 _PRODUCTS = ("A[m,k] x[k,n] -> y[m,n]", "x[m,k] A[k,n] -> y[m,n]", "A[m,k] B[k,n] -> C[m,n]")

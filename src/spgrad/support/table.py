@@ -16,7 +16,9 @@ import torch
 from torch._C import _VariableFunctions  # pyright: ignore[reportAttributeAccessIssue]
 
 ALL: tuple[str, ...] = ("coo", "csr", "csc", "bsr", "bsc")
-OUTSIDE = ("core", "linalg")
+ABOVE = ("linalg", "graph")
+"""Packages that are made of operations and define more; each registers its own rows."""
+OUTSIDE = ("core", *ABOVE)
 """Packages beside `ops` that define operations."""
 FLIPPED = {"coo": "coo", "csr": "csc", "csc": "csr", "bsr": "bsc", "bsc": "bsr"}
 
@@ -68,7 +70,8 @@ class Op:
     """One operation.
 
     Attributes:
-        name: Of the function in `spgrad`.
+        name: Of the function in `spgrad`; with the name of a package before it where another
+            function of `spgrad` has the same name, such as "graph.normalize".
         module: Where the function is defined: a file in `ops`, such as "products.matmul", or in
             one of the packages of `OUTSIDE`.
         torch: Names in torch that it answers to for a SparseTensor.
@@ -115,7 +118,7 @@ class Op:
     @property
     def function(self) -> Callable[..., Any]:
         """The function of its name in its module, which is imported for it."""
-        return getattr(importlib.import_module(self.path), self.name)
+        return getattr(importlib.import_module(self.path), self.name.rpartition(".")[2])
 
     @property
     def in_place(self) -> bool:

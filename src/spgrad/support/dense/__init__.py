@@ -1,0 +1,1 @@
+"""What operations compute, said with dense tensors, where torch has no such function."""
