@@ -1,10 +1,15 @@
-"""A map from scattered noisy data: fit a Gaussian Markov random field, then fill in the gaps.
+"""A map from scattered noisy data: fit a Gaussian field on a triangular mesh, then fill the gaps.
 
-The field x on an n x n grid solves (kappa^2 + G) x = white noise / tau, where G is the Laplacian of
-the grid. Its covariance is a Matern covariance (Lindgren, Rue and Lindstrom, 2011). The covariance
-matrix is full, but the precision Q = tau^2 (kappa^2 + G)^2 is sparse, with 13 elements a row. The
-observations are y = x + noise of deviation sigma at some of the cells. The likelihood of y needs
-determinants and a solve. Its gradient needs elements of inverses, at the pattern of Q only.
+The field x solves (kappa^2 - Laplacian) x = white noise / tau, and its covariance is a Matern
+covariance. Lindgren, Rue and Lindstrom (2011) solve it with linear finite elements on a mesh. With
+the stiffness matrix G and the lumped, diagonal mass matrix C of the mesh, the precision of x is
+
+    Q = tau^2 K C^-1 K,   K = kappa^2 C + G.
+
+The covariance matrix is full, but Q is sparse, with about 19 elements a row. The mesh is the
+Delaunay triangulation of scattered points, closer together in the west. The observations are
+y = x + noise of deviation sigma at some of the points. The likelihood of y needs determinants and a
+solve. Its gradient needs elements of inverses, at the pattern of Q only.
 
     python examples/gaussian_field.py --plot field.png
 """
@@ -12,6 +17,7 @@ determinants and a solve. Its gradient needs elements of inverses, at the patter
 import argparse
 
 import torch
+from scipy.spatial import Delaunay
 
 import spgrad
 from spgrad import linalg
@@ -20,23 +26,48 @@ NAMES = ("kappa", "tau", "sigma")
 TRUE = torch.tensor([0.3, 1.0, 0.4], dtype=torch.float64)
 
 
-class Field:
-    """The matrices of a grid, and the cells that are observed."""
+class Mesh:
+    """Points in a square of side n, the triangles between them, and the matrices of the mesh."""
 
-    def __init__(self, n: int, observed: torch.Tensor) -> None:
-        steps = spgrad.spdiags(  # differences between neighbours in a line of n cells
-            torch.tensor([[-1.0], [1.0]], dtype=torch.float64).expand(2, n),
-            torch.tensor([0, 1]),
-            (n - 1, n),
-        )
-        line, one = steps.mT @ steps, spgrad.eye(n, dtype=torch.float64)
-        self.G = spgrad.kron(line, one) + spgrad.kron(one, line)
-        self.I = spgrad.eye(n * n, dtype=torch.float64)
+    def __init__(self, n: int) -> None:
+        inside = torch.quasirandom.SobolEngine(2, scramble=True, seed=0).draw(n * n).double()
+        along = torch.linspace(0, 1, n + 1, dtype=torch.float64)[:, None]
+        sides = torch.cat([along, along * 0], 1)
+        sides = torch.cat([sides, sides.flip(1), 1 - sides, 1 - sides.flip(1)])
+        self.points = torch.cat([inside, sides.unique(dim=0)])
+        self.points[:, 0] **= 1.3  # closer together in the west
+        self.points *= n
+        self.triangles = torch.from_numpy(Delaunay(self.points.numpy()).simplices).long()
+        a, b, c = self.points[self.triangles].unbind(1)
+        edges = torch.stack([c - b, a - c, b - a], 1)  # (triangles, 3, 2), opposite to each corner
+        area = torch.linalg.det(edges[:, :2]).abs() / 2
+        # The integral over a triangle of the product of the gradients of two hat functions.
+        stiffness = edges @ edges.mT / (4 * area[:, None, None])
+        i = self.triangles[:, :, None].expand(-1, 3, 3)
+        indices = torch.stack([i.flatten(), i.mT.flatten()])
+        m = len(self.points)
+        parts = spgrad.sparse_coo_tensor(indices, stiffness.flatten(), (m, m))
+        self.G = parts.coalesce().to_sparse_csr()
+        corners = self.triangles.flatten()
+        third = (area / 3).repeat_interleave(3)
+        self.mass = torch.zeros(m, dtype=torch.float64).index_add(0, corners, third)
+
+
+class Field:
+    """The field on a mesh, of which some points are observed."""
+
+    def __init__(self, mesh: Mesh, observed: torch.Tensor) -> None:
+        self.G, self.mass = mesh.G, mesh.mass
+        self.C = spgrad.diag(mesh.mass)
         self.seen = spgrad.diag(observed.double())
 
     def root(self, kappa: torch.Tensor) -> torch.Tensor:
-        """K = kappa^2 + G; Q = tau^2 K K."""
-        return self.I * kappa**2 + self.G
+        """K = kappa^2 C + G; Q = tau^2 K C^-1 K."""
+        return self.C * kappa**2 + self.G
+
+    def sample(self, white: torch.Tensor) -> torch.Tensor:
+        """A field with the true parameters: K^-1 C^1/2 white / tau has the precision Q."""
+        return linalg.solve(self.root(TRUE[0]), self.mass.sqrt() * white) / TRUE[1]
 
     def log_likelihood(self, log_parameters: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The logarithm of the density of y, up to a constant.
@@ -47,7 +78,9 @@ class Field:
         """
         kappa, tau, sigma = log_parameters.exp()
         F, b = self.posterior(y, kappa, tau, sigma)
-        log_det_Q = 2 * (linalg.logdet(self.root(kappa)) + len(y) * tau.log())
+        log_det_Q = (
+            2 * (linalg.logdet(self.root(kappa)) + len(y) * tau.log()) - self.mass.log().sum()
+        )
         noise = self.seen.sum() * 2 * sigma.log() + y.square().sum() / sigma**2
         return (log_det_Q - F.logdet() - noise + b @ F.solve(b)) / 2
 
@@ -56,7 +89,7 @@ class Field:
     ) -> tuple[linalg.Factor, torch.Tensor]:
         """A factor of P, which serves its determinant, solves and diagonal; and b."""
         K = self.root(kappa)
-        P = (K @ K) * tau**2 + self.seen / sigma**2
+        P = (K / self.mass) @ K * tau**2 + self.seen / sigma**2
         return linalg.factor(P, assume="positive definite"), y / sigma**2
 
 
@@ -89,20 +122,22 @@ def fit(field: Field, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]
 def main(arguments: list[str] | None = None) -> None:
     """Draws a field and data of it, fits the parameters, and estimates the field."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a small grid, for tests")
+    parser.add_argument("--quick", action="store_true", help="a small mesh, for tests")
     parser.add_argument("--plot", metavar="FILE", help="draws the result into a file")
     options = parser.parse_args(arguments)
     n = 32 if options.quick else 100
 
     torch.manual_seed(0)
-    row, col = torch.arange(n).repeat_interleave(n), torch.arange(n).repeat(n)
-    cloud = (row - 0.6 * n) ** 2 + (col - 0.4 * n) ** 2 < (0.15 * n) ** 2
-    observed = (torch.rand(n * n) < 0.3) & ~cloud
-    field = Field(n, observed)
-    white = torch.randn(2, n * n, dtype=torch.float64)
-    x = linalg.solve(field.root(TRUE[0]), white[0]) / TRUE[1]
+    mesh = Mesh(n)
+    east, north = mesh.points.T
+    cloud = (east - 0.4 * n) ** 2 + (north - 0.4 * n) ** 2 < (0.15 * n) ** 2
+    observed = (torch.rand(len(east)) < 0.3) & ~cloud
+    field = Field(mesh, observed)
+    white = torch.randn(2, len(east), dtype=torch.float64)
+    x = field.sample(white[0])
     y = (x + TRUE[2] * white[1]) * observed
-    print(f"grid       {n} x {n}, {int(observed.sum())} cells observed, with noise")
+    print(f"mesh       {len(y)} points, {len(mesh.triangles)} triangles")
+    print(f"data       {int(observed.sum())} points observed, with noise")
 
     found, error, evaluations = fit(field, y)
     print(f"fit        {evaluations} evaluations of the likelihood and its gradient")
@@ -110,7 +145,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{name:<10} {value:.3f} +- {deviation:.3f}, truth {true:.1f}")
 
     F, b = field.posterior(y, *found)
-    mean, std = F.solve(b), F.inverse_at(field.I).values().sqrt()
+    mean, std = F.solve(b), F.inverse_at(field.C).values().sqrt()
     off, hidden = (mean - x).abs(), ~observed
     rms = off[hidden].square().mean().sqrt().item()
     inside = (off < 1.96 * std)[hidden].double().mean().item()
@@ -118,24 +153,34 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"           and {x[hidden].std():.3f} is the deviation of the field")
     sure = bool(((found - TRUE).abs() < 3 * error).all()) and abs(inside - 0.95) < 0.03
     print(
-        f"check      {100 * inside:.1f} % of the hidden cells are within 1.96 deviations (95 %): "
+        f"check      {100 * inside:.1f} % of the hidden points are within 1.96 deviations (95 %): "
         f"{'good' if sure else 'BAD'}"
     )
     if options.plot:
-        shown = y.where(observed, torch.nan)
-        draw(options.plot, n, {"data": shown, "truth": x, "posterior mean": mean, "deviation": std})
+        maps = {"truth": x, "posterior mean": mean, "deviation": std}
+        draw(options.plot, mesh, y, observed, maps)
 
 
-def draw(path: str, n: int, maps: dict[str, torch.Tensor]) -> None:
-    """The maps side by side; the first three have one scale."""
+def draw(
+    path: str, mesh: Mesh, y: torch.Tensor, observed: torch.Tensor, maps: dict[str, torch.Tensor]
+) -> None:
+    """The mesh with the data, and the maps; all but the deviation have one scale."""
     from matplotlib import pyplot as plt
 
     limit = maps["truth"].abs().max().item()
+    common = {"vmin": -limit, "vmax": limit, "cmap": "RdBu_r"}
+    east, north = mesh.points.T.numpy()
     figure, axes = plt.subplots(1, 4, figsize=(14, 3.4), layout="constrained")
-    for axis, (title, values) in zip(axes, maps.items()):
-        scale = {} if title == "deviation" else {"vmin": -limit, "vmax": limit, "cmap": "RdBu_r"}
-        image = axis.imshow(values.view(n, n).numpy(), interpolation="none", **scale)
-        axis.set(title=title, xticks=[], yticks=[])
+    axes[0].triplot(east, north, mesh.triangles.numpy(), color="lightgrey", linewidth=0.3)
+    images = [axes[0].scatter(east[observed], north[observed], 4, y[observed], **common)]
+    for axis, (title, values) in zip(axes[1:], maps.items()):
+        scale = {} if title == "deviation" else common
+        triangles = mesh.triangles.numpy()
+        images.append(
+            axis.tripcolor(east, north, values, triangles=triangles, shading="gouraud", **scale)
+        )
+    for axis, title, image in zip(axes, ("mesh and data", *maps), images):
+        axis.set(title=title, xticks=[], yticks=[], aspect="equal")
         figure.colorbar(image, ax=axis, shrink=0.85)
     figure.savefig(path, dpi=80)
 

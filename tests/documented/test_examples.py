@@ -8,17 +8,24 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def run(name, capsys, tmp_path):
-    """What an example prints in its small form; it draws its picture too."""
+def program(name):
+    """An example as a module."""
     path = ROOT / "examples" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"example_{name}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def run(name, capsys, tmp_path):
+    """What an example prints in its small form; it draws its picture too."""
+    module = program(name)
     picture = tmp_path / "plot.png"
     module.main(["--quick", "--plot", str(picture)])
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -45,6 +52,20 @@ def test_gaussian_field(capsys, tmp_path):
     assert abs(number(text, "check") - 95) < 3
     assert number(text, "error") < 0.7 * number(text, "and")  # of the deviation of the field
     assert text.endswith("good\n")
+
+
+def test_the_elements_of_the_mesh():
+    """Finite elements integrate 1 and the squared gradient of a linear function without error."""
+    mesh = program("gaussian_field").Mesh(8)
+    area = 64 * torch.ones((), dtype=torch.float64)
+    torch.testing.assert_close(mesh.mass.sum(), area)
+    torch.testing.assert_close(mesh.G @ torch.ones_like(mesh.mass), torch.zeros_like(mesh.mass))
+    slopes = torch.tensor([2.0, -3.0], dtype=torch.float64)
+    linear = mesh.points @ slopes
+    torch.testing.assert_close(linear @ (mesh.G @ linear), 13 * area)
+    # Away from the sides, the Laplacian of a linear function is 0.
+    inside = ((mesh.points > 2) & (mesh.points < 6)).all(1)
+    torch.testing.assert_close((mesh.G @ linear)[inside], torch.zeros(int(inside.sum())).double())
 
 
 def test_label_propagation(capsys, tmp_path):
