@@ -67,9 +67,18 @@ def test_operands_that_do_not_fit_are_refused_by_name():
 
 
 def test_numpy_still_gets_no_dense_array():
-    for ask in (np.asarray, lambda A: np.matmul(np.ones((2, 4)), A)):
-        with pytest.raises(spgrad.ArgumentKindError, match=r"spgrad\.numpy: "):
+    ways = (
+        r"as numpy\.asarray\(A\) does; .*A\.to_dense\(\)\.numpy\(\), the components A\.values\(\)"
+    )
+    for ask in (np.asarray, np.array, lambda A: np.matmul(np.ones((2, 4)), A)):
+        with pytest.raises(spgrad.ArgumentKindError, match=ways):
             ask(sparse())
+
+
+def test_the_ways_out_of_a_refused_array_lead_out():
+    A = sparse()
+    assert A.to_dense().numpy().shape == (4, 6)
+    assert A.coo_indices().numpy().shape == (2, A.values().numpy().size)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.int8])

@@ -110,6 +110,13 @@ def test_neighbourhoods_are_powers_of_the_pattern(layout):
         reach = reach | (reach.double() @ (X != 0).double() > 0)
 
 
+@pytest.mark.parametrize("seed", [2, torch.tensor(2), torch.tensor(2, dtype=torch.int32)])
+def test_one_int_is_one_seed(seed):
+    A = in_layout(X, "csr")
+    for found, wanted in zip(graph.k_hop(A, seed, 2), graph.k_hop(A, [2], 2), strict=True):
+        assert torch.equal(found, wanted)
+
+
 def test_names_of_other_packages_are_the_same_functions():
     assert graph.subgraph is spgrad.data.subgraph
     assert graph.connected_components is spgrad.connected_components
@@ -144,6 +151,11 @@ def test_repeated_edges_add():
         (lambda A: graph.to_symmetric(A, "x"), "`reduce` is 'x'"),
         (lambda A: graph.to_symmetric(spgrad.zeros(2, 3)), "a square matrix"),
         (lambda A: graph.k_hop(A, [3], 1), "`seeds` has 3 at position 0"),
+        (lambda A: graph.k_hop(A, 3, 1), "`seeds` has 3 at position 0"),
+        (lambda A: graph.k_hop(A, 1.5, 1), "`seeds` has dtype float32"),
+        (lambda A: graph.k_hop(A, True, 1), "`seeds` has dtype bool"),
+        (lambda A: graph.k_hop(A, [[0]], 1), "Flatten it: seeds.flatten()"),
+        (lambda A: graph.subgraph(A, 0), "a vector is accepted. Put it into a list: [nodes]."),
         (lambda A: graph.k_hop(A, [0], -1), "`k` is -1"),
     ],
 )

@@ -21,9 +21,10 @@ def no_sparse_form(operation: Any) -> UnsupportedError:
     name = torch.overrides.resolve_name(called) if called is not None else None
     name = (name or "").removesuffix(".__get__")
     what = f"`{name}` (which calls `{operation}`)" if name else f"torch operation `{operation}`"
+    why = ", because the zeros count and the result would be dense" if _fills(name) else ""
     return UnsupportedError(
-        f"{what} has no form for a SparseTensor; the operations that `python -m spgrad ops` lists "
-        f"are accepted. {_way_out(operation, name, within)}"
+        f"{what} has no form for a SparseTensor{why}; the operations that `python -m spgrad ops` "
+        f"lists are accepted. {_way_out(operation, name, within)}"
     )
 
 
@@ -54,11 +55,15 @@ def _called(frame: FrameType | None) -> tuple[Any | None, str]:
 
 _SOME = "Use spgrad.linalg.{}(A, k) for k of them."
 _FACTOR = "Use spgrad.linalg.factor(A), whose factors are sparse."
-_INSTEAD = {
+_ORDERED = {
     "torch.sort": "Use spgrad.sort(A) for its specified elements alone, or torch.topk(A, k).",
     "torch.argsort": "Use spgrad.argsort(A) for its specified elements alone, or torch.topk(A, k).",
     "torch.msort": "Use spgrad.sort(A, 0) for its specified elements alone.",
     "torch.cumsum": "Use spgrad.cumsum(A) for its specified elements alone.",
+}
+"""What takes the place of functions whose result counts the zeros and has an element for each."""
+_INSTEAD = {
+    **_ORDERED,
     **dict.fromkeys(("torch.linalg.eigh", "torch.linalg.eigvalsh"), _SOME.format("eigsh")),
     **dict.fromkeys(
         ("torch.linalg.svd", "torch.linalg.svdvals", "torch.svd"), _SOME.format("svds")
@@ -73,6 +78,16 @@ _INSTEAD = {
     "torch.linalg.matrix_exp": "Use spgrad.expm_multiply(A, x).",
 }
 """What takes the place of functions whose result has hardly a zero."""
+
+
+def _function(name: str) -> str:
+    """The name of the function of torch that a method has, also in place."""
+    return name.replace("torch.Tensor.", "torch.").removesuffix("_")
+
+
+def _fills(name: str) -> bool:
+    """True if the dense meaning of a function gives a number for each zero."""
+    return _function(name) in _ORDERED
 
 
 def _way_out(operation: Any, name: str, within: str) -> str:
@@ -110,18 +125,19 @@ def _way_out(operation: Any, name: str, within: str) -> str:
             f"Apply it to the specified elements alone with spgrad.map(A, {function}), or to all "
             "of A.to_dense()."
         )
-    instead = _INSTEAD.get(name.replace("torch.Tensor.", "torch."))
+    instead = _INSTEAD.get(_function(name))
     if instead is not None:
         return f"{instead} Or call it with A.to_dense() if the dense tensor fits in memory."
     return "Work on A.values(), or on A.to_dense() if the dense tensor fits in memory."
 
 
+_ARRAYS = "Use A.to_dense(), the components A.values() and A.coo_indices(), or spgrad.to_scipy(A)."
+
+
 def no_dense_form(name: str) -> ArgumentKindError:
     """The error for a request of a dense array."""
     return ArgumentKindError(
-        "`A` is a SparseTensor; a dense tensor is accepted. Use A.to_dense(), A.values() or "
-        "spgrad.to_scipy(A).",
-        function=name,
+        f"`A` is a SparseTensor; a dense tensor is accepted. {_ARRAYS}", function=name
     )
 
 
@@ -135,7 +151,11 @@ def no_array() -> Any:
     module = caller.f_globals.get("__name__", "")
     if caller.f_code.co_name == "_matmul_dispatch" and module.startswith("scipy.sparse"):
         return sys.modules["numpy"].empty((), dtype=object)
-    raise no_dense_form("numpy")
+    raise ArgumentKindError(
+        "NumPy asked a SparseTensor for a dense array, as numpy.asarray(A) does; a dense tensor is "
+        "accepted. Use A.to_dense().numpy(), the components A.values().numpy() and "
+        "A.coo_indices().numpy(), or spgrad.to_scipy(A)."
+    )
 
 
 def no_memory(name: str) -> UnsupportedError:

@@ -52,8 +52,11 @@ def require_graph(A: Any, square: bool = False, arg: str = "A") -> Pattern:
     return pattern
 
 
-def require_members(arg: str, members: Any, bound: int) -> torch.Tensor:
-    """A vector of numbers in [0, bound) as int64; a bool mask gives the numbers that it marks."""
+def require_members(arg: str, members: Any, bound: int, one: bool = False) -> torch.Tensor:
+    """A vector of numbers in [0, bound) as int64; a bool mask gives the numbers that it marks.
+
+    With `one`, an int stands for the vector of it.
+    """
     try:
         found = torch.as_tensor(members)
     except (TypeError, ValueError, RuntimeError):
@@ -65,6 +68,10 @@ def require_members(arg: str, members: Any, bound: int) -> torch.Tensor:
         return found.long()
     if found.dtype == torch.bool and tuple(found.shape) == (bound,):
         return found.nonzero().squeeze(1)
+    if found.dim() == 0 and one:
+        found = found[None]
+    if found.dim() == 0:
+        raise checks.bad_shape(arg, (), "a vector", f"Put it into a list: [{arg}].")
     if found.dim() != 1:
         raise checks.bad_shape(arg, tuple(found.shape), "a vector", f"Flatten it: {arg}.flatten().")
     checks.require_index(arg, found)

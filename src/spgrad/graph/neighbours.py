@@ -24,7 +24,7 @@ class Neighbourhood(NamedTuple):
 
 
 @public_as("graph.k_hop")
-def k_hop(A: torch.Tensor, seeds: torch.Tensor | Sequence[int], k: int) -> Neighbourhood:
+def k_hop(A: torch.Tensor, seeds: torch.Tensor | Sequence[int] | int, k: int) -> Neighbourhood:
     """The nodes that at most k edges lead to from any of the seeds.
 
     ``spgrad.graph.subgraph(A, found.nodes)`` gives the edges between them.
@@ -32,7 +32,7 @@ def k_hop(A: torch.Tensor, seeds: torch.Tensor | Sequence[int], k: int) -> Neigh
     Args:
         A: Sparse (n, n) of any layout: an edge from i to j for each specified element (i, j). For
             edges in the other direction pass its transpose.
-        seeds: Rows of A, or a bool mask (n,).
+        seeds: Rows of A, one row, or a bool mask (n,).
         k: Most edges from a seed to a node.
 
     Returns:
@@ -48,13 +48,13 @@ def k_hop(A: torch.Tensor, seeds: torch.Tensor | Sequence[int], k: int) -> Neigh
 
     Example:
         >>> A = spgrad.from_edges(torch.tensor([[0, 1, 2], [1, 2, 3]]))
-        >>> spgrad.graph.k_hop(A, [1], 1)
+        >>> spgrad.graph.k_hop(A, 1, 1)
         Neighbourhood(nodes=tensor([1, 2]), hops=tensor([0, 1]))
     """
     M = matrix_of_graph(A)
     require_square(M)
     pattern = M._pattern
-    front = require_members("seeds", seeds, pattern.matrix[0]).unique()
+    front = require_members("seeds", seeds, pattern.matrix[0], one=True).unique()
     require_count("k", k, 0, "a number of edges of 0 or more")
     view = rows(pattern)
     ptr, idx = view.ptr.to(torch.int64), view.idx

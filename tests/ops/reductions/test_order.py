@@ -133,6 +133,11 @@ def test_a_vector_and_a_batch_dimension():
             "`dim` is 0; scalar elements",
         ),
         (torch.sort, r"Use spgrad.sort\(A\) for its specified elements alone, or torch.topk"),
+        (
+            torch.sort,
+            "has no form for a SparseTensor, because the zeros count and the result would",
+        ),
+        (lambda A: A.cumsum_(0), r"the result would be dense; .* Use spgrad.cumsum\(A\)"),
         (lambda A: A.sort(0), r"Use spgrad.sort\(A\) for its specified"),
         (torch.argsort, r"Use spgrad.argsort\(A\) for its specified"),
         (lambda A: A.argsort(), r"Use spgrad.argsort\(A\) for its specified"),
