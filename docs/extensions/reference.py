@@ -11,12 +11,13 @@ import importlib
 import inspect
 import re
 from pathlib import Path
-from typing import Any
-
-from sphinx.application import Sphinx
+from typing import TYPE_CHECKING, Any
 
 import spgrad
 from spgrad.support import ALL, OPS, Op
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 FIRST = "0.1.0"
 SINCE: dict[str, str] = {}
@@ -86,11 +87,13 @@ def _tensor() -> str:
     classes = [n for n in names if inspect.isclass(getattr(spgrad, n))]
     errors = [n for n in classes if issubclass(getattr(spgrad, n), Exception)]
     others = [n for n in classes if n not in (*errors, "SparseTensor", "Pattern")]
-    rest = [n for n in names if n not in classes]
+    elsewhere = [n for n in spgrad.__all__ if _home(getattr(spgrad, n)) is not None]
+    rest = [n for n in names if n not in (*classes, *elsewhere)]
     text = _page("The tensor", "spgrad", ["SparseTensor", "Pattern"])
     text += _page("Constructors and conversions", "spgrad", rest, level="##")
     text += _page("Drop-in mode", "spgrad", others, level="##")
-    return text + _page("Errors", "spgrad", errors, level="##")
+    text += _page("Errors", "spgrad", errors, level="##")
+    return text + _page("Short names", "spgrad", sorted(elsewhere), level="##")
 
 
 def _page(title: str, module: str, names: list[str], level: str = "#") -> str:
@@ -99,10 +102,26 @@ def _page(title: str, module: str, names: list[str], level: str = "#") -> str:
         value = getattr(importlib.import_module(module), name)
         home = _home(value)
         if home not in (None, module):
-            lines += [f"`{module}.{name}` is {{py:obj}}`{home}.{name}`.", ""]
+            lines += ["```{eval-rst}", *_same_as(f"{home}.{name}", module, name, value), "```", ""]
             continue
         lines += ["```{eval-rst}", *_directive(module, name, value), "```", ""]
     return "\n".join(lines) + "\n"
+
+
+def _same_as(full: str, module: str, name: str, value: Any) -> list[str]:
+    """An entry for a short name, which leads to that of the full name."""
+    if inspect.isclass(value):
+        kind, arguments = "class", ""
+    else:
+        kind, arguments = "function", _arguments(value)
+    return [f".. py:{kind}:: {module}.{name}{arguments}", "", f"   The same as :py:obj:`{full}`."]
+
+
+def _arguments(function: Any) -> str:
+    """The arguments of a function, with their defaults and without types."""
+    found = inspect.signature(function)
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values()]
+    return str(found.replace(parameters=plain, return_annotation=inspect.Signature.empty))
 
 
 def _home(value: Any) -> str | None:

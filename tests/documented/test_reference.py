@@ -1,0 +1,61 @@
+"""The pages of the API reference: every public name has an entry there."""
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import spgrad
+
+PATH = Path(__file__).parents[2] / "docs" / "extensions" / "reference.py"
+KIND = "(?:auto|py:)(?:function|class|module|data)"
+ENTRY = re.compile(rf"^\.\. {KIND}:: (spgrad[\w.]*)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("reference", PATH)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
+@pytest.fixture(scope="module")
+def pages(tool):
+    return tool.pages()
+
+
+def entries(pages):
+    return [name for text in pages.values() for name in ENTRY.findall(text)]
+
+
+def test_every_public_name_has_one_entry(tool, pages):
+    names = [f"spgrad.{name}" for name in spgrad.__all__]
+    for module in tool.MODULES:
+        found = importlib.import_module(f"spgrad.{module}")
+        names += [f"spgrad.{module}.{name}" for name in found.__all__]
+    found = entries(pages)
+    assert sorted(found) == sorted(set(found))
+    assert set(names) - set(found) == set()
+
+
+def test_every_public_module_has_a_page(tool, pages):
+    modules = {name for name in dir(spgrad) if hasattr(getattr(spgrad, name), "__path__")}
+    assert modules <= set(tool.MODULES)
+    assert {name.replace(".", "-") for name in tool.MODULES} <= set(pages)
+
+
+def test_a_short_name_leads_to_an_entry(pages):
+    """For example, spgrad.reorder leads to spgrad.linalg.reorder."""
+    text = "\n".join(pages.values())
+    found = entries(pages)
+    led = re.findall(r"The same as :py:obj:`(.*?)`", text)
+    assert "spgrad.linalg.reorder" in led
+    assert set(led) <= set(found)
+
+
+def test_the_pages_are_in_the_list(pages):
+    listed = re.search(r":maxdepth: 1\n\n(.*?)\n```", pages["index"], re.DOTALL)[1].split()
+    assert set(listed) == set(pages) - {"index"}
