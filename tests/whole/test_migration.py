@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+import spgrad
+
 PAGES = Path(__file__).parents[2] / "docs" / "migration"
 PEERS = {
     "torch_sparse_module": "torch",
@@ -89,6 +91,17 @@ def test_number_of_rows(page):
     lines = [line for line in (PAGES / f"{page}.md").read_text().splitlines() if line[:1] == "|"]
     rules = sum(set(line) <= set("|-: ") for line in lines)
     assert len(rows_of(page)) == len(lines) - 2 * rules
+
+
+def test_the_batched_product_is_that_of_the_documents_of_dgl():
+    """The example of dgl.sparse.bsddmm, whose last dimension is the batch, with the page's line."""
+    (line,) = (new for old, new, _ in rows_of("dgl") if "bsddmm" in old)
+    weights = torch.tensor([[1.0], [2.0], [3.0]]).expand(3, 2)
+    H = spgrad.sparse_coo_tensor([[1, 1, 2], [2, 3, 3]], weights, (3, 4, 2)).coalesce()
+    x, y = torch.arange(30.0).view(3, 5, 2), torch.arange(40.0).view(5, 4, 2)
+    line = line.replace("q.mT, q.mT", "x.mT, y.transpose(0, 1).mT")
+    found = eval(line, {"spgrad": spgrad, "H": H, "x": x, "y": y})
+    assert found.values().tolist() == [[1560, 1735], [3400, 3770], [8400, 9105]]
 
 
 def test_every_page_is_tested():
