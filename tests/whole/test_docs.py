@@ -47,6 +47,11 @@ def test_the_readme_is_short():
     assert [line for line in lines if len(line) > 100] == []
 
 
+def test_the_lines_of_the_changelog_are_short():
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    assert [line for line in lines if len(line) > 100] == []
+
+
 def anchors(path):
     """The names that Sphinx and GitHub give to the headings of a page."""
     for title in re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE):
