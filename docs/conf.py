@@ -21,6 +21,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "reference",
+    "figures",
 ]
 exclude_patterns = ["extensions", "**/.ipynb_checkpoints"]
 default_role = "py:obj"  # a link where the name is in the reference

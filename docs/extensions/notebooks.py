@@ -1,6 +1,7 @@
 """Makes the notebooks of the gallery from the example programs.
 
-A notebook has the docstring of a program, its code, and a run with `--quick` and the picture.
+A notebook has the docstring of a program, what `docs/examples.md` says of its data and its time,
+its code, and a run with `--quick` and the picture.
 `python docs/extensions/notebooks.py` writes the notebooks; a test compares them with the programs.
 """
 
@@ -8,11 +9,13 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
+EXAMPLES = ROOT / "docs" / "examples.md"
 COLAB = "https://colab.research.google.com/github/spgrad/spgrad/blob/main/docs/gallery"
 STARTING_PROCESSES = ("train_sharded", "two_processes")
 """Programs that a notebook can't run: the processes that they start import the program."""
@@ -25,6 +28,20 @@ RUN = 'main(["--quick", "--plot", "{name}.png"])'
 """The figure stays open, so that a notebook shows it."""
 TAGS = {1: ["hide-input"], 3: ["remove-cell"]}
 """The site shows the code of the program on demand, and not what installs spgrad in Colab."""
+WHERE = "an Intel Xeon with one thread"
+ROW = re.compile(
+    r"^\| `examples/(\w+)\.py` \| (.+) \| (.+) \| (\d+) s \| (\d+) s \|$", re.MULTILINE
+)
+"""A program in the table of `docs/examples.md`: data, source, and the time of both forms."""
+
+
+def facts() -> dict[str, str]:
+    """What the table says of the data and the time of each program, by its name."""
+    return {
+        name: f"**Data:** {data}; {source}.\n\n"
+        f"**Time:** {whole} s, and {quick} s with `--quick`, on {WHERE}."
+        for name, data, source, whole, quick in ROW.findall(EXAMPLES.read_text())
+    }
 
 
 def programs() -> list[Path]:
@@ -43,8 +60,8 @@ def notebook(path: Path) -> str:
     start = tree.body[0].end_lineno or 0
     code = "\n".join(source.splitlines()[start:]).partition('if __name__ == "__main__":')[0]
     lead = (
-        f"[Open in Colab]({COLAB}/{path.stem}.ipynb) · the program is `examples/{path.name}` · "
-        "the last cell runs it with `--quick`, in some seconds on one core"
+        f"{facts()[path.stem]} The last cell takes `--quick`, a smaller problem.\n\n"
+        f"[Open in Colab]({COLAB}/{path.stem}.ipynb) · the program is `examples/{path.name}`"
     )
     more = " torch_geometric" if "torch_geometric" in code else ""
     cells = [

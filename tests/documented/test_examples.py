@@ -1,6 +1,7 @@
 """The example programs: the quality that each reaches, and its picture."""
 
 import importlib.util
+import json
 import re
 import socket
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib import pyplot as plt
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -27,8 +29,12 @@ def run(name, capsys, tmp_path):
     """What an example prints in its small form; it draws its picture too."""
     module = program(name)
     picture = tmp_path / "plot.png"
+    plt.close("all")
     module.main(["--quick", "--plot", str(picture)])
     assert picture.read_bytes().startswith(b"\x89PNG")
+    (figure,) = map(plt.figure, plt.get_fignums())  # a notebook shows the figure that is open
+    assert all(axes.has_data() for axes in figure.axes)
+    plt.close(figure)
     return capsys.readouterr().out
 
 
@@ -178,12 +184,35 @@ def test_the_page_shows_each_with_its_picture(path):
     assert (ROOT / "docs" / "examples" / f"{path.stem}.png").is_file()
 
 
-def test_notebooks_are_those_of_the_programs():
+@pytest.fixture(scope="module")
+def tool():
+    """What makes the notebooks."""
     spec = importlib.util.spec_from_file_location(
         "notebooks", ROOT / "docs" / "extensions" / "notebooks.py"
     )
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
+    return tool
+
+
+def test_the_table_has_the_data_and_the_time_of_each(tool):
+    assert set(tool.facts()) == {path.stem for path in EXAMPLES}
+    for text in tool.facts().values():
+        assert re.search("made by the program|licence|BSD", text)
+
+
+def test_each_notebook_states_its_data_and_its_time_and_draws(tool):
+    """The last cell draws; docs/extensions/figures.py checks in the build that a picture came."""
+    for path in tool.programs():
+        first, *_, last = json.loads(tool.notebook(path))["cells"]
+        text = "".join(first["source"])
+        assert re.search(r"\*\*Data:\*\* .*\d.*; .*\.\n", text)
+        assert re.search(r"\*\*Time:\*\* \d+ s, and \d+ s with `--quick`, on an Intel Xeon", text)
+        assert last["source"] == [f'main(["--quick", "--plot", "{path.stem}.png"])']
+        assert "tags" not in last["metadata"]  # none hides the output
+
+
+def test_notebooks_are_those_of_the_programs(tool):
     assert {p.stem for p in tool.GALLERY.glob("*.ipynb")} == {p.stem for p in tool.programs()}
     for path in tool.programs():
         written = (tool.GALLERY / f"{path.stem}.ipynb").read_text()
