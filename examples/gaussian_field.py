@@ -1,4 +1,4 @@
-"""A map from scattered noisy data: fit a Gaussian field on a triangular mesh, then fill the gaps.
+"""A map from scattered noisy data, by a Gaussian field on a triangular mesh.
 
 The field x solves (kappa^2 - Laplacian) x = white noise / tau, and its covariance is a Matern
 covariance. Lindgren, Rue and Lindstrom (2011) solve it with linear finite elements on a mesh. With
