@@ -145,7 +145,7 @@ def _directive(module: str, name: str, value: Any) -> list[str]:
 
 def badges(name: str, obj: Any) -> list[str]:
     """What the support table says of a public function, as lines of reStructuredText."""
-    row = OPS.get(name.rpartition(".")[2])
+    row = OPS.get(name.removeprefix("spgrad.")) or OPS.get(name.rpartition(".")[2])
     row = row if row is not None and row.function is obj else None  # spgrad.linalg.solve is `solve`
     said = [f":bdg-light:`since {SINCE.get(name, FIRST)}`"]
     if row is None:

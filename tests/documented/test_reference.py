@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,11 @@ def test_a_short_name_leads_to_an_entry(pages):
 def test_the_pages_are_in_the_list(pages):
     listed = re.search(r":maxdepth: 1\n\n(.*?)\n```", pages["index"], re.DOTALL)[1].split()
     assert set(listed) == set(pages) - {"index"}
+
+
+def test_badges_come_from_the_support_table(tool):
+    """Also where the name has the package before it, as spgrad.graph.normalize."""
+    for name in ("spgrad.linalg.solve", "spgrad.graph.normalize", "spgrad.graph.degree"):
+        function = attrgetter(name.removeprefix("spgrad."))(spgrad)
+        assert "1st and 2nd order" in tool.badges(name, function)[0]
+    assert tool.badges("spgrad.graph.subgraph", spgrad.graph.subgraph)[1:] == [""]
