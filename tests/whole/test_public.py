@@ -8,6 +8,7 @@ import sys
 import types
 
 import pytest
+import torch
 
 import spgrad
 from spgrad import errors
@@ -111,6 +112,27 @@ def missing_sections(function) -> list[str]:
 def test_functions_are_documented(function):
     assert inspect.getdoc(function)
     assert not missing_sections(function)
+
+
+def defaults(function) -> dict[str, object]:
+    """The defaults of the parameters that have one; none of a function that does not tell."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return {}
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+@pytest.mark.parametrize("module", [torch, torch.nn.functional], ids=lambda module: module.__name__)
+def test_defaults_are_those_of_torch(module):
+    """An option that a function shares with torch's, if both have a default."""
+    compared = 0
+    for name in spgrad.__all__:
+        theirs, ours = (defaults(getattr(m, name, None) or len) for m in (module, spgrad))
+        shared = theirs.keys() & ours.keys()
+        assert {p: ours[p] for p in shared} == {p: theirs[p] for p in shared}, name
+        compared += len(shared)
+    assert compared > 15
 
 
 @pytest.mark.parametrize("cls", CLASSES)

@@ -53,6 +53,13 @@ def test_specified_elements_alone(layout, name, poisoned):
         testing.assert_close(method if isinstance(method, torch.Tensor) else method[0], y)
 
 
+@pytest.mark.parametrize("name", WITHOUT_ELEMENTS)
+def test_the_methods_say_what_they_are(name):
+    method = getattr(spgrad.SparseTensor, name)
+    assert method.__name__ == method.__qualname__ == name
+    assert method.__doc__ == f"As `spgrad.{name}`."
+
+
 @layouts
 def test_specified_elements_of_a_batch(layout):
     """What is reduced over the batch stays sparse."""
