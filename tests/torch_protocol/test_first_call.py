@@ -1,4 +1,4 @@
-"""The first call of a process imports no module that takes long."""
+"""What a process imports: the first call no module that takes long; Dynamo behind any hook."""
 
 import subprocess
 import sys
@@ -14,8 +14,33 @@ assert "sympy" not in sys.modules
 """
 
 
-def test_products_and_gradients_of_values_do_not_import_sympy():
+def run_alone(program):
+    """Asserts that the program ends well in a process of its own."""
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_products_and_gradients_of_values_do_not_import_sympy():
+    run_alone(PROGRAM)
+
+
+BEHIND_A_HOOK = """
+import importlib.machinery, sys
+
+class Hook:  # that finds every module, as those of tracers do
+    find_spec = staticmethod(importlib.machinery.PathFinder.find_spec)
+
+sys.meta_path.insert(0, Hook)
+import torch, spgrad
+A = spgrad.from_dense(torch.eye(4) + 1).to_sparse_csr()
+x = torch.ones(4, 2)
+compiled = torch.compile(lambda x: spgrad.softmax(A, 1) @ x, backend="eager", fullgraph=True)
+torch.testing.assert_close(compiled(x), x)
+"""
+
+
+def test_functions_are_compiled_behind_a_hook_of_imports():
+    """Dynamo is told of spgrad's functions when it is imported, whoever else finds modules."""
+    run_alone(BEHIND_A_HOOK)

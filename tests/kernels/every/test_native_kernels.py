@@ -162,6 +162,17 @@ def test_sparse_sparse_products(dtype, index, kind, at_a_time, monkeypatch):
     check("masked_spgemm", *args[:3], *scattered, dense(70, dtype=dtype), *args[4:], 18)
 
 
+def test_sparse_sparse_product_of_more_elements_than_int32_numbers():
+    """Its entries are sorted by their place in the product, which is then no int32."""
+    m = 50_000
+    step = torch.arange(m + 1, dtype=torch.int32)
+    one = step, step[:m], None, torch.ones(m)
+    both = torch.stack([torch.zeros(m, dtype=torch.int32), step[1:]], 1).reshape(-1)
+    right = 2 * step, both, None, dense(2 * m, dtype=torch.float32)
+    _, idx, _ = check("spgemm", *one, *right, m + 1)
+    assert torch.equal(idx, both)
+
+
 def test_masked_product_meets_no_implied_zero():
     args = factors("distinct", torch.int64, torch.float32)
     args[7][5] = torch.inf
