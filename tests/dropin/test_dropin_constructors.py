@@ -68,3 +68,12 @@ def test_the_same_functions_still_make_dense_tensors():
     with spgrad.dropin():
         for x in (torch.empty(2, 2), torch.eye(2).new_ones((2, 2)), torch.eye(2).new_full((2,), 3)):
             assert type(x) is torch.Tensor
+
+
+def test_one_index_has_no_gaps_and_a_number_is_no_index():
+    with spgrad.dropin(fallback="refuse"):
+        ptr, idx = torch.tensor([0, 1]), torch.arange(4)[::4]
+        A = torch.sparse_csr_tensor(ptr, idx, torch.ones(1), (1, 2))
+        assert torch.equal(A.to_dense(), torch.eye(1, 2))
+        with pytest.raises(ValueError, match=r"`crow_indices` has shape \(\); \(\*batch, lines"):
+            torch.sparse_csr_tensor(torch.tensor(0), torch.tensor(0), torch.ones(1))

@@ -295,8 +295,9 @@ def test_names_of_three_dimensions():
         found = old(1, (1, 2, 1, 3), True, False)
         assert list(found) == list(wanted)
         assert all(torch.equal(found[step], wanted[step]) for step in wanted)
-    with pytest.warns(DeprecationWarning, match="PairwiseVoxelEncoder is deprecated"):
+    with pytest.warns(DeprecationWarning, match="PairwiseVoxelEncoder is deprecated") as told:
         code = encoders.PairwiseVoxelEncoder(1, (1, 2, 1, 3), upper=True)
+    assert [warning.filename for warning in told] == [__file__]
     assert code.offsets == encoders.PairwiseEncoder(1, (1, 2, 1, 3), upper=True).offsets
     deprecated = pytest.warns(DeprecationWarning, match="has its place")
     with deprecated, pytest.raises(ValueError, match="volume_shape must be"):

@@ -87,6 +87,7 @@ def test_half_precision_is_multiplied_in_single():
 def test_refusals():
     A, x = spgrad.eye(3), torch.ones(3)
     inf = spgrad.from_dense(torch.diag(torch.tensor([float("inf"), 1.0, 1.0])))
+    batch = spgrad.from_dense(torch.eye(3).repeat(2, 1, 1))
     for wrong, kind, says in [
         ((torch.eye(3), x), TypeError, "`A`"),
         ((A, A), TypeError, "`x`"),
@@ -95,6 +96,7 @@ def test_refusals():
         ((A, x.double()), (TypeError, ValueError), "dtype"),
         ((A, torch.ones(4)), ValueError, r"\(3\) or \(3, n\)"),
         ((A, torch.ones(2, 3, 1)), ValueError, r"\(2, 3, 1\)"),
+        ((batch, torch.ones(2, 4)), ValueError, r"\(2, 3\) or \(2, 3, n\)"),
         ((A, x, "1"), TypeError, "`t`"),
         ((A, x, 1j), TypeError, "`t`"),
         ((A, x, torch.ones(2)), ValueError, "`t`"),

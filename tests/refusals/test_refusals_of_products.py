@@ -38,6 +38,11 @@ REFUSED = {
     "other_features": (lambda: attend(Q, K[:, :2], V, MASK), "`key` has shape (6, 2)"),
     "all_dropped": (lambda: attend(Q, K, V, MASK, 1.0), "`dropout_p` is 1.0"),
     "less_than_none_dropped": (lambda: attend(Q, K, V, MASK, -0.1), "`dropout_p` is -0.1"),
+    "dropped_or_not": (lambda: attend(Q, K, V, MASK, False), "`dropout_p` is a bool; numbers are"),
+    "a_tensor_dropped": (
+        lambda: attend(Q, K, V, MASK, torch.tensor(0.5)),
+        "`dropout_p` is a strided tensor of shape (); numbers are",
+    ),
     "causal": (lambda: attend(Q, K, V, MASK, is_causal=True), "`is_causal` is True"),
     "groups": (lambda: attend(Q, K, V, MASK, enable_gqa=True), "`enable_gqa` is True"),
     "other_heads": (

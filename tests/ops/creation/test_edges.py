@@ -87,6 +87,7 @@ def test_an_edge_index_that_knows_its_size(known, size, shape, layout):
 def test_an_edge_index_without_edges():
     none = torch.zeros(2, 0, dtype=torch.int64)
     assert spgrad.from_edges(EdgeIndex(none, (3, None))).shape == (3, 0)
+    assert spgrad.from_edges(EdgeIndex(none, (None, 3))).shape == (0, 3)
     assert spgrad.from_edges(EdgeIndex(none, (None, None))).shape == (0, 0)
 
 
