@@ -1,6 +1,7 @@
 """Files, checkpoints, and arguments that are wrong on one rank or on all."""
 
 import faulthandler
+import zlib
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import spgrad
 from spgrad import linalg
-from spgrad.distributed import distribute, from_local, load, save, solve
+from spgrad.distributed import agreement, distribute, from_local, load, save, solve
 
 
 @case
@@ -70,6 +71,21 @@ def files(rank, world):
 def only_last(rank, world, bad, good):
     """An argument that is wrong on one rank."""
     return bad if rank == world - 1 else good
+
+
+@case
+def wrong_beside_a_checksum_of_zero(rank, world):
+    """No checksum of arguments is taken for the mark of an error."""
+    facts = {"x": "00010001111000110111010000011011000000000000"}
+    assert zlib.crc32(repr(facts).encode()) == 0
+
+    def check():
+        if rank == world - 1:
+            raise spgrad.StateError("wrong here")
+        return facts
+
+    group, last = dist.group.WORLD, f"on rank {world - 1} of {world}, wrong here"
+    raises(RuntimeError, last, lambda: agreement.agree(group, check, "cpu"))
 
 
 @case

@@ -63,6 +63,17 @@ def test_the_copy_and_its_gradient_have_no_gaps(make):
     torch.autograd.gradgradcheck(lambda g: transposed_copy(make(g)), given)
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_torch_makes_the_copy_elsewhere(monkeypatch, recorded):
+    """And in a compiler, which fuses it."""
+    monkeypatch.setattr(kernels, "transpose_dense", None)
+    x = torch.empty(6, 8, device="meta", requires_grad=recorded)
+    assert transposed_copy(x).is_contiguous()
+    compiled = torch.compile(transposed_copy, backend="eager", fullgraph=True)
+    here = torch.randn(6, 8, requires_grad=recorded)
+    assert torch.equal(compiled(here), here.mT)
+
+
 def test_gradients_of_a_product_from_the_right_have_no_gaps():
     A = spgrad.from_dense(torch.eye(40).roll(3, 1) + torch.eye(40)).requires_grad_()
     x = torch.randn(9, 40, requires_grad=True)

@@ -37,13 +37,6 @@ def test_structure(name, shape):
         assert info.symmetry(M).partners == pytest.approx(share)
 
 
-def test_structure_of_a_parameter():
-    A = spgrad.eye(3).requires_grad_()
-    assert torch.equal(info.matrix(A).vals, torch.ones(3))
-    assert not info.matrix(A).vals.requires_grad
-    assert info.report(A) == info.report(A.detach())
-
-
 @pytest.mark.parametrize(
     ("dense", "values"),
     [
