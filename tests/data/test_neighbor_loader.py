@@ -48,6 +48,15 @@ def test_workers_change_nothing(workers):
     assert first[0].n_id.tolist() != next(iter(alone)).n_id.tolist()  # a new epoch
 
 
+def test_each_batch_draws_anew():
+    """Also where the neighbours are the same."""
+    A = spgrad.from_dense(torch.ones(500, 500))
+    loader = data.NeighborLoader(
+        A, input_nodes=torch.arange(50), num_neighbors=[1], batch_size=1, generator=generator()
+    )
+    assert len({batch.n_id[-1].item() for batch in loader}) > 40
+
+
 def test_every_node_comes_once():
     mask = torch.arange(40) % 3 == 0
     loader = data.NeighborLoader(

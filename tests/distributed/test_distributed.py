@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import multiprocessing
 
 import spgrad
+from spgrad.distributed import plan
 from spgrad.distributed.exchange import Message, messages
 
 WORLDS = (1, 2, 4)
@@ -64,3 +65,13 @@ def test_rows_are_divided_into_messages_by_their_bytes():
     assert found[:16] == [Message(2, 2500 + 4096 * i, 2500 + 4096 * (i + 1), i) for i in range(16)]
     assert found[16:] == [(0, 0, 1024, 0), (0, 1024, 2048, 1), (0, 2048, 2500, 2)]
     assert messages([5], torch.empty(0, 0)) == []
+
+
+def test_rows_that_arrive_are_cut_where_own_rows_have_enough_of_them():
+    """A part has eight entries in a row that has any; there are at most four parts."""
+    assert plan._cuts(torch.zeros(24), 9) == [(0, 3), (3, 6), (6, 9)]
+    assert plan._cuts(torch.zeros(23), 9) == [(0, 4), (4, 9)]
+    assert plan._cuts(torch.arange(3).repeat_interleave(16), 9) == [(0, 4), (4, 9)]
+    assert len(plan._cuts(torch.zeros(100), 9)) == 4
+    assert plan._cuts(torch.zeros(100), 2) == [(0, 1), (1, 2)]
+    assert plan._cuts(torch.zeros(0), 0) == [(0, 0)]

@@ -131,8 +131,10 @@ def test_bounds_of_conjugate_gradients():
     M = torch.diag(torch.logspace(0, 6, 6, dtype=D))
     right = torch.ones(6, dtype=D)
     by_size = LinearCGSettings(terminate_cg_by_size=True)
-    with pytest.warns(UserWarning, match="CG ended after 1 iterations .*; 1e-06 was asked for"):
+    text = "CG ended after 1 iterations .*; 1e-06 was asked for"
+    with pytest.warns(UserWarning, match=text) as told:
         linear_cg(M, right, tolerance=1e-6, max_iter=1)
+    assert [warning.filename for warning in told] == [__file__]
     counts = []
     for settings in (by_size, LinearCGSettings()):
         counted = []

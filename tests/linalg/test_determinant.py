@@ -6,7 +6,7 @@ import torch
 import spgrad
 from spgrad import errors, linalg
 from spgrad.core.pattern import LAYOUTS
-from spgrad.linalg.direct import selected
+from spgrad.linalg.direct import inverse, selected
 
 D, C = torch.float64, torch.complex128
 
@@ -69,6 +69,14 @@ def test_inverse_at_any_pattern(dtype):
         mask = spgrad.ones_like(at).to_dense() != 0
         torch.testing.assert_close(found.to_dense(), inverse.where(mask, 0), rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(linalg.inverse_diagonal(A), inverse.diagonal(), rtol=1e-3, atol=1e-4)
+
+
+def test_columns_of_an_inverse_are_solved_a_few_at_once(monkeypatch):
+    monkeypatch.setattr(inverse, "_COLUMNS", 3)
+    A, at = sparse(matrix()), sparse(matrix(seed=10, diagonal=0.0))
+    mask = spgrad.ones_like(at).to_dense() != 0
+    wanted = torch.linalg.inv(A.to_dense()).where(mask, 0)
+    torch.testing.assert_close(linalg.inverse_at(A, at).to_dense(), wanted)
 
 
 def test_a_diagonal_matrix_has_zeros_beside_the_diagonal():

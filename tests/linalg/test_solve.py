@@ -234,3 +234,14 @@ def test_blocks_that_have_no_inverse():
         with pytest.raises(ValueError, match="`size` is 0; ints from 1 are accepted"):
             solved(A, 0)
     assert torch.equal(solved(spgrad.from_dense(torch.eye(5)), 2), b)
+
+
+def test_blocks_have_eight_rows():
+    """The inverse of a matrix of blocks of eight takes one iteration."""
+    generator = torch.Generator().manual_seed(0)
+    blocks = torch.randn(3, 8, 8, generator=generator, dtype=torch.float64) + 9 * torch.eye(8)
+    M, b = torch.block_diag(*blocks), torch.ones(24, dtype=torch.float64)
+    solver = spgrad.linalg.BiCGSTAB(preconditioner=spgrad.linalg.BlockJacobi())
+    x, info = spgrad.linalg.solve(spgrad.from_dense(M), b, solver, return_info=True)
+    torch.testing.assert_close(x, torch.linalg.solve(M, b))
+    assert info.iterations == 1

@@ -137,6 +137,7 @@ REFUSED = {
         lambda: spgrad.allclose(A, A[:3]),
         "spgrad.allclose: `other` has shape (3, 6)",
     ),
+    "no_tensor": (lambda: spgrad.equal(A, 3), "spgrad.equal: `other` is an int"),
     "both_dense": (lambda: spgrad.equal(Q, Q), "spgrad.equal: `input` is a strided"),
     # products
     "sparse_factor": (lambda: spgrad.sparse_mm(A, A), "spgrad.sparse_mm: `B` is"),

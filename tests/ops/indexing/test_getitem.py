@@ -371,3 +371,12 @@ def test_a_tensor_with_one_truth_value(name, flag):
     ):
         found = A[index]
         testing.assert_close(found.to_dense() if found.is_sparse else found, x[index])
+
+
+@layouts
+def test_masks_of_two_dimensions_behind_an_ellipsis(name):
+    A = testing.random_sparse((2, 4, 6), LAYOUTS[name])
+    mask, x = torch.eye(4, 6) > torch.tensor([0, 0, 1, 1])[:, None], A.to_dense()
+    for given in (mask, mask.tolist(), mask.numpy()):
+        found = A[..., torch.tensor([True, True]), given]
+        testing.assert_close(found.to_dense(), x[..., torch.tensor([True, True]), mask])

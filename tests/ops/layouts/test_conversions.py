@@ -113,3 +113,10 @@ def test_infinite_parts_of_complex_elements_stay():
         x = spgrad.sparse_coo_tensor(indices, vals, size).to_dense()
         assert x.flatten().tolist() == [0, value]
         assert torch.autograd.grad(x.real.sum(), vals)[0].tolist() == [1] * len(vals)
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_a_zero_keeps_its_sign(name):
+    A = testing.random_sparse((4, 6), LAYOUTS[name])
+    x = spgrad.from_values(torch.full_like(A.values(), -0.0), A).to_dense()
+    assert torch.equal(x.signbit(), testing.mask_of(A.pattern))

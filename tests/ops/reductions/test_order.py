@@ -66,6 +66,17 @@ def test_topk_of_torch_is_that_of_the_dense_matrix(layout, dim, largest):
     assert torch.equal(A.grad.to_dense(), x.grad.where(spgrad.testing.mask_of(A.pattern), 0))
 
 
+@pytest.mark.parametrize("value", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_topk_of_one_element_among_zeros(at, value):
+    A = spgrad.sparse_csr_tensor([0, 1], [at], [value], (1, 3))
+    for largest in (True, False):
+        wanted = A.to_dense().sort(dim=1, descending=largest, stable=True)
+        values, indices = spgrad.topk(A, 3, largest=largest)
+        assert torch.equal(values, wanted.values)
+        assert torch.equal(indices, wanted.indices)
+
+
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_topk_sorts_stably_with_zeros_of_both_kinds(dim, largest):
