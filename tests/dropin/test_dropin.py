@@ -190,6 +190,14 @@ def test_native_operands_give_sparse_tensors_and_keep_their_attributes():
     torch.testing.assert_close(B.to_dense(), 2 * dense())
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.parametrize("name", ["zero_", "detach_", "requires_grad_"])
+def test_native_tensors_that_change_in_place_stay_themselves(name, layout):
+    A = dense().to_sparse(layout=layout)
+    with spgrad.dropin():
+        assert getattr(A, name)() is A
+
+
 def test_what_spgrad_refuses_torch_answers_with_a_gradient_on_the_pattern():
     with spgrad.dropin():
         A = dense().to_sparse_coo().requires_grad_()

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from compiling import compare, compiled
+from torch._dynamo.testing import CompileCounter
 
 import spgrad
 from spgrad import nn
+from spgrad.nn.graph import pairs
 
 DOUBLE = {"dtype": torch.float64}
 
@@ -95,3 +97,16 @@ def test_compiled_code_sees_the_layout():
     x = torch.randn(6, 4)
     torch.testing.assert_close(traced(function)(graph().to_sparse_csr(), x), 2 * x)
     assert torch.equal(function(graph().to_sparse_csr(), x), 2 * x)
+
+
+def test_what_a_graph_break_leaves_to_python_is_not_compiled():
+    """Dynamo would find graphs in the callees of an operation that it is not tracing."""
+
+    def in_python(x):
+        return pairs.added_scores(A, x, x)
+
+    A, x, counter = graph(), torch.ones(6, 2, **DOUBLE), CompileCounter()
+    called = torch._dynamo.disable(in_python, recursive=False)
+    found = torch.compile(lambda x: called(x), backend=counter)(x)  # noqa: PLW0108
+    assert torch.equal(found.values(), torch.full((A.nse, 2), 2.0, **DOUBLE))
+    assert counter.frame_count == 0
