@@ -121,7 +121,7 @@ class SparseLinear(SparseWeight):
         height, width = self.blocksize or (1, 1)
         lines = ptr.diff()
         real = self.values.dtype.to_real()
-        bound = (lines.clamp(min=1) * width).to(real).rsqrt()
+        bound = (lines * width).to(real).rsqrt()  # inf of an empty row, which nothing reads
         line_of = torch.repeat_interleave(lines, output_size=self.values.shape[0])
         spread = bound[line_of].view(-1, *[1] * (self.values.dim() - 1))
         self.values.copy_(_uniform(self.values, generator) * spread)

@@ -162,12 +162,11 @@ def sddmm(pattern: Pattern | torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> 
     checks.require_numeric("x", x)
     batch, (m, k) = P.batch, P.matrix
     lead = len(batch) + 1
-    heads = tuple(x.shape[lead:-1])
-    n = x.shape[-1] if x.dim() else 0
     hint = f"It follows from a pattern of shape {(*batch, m, k)}."
     if x.dim() <= lead or tuple(x.shape[:lead]) != (*batch, m):
         accepted = ", ".join(map(str, (*batch, m, "*h", "n")))
         raise checks.bad_shape("x", tuple(x.shape), f"({accepted})", hint)
+    heads, n = tuple(x.shape[lead:-1]), x.shape[-1]
     wanted = (*batch, k, *heads, n)
     if tuple(y.shape) != wanted:
         hint = f"It follows from x of shape {tuple(x.shape)} and the pattern."

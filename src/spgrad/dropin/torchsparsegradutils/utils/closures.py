@@ -36,11 +36,7 @@ class Closure(Operator):
         self.products, self.batch = (times, adjoint or times), batch
 
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        """A x, or A^H x."""
-        return self.apply(x, adjoint)
-
-    def apply(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        """The product, in the shape that the function takes."""
+        """A x, or A^H x, in the shape that the function takes."""
         found = self.products[adjoint](x.reshape(*self.batch, *x.shape[-2:]))
         return found.reshape(x.shape[0], -1, x.shape[-1]).contiguous()
 
@@ -48,7 +44,7 @@ class Closure(Operator):
 class Vectors(Closure):
     """A `Closure` for a function of single vectors (k,)."""
 
-    def apply(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+    def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """The product of one vector."""
         return self.products[adjoint](x.reshape(-1)).reshape(1, -1, 1).contiguous()
 
