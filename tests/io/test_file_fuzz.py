@@ -104,6 +104,12 @@ def test_wrong_matrix_market(text, says, tmp_path):
     assert says in refused(write(tmp_path / "a.mtx", HEAD + text))
 
 
+def test_a_file_is_read_to_its_end(tmp_path):
+    """The reader of SciPy has all numbers by then, and does not fail."""
+    text = f"{HEAD}array real general\n1 1\n5\n" + "\n" * 2**21 + "x\n"
+    assert "b'x' in line 2097156, out of place" in refused(write(tmp_path / "a.mtx", text))
+
+
 @pytest.mark.parametrize(
     ("text", "dense"),
     [
