@@ -213,15 +213,18 @@ def test_large_calls_of_one_head_or_few_elements_a_row_are_composed(monkeypatch)
     monkeypatch.setattr(module, "_FEW_OF_ONE", 8)
     monkeypatch.setattr(module, "_FEW", 16)
 
-    def fused(nse, heads, rows=4):
+    def fused(nse, heads, rows=4, device="cpu"):
         column = torch.arange(nse)
         A = spgrad.sparse_coo_tensor(
             torch.stack([column % rows, column]), torch.ones(nse), (rows, 32)
         )
-        return module._fused(A.pattern, torch.empty(32, heads, 3))
+        return module._fused(A.pattern, torch.empty(32, heads, 3, device=device))
 
     assert fused(8, 1)
     assert not fused(16, 1)
     assert fused(8, 2)
     assert not fused(11, 2)
     assert fused(12, 2)
+    assert not fused(8, 1, device="meta")
+    monkeypatch.setattr(kernels, "compiled", lambda: False)
+    assert not fused(8, 1)
