@@ -5,7 +5,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import spgrad
-from spgrad import linalg, testing
+from spgrad import linalg, support, testing
+from spgrad.core.pattern import LAYOUTS
 
 D = torch.float64
 ITERATIVE = [linalg.CG, linalg.MINRES, linalg.BiCGSTAB, linalg.GMRES, linalg.LSMR]
@@ -258,3 +259,26 @@ def test_jacobi_divides_by_the_diagonal():
     r = torch.ones(1, 2, 1, dtype=A.dtype)
     testing.assert_close(applied.apply(r).flatten(), 1 / torch.tensor([4, 2j]))
     testing.assert_close(applied.apply(r, adjoint=True).flatten(), 1 / torch.tensor([4, -2j]))
+
+
+@pytest.mark.parametrize("name", support.ALL)
+def test_ssor_divides_by_two_triangles(name):
+    M = torch.tensor([[4.0, 1, 0, 2], [1, 3, 1, 0], [0, 2, 5, 1], [1, 0, 1, 6]], dtype=D)
+    A = spgrad.from_dense(M, LAYOUTS[name], blocksize=(2, 2) if name[0] == "b" else None)
+    applied = linalg.SSOR(1.6).prepare(A)
+    middle = torch.diag(M.diagonal())
+    whole = (middle / 1.6 + M.tril(-1)) @ middle.inverse() @ (middle / 1.6 + M.triu(1)) * 4
+    r = torch.ones(4, 1, dtype=D)
+    testing.assert_close(applied.apply(r), torch.linalg.solve(whole, r))
+    testing.assert_close(applied.apply(r, adjoint=True), torch.linalg.solve(whole.mT, r))
+
+
+@pytest.mark.parametrize(("count", "widths"), [(3, {4, 3}), (4, {5})])
+def test_columns_are_left_out_once_a_quarter_of_them_has_converged(count, widths):
+    """Here one, an eigenvector, does in the first step; the others need the same number."""
+    seen = set()
+    b = torch.cat([torch.linalg.eigh(poisson())[1][:, :1], B[:, :1].expand(-1, count)], 1)
+    solver = linalg.CG(preconditioner=lambda r: seen.add(r.shape[-1]) or r)
+    x = linalg.solve(A, b, solver)
+    torch.testing.assert_close(poisson() @ x, b, rtol=0, atol=1e-6)
+    assert seen == widths

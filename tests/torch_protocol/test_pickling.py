@@ -288,6 +288,18 @@ def test_damaged_files_are_refused(case, name):
         pickle.loads(blob)
 
 
+@pytest.mark.parametrize("name", ["coo", "csr"])
+def test_narrow_indices_of_a_wide_tensor_are_widened(name):
+    """As constructors widen them, so that products of sizes do not overflow."""
+
+    def widen(parts):
+        parts["shape"] = (4, 2**40)
+        parts["indices"] = tuple(i.to(torch.int32) for i in parts["indices"])
+
+    A = pickle.loads(pickle.dumps(tampered(name, widen)))
+    assert {i.dtype for i in A.pattern.indices} == {torch.int64}
+
+
 def test_damage_is_found_by_torch_load():
     """Also where weights_only promises that a file can do no harm."""
     file = io.BytesIO()

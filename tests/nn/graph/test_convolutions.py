@@ -317,3 +317,14 @@ def test_gin_begins_anew(train_eps):
         function.eps.zero_()
     function.reset_parameters()
     assert function.eps.tolist() == [0.5]
+
+
+@pytest.mark.parametrize("redrawn", [False, True])
+def test_weights_are_spread_by_the_number_of_both_channels(redrawn):
+    """After Glorot and Bengio (2010)."""
+    layer = nn.GraphConv(2, 1000)
+    if redrawn:
+        layer.reset_parameters()
+    bound = (6 / 1002) ** 0.5
+    assert 0.99 * bound < layer.lin.weight.max() <= bound
+    assert -0.99 * bound > layer.lin.weight.min() >= -bound

@@ -1,11 +1,13 @@
 """Attention over a mask: cases that the dense function at the same elements does not cover."""
 
+import functools
+
 import pytest
 import torch
 from samples import drawn
 
 import spgrad
-from spgrad import support, testing
+from spgrad import kernels, support, testing
 from spgrad.core.pattern import LAYOUTS
 from spgrad.lowering.convert import convert
 
@@ -153,6 +155,26 @@ def test_rows_in_which_no_score_is_finite_give_zeros_in_every_way(name):
     dropped = attend(q, k, v, dropout_p=0.5)
     assert bool(dropped.isfinite().all())
     assert not bool(dropped[1, 0].any())
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="other kernels take elements one by one")
+def test_large_blocks_have_a_kernel_of_their_own(monkeypatch):
+    called = []
+
+    def noted(name, kernel, *args):
+        called.append(name)
+        return kernel(*args)
+
+    for name in ("attention", "block_attention"):
+        kernel = functools.partial(noted, name, getattr(kernels, name))
+        monkeypatch.setattr(kernels, name, kernel)
+    mask = spgrad.from_dense(torch.ones(12, 24))
+    q, k, v = (drawn(2, n, 3) for n in (12, 24, 24))
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    for block in ((4, 8), (3, 8), (4, 6)):
+        A = spgrad.zeros_like(mask.to_sparse_bsr(block), dtype=q.dtype)
+        testing.assert_close(spgrad.scaled_dot_product_attention(q, k, v, A), wanted)
+    assert called == ["block_attention", "attention", "attention"]
 
 
 @pytest.mark.parametrize("name", ["bsr", "bsc"])
