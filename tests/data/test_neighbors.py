@@ -9,7 +9,7 @@ from torch.testing import assert_close
 import spgrad
 from spgrad import data, kernels
 from spgrad.kernels import REFERENCES
-from spgrad.kernels.reference.sampling.neighbors import _below
+from spgrad.kernels.reference.sampling.random import below
 
 
 def generator(seed=0):
@@ -198,7 +198,7 @@ def test_random_bits_become_an_integer_below_a_bound(bound):
     bits = torch.randint(-(2**63), 2**63 - 1, (1000,), generator=generator())
     bits[:4] = torch.tensor([0, -1, 2**32 - 1, 2**63 - 1])
     wanted = [(b % 2**64) * bound >> 64 for b in bits.tolist()]
-    assert _below(bits, torch.tensor(bound)).tolist() == wanted
+    assert below(bits, torch.tensor(bound)).tolist() == wanted
 
 
 def test_weights_of_zero_are_never_drawn():

@@ -7,7 +7,8 @@ import torch
 from torch.testing import assert_close
 
 import spgrad
-from spgrad import data
+from spgrad import data, kernels
+from spgrad.kernels import REFERENCES
 
 
 def generator(seed=0):
@@ -64,6 +65,22 @@ def test_probabilities_of_steps(p, q):
     kept = expected > 0
     assert float(((found - expected)[kept] ** 2 / expected[kept]).sum()) < 25
     assert found[1] == 0
+
+
+@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.5, 2.0), (1e9, 1e9)])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_walks_on_threads_and_by_the_reference_are_the_same(p, q, index):
+    degree = torch.randint(0, 9, (500,), generator=generator())
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)]).to(index)
+    idx = torch.cat([torch.randperm(500)[:d].sort().values for d in degree.tolist()]).to(index)
+    args = ptr, idx, torch.arange(500).repeat(3), 9, p, q, 2**62
+    wanted = REFERENCES["random_walks"](*args)
+    before = torch.get_num_threads()
+    for threads in (1, 2, 4):
+        torch.set_num_threads(threads)
+        found = kernels.random_walks(*args)
+        torch.set_num_threads(before)
+        assert torch.equal(found, wanted)
 
 
 def test_a_near_node_is_one_to_which_an_entry_leads():

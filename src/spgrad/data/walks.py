@@ -8,15 +8,11 @@ import torch
 
 from spgrad import kernels
 from spgrad.core import checks
-from spgrad.core.pattern import View
 from spgrad.core.tensor import SparseTensor
 from spgrad.data.arguments import random_key, require_count, require_graph, require_members
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.views import rows
 from spgrad.public import public_as
-
-_TRIES = 8
-"""If this many proposals for a step are rejected, the weights of all neighbours are computed."""
 
 
 @public_as("data.random_walk")
@@ -48,7 +44,8 @@ def random_walk(
         The nodes of each walk (s, length + 1), int64. A walk stays in a node without neighbours.
 
     Cost:
-        O(s * length) for p = q = 1; with others O(log(longest row)) for each proposal.
+        O(s * length) for p = q = 1; with others O(log(longest row)) for each proposal. The result
+        does not depend on the number of threads.
 
     Raises:
         ValueError: A start is out of range, or p or q is not positive and finite.
@@ -73,71 +70,6 @@ def random_walk(
             raise ArgumentValueError(
                 f"`{name}` is {number}; a positive finite number is accepted. 1.0 is neutral."
             )
-    view = rows(pattern)
-    walk = [now]
-    for step in range(length):
-        if step == 0 or p == q == 1:
-            walk.append(_neighbour(view, walk[-1], generator))
-        else:
-            walk.append(_second_order(view, walk[-2], walk[-1], p, q, generator))
-    return torch.stack(walk, 1)
-
-
-def _neighbour(view: View, now: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-    """A neighbour of each node, drawn uniformly; the node itself if it has no neighbour."""
-    if view.idx.numel() == 0:
-        return now
-    begin = view.ptr[now].long()
-    degree = view.ptr[now + 1].long() - begin
-    part = torch.rand(now.numel(), dtype=torch.float64, generator=generator)
-    entry = begin + (part * degree).long()
-    there = degree > 0
-    return torch.where(there, view.idx[torch.where(there, entry, 0)].long(), now)
-
-
-def _weights(
-    view: View, before: torch.Tensor, to: torch.Tensor, p: float, q: float
-) -> torch.Tensor:
-    """The weights of steps to `to`, where the walk came from `before`."""
-    near = kernels.locate(view.ptr, view.idx, before, to) >= 0
-    one = torch.ones(to.numel(), dtype=torch.float64)
-    return torch.where(to == before, one / p, torch.where(near, one, one / q))
-
-
-def _second_order(
-    view: View,
-    before: torch.Tensor,
-    now: torch.Tensor,
-    p: float,
-    q: float,
-    generator: torch.Generator | None,
-) -> torch.Tensor:
-    most = max(1 / p, 1.0, 1 / q)
-    found = now.clone()
-    open_ = (view.ptr[now + 1] > view.ptr[now]).nonzero().squeeze(1)
-    for _ in range(_TRIES):
-        to = _neighbour(view, now[open_], generator)
-        chance = torch.rand(to.numel(), dtype=torch.float64, generator=generator)
-        taken = chance * most < _weights(view, before[open_], to, p, q)
-        found[open_[taken]] = to[taken]
-        open_ = open_[~taken]
-    if open_.numel():
-        found[open_] = _among_all(view, before[open_], now[open_], p, q, generator)
-    return found
-
-
-def _among_all(
-    view: View,
-    before: torch.Tensor,
-    now: torch.Tensor,
-    p: float,
-    q: float,
-    generator: torch.Generator | None,
-) -> torch.Tensor:
-    """A step by the weights of all entries of each row; no row is empty."""
-    made, to, _, _ = kernels.sample_lines(view.ptr, view.idx, None, now, 0, -1, False, 0)
-    line = kernels.expand(made, to.numel()).long()
-    weight = _weights(view, before[line], to.long(), p, q)
-    lines = torch.arange(now.numel())
+    ptr, idx = rows(pattern)[:2]
     key = random_key(generator)
-    return kernels.sample_lines(made, to, weight, lines, 0, 1, True, key)[1].long()
+    return kernels.random_walks(ptr, idx, now.to(idx.device), length, float(p), float(q), key)

@@ -67,6 +67,7 @@ from spgrad.kernels.reference.reductions.scatter import scatter_sum
 from spgrad.kernels.reference.reductions.segment import segment_arg, segment_expand, segment_reduce
 from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment_softmax_backward
 from spgrad.kernels.reference.sampling.neighbors import relabel_lines, sample_lines
+from spgrad.kernels.reference.sampling.walks import random_walks
 from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
 from spgrad.kernels.reference.shapes.transpose_dense import transpose_dense
@@ -128,6 +129,7 @@ __all__ = [
     "list_lines",
     "locate",
     "masked_spgemm",
+    "random_walks",
     "relabel_lines",
     "sample_lines",
     "scale",

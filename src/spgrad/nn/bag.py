@@ -48,7 +48,8 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         mode: "sum", "mean" or "max" of the rows of a bag, each times its weight. The mean divides
             by the number of rows in the bag. A bag without rows gives 0.
         sparse: Gives the table a torch.sparse_coo gradient of the used rows, which
-            `torch.optim.SGD` and `torch.optim.SparseAdam` accept; False gives a dense gradient.
+            `torch.optim.SGD` and `torch.optim.SparseAdam` accept; False gives a dense gradient,
+            which `torch.nn.EmbeddingBag` gives by default.
         _weight: The table, in place of a random one.
         include_last_offset: `offsets` ends with the number of inputs.
         padding_idx: Inputs of this number are left out.

@@ -79,6 +79,7 @@ def _structure(ptr, idx, perm):
         "join_ranges": (idx, begin, end, idx.new_tensor([5]), n, True),
         "kron_lines": (ptr, idx, ptr.new_tensor([0, 2, 3]), ptr.new_tensor([0, 1, 1]), 2),
         "list_lines": (ptr, idx, val, torch.randint(m, (m,))),
+        "random_walks": (ptr, idx % m, torch.randint(m, (m,)), 2, 1.0, 1.0, 7),
         "relabel_lines": (idx[: n // 64].unique(), ptr, idx, perm, True),
         "sample_lines": (ptr, idx, numbers(n).abs(), torch.randint(m, (m,)), 0, 3, False, 7),
         "locate": (ptr, idx, torch.randint(m, (n,)), torch.randint(NUM_COLS, (n,))),

@@ -18,6 +18,7 @@ from attention_operands import (
     randn,
 )
 from calls import IN_PLACE, OF_THE_MACHINE
+from square_operands import diagonal, factors, square, system, walked
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -156,36 +157,6 @@ def reduced_backward(v):
     return *v.valued, x, randn(v.m, 3), arg
 
 
-def square(v, *, lower):
-    """A matrix on the indices of v, of its lines, with all of a dominant diagonal."""
-    at = torch.eye(v.m, dtype=torch.bool)
-    at[kernels.expand(v.ptr, v.nse).long(), v.idx.long() % max(v.m, 1)] = True
-    row, column = (at.tril() if lower else at).nonzero().T
-    val = torch.where(row == column, 4.0, randn(len(row)) / max(v.m, 1))
-    ptr = kernels.compress(row.to(v.ptr.dtype), v.m)
-    return ptr, column.to(v.ptr.dtype), val
-
-
-def system(v, n, upper, unit):
-    """Its values in any order, and n right-hand sides."""
-    ptr, idx, val = square(v, lower=False)
-    perm = torch.randperm(len(idx))
-    shuffled = torch.empty_like(val).index_copy_(0, perm, val)
-    return ptr, idx, perm.to(idx.dtype), shuffled, randn(v.m, n), upper, unit
-
-
-def diagonal(v):
-    """The pointers and columns of a diagonal matrix."""
-    return (at := torch.arange(v.m + 1, dtype=v.ptr.dtype)), at[:-1]
-
-
-def factors(v, mirror):
-    """Those of a diagonal matrix, in supernodes of one column."""
-    at, rows = diagonal(v)
-    one = at, rows, 2 + randn(v.m).abs()
-    return at, torch.zeros_like(at), rows[:0], *one, *one, mirror
-
-
 CALLS = {  # the arguments of every kernel, made of a view
     "additive_attention": ADDITIVE,
     "additive_attention_backward": ADDITIVE_BACKWARD,
@@ -254,6 +225,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "list_lines": [lambda v: (*v.indexed, v.val, torch.arange(v.m).repeat(2).flip(0))],
     "locate": [located],
     "masked_spgemm": [masked_product],
+    "random_walks": [walked, lambda v: walked(v, 0.5, 3.0), lambda v: walked(v, 1e9, 1e9)],
     "relabel_lines": [lambda v, up=up: (v.idx[:1], *v.permuted, up) for up in (True, False)],
     "sample_lines": [
         lambda v, f=fanout, w=weighted, r=replace: (

@@ -1,9 +1,4 @@
-"""References of the kernels that sample the entries of lines, and number the nodes they reach.
-
-A random number is a function of a key, of the number of a line and of the number of the draw, so a
-sample does not depend on what draws first. It is splitmix64 (Steele, Lea and Flood 2014): line i
-starts at mix(mix(key) + i * G), and its draw j is mix(start + (j + 1) * G), modulo 2^64.
-"""
+"""References of the kernels that sample the entries of lines, and number the nodes they reach."""
 
 from __future__ import annotations
 
@@ -12,53 +7,14 @@ from torch import Tensor
 
 from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.common.views import row_numbers
-
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-_FIRST, _SECOND = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
-_LOG_2, _SQRT_2 = 0.6931471805599453, 1.4142135623730951
-_TERMS = 10
-
-
-def _shifted(z: Tensor, bits: int) -> Tensor:
-    """z >> bits of unsigned integers."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _mixed(z: Tensor) -> Tensor:
-    z = (z ^ _shifted(z, 30)) * _FIRST
-    z = (z ^ _shifted(z, 27)) * _SECOND
-    return z ^ _shifted(z, 31)
-
-
-def _starts(key: int, first: int, count: int, like: Tensor) -> Tensor:
-    """Where the random numbers of `count` lines begin, whose numbers begin with `first`."""
-    lines = first + torch.arange(count, device=like.device)
-    return _mixed(_mixed(torch.full_like(lines, key)) + lines * _GOLDEN)
-
-
-def _draws(start: Tensor, number: Tensor | int) -> Tensor:
-    return _mixed(start + (number + 1) * torch.full_like(start, _GOLDEN))
-
-
-def _below(bits: Tensor, bound: Tensor) -> Tensor:
-    """(bits * bound) >> 64: 64 random bits as an integer in [0, bound), where bound < 2^31."""
-    high, low = _shifted(bits, 32), bits & 0xFFFFFFFF
-    return (high * bound + (low * bound >> 32)) >> 32
-
-
-def _minus_log(u: Tensor) -> Tensor:
-    """-log(u) for 0 < u <= 1 by operations that every machine rounds alike."""
-    m, exponent = torch.frexp(u)
-    m, exponent = 2 * m, exponent - 1
-    large = m > _SQRT_2
-    m, exponent = torch.where(large, 0.5 * m, m), exponent + large
-    s = (m - 1) / (m + 1)
-    square = s * s
-    series = torch.full_like(s, 1 / (2 * _TERMS - 1))
-    for k in range(_TERMS - 2, -1, -1):
-        series = series * square + 1 / (2 * k + 1)
-    return -(exponent * _LOG_2 + (2 * s) * series)
-
+from spgrad.kernels.reference.sampling.random import (
+    below,
+    draws,
+    line_starts,
+    minus_log,
+    parts_of_one,
+    shifted,
+)
 
 _Sample = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -120,7 +76,7 @@ def sample_lines(
         if there is none; if there is one, there is no sample.
     """
     begin, count = ptr[lines].long(), ptr.diff()[lines].long()
-    start = _starts(key, first, len(lines), ptr)
+    start = line_starts(key, first, len(lines), ptr)
     bad = lines.new_full((1,), -1)
     if fanout < 0:
         made, entry = _whole(begin, count)
@@ -156,7 +112,7 @@ def _uniform_replaced(begin: Tensor, count: Tensor, start: Tensor, fanout: int) 
     made = _pointers(fanout * (count > 0))
     line = row_numbers(made, int(made[-1]))
     draw = torch.arange(len(line), device=begin.device) - made[line]
-    return made, begin[line] + _below(_draws(start[line], draw), count[line])
+    return made, begin[line] + below(draws(start[line], draw), count[line])
 
 
 def _uniform(begin: Tensor, count: Tensor, start: Tensor, fanout: int) -> _Drawn:
@@ -170,7 +126,7 @@ def _uniform(begin: Tensor, count: Tensor, start: Tensor, fanout: int) -> _Drawn
     drawn = torch.arange(fanout, device=begin.device).expand(len(count), fanout).clone()
     for j in range(fanout):
         last = (count - fanout + j).clamp(min=0)
-        at = _below(_draws(start, j), last + 1)
+        at = below(draws(start, j), last + 1)
         before = (drawn[:, :j] == at[:, None]).any(1)
         drawn[:, j] = torch.where(long, torch.where(before, last, at), drawn[:, j])
     kept = drawn < count[:, None]
@@ -180,8 +136,8 @@ def _uniform(begin: Tensor, count: Tensor, start: Tensor, fanout: int) -> _Drawn
 def _weighted(made: Tensor, entry: Tensor, weight: Tensor, start: Tensor, fanout: int) -> _Drawn:
     """The entries whose exponential clocks of rate `weight` ring first (Efraimidis, Spirakis)."""
     line = row_numbers(made, len(entry))
-    bits = _draws(start[line], torch.arange(len(entry), device=entry.device) - made[line])
-    clock = _minus_log((_shifted(bits, 11) + 1) * 2.0**-53) / weight[entry]
+    bits = draws(start[line], torch.arange(len(entry), device=entry.device) - made[line])
+    clock = minus_log((shifted(bits, 11) + 1) * 2.0**-53) / weight[entry]
     order = torch.argsort(clock, stable=True)
     order = order[torch.argsort(line[order], stable=True)]
     rank = torch.arange(len(entry), device=entry.device) - made[line]
@@ -200,7 +156,7 @@ def _weighted_replaced(
         counts.append(fanout if b > a and sums[-1] > 0 else 0)
         if counts[-1]:
             draw = torch.arange(fanout, device=entry.device)
-            part = _shifted(_draws(start[i].expand(fanout), draw), 11) * 2.0**-53 * sums[-1]
+            part = parts_of_one(draws(start[i].expand(fanout), draw)) * sums[-1]
             at = torch.searchsorted(sums, part, right=True).clamp(max=b - a - 1)
             drawn.append(entry[a:b][at])
     return _pointers(made.new_tensor(counts, dtype=torch.int64)), torch.cat(drawn)

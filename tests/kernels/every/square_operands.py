@@ -1,0 +1,43 @@
+"""Square matrices on the indices of a view, as operands of solves and walks."""
+
+import torch
+from attention_operands import randn
+
+from spgrad import kernels
+
+
+def square(v, *, lower):
+    """A matrix on the indices of v, of its lines, with all of a dominant diagonal."""
+    at = torch.eye(v.m, dtype=torch.bool)
+    at[kernels.expand(v.ptr, v.nse).long(), v.idx.long() % max(v.m, 1)] = True
+    row, column = (at.tril() if lower else at).nonzero().T
+    val = torch.where(row == column, 4.0, randn(len(row)) / max(v.m, 1))
+    ptr = kernels.compress(row.to(v.ptr.dtype), v.m)
+    return ptr, column.to(v.ptr.dtype), val
+
+
+def system(v, n, upper, unit):
+    """Its values in any order, and n right-hand sides."""
+    ptr, idx, val = square(v, lower=False)
+    perm = torch.randperm(len(idx))
+    shuffled = torch.empty_like(val).index_copy_(0, perm, val)
+    return ptr, idx, perm.to(idx.dtype), shuffled, randn(v.m, n), upper, unit
+
+
+def diagonal(v):
+    """The pointers and columns of a diagonal matrix."""
+    return (at := torch.arange(v.m + 1, dtype=v.ptr.dtype)), at[:-1]
+
+
+def factors(v, mirror):
+    """Those of a diagonal matrix, in supernodes of one column."""
+    at, rows = diagonal(v)
+    one = at, rows, 2 + randn(v.m).abs()
+    return at, torch.zeros_like(at), rows[:0], *one, *one, mirror
+
+
+def walked(v, p=1.0, q=1.0):
+    """Nine walks of four steps; with large p and q, proposals are mostly rejected."""
+    ptr, idx, _ = square(v, lower=False)
+    starts = torch.arange(9) % v.m if v.m else torch.arange(0)
+    return ptr, idx, starts, 4, p, q, -5
