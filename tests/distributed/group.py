@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 import spgrad
+import spgrad.testing
 
 F64 = torch.float64
 CASES = {}
@@ -74,9 +75,22 @@ def dense(rows, n, dtype=F64, seed=1):
     return torch.randn(rows, n, dtype=dtype, generator=generator)
 
 
-def close(found, wanted):
-    kind = {torch.float32: 1e-5, torch.complex64: 1e-5}.get(wanted.dtype, 1e-12)
-    torch.testing.assert_close(found, wanted, rtol=kind, atol=kind)
+ERRORS = {F64: 1e-12, torch.complex128: 1e-12, torch.float32: 1e-6, torch.complex64: 1e-6}
+"""Largest error of a sum, over the sum of the magnitudes of its terms."""
+
+
+def close(found, wanted, sums=None):
+    """The same numbers as in one process.
+
+    `sums` are the sums of magnitudes that `wanted` are sums of, as far as they are known; else
+    terms are taken to be of the order of 1.
+    """
+    error = ERRORS.get(wanted.dtype) or spgrad.testing.tolerance(wanted.dtype)
+    assert found.dtype == wanted.dtype
+    sums = wanted.detach().abs() + 1 if sums is None else sums
+    over = (found - wanted).detach().abs() - error * sums
+    assert found.shape == wanted.shape
+    assert (over <= 0).all(), f"{over.max() + 0.0} over {error} of the sums of magnitudes"
 
 
 def own(D, t):

@@ -131,22 +131,23 @@ def identity(rank, world):
 @case
 def optimizers(rank, world):
     """Adam on the values as a DTensor, with the norm of the gradient clipped, as in one process."""
-    A = matrix()
-    x, target = dense(23, 2), dense(23, 2, seed=7)
-    alone = torch.nn.Parameter(A.values().detach().clone())
-    D = distribute(A)
-    shared = torch.nn.Parameter(D.values())
-    for values, layer, rows in (
-        (alone, lambda v: spgrad.from_values(v, A) @ x, target),
-        (shared, lambda v: D.with_values(v) @ D.scatter(x), own(D, target)),
-    ):
-        optimizer = torch.optim.Adam([values], lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            (layer(values) - rows).square().sum().backward()
-            torch.nn.utils.clip_grad_norm_([values], 1.0)
-            optimizer.step()
-    close(shared.full_tensor().detach(), alone.detach())
+    for dtype in (F64, torch.float32):
+        A = matrix(dtype=dtype)
+        x, target = dense(23, 2, dtype), dense(23, 2, dtype, seed=7)
+        alone = torch.nn.Parameter(A.values().detach().clone())
+        D = distribute(A)
+        shared = torch.nn.Parameter(D.values())
+        for values, layer, rows in (
+            (alone, lambda v, A=A, x=x: spgrad.from_values(v, A) @ x, target),
+            (shared, lambda v, D=D, x=x: D.with_values(v) @ D.scatter(x), own(D, target)),
+        ):
+            optimizer = torch.optim.Adam([values], lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                (layer(values) - rows).square().sum().backward()
+                torch.nn.utils.clip_grad_norm_([values], 1.0)
+                optimizer.step()
+        close(shared.full_tensor().detach(), alone.detach())
 
 
 @case
