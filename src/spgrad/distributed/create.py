@@ -13,8 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
-from spgrad.distributed.agreement import agree, require_group
-from spgrad.distributed.dtensors import require_mesh
+from spgrad.distributed.agreement import agree, require_group, require_mesh
 from spgrad.distributed.exchange import numbers_of
 from spgrad.distributed.matrix import ShardedMatrix
 from spgrad.distributed.plan import find_plan

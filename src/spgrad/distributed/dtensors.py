@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from spgrad.core import checks
@@ -23,7 +22,7 @@ from spgrad.distributed.exchange import Exchange, collect, find_exchange, give_b
 from spgrad.distributed.plan import Plan, csr, index_dtype
 from spgrad.distributed.sharded import Sharded
 from spgrad.distributed.shares import Shares, even_starts
-from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 
 
 @dataclass(frozen=True)
@@ -279,44 +278,3 @@ def gather_rows(D: Sharded, y: torch.Tensor) -> torch.Tensor:
     ids = gather(shares.ids, sizes, plan.group, None)
     assert ids is not None
     return torch.empty_like(found).index_copy_(0, ids, found)
-
-
-def require_mesh(mesh: DeviceMesh | None) -> DeviceMesh:
-    """The mesh, or one of all processes.
-
-    A wrong mesh raises an error. If the other processes may have a valid mesh, they have to raise
-    it too: they are told over the group of all processes, which the valid mesh would use.
-    """
-    if mesh is None:
-        backend = dist.get_backend()
-        device = "cuda" if backend == "nccl" else "cpu"
-        return dist.init_device_mesh(device, (dist.get_world_size(),))
-    error = _mesh_error(mesh)
-    if error is None:
-        return mesh
-    if not isinstance(mesh, DeviceMesh) or mesh.size() == dist.get_world_size():
-        agree(dist.group.WORLD, lambda: _raise(error), getattr(mesh, "device_type", "cpu"))
-    raise error
-
-
-def _mesh_error(mesh: DeviceMesh) -> SpgradError | None:
-    if not isinstance(mesh, DeviceMesh):
-        return ArgumentKindError(
-            f"`mesh` is {checks.describe_kind(mesh)}; a DeviceMesh, or None for all processes, is "
-            'accepted. Make one with torch.distributed.init_device_mesh("cpu", (n,)).'
-        )
-    if mesh.ndim != 1:
-        return ArgumentValueError(
-            f"`mesh` has {mesh.ndim} dimensions; a mesh of one dimension is accepted. Take one of "
-            'them, such as mesh["rows"].'
-        )
-    if mesh.get_coordinate() is None:
-        return ArgumentValueError(
-            f"`mesh` is {mesh}, without rank {dist.get_rank()}; a mesh with this process is "
-            "accepted. Let only the processes of the mesh make the call."
-        )
-    return None
-
-
-def _raise(error: SpgradError) -> NoReturn:
-    raise error

@@ -18,7 +18,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.data.on_disk import RowDataset
 from spgrad.distributed import dtensors
-from spgrad.distributed.agreement import agree, require_group
+from spgrad.distributed.agreement import agree, require_group, require_mesh
 from spgrad.distributed.create import from_local
 from spgrad.distributed.exchange import collect, find_exchange, numbers_of
 from spgrad.distributed.matrix import ShardedMatrix, agree_on_sharded
@@ -110,7 +110,7 @@ def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
         >>> dist.destroy_process_group()
     """
     require_group()
-    mesh = dtensors.require_mesh(mesh)
+    mesh = require_mesh(mesh)
     found: list[Any] = []
 
     def check() -> dict[str, object]:

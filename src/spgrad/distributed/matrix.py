@@ -14,7 +14,7 @@ from spgrad.core.slots import TORCH_FUNCTIONS, above
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.distributed import dtensors, rowwise
-from spgrad.distributed.agreement import agree, agreed
+from spgrad.distributed.agreement import agree, agreed, called
 from spgrad.distributed.products import product
 from spgrad.distributed.sharded import Sharded
 from spgrad.errors import ArgumentKindError, UnsupportedError
@@ -218,16 +218,30 @@ class ShardedMatrix(Sharded):
 
     @public_as("distributed.ShardedMatrix.map")
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> ShardedMatrix:
-        """The matrix with `function` applied to each value, such as torch.exp."""
-        values = function(self._values)
-        if values.shape != self._values.shape:
-            raise checks.bad_shape(
-                "function",
-                tuple(values.shape),
-                f"a result of shape {tuple(self._values.shape)}",
-                "It is applied to the values one by one.",
-            )
-        return self._with(values)
+        """The matrix with `function` applied to each value, such as torch.exp.
+
+        Raises:
+            TypeError, ValueError: In all processes: `function` raised in one of them, gave no dense
+                tensor or one of another shape, or the dtypes of its results differ.
+        """
+        found: list[torch.Tensor] = []
+
+        def check() -> dict[str, object]:
+            values = called("function", function, self._values)
+            found.append(values)
+            wanted = f"a result of shape {tuple(self._values.shape)}"
+            hint = "It is applied to the values one by one."
+            if not isinstance(values, torch.Tensor) or isinstance(values, (SparseTensor, DTensor)):
+                raise ArgumentKindError(
+                    f"`function` gave {checks.describe_kind(values)}; {wanted} is accepted. {hint}"
+                )
+            if values.shape != self._values.shape:
+                raise checks.bad_shape("function", tuple(values.shape), wanted, hint)
+            facts = values.dtype, torch.is_grad_enabled() and values.requires_grad
+            return {"call": "map", "function": "a function that gives {}, {}".format(*facts)}
+
+        agree(self.plan.group, check, self.device)
+        return self._with(found[0])
 
     @classmethod
     def __torch_function__(
@@ -265,9 +279,23 @@ class ShardedMatrix(Sharded):
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
         """The values of function(D); it gets SparseTensors, so that it refuses if f(0) != 0."""
-        parts = zip(self.plan.split(self._values), self.plan.patterns, strict=True)
-        found = [function(on_pattern(v, pattern), *args, **kwargs) for v, pattern in parts]
-        return torch.cat([flat_values(A) for A in found])
+
+        def run() -> torch.Tensor:
+            parts = zip(self.plan.split(self._values), self.plan.patterns, strict=True)
+            found = [function(on_pattern(v, pattern), *args, **kwargs) for v, pattern in parts]
+            return torch.cat([flat_values(A) for A in found])
+
+        if not args and not kwargs:  # which can't be wrong in one process alone
+            return run()
+        values: list[torch.Tensor] = []
+
+        def check() -> dict[str, object]:
+            values.append(run())
+            given = {str(i): argument for i, argument in enumerate(args)} | kwargs
+            return {"call": function.__name__, **{k: _in_words(v) for k, v in given.items()}}
+
+        agree(self.plan.group, check, self.device)
+        return values[0]
 
     def __repr__(self) -> str:
         plan, world = self.plan, len(self.plan.entries)
@@ -281,6 +309,11 @@ class ShardedMatrix(Sharded):
             f"{tuple(self.local_shape)}, nse={plan.nse}, rows that arrive="
             f"{plan.exchange.arriving}, most entries over mean={balance:.2f}{grad})"
         )
+
+
+def _in_words(argument: object) -> object:
+    """What two processes compare of an argument that is no tensor of rows."""
+    return checks.describe_kind(argument) if isinstance(argument, torch.Tensor) else argument
 
 
 _OPERATORS = {

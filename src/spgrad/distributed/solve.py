@@ -12,7 +12,7 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.distributed import dtensors
-from spgrad.distributed.agreement import agree, require_group
+from spgrad.distributed.agreement import agree, called, require_group
 from spgrad.distributed.matrix import ShardedMatrix, agree_on_sharded
 from spgrad.distributed.plan import Plan
 from spgrad.distributed.products import product, sampled
@@ -30,15 +30,48 @@ class _Shards(Operator):
 
     def __init__(self, values: torch.Tensor, plan: Plan) -> None:
         self.values, self.plan = values, plan
+        self._apply: Apply | None = None
+        self._error: Exception | None = None
 
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         values = plain(self.values.conj()) if adjoint else self.values
         return product(values, x[0].contiguous(), self.plan, adjoint)[None]
 
     def total(self, part: torch.Tensor) -> torch.Tensor:
-        part = part.contiguous()
-        dist.all_reduce(part, group=self.plan.group)
-        return part
+        if self._apply is None:
+            part = part.contiguous()
+            dist.all_reduce(part, group=self.plan.group)
+            return part
+        failed = part.new_full((1,), float(self._error is not None))
+        sums = torch.cat([part.reshape(-1), failed])
+        dist.all_reduce(sums, group=self.plan.group)
+        if sums[-1] != 0:
+            self.settle()
+        return sums[:-1].view_as(part)
+
+    def preconditioned_by(self, apply: Apply) -> Apply:
+        """The same preconditioner; where it fails in one process, all raise at the next `total`."""
+        self._apply = apply
+
+        def guarded(r: torch.Tensor, adjoint: bool) -> torch.Tensor:
+            try:
+                return called("preconditioner", apply, r, adjoint)
+            except Exception as error:  # noqa: BLE001  # the others are told before it is raised
+                self._error = error
+                return torch.zeros_like(r)
+
+        return guarded
+
+    def settle(self) -> None:
+        """Raises in every process if the preconditioner of one failed; a collective."""
+
+        def check() -> dict[str, object]:
+            if self._error is not None:
+                raise self._error
+            return {}
+
+        if self._apply is not None:
+            agree(self.plan.group, check, self.values.device)
 
     def size(self, v: torch.Tensor) -> int:
         return self.plan.rows.total
@@ -58,8 +91,10 @@ class _System:
             start = None if self.x0 is None else self.x0[None]
             apply = self._preconditioner(values)
             operator = _Shards(plain(values), self.plan)
-            problem = Problem(operator, plain(b)[None], start, self.adjoint, apply)
+            guarded = None if apply is None else operator.preconditioned_by(apply)
+            problem = Problem(operator, plain(b)[None], start, self.adjoint, guarded)
             x, info = iterate(self.options, problem)
+            operator.settle()
         self.infos[:] = [replace(info, residuals=info.residuals[0], converged=info.converged[0])]
         return x[0]
 
@@ -115,7 +150,7 @@ def solve(
         solver: An iterative solver such as ``spgrad.linalg.CG(rtol=1e-8)``. Whether D is
             hermitian, which CG and MINRES need, is not checked. Each process prepares the
             preconditioner of its own rows and columns; together they are a block-diagonal
-            preconditioner. A callable gets the own rows.
+            preconditioner. A callable gets the own rows; if it fails in one process, all raise.
         x0: Where the iteration starts, of the kind of `b`; None for zeros.
         return_info: True to return ``(x, info)``, an Info as of `spgrad.linalg.solve`.
 
