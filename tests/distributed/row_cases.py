@@ -1,8 +1,8 @@
 """Operations on rows, and training."""
 
 import torch
-from group import F64, case, close, dense, entry_ids, matrix, own, partitions
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from group import F64, case, close, dense, entry_ids, matrix, own, partitions, raises
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import spgrad
 from spgrad.distributed import distribute
@@ -69,6 +69,92 @@ def gradients_of_rowwise(rank, world):
 
 
 @case
+def norms(rank, world):
+    """Of every order, with gradients, as in one process; the others are refused by name."""
+    full = spgrad.from_dense(dense(5, 7, seed=3) + 0.1).to_sparse_csr()
+    tied = spgrad.from_dense(torch.tensor([[3.0, -3, 0], [0, 1, 0]], dtype=F64)).to_sparse_csr()
+    empty = spgrad.zeros(3, 4, dtype=F64, layout=torch.sparse_csr)
+    for A in (matrix(dtype=F64), full, tied, empty, matrix(dtype=torch.complex128)):
+        D = distribute(A)
+        for p in (2, 1, 0, 0.5, 3, -1, float("inf"), float("-inf"), "fro"):
+            number = 2 if p == "fro" else p
+            check_norm(D, A, lambda M, p=p: spgrad.norm(M, p), lambda M, p=p: M.norm(p))
+            for dim in (1, -2):
+                of = (lambda M, n=number, d=dim: torch.linalg.vector_norm(M, n, d),) * 2
+                if dim == 1 or 0 <= number < float("inf"):
+                    check_norm(D, A, *of)
+                if dim == -2 or 0 <= number < float("inf"):
+                    check_norm(
+                        D.T, A, lambda M, n=number, d=dim: spgrad.vector_norm(M.mT, n, d), of[1]
+                    )
+        for p in (None, "fro", 1, -1, float("inf"), float("-inf")):
+            check_norm(D, A, *(lambda M, p=p: torch.linalg.norm(M, p),) * 2)
+            check_norm(
+                D.T,
+                A,
+                lambda M, p=p: torch.linalg.norm(M.mT, p),
+                lambda M, p=p: torch.linalg.norm(M, p),
+            )
+            if p is not None:
+                check_norm(D, A, *(lambda M, p=p: torch.linalg.matrix_norm(M, p, (1, 0)),) * 2)
+        check_norm(D, A, *(lambda M: torch.norm(M, dim=1),) * 2)
+        check_norm(D, A, *(lambda M: torch.linalg.norm(M, 3, 1),) * 2)
+    bad = full.values().detach().clone()
+    bad[3] = float("nan")
+    D = distribute(spgrad.from_values(bad, full))
+    for p in (2, 0, float("inf"), float("-inf"), -1):
+        wanted = torch.linalg.vector_norm(spgrad.from_values(bad, full).to_dense(), p)
+        torch.testing.assert_close(D.norm(p).to_local(), wanted, equal_nan=True)
+    refused = spgrad.UnsupportedError
+    raises(refused, "`p` is 'nuc'", lambda: D.norm("nuc"))
+    raises(refused, "`ord` is 2", lambda: torch.linalg.norm(D, 2))
+    raises(ValueError, "`dim` is 2", lambda: D.norm(2, 2))
+    raises(TypeError, "`p` is 'one'", lambda: D.norm("one"))
+    raises(refused, "Distribute the transpose", lambda: D.norm(float("inf"), 0))
+    raises(refused, "'keepdim'", lambda: torch.norm(D, keepdim=True))
+    raises(ValueError, "`dim` is (0, 0)", lambda: torch.linalg.matrix_norm(D, 1, (0, 0)))
+    if world > 1:
+        raises(ValueError, f"rank {world - 1} and", lambda: D.norm(2 if rank == world - 1 else 1))
+
+
+def check_norm(D, A, alone, sharded):
+    """A norm of D and its gradient, against that of A in one process."""
+    values = A.values().detach().requires_grad_()
+    wanted = alone(spgrad.from_values(values, A))
+    local = D.local_values().detach().requires_grad_()
+    found = sharded(D.with_values(local))
+    if isinstance(found, DTensor):
+        found, mine = found.to_local(), wanted
+    else:
+        assert len(wanted) in D.shape
+        mine = wanted[D.row_ids if len(wanted) == D.shape[0] else D.column_ids]
+    close(found, mine)
+    (g,) = torch.autograd.grad(wanted.sum(), values)
+    (h,) = torch.autograd.grad(found.sum(), local)
+    close(h, g[entry_ids(D)])
+
+
+@case
+def powers(rank, world):
+    A = matrix()
+    D, x = distribute(A), dense(23, 2)
+    for function in (abs, lambda M: M.abs(), lambda M: M**2, lambda M: M.pow(3.0), torch.abs):
+        values, local = (t.detach().requires_grad_() for t in (A.values(), D.local_values()))
+        wanted = function(spgrad.from_values(values, A)) @ x
+        found = function(D.with_values(local)) @ D.scatter(x)
+        close(found, own(D, wanted))
+        wanted.square().sum().backward()
+        found.square().sum().backward()
+        close(local.grad, values.grad[entry_ids(D)])
+    close(torch.pow(D, 2).full().to_dense(), A.to_dense() ** 2)
+    raises(ValueError, "`exponent` is 0", lambda: D**0)
+    raises(TypeError, "`exponent` is a", lambda: D ** torch.ones(23, 23, dtype=F64))
+    if world > 1:
+        text = f"rank {world - 1} and 2 on rank 0"
+        raises(ValueError, text, lambda: D ** (3 if rank == world - 1 else 2))
+
+
+@case
 def attention(rank, world):
     mask = matrix()
     q, k, v = (dense(23, 4, seed=s) for s in (1, 2, 3))
@@ -89,6 +175,43 @@ def attention(rank, world):
         found.square().sum().backward()
         for ours, theirs in zip(of_all, whole, strict=True):
             close(ours.grad.full_tensor(), theirs.grad)
+
+
+@case
+def attention_with_heads(rank, world):
+    """The heads share the mask and its gradient."""
+    mask = matrix()
+    for heads in ((3,), (2, 3)):
+        q, k, v = (
+            dense(23 * 6, 4, seed=s)[: 23 * torch.Size(heads).numel()].reshape(*heads, 23, 4)
+            for s in (1, 2, 3)
+        )
+        values = mask.values().detach().requires_grad_()
+        whole = [t.clone().requires_grad_() for t in (q, k, v[..., :3])]
+        wanted = spgrad.scaled_dot_product_attention(*whole, spgrad.from_values(values, mask))
+        wanted.square().sum().backward()
+        for partition in partitions(23, world):
+            D = distribute(mask, partition=partition)
+            leaf = D.local_values().detach().requires_grad_()
+            local = [t.detach()[..., D.row_ids, :].requires_grad_() for t in whole]
+            found = D.with_values(leaf).attention(*local)
+            close(found, wanted[..., D.row_ids, :])
+            found.square().sum().backward()
+            close(leaf.grad, values.grad[entry_ids(D)])
+            for ours, theirs in zip(local, whole, strict=True):
+                close(ours.grad, theirs.grad[..., D.row_ids, :])
+    q, k, v = local
+    raises(ValueError, "`key` has shape", lambda: D.attention(q, k[0], v))
+    raises(ValueError, "`value` has shape", lambda: D.attention(q, k, v[..., :0, :]))
+    raises(ValueError, "`query` has shape", lambda: D.attention(q[..., :2], k, v))
+    several = distribute_tensor(dense(69, 4).reshape(3, 23, 4), D.mesh, [Replicate()])
+    raises(ValueError, "A DTensor has no heads", lambda: D.attention(several, k, v))
+    if world > 1:
+        text = (
+            f"`query` is ('own rows of float64 with 4 columns', [1, 3], True) on rank {world - 1}"
+        )
+        few = [t[:1] if rank == world - 1 else t for t in (q, k, v)]
+        raises(ValueError, text, lambda: D.attention(*few))
 
 
 @case

@@ -7,23 +7,16 @@ from typing import Any, NoReturn
 
 import torch
 from torch.distributed.tensor import DTensor
-from torch.overrides import resolve_name
 
 from spgrad.core import checks
-from spgrad.core.slots import TORCH_FUNCTIONS, above
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern
 from spgrad.distributed import dtensors, rowwise
 from spgrad.distributed.agreement import agree, agreed, called
+from spgrad.distributed.functions import sums, torch_names
 from spgrad.distributed.products import product
 from spgrad.distributed.sharded import Sharded
 from spgrad.errors import ArgumentKindError, UnsupportedError
-from spgrad.lowering.convert import flat_values
 from spgrad.public import public_as
-from spgrad.support import OPS
-
-_BY_VALUE = ("elementwise.unary", "elementwise.dtypes")
-"""Modules whose functions change each value by itself."""
 
 
 class ShardedMatrix(Sharded):
@@ -131,7 +124,23 @@ class ShardedMatrix(Sharded):
         value: torch.Tensor,
         scale: float | None = None,
     ) -> torch.Tensor:
-        """`spgrad.scaled_dot_product_attention` of own rows, with D for the mask."""
+        """`spgrad.scaled_dot_product_attention` of own rows, with D for the mask.
+
+        Args:
+            query: The own rows (own rows of D, d), or of several heads (heads, own rows of D, d);
+                or a DTensor (m, d).
+            key: The own rows (own columns of D, d), with the heads of the query; or a DTensor.
+            value: The own rows (own columns of D, e), likewise.
+            scale: Factor of the scores; d^-1/2 if it is None.
+
+        Returns:
+            The own rows (own rows of D, e), or (heads, own rows of D, e); for a DTensor query, a
+            DTensor.
+
+        Gradient:
+            Of all operands and of the values of D. Keys and values travel, and their gradients
+            travel back.
+        """
         return rowwise.attention(self, query, key, value, scale)
 
     def sum(self, dim: int | None = None) -> torch.Tensor:
@@ -139,11 +148,44 @@ class ShardedMatrix(Sharded):
 
         The sum of all elements is a replicated DTensor of shape ().
         """
-        return rowwise.total(self, dim)
+        return sums.total(self, dim)
 
-    def norm(self) -> torch.Tensor:
-        """The Frobenius norm, as a replicated DTensor of shape ()."""
-        return rowwise.norm(self)
+    @public_as("distributed.ShardedMatrix.norm")
+    def norm(self, p: float | str | None = "fro", dim: int | None = None) -> torch.Tensor:
+        """`spgrad.norm` on shards: (sum of abs(a)^p)^(1/p), of all elements or of rows or columns.
+
+        Args:
+            p: The order; "fro" and None are 2. Any number as in `spgrad.vector_norm`, but for
+                columns (rows of a transpose), which have elements in several processes, from 0 to
+                below infinity.
+            dim: 1 for norms of the own rows, 0 for those of the own columns; None for the norm of
+                all elements.
+
+        Returns:
+            The norm of all elements as a replicated DTensor of shape (); a tensor of the others.
+
+        Raises:
+            TypeError, ValueError: In all processes: `p` or `dim` is none of these.
+            NotImplementedError: The norm takes singular values, or elements of other processes.
+        """
+        return sums.norm(self, p, dim)
+
+    def abs(self) -> ShardedMatrix:
+        """The magnitudes of the values."""
+        return self._with(self._values.abs())
+
+    __abs__ = abs  # noqa: A003  # the method above
+
+    @public_as("distributed.ShardedMatrix.pow")
+    def pow(self, exponent: complex) -> ShardedMatrix:
+        """The values to the power of a number greater than 0.
+
+        Raises:
+            TypeError, ValueError: In all processes: `exponent` is no number, or not positive.
+        """
+        return self._with(torch_names.powers(self, exponent))
+
+    __pow__ = pow  # noqa: A003  # the method above
 
     def add_identity(self, alpha: float | torch.Tensor = 1.0) -> ShardedMatrix:
         """D + alpha I for a square D whose pattern has the whole diagonal."""
@@ -247,55 +289,8 @@ class ShardedMatrix(Sharded):
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Runs torch's products, softmax, sums and elementwise functions; refuses all others."""
-        answer = TORCH_FUNCTIONS.get(func)
-        name = getattr(answer, "__name__", "")
-        name = name if name in OPS else getattr(func, "__name__", str(func))
-        D = args[0] if args else None
-        if isinstance(D, ShardedMatrix):
-            op = OPS.get(name)
-            if op is not None and op.module in _BY_VALUE and answer is not None:
-                return D._with(D._on_values(answer, args[1:], kwargs or {}))
-            if name in ("matmul", "mm", "mv", "softmax", "sum", "mul", "div", "add", "sub"):
-                method = getattr(cls, name, None) or getattr(cls, _OPERATORS.get(name, name))
-                return method(D, *args[1:], **(kwargs or {}))
-        if name == "matmul":
-            raise UnsupportedError(
-                "x @ D needs x in columns, and each process has rows of it; D @ x and D.T @ x "
-                "are accepted. Write (D.T @ x.T).T with the rows of x.T.",
-                function="distributed.ShardedMatrix.matmul",
-            )
-        form = _FORMS.get(name.removeprefix("linalg_"))
-        hint = f"Call {form}, work" if form else "Work"
-        raise UnsupportedError(
-            f"a ShardedMatrix is given to {resolve_name(func) or name}, which has no form for it; "
-            "products, spmm, softmax, attention, sum, norm, scaling by vectors, functions of "
-            f"single values and spgrad.distributed.solve are accepted. {hint} on "
-            "D.local_values(), or on D.full() if the whole matrix fits in memory.",
-            function="distributed",
-        )
-
-    def _on_values(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> torch.Tensor:
-        """The values of function(D); it gets SparseTensors, so that it refuses if f(0) != 0."""
-
-        def run() -> torch.Tensor:
-            parts = zip(self.plan.split(self._values), self.plan.patterns, strict=True)
-            found = [function(on_pattern(v, pattern), *args, **kwargs) for v, pattern in parts]
-            return torch.cat([flat_values(A) for A in found])
-
-        if not args and not kwargs:  # which can't be wrong in one process alone
-            return run()
-        values: list[torch.Tensor] = []
-
-        def check() -> dict[str, object]:
-            values.append(run())
-            given = {str(i): argument for i, argument in enumerate(args)} | kwargs
-            return {"call": function.__name__, **{k: _in_words(v) for k, v in given.items()}}
-
-        agree(self.plan.group, check, self.device)
-        return values[0]
+        """Runs the functions of torch that have a form for it; refuses all others."""
+        return torch_names.answered(func, args, kwargs or {})
 
     def __repr__(self) -> str:
         plan, world = self.plan, len(self.plan.entries)
@@ -309,46 +304,6 @@ class ShardedMatrix(Sharded):
             f"{tuple(self.local_shape)}, nse={plan.nse}, rows that arrive="
             f"{plan.exchange.arriving}, most entries over mean={balance:.2f}{grad})"
         )
-
-
-def _in_words(argument: object) -> object:
-    """What two processes compare of an argument that is no tensor of rows."""
-    return checks.describe_kind(argument) if isinstance(argument, torch.Tensor) else argument
-
-
-_OPERATORS = {
-    "mm": "matmul",
-    "mv": "matmul",
-    "mul": "__mul__",
-    "div": "__truediv__",
-    "add": "__add__",
-    "sub": "__sub__",
-}
-
-
-_FORMS = {
-    "matmul": "D @ x",
-    "mm": "D @ x",
-    "mv": "D @ x",
-    "spmm": "D.spmm(x, reduce)",
-    "solve": "spgrad.distributed.solve(D, b, solver)",
-    "softmax": "D.softmax(1)",
-    "scaled_dot_product_attention": "D.attention(query, key, value)",
-    "sum": "D.sum(dim)",
-    "norm": "D.norm()",
-    "diagonal": "D.diagonal()",
-    "values": "D.values()",
-    "from_values": "D.with_values(values)",
-    "map": "D.map(fn)",
-    "mul": "D * other",
-    "div": "D / other",
-    "add": "D + other",
-    "sub": "D - other",
-    "io.save": "spgrad.distributed.save(D, path)",
-    "to_dense": "D.full().to_dense()",
-    "graph.degree": "D.map(torch.ones_like).sum(1)",
-}
-"""Public function -> the form of it for a ShardedMatrix."""
 
 
 def agree_on_sharded(D: Any, check: Callable[[], dict[str, object]], hint: str) -> None:
@@ -365,19 +320,3 @@ def agree_on_sharded(D: Any, check: Callable[[], dict[str, object]], hint: str) 
         return check()
 
     agree(D.plan.group if sharded else None, checked, D.device if sharded else "cpu")
-
-
-def _elsewhere(name: str, operands: tuple[Any, ...]) -> str | None:
-    if name.startswith("distributed."):
-        return None
-    if not any(isinstance(operand, ShardedMatrix) for operand in operands):
-        return None
-    form = _FORMS.get(name)
-    call = f"Call {form}." if form else "It has no form for one: use D.full() if that fits."
-    return (
-        "an operand is a ShardedMatrix, whose rows are in several processes; a tensor of this "
-        f"process is accepted. {call}"
-    )
-
-
-above.fill(elsewhere=_elsewhere)

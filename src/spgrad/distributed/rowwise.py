@@ -1,4 +1,4 @@
-"""Operations on shards besides the product: softmax, attention, scaling, sums and diagonals."""
+"""Operations on shards besides the product: softmax, attention, scaling and diagonals."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.distributed.tensor import DTensor, Partial
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.distributed import dtensors
 from spgrad.distributed.agreement import agree, agreed
-from spgrad.distributed.exchange import collect, give_back
+from spgrad.distributed.exchange import collect
 from spgrad.distributed.plan import row_of_entries
 from spgrad.distributed.sharded import Sharded
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.ops.products.attention import scaled_dot_product_attention
 from spgrad.ops.products.heads import spmm
-from spgrad.ops.reductions.reduce import sum as sum_of
 from spgrad.ops.reductions.softmax import softmax as softmax_of
 
 S = TypeVar("S", bound=Sharded)
@@ -89,7 +88,7 @@ def attention(
     value: torch.Tensor,
     scale: float | None,
 ) -> torch.Tensor:
-    """Attention of own rows; keys and values travel as rows of x do, in one message."""
+    """Attention of own rows; keys and values of all heads travel together, as rows of x do."""
     plan = D.plan
 
     def check() -> dict[str, object]:
@@ -98,14 +97,12 @@ def attention(
         operands = (("query", query, 0), ("key", key, 1), ("value", value, 1))
         for name, t, side in operands:
             dense = dtensors.require_dense(name, t)
-            dtensors.require_rows(name, dense, D.local_shape[side], D.shape[side], plan)
+            _require_heads(name, dense, query, key, D.local_shape[side])
+            if dense.dim() == 2:
+                dtensors.require_rows(name, dense, D.local_shape[side], D.shape[side], plan)
             checks.require_same_dtype(**{"D": D.local_values(), name: dense})
-            if dense.dim() != 2 or (name == "query" and dense.shape[1:] != key.shape[1:]):
-                wanted = "(own rows, n), and the n of the keys for the query"
-                raise checks.bad_shape(
-                    name, tuple(dense.shape), wanted, "Heads are separate calls."
-                )
-            facts[name] = dtensors.describe(dense, tuple(dense.shape[1:])), dense.requires_grad
+            *heads, _, width = dense.shape
+            facts[name] = dtensors.describe(dense, (width,)), heads, dense.requires_grad
         return facts
 
     agree(plan.group, check, D.device)
@@ -113,11 +110,30 @@ def attention(
         dtensors.of_shares(t, shares, plan)
         for t, shares in ((query, plan.rows), (key, plan.columns), (value, plan.columns))
     )
-    keys, values = arriving(torch.cat([k, v], 1), D).split([k.shape[1], v.shape[1]], 1)
+    rows = torch.cat([k, v], -1).movedim(-2, 0)
+    keys, values = arriving(rows, D).movedim(0, -2).split([k.shape[-1], v.shape[-1]], -1)
     y = scaled_dot_product_attention(q, keys, values, whole_rows(D), scale=scale)
     if isinstance(query, DTensor):
         return dtensors.from_rows(y, dtensors.rows(plan.rows, plan), plan)
     return y
+
+
+def _require_heads(
+    name: str, x: torch.Tensor, query: torch.Tensor, key: torch.Tensor, own: int
+) -> None:
+    """Refuses operands of attention whose heads, rows or features differ from those of others."""
+    plain = not isinstance(x, DTensor)
+    rows = own if plain and x.dim() > 2 else x.shape[0]  # else checked with more words
+    lacks = name == "query" and x.shape[-1:] != key.shape[-1:]
+    heads = x.shape[:-2] == query.shape[:-2]
+    if x.dim() < 2 or (x.dim() > 2 and not plain) or x.shape[-2] != rows or lacks or not heads:
+        raise checks.bad_shape(
+            name,
+            tuple(x.shape),
+            f"({rows}, n), or (heads, {rows}, n) of own rows, with the heads of the query and, for "
+            "the query, the n of the key,",
+            "A DTensor has no heads: pass the own rows, or one head a call.",
+        )
 
 
 def scaled(
@@ -178,46 +194,6 @@ def _at_entries(D: Sharded, other: torch.Tensor, facts: dict[str, object]) -> to
     arrived = collect(line, plan.exchange)
     far = [arrived[part.begin : part.end][part.pattern.indices[1]] for part in plan.far]
     return torch.cat([line[plan.own.indices[1]], *far])
-
-
-def total(D: Sharded, dim: int | None) -> torch.Tensor:
-    """Sums of rows, of columns, or of all elements."""
-    plan = D.plan
-
-    def check() -> dict[str, object]:
-        if dim not in (0, 1, -1, -2, None):
-            raise ArgumentValueError(
-                f"`dim` is {dim}; 0, 1 and None are accepted. A ShardedMatrix has two dimensions."
-            )
-        return {"call": "sum", "dim": dim, "D": D.dtype}
-
-    agree(plan.group, check, D.device)
-    if dim is None:
-        return _summed(D.local_values().sum(), D)
-    over = 1 if (dim % 2 == 1) != D.transposed else 0
-    values = plan.split(D.local_values())
-    own, *far = (
-        sum_of(on_pattern(v, pattern), over)
-        for v, pattern in zip(values, plan.patterns, strict=True)
-    )
-    if over == 0:
-        return own + give_back(torch.cat(far), plan.exchange)
-    for part, sums in zip(plan.far, far, strict=True):
-        own = own + sums if part.rows is None else own.index_add(0, part.rows, sums)
-    return own
-
-
-def _summed(part: torch.Tensor, D: Sharded) -> torch.Tensor:
-    """The sum over processes, replicated; the gradient of each part is that of the sum."""
-    found = DTensor.from_local(part, D.mesh, [Partial()], run_check=False)
-    return found.redistribute(placements=[Replicate()])
-
-
-def norm(D: Sharded) -> torch.Tensor:
-    """The Frobenius norm; its gradient is 0 where it is 0."""
-    square = _summed(D.local_values().abs().square().sum(), D)
-    safe = torch.where(square == 0, torch.ones_like(square), square)
-    return torch.where(square == 0, torch.zeros_like(square), safe.sqrt())
 
 
 def diagonal(D: Sharded) -> torch.Tensor:

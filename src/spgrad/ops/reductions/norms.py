@@ -134,7 +134,7 @@ def norms_of_segments(
         return call.sums(size)
     if p < 0:
         require_elements(call)
-    y = _power(call.sums(size**p if p >= 2 else _power(size, p)), 1 / p)
+    y = power_from_zero(call.sums(size**p if p >= 2 else power_from_zero(size, p)), 1 / p)
     if p > 0:
         return y
     zeros, missing = call.sums((size == 0).to(torch.int64)), call.missing(specified)
@@ -168,7 +168,7 @@ class _TwoNorm(Function):
         return vals / ctx.call.expanded(size) * ctx.call.expanded(g), None
 
 
-def _power(x: torch.Tensor, p: float) -> torch.Tensor:
+def power_from_zero(x: torch.Tensor, p: float) -> torch.Tensor:
     """x^p, and 0 with derivatives of 0 where x is 0."""
     if p > 0 and not wants_grad(x):
         return x**p
@@ -344,7 +344,7 @@ def _spread_of(
             "correction=0."
         )
     y = _variance(call, wide(call.vals), correction, specified)
-    y = _power(y, 0.5) if root else y
+    y = power_from_zero(y, 0.5) if root else y
     return call.result(y.to(call.stored.dtype.to_real()))
 
 

@@ -1,0 +1,1 @@
+"""Sums and norms of sharded matrices, and the names of torch that they answer to."""

@@ -1,0 +1,197 @@
+"""Sums and norms on shards: of rows, of columns, and of all elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Partial, Replicate
+
+from spgrad.core import checks
+from spgrad.core.values import on_pattern
+from spgrad.distributed import dtensors
+from spgrad.distributed.agreement import agree
+from spgrad.distributed.exchange import give_back
+from spgrad.distributed.sharded import Sharded
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.reductions.norms import norm as norm_of
+from spgrad.ops.reductions.norms import power_from_zero, wide
+from spgrad.ops.reductions.reduce import sum as sum_of
+
+
+def total(D: Sharded, dim: int | None) -> torch.Tensor:
+    """Sums of rows, of columns, or of all elements."""
+
+    def check() -> dict[str, object]:
+        _require_dim(dim)
+        return {"call": "sum", "dim": dim, "D": D.dtype}
+
+    agree(D.plan.group, check, D.device)
+    if dim is None:
+        return _summed(D.local_values().sum(), D)
+    return _lines(D, D.local_values(), _is_of_rows(D, dim))
+
+
+def _require_dim(dim: Any) -> None:
+    if dim not in (0, 1, -1, -2, None):
+        raise ArgumentValueError(
+            f"`dim` is {dim}; 0, 1 and None are accepted. A ShardedMatrix has two dimensions."
+        )
+
+
+def _is_of_rows(D: Sharded, dim: int) -> bool:
+    """Whether the lines along a dimension are rows of the stored matrix, each in one process."""
+    return (dim % 2 == 1) != D.transposed
+
+
+def _lines(D: Sharded, values: torch.Tensor, of_rows: bool) -> torch.Tensor:
+    """Sums of values of the entries, over the own rows or columns of the stored matrix."""
+    plan = D.plan
+    own, *far = (
+        sum_of(on_pattern(v, pattern), 1 if of_rows else 0)
+        for v, pattern in zip(plan.split(values), plan.patterns, strict=True)
+    )
+    if not of_rows:
+        return own + give_back(torch.cat(far), plan.exchange)
+    for part, found in zip(plan.far, far, strict=True):
+        own = own + found if part.rows is None else own.index_add(0, part.rows, found)
+    return own
+
+
+def _summed(part: torch.Tensor, D: Sharded) -> torch.Tensor:
+    """The sum over processes, replicated; the gradient of each part is that of the sum."""
+    found = DTensor.from_local(part, D.mesh, [Partial()], run_check=False)
+    return found.redistribute(placements=[Replicate()])
+
+
+def norm(D: Sharded, p: Any = "fro", dim: Any = None, names: tuple[str, ...] = ()) -> torch.Tensor:
+    """(sum of abs(a)^p)^(1/p) of rows, of columns, or of all elements.
+
+    `names` are that of `p` in the call, and what must be equal in all processes besides.
+    """
+    dim = None if isinstance(dim, (tuple, list)) and len(dim) in (0, 2) else dim
+    order = 2 if p is None or p == "fro" else p
+    named, *more = names or ("p",)
+
+    def check() -> dict[str, object]:
+        _require_dim(dim)
+        if not isinstance(order, (int, float)):
+            raise _no_order(named, order, "numbers and 'fro'")
+        if dim is not None and not _is_of_rows(D, dim) and not 0 <= order < math.inf:
+            raise UnsupportedError(
+                f"`{named}` is {order} and `dim` is {dim}, for elements that are in several "
+                "processes; orders from 0 to below infinity are accepted, and all orders for the "
+                "lines that are in one process. Distribute the transpose of the matrix."
+            )
+        if 0 in D.shape and not 0 <= order < math.inf:
+            hint = "It has no largest or smallest element."
+            raise checks.bad_shape("D", tuple(D.shape), f"a matrix with elements for {order}", hint)
+        return {"call": ("norm", order, *more), "dim": dim, "D": D.dtype}
+
+    agree(D.plan.group, check, D.device)
+    if dim is None:
+        return _of_all(D, order)
+    if _is_of_rows(D, dim):
+        return norm_of(dtensors.local_rows(D.T if D.transposed else D), order, 1)
+    found = _root(_lines(D, _terms(D.local_values(), order), of_rows=False), order)
+    return found.to(D.dtype.to_real())
+
+
+def _no_order(name: str, order: object, accepted: str) -> Exception:
+    if isinstance(order, (int, float)) or order == "nuc":
+        return UnsupportedError(
+            f"`{name}` is {order!r}, which has no form for a ShardedMatrix; {accepted} are "
+            "accepted. Take the norm of D.full()."
+        )
+    return ArgumentKindError(f"`{name}` is {order!r}; {accepted} are accepted. For example 2.")
+
+
+def _terms(values: torch.Tensor, p: float) -> torch.Tensor:
+    """abs(a)^p; for order 0, 1 where a is not 0."""
+    size = wide(values).abs()
+    if p == 0:
+        return torch.where(size.isnan(), 1, size.sign())
+    return size**p if p >= 1 else power_from_zero(size, p)
+
+
+def _root(sums: torch.Tensor, p: float) -> torch.Tensor:
+    """The norm for the sums of terms; its gradient is 0 where it is 0."""
+    if p in (0, 1):
+        return sums
+    zero = sums == 0
+    root = torch.where(zero, torch.ones_like(sums), sums) ** (1 / p)
+    return torch.where(zero, torch.zeros_like(sums), root)
+
+
+def _of_all(D: Sharded, p: float) -> torch.Tensor:
+    values = D.local_values()
+    missing = D.shape.numel() - D.nse
+    if math.isinf(p):
+        return _extremum(values.abs(), D, largest=p > 0, zero=missing > 0)
+    found = _root(_summed(_terms(values, p).sum(), D), p).to(D.dtype.to_real())
+    if p >= 0:
+        return found
+    zeros = (values == 0).sum()
+    dist.all_reduce(zeros, group=D.plan.group)
+    if missing + int(zeros) == 0:
+        return found
+    return torch.where(found.isnan(), found, torch.zeros_like(found))
+
+
+def _extremum(size: torch.Tensor, D: Sharded, *, largest: bool, zero: bool) -> torch.Tensor:
+    """The largest or smallest of sizes that are not negative, of all processes and `zero`.
+
+    Its gradient is shared out among all that are equal to it.
+    """
+    sign, known = (1 if largest else -1), size.detach()
+    found = (sign * known).amax() if len(known) else known.new_full((), -math.inf)
+    words = torch.stack([found, known.isnan().any().to(found.dtype)])
+    words = words.where(~words.isnan(), -math.inf)
+    dist.all_reduce(words, dist.ReduceOp.MAX, group=D.plan.group)
+    best = sign * words[0]
+    if zero or (largest and best < 0):  # there is an unspecified element, or none at all
+        best = best.clamp(min=0) if largest else best.clamp(max=0)
+    there = known == best
+    count = there.sum()
+    dist.all_reduce(count, group=D.plan.group)
+    if words[1] != 0:
+        there, best = known.isnan(), known.new_full((), math.nan)
+    part = torch.where(there, size, 0).sum() / count.clamp(min=1)
+    return _summed(part, D)
+
+
+def vector_norm(D: Sharded, ord: Any = 2, dim: Any = None) -> torch.Tensor:
+    """`torch.linalg.vector_norm` on shards."""
+    return norm(D, ord, dim, ("ord",))
+
+
+def linalg_norm(D: Sharded, ord: Any = None, dim: Any = None) -> torch.Tensor:
+    """`torch.linalg.norm` on shards: of rows or columns that of vectors, else that of matrices."""
+    if ord is None or isinstance(dim, int):
+        return norm(D, ord, dim, ("ord",))
+    return matrix_norm(D, ord, (0, 1) if dim is None else dim)
+
+
+def matrix_norm(D: Sharded, ord: Any = "fro", dim: Any = (-2, -1)) -> torch.Tensor:
+    """`torch.linalg.matrix_norm` on shards, for the orders "fro", 1, -1, inf and -inf."""
+    if ord == "fro":
+        return norm(D, ord, dim, ("ord",))
+
+    def check() -> dict[str, object]:
+        pair = isinstance(dim, (tuple, list)) and sorted(d % 2 for d in dim) == [0, 1]
+        if not pair:
+            raise ArgumentValueError(
+                f"`dim` is {dim!r}; (0, 1) and (1, 0) are accepted. It has two."
+            )
+        if ord not in (1, -1, math.inf, -math.inf):
+            raise _no_order("ord", ord, "'fro', 1, -1, inf and -inf")
+        if 0 in D.shape:
+            hint = "It has no rows or columns to take the norm of."
+            raise checks.bad_shape("D", tuple(D.shape), "a matrix with elements", hint)
+        return {"call": ("matrix_norm", ord), "dim": tuple(dim)}
+
+    agree(D.plan.group, check, D.device)
+    summed = dim[0] if abs(ord) == 1 else dim[1]
+    return _extremum(norm(D, 1, summed), D, largest=ord > 0, zero=False)
