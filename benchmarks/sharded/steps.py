@@ -52,9 +52,11 @@ def _work(rank: int, case: Case, rounds: int, folder: str) -> None:
     start = f"file://{folder}/start"
     dist.init_process_group("gloo", init_method=start, rank=rank, world_size=case.world)
     _warm()
+    _huge_pages(False)
     before = _at_rest()
     memory = _memory(*_operands(case)[:2], before if rank else None)
     memory["left"] = _at_rest() - before
+    _huge_pages(True)
     D, x, A, whole = _operands(case)
     D = D.with_values(D.local_values().requires_grad_())
     x.requires_grad_()
@@ -267,6 +269,14 @@ def _at_rest() -> int:
     spgrad.empty_cache()
     ctypes.CDLL(None).malloc_trim(0)
     return _resident()
+
+
+def _huge_pages(wanted: bool) -> None:
+    """Whether the system may give pages of 2 MB, by which memory counts in steps of as much."""
+    import ctypes
+
+    set_disabled = 41
+    ctypes.CDLL(None).prctl(set_disabled, not wanted, 0, 0, 0)
 
 
 def _resident(field: str = "VmRSS") -> int:

@@ -199,6 +199,43 @@ def many_messages(rank, world):
 
 
 @case
+def little_besides_the_rows(rank, world):
+    """Messages of about equal sizes, of which one at a time is copied; a plan of 32-bit numbers."""
+    D = distribute(matrix(96, 96, 1.0))
+    plan = D.plan
+    assert {t.dtype for t in (plan.exchange.send, plan.far_ids)} == {torch.int32}
+    assert len(plan.entry_starts) == min(1, D.local_shape[0])
+    rows = torch.empty(0, 2, dtype=F64)
+    with small_messages(7):
+        for count in (0, 1, 7, 8, 15, 100, 1000):
+            found = exchange.messages([count, 2 * count], rows)
+            for peer, wanted in enumerate((count, 2 * count)):
+                sizes = [end - begin for of, begin, end, _ in found if of == peer]
+                assert sum(sizes) == wanted
+                assert len(sizes) == -(-wanted // max(7, -(-wanted // 16)))
+                assert max(sizes, default=0) - min(sizes, default=0) < max(len(sizes), 2)
+    held, plain = [], torch.empty
+
+    def counting(*size, **options):
+        t = plain(*size, **options)
+        held.append(t.numel() * t.element_size())
+        return t
+
+    torch.empty = counting
+    try:
+        every_other = torch.ones(96, 96, dtype=F64)
+        every_other[:, ::2] = 0
+        apart = distribute(spgrad.from_dense(every_other).to_sparse_csr())
+        x = apart.scatter(dense(96, 2))
+        held.clear()
+        with small_messages(4):
+            apart @ x
+        assert sum(held) <= 4 * 16
+    finally:
+        torch.empty = plain
+
+
+@case
 def parts(rank, world):
     """The entries in columns of other processes are multiplied part by part, as rows arrive."""
     A = matrix(80, 80, 1.0) * 0.1

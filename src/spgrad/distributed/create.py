@@ -293,7 +293,7 @@ def _rows_of(
     if order is None:
         low, high = int(ptr[begin]), int(ptr[end])
         crow = ptr[begin : end + 1] - ptr[begin]
-        first = ptr[begin:end].long().clone()  # not a view, which would hold those of all rows
+        first = ptr[begin:end].long()
         rest = None, starts, column_starts, A.requires_grad, None
         return crow, col[low:high].clone(), vals[low:high].clone(), first, *rest
     ids = order[begin:end]

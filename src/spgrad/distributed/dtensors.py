@@ -15,11 +15,12 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from spgrad.core import checks
+from spgrad.core.pattern import index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.distributed.agreement import agree
 from spgrad.distributed.exchange import Exchange, collect, find_exchange, give_back
-from spgrad.distributed.plan import Plan, csr, index_dtype
+from spgrad.distributed.plan import Plan, csr
 from spgrad.distributed.sharded import Sharded
 from spgrad.distributed.shares import Shares, even_starts
 from spgrad.errors import ArgumentKindError, ArgumentValueError
@@ -196,7 +197,7 @@ def local_rows(D: Sharded) -> SparseTensor:
     row, col = plan.coordinates()[0], plan.entry_columns
     shape = plan.rows.count, plan.shape[1]
     order = torch.argsort(row * max(shape[1], 1) + col)
-    pattern = csr(row[order], col[order].to(index_dtype(*shape, plan.nse)), shape)
+    pattern = csr(row[order], col[order].to(index_dtype(torch.int32, (*shape, plan.nse))), shape)
     A = on_pattern(D.local_values()[order], pattern)
     return A.t() if D.transposed else A
 

@@ -10,7 +10,7 @@ travel in messages, so that products with the first rows run while the last rows
 rows of a message are contiguous, they are sent without a copy. This holds for most messages of
 meshes, and of graphs of which nearly every row is sent. It holds for all messages that go back,
 because a product computes their rows one after the other. The rows of other messages are copied,
-two messages at a time.
+one message at a time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from spgrad.core.pattern import index_dtype
+
 _MESSAGE = 1 << 20
 """Bytes of a message, unless a share of the rows for one process are more."""
 
 _SHARE = 16
 """Most messages from one process to another."""
-
-_AT_A_TIME = 2
-"""Messages whose rows a process copies before the first of them has left."""
 
 _FEW = 1
 """Rows of so many messages or fewer travel in one all-to-all: dividing them would take longer."""
@@ -75,8 +74,9 @@ def messages(counts: list[int], like: torch.Tensor, first: int = 0) -> list[Mess
     for i in range(len(counts)):
         peer = (first + i) % len(counts)
         begin, end = ends[peer] - counts[peer], ends[peer]
-        step = max(_MESSAGE // size, -(-counts[peer] // _SHARE), 1)
-        for number, at in enumerate(range(begin, end, step)):
+        most = max(_MESSAGE // size, -(-counts[peer] // _SHARE), 1)
+        step = -(-counts[peer] // max(-(-counts[peer] // most), 1))  # about equal sizes
+        for number, at in enumerate(range(begin, end, max(step, 1))):
             found.append(Message(peer, at, min(at + step, end), number))
     return found
 
@@ -92,7 +92,7 @@ class Exchange:
     Attributes:
         group: The process group.
         rows: Number of rows that this process owns.
-        send: The own rows that it sends, those for process 0 first (int64).
+        send: The own rows that it sends, those for process 0 first (int32 if that suffices).
         sent: Number of rows that go to each process.
         received: Number of rows that come from each process.
         most: Number of rows that the process sends or receives that sends or receives most.
@@ -196,18 +196,13 @@ class Pending:
     def _send_copies(self, x: torch.Tensor, rows: torch.Tensor, leaving: list[Message]) -> None:
         most = max(message.end - message.begin for message in leaving)
         with torch.inference_mode(mode=False):  # the other thread is not in that mode
-            room = torch.empty(_AT_A_TIME, most, *x.shape[1:], dtype=x.dtype, device=x.device)
+            room = torch.empty(most, *x.shape[1:], dtype=x.dtype, device=x.device)
 
         def run() -> None:
-            copies: deque[Any] = deque()
-            for i, message in enumerate(leaving):
-                while len(copies) >= _AT_A_TIME:
-                    copies.popleft().wait()
-                copy = room[i % _AT_A_TIME, : message.end - message.begin]
+            for message in leaving:
+                copy = room[: message.end - message.begin]
                 torch.index_select(x, 0, rows[message.begin : message.end], out=copy)
-                copies.append(_isend(copy, self.group, message))
-            for work in copies:
-                work.wait()
+                _isend(copy, self.group, message).wait()
 
         self._copying = _background(os.getpid()).submit(run)
 
@@ -336,7 +331,8 @@ def find_exchange(needed: torch.Tensor, starts: list[int], group: Any) -> Exchan
     most = torch.tensor(max(sum(sent), sum(received)), device=needed.device)
     dist.all_reduce(most, dist.ReduceOp.MAX, group)
     rows = starts[rank + 1] - starts[rank]
-    return Exchange(group, rows, send - starts[rank], sent, received, int(most))
+    send = (send - starts[rank]).to(index_dtype(torch.int32, (rows,)))
+    return Exchange(group, rows, send, sent, received, int(most))
 
 
 def collect(x: torch.Tensor, exchange: Exchange) -> torch.Tensor:

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from spgrad.core import checks
 from spgrad.core.construct import sparse_coo_tensor
-from spgrad.core.pattern import Pattern
+from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.data.on_disk import RowDataset
 from spgrad.distributed import dtensors
@@ -22,7 +22,6 @@ from spgrad.distributed.agreement import agree, require_group, require_mesh
 from spgrad.distributed.create import from_local
 from spgrad.distributed.exchange import collect, find_exchange, numbers_of
 from spgrad.distributed.matrix import ShardedMatrix, agree_on_sharded
-from spgrad.distributed.plan import index_dtype
 from spgrad.distributed.shares import even_starts, starts_by_entries
 from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError
 from spgrad.io import files
@@ -268,7 +267,7 @@ def _from_checkpoint(path: Path, mesh: DeviceMesh) -> SparseTensor:
     needed = torch.arange(int(crow[0]), int(crow[-1]), device=crow.device)
     exchange = find_exchange(needed, even_starts(nse, world), group)
     columns, values = collect(columns, exchange), collect(values, exchange)
-    dtype = index_dtype(len(crow), k, len(columns))
+    dtype = index_dtype(torch.int32, (len(crow), k, len(columns)))
     shape = len(crow) - 1, k
     indices = (crow - crow[0]).to(dtype), columns.to(dtype)
 

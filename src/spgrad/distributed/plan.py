@@ -11,11 +11,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from spgrad.core.pattern import Pattern
+from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.distributed.exchange import Exchange, find_exchange
 from spgrad.distributed.shares import Shares
-
-_INT32 = torch.iinfo(torch.int32).max
 
 _PARTS = 4
 """Most parts of the entries in columns of other processes."""
@@ -65,8 +63,9 @@ class Plan:
         own: CSR pattern of the entries in own columns, (own rows, own columns).
         far: The entries in columns of other processes, in parts by the rows of x that arrive.
             Values stand in the order of `own` and then of the parts.
-        far_ids: Numbers of the columns of all parts in the whole matrix (int64).
-        entry_starts: For each own row, its first entry in the whole matrix as CSR (int64).
+        far_ids: Numbers of the columns of all parts in the whole matrix (int32 if that suffices).
+        entry_starts: For each own row, its first entry in the whole matrix as CSR (int64); that of
+            the first own row alone, if the own rows are a range.
         exchange: The rows of x that travel.
         entries: Number of entries of each process.
     """
@@ -120,7 +119,7 @@ class Plan:
         row, col = self.coordinates()
         shape = self.rows.count, self.own.shape[1] + len(self.far_ids)
         order = torch.argsort(row * max(shape[1], 1) + col)
-        dtype = index_dtype(*shape, self.nse)
+        dtype = index_dtype(torch.int32, (*shape, self.nse))
         return csr(row[order], col[order].to(dtype), shape), order
 
     @property
@@ -136,11 +135,13 @@ class Plan:
         """For each entry, its position among the entries of the whole matrix as CSR (int64)."""
         row, col = self.coordinates()
         order = torch.argsort(row * max(self.columns.total, 1) + self._column_ids(col))
-        first = torch.bincount(row, minlength=self.rows.count).cumsum(0)
-        first = torch.cat([first.new_zeros(1), first])
-        place = torch.arange(self.nse, device=self.device) - first[row[order]]
+        place = torch.arange(self.nse, device=self.device)
+        if self.rows.ids is not None:
+            first = torch.bincount(row, minlength=self.rows.count).cumsum(0)
+            place = place - torch.cat([first.new_zeros(1), first])[row[order]]
         found = torch.empty_like(order)
-        found[order] = self.entry_starts[row[order]] + place
+        starts = self.entry_starts
+        found[order] = place + (starts if self.rows.ids is None else starts[row[order]])
         return found
 
     def coordinates(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -197,7 +198,9 @@ def find_plan(
     entries = torch.zeros(dist.get_world_size(group), dtype=torch.int64, device=col.device)
     entries[rows.rank] = len(col)
     dist.all_reduce(entries, group=group)
-    parts = own_half, tuple(far), far_ids, entry_starts
+    far_ids = far_ids.to(index_dtype(torch.int32, (columns.total,)))
+    starts = entry_starts if rows.ids is not None else entry_starts[:1].clone()
+    parts = own_half, tuple(far), far_ids, starts
     return Plan(mesh, rows, columns, *parts, exchange, entries.tolist()), torch.cat(order)
 
 
@@ -234,7 +237,7 @@ def _narrow(
     row: torch.Tensor, col: torch.Tensor, shape: tuple[int, int]
 ) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int]]:
     """The entries with columns of the smallest dtype."""
-    return row, col.to(index_dtype(*shape, len(col))), shape
+    return row, col.to(index_dtype(torch.int32, (*shape, len(col)))), shape
 
 
 def _lines(ptr: torch.Tensor) -> torch.Tensor:
@@ -252,8 +255,3 @@ def csr(row: torch.Tensor, col: torch.Tensor, shape: tuple[int, int]) -> Pattern
     counts = torch.bincount(row, minlength=shape[0])
     ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(col.dtype)
     return Pattern(torch.sparse_csr, shape, (ptr, col))
-
-
-def index_dtype(*sizes: int) -> torch.dtype:
-    """int32, if it holds all of these numbers."""
-    return torch.int32 if max(sizes) <= _INT32 else torch.int64

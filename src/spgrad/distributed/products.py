@@ -62,9 +62,13 @@ def multiply_own(own: torch.Tensor, x: torch.Tensor, plan: Plan) -> torch.Tensor
 
 def _times(values: torch.Tensor, x: torch.Tensor, view: View) -> torch.Tensor:
     """The product of one view, in no memory besides the result and, if permuted, the values."""
+    return kernels.untiled_spmm(view.ptr, view.idx, _in_order(values, view), plain(x))
+
+
+def _in_order(values: torch.Tensor, view: View) -> torch.Tensor:
+    """The values in the order of a view."""
     values = plain(values)
-    values = values if view.perm is None else values.index_select(0, view.perm)
-    return kernels.untiled_spmm(view.ptr, view.idx, values, plain(x))
+    return values if view.perm is None else values.index_select(0, view.perm)
 
 
 def add_far(y: torch.Tensor, far: list[torch.Tensor], pending: Pending, plan: Plan) -> None:
@@ -80,11 +84,13 @@ def add_far(y: torch.Tensor, far: list[torch.Tensor], pending: Pending, plan: Pl
 
 def start_far(far: list[torch.Tensor], g: torch.Tensor, plan: Plan) -> Pending:
     """Begins to return A^T g to the owners of its rows: those of a part when they are computed."""
-    rows = g.new_empty(plan.exchange.arriving, g.shape[1])
+    rows = g.new_zeros(plan.exchange.arriving, g.shape[1])
 
     def parts() -> Iterator[int]:
         for part, values in zip(plan.far, far, strict=True):
-            rows[part.begin : part.end] = _times(values, part.lines_of(g), col_view(part.pattern))
+            view = col_view(part.pattern)
+            operands = _in_order(values, view), plain(part.lines_of(g))
+            kernels.add_spmm(rows[part.begin : part.end], view.ptr, view.idx, None, *operands)
             yield part.end
 
     return plan.exchange.start_back(rows, parts())
