@@ -15,7 +15,7 @@ from spgrad.distributed import distribute, from_local, load, solve
 
 @case
 def meshes_differ_between_ranks(rank, world):
-    """Each mesh is right by itself: every rank raises, and the next calls are right again."""
+    """Every rank raises, and the next calls are right again."""
     if world == 1:
         return
     A, last = matrix(), world - 1
@@ -26,11 +26,13 @@ def meshes_differ_between_ranks(rank, world):
     for mesh in wrong:
         for make in (distribute, from_local, lambda _, m: load("a", m)):
             given = mesh if rank == last else None
-            text = "without rank" if mesh is first else f"on rank {last} and"
+            texts = {first: f"on rank {last} of {world}, `mesh` is", back: "ascending ranks"}
+            text = texts.get(mesh, f"on rank {last} and")
             raises(ValueError, text, lambda make=make, given=given: make(A, given))
-            raises(ValueError, "`mesh` is", lambda make=make, given=given: make(A, given))
+            raises(ValueError, "`mesh` ", lambda make=make, given=given: make(A, given))
         D = distribute(A)
         close(D @ D.scatter(dense(23, 2)), own(D, A @ dense(23, 2)))
+    raises(ValueError, f"`mesh` has the ranks {back.mesh.tolist()}", lambda: distribute(A, back))
     if rank == last:  # a mesh of its own, which is no part of the calls of the others
         close(distribute(A, alone).full().to_dense(), A.to_dense())
     raises(TypeError, f"on rank {last}", lambda: distribute(A, 3 if rank == last else None))

@@ -181,6 +181,12 @@ def _mesh_error(mesh: DeviceMesh) -> SpgradError | None:
             f"`mesh` has {mesh.ndim} dimensions; a mesh of one dimension is accepted. Take one of "
             'them, such as mesh["rows"].'
         )
+    ranks = mesh.mesh.tolist()
+    if ranks != sorted(ranks):
+        return ArgumentValueError(
+            f"`mesh` has the ranks {ranks}; ascending ranks, the order of its process group, are "
+            "accepted. Sort them, and choose the rows of each rank by `partition`."
+        )
     if mesh.get_coordinate() is None:
         return ArgumentValueError(
             f"`mesh` is {mesh}, without rank {dist.get_rank()}; a mesh with this process is "

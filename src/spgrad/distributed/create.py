@@ -48,8 +48,8 @@ def distribute(
     Args:
         A: Sparse matrix (m, k) of any layout, the same in every process; or a matrix in the first
             process, which then sends each process its rows, and None in the others.
-        mesh: The processes, in one dimension; None for all of them. The parts move to the kind of
-            device of the mesh, as with torch's `distribute_tensor`.
+        mesh: The processes, in one dimension and ascending; None for all of them. The parts move to
+            the kind of device of the mesh, as with torch's `distribute_tensor`.
         partition: "nse" for contiguous rows with about equal numbers of elements; "rows" for equal
             numbers of rows, as DTensor has them; "metis" for parts of a graph with few edges
             between them (square matrices); the numbers of rows of each process; or the process of
@@ -67,7 +67,7 @@ def distribute(
 
     Raises:
         TypeError, ValueError: In all processes: A is not a sparse matrix, differs between the
-            processes, or the partition does not fit.
+            processes, as does `mesh`, or the partition does not fit.
         RuntimeError: `torch.distributed` has no process group.
         ImportError: NumPy is not installed; the extra is ``spgrad[distributed]``.
         ImportError: METIS is asked for, and pymetis is not installed; the extra is
