@@ -59,11 +59,11 @@ def test_a_program_without_numpy_is_told_what_to_install(tmp_path, monkeypatch):
 
 
 def test_rows_are_divided_into_messages_by_their_bytes():
-    """2^20 bytes each, or as many as make 16 messages; the process asked for comes first."""
+    """At most 2^20 bytes, or a sixteenth; equal sizes; the process asked for comes first."""
     like = torch.empty(0, 8, 32, dtype=torch.float32)  # 2^10 bytes in a row
     found = messages([2500, 0, 2**16], like, first=2)
     assert found[:16] == [Message(2, 2500 + 4096 * i, 2500 + 4096 * (i + 1), i) for i in range(16)]
-    assert found[16:] == [(0, 0, 1024, 0), (0, 1024, 2048, 1), (0, 2048, 2500, 2)]
+    assert found[16:] == [(0, 0, 834, 0), (0, 834, 1668, 1), (0, 1668, 2500, 2)]
     assert messages([5], torch.empty(0, 0)) == []
 
 
