@@ -128,6 +128,15 @@ def test_ties_and_explicit_zeros(name, shape, layout, density):
             compare(TIED[name], A, dim=dim)
 
 
+@pytest.mark.parametrize("function", [torch.amax, torch.amin])
+def test_zeros_share_the_gradient_over_sparse_and_dense_dimensions(function):
+    """Each unspecified element is as many zeros as the reduced dense dimension has elements."""
+    A = coarse("csr", (4, 6, 3), dense_dim=1)
+    size = A._vals.abs()
+    A = spgrad.from_values(-size if function is torch.amax else size, A.pattern)
+    compare(function, A, dim=(1, 2))
+
+
 @pytest.mark.parametrize("zeros", [0, 1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_product_with_zeros(zeros, dtype):
