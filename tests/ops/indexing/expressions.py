@@ -60,6 +60,7 @@ MATRIX = {
     "points": ([0, 1, 3, 3], [0, -1, 2, 2]),
     "grid_of_points": (torch.tensor([[0], [2]]), torch.tensor([[1, 3]])),
     "matrix_of_rows": torch.tensor([[0, 1], [3, 3]], dtype=torch.int32),
+    "matrix_of_rows_of_int64": torch.tensor([[2, 0], [1, 3]]),
     "row_mask": MASK,
     "mask_list": [True, False, True, True],
     "column_mask": (..., WIDE),
