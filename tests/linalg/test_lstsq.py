@@ -192,6 +192,22 @@ def test_whole_jacobians(shape):
     torch.testing.assert_close(found, wanted.flatten(1), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
+def test_second_derivatives_where_residuals_vanish(shape):
+    """With b in the range of A, and the gradient in that of A^H, terms of 0 are still derived."""
+    M = matrix(shape)
+    A, b, g = spgrad.from_dense(M), M.sum(1), M.sum(0)
+
+    def solved(vals):
+        return g @ linalg.lstsq(spgrad.from_values(vals, A), b, solver=linalg.NormalEquations())
+
+    def dense(vals):
+        return g @ torch.linalg.pinv(spgrad.from_values(vals, A).to_dense()) @ b
+
+    found, wanted = (torch.autograd.functional.hessian(f, A.values()) for f in (solved, dense))
+    torch.testing.assert_close(found, wanted)
+
+
 def test_batches_that_do_not_fit():
     A = spgrad.from_dense(torch.ones(2, 3, 2))
     with pytest.raises(
