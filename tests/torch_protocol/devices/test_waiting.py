@@ -9,6 +9,7 @@ from waiting import waits
 
 import spgrad
 from spgrad import nn, testing
+from spgrad.core.pattern import Pattern
 
 N = 12
 LAYOUTS = ("csr", "csc", "bsr", "coo")
@@ -225,6 +226,16 @@ def test_a_new_pattern_and_its_first_step_wait_once(layout):
     with waits() as found:
         A = make(*arguments, requires_grad=True, check_invariants=False)
         (A @ x).square().sum().backward()
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_patterns_that_share_their_indices_are_compared_without_waiting(layout):
+    pattern = matrix(layout).pattern
+    views = tuple(i.view_as(i) for i in pattern.indices)
+    other = Pattern.from_spec(pattern.spec, pattern.shape, views)
+    with waits() as found:
+        assert pattern.same_as(other)
     assert not found, "\n".join(found)
 
 
