@@ -14,7 +14,10 @@ from spgrad.dropin.torchsparsegradutils.utils import (
     sparse_eye,
     stack_csr,
 )
-from spgrad.dropin.torchsparsegradutils.utils.dist_stats_helpers import mean_hotelling_t2_test
+from spgrad.dropin.torchsparsegradutils.utils.dist_stats_helpers import (
+    cov_nagao_test,
+    mean_hotelling_t2_test,
+)
 from spgrad.dropin.torchsparsegradutils.utils.random_sparse import make_spd_sparse
 from spgrad.dropin.torchsparsegradutils.utils.utils import _compress_row_indices
 
@@ -100,6 +103,18 @@ def test_the_bound_of_the_mean():
     assert bound == pytest.approx(2 * 49 / 48 * stats.f.ppf(0.9, 2, 48))
     torch.testing.assert_close(statistic, torch.tensor([50 * 0.05], dtype=D))
     assert passed.tolist() == [bool(statistic <= bound)]
+
+
+def test_the_bound_of_the_covariance():
+    """The quantile of chi^2 with p (p + 1) / 2 degrees of freedom, after Nagao; of scipy.stats."""
+    stats = pytest.importorskip("scipy.stats")
+    gap = torch.tensor([[0.1, 0.2], [0.2, -0.3]], dtype=D)
+    L = torch.tensor([[2.0, 0], [1, 3]], dtype=D)
+    drawn = L @ (torch.eye(2, dtype=D) + gap) @ L.mT
+    passed, statistic, bound = cov_nagao_test(drawn[None], (L @ L.mT)[None], 50, 0.9)
+    assert bound == pytest.approx(stats.chi2.ppf(0.9, 3))
+    torch.testing.assert_close(statistic, torch.tensor([50 / 2 * 0.18], dtype=D))
+    assert passed.tolist() == [True]
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
