@@ -52,6 +52,13 @@ def test_there_and_back(layout, dtype):
     assert set(named["row"]) == {"p", "q"}
 
 
+def test_values_with_a_pending_conjugation_or_negation():
+    x = torch.tensor([1 + 2j, 3 - 1j]).conj()
+    for vals in (x, x.imag):
+        frame = spgrad.to_pandas(spgrad.from_values(vals, spgrad.eye(2)))
+        assert frame["value"].tolist() == vals.tolist()
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [

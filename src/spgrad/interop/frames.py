@@ -199,5 +199,5 @@ def to_pandas(
         numbers = index.cpu().numpy()
         labels = None if given is None else pd.Index(require_names(arg, given, count))
         lines[arg] = numbers if labels is None else labels.take(numbers)
-    lines["value"] = vals.detach().resolve_conj().resolve_neg().cpu().numpy()
+    lines["value"] = vals.detach().cpu().numpy()
     return pd.DataFrame(dict(zip(names, lines.values(), strict=True)))
