@@ -75,3 +75,11 @@ def test_rows_that_arrive_are_cut_where_own_rows_have_enough_of_them():
     assert len(plan._cuts(torch.zeros(100), 9)) == 4
     assert plan._cuts(torch.zeros(100), 2) == [(0, 1), (1, 2)]
     assert plan._cuts(torch.zeros(0), 0) == [(0, 0)]
+
+
+def test_a_part_lists_its_rows_where_at_most_half_have_entries():
+    row, col = torch.tensor([1, 1, 2]), torch.tensor([0, 2, 1])
+    few, most = plan._part(row, col, 5, 8, 4), plan._part(row, col, 5, 8, 3)
+    assert few.rows.tolist() == [1, 2]
+    assert most.rows is None
+    assert (few.pattern.shape, most.pattern.shape) == ((2, 3), (3, 3))
