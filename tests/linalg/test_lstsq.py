@@ -193,6 +193,15 @@ def test_whole_jacobians(shape):
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
+def test_prepared_normal_equations_solve_with_the_matrix_and_its_adjoint(shape):
+    M = matrix(shape, C)
+    prepared = linalg.NormalEquations().prepare(spgrad.from_dense(M))
+    b, c = torch.ones(shape[0], 1, dtype=C), torch.ones(shape[1], 1, dtype=C)
+    torch.testing.assert_close(prepared.solve(b)[0], torch.linalg.pinv(M) @ b)
+    torch.testing.assert_close(prepared.solve(c, adjoint=True)[0], torch.linalg.pinv(M.mH) @ c)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
 def test_second_derivatives_where_residuals_vanish(shape):
     """With b in the range of A, and the gradient in that of A^H, terms of 0 are still derived."""
     M = matrix(shape)
