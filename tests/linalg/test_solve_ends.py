@@ -282,3 +282,11 @@ def test_columns_are_left_out_once_a_quarter_of_them_has_converged(count, widths
     x = linalg.solve(A, b, solver)
     torch.testing.assert_close(poisson() @ x, b, rtol=0, atol=1e-6)
     assert seen == widths
+
+
+def test_bicgstab_ends_with_as_many_steps_as_equations():
+    """It starts anew where a step of residuals has length 0, not where it has length 1."""
+    A = spgrad.from_dense(torch.tensor([[-1.0, 2, 1], [0, 0, -1], [-1, 3, 3]], dtype=D))
+    b = torch.tensor([2.0, 0, 2], dtype=D)
+    x = linalg.solve(A, b, linalg.BiCGSTAB(max_iter=3))
+    testing.assert_close(A.to_dense() @ x, b)
