@@ -106,6 +106,7 @@ def wrong_on_one_rank(rank, world):
     for partition in ("best", [22] * world, torch.full((23,), world), torch.ones(3).long()):
         raises(ValueError, where, lambda bad=partition: distribute(A, partition=one(bad, "nse")))
     raises(TypeError, where, lambda: distribute(one(A.to_dense(), A)))
+    raises(ValueError, "on the ranks", lambda: distribute(None))
     raises(ValueError, where, lambda: D.with_values(one(torch.ones(1), D.local_values())))
     raises(TypeError, where, lambda: from_local(one(3, D.to_local())))
     raises(ValueError, where, lambda: D * one(torch.ones(2, 2), x[:, :1]))

@@ -102,13 +102,13 @@ def distribute(
     facts = None if A is None else (tuple(A.shape), str(A.dtype), A._nnz())
     dist.all_gather_object(have, facts, group)
     alone = have[0] is not None and all(found is None for found in have[1:])
-    if not alone and have[0] is not None and all(found == have[0] for found in have[1:]):
+    if not alone:
+        if have[0] is None or any(found != have[0] for found in have):
+            raise ArgumentValueError(
+                f"`A` is {have} on the ranks; the same matrix on all of them, or one on rank 0 and "
+                "None on the others, is accepted. For rows that each rank made call from_local."
+            )
         agree(group, lambda: _facts_of(A, partition, columns), device)
-    if not alone and any(found != have[0] for found in have):
-        raise ArgumentValueError(
-            f"`A` is {have} on the ranks; the same matrix on all of them, or one on rank 0 and "
-            "None on the others, is accepted. For rows that each rank made call from_local."
-        )
     if A is None or (alone and rank):
         return _received(mesh)
     matrix = convert(without_repeats(_required_matrix("A", A)), torch.sparse_csr)
