@@ -92,6 +92,12 @@ def test_a_near_node_is_one_to_which_an_entry_leads():
     assert over[:, 2].unique().tolist() == [2]
 
 
+def test_every_neighbour_has_the_same_weight_by_default():
+    A, starts = graph(), torch.arange(20)
+    walk = data.random_walk(A, starts, 6, generator=generator())
+    assert torch.equal(walk, data.random_walk(A, starts, 6, p=1.0, q=1.0, generator=generator()))
+
+
 @pytest.mark.parametrize("method", ["node", "edge", "walk"])
 def test_saint_samples_are_subgraphs(method):
     A = graph()
