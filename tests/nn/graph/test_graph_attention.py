@@ -19,6 +19,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import spgrad
 from spgrad import kernels, nn
+from spgrad.core.pattern import Pattern
 from spgrad.errors import SpgradError
 from spgrad.nn.graph import pairs
 
@@ -163,6 +164,16 @@ def test_dropout_is_of_the_weights(version):
     assert (W.values() == 0).any()
     _, W = layer.eval()(features(), graph(), return_attention_weights=True)
     torch.testing.assert_close(W.to_dense().sum(1), torch.ones(NODES, 2, **DOUBLE))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_self_loops_have_the_index_dtype_of_the_graph(layout):
+    A = graph(layout)
+    narrow = tuple(i.to(torch.int32) for i in A.pattern.indices)
+    A = spgrad.from_values(A.values(), Pattern.from_spec(A.pattern.spec, A.pattern.shape, narrow))
+    layer = nn.GraphAttention(4, 3, **DOUBLE)
+    _, W = layer(features(), A, return_attention_weights=True)
+    assert {i.dtype for i in W.pattern.indices} == {torch.int32}
 
 
 @VERSIONS
