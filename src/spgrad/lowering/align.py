@@ -163,7 +163,7 @@ def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
     return _Joint(a, (Gather(None, a.nse), Gather(None, b.nse))) if a.same_as(b) else None
 
 
-def asks_device(a: Pattern) -> bool:
+def asks_device(a: Pattern | torch.Tensor) -> bool:
     """Whether the host would wait for a comparison of indices; a merge then compares them too."""
     return a.device.type not in ("cpu", "meta")
 

@@ -44,7 +44,7 @@ class Valued:
         if found is None:
             view, vals = cols(self.pattern) if by_columns else rows(self.pattern), self.vals
             if view.perm is not None:
-                view, vals = view._replace(perm=None), vals.index_select(0, view.perm)
+                view, vals = view._replace(perm=None), kernels.take(vals, view.perm)
             found = self._found[by_columns] = view, vals
         return found
 

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from spgrad import kernels
-from spgrad.linalg.solvers.iterative import (
-    Iterative,
-    Problem,
-    Run,
-    add_scaled,
-    quotient,
-    scaled,
-)
+from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.vectors import add_product, add_scaled, perhaps, quotient
 
 
 @dataclass(frozen=True)
@@ -22,8 +16,8 @@ class BiCGSTAB(Iterative):
     """Stabilised biconjugate gradients (van der Vorst, 1992), for any square matrix.
 
     The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (applied
-    on the right), strict and progress. A step takes two products with A; eight vectors of the size
-    of b are kept. The method restarts when its shadow residual becomes orthogonal to the residual.
+    on the right), strict and progress. A step takes two products with A; six vectors of the size of
+    b are kept. The method restarts when its shadow residual becomes orthogonal to the residual.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [0.0, 3.0]]))
@@ -46,33 +40,39 @@ class _Run(Run):
         self.shadow, self.p = self.r.clone(), self.r.clone()
         self.squares = problem.dot(self.r, self.r).real.contiguous()
         self.rho = problem.dot(self.shadow, self.r)
-        self.shadow_norm = self.squares.sqrt()
-        self.broken = torch.zeros_like(self.squares, dtype=torch.bool)
         self.eps = torch.finfo(self.r.dtype).eps
+        self.least = self.squares.sqrt() * self.eps
+        self.broken = torch.zeros_like(self.squares, dtype=torch.bool)
 
     def step(self, active: torch.Tensor) -> None:
-        dot = self.problem.dot
-        y = self.problem.precondition(self.p)
-        v = self.problem.times(y)
-        alpha = quotient(self.rho, dot(self.shadow, v), active)
-        s = self.r
-        kernels.krylov_residual(s, v, alpha)
-        z = self.problem.precondition(s)
-        t = self.problem.times(z)
-        omega = quotient(dot(t, s), dot(t, t).real, active)
-        add_scaled(add_scaled(self.x, y, alpha), z, omega)
-        self.squares = self.problem.A.total(kernels.krylov_residual(self.r, t, omega))
-        self.broken = self.broken | (active & (alpha == 0) & (omega == 0))
+        problem, r = self.problem, self.r
+        y = problem.precondition(self.p)
+        v = problem.times(y)
+        alpha = quotient(self.rho, problem.dot(self.shadow, v), active)
+        add_scaled(self.x, y, alpha)
+        del y
+        kernels.krylov_residual(r, v, alpha)  # r is the residual after half of the step
+        z = problem.precondition(r)
+        if z is r:
+            t, along = problem.times_and_dot(r)
+        else:
+            t = problem.times(z)
+            along = problem.dot(r, t)
+        omega = quotient(along.conj(), problem.dot(t, t).real, active)
+        add_scaled(self.x, z, omega)
+        self.squares = problem.A.total(kernels.krylov_residual(r, t, omega))
+        none = alpha * omega == 0
+        self.broken = self.broken | (active & none & (alpha == omega))
 
-        rho = dot(self.shadow, self.r)
-        lost = rho.abs() <= self.eps * self.squares.sqrt() * self.shadow_norm
-        lost |= (omega == 0) | (alpha == 0)
-        beta = quotient(rho * alpha, self.rho * omega, active & ~lost)
+        rho = problem.dot(self.shadow, r)
+        lost = (rho.abs() <= self.squares.sqrt() * self.least) | none
+        beta = quotient(rho * alpha, self.rho * omega, active > lost)  # active, and not lost
         # p = r + beta (p - omega v); beta = 0 starts anew with p = r
-        self.p = add_scaled(scaled(self.p, beta), v, -beta * omega).add_(self.r)
+        add_scaled(self.p, v, omega, -1)
+        add_product(r, self.p, beta)
         self.rho = rho
-        lost &= active
-        if bool(lost.any()):
-            self.shadow = torch.where(lost[:, None], self.r, self.shadow)
+        lost = lost & active
+        if perhaps(lost):
+            self.shadow = torch.where(lost[:, None], r, self.shadow)
             self.rho = torch.where(lost, self.squares.to(rho.dtype), rho)
-            self.shadow_norm = torch.where(lost, self.squares.sqrt(), self.shadow_norm)
+            self.least = torch.where(lost, self.squares.sqrt() * self.eps, self.least)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from spgrad import kernels
-from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, add_scaled, quotient
+from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.vectors import add_scaled, quotient
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,9 @@ class _Run(Run):
         self.begun = True
         q, curvature = self.problem.times_and_dot(self.p)
         curvature = curvature.real
-        self.broken = self.broken | (active & ~((curvature > 0) & (self.rho > 0)))
-        self.alpha = quotient(self.rho, curvature, active & ~self.broken)
+        positive = torch.minimum(curvature, self.rho) > 0
+        self.broken = self.broken | (active > positive)  # active, and not positive
+        self.alpha = quotient(self.rho, curvature, active & positive)
         self.squares = self.problem.A.total(kernels.krylov_residual(self.r, q, self.alpha))
 
     def finish(self) -> None:

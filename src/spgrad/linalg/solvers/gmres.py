@@ -8,7 +8,9 @@ import torch
 
 from spgrad.core.checks import require_number
 from spgrad.core.values import plain
-from spgrad.linalg.solvers.iterative import Iterative, Problem, Run, quotient
+from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.vectors import perhaps, quotient, scaled
+from spgrad.lowering import align
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,11 @@ class GMRES(Iterative):
 
 
 class _Run(Run):
-    """Arnoldi vectors as rows, (items, n, restart + 1, m), orthogonalised twice.
+    """Arnoldi vectors as rows of V, (items n, restart + 1, m), and H with A V = V H.
 
-    H has the Hessenberg matrices (items, n, restart + 1, restart). `null` is a row vector u with
-    u H = 0 and u_0 = 1: the residual of the least squares problem is beta over its norm.
+    H has the Hessenberg matrices (items n, restart + 1, restart). `null` is a row vector u with
+    u H = 0 and u_0 = 1: the residual of the least squares problem is beta over its norm. A column
+    that converges goes on to the end of the cycle, which only makes its residual smaller.
     """
 
     why = "A is singular, or a restart lost all progress; raise `restart`"
@@ -53,46 +56,45 @@ class _Run(Run):
         self.squares = problem.dot(r, r).real.contiguous()
         self.at_restart = torch.full_like(self.squares, torch.inf)
         self.broken = torch.zeros_like(self.squares, dtype=torch.bool)
+        self.exhausted = self.broken  # where x is exact in the space, as far as A allows
         self.steps = 0
         self.basis: list[torch.Tensor] = []  # V, H and null; in a list, so that `keep` skips them
 
     def step(self, active: torch.Tensor) -> None:
         if not self.basis:
             self._begin(active)
-            active = active & ~self.broken
+            active = active > self.broken  # active, and not broken
         V, H, null = self.basis
-        k = self.steps
-        p = V[:, :, k].mT.contiguous()
-        w = self.problem.times(self.problem.precondition(p)).mT.contiguous()
-        inner = V[:, :, : k + 1]
-        total = self.problem.A.total
-        h = total(inner.conj() @ w[..., None])
-        w = w - (inner.mT @ h).squeeze(-1)
-        again = total(inner.conj() @ w[..., None])
-        w = w - (inner.mT @ again).squeeze(-1)
-        h = (h + again).squeeze(-1)
-        size = torch.linalg.vector_norm(w, dim=-1)
-        size = total(size.double().square()).sqrt().to(size.dtype)
+        k, shape = self.steps, active.shape
+        p = V[:, k].view(*shape, -1).mT.contiguous()
+        w = self.problem.times(self.problem.precondition(p)).mT.contiguous().view(-1, p.shape[1], 1)
+        w, h = self._orthogonalised(w, V[:, : k + 1])
+        size = self.problem.dot(w, w).real.sqrt()
         # a vector of rounding errors is no new direction: the space is exhausted, x is exact in it
-        eps = torch.finfo(w.dtype).eps * 10
-        whole = torch.linalg.vector_norm(h, dim=-1)
-        size = torch.where(size <= eps * whole, 0, size)
-        V[:, :, k + 1] = w * quotient(torch.ones_like(size), size, active)[..., None]
-        H[:, :, : k + 1, k] = torch.where(active[..., None], h, 0)
-        H[:, :, k + 1, k] = torch.where(active, size, 1)
-        last = -(null[:, :, : k + 1] * h).sum(-1)
-        null[:, :, k + 1] = quotient(last, size.to(last.dtype), active)
-        lengths = torch.linalg.vector_norm(null[:, :, : k + 2], dim=-1).double()
-        found = (self.beta / lengths).square()
-        self.squares = torch.where(active, found, self.squares)
+        none = size <= torch.linalg.vector_norm(h, dim=1) * (torch.finfo(w.dtype).eps * 10)
+        shrunk = size.reciprocal().masked_fill_(none, 0)
+        torch.mul(w[..., 0], shrunk.to(w.dtype), out=V[:, k + 1])
+        H[:, : k + 1, k] = h[..., 0]
+        H[:, k + 1, k] = size.masked_fill_(none, 0)[..., 0]
+        last = torch.bmm(null[:, None, : k + 1], h.to(null.dtype))[..., 0] * -shrunk
+        null[:, k + 1] = last[..., 0]
+        self.lengths = self.lengths + (last * last.conj()).real.view(shape)
+        self.squares = self.beta / self.lengths
         self.steps += 1
-        exact = active & (size == 0)
-        if bool(exact.any()):
+        exact = active & none.view(shape)
+        self.exhausted = self.exhausted | exact
+        if self.steps == self.restart or (not align.asks_device(w) and bool(exact.any())):
             self.finish()
-            r = self.b - self.problem.times(self.x)
-            self.squares = torch.where(active, self.problem.dot(r, r).real, self.squares)
-        elif self.steps == self.restart:
-            self.finish()
+
+    def _orthogonalised(
+        self, w: torch.Tensor, inner: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """w without its parts along these rows, and the parts; a second pass removes rounding."""
+        total, across = self.problem.A.total, inner.conj()
+        h = total(torch.bmm(across, w))
+        w = torch.baddbmm(w, inner.mT, h, alpha=-1)
+        again = total(torch.bmm(across, w))
+        return w.baddbmm_(inner.mT, again, alpha=-1), h.add_(again)
 
     def _begin(self, active: torch.Tensor) -> None:
         problem = self.problem
@@ -102,31 +104,35 @@ class _Run(Run):
         stuck = active & (found >= self.at_restart)
         self.broken = self.broken | stuck
         self.at_restart = found
-        self.squares = torch.where(active, found, self.squares)
-        self.beta = found.sqrt()
-        items, m, n = r.shape
-        V = r.new_zeros(items, n, self.restart + 1, m)
-        H = r.new_zeros(items, n, self.restart + 1, self.restart)
-        V[:, :, 0] = (
-            r * quotient(torch.ones_like(found), self.beta, active).to(r.dtype)[:, None]
-        ).mT
-        null = r.new_zeros(items, n, self.restart + 1)
-        null[:, :, 0] = 1
+        self.squares = self.beta = torch.where(active, found, self.squares)
+        self.lengths = torch.ones_like(found)
+        self.exhausted = torch.zeros_like(self.broken)
+        m, count = r.shape[1], active.numel()
+        V = r.new_zeros(count, self.restart + 1, m)
+        H = r.new_zeros(count, self.restart + 1, self.restart)
+        one = torch.ones_like(found)
+        r = scaled(r, quotient(one, found.sqrt(), active > self.broken))
+        V[:, 0] = r.mT.reshape(count, m)
+        null = torch.zeros_like(H[:, :, 0], dtype=problem.dot(r, r).dtype)
+        null[:, 0].fill_(1)
         self.basis, self.steps = [V, H, null], 0
 
     def finish(self) -> None:
         if not self.basis or not self.steps:
             return
         V, H, _ = self.basis
-        k = self.steps
-        Q, R = torch.linalg.qr(H[:, :, : k + 1, :k])
-        right = Q[:, :, :1].mH * self.beta.to(Q.dtype)[..., None, None]
+        k, shape = self.steps, self.beta.shape
+        Q, R = torch.linalg.qr(H[:, : k + 1, :k])
+        right = Q[:, :1].mH * self.beta.sqrt().to(Q.dtype).view(-1, 1, 1)
         diagonal = R.diagonal(dim1=-2, dim2=-1)
         tiny = diagonal.abs() <= torch.finfo(R.dtype).eps * R.abs().amax((-2, -1))[..., None]
         # a direction that A maps to zero is left out
         R = R + torch.diag_embed(tiny.to(R.dtype))
         right = torch.where(tiny[..., None], 0, right)
         y = torch.linalg.solve_triangular(R, right, upper=True)
-        moved = (V[:, :, :k].mT @ y).squeeze(-1).mT
+        moved = torch.bmm(V[:, :k].mT, y).view(*shape, -1).mT
         self.x += self.problem.precondition(plain(moved))
         self.basis = []
+        if perhaps(self.exhausted):  # their residual is not zero if A is singular
+            r = self.b - self.problem.times(self.x)
+            self.squares = torch.where(self.exhausted, self.problem.dot(r, r).real, self.squares)

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
@@ -25,13 +24,13 @@ from spgrad.linalg.assume import require_true
 from spgrad.linalg.preconditioners.protocol import Apply, Given, application
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
 from spgrad.linalg.solvers.units import AS_GIVEN, Units, unit_of
+from spgrad.linalg.solvers.vectors import dot
+from spgrad.lowering import align
 from spgrad.lowering.spmm import multiply_and_dot, repeated_spmm
 from spgrad.lowering.views import Valued
 
 CHECK_EVERY = 16
 """Steps between two checks of the residuals on a GPU, because each check waits for the device."""
-
-dot = kernels.krylov_dot
 
 
 class Operator:
@@ -69,6 +68,10 @@ class Matrix(Operator):
         self.conj: Valued | None = None
         self.hermitian = hermitian
         self.items = pattern.extent[0] // max(pattern.matrix[0], 1)
+
+    def forget(self) -> None:
+        """Drops the values in other orders: a backward needs that memory for its results."""
+        self.own, self.conj = Valued(self.own.vals, self.own.pattern), None
 
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """A x, or A^H x."""
@@ -139,22 +142,6 @@ class Found:
         if self.broken:
             return run.why
         return f"max_iter={most} steps were taken" if steps >= most else "it stagnated"
-
-
-def scaled(v: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Vectors (items, m, n) times scalars (items, n)."""
-    return v * by.to(v.dtype)[:, None]
-
-
-def add_scaled(y: torch.Tensor, v: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """y += by v, in place."""
-    return y.addcmul_(v, by.to(v.dtype)[:, None])
-
-
-def quotient(a: torch.Tensor, b: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    """a / b where the condition holds and b is not 0, else 0."""
-    where = where & (b != 0)
-    return torch.where(where, a / b, 0)
 
 
 @dataclass(frozen=True)
@@ -294,6 +281,7 @@ class Iteration(Prepared):
         right = right if units.b is None else right / units.b[:, None]
         problem = Problem(self.A, right, start, adjoint, self.apply, self.least, units)
         x, info = iterate(self.options, problem)
+        self.A.forget()
         return x.reshape(-1, b.shape[1]), info
 
 
@@ -309,15 +297,15 @@ def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
     left_bounds = bounds
     found = Found(run, norms.shape)
     columns = torch.arange(b.shape[2], device=b.device)
-    every = 1 if b.device.type == "cpu" else CHECK_EVERY
+    every = CHECK_EVERY if align.asks_device(b) else 1
     steps = 0
     with _progress(options, most) as show:
         while True:
-            active = (run.squares > left_bounds) & ~run.broken
+            active = (run.squares > left_bounds) > run.broken  # and not broken
             if steps % every == 0 or steps == most:
                 alive = active.any(0)
                 left = int(alive.sum())
-                show(steps, run.squares, norms[:, columns])
+                show(steps, run.squares, norms, columns)
                 if left == 0 or steps == most:
                     break
                 if 4 * left <= 3 * columns.numel():
@@ -368,7 +356,7 @@ def _not_converged(options: Iterative, info: Info, x: torch.Tensor) -> Convergen
     )
 
 
-Show = Callable[[int, torch.Tensor, torch.Tensor], None]
+Show = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 
 class _progress:  # noqa: N801  # a context manager that reads as a function
@@ -389,8 +377,11 @@ class _progress:  # noqa: N801  # a context manager that reads as a function
             return lambda *_: None
         self.bar.start()
 
-        def show(steps: int, squares: torch.Tensor, norms: torch.Tensor) -> None:
-            worst = float((squares.sqrt() / torch.where(norms == 0, 1, norms)).max())
+        def show(
+            steps: int, squares: torch.Tensor, norms: torch.Tensor, columns: torch.Tensor
+        ) -> None:
+            left = norms[:, columns]
+            worst = float((squares.sqrt() / torch.where(left == 0, 1, left)).max())
             self.bar.update(self.task, completed=steps, r=f"{worst:.1e}")
 
         return show

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from spgrad.errors import ArgumentValueError
-from spgrad.linalg.solvers.iterative import (
-    Iterative,
-    Problem,
-    Run,
-    add_scaled,
-    quotient,
-    scaled,
-)
+from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.vectors import add_product, add_scaled, inverse, quotient
 
 
 @dataclass(frozen=True)
@@ -46,8 +40,8 @@ class LSMR(Iterative):
 def _rotation(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """c, s and r with c a + s b = r and s a - c b = 0."""
     r = torch.hypot(a, b)
-    every = r > 0
-    return torch.where(every, quotient(a, r, every), 1), quotient(b, r, every), r
+    shrunk = inverse(r)
+    return (a * shrunk).masked_fill_(r == 0, 1), b * shrunk, r
 
 
 class _Run(Run):
@@ -58,7 +52,9 @@ class _Run(Run):
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         x0 = problem.x0
-        self.u, beta = _normed(problem, problem.b if x0 is None else problem.b - problem.times(x0))
+        self.u, beta = _normed(
+            problem, problem.b.clone() if x0 is None else problem.b - problem.times(x0)
+        )
         self.v, self.alpha = _normed(problem, problem.adjoint_times(self.u))
         self.x = torch.zeros_like(self.v) if x0 is None else x0.clone()
         self.h, self.h_bar = self.v.clone(), torch.zeros_like(self.v)
@@ -75,9 +71,9 @@ class _Run(Run):
 
     def step(self, active: torch.Tensor) -> None:
         u = self.problem.times(self.v)
-        self.u, beta = _normed(self.problem, add_scaled(u, self.u, -self.alpha))
+        self.u, beta = _normed(self.problem, add_scaled(u, self.u, self.alpha, -1))
         v = self.problem.adjoint_times(self.u)
-        self.v, self.alpha = _normed(self.problem, add_scaled(v, self.v, -beta))
+        self.v, self.alpha = _normed(self.problem, add_scaled(v, self.v, beta, -1))
 
         rho_before, rho_bar_before, zeta_before = self.rho, self.rho_bar, self.zeta
         c, s, self.rho = _rotation(self.alpha_bar, beta)
@@ -88,12 +84,11 @@ class _Run(Run):
         zeta_bar = -self.s_bar * self.zeta_bar
         self.broken = self.broken | (active & ((self.rho == 0) | (self.rho_bar == 0)))
 
-        going = active & ~self.broken
-        every = torch.ones_like(active)
-        back = quotient(theta_bar * self.rho, rho_before * rho_bar_before, every)
-        self.h_bar = add_scaled(self.h.clone(), self.h_bar, -back)
+        going = active > self.broken  # active, and not broken
+        back = -(theta_bar * self.rho) * inverse(rho_before * rho_bar_before)
+        add_product(self.h, self.h_bar, back)
         add_scaled(self.x, self.h_bar, quotient(self.zeta, self.rho * self.rho_bar, going))
-        self.h = add_scaled(self.v.clone(), self.h, -quotient(theta, self.rho, every))
+        add_product(self.v, self.h, -theta * inverse(self.rho))
         self.zeta_bar = zeta_bar
         residual = None if self.least else self._residual(c, s, theta_bar, zeta_before)
         found = zeta_bar**2 if residual is None else residual
@@ -105,14 +100,15 @@ class _Run(Run):
         beta_dd, beta_d, rho_d, tau, theta_tilde = self.phi
         beta_hat, beta_dd = c * beta_dd, -s * beta_dd
         c_tilde, s_tilde, rho_tilde = _rotation(rho_d, theta_bar)
-        tau = quotient(zeta_before - theta_tilde * tau, rho_tilde, rho_tilde > 0)
+        tau = (zeta_before - theta_tilde * tau) * inverse(rho_tilde)
         theta_tilde, rho_d = s_tilde * self.rho_bar, c_tilde * self.rho_bar
         beta_d = -s_tilde * beta_d + c_tilde * beta_hat
-        tau_d = quotient(self.zeta - theta_tilde * tau, rho_d, rho_d != 0)
+        tau_d = (self.zeta - theta_tilde * tau) * inverse(rho_d)
         self.phi = torch.stack([beta_dd, beta_d, rho_d, tau, theta_tilde])
         return (beta_d - tau_d) ** 2 + beta_dd**2
 
 
 def _normed(problem: Problem, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """v over its size, in place, and the size."""
     size = problem.dot(v, v).real.sqrt()
-    return scaled(v, quotient(torch.ones_like(size), size, size > 0)), size
+    return v.mul_(inverse(size).to(v.dtype)[:, None]), size

@@ -6,14 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from spgrad.linalg.solvers.iterative import (
-    Iterative,
-    Problem,
-    Run,
-    add_scaled,
-    quotient,
-    scaled,
-)
+from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.vectors import add_scaled, inverse, quotient, scaled
 
 
 @dataclass(frozen=True)
@@ -60,38 +54,39 @@ class _Run(Run):
         self.gamma = square.clamp(min=0).sqrt()
         self.eta = self.gamma
         self.before, self.w, self.w_before = (torch.zeros_like(self.v) for _ in range(3))
-        self.gamma_before = torch.ones_like(self.gamma)
-        self.c = self.c_before = torch.ones_like(self.gamma)
+        self.inverse_before = self.c = self.c_before = torch.ones_like(self.gamma)
         self.s = self.s_before = torch.zeros_like(self.gamma)
         self.broken = square < 0
 
     def step(self, active: torch.Tensor) -> None:
-        every = torch.ones_like(active)
-        z = scaled(self.z, quotient(torch.ones_like(self.gamma), self.gamma, every))
+        normed = inverse(self.gamma)
+        z = scaled(self.z, normed)
         v, delta = self.problem.times_and_dot(z)
         delta = delta.real
-        add_scaled(v, self.v, -quotient(delta, self.gamma, every))
-        add_scaled(v, self.before, -quotient(self.gamma, self.gamma_before, every))
+        add_scaled(v, self.v, delta * normed, -1)
+        add_scaled(v, self.before, self.gamma * self.inverse_before, -1)
         self.before, self.v = self.v, v
         self.z = self.problem.precondition(v)
         square = self.problem.dot(v, self.z).real
         gamma = square.clamp(min=0).sqrt()
 
-        first = self.c * delta - self.c_before * self.s * self.gamma
-        length = torch.hypot(first, gamma)
-        second = self.s * delta + self.c_before * self.c * self.gamma
+        turned = self.c_before * self.gamma
+        first = torch.addcmul(self.c * delta, turned, self.s, value=-1)
+        second = torch.addcmul(self.s * delta, turned, self.c)
         third = self.s_before * self.gamma
+        length = torch.hypot(first, gamma)
         self.broken = self.broken | (active & ((square < 0) | (length == 0)))
+        shrunk = inverse(length)
         self.c_before, self.s_before = self.c, self.s
-        self.c, self.s = quotient(first, length, every), quotient(gamma, length, every)
+        self.c, self.s = first * shrunk, gamma * shrunk
 
-        w = add_scaled(z, self.w_before, -third)
-        w = scaled(add_scaled(w, self.w, -second), quotient(torch.ones_like(length), length, every))
-        self.w_before, self.w = self.w, w
-        going = active & ~self.broken
-        add_scaled(self.x, w, torch.where(going, self.c * self.eta, 0))
+        add_scaled(add_scaled(z, self.w_before, third, -1), self.w, second, -1)
+        z.mul_(shrunk.to(z.dtype)[:, None])
+        self.w_before, self.w = self.w, z
+        going = active > self.broken  # active, and not broken
+        add_scaled(self.x, z, (self.c * self.eta).masked_fill_(~going, 0))
         self.eta = torch.where(going, -self.s * self.eta, self.eta)
-        self.gamma_before, self.gamma = self.gamma, gamma
+        self.inverse_before, self.gamma = normed, gamma
         self.squares = torch.where(going, self._squares(), self.squares)
 
     def _squares(self) -> torch.Tensor:

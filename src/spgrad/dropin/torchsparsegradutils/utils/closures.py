@@ -29,6 +29,12 @@ def times_of(A: Any, what: str = "matmul_closure") -> Times:
     return cast(Times, A)
 
 
+def _apart(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """y, contiguous and not x itself, because iterations change products in place."""
+    y = y.contiguous()
+    return y.clone() if y.data_ptr() == x.data_ptr() else y
+
+
 class Closure(Operator):
     """A matrix that an iteration knows by its products with vectors (items, k, n)."""
 
@@ -38,7 +44,7 @@ class Closure(Operator):
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """A x, or A^H x, in the shape that the function takes."""
         found = self.products[adjoint](x.reshape(*self.batch, *x.shape[-2:]))
-        return found.reshape(x.shape[0], -1, x.shape[-1]).contiguous()
+        return _apart(found.reshape(x.shape[0], -1, x.shape[-1]), x)
 
 
 class Vectors(Closure):
@@ -46,7 +52,7 @@ class Vectors(Closure):
 
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """The product of one vector."""
-        return self.products[adjoint](x.reshape(-1)).reshape(1, -1, 1).contiguous()
+        return _apart(self.products[adjoint](x.reshape(-1)).reshape(1, -1, 1), x)
 
 
 @torch.no_grad()

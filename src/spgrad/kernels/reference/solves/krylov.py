@@ -52,7 +52,7 @@ def krylov_residual(r: Tensor, q: Tensor, alpha: Tensor) -> Tensor:
         q: Vectors of the same shape and dtype.
         alpha: Scalars (items, n).
     """
-    r.sub_(q * alpha.to(r.dtype)[:, None])
+    r.addcmul_(q, alpha.to(r.dtype)[:, None], value=-1)
     return krylov_dot(r, r).real.contiguous()
 
 
@@ -67,5 +67,5 @@ def krylov_direction(x: Tensor, p: Tensor, z: Tensor, alpha: Tensor, beta: Tenso
         alpha: Scalars (items, n).
         beta: Scalars (items, n).
     """
-    x.add_(p * alpha.to(x.dtype)[:, None])
-    p.mul_(beta.to(p.dtype)[:, None]).add_(z)
+    x.addcmul_(p, alpha.to(x.dtype)[:, None])
+    torch.addcmul(z, p, beta.to(p.dtype)[:, None], out=p)
