@@ -239,6 +239,17 @@ def test_patterns_that_share_their_indices_are_compared_without_waiting(layout):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS[:3])
+def test_a_batch_with_other_batch_sizes_still_knows_that_its_items_have_equal_nse(layout):
+    blocks = (2, 2) if layout == "bsr" else None
+    A = spgrad.from_dense(torch.ones(6, 4, 4), testing.LAYOUTS[layout], blocksize=blocks)
+    assert A.pattern.items == (6,)
+    for B in (A.reshape(2, 3, 4, 4), A[0].unsqueeze(0)):
+        with waits() as found:
+            assert B.values().shape[: B.dim() - 2] == B.shape[:-2]
+        assert not found, "\n".join(found)
+
+
 def unsorted():
     indices = torch.tensor([[1, 0, 1, 2], [3, 2, 3, 0]])
     return spgrad.sparse_coo_tensor(indices, torch.ones(4), (N, N))
