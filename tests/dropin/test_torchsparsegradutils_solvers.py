@@ -347,6 +347,16 @@ def test_batches_become_csr():
     assert rows.dtype == torch.int32
 
 
+def test_many_elements_become_csr_in_the_order_of_columns():
+    """So many that torch's sort is stable only where it is asked to be."""
+    shuffled = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    indices = torch.stack([shuffled // 8, shuffled % 8])
+    crow, col, vals = convert_coo_to_csr_indices_values(indices, 8, shuffled + 1.0)
+    assert crow.tolist() == list(range(0, 65, 8))
+    assert col.tolist() == list(range(8)) * 8
+    assert vals.tolist() == list(range(1, 65))
+
+
 def test_block_diagonal_coo_matrices():
     parts = [A[:2], TRIANGLE, b]
     sparse = [x.to_sparse() for x in parts]
