@@ -51,6 +51,15 @@ def test_values_for_each_head_are_added_to_its_scores(batch, causal):
     same(ours, theirs, found, wanted, x, values)
 
 
+def test_a_causal_pattern_with_values_for_each_head_stays_coalesced():
+    i, j = some_pattern().to_dense().nonzero().T
+    A = spgrad.sparse_coo_tensor(torch.stack([i, j]), tokens(len(i), 2), (L, L, 2))
+    layer = nn.SparseAttention(8, 2, pattern=A, causal=True, **DOUBLE)
+    assert layer.pattern.is_coalesced()
+    kept = torch.ones(L, L).tril().unsqueeze(2)
+    torch.testing.assert_close(layer.pattern.to_dense(), A.to_dense() * kept)
+
+
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize("bias", [False, True])
