@@ -281,6 +281,8 @@ def test_vectors():
         spgrad.dot(a, torch.ones(4))
     with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.vdot: `other` has shape"):
         spgrad.vdot(a, torch.ones(4, 5))
+    with pytest.raises(spgrad.ArgumentKindError, match=r"spgrad\.vdot: `input` is a list"):
+        spgrad.vdot([1.0, 2.0], a)
     with pytest.raises(spgrad.UnsupportedError, match=r"spgrad\.outer: `input` is dense"):
         spgrad.outer(torch.ones(4), a)
     huge = spgrad.sparse_coo_tensor([[1, 2**40]], [2.0, 3.0], (2**41,))

@@ -149,7 +149,6 @@ def dot(input: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 @public_op
 def vdot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`spgrad.dot` with the complex conjugate of `input`."""
-    _vectors(input, ("other", other))
     left = conj(input) if is_sparse(input) else input.conj()
     return _of_vectors(left, ("other", other))
 
