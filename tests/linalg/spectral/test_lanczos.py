@@ -98,6 +98,17 @@ def test_steps():
     torch.testing.assert_close(full, ((U.T @ z) ** 2 * e.log()[:, None]).sum() / 200)
 
 
+def test_steps_double_until_the_estimate_settles():
+    """The square of the second difference has eigenvalues too small for the first steps."""
+    S = torch.diag(torch.full((60,), 2.0, dtype=D))
+    S = S - torch.diag(torch.ones(59, dtype=D), 1) - torch.diag(torch.ones(59, dtype=D), -1)
+    A = sparse(S @ S)
+    first, error = estimate(A, steps=16)
+    full = estimate(A, steps=60)[0]
+    assert (first - full).abs() > error
+    torch.testing.assert_close(estimate(A)[0], full)
+
+
 def test_vectors_that_span_little():
     for m in (1, 2, 9):
         value, error = estimate(spgrad.eye(m, dtype=D) * 3.0)
