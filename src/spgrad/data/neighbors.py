@@ -219,6 +219,7 @@ def draw(
         if weight is not None and int(bad) >= 0:
             _refuse_weight(weight, int(bad))
         n_id, local, entry = kernels.relabel_lines(n_id, made, found, entry, not replace)
+        # the sum over hops may need 64 bits, to which torch.cat promotes the pointers of the first
         ptr.append(made[1:].long() + edges[-1] if ptr else made)
         edges.append(edges[-1] + found.numel())
         idx.append(local)
@@ -227,7 +228,6 @@ def draw(
         if len(ptr) < len(fanouts):
             next_lines = n_id[nodes[-1] :].long()
         nodes.append(n_id.numel())
-    ptr[0] = ptr[0] if len(ptr) == 1 else ptr[0].long()  # the sum over hops may need 64 bits
     joined = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (ptr, idx, e_id))
     starts, columns, entries = joined
     return Drawn(starts, columns, n_id.long(), entries, nodes, lines[1:], edges[1:])
