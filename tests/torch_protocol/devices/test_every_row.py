@@ -26,6 +26,8 @@ MORE = {
     "compact": (2, 0),  # the rows with elements, and the columns
     "is_symmetric": (2, 0),  # the blocks of the transpose, and the union
     "is_hermitian": (2, 0),
+    "graph.laplacian": (4, 0),  # without the diagonal, and with all of it, and the blocks of both
+    "graph.to_symmetric": (2, 0),  # the blocks of the transpose, and the union
     "split": (3, 0),  # one for each part
     "chunk": (3, 0),
     # what the elements of the result are depends on numbers of the operands in each call
@@ -43,6 +45,8 @@ MORE = {
     # whether indices are in range, and how many rows they take
     "embedding": (4, 4),
     "embedding_bag": (5, 5),
+    # which nodes are asked for, and whether a path became shorter in each step
+    "graph.shortest_paths": (8, 8),
     # a number that Python reads
     "equal": (2, 1),
     "unbind": (1, 1),
