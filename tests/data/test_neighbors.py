@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from operands import check
 from torch.testing import assert_close
 
 import spgrad
@@ -111,18 +112,8 @@ def test_threads_and_reference_give_the_same_bits(weighted, replace, index):
     idx = torch.randint(0, 5000, (int(ptr[-1]),)).to(index)
     weight = torch.rand(len(idx)) if weighted else None
     lines = torch.randint(0, 3000, (2500,))
-    args = ptr, idx, weight, lines, 0, 37, replace, -(2**62)
-    wanted = REFERENCES["sample_lines"](*args)
-    before = torch.get_num_threads()
-    for threads in (1, 2, 4):
-        torch.set_num_threads(threads)
-        found = kernels.sample_lines(*args)
-        torch.set_num_threads(before)
-        assert_close(found, wanted, rtol=0, atol=0)
-    nodes = torch.arange(10).to(index)
-    named = kernels.relabel_lines(nodes, *found[:3], not replace)
-    wanted = REFERENCES["relabel_lines"](nodes, *found[:3], not replace)
-    assert_close(named, wanted, rtol=0, atol=0)
+    found = check("sample_lines", ptr, idx, weight, lines, 0, 37, replace, -(2**62))
+    check("relabel_lines", torch.arange(10).to(index), *found[:3], not replace)
 
 
 @pytest.mark.parametrize("layout", ["csr", "csc", "coo"])

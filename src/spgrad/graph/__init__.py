@@ -6,8 +6,7 @@ from spgrad.graph.neighbours import Neighbourhood, k_hop
 from spgrad.graph.paths import shortest_paths
 from spgrad.graph.symmetry import degree, to_symmetric
 from spgrad.linalg import connected_components, is_symmetric
-from spgrad.ops import register
-from spgrad.support import OPS
+from spgrad.ops import register_family
 
 __all__ = [
     "Neighbourhood",
@@ -23,6 +22,4 @@ __all__ = [
     "to_symmetric",
 ]
 
-for _row in OPS.values():
-    if _row.family == "graph":
-        register(_row)
+register_family("graph")

@@ -26,8 +26,7 @@ from spgrad.linalg.spectral.lobpcg import lobpcg
 from spgrad.linalg.spectral.lowrank import pca_lowrank, svd_lowrank
 from spgrad.linalg.spectral.svds import SingularTriplets, svds
 from spgrad.linalg.structure import connected_components, is_hermitian, is_symmetric
-from spgrad.ops import register
-from spgrad.support import OPS
+from spgrad.ops import register_family
 
 __all__ = [
     "AMG",
@@ -72,8 +71,6 @@ __all__ = [
     "svds",
 ]
 
-for _row in OPS.values():
-    if _row.family == "linalg":
-        register(_row)
+register_family("linalg")
 
 above.fill(spectral_norm=spectral_norm)

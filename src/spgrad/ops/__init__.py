@@ -53,6 +53,13 @@ def register(row: Op) -> Any:
     return op
 
 
+def register_family(family: str) -> None:
+    """Registers the rows of a package above, which calls it when it is imported."""
+    for row in OPS.values():
+        if row.family == family:
+            register(row)
+
+
 ATTRIBUTES = {
     SET_GRAD: set_grad,
     SET_DATA: set_data,

@@ -1,5 +1,3 @@
-from typing import Any
-
 from spgrad.ops.creation.create import empty as empty
 from spgrad.ops.creation.create import eye as eye
 from spgrad.ops.creation.create import spdiags as spdiags
@@ -228,9 +226,8 @@ from spgrad.ops.shapes.shape import view_as as view_as
 from spgrad.ops.solves.incomplete import incomplete_cholesky as incomplete_cholesky
 from spgrad.ops.solves.incomplete import incomplete_lu as incomplete_lu
 from spgrad.ops.solves.triangular import solve_triangular as solve_triangular
-from spgrad.support import Op
 
-def register(row: Op) -> Any: ...
+def register_family(family: str) -> None: ...
 
 __all__ = [
     "abs",

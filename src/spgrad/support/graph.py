@@ -2,69 +2,52 @@
 
 from __future__ import annotations
 
-from spgrad.support.dense import graphs as dense
+from collections.abc import Callable
+from typing import Any
+
+from spgrad.support.dense import graphs
 from spgrad.support.table import Op
 
+
+def _row(
+    name: str, module: str, signature: str, dense: Callable[..., Any] | None, **more: Any
+) -> Op:
+    name, module = f"graph.{name}", f"graph.{module}"
+    return Op(name, module, (), (signature,), dense, traced=False, public=False, **more)
+
+
 ROWS: list[Op] = [
-    Op(
-        "graph.degree",
-        "graph.symmetry",
-        (),
-        ("A[m,k] -> y[m]",),
-        dense.degree,
-        samples=({"weighted": True},),
-        traced=False,
-        public=False,
-    ),
-    Op(
-        "graph.normalize",
-        "graph.laplacian",
-        (),
-        ("P[m,k] -> C[m,k]",),
-        dense.normalized,
+    _row("degree", "symmetry", "A[m,k] -> y[m]", graphs.degree, samples=({"weighted": True},)),
+    _row(
+        "normalize",
+        "laplacian",
+        "P[m,k] -> C[m,k]",
+        graphs.normalized,
         samples=({}, {"how": "row"}, {"how": "col"}),
-        traced=False,
-        public=False,
     ),
-    Op(
-        "graph.laplacian",
-        "graph.laplacian",
-        (),
-        ("P[m,m] -> C[m,m]",),
-        dense.laplacian,
+    _row(
+        "laplacian",
+        "laplacian",
+        "P[m,m] -> C[m,m]",
+        graphs.laplacian,
         samples=({}, {"normalization": "sym"}, {"normalization": "rw"}),
-        traced=False,
-        public=False,
     ),
-    Op(
-        "graph.to_symmetric",
-        "graph.symmetry",
-        (),
-        ("A[m,m] -> C[m,m]",),
-        dense.symmetric,
+    _row(
+        "to_symmetric",
+        "symmetry",
+        "A[m,m] -> C[m,m]",
+        graphs.symmetric,
         samples=({}, {"reduce": "mean"}, {"reduce": "amax"}, {"reduce": "amin"}),
-        traced=False,
-        public=False,
     ),
-    Op(
-        "graph.shortest_paths",
-        "graph.paths",
-        (),
-        ("P[m,m] -> y[1,m]",),
-        dense.lengths,
-        samples=({"sources": [0]},),
-        traced=False,
-        public=False,
+    _row(
+        "shortest_paths", "paths", "P[m,m] -> y[1,m]", graphs.lengths, samples=({"sources": [0]},)
     ),
-    Op(
-        "graph.k_hop",
-        "graph.neighbours",
-        (),
-        ("A[m,m] -> y[m]",),
+    _row(
+        "k_hop",
+        "neighbours",
+        "A[m,m] -> y[m]",
         None,
         order=0,
         absent={"dense": "its result is several tensors"},
-        traced=False,
-        public=False,
     ),
 ]

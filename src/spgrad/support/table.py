@@ -70,8 +70,8 @@ class Op:
     """One operation.
 
     Attributes:
-        name: Of the function in `spgrad`; with the name of a package before it where another
-            function of `spgrad` has the same name, such as "graph.normalize".
+        name: Of the function in `spgrad`; for a function of `spgrad.graph` with the package, such
+            as "graph.normalize", since `spgrad.normalize` is another function.
         module: Where the function is defined: a file in `ops`, such as "products.matmul", or in
             one of the packages of `OUTSIDE`.
         torch: Names in torch that it answers to for a SparseTensor.
