@@ -80,7 +80,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "The names of tests say less; no result depends on them.",
     ),
     Equivalent(
-        "src/spgrad/lowering/spmm.py",
+        "src/spgrad/lowering/products/spmm.py",
         "_one_pass",
         "return sizes[0] < _LONG_ROW * max(sizes[1:])",
         "return sizes[0] <= _LONG_ROW * max(sizes[1:])",

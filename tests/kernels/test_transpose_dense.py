@@ -5,7 +5,7 @@ import torch
 
 import spgrad
 from spgrad import kernels
-from spgrad.lowering.spmm import transposed_copy
+from spgrad.lowering.products.row_spmm import transposed_copy
 
 DTYPES = (
     torch.bool,

@@ -151,27 +151,37 @@ def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
     return SparseTensor(stored, pattern)
 
 
+def record_operand(ctx: Any, A: SparseTensor) -> None:
+    """Notes in a node of the graph on which elements the gradient of its operand A will lie."""
+    ctx.pattern = A._pattern
+    if A._outdated is None:
+        A._outdated = []
+    ctx.outdated = A._outdated
+
+
+def operand_gradient(ctx: Any, g: torch.Tensor) -> SparseTensor:
+    """The gradient of the operand that `record_operand` noted; g are its stored values."""
+    if ctx.outdated:
+        raise StateError(
+            "the elements of a leaf were exchanged between forward and backward, and its gradient "
+            "would lie on the former ones; a backward before the exchange is accepted. Run forward "
+            "again."
+        )
+    # lazy conjugation does not survive the sum with another gradient of A
+    return on_pattern(plain(g), ctx.pattern)
+
+
 class _Values(Recorded):
     @staticmethod
     def forward(ctx: Any, A: SparseTensor, given_out: bool) -> torch.Tensor:  # type: ignore[override]
-        ctx.pattern = A._pattern
-        if A._outdated is None:
-            A._outdated = []
-        ctx.outdated = A._outdated
+        record_operand(ctx, A)
         return A._vals.view_as(A._vals) if given_out else A._vals.detach()
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[SparseTensor, None]:  # type: ignore[override]
-        if ctx.outdated:
-            raise StateError(
-                "the elements of a leaf were exchanged between forward and backward, and its "
-                "gradient would lie on the former ones; a backward before the exchange is "
-                "accepted. Run forward again."
-            )
         if g._is_zerotensor():  # immutable, but the next backward adds to it
             g = g.clone()
-        # lazy conjugation does not survive the sum with another gradient of A
-        return on_pattern(plain(g), ctx.pattern), None
+        return operand_gradient(ctx, g), None
 
 
 class _FromValues(Recorded):

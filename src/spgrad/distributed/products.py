@@ -15,7 +15,7 @@ from spgrad import kernels
 from spgrad.core.values import plain
 from spgrad.distributed.exchange import Pending, collect
 from spgrad.distributed.plan import Plan
-from spgrad.lowering.spmm import sddmm, spmm_gradients, wants_grad
+from spgrad.lowering.products.spmm import sddmm, spmm_gradients, wants_grad
 from spgrad.lowering.views import View
 from spgrad.lowering.views import cols as col_view
 from spgrad.lowering.views import rows as row_view

@@ -21,7 +21,7 @@ from spgrad.linalg.preconditioners.protocol import Apply, application
 from spgrad.linalg.solve import require_finite
 from spgrad.linalg.solvers.iterative import Iterative, Operator, Problem, iterate
 from spgrad.linalg.solvers.protocol import Info
-from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.public import public_as
 
 

@@ -19,7 +19,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.distributions.root import ByRoot, Root
 from spgrad.linalg.assume import triangle_of
 from spgrad.linalg.solve import Kept, System, solve_with
-from spgrad.lowering.spmm import sddmm, wants_grad
+from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.ops import broadcast_to, diagonal, eye, matmul, mul, solve_triangular, tril
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.torch_protocol.func_transforms import Function

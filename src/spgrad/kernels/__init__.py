@@ -54,6 +54,11 @@ from spgrad.kernels.reference.products.matmul import (
     spmm,
     spmm_sddmm,
 )
+from spgrad.kernels.reference.products.row_products import (
+    row_sddmm,
+    row_spmm,
+    row_spmm_sddmm,
+)
 from spgrad.kernels.reference.products.spgemm import spgemm
 from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
 from spgrad.kernels.reference.products.spmm_of_part import add_spmm, untiled_spmm
@@ -131,6 +136,9 @@ __all__ = [
     "masked_spgemm",
     "random_walks",
     "relabel_lines",
+    "row_sddmm",
+    "row_spmm",
+    "row_spmm_sddmm",
     "sample_lines",
     "scale",
     "scatter_sum",

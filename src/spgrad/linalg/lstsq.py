@@ -19,7 +19,7 @@ from spgrad.linalg.solvers.lsmr import LSMR
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, matrix_operand
-from spgrad.lowering.spmm import sddmm, spmm, wants_grad
+from spgrad.lowering.products.spmm import sddmm, spmm, wants_grad
 from spgrad.ops import adjoint, cat, eye
 from spgrad.ops.products.broadcast import flat, in_columns, sparse_sparse
 from spgrad.ops.solves.triangular import SOLVE_DTYPES

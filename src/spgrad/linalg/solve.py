@@ -16,7 +16,7 @@ from spgrad.linalg.assume import require_declared, require_true, triangle_of
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver, direct_info
 from spgrad.lowering.operands import dense_operand
-from spgrad.lowering.spmm import sddmm, wants_grad
+from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.ops.solves.triangular import Triangle, square_operand, substitute
 from spgrad.public import public_op

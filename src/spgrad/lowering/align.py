@@ -17,7 +17,7 @@ from spgrad.core.values import plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather
-from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.views import kept_linear_positions, one_line
 from spgrad.torch_protocol.compile import lasting
 

@@ -12,10 +12,10 @@ from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, plain, stored_values
-from spgrad.lowering import spmm
 from spgrad.lowering.operands import call
+from spgrad.lowering.products import spmm
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.segments import for_each
-from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import cols, positions_among, rows
 from spgrad.torch_protocol.func_transforms import Function
 

@@ -10,8 +10,8 @@ import torch
 from spgrad import kernels
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import plain
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.sorting import inverse
-from spgrad.lowering.spmm import wants_grad
 from spgrad.torch_protocol.compile import is_real, lasting
 from spgrad.torch_protocol.func_transforms import Function, transforming
 

@@ -17,8 +17,8 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.core.values import plain
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.sorting import counting_sort
-from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import cols, index_rows, linear_index, rows, transposed_view, unraveled
 from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import Function

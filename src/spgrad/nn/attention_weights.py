@@ -12,8 +12,8 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.dense_at import dense_at_elements
+from spgrad.lowering.products.spmm import sddmm, spmm
 from spgrad.lowering.segments import segments_of
-from spgrad.lowering.spmm import sddmm, spmm
 from spgrad.nn.graph.loops import with_dense_dims
 from spgrad.ops.products.attention import require_attention
 from spgrad.ops.reductions.softmax import softmax_of_some

@@ -16,7 +16,7 @@ from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand
-from spgrad.lowering.spmm import sddmm, spmm
+from spgrad.lowering.products.spmm import sddmm, spmm
 from spgrad.ops.layouts.convert import to_sparse_csr
 from spgrad.ops.products.embedding import (
     bag_pattern,

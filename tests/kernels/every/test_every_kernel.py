@@ -229,6 +229,11 @@ CALLS = {  # the arguments of every kernel, made of a view
     "masked_spgemm": [masked_product],
     "random_walks": [walked, lambda v: walked(v, 0.5, 3.0), lambda v: walked(v, 1e9, 1e9)],
     "relabel_lines": [lambda v, up=up: (v.idx[:1], *v.permuted, up) for up in (True, False)],
+    "row_sddmm": [lambda v: (*v.permuted, randn(12, v.m), randn(12, v.n))],
+    "row_spmm": [lambda v, n=n: (*v.valued, randn(n, v.n)) for n in (1, 3, 12)],
+    "row_spmm_sddmm": [
+        lambda v, n=n: (*v.valued, randn(n, v.m), randn(n, v.n)) for n in (3, 12, 16)
+    ],
     "sample_lines": [
         lambda v, f=fanout, w=weighted, r=replace: (
             *v.indexed,

@@ -12,7 +12,7 @@ from spgrad.core.interop import from_torch
 from spgrad.dropin.torchsparsegradutils.sparse_solve import native
 from spgrad.dropin.torchsparsegradutils.utils.lsmr import lsmr
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.spmm import sddmm
+from spgrad.lowering.products.spmm import sddmm
 from spgrad.ops.products.broadcast import flat
 from spgrad.torch_protocol.func_transforms import Function
 

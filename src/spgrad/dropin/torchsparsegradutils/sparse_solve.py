@@ -13,7 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.dropin.torchsparsegradutils.checked import require_product
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.spmm import sddmm
+from spgrad.lowering.products.spmm import sddmm
 from spgrad.lowering.views import rows
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import triangular_solve

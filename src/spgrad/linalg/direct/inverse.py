@@ -10,7 +10,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.linalg.direct.engines import Factored, coordinates
 from spgrad.linalg.direct.selected import selected_elements
 from spgrad.linalg.solve import Kept, System, solve_with
-from spgrad.lowering.spmm import spmm, wants_grad
+from spgrad.lowering.products.spmm import spmm, wants_grad
 from spgrad.torch_protocol.func_transforms import Function
 
 _COLUMNS = 64

@@ -13,7 +13,7 @@ from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.linalg.assume import in_view
 from spgrad.linalg.solvers.protocol import Applied, Preconditioner
-from spgrad.lowering.spmm import spmm
+from spgrad.lowering.products.spmm import spmm
 from spgrad.lowering.views import rows
 
 _Method = Literal["smoothed aggregation", "ruge stuben"]

@@ -26,7 +26,7 @@ from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
 from spgrad.linalg.solvers.units import AS_GIVEN, Units, unit_of
 from spgrad.linalg.solvers.vectors import dot
 from spgrad.lowering import align
-from spgrad.lowering.spmm import multiply_and_dot, repeated_spmm
+from spgrad.lowering.products.spmm import multiply_and_dot, repeated_spmm
 from spgrad.lowering.views import Valued
 
 CHECK_EVERY = 16

@@ -26,7 +26,7 @@ from spgrad.linalg.spectral.arpack import Problem, pairs_of
 from spgrad.linalg.spectral.arpack import phase as phase_of
 from spgrad.linalg.spectral.complement import complement_of
 from spgrad.linalg.spectral.lobpcg import SAME
-from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
 

@@ -20,7 +20,7 @@ from spgrad.linalg.solvers.protocol import Solver
 from spgrad.linalg.solvers.vectors import add_scaled, dot, quotient, scaled
 from spgrad.linalg.spectral.pencil import mean_sampled
 from spgrad.lowering.operands import require_int
-from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.ops.products.broadcast import flat
 from spgrad.torch_protocol.func_transforms import Function
 

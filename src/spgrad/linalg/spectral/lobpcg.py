@@ -13,9 +13,9 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.linalg.solvers.units import PencilUnits
-from spgrad.lowering import spmm
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import is_sparse, require_int, require_rank, sparse_operand
+from spgrad.lowering.products import spmm
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.products.named.einsum import require_operands
 from spgrad.public import public_op

@@ -14,7 +14,7 @@ from spgrad.core.values import plain
 from spgrad.errors import PivotError
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solvers.protocol import Assume
-from spgrad.lowering.spmm import sddmm, spmm
+from spgrad.lowering.products.spmm import sddmm, spmm
 from spgrad.ops import add, cat, mul, to_sparse
 from spgrad.ops.creation.create import eye
 

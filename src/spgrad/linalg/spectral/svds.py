@@ -17,7 +17,7 @@ from spgrad.linalg.spectral.eigsh import iteration, require_one, start_vector
 from spgrad.linalg.spectral.pencil import Gram
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import matrix_operand
-from spgrad.lowering.spmm import spmm
+from spgrad.lowering.products.spmm import spmm
 from spgrad.ops import adjoint
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import SOLVE_DTYPES

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from spgrad.core.tensor import SparseTensor
-from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.torch_protocol.func_transforms import transforming
 
 _AT_ONCE = 2**18

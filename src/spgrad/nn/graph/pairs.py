@@ -12,8 +12,8 @@ from spgrad import kernels
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.segments import segment_expand, segments_of
-from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import rows
 from spgrad.nn.graph.loops import with_dense_dims
 from spgrad.ops.products.graphs.additive_attention import attend

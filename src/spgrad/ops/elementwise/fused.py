@@ -15,7 +15,7 @@ from spgrad.lowering.align import align, known_as_same
 from spgrad.lowering.coalesce import as_summands
 from spgrad.lowering.dense_at import dense_at_elements
 from spgrad.lowering.operands import call, is_sparse, sparse_operand
-from spgrad.lowering.spmm import wants_grad
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.ops.elementwise.binary import Number, add, div, mul, sub
 from spgrad.ops.elementwise.rules import number_for_each, require_kinds, require_one_device
 from spgrad.public import public_op

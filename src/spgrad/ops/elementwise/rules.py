@@ -18,8 +18,8 @@ from spgrad.lowering.align import align, known_as_same
 from spgrad.lowering.coalesce import as_summands, without_repeats
 from spgrad.lowering.dense_at import dense_at_elements, times_vector
 from spgrad.lowering.operands import call, is_sparse, require_factors, sparse_operand
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.segments import for_each
-from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.torch_protocol.func_transforms import differentiated
 

@@ -17,8 +17,8 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.lowering.gather import Gather, Move, Ranges, Run, moves_along
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.rebuild import remembered
-from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.indexing.parse import in_range
 from spgrad.torch_protocol.compile import lasting
 

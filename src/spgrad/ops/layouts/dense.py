@@ -15,8 +15,8 @@ from spgrad.core.values import on_pattern, plain
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.convert import convert, flat_values
 from spgrad.lowering.operands import dense_operand, sparse_operand
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.rebuild import sparse_dims
-from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import kept_linear_positions, linear_positions, rows
 from spgrad.ops.layouts.convert import require_blocksize, require_layout
 from spgrad.ops.layouts.structure import coalesce

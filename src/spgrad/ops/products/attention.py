@@ -17,8 +17,9 @@ from spgrad.lowering import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, matrix_operand, sparse_operand
+from spgrad.lowering.products.row_spmm import transposed_copy
+from spgrad.lowering.products.spmm import sddmm, spmm, wants_grad
 from spgrad.lowering.segments import segments_of
-from spgrad.lowering.spmm import sddmm, spmm, transposed_copy, wants_grad
 from spgrad.lowering.views import block_cols, block_rows, cols, rows
 from spgrad.ops.indexing.nonzero import prune
 from spgrad.ops.products import broadcast

@@ -13,9 +13,10 @@ from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
-from spgrad.lowering import spmm
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import is_sparse, sparse_operand
+from spgrad.lowering.products import spmm
+from spgrad.lowering.products.row_spmm import row_spmm
 from spgrad.ops.products.spgemm import spgemm
 
 T = TypeVar("T", bound=torch.Tensor)
@@ -23,8 +24,7 @@ T = TypeVar("T", bound=torch.Tensor)
 
 def flat(A: SparseTensor) -> torch.Tensor:
     """Values of a matrix or batch, one by one, as the views of its pattern count them."""
-    vals = stored_values(A)
-    return vals if vals.dim() == 1 else vals.reshape(-1)
+    return spmm.one_by_one(stored_values(A))
 
 
 def by_head(A: SparseTensor) -> torch.Tensor:
@@ -41,10 +41,10 @@ def sparse_dense(A: SparseTensor, x: torch.Tensor, *, transpose: bool = False) -
     if len(pattern.shape) > 2:
         return _batched_spmm(A, x, transpose)
     if ndim == 2:
-        return spmm.spmm(flat(A), x, pattern, transpose)
+        return spmm.spmm_of(A, x, transpose)
     folded = x.movedim(-2, 0)  # (k, *batch, n): the batch becomes more columns
     columns = math.prod(folded.shape[1:])
-    y = spmm.spmm(flat(A), folded.reshape(x.shape[-2], columns), pattern, transpose)
+    y = spmm.spmm_of(A, folded.reshape(x.shape[-2], columns), transpose)
     return y.view(y.shape[0], *folded.shape[1:]).movedim(0, -2).contiguous()
 
 
@@ -57,7 +57,7 @@ def _batched_spmm(A: SparseTensor, x: torch.Tensor, transpose: bool) -> torch.Te
     pattern = A._pattern
     m, k = reversed(pattern.matrix) if transpose else pattern.matrix
     columns, unfold = in_columns(pattern, x, k)
-    return unfold(spmm.spmm(flat(A), columns, pattern, transpose), m)
+    return unfold(spmm.spmm_of(A, columns, transpose), m)
 
 
 def in_columns(
@@ -100,14 +100,21 @@ def dense_sparse(x: torch.Tensor, A: SparseTensor) -> torch.Tensor:
 
 
 def rows_by_matrix(
-    x: torch.Tensor, vals: torch.Tensor, pattern: Pattern, *, transpose: bool = False
+    x: torch.Tensor,
+    vals: torch.Tensor,
+    pattern: Pattern,
+    *,
+    transpose: bool = False,
+    bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """x A^T, or x A, for x (*batch, k) and a matrix with these flat values."""
+    """x A^T + bias, or x A + bias, for x (*batch, k) and a matrix with these flat values."""
     if x.dim() == 2:
-        return spmm.row_spmm(vals, x, pattern, transpose)
+        return row_spmm(vals, x, pattern, transpose, bias)
     if x.dim() == 1:
-        return spmm.spmm(vals, x.unsqueeze(1), pattern, transpose).squeeze(1)
-    y = spmm.row_spmm(vals, x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), pattern, transpose)
+        y = spmm.spmm(vals, x.unsqueeze(1), pattern, transpose).squeeze(1)
+        return y if bias is None else y + bias
+    flat_x = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    y = row_spmm(vals, flat_x, pattern, transpose, bias)
     return y.view(*x.shape[:-1], y.shape[-1])
 
 

@@ -17,7 +17,7 @@ from spgrad.errors import (
     UnsupportedError,
 )
 from spgrad.lowering.operands import dense_operand, matrix_operand, require_int, require_rank
-from spgrad.lowering.spmm import spmm
+from spgrad.lowering.products.spmm import spmm
 from spgrad.ops.indexing.getitem import index_select
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.products.spmm_reduce import reduced_product

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.values import plain
-from spgrad.lowering.spmm import spmm, wants_grad
+from spgrad.lowering.products.spmm import spmm, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.torch_protocol.func_transforms import Function
 

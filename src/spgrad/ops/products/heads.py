@@ -11,9 +11,9 @@ from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
-from spgrad.lowering import spmm as lowered_products
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, require_rank, sparse_operand
+from spgrad.lowering.products import spmm as lowered_products
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.matmul import reducing
 from spgrad.ops.products.spmm_reduce import reduced_product

@@ -352,8 +352,7 @@ def linear_of_values(
     _require_linear(input, vals, pattern.shape, bias)
     if input.dtype != vals.dtype:
         checks.require_same_dtype(input=input, weight=vals)
-    y = broadcast.rows_by_matrix(input, vals, pattern)
-    return y if bias is None else y + bias
+    return broadcast.rows_by_matrix(input, vals, pattern, bias=bias)
 
 
 def _require_linear(

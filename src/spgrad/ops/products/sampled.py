@@ -10,9 +10,10 @@ from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
-from spgrad.lowering import spmm
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, matrix_operand, require_factors, require_rank
+from spgrad.lowering.products import spmm
+from spgrad.lowering.products.row_spmm import transposed_copy
 from spgrad.lowering.views import rows
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.addmm import Number, require_summand, weighted_sum
@@ -214,7 +215,7 @@ def sampled_addmm(
         pattern = C._pattern
     items = math.prod(pattern.batch)
     left = g.reshape(items * m, k)
-    right = spmm.transposed_copy(x) if x.dim() == 2 else x.mT.reshape(items * n, k)
+    right = transposed_copy(x) if x.dim() == 2 else x.mT.reshape(items * n, k)
     found = spmm.sddmm(left, right, pattern)
     if alpha != 1:
         found = found * alpha

@@ -14,8 +14,8 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.core.values import plain
 from spgrad.lowering.gather import Ranges
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.sorting import counting_sort
-from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import cols, item_offsets, rows
 from spgrad.torch_protocol.compile import is_real, lasting
 from spgrad.torch_protocol.func_transforms import Function, transforming

@@ -14,8 +14,8 @@ from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.dense_at import scaled_lines
+from spgrad.lowering.products.spmm import spmm, spmm_gradients, wants_grad
 from spgrad.lowering.segments import Segments, segment_product, segments_of
-from spgrad.lowering.spmm import spmm, spmm_gradients, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.extremal_sums import plus_product

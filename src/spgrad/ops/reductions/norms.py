@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.segments import segment_extremum
-from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.reductions.axes import (
     Dims,
     Reduction,

@@ -17,10 +17,10 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import flat_values
 from spgrad.lowering.gather import Gather
 from spgrad.lowering.operands import require_int, sparse_operand
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.rebuild import positions
 from spgrad.lowering.segments import Segments, segments_of
 from spgrad.lowering.sorting import inverse
-from spgrad.lowering.spmm import wants_grad
 from spgrad.lowering.views import positions_among
 from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
 from spgrad.public import public_op

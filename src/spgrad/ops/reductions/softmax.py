@@ -12,8 +12,8 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import sparse_operand
+from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.segments import Segments, segment_expand, segment_sum, segments_of
-from spgrad.lowering.spmm import wants_grad
 from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
 from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import Function

@@ -15,7 +15,7 @@ from spgrad.errors import ArgumentValueError, PivotError
 from spgrad.lowering import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, matrix_operand
-from spgrad.lowering.spmm import sddmm, wants_grad
+from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.lowering.views import Valued, cols, rows
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.public import public_op

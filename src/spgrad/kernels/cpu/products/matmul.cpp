@@ -1,6 +1,8 @@
 // The matmul family: spmm, its transpose (spmm on the column view) and sddmm are each other's
 // derivatives. The contracts and kernels are in spmm.h, sddmm.h and one_pass/spmm_sddmm.h, the host
 // functions in this file.
+#include "products/matmul.h"
+
 #include <algorithm>
 #include <tuple>
 
@@ -184,6 +186,29 @@ bool takes_few(const Tensor& ptr, const Tensor& x) {
   return real && ptr.scalar_type() == ScalarType::Int && are_few(x.size(1), row, vector_bytes());
 }
 
+// Both products in one pass over the view. `far_apart`: perm scatters the values over more memory
+// than the cache holds.
+template <class index_t, class scalar_t>
+void spmm_sddmm_split(const SpmmSddmm<index_t, scalar_t>& both, int64_t m, bool far_apart,
+                      const Tensor& like) {
+  const int64_t n = both.sums.n;
+  const SplitRows<index_t> split(both.sums.ptr, m);
+  const Tensor joined = empty(like, {split.slots(), n});
+  scalar_t* const pieces = mutable_data<scalar_t>(joined);
+  split.parallel(2 * n, [&](const auto& part) {
+    const SpmmSddmm<index_t, scalar_t> lines{.sums = of_part(both.sums, part, pieces),
+                                             .dots = of_part(both.dots, part)};
+    with_vectors([&]<int kBytes>() {
+      far_apart ? spmm_sddmm_batches<kBytes>(lines, part.first, part.last)
+                : spmm_sddmm_rows<kBytes>(lines, part.first, part.last);
+    });
+    if (both.sums.traffic.streamed) finish_streams();
+  });
+  split.join(pieces, n, both.sums.y);
+}
+
+}  // namespace
+
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
             const Tensor& val, const Tensor& x) {
   check_spmm(ptr, idx, perm, val, x);
@@ -222,27 +247,6 @@ Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& 
   return out;
 }
 
-// Both products in one pass over the view. `far_apart`: perm scatters the values over more memory
-// than the cache holds.
-template <class index_t, class scalar_t>
-void spmm_sddmm_split(const SpmmSddmm<index_t, scalar_t>& both, int64_t m, bool far_apart,
-                      const Tensor& like) {
-  const int64_t n = both.sums.n;
-  const SplitRows<index_t> split(both.sums.ptr, m);
-  const Tensor joined = empty(like, {split.slots(), n});
-  scalar_t* const pieces = mutable_data<scalar_t>(joined);
-  split.parallel(2 * n, [&](const auto& part) {
-    const SpmmSddmm<index_t, scalar_t> lines{.sums = of_part(both.sums, part, pieces),
-                                             .dots = of_part(both.dots, part)};
-    with_vectors([&]<int kBytes>() {
-      far_apart ? spmm_sddmm_batches<kBytes>(lines, part.first, part.last)
-                : spmm_sddmm_rows<kBytes>(lines, part.first, part.last);
-    });
-    if (both.sums.traffic.streamed) finish_streams();
-  });
-  split.join(pieces, n, both.sums.y);
-}
-
 // Takes one pass if the columns fill whole vectors of float32 or float64, otherwise two. 16-bit
 // floats would be rounded between blocks of columns.
 std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
@@ -271,6 +275,8 @@ std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
   });
   return {y, out};
 }
+
+namespace {
 
 Tensor shares(const Tensor& ptr, int64_t workers) {
   check_view(ptr, ptr, std::nullopt);

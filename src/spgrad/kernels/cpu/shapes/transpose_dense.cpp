@@ -1,5 +1,8 @@
-// Transposes a dense matrix.
+// Transposes a dense matrix. The contract is in transpose_dense.h.
+#include "shapes/transpose_dense.h"
+
 #include <algorithm>
+#include <cstring>
 
 #include "common/arguments.h"
 #include "common/dispatch.h"
@@ -11,12 +14,12 @@ namespace {
 
 constexpr int64_t kBlock = 64;  // rows and columns whose cache lines stay cached while read
 
-// x (n, m) and out (m, n), both contiguous.
+// x (n, m) and out (m, n), with `x_row` and `out_row` elements from one row to the next.
 template <class T>
 struct Transposed {
   const T* x;
   T* out;
-  int64_t n, m;
+  int64_t n, m, x_row, out_row;
 };
 
 // A square of kLanes rows and columns, in registers. Each round interleaves row i with row
@@ -27,7 +30,8 @@ SPGRAD_INLINE void transpose_square(const Transposed<T>& a, int64_t i, int64_t j
   const auto low = [](int l) { return l % 2 * kLanes + l / 2; };
   const auto high = [](int l) { return l % 2 * kLanes + kLanes / 2 + l / 2; };
 #pragma GCC unroll 32
-  for (int r = 0; r < kLanes; ++r) std::memcpy(&rows[r], a.x + (i + r) * a.m + j, sizeof(rows[r]));
+  for (int r = 0; r < kLanes; ++r)
+    std::memcpy(&rows[r], a.x + (i + r) * a.x_row + j, sizeof(rows[r]));
 #pragma GCC unroll 8
   for (int round = 1; round < kLanes; round *= 2) {
 #pragma GCC unroll 32
@@ -40,7 +44,7 @@ SPGRAD_INLINE void transpose_square(const Transposed<T>& a, int64_t i, int64_t j
   }
 #pragma GCC unroll 32
   for (int r = 0; r < kLanes; ++r) {
-    std::memcpy(a.out + (j + r) * a.n + i, &rows[r], sizeof(rows[r]));
+    std::memcpy(a.out + (j + r) * a.out_row + i, &rows[r], sizeof(rows[r]));
   }
 }
 
@@ -54,44 +58,56 @@ SPGRAD_INLINE void transpose_block(const Transposed<T>& a, int64_t i, int64_t i_
     for (; whole + kLanes <= i_end; whole += kLanes) {
       for (int64_t c = j; c < columns; c += kLanes) transpose_square<kLanes>(a, whole, c);
       for (int64_t c = columns; c < j_end; ++c) {
-        for (int64_t r = whole; r < whole + kLanes; ++r) a.out[c * a.n + r] = a.x[r * a.m + c];
+        for (int64_t r = whole; r < whole + kLanes; ++r)
+          a.out[c * a.out_row + r] = a.x[r * a.x_row + c];
       }
     }
   }
   for (int64_t c = j; c < j_end; ++c) {
-    for (int64_t r = whole; r < i_end; ++r) a.out[c * a.n + r] = a.x[r * a.m + c];
+    for (int64_t r = whole; r < i_end; ++r) a.out[c * a.out_row + r] = a.x[r * a.x_row + c];
   }
 }
 
-// x (n, m); O(n m) time, nothing but the result is allocated. Each thread gets bands of columns.
-Tensor transpose_dense_op(const Tensor& x) {
-  check_tensor(x, 2, x.scalar_type(), "x");
-  const int64_t n = x.size(0), m = x.size(1);
-  Tensor out = empty(x, {m, n});
-  if (n == 0) return out;
+}  // namespace
+
+Tensor transposed(const Tensor& x, int64_t columns, int64_t room) {
+  const int64_t n = x.size(0);
+  Tensor out = empty(x, {columns, room});
+  if (room == 0) return out;
   dispatch_size(x.element_size(), [&]<class T>() {
-    const Transposed<T> a{data<T>(x), mutable_data<T>(out), n, m};
+    const Transposed<T> a{data<T>(x), mutable_data<T>(out), n, columns, x.size(1), room};
     const auto bands = [&](int64_t first, int64_t last) {
       with_vectors([&]<int kBytes>() {
         constexpr int kFew = std::min(kBytes, 32) / int{sizeof(T)};
         constexpr int kLanes = std::is_same_v<T, WordPair> ? 1 : std::min(kFew, 16);
         for (int64_t band = first; band < last; ++band) {
-          const int64_t j = band * kBlock;
+          const int64_t j = band * kBlock, end = std::min(j + kBlock, columns);
           for (int64_t i = 0; i < n; i += kBlock) {
-            transpose_block<kLanes>(a, i, std::min(i + kBlock, n), j, std::min(j + kBlock, m));
+            transpose_block<kLanes>(a, i, std::min(i + kBlock, n), j, end);
           }
         }
       });
+      if (room == n) return;
+      for (int64_t j = first * kBlock; j < std::min(last * kBlock, columns); ++j) {
+        std::memset(static_cast<void*>(a.out + j * room + n), 0, (room - n) * sizeof(T));
+      }
     };
-    parallel_entries((m + kBlock - 1) / kBlock, n * kBlock, bands);
+    parallel_entries((columns + kBlock - 1) / kBlock, room * kBlock, bands);
   });
   return out;
+}
+
+namespace {
+
+Tensor transpose_dense(const Tensor& x) {
+  check_tensor(x, 2, x.scalar_type(), "x");
+  return transposed(x, x.size(1), x.size(0));
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("transpose_dense", SPGRAD_BOX(&transpose_dense_op));
+  m.impl("transpose_dense", SPGRAD_BOX(&transpose_dense));
 }
 
 }  // namespace spgrad

@@ -17,8 +17,8 @@ from spgrad.errors import ArgumentValueError
 from spgrad.lowering.align import asks_device
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand
+from spgrad.lowering.products.spmm import spmm, wants_grad
 from spgrad.lowering.segments import segment_expand, segments_of
-from spgrad.lowering.spmm import spmm, wants_grad
 from spgrad.lowering.views import cols, rows
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.attention import (

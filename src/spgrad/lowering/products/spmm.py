@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from spgrad import kernels
-from spgrad.core.pattern import Pattern
-from spgrad.core.values import plain
+from spgrad.core.pattern import Pattern, View
+from spgrad.core.tensor import SparseTensor, requires_grad
+from spgrad.core.values import operand_gradient, plain, record_operand, stored_values
 from spgrad.lowering.views import Valued, block_cols, block_rows, cols, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
@@ -48,31 +49,27 @@ def spmm(
     if vals.dim() == 2 and vals.shape[1] == 1:
         return spmm(vals.squeeze(1), x.squeeze(1), pattern, transpose).unsqueeze(1)
     if wants_grad(vals, x):
-        return _SpMM.apply(vals, x, pattern, transpose, False)  # type: ignore[return-value]
+        return _SpMM.apply(vals, x, pattern, transpose)  # type: ignore[return-value]
     return _spmm(vals, x, pattern, transpose)
 
 
-def row_spmm(
-    vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool = False
-) -> torch.Tensor:
-    """y = x A^T, or x A, for the (block-diagonal) matrix with these flat values; x is 2-D.
+def spmm_of(A: SparseTensor, x: torch.Tensor, transpose: bool = False) -> torch.Tensor:
+    """`spmm` with the values of A, whose gradient then is that of A."""
+    pattern = A._pattern
+    if torch.is_grad_enabled() and requires_grad(A) and not transforming():
+        return _SpMM.apply(A, x, pattern, transpose)  # type: ignore[return-value]
+    return spmm(one_by_one(stored_values(A)), x, pattern, transpose)
 
-    A product reads and writes rows of x^T and y^T, so x and y are transposed. In autograd it is one
-    node with its transposes, as a small call spends most of its time on nodes.
 
-    Gradient: of `vals`, g^T x at the pattern (SDDMM); of x, g A (SpMM).
-    """
-    if torch.compiler.is_compiling() or transforming():
-        return transposed_copy(spmm(vals, transposed_copy(x), pattern, transpose))
-    if wants_grad(vals, x):
-        return _SpMM.apply(vals, x, pattern, transpose, True)  # type: ignore[return-value]
-    return transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
+def one_by_one(stored: torch.Tensor) -> torch.Tensor:
+    """Stored values of a matrix or batch, one by one, as the views of its pattern count them."""
+    return stored if stored.dim() == 1 else stored.reshape(-1)
 
 
 def repeated_spmm(A: Valued, x: torch.Tensor, transpose: bool = False) -> torch.Tensor:
     """y = A x, or A^T x, as `spmm` but without gradients, for a matrix with many products."""
-    if _uses_blocks(A.pattern, x):
-        return _block_spmm(A.vals, x, A.pattern, transpose)
+    if uses_blocks(A.pattern, x):
+        return block_spmm(A.vals, x, A.pattern, transpose)
     view, vals = A.lines(transpose)
     return kernels.spmm(view.ptr, view.idx, None, plain(vals), plain(x))
 
@@ -82,7 +79,7 @@ def multiply_and_dot(A: Valued, x: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
     None for products that have no such kernel: of several columns, complex numbers and blocks.
     """
-    if x.shape[2] != 1 or x.is_complex() or x.numel() == 0 or _uses_blocks(A.pattern, x[0]):
+    if x.shape[2] != 1 or x.is_complex() or x.numel() == 0 or uses_blocks(A.pattern, x[0]):
         return None
     view, vals = A.lines(False)
     return kernels.krylov_product(view.ptr, view.idx, plain(vals), plain(x))
@@ -103,8 +100,8 @@ def sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
 
 
 def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool) -> torch.Tensor:
-    if _uses_blocks(pattern, x):
-        return _block_spmm(vals, x, pattern, transpose)
+    if uses_blocks(pattern, x):
+        return block_spmm(vals, x, pattern, transpose)
     view = cols(pattern) if transpose else rows(pattern)
     if x.dim() == 3:
         y = kernels.heads_spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x).flatten(1))
@@ -113,18 +110,25 @@ def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
 
 
 def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    if _uses_blocks(pattern, x, sampled=True):
-        return _block_sddmm(g, x, pattern)
-    by_rows = pattern.is_coo or pattern.compressed_by_rows
-    view = rows(pattern) if by_rows else cols(pattern)  # values in order, if a view has them so
-    left, right = (g, x) if by_rows else (x, g)
+    if uses_blocks(pattern, x, sampled=True):
+        return block_sddmm(g, x, pattern)
+    view, left, right = view_of_values(pattern, g, x)
     if x.dim() == 3:
         operands = plain(left).flatten(1), plain(right).flatten(1), x.shape[1]
         return kernels.heads_sddmm(view.ptr, view.idx, view.perm, *operands)
     return kernels.sddmm(view.ptr, view.idx, view.perm, plain(left), plain(right))
 
 
-def _uses_blocks(pattern: Pattern, x: torch.Tensor, *, sampled: bool = False) -> bool:
+def view_of_values(
+    pattern: Pattern, g: torch.Tensor, x: torch.Tensor
+) -> tuple[View, torch.Tensor, torch.Tensor]:
+    """The view that has its values in order, if one has, and the operands of SDDMM on it."""
+    if pattern.is_coo or pattern.compressed_by_rows:
+        return rows(pattern), g, x
+    return cols(pattern), x, g
+
+
+def uses_blocks(pattern: Pattern, x: torch.Tensor, *, sampled: bool = False) -> bool:
     """True where a product with x, or SDDMM if `sampled`, is made of small dense products.
 
     Otherwise the elements of blocks are multiplied one by one. The compiled library has the loops
@@ -144,9 +148,10 @@ def _uses_blocks(pattern: Pattern, x: torch.Tensor, *, sampled: bool = False) ->
     return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
 
 
-def _block_spmm(
+def block_spmm(
     vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
 ) -> torch.Tensor:
+    """y = A x, or A^T x, of a matrix that `uses_blocks`, outside of graphs."""
     assert pattern.blocksize is not None
     height, width = pattern.blocksize
     if transpose:
@@ -156,7 +161,8 @@ def _block_spmm(
     return kernels.block_spmm(view.ptr, view.idx, view.perm, *operands)
 
 
-def _block_sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+def block_sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    """Values of g x^T at a pattern that `uses_blocks`, outside of graphs."""
     assert pattern.blocksize is not None
     height, width = pattern.blocksize
     if pattern.compressed_by_rows:  # the view that has the values in order
@@ -167,34 +173,34 @@ def _block_sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Te
 
 
 class _SpMM(Function):
-    """y = A x, or y^T = A x^T if x and y are `turned`: what is saved is x as the caller has it."""
+    """y = A x of flat values, or of the matrix itself: a node for its values would take longer."""
 
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any,
-        vals: torch.Tensor,
+        A: torch.Tensor,
         x: torch.Tensor,
         pattern: Pattern,
         transpose: bool,
-        turned: bool,
     ) -> torch.Tensor:
-        ctx.save_for_backward(vals, x)
-        ctx.pattern, ctx.transpose, ctx.turned = pattern, transpose, turned
-        if not turned:
-            return _spmm(vals, x, pattern, transpose)
-        y = transposed_copy(_spmm(vals, transposed_copy(x), pattern, transpose))
-        return _as_no_view(y, y.shape)
+        ctx.pattern, ctx.transpose = pattern, transpose
+        if not isinstance(A, SparseTensor):
+            ctx.save_for_backward(A, x)
+            return _spmm(A, x, pattern, transpose)
+        record_operand(ctx, A)
+        ctx.save_for_backward(A, x, A._vals)  # autograd checks that its values have not changed
+        return _spmm(one_by_one(A._vals), x, pattern, transpose)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        vals, x = ctx.saved_tensors
+        A, x, *_ = ctx.saved_tensors
+        sparse = isinstance(A, SparseTensor)
+        vals = one_by_one(stored_values(A)) if sparse else A
         needs = ctx.needs_input_grad[:2]
-        if ctx.turned:
-            x, g = transposed_copy(x) if needs[0] else x.mT, transposed_copy(g)
-        grad_vals, grad_x = spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs)
-        if ctx.turned and grad_x is not None:
-            grad_x = transposed_copy(grad_x)
-        return grad_vals, grad_x, None, None, None
+        grad, grad_x = spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs)
+        if sparse and grad is not None:
+            grad = operand_gradient(ctx, grad if A._vals.dim() == 1 else grad.view(A._vals.shape))
+        return grad, grad_x, None, None
 
 
 def _as_no_view(y: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
@@ -234,7 +240,7 @@ def _both_gradients(
     One pass reads each row of g once for both gradients. If that is not faster, or if whole blocks
     read each row once anyway, each gradient has its own kernel and view.
     """
-    if _uses_blocks(pattern, x) or not _one_pass(x, pattern):
+    if uses_blocks(pattern, x) or x.dim() == 3 or not in_one_pass(x.shape[1], x, pattern):
         # first the kernel that copies values: the gradient of the values can take that memory
         grad_x = _spmm(vals.conj(), g, pattern, not transpose)
         left, right = (x.conj(), g) if transpose else (g, x.conj())
@@ -245,8 +251,8 @@ def _both_gradients(
     return grad_vals, grad_x
 
 
-def _one_pass(x: torch.Tensor, pattern: Pattern) -> bool:
-    """Whether one pass over the rows of g takes less time than a kernel for each gradient.
+def in_one_pass(n: int, x: torch.Tensor, pattern: Pattern) -> bool:
+    """Whether one pass over g (m, n), of the dtype of x, is faster than a kernel for each gradient.
 
     One of the views has its values in another order, so for each entry one pass reads a value and
     writes a gradient at any place, mostly in another cache line. Two kernels write the gradients in
@@ -254,14 +260,12 @@ def _one_pass(x: torch.Tensor, pattern: Pattern) -> bool:
     each row of A has so many entries that they take most of the time. Rows of g that do not fill
     cache lines have separate kernels.
     """
-    if x.dim() == 3:
-        return False
-    n, sizes = x.shape[1], (pattern.elements, *pattern.extent)
     if not isinstance(n, int):  # no guard on a size of a compiler
         return True
     row = n * x.element_size()
     if row % _LINE:
         return False
+    sizes = (pattern.elements, *pattern.extent)
     if row > 2 * _LINE or not all(isinstance(size, int) for size in sizes):
         return True
     return sizes[0] < _LONG_ROW * max(sizes[1:])
@@ -282,29 +286,3 @@ class _SDDMM(Function):
         grad_g = spmm(w, x.conj(), ctx.pattern) if ctx.needs_input_grad[0] else None
         grad_x = spmm(w, g.conj(), ctx.pattern, True) if ctx.needs_input_grad[1] else None
         return grad_g, grad_x, None
-
-
-def transposed_copy(x: torch.Tensor) -> torch.Tensor:
-    """x^T of a dense matrix, contiguous; the gradient of x is then contiguous as well.
-
-    A product reads and writes rows. The gradient of `x.mT.contiguous()` is a transposed view. In
-    the backward, torch's elementwise operations would read that view across the cache lines.
-    """
-    turned = x.mT
-    if turned.is_contiguous():
-        return turned
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or transforming():
-        return turned.contiguous()
-    if x.requires_grad and torch.is_grad_enabled():
-        return _Transposed.apply(x)  # type: ignore[return-value]
-    return kernels.transpose_dense(plain(x))
-
-
-class _Transposed(Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return kernels.transpose_dense(plain(x))
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return transposed_copy(g)

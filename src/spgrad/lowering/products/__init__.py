@@ -1,0 +1,1 @@
+"""Differentiable products with a dense operand, on values."""
