@@ -27,7 +27,9 @@ class SplitRows {
 
   SplitRows(const index_t* ptr, int64_t m) {
     const int64_t nse = m > 0 ? int64_t{ptr[m]} : 0;
-    const int64_t longest = std::max<int64_t>(kLeast, nse / kShare);
+    const int64_t average = nse / std::max<int64_t>(m, 1);
+    const int64_t longest =
+        std::max({kLeast, nse / kShare, std::min(2 * average, 2 * nse / kShare)});
     int64_t whole = 0;  // the first row behind the last long one
     const auto next = [&](int64_t i) {
       return nse > longest ? next_longer(ptr, i, m, static_cast<index_t>(longest)) : m;
@@ -97,8 +99,9 @@ class SplitRows {
   }
 
  private:
-  // A row is cut if it has more than kLeast entries and more than 1 / kShare of all entries. Then
-  // the shares of 64 threads differ by a tenth at most.
+  // A row is cut if it has more than kLeast entries and more than 1 / kShare of all entries. Up to
+  // twice that share, it is also longer than two average rows: where all rows are about as long,
+  // whole rows share out evenly. Then the shares of 64 threads differ by an eighth at most.
   static constexpr int64_t kLeast = 256, kShare = 1024;
 
   struct Placed {

@@ -2,27 +2,64 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 #include "common/lanes.h"
+#include "reading/machine.h"
 
 namespace spgrad {
+
+#if SPGRAD_WIDE
+// Four vectors of 16 bytes side by side in a register of 64 bytes. GCC 12 joins vectors through
+// memory, where a load of 64 bytes waits until the four stores are done.
+template <class Quarter, class V>
+SPGRAD_INLINE void join_quarters(const Quarter (&quarters)[4], V& out) {
+  static_assert(sizeof(V) == 64 && sizeof(Quarter) == 16);
+  V low, high;
+  asm("vinsertf32x4 $1, %2, %t1, %t0" : "=v"(low) : "v"(quarters[0]), "v"(quarters[1]));
+  asm("vinsertf32x4 $1, %2, %t1, %t0" : "=v"(high) : "v"(quarters[2]), "v"(quarters[3]));
+  asm("vinsertf64x4 $1, %t2, %1, %0" : "=v"(out) : "v"(low), "v"(high));
+}
+#endif
 
 // out[l] = cell at[l] of `from`, by one load for each cell. A cell is four or eight bytes of any
 // type.
 template <class Cell, int kLanes, class index_t>
 SPGRAD_INLINE void load_cells(const void* from, const index_t* at, Vector<Cell, kLanes>& out) {
-  const auto cell = [&](int lane) {
-    Cell found;
-    std::memcpy(&found,
-                static_cast<const char*>(from) + static_cast<int64_t>(at[lane]) * sizeof(Cell),
-                sizeof(Cell));
-    return found;
+  struct Bytes {
+    char all[sizeof(Cell)];
   };
+  const auto cell = [&](int lane) -> const Bytes& {
+    return static_cast<const Bytes*>(from)[static_cast<int64_t>(at[lane])];
+  };
+#if SPGRAD_WIDE
+  if constexpr (sizeof(out) == 64) {
+    Vector<float, 4> quarters[4];
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
+      if constexpr (sizeof(Cell) == 4) {
+        asm("vmovss %1, %0\n\t"
+            "vinsertps $0x10, %2, %0, %0\n\t"
+            "vinsertps $0x20, %3, %0, %0\n\t"
+            "vinsertps $0x30, %4, %0, %0"
+            : "=&v"(quarters[q])
+            : "m"(cell(4 * q)), "m"(cell(4 * q + 1)), "m"(cell(4 * q + 2)), "m"(cell(4 * q + 3)));
+      } else {
+        asm("vmovsd %1, %0\n\t"
+            "vmovhpd %2, %0, %0"
+            : "=&v"(quarters[q])
+            : "m"(cell(2 * q)), "m"(cell(2 * q + 1)));
+      }
+    }
+    return join_quarters(quarters, out);
+  }
+#endif
+  const auto value = [&](int lane) { return std::bit_cast<Cell>(cell(lane)); };
   [&]<int... kLane>(std::integer_sequence<int, kLane...>) {
-    out = Vector<Cell, kLanes>{cell(kLane)...};
+    out = Vector<Cell, kLanes>{value(kLane)...};
   }(std::make_integer_sequence<int, kLanes>());
 }
 
@@ -34,6 +71,7 @@ SPGRAD_INLINE void gather(const void* from, const index_t* at, [[maybe_unused]] 
                           Vector<Cell, kLanes>& out) {
 #if SPGRAD_WIDE
   if constexpr (sizeof(out) == 64 && sizeof(index_t) == 4) {
+    if (!gathers_fast) return load_cells<Cell, kLanes>(from, at, out);
     const auto* const bytes = static_cast<const char*>(from);
     Vector<index_t, kLanes> index;
     std::memcpy(&index, at, sizeof(index));

@@ -39,14 +39,11 @@ int64_t near_bytes() {
   return bytes > 0 ? bytes : own;
 }
 
-bool gathers_fast() {
 #if SPGRAD_WIDE
-  static const bool fast = vector_bytes() == 64 && !__builtin_cpu_is("amd");
-  return fast;
+const bool gathers_fast = vector_bytes() == 64 && !__builtin_cpu_is("amd");
 #else
-  return false;
+const bool gathers_fast = false;
 #endif
-}
 
 void assume_near_bytes(int64_t bytes) { assumed.store(bytes, std::memory_order_relaxed); }
 

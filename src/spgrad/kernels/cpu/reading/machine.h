@@ -16,6 +16,6 @@ void assume_near_bytes(int64_t bytes);
 
 // Whether an instruction that gathers sixteen numbers takes less time than sixteen loads. AMD's
 // processors split a gather into more operations than sixteen loads.
-bool gathers_fast();
+extern const bool gathers_fast;
 
 }  // namespace spgrad

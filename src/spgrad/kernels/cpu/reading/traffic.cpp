@@ -55,7 +55,7 @@ bool worth_prefetching(const Misses& misses, const Tensor& x, RowUse use) {
 bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
   const int64_t row = row_bytes(x);
-  if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast()) return false;
+  if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast) return false;
   if (2 * x.size(0) * row <= near_bytes()) return true;
   return footprint_of(idx).misses(room() / kLine) <= kOften;
 }

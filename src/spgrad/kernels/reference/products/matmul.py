@@ -124,15 +124,16 @@ def spmm_sddmm(
 def shares(ptr: Tensor, workers: int) -> Tensor:
     """What each of so many threads does in a product: entries, and lines (2, workers).
 
-    A line is a row, or a piece of a row with more than 256 entries and a 1024th of all. Threads
-    get equal numbers of entries and lines together, but none shares a line.
+    A line is a row, or a piece of a row with more than 256 entries and a 1024th of all; up to a
+    512th of all, rows are cut where they are longer than two average rows. Threads get equal
+    numbers of entries and lines together, but none shares a line.
 
     Args:
         ptr: Row pointers (m + 1,).
         workers: Number of threads.
     """
     starts, nse = ptr.tolist(), int(ptr[-1])
-    longest = max(256, nse // 1024)
+    longest = max(256, nse // 1024, min(2 * (nse // max(ptr.shape[0] - 1, 1)), 2 * nse // 1024))
     lines: list[int] = []
     for begin, end in itertools.pairwise(starts):
         half, length = longest // 2, end - begin

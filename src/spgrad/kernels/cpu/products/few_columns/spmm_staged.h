@@ -68,24 +68,27 @@ SPGRAD_INLINE void staged_rows(const Spmm<index_t, scalar_t>& a, const scalar_t*
   }
 }
 
+// Rows [i, i + count), at most four, by the loops for longer rows.
+template <int kBytes, int kColumns, class index_t, class scalar_t>
+SPGRAD_INLINE void unstaged_rows(const Spmm<index_t, scalar_t>& a, int64_t i, int64_t count) {
+  if constexpr (kColumns == 1) {
+    spmv_long_rows<kBytes>(a, i, count);
+  } else {
+    spmm_by_registers<kBytes, kColumns>(a, i, i + count);
+  }
+}
+
 // The same numbers as spmv and spmm_by_registers give: a row is added in the same order.
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   using S = Slots<kBytes, kColumns, scalar_t>;
-  const auto unstaged = [&](int64_t i, int64_t count) {
-    if constexpr (kColumns == 1) {
-      spmv_long_rows<kBytes>(a, i, count);
-    } else {
-      spmm_by_registers<kBytes, kColumns>(a, i, i + count);
-    }
-  };
   alignas(kBytes) scalar_t staged[(kStaged + 2 * S::kSlots) * kColumns];
   const int64_t readable = a.nse - S::kSlots;  // whole registers are read from entries up to here
   int64_t i = first;
   while (i + 4 <= last && a.ptr[i + 4] <= readable) {
     const int64_t begin = a.ptr[i], stop = std::min(begin + kStaged, readable);
     if (a.ptr[i + 4] - begin > 4 * kStagedRow) {
-      unstaged(i, 4);
+      unstaged_rows<kBytes, kColumns>(a, i, 4);
       i += 4;
       continue;
     }
@@ -102,7 +105,9 @@ SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, i
       staged_rows<kBytes, kColumns>(a, staged, begin, i);
     }
   }
-  for (; i < last; i += 4) unstaged(i, std::min<int64_t>(4, last - i));
+  for (; i < last; i += 4) {
+    unstaged_rows<kBytes, kColumns>(a, i, std::min<int64_t>(4, last - i));
+  }
 }
 
 }  // namespace spgrad
