@@ -153,6 +153,17 @@ def test_what_a_direct_solver_tells(shape):
     assert info.reason == "direct"
 
 
+@pytest.mark.parametrize("solver", [None, linalg.SuperLU(), linalg.CG()], ids=repr)
+@pytest.mark.parametrize("batch", [(), (2,), (0,)])
+@pytest.mark.parametrize("m", [0, 2])
+def test_what_a_solver_tells_of_no_equations(solver, batch, m):
+    A = spgrad.from_dense(torch.eye(m, dtype=D).expand(*batch, m, m).clone())
+    x, info = linalg.solve(A, torch.ones(*batch, m, 3, dtype=D), solver, return_info=True)
+    assert x.shape == (*batch, m, 3)
+    assert info.converged.shape == info.residuals.shape == (*batch, 3)
+    assert bool(info.converged.all())
+
+
 SKEW = spgrad.from_dense(torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=D))
 REFUSED = [
     ((SKEW, torch.ones(2, dtype=D), linalg.BiCGSTAB()), {}, RuntimeError, "GMRES does not"),

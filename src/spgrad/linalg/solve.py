@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, overload
 
@@ -196,18 +197,13 @@ def _solved(
                 require_finite("A", vals)
                 require_finite("b", b)
             x = substitute(vals, b, Triangle(pattern, triangle == "upper", False), transpose)
-            return x, direct_info(b, _items(pattern))
+            return x, direct_info(b, math.prod(pattern.batch))
     kept = Kept(solver or SuperLU(), assume, pattern)
     system = System(pattern, kept, transpose, x0)
     if transpose:  # A^T x = b is conj(A)^H x = b
         vals = vals.conj()
     x = solve_with(vals, b, system)
-    return x, kept.info or direct_info(b, _items(pattern))
-
-
-def _items(pattern: Pattern) -> int:
-    m = pattern.matrix[0]
-    return pattern.extent[0] // m if m else 0
+    return x, kept.info or direct_info(b, math.prod(pattern.batch))
 
 
 def solve_with(vals: torch.Tensor, b: torch.Tensor, system: System) -> torch.Tensor:
