@@ -113,6 +113,21 @@ def test_a_rank_that_is_not_full():
         linalg.lstsq(empty, torch.ones(2, dtype=D), solver=linalg.NormalEquations())
 
 
+def test_a_right_side_to_which_all_columns_are_orthogonal():
+    M = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]], dtype=D)
+    A = spgrad.from_dense(M).requires_grad_()
+    b = torch.tensor([[0.0, 5.0], [0.0, 0.0], [3.0, 1.0]], dtype=D, requires_grad=True)
+    x = spgrad.linalg.lstsq(A, b)
+    torch.testing.assert_close(x, torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=D))
+    # this cotangent is orthogonal to all rows of A
+    grads = torch.autograd.grad(x, (A, b), torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=D))
+    W = M.clone().requires_grad_()
+    y = torch.linalg.pinv(W, rtol=1e-9) @ b
+    expected = torch.autograd.grad(y, (W, b), torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=D))
+    torch.testing.assert_close(spgrad.to_dense(grads[0]), expected[0] * (M != 0))
+    torch.testing.assert_close(grads[1], expected[1])
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (3, 2)])
 def test_empty(shape):
     A = spgrad.zeros(*shape, dtype=D).requires_grad_()

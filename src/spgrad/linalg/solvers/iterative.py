@@ -330,7 +330,9 @@ def _require_squares(problem: Problem, norms: torch.Tensor) -> None:
     """Refuses numbers whose squares overflow, or are all 0: they would seem to be solved."""
     b, total = problem.b, problem.A.total
     if bool((norms == 0).any()):
-        lost = (norms == 0) & (total((b != 0).sum(1).double()) > 0)
+        # least squares of a b to which all columns of A are orthogonal have the solution 0
+        of = problem.adjoint_times(b) if problem.least else b
+        lost = (norms == 0) & (total((of != 0).sum(1).double()) > 0)
     elif not bool(norms.isfinite().all()):
         lost = ~norms.isfinite() & (total((~b.isfinite()).sum(1).double()) == 0)
     else:
