@@ -243,6 +243,32 @@ def test_uncoalesced_and_no_gradient():
         assert not linalg.eigsh(A.requires_grad_(), 2)[1].requires_grad
 
 
+@pytest.mark.parametrize("sigma", [None, 0.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_gradients_of_vectors_with_one_element(seed, sigma):
+    # the cotangent is a multiple of the vector, so that nothing is left of it on the complement
+    g = torch.Generator().manual_seed(seed)
+    m = 2 + seed % 5
+    values = torch.rand(m, generator=g, dtype=D) + torch.arange(1, m + 1)
+    values.requires_grad_()
+    weights = (torch.rand(m, generator=g, dtype=D) + 0.5).requires_grad_()
+    places = torch.arange(m).expand(2, m)
+    A, M = (spgrad.sparse_coo_tensor(places, v, (m, m)) for v in (values, weights))
+    _, X = linalg.eigsh(A, 1, M, sigma)
+    grad_a, grad_m = torch.autograd.grad((X**2).sum(), (values, weights))  # 1 / weight of one
+    place = int(X.detach().abs().argmax())
+    expected = torch.zeros(m, dtype=D)
+    torch.testing.assert_close(grad_a, expected)
+    expected[place] = -1 / float(weights.detach()[place]) ** 2
+    torch.testing.assert_close(grad_m, expected)
+
+
+@pytest.mark.parametrize("m", [5, 40])
+def test_one_pair_of_both_ends_is_the_largest(m):
+    A = sparse(hermitian(m))
+    torch.testing.assert_close(linalg.eigsh(A, 1, which="BE"), linalg.eigsh(A, 1, which="LA"))
+
+
 def test_refusals():
     S = hermitian(40)
     A, one = sparse(S), spgrad.eye(40, dtype=D)

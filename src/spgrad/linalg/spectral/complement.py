@@ -57,6 +57,17 @@ class Shifted(Operator):
         """The part of vectors (m, k) that is M-orthogonal to the found eigenvectors."""
         return y - self.X @ (self.BX.mH @ y)
 
+    def counts(self, g: torch.Tensor) -> torch.Tensor:
+        """Which columns of a cotangent g (m, k) have more than rounding on the complement.
+
+        Of a multiple of a found eigenvector, `dual` leaves a far smaller multiple of it, if no
+        rounding of other elements hides that. The system is singular along that vector, so that
+        it would answer with a number of any size.
+        """
+        eps = torch.finfo(self.E.dtype).eps
+        taken = self.BX.norm(dim=0) @ (self.X.mH @ g).abs()
+        return self.dual(g).norm(dim=0) > eps * (g.norm(dim=0) + taken)
+
     def right(self, g: torch.Tensor) -> torch.Tensor:
         """The right-hand side (m, k) for a cotangent g."""
         r = self.dual(g)
@@ -107,9 +118,10 @@ def complement_of(
         y = torch.zeros_like(g)
         if X.shape[0] == X.shape[1]:
             return y
-        going = torch.nonzero(g.any(0)).squeeze(-1)
+        matrix = Shifted(numbers, X, E)
+        going = torch.nonzero(matrix.counts(g)).squeeze(-1)
         if going.numel():
-            y[:, going] = _solved(Shifted(numbers, X, E[going]), g[:, going], going)
+            y[:, going] = _solved(matrix.part(going), g[:, going], going)
         return y
 
 

@@ -217,6 +217,8 @@ def _options(
         raise ArgumentKindError(
             f"`sigma` is {sigma!r}; a finite real number or None is accepted. For example 0.0."
         )
+    if which == "BE" and k == 1:  # one more from the upper end if k is odd, which ARPACK refuses
+        which = "LA"
     start = start_vector(A, m, v0, generator)
     shift = None if sigma is None else float(sigma)
     return Options(*iteration(m, k, ncv, maxiter, tol, start, which, shift))
