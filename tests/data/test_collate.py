@@ -92,6 +92,24 @@ def test_blocks_without_elements_or_rows():
     assert [tuple(part.shape) for part in parts] == [(0, 3), (2, 3), (0, 3)]
 
 
+def test_matrices_that_are_not_made_of_the_blocks_of_the_first():
+    # one block of the whole would reach from the second matrix into the third
+    given = [
+        spgrad.from_dense(torch.ones(2, 2), torch.sparse_bsr, blocksize=(2, 1)),
+        spgrad.from_dense(torch.ones(1, 1)),
+        spgrad.from_dense(torch.ones(3, 2)),
+    ]
+    blocks = spgrad.data.collate(given)
+    assert blocks.matrix.layout == torch.sparse_coo
+    assert blocks.matrix.nse == 11
+    parts = spgrad.data.uncollate(blocks.matrix, blocks.sizes)
+    for part, A in zip(parts, given, strict=True):
+        assert torch.equal(part.to_dense(), A.to_dense())
+    padded = blocks.matrix.to_sparse_bsr((2, 1))
+    with pytest.raises(ValueError, match="`matrix` has 3 of 14 elements outside of the blocks"):
+        spgrad.data.uncollate(padded, blocks.sizes)
+
+
 def test_moving_blocks():
     blocks = spgrad.data.collate(matrices("csr"))
     assert blocks.to(torch.float32).matrix.dtype == torch.float32

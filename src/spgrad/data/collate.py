@@ -122,10 +122,12 @@ def uncollate(matrix: torch.Tensor, sizes: torch.Tensor) -> list[SparseTensor]:
     ends = [itertools.accumulate(column, initial=0) for column in zip(*shapes, strict=True)]
     corners = list(zip(*ends, strict=True)) if shapes else []
     blocks = [rows[i:m, j:k] for (i, j), (m, k) in itertools.pairwise(corners)]
-    inside = sum(block.nse for block in blocks)
-    if inside != rows.nse:
+    # blocks that reach from one matrix into the next were taken apart
+    count = rows._pattern.elements
+    outside = count - sum(block._pattern.elements for block in blocks)
+    if outside:
         raise ArgumentValueError(
-            f"`matrix` has {rows.nse - inside} of {rows.nse} elements outside of the blocks; a "
+            f"`matrix` has {outside} of {count} elements outside of the blocks; a "
             "matrix with elements in its blocks only is accepted. Pass the sizes of the batch "
             "that it was computed from."
         )

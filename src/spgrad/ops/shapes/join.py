@@ -21,6 +21,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import require_dim, sparse_operand
 from spgrad.lowering.ranges import LineRanges, joined, lines_of
 from spgrad.lowering.rebuild import (
+    COO,
     Found,
     InRanges,
     Like,
@@ -131,8 +132,9 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
         *tensors: Sparse matrices of any layouts and shapes.
 
     Returns:
-        SparseTensor of the sum of the shapes, in the layout of the first; COO where its blocks do
-        not fit.
+        SparseTensor of the sum of the shapes, in the layout of the first; COO if its blocks do not
+        divide the sizes of each matrix, as a block that reaches from one matrix into the next
+        would specify elements outside of both.
 
     Gradient:
         To each matrix its block of the cotangent, on its own pattern.
@@ -156,8 +158,11 @@ def block_diag(*tensors: torch.Tensor) -> SparseTensor:
             hint = "Take one matrix of a batch at a time; give a vector a dimension of size 1."
             accepted = "a matrix without dense dimensions"
             raise checks.bad_shape(f"tensors[{i}]", A.shape, accepted, hint)
-    like = _layout_of(operands[0])
     sizes = [A._pattern.matrix for A in operands]
+    like = _layout_of(operands[0])
+    bm, bn = like[1] or (1, 1)
+    if any(rows % bm or columns % bn for rows, columns in sizes):
+        like = COO
     m, k = (sum(column) for column in zip(*sizes, strict=True))
     starts = [*itertools.accumulate(sizes, lambda a, b: (a[0] + b[0], a[1] + b[1]), initial=(0, 0))]
     shape = (m, k)
