@@ -71,6 +71,38 @@ def test_cycles_of_length_zero_end():
     assert A.grad.values().tolist() == [2, 1, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("seed", range(10))
+def test_cycles_of_length_zero_but_for_rounding(seed, dtype):
+    # with lengths p_j - p_i every cycle has the length 0, such as each edge there and back
+    generator = torch.Generator().manual_seed(seed)
+    n = 12
+    p = torch.randn(n, dtype=torch.float64, generator=generator)
+    edges = torch.nonzero(torch.rand(n, n, generator=generator) < 0.3).mT
+    edges = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
+    edges = edges[:, edges[0] != edges[1]]
+    vals = (p[edges[1]] - p[edges[0]]).to(dtype).requires_grad_()
+    A = spgrad.from_edges(edges, vals, size=n)
+    found = graph.shortest_paths(A, [0, 3])
+    reached = found.isfinite()
+    expected = (p - p[[0, 3], None]).to(dtype).where(reached, torch.inf)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    (grad,) = torch.autograd.grad(found[reached].sum(), vals)
+    # each path is simple, so that what flows out of its source flows into its end
+    into = torch.zeros(n, dtype=dtype).index_add(0, edges[1], grad)
+    flow = into.index_add(0, edges[0], -grad)
+    expected = reached.sum(0).to(dtype)
+    expected[[0, 3]] -= reached.sum(1)
+    torch.testing.assert_close(flow, expected)
+
+
+@pytest.mark.parametrize("weight", [-1e-3, -1.0])
+def test_a_cycle_of_little_negative_length(weight):
+    A = spgrad.from_edges([[0, 1, 2, 3], [1, 2, 3, 1]], torch.tensor([5.0, 1.0, -1.0, weight]))
+    with pytest.raises(ValueError, match="a cycle of negative length"):
+        graph.shortest_paths(A, [0])
+
+
 @pytest.mark.parametrize("n", [0, 3])
 def test_no_edges_and_no_sources(n):
     A = spgrad.zeros(n, n)
@@ -88,6 +120,8 @@ def test_no_edges_and_no_sources(n):
             ),
             "a cycle of negative length",
         ),
+        (lambda: graph.shortest_paths(spgrad.eye(3) * -math.inf, [0]), "NaN or -inf"),
+        (lambda: graph.shortest_paths(spgrad.eye(3) * math.nan, [0]), "NaN or -inf"),
         (lambda: graph.shortest_paths(spgrad.eye(3), [3]), "`sources` has 3"),
         (lambda: graph.shortest_paths(spgrad.zeros(2, 3), [0]), "a square matrix"),
         (lambda: graph.shortest_paths(spgrad.eye(3).int(), [0]), "dtype int32"),

@@ -20,6 +20,9 @@ from spgrad.ops.products.extremal_sums import extremal_sums
 from spgrad.public import public_as
 from spgrad.torch_protocol.func_transforms import Function, mapped_over
 
+_ROUNDING = 4
+"""Lengths that differ by at most this many times eps of their size count as equal in a cycle."""
+
 
 @public_as("graph.shortest_paths")
 def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> torch.Tensor:
@@ -46,8 +49,8 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not square, or has no real dtype, or a source reaches a cycle of negative
-            length.
+        ValueError: `A` is not square, has no real dtype, or an element that is NaN or -inf, or a
+            source reaches a cycle of negative length, other than by rounding.
         IndexError: A source is out of range.
 
     Source:
@@ -61,10 +64,11 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
     """
     M = weighted_graph(A)
     require_square(M)
-    if bool(mapped_over(M._vals).isnan().any()):
+    vals = mapped_over(M._vals)
+    if bool((vals.isnan() | (vals == -math.inf)).any()):  # -inf is NaN from where no path leads
         raise ArgumentValueError(
-            "`A` has an element that is NaN; numbers are accepted as lengths. Find it with "
-            "torch.isnan(A.values())."
+            "`A` has an element that is NaN or -inf; other numbers are accepted as lengths. Find "
+            "it with torch.isnan(A.values()) or torch.isneginf(A.values())."
         )
     from_nodes = require_members("sources", sources, M._pattern.matrix[0]).to(M._pattern.device)
     return _Paths.apply(flat_values(M), M._pattern, from_nodes).t()  # type: ignore[return-value, union-attr]
@@ -78,14 +82,64 @@ def _relaxed(
     lengths = torch.full((n, sources.numel()), math.inf, dtype=vals.dtype, device=vals.device)
     lengths[sources, torch.arange(sources.numel(), device=vals.device)] = 0
     last = torch.full_like(lengths, -1, dtype=torch.int64)
+    negative = bool((vals < 0).any())  # without negative lengths no path comes back shorter
     for _ in range(n + 1):
         found, entry = extremal_sums(vals, lengths, view, False)
         shorter = found < lengths  # strictly, so that no path goes round a cycle of length 0
-        if not bool(shorter.any()):
+        more = shorter
+        if negative:
+            shorter = _outside_cycles(lengths, found, shorter, last, entry, view)
+            # where rounding makes cycles of length 0 negative, paths may get shorter without end
+            more = shorter & (lengths - found > _ROUNDING * _eps_of(found))
+        if not bool(more.any()):
             return lengths, last
         lengths = torch.where(shorter, found, lengths)
         last = torch.where(shorter, entry.to(torch.int64), last)
-    raise ArgumentValueError(
+    raise _negative_cycle()
+
+
+def _in_cycles(last: torch.Tensor, view: View) -> torch.Tensor:
+    """The nodes (n, s) that are in a cycle of the edges by which paths arrive."""
+    before = torch.where(last >= 0, view.idx[last.clamp(min=0)].to(torch.int64), -1)
+    # doubled until no path without a cycle has that many edges
+    for _ in range(last.shape[0].bit_length()):
+        at = before.clamp(min=0)
+        before = torch.where(before >= 0, before.gather(0, at), -1)
+    counts = torch.zeros_like(last).scatter_add(0, before.clamp(min=0), (before >= 0).long())
+    return counts > 0
+
+
+def _outside_cycles(
+    lengths: torch.Tensor,
+    found: torch.Tensor,
+    shorter: torch.Tensor,
+    last: torch.Tensor,
+    entry: torch.Tensor,
+    view: View,
+) -> torch.Tensor:
+    """Where paths are shorter, without those that would go round a cycle of length 0 with rounding.
+
+    In a cycle of length 0, such as an edge there and back of opposite lengths, the paths that are
+    made shorter in one step get shorter by rounding alone; in a negative one, by more at some step.
+    """
+    while True:
+        cycles = _in_cycles(torch.where(shorter, entry.to(torch.int64), last), view)
+        closing = shorter & cycles
+        if not bool(closing.any()):
+            return shorter
+        units = torch.where(cycles, _eps_of(torch.where(closing, found, lengths)), 0).amax(0)
+        if bool((closing & (lengths - found > _ROUNDING * cycles.sum(0) * units)).any()):
+            raise _negative_cycle()
+        shorter = shorter & ~closing
+
+
+def _eps_of(lengths: torch.Tensor) -> torch.Tensor:
+    """The rounding of finite lengths, and 0 for infinite ones."""
+    return torch.where(lengths.isfinite(), lengths.abs(), 0) * torch.finfo(lengths.dtype).eps
+
+
+def _negative_cycle() -> ArgumentValueError:
+    return ArgumentValueError(
         "`A` has a cycle of negative length that a source reaches; a graph without one is "
         "accepted. Check the weights: each round of the cycle makes a path shorter."
     )
