@@ -50,6 +50,7 @@ def test_round_trip(name, dtype, index_dtype, tmp_path):
     B = spgrad.io.load(tmp_path / "a.h5")
     assert B.pattern.spec == A.pattern.spec
     assert B.dtype == dtype
+    assert {i.dtype for i in B.pattern.indices} == {index_dtype}
     assert torch.equal(B.to_dense(), A.to_dense())
     assert spgrad.io.load(tmp_path / "a.h5", layout=torch.sparse_csc).pattern.name == "csc"
 

@@ -15,7 +15,9 @@ safetensors = pytest.importorskip("safetensors.torch")
 
 @pytest.mark.parametrize("name", support.ALL)
 @pytest.mark.parametrize("shape", [(4, 6), (2, 4, 6)])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float64, torch.complex64, torch.complex128, torch.bool]
+)
 def test_round_trip(name, shape, dtype, tmp_path):
     A = testing.random_sparse(shape, LAYOUTS[name], dtype=dtype, coalesced=name != "coo")
     spgrad.io.save(A, tmp_path / "a.safetensors")
@@ -43,6 +45,8 @@ def test_dense_dimensions(tmp_path):
         ({"compressed_indices": torch.tensor([0, 5, 2])}, {}, "indices"),
         ({"values": torch.ones(3)}, {}, "`values` is"),
         ({"values": None}, {}, "no tensor `values`"),
+        ({}, {"values": "complex128"}, "not pairs of float64"),
+        ({"values": torch.ones(2, 3).double()}, {"values": "complex128"}, "not pairs of float64"),
     ],
 )
 def test_what_is_wrong_is_said(parts, about, text, tmp_path):

@@ -55,7 +55,10 @@ def read(path: Path, limit: Limit) -> SparseTensor:
     types = head["data_types"]
     vals = _values(arrays.pop("values"), str(types.get("values", "")), count, limit)
     base = head.get("index_base", 0)
+    narrow = all(x.dtype.kind == "i" and x.dtype.itemsize == 4 for x in arrays.values())
     indices = {name: _indices(name, x, types, base) for name, x in arrays.items()}
+    if narrow:
+        indices = {name: i.to(torch.int32) for name, i in indices.items()}
     A = _assembled(form, shape, indices, vals)
     return _completed(A, head.get("structure"), limit)
 

@@ -223,4 +223,10 @@ def write(path: Path, A: SparseTensor) -> None:
     elif A.dtype == torch.bool:
         coo = coo.to(torch.uint8)
     with writing(path) as file:
-        scipy.io.mmwrite(_Target(file), to_scipy(coo), symmetry="general")
+        if coo._pattern.nse:
+            scipy.io.mmwrite(_Target(file), to_scipy(coo), symmetry="general")
+        else:  # which SciPy (1.17) takes for one of real numbers
+            real = "real" if coo.is_floating_point() else "integer"
+            field = "complex" if coo.is_complex() else real
+            m, n = coo.shape
+            file.write(f"%%MatrixMarket matrix coordinate {field} general\n{m} {n} 0\n".encode())

@@ -7,12 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from spgrad.core.tensor import SparseTensor
 from spgrad.io.stream import Limit
 from spgrad.torch_protocol.pickling import load
 
 _FORMAT = "spgrad"
 _NAMES = ("compressed_indices", "plain_indices")
+_PAIRS = "complex128"
+"""What the metadata say of values whose dtype safetensors lacks; pairs of float64 are stored."""
 
 
 def read(path: Path, limit: Limit) -> SparseTensor:
@@ -30,6 +34,10 @@ def read(path: Path, limit: Limit) -> SparseTensor:
         if missing:
             raise ValueError(f"it has no tensor `{min(missing)}`")
         vals, *indices = (file.get_tensor(name) for name in ("values", *names))
+    if about.get("values") == _PAIRS:
+        if vals.dtype != torch.float64 or not vals.dim() or vals.shape[-1] != 2:
+            raise ValueError("its complex values are not pairs of float64")
+        vals = torch.view_as_complex(vals.contiguous())
     return load(vals, spec, tuple(shape), tuple(indices), False, False)
 
 
@@ -39,7 +47,9 @@ def write(path: Path, A: SparseTensor) -> None:
     pattern = A._pattern
     names = ("indices",) if pattern.is_coo else _NAMES
     vals = A._vals.detach().resolve_conj().resolve_neg()
+    about = {"spec": json.dumps(list(pattern.spec)), "shape": json.dumps(list(pattern.shape))}
+    if vals.dtype == torch.complex128:
+        vals, about["values"] = torch.view_as_real(vals), _PAIRS
     parts = {"values": vals} | dict(zip(names, pattern.indices, strict=True))
     whole = {name: t.cpu().contiguous().clone() for name, t in parts.items()}
-    about = {"spec": json.dumps(list(pattern.spec)), "shape": json.dumps(list(pattern.shape))}
     save(whole, path, metadata={"format": _FORMAT, **about})
