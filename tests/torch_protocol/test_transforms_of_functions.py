@@ -35,6 +35,8 @@ FUNCTIONS = {
     "where": lambda A: spgrad.where(A > 0, A, A * 2),
     "embedding": lambda A: spgrad.embedding(torch.tensor([0, 3, 0]), A),
     "embedding_bag": lambda A: spgrad.embedding_bag(torch.tensor([[0, 3], [1, 1]]), A),
+    "index_add": lambda A: spgrad.index_add(A, 0, torch.tensor([2, 2, 0, 3]), A),
+    "sspaddmm": lambda A: spgrad.sspaddmm(A, A, torch.ones(N, N, dtype=F64)),
     "block_array": lambda A: spgrad.block_array([[A, None], [None, A]]),
     "expm_multiply": lambda A: linalg.expm_multiply(A, X),
     "solve": lambda A: linalg.solve(near_diagonal(A), X),
@@ -94,3 +96,43 @@ def test_elements_that_differ_from_item_to_item_are_refused(name, layout):
     for function in (value, torch.func.grad(lambda v: value(v).sum())):
         with pytest.raises(spgrad.UnsupportedError, match=r"torch\.func\.vmap maps over"):
             torch.func.vmap(function)(several)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", ["logsumexp", "softmax"])
+def test_second_derivatives_of_one_segment(name):
+    # a result that is one number for all elements, without memory for each
+    A = spgrad.from_dense(torch.tensor([[0.3, -0.5, 0.9]], dtype=F64))
+
+    def total(v):
+        return (dense(getattr(spgrad, name)(spgrad.from_values(v, A), 1)) ** 2).sum()
+
+    def expected(v):
+        return (getattr(torch, name)(v[None], 1) ** 2).sum()
+
+    testing.assert_close(torch.func.hessian(total)(A._vals), torch.func.hessian(expected)(A._vals))
+
+
+def test_numbers_that_vmap_maps_over():
+    A = spgrad.from_dense(torch.tensor([[4.0, 0.0], [0.0, 9.0]], dtype=F64))
+    exponents = torch.tensor([0.5, 2.0], dtype=F64)
+    found = torch.func.vmap(lambda p: (A**p).to_dense())(exponents)
+    testing.assert_close(found, torch.stack([(A**p).to_dense() for p in exponents]))
+    with pytest.raises(ValueError, match=r"`exponent` is 0\.0, with which 0 becomes 1"):
+        torch.func.vmap(lambda p: (A**p).to_dense())(exponents * 0)
+    slopes = torch.func.vmap(torch.func.grad(lambda p: (A**p).sum()))(exponents)
+    wanted = torch.stack([sum(x**p * x.log() for x in (A._vals)) for p in exponents])
+    testing.assert_close(slopes, wanted)
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+@pytest.mark.parametrize("function", [spgrad.add, spgrad.mul, spgrad.maximum])
+def test_two_patterns_that_meet_first_under_vmap(function, layout):
+    A, B = (
+        testing.random_sparse((N, N), LAYOUTS[layout], dtype=F64, density=0.6, seed=seed)
+        for seed in (3, 4)
+    )
+    several = torch.stack([A._vals, A._vals * 2])
+    found = torch.func.vmap(lambda v: dense(function(spgrad.from_values(v, A), B)))(several)
+    wanted = torch.stack([function(A, B).to_dense(), function(A * 2, B).to_dense()])
+    testing.assert_close(found, wanted)

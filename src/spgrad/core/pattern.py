@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 
 from spgrad.core import kept
 from spgrad.core.kept import Key
@@ -96,6 +97,8 @@ class Pattern:
     ) -> None:
         self.layout = layout
         self.shape = torch.Size(shape)
+        if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+            indices = tuple(map(_without_wrapper, indices))
         self.indices = indices
         self.dense_dim = dense_dim
         self.blocksize = blocksize
@@ -328,6 +331,17 @@ def reaching(
     if indices[0].dtype == torch.int64 or index_dtype(torch.int32, sparse) == torch.int32:
         return indices
     return tuple(i.to(torch.int64) for i in indices)
+
+
+def _without_wrapper(index: torch.Tensor) -> torch.Tensor:
+    """An index tensor as it is outside of the derivatives of torch.func that run.
+
+    Whole numbers have no derivative. What is kept on a pattern outlives the transform, and has to
+    be made from tensors that do too. A tensor that torch.func.vmap maps over stays as it is.
+    """
+    while is_functorch_wrapped_tensor(index) and not is_batchedtensor(index):
+        index = get_unwrapped(index)
+    return index
 
 
 def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:

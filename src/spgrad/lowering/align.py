@@ -16,7 +16,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
-from spgrad.lowering.gather import Gather
+from spgrad.lowering.gather import Gather, moves_along
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.views import kept_linear_positions, one_line
 from spgrad.torch_protocol.compile import lasting
@@ -65,11 +65,15 @@ def align(A: SparseTensor, B: SparseTensor, where: str, *, name: str = "other") 
     key = joint.key
     vals = stored_values(A), stored_values(B)
     ready: list[torch.Tensor | None] = [None, None]
+    along = moves_along(vals[0], a.indices[0]) and moves_along(vals[1], b.indices[0])
 
     def find(a: Pattern, b: Pattern) -> _Joint:
         if asks_device(a):
             return joint.find(a, b) if joint.merge is None else _on_all(joint.find(a, b), a, b)
-        return _on_equal(a, b) or _merged_with_values(joint, a, b, vals, ready) or joint.find(a, b)
+        found = _on_equal(a, b)
+        if found is None and along:
+            found = _merged_with_values(joint, a, b, vals, ready)
+        return found or joint.find(a, b)
 
     pattern, (of_a, of_b) = a.derive_with(key, b, find)
     return Aligned(of_a(vals[0], ready[0]), of_b(vals[1], ready[1]), pattern)
@@ -113,13 +117,7 @@ def _merged_with_values(
 
     The entries are computed when a later call asks for them; both patterns live then.
     """
-    if (
-        joint.values is None
-        or a.is_coo
-        or vals[0].dim() != 1
-        or vals[0].dtype != vals[1].dtype
-        or wants_grad(*vals)
-    ):
+    if joint.values is None or a.is_coo or vals[0].dtype != vals[1].dtype or wants_grad(*vals):
         return None
     ptr_a, idx_a, ptr_b, idx_b = _lines(a, b)
     ptr, idx, *ready[:] = joint.values(ptr_a, idx_a, plain(vals[0]), ptr_b, idx_b, plain(vals[1]))

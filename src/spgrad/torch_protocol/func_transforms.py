@@ -134,6 +134,8 @@ class _Call:
         """The result, or a tuple of the result and further tensors that the backward needs."""
         with untransformed():
             y = self.cls.forward(self.notes, *self.filled(tensors, self.others))
+        if any(step == 0 and size > 1 for step, size in zip(y.stride(), y.shape, strict=True)):
+            y = y.contiguous()  # forward mode writes a tangent into memory of the same strides
         known = [*tensors, y]
         for t in self.notes.saved_tensors:
             if t is not None and not any(t is other for other in known):

@@ -21,7 +21,7 @@ from spgrad.lowering.operands import call, is_sparse, require_factors, sparse_op
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.segments import for_each
 from spgrad.ops.layouts.dense import to_dense
-from spgrad.torch_protocol.func_transforms import differentiated
+from spgrad.torch_protocol.func_transforms import differentiated, mapped_over, transforming
 
 
 class Rule(NamedTuple):
@@ -152,28 +152,30 @@ def number_for_each(x: torch.Tensor, vals: torch.Tensor, pattern: Pattern) -> to
 
 
 def _require_number_keeps_zero(arg: str, of_numbers: Callable[[Any, Any], Any], other: Any) -> None:
-    """Refuses a number with which an unspecified element would not stay 0."""
-    number = other
+    """Refuses a number, or one of those that vmap maps over, that makes another number of 0."""
+    numbers = [other]
     if isinstance(other, torch.Tensor):
-        number = other.item()
-        if number == 0 and differentiated(other):
+        mapped = transforming()
+        numbers = mapped_over(other).reshape(-1).tolist() if mapped else [other.item()]
+        if 0 in numbers and differentiated(other):
             raise ArgumentValueError(
                 f"`{arg}` is 0 and has a gradient, to which unspecified elements add too, so that "
                 "the result would be dense; a number without gradient is accepted. Use "
                 "spgrad.map(A, fn) for the specified elements alone, or A.to_dense()."
             )
-    try:
-        at_zero = of_numbers(0, number)
-    except ZeroDivisionError:
-        at_zero = float("inf")
-    except TypeError:  # complex numbers have no order; torch raises its own error
-        return
-    if at_zero != 0:
-        raise ArgumentValueError(
-            f"`{arg}` is {number}, with which 0 becomes {at_zero} and the result would be dense; a "
-            "number that keeps 0 is accepted. Use spgrad.map(A, fn) for the specified elements "
-            "alone, or A.to_dense()."
-        )
+    for number in numbers:
+        try:
+            at_zero = of_numbers(0, number)
+        except ZeroDivisionError:
+            at_zero = float("inf")
+        except TypeError:  # complex numbers have no order; torch raises its own error
+            return
+        if at_zero != 0:
+            raise ArgumentValueError(
+                f"`{arg}` is {number}, with which 0 becomes {at_zero} and the result would be "
+                "dense; a number that keeps 0 is accepted. Use spgrad.map(A, fn) for the specified "
+                "elements alone, or A.to_dense()."
+            )
 
 
 def _with_dense(rule: Rule, A: SparseTensor, x: torch.Tensor) -> torch.Tensor:
