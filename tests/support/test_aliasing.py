@@ -6,6 +6,7 @@ from samples import made
 
 import spgrad
 from spgrad import kernels, support, testing
+from spgrad.core.pattern import LAYOUTS
 from spgrad.kernels import REFERENCES
 
 layouts = pytest.mark.parametrize("name", support.ALL)
@@ -54,6 +55,33 @@ def test_gradients_are_contiguous(op):
         testing.dense_result(y).real.sum().backward()
         for a in operands:
             assert not isinstance(a.grad, spgrad.SparseTensor) or in_order(a.grad), str(cell)
+
+
+# each leaves all elements where they are
+COPIES = {
+    "flip": lambda A: A.flip(()),
+    "roll": lambda A: A.roll(2, 0),
+    "repeat": lambda A: A.repeat(1, 1),
+    "repeat in front": lambda A: A.repeat(1, 1, 1),
+    "tile": lambda A: A.tile(1),
+    "narrow_copy": lambda A: A.narrow_copy(0, 0, 2),
+}
+
+
+@layouts
+@pytest.mark.parametrize("function", COPIES)
+def test_what_torch_copies_has_memory_of_its_own(function, name):
+    blocksize = (1, 2) if name in ("bsr", "bsc") else None
+    A = spgrad.from_dense(torch.ones(2, 4), LAYOUTS[name], blocksize=blocksize)
+    COPIES[function](A).mul_(10)
+    assert torch.equal(A.to_dense(), torch.ones(2, 4))
+
+
+def test_diagonals_have_memory_of_their_own():
+    v = spgrad.from_dense(torch.ones(3), torch.sparse_coo)
+    spgrad.diag_embed(v).mul_(10)
+    spgrad.diag(v).mul_(10)
+    assert torch.equal(v.to_dense(), torch.ones(3))
 
 
 @compressed

@@ -118,6 +118,9 @@ def test_numbers_that_vmap_maps_over():
     exponents = torch.tensor([0.5, 2.0], dtype=F64)
     found = torch.func.vmap(lambda p: (A**p).to_dense())(exponents)
     testing.assert_close(found, torch.stack([(A**p).to_dense() for p in exponents]))
+    each = torch.stack([torch.full((2, 2), 2.0, dtype=F64), torch.ones(2, 2, dtype=F64)])
+    found = torch.func.vmap(lambda p: (A**p).to_dense())(each)
+    testing.assert_close(found, torch.stack([(A**p).to_dense() for p in each]))
     with pytest.raises(ValueError, match=r"`exponent` is 0\.0, with which 0 becomes 1"):
         torch.func.vmap(lambda p: (A**p).to_dense())(exponents * 0)
     slopes = torch.func.vmap(torch.func.grad(lambda p: (A**p).sum()))(exponents)

@@ -12,7 +12,7 @@ from spgrad.core import kept
 from spgrad.core.kept import Key
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern
+from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import flat_values, moved
@@ -56,6 +56,7 @@ def rebuild(
     *,
     repeats: bool = False,
     inner: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    copies: bool = False,
 ) -> SparseTensor:
     """The tensor with the elements of A in other places; differentiable.
 
@@ -65,14 +66,22 @@ def rebuild(
         build: Makes the new pattern from the pattern of A.
         repeats: True if an element of A may come more than once.
         inner: A function of the values (elements, *dense), which changes their dense dimensions.
+        copies: True if the result has memory of its own even where all elements stay in order.
     """
     A = without_repeats(A)
     old = A._pattern
     made = remembered(old, kept.REBUILT, key, lambda: finished(build(old), old.elements, repeats))
     vals = made.gather(flat_values(A))
+    if copies and made.gather.entries is None:
+        vals = vals.clone()
     if inner is not None:
         vals = inner(vals)
     return on_pattern(vals.reshape(made.pattern.values_shape).contiguous(), made.pattern)
+
+
+def copied(A: SparseTensor) -> SparseTensor:
+    """A with memory of its own for its values; differentiable."""
+    return on_pattern(stored_values(A).clone(), A._pattern)
 
 
 def remembered(pattern: Pattern, kind: Key, key: Any, make: Callable[[], Any]) -> Any:

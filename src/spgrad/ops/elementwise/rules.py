@@ -213,7 +213,8 @@ def require_positive(arg: str, x: torch.Tensor) -> None:
     """Refuses a dense tensor that is not positive throughout."""
     if x.is_meta:
         return
-    if not bool(call(torch.gt, x.real if x.is_complex() else x, 0).all()):
+    positive = call(torch.gt, x.real if x.is_complex() else x, 0)
+    if not bool((mapped_over(positive) if transforming() else positive).all()):
         raise ArgumentValueError(
             f"`{arg}` is not positive throughout; numbers above 0 are accepted, as others would "
             "make unspecified elements nonzero. Work on A.values() or A.to_dense()."

@@ -16,7 +16,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import require_dim, require_int, require_ints, sparse_operand
-from spgrad.lowering.rebuild import positions, sparse_dims
+from spgrad.lowering.rebuild import copied, positions, sparse_dims
 from spgrad.ops.indexing.fast import line_dim, listed, subscripted
 from spgrad.ops.indexing.parse import GROUP, Group, Slice, Subscript, full_slices, one, read, vector
 from spgrad.ops.indexing.plan import part
@@ -90,8 +90,10 @@ def narrow(input: torch.Tensor, dim: int, start: int, length: int) -> SparseTens
 
 @public_op
 def narrow_copy(input: torch.Tensor, dim: int, start: int, length: int) -> SparseTensor:
-    """`spgrad.getitem` with a slice, as `spgrad.narrow`."""
-    return _narrowed(input, dim, start, length)
+    """`spgrad.narrow` with memory of its own."""
+    A = sparse_operand("input", input)
+    found = _narrowed(A, dim, start, length)
+    return copied(found) if found._pattern is A._pattern else found
 
 
 @public_op

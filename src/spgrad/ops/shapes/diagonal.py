@@ -303,7 +303,7 @@ def _to_diagonal(pattern: Pattern, offset: int) -> Gather:
 
 
 def _embedded(A: SparseTensor, offset: int) -> SparseTensor:
-    return rebuild(A, ("diag_embed", offset), lambda p: _embedded_pattern(p, offset))
+    return rebuild(A, ("diag_embed", offset), lambda p: _embedded_pattern(p, offset), copies=True)
 
 
 def _embedded_pattern(pattern: Pattern, offset: int) -> Found:

@@ -161,6 +161,7 @@ def roll(input: torch.Tensor, shifts: Any, dims: Any = None) -> SparseTensor:
         inner=lambda v: (
             v.roll([moves[d] for d in dense], [d - split + 1 for d in dense]) if dense else v
         ),
+        copies=True,
     )
 
 
@@ -179,6 +180,7 @@ def _flipped(input: Any, dims: tuple[int, ...]) -> SparseTensor:
         ("flip", first, last),
         lambda p: _flipped_pattern(p, first),
         inner=lambda vals: vals.flip(last) if last else vals,
+        copies=True,
     )
 
 

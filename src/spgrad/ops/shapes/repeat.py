@@ -18,7 +18,16 @@ from spgrad.lowering.operands import (
     sparse_operand,
 )
 from spgrad.lowering.ranges import LineRanges, Lines, joined, lines_of
-from spgrad.lowering.rebuild import Found, InRanges, Placed, placed, positions, rebuild, sparse_dims
+from spgrad.lowering.rebuild import (
+    Found,
+    InRanges,
+    Placed,
+    copied,
+    placed,
+    positions,
+    rebuild,
+    sparse_dims,
+)
 from spgrad.lowering.views import unraveled
 from spgrad.ops.shapes.shape import flatten, reshaped
 from spgrad.public import public_op
@@ -98,7 +107,7 @@ def repeat(input: torch.Tensor, repeats: Any, *more: int) -> SparseTensor:
                 [0., 1., 0., 1.]])
     """
     A = sparse_operand("input", input)
-    return _repeated(A, "repeats", require_ints("repeats", repeats, more))
+    return _repeated(A, "repeats", require_ints("repeats", repeats, more), copies=True)
 
 
 @public_op
@@ -107,7 +116,7 @@ def tile(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
     A = sparse_operand("input", input)
     given = require_ints("dims", dims, more)
     given = (1,) * (len(A._pattern.shape) - len(given)) + given
-    return _repeated(A, "dims", given)
+    return _repeated(A, "dims", given, copies=True)
 
 
 @public_op
@@ -193,7 +202,9 @@ def _broadcast(input: Any, size: tuple[int, ...]) -> SparseTensor:
     return _repeated(A, "size", tuple(w if h != w else 1 for h, w in pairs))
 
 
-def _repeated(A: SparseTensor, arg: str, times: tuple[int, ...]) -> SparseTensor:
+def _repeated(
+    A: SparseTensor, arg: str, times: tuple[int, ...], *, copies: bool = False
+) -> SparseTensor:
     shape = tuple(A._pattern.shape)
     lead = len(times) - len(shape)
     if lead < 0 or any(n < 0 for n in times):
@@ -203,7 +214,7 @@ def _repeated(A: SparseTensor, arg: str, times: tuple[int, ...]) -> SparseTensor
         shape = (1,) * lead + shape
         A = reshaped(A, shape, lead + sparse_dims(A._pattern))
     if all(n == 1 for n in times):
-        return A
+        return copied(A) if copies else A
     checks.require_addressable(tuple(s * n for s, n in zip(shape, times, strict=True)))
     split = sparse_dims(A._pattern)
 
