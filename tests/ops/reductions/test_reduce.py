@@ -231,6 +231,32 @@ def test_dtypes_are_those_of_torch(function, layout, dtype):
             testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int64, torch.float16])
+@pytest.mark.parametrize("dim", [None, 0, 1])
+def test_repeated_elements_add_up_before_they_are_converted(dim, dtype):
+    A = spgrad.sparse_coo_tensor([[0, 0, 1, 1], [1, 1, 0, 0]], [0.6, 0.6, 1e5, -1e5], (2, 2))
+    x = A.to_dense()
+    assert torch.equal(A.sum(dim, dtype=dtype), x.sum(dim, dtype=dtype))
+    assert torch.equal(spgrad.to_dense(A, dtype), x.to(dtype))
+    found = spgrad.sparse_sum(A, dim, dtype)
+    assert torch.equal(found.to_dense() if dim is not None else found, x.sum(dim, dtype=dtype))
+    if dtype == torch.float16:
+        assert torch.equal(A.mean(dim, dtype=dtype), x.mean(dim, dtype=dtype))
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+@pytest.mark.parametrize("dim", [None, 0, 1])
+def test_sums_and_products_of_truth(layout, dim):
+    A = made(layout, (4, 6))
+    x = A.to_dense()
+    dims = {} if dim is None else {"dim": dim}
+    for function in (torch.sum, torch.prod):
+        found = function(A, **dims, dtype=torch.bool)
+        assert torch.equal(found, function(x, **dims, dtype=torch.bool))
+    ones = spgrad.ones_like(A).prod(**dims, dtype=torch.bool, specified=True)
+    assert bool(ones.all())
+
+
 @pytest.mark.parametrize("function", [torch.sum, torch.mean, torch.prod])
 def test_dtype_argument(function):
     A = made("csr", (4, 6), dtype=torch.int64)

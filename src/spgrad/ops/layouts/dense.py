@@ -63,8 +63,11 @@ def to_dense(
         )
     A = sparse_operand("A", A)
     pattern = A._pattern
-    if not pattern.ordered and A.dtype in (torch.bfloat16, torch.float16, torch.bool):
-        A = coalesce(A)  # adds repeated elements in float32 and rounds once
+    alone = A.dtype in (torch.bfloat16, torch.float16, torch.bool)
+    if dtype is not None and torch.promote_types(A.dtype, dtype) != dtype:
+        alone = True
+    if not pattern.ordered and alone:
+        A = coalesce(A)  # adds repeated elements in float32, and rounds or converts once
         pattern = A._pattern
     vals = flat_values(A)
     if dtype is not None:

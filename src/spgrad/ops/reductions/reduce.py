@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from spgrad.core import kept
@@ -14,6 +17,7 @@ from spgrad.lowering.views import kept_linear_positions
 from spgrad.ops.reductions.axes import (
     Dims,
     Reduction,
+    adds_up_in,
     converted,
     reduction,
     require_dtype,
@@ -65,8 +69,8 @@ def sum(
         >>> spgrad.sum(A, 1), A.mean(1), A.mean(1, specified=True)
         (tensor([3., 3.]), tensor([1., 1.]), tensor([1.5000, 3.0000]))
     """
-    call = reduction(input, dim, keepdim, linear=True)
-    return call.result(call.sums(_accumulated(call.summands, dtype)))
+    call = reduction(input, dim, keepdim, linear=adds_up_in(input, dtype))
+    return call.result(_summed(call, _accumulated, dtype))
 
 
 @public_op
@@ -83,7 +87,8 @@ def mean(
     With `specified`, the sum is divided by the number of specified elements: the mean over the
     neighbours in a graph.
     """
-    call = reduction(input, dim, keepdim, linear=not specified)
+    linear = not specified and adds_up_in(input, dtype)
+    call = reduction(input, dim, keepdim, linear=linear)
     require_zero_of_nothing(call)
     vals = converted(call.vals, dtype)
     arg = "input" if dtype is None else "dtype"
@@ -110,12 +115,13 @@ def prod(
     """
     call = reduction(input, dim, keepdim)
     require_zero_of_nothing(call)
-    vals = _accumulated(call.vals, dtype)
+    truth = dtype == torch.bool
+    vals = (call.vals != 0).to(torch.int64) if truth else _accumulated(call.vals, dtype)
     y = segment_product(vals.squeeze(1) if vals.shape[1] == 1 else vals.prod(1), call.segments)
     missing = call.missing(specified)
     if missing is not None:
         y = torch.where(missing > 0, call.sums(0 * vals.detach()), y)
-    return call.result(y)
+    return call.result(y != 0 if truth else y)
 
 
 @public_op
@@ -201,6 +207,15 @@ def _some(call: Reduction, holds: torch.Tensor) -> torch.Tensor:
     return call.sums(holds.to(torch.int64)) > 0
 
 
+def _summed(
+    call: Reduction, cast: Callable[[torch.Tensor, Any], torch.Tensor], dtype: Any
+) -> torch.Tensor:
+    """Sums in a dtype, to which `cast` converts; that of bools is whether one of them is True."""
+    if dtype == torch.bool:
+        return _some(call, call.summands != 0)
+    return call.sums(cast(call.summands, dtype))
+
+
 def _truth(call: Reduction) -> torch.dtype:
     return torch.uint8 if call.stored.dtype == torch.uint8 else torch.bool
 
@@ -228,9 +243,8 @@ def sparse_sum(
     otherwise. Reduced dimensions are left out. The dtype is that of `input`, also for integers;
     without `dim`, it is that of `spgrad.sum`.
     """
-    call = reduction(input, dim, linear=True, compact=True)
-    cast = _accumulated if dim is None else converted
-    return call.result(call.sums(cast(call.summands, dtype)))
+    call = reduction(input, dim, linear=adds_up_in(input, dtype), compact=True)
+    return call.result(_summed(call, _accumulated if dim is None else converted, dtype))
 
 
 @public_op
