@@ -190,6 +190,10 @@ def test_dropout_and_no_tokens():
         (lambda x: patterns.band(-1, 2), r"`length` is -1; an int of at least 0"),
         (lambda x: patterns.block(4, 0), r"`size` is 0; an int of at least 1"),
         (lambda x: patterns.global_tokens(4, [4]), r"`tokens` has 4; places in \[0, 4\)"),
+        (lambda x: patterns.global_tokens(4, 5), r"`tokens` has 4; places in \[0, 4\)"),
+        (lambda x: patterns.global_tokens(4, [1, -1]), r"`tokens` has -1; places in \[0, 4\)"),
+        (lambda x: patterns.global_tokens(4, x[0] > 0), r"`tokens` has dtype bool; places"),
+        (lambda x: patterns.global_tokens(4, [1.5]), r"`tokens` is \[1.5\]; an int, or ints"),
     ],
 )
 def test_refusals(call, text):
@@ -270,7 +274,7 @@ def test_one_compilation_serves_batches(dropout, padded):
 
 
 def test_whole_blocks_stay_blocks():
-    """Their kernel is the faster one; elements that are missing in a block are in no BSR."""
+    """Their kernel is the faster one; small blocks of which elements are missing become CSR."""
     every = spgrad.sparse_bsr_tensor([0, 1, 2], [0, 1], torch.ones(2, 4, 4) > 0, (8, 8))
     layouts = {True: torch.sparse_csr, False: torch.sparse_bsr}
     for causal, layout in layouts.items():

@@ -39,6 +39,9 @@ BLOCK_ROWS = Key("block_rows")
 BLOCK_COLS = Key("block_cols")
 """The matrix of blocks by columns: a `View` that counts in blocks."""
 
+GIVEN = Key("given")
+"""The keys of the views that compiled code gets beside the indices."""
+
 ITEMS = Key("items")
 """The batch sizes where all items have equal nse, () otherwise."""
 

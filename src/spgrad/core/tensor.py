@@ -110,10 +110,14 @@ requires_grad=True)
         tensors = ["_stored", *names.values()]
         if self._is_bare:
             return tensors, (tuple(pattern.spec), None, None)
-        if not of_trace(self._vals):
+        if of_trace(self._vals):
+            # a trace derives views at other times than the run that counts its outputs
+            keys = pattern.derived(kept.GIVEN) or ()
+        else:
             above.find_views(pattern)  # once here, instead of inside the graph on every call
+            keys = _VIEWS.values()
         views = []
-        for key in _VIEWS.values():
+        for key in keys:
             view = pattern.derived(key)
             if view is None:
                 continue
@@ -135,6 +139,7 @@ requires_grad=True)
         spec, views, uniform = context
         indices = tuple(inner[n] for n in ("_index_0", "_index_1") if n in inner)
         pattern = Pattern.from_spec(Spec(*spec), tuple(size), indices)
+        pattern.keep(kept.GIVEN, tuple(_VIEWS[name] for name, _ in views or ()))
         for key, fields in ((_VIEWS[name], fields) for name, fields in views or ()):
             ptr, idx, perm = (None if field is None else inner[field] for field in fields)
             assert ptr is not None

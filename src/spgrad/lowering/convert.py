@@ -8,7 +8,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.core import kept
-from spgrad.core.pattern import Pattern, View
+from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
@@ -121,8 +121,8 @@ def _grouped_in_blocks(
     """Groups lines into blocks; the third part is the entry, or the value, of each element."""
     ptr, idx = view
     block_lines, block_width = blocksize if by_rows else reversed(blocksize)
-    if idx.shape[0] * block_lines * block_width > torch.iinfo(torch.int32).max:
-        ptr, idx = ptr.to(torch.int64), idx.to(torch.int64)
+    dtype = index_dtype(ptr.dtype, (idx.shape[0] * block_lines * block_width,))
+    ptr, idx = ptr.to(dtype), idx.to(dtype)
     return kernels.group_blocks(ptr, idx, block_lines, block_width, not by_rows, vals)
 
 

@@ -10,15 +10,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from spgrad.core import checks
-from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError, UnsupportedError
-from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import dense_operand, sparse_operand
 from spgrad.nn.attention_weights import attention_with_weights
+from spgrad.nn.causal import causal_part
 from spgrad.nn.padding import added_to_scores, padded_attention
-from spgrad.ops.products.attention import scaled_dot_product_attention, without_false
-from spgrad.ops.shapes.diagonal import tril
+from spgrad.ops.products.attention import scaled_dot_product_attention, true_part
 from spgrad.public import public_as
 
 
@@ -60,8 +58,9 @@ class SparseAttention(nn.Module):
         O(nse embed_dim B) time besides the linear layers, and memory for the result: scores are
         never stored (`spgrad.scaled_dot_product_attention`). A `key_padding_mask` takes nse B
         numbers, and weights that are asked for take nse B num_heads. torch.compile makes one graph
-        of it, except where a call makes a pattern: with a function for `pattern`, and with an
-        `attn_mask` of which `causal` leaves out elements.
+        of it, also where it calls a function for `pattern`, unless that function reads numbers of a
+        tensor. A causal pattern stays in blocks of 64 rows and columns or more if six tenths of
+        their elements take part, and in smaller ones if more do; others become CSR.
 
     Raises:
         TypeError: The pattern is not sparse or an input not dense.
@@ -240,37 +239,25 @@ class SparseAttention(nn.Module):
 
     def _mask(self, attn_mask: Any, length: int, is_causal: bool) -> SparseTensor:
         if attn_mask is not None:
-            found = attn_mask  # torch.compile can't read the pattern of an operation's result
-            if not isinstance(attn_mask, SparseTensor):
-                found = sparse_operand("attn_mask", attn_mask)
+            name, found = "attn_mask", attn_mask
         elif self._make is not None:
-            found = sparse_operand("pattern", self._make(length))
-        elif self.pattern is not None:
-            return self._causal(self.pattern, is_causal and not self.causal)
+            name, found = "pattern", self._make(length)
+        elif self.pattern is not None:  # `_given` has left out what `causal` leaves out
+            return causal_part(self.pattern) if is_causal and not self.causal else self.pattern
         else:
             raise ArgumentValueError(
                 "`attn_mask` is None; a sparse (L, S) is accepted. Give one, or make the layer "
                 "with a pattern."
             )
-        return self._causal(found, is_causal or self.causal)
+        if not isinstance(found, SparseTensor):
+            # torch.compile can't read the pattern of an operation's result
+            found = sparse_operand(name, found)
+        return causal_part(found) if is_causal or self.causal else found
 
     def _given(self, pattern: SparseTensor) -> SparseTensor:
         """The pattern as the module keeps it: without bool elements that are False."""
-        pattern = self._causal(pattern, self.causal)
-        return without_false(pattern) if pattern.dtype == torch.bool else pattern
-
-    @staticmethod
-    def _causal(mask: SparseTensor, causal: bool) -> SparseTensor:
-        if not causal:
-            return mask
-        if not mask._pattern.dense_dim:
-            return tril(mask)
-        mask = convert(mask, torch.sparse_coo)  # tril would take a dense dimension for columns
-        indices = mask.indices()
-        kept = indices[-2] >= indices[-1]
-        return sparse_coo_tensor(
-            indices[:, kept], mask.values()[kept], mask.shape, is_coalesced=True
-        )
+        pattern = causal_part(pattern) if self.causal else pattern
+        return true_part(pattern) if pattern.dtype == torch.bool else pattern
 
     def _projected(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor

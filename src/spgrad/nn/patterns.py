@@ -1,18 +1,23 @@
 """Patterns of sparse attention: bool matrices (length, length) whose elements all are True.
 
-Join them with ``|``, and take ``spgrad.tril`` for causal ones. Making one takes O(nse) memory.
+Join them with ``|``, and take ``spgrad.tril`` for causal ones. Making one takes O(nse) memory. Code
+of torch.compile may make them; one graph then serves all lengths.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from spgrad.core.checks import short
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentIndexError, ArgumentValueError
+from spgrad.errors import ArgumentIndexError, ArgumentKindError, ArgumentValueError
 from spgrad.public import public_as
+from spgrad.torch_protocol.compile import when_tracing
 
 __all__ = ["band", "block", "global_tokens", "strided"]
 
@@ -54,7 +59,9 @@ def band(
     _require_at_least(0, length=length, below=below, above=above)
     i = torch.arange(length, device=device)
     first = (i - below).clamp(min=0)
-    return _progressions(length, first, (i + above).clamp(max=length - 1) + 1 - first, 1)
+    counts = (i + above).clamp(max=length - 1) + 1 - first
+    nse = length + _beside_diagonal(length, below) + _beside_diagonal(length, above)
+    return _progressions(length, first, counts, 1, nse)
 
 
 @public_as("nn.patterns.strided")
@@ -88,7 +95,10 @@ def strided(length: int, stride: int, *, device: Device = None) -> SparseTensor:
     _require_at_least(0, length=length)
     _require_at_least(1, stride=stride)
     first = torch.arange(length, device=device) % stride
-    return _progressions(length, first, (length - first + stride - 1) // stride, stride)
+    # rows i, i + stride, ... have as many elements as there are of them
+    shorter, longer = length // stride, length % stride
+    nse = longer * (shorter + 1) ** 2 + (stride - longer) * shorter**2
+    return _progressions(length, first, (length - first + stride - 1) // stride, stride, nse)
 
 
 @public_as("nn.patterns.block")
@@ -122,7 +132,8 @@ def block(length: int, size: int, *, device: Device = None) -> SparseTensor:
     _require_at_least(0, length=length)
     _require_at_least(1, size=size)
     first = torch.arange(length, device=device) // size * size
-    return _progressions(length, first, (length - first).clamp(max=size), 1)
+    nse = length // size * size**2 + (length % size) ** 2
+    return _progressions(length, first, (length - first).clamp(max=size), 1, nse)
 
 
 @public_as("nn.patterns.global_tokens")
@@ -133,7 +144,8 @@ def global_tokens(
 
     Args:
         length: Number of tokens.
-        tokens: Places of the global tokens; an int n for the first n places.
+        tokens: Places of the global tokens, a list or an int tensor; an int n for the first n
+            places.
         device: Of the pattern.
 
     Returns:
@@ -143,6 +155,7 @@ def global_tokens(
         O(nse), about 2 length tokens.
 
     Raises:
+        TypeError: `tokens` are no ints.
         ValueError: A size is negative or not an int.
         IndexError: A place is outside of the sequence.
 
@@ -156,36 +169,76 @@ def global_tokens(
                 [0, 1, 0]], dtype=torch.int32)
     """
     _require_at_least(0, length=length)
-    if isinstance(tokens, int):
-        _require_at_least(0, tokens=tokens)
-        tokens = range(tokens)
-    at = torch.as_tensor(list(tokens), dtype=torch.int64, device=device).unique()
-    if at.numel() and not 0 <= int(at[0]) <= int(at[-1]) < length:
-        wrong = int(at[0]) if int(at[0]) < 0 else int(at[-1])
-        raise ArgumentIndexError(
-            f"`tokens` has {wrong}; places in [0, {length}) are accepted. Count from the start."
-        )
+    at = _places_of(tokens, length, device)
     everywhere = torch.zeros(length, dtype=torch.bool, device=device).index_fill_(0, at, True)
-    counts = torch.where(everywhere, length, at.numel())
-    crow, row, place = _places(counts)
-    within = place.clamp(max=max(at.numel() - 1, 0))
-    col = torch.where(everywhere[row], place, at[within] if at.numel() else place)
+    few = at.numel()
+    counts = everywhere * (length - few) + few
+    crow, row, place = _places(counts, few * length + (length - few) * few)
+    within = place.clamp(max=max(few - 1, 0))
+    col = torch.where(everywhere[row], place, at[within] if few else place)
     return _ones(length, crow, col)
 
 
+for _pattern in (band, strided, block, global_tokens):
+    when_tracing(_pattern)
+
+
+def _places_of(tokens: Any, length: int, device: Device) -> torch.Tensor:
+    """The places of global tokens, ascending, each of them once."""
+    if isinstance(tokens, (int, torch.SymInt)):
+        first: Any = tokens
+        _require_at_least(0, tokens=first)
+        _require_inside(0, first - 1, length)
+        return torch.arange(first, device=device)
+    if isinstance(tokens, torch.Tensor):
+        if tokens.dtype == torch.bool or tokens.is_floating_point() or tokens.is_complex():
+            raise ArgumentKindError(
+                f"`tokens` has dtype {short(tokens.dtype)}; places, as ints, are accepted. Pass "
+                "tokens.nonzero() for those where it is not zero."
+            )
+        at = tokens.to(device=device, dtype=torch.int64).flatten().unique()
+        if at.numel():
+            _require_inside(int(at[0]), int(at[-1]), length)
+        return at
+    try:
+        found = sorted({operator.index(place) for place in tokens})
+    except TypeError:
+        raise ArgumentKindError(
+            f"`tokens` is {tokens!r}; an int, or ints in a list or tensor, are accepted. They are "
+            "the places of the global tokens."
+        ) from None
+    if found:
+        _require_inside(found[0], found[-1], length)
+    return torch.tensor(found, dtype=torch.int64, device=device)
+
+
+def _require_inside(first: int, last: int, length: int) -> None:
+    if first < 0 or last >= length:
+        raise ArgumentIndexError(
+            f"`tokens` has {first if first < 0 else last}; places in [0, {length}) are accepted. "
+            "Count from the start."
+        )
+
+
+def _beside_diagonal(length: int, diagonals: int) -> int:
+    """How many elements there are on this many diagonals on one side of the main one."""
+    reached: Any = torch.sym_min(diagonals, length)
+    return reached * length - reached * (reached + 1) // 2
+
+
 def _progressions(
-    length: int, first: torch.Tensor, counts: torch.Tensor, step: int
+    length: int, first: torch.Tensor, counts: torch.Tensor, step: int, nse: int
 ) -> SparseTensor:
     """A pattern whose row i has the columns first[i], first[i] + step, ...: counts[i] of them."""
-    crow, row, place = _places(counts)
+    crow, row, place = _places(counts, nse)
     return _ones(length, crow, first[row] + step * place)
 
 
-def _places(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Row pointers, and for each element its row and its place within the row."""
+def _places(counts: torch.Tensor, nse: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Row pointers, and for each of the nse elements its row and its place within the row."""
     crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    row = torch.repeat_interleave(counts)
-    place = torch.arange(row.numel(), device=counts.device) - crow[row]
+    row = torch.repeat_interleave(counts, output_size=nse)
+    place = torch.arange(nse, device=counts.device) - crow[row]
     return crow, row, place
 
 
@@ -195,9 +248,10 @@ def _ones(length: int, crow: torch.Tensor, col: torch.Tensor) -> SparseTensor:
     return SparseTensor(torch.ones(col.numel(), dtype=torch.bool, device=col.device), pattern)
 
 
-def _require_at_least(least: int, **sizes: object) -> None:
+def _require_at_least(least: int, **sizes: Any) -> None:
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < least:
+        whole = isinstance(size, (int, torch.SymInt)) and not isinstance(size, bool)
+        if not whole or size < least:
             raise ArgumentValueError(
                 f"`{name}` is {size!r}; an int of at least {least} is accepted. Give whole numbers."
             )

@@ -39,6 +39,10 @@ def block_attention_by_head(v):
     return block_attention(v, randn(2, 12 * v.nse))
 
 
+def masked_block_attention(v):
+    return block_attention(v, torch.rand(12 * v.nse) > 0.3)
+
+
 def block_attention_backward(v, forward=block_attention):
     ptr, idx, perm, bias, q, k, val, *options = forward(v)
     out, lse = REFERENCES["block_attention"](ptr, idx, perm, bias, q, k, val, *options)

@@ -15,6 +15,7 @@ from attention_operands import (
     block_attention,
     block_attention_backward,
     block_attention_by_head,
+    masked_block_attention,
     randn,
 )
 from calls import IN_PLACE, OF_THE_MACHINE
@@ -168,10 +169,11 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: attention_backward(v, attention_by_head),
     ],
     "assume_cache": [lambda v: (torch.empty(0), 0)],
-    "block_attention": [block_attention, block_attention_by_head],
+    "block_attention": [block_attention, block_attention_by_head, masked_block_attention],
     "block_attention_backward": [
         block_attention_backward,
         lambda v: block_attention_backward(v, block_attention_by_head),
+        lambda v: block_attention_backward(v, masked_block_attention),
     ],
     "block_sddmm": [
         lambda v: (*v.permuted, randn(3 * v.m, 9), randn(4 * v.n, 9), 3, 4, True),

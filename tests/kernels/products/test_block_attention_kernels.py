@@ -42,7 +42,7 @@ def both(name, *args, dtype):
     return found
 
 
-def check(case, blocks, dtype, index_dtype, *, permuted, biases):
+def check(case, blocks, dtype, index_dtype, *, permuted, biases, bools=False):
     m, n, count, dense_line, d, e, heads = case
     height, width = blocks
     ptr, idx, perm = row_view(m, n, count, index_dtype, permuted=permuted, dense_row=dense_line)
@@ -60,6 +60,7 @@ def check(case, blocks, dtype, index_dtype, *, permuted, biases):
         bias = torch.randn(biases, nse, dtype=dtype)
         bias[:, : nse // 4] = -torch.inf
         bias = bias[0].clone() if biases == 1 else bias
+        bias = bias > 0 if bools else bias
     out, lse = both("block_attention", ptr, idx, perm, bias, q, k, v, 0.7, *blocks, dtype=dtype)
     by_cols = kernels.transpose_plan(ptr, idx, n)
     columns = *by_cols[:2], by_cols[2] if perm is None else perm[by_cols[2].long()]
@@ -67,14 +68,15 @@ def check(case, blocks, dtype, index_dtype, *, permuted, biases):
     both("block_attention_backward", *arrays, 0.7, *blocks, dtype=dtype)
 
 
+@pytest.mark.parametrize("bools", [False, True])
 @pytest.mark.parametrize("biases", [0, 1, 2])
 @pytest.mark.parametrize("permuted", [False, True])
 @pytest.mark.parametrize("case", VIEWS.values(), ids=VIEWS)
 @DTYPES
-def test_views(case, dtype, index_dtype, permuted, biases):
+def test_views(case, dtype, index_dtype, permuted, biases, bools):
     if biases == 2 and case[-1] % 2:
         pytest.skip("an odd number of heads")
-    check(case, (4, 8), dtype, index_dtype, permuted=permuted, biases=biases)
+    check(case, (4, 8), dtype, index_dtype, permuted=permuted, biases=biases, bools=bools)
 
 
 @pytest.mark.parametrize("blocks", BLOCKS, ids=str)
@@ -89,6 +91,8 @@ def test_malformed_calls_are_refused():
     for wrong in (
         (ptr[:2], idx, None, None, q, k, v, 1.0, 2, 3),
         (ptr, idx, None, torch.randn(17), q, k, v, 1.0, 2, 3),
+        (ptr, idx, None, torch.ones(17) > 0, q, k, v, 1.0, 2, 3),
+        (ptr, idx, None, torch.ones(18).int(), q, k, v, 1.0, 2, 3),
         (ptr, idx, None, None, q, k, v, 1.0, 2, 4),
         (ptr, idx, None, None, q, k, v, 1.0, 1, 3),
         (ptr, idx, None, None, q, k, v, 1.0, 0, 3),
@@ -105,8 +109,9 @@ def test_opcheck():
     q, k, v = torch.randn(2, 4, 4), torch.randn(2, 6, 4), torch.randn(2, 6, 5)
     bias, lse, g = torch.randn(18), torch.randn(2, 4), torch.randn(2, 4, 5)
     ops = torch.ops.spgrad
-    torch.library.opcheck(ops.block_attention.default, (ptr, idx, None, bias, q, k, v, 0.5, 2, 3))
     by_cols = kernels.transpose_plan(ptr, idx, 2)
-    for added in (bias, None):
+    for added in (bias, bias > 0, None):
+        arrays = ptr, idx, None, added, q, k, v
+        torch.library.opcheck(ops.block_attention.default, (*arrays, 0.5, 2, 3))
         arrays = ptr, idx, None, *by_cols, added, q, k, v, g, lse, lse
         torch.library.opcheck(ops.block_attention_backward.default, (*arrays, 0.5, 2, 3))

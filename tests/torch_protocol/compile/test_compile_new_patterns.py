@@ -7,6 +7,8 @@ from samples import made
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import spgrad
+from spgrad import testing
+from spgrad.nn import patterns
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
 
@@ -19,6 +21,7 @@ WHOLE = {
     "from_dense": lambda A: spgrad.from_dense(A.to_dense()),
     "join": lambda A: torch.cat([A, A.flip(0)]),
     "set_diag": lambda A: spgrad.set_diag(A, 1.0),
+    "tril": lambda A: A.tril(),
     "where": lambda A: spgrad.where(A != 0, A, A.t().to_sparse_csr()),
 }
 
@@ -49,8 +52,25 @@ def test_by_inductor():
     compare(compiled(function), function, graph(6), torch.randn(6, 3, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_new_pattern_is_returned_beside_a_product(first):
+    """The product derives views of the pattern, which are no results of the graph."""
+
+    def function(x):
+        A = patterns.band(len(x), 2)
+        y = A.double() @ x
+        return (A, y) if first else (y, A)
+
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    found, wanted = torch.compile(function, backend="aot_eager")(x), function(x)
+    for ours, eager in zip(found, wanted, strict=True):
+        testing.assert_close(ours.detach(), testing.dense_result(eager.detach()))
+        assert ours.requires_grad == eager.requires_grad
+    (got,), (grad,) = (torch.autograd.grad(y[first].sin().sum(), x) for y in (found, wanted))
+    torch.testing.assert_close(got, grad)
+
+
 REFUSED = {
-    "tril": lambda A: A.tril(),
     "getitem": lambda A: A[2:5],
     "matmul": lambda A: A @ A,
 }

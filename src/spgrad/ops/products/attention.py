@@ -30,6 +30,12 @@ from spgrad.torch_protocol.autocast import lowered
 from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import transforming
 
+_TRUE = ((64, 0.6), (32, 0.85), (0, 0.95))
+"""For the least side of blocks: the share of their elements that has to be True for them to stay.
+
+In CSR, the others are left out, which takes less time below this share.
+"""
+
 
 @public_op
 @lowered
@@ -72,7 +78,8 @@ def scaled_dot_product_attention(
         O(nse (d + e)) time for each head. Memory for the result and one number for each of its
         rows; the backward takes memory for the gradients and for 2 nse numbers. On the CPU, a mask
         in BSR or BSC with blocks of at least 4 x 8 takes about two thirds of the time of the same
-        elements in CSR, and memory for a copy of the keys. 16-bit operands are copied to float32,
+        elements in CSR, and memory for a copy of the keys; it is taken as CSR where many elements
+        of its blocks are False. 16-bit operands are copied to float32,
         except on a GPU with Triton. Second derivatives store nse numbers for each head.
 
     Raises:
@@ -94,7 +101,7 @@ def scaled_dot_product_attention(
     q, k, v = (dense_operand(name, operand) for name, operand in given.items())
     require_attention(A, q, k, v)
     _require_options(dropout_p, scale, is_causal=is_causal, enable_gqa=enable_gqa)
-    A, bias = _pattern_and_bias(A, q.dtype)
+    A, bias = _pattern_and_bias(A, q)
     batch = checks.broadcast_shapes(_broadcast_sizes(A), *(t.shape[:-2] for t in (q, k, v)))
     A, order = _heads_and_items(A, tuple(batch))
     q, k, v = (_to_heads(t, tuple(batch), order) for t in (q, k, v))
@@ -127,27 +134,56 @@ def _broadcast_sizes(A: SparseTensor) -> tuple[int, ...]:
     return (*A._pattern.batch, *A._pattern.dense_shape)
 
 
-def _pattern_and_bias(
-    A: SparseTensor, dtype: torch.dtype
-) -> tuple[SparseTensor, torch.Tensor | None]:
-    """A with the elements that take part, and what is added to scores: (nse,) or (heads, nse)."""
+def _pattern_and_bias(A: SparseTensor, q: torch.Tensor) -> tuple[SparseTensor, torch.Tensor | None]:
+    """A with the elements that take part, and what is added to scores: (nse,) or (heads, nse).
+
+    Where blocks are multiplied as dense matrices, it may be bool (nse,) in its place: True at the
+    elements that take part.
+    """
     truth = A._vals.dtype == torch.bool
     if A._pattern.dense_dim:
         values = broadcast.by_head(A)
-        return A, transposed_copy(_bias_of_truth(values, dtype) if truth else values)
+        return A, transposed_copy(_bias_of_truth(values, q.dtype) if truth else values)
     if not truth:
         return A, broadcast.flat(A)
-    if not is_real(A._vals) or align.asks_device(A._pattern):  # whether all are True
-        return A, _bias_of_truth(broadcast.flat(A), dtype)
-    return without_false(A), None
+    if is_real(A._vals) and not align.asks_device(A._pattern):  # whether all are True
+        A = true_part(A)
+        if _is_true(A._vals):
+            return A, None
+    values = broadcast.flat(A)
+    blocks = _multiplies_blocks(A._pattern, q.device)
+    return A, values if blocks else _bias_of_truth(values, q.dtype)
 
 
 def without_false(A: SparseTensor) -> SparseTensor:
     """A bool matrix or batch without the elements that are False."""
-    if bool(A._vals.all()):
+    if _is_true(A._vals):
         return A
     # pruning keeps whole blocks, and with them elements that are False
     return prune(convert(A, torch.sparse_csr) if A._pattern.blocksize is not None else A)
+
+
+def true_part(A: SparseTensor) -> SparseTensor:
+    """`without_false`, but blocks that are mostly True stay, where their kernel is the faster."""
+    if not _multiplies_blocks(A._pattern, A._vals.device):
+        return without_false(A)
+    if _is_true(A._vals):
+        return A
+    if not _is_true(A._vals.view(torch.uint8).flatten(1).amax(1)):
+        A = prune(A)  # the blocks in which all is False
+    if A._vals.count_nonzero() >= _needed(A._pattern) * A._vals.numel():
+        return A
+    return without_false(A)
+
+
+def _needed(pattern: Pattern) -> float:
+    """The share of blocks that has to be True for them to stay."""
+    return next(share for side, share in _TRUE if min(pattern.blocksize or (0,)) >= side)
+
+
+def _is_true(truth: torch.Tensor) -> bool:
+    """Whether all of a bool tensor is True; the minimum of bytes is much faster than `all`."""
+    return truth.numel() == 0 or bool(truth.view(torch.uint8).amin())
 
 
 def _bias_of_truth(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -240,8 +276,12 @@ def _takes_16_bits(q: torch.Tensor) -> bool:
 
 
 def in_float32(t: Any) -> Any:
-    """A tensor in float32 at least; None stays."""
-    return t if t is None else t.to(torch.promote_types(t.dtype, torch.float32))
+    """A tensor in float32 at least; None and bool tensors stay."""
+    return (
+        t
+        if t is None or t.dtype == torch.bool
+        else t.to(torch.promote_types(t.dtype, torch.float32))
+    )
 
 
 def _attention_forward(
@@ -253,14 +293,14 @@ def _attention_forward(
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     operands = None if bias is None else plain(bias), plain(q), plain(k), plain(v)
-    if _multiplies_blocks(pattern, q):
+    if _multiplies_blocks(pattern, q.device):
         assert pattern.blocksize is not None
         by_rows = block_rows(pattern)[:3]
         return kernels.block_attention(*by_rows, *operands, scale, *pattern.blocksize)
     return kernels.attention(*rows(pattern)[:3], *operands, scale)
 
 
-def _multiplies_blocks(pattern: Pattern, q: torch.Tensor) -> bool:
+def _multiplies_blocks(pattern: Pattern, device: torch.device) -> bool:
     """Whether lines of blocks are multiplied as small dense matrices.
 
     The compiled library has these loops. Rows of blocks fill vectors from 8 elements on, and from 4
@@ -269,7 +309,7 @@ def _multiplies_blocks(pattern: Pattern, q: torch.Tensor) -> bool:
     blocks = pattern.blocksize
     if blocks is None or blocks[0] < 4 or blocks[1] < 8:
         return False
-    return q.device.type == "cpu" and kernels.compiled()
+    return device.type == "cpu" and kernels.compiled()
 
 
 def _stored(
@@ -288,6 +328,8 @@ def _stored(
     if bias is None:
         weights = softmax_values(scores, row, False)
     else:
+        if bias.dtype == torch.bool:
+            bias = _bias_of_truth(bias, q.dtype)
         if bias.dim() == 1:
             bias = bias[:, None]
         elif bias.shape[0] != q.shape[0]:  # items of a batch share the values of a head
@@ -312,7 +354,7 @@ def _attention_backward(
     scale: float,
 ) -> tuple[torch.Tensor, ...]:
     arrays = bias, q, k, v, g, lse, delta
-    if _multiplies_blocks(pattern, q):
+    if _multiplies_blocks(pattern, q.device):
         assert pattern.blocksize is not None
         views = *block_rows(pattern)[:3], *block_cols(pattern)[:3]
         return kernels.block_attention_backward(*views, *arrays, scale, *pattern.blocksize)

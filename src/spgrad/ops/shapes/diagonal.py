@@ -36,6 +36,7 @@ from spgrad.lowering.sorting import inverse
 from spgrad.lowering.views import linear_index, unraveled
 from spgrad.ops.shapes.shape import permute
 from spgrad.public import public_op
+from spgrad.torch_protocol.compile import is_real
 
 
 @public_op
@@ -237,13 +238,23 @@ def _triangle(input: Any, diagonal: int, *, lower: bool) -> SparseTensor:
             "a matrix or batch with scalar elements is accepted. Take one slice of the dense "
             "dimensions at a time."
         )
+    return _side_of(A, diagonal, lower=lower)
+
+
+def lower_part(A: SparseTensor, diagonal: int) -> SparseTensor:
+    """`tril`, of a matrix or batch that may have dense dimensions behind its rows and columns."""
+    return _side_of(A, diagonal, lower=True)
+
+
+def _side_of(A: SparseTensor, diagonal: int, *, lower: bool) -> SparseTensor:
     return rebuild(
         A, ("tril" if lower else "triu", diagonal), lambda p: _triangle_pattern(p, diagonal, lower)
     )
 
 
 def _triangle_pattern(pattern: Pattern, diagonal: int, lower: bool) -> Found | InRanges:
-    lines = lines_of(pattern)
+    # a trace does not know how many elements are in ranges of lines
+    lines = lines_of(pattern) if is_real(pattern.indices[0]) else None
     if lines is not None:
         return _triangle_lines(lines, diagonal, lower)
     distance = distances(pattern)

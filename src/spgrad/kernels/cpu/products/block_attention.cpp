@@ -1,12 +1,35 @@
 // Host functions of attention over the elements of blocks: see attention/blocks.h.
 #include "products/attention/blocks.h"
 
+#include <limits>
 #include <tuple>
 
 #include "products/attention/arguments.h"
 
 namespace spgrad {
 namespace {
+
+// What is added to scores: `bias` as it is, or minus infinity where a bool bias is False.
+template <class F>
+struct Added {
+  Array<F> of_mask;
+  const F* bias;
+
+  explicit Added(const std::optional<Tensor>& given) : bias(nullptr) {
+    if (!is_mask(given)) {
+      bias = data<F>(given);
+      return;
+    }
+    const bool* const taken = data<bool>(given);
+    const int64_t size = given->numel();
+    of_mask = array<F>(size);
+    bias = of_mask.get();
+    parallel_entries(size, 1, [&](int64_t first, int64_t last) {
+      constexpr F kNone = -std::numeric_limits<F>::infinity();
+      for (int64_t i = first; i < last; ++i) of_mask[i] = taken[i] ? F{0} : kNone;
+    });
+  }
+};
 
 // An operand (n, features) whose rows belong to the columns of the blocks, turned for dots.
 template <class F>
@@ -37,19 +60,21 @@ std::tuple<Tensor, Tensor> block_attention(const Tensor& ptr, const Tensor& idx,
                                            const Tensor& k, const Tensor& v, double scale,
                                            int64_t block_lines, int64_t block_width) {
   check_blocks(ptr, idx, perm, block_lines, block_width);
-  const Sizes sizes = check_attention(ptr, idx, perm, bias, q, k, v, block_lines, block_width);
+  const Sizes sizes =
+      check_attention(ptr, idx, perm, bias, q, k, v, block_lines, block_width, true);
   const auto [heads, m, n, d, e, nse, biases] = sizes;
   Tensor out = empty(q, {heads, m, e}), lse = empty(q, {heads, m});
   const auto attend = [&, heads = heads, m = m, n = n, d = d, e = e]<class index_t, class F>() {
     const auto view = view_of<index_t>(ptr, idx, perm, block_lines, block_width, false);
     const SplitRows<index_t> split(view.ptr, m / block_lines);
+    const Added<F> added(bias);
     const auto outs = array<F>(split.slots() * block_lines * e);
     const auto sums = array<F>(split.slots() * block_lines);
     for (int64_t h = 0; h < heads; ++h) {
       const auto turned_k = turned_for(data<F>(k) + h * n * d, block_width, n, d);
       const BlockAttention<index_t, F> head{
           .scores = {.view = view,
-                     .bias = of_head(data<F>(bias), sizes, h),
+                     .bias = of_head(added.bias, sizes, h),
                      .scale = static_cast<F>(scale)},
           .q = data<F>(q) + h * m * d,
           .turned_k = turned_k.get(),
@@ -81,7 +106,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> block_attention_backward(
     const Tensor& g, const Tensor& lse, const Tensor& delta, double scale, int64_t block_lines,
     int64_t block_width) {
   check_blocks(ptr, idx, perm, block_lines, block_width);
-  const Sizes sizes = check_attention(ptr, idx, perm, bias, q, k, v, block_lines, block_width);
+  const Sizes sizes =
+      check_attention(ptr, idx, perm, bias, q, k, v, block_lines, block_width, true);
   const int64_t d = sizes.d, lines = sizes.n / block_width;
   check_gradients(sizes, ptr, idx, cols_ptr, cols_idx, cols_perm, lines, q, g, lse, delta);
   const Gradients found(sizes, q, bias);
@@ -90,6 +116,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> block_attention_backward(
     const auto columns =
         view_of<index_t>(cols_ptr, cols_idx, cols_perm, block_width, block_lines, true);
     const SplitRows<index_t> split(view.ptr, sizes.m / block_lines);
+    const Added<F> added(bias);
     const auto pieces = array<F>(split.slots() * block_lines * d);
     found.clear<F>();
     for (int64_t h = 0; h < sizes.heads; ++h) {
@@ -98,7 +125,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> block_attention_backward(
       const auto turned_v = turned_for(head.v, block_width, sizes.n, sizes.e);
       const BlockAttentionBackward<index_t, F> all{
           .scores = {.view = view,
-                     .bias = of_head(data<F>(bias), sizes, h),
+                     .bias = of_head(added.bias, sizes, h),
                      .scale = static_cast<F>(scale)},
           .head = head,
           .turned_k = turned_k.get(),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
@@ -31,6 +34,23 @@ def _entries(
     return ptr, idx, in_view_order(perm, place // size) * size + place % size
 
 
+def _is_mask(bias: Tensor | None) -> bool:
+    return bias is not None and bias.dtype == torch.bool
+
+
+def _added(bias: Tensor | None, q: Tensor) -> Tensor | None:
+    """What is added to the scores, in the dtype of q; minus infinity where a bool bias is False."""
+    if bias is None or bias.dtype != torch.bool:
+        return bias
+    return torch.zeros_like(bias, dtype=q.dtype).masked_fill(~bias, -torch.inf)
+
+
+def _gradients_shape(*operands: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients without their numbers; a bool bias has none."""
+    bias = operands[6]  # behind two views
+    return gradients_shape(*operands[:6], None if _is_mask(bias) else bias, *operands[7:])
+
+
 @kernel(
     "block_attention(Tensor ptr, Tensor idx, Tensor? perm, Tensor? bias, Tensor q, Tensor k,"
     " Tensor v, float scale, SymInt block_lines, SymInt block_width) -> (Tensor, Tensor)",
@@ -54,7 +74,8 @@ def block_attention(
         ptr: Pointers to the blocks of each row of blocks (m / block_lines + 1,).
         idx: Column of every block, counted in blocks (nb,).
         perm: Where a block's values stand in `bias`, counted in blocks (nb,); None for in place.
-        bias: As in `attention`, with nse = nb block_lines block_width; a block's row by row.
+        bias: As in `attention`, with nse = nb block_lines block_width; a block's row by row. A bool
+            bias is True at the elements that take part.
         q: Queries (heads, m, d), float32 or float64.
         k: Keys (heads, n, d).
         v: Values (heads, n, e).
@@ -66,7 +87,7 @@ def block_attention(
         out (heads, m, e) and lse (heads, m), as `attention`.
     """
     view = _entries(ptr, idx, perm, block_lines, block_width, False)
-    return attention(*view, bias, q, k, v, scale)
+    return attention(*view, _added(bias, q), q, k, v, scale)
 
 
 @kernel(
@@ -74,7 +95,7 @@ def block_attention(
     " Tensor cols_idx, Tensor? cols_perm, Tensor? bias, Tensor q, Tensor k, Tensor v, Tensor g,"
     " Tensor lse, Tensor delta, float scale, SymInt block_lines, SymInt block_width)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
-    fake=gradients_shape,
+    fake=_gradients_shape,
 )
 def block_attention_backward(
     ptr: Tensor,
@@ -115,8 +136,10 @@ def block_attention_backward(
         block_width: Columns of a block; they divide n.
 
     Returns:
-        dq, dk, dv, and d bias, of the shape of the bias; empty if there is none.
+        dq, dk, dv, and d bias, of the shape of the bias; empty if there is none or it is bool.
     """
     by_rows = _entries(ptr, idx, perm, block_lines, block_width, False)
     by_cols = _entries(cols_ptr, cols_idx, cols_perm, block_width, block_lines, True)
-    return attention_backward(*by_rows, *by_cols, bias, q, k, v, g, lse, delta, scale)
+    operands = _added(bias, q), q, k, v, g, lse, delta
+    *found, d_bias = attention_backward(*by_rows, *by_cols, *operands, scale)
+    return *found, q.new_empty(0) if _is_mask(bias) else d_bias

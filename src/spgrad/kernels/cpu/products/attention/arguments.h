@@ -38,12 +38,17 @@ struct Sizes {
   int64_t heads, m, n, d, e, nse, biases;
 };
 
+// Whether a bias is bool: then it says which elements take part.
+inline bool is_mask(const std::optional<Tensor>& bias) {
+  return bias && bias->scalar_type() == ScalarType::Bool;
+}
+
 // Checks the arguments that attention and its gradients have in common. An entry of the view is a
-// block of `lines` x `width` elements.
+// block of `lines` x `width` elements. With `masks`, the bias may be bool.
 inline Sizes check_attention(const Tensor& ptr, const Tensor& idx,
                              const std::optional<Tensor>& perm, const std::optional<Tensor>& bias,
                              const Tensor& q, const Tensor& k, const Tensor& v, int64_t lines = 1,
-                             int64_t width = 1) {
+                             int64_t width = 1, bool masks = false) {
   const ScalarType dtype = q.scalar_type();
   check_view(ptr, idx, perm);
   check_tensor(q, 3, dtype, "q");
@@ -62,7 +67,7 @@ inline Sizes check_attention(const Tensor& ptr, const Tensor& idx,
   check_heads(v, sizes.heads, sizes.n, sizes.e, dtype, "v");
   if (bias) {
     check_columns(*bias, "bias");
-    check_tensor(*bias, bias->dim(), dtype, "bias");
+    check_tensor(*bias, bias->dim(), masks && is_mask(bias) ? ScalarType::Bool : dtype, "bias");
     check_size(*bias, bias->dim() - 1, sizes.nse, "bias");
     STD_TORCH_CHECK(sizes.heads == 0 || (sizes.biases > 0 && sizes.heads % sizes.biases == 0),
                     "spgrad: `bias` has ", sizes.biases, " rows for ", sizes.heads, " heads.");
@@ -94,25 +99,28 @@ inline void check_gradients(const Sizes& sizes, const Tensor& ptr, const Tensor&
   }
 }
 
-// The tensors of the gradients of all heads, and the weights and changes of one head (nse).
+// The tensors of the gradients of all heads, and the weights and changes of one head (nse). A bool
+// bias has no gradient.
 struct Gradients {
   Tensor dq, dk, dv, d_bias, weights, changes;
-  bool biased;
+  bool has_bias;
 
   Gradients(const Sizes& sizes, const Tensor& q, const std::optional<Tensor>& bias)
       : dq(empty(q, {sizes.heads, sizes.m, sizes.d})),
         dk(empty(q, {sizes.heads, sizes.n, sizes.d})),
         dv(empty(q, {sizes.heads, sizes.n, sizes.e})),
-        d_bias(bias && bias->dim() == 2 ? empty(q, {sizes.biases, sizes.nse})
-                                        : empty(q, {bias ? sizes.nse : 0})),
+        d_bias(biased(bias) && bias->dim() == 2 ? empty(q, {sizes.biases, sizes.nse})
+                                                : empty(q, {biased(bias) ? sizes.nse : 0})),
         weights(empty(q, {sizes.nse})),
         changes(empty(q, {sizes.nse})),
-        biased(bias.has_value()) {}
+        has_bias(biased(bias)) {}
+
+  static bool biased(const std::optional<Tensor>& bias) { return bias && !is_mask(bias); }
 
   // Sets the gradient of the bias to zero; each head adds to it.
   template <class F>
   void clear() const {
-    if (biased) std::fill_n(mutable_data<F>(d_bias), d_bias.numel(), F{0});
+    if (has_bias) std::fill_n(mutable_data<F>(d_bias), d_bias.numel(), F{0});
   }
 
   // Head h of these tensors, and of the operands.
@@ -122,7 +130,7 @@ struct Gradients {
                            const Tensor& delta) const {
     const int64_t queries = h * sizes.m * sizes.d, keys = h * sizes.n * sizes.d;
     const int64_t values = h * sizes.n * sizes.e;
-    F* const of_bias = biased ? mutable_data<F>(d_bias) : nullptr;
+    F* const of_bias = has_bias ? mutable_data<F>(d_bias) : nullptr;
     return {.q = data<F>(q) + queries,
             .k = data<F>(k) + keys,
             .v = data<F>(v) + values,

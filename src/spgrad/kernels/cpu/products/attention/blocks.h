@@ -64,7 +64,7 @@ struct BlockScores {
   }
 
   // Turns dot products into scores.
-  void finish(int64_t begin, int64_t count, F* strip) const {
+  SPGRAD_INLINE void finish(int64_t begin, int64_t count, F* strip) const {
     for (int64_t r = 0; r < view.lines; ++r) {
       for (int64_t p = 0; p < count; ++p, strip += view.width) {
         if (bias == nullptr) {
