@@ -290,7 +290,6 @@ def test_no_elements_and_all_of_them(kind, density):
         (lambda: SET(made(), fraction=2), "`fraction` is 2; numbers from 0 to 1"),
         (lambda: RigL(made(), end=3, fraction=-1), "`fraction` is -1"),
         (lambda: GradualMagnitude(made(), density=3, end=2), "`density` is 3"),
-        (lambda: GradualMagnitude(made("n of m"), density=0.1, end=2), "n of m elements in a row"),
         (lambda: move(nn.Linear(2, 2), torch.ones(2, 2) > 0), "`layer` is a Linear"),
         (lambda: move(made(), torch.ones(2, 2) > 0), r"`pattern` has shape \(2, 2\)"),
         (lambda: move(made(), torch.ones(8, 16)), "`pattern` is a .* of float32"),

@@ -40,7 +40,8 @@ BLOCK_COLS = Key("block_cols")
 """The matrix of blocks by columns: a `View` that counts in blocks."""
 
 GIVEN = Key("given")
-"""The keys of the views that compiled code gets beside the indices."""
+"""The keys of the views that compiled code takes beside the indices. Others, which it derives, are
+no part of its results: torch counts these in a run that has not derived as many."""
 
 ITEMS = Key("items")
 """The batch sizes where all items have equal nse, () otherwise."""
@@ -123,6 +124,9 @@ DIAGONAL_PLACES = Key("diagonal places")
 
 ANALYSIS = Key("analysis")
 """For an ordering and a threshold of pivots: the `Analysis` that factors of the pattern share."""
+
+GROUPS = Key("groups")
+"""For a number of columns: the elements of each group of so many, or None where they differ."""
 
 IDENTITY = Key("identity")
 """The pattern of the identity with as many rows as the matrix."""

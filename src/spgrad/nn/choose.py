@@ -8,7 +8,7 @@ import torch
 
 from spgrad.core import checks
 from spgrad.core.compressed import sparse_bsr_tensor, sparse_csr_tensor
-from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.core.pattern import LAYOUT_NAMES, Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
@@ -93,6 +93,12 @@ def largest_positions(
     return flat.topk(round(density * flat.numel())).indices.sort().values
 
 
+def in_groups(positions: torch.Tensor, size: tuple[int, int], m: int) -> Pattern:
+    """Sorted row-major positions in a matrix whose rows are its groups of m columns."""
+    groups = (size[0] * size[1] // max(m, 1), m)
+    return at_positions(positions, groups, None, torch.bool)._pattern
+
+
 def as_blocks(dense: torch.Tensor, blocksize: tuple[int, int]) -> torch.Tensor:
     """A dense matrix as (rows of blocks, columns of blocks, *blocksize)."""
     bm, bn = blocksize
@@ -147,12 +153,17 @@ def require_choice(
     if blocksize is not None:
         _require_blocks(size, blocksize, n_m)
     if n_m is not None:
-        n, m = n_m if _is_pair(n_m) else (0, 0)
-        if not 0 < n <= m or size[1] % m:
-            raise ArgumentValueError(
-                f"`n_m` is {n_m!r} for {size[1]} columns; n of m with 0 < n <= m, where m "
-                "divides the columns, is accepted. Choose m among their divisors."
-            )
+        require_groups(n_m, size[1])
+
+
+def require_groups(n_m: Any, columns: int) -> None:
+    """Refuses what is not n of m, where m divides the columns."""
+    n, m = n_m if _is_pair(n_m) else (0, 0)
+    if not 0 < n <= m or columns % m:
+        raise ArgumentValueError(
+            f"`n_m` is {n_m!r} for {columns} columns; n of m with 0 < n <= m, where m divides the "
+            "columns, is accepted. Choose m among their divisors."
+        )
 
 
 def _require_blocks(size: tuple[int, int], blocksize: Any, n_m: Any) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from spgrad.core import checks
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.errors import ArgumentKindError
 from spgrad.lowering.operands import is_sparse
@@ -111,6 +112,23 @@ class SparseLinear(SparseWeight):
         made = torch.empty(out_features, device=device, dtype=dtype) if bias else None
         self.register_parameter("bias", None if made is None else nn.Parameter(made))
         self.reset_parameters(generator)
+
+    @property
+    def n_m(self) -> tuple[int, int] | None:
+        """(n, m) while each group of m consecutive columns has n elements, in a layer made so.
+
+        The elements say what n is: those of a state that is loaded may be fewer.
+        """
+        made = self.__dict__.get("n_m")
+        if made is None or self.crow_indices.is_meta:
+            return made
+        pattern = self.pattern
+        n = pattern.derive(kept.GROUPS.of(made[1]), partial(_elements_of_groups, m=made[1]))
+        return None if n is None else (n or made[0], made[1])
+
+    @n_m.setter
+    def n_m(self, made: tuple[int, int] | None) -> None:
+        self.__dict__["n_m"] = made
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -222,6 +240,18 @@ class SparseLinear(SparseWeight):
             made.bias.copy_(linear.bias)
             made.bias.requires_grad_(linear.bias.requires_grad)
         return made.train(linear.training)
+
+
+def _elements_of_groups(pattern: Pattern, m: int) -> int | None:
+    """How many elements each group of m columns has; None where they differ."""
+    rows, columns = pattern.matrix
+    line = torch.repeat_interleave(pattern.indices[0].diff(), output_size=pattern.nse)
+    counts = choose.in_groups(line * columns + pattern.indices[1], (rows, columns), m).indices[0]
+    counts = counts.diff()
+    if not counts.numel():
+        return 0
+    least, most = counts.aminmax()
+    return int(least) if bool(least == most) else None
 
 
 @public_as("linear")

@@ -64,7 +64,8 @@ class SET(_Exchange):
 
     The number of elements stays. An element whose place is drawn again keeps its value and its
     optimizer states; other new elements are 0. Blocks are exchanged as a whole, and layers with n
-    of m elements in a row keep that.
+    of m elements in a row keep that: a group exchanges its elements within itself. Where n = m, or
+    blocks fill the layer, nothing is exchanged. `GradualMagnitude` lowers n.
 
     Args:
         module: Holds SparseLinear layers.
@@ -153,7 +154,8 @@ class RigL(_Exchange):
 
     The number of elements stays. An element that is removed and added in one change keeps its value
     and its optimizer states; other new elements are 0. Blocks are exchanged as a whole, by the norm
-    of their gradient, and layers with n of m elements in a row keep that.
+    of their gradient. Layers with n of m elements in a row keep that: a group exchanges its
+    elements within itself. `GradualMagnitude` lowers n.
 
     Args:
         module: Holds SparseLinear layers.
