@@ -171,6 +171,8 @@ class _Short(reprlib.Repr):
     def repr1(self, x: Any, level: int) -> str:
         if isinstance(x, torch.Tensor):
             return _of_tensor(x)
+        if type(x).__name__ == "Pattern":
+            return f"{x.name} {tuple(x.shape)} nse {x.nse}"
         found = x.__name__ if inspect.isroutine(x) else super().repr1(x, level)
         return " ".join(found.split())  # the repr of SciPy's arrays has two lines
 

@@ -76,6 +76,27 @@ def layer(request):
     return made(request.param)
 
 
+def test_an_ensemble_maps_over_parameters_and_not_over_indices():
+    layers = [made("density") for _ in range(3)]
+    x = torch.randn(2, 8, dtype=torch.float64)
+    parameters, buffers = torch.func.stack_module_state(layers)
+
+    def call(*state):
+        return torch.func.functional_call(layers[0], state, (x,))
+
+    assert_close(torch.func.vmap(call)(parameters), torch.stack([f(x) for f in layers]))
+    text = r"spgrad\.nn\.SparseLinear: `crow_indices` or .* Map over the parameters alone"
+    with pytest.raises(spgrad.SpgradError, match=text):
+        torch.func.vmap(call)(parameters, buffers)
+
+
+def test_the_error_of_another_dtype_says_what_to_convert():
+    layer = made("density", torch.float32)
+    text = r"Convert with input\.to\(torch\.float32\)\.\n.* pattern: csr \(6, 8\) nse "
+    with pytest.raises(spgrad.SpgradError, match=text):
+        layer(torch.ones(2, 8, dtype=torch.int64))
+
+
 @pytest.mark.parametrize("lead", [(), (1,), (5,), (2, 3), (0,), (2, 0, 3)])
 def test_value_and_gradient_are_those_of_the_dense_layer(layer, lead):
     dense = layer.to_dense()

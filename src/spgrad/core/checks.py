@@ -133,9 +133,11 @@ def require_same_dtype(**tensors: torch.Tensor) -> None:
     (first, a), *rest = tensors.items()
     for name, b in rest:
         if a.dtype != b.dtype:
+            wider = torch.promote_types(a.dtype, b.dtype)
+            narrow, to = (first, b.dtype) if wider == b.dtype else (name, a.dtype)
             raise ArgumentValueError(
                 f"`{name}` has dtype {short(b.dtype)}; `{first}` has {short(a.dtype)}, and one "
-                f"dtype for all is accepted. Convert with {name}.to({a.dtype})."
+                f"dtype for all is accepted. Convert with {narrow}.to({to})."
             )
 
 

@@ -110,18 +110,11 @@ requires_grad=True)
         tensors = ["_stored", *names.values()]
         if self._is_bare:
             return tensors, (tuple(pattern.spec), None, None)
-        if of_trace(self._vals):
-            # a trace derives views at other times than the run that counts its outputs
-            keys = pattern.derived(kept.GIVEN) or ()
-        else:
+        if not of_trace(self._vals):
             above.find_views(pattern)  # once here, instead of inside the graph on every call
-            keys = _VIEWS.values()
         views = []
-        for key in keys:
-            view = pattern.derived(key)
-            if view is None:
-                continue
-            fields = []
+        for key in pattern.derived(kept.GIVEN) or ():
+            view, fields = pattern.derived(key), []
             for field in View._fields[:3]:
                 t = getattr(view, field)
                 if t is not None and id(t) not in names:

@@ -68,11 +68,12 @@ def _block_lines(pattern: Pattern, by_rows: bool) -> View:
 def find_views(pattern: Pattern) -> None:
     """Finds the views of a matrix, and whether its items have equal nse, for compiled code."""
     if len(pattern.shape) - pattern.dense_dim >= 2:
-        rows(pattern)
-        cols(pattern)
+        found = {kept.ROWS: rows, kept.COLS: cols}
         if pattern.blocksize is not None:
-            block_rows(pattern)
-            block_cols(pattern)
+            found |= {kept.BLOCK_ROWS: block_rows, kept.BLOCK_COLS: block_cols}
+        for find in found.values():
+            find(pattern)
+        pattern.keep(kept.GIVEN, tuple(found))
         pattern.items  # noqa: B018
 
 

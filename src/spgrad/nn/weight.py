@@ -13,7 +13,9 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.refusals import refuse_onnx
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
-from spgrad.errors import SpgradError, StateError
+from spgrad.errors import SpgradError, StateError, UnsupportedError
+from spgrad.public import public_as
+from spgrad.torch_protocol.func_transforms import is_mapped
 
 _INDICES = ("crow_indices", "col_indices")
 
@@ -104,6 +106,7 @@ class SparseWeight(nn.Module):
         if torch.compiler.is_compiling() and self._elements is not None:
             return self._elements
         if not self._is_unchanged():
+            _require_one_pattern(self.crow_indices, self.col_indices)
             self._check_indices()
         assert self._elements is not None
         return self._elements
@@ -189,6 +192,15 @@ class SparseWeight(nn.Module):
             self.values.grad = None
             _replace_data(self.values, self.values.new_empty(shape))
             self.col_indices = self.col_indices.new_empty(idx.shape)
+
+
+@public_as("nn.SparseLinear")
+def _require_one_pattern(crow_indices: torch.Tensor, col_indices: torch.Tensor) -> None:
+    if is_mapped(crow_indices) or is_mapped(col_indices):
+        raise UnsupportedError(
+            "`crow_indices` or `col_indices` are mapped over by torch.func.vmap; one pattern for "
+            "all items is accepted. Map over the parameters alone, without the buffers."
+        )
 
 
 def _elements_of(

@@ -91,8 +91,21 @@ def test_cached_keeps_the_first_graph_and_refuses_one_that_is_learned():
     first = layer(x, A)
     torch.testing.assert_close(first, dense_gcn(x, A.to_dense(), layer, 1))
     torch.testing.assert_close(layer(x, graph()), first)
+    with pytest.raises(SpgradError, match="`A` requires a gradient"):  # which it would not get
+        layer(x, A.clone().requires_grad_())
     layer.reset_parameters()
     torch.testing.assert_close(layer(x, graph()), dense_gcn(x, graph().to_dense(), layer, 1))
+
+
+def test_what_cached_keeps_moves_with_the_layer_and_serves_training():
+    layer, x = nn.GraphConv(4, 3, cached=True, **DOUBLE), features()
+    with torch.inference_mode():
+        first = layer(x, graph())
+    found = layer(x, graph())
+    found.sum().backward()
+    torch.testing.assert_close(found, first.clone())
+    low = layer.float()(x.float(), graph(dtype=torch.float32))
+    torch.testing.assert_close(low, first.float())
 
 
 @pytest.mark.parametrize("aggr", ["mean", "sum", "max", "amin"])

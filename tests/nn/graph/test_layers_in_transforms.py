@@ -76,3 +76,12 @@ def test_what_was_found_in_a_transform_serves_other_calls():
     torch.testing.assert_close(
         *(torch.autograd.grad(y.sum(), layer.lin.weight) for y in (found, wanted))
     )
+
+
+@pytest.mark.parametrize("make", LAYERS.values(), ids=list(LAYERS))
+def test_autocast_takes_features_of_16_bits(make):
+    """As the layer before gives them; torch.nn.Linear takes them too."""
+    layer, A, x = make(), random_graph(NODES).float(), draw(NODES, 4).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(x.bfloat16(), A)
+    torch.testing.assert_close(found.float(), layer(x, A), atol=0.05, rtol=0.05)

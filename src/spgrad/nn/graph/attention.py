@@ -250,7 +250,7 @@ class GraphAttention(nn.Module):
         assert of_src is not None
         assert of_dst is not None
         shape = self.heads, self.out_channels
-        checks.require_same_dtype(x=src, weight=of_src.weight)
+        _require_dtype(src, of_src)
         # W^T a is computed first, so that the scores need no W x of all features
         to_right = _per_head(of_src.weight, self.att_src)
         if dst is src:
@@ -288,7 +288,7 @@ class GraphAttention(nn.Module):
                 "`x[1]` is None; features of the targets are accepted in version 2. Give them, or "
                 "use version=1."
             )
-        checks.require_same_dtype(x=src, weight=self.lin_l.weight)
+        _require_dtype(src, self.lin_l)
         shape = self.heads, self.out_channels
         left, right = self.lin_r(dst).unflatten(1, shape), self.lin_l(src).unflatten(1, shape)
         edges = weight = None
@@ -317,6 +317,11 @@ def _featured(A: SparseTensor, features: int) -> SparseTensor:
 
 
 when_tracing(_featured)
+
+
+def _require_dtype(x: torch.Tensor, linear: nn.Linear) -> None:
+    if not torch.is_autocast_enabled(x.device.type):  # which converts both
+        checks.require_same_dtype(x=x, weight=linear.weight)
 
 
 def _per_head(weight: torch.Tensor, att: torch.Tensor) -> torch.Tensor:

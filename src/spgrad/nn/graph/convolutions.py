@@ -102,7 +102,7 @@ class GraphConv(MessagePassing):
         out_channels: Features of a node in the result.
         improved: Adds 2 I in place of I.
         cached: Keeps the normalised matrix of the first call and uses it in all later calls, which
-            ignore their A: for one graph whose weights are fixed.
+            ignore their A: for one graph whose weights are fixed. It moves with the layer.
         add_self_loops: False adds nothing to A.
         normalize: False multiplies by A as it is, and adds no self-loops.
         bias: False leaves b out.
@@ -186,15 +186,21 @@ class GraphConv(MessagePassing):
         return y if self.bias is None else y + self.bias
 
     def _kept(self, A: SparseTensor) -> SparseTensor:
+        if requires_grad(A) and torch.is_grad_enabled():
+            raise ArgumentValueError(
+                "`A` requires a gradient, and the layer keeps the matrix of the first call; "
+                "weights that are fixed are accepted. Use cached=False to learn them."
+            )
         if self._normalised is None:
-            if requires_grad(A) and torch.is_grad_enabled():
-                raise ArgumentValueError(
-                    "`A` requires a gradient, and the layer keeps the matrix of the first call; "
-                    "weights that are fixed are accepted. Use cached=False to learn them."
-                )
-            found = gcn_norm(A, self.improved, self.add_self_loops)
-            self._normalised = found.detach()  # type: ignore[assignment]
+            with torch.inference_mode(False), torch.no_grad():  # a later call may be in training
+                self._normalised = gcn_norm(A, self.improved, self.add_self_loops)
         return self._normalised
+
+    def _apply(self, fn: Any, recurse: bool = True) -> GraphConv:
+        super()._apply(fn, recurse)
+        if self._normalised is not None:
+            self._normalised = fn(self._normalised)
+        return self
 
     def extra_repr(self) -> str:
         """What `repr` shows of the layer."""

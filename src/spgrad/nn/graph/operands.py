@@ -84,7 +84,7 @@ def features_of_nodes(
 ) -> torch.Tensor:
     """`x` if it is (nodes, channels), dense or with `sparse_too` sparse; None: any channels.
 
-    It must be on the device of A, and with `dtype_too` have the dtype of A.
+    It must be on the device of A, and with `dtype_too` have the dtype of A. Autocast converts both.
     """
     x = matrix_operand(arg, x) if sparse_too and is_sparse(x) else dense_operand(arg, x)
     require_rank(arg, x, 2, "Flatten the features of a node.")
@@ -93,7 +93,7 @@ def features_of_nodes(
         hint = "Rows follow from A, columns from the layer."
         raise checks.bad_shape(arg, tuple(x.shape), accepted, hint)
     checks.require_same_device(**{arg: x, "A": A._vals})
-    if dtype_too:
+    if dtype_too and not torch.is_autocast_enabled(x.device.type):
         checks.require_same_dtype(x=x, A=A._vals)
     return x
 

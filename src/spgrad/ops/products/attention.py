@@ -171,12 +171,12 @@ def true_part(A: SparseTensor) -> SparseTensor:
         return A
     if not _is_true(A._vals.view(torch.uint8).flatten(1).amax(1)):
         A = prune(A)  # the blocks in which all is False
-    if A._vals.count_nonzero() >= _needed(A._pattern) * A._vals.numel():
+    if A._vals.count_nonzero() >= _share_of_true(A._pattern) * A._vals.numel():
         return A
     return without_false(A)
 
 
-def _needed(pattern: Pattern) -> float:
+def _share_of_true(pattern: Pattern) -> float:
     """The share of blocks that has to be True for them to stay."""
     return next(share for side, share in _TRUE if min(pattern.blocksize or (0,)) >= side)
 
