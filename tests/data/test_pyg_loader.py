@@ -126,6 +126,15 @@ def test_workers_change_nothing(options):
             assert equal, key
 
 
+def test_names_tell_attributes_of_nodes_and_edges_apart_where_there_are_as_many():
+    edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    given = {"x": torch.arange(4.0), "edge_weight": torch.arange(4.0) + 10, "num_nodes": 4}
+    graph = types.SimpleNamespace(edge_index=edges, **given)
+    (batch,) = data.NeighborLoader(graph, [-1], torch.tensor([2]))
+    torch.testing.assert_close(batch.edge_weight, torch.tensor([11.0]))  # of the edge 1 -> 2
+    torch.testing.assert_close(batch.x, torch.tensor([2.0, 1.0]))
+
+
 @pytest.mark.parametrize("by_worker", [None, True, False])
 def test_who_gathers_attributes(by_worker):
     """Workers do, unless the loader is told that the process that iterates shall."""

@@ -159,12 +159,18 @@ def _listed(data: Any) -> Mapping[str, Any]:
 
 
 def _belongs(data: Any, kind: str, key: str, numbers: dict[str, int]) -> bool:
-    """Whether an attribute has a part for each node, or each edge."""
+    """Whether an attribute has a part for each node, or each edge.
+
+    If there are as many nodes as edges, those whose names have "edge" in them are of edges, as in
+    torch_geometric.
+    """
     asked = getattr(data, f"is_{kind}_attr", None)
     if callable(asked):
         return bool(asked(key))
     value = getattr(data, key)
-    return isinstance(value, torch.Tensor) and value.shape[:1] == (numbers[kind],)
+    if not isinstance(value, torch.Tensor) or value.shape[:1] != (numbers[kind],):
+        return False
+    return numbers["node"] != numbers["edge"] or ("edge" in key) == (kind == "edge")
 
 
 def _dim(data: Any, key: str, value: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -34,15 +34,17 @@ def convert(module: nn.Module, rule: Rule) -> nn.Module:
             function takes the name and the layer, and returns one of them.
 
     Returns:
-        `module`. A layer that the module contains several times is converted once. Make the
-        optimizer afterwards, because the parameters are new.
+        `module`. A layer that the module contains several times is converted once, and layers that
+        share a weight or a bias share the new one. Make the optimizer afterwards, because the
+        parameters are new.
 
     Cost:
         That of finding the largest elements of each weight.
 
     Raises:
         TypeError: `module` is no torch.nn.Module, or the rule gives none of the above.
-        ValueError: A name of a mapping fits no layer, or a density or pattern does not fit one.
+        ValueError: A name of a mapping fits no layer, a density or pattern does not fit one, or a
+            layer shares its weight with one that gets other elements or stays as it is.
 
     Example:
         >>> mlp = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -82,7 +84,8 @@ def to_dense(module: nn.Module) -> nn.Module:
         module: Changed in place; if it is a SparseLinear itself, the result is a new module.
 
     Returns:
-        `module`. Make the optimizer afterwards, because the parameters are new.
+        `module`. Layers that share their values share the new weight. Make the optimizer
+        afterwards, because the parameters are new.
 
     Cost:
         Time and memory of the dense weights.
@@ -101,14 +104,56 @@ def to_dense(module: nn.Module) -> nn.Module:
 
 
 def _exchange(module: nn.Module, new: Callable[[str, nn.Module], nn.Module]) -> nn.Module:
-    """`module` with new(name, layer) in place of each layer within; once for each object."""
+    """`module` with new(name, layer) in place of each layer within; once for each object.
+
+    An error leaves the module as it was.
+    """
     made: dict[int, nn.Module] = {}
-    for name, owner, child in [("", None, module), *_children(module)]:
+    changed: list[_Change] = []
+    places = [("", None, module), *_children(module)]
+    for name, _, child in places:
         if id(child) not in made:
             made[id(child)] = new(name, child)
+            if made[id(child)] is not child:
+                changed.append(_Change(name, child, made[id(child)]))
+    _tie(module, changed)
+    for name, owner, child in places:
         if owner is not None:
             owner._modules[name.rpartition(".")[2]] = made[id(child)]
     return made[id(module)]
+
+
+class _Change(NamedTuple):
+    name: str
+    old: Any
+    new: Any
+
+
+def _tie(module: nn.Module, changed: list[_Change]) -> None:
+    """Lets new layers share parameters where the old ones do; refuses what can't be shared."""
+    owners: dict[int, list[str]] = {}
+    for name, layer in module.named_modules():
+        for parameter in layer._parameters.values():
+            owners.setdefault(id(parameter), []).append(name)
+    names, first = {change.name for change in changed}, dict[int, _Change]()
+    for change in changed:
+        name, old, new = change
+        if old.bias is not None and len(owners[id(old.bias)]) > 1:
+            new.bias = old.bias
+        parameter = old.values if isinstance(old, SparseLinear) else old.weight
+        others = [other for other in owners[id(parameter)] if other not in names]
+        one = first.setdefault(id(parameter), change)
+        sparse = (one.old, old) if isinstance(old, SparseLinear) else (one.new, new)
+        if others or not sparse[0].pattern.same_as(sparse[1].pattern):
+            other, kept = (others[0], "stays as it is") if others else (one.name, "differs")
+            raise ArgumentValueError(
+                f"`{name}` shares its weight with `{other}`, which {kept}; layers that share a "
+                "weight and all get the same elements are accepted. Leave them out of the rule, "
+                "or give each a weight of its own."
+            )
+        if one is not change:
+            shared = "weight" if isinstance(old, SparseLinear) else "values"
+            setattr(new, shared, getattr(one.new, shared))
 
 
 def _children(module: nn.Module) -> list[tuple[str, nn.Module, nn.Module]]:

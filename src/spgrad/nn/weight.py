@@ -100,6 +100,12 @@ class SparseWeight(nn.Module):
             setattr(self, name, index.to(self.values.device, torch.int64, copy=True))
         self._check_indices()
 
+    def take_indices(self, other: SparseWeight) -> None:
+        """Takes the elements of a layer that shares `values` with this one."""
+        for name in _INDICES:
+            setattr(self, name, getattr(other, name).clone())
+        self._check_indices()
+
     def _current(self) -> SparseTensor:
         """The pattern as a SparseTensor whose numbers are never read; made once."""
         refuse_onnx()

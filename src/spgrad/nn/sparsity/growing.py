@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from spgrad.core import checks
+from spgrad.errors import UnsupportedError
+from spgrad.lowering.operands import is_sparse
 from spgrad.nn.choose import distinct_beside
 from spgrad.nn.sparsity.moving import magnitudes, move_to_positions, positions_of
 from spgrad.nn.sparsity.schedule import Schedule
@@ -207,7 +210,11 @@ class RigL(_Exchange):
         super().__init__(module, optimizer, fraction, memory, **when)
         self.reduce = reduce
         self._seen = {layer: Seen() for layer in self.layers}
-        self._hooks = [layer.register_forward_hook(self._note) for layer in self.layers]
+        self._hooks = [
+            layer.register_forward_hook(partial(self._note, seen), with_kwargs=True)
+            for first, seen in self._seen.items()
+            for layer in (first, *self._twins[first])
+        ]
 
     def remove(self) -> None:
         """Takes the hooks off the layers; no change follows."""
@@ -222,10 +229,24 @@ class RigL(_Exchange):
             seen.clear()
         return changed
 
-    def _note(self, layer: nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        if self._is_due(self.steps + 1) and output.requires_grad:
-            seen, x = self._seen[layer], inputs[0].detach()  # type: ignore[index]
-            output.register_hook(lambda g: seen.append((x, g.detach())))
+    @public_as("nn.sparsity.RigL")
+    def _note(
+        self,
+        seen: Seen,
+        layer: nn.Module,
+        inputs: tuple[Any, ...],
+        named: dict[str, Any],
+        output: torch.Tensor,
+    ) -> None:
+        if not self._is_due(self.steps + 1) or not output.requires_grad:
+            return
+        x = inputs[0] if inputs else named["input"]
+        if is_sparse(x):
+            raise UnsupportedError(
+                "`module` has a layer whose input is sparse; dense inputs are accepted, as the "
+                "gradient of all elements is a product with it. Use SET, which needs none."
+            )
+        output.register_hook(lambda g: seen.append((x.detach(), g.detach())))
 
     def _share(self) -> float:
         assert self.end is not None

@@ -10,7 +10,7 @@ from torch import nn
 from spgrad.core.checks import bad_shape, describe_kind
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
-from spgrad.errors import ArgumentKindError
+from spgrad.errors import ArgumentKindError, UnsupportedError
 from spgrad.nn.choose import at_positions, given_pattern
 from spgrad.nn.weight import SparseWeight
 from spgrad.ops.indexing.mask import sparse_mask
@@ -31,7 +31,8 @@ def move(
         pattern: SparseTensor whose elements are taken, or a dense bool tensor, of the shape of the
             weight; with a block size, the blocks that hold any of them.
         optimizer: Its states for `layer.values` that have the shape of the values, such as momenta,
-            move with the elements; those of new elements are 0.
+            or that shape with sizes of 1 within blocks, move with the elements; those of new
+            elements are 0. Not LBFGS, whose states join all parameters.
 
     Gradient:
         If `layer.values` has a gradient, it moves too.
@@ -54,6 +55,7 @@ def move(
             f"`layer` is {describe_kind(layer)}; a SparseLinear is accepted. Make one with "
             "SparseLinear.from_dense."
         )
+    require_optimizer(optimizer)
     size = tuple(layer.weight.shape)
     if isinstance(pattern, torch.Tensor) and tuple(pattern.shape) != size:
         raise bad_shape("pattern", tuple(pattern.shape), str(size), "It is that of layer.weight.")
@@ -97,9 +99,9 @@ def _move(layer: SparseWeight, new: SparseTensor, optimizer: torch.optim.Optimiz
     grad = None if parameter.grad is None else carried(parameter.grad)
     states = optimizer.state.get(parameter, {}) if optimizer is not None else {}
     found = {
-        name: carried(state)
+        name: carried(state.expand(shape))[tuple(slice(size) for size in (None, *state.shape[1:]))]
         for name, state in states.items()
-        if isinstance(state, torch.Tensor) and state.shape == shape
+        if isinstance(state, torch.Tensor) and _is_of_elements(state.shape, shape)
     }
     layer.set_weight(on_pattern(carried(parameter), new._pattern))
     parameter.grad = grad
@@ -108,6 +110,27 @@ def _move(layer: SparseWeight, new: SparseTensor, optimizer: torch.optim.Optimiz
             states[name].copy_(state)
         else:
             states[name] = state
+
+
+def _is_of_elements(state: torch.Size, values: torch.Size) -> bool:
+    """Whether a state has numbers for each element or block; Adafactor's are sums over lines."""
+    if len(state) != len(values) or state[0] != values[0]:
+        return False
+    return all(size in (1, whole) for size, whole in zip(state[1:], values[1:], strict=True))
+
+
+def require_optimizer(optimizer: Any) -> None:
+    """Refuses what is no optimizer whose states can move."""
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        raise ArgumentKindError(
+            f"`optimizer` is {describe_kind(optimizer)}; a torch.optim.Optimizer or None is "
+            "accepted. Its states move with the elements."
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UnsupportedError(
+            "`optimizer` is LBFGS, whose states join all parameters in one vector; other "
+            "optimizers and None are accepted. Make another LBFGS after each change."
+        )
 
 
 def sparse_layers(module: nn.Module) -> list[SparseWeight]:

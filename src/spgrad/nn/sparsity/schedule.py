@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from spgrad.core import checks
-from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.nn.sparsity.moving import sparse_layers
+from spgrad.errors import ArgumentValueError
+from spgrad.nn.sparsity.moving import require_optimizer, sparse_layers
 from spgrad.nn.weight import SparseWeight
 
 
@@ -28,13 +28,9 @@ class Schedule:
         begin: int,
         end: int | None,
     ) -> None:
-        self.layers = sparse_layers(module)
+        self.layers, self._twins = _by_parameter(sparse_layers(module))
         self.optimizer = optimizer
-        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-            raise ArgumentKindError(
-                f"`optimizer` is {checks.describe_kind(optimizer)}; a torch.optim.Optimizer or "
-                "None is accepted. Its states move with the elements."
-            )
+        require_optimizer(optimizer)
         hint = "It counts steps."
         checks.require_number("every", every, hint, least=1, whole=True)
         for name, step in (("begin", begin), ("end", 0 if end is None else end)):
@@ -54,6 +50,8 @@ class Schedule:
             return False
         for layer in self.layers:
             self._change(layer)
+            for twin in self._twins[layer]:
+                twin.take_indices(layer)
         return True
 
     def state_dict(self) -> dict[str, Any]:
@@ -71,3 +69,23 @@ class Schedule:
 
     def _change(self, layer: SparseWeight) -> None:
         raise NotImplementedError
+
+
+def _by_parameter(
+    layers: list[SparseWeight],
+) -> tuple[list[SparseWeight], dict[SparseWeight, list[SparseWeight]]]:
+    """A layer for each parameter, and the others that share its values, on the same elements."""
+    twins: dict[SparseWeight, list[SparseWeight]] = {}
+    first: dict[int, SparseWeight] = {}
+    for layer in layers:
+        one = first.setdefault(id(layer.values), layer)
+        if one is layer:
+            twins[layer] = []
+        elif one.pattern.same_as(layer.pattern):
+            twins[one].append(layer)
+        else:
+            raise ArgumentValueError(
+                "`module` has layers that share their `values` on other elements; layers with the "
+                "same elements are accepted. Make the second of `first.weight` as its pattern."
+            )
+    return list(twins), twins
