@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
+from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import from_values, stored_values
+from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.convert import convert
+from spgrad.lowering.convert import convert, flat_values
+from spgrad.lowering.views import rows
 from spgrad.nn.graph.loops import with_dense_dims
 from spgrad.ops.products.attention import scaled_dot_product_attention
 from spgrad.torch_protocol.compile import when_tracing
@@ -33,23 +35,37 @@ def padded_attention(
     if q.dim() == 3:
         return padded_attention(q[None], k[None], v[None], mask, key_padding_mask, dropout)[0]
     added = added_to_scores(key_padding_mask, (q.shape[0], mask._pattern.matrix[1]), q.dtype)
-    mask = convert(without_repeats(mask), torch.sparse_csr)
-    own = stored_values(mask)
+    mask = without_repeats(mask)
+    if mask._pattern.blocksize is None:
+        mask = convert(mask, torch.sparse_csr)
+    column, own = _columns(mask._pattern), flat_values(mask)
     if own.dtype == torch.bool:
         own = torch.zeros_like(own, dtype=q.dtype).masked_fill(~own, -torch.inf)
-    of_item = added[:, mask._pattern.indices[1].to(torch.int64)].mT  # (nse, B)
+    of_item = added[:, column].mT  # (elements, B)
     if own.dim() == 1:
         bias = of_item + own[:, None]
         q, k, v = (t.transpose(0, 1) for t in (q, k, v))
     else:  # a value for each item and head
         bias = (of_item[:, :, None] + own[:, None, :]).flatten(1)
         q, k, v = (t.flatten(0, 1) for t in (q, k, v))
-    every = from_values(bias, with_dense_dims(mask._pattern, (bias.shape[1],)))
+    pattern = with_dense_dims(mask._pattern, (bias.shape[1],))
+    every = on_pattern(bias.reshape(pattern.values_shape), pattern)
     y = scaled_dot_product_attention(q, k, v, every, dropout)
     return y.transpose(0, 1) if own.dim() == 1 else y.unflatten(0, (added.shape[0], -1))
 
 
 when_tracing(padded_attention)
+
+
+def _columns(pattern: Pattern) -> torch.Tensor:
+    """The column of each element of CSR, BSR or BSC, int64, in the order of the values."""
+    if pattern.blocksize is None:
+        return pattern.indices[1].to(torch.int64)
+    view = rows(pattern)
+    column = view.idx.to(torch.int64)
+    if view.perm is None:
+        return column
+    return torch.empty_like(column).index_copy_(0, view.perm.to(torch.int64), column)
 
 
 def added_to_scores(padding: Any, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
