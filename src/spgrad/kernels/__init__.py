@@ -77,11 +77,17 @@ from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
 from spgrad.kernels.reference.shapes.transpose_dense import transpose_dense
 from spgrad.kernels.reference.solves.incomplete import incomplete_cholesky, incomplete_lu
-from spgrad.kernels.reference.solves.krylov import (
-    krylov_direction,
+from spgrad.kernels.reference.solves.krylov.bicgstab import bicgstab_direction, bicgstab_move
+from spgrad.kernels.reference.solves.krylov.cg import cg_direction, cg_residual
+from spgrad.kernels.reference.solves.krylov.lsmr import lsmr_step
+from spgrad.kernels.reference.solves.krylov.minres import minres_step
+from spgrad.kernels.reference.solves.krylov.vectors import (
+    krylov_active,
     krylov_dot,
+    krylov_left,
+    krylov_normalise,
     krylov_product,
-    krylov_residual,
+    krylov_subtract,
 )
 from spgrad.kernels.reference.solves.selected_inverse import factor_pattern, selected_inverse
 from spgrad.kernels.reference.solves.supernodal_inverse import supernodal_inverse
@@ -101,11 +107,15 @@ __all__ = [
     "attention",
     "attention_backward",
     "backend",
+    "bicgstab_direction",
+    "bicgstab_move",
     "block_attention",
     "block_attention_backward",
     "block_sddmm",
     "block_spmm",
     "by_triton",
+    "cg_direction",
+    "cg_residual",
     "check_compressed",
     "check_coo",
     "coalesce",
@@ -127,13 +137,17 @@ __all__ = [
     "intersection_values",
     "join_ranges",
     "kron_lines",
-    "krylov_direction",
+    "krylov_active",
     "krylov_dot",
+    "krylov_left",
+    "krylov_normalise",
     "krylov_product",
-    "krylov_residual",
+    "krylov_subtract",
     "list_lines",
     "locate",
+    "lsmr_step",
     "masked_spgemm",
+    "minres_step",
     "random_walks",
     "relabel_lines",
     "row_sddmm",

@@ -15,7 +15,19 @@ if importlib.util.find_spec("triton"):  # its kernels are declared where they ar
 
 OF_THE_MACHINE = {"assume_cache", "empty_cache", "traffic"}
 """Kernels that say what the compiled library keeps or chooses; the references do neither."""
-IN_PLACE = {"add_spmm", "krylov_direction", "krylov_residual"}
+IN_PLACE = {
+    "add_spmm",
+    "bicgstab_direction",
+    "bicgstab_move",
+    "cg_direction",
+    "cg_residual",
+    "krylov_active",
+    "krylov_left",
+    "krylov_normalise",
+    "krylov_subtract",
+    "lsmr_step",
+    "minres_step",
+}
 """Kernels that change their arguments, with tests of their own."""
 NAMES = sorted(REFERENCES.keys() - OF_THE_MACHINE - IN_PLACE)
 """Every kernel that computes something, and changes nothing."""

@@ -8,7 +8,6 @@ import torch
 
 from spgrad import kernels
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
-from spgrad.linalg.solvers.vectors import add_product, add_scaled, perhaps, quotient
 
 
 @dataclass(frozen=True)
@@ -40,39 +39,27 @@ class _Run(Run):
         self.shadow, self.p = self.r.clone(), self.r.clone()
         self.squares = problem.dot(self.r, self.r).real.contiguous()
         self.rho = problem.dot(self.shadow, self.r)
-        self.eps = torch.finfo(self.r.dtype).eps
-        self.least = self.squares.sqrt() * self.eps
+        self.least = self.squares.sqrt() * torch.finfo(self.r.dtype).eps
         self.broken = torch.zeros_like(self.squares, dtype=torch.bool)
 
     def step(self, active: torch.Tensor) -> None:
-        problem, r = self.problem, self.r
+        problem, x, r = self.problem, self.x, self.r
         y = problem.precondition(self.p)
         v = problem.times(y)
-        alpha = quotient(self.rho, problem.dot(self.shadow, v), active)
-        add_scaled(self.x, y, alpha)
+        under = problem.dot(self.shadow, v)
+        # r is the residual after half of the step
+        alpha, _ = kernels.bicgstab_move(x, r, y, v, self.rho, under, active)
         del y
-        kernels.krylov_residual(r, v, alpha)  # r is the residual after half of the step
         z = problem.precondition(r)
-        if z is r:
-            t, along = problem.times_and_dot(r)
+        if z is r and not r.is_complex():
+            t, over = problem.times_and_dot(r)
         else:
             t = problem.times(z)
-            along = problem.dot(r, t)
-        omega = quotient(along.conj(), problem.dot(t, t).real, active)
-        add_scaled(self.x, z, omega)
-        self.squares = problem.A.total(kernels.krylov_residual(r, t, omega))
-        none = alpha * omega == 0
-        self.broken = self.broken | (active & none & (alpha == omega))
-
-        rho = problem.dot(self.shadow, r)
-        lost = (rho.abs() <= self.squares.sqrt() * self.least) | none
-        beta = quotient(rho * alpha, self.rho * omega, active > lost)  # active, and not lost
-        # p = r + beta (p - omega v); beta = 0 starts anew with p = r
-        add_scaled(self.p, v, omega, -1)
-        add_product(r, self.p, beta)
-        self.rho = rho
-        lost = lost & active
-        if perhaps(lost):
-            self.shadow = torch.where(lost[:, None], r, self.shadow)
-            self.rho = torch.where(lost, self.squares.to(rho.dtype), rho)
-            self.least = torch.where(lost, self.squares.sqrt() * self.eps, self.least)
+            over = problem.dot(t, r)
+        omega, squares = kernels.bicgstab_move(x, r, z, t, over, problem.dot(t, t), active)
+        self.squares = problem.A.total(squares)
+        del z, t
+        self.rho = kernels.bicgstab_direction(
+            self.p, self.shadow, self.least, r, v, problem.dot(self.shadow, r), self.rho,
+            alpha, omega, self.squares, active, self.broken,
+        )  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
-from spgrad.linalg.solvers.vectors import add_scaled, quotient
+from spgrad.linalg.solvers.vectors import add_scaled
 
 
 @dataclass(frozen=True)
@@ -45,28 +45,26 @@ class _Run(Run):
         self.x, self.r = problem.first()
         self.squares = problem.dot(self.r, self.r).real.contiguous()
         z = problem.precondition(self.r)
-        self.rho = self.squares if z is self.r else problem.dot(self.r, z).real
+        self.rho = self.squares if z is self.r else problem.dot(self.r, z)
         self.p = z.clone()
-        self.alpha = torch.zeros_like(self.rho)  # of the last step, which is not yet added to x
-        self.broken = torch.zeros_like(self.rho, dtype=torch.bool)
+        self.alpha = torch.zeros_like(self.squares)  # of the last step, not yet added to x
+        self.broken = torch.zeros_like(self.squares, dtype=torch.bool)
         self.begun = False
 
     def step(self, active: torch.Tensor) -> None:
         if self.begun:
             z = self.problem.precondition(self.r)
-            rho = self.squares if z is self.r else self.problem.dot(self.r, z).real
-            beta = quotient(rho, self.rho, active)
+            rho = self.squares if z is self.r else self.problem.dot(self.r, z)
             # adds the last step to x and finds the new direction in one pass over p
-            kernels.krylov_direction(self.x, self.p, z, self.alpha, beta)
+            kernels.cg_direction(self.x, self.p, z, self.alpha, rho, self.rho, active)
             self.rho = rho
         self.begun = True
         q, curvature = self.problem.times_and_dot(self.p)
-        curvature = curvature.real
-        positive = torch.minimum(curvature, self.rho) > 0
-        self.broken = self.broken | (active > positive)  # active, and not positive
-        self.alpha = quotient(self.rho, curvature, active & positive)
-        self.squares = self.problem.A.total(kernels.krylov_residual(self.r, q, self.alpha))
+        squares = kernels.cg_residual(
+            self.r, self.alpha, q, self.rho, curvature, active, self.broken
+        )
+        self.squares = self.problem.A.total(squares)
 
     def finish(self) -> None:
         add_scaled(self.x, self.p, self.alpha)
-        self.alpha = torch.zeros_like(self.alpha)
+        self.alpha.zero_()

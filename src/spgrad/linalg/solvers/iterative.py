@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
@@ -296,23 +297,26 @@ def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
     bounds = (norms * options.tolerance(b.dtype)).maximum(problem.atol(options.atol, norms)) ** 2
     left_bounds = bounds
     found = Found(run, norms.shape)
+    active = torch.zeros_like(bounds, dtype=torch.bool)
     columns = torch.arange(b.shape[2], device=b.device)
     every = CHECK_EVERY if align.asks_device(b) else 1
     steps = 0
     with _progress(options, most) as show:
         while True:
-            active = (run.squares > left_bounds) > run.broken  # and not broken
-            if steps % every == 0 or steps == most:
-                alive = active.any(0)
-                left = int(alive.sum())
+            ends = run.squares, left_bounds, run.broken
+            if steps % every and steps != most:
+                kernels.krylov_active(active, *ends)
+            else:
+                left = kernels.krylov_left(active, *ends)
                 show(steps, run.squares, norms, columns)
                 if left == 0 or steps == most:
                     break
                 if 4 * left <= 3 * columns.numel():
-                    at = torch.nonzero(alive).squeeze(-1)
+                    at = torch.nonzero(active.any(0)).squeeze(-1)
                     found.take(run, columns)
                     run.keep(at)
-                    columns, active, left_bounds = columns[at], active[:, at], left_bounds[:, at]
+                    columns = columns[at]
+                    active, left_bounds = (t.index_select(1, at) for t in (active, left_bounds))
             run.step(active)
             steps += 1
     found.take(run, columns)

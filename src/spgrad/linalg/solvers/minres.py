@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from spgrad import kernels
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
-from spgrad.linalg.solvers.vectors import add_scaled, inverse, quotient, scaled
+from spgrad.linalg.solvers.vectors import inverse, scaled
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class MINRES(Iterative):
 
     The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (which
     must be hermitian positive definite), strict and progress. A step takes one product with A;
-    seven vectors of the size of b are kept.
+    six vectors of the size of b are kept.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
@@ -39,7 +40,8 @@ class _Run(Run):
     """Lanczos vectors v with z = M^-1 v, and two rotations; each step brings x up to date.
 
     The names are those of Elman, Silvester and Wathen (2014), algorithm 2.4: gamma is the norm of
-    v, delta the diagonal of the tridiagonal matrix, eta the residual in the norm of M^-1.
+    v, delta the diagonal of the tridiagonal matrix, eta the residual in the norm of M^-1. All v are
+    divided by their norms; without a preconditioner, z is v.
     """
 
     why = "the preconditioner is not positive definite, or A is singular"
@@ -48,51 +50,32 @@ class _Run(Run):
         self.problem = problem
         self.x, self.v = problem.first()
         self.squares = problem.dot(self.v, self.v).real.contiguous()
-        self.z = problem.precondition(self.v)
         self.r = None if problem.apply is None else self.v.clone()
-        square = problem.dot(self.v, self.z).real
-        self.gamma = square.clamp(min=0).sqrt()
-        self.eta = self.gamma
-        self.before, self.w, self.w_before = (torch.zeros_like(self.v) for _ in range(3))
-        self.inverse_before = self.c = self.c_before = torch.ones_like(self.gamma)
-        self.s = self.s_before = torch.zeros_like(self.gamma)
+        y = problem.precondition(self.v)
+        square = problem.dot(self.v, y).real
         self.broken = square < 0
+        gamma = square.clamp(min=0).sqrt()
+        one, zero = torch.ones_like(gamma), torch.zeros_like(gamma)
+        # gamma, c and s of the last two steps, and eta
+        self.state = torch.stack([gamma, one, one, zero, zero, gamma])
+        self.z = scaled(y, inverse(gamma)) if problem.apply is not None else self.v
+        self.v.mul_(inverse(gamma).to(self.v.dtype)[:, None])
+        self.before: torch.Tensor | None = None
+        self.w, self.w_before = torch.zeros_like(self.v), torch.zeros_like(self.v)
 
     def step(self, active: torch.Tensor) -> None:
-        normed = inverse(self.gamma)
-        z = scaled(self.z, normed)
-        v, delta = self.problem.times_and_dot(z)
-        delta = delta.real
-        add_scaled(v, self.v, delta * normed, -1)
-        add_scaled(v, self.before, self.gamma * self.inverse_before, -1)
+        problem, z = self.problem, self.z
+        v, delta = problem.times_and_dot(z)
+        gamma = None if self.before is None else self.state[0]
+        square = kernels.krylov_subtract(v, self.v, delta, self.before, gamma)
+        y = None if self.r is None else problem.precondition(v)
+        square = problem.A.total(square) if y is None else problem.dot(v, y)
+        found = kernels.minres_step(
+            self.x, v, z, y, self.w, self.w_before, self.r,
+            self.state, square, delta, self.squares, active, self.broken,
+        )  # fmt: skip
+        self.squares = found if self.r is None else problem.A.total(found)
+        self.w_before, self.w = self.w, self.w_before
         self.before, self.v = self.v, v
-        self.z = self.problem.precondition(v)
-        square = self.problem.dot(v, self.z).real
-        gamma = square.clamp(min=0).sqrt()
-
-        turned = self.c_before * self.gamma
-        first = torch.addcmul(self.c * delta, turned, self.s, value=-1)
-        second = torch.addcmul(self.s * delta, turned, self.c)
-        third = self.s_before * self.gamma
-        length = torch.hypot(first, gamma)
-        self.broken = self.broken | (active & ((square < 0) | (length == 0)))
-        shrunk = inverse(length)
-        self.c_before, self.s_before = self.c, self.s
-        self.c, self.s = first * shrunk, gamma * shrunk
-
-        add_scaled(add_scaled(z, self.w_before, third, -1), self.w, second, -1)
-        z.mul_(shrunk.to(z.dtype)[:, None])
-        self.w_before, self.w = self.w, z
-        going = active > self.broken  # active, and not broken
-        add_scaled(self.x, z, (self.c * self.eta).masked_fill_(~going, 0))
-        self.eta = torch.where(going, -self.s * self.eta, self.eta)
-        self.inverse_before, self.gamma = normed, gamma
-        self.squares = torch.where(going, self._squares(), self.squares)
-
-    def _squares(self) -> torch.Tensor:
         if self.r is None:
-            return self.eta**2
-        # eta is the residual in another norm; the vector itself is s^2 r + eta c v / gamma
-        share = quotient(self.eta * self.c, self.gamma, self.gamma > 0)
-        self.r = add_scaled(scaled(self.r, self.s**2), self.v, share)
-        return self.problem.dot(self.r, self.r).real
+            self.z = v

@@ -9,34 +9,14 @@ from __future__ import annotations
 import torch
 
 from spgrad import kernels
+from spgrad.kernels.reference.solves.krylov import vectors
 from spgrad.lowering import align
 
 dot = kernels.krylov_dot
-
-
-def scaled(v: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Vectors times scalars."""
-    return v * by.to(v.dtype)[:, None]
-
-
-def add_scaled(y: torch.Tensor, v: torch.Tensor, by: torch.Tensor, sign: int = 1) -> torch.Tensor:
-    """y += by v, or y -= by v with sign -1, in place."""
-    return y.addcmul_(v, by.to(v.dtype)[:, None], value=sign)
-
-
-def add_product(r: torch.Tensor, p: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """p = r + by p, in place."""
-    return torch.addcmul(r, p, by.to(p.dtype)[:, None], out=p)
-
-
-def quotient(a: torch.Tensor, b: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    """a / b where the condition holds and b is not 0, else 0."""
-    return (a / b).masked_fill_(where <= (b == 0), 0)
-
-
-def inverse(a: torch.Tensor) -> torch.Tensor:
-    """1 / a, and 0 for 0."""
-    return a.reciprocal().masked_fill_(a == 0, 0)
+add_scaled = vectors.add_scaled
+inverse = vectors.inverse
+quotient = vectors.quotient
+scaled = vectors.scaled
 
 
 def perhaps(where: torch.Tensor) -> bool:

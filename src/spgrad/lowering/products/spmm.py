@@ -79,7 +79,9 @@ def multiply_and_dot(A: Valued, x: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
     None for products that have no such kernel: of several columns, complex numbers and blocks.
     """
-    if x.shape[2] != 1 or x.is_complex() or x.numel() == 0 or uses_blocks(A.pattern, x[0]):
+    if x.shape[2] != 1 or x.is_complex() or x.numel() == 0:
+        return None
+    if A.pattern.blocksize is not None and uses_blocks(A.pattern, x[0]):
         return None
     view, vals = A.lines(False)
     return kernels.krylov_product(view.ptr, view.idx, plain(vals), plain(x))

@@ -1,0 +1,1 @@
+"""References of the vectors and scalars of Krylov methods."""
