@@ -252,7 +252,8 @@ class _Solve(Function):
         if not ctx.needs_input_grad[0]:
             return None, solution, None
         left, right = (x, solution) if adjoint else (solution, x)
-        grad_vals = sddmm(-left, right.conj(), ctx.system.pattern)
+        # negated in place, because a copy of `left` would live beside it
+        grad_vals = sddmm(left, right.conj(), ctx.system.pattern).neg_()
         return grad_vals, solution if ctx.needs_input_grad[1] else None, None
 
 
