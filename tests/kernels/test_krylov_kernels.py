@@ -8,7 +8,7 @@ from spgrad import kernels
 from spgrad.kernels import REFERENCES
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
-FAMILIES = ("krylov_", "cg_", "bicgstab_", "minres_", "lsmr_")
+FAMILIES = ("krylov_", "cg_", "bicgstab_", "gmres_", "minres_", "lsmr_")
 SHAPES = [
     (1, 1, 1),
     (1, 40_003, 1),
@@ -78,6 +78,24 @@ def residual(d):
     return r, alpha, q, *d.scalars(2, d.wide), d.mask(0.7), d.mask(0.1)
 
 
+def rows(d, k):
+    """Vectors as rows, a basis of five rows, and k scalars of each vector."""
+    items, m, n = d.shape
+    w, *V = (v.mT.reshape(items * n, m).contiguous() for v in d.vectors(6))
+    h = torch.randn(w.shape[0], k, dtype=d.wide, generator=d.g)
+    return w, torch.stack(V, 1), h
+
+
+def gmres_extend(d):
+    """With columns whose space is exhausted, and others."""
+    (w, V, h), k = rows(d, 3), 2
+    H = torch.randn(w.shape[0], 5, 4, dtype=d.dtype, generator=d.g)
+    null = torch.randn(w.shape[0], 5, dtype=d.wide, generator=d.g)
+    of_w = d.squares(1)[0].view(-1, 1)
+    lengths, beta = (1 + v for v in d.squares(2))
+    return V, H, null, lengths, d.mask(0.2), w, h, h.flip(1), of_w, beta, d.mask(0.7), k
+
+
 CASES = {
     "krylov_active": lambda d: (d.mask(0.5), *d.squares(2), d.mask(0.3)),
     "krylov_left": lambda d: (d.mask(0.5), *d.squares(2), d.mask(0.8)),
@@ -100,6 +118,10 @@ CASES = {
     "bicgstab_move": lambda d: moved(d, alias=False),
     "bicgstab_move of r": lambda d: moved(d, alias=True),
     "bicgstab_direction": bicgstab_direction,
+    "gmres_project": lambda d: (*rows(d, 3)[:2], None, 3),
+    "gmres_project of the rest": lambda d: (*rows(d, 3), 3),
+    "gmres_subtract": lambda d: (*rows(d, 2), 2),
+    "gmres_extend": gmres_extend,
     "minres_step": lambda d: minres_step(d, "none"),
     "minres_step preconditioned": lambda d: minres_step(d, "one"),
     "minres_step with the identity": lambda d: minres_step(d, "identity"),

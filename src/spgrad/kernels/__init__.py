@@ -79,6 +79,11 @@ from spgrad.kernels.reference.shapes.transpose_dense import transpose_dense
 from spgrad.kernels.reference.solves.incomplete import incomplete_cholesky, incomplete_lu
 from spgrad.kernels.reference.solves.krylov.bicgstab import bicgstab_direction, bicgstab_move
 from spgrad.kernels.reference.solves.krylov.cg import cg_direction, cg_residual
+from spgrad.kernels.reference.solves.krylov.gmres import (
+    gmres_extend,
+    gmres_project,
+    gmres_subtract,
+)
 from spgrad.kernels.reference.solves.krylov.lsmr import lsmr_step
 from spgrad.kernels.reference.solves.krylov.minres import minres_step
 from spgrad.kernels.reference.solves.krylov.vectors import (
@@ -128,6 +133,9 @@ __all__ = [
     "expand",
     "expand_blocks",
     "factor_pattern",
+    "gmres_extend",
+    "gmres_project",
+    "gmres_subtract",
     "group_blocks",
     "heads_sddmm",
     "heads_spmm",

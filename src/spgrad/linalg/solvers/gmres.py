@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from spgrad import kernels
 from spgrad.core.checks import require_number
 from spgrad.core.values import plain
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
@@ -65,36 +66,20 @@ class _Run(Run):
             self._begin(active)
             active = active > self.broken  # active, and not broken
         V, H, null = self.basis
-        k, shape = self.steps, active.shape
-        p = V[:, k].view(*shape, -1).mT.contiguous()
-        w = self.problem.times(self.problem.precondition(p)).mT.contiguous().view(-1, p.shape[1], 1)
-        w, h = self._orthogonalised(w, V[:, : k + 1])
-        size = self.problem.dot(w, w).real.sqrt()
-        # a vector of rounding errors is no new direction: the space is exhausted, x is exact in it
-        none = size <= torch.linalg.vector_norm(h, dim=1) * (torch.finfo(w.dtype).eps * 10)
-        shrunk = size.reciprocal().masked_fill_(none, 0)
-        torch.mul(w[..., 0], shrunk.to(w.dtype), out=V[:, k + 1])
-        H[:, : k + 1, k] = h[..., 0]
-        H[:, k + 1, k] = size.masked_fill_(none, 0)[..., 0]
-        last = torch.bmm(null[:, None, : k + 1], h.to(null.dtype))[..., 0] * -shrunk
-        null[:, k + 1] = last[..., 0]
-        self.lengths = self.lengths + (last * last.conj()).real.view(shape)
-        self.squares = self.beta / self.lengths
+        k, total = self.steps, self.problem.A.total
+        p = V[:, k].view(*active.shape, -1).mT.contiguous()
+        w = self.problem.times(self.problem.precondition(p)).mT.contiguous()
+        w = w.view(active.numel(), p.shape[1])
+        # a second pass removes what rounding leaves of the rows in w
+        h = total(kernels.gmres_project(w, V, None, k + 1))
+        again = total(kernels.gmres_project(w, V, h, k + 1))
+        of_w = total(kernels.gmres_subtract(w, V, again, k + 1))
+        self.squares = kernels.gmres_extend(
+            V, H, null, self.lengths, self.exhausted, w, h, again, of_w, self.beta, active, k
+        )
         self.steps += 1
-        exact = active & none.view(shape)
-        self.exhausted = self.exhausted | exact
-        if self.steps == self.restart or (not align.asks_device(w) and bool(exact.any())):
+        if self.steps == self.restart or (not align.asks_device(w) and bool(self.exhausted.any())):
             self.finish()
-
-    def _orthogonalised(
-        self, w: torch.Tensor, inner: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """w without its parts along these rows, and the parts; a second pass removes rounding."""
-        total, across = self.problem.A.total, inner.conj()
-        h = total(torch.bmm(across, w))
-        w = torch.baddbmm(w, inner.mT, h, alpha=-1)
-        again = total(torch.bmm(across, w))
-        return w.baddbmm_(inner.mT, again, alpha=-1), h.add_(again)
 
     def _begin(self, active: torch.Tensor) -> None:
         problem = self.problem

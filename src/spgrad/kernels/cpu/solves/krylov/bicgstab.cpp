@@ -1,5 +1,4 @@
 // The vectors and scalars of a step of BiCGSTAB.
-#include <limits>
 #include <tuple>
 
 #include "solves/krylov/vectors.h"
@@ -35,15 +34,6 @@ const wide* wides(const Tensor& t, const VectorShape& s, const char* name) {
   constexpr bool real = std::is_same_v<wide, double>;
   check_columns_of(t, s, real ? ScalarType::Double : ScalarType::ComplexDouble, name);
   return data<wide>(t);
-}
-
-template <class T>
-double eps_of(T) {
-  return std::numeric_limits<T>::epsilon();
-}
-template <class T>
-double eps_of(Complex<T>) {
-  return std::numeric_limits<T>::epsilon();
 }
 
 double size_of(double a) { return std::abs(a); }
@@ -94,7 +84,7 @@ std::tuple<Tensor, Tensor> bicgstab_move(const Tensor& x, const Tensor& r, const
     }
     scalar_t *const moved = mutable_data<scalar_t>(x), *const changed = mutable_data<scalar_t>(r);
     const scalar_t *const along = data<scalar_t>(p), *const image = data<scalar_t>(q);
-    sum_chunks(s, mutable_data<double>(squares),
+    sum_chunks(s, s.n, mutable_data<double>(squares),
                [&](int64_t start, int64_t count, int64_t item, double* sums) {
                  move_chunk(moved + start, changed + start, along + start, image + start,
                             factors.of(item), count, s.n, sums);

@@ -47,7 +47,7 @@ Tensor cg_residual(const Tensor& r, const Tensor& alpha, const Tensor& q, const 
     }
     scalar_t* const changed = mutable_data<scalar_t>(r);
     const scalar_t* const read = data<scalar_t>(q);
-    sum_chunks(s, mutable_data<double>(squares),
+    sum_chunks(s, s.n, mutable_data<double>(squares),
                [&](int64_t start, int64_t count, int64_t item, double* sums) {
                  residual_chunk(changed + start, read + start, factors.of(item), count, s.n, sums);
                });

@@ -99,7 +99,7 @@ Tensor minres_step(const Tensor& x, const Tensor& v, const Tensor& z,
     scalar_t *const moved = mutable_data<scalar_t>(x), *const basis = mutable_data<scalar_t>(v);
     if (r) {
       scalar_t* const residual = mutable_data<scalar_t>(*r);
-      sum_chunks(s, sums, [&](int64_t start, int64_t count, int64_t item, double* sum) {
+      sum_chunks(s, s.n, sums, [&](int64_t start, int64_t count, int64_t item, double* sum) {
         residual_chunk(residual + start, basis + start, of_r.of(item), count, s.n, sum);
       });
     }

@@ -78,7 +78,7 @@ Tensor krylov_dot(const Tensor& a, const Tensor& b) {
   Tensor out = empty(a, {s.items, s.n}, real ? ScalarType::Double : ScalarType::ComplexDouble);
   dispatch_solvable(dtype, [&]<class scalar_t>() {
     const scalar_t *left = data<scalar_t>(a), *right = data<scalar_t>(b);
-    sum_chunks(s, mutable_data<wide_t<scalar_t>>(out),
+    sum_chunks(s, s.n, mutable_data<wide_t<scalar_t>>(out),
                [&](int64_t start, int64_t count, int64_t, wide_t<scalar_t>* sums) {
                  dot_chunk(left + start, right + start, count, s.n, sums);
                });
@@ -100,7 +100,7 @@ Tensor krylov_subtract(const Tensor& y, const Tensor& v, const Tensor& alpha,
     for (int64_t i = 0; i < s.columns(); ++i) factors.set(i, first.real(i), second.real(i));
     scalar_t* const changed = mutable_data<scalar_t>(y);
     const scalar_t *one = data<scalar_t>(v), *other = data<scalar_t>(before);
-    sum_chunks(s, mutable_data<double>(out),
+    sum_chunks(s, s.n, mutable_data<double>(out),
                [&](int64_t start, int64_t count, int64_t item, double* sums) {
                  subtract_chunk(changed + start, one + start, other ? other + start : nullptr,
                                 factors.of(item), count, s.n, sums);
@@ -139,7 +139,7 @@ void product_and_dot(const Spmm<index_t, scalar_t>& a, const VectorShape& s, con
   };
   const SplitRows<index_t> split(a.ptr, s.items * s.m);
   if (split.slots() == 0) {
-    return sum_chunks(s, out, [&](int64_t start, int64_t count, int64_t item, double* sum) {
+    return sum_chunks(s, s.n, out, [&](int64_t start, int64_t count, int64_t item, double* sum) {
       spmm_lines(a, start, start + count);
       dot(start, count, item, sum);
     });
@@ -153,7 +153,7 @@ void product_and_dot(const Spmm<index_t, scalar_t>& a, const VectorShape& s, con
     spmm_lines(lines, part.first, part.last);
   });
   split.join(pieces, 1, a.y);
-  sum_chunks(s, out, dot);
+  sum_chunks(s, s.n, out, dot);
 }
 
 std::tuple<Tensor, Tensor> krylov_product(const Tensor& ptr, const Tensor& idx, const Tensor& val,

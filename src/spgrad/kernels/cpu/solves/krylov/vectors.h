@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <type_traits>
 
@@ -156,6 +157,16 @@ void store(const Column& scalars, double* state, int64_t columns) {
   }
 }
 
+// The rounding unit of the numbers in vectors.
+template <class T>
+double eps_of(T) {
+  return std::numeric_limits<T>::epsilon();
+}
+template <class T>
+double eps_of(Complex<T>) {
+  return std::numeric_limits<T>::epsilon();
+}
+
 // a / b, and 0 where b is 0.
 template <class T>
 T quotient(T a, T b) {
@@ -243,19 +254,19 @@ void for_chunks(const VectorShape& s, const F& f) {
   torch::stable::parallel_for(0, chunks, grain, run);
 }
 
-// Calls f(start, count, item, sums) for every chunk, where f writes the sums of the chunk, and adds
-// up those of each item in `out` (items, n).
+// Calls f(start, count, item, sums) for every chunk, where f writes `each` sums of the chunk, and
+// adds up those of each item in `out` (items, each).
 template <class T, class F>
-void sum_chunks(const VectorShape& s, T* out, const F& f) {
-  List<T> partial(s.items * s.chunks() * s.n);
+void sum_chunks(const VectorShape& s, int64_t each, T* out, const F& f) {
+  List<T> partial(s.items * s.chunks() * each);
   for_chunks(s, [&](int64_t start, int64_t count, int64_t item, int64_t chunk) {
-    f(start, count, item, partial.data() + chunk * s.n);
+    f(start, count, item, partial.data() + chunk * each);
   });
   const T* next = partial.data();
-  for (int64_t item = 0; item < s.items; ++item, out += s.n) {
-    for (int64_t j = 0; j < s.n; ++j) out[j] = T{};
-    for (int64_t c = 0; c < s.chunks(); ++c, next += s.n) {
-      for (int64_t j = 0; j < s.n; ++j) out[j] += next[j];
+  for (int64_t item = 0; item < s.items; ++item, out += each) {
+    for (int64_t j = 0; j < each; ++j) out[j] = T{};
+    for (int64_t c = 0; c < s.chunks(); ++c, next += each) {
+      for (int64_t j = 0; j < each; ++j) out[j] += next[j];
     }
   }
 }
