@@ -170,6 +170,15 @@ def test_equals_the_reference(case, shape, dtype):
     check(case.split(" ")[0], CASES[case](Drawn(shape, dtype)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+@pytest.mark.parametrize("case", CASES)
+def test_changes_what_its_schema_says_and_runs_on_fake_tensors(case, dtype):
+    args = CASES[case](Drawn((2, 30, 3), dtype))
+    copies = [t.clone() if isinstance(t, torch.Tensor) else t for t in args]
+    kernel = getattr(kernels, case.split(" ")[0])
+    torch.library.opcheck(kernel, copies, test_utils=("test_schema", "test_faketensor"))
+
+
 def test_a_residual_that_is_no_number_is_not_active():
     nan = torch.tensor([[float("nan"), 2.0, 2.0]], dtype=torch.float64)
     active = torch.ones(1, 3, dtype=torch.bool)
