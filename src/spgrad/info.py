@@ -296,14 +296,15 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
     many are depends on the pattern and on the cache; the choice does not change the result.
     """
     view = rows_of(A._pattern)
-    size = int(kernels.traffic(view.idx, A._vals.new_empty(1, 1), True)[0])
+    m = len(view.ptr) - 1
+    size = int(kernels.traffic(view.idx, A._vals.new_empty(1, 1), True, m)[0])
     if not size:
         yield "kernels", "the compiled library is absent: nothing is chosen"
         return
     yield "kernels", f"A x, where the second-level cache of a core holds {_bytes(size)}"
     for n in COLUMNS:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
-        _, far, in_tiles, *ways = kernels.traffic(view.idx, x, view.perm is None).tolist()
+        _, far, in_tiles, *ways = kernels.traffic(view.idx, x, view.perm is None, m).tolist()
         total = x.numel() * x.element_size()
         why = f"{100 * far:.0f} % of its rows are far away" if far else "near, or of short rows"
         ahead, tiled, staged, distant = ways

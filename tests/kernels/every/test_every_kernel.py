@@ -302,7 +302,7 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: taken(v, v.val, backward=False),
         lambda v: taken(v, randn(v.nse, 3), backward=True),
     ],
-    "traffic": [lambda v: (v.idx, randn(v.n, 64), True)],
+    "traffic": [lambda v: (v.idx, randn(v.n, 64), True, v.m)],
     "transpose_dense": [lambda v: (randn(v.m, v.n),), lambda v: (randn(v.nse, 1),)],
     "transpose_plan": [lambda v: (*v.indexed, v.n), lambda v: (*v.indexed, v.n, v.val)],
     "untiled_spmm": [lambda v: (*v.indexed, v.val, randn(v.n, 9))],

@@ -43,7 +43,7 @@ def test_every_way_gives_the_same_bits(assume, dtype, n, permuted):
         found, ways = [], set()
         for size in CACHES:
             assume(size)
-            ways.add(tuple(kernels.traffic(view[1], x, not permuted)[3:].tolist()))
+            ways.add(tuple(kernels.traffic(view[1], x, not permuted, 300)[3:].tolist()))
             result = getattr(kernels, name)(*view, *operands)
             found.append(result if isinstance(result, tuple) else (result,))
         for other in found[1:]:
@@ -134,17 +134,38 @@ def test_a_sum_of_negative_zeros_is_the_same_in_every_loop():
         assert not kernels.spmm(ptr, idx, None, val, x).signbit().any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 2])
+def test_short_rows_that_are_staged_give_the_same_bits(assume, dtype, n):
+    """Processors that gather fast stage none."""
+    m, k, nse = 3000, 700, 20_000
+    view = row_view(m, k, nse, torch.int32, dense_row=7)
+    val, x = dense(nse, dtype=dtype), dense(k, n, dtype=dtype)
+    found, ways = [], set()
+    for size in CACHES:
+        assume(size)
+        ways.add(bool(kernels.traffic(view[1], x, True, m)[5]))
+        found.append(kernels.spmm(*view, val, x))
+        assert not kernels.traffic(view[1], x, True, nse // 21)[5]  # rows are too long
+    for other in found[1:]:
+        assert_close(other, found[0], rtol=0, atol=0)
+    assert_close(found[0], REFERENCES["spmm"](*view, val, x), rtol=1e-4, atol=1e-3)
+    if n * dtype.itemsize > 8:  # rows of x are too long
+        assert ways == {False}
+
+
 def test_local_patterns_are_told_from_others():
     """A band asks again for rows that it has just read; columns anywhere do not."""
     m, reach = 40_000, 8
     band = (torch.arange(m)[:, None] + torch.arange(-reach, reach)).clamp(0, m - 1)
     anywhere = torch.randint(m, (m, 2 * reach))
     x = torch.empty(m, 64)
-    size, misses, tiles, *ways = kernels.traffic(band.reshape(-1).int(), x, True).tolist()
+    size, misses, tiles, *ways = kernels.traffic(band.reshape(-1).int(), x, True, m).tolist()
     assert misses < 0.1
     assert ways == [0, 0, 0, 0]
     if x.nbytes > 2 * size:
-        _, far, in_tiles, ahead, *_ = kernels.traffic(anywhere.reshape(-1).int(), x, True).tolist()
+        idx = anywhere.reshape(-1).int()
+        _, far, in_tiles, ahead, *_ = kernels.traffic(idx, x, True, m).tolist()
         assert far > 0.5
         assert far >= in_tiles
         assert ahead > 0
@@ -159,7 +180,7 @@ def test_entries_of_few_columns_are_prefetched_if_no_cache_holds_them(
 ):
     assume(512)  # 256 entries of 8 bytes are four times as much
     idx = torch.zeros(nse, dtype=torch.int32)
-    *_, distant = kernels.traffic(idx, torch.empty(1, columns), True).tolist()
+    *_, distant = kernels.traffic(idx, torch.empty(1, columns), True, 100).tolist()
     assert distant == prefetched
 
 
@@ -167,6 +188,6 @@ def test_entries_of_few_columns_are_prefetched_if_no_cache_holds_them(
 def test_few_entries(assume, nse):
     assume(1)
     idx = torch.randint(1000, (nse,), dtype=torch.int32)
-    _, misses, tiles, *_ = kernels.traffic(idx, torch.empty(1000, 256), True).tolist()
+    _, misses, tiles, *_ = kernels.traffic(idx, torch.empty(1000, 256), True, 10).tolist()
     assert 0 <= tiles <= 1
     assert 0 <= misses <= 1

@@ -150,7 +150,9 @@ Spmm<index_t, scalar_t> spmm_of(const Tensor& ptr, const Tensor& idx,
                                 const std::optional<Tensor>& perm, const Tensor& val,
                                 const Tensor& x, const Tensor& y, bool sums_only = true) {
   const bool may_tile = sums_only && std::is_floating_point_v<scalar_t> && !perm.has_value();
-  Traffic traffic = choose_traffic(idx, x, {.sums_only = sums_only, .may_tile = may_tile});
+  const int64_t m = ptr.size(0) - 1;
+  Traffic traffic =
+      choose_traffic(idx, x, {.sums_only = sums_only, .may_tile = may_tile, .lines = m});
   traffic.streamed = worth_streaming(y);
   return {.ptr = data<index_t>(ptr),
           .idx = data<index_t>(idx),

@@ -49,13 +49,15 @@ bool worth_prefetching(const Misses& misses, const Tensor& x, RowUse use) {
   return misses.rows > (use.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
 }
 
-// Copying rows of x into a buffer is as fast as the gather instruction, or faster, unless loads
-// wait for rows that are not in the cache: then the buffer keeps the processor from executing
-// later loads ahead.
+// Staging joins the entries of short rows to whole registers; long rows fill registers by
+// themselves. It costs time where loads wait for rows that are not in the cache, because the buffer
+// keeps the processor from executing later loads ahead.
 bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
+  constexpr int64_t kShort = 20;
   const int64_t row = row_bytes(x);
   if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast) return false;
+  if (idx.numel() > kShort * use.lines) return false;
   if (2 * x.size(0) * row <= near_bytes()) return true;
   return footprint_of(idx).misses(room() / kLine) <= kOften;
 }
@@ -78,11 +80,12 @@ Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, RowUse use) {
           .distant = are_distant(idx, x, use)};
 }
 
-Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile) {
+Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines) {
   check_tensor(idx, 1, idx.scalar_type(), "idx");
   STD_TORCH_CHECK(x.dim() == 2, "spgrad: `x` has ", x.dim(), " dimensions, not 2.");
   const Misses misses = misses_of(idx, x);
-  const Traffic chosen = choose(misses, idx, x, {.sums_only = true, .may_tile = may_tile});
+  const RowUse use{.sums_only = true, .may_tile = may_tile, .lines = lines};
+  const Traffic chosen = choose(misses, idx, x, use);
   Tensor out = empty(x, {7}, ScalarType::Double);
   double* const found = mutable_data<double>(out);
   found[0] = static_cast<double>(near_bytes());

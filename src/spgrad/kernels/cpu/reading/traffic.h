@@ -37,6 +37,7 @@ inline constexpr int64_t kStagedBytes = 8;
 struct RowUse {
   bool sums_only = false;  // one multiply-add for each element, and no dot product
   bool may_tile = false;   // it can read tiles
+  int64_t lines = 0;       // it can stage the rows of x for so many rows of the matrix
 };
 
 // How to gather the rows of x (k, n) that idx names.

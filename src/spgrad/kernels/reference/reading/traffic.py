@@ -9,16 +9,17 @@ from spgrad.kernels.declare import kernel
 
 
 @kernel(
-    "traffic(Tensor idx, Tensor x, bool may_tile) -> Tensor",
-    fake=lambda idx, x, may_tile: x.new_empty(7, dtype=torch.float64),
+    "traffic(Tensor idx, Tensor x, bool may_tile, SymInt lines) -> Tensor",
+    fake=lambda idx, x, may_tile, lines: x.new_empty(7, dtype=torch.float64),
 )
-def traffic(idx: Tensor, x: Tensor, may_tile: bool) -> Tensor:
+def traffic(idx: Tensor, x: Tensor, may_tile: bool, lines: int) -> Tensor:
     """How a product gathers the rows of x that idx names.
 
     Args:
         idx: Column of every entry (nse,).
         x: Dense factor (k, n).
         may_tile: Whether columns of x may be copied into tiles, as the values stand in order.
+        lines: The number m of rows of the matrix.
 
     Returns:
         float64 (7,): bytes of the second-level cache; the share of entries whose row of x is not in

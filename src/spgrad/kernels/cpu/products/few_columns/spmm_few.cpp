@@ -29,14 +29,6 @@ bool short_and_alike(const index_t* ptr, int64_t first, int64_t last) {
   return 4 * alike >= 3 * looks;
 }
 
-// Whether rows are so short that staging gains time. It joins the entries of several rows to whole
-// registers, which long rows fill by themselves.
-template <class index_t>
-bool worth_joining(const index_t* ptr, int64_t first, int64_t last) {
-  constexpr int64_t kShort = 20;
-  return int64_t{ptr[last]} - ptr[first] <= kShort * (last - first);
-}
-
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
@@ -48,9 +40,7 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
       return spmm_by_length<kBytes, kColumns>(a, first, last);
     }
     if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
-      if (a.traffic.staged && worth_joining(a.ptr, first, last)) {
-        return spmm_staged<kBytes, kColumns>(a, first, last);
-      }
+      if (a.traffic.staged) return spmm_staged<kBytes, kColumns>(a, first, last);
     }
     if constexpr (kColumns == 1) {
       spmv<kBytes>(a, first, last);
