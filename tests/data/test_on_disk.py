@@ -16,8 +16,8 @@ scipy_sparse = pytest.importorskip("scipy.sparse")
 
 
 def matrix(m=23, k=11, dtype=np.float32):
-    dense = np.random.default_rng(0).random((m, k)).astype(dtype)
-    return dense * (dense > 0.6)
+    dense = np.random.default_rng(0).random((m, k))
+    return (dense * (dense > 0.6)).astype(dtype)
 
 
 def written(tmp_path, dense, kind):
@@ -48,7 +48,7 @@ def test_arrays_that_memory_does_not_hold(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["npz", "folder"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.bool_])
 def test_rows(tmp_path, kind, dtype):
     dense = matrix(dtype=dtype)
     rows, wanted = written(tmp_path, dense, kind), torch.from_numpy(dense)

@@ -242,3 +242,15 @@ def test_code_that_needs_dense_parameters_takes_it():
     vector = nn.utils.parameters_to_vector(dense.parameters())
     nn.utils.vector_to_parameters(vector * 2, dense.parameters())
     assert "csr, shape=(4, 6)" in repr(dense)
+
+
+def test_a_copy_is_undone_and_the_first_stays():
+    layer = pair()[1]
+    x = torch.randn(layer.weight.shape[1], 3, dtype=F64)
+    wanted = layer(x)
+    other = spgrad.nn.unparametrize_values(copy.deepcopy(layer))
+    assert isinstance(other.weight, spgrad.SparseTensor)
+    assert type(other) is Layer
+    torch.testing.assert_close(layer(x), wanted)
+    torch.testing.assert_close(other(x), wanted)
+    torch.testing.assert_close(copy.deepcopy(layer)(x), wanted)

@@ -204,7 +204,7 @@ def _mapped(path: Path, start: int) -> Any:
             header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             shape, _, dtype = header(file)
             offset = file.tell()
-        if dtype.hasobject or dtype.kind not in "iufc" or not dtype.isnative:
+        if dtype.hasobject or dtype.kind not in "biufc" or not dtype.isnative:
             raise _unfit(path, f"an array has dtype {dtype}")
         if 0 in shape:
             return np.zeros(shape, dtype)

@@ -212,10 +212,21 @@ def unparametrize_values(module: nn.Module) -> nn.Module:
             values = held.original0
             if id(values) not in sparse:
                 sparse[id(values)] = _joined(values, held[0].elements._pattern)
+            _own_class(owner)
             parametrize.remove_parametrizations(owner, name)
             owner._buffers.pop(name, None)  # where a frozen parameter was put
             owner.register_parameter(name, sparse[id(values)])
     return module
+
+
+def _own_class(module: nn.Module) -> None:
+    """Gives a module with parametrizations a class of its own; copies share that of the first.
+
+    torch takes the name of the parameter off the class, and so off all copies of the module.
+    """
+    old = type(module)
+    parts = {k: v for k, v in vars(old).items() if k not in ("__dict__", "__weakref__")}
+    module.__class__ = type(old.__name__, old.__bases__, parts)
 
 
 def _joined(values: nn.Parameter, pattern: Pattern) -> nn.Parameter:
