@@ -89,8 +89,8 @@ DIAGONAL = Key("diagonal")
 """Whether each element is on the main diagonal."""
 
 LOOPS = Key("loops")
-"""For "missing", "all" or "looped": the pattern of the self-loops that a graph lacks, of all
-self-loops, or of the graph with them; for "places": 1 for each node without one."""
+"""For "all" or "looped": the pattern of all self-loops, or of a graph with them; for "places": 1
+for each node without one."""
 
 NONEMPTY_ROWS = Key("nonempty rows")
 """The rows that have elements."""

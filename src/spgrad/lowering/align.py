@@ -11,7 +11,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.core import checks, kept
-from spgrad.core.pattern import Pattern
+from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain, stored_values
 from spgrad.lowering.coalesce import without_repeats
@@ -101,8 +101,7 @@ def _lines(a: Pattern, b: Pattern) -> list[torch.Tensor]:
     """The entries of both patterns as a kernel takes them, in one dtype."""
     lines = [*_entries(a), *_entries(b)]
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
-    if a.nse + b.nse > torch.iinfo(torch.int32).max:
-        dtype = torch.int64
+    dtype = index_dtype(dtype, (a.nse + b.nse,))
     return [t.to(dtype).contiguous() for t in lines]
 
 

@@ -50,11 +50,11 @@ def add_self_loops(A: torch.Tensor, fill_value: float = 1.0) -> SparseTensor:
                 [0., 1.]])
     """
     found = plain_graph(graph_operand(A))
-    vals = found._vals
-    missing = remembered(found._pattern, kept.LOOPS, "missing", lambda: _missing(found._pattern))
-    missing = with_dense_dims(missing, found._pattern.dense_shape)
-    new = torch.full(missing.values_shape, fill_value, dtype=vals.dtype, device=vals.device)
-    return add(found, from_values(new, missing))  # type: ignore[return-value]
+    loops = with_dense_dims(all_loops(found._pattern), found._pattern.dense_shape)
+    missing = missing_loops(found).view(-1, *[1] * found._pattern.dense_dim)
+    new = torch.where(missing != 0, fill_value, 0).to(missing.dtype)
+    new = new.expand(loops.values_shape).contiguous()
+    return add(found, from_values(new, loops))  # type: ignore[return-value]
 
 
 @public_op
@@ -99,6 +99,10 @@ def gcn_norm(A: torch.Tensor, improved: bool = False, add_self_loops: bool = Tru
 
 _looped = add_self_loops
 
+# steps of a graph, which read patterns, as Dynamo can't
+when_tracing(add_self_loops)
+when_tracing(gcn_norm)
+
 
 def gcn_factors(
     A: SparseTensor, improved: bool, loops: bool
@@ -133,14 +137,6 @@ def plain_graph(A: SparseTensor) -> SparseTensor:
 
 
 when_tracing(plain_graph)
-
-
-def _missing(pattern: Pattern) -> Pattern:
-    """The pattern of the self-loops that a graph lacks, in the layout of the graph."""
-    (at,) = _missing_places(pattern).nonzero(as_tuple=True)
-    at = at.to(pattern.indices[0].dtype)
-    found = Pattern(torch.sparse_coo, pattern.matrix, (torch.stack([at, at]),))
-    return _in_layout(found, pattern.layout)
 
 
 def all_loops(pattern: Pattern) -> Pattern:

@@ -134,12 +134,12 @@ class _SpMMExtremum(Function):
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, x, arg = ctx.saved_tensors
         view = rows(ctx.pattern)
-        if vals.shape[0] == 0:
-            return torch.zeros_like(vals), torch.zeros_like(x), None, None
         if not torch.is_grad_enabled():
             operands = plain(vals), plain(x), plain(g), arg
             grads = kernels.spmm_reduce_backward(view.ptr, view.idx, view.perm, *operands)
             return (*grads, None, None)
+        if vals.shape[0] == 0:
+            return torch.zeros_like(vals), torch.zeros_like(x), None, None
         chosen = arg >= 0
         at = arg.clamp(min=0).view(-1)  # the entry that each element of the result comes from
         entry = (at if view.perm is None else view.perm[at]).to(torch.int64)
