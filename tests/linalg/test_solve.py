@@ -157,6 +157,34 @@ def test_second_order_of_layouts_and_batches(solver, layout):
     assert torch.autograd.gradgradcheck(run, (vals, b), fast_mode=True)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["cg", "cg, jacobi", "minres", "minres, jacobi"])
+def test_second_order_of_definite_layouts_and_batches(name, layout):
+    """Value, gradients, and the gradients of a product with them, against torch.linalg.solve."""
+    M, b = definite(4, C, batch=(2,)), right(2, 4, 2, dtype=C)
+    blocksize = (2, 2) if layout in ("bsr", "bsc") else None
+    A = spgrad.from_dense(M, LAYOUTS[layout], blocksize=blocksize)
+    direction = right(*A.values().shape, dtype=C)
+
+    def orders(solve):
+        vals, y = A.values().clone().requires_grad_(), b.clone().requires_grad_()
+        half = spgrad.from_values(vals, A)
+        x = solve(half, y)
+        first = torch.autograd.grad((x.abs() ** 2).sum(), (vals, y), create_graph=True)
+        along = (first[0] * direction.conj()).real.sum() + (first[1] * b.conj()).real.sum()
+        return x, *first, *torch.autograd.grad(along, (vals, y))
+
+    def sparse(half, y):
+        return linalg.solve((half + half.mH) / 2, y, DEFINITE[name], assume="positive definite")
+
+    def dense(half, y):
+        whole = half.to_dense()
+        return torch.linalg.solve((whole + whole.mH) / 2, y)
+
+    for found, wanted in zip(orders(sparse), orders(dense), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("solver", [None, linalg.BiCGSTAB(**TIGHT)])
 def test_torch_func(solver):
