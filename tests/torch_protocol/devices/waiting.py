@@ -22,6 +22,7 @@ READ = {
     "bincount",
     "equal",
     "is_nonzero",
+    "item",
     "masked_select",
     "nonzero",
     "unique_consecutive",
@@ -29,8 +30,6 @@ READ = {
     "unique_dim_consecutive",
 }
 """Operations whose result, or the size of it, the host reads."""
-COUNTED = {"krylov_left"}
-"""Kernels whose result is a number of Python that they read on the device."""
 WRITTEN = {"lift_fresh"}
 """Operations that bring numbers of Python to a device, as torch.tensor does."""
 COPIED = ("cpu", "numpy", "tolist")
@@ -81,8 +80,6 @@ class _Waits(TorchDispatchMode):
             return NotImplemented
         name = function.overloadpacket.__name__
         if function.namespace == "spgrad":
-            if name in COUNTED:
-                self.note(name)
             with self:
                 return NATIVE.get(name, REFERENCES[name])(*args, **kwargs)
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
