@@ -200,6 +200,8 @@ def test_weights_of_zero_are_never_drawn():
         assert set(found.e_id.tolist()) <= {1, 3}
     none = data.sample_neighbors(A, [0], 3, weights=torch.zeros(4), replace=True)
     assert none.e_id.numel() == 0
+    every = data.sample_neighbors(A, [0], -1, weights=True)
+    assert every.e_id.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("replace", [False, True])

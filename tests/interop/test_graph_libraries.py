@@ -38,6 +38,19 @@ def test_graphs_of_pyg(layout):
     assert spgrad.from_pyg(EDGES).shape == (3, 3)
 
 
+@pytest.mark.filterwarnings("ignore")  # the import of torch_geometric warns of its own code
+def test_parts_of_heterogeneous_graphs_have_the_sizes_of_both_ends():
+    data = pytest.importorskip("torch_geometric.data").HeteroData()
+    data["user"].x = torch.ones(5, 1)
+    data["item"].num_nodes = 4
+    data["user", "rates", "item"].edge_index = EDGES
+    data["user", "follows", "user"].edge_index = EDGES
+    data["tag", "of", "page"].edge_index = EDGES  # of whose nodes nothing is known
+    assert spgrad.from_pyg(data["user", "rates", "item"]).shape == (5, 4)
+    assert spgrad.from_pyg(data["user", "follows", "user"]).shape == (5, 5)
+    assert spgrad.from_pyg(data["tag", "of", "page"]).shape == (3, 3)
+
+
 def test_the_weights_have_a_gradient():
     w = WEIGHTS.clone().requires_grad_()
     A = spgrad.from_pyg(SimpleNamespace(edge_index=EDGES, edge_weight=w, num_nodes=4))

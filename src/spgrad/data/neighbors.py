@@ -136,7 +136,8 @@ def sample_neighbors(
         A: Sparse matrix (n, n) in COO, CSR or CSC; for one hop also (m, k), whose columns are then
             numbered by themselves.
         seeds: Distinct rows of A (s,), or a bool mask (n,).
-        fanout: Entries to draw of each row, for one hop or for each of several; -1 takes all.
+        fanout: Entries to draw of each row, for one hop or for each of several; -1 takes all, those
+            of weight 0 too.
         replace: Draw with replacement: `fanout` times in each row that has an entry.
         weights: True draws by the values of A, a tensor (nse,) by its numbers, in the order of
             ``A.values()``: each draw takes one of the entries that are left, with a probability in

@@ -29,8 +29,9 @@ def from_pyg(
         layout: torch.sparse_csr, sparse_csc or sparse_coo.
 
     Returns:
-        SparseTensor (nodes, nodes), coalesced: weights of repeated edges add. `adj_t` and a
-        torch_sparse matrix keep their orientation: element (i, j) is that of the matrix.
+        SparseTensor (nodes, nodes), for a part of HeteroData (source nodes, target nodes),
+        coalesced: weights of repeated edges add. `adj_t` and a torch_sparse matrix keep their
+        orientation: element (i, j) is that of the matrix.
 
     Gradient:
         Of the weights: the cotangent at each edge.
@@ -72,7 +73,17 @@ def from_pyg(
             f"`weight` is {weight!r}, which `data` lacks; an attribute with one weight for each "
             "edge is accepted. Leave it out for ones."
         )
-    return from_edges(edges, weights, getattr(data, "num_nodes", None), layout=layout)
+    return from_edges(edges, weights, _size(data), layout=layout)
+
+
+def _size(data: Any) -> Any:
+    """The number of nodes, or those at both ends of the edges of a part of HeteroData, if known."""
+    nodes = getattr(data, "num_nodes", None)
+    sizes = getattr(data, "size", None)
+    if nodes is not None or not callable(sizes):
+        return nodes
+    ends = tuple(sizes())
+    return None if None in ends else ends
 
 
 def _from_torch_sparse(data: Any, layout: torch.layout) -> SparseTensor:
