@@ -153,12 +153,17 @@ def refusal(
 
 
 def _annotated(op: Callable[..., Any], given: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Each argument with what its annotation says; the options by keyword too."""
+    """Each argument with what its annotation says; those of *args and the options one by one."""
+    parameters = inspect.signature(op).parameters
     for name, value in given.items():
         if type(value) is dict and name not in op.__annotations__:
             continue
-        yield name, value, op.__annotations__.get(name)
-    for parameter in inspect.signature(op).parameters.values():
+        said = op.__annotations__.get(name)
+        if parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+            yield from ((f"{name}[{i}]", one, said) for i, one in enumerate(value))
+        else:
+            yield name, value, said
+    for parameter in parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             options = given.get(parameter.name, {})
             yield from (

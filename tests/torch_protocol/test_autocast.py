@@ -33,6 +33,18 @@ def test_dtypes_that_autocast_lowers(dtype):
     testing.assert_close(y, (A.to(LOW) @ x.to(LOW)).double())
 
 
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
+def test_chains_are_lowered_as_those_of_torch_are():
+    A, x = testing.random_sparse((4, 6), dtype=torch.float32), torch.ones(6, 6)
+    for factors in ([A, x], [A, x, x], [x[:4].mT, A, x], [A, A.mT, A]):
+        dense = [testing.dense_result(f) for f in factors]
+        with torch.autocast("cpu", dtype=LOW):
+            y, wanted = torch.linalg.multi_dot(factors), torch.linalg.multi_dot(dense)
+            chained = torch.chain_matmul(*factors)
+        assert y.dtype == chained.dtype == wanted.dtype == LOW
+        torch.testing.assert_close(testing.dense_result(y), wanted, rtol=3e-2, atol=3e-2)
+
+
 def test_autocast_of_another_device_changes_nothing():
     A, x = testing.random_sparse((4, 6), dtype=torch.float32), torch.ones(6, 3)
     torch.set_autocast_enabled("xpu", True)

@@ -146,6 +146,18 @@ def test_other_errors_get_a_note():
     assert caught.value.__notes__ == ["in spgrad.mm"]
 
 
+def test_an_error_of_torch_is_not_blamed_on_arguments_that_are_right(monkeypatch):
+    def fails(*_):
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr("spgrad.ops.products.chain.product", fails)
+    A = spgrad.eye(2)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        spgrad.chain_matmul(A, A)
+    with pytest.raises(TypeError, match=r"`tensors\[1\]` is an int"):
+        spgrad.chain_matmul(A, 3)
+
+
 def test_an_interruption_passes():
     @public_op
     def interrupted():

@@ -22,6 +22,7 @@ from spgrad.ops.products.named.einsum import require_operands
 from spgrad.ops.reductions.reduce import sum
 from spgrad.ops.shapes.shape import reshape
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import lowered
 
 SPARSE_COST = 8
 """Cost of one multiplication in a product of two sparse matrices; with a dense one it costs 1."""
@@ -81,7 +82,7 @@ def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         factors[0] = _reshaped_or_summed(factors[0], (1, shape_of(factors[0])[0]))
     if last_vector:
         factors[-1] = _reshaped_or_summed(factors[-1], (shape_of(factors[-1])[0], 1))
-    y = _multiplied(factors)
+    y = _multiplied(*factors)
     m, n = shape_of(y)
     shape = (*(() if first_vector else (m,)), *(() if last_vector else (n,)))
     return y if len(shape) == 2 else _reshaped_or_summed(y, shape)
@@ -91,7 +92,7 @@ def multi_dot(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def chain_matmul(*matrices: torch.Tensor) -> torch.Tensor:
     """`spgrad.multi_dot` with the matrices as arguments; a single one is returned as it is."""
     factors = require_operands(_named(_as_list(matrices)))
-    return _multiplied(factors)
+    return _multiplied(*factors)
 
 
 @public_op
@@ -179,7 +180,8 @@ def _reshaped_or_summed(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor
     return reshape(x, shape) if shape else sum(x, dtype=x.dtype)  # one element, of two vectors
 
 
-def _multiplied(factors: list[torch.Tensor]) -> torch.Tensor:
+@lowered
+def _multiplied(*factors: torch.Tensor) -> torch.Tensor:
     for i, x in enumerate(factors):
         require_rank(f"tensors[{i}]", x, 2, "The first and last of multi_dot may be vectors.")
     for i, (x, y) in enumerate(itertools.pairwise(factors)):
