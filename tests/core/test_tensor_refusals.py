@@ -23,6 +23,16 @@ def test_other_patterns_are_refused(case):
         A.copy_(other)
 
 
+def test_repeated_elements_that_would_be_rounded_one_by_one_are_refused():
+    source = spgrad.sparse_coo_tensor([[0, 0], [1, 1]], [0.6, 0.6], (2, 2))
+    whole = spgrad.from_values(torch.zeros(2, dtype=torch.int64), source)
+    with pytest.raises(spgrad.ArgumentValueError, match=r"repeated elements .* Call A\.coalesce"):
+        whole.copy_(source)
+    doubled = spgrad.from_values(torch.zeros(2, dtype=torch.float64), source)
+    doubled.copy_(source)
+    testing.assert_close(doubled.to_dense(), source.to_dense().double())
+
+
 REFUSED = {
     "fill": lambda A: A.fill_(1.0),
     "random": lambda A: A.normal_(),

@@ -41,6 +41,14 @@ def as_summands(A: SparseTensor) -> SparseTensor:
     return without_repeats(A) if A._vals.dtype == torch.bool else A
 
 
+def adds_up_in(old: torch.dtype, new: torch.dtype | None) -> bool:
+    """Whether repeated elements may be converted to a dtype, if one is asked for, and then added.
+
+    1.2 is 1 as an integer, but 0.6 + 0.6 is 0 if each is converted by itself.
+    """
+    return new is None or torch.promote_types(old, new) == new
+
+
 def _coalesced(pattern: Pattern) -> tuple[Pattern, Segments | None]:
     """The coalesced pattern, and the entries of each of its elements (None: one each, in order)."""
     runs = None

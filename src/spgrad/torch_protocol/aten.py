@@ -216,6 +216,13 @@ def _copy_(A: SparseTensor, source: torch.Tensor, non_blocking: bool = False) ->
         _require_same("copy_", A._pattern, pattern)
     if not A._pattern.same_as(pattern):
         return _replaced(A, source, pattern)
+    if not pattern.ordered and _rounds(source._vals.dtype, A._vals.dtype):
+        old, new = (str(T._vals.dtype).removeprefix("torch.") for T in (source, A))
+        raise ArgumentValueError(
+            f"`source` has repeated elements of dtype {old}, which {new} would round one by one, "
+            "and not their sum; tensors without repeated elements are accepted. Call "
+            "A.coalesce() and source.coalesce() first."
+        )
     A._vals.copy_(source._vals, non_blocking)
     return _changed(A)
 

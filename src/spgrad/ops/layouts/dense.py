@@ -13,6 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, plain
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.lowering.coalesce import adds_up_in
 from spgrad.lowering.convert import convert, flat_values
 from spgrad.lowering.operands import dense_operand, sparse_operand
 from spgrad.lowering.products.spmm import wants_grad
@@ -63,10 +64,8 @@ def to_dense(
         )
     A = sparse_operand("A", A)
     pattern = A._pattern
-    alone = A.dtype in (torch.bfloat16, torch.float16, torch.bool)
-    if dtype is not None and torch.promote_types(A.dtype, dtype) != dtype:
-        alone = True
-    if not pattern.ordered and alone:
+    low = A.dtype in (torch.bfloat16, torch.float16, torch.bool)
+    if not pattern.ordered and (low or not adds_up_in(A.dtype, dtype)):
         A = coalesce(A)  # adds repeated elements in float32, and rounds or converts once
         pattern = A._pattern
     vals = flat_values(A)

@@ -251,16 +251,6 @@ def converted(vals: torch.Tensor, dtype: Any) -> torch.Tensor:
     return vals.to(dtype)
 
 
-def adds_up_in(input: Any, dtype: Any) -> bool:
-    """Whether repeated elements may be converted to a dtype before they are added.
-
-    1.2 is 1 as an integer, but 0.6 + 0.6 is 0 if each is converted by itself.
-    """
-    if not isinstance(input, torch.Tensor) or not isinstance(dtype, torch.dtype):
-        return True
-    return torch.promote_types(input.dtype, dtype) == dtype
-
-
 def require_dtype(dtype: torch.dtype, *, arg: str = "input", accepted: str) -> None:
     """Refuses dtypes other than those of the kinds in `accepted`, such as "real integer"."""
     kind = "complex" if dtype.is_complex else "real" if dtype.is_floating_point else "integer"

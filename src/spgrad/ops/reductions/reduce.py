@@ -11,13 +11,13 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
+from spgrad.lowering.coalesce import adds_up_in
 from spgrad.lowering.operands import matrix_operand, require_rank
 from spgrad.lowering.segments import one_segment, segment_extremum, segment_product, segment_sum
 from spgrad.lowering.views import kept_linear_positions
 from spgrad.ops.reductions.axes import (
     Dims,
     Reduction,
-    adds_up_in,
     converted,
     reduction,
     require_dtype,
@@ -69,8 +69,8 @@ def sum(
         >>> spgrad.sum(A, 1), A.mean(1), A.mean(1, specified=True)
         (tensor([3., 3.]), tensor([1., 1.]), tensor([1.5000, 3.0000]))
     """
-    call = reduction(input, dim, keepdim, linear=adds_up_in(input, dtype))
-    return call.result(_summed(call, _accumulated, dtype))
+    call = reduction(input, dim, keepdim, linear=_adds_up(input, dtype))
+    return call.result(_sums_in(call, _accumulated, dtype))
 
 
 @public_op
@@ -87,7 +87,7 @@ def mean(
     With `specified`, the sum is divided by the number of specified elements: the mean over the
     neighbours in a graph.
     """
-    linear = not specified and adds_up_in(input, dtype)
+    linear = not specified and _adds_up(input, dtype)
     call = reduction(input, dim, keepdim, linear=linear)
     require_zero_of_nothing(call)
     vals = converted(call.vals, dtype)
@@ -207,7 +207,13 @@ def _some(call: Reduction, holds: torch.Tensor) -> torch.Tensor:
     return call.sums(holds.to(torch.int64)) > 0
 
 
-def _summed(
+def _adds_up(input: Any, dtype: Any) -> bool:
+    """As `adds_up_in`; True for arguments of other kinds, which are refused later."""
+    known = isinstance(input, torch.Tensor) and isinstance(dtype, torch.dtype)
+    return adds_up_in(input.dtype, dtype) if known else True
+
+
+def _sums_in(
     call: Reduction, cast: Callable[[torch.Tensor, Any], torch.Tensor], dtype: Any
 ) -> torch.Tensor:
     """Sums in a dtype, to which `cast` converts; that of bools is whether one of them is True."""
@@ -243,8 +249,8 @@ def sparse_sum(
     otherwise. Reduced dimensions are left out. The dtype is that of `input`, also for integers;
     without `dim`, it is that of `spgrad.sum`.
     """
-    call = reduction(input, dim, linear=adds_up_in(input, dtype), compact=True)
-    return call.result(_summed(call, _accumulated if dim is None else converted, dtype))
+    call = reduction(input, dim, linear=_adds_up(input, dtype), compact=True)
+    return call.result(_sums_in(call, _accumulated if dim is None else converted, dtype))
 
 
 @public_op
