@@ -204,3 +204,14 @@ def test_second_derivatives_of_tiny_and_huge_values(name, size):
     (first, second), (first_1, second_1) = derivatives(size), derivatives(1)
     testing.assert_close(first * size**power, first_1)
     testing.assert_close(second * size * size**power, second_1)
+
+
+@pytest.mark.parametrize("ord", [-1, -2, -0.5])
+@pytest.mark.parametrize("rows", [[[INF, -INF], [INF, 2.0]], [[INF, 0.0], [1e200, 1e200]]])
+def test_negative_orders_of_infinite_elements(rows, ord):
+    x = torch.tensor(rows, dtype=torch.float64)
+    A = spgrad.from_dense(x).requires_grad_()
+    for dim in (None, 0, 1):
+        y, wanted = (torch.linalg.vector_norm(a, ord, dim) for a in (A, x))
+        torch.testing.assert_close(y.detach(), wanted)
+    assert spgrad.vector_norm(spgrad.zeros(2, 2), ord, 1, specified=True).tolist() == [0, 0]

@@ -134,9 +134,12 @@ def norms_of_segments(
         return call.sums(size)
     if p < 0:
         require_elements(call)
-    y = power_from_zero(call.sums(size**p if p >= 2 else power_from_zero(size, p)), 1 / p)
+    total = call.sums(size**p if p >= 2 else power_from_zero(size, p))
+    y = power_from_zero(total, 1 / p)
     if p > 0:
         return y
+    lost = (total == 0) & (call.sums((size > 0).to(torch.int64)) > 0)  # infinite, or nearly so
+    y = torch.where(lost, torch.inf, y)
     zeros, missing = call.sums((size == 0).to(torch.int64)), call.missing(specified)
     zeros = zeros if missing is None else zeros + missing
     return torch.where((zeros > 0) & ~y.isnan(), 0, y)
