@@ -45,8 +45,8 @@ MORE = {
     # whether indices are in range, and how many rows they take
     "embedding": (4, 4),
     "embedding_bag": (5, 5),
-    # which nodes are asked for, and whether a path became shorter in each step
-    "graph.shortest_paths": (8, 8),
+    # which nodes are asked for, whether a length is negative, and whether a path became shorter
+    "graph.shortest_paths": (9, 9),
     # a number that Python reads
     "equal": (2, 1),
     "unbind": (1, 1),
