@@ -79,10 +79,9 @@ def from_pyg(
 def _size(data: Any) -> Any:
     """The number of nodes, or those at both ends of the edges of a part of HeteroData, if known."""
     nodes = getattr(data, "num_nodes", None)
-    sizes = getattr(data, "size", None)
-    if nodes is not None or not callable(sizes):
+    if nodes is not None or not callable(getattr(data, "size", None)):
         return nodes
-    ends = tuple(sizes())
+    ends = tuple(data.size())
     return None if None in ends else ends
 
 

@@ -223,7 +223,7 @@ def write(path: Path, A: SparseTensor) -> None:
     elif A.dtype == torch.bool:
         coo = coo.to(torch.uint8)
     with writing(path) as file:
-        if coo._pattern.nse:
+        if coo._nnz():
             scipy.io.mmwrite(_Target(file), to_scipy(coo), symmetry="general")
         else:  # which SciPy (1.17) takes for one of real numbers
             real = "real" if coo.is_floating_point() else "integer"

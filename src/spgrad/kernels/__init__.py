@@ -54,7 +54,7 @@ from spgrad.kernels.reference.products.matmul import (
     spmm,
     spmm_sddmm,
 )
-from spgrad.kernels.reference.products.row_products import (
+from spgrad.kernels.reference.products.rows.row_products import (
     row_sddmm,
     row_spmm,
     row_spmm_sddmm,

@@ -219,7 +219,7 @@ def unparametrize_values(module: nn.Module) -> nn.Module:
     return module
 
 
-def _own_class(module: nn.Module) -> None:
+def _own_class(module: Any) -> None:
     """Gives a module with parametrizations a class of its own; copies share that of the first.
 
     torch takes the name of the parameter off the class, and so off all copies of the module.

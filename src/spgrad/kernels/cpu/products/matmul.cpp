@@ -1,7 +1,7 @@
 // The matmul family: spmm, its transpose (spmm on the column view) and sddmm are each other's
 // derivatives. The contracts and kernels are in spmm.h, sddmm.h and one_pass/spmm_sddmm.h, the host
 // functions in this file.
-#include "products/matmul.h"
+#include "products/rows/matmul.h"
 
 #include <algorithm>
 #include <tuple>

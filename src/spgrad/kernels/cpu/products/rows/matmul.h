@@ -1,4 +1,4 @@
-// The host functions of the matmul family, for kernels that are made of them.
+// The host functions of the matmul family, for the kernels that are made of them.
 #pragma once
 
 #include <optional>

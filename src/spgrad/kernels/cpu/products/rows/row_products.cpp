@@ -4,7 +4,7 @@
 
 #include "common/arguments.h"
 #include "common/lanes.h"
-#include "products/matmul.h"
+#include "products/rows/matmul.h"
 #include "shapes/transpose_dense.h"
 
 namespace spgrad {

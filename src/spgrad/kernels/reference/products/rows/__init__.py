@@ -1,0 +1,1 @@
+"""References of products whose dense operands have rows for columns."""
