@@ -81,7 +81,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "src/spgrad/lowering/products/spmm.py",
-        "_one_pass",
+        "in_one_pass",
         "return sizes[0] < _LONG_ROW * max(sizes[1:])",
         "return sizes[0] <= _LONG_ROW * max(sizes[1:])",
         _WAY,
@@ -89,8 +89,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         "src/spgrad/linalg/solvers/cg.py",
         "_Run.__init__",
-        "self.rho = self.squares if z is self.r else problem.dot(self.r, z).real",
-        "self.rho = self.squares if z is self.r else problem.dot(z, self.r).real",
+        "self.rho = self.squares if z is self.r else problem.dot(self.r, z)",
+        "self.rho = self.squares if z is self.r else problem.dot(z, self.r)",
         "The real part of a product does not depend on which vector is conjugated.",
     ),
     Equivalent(

@@ -178,6 +178,25 @@ def test_other_elements_for_an_alias_are_refused():
     assert parameter.pattern is other.pattern
 
 
+@pytest.mark.parametrize("layout", ["csr", "coo", "bsr"])
+def test_a_product_is_differentiated_twice_at_the_values_that_it_had(layout):
+    A = spgrad.from_dense(torch.eye(4, dtype=torch.float64) + 1)
+    A = A.to_sparse_bsr((2, 2)) if layout == "bsr" else getattr(A, f"to_sparse_{layout}")()
+    A = A.detach().requires_grad_()
+    x = torch.arange(8.0, dtype=torch.float64).view(4, 2).requires_grad_()
+    dense = A.to_dense().detach().requires_grad_()
+    y, wanted = (A @ x).square().sum(), (dense @ x).square().sum()
+    A.data = A.data * 3
+    found = torch.autograd.grad(y, (A, x), create_graph=True)
+    first = torch.autograd.grad(wanted, (dense, x), create_graph=True)
+    torch.testing.assert_close(found[0].to_dense(), first[0])
+    torch.testing.assert_close(found[1], first[1])
+    second = torch.autograd.grad(found[0].values().sum() + found[1].sum(), (A, x))
+    third = torch.autograd.grad(first[0].sum() + first[1].sum(), (dense, x))
+    torch.testing.assert_close(second[0].to_dense(), third[0])
+    torch.testing.assert_close(second[1], third[1])
+
+
 @layouts
 def test_data_is_replaced(name):
     A = made(name).requires_grad_()

@@ -135,8 +135,18 @@ def stored_values(A: SparseTensor, given_out: bool = False) -> torch.Tensor:
                 "(grad, jvp, jacrev, vmap ...); one that does not is accepted. Transform a "
                 "function of its values, spgrad.from_values(values, A.pattern), or use A.detach()."
             )
-        return _Values.apply(A, given_out)  # type: ignore[return-value]
+        return _Values.apply(A, A._vals, given_out)  # type: ignore[return-value]
     return A._vals.view_as(A._vals) if given_out else A._vals
+
+
+def saved_values(A: SparseTensor, stored: torch.Tensor) -> torch.Tensor:
+    """Values that A had when a node saved them, with the gradient of A attached.
+
+    A may have other ones now, as after `A.data = other`.
+    """
+    if torch.is_grad_enabled() and requires_grad(A):
+        return _Values.apply(A, stored, False)  # type: ignore[return-value]
+    return stored
 
 
 def on_pattern(stored: torch.Tensor, pattern: Pattern) -> SparseTensor:
@@ -173,15 +183,17 @@ def operand_gradient(ctx: Any, g: torch.Tensor) -> SparseTensor:
 
 class _Values(Recorded):
     @staticmethod
-    def forward(ctx: Any, A: SparseTensor, given_out: bool) -> torch.Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        ctx: Any, A: SparseTensor, stored: torch.Tensor, given_out: bool
+    ) -> torch.Tensor:
         record_operand(ctx, A)
-        return A._vals.view_as(A._vals) if given_out else A._vals.detach()
+        return stored.view_as(stored) if given_out else stored.detach()
 
     @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> tuple[SparseTensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[SparseTensor, None, None]:  # type: ignore[override]
         if g._is_zerotensor():  # immutable, but the next backward adds to it
             g = g.clone()
-        return operand_gradient(ctx, g), None
+        return operand_gradient(ctx, g), None, None
 
 
 class _FromValues(Recorded):

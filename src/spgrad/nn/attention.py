@@ -18,6 +18,7 @@ from spgrad.nn.causal import causal_part
 from spgrad.nn.padding import added_to_scores, padded_attention
 from spgrad.ops.products.attention import scaled_dot_product_attention, true_part
 from spgrad.public import public_as
+from spgrad.torch_protocol.autocast import converts
 
 
 class SparseAttention(nn.Module):
@@ -207,7 +208,7 @@ class SparseAttention(nn.Module):
         length = query.shape[1 if batched and self.batch_first else 0]
         mask = self._mask(attn_mask, length, is_causal)
         q, k, v = (self._by_head(t) for t in self._projected(query, key, value))
-        if mask.dtype != torch.bool and torch.is_autocast_enabled(q.device.type):
+        if mask.dtype != torch.bool and converts(q):
             mask = mask.to(q.dtype)
         dropout = self.dropout if self.training else 0.0
         padding, weights = options["padding"], None

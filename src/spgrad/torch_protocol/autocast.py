@@ -29,7 +29,10 @@ def lowered(product: Callable[P, T]) -> Callable[P, T]:
 def _cast(x: Any) -> Any:
     if not isinstance(x, torch.Tensor) or x.dtype not in _CAST:
         return x
+    return x.to(torch.get_autocast_dtype(x.device.type)) if converts(x) else x
+
+
+def converts(x: torch.Tensor) -> bool:
+    """Whether autocast is on for the device of a tensor."""
     kind = x.device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
-        return x
-    return x.to(torch.get_autocast_dtype(kind))
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)

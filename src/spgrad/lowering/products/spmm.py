@@ -12,8 +12,15 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, View
+from spgrad.core.refusals import refuse_onnx
 from spgrad.core.tensor import SparseTensor, requires_grad
-from spgrad.core.values import operand_gradient, plain, record_operand, stored_values
+from spgrad.core.values import (
+    operand_gradient,
+    plain,
+    record_operand,
+    saved_values,
+    stored_values,
+)
 from spgrad.lowering.views import Valued, block_cols, block_rows, cols, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
@@ -189,19 +196,20 @@ class _SpMM(Function):
         if not isinstance(A, SparseTensor):
             ctx.save_for_backward(A, x)
             return _spmm(A, x, pattern, transpose)
+        refuse_onnx()
         record_operand(ctx, A)
-        ctx.save_for_backward(A, x, A._vals)  # autograd checks that its values have not changed
+        ctx.save_for_backward(A, x, A._vals)  # autograd checks that these have not changed
         return _spmm(one_by_one(A._vals), x, pattern, transpose)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        A, x, *_ = ctx.saved_tensors
+        A, x, *stored = ctx.saved_tensors
         sparse = isinstance(A, SparseTensor)
-        vals = one_by_one(stored_values(A)) if sparse else A
+        vals = one_by_one(saved_values(A, *stored)) if sparse else A
         needs = ctx.needs_input_grad[:2]
         grad, grad_x = spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs)
         if sparse and grad is not None:
-            grad = operand_gradient(ctx, grad if A._vals.dim() == 1 else grad.view(A._vals.shape))
+            grad = operand_gradient(ctx, grad.view(ctx.pattern.values_shape))
         return grad, grad_x, None, None
 
 

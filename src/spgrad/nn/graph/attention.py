@@ -28,6 +28,7 @@ from spgrad.nn.graph.pairs import added_scores, attended, joined_scores
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.reductions.softmax import softmax
 from spgrad.public import public_as
+from spgrad.torch_protocol.autocast import converts
 from spgrad.torch_protocol.compile import when_tracing
 
 _FILLS = {"mean": "mean", "sum": "sum", "add": "sum"}
@@ -320,7 +321,7 @@ when_tracing(_featured)
 
 
 def _require_dtype(x: torch.Tensor, linear: nn.Linear) -> None:
-    if not torch.is_autocast_enabled(x.device.type):  # which converts both
+    if not converts(x):  # which converts both
         checks.require_same_dtype(x=x, weight=linear.weight)
 
 

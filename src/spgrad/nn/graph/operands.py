@@ -19,6 +19,7 @@ from spgrad.lowering.operands import (
     require_rank,
     sparse_operand,
 )
+from spgrad.torch_protocol.autocast import converts
 from spgrad.torch_protocol.compile import when_tracing
 
 Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
@@ -93,7 +94,7 @@ def features_of_nodes(
         hint = "Rows follow from A, columns from the layer."
         raise checks.bad_shape(arg, tuple(x.shape), accepted, hint)
     checks.require_same_device(**{arg: x, "A": A._vals})
-    if dtype_too and not torch.is_autocast_enabled(x.device.type):
+    if dtype_too and not converts(x):
         checks.require_same_dtype(x=x, A=A._vals)
     return x
 
