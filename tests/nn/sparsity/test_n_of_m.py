@@ -184,7 +184,7 @@ def two_layers():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        ({}, "neither of them is given; one of `density` and `n_m`"),
+        ({}, "neither `density` nor `n_m` is given; one of the two is accepted"),
         ({"density": 0.5, "n_m": (2, 4)}, "`density` and `n_m` are given; one of"),
         ({"n_m": (2, 3)}, r"`n_m` is \(2, 3\) for 8 columns; n of m with 0 < n <= m"),
         ({"n_m": (0, 4)}, r"`n_m` is \(0, 4\) for 8 columns"),

@@ -14,6 +14,7 @@ from spgrad import kernels
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import plain
 from spgrad.lowering.products.spmm import (
+    LINE,
     block_sddmm,
     block_spmm,
     in_one_pass,
@@ -25,9 +26,6 @@ from spgrad.lowering.products.spmm import (
 )
 from spgrad.lowering.views import cols, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
-
-_LINE = 64
-"""Bytes of a cache line."""
 
 
 def row_spmm(
@@ -76,7 +74,7 @@ def _both(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of the values and of x for a cotangent g, outside of graphs."""
     vals, x = vals.conj(), x.conj()
-    line = _LINE // x.element_size()
+    line = LINE // x.element_size()
     columns = -(-x.shape[0] // line) * line  # the kernels fill up lines
     if uses_blocks(pattern, x) or not in_one_pass(columns, x, pattern):
         left, right = (x, g) if transpose else (g, x)

@@ -24,7 +24,7 @@ from spgrad.core.values import (
 from spgrad.lowering.views import Valued, block_cols, block_rows, cols, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
-_LINE = 64
+LINE = 64
 """Bytes of a cache line."""
 
 _BY_DOT = (torch.float32, torch.float16, torch.bfloat16)
@@ -273,10 +273,10 @@ def in_one_pass(n: int, x: torch.Tensor, pattern: Pattern) -> bool:
     if not isinstance(n, int):  # no guard on a size of a compiler
         return True
     row = n * x.element_size()
-    if row % _LINE:
+    if row % LINE:
         return False
     sizes = (pattern.elements, *pattern.extent)
-    if row > 2 * _LINE or not all(isinstance(size, int) for size in sizes):
+    if row > 2 * LINE or not all(isinstance(size, int) for size in sizes):
         return True
     return sizes[0] < _LONG_ROW * max(sizes[1:])
 

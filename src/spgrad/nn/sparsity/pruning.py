@@ -83,9 +83,9 @@ class GradualMagnitude(Schedule):
         super().__init__(module, optimizer, every=every, begin=begin, end=end)
         checks.require_number("end", end, "It is the step of the last change.", whole=True)
         if (density is None) == (n_m is None):
-            found = "neither of them is" if density is None else "`density` and `n_m` are"
+            found = "neither `density` nor `n_m` is" if n_m is None else "`density` and `n_m` are"
             raise ArgumentValueError(
-                f"{found} given; one of `density` and `n_m` is accepted. For example density=0.1."
+                f"{found} given; one of the two is accepted. For example density=0.1."
             )
         if density is not None:
             hint = "It is the share of elements that are left."
