@@ -14,10 +14,10 @@
 namespace spgrad {
 namespace {
 
-// Whether the processor can foresee where the short rows of a view end: most are as long as the row
-// before. Looks at some of them.
+// Whether the processor can foresee where the short rows of a view end: `share` of 32 of them, or
+// more, are as long as the row before. Looks at some of them.
 template <class index_t>
-bool short_and_alike(const index_t* ptr, int64_t first, int64_t last) {
+bool short_and_alike(const index_t* ptr, int64_t first, int64_t last, int64_t share) {
   constexpr int64_t kShort = 16, kLooks = 64;
   if (last - first < 2 || int64_t{ptr[last]} - ptr[first] > kShort * (last - first)) return false;
   const int64_t looks = std::min(kLooks, (last - first + 6) / 8);
@@ -26,7 +26,7 @@ bool short_and_alike(const index_t* ptr, int64_t first, int64_t last) {
     const index_t* const at = ptr + first + (last - first - 1) * look / looks;
     alike += at[2] - at[1] == at[1] - at[0];
   }
-  return 4 * alike >= 3 * looks;
+  return 32 * alike >= share * looks;
 }
 
 template <int kBytes, int kColumns, class index_t, class scalar_t>
@@ -36,7 +36,11 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
     // For one column, spmv looks at the lengths of some rows at a time if the processor gathers
     // fast.
     const bool gathered = kColumns == 1 && gathers_fast;
-    if (!gathered && short_and_alike(a.ptr, first, last)) {
+    // If the entries of a row are half a register, one column has code without a branch for each
+    // row, which wins earlier against code for each length.
+    const bool half = kColumns == 1 && int64_t{a.ptr[last]} - a.ptr[first] <=
+                                           kHalfRegister<scalar_t> * (last - first);
+    if (!gathered && short_and_alike(a.ptr, first, last, half ? 27 : 24)) {
       return spmm_by_length<kBytes, kColumns>(a, first, last);
     }
     if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {

@@ -21,6 +21,10 @@ inline constexpr int64_t kStaged = 1024, kStagedAhead = 64;
 // Rows of this many entries keep enough loads under way by themselves, and are not staged.
 inline constexpr int64_t kStagedRow = 48;
 
+// Rows of one column with at most this many entries are one vector each, half a register wide.
+template <class scalar_t>
+inline constexpr int kHalfRegister = 32 / sizeof(scalar_t);
+
 // The sums of one row, whose rows of x lie side by side from `staged` on. Reads up to kSlots - 1
 // entries behind the row, of a.val and of `staged`.
 template <int kBytes, int kColumns, class index_t, class scalar_t, class Values>
@@ -43,11 +47,42 @@ SPGRAD_INLINE void add_staged(const Spmm<index_t, scalar_t>& a, const scalar_t* 
   sums = S::exists(end - q) ? more : sums;
 }
 
+// Sums of four rows from i on, of one column, none of more than kMost entries. Each row is one
+// vector of kMost lanes, in which the products of the rows behind it are set to 0.
+template <int kMost, class index_t, class scalar_t>
+SPGRAD_INLINE void staged_short_rows(const Spmm<index_t, scalar_t>& a, const scalar_t* staged,
+                                     int64_t begin, int64_t i) {
+  using Row = Vector<scalar_t, kMost>;
+  using Integer = std::conditional_t<sizeof(scalar_t) == 4, int32_t, int64_t>;
+  using Cells = Vector<Integer, kMost>;
+  Row rows[4];
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+    const int64_t p = a.ptr[i + r];
+    Row weights;
+    Cells exist;
+    std::memcpy(&rows[r], staged + (p - begin), sizeof(rows[r]));
+    std::memcpy(&weights, a.val + p, sizeof(weights));
+    std::memcpy(&exist, kLengths<Integer, kMost>.exist[a.ptr[i + r + 1] - p], sizeof(exist));
+    rows[r] = std::bit_cast<Row>(std::bit_cast<Cells>(rows[r] * weights) & exist);
+  }
+  Vector<scalar_t, 4> joined;
+  sum_lanes<scalar_t, kMost>(rows, joined);
+  joined += 0;  // -0 becomes 0, as in the other way
+  std::memcpy(a.y + i, &joined, sizeof(joined));
+}
+
 // Four rows from i on, staged from the entry `begin` on.
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void staged_rows(const Spmm<index_t, scalar_t>& a, const scalar_t* staged,
                                int64_t begin, int64_t i) {
   using S = Slots<kBytes, kColumns, scalar_t>;
+  if constexpr (kColumns == 1) {
+    constexpr int kMost = kHalfRegister<scalar_t>;
+    if (lengths_of<4>(a.ptr + i).most <= kMost) {
+      return staged_short_rows<kMost>(a, staged, begin, i);
+    }
+  }
   typename S::Values sums[4]{};
 #pragma GCC unroll 4
   for (int r = 0; r < 4; ++r) {
