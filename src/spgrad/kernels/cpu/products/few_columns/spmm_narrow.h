@@ -120,6 +120,7 @@ SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, in
       sums[r] += weights * rows;
     }
   }
+  if (p == end) return;
 #pragma GCC unroll 4
   for (int r = 0; r < S::kRegisters; ++r) {
     const int64_t count = end - p - r * S::kEntries;
