@@ -94,6 +94,36 @@ SPGRAD_INLINE void gather(const void* from, const index_t* at, [[maybe_unused]] 
   load_cells<Cell, kLanes>(from, at, out);
 }
 
+// Whether the kLanes indices from `at` on are consecutive, as in the rows of bands and of blocks.
+// False where there is no short code that finds out.
+template <int kLanes, class index_t>
+SPGRAD_INLINE bool is_run(const index_t* at) {
+#if SPGRAD_WIDE
+  constexpr int kHalf = kLanes / 2;
+  constexpr auto numbers = []<int... kLane>(std::integer_sequence<int, kLane...>) {
+    return Vector<index_t, kLanes>{kLane...};
+  }(std::make_integer_sequence<int, kLanes>());
+  if constexpr (sizeof(numbers) >= 32) {
+    if (at[kLanes - 1] - at[0] != kLanes - 1) [[likely]] return false;
+    Vector<index_t, kLanes> index;
+    std::memcpy(&index, at, sizeof(index));
+    const Vector<index_t, kLanes> apart = (index - index[0]) ^ numbers;
+    bool none;
+    if constexpr (sizeof(apart) == 64) {
+      const auto half = [](int l) { return l; };
+      const auto other = [](int l) { return l + kHalf; };
+      const Vector<index_t, kHalf> either =
+          shuffle<kHalf>(apart, apart, half) | shuffle<kHalf>(apart, apart, other);
+      asm("vptest %t1, %t1" : "=@ccz"(none) : "x"(either));
+    } else {
+      asm("vptest %t1, %t1" : "=@ccz"(none) : "x"(apart));
+    }
+    return none;
+  }
+#endif
+  return false;
+}
+
 // Lane l of `out` is from[first + l / kTimes]; kCount elements can be read.
 template <int kTimes, int kCount, class T, class V>
 SPGRAD_INLINE void repeat_each(const T* from, int first, V& out) {

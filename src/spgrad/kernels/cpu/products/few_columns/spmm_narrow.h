@@ -36,6 +36,10 @@ struct Slots {
                                       Values& out) {
     if constexpr (kRowBytes <= 8) {
       using Cell = std::conditional_t<kRowBytes == 4, uint32_t, uint64_t>;
+      if (is_run<kEntries>(a.idx + p)) {
+        std::memcpy(&out, a.row(p), sizeof(out));
+        return;
+      }
       Vector<Cell, kEntries> cells;
       gather<Cell, kEntries>(a.x, a.idx + p, count, cells);
       out = std::bit_cast<Values>(cells);
