@@ -108,6 +108,33 @@ def test_rows_of_any_length_have_one_sum_however_x_is_read(assume, dtype, n, mos
     assert_close(found[0], REFERENCES["spmm"](ptr, idx, None, val, x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+@pytest.mark.parametrize("length", [16, 17, 20, 33, 64])
+@pytest.mark.parametrize("columns", ["consecutive", "repeated", "in any order"])
+def test_consecutive_columns_have_the_sum_of_columns_apart(dtype, n, length, columns):
+    """The rows of a band are read by whole registers, if all their columns are consecutive."""
+    m, k = 67, 200
+    row = torch.arange(length)
+    if columns == "repeated":  # a register begins and ends as if its columns were consecutive
+        row[1:-1] = row[1:-1] // 8 * 8
+    elif columns == "in any order":
+        row[1:7], row[9:15] = row[1:7].flip(0), row[9:15].flip(0)
+    idx = (torch.randint(k - length, (m, 1)) + row).reshape(-1).int()
+    ptr = torch.arange(m + 1, dtype=torch.int32) * length
+    val, x = dense(m * length, dtype=dtype), dense(k, n, dtype=dtype)
+    y = kernels.spmm(ptr, idx, None, val, x)
+    assert_close(y, REFERENCES["spmm"](ptr, idx, None, val, x), rtol=1e-4, atol=1e-4)
+    order = torch.randperm(k)
+    apart = order.argsort()[idx].int()
+    assert_close(kernels.spmm(ptr, apart, None, val, x[order]), y, rtol=0, atol=0)
+    lengths = torch.tensor([length, 3] * m)  # rows of many lengths take another loop
+    mixed = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).int()
+    ends = torch.cat([idx.view(m, length), idx.view(m, length)[:, :3]], 1).reshape(-1)
+    weights = torch.cat([val.view(m, length), val.view(m, length)[:, :3]], 1).reshape(-1)
+    assert_close(kernels.spmm(mixed, ends, None, weights, x)[::2], y, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("n", [1, 2, 4, 8])
 def test_what_lies_behind_a_row_does_not_count(n):
     """Vectors reach beyond the end of a row: infinities there must not show."""

@@ -94,35 +94,59 @@ SPGRAD_INLINE void gather(const void* from, const index_t* at, [[maybe_unused]] 
   load_cells<Cell, kLanes>(from, at, out);
 }
 
-// Whether the kLanes indices from `at` on are consecutive, as in the rows of bands and of blocks.
-// False where there is no short code that finds out.
-template <int kLanes, class index_t>
-SPGRAD_INLINE bool is_run(const index_t* at) {
 #if SPGRAD_WIDE
-  constexpr int kHalf = kLanes / 2;
+// The first 16 bytes of `out` are the cells `at` of `from`, by one load for each; the others are 0.
+// load_cells has the same instructions once more: if it calls this function, GCC 12 spills pointers
+// in the loops around it, which take up to a quarter longer.
+template <class Cell, class index_t, class V>
+SPGRAD_INLINE void load_quarter(const void* from, const index_t* at, V& out) {
+  struct Bytes {
+    char all[sizeof(Cell)];
+  };
+  const auto cell = [&](int lane) -> const Bytes& {
+    return static_cast<const Bytes*>(from)[static_cast<int64_t>(at[lane])];
+  };
+  if constexpr (sizeof(Cell) == 4) {
+    asm("vmovss %1, %x0\n\t"
+        "vinsertps $0x10, %2, %x0, %x0\n\t"
+        "vinsertps $0x20, %3, %x0, %x0\n\t"
+        "vinsertps $0x30, %4, %x0, %x0"
+        : "=&v"(out)
+        : "m"(cell(0)), "m"(cell(1)), "m"(cell(2)), "m"(cell(3)));
+  } else {
+    asm("vmovsd %1, %x0\n\t"
+        "vmovhpd %2, %x0, %x0"
+        : "=&v"(out)
+        : "m"(cell(0)), "m"(cell(1)));
+  }
+}
+
+// Whether the kLanes indices from `at` on are consecutive, as in the rows of bands and of blocks;
+// they may be in any order and repeat. For code with registers of 32 bytes or more.
+template <int kLanes, class index_t>
+SPGRAD_INLINE bool are_consecutive(const index_t* at) {
+  if (at[kLanes - 1] - at[0] != kLanes - 1) return false;
   constexpr auto numbers = []<int... kLane>(std::integer_sequence<int, kLane...>) {
     return Vector<index_t, kLanes>{kLane...};
   }(std::make_integer_sequence<int, kLanes>());
-  if constexpr (sizeof(numbers) >= 32) {
-    if (at[kLanes - 1] - at[0] != kLanes - 1) [[likely]] return false;
-    Vector<index_t, kLanes> index;
-    std::memcpy(&index, at, sizeof(index));
-    const Vector<index_t, kLanes> apart = (index - index[0]) ^ numbers;
-    bool none;
-    if constexpr (sizeof(apart) == 64) {
-      const auto half = [](int l) { return l; };
-      const auto other = [](int l) { return l + kHalf; };
-      const Vector<index_t, kHalf> either =
-          shuffle<kHalf>(apart, apart, half) | shuffle<kHalf>(apart, apart, other);
-      asm("vptest %t1, %t1" : "=@ccz"(none) : "x"(either));
-    } else {
-      asm("vptest %t1, %t1" : "=@ccz"(none) : "x"(apart));
-    }
-    return none;
+  Vector<index_t, kLanes> index;
+  std::memcpy(&index, at, sizeof(index));
+  const Vector<index_t, kLanes> differ = (index - index[0]) ^ numbers;
+  bool none;
+  if constexpr (sizeof(differ) == 64) {
+    constexpr int kHalf = kLanes / 2;
+    constexpr auto lower = [](int l) { return l; };
+    constexpr auto upper = [](int l) { return l + kHalf; };
+    const Vector<index_t, kHalf> either =
+        shuffle<kHalf>(differ, differ, lower) | shuffle<kHalf>(differ, differ, upper);
+    asm("vptest %t1, %t1" : "=@ccz"(none) : "x"(either));
+  } else {
+    static_assert(sizeof(differ) == 32 || sizeof(differ) == 16);
+    asm("vptest %1, %1" : "=@ccz"(none) : "x"(differ));
   }
-#endif
-  return false;
+  return none;
 }
+#endif
 
 // Lane l of `out` is from[first + l / kTimes]; kCount elements can be read.
 template <int kTimes, int kCount, class T, class V>

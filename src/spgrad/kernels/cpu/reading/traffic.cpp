@@ -54,10 +54,11 @@ bool worth_prefetching(const Misses& misses, const Tensor& x, RowUse use) {
 // keeps the processor from executing later loads ahead.
 bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
-  constexpr int64_t kShort = 20;
+  constexpr int64_t kShort = 80;  // bytes of values in a row
+  const auto element = static_cast<int64_t>(x.element_size());
   const int64_t row = row_bytes(x);
   if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast) return false;
-  if (idx.numel() > kShort * use.lines) return false;
+  if (idx.numel() * element > kShort * use.lines) return false;
   if (2 * x.size(0) * row <= near_bytes()) return true;
   return footprint_of(idx).misses(room() / kLine) <= kOften;
 }

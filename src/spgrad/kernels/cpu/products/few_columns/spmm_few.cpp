@@ -14,34 +14,64 @@
 namespace spgrad {
 namespace {
 
-// Whether the processor can foresee where the short rows of a view end: `share` of 32 of them, or
-// more, are as long as the row before. Looks at some of them.
+// What some looks at a view say, in shares of 32: rows that are as long as the row before, and rows
+// and places anywhere from which on `lanes` columns are consecutive.
+struct Looks {
+  int64_t alike = 0, runs_of_rows = 0, runs = 0;
+};
 template <class index_t>
-bool short_and_alike(const index_t* ptr, int64_t first, int64_t last, int64_t share) {
-  constexpr int64_t kShort = 16, kLooks = 64;
-  if (last - first < 2 || int64_t{ptr[last]} - ptr[first] > kShort * (last - first)) return false;
+Looks look_at(const index_t* ptr, const index_t* idx, int64_t nse, int64_t first, int64_t last,
+              int64_t lanes) {
+  constexpr int64_t kLooks = 64;
+  Looks found;
+  if (last - first < 2) return found;
   const int64_t looks = std::min(kLooks, (last - first + 6) / 8);
-  int64_t alike = 0;
+  const int64_t begin = ptr[first], end = std::min<int64_t>(ptr[last], nse - lanes + 1);
+  const auto is_run = [&](int64_t p) {
+    return p < end && idx[p + lanes - 1] - idx[p] == lanes - 1;
+  };
   for (int64_t look = 0; look < looks; ++look) {
     const index_t* const at = ptr + first + (last - first - 1) * look / looks;
-    alike += at[2] - at[1] == at[1] - at[0];
+    found.alike += at[2] - at[1] == at[1] - at[0];
+    found.runs_of_rows += is_run(at[0]);
+    found.runs += is_run(begin + (ptr[last] - begin) * look / looks);
   }
-  return 32 * alike >= share * looks;
+  found.alike = 32 * found.alike / looks;
+  found.runs_of_rows = 32 * found.runs_of_rows / looks;
+  found.runs = 32 * found.runs / looks;
+  return found;
+}
+
+// Rows [first, last) of which most are of one length, or begin with consecutive columns.
+template <int kBytes, int kColumns, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_regular(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (kColumns > 1) {
+    spmm_by_registers<kBytes, kColumns, true>(a, first, last);
+  } else {
+    for (; first + 4 <= last; first += 4) spmv_long_rows<kBytes, true>(a, first, 4);
+    if (first < last) spmv_long_rows<kBytes, true>(a, first, last - first);
+  }
 }
 
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
-    // For one column, spmv looks at the lengths of some rows at a time if the processor gathers
-    // fast.
-    const bool gathered = kColumns == 1 && gathers_fast;
+    constexpr int64_t kShort = 16, kMost = 24, kNearlyAll = 27;
+    const int64_t count = int64_t{a.ptr[last]} - a.ptr[first], rows = last - first;
+    const bool are_short = count <= kShort * rows;
+    const Looks found =
+        look_at(a.ptr, a.idx, a.nse, first, last, Slots<kBytes, kColumns, scalar_t>::kEntries);
     // If the entries of a row are half a register, one column has code without a branch for each
-    // row, which wins earlier against code for each length.
-    const bool half = kColumns == 1 && int64_t{a.ptr[last]} - a.ptr[first] <=
-                                           kHalfRegister<scalar_t> * (last - first);
-    if (!gathered && short_and_alike(a.ptr, first, last, half ? 27 : 24)) {
+    // row, which wins earlier against code for each length. Where the processor gathers fast, spmv
+    // looks at the lengths of some rows at a time.
+    const bool half = kColumns == 1 && count <= kHalfRegister<scalar_t> * rows;
+    if (are_short && found.alike >= (half ? kNearlyAll : kMost) &&
+        !(kColumns == 1 && gathers_fast)) {
       return spmm_by_length<kBytes, kColumns>(a, first, last);
+    }
+    if (!are_short && std::max({found.alike, found.runs, found.runs_of_rows}) >= kMost) {
+      return spmm_regular<kBytes, kColumns>(a, first, last);
     }
     if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
       if (a.traffic.staged) return spmm_staged<kBytes, kColumns>(a, first, last);

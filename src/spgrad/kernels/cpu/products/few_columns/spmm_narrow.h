@@ -29,17 +29,22 @@ struct Slots {
   using Values = Vector<scalar_t, kLanes>;
   using Row = Vector<scalar_t, kColumns>;
   using Integer = std::conditional_t<sizeof(scalar_t) == 4, int32_t, int64_t>;
+  using Cell = std::conditional_t<kRowBytes == 4, uint32_t, uint64_t>;  // a row of x, if it fits
 
-  // The rows of x of the entries from p on, side by side.
-  template <class index_t>
+  // The rows of x of the entries from p on, side by side. kRegular: the processor foresees where
+  // rows of A end and which columns are consecutive, so that branches cost little.
+  template <bool kRegular, class index_t>
   SPGRAD_INLINE static void load_rows(const Spmm<index_t, scalar_t>& a, int64_t p, int64_t count,
                                       Values& out) {
     if constexpr (kRowBytes <= 8) {
-      using Cell = std::conditional_t<kRowBytes == 4, uint32_t, uint64_t>;
-      if (is_run<kEntries>(a.idx + p)) {
-        std::memcpy(&out, a.row(p), sizeof(out));
-        return;
+#if SPGRAD_WIDE
+      if constexpr (kRegular && sizeof(Values) >= 32) {
+        if (are_consecutive<kEntries>(a.idx + p)) {
+          std::memcpy(&out, a.row(p), sizeof(out));
+          return;
+        }
       }
+#endif
       Vector<Cell, kEntries> cells;
       gather<Cell, kEntries>(a.x, a.idx + p, count, cells);
       out = std::bit_cast<Values>(cells);
@@ -52,17 +57,31 @@ struct Slots {
     }
   }
 
+  // The same for the last `count` entries of a row of A. The rows of stencils and bands have odd
+  // lengths, so often just one entry is left.
+  template <bool kRegular, class index_t>
+  SPGRAD_INLINE static void load_last_rows(const Spmm<index_t, scalar_t>& a, int64_t p,
+                                           int64_t count, Values& out) {
+#if SPGRAD_WIDE
+    if constexpr (kRegular && sizeof(Values) == 64 && kRowBytes <= 8) {
+      if (!gathers_fast && count <= kEntries / 4) {
+        return load_quarter<Cell>(a.x, a.idx + p, out);
+      }
+    }
+#endif
+    load_rows<kRegular>(a, p, count, out);
+  }
+
   // The rows of x of the kSlots entries from p on, side by side; one load for each.
   template <class index_t>
   SPGRAD_INLINE static void copy_rows(const Spmm<index_t, scalar_t>& a, int64_t p, Values& out) {
     static_assert(kRegisters == 1);
     if constexpr (kRowBytes <= 8) {
-      using Cell = std::conditional_t<kRowBytes == 4, uint32_t, uint64_t>;
       Vector<Cell, kEntries> cells;
       load_cells<Cell, kEntries>(a.x, a.idx + p, cells);
       out = std::bit_cast<Values>(cells);
     } else {
-      load_rows(a, p, kEntries, out);
+      load_rows<false>(a, p, kEntries, out);
     }
   }
 
@@ -110,8 +129,8 @@ struct Slots {
 };
 
 // One row by whole registers; the last entries under a mask, so that no branch depends on how many
-// they are. Reads up to kSlots - 1 entries behind the row.
-template <int kBytes, int kColumns, class index_t, class scalar_t, class Sums>
+// they are, unless rows are regular. Reads up to kSlots - 1 entries behind the row.
+template <int kBytes, int kColumns, bool kRegular, class index_t, class scalar_t, class Sums>
 SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, int64_t end,
                                  Sums& sums) {
   using S = Slots<kBytes, kColumns, scalar_t>;
@@ -119,16 +138,16 @@ SPGRAD_INLINE void add_registers(const Spmm<index_t, scalar_t>& a, int64_t p, in
   for (; p + S::kSlots <= end; p += S::kSlots) {
 #pragma GCC unroll 4
     for (int r = 0; r < S::kRegisters; ++r) {
-      S::load_rows(a, p + r * S::kEntries, S::kEntries, rows);
+      S::template load_rows<kRegular>(a, p + r * S::kEntries, S::kEntries, rows);
       S::load_weights(a, p, r, weights);
       sums[r] += weights * rows;
     }
   }
-  if (p == end) return;
+  if (kRegular && p == end) return;
 #pragma GCC unroll 4
   for (int r = 0; r < S::kRegisters; ++r) {
     const int64_t count = end - p - r * S::kEntries;
-    S::load_rows(a, p + r * S::kEntries, count, rows);
+    S::template load_last_rows<kRegular>(a, p + r * S::kEntries, count, rows);
     S::load_weights(a, p, r, weights);
     const typename S::Values more = sums[r] + weights * rows;
     sums[r] = S::exists(count) ? more : sums[r];
@@ -169,7 +188,7 @@ SPGRAD_INLINE void add_entries(const Spmm<index_t, scalar_t>& a, int64_t p, int6
 }
 
 // Rows [first, last).
-template <int kBytes, int kColumns, class index_t, class scalar_t>
+template <int kBytes, int kColumns, bool kRegular = false, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_by_registers(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   using S = Slots<kBytes, kColumns, scalar_t>;
   typename S::Row row;
@@ -179,7 +198,7 @@ SPGRAD_INLINE void spmm_by_registers(const Spmm<index_t, scalar_t> a, int64_t fi
     if (kHasRegisters<kBytes, kColumns, scalar_t> && end + S::kSlots <= a.nse) [[likely]] {
       if constexpr (kHasRegisters<kBytes, kColumns, scalar_t>) {
         typename S::Values sums[S::kRegisters]{};
-        add_registers<kBytes, kColumns>(a, p, end, sums);
+        add_registers<kBytes, kColumns, kRegular>(a, p, end, sums);
         S::fold(sums, row);
       }
     } else {

@@ -18,7 +18,7 @@ namespace spgrad {
 // show in the result.
 
 // Sums of four rows; a row's entries lie side by side in the lanes of its register.
-template <int kBytes, class index_t, class scalar_t>
+template <int kBytes, bool kRegular = false, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t count) {
   using S = Slots<kBytes, 1, scalar_t>;
   static_assert(S::kRegisters == 1);
@@ -30,7 +30,7 @@ SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t firs
     if (a.traffic.distant) prefetch_entries(a, p, end);
     if (end + S::kSlots <= a.nse) [[likely]] {
       typename S::Values row[1]{};
-      add_registers<kBytes, 1>(a, p, end, row);
+      add_registers<kBytes, 1, kRegular>(a, p, end, row);
       sums[r] = row[0];
     } else {
       alignas(kBytes) scalar_t slots[S::kSlots]{};
@@ -73,7 +73,7 @@ SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t fir
   for (int64_t p = 0; p < count; p += kLanes) {
     if (a.traffic.distant) prefetch_entries(a, begin + p, begin + p + kLanes);
     typename S::Values weights, rows;
-    S::load_rows(a, begin + p, kLanes, rows);
+    S::template load_rows<false>(a, begin + p, kLanes, rows);
     S::load_weights(a, begin + p, 0, weights);
     rows *= weights;
     std::memcpy(products + p, &rows, sizeof(rows));
