@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import torch
 
-from spgrad.core.checks import describe_kind, require_bool
+from spgrad.core.checks import PRODUCT_DTYPES, describe_kind, require_bool, short
 from spgrad.errors import (
     ArgumentKindError,
     ArgumentValueError,
@@ -147,6 +147,7 @@ def refusal(
                 return found
     for name, value in _flat(given):
         found = _out_of_range(name, value, error) or _without_data(name, value, error)
+        found = found or _of_a_rare_dtype(name, value, error)
         if found is not None:
             return found
     return None
@@ -222,6 +223,19 @@ def _out_of_range(name: str, value: Any, error: BaseException) -> SpgradError | 
     return ArgumentValueError(
         f"`{name}` is {value}; ints from -2^63 to 2^63 - 1 are accepted. Give a smaller one, or a "
         "float where fractions are accepted."
+    )
+
+
+def _of_a_rare_dtype(name: str, value: Any, error: BaseException) -> SpgradError | None:
+    """The error for a dtype such as uint16 or float8, which has hardly any function."""
+    if not isinstance(value, torch.Tensor) or value.dtype in (*PRODUCT_DTYPES, torch.bool):
+        return None
+    if "not implemented for" not in str(error) and "not supported" not in str(error):
+        return None
+    return ArgumentValueError(
+        f"`{name}` has dtype {short(value.dtype)}, which torch stores and hardly computes with; "
+        f"{', '.join(map(short, PRODUCT_DTYPES))} and, for some functions, bool are accepted. "
+        f"Convert it with {name}.to(torch.float32)."
     )
 
 

@@ -40,6 +40,15 @@ def test_from_scipy_shares_memory(form):
     assert torch.equal(A.to_dense(), torch.from_numpy(S.toarray()))
 
 
+@pytest.mark.parametrize("form", ["csr", "coo"])
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
+def test_unsigned_values_become_int64(form, dtype):
+    S, dense = random_scipy(form, dtype)
+    A = spgrad.from_scipy(S)
+    assert A.dtype == torch.int64
+    assert (A @ A.t()).to_dense().tolist() == (dense @ dense.T).tolist()
+
+
 @pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
 def test_from_scipy_keeps_index_dtypes(index_dtype):
     S, dense = random_scipy("csr")

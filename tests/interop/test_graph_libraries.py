@@ -38,6 +38,28 @@ def test_graphs_of_pyg(layout):
     assert spgrad.from_pyg(EDGES).shape == (3, 3)
 
 
+@pytest.mark.parametrize("layout", support.ALL[:3])
+@pytest.mark.parametrize("native", [True, False])
+def test_adj_t_is_a_native_tensor_where_torch_sparse_is_missing(layout, native):
+    repeated = torch.sparse_coo_tensor(EDGES.repeat(1, 2), WEIGHTS.repeat(2) / 2, (4, 4))
+    for made in (DENSE.to_sparse_csr(), DENSE.to_sparse_csc(), repeated):
+        matrix = made.requires_grad_() if native else spgrad.from_torch(made).requires_grad_()
+        for data in (matrix, SimpleNamespace(adj_t=matrix)):
+            A = spgrad.from_pyg(data, layout=LAYOUTS[layout])
+            assert A.pattern.name == layout
+            assert torch.equal(A.to_dense(), DENSE)
+        A.sum().backward()
+        assert matrix.grad.layout == matrix.layout
+
+
+@pytest.mark.filterwarnings("ignore")  # the import of torch_geometric warns of its own code
+def test_what_to_sparse_tensor_makes():
+    geometric = pytest.importorskip("torch_geometric")
+    data = geometric.data.Data(edge_index=EDGES, edge_weight=WEIGHTS, num_nodes=4)
+    turned = geometric.transforms.ToSparseTensor()(data)
+    assert torch.equal(spgrad.from_pyg(turned).to_dense(), DENSE.t())
+
+
 @pytest.mark.filterwarnings("ignore")  # the import of torch_geometric warns of its own code
 def test_parts_of_heterogeneous_graphs_have_the_sizes_of_both_ends():
     data = pytest.importorskip("torch_geometric.data").HeteroData()
@@ -85,10 +107,33 @@ def test_graphs_of_dgl():
         spgrad.from_dgl(graph, weight="x")
 
 
+def test_a_dgl_graph_between_nodes_of_two_types():
+    counts = {"user": 3, "item": 5}
+    graph = SimpleNamespace(
+        canonical_etypes=[("user", "buys", "item")],
+        edges=lambda: (torch.tensor([0, 2]), torch.tensor([4, 0])),
+        num_nodes=lambda kind=None: counts[kind] if kind else sum(counts.values()),
+    )
+    A = spgrad.from_dgl(graph)
+    assert A.shape == (3, 5)
+    assert A.coo_indices().tolist() == [[0, 2], [4, 0]]
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
         (lambda: spgrad.from_pyg(3), "`data` is an int without edge_index"),
+        (
+            lambda: spgrad.from_pyg(SimpleNamespace(adj_t=TorchSparse()), weight="w"),
+            "`weight` is 'w' for a matrix, which has its own values",
+        ),
+        (lambda: spgrad.from_pyg(SimpleNamespace(adj_t=EDGES)), "`data` has a strided tensor"),
+        (
+            lambda: spgrad.from_pyg(spgrad.eye(2), layout=torch.sparse_bsr),
+            "`layout` is torch.sparse_bsr; torch.sparse_csr, sparse_csc and sparse_coo are",
+        ),
+        (lambda: spgrad.from_dgl((EDGES[0], EDGES[1]), weight="w"), "`weight` is 'w' for a pair"),
+        (lambda: spgrad.from_dgl((EDGES[0], EDGES[1, :2])), "`edge_index[1]` has shape (2,)"),
         (lambda: spgrad.from_pyg(EDGES, weight="w"), "`weight` is 'w' for edges alone"),
         (
             lambda: spgrad.from_pyg(SimpleNamespace(edge_index=EDGES), weight="w"),

@@ -40,6 +40,15 @@ def test_there_and_back(layout, directed):
     assert torch.equal(B.to_dense(), x)
 
 
+def test_the_numbers_in_a_tensor_are_names():
+    A = spgrad.from_edges([[0, 1], [1, 0]], [2.0, 3.0])
+    for names in (torch.tensor([5, 7]), torch.tensor([5, 7]).numpy()):
+        G = spgrad.to_networkx(A, names)
+        assert G[5][7]["weight"] == 2
+        assert all(type(node) is int for node in G)
+        assert torch.equal(spgrad.from_networkx(G, names).A.to_dense(), A.to_dense())
+
+
 def test_graphs_without_edges():
     assert spgrad.from_networkx(nx.Graph()).A.shape == (0, 0)
     assert spgrad.to_networkx(spgrad.zeros(3, 3)).number_of_nodes() == 3
@@ -51,6 +60,8 @@ def test_graphs_without_edges():
         (lambda: spgrad.from_networkx([(0, 1)]), "`graph` is a list; a graph of networkx"),
         (lambda: spgrad.from_networkx(nx.path_graph(2), [0, 5]), "`nodes` has 5, which is"),
         (lambda: spgrad.from_networkx(nx.path_graph(2), [0, 0]), "`nodes` has 0 more than"),
+        (lambda: spgrad.to_networkx(spgrad.eye(2), torch.tensor([5, 5])), "has 5 more than once"),
+        (lambda: spgrad.to_networkx(spgrad.eye(2), [None, 1]), "`nodes` has None"),
         (lambda: spgrad.to_networkx(spgrad.zeros(2, 3)), "a square matrix"),
         (lambda: spgrad.to_networkx(spgrad.eye(2), "a"), "`nodes` has shape (1,)"),
         (lambda: spgrad.to_networkx(spgrad.eye(2), "aa"), "`nodes` has 'a' more than"),
@@ -67,8 +78,17 @@ def test_refusals(call, text):
     assert text in str(raised.value)
 
 
-def test_a_weight_that_is_no_number():
+@pytest.mark.parametrize("weight", ["much", None, [1.0], 2j, torch.ones(2)])
+def test_a_weight_that_is_no_number(weight):
     G = nx.Graph()
-    G.add_edge(0, 1, weight="much")
-    with pytest.raises(spgrad.ArgumentKindError, match="`weight` is 'weight', which is no number"):
+    G.add_edge(0, 1, weight=weight)
+    says = "`weight` is 'weight', which is no number of float32 for some edge"
+    with pytest.raises(spgrad.ArgumentKindError, match=says):
         spgrad.from_networkx(G)
+
+
+def test_a_weight_that_the_dtype_does_not_hold():
+    G = nx.Graph()
+    G.add_edge(0, 1, weight=300)
+    with pytest.raises(spgrad.ArgumentKindError, match="no number of int8 for some edge"):
+        spgrad.from_networkx(G, dtype=torch.int8)

@@ -52,6 +52,14 @@ def test_there_and_back(layout, dtype):
     assert set(named["row"]) == {"p", "q"}
 
 
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+def test_unsigned_values_become_int64(dtype):
+    frame = table().assign(w=pandas.Series([1, 2, 3, 4]).astype(dtype))
+    A = spgrad.from_pandas(frame, "u", "v", "w").A
+    assert A.dtype == torch.int64
+    assert A.to_dense().tolist() == [[0, 2, 0], [4, 0, 4]]
+
+
 def test_values_with_a_pending_conjugation_or_negation():
     x = torch.tensor([1 + 2j, 3 - 1j]).conj()
     for vals in (x, x.imag):
@@ -66,6 +74,21 @@ def test_values_with_a_pending_conjugation_or_negation():
         (lambda: spgrad.from_pandas(table(), "z", "v"), "`row` is 'z'; 'u', 'v', 'w' are accepted"),
         (lambda: spgrad.from_pandas(table(), "u", "v", "u"), "`value` names a column of dtype"),
         (lambda: spgrad.from_pandas(table(), "u", "v", size=3), "`row` names a column of dtype"),
+        (
+            lambda: spgrad.from_pandas(
+                pandas.DataFrame([[1, 2, 3]], columns=list("uuv")), "u", "v"
+            ),
+            "`row` is 'u', which is the name of 2 columns",
+        ),
+        (
+            lambda: spgrad.from_pandas(pandas.DataFrame({"u": [[1]], "v": [1]}), "u", "v"),
+            "`row` names a column with a list",
+        ),
+        (
+            lambda: spgrad.from_pandas(table().assign(w=[2**63, 1, 1, 1]), "u", "v", "w"),
+            "`value` names a column of dtype uint64",
+        ),
+        (lambda: spgrad.to_pandas(spgrad.eye(2), names=("a", "a", "b")), "`names` has 'a' more"),
         (
             lambda: spgrad.from_pandas(pandas.DataFrame({"u": [None], "v": [1]}), "u", "v"),
             "`row` names a column with missing labels",

@@ -242,7 +242,11 @@ def test_wrong_arguments_of_load(tmp_path):
         (lambda: testing.random_sparse((4, 6, 2), dense_dim=1), ".mtx", "1 dense dimension"),
         (lambda: testing.random_sparse((4, 6), torch.sparse_bsc), ".npz", "has layout bsc"),
         (lambda: testing.random_sparse((4, 6)).half(), ".npz", "has dtype float16"),
-        (lambda: testing.random_sparse((4, 6), dtype=torch.complex64), ".csv", "complex64; real"),
+        (lambda: testing.random_sparse((4, 6), dtype=torch.complex64), ".csv", "complex64; a real"),
+        *(
+            (lambda: spgrad.eye(2, dtype=torch.float8_e4m3fn), suffix, "has dtype float8_e4m3fn")
+            for suffix in (".npz", ".h5", ".mtx", ".csv")
+        ),
     ],
 )
 def test_what_a_file_can_not_hold(A, suffix, says, tmp_path):

@@ -27,6 +27,15 @@ def test_round_trip(name, shape, dtype, tmp_path):
     assert B.pattern.same_as(A.pattern)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_round_trip_of_half_complex_numbers(tmp_path):
+    A = spgrad.from_values(torch.tensor([1 + 2j, 3 - 4j]).to(torch.complex32), spgrad.eye(2))
+    spgrad.io.save(A, tmp_path / "a.safetensors")
+    B = spgrad.io.load(tmp_path / "a.safetensors")
+    assert B.dtype == torch.complex32
+    assert B.values().tolist() == A.values().tolist()
+
+
 def test_dense_dimensions(tmp_path):
     A = testing.random_sparse((4, 6, 3), dense_dim=1)
     spgrad.io.save(A, tmp_path / "a.safetensors")

@@ -310,6 +310,26 @@ REFUSED = {
         ValueError,
         "from_dense: `x` has dtype uint16",
     ),
+    "dtype without sums": (
+        lambda: spgrad.from_edges([[0, 0], [1, 1]], torch.ones(2).to(torch.uint16)),
+        ValueError,
+        "from_edges: `edge_weight` has dtype uint16, which torch stores and hardly computes with",
+    ),
+    "dtype without order": (
+        lambda: spgrad.topk(spgrad.eye(2, dtype=torch.float8_e4m3fn), 1),
+        ValueError,
+        "topk: `input` has dtype float8_e4m3fn",
+    ),
+    "blocks of edges": (
+        lambda: spgrad.from_edges([[0], [1]], layout=torch.sparse_bsr),
+        ValueError,
+        "from_edges: `layout` is torch.sparse_bsr; torch.sparse_csr",
+    ),
+    "size of a graph": (
+        lambda: spgrad.from_edges([[0], [1]], size=2.0),
+        TypeError,
+        "from_edges: `size` is 2.0; a number of nodes",
+    ),
     "first number": (lambda: spgrad.maximum(9, A), ValueError, "maximum: `input` is 9, with which"),
 }
 

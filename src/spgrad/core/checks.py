@@ -260,3 +260,12 @@ def require_packages(extra: str | None, *names: str) -> None:
 def _in_words(names: Sequence[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def signed(values: Any) -> Any:
+    """A NumPy array; unsigned numbers of more than 8 bits, which torch can't add, as int64."""
+    if values.dtype.kind != "u" or values.dtype.itemsize == 1:
+        return values
+    if values.size and values.max() > 2**63 - 1:
+        raise ValueError(f"it has the number {values.max()}, which is beyond int64")
+    return values.astype("int64")

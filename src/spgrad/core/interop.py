@@ -245,7 +245,8 @@ def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
 
     Returns:
         SparseTensor that shares the values and, except for COO, the indices with `S`. Compressed
-        indices that are unsorted or repeated are sorted and summed in a copy.
+        indices that are unsorted or repeated are sorted and summed in a copy. Unsigned values of
+        more than 8 bits become int64.
 
     Cost:
         O(nse).
@@ -319,7 +320,7 @@ def _from_numpy(data: Any) -> torch.Tensor:
     if not data.flags.writeable:
         data = data.copy()
     try:
-        return torch.from_numpy(data)
+        return torch.from_numpy(checks.signed(data))
     except (TypeError, ValueError) as error:
         raise ArgumentValueError(
             f"`S` has dtype {data.dtype}; those that torch has are accepted. Convert it with "

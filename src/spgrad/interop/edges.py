@@ -35,11 +35,19 @@ def require_names(arg: str, names: Any, count: int) -> list[Any]:
     """Names of rows or columns, one for each; numbers where none are given."""
     if names is None:
         return list(range(count))
-    found = list(names)
+    found = names_in(names)
     if len(found) != count:
         hint = "Give one name for each."
         raise checks.bad_shape(arg, (len(found),), f"({count},)", hint)
     return found
+
+
+def names_in(names: Any) -> list[Any]:
+    """The names as a list; the numbers in a tensor or array, as ints and floats.
+
+    Tensors of one number would be poor names: two of them with the same number are different keys.
+    """
+    return names.tolist() if hasattr(names, "__array__") else list(names)
 
 
 def positions_of(arg: str, names: Sequence[Any]) -> dict[Any, int]:

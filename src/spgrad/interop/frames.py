@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.interop.edges import listed, require_names
+from spgrad.interop.edges import listed, positions_of, require_names
 from spgrad.ops.creation.graph import from_edges
 from spgrad.public import public_op
 
@@ -54,7 +54,8 @@ def from_pandas(
         size: Number of rows and columns of the matrix; by default the numbers of distinct labels,
             which are sorted.
         square: Whether rows and columns have the same labels, as the two ends of edges.
-        dtype: Dtype of the values; by default that of the table, torch's default dtype for ones.
+        dtype: Dtype of the values; by default that of the table (int64 for unsigned numbers of more
+            than 8 bits), torch's default dtype for ones.
         layout: torch.sparse_csr, sparse_csc or sparse_coo.
 
     Returns:
@@ -65,7 +66,8 @@ def from_pandas(
 
     Raises:
         TypeError: `frame` is no DataFrame, or values are no numbers.
-        ValueError: A name is no column, a label is missing (NaN), or a number is out of range.
+        ValueError: A name is no column, or that of several, a label is missing (NaN), or a number
+            is out of range.
         ImportError: pandas is not installed.
 
     Example:
@@ -94,6 +96,11 @@ def from_pandas(
                 f"`{arg}` is {name!r}; {', '.join(map(repr, frame.columns))} are accepted. Name a "
                 "column of the table."
             )
+        if isinstance(frame[name], pd.DataFrame):
+            raise ArgumentValueError(
+                f"`{arg}` is {name!r}, which is the name of {frame[name].shape[1]} columns; a name "
+                "of one is accepted. Give the columns other names by frame.columns = [...]."
+            )
     columns = {arg: frame[name] for arg, name in (("row", row), ("col", col))}
     for arg, column in columns.items():
         if column.isna().any():
@@ -120,6 +127,13 @@ def _coded(columns: dict[str, Any], square: bool) -> tuple[list[torch.Tensor], t
     import pandas as pd
 
     parts = list(columns.values())
+    for arg, part in columns.items():
+        strange = [x for x in part if not isinstance(x, Hashable)] if part.dtype == object else []
+        if strange:
+            raise ArgumentKindError(
+                f"`{arg}` names a column with {checks.describe_kind(strange[0])}; strings, numbers "
+                "and other hashable labels are accepted. Lists become labels by .map(tuple)."
+            )
     if square:
         code, labels = pd.factorize(pd.concat(parts, ignore_index=True), sort=True)
         both = torch.from_numpy(code.astype("int64")).view(2, -1)
@@ -140,11 +154,11 @@ def _numbers(arg: str, column: Any) -> torch.Tensor:
 
 def _values(column: Any) -> torch.Tensor:
     try:
-        return torch.from_numpy(column.to_numpy().copy())
-    except TypeError as error:
+        return torch.from_numpy(checks.signed(column.to_numpy().copy()))
+    except (TypeError, ValueError) as error:
         raise ArgumentKindError(
-            f"`value` names a column of dtype {column.dtype}; numbers are accepted. Convert it "
-            "with frame.astype."
+            f"`value` names a column of dtype {column.dtype}; numbers that torch has are accepted. "
+            "Convert it with frame.astype."
         ) from error
 
 
@@ -172,7 +186,8 @@ def to_pandas(
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is no matrix, or there are not as many labels as rows or columns.
+        ValueError: `A` is no matrix, there are not as many labels as rows or columns, or two of
+            `names` are equal.
         ImportError: pandas is not installed.
 
     Example:
@@ -190,6 +205,7 @@ def to_pandas(
 
     if len(tuple(names)) != 3:
         raise checks.bad_shape("names", (len(tuple(names)),), "(3,)", "Name row, column and value.")
+    positions_of("names", names)
     M, edges, vals = listed(A)
     m, k = M._pattern.matrix
     if vals.dtype == torch.bfloat16:

@@ -8,10 +8,14 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
+from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.interop.edges import listed
-from spgrad.ops.creation.graph import from_edges
+from spgrad.lowering.coalesce import without_repeats
+from spgrad.lowering.operands import sparse_operand
+from spgrad.ops.creation.graph import from_edges, require_no_blocks
+from spgrad.ops.layouts.convert import to_sparse
 from spgrad.public import public_op
 
 
@@ -23,14 +27,15 @@ def from_pyg(
 
     Args:
         data: `Data` or a part of `HeteroData` with `edge_index` (or `adj_t`), `EdgeIndex`, or a
-            `SparseTensor` of torch_sparse.
+            matrix as `adj_t` holds one: a `SparseTensor` of torch_sparse, a native sparse tensor,
+            or a SparseTensor.
         weight: The attribute of `data` with a weight for each edge; by default `edge_weight` if
-            there is one, else ones. Not for `EdgeIndex`.
+            there is one, else ones. Only for graphs with `edge_index`.
         layout: torch.sparse_csr, sparse_csc or sparse_coo.
 
     Returns:
         SparseTensor (nodes, nodes), for a part of HeteroData (source nodes, target nodes),
-        coalesced: weights of repeated edges add. `adj_t` and a torch_sparse matrix keep their
+        coalesced: weights of repeated edges add. `adj_t` and other matrices keep their
         orientation: element (i, j) is that of the matrix.
 
     Gradient:
@@ -50,18 +55,14 @@ def from_pyg(
         >>> spgrad.from_pyg(Data()).shape
         torch.Size([4, 4])
     """
-    if callable(getattr(data, "sparse_sizes", None)):  # of torch_sparse
-        return _from_torch_sparse(data, layout)
-    if isinstance(data, torch.Tensor):
-        if weight is not None:
-            raise ArgumentValueError(
-                f"`weight` is {weight!r} for edges alone; None is accepted. Call spgrad.from_edges "
-                "with the weights."
-            )
-        return from_edges(data, layout=layout)
     edges = getattr(data, "edge_index", None)
-    if edges is None and (matrix := getattr(data, "adj_t", None)) is not None:
-        return from_pyg(matrix, layout=layout)
+    matrix = data if _is_matrix(data) else getattr(data, "adj_t", None) if edges is None else None
+    if matrix is not None:
+        _require_no_weight(weight, "a matrix, which has its own values", "Leave it out.")
+        return _from_matrix(matrix, layout)
+    if isinstance(data, torch.Tensor):
+        _require_no_weight(weight, "edges alone", "Call spgrad.from_edges with the weights.")
+        return from_edges(data, layout=layout)
     if not isinstance(edges, torch.Tensor):
         raise ArgumentKindError(
             f"`data` is {checks.describe_kind(data)} without edge_index and adj_t; a graph of "
@@ -85,7 +86,27 @@ def _size(data: Any) -> Any:
     return None if None in ends else ends
 
 
-def _from_torch_sparse(data: Any, layout: torch.layout) -> SparseTensor:
+def _is_matrix(data: Any) -> bool:
+    """Whether this is a SparseTensor of torch_sparse, or a sparse tensor."""
+    return callable(getattr(data, "sparse_sizes", None)) or (
+        isinstance(data, torch.Tensor) and data.layout in LAYOUT_NAMES
+    )
+
+
+def _require_no_weight(weight: str | None, what: str, hint: str) -> None:
+    if weight is not None:
+        raise ArgumentValueError(f"`weight` is {weight!r} for {what}; None is accepted. {hint}")
+
+
+def _from_matrix(data: Any, layout: torch.layout) -> SparseTensor:
+    if not _is_matrix(data):
+        raise ArgumentKindError(
+            f"`data` has {checks.describe_kind(data)} as `adj_t`; a sparse matrix is accepted. Use "
+            "spgrad.from_edges for tensors of edges."
+        )
+    if isinstance(data, torch.Tensor):
+        require_no_blocks(layout)
+        return to_sparse(without_repeats(sparse_operand("data", data)), layout=layout)
     row, col, vals = data.coo()
     return from_edges(torch.stack([row, col]), vals, tuple(data.sparse_sizes()), layout=layout)
 
@@ -153,11 +174,12 @@ def from_dgl(
     Args:
         graph: A graph of DGL, or anything with its `edges`, `num_nodes` and `edata`; or a pair of
             tensors (sources, targets).
-        weight: The name of a weight for each edge in `graph.edata`; None for ones.
+        weight: The name of a weight for each edge in `graph.edata`; None for ones, and for a pair.
         layout: torch.sparse_csr, sparse_csc or sparse_coo.
 
     Returns:
-        SparseTensor (nodes, nodes), coalesced: weights of repeated edges add.
+        SparseTensor (nodes, nodes), or (source nodes, target nodes) where the edges join nodes of
+        two types. Coalesced: weights of repeated edges add.
 
     Gradient:
         Of the weights: the cotangent at each edge.
@@ -167,7 +189,7 @@ def from_dgl(
 
     Raises:
         TypeError: `graph` is none of these.
-        ValueError: `weight` is not in `graph.edata`.
+        ValueError: `weight` is not in `graph.edata`, or is given for a pair.
 
     Example:
         >>> spgrad.from_dgl((torch.tensor([0, 1]), torch.tensor([1, 2]))).shape
@@ -175,8 +197,9 @@ def from_dgl(
     """
     pair: Any = graph if isinstance(graph, (tuple, list)) else ()
     if len(pair) == 2:
-        src, dst = (torch.as_tensor(ends) for ends in pair)
-        return from_edges(torch.stack([src, dst]), layout=layout)
+        hint = "Call spgrad.from_edges with the weights."
+        _require_no_weight(weight, "a pair of tensors", hint)
+        return from_edges(tuple(torch.as_tensor(ends) for ends in pair), layout=layout)
     return _from_dgl_graph(graph, weight, layout)
 
 
@@ -192,4 +215,8 @@ def _from_dgl_graph(graph: Any, weight: str | None, layout: torch.layout) -> Spa
             "Name what graph.edata has."
         )
     weights = None if weight is None else graph.edata[weight]
-    return from_edges(torch.stack(graph.edges()), weights, graph.num_nodes(), layout=layout)
+    kinds = getattr(graph, "canonical_etypes", ())
+    size = graph.num_nodes()
+    if len(kinds) == 1:  # num_nodes() alone counts the nodes of all types
+        size = (graph.num_nodes(kinds[0][0]), graph.num_nodes(kinds[0][2]))
+    return from_edges(torch.stack(graph.edges()), weights, size, layout=layout)

@@ -10,7 +10,7 @@ import torch
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.interop.edges import listed, positions_of, require_names
+from spgrad.interop.edges import listed, names_in, positions_of, require_names
 from spgrad.linalg.structure import is_symmetric
 from spgrad.ops.creation.graph import from_edges
 from spgrad.public import public_op
@@ -58,7 +58,7 @@ def from_networkx(
         O(nodes + edges), in Python.
 
     Raises:
-        TypeError: `graph` is no graph of networkx, or a weight is no number.
+        TypeError: `graph` is no graph of networkx, or a weight is no number, or none of `dtype`.
         ValueError: A node repeats, or is not in the graph.
 
     Example:
@@ -75,7 +75,7 @@ def from_networkx(
             f"`graph` is {checks.describe_kind(graph)}; a graph of networkx is accepted. Use "
             "spgrad.from_edges for tensors of edges."
         )
-    names = list(graph.nodes) if nodes is None else list(nodes)
+    names = list(graph.nodes) if nodes is None else names_in(nodes)
     at = positions_of("nodes", names)
     strange = [name for name in names if name not in graph]
     if strange:
@@ -92,12 +92,15 @@ def from_networkx(
             pairs = [(i, j), (j, i)] if both_ways else [(i, j)]
             ends += pairs
             weights += [number] * len(pairs)
+    dtype = dtype or torch.get_default_dtype()
     try:
-        vals = torch.tensor(weights, dtype=dtype or torch.get_default_dtype())
+        vals = torch.tensor(weights, dtype=dtype)
+        if vals.dim() != 1:
+            raise ValueError(f"each has the shape {tuple(vals.shape[1:])}")
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentKindError(
-            f"`weight` is {weight!r}, which is no number for some edge ({error}); numbers are "
-            "accepted. Pass weight=None for ones."
+            f"`weight` is {weight!r}, which is no number of {checks.short(dtype)} for some edge "
+            f"({error}); numbers of the dtype are accepted. Pass weight=None for ones."
         ) from error
     edges = torch.tensor(ends, dtype=torch.int64).reshape(-1, 2).t()
     return Network(from_edges(edges, vals, len(names), layout=layout), names)
@@ -127,8 +130,8 @@ def to_networkx(
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not square, or not symmetric for an undirected graph; `nodes` has repeats
-            or another number of nodes.
+        ValueError: `A` is not square, or not symmetric for an undirected graph; `nodes` has
+            repeats, None, or another number of nodes.
         ImportError: networkx is not installed.
 
     Example:
@@ -141,7 +144,11 @@ def to_networkx(
 
     M, edges, vals = listed(A, square=True)
     names = require_names("nodes", nodes, M._pattern.matrix[0])
-    positions_of("nodes", names)
+    if None in positions_of("nodes", names):
+        raise ArgumentValueError(
+            "`nodes` has None, which networkx takes for no node; other objects are accepted. Give "
+            "it a name."
+        )
     if not directed and not is_symmetric(M):
         raise ArgumentValueError(
             "`A` is not symmetric; for directed=False a symmetric matrix is accepted. Make it one "

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from spgrad.core import checks
 from spgrad.core.compressed import sparse_csc_tensor, sparse_csr_tensor
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.tensor import SparseTensor
 from spgrad.io import heaps
-from spgrad.io.numbers import signed
 from spgrad.io.stream import Limit
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
@@ -116,7 +116,7 @@ def _array(file: Any, name: str, limit: Limit) -> Any:
 def _indices(name: str, x: Any, types: dict[str, Any], base: int) -> torch.Tensor:
     if str(types.get(name)) not in _TYPES or x.dtype.kind not in "iu":
         raise ValueError(f"its array `{name}` has type {types.get(name)!r} and dtype {x.dtype}")
-    wide = signed(x.astype("uint64") if x.dtype.kind == "u" else x)
+    wide = checks.signed(x.astype("uint64") if x.dtype.kind == "u" else x)
     return torch.from_numpy(wide.astype("int64")) - base
 
 
@@ -131,7 +131,7 @@ def _values(x: Any, kind: str, count: int, limit: Limit) -> torch.Tensor:
     if kind not in accepted:
         raise ValueError(f"its values have type {whole!r}, which Binsparse {VERSION} does not name")
     x = x.astype("uint8" if kind == "bint8" else kind, copy=False)
-    vals = torch.from_numpy(signed(x.astype(x.dtype.newbyteorder("="), copy=False)))
+    vals = torch.from_numpy(checks.signed(x.astype(x.dtype.newbyteorder("="), copy=False)))
     vals = vals != 0 if kind == "bint8" else vals
     if pairs:
         if vals.numel() % 2:

@@ -100,8 +100,8 @@ def load(
             a file that you trust. Reading takes a few times as much memory.
 
     Returns:
-        SparseTensor on the CPU, coalesced: repeated entries add. Tensors in .pt and .safetensors
-        files come back as they were saved.
+        SparseTensor on the CPU, coalesced: repeated entries add. Unsigned numbers of more than 8
+        bits become int64. Tensors in .pt and .safetensors files come back as they were saved.
 
     Cost:
         O(size of the unpacked file).
@@ -279,11 +279,15 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
         saved.write(file, A)
 
 
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+
+
 def _require_kept(A: SparseTensor, suffix: str) -> None:
     """Refuses tensors that this kind of file, which is not one of torch's, can't hold."""
     pattern, kind = A._pattern, KINDS[suffix]
     many = pattern.is_coo and (kind is NPZ or (kind is BINSPARSE and len(pattern.shape) == 1))
-    half = (torch.bfloat16, torch.float16)
+    known = A.dtype in (*checks.PRODUCT_DTYPES, torch.bool, *_UNSIGNED)
+    scipys = known and A.dtype not in (torch.bfloat16, torch.float16)
     if pattern.dense_dim or (len(pattern.shape) != 2 and not many):
         what, accepted = f"has shape {tuple(pattern.shape)}", "a matrix"
         if pattern.dense_dim:
@@ -292,9 +296,9 @@ def _require_kept(A: SparseTensor, suffix: str) -> None:
         what, accepted = "has layout bsc", "any other layout"
     elif kind is BINSPARSE and pattern.blocksize is not None:
         what, accepted = f"has layout {pattern.name}", "coo, csr or csc"
-    elif (kind in (NPZ, BINSPARSE) and A.dtype in half) or (kind is EDGES and A.is_complex()):
+    elif not (scipys if kind in (NPZ, BINSPARSE) else known) or (kind is EDGES and A.is_complex()):
         what = f"has dtype {checks.short(A.dtype)}"
-        accepted = "real numbers" if kind is EDGES else "a dtype that SciPy has"
+        accepted = "a real dtype of NumPy" if kind is EDGES else "a dtype that SciPy has"
     else:
         return
     raise UnsupportedError(

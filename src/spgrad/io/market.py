@@ -11,10 +11,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
+from spgrad.core import checks
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.interop import to_scipy
 from spgrad.core.tensor import SparseTensor
-from spgrad.io.numbers import Numbers, signed
+from spgrad.io.numbers import Numbers
 from spgrad.io.stream import Limit, reading, unpacked_limit, writing
 from spgrad.lowering.convert import convert
 from spgrad.ops.layouts.dense import from_dense
@@ -80,8 +81,8 @@ def read(path: Path, limit: Limit) -> SparseTensor:
     if head.kind == "array":
         if head.symmetry == "hermitian" and head.field == "complex" and S.diagonal().imag.any():
             raise ValueError("it is hermitian and has a number on its diagonal that is not real")
-        return from_dense(torch.from_numpy(signed(S)), torch.sparse_coo)
-    vals = torch.ones(S.nnz) if head.field == "pattern" else torch.from_numpy(signed(S.data))
+        return from_dense(torch.from_numpy(checks.signed(S)), torch.sparse_coo)
+    vals = torch.ones(S.nnz) if head.field == "pattern" else torch.from_numpy(checks.signed(S.data))
     if head.field == "pattern":
         vals = vals.to(torch.get_default_dtype())
     indices = torch.stack([torch.from_numpy(S.row).long(), torch.from_numpy(S.col).long()])

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from spgrad import kernels
+from spgrad.core import checks
 from spgrad.core.compressed import sparse_compressed_tensor
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.pattern import LAYOUTS
 from spgrad.core.tensor import SparseTensor
-from spgrad.io.numbers import signed
 from spgrad.io.stream import MOST_PACKED, Limit, reading, writing
 from spgrad.lowering.convert import convert
 from spgrad.ops.layouts.structure import coalesce
@@ -52,7 +52,7 @@ def read(path: Path, limit: Limit) -> SparseTensor:
             raise ValueError(f"its array `shape` has {sizes.size} sizes")
         shape = tuple(int(s) for s in sizes)
         indices = [_index(_array(archive, key, "iu")) for key in keys]
-        vals = _tensor("data", signed(_array(archive, "data", "biufc")))
+        vals = _tensor("data", checks.signed(_array(archive, "data", "biufc")))
     if form == "coo":
         stacked = indices[0] if len(indices) == 1 else torch.stack(_alike(indices))
         return coalesce(sparse_coo_tensor(stacked, vals, shape))

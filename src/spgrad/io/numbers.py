@@ -75,12 +75,3 @@ class Numbers:
             first = first if isinstance(at, int) else int(at[first])
             line = self._line + piece.count(b"\n", 0, first)
             raise ValueError(f"it has {piece[first : first + 1]!r} in line {line}, out of place")
-
-
-def signed(values: Any) -> Any:
-    """Unsigned numbers of more than 8 bits as int64, because torch can't compute with these."""
-    if values.dtype.kind != "u" or values.dtype.itemsize == 1:
-        return values
-    if values.size and values.max() > 2**63 - 1:
-        raise ValueError(f"it has the number {values.max()}, which is beyond int64")
-    return values.astype("int64")

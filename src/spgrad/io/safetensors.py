@@ -9,14 +9,15 @@ from typing import Any
 
 import torch
 
+from spgrad.core.checks import short
 from spgrad.core.tensor import SparseTensor
 from spgrad.io.stream import Limit
 from spgrad.torch_protocol.pickling import load
 
 _FORMAT = "spgrad"
 _NAMES = ("compressed_indices", "plain_indices")
-_PAIRS = "complex128"
-"""What the metadata say of values whose dtype safetensors lacks; pairs of float64 are stored."""
+_PAIRS = {torch.complex128: torch.float64, torch.complex32: torch.float16}
+"""The dtypes that safetensors lacks, which the metadata name; pairs of real numbers are stored."""
 
 
 def read(path: Path, limit: Limit) -> SparseTensor:
@@ -34,9 +35,10 @@ def read(path: Path, limit: Limit) -> SparseTensor:
         if missing:
             raise ValueError(f"it has no tensor `{min(missing)}`")
         vals, *indices = (file.get_tensor(name) for name in ("values", *names))
-    if about.get("values") == _PAIRS:
-        if vals.dtype != torch.float64 or not vals.dim() or vals.shape[-1] != 2:
-            raise ValueError("its complex values are not pairs of float64")
+    real = {short(dtype): of for dtype, of in _PAIRS.items()}.get(about.get("values", ""))
+    if real is not None:
+        if vals.dtype != real or not vals.dim() or vals.shape[-1] != 2:
+            raise ValueError(f"its complex values are not pairs of {short(real)}")
         vals = torch.view_as_complex(vals.contiguous())
     return load(vals, spec, tuple(shape), tuple(indices), False, False)
 
@@ -48,8 +50,8 @@ def write(path: Path, A: SparseTensor) -> None:
     names = ("indices",) if pattern.is_coo else _NAMES
     vals = A._vals.detach().resolve_conj().resolve_neg()
     about = {"spec": json.dumps(list(pattern.spec)), "shape": json.dumps(list(pattern.shape))}
-    if vals.dtype == torch.complex128:
-        vals, about["values"] = torch.view_as_real(vals), _PAIRS
+    if vals.dtype in _PAIRS:
+        vals, about["values"] = torch.view_as_real(vals), short(vals.dtype)
     parts = {"values": vals} | dict(zip(names, pattern.indices, strict=True))
     whole = {name: t.cpu().contiguous().clone() for name, t in parts.items()}
     save(whole, path, metadata={"format": _FORMAT, **about})

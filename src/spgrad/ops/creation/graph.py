@@ -16,8 +16,9 @@ from spgrad.core.construct import (
     value_tensor,
 )
 from spgrad.core.tensor import SparseTensor
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.convert import convert
-from spgrad.ops.layouts.convert import require_blocksize, require_layout
+from spgrad.ops.layouts.convert import require_layout
 from spgrad.public import public_op
 
 
@@ -85,7 +86,8 @@ def from_edges(
 
     Raises:
         TypeError: `edge_index` is not a tensor or list, or `layout` is not a sparse layout.
-        ValueError: `edge_index` is not (2, edges), a node is out of range, or weights don't fit.
+        ValueError: `edge_index` is not (2, edges), a node is out of range, weights don't fit, or
+            `layout` is one of blocks.
 
     Example:
         >>> A = spgrad.from_edges(torch.tensor([[0, 0, 2], [1, 2, 0]]))
@@ -99,7 +101,7 @@ def from_edges(
                 [0., 0., 0.],
                 [5., 0., 0.]])
     """
-    require_layout(layout)
+    require_no_blocks(layout)
     if callable(known := getattr(edge_index, "sparse_size", None)):  # PyG's EdgeIndex
         size = _known_size(edge_index, known()) if size is None else size
         edge_index = edge_index.as_tensor()
@@ -128,8 +130,18 @@ def from_edges(
         raise checks.bad_shape("edge_weight", tuple(weights.shape), accepted, hint)
     nodes = _nodes(edges, size)
     listed = sparse_coo_tensor(edges, weights, (*nodes, *weights.shape[1:]))
-    A = convert(listed, layout, require_blocksize(listed._pattern, layout, None))
+    A = convert(listed, layout)
     return (A, _order(edges, nodes, layout)) if return_order else A
+
+
+def require_no_blocks(layout: torch.layout) -> None:
+    """Refuses what is not COO, CSR or CSC."""
+    require_layout(layout)
+    if layout in (torch.sparse_bsr, torch.sparse_bsc):
+        raise ArgumentValueError(
+            f"`layout` is {layout}; torch.sparse_csr, sparse_csc and sparse_coo are accepted. "
+            "Convert the result to blocks with to_sparse_bsr(blocksize) or to_sparse_bsc."
+        )
 
 
 def _order(edges: torch.Tensor, nodes: tuple[int, int], layout: torch.layout) -> torch.Tensor:
@@ -160,9 +172,13 @@ def _nodes(edges: torch.Tensor, size: Any) -> tuple[int, int]:
     if size is None:
         nodes = max(int(edges.max()) + 1, 0) if edges.numel() else 0
         return nodes, nodes
+    accepted, hint = (
+        "a number of nodes, or (rows, columns),",
+        "Leave it out for the smallest square.",
+    )
+    if not isinstance(size, (int, tuple, list)) or isinstance(size, bool):
+        raise ArgumentKindError(f"`size` is {size!r}; {accepted} is accepted. {hint}")
     shape = size_tuple((size, size) if isinstance(size, int) else size)
     if len(shape) != 2:
-        hint = "Leave it out for the smallest square."
-        accepted = "a number of nodes, or (rows, columns),"
         raise checks.bad_shape("size", shape, accepted, hint)
     return shape[0], shape[1]
