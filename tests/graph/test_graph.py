@@ -142,7 +142,7 @@ def test_repeated_edges_add():
     ("call", "text"),
     [
         (lambda A: graph.normalize(A, "x"), "graph.normalize: `how` is 'x'"),
-        (lambda A: graph.normalize(A.int()), "`A` has dtype int32; real dtypes"),
+        (lambda A: graph.normalize(A.int()), "`A` has dtype int32; floating-point dtypes"),
         (lambda A: graph.normalize(A.to_dense()), "`A` is a strided tensor"),
         (lambda A: graph.laplacian(A, "x"), "`normalization` is 'x'"),
         (lambda A: graph.laplacian(spgrad.zeros(2, 3)), "a square matrix"),
@@ -153,7 +153,7 @@ def test_repeated_edges_add():
         (lambda A: graph.k_hop(A, [3], 1), "`seeds` has 3 at position 0"),
         (lambda A: graph.k_hop(A, 3, 1), "`seeds` has 3 at position 0"),
         (lambda A: graph.k_hop(A, 1.5, 1), "`seeds` has dtype float32"),
-        (lambda A: graph.k_hop(A, True, 1), "`seeds` has dtype bool"),
+        (lambda A: graph.k_hop(A, True, 1), "`seeds` has shape (); (3,) for a bool mask"),
         (lambda A: graph.k_hop(A, [[0]], 1), "Flatten it: seeds.flatten()"),
         (lambda A: graph.subgraph(A, 0), "a vector is accepted. Put it into a list: [nodes]."),
         (lambda A: graph.k_hop(A, [0], -1), "`k` is -1"),

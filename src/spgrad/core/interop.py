@@ -62,7 +62,7 @@ def from_torch(x: torch.Tensor) -> SparseTensor:
     if not isinstance(x, torch.Tensor) or x.layout not in LAYOUT_NAMES:
         raise ArgumentKindError(
             f"`x` is {checks.describe_kind(x)}; a sparse torch tensor is accepted. Use "
-            "spgrad.from_dense for a dense one."
+            "spgrad.from_dense for a dense one, spgrad.from_scipy for one of SciPy."
         )
     pattern = _pattern_of(x)
     if torch.is_grad_enabled() and x.requires_grad:

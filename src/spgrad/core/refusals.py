@@ -152,9 +152,10 @@ def no_array() -> Any:
     if caller.f_code.co_name == "_matmul_dispatch" and module.startswith("scipy.sparse"):
         return sys.modules["numpy"].empty((), dtype=object)
     raise ArgumentKindError(
-        "NumPy asked a SparseTensor for a dense array, as numpy.asarray(A) does; a dense tensor is "
-        "accepted. Use A.to_dense().numpy(), the components A.values().numpy() and "
-        "A.coo_indices().numpy(), or spgrad.to_scipy(A)."
+        "NumPy asked a SparseTensor for a dense array, as numpy.asarray(A) and A * array do; a "
+        "dense tensor is accepted. Use A.to_dense().numpy(), the components A.values().numpy() and "
+        "A.coo_indices().numpy(), or spgrad.to_scipy(A); make an operand a tensor with "
+        "torch.as_tensor(array)."
     )
 
 

@@ -68,6 +68,9 @@ def require_members(arg: str, members: Any, bound: int, one: bool = False) -> to
         return found.long()
     if found.dtype == torch.bool and tuple(found.shape) == (bound,):
         return found.nonzero().squeeze(1)
+    if found.dtype == torch.bool:
+        hint = "A mask has an item for each row; torch.tensor(numbers) takes numbers of rows."
+        raise checks.bad_shape(arg, tuple(found.shape), f"({bound},) for a bool mask", hint)
     if found.dim() == 0 and one:
         found = found[None]
     if found.dim() == 0:

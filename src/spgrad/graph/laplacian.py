@@ -19,10 +19,12 @@ from spgrad.public import public_as
 def normalize(A: torch.Tensor, how: str = "sym") -> SparseTensor:
     """Divides the rows or columns of A by their sums, or both by the square roots of their sums.
 
-    Rows and columns with the sum 0 become zeros. `spgrad.nn.gcn_norm` adds self-loops first.
+    Rows and columns with the sum 0 become zeros; a negative sum gives NaN with "sym".
+    `spgrad.nn.gcn_norm` adds self-loops first.
 
     Args:
-        A: Sparse (m, k) of any layout and a real dtype, without batch and dense dimensions.
+        A: Sparse (m, k) of any layout and a floating-point dtype, without batch and dense
+            dimensions.
         how: "row": each row has the sum 1, as the steps of a random walk along the edges. "col":
             each column has the sum 1. "sym": a_ij / (r_i c_j)^1/2 with the sums r of rows and c of
             columns, which is D^-1/2 A D^-1/2 where A is symmetric.
@@ -38,7 +40,8 @@ def normalize(A: torch.Tensor, how: str = "sym") -> SparseTensor:
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not a matrix or has no real dtype, or `how` is none of the three.
+        ValueError: `A` is not a matrix or has no floating-point dtype, or `how` is none of the
+            three.
 
     Source:
         von Luxburg, A tutorial on spectral clustering (2007); for "sym" of bipartite graphs He et
@@ -71,9 +74,10 @@ def laplacian(A: torch.Tensor, normalization: str | None = None) -> SparseTensor
     Self-loops are left out first, as in SciPy and torch_geometric.
 
     Args:
-        A: Sparse (n, n) of any layout and a real dtype.
+        A: Sparse (n, n) of any layout and a floating-point dtype.
         normalization: None for D - A; "sym" for I - D^-1/2 A D^-1/2; "rw" for I - D^-1 A. In these
-            two, a node without edges has 0 on the diagonal, as in SciPy and networkx.
+            two, a row of A with the sum 0 is 0, on the diagonal too, as in networkx; a negative sum
+            gives NaN with "sym".
 
     Returns:
         SparseTensor (n, n) of the layout of `A`, with the off-diagonal elements of A and all
@@ -87,7 +91,8 @@ def laplacian(A: torch.Tensor, normalization: str | None = None) -> SparseTensor
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not square or has no real dtype, or `normalization` none of the three.
+        ValueError: `A` is not square or has no floating-point dtype, or `normalization` is none of
+            the three.
 
     Source:
         Chung, Spectral Graph Theory (1997).

@@ -23,7 +23,7 @@ def weighted_graph(A: Any) -> SparseTensor:
     M = matrix_of_graph(A)
     if not M._vals.is_floating_point():
         raise ArgumentValueError(
-            f"`A` has dtype {checks.short(M._vals.dtype)}; real dtypes are accepted. Convert it "
-            "with A.float()."
+            f"`A` has dtype {checks.short(M._vals.dtype)}; floating-point dtypes are "
+            "accepted. Convert it with A.float()."
         )
     return M

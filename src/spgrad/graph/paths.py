@@ -31,8 +31,8 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
     The method is Bellman and Ford's; each step is one min-plus product for all sources at once.
 
     Args:
-        A: Sparse (n, n) of any layout and a real dtype: an edge from i to j of length a_ij for each
-            specified element, explicit zeros too. Lengths may be negative.
+        A: Sparse (n, n) of any layout and a floating-point dtype: an edge from i to j of length
+            a_ij for each specified element, explicit zeros too. Lengths may be negative.
         sources: Numbers of nodes (s,), or a bool mask (n,).
 
     Returns:
@@ -49,8 +49,8 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not square, has no real dtype, or an element that is NaN or -inf, or a
-            source reaches a cycle of negative length, other than by rounding.
+        ValueError: `A` is not square, has no floating-point dtype, or an element that is NaN or
+            -inf, or a source reaches a cycle of negative length, other than by rounding.
         IndexError: A source is out of range.
 
     Source:

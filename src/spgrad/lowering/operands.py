@@ -32,7 +32,7 @@ def sparse_operand(arg: str, x: Any, *, layouts: tuple[str, ...] = support.ALL) 
         if not is_sparse(x):
             raise ArgumentKindError(
                 f"`{arg}` is {checks.describe_kind(x)}; a SparseTensor or a native torch sparse "
-                f"tensor is accepted. Convert it with spgrad.{_constructor(x)}."
+                f"tensor is accepted. Convert it with spgrad.{constructor_of(x)}."
             )
         x = from_torch(x)
     if layouts is not support.ALL and (name := x._pattern.name) not in layouts:
@@ -43,8 +43,24 @@ def sparse_operand(arg: str, x: Any, *, layouts: tuple[str, ...] = support.ALL) 
     return x
 
 
-def _constructor(x: Any) -> str:
-    """A call that makes x sparse; two rows of ints are the edge_index of a graph in PyG."""
+_CONSTRUCTORS = {
+    "networkx": "from_networkx",
+    "pandas": "from_pandas",
+    "torch_geometric": "from_pyg",
+    "dgl": "from_dgl",
+    "cupyx": "from_cupy",
+    "jax": "from_jax",
+}
+"""The functions for objects of other libraries, by the module of their class."""
+
+
+def constructor_of(x: Any) -> str:
+    """The function that makes x sparse; two rows of ints are the edge_index of a graph in PyG."""
+    library = type(x).__module__.partition(".")[0]
+    if library in _CONSTRUCTORS:
+        return _CONSTRUCTORS[library]
+    if hasattr(x, "tocsr"):  # of SciPy
+        return "from_scipy"
     two_rows = isinstance(x, torch.Tensor) and x.dim() == 2 and len(x) == 2
     return "from_edges" if two_rows and x.dtype == torch.int64 else "from_dense"
 

@@ -120,7 +120,7 @@ def from_edges(
         checks.require_same_device(edge_index=edge_index, edge_weight=anchor)
     edges = index_tensor("edge_index", edge_index, anchor, options)
     if edges.dim() != 2 or edges.shape[0] != 2:
-        hint = "Sources in the first row, targets in the second."
+        hint = "Sources in the first row, targets in the second; transpose a list of pairs."
         raise checks.bad_shape("edge_index", tuple(edges.shape), "(2, edges)", hint)
     if weights is None:
         weights = torch.ones(edges.shape[1], device=edges.device)

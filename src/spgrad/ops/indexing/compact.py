@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-from spgrad.core import kept
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.operands import require_rank, sparse_operand
+from spgrad.lowering.operands import sparse_operand
 from spgrad.lowering.rebuild import Found, Placed, placed, positions, rebuild, remembered
 from spgrad.lowering.views import cols, rows
 from spgrad.public import public_op
@@ -35,9 +35,9 @@ def compact(input: torch.Tensor) -> Compact:
         input: Sparse matrix (m, k) of any layout, or hybrid (m, k | d).
 
     Returns:
-        The tuple (A, rows, cols): the matrix A (rows, cols), in the layout of `input` (CSR and CSC
-        for BSR and BSC), and the numbers of the rows and columns that stayed. `A` is
-        ``input[rows][:, cols]``.
+        The tuple (A, rows, cols): the matrix A (rows, cols), in the layout of `input`, and the
+        numbers of the rows and columns that stayed. `A` is ``input[rows][:, cols]``. All rows and
+        columns of a block of BSR and BSC stay.
 
     Gradient:
         The cotangent on the pattern of `input`.
@@ -57,9 +57,10 @@ def compact(input: torch.Tensor) -> Compact:
     """
     A = without_repeats(sparse_operand("input", input))
     pattern = A._pattern
-    ndim = len(pattern.shape) - pattern.dense_dim
-    if ndim != 2:
-        require_rank("input", torch.empty((1,) * ndim), 2, "Take one matrix of a batch at a time.")
+    if len(pattern.shape) - pattern.dense_dim != 2:
+        accepted = "(m, k), and (m, k | d) with dense dimensions,"
+        hint = "Take one matrix of a batch at a time."
+        raise checks.bad_shape("input", tuple(pattern.shape), accepted, hint)
     row, col = remembered(
         pattern, kept.REBUILT, ("lines with elements",), lambda: _lines_with_elements(pattern)
     )

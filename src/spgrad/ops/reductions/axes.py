@@ -255,8 +255,10 @@ def require_dtype(dtype: torch.dtype, *, arg: str = "input", accepted: str) -> N
     """Refuses dtypes other than those of the kinds in `accepted`, such as "real integer"."""
     kind = "complex" if dtype.is_complex else "real" if dtype.is_floating_point else "integer"
     kind = "bool" if dtype == torch.bool else kind
-    if kind not in accepted.split():
+    kinds = accepted.split()
+    if kind not in kinds:
+        named = " and ".join("floating-point" if name == "real" else name for name in kinds)
         raise ArgumentValueError(
-            f"`{arg}` has dtype {checks.short(dtype)}; {' and '.join(accepted.split())} dtypes are "
-            "accepted. Convert it with .to(torch.float32)."
+            f"`{arg}` has dtype {checks.short(dtype)}; {named} dtypes are accepted. Convert it "
+            "with .to(torch.float32)."
         )

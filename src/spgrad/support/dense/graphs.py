@@ -7,7 +7,7 @@ import torch
 
 def _require_real(A: torch.Tensor) -> None:
     if not A.is_floating_point():
-        raise TypeError(f"A has dtype {A.dtype}; real dtypes are accepted")
+        raise TypeError(f"A has dtype {A.dtype}; floating-point dtypes are accepted")
 
 
 def _inverse(sums: torch.Tensor, power: float) -> torch.Tensor:
