@@ -156,6 +156,11 @@ def test_wide_matrices_are_read_as_coo(tmp_path):
     ("text", "says"),
     [
         ("0\n1\n", "has 1 columns, not two or three"),
+        ("a,b,0.5\n0,1,2\n", "could not convert string 'a' to int64"),
+        (
+            "a,b\nc,d\n",
+            "Read a table with names, or with more columns, with pandas, for spgrad.from",
+        ),
         ("0,1,2,3\n", "has 4 columns"),
         ("0,1\n2\n", "requires 2 columns but 1"),
         ("0,1\n2,3,4\n", "requires 2 columns but 3"),

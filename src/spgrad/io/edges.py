@@ -40,7 +40,7 @@ def read(path: Path, kind: str, size: Any, limit: Limit) -> SparseTensor:
         fields = _fields(first, delimiter)
         if not 2 <= len(fields) <= 3:
             raise ValueError(f"its first line of data has {len(fields)} columns, not two or three")
-        if _is_number(fields[0]) or _is_number(fields[1]):
+        if any(map(_is_number, fields)):
             text.seek(0)  # the first line has no names of columns
         columns = [("row", "i8"), ("col", "i8"), ("value", "f8")][: len(fields)]
         with warnings.catch_warnings():

@@ -35,6 +35,8 @@ class Kind(NamedTuple):
     packages: tuple[str, ...]
     extra: str = "io"
     """The extra that installs these packages, as in spgrad[io]."""
+    hint: str = "Check where the file is from, or make it again."
+    """What to do with a file that can't be read."""
 
 
 NPZ = Kind((".npz",), "a .npz file as scipy.sparse.save_npz writes it", ("numpy",))
@@ -43,6 +45,7 @@ EDGES = Kind(
     tuple(suffix + packed for suffix in edges.DELIMITERS for packed in ("", ".gz")),
     "text with two whole numbers, and perhaps a weight, in each line",
     ("numpy",),
+    hint="Read a table with names, or with more columns, with pandas, for spgrad.from_pandas.",
 )
 SAVED = Kind((".pt", ".pth"), "a file that torch.save made of a sparse tensor", ())
 BINSPARSE = Kind((".h5", ".hdf5"), "a Binsparse file in HDF5", ("h5py", "numpy"), "hdf5")
@@ -224,8 +227,7 @@ def _unreadable(file: Path, kind: Kind, error: Exception) -> ArgumentValueError:
     elif not isinstance(error, (ValueError, RuntimeError)):  # the name says more than the text
         what = f"{type(error).__name__} {what}".rstrip()
     return ArgumentValueError(
-        f"`path` is {file}, which can't be read ({what}); {kind.accepted} is accepted. Check where "
-        "the file is from, or make it again."
+        f"`path` is {file}, which can't be read ({what}); {kind.accepted} is accepted. {kind.hint}"
     )
 
 
