@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ALL = [*sorted(DOCS.rglob("*.md")), *sorted(DOCS.parent.glob("*.md"))]
 PAGES = [path for path in ALL if "migration" not in path.parts and "```python" in path.read_text()]
-NEEDS = {"data.md": "scipy.sparse", "solving.md": "scipy.sparse"}
+NEEDS = {"data.md": "scipy.sparse", "interop.md": "numpy", "solving.md": "scipy.sparse"}
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.*is deprecated")
