@@ -73,7 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser(
         "info", help="print what is in a file: sizes, row lengths, symmetry, memory, the pattern"
     )
-    info.add_argument("file", type=Path, help="a .npz, .mtx, .csv, .tsv, .txt or .pt file")
+    suffixes = ".npz, .mtx, .csv, .tsv, .txt, .pt, .pth, .h5, .hdf5 or .safetensors"
+    info.add_argument("file", type=Path, help=f"a {suffixes} file")
     info.add_argument("--png", type=Path, metavar="OUT", help="a picture to write")
     info.add_argument(
         "--kernels", action="store_true", help="how A x reads memory on this machine, and why"

@@ -123,6 +123,7 @@ def test_a_dgl_graph_between_nodes_of_two_types():
     ("call", "text"),
     [
         (lambda: spgrad.from_pyg(3), "`data` is an int without edge_index"),
+        (lambda: spgrad.from_pyg({}), "one kind of edges of HeteroData"),
         (
             lambda: spgrad.from_pyg(SimpleNamespace(adj_t=TorchSparse()), weight="w"),
             "`weight` is 'w' for a matrix, which has its own values",

@@ -8,6 +8,7 @@ import pytest
 
 import spgrad
 from spgrad import cli, kernels
+from spgrad.io import files
 from spgrad.support import ALL, OPS
 
 
@@ -25,6 +26,12 @@ def refused(capsys, *argv) -> str:
 def test_help(argv, capsys):
     assert cli.main(argv) == 0
     assert capsys.readouterr().out.startswith("usage: spgrad")
+
+
+def test_the_help_names_every_kind_of_file(capsys):
+    assert cli.main(["info", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(suffix in said for suffix in files.KINDS if not suffix.endswith(".gz"))
 
 
 def test_version(capsys):

@@ -66,7 +66,8 @@ def from_pyg(
     if not isinstance(edges, torch.Tensor):
         raise ArgumentKindError(
             f"`data` is {checks.describe_kind(data)} without edge_index and adj_t; a graph of "
-            "torch_geometric is accepted. Use spgrad.from_edges for tensors of edges."
+            "torch_geometric is accepted. Use spgrad.from_edges for tensors of edges, and one kind "
+            "of edges of HeteroData, such as data['user', 'rates', 'item']."
         )
     weights = getattr(data, weight or "edge_weight", None)
     if weight is not None and weights is None:
