@@ -73,6 +73,19 @@ def test_parts_of_heterogeneous_graphs_have_the_sizes_of_both_ends():
     assert spgrad.from_pyg(data["tag", "of", "page"]).shape == (3, 3)
 
 
+@pytest.mark.filterwarnings("ignore")  # the import of torch_geometric warns of its own code
+def test_layers_take_the_transpose_and_adj_t():
+    geometric = pytest.importorskip("torch_geometric")
+    data = geometric.data.Data(edge_index=torch.tensor([[0, 1, 2, 0], [1, 2, 3, 3]]), num_nodes=4)
+    x, theirs = torch.randn(4, 3), geometric.nn.GCNConv(3, 2)
+    ours = spgrad.nn.GraphConv(3, 2)
+    ours.load_state_dict(theirs.state_dict())
+    wanted = theirs(x, data.edge_index)
+    torch.testing.assert_close(ours(x, spgrad.from_pyg(data).t()), wanted)
+    turned = geometric.transforms.ToSparseTensor()(data)
+    torch.testing.assert_close(ours(x, spgrad.from_pyg(turned)), wanted)
+
+
 def test_the_weights_have_a_gradient():
     w = WEIGHTS.clone().requires_grad_()
     A = spgrad.from_pyg(SimpleNamespace(edge_index=EDGES, edge_weight=w, num_nodes=4))

@@ -25,6 +25,9 @@ def from_pyg(
 ) -> SparseTensor:
     """The adjacency matrix of a graph of PyTorch Geometric: element (i, j) for an edge i to j.
 
+    The layers of `spgrad.nn` sum over the edges that lead to a node, as those of PyTorch Geometric
+    do: give them the transpose, ``from_pyg(data).t()``, or a matrix made of `adj_t`.
+
     Args:
         data: `Data` or a part of `HeteroData` with `edge_index` (or `adj_t`), `EdgeIndex`, or a
             matrix as `adj_t` holds one: a `SparseTensor` of torch_sparse, a native sparse tensor,
@@ -170,7 +173,8 @@ def from_dgl(
 ) -> SparseTensor:
     """The adjacency matrix of a DGL graph with one kind of edges: element (i, j) for i to j.
 
-    ``dgl.graph(tuple(A.coo_indices()), num_nodes=n)`` converts back.
+    ``dgl.graph(tuple(A.coo_indices()), num_nodes=n)`` converts back. The layers of `spgrad.nn` sum
+    over the edges that lead to a node: give them the transpose, ``from_dgl(graph).t()``.
 
     Args:
         graph: A graph of DGL, or anything with its `edges`, `num_nodes` and `edata`; or a pair of
