@@ -72,6 +72,9 @@ def test_dense_tensors_are_exported_as_before():
         (torch.linalg.svd, "torch.linalg.svd", "Use spgrad.linalg.svds(A, k)"),
         (torch.linalg.cholesky, "torch.linalg.cholesky", "Use spgrad.linalg.factor(A)"),
         (torch.matrix_exp, "torch.matrix_exp", "Use spgrad.expm_multiply(A, x)"),
+        (lambda A: A.fill_(2), "torch.Tensor.fill_", "Use spgrad.full_like(A, value)"),
+        (lambda A: A.fill_diagonal_(2), "torch.Tensor.fill_diagonal_", "Use spgrad.set_diag(A,"),
+        (lambda A: A.masked_fill(A > 0, 2), "torch.Tensor.masked_fill", "torch.where(mask, value"),
     ],
 )
 def test_the_function_is_named_and_a_way_out(call, name, way_out):

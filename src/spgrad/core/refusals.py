@@ -64,6 +64,9 @@ _ORDERED = {
 """What takes the place of functions whose result counts the zeros and has an element for each."""
 _INSTEAD = {
     **_ORDERED,
+    "torch.fill": "Use spgrad.full_like(A, value) for the specified elements.",
+    "torch.fill_diagonal": "Use spgrad.set_diag(A, value).",
+    "torch.masked_fill": "Use torch.where(mask, value, A) with a sparse mask.",
     **dict.fromkeys(("torch.linalg.eigh", "torch.linalg.eigvalsh"), _SOME.format("eigsh")),
     **dict.fromkeys(
         ("torch.linalg.svd", "torch.linalg.svdvals", "torch.svd"), _SOME.format("svds")
@@ -77,7 +80,7 @@ _INSTEAD = {
     "torch.matrix_exp": "Use spgrad.expm_multiply(A, x).",
     "torch.linalg.matrix_exp": "Use spgrad.expm_multiply(A, x).",
 }
-"""What takes the place of functions whose result has hardly a zero."""
+"""What takes the place of functions that have no sparse form."""
 
 
 def _function(name: str) -> str:
@@ -109,6 +112,9 @@ def _way_out(operation: Any, name: str, within: str) -> str:
             "spgrad.from_values(values, A). For a module, call "
             "spgrad.nn.parametrize_values(module) first."
         )
+    instead = _INSTEAD.get(_function(name))
+    if instead is not None:
+        return f"{instead} Or call it with A.to_dense() if the dense tensor fits in memory."
     if aten.startswith(("as_strided", "set_", "unfold")):
         return (
             "A SparseTensor has no memory but that of its parts: take A.values() and "
@@ -125,9 +131,6 @@ def _way_out(operation: Any, name: str, within: str) -> str:
             f"Apply it to the specified elements alone with spgrad.map(A, {function}), or to all "
             "of A.to_dense()."
         )
-    instead = _INSTEAD.get(_function(name))
-    if instead is not None:
-        return f"{instead} Or call it with A.to_dense() if the dense tensor fits in memory."
     return "Work on A.values(), or on A.to_dense() if the dense tensor fits in memory."
 
 
