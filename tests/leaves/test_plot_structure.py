@@ -54,6 +54,13 @@ def test_the_blocks_of_bsr_count_what_is_not_zero(ax):
     assert len(ax.figure.axes) == 1
 
 
+@pytest.mark.parametrize("A", [spgrad.zeros(4, 4), spgrad.eye(4)])
+def test_blocks_have_whole_numbers(A, ax):
+    spgrad.plot.blocks(A, ax, blocksize=(1, 1))
+    for axis in (ax.xaxis, ax.yaxis):
+        assert all(tick == int(tick) for tick in axis.get_ticklocs())
+
+
 def test_large_matrices_have_larger_blocks(ax):
     spgrad.plot.blocks(spgrad.eye(5000), ax, blocksize=(1, 1))
     assert max(ax.images[0].get_array().shape) <= 512

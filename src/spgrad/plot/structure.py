@@ -148,6 +148,7 @@ def blocks(
         _draw_shares(ax, count.double() / (p * q), colorbar)
     _dress_axes(ax)
     ax.set(xlim=(-0.5, max(across, 1) - 0.5), ylim=(max(down, 1) - 0.5, -0.5))
+    whole_ticks(ax)
     name = f"Blocks of {p} × {q}, {100 * share:.3g}% filled"
     ax.set_title(name if title is None else title, loc="left", color=INK, fontsize=11)
     ax.set_xlabel(f"{full:,} of {down * across:,} blocks have elements", color=INK)
@@ -238,7 +239,6 @@ def _draw_shares(ax: Axes, share: torch.Tensor, colorbar: bool) -> None:
     masked = np.ma.masked_array(share.numpy(), (share == 0).numpy())
     own = LinearSegmentedColormap.from_list("share", SIZED)
     image = ax.imshow(masked, cmap=own, norm=Normalize(0, 1), interpolation="nearest")
-    whole_ticks(ax)
     if colorbar:
         add_colorbar(ax, image, "share of a block's elements")
 
