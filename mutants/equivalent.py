@@ -33,8 +33,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         "src/spgrad/ops/indexing/nonzero.py",
         "prune",
-        "detached = vals.detach()",
-        "detached = vals",
+        "size, limit = _magnitudes(vals.detach(), threshold)",
+        "size, limit = _magnitudes(vals, threshold)",
         "Sizes are only compared, and comparisons have no gradient: a graph is recorded in vain.",
     ),
     Equivalent(

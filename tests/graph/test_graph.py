@@ -132,6 +132,33 @@ def test_graphs_without_edges(n):
     assert graph.k_hop(A, [], 2).nodes.numel() == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_degrees_beyond_float16(dtype):
+    n, wide = 70_000, torch.ones(70_000)
+    star = spgrad.from_edges(torch.stack([torch.zeros(n).long(), torch.arange(n)]), wide, n)
+    functions = (
+        spgrad.nn.gcn_norm,
+        *(lambda A, how=how: graph.normalize(A, how) for how in ("row", "sym")),
+        lambda A: graph.normalize(A.t(), "col"),
+        *(lambda A, how=how: graph.laplacian(A, how) for how in ("rw", "sym")),
+    )
+    for function in functions:
+        found, wanted = function(star.to(dtype)), function(star)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.values(), wanted.values().to(dtype))
+    assert graph.laplacian(star.to(dtype)).dtype == dtype
+    layer, x = spgrad.nn.GraphConv(2, 2), torch.ones(n, 2)
+    torch.nn.init.constant_(layer.lin.weight, 0.1)
+    y = layer(x, star)
+    narrow = layer.to(dtype)(x.to(dtype), star.to(dtype))
+    torch.testing.assert_close(narrow, y.to(dtype))
+
+
+def test_complex_weights_have_no_order():
+    with pytest.raises(spgrad.ArgumentValueError, match="`reduce` is 'amax' for complex weights"):
+        graph.to_symmetric(spgrad.eye(2, dtype=torch.complex64), "amax")
+
+
 def test_repeated_edges_add():
     A = spgrad.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2))
     assert graph.degree(A).tolist() == [1, 0]

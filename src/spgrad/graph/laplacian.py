@@ -7,7 +7,7 @@ import torch
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError
 from spgrad.graph.operands import weighted_graph
-from spgrad.nn.graph.loops import inverse_roots
+from spgrad.nn.graph.loops import as_narrow, inverse_roots, wide_sums
 from spgrad.nn.graph.operands import square_graph
 from spgrad.ops.elementwise.binary import mul
 from spgrad.ops.elementwise.unary import neg
@@ -60,11 +60,11 @@ def normalize(A: torch.Tensor, how: str = "sym") -> SparseTensor:
             f"`how` is {how!r}; 'sym', 'row' and 'col' are accepted. Choose one of them."
         )
     if how == "row":
-        return mul(M, _inverses(M.sum(1))[:, None])  # type: ignore[arg-type, return-value]
+        return as_narrow(mul(M, _inverses(wide_sums(M, 1))[:, None]), M)
     if how == "col":
-        return mul(M, _inverses(M.sum(0)))  # type: ignore[arg-type, return-value]
-    by_row, by_col = inverse_roots(M.sum(1)), inverse_roots(M.sum(0))  # type: ignore[arg-type]
-    return mul(mul(M, by_row[:, None]), by_col)  # type: ignore[return-value]
+        return as_narrow(mul(M, _inverses(wide_sums(M, 0))), M)
+    by_row, by_col = inverse_roots(wide_sums(M, 1)), inverse_roots(wide_sums(M, 0))
+    return as_narrow(mul(mul(M, by_row[:, None]), by_col), M)  # type: ignore[arg-type]
 
 
 @public_as("graph.laplacian")
@@ -111,14 +111,16 @@ def laplacian(A: torch.Tensor, normalization: str | None = None) -> SparseTensor
             "of them."
         )
     M = remove_diag(M)
-    degrees: torch.Tensor = M.sum(1)  # type: ignore[assignment]
+    degrees = wide_sums(M, 1)
     if normalization is None:
-        return set_diag(neg(M), degrees)
-    connected = (degrees != 0).to(degrees.dtype)
+        return set_diag(neg(M), as_narrow(degrees, M))
     if normalization == "rw":
-        return set_diag(neg(mul(M, _inverses(degrees)[:, None])), connected)
-    scale = inverse_roots(degrees)
-    return set_diag(neg(mul(mul(M, scale[:, None]), scale)), connected)
+        scaled = mul(M, _inverses(degrees)[:, None])
+    else:
+        scale = inverse_roots(degrees)
+        scaled = mul(mul(M, scale[:, None]), scale)  # type: ignore[arg-type]
+    connected = (degrees != 0).to(M._vals.dtype)
+    return set_diag(neg(as_narrow(scaled, M)), connected)
 
 
 def _inverses(sums: torch.Tensor) -> torch.Tensor:

@@ -77,7 +77,8 @@ def to_symmetric(A: torch.Tensor, reduce: str = "sum") -> SparseTensor:
 
     Raises:
         TypeError: `A` is not sparse.
-        ValueError: `A` is not square, or `reduce` none of the four.
+        ValueError: `A` is not square, or `reduce` is none of the four, or one of order for complex
+            weights.
 
     Source:
         `to_undirected` of torch_geometric.
@@ -95,6 +96,11 @@ def to_symmetric(A: torch.Tensor, reduce: str = "sum") -> SparseTensor:
         raise ArgumentValueError(
             f"`reduce` is {reduce!r}; 'sum', 'mean', 'amax' and 'amin' are accepted. Choose one of "
             "them."
+        )
+    if reduce in ("amax", "amin") and M._vals.is_complex():
+        raise ArgumentValueError(
+            f"`reduce` is {reduce!r} for complex weights, which have no order; 'sum' and 'mean' "
+            "are accepted. Or take the magnitudes, A.abs()."
         )
     turned = transpose(M, 0, 1)
     both = align(M, turned, "either")

@@ -1,5 +1,7 @@
 """compact and prune(keep=): rows and columns of their own, refusals."""
 
+import math
+
 import pytest
 import torch
 
@@ -51,6 +53,20 @@ def test_nothing_stays_of_nothing(shape):
 def test_a_batch_is_refused():
     with pytest.raises(spgrad.SpgradError, match="one matrix of a batch"):
         spgrad.compact(spgrad.zeros(2, 3, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_prune_sees_the_magnitude_of_the_least_int(dtype):
+    ends = torch.iinfo(dtype)
+    values = [ends.max, ends.min, 1, 0, -5]
+    A = spgrad.sparse_csr_tensor([0, 5], [0, 1, 2, 3, 4], torch.tensor(values, dtype=dtype), (1, 5))
+    thresholds = (0, 4.5, 5, ends.max, 128, 200, 2**40, 2**63 - 1, 2**63, math.inf)
+    for threshold in thresholds:
+        wanted = [0 if abs(v) <= threshold else v for v in values]
+        assert spgrad.prune(A, threshold).to_dense().tolist() == [wanted]
+    assert spgrad.prune(A).nse == 4
+    assert spgrad.prune(A, math.nan).nse == spgrad.prune(A, -300).nse == 5
+    assert spgrad.prune(A, keep=1).to_dense().tolist() == [[0, ends.min, 0, 0, 0]]
 
 
 def test_prune_keeps_the_largest_of_each_row():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from spgrad.core import kept
@@ -93,8 +95,8 @@ def gcn_norm(A: torch.Tensor, improved: bool = False, add_self_loops: bool = Tru
     found = plain_graph(square_graph(A))
     if add_self_loops:
         found = _looped(found, 2.0 if improved else 1.0)
-    scale = inverse_roots(_row_sums(found))
-    return mul(mul(found, scale[:, None]), scale)  # type: ignore[return-value]
+    scale = inverse_roots(wide_sums(found, 1))
+    return as_narrow(mul(mul(found, scale[:, None]), scale), found)  # type: ignore[arg-type]
 
 
 _looped = add_self_loops
@@ -111,17 +113,30 @@ def gcn_factors(
 
     With them, the product needs no memory for each edge. t is None if `loops` is False.
     """
-    degrees = _row_sums(A)
+    degrees = wide_sums(A, 1)
     if not loops:
-        return inverse_roots(degrees)[:, None], None
+        return as_narrow(inverse_roots(degrees)[:, None], A), None
     missing = missing_loops(A)
     new = missing * 2 if improved else missing
     scale = inverse_roots(degrees + new)
-    return scale[:, None], (new * scale * scale)[:, None]
+    return as_narrow(scale[:, None], A), as_narrow((new * scale * scale)[:, None], A)
 
 
-def _row_sums(A: SparseTensor) -> torch.Tensor:
-    return A.sum(1)  # type: ignore[return-value]
+def wide_sums(A: SparseTensor, dim: int) -> torch.Tensor:
+    """The sums of rows or columns; those of 16-bit values in float32.
+
+    float16 ends at 65504, but a node may have more neighbours, and the inverse of its degree fits.
+    """
+    return A.sum(dim, dtype=torch.float32 if _is_narrow(A) else None)  # type: ignore[return-value]
+
+
+def as_narrow(x: Any, A: SparseTensor) -> Any:
+    """What was computed from `wide_sums` in the dtype of A, if that has 16 bits."""
+    return x.to(A.dtype) if _is_narrow(A) else x
+
+
+def _is_narrow(A: SparseTensor) -> bool:
+    return A.dtype in (torch.float16, torch.bfloat16)
 
 
 def inverse_roots(degrees: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -168,9 +169,8 @@ def prune(
             f"`threshold` is {threshold!r}; a number is accepted. For example 1e-6."
         )
     vals = flat_values(A)
-    detached = vals.detach()
-    size = detached if detached.dtype == torch.bool else detached.abs()
-    kept = torch.ones_like(size, dtype=torch.bool) if threshold is None else ~(size <= threshold)
+    size, limit = _magnitudes(vals.detach(), threshold)
+    kept = torch.ones_like(size, dtype=torch.bool) if limit is None else ~(size <= limit)
     if A._pattern.dense_dim:
         kept = kept.flatten(1).any(1)
     if keep is not None:
@@ -179,6 +179,25 @@ def prune(
         made = finished(subset(A._pattern, kept), A._pattern.elements)
     out = made.gather(vals)
     return on_pattern(out.view(made.pattern.values_shape), made.pattern)
+
+
+def _magnitudes(
+    vals: torch.Tensor, threshold: float | None
+) -> tuple[torch.Tensor, float | int | None]:
+    """Numbers in the order of the magnitudes, and the one that stands for the threshold.
+
+    Of ints they are int64 and one less than the magnitude. So the least int has one, and a
+    threshold that its dtype does not hold is compared as it is.
+    """
+    if vals.dtype == torch.bool:
+        return vals, threshold
+    if vals.is_floating_point() or vals.is_complex():
+        return vals.abs(), threshold
+    wide = vals.to(torch.int64)
+    size = torch.where(wide < 0, ~wide, wide - 1)
+    if threshold is None or math.isnan(threshold) or threshold < 0:
+        return size, None
+    return size, int(min(threshold, 2**63)) - 1
 
 
 def _largest(A: SparseTensor, size: torch.Tensor, keep: Any) -> torch.Tensor:
