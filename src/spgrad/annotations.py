@@ -99,6 +99,8 @@ Flag = tuple[int, str, bool]
 
 def flags(op: Callable[..., Any]) -> tuple[Flag, ...]:
     """The arguments of `op` whose annotation is bool; without `inspect`, for a quick import."""
+    while (inner := getattr(op, "__wrapped__", None)) is not None:
+        op = inner  # the code of a decorator has other arguments
     code = getattr(op, "__code__", None)
     if code is None:
         return ()
@@ -146,8 +148,12 @@ def refusal(
             if found is not None:
                 return found
     for name, value in _flat(given):
-        found = _out_of_range(name, value, error) or _without_data(name, value, error)
-        found = found or _of_a_rare_dtype(name, value, error)
+        found = (
+            _of_other_storage(name, value)
+            or _out_of_range(name, value, error)
+            or _without_data(name, value, error)
+            or _of_a_rare_dtype(name, value, error)
+        )
         if found is not None:
             return found
     return None
@@ -236,6 +242,22 @@ def _of_a_rare_dtype(name: str, value: Any, error: BaseException) -> SpgradError
         f"`{name}` has dtype {short(value.dtype)}, which torch stores and hardly computes with; "
         f"{', '.join(map(short, PRODUCT_DTYPES))} and, for some functions, bool are accepted. "
         f"Convert it with {name}.to(torch.float32)."
+    )
+
+
+def _of_other_storage(name: str, value: Any) -> SpgradError | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    if value.is_nested:
+        kind, hint = "nested", "torch.nested.to_padded_tensor(t, 0.0), or one tensor of t.unbind()"
+    elif value.is_quantized:
+        kind, hint = "quantized", "t.dequantize()"
+    elif value.is_mkldnn:
+        kind, hint = "mkldnn", "t.to_dense()"
+    else:
+        return None
+    return ArgumentKindError(
+        f"`{name}` is a {kind} tensor; a dense or sparse tensor is accepted. Use {hint}."
     )
 
 

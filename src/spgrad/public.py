@@ -179,7 +179,9 @@ class _Short(reprlib.Repr):
 
 def _of_tensor(x: torch.Tensor) -> str:
     pattern = getattr(x, "_pattern", None)
-    if pattern is not None:
+    if x.is_nested:  # which has no shape
+        kind = f"nested {_dtype(x)}"
+    elif pattern is not None:
         kind = f"{pattern.name} {tuple(pattern.shape)} nse {pattern.nse} {_dtype(x)}"
     elif x.layout in LAYOUT_NAMES:
         kind = f"native {LAYOUT_NAMES[x.layout]} {tuple(x.shape)} nse {x._nnz()} {_dtype(x)}"

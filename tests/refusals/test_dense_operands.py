@@ -46,3 +46,24 @@ def test_sparse_indices_are_refused(position):
         spgrad.sparse_csr_tensor(*parts, torch.ones(2))
     with pytest.raises(spgrad.ArgumentKindError, match=r"^spgrad\.sparse_coo_tensor: `indices`"):
         spgrad.sparse_coo_tensor(torch.tensor([[0, 1]]).to_sparse(), torch.ones(2))
+
+
+OTHER_STORAGE = {
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(6, 6), 0.1, 0, torch.qint8),
+    "mkldnn": lambda: torch.ones(6, 6).to_mkldnn(),
+    "float8": lambda: torch.ones(6, 6).to(torch.float8_e4m3fn),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+@pytest.mark.parametrize("kind", OTHER_STORAGE)
+@pytest.mark.parametrize("name", ["matmul", "mm", "add", "mul", "sampled_addmm", "linear", "diag"])
+def test_tensors_in_other_storage_are_refused_by_name(name, kind):
+    cell, x = FIRST[name], OTHER_STORAGE[kind]()
+    operands = [a.detach() for a in testing.sample(cell)]
+    for position in range(len(operands)):
+        given = [x if i == position else a for i, a in enumerate(operands)]
+        with pytest.raises(spgrad.SpgradError, match=says(name)):
+            testing.call(cell, getattr(spgrad, name), given, cell.options)

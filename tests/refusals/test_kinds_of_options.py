@@ -3,6 +3,7 @@
 Each is refused by an error of the library that names the option, whatever the other arguments are.
 """
 
+import numpy as np
 import pytest
 import torch
 
@@ -142,3 +143,48 @@ def test_a_number_of_steps_that_is_no_int_ends_no_iteration(name):
 def test_a_scale_that_is_a_tensor_would_lose_its_gradient():
     with pytest.raises(TypeError, match=r"`scale`.*Multiply the queries by a tensor"):
         attend(scale=torch.tensor(0.5, requires_grad=True))
+
+
+@pytest.mark.parametrize("flag", ["is_causal", "enable_gqa"])
+def test_what_is_no_flag_is_refused_where_autocast_lowers_operands(flag):
+    for stranger in ("", [], 0, 1.0, None):
+        with pytest.raises(TypeError, match=rf"attention: `{flag}` is .*True and False"):
+            attend(**{flag: stranger})
+
+
+@pytest.mark.parametrize("function", [spgrad.any, spgrad.all])
+def test_dimensions_of_numpy_are_those_of_python(function):
+    assert torch.equal(function(A, np.int64(1)), function(A, 1))
+    for stranger in (np.ones(3), np.float32(1.5), np.True_):
+        with pytest.raises(TypeError, match="`dim`"):
+            function(A, stranger)
+
+
+@pytest.mark.parametrize("function", [spgrad.norm, spgrad.matrix_norm, spgrad.linalg_norm])
+def test_an_order_is_no_array(function):
+    name = "p" if function is spgrad.norm else "ord"
+    for stranger in (np.ones(3), torch.ones(3), torch.ones(0), torch.tensor(True)):
+        with pytest.raises(TypeError, match=f"`{name}`.*a number"):
+            function(A, stranger)
+    assert function(A, np.int64(1)) == function(A, 1)
+
+
+BY_DIM = """
+    sum mean prod amax argmax max any all count_nonzero sparse_sum vector_norm norm linalg_norm
+    logsumexp softmax log_softmax sort argsort cumsum topk normalize
+"""
+
+
+@pytest.mark.parametrize("name", BY_DIM.split())
+def test_true_is_no_dimension(name):
+    options = {"k": 1} if name == "topk" else {}
+    with pytest.raises(TypeError, match=rf"{name}: `dim` is \(?True"):
+        getattr(spgrad, name)(A, dim=True, **options)
+
+
+def test_true_is_no_index():
+    for index in (True, torch.tensor(True), torch.tensor(1j)):
+        with pytest.raises(TypeError, match="index"):
+            spgrad.select(A, 0, index)
+        with pytest.raises(TypeError, match="start"):
+            spgrad.narrow(A, 0, index, 1)

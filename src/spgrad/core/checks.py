@@ -53,6 +53,8 @@ def describe_kind(value: Any) -> str:
         return f"the class {value.__name__}"
     if not isinstance(value, torch.Tensor):
         return with_article(type(value).__name__)
+    if value.is_nested:  # which has no shape
+        return "a nested tensor"
     layout = LAYOUT_NAMES.get(value.layout, str(value.layout).removeprefix("torch."))
     return f"a {layout} tensor of shape {tuple(value.shape)}"
 
@@ -133,12 +135,19 @@ def require_same_dtype(**tensors: torch.Tensor) -> None:
     (first, a), *rest = tensors.items()
     for name, b in rest:
         if a.dtype != b.dtype:
-            wider = torch.promote_types(a.dtype, b.dtype)
-            narrow, to = (first, b.dtype) if wider == b.dtype else (name, a.dtype)
+            narrow, to = (first, b.dtype) if _reaches(b.dtype, a.dtype) else (name, a.dtype)
             raise ArgumentValueError(
                 f"`{name}` has dtype {short(b.dtype)}; `{first}` has {short(a.dtype)}, and one "
                 f"dtype for all is accepted. Convert with {narrow}.to({to})."
             )
+
+
+def _reaches(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """Whether torch promotes `narrow` to `wide`; it promotes no numbers of 8 bits or quantized."""
+    try:
+        return torch.promote_types(wide, narrow) == wide
+    except RuntimeError:
+        return False
 
 
 def require_numeric(arg: str, t: torch.Tensor) -> None:

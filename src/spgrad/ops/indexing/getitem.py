@@ -78,7 +78,10 @@ def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
 def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     """`spgrad.getitem` with the int `index` for dimension `dim`, which is removed."""
     A, at = _operand_and_dim(input, dim)
-    place = one("index", _number(index), at, A._pattern.shape[at])
+    number = _number(index)
+    if isinstance(number, (bool, torch.Tensor)):
+        require_int("index", number)
+    place = one("index", number, at, A._pattern.shape[at])
     return part(A, _subscript(A, at, place))
 
 
@@ -194,9 +197,9 @@ def _operand_and_dim(input: Any, dim: Any) -> tuple[SparseTensor, int]:
 
 def _number(x: Any) -> Any:
     """A 0-d integer tensor as an int."""
-    return (
-        int(x) if isinstance(x, torch.Tensor) and x.dim() == 0 and not x.is_floating_point() else x
-    )
+    if not isinstance(x, torch.Tensor) or x.dim() or x.dtype == torch.bool:
+        return x
+    return x if x.is_floating_point() or x.is_complex() else int(x)
 
 
 def _subscript(A: SparseTensor, dim: int, take: Slice | int | Group) -> Subscript:

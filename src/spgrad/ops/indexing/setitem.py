@@ -107,7 +107,7 @@ def _written(A: SparseTensor, index: Any, value: Any) -> tuple[torch.Tensor, tor
     there = (number >= 0).nonzero().squeeze(1)
     found, new = number[there], new[there]
     if nonzero is not None:
-        lost = nonzero - int(torch.count_nonzero(new.detach()))
+        lost = nonzero - _nonzeros(new)
         if lost > 0:
             raise StateError(
                 f"`value` is not 0 at {lost} place(s) where `input` has no element; specified "
@@ -161,7 +161,7 @@ def _value_for_each(
         V = without_repeats(sparse_operand("value", value))
         checks.require_same_device(input=vals, value=V._vals)
         _require_fits(tuple(V._pattern.shape), shape, exactly=True)
-        total = int(torch.count_nonzero(V._vals.detach()))
+        total = _nonzeros(V._vals)
         if places.move is None:
             return to_dense(V), total
         zeros = vals.new_zeros(places.move.pattern.values_shape)
@@ -171,12 +171,17 @@ def _value_for_each(
     value = value.to(vals.device)
     _require_fits(tuple(value.shape), shape, exactly=False)
     times = math.prod(shape) // value.numel() if value.numel() else 0
-    total = int(torch.count_nonzero(value.detach())) * times
+    total = _nonzeros(value) * times
     value = value.reshape(tuple(value.shape)[max(value.dim() - len(shape), 0) :])
     if places.move is None:
         return value.expand(shape), total
     new = dense_at_elements(value, places.move.pattern, "value")
     return new.expand(places.number.shape), total
+
+
+def _nonzeros(x: torch.Tensor) -> int:
+    """Number of elements that are not 0; torch's function does not take all dtypes."""
+    return int(torch.count_nonzero(x.detach() != 0))
 
 
 def _require_real(value: Any, dtype: torch.dtype) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 
@@ -160,8 +160,8 @@ def reduction(
     A = sparse_operand(arg, input)
     A = as_summands(A) if linear else without_repeats(A)
     dim = tuple(dim) if isinstance(dim, list) else dim
-    ints = isinstance(dim, tuple) and all(isinstance(d, int) for d in dim)
-    if not (ints or dim is None or isinstance(dim, int)):
+    ints = isinstance(dim, tuple) and all(map(_is_int, dim))
+    if not (ints or dim is None or _is_int(dim)):
         require_dims(dim, 0)
     axes = A._pattern.derive(
         kept.AXES.of(dim, keepdim, compact), lambda p: _axes(p, dim, keepdim, compact)
@@ -195,10 +195,10 @@ def _by_reduced(pattern: Pattern, stored: torch.Tensor, dense: tuple[int, ...]) 
 
 def require_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
     """`dim` as ascending numbers from 0; all dimensions for None and ()."""
-    given = (dim,) if isinstance(dim, int) else dim
+    given: Any = (dim,) if _is_int(dim) else dim
     if given is None or (isinstance(given, (tuple, list)) and not given):
         return tuple(range(ndim))
-    if not isinstance(given, (tuple, list)) or not all(isinstance(d, int) for d in given):
+    if not isinstance(given, (tuple, list)) or not all(map(_is_int, given)):
         raise ArgumentKindError(
             f"`dim` is {dim!r}; an int, a tuple of ints or None is accepted. For example -1."
         )
@@ -210,9 +210,14 @@ def require_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
     return found
 
 
+def _is_int(d: Any) -> TypeGuard[int]:
+    """Whether this is an int other than True and False."""
+    return type(d) is int or (isinstance(d, int) and not isinstance(d, bool))
+
+
 def one_dim(dim: Any) -> int:
     """`dim` if it is an int."""
-    if not isinstance(dim, int):
+    if not _is_int(dim):
         raise ArgumentKindError(f"`dim` is {dim!r}; an int is accepted. For example -1.")
     return dim
 

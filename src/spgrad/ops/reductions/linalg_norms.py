@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from spgrad.core import checks
 from spgrad.core.slots import above
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, stored_values
@@ -69,6 +70,10 @@ def matrix_norm(
 def _matrix_norm(
     A: Any, ord: Any, dim: Any, keepdim: bool, dtype: torch.dtype | None
 ) -> torch.Tensor:
+    if not isinstance(ord, (int, float, str)):
+        raise ArgumentKindError(
+            f"`ord` is {checks.describe_kind(ord)}; a number or 'fro' is accepted. For example 1."
+        )
     if ord == "nuc":
         raise dense_only("ord", ord)
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:

@@ -36,9 +36,10 @@ def norm(
     specified: bool = False,
 ) -> torch.Tensor:
     """Norm over dimensions: `spgrad.vector_norm` with order `p`; "fro" is the order 2."""
-    if p == "nuc":
+    word = p if isinstance(p, str) else None  # arrays compare with a word element by element
+    if word == "nuc":
         raise dense_only("p", p, "'fro' and numbers")
-    order = 2 if p is None or p == "fro" else p
+    order = 2 if p is None or word == "fro" else p
     return norm_over(("input", "p"), input, order, dim, keepdim, dtype, specified)
 
 

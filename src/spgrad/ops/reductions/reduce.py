@@ -195,7 +195,7 @@ def all(
 
 def _require_given(dim: Dims) -> None:
     """Refuses (), which torch takes for all dimensions elsewhere, and for none of them here."""
-    if dim in ((), []):
+    if isinstance(dim, (tuple, list)) and not dim:
         raise ArgumentValueError(
             f"`dim` is {dim}; an int, a tuple of ints or None is accepted. Use None for all "
             "dimensions, or A != 0 for each element."
