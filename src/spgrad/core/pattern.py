@@ -24,6 +24,8 @@ LAYOUTS: dict[str, torch.layout] = {
     "bsr": torch.sparse_bsr,
     "bsc": torch.sparse_bsc,
 }
+_ACROSS = {kept.ROWS: kept.COLS, kept.BLOCK_ROWS: kept.BLOCK_COLS}
+_ACROSS |= {across: view for view, across in _ACROSS.items()}
 LAYOUT_NAMES: dict[torch.layout, str] = {layout: name for name, layout in LAYOUTS.items()}
 
 
@@ -216,6 +218,10 @@ class Pattern:
             else self.blocksize[across]
         )
         return self.extent[across] // size
+
+    def lines(self, view: Key) -> int:
+        """Number of lines of a view: rows of the matrix, or its columns in a view by columns."""
+        return self.bound(_ACROSS[view])
 
     @property
     def device(self) -> torch.device:

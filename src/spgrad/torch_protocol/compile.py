@@ -211,6 +211,17 @@ def _parts(out: Any) -> Iterator[torch.Tensor]:
         yield out
 
 
+def equate(size: int, other: int) -> None:
+    """Tells a trace that has symbols for two sizes that these are equal.
+
+    A result with the one size may be all that a graph for the backward takes, which would then not
+    find the symbol of the other.
+    """
+    sizes = size, other
+    if all(isinstance(s, torch.SymInt) and s.node.has_hint() for s in sizes):
+        torch._check(size == other)
+
+
 def compiled_for(t: torch.Tensor) -> tuple[Any, ...]:
     """Properties of an inner tensor on which compiled code depends; varying sizes are symbols."""
     flags = (t.requires_grad, t.is_inference(), t.is_conj(), t.is_neg())
