@@ -1,6 +1,7 @@
 """Reductions: cases that the rows of the support table do not cover."""
 
 import itertools
+import math
 import re
 
 import pytest
@@ -289,6 +290,16 @@ def test_large_numbers_do_not_overflow():
     A = spgrad.from_dense(torch.tensor([[300.0, 300.0], [0.0, -90.0]], dtype=torch.float16))
     testing.assert_close(A.norm(dim=1), torch.tensor([424.25, 90.0]))
     testing.assert_close((1000 * A.float()).logsumexp(1), torch.tensor([3e5 + 0.6931, 0.0]))
+    full = spgrad.from_dense(torch.full((2, 900), 200.0, dtype=torch.float16))
+    testing.assert_close(full.mean(1), torch.full((2,), 200.0))  # their sum is out of range
+    testing.assert_close(full.mean(), torch.tensor(200.0))
+    testing.assert_close(full.mean(1, specified=True), torch.full((2,), 200.0))
+
+
+def test_a_variance_out_of_range_is_infinite():
+    A = spgrad.from_dense(torch.tensor([[1e20, -3e20, 2.0], [1e20, 0.0, 2.0]]))
+    assert A.var(1).tolist() == A.to_dense().var(1).tolist() == [math.inf, math.inf]
+    assert A.std().item() == math.inf
 
 
 @layouts

@@ -16,8 +16,9 @@ from spgrad.distributed.agreement import agree
 from spgrad.distributed.exchange import give_back
 from spgrad.distributed.sharded import Sharded
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.ops.reductions.axes import wide
 from spgrad.ops.reductions.norms import norm as norm_of
-from spgrad.ops.reductions.norms import power_from_zero, wide
+from spgrad.ops.reductions.norms import power_from_zero
 from spgrad.ops.reductions.reduce import sum as sum_of
 
 

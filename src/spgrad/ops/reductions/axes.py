@@ -256,6 +256,11 @@ def converted(vals: torch.Tensor, dtype: Any) -> torch.Tensor:
     return vals.to(dtype)
 
 
+def wide(vals: torch.Tensor) -> torch.Tensor:
+    """Values in a dtype for more than one step of calculation."""
+    return vals.float() if vals.dtype in (torch.bfloat16, torch.float16) else vals
+
+
 def require_dtype(dtype: torch.dtype, *, arg: str = "input", accepted: str) -> None:
     """Refuses dtypes other than those of the kinds in `accepted`, such as "real integer"."""
     kind = "complex" if dtype.is_complex else "real" if dtype.is_floating_point else "integer"

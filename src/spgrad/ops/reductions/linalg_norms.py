@@ -13,8 +13,8 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import call, sparse_operand
-from spgrad.ops.reductions.axes import Dims, converted, reduction, require_dtype
-from spgrad.ops.reductions.norms import Order, dense_only, norm_over, norms_of_segments, wide
+from spgrad.ops.reductions.axes import Dims, converted, reduction, require_dtype, wide
+from spgrad.ops.reductions.norms import Order, dense_only, norm_over, norms_of_segments
 from spgrad.ops.reductions.reduce import amax, amin
 from spgrad.public import public_op
 

@@ -18,6 +18,7 @@ from spgrad.ops.reductions.axes import (
     require_dtype,
     require_elements,
     require_zero_of_nothing,
+    wide,
 )
 from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import Function
@@ -178,11 +179,6 @@ def power_from_zero(x: torch.Tensor, p: float) -> torch.Tensor:
         return x**p
     zero = x == 0
     return torch.where(zero, 0, torch.where(zero, 1, x) ** p)
-
-
-def wide(vals: torch.Tensor) -> torch.Tensor:
-    """Values in a dtype for more than one step of calculation."""
-    return vals.float() if vals.dtype in (torch.bfloat16, torch.float16) else vals
 
 
 def dense_only(
@@ -360,7 +356,8 @@ def _variance(
     squares = call.sums(_abs_squared(vals - call.expanded(mean)))
     missing = call.missing(specified)
     if missing is not None:
-        squares = squares + missing * vals.shape[1] * _abs_squared(mean)
+        of_zeros = missing * vals.shape[1] * _abs_squared(mean)
+        squares = squares + torch.where(missing > 0, of_zeros, 0)  # the square may be infinite
     return squares / _at_least(number - correction, 0)
 
 

@@ -23,6 +23,7 @@ from spgrad.ops.reductions.axes import (
     require_dtype,
     require_elements,
     require_zero_of_nothing,
+    wide,
 )
 from spgrad.public import public_op
 
@@ -96,7 +97,8 @@ def mean(
     number = call.numbers(specified)
     if isinstance(number, torch.Tensor):
         number = number.clamp(min=1)
-    return call.result(call.sums(vals) / number)
+    y = call.sums(wide(vals)) / number  # a sum of float16 may be out of range where the mean is not
+    return call.result(y.to(vals.dtype))
 
 
 @public_op
