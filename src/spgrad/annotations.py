@@ -37,7 +37,7 @@ class _Kind(NamedTuple):
 def _is_number(x: Any, kind: type) -> bool:
     """Numbers, and tensors of one element, which Python converts to a number."""
     if isinstance(x, torch.Tensor):
-        return x.dim() == 0 and not x.is_complex() and not x.is_meta
+        return x.dim() == 0 and not x.is_complex() and not x.is_meta and x.dtype != torch.bool
     return isinstance(x, (kind, torch.SymInt, torch.SymFloat))
 
 
@@ -263,7 +263,8 @@ def _of_other_storage(name: str, value: Any) -> SpgradError | None:
 
 def _without_data(name: str, value: Any, error: BaseException) -> SpgradError | None:
     is_tensor = isinstance(value, torch.Tensor)
-    meta = value.device.type == "meta" if is_tensor else str(value) == "meta"
+    device = value.device if is_tensor else value
+    meta = isinstance(device, (str, torch.device)) and str(device) == "meta"
     if not meta or "meta" not in str(error):
         return None
     return UnsupportedError(

@@ -97,6 +97,10 @@ CALLS = {
         ),
         "in_features out_features density dtype blocksize n_m generator",
     ),
+    "table of bags": (
+        lambda **o: nn.SparseEmbeddingBag(**{"num_embeddings": 6, "embedding_dim": 3, **o}),
+        "num_embeddings embedding_dim max_norm norm_type padding_idx dtype",
+    ),
     "SparseAttention": (
         lambda **o: nn.SparseAttention(**{"embed_dim": 4, "num_heads": 2, **o}),
         "embed_dim num_heads dropout kdim vdim",
@@ -188,3 +192,23 @@ def test_true_is_no_index():
             spgrad.select(A, 0, index)
         with pytest.raises(TypeError, match="start"):
             spgrad.narrow(A, 0, index, 1)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_an_object_half_made_is_not_described():
+    """Its description may read what its constructor has not set yet."""
+    with pytest.raises(ValueError, match=r"GINConv: `eps` is 1000.*2\^63"):
+        nn.GINConv(torch.nn.Linear(6, 4), eps=10**400)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    with pytest.raises(TypeError, match="SparseEmbeddingBag: `_weight` is a nested tensor"):
+        nn.SparseEmbeddingBag(6, 3, _weight=nested)
+
+
+def test_a_bool_tensor_is_no_number():
+    with pytest.raises(TypeError, match="from_dense: `dense_dim`"):
+        spgrad.from_dense(DENSE, dense_dim=torch.tensor(True))
+
+
+def test_an_infinite_tolerance_of_lobpcg():
+    with pytest.raises(ValueError, match="lobpcg: `tol` is inf"):
+        spgrad.lobpcg(A, 1, tol=float("inf"))

@@ -111,6 +111,9 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
             )
         for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim)):
             checks.require_number(name, size, "It is a size of the table.", least=0, whole=True)
+        checks.require_number("norm_type", norm_type, "2.0 is the Euclidean norm.")
+        if max_norm is not None:
+            checks.require_number("max_norm", max_norm, "None bounds no norm.")
         _require_table(num_embeddings, embedding_dim, _weight, padding_idx)
         super().__init__(
             num_embeddings,

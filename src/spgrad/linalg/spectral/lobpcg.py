@@ -156,7 +156,8 @@ def _require_options(niter: Any, tol: Any, method: Any, tracker: Any) -> None:
     if niter is not None:
         checks.require_number("niter", niter, "-1 stands for no bound.", least=-1, whole=True)
     if tol is not None:
-        checks.require_number("tol", tol, "None takes the default.", least=0)
+        most = torch.finfo(torch.float64).max
+        checks.require_number("tol", tol, "None takes the default.", least=0, most=most)
     if method not in (None, "ortho", "basic"):
         raise ArgumentValueError(
             f"`method` is {method!r}; 'ortho', 'basic' and None are accepted. None is 'ortho'."
