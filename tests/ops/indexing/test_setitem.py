@@ -72,6 +72,13 @@ def test_assignment_where_elements_are_missing(name):
     testing.assert_close(A, x)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.float8_e4m3fn])
+def test_values_of_dtypes_that_torch_does_not_count(dtype):
+    A = spgrad.from_dense(torch.ones(2, 3, dtype=F64))
+    A[1] = torch.tensor([2, 0, 4]).to(torch.float32).to(dtype)
+    assert A.to_dense().tolist() == [[1, 1, 1], [2, 0, 4]]
+
+
 def test_assignment_in_graphs():
     A = leaf()
     with pytest.raises(RuntimeError, match="leaf"):
