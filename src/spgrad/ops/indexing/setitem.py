@@ -168,7 +168,7 @@ def _value_for_each(
         return align(on_pattern(zeros, places.move.pattern), V, "first").b, total
     if value.dim():
         checks.require_same_device(input=vals, value=value)
-    value = value.to(vals.device)
+    value = value.to(vals.device, vals.dtype)  # torch gathers numbers of few dtypes
     _require_fits(tuple(value.shape), shape, exactly=False)
     times = math.prod(shape) // value.numel() if value.numel() else 0
     total = _nonzeros(value) * times
