@@ -142,6 +142,7 @@ MAKERS = {
     "tril": lambda n: patterns.band(n, 2).tril(),
     "by the length": lambda n: patterns.band(n, 2) if n > 5 else patterns.block(n, 2),
     "blocks": lambda n: patterns.block(n, 1).to_sparse_bsr((1, 1)),
+    "tril of blocks": lambda n: patterns.band(n, 2).to_sparse_bsr((1, 1)).tril(),
 }
 
 

@@ -174,6 +174,11 @@ class Pattern:
         return self.derive(kept.ITEMS, _uniform_items)
 
     @property
+    def nse_of_item(self) -> int:
+        """Number of index entries of each of the `items`."""
+        return self.nse // max(math.prod(self.items), 1)
+
+    @property
     def uniform(self) -> bool | None:
         """True for a batch whose items have equal nse, None where that is not known yet."""
         items = self._derived.get(kept.ITEMS)
@@ -182,9 +187,7 @@ class Pattern:
     @property
     def values_shape_by_item(self) -> tuple[int, ...]:
         """Shape in which values are shown: (*items, nse of an item, ...)."""
-        items = self.items
-        nse = self.nse // math.prod(items) if self.nse else 0
-        return (*items, nse, *self.values_shape[1:])
+        return (*self.items, self.nse_of_item, *self.values_shape[1:])
 
     def by_item(self, stored: torch.Tensor) -> torch.Tensor:
         """Values by batch item, as torch shows them, if all have equal nse; otherwise as stored."""

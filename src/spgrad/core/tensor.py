@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -202,7 +201,7 @@ requires_grad=True)
 
     def _nnz(self) -> int:
         """Number of specified elements as torch counts it: per batch item where all agree."""
-        return self.nse // math.prod(self._pattern.items) if self.nse else 0
+        return self._pattern.nse_of_item
 
     def sparse_dim(self) -> int:
         """Number of sparse dimensions; 2 for the compressed layouts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -176,17 +177,21 @@ def subset(pattern: Pattern, kept: torch.Tensor) -> Found:
             "pattern for all items is accepted. Choose the elements before, and map over "
             "spgrad.from_values(values, pattern)."
         )
-    if pattern.is_coo or pattern.blocksize is not None:
-        coo, first = coordinates(pattern)
-        there = (kept if first is None else kept.index_select(0, first)).nonzero().squeeze(1)
-        found = Placed(coo.indices[0].index_select(1, there), composed(first, there), 0)
-        like = pattern.layout, pattern.blocksize
-        return assembled(tuple(pattern.shape), found, pattern.dense_dim, like)
+    if pattern.is_coo:
+        there = kept.nonzero().squeeze(1)
+        found = Placed(pattern.indices[0].index_select(1, there), there, 0)
+        return assembled(tuple(pattern.shape), found, pattern.dense_dim, COO)
     ptr, idx = pattern.indices
-    entry = kept.nonzero().squeeze(1)
-    before = torch.cat([ptr.new_zeros(1), kept.cumsum(0, dtype=ptr.dtype)])
-    indices = before.index_select(0, ptr.to(torch.int64)), idx.index_select(0, entry)
-    return Found(Pattern.from_spec(pattern.spec, tuple(pattern.shape), indices), entry)
+    size = math.prod(pattern.blocksize or (1, 1))
+    stay = kept if size == 1 else kept.view(-1, size).any(1)  # blocks with any of their elements
+    there = stay.nonzero().squeeze(1)
+    before = torch.cat([ptr.new_zeros(1), stay.cumsum(0, dtype=ptr.dtype)])
+    indices = before.index_select(0, ptr.to(torch.int64)), idx.index_select(0, there)
+    made = Pattern.from_spec(pattern.spec, tuple(pattern.shape), indices)
+    if size == 1:
+        return Found(made, there)
+    entry = there[:, None] * size + torch.arange(size, device=there.device)
+    return Found(made, torch.where(kept.view(-1, size)[there], entry, -1).view(-1))
 
 
 def assembled(

@@ -10,22 +10,18 @@ from spgrad.core.values import on_pattern
 from spgrad.lowering.convert import flat_values
 from spgrad.lowering.rebuild import remembered
 from spgrad.ops.shapes.diagonal import distances, lower_part
-from spgrad.torch_protocol.compile import is_real, when_tracing
+from spgrad.torch_protocol.compile import when_tracing
 
 
 def causal_part(mask: SparseTensor) -> SparseTensor:
     """The elements (i, j) of a mask (L, S) or (L, S | heads) with j <= i, in its layout.
 
     The blocks on the diagonal stay whole. In them, the elements above the diagonal are False, or
-    minus infinity where the values are added to scores. A trace, which can't count the blocks that
-    stay, gives all elements of blocks and of masks with heads in this way.
+    minus infinity where the values are added to scores.
     """
-    blocks, heads = mask._pattern.blocksize is not None, mask._pattern.dense_dim > 0
-    traced = not is_real(mask._pattern.indices[0])
-    if not (traced and (blocks or heads)):
-        mask = lower_part(mask, 0)
-        if not blocks:
-            return mask
+    mask = lower_part(mask, 0)
+    if mask._pattern.blocksize is None:
+        return mask
     pattern, vals = mask._pattern, flat_values(mask)
     above = remembered(pattern, kept.REBUILT, ("above",), lambda: distances(pattern) > 0)
     left_out = -torch.inf if vals.dtype.is_floating_point else 0

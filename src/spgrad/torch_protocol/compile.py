@@ -64,6 +64,27 @@ def _leave_alone(function: Callable[..., Any]) -> None:
         eval_frame.set_code_exec_strategy(code, skip)
 
 
+def _let_read_nse() -> None:
+    from torch._dynamo.variables import TensorVariable
+
+    # Dynamo asks a method of this name for an attribute that is no constant
+    TensorVariable.method_attr_nse = _nse  # type: ignore[attr-defined]
+
+
+def _nse(variable: Any, tx: Any) -> Any:
+    """`nse` of a tensor that a graph makes, as a size of its indices; None of other tensors.
+
+    Dynamo would take it for a constant, as it takes all attributes of such tensors.
+    """
+    from torch._dynamo.variables import ConstantVariable
+
+    pattern = getattr(variable.proxy.node.meta["example_value"], "_pattern", None)
+    if variable.source is not None or pattern is None:
+        return None
+    last = variable.dynamic_getattr(tx, f"_index_{len(pattern.indices) - 1}")
+    return last.call_method(tx, "size", [ConstantVariable.create(-1)], {})
+
+
 class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Hands the waiting functions over right after the import of Dynamo, then steps aside."""
 
@@ -88,6 +109,7 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if spec is not None:
             spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
+        _let_read_nse()
         for function in _WAITING:
             _hand_over(function)
         for function in _UNREAD:
@@ -96,7 +118,9 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         _UNREAD.clear()
 
 
-if _DYNAMO not in sys.modules:
+if _DYNAMO in sys.modules:
+    _let_read_nse()
+else:
     sys.meta_path.insert(0, _AfterDynamo())
 
 

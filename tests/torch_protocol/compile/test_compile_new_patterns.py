@@ -22,6 +22,9 @@ WHOLE = {
     "join": lambda A: torch.cat([A, A.flip(0)]),
     "set_diag": lambda A: spgrad.set_diag(A, 1.0),
     "tril": lambda A: A.tril(),
+    "tril_of_bsr": lambda A: A.to_sparse_bsr((2, 2)).tril(),
+    "triu_of_bsc": lambda A: A.to_sparse_bsc((2, 2)).triu(1),
+    "prune_of_bsr": lambda A: spgrad.prune(A.to_sparse_bsr((2, 2)), 0.5),
     "where": lambda A: spgrad.where(A != 0, A, A.t().to_sparse_csr()),
 }
 
@@ -68,6 +71,35 @@ def test_a_new_pattern_is_returned_beside_a_product(first):
         assert ours.requires_grad == eager.requires_grad
     (got,), (grad,) = (torch.autograd.grad(y[first].sin().sum(), x) for y in (found, wanted))
     torch.testing.assert_close(got, grad)
+
+
+COUNTED = {
+    "nse": lambda A: A.tril().nse,
+    "nse_of_coo": lambda A: spgrad.prune(A.to_sparse_coo(), 0.5).nse,
+    "nse_of_blocks": lambda A: A.to_sparse_bsr((2, 2)).triu().nse,
+    "nse_by_length": lambda A: patterns.band(len(A), 2).nse,
+    "_nnz": lambda A: A.tril()._nnz(),
+    "nse_of_operand": lambda A: A.nse,
+}
+
+
+@pytest.mark.parametrize("case", COUNTED)
+def test_the_number_of_elements_in_one_graph(case):
+    """Of a pattern that the graph makes, it differs from call to call."""
+
+    def function(A):
+        return A.to_dense() * COUNTED[case](A)
+
+    counter = CompileCounterWithBackend("aot_eager")
+    whole = torch.compile(function, fullgraph=True, backend=counter)
+    for n in (6, 8, 10):
+        compare(whole, function, graph(n))
+    assert counter.frame_count <= 2
+
+
+def test_other_tensors_have_no_nse():
+    with pytest.raises(AttributeError, match="no attribute 'nse'"):
+        compiled(lambda x: (2 * x).nse, "aot_eager")(torch.ones(3))
 
 
 REFUSED = {

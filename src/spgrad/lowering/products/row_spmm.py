@@ -135,10 +135,10 @@ def transposed_copy(x: torch.Tensor) -> torch.Tensor:
     the backward, torch's elementwise operations would read that view across the cache lines.
     """
     turned = x.mT
-    if turned.is_contiguous():
-        return turned
     if x.device.type != "cpu" or torch.compiler.is_compiling() or transforming():
         return turned.contiguous()
+    if turned.is_contiguous():
+        return turned
     if x.requires_grad and torch.is_grad_enabled():
         return _Transposed.apply(x)  # type: ignore[return-value]
     return _turned(x)
