@@ -138,6 +138,10 @@ def test_dropout_of_causal_blocks():
 MAKERS = {
     "joined": lambda n: patterns.band(n, 2, 1) | patterns.global_tokens(n, [3]),
     "few tokens": lambda n: patterns.global_tokens(n, 2) | patterns.strided(n, 3),
+    "tensor of tokens": lambda n: patterns.global_tokens(n, torch.arange(0, n, 4)),
+    "repeated tokens": lambda n: (
+        patterns.global_tokens(n, torch.tensor([1, 3, 1, 1])) | patterns.band(n, 1)
+    ),
     "block": lambda n: patterns.block(n, 4),
     "tril": lambda n: patterns.band(n, 2).tril(),
     "by the length": lambda n: patterns.band(n, 2) if n > 5 else patterns.block(n, 2),
@@ -213,14 +217,43 @@ def test_a_function_that_keeps_its_patterns():
 
 
 def of_numbers(length):
-    return patterns.global_tokens(length, torch.tensor([1, 3])) | patterns.band(length, 1)
+    return (patterns.band(length, 1).double() @ patterns.block(length, 2).double()).bool()
 
 
 def test_a_function_that_reads_numbers_breaks_the_graph():
     ours = nn.SparseAttention(8, HEADS, pattern=of_numbers, **DOUBLE)
     x = tokens(5, 8)
-    text = r"spgrad\.nn\.patterns\.global_tokens: torch\.compile .* Leave out fullgraph"
+    text = r"spgrad\.matmul: torch\.compile .* Leave out fullgraph"
     with pytest.raises(torch._dynamo.exc.Unsupported, match=text):
         torch.compile(ours, fullgraph=True, backend="aot_eager")(x, x, x)
     found = torch.compile(ours, backend="aot_eager")(x, x, x)[0]
     torch.testing.assert_close(found, ours(x, x, x)[0])
+
+
+@pytest.mark.parametrize("place", [-1, 4])
+def test_a_graph_refuses_tokens_outside_of_the_sequence(place):
+    def function(x, tokens):
+        pattern = patterns.global_tokens(len(x), tokens)
+        return spgrad.scaled_dot_product_attention(x, x, x, pattern)
+
+    fast = torch.compile(function, fullgraph=True, backend="aot_eager")
+    x = tokens(4, 8)
+    with pytest.raises(RuntimeError, match=r"global_tokens: `tokens` has a place outside"):
+        fast(x, torch.tensor([1, place]))
+
+
+def test_a_graph_takes_the_tokens_as_an_operand():
+    """As many elements for as many tokens; those of tokens that repeat are False."""
+    backend = CompileCounterWithBackend("aot_eager")
+
+    def function(tokens):
+        return patterns.global_tokens(5, tokens)
+
+    fast = torch.compile(function, fullgraph=True, backend=backend)
+    for at in ([0, 2], [4, 1, 4], [3, 3, 3, 3, 3, 3, 3], []):
+        at = torch.tensor(at, dtype=torch.int64)
+        found = fast(at)
+        assert torch.equal(found.to_dense(), function(at).to_dense())
+        few = min(len(at), 5)
+        assert found.nse == few * 5 + (5 - few) * few
+    assert backend.frame_count <= 3  # one for no tokens

@@ -15,9 +15,10 @@ import torch
 from spgrad.core.checks import short
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.core.tensor import SparseTensor
+from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentIndexError, ArgumentKindError, ArgumentValueError
 from spgrad.public import public_as
-from spgrad.torch_protocol.compile import when_tracing
+from spgrad.torch_protocol.compile import is_real, when_tracing
 
 __all__ = ["band", "block", "global_tokens", "strided"]
 
@@ -149,7 +150,8 @@ def global_tokens(
         device: Of the pattern.
 
     Returns:
-        Bool CSR tensor (length, length).
+        Bool CSR tensor (length, length). In code of torch.compile, which does not know how many
+        places a tensor names, a place that repeats adds elements that are False.
 
     Cost:
         O(nse), about 2 length tokens.
@@ -169,37 +171,48 @@ def global_tokens(
                 [0, 1, 0]], dtype=torch.int32)
     """
     _require_at_least(0, length=length)
-    at = _places_of(tokens, length, device)
+    at, named = _places_of(tokens, length, device)
     everywhere = torch.zeros(length, dtype=torch.bool, device=device).index_fill_(0, at, True)
     few = at.numel()
     counts = everywhere * (length - few) + few
     crow, row, place = _places(counts, few * length + (length - few) * few)
     within = place.clamp(max=max(few - 1, 0))
     col = torch.where(everywhere[row], place, at[within] if few else place)
-    return _ones(length, crow, col)
+    made = _ones(length, crow, col)
+    return made if named is None else on_pattern(named[row] | named[col], made._pattern)
 
 
 for _pattern in (band, strided, block, global_tokens):
     when_tracing(_pattern)
 
 
-def _places_of(tokens: Any, length: int, device: Device) -> torch.Tensor:
-    """The places of global tokens, ascending, each of them once."""
+def _places_of(
+    tokens: Any, length: int, device: Device
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The places of global tokens, ascending, each of them once.
+
+    A trace does not know how many of a tensor are distinct. Then others are among the places, so
+    that there are as many as `tokens` has, and bool (length,) says which are named; it is None
+    where all are.
+    """
     if isinstance(tokens, (int, torch.SymInt)):
         first: Any = tokens
         _require_at_least(0, tokens=first)
         _require_inside(0, first - 1, length)
-        return torch.arange(first, device=device)
+        return torch.arange(first, device=device), None
     if isinstance(tokens, torch.Tensor):
         if tokens.dtype == torch.bool or tokens.is_floating_point() or tokens.is_complex():
             raise ArgumentKindError(
                 f"`tokens` has dtype {short(tokens.dtype)}; places, as ints, are accepted. Pass "
                 "tokens.nonzero() for those where it is not zero."
             )
-        at = tokens.to(device=device, dtype=torch.int64).flatten().unique()
+        at = tokens.to(device=device, dtype=torch.int64).flatten()
+        if not is_real(at) or at.is_meta:
+            return _places_in_trace(at, length)
+        at = at.unique()
         if at.numel():
             _require_inside(int(at[0]), int(at[-1]), length)
-        return at
+        return at, None
     try:
         found = sorted({operator.index(place) for place in tokens})
     except TypeError:
@@ -209,7 +222,23 @@ def _places_of(tokens: Any, length: int, device: Device) -> torch.Tensor:
         ) from None
     if found:
         _require_inside(found[0], found[-1], length)
-    return torch.tensor(found, dtype=torch.int64, device=device)
+    return torch.tensor(found, dtype=torch.int64, device=device), None
+
+
+def _places_in_trace(tokens: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`_places_of` a tensor whose numbers nobody knows yet."""
+    inside = (tokens >= 0) & (tokens < length)
+    torch._assert_async(inside.all(), f"spgrad.nn.patterns.global_tokens: {_OUTSIDE}")
+    named = tokens.new_zeros(length, dtype=torch.bool).index_fill_(0, tokens, True)
+    few = torch.sym_min(tokens.numel(), length)
+    first = named.to(torch.int8).argsort(descending=True, stable=True)[:few]
+    return first.sort().values, named
+
+
+_OUTSIDE = (
+    "`tokens` has a place outside of the sequence; places in [0, length) are accepted. Count from "
+    "the start."
+)
 
 
 def _require_inside(first: int, last: int, length: int) -> None:
