@@ -19,7 +19,7 @@ from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather, moves_along
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.views import kept_linear_positions, one_line
-from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.compile import is_real, lasting
 
 
 class _Joint(NamedTuple):
@@ -163,6 +163,11 @@ def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
 def asks_device(a: Pattern | torch.Tensor) -> bool:
     """Whether the host would wait for a comparison of indices; a merge then compares them too."""
     return a.device.type not in ("cpu", "meta")
+
+
+def readable(t: torch.Tensor) -> bool:
+    """Whether the host knows the numbers of a tensor, without waiting for a device."""
+    return is_real(t) and t.device.type == "cpu"
 
 
 def known_as_same(a: Pattern, b: Pattern) -> bool:

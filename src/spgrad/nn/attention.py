@@ -15,6 +15,7 @@ from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.lowering.operands import dense_operand, sparse_operand
 from spgrad.nn.attention_weights import attention_with_weights
 from spgrad.nn.causal import causal_part
+from spgrad.nn.graph.operands import with_numbers
 from spgrad.nn.padding import added_to_scores, padded_attention
 from spgrad.ops.products.attention import scaled_dot_product_attention, true_part
 from spgrad.public import public_as
@@ -258,7 +259,8 @@ class SparseAttention(nn.Module):
     def _given(self, pattern: SparseTensor) -> SparseTensor:
         """The pattern as the module keeps it: without bool elements that are False."""
         pattern = causal_part(pattern) if self.causal else pattern
-        return true_part(pattern) if pattern.dtype == torch.bool else pattern
+        known = pattern.dtype == torch.bool and not pattern.is_meta
+        return true_part(pattern) if known else pattern
 
     def _projected(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -279,6 +281,13 @@ class SparseAttention(nn.Module):
         if t.dim() == 4 and not self.batch_first:
             t = t.transpose(0, 1)
         return t.transpose(-3, -2)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SparseAttention:
+        old = self.pattern
+        super()._apply(fn, recurse)
+        if old is not None and self.pattern is not None:
+            self.pattern = with_numbers(self.pattern, old)
+        return self
 
     def extra_repr(self) -> str:
         """What `repr` shows of the layer."""

@@ -153,8 +153,9 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         per_sample_weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The sum, mean or maximum of each bag."""
-        if torch.compiler.is_compiling() and self._as_in_torch(input, per_sample_weights):
-            # a graph can neither check numbers nor make a pattern of them
+        unknown = torch.compiler.is_compiling() or getattr(input, "is_meta", False)
+        if unknown and self._as_in_torch(input, per_sample_weights):
+            # numbers that are not known can neither be checked nor make a pattern
             return super().forward(input, offsets, per_sample_weights)
         return self._forward(input, offsets, per_sample_weights)
 

@@ -19,6 +19,8 @@ def causal_part(mask: SparseTensor) -> SparseTensor:
     The blocks on the diagonal stay whole. In them, the elements above the diagonal are False, or
     minus infinity where the values are added to scores.
     """
+    if mask.is_meta:  # which elements it has is not known
+        return mask
     mask = lower_part(mask, 0)
     if mask._pattern.blocksize is None:
         return mask

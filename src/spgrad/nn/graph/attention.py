@@ -233,10 +233,11 @@ class GraphAttention(nn.Module):
 
     def _with_loops(self, A: SparseTensor) -> SparseTensor:
         """The graph with self-loops if they are asked for; its values are the edge features."""
+        loops = self.add_self_loops and not A.is_meta  # on meta nobody knows which ones A lacks
         if self.edge_dim is None:
-            return looped_pattern(A) if self.add_self_loops else A
+            return looped_pattern(A) if loops else A
         A = _featured(A, self.edge_dim)
-        return refilled_loops(A, self.fill_value) if self.add_self_loops else A
+        return refilled_loops(A, self.fill_value) if loops else A
 
     def _ends_1(
         self, A: SparseTensor, src: torch.Tensor, dst: torch.Tensor | None

@@ -22,6 +22,7 @@ from spgrad.nn.graph.operands import (
     require_sizes,
     reset_linear,
     square_graph,
+    with_numbers,
 )
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.products.spmm_reduce import REDUCTIONS
@@ -177,7 +178,7 @@ class GraphConv(MessagePassing):
         h = self.lin(x)
         if not self.normalize:
             y = self.propagate(h, graph)
-        elif self.cached:
+        elif self.cached and not graph.is_meta:
             y = self.propagate(h, self._kept(graph))
         else:
             scale, loops = gcn_factors(graph, self.improved, self.add_self_loops)
@@ -199,7 +200,7 @@ class GraphConv(MessagePassing):
     def _apply(self, fn: Any, recurse: bool = True) -> GraphConv:
         super()._apply(fn, recurse)
         if self._normalised is not None:
-            self._normalised = fn(self._normalised)
+            self._normalised = with_numbers(fn(self._normalised), self._normalised)
         return self
 
     def extra_repr(self) -> str:

@@ -104,6 +104,16 @@ for _function in (graph_operand, square_graph, features_of_nodes):
     when_tracing(_function)
 
 
+def with_numbers(found: SparseTensor, old: SparseTensor) -> SparseTensor:
+    """What `torch.nn.Module._apply` made of a matrix that no `state_dict` has, with its numbers.
+
+    `to_empty` makes memory without numbers, and no state could bring these back.
+    """
+    if found is old or found.is_meta:
+        return found
+    return old.to(device=found.device, dtype=found.dtype)  # type: ignore[return-value]
+
+
 def require_sizes(**sizes: Any) -> None:
     """Refuses numbers of channels and of heads that are no positive ints."""
     for name, size in sizes.items():

@@ -27,7 +27,6 @@ from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_of_some, softmax_values
 from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import lowered
-from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import transforming
 
 _TRUE = ((64, 0.6), (32, 0.85), (0, 0.95))
@@ -146,7 +145,7 @@ def _pattern_and_bias(A: SparseTensor, q: torch.Tensor) -> tuple[SparseTensor, t
         return A, transposed_copy(_bias_of_truth(values, q.dtype) if truth else values)
     if not truth:
         return A, broadcast.flat(A)
-    if is_real(A._vals) and not align.asks_device(A._pattern):  # whether all are True
+    if align.readable(A._vals):  # whether all are True
         A = true_part(A)
         if _is_true(A._vals):
             return A, None

@@ -250,7 +250,7 @@ def _solved_by(
     pattern, upper, unit = triangle
     operands = plain(vals), plain(b), upper != by_columns, unit, by_columns != transpose
     x, failed = kernels.solve_triangular(view.ptr, view.idx, view.perm, *operands)
-    if not unit and is_real(failed) and not align.asks_device(pattern):
+    if not unit and align.readable(failed):
         _require_pivots(int(failed), pattern)
     return x
 

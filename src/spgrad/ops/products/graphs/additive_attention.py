@@ -14,7 +14,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
-from spgrad.lowering.align import asks_device
+from spgrad.lowering.align import readable
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand
 from spgrad.lowering.products.spmm import spmm, wants_grad
@@ -31,7 +31,6 @@ from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_of_some, softmax_values
 from spgrad.public import public_op
 from spgrad.torch_protocol.autocast import lowered
-from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import transforming
 
 
@@ -158,7 +157,7 @@ def _shared_or_own(A: SparseTensor, dtype: torch.dtype) -> tuple[SparseTensor, t
     values = broadcast.by_head(A) if own else broadcast.flat(A)[:, None]
     if values.dtype != torch.bool:
         return A, values
-    if not own and is_real(A._vals) and not asks_device(A._pattern):
+    if not own and readable(A._vals):
         return without_false(A), None
     return A, torch.zeros_like(values, dtype=dtype).masked_fill(~values, -torch.inf)
 
