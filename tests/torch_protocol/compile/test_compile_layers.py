@@ -3,6 +3,8 @@
 import pytest
 import torch
 from compiling import compare, compiled
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounter
 
 import spgrad
@@ -82,6 +84,27 @@ def test_attention_with_a_mask_that_an_operation_gave():
 
     x = torch.randn(6, 4, **DOUBLE)
     compare(function, traced(function), graph().to_sparse_csr(), x)
+
+
+def test_a_sparse_layer_transposes_nothing_in_the_graph():
+    """Its kernels do, so that elementwise loops run in the order of the data."""
+    called = []
+
+    def noted(graph, inputs):
+        called.append({str(n.target) for n in graph.graph.nodes if n.op == "call_function"})
+        return make_boxed_func(graph.forward)
+
+    layer = torch.nn.Sequential(nn.SparseLinear(8, 6, density=0.5), torch.nn.ReLU())
+    backend = aot_autograd(fw_compiler=noted, bw_compiler=noted)
+    fast = torch.compile(layer, fullgraph=True, backend=backend)
+    x = torch.randn(16, 8, requires_grad=True)
+    y = fast(x)
+    torch.testing.assert_close(y, layer(x))
+    (got,), (wanted,) = (torch.autograd.grad(t.sin().sum(), x) for t in (y, layer(x)))
+    torch.testing.assert_close(got, wanted)
+    assert {"spgrad.row_spmm.default", "aten.relu.default"} <= called[0]
+    assert "spgrad.row_spmm_sddmm.default" in called[1]
+    assert not any("permute" in name or "clone" in name for name in called[0] | called[1])
 
 
 def test_compiled_code_sees_the_layout():

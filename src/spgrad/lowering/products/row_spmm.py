@@ -2,6 +2,8 @@
 
 The product of `lowering.products.spmm` reads and writes rows of x^T and y^T. The kernels of these
 products transpose x and y themselves, so that a small layer is one call and one node of the graph.
+Graphs of torch.compile call them on CPUs too: loops of the compiler that transpose store what an
+activation saves for its gradient across the order of the data, which takes longer than the product.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def row_spmm(
 
     Gradient: of `vals`, g^T x at the pattern (SDDMM); of x, g A (SpMM); of `bias`, the sum of g.
     """
-    if torch.compiler.is_compiling() or transforming():
+    if transforming() or (torch.compiler.is_compiling() and x.device.type != "cpu"):
         y = transposed_copy(spmm(vals, transposed_copy(x), pattern, transpose))
         return y if bias is None else y + bias
     if wants_grad(vals, x) or (bias is not None and wants_grad(bias)):
