@@ -210,6 +210,12 @@ def test_refusals(arguments, text):
     assert "spgrad.nn.SparseEmbeddingBag.forward" in str(error.value)
 
 
+@pytest.mark.parametrize("table", [torch.ones(3), [1.0], torch.ones(2, 3, 4)])
+def test_tables_that_are_refused(table):
+    with pytest.raises(spgrad.SpgradError, match=r"from_pretrained: `embeddings` (is|has) "):
+        spgrad.nn.SparseEmbeddingBag.from_pretrained(table)
+
+
 def test_modes_that_are_refused():
     with pytest.raises(ValueError, match="`mode` is 'prod'; 'sum', 'mean' and 'max'"):
         made("prod")

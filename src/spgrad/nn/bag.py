@@ -15,7 +15,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
-from spgrad.lowering.operands import dense_operand
+from spgrad.lowering.operands import dense_operand, require_rank
 from spgrad.lowering.products.spmm import sddmm, spmm
 from spgrad.ops.layouts.convert import to_sparse_csr
 from spgrad.ops.products.embedding import (
@@ -131,6 +131,7 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         )
 
     @classmethod
+    @public_as("nn.SparseEmbeddingBag.from_pretrained")
     def from_pretrained(  # type: ignore[override]
         cls, embeddings: torch.Tensor, freeze: bool = True, **options: Any
     ) -> SparseEmbeddingBag:
@@ -141,6 +142,7 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
             freeze: Leaves the table without a gradient.
             options: Arguments of the class.
         """
+        require_rank("embeddings", dense_operand("embeddings", embeddings), 2, "It is the table.")
         rows, columns = embeddings.shape
         made = cls(rows, columns, _weight=embeddings, **options)
         made.weight.requires_grad_(not freeze)

@@ -240,6 +240,11 @@ def test_copies_and_states(version):
         (lambda: nn.GraphAttention(4, 3, version=3), r"`version` is 3; 1 and 2"),
         (lambda: nn.GraphAttention(4, 3, dropout=1.0), r"`dropout` is 1.0; numbers from 0"),
         (lambda: nn.GraphAttention(4, 3, fill_value="max"), r"`fill_value` is 'max'; a number"),
+        (lambda: nn.GraphAttention(4, 3, negative_slope="a"), r"`negative_slope` is a str; numb"),
+        (
+            lambda: nn.GraphAttention(4, 3, edge_dim=3, fill_value=torch.ones(2)),
+            r"`fill_value` has shape \(2,\); \(3,\)",
+        ),
         (lambda: nn.GraphAttention(4, 3, share_weights=True), r"`share_weights` is True for ver"),
         (
             lambda: nn.GraphAttention((4, 5), 3, version=2, share_weights=True),

@@ -290,6 +290,13 @@ def test_no_elements_and_all_of_them(kind, density):
         (lambda: SET(made(), fraction=2), "`fraction` is 2; numbers from 0 to 1"),
         (lambda: RigL(made(), end=3, fraction=-1), "`fraction` is -1"),
         (lambda: GradualMagnitude(made(), density=3, end=2), "`density` is 3"),
+        (lambda: SET(3), "`module` is an int without a SparseLinear"),
+        (lambda: SET(made()).load_state_dict({"steps": 1}), r"`state` is \['steps'\]; a dict with"),
+        (lambda: RigL(made(), end=2).load_state_dict({}), r"`state` is \[\]; a dict with steps is"),
+        (
+            lambda: GradualMagnitude(made(), density=0.1, end=2).load_state_dict({"steps": 1}),
+            r"GradualMagnitude.load_state_dict: `state` is \['steps'\]; .* steps, first is",
+        ),
         (lambda: move(nn.Linear(2, 2), torch.ones(2, 2) > 0), "`layer` is a Linear"),
         (lambda: move(made(), torch.ones(2, 2) > 0), r"`pattern` has shape \(2, 2\)"),
         (lambda: move(made(), torch.ones(8, 16)), "`pattern` is a .* of float32"),

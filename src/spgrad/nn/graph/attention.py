@@ -158,8 +158,14 @@ class GraphAttention(nn.Module):
                 f"`fill_value` is {fill_value!r}; a number, a tensor, 'mean' and 'sum' are "
                 "accepted. Leave it out for the mean."
             )
+        hint = "It is the slope of leaky_relu for negative numbers."
+        checks.require_number("negative_slope", self.negative_slope, hint)
         if self.edge_dim is not None:
             require_sizes(edge_dim=self.edge_dim)
+            fill = self.fill_value
+            if isinstance(fill, torch.Tensor) and fill.shape not in ((), (1,), (self.edge_dim,)):
+                hint = "It has one number for each feature of an edge."
+                raise checks.bad_shape("fill_value", tuple(fill.shape), f"({self.edge_dim},)", hint)
 
     def _make_weights(self, bias: bool, made: dict[str, Any]) -> None:
         shape = 1, self.heads, self.out_channels

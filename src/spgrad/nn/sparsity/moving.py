@@ -135,7 +135,8 @@ def require_optimizer(optimizer: Any) -> None:
 
 def sparse_layers(module: nn.Module) -> list[SparseWeight]:
     """The layers of a module that have a sparse weight."""
-    found = [layer for layer in module.modules() if isinstance(layer, SparseWeight)]
+    layers = module.modules() if isinstance(module, nn.Module) else ()
+    found = [layer for layer in layers if isinstance(layer, SparseWeight)]
     if not found:
         raise ArgumentKindError(
             f"`module` is {describe_kind(module)} without a SparseLinear; one with some is "

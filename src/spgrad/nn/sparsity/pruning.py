@@ -104,6 +104,7 @@ class GradualMagnitude(Schedule):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from the state that `state_dict` gave."""
+        self._require_state(state)
         found = len(state["first"])
         if found != len(self.layers):
             raise StateError(

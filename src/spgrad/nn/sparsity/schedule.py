@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from spgrad.core import checks
-from spgrad.errors import ArgumentValueError
+from spgrad.errors import ArgumentValueError, StateError
 from spgrad.nn.sparsity.moving import require_optimizer, sparse_layers
 from spgrad.nn.weight import SparseWeight
 
@@ -60,7 +61,18 @@ class Schedule:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from the state that `state_dict` gave."""
+        self._require_state(state)
         self.steps = state["steps"]
+
+    def _require_state(self, state: Any) -> None:
+        parts = self.state_dict().keys()
+        if not isinstance(state, Mapping) or not parts <= state.keys():
+            found = list(state) if isinstance(state, Mapping) else checks.describe_kind(state)
+            raise StateError(
+                f"`state` is {found}; a dict with {', '.join(parts)} is accepted. Pass what "
+                "state_dict() of this class gave.",
+                function=f"nn.sparsity.{type(self).__name__}.load_state_dict",
+            )
 
     def _is_due(self, step: int) -> bool:
         if step < self.begin or (self.end is not None and step > self.end):
