@@ -13,6 +13,7 @@ import torch
 
 from spgrad import annotations
 from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.core.refusals import refuse_onnx
 from spgrad.core.slots import above
 from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError
 from spgrad.torch_protocol.compile import in_trace, loses_sizes
@@ -59,6 +60,7 @@ def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                     _require_sizes(out)
                 return out
             except Exception as given:
+                refuse_onnx()  # whose exporter makes tensors of numbers, which others refuse
                 error = UnsupportedError(UNKNOWN_SIZE) if _of_data(given) else given
                 if isinstance(error, (SpgradError, TypeError)) and _has_numpys((args, kwargs)):
                     again: Any = run

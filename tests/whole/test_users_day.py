@@ -244,6 +244,21 @@ def test_onnx_is_refused_with_the_way_out(kind, monkeypatch):
         torch.export.export(net, (x,))
 
 
+LAYERS = {
+    "GraphConv": lambda: spgrad.nn.GraphConv(4, 3),
+    "GraphAttention": lambda: spgrad.nn.GraphAttention(4, 3, 2),
+    "SAGEConv": lambda: spgrad.nn.SAGEConv(4, 3),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_onnx_is_refused_for_graphs(name):
+    """By the exporter of TorchScript too, whose tracer takes flags and numbers for tensors."""
+    A = spgrad.from_edges(torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    with pytest.warns(), pytest.raises(spgrad.UnsupportedError, match=r"ONNX.*A\.to_dense\(\)"):
+        torch.onnx.export(LAYERS[name](), (torch.ones(3, 4), A), io.BytesIO(), dynamo=False)
+
+
 @pytest.mark.parametrize("kind", ["values", "layer"])
 def test_onnx_is_refused_for_values_that_are_parameters(kind, monkeypatch):
     net, x = spgrad.nn.SparseLinear(8, 4, density=0.5), torch.randn(2, 8)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from spgrad.core import checks
+from spgrad.core.refusals import refuse_onnx
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import (
@@ -28,6 +29,7 @@ Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
 
 def graph_operand(A: Any) -> SparseTensor:
     """`A` as a SparseTensor that is one adjacency matrix, or the refusal."""
+    refuse_onnx()
     found = sparse_operand("A", A)
     pattern = found._pattern
     if len(pattern.shape) - pattern.dense_dim != 2:
