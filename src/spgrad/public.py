@@ -44,14 +44,24 @@ def public_op(op: Callable[P, T]) -> Callable[P, T]:
     return public_as(op.__name__)(op)
 
 
-def public_as(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """`public_op` for a function that users know by another name, such as "io.load"."""
+def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`public_op` for a function that users know by another name, such as "io.load".
+
+    Args:
+        name: The name.
+        collective: Whether processes make the call together. Then it is made once, with Python's
+            numbers from the start, and checks its flags itself: a process that raised alone, or
+            called again, would leave the others waiting.
+    """
 
     def decorate(op: Callable[P, T]) -> Callable[P, T]:
-        flags = annotations.flags(op)
+        flags = () if collective else annotations.flags(op)
 
         @functools.wraps(op)
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            if collective and _has_numpys((args, kwargs)):
+                again: Any = run
+                return again(*_pythons(args), **_pythons(kwargs))
             try:
                 if flags:
                     annotations.require_flags(flags, args, kwargs)

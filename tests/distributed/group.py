@@ -36,7 +36,15 @@ def shared_folder():
     return Path(found[0])
 
 
-FAMILIES = ("product_cases", "row_cases", "solve_cases", "argument_cases", "failure_cases")
+FAMILIES = (
+    "product_cases",
+    "derivative_cases",
+    "row_cases",
+    "solve_cases",
+    "argument_cases",
+    "failure_cases",
+    "refusal_cases",
+)
 
 
 def run(rank, world, directory):

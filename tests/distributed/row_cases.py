@@ -207,9 +207,8 @@ def attention_with_heads(rank, world):
     several = distribute_tensor(dense(69, 4).reshape(3, 23, 4), D.mesh, [Replicate()])
     raises(ValueError, "A DTensor has no heads", lambda: D.attention(several, k, v))
     if world > 1:
-        text = (
-            f"`query` is ('own rows of float64 with 4 columns', [1, 3], True) on rank {world - 1}"
-        )
+        kind = "own rows with 4 columns of float64 that require a gradient"
+        text = f"`query` is [1, 3] heads of {kind} on rank {world - 1}"
         few = [t[:1] if rank == world - 1 else t for t in (q, k, v)]
         raises(ValueError, text, lambda: D.attention(*few))
 

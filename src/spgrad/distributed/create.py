@@ -35,7 +35,7 @@ from spgrad.public import public_as
 Partition = str | Sequence[int] | torch.Tensor
 
 
-@public_as("distributed.distribute")
+@public_as("distributed.distribute", collective=True)
 def distribute(
     A: torch.Tensor | None,
     mesh: DeviceMesh | None = None,
@@ -93,8 +93,7 @@ def distribute(
         if A is None:
             return {"call": "distribute"}
         _require_partition(partition, _required_matrix("A", A), world)
-        if columns is not None:
-            starts_of_sizes("columns", columns, A.shape[1], world)
+        _column_starts(columns, A.shape[1], True, world)
         return {"call": "distribute"}
 
     agree(group, check, device)
@@ -108,18 +107,20 @@ def distribute(
                 f"`A` is {have} on the ranks; the same matrix on all of them, or one on rank 0 and "
                 "None on the others, is accepted. For rows that each rank made call from_local."
             )
-        agree(group, lambda: _facts_of(A, partition, columns), device)
+        agree(group, lambda: _facts_of(A, partition, columns, world), device)
+    found: list[Any] = []
+
+    def divide() -> dict[str, object]:
+        if A is not None:
+            matrix = convert(without_repeats(_required_matrix("A", A)), torch.sparse_csr)
+            found.extend((matrix, *_row_shares(matrix, partition, world)))
+        return {"call": "distribute"}
+
+    agree(group, divide, device)  # so that no process waits for rows if the first one fails
     if A is None or (alone and rank):
         return _received(mesh)
-    matrix = convert(without_repeats(_required_matrix("A", A)), torch.sparse_csr)
-    order, starts = _row_shares(matrix, partition, world)
-    column_starts = (
-        starts_of_sizes("columns", columns, A.shape[1], world)
-        if columns is not None
-        else None
-        if A.shape[0] == A.shape[1]
-        else even_starts(A.shape[1], world)
-    )
+    matrix, order, starts = found
+    column_starts = _column_starts(columns, A.shape[1], A.shape[0] == A.shape[1], world)
 
     def rows_of(process: int) -> _Rows:
         return _on_device(_rows_of(matrix, order, starts, process, column_starts), device)
@@ -131,7 +132,7 @@ def distribute(
     return _build(mesh, rows_of(0))
 
 
-@public_as("distributed.from_local")
+@public_as("distributed.from_local", collective=True)
 def from_local(
     local: torch.Tensor,
     mesh: DeviceMesh | None = None,
@@ -175,11 +176,9 @@ def from_local(
 
     def check() -> dict[str, object]:
         _required_matrix("local", local)
-        if columns is not None:
-            starts_of_sizes("columns", columns, local.shape[1], world)
         return {
             "local": f"{local.shape[1]} columns of {local.dtype}",
-            "columns": columns and list(columns),
+            "columns": _column_starts(columns, local.shape[1], True, world),
             "requires_grad": local.requires_grad,
         }
 
@@ -192,30 +191,46 @@ def from_local(
     starts = [0, *ends[0].tolist()]
     first = int(ends[1, rank] - sizes[1, rank])
     crow, col = row_view(matrix._pattern)[:2]
-    if columns is not None:
-        column_starts = starts_of_sizes("columns", columns, local.shape[1], world)
-    else:
-        square = starts[-1] == local.shape[1]
-        column_starts = None if square else even_starts(local.shape[1], world)
+    square = starts[-1] == local.shape[1]
+    column_starts = _column_starts(columns, local.shape[1], square, world)
     vals = plain(matrix._vals.detach())
     rest = None, starts, column_starts, local.requires_grad, None
-    return _build(mesh, _on_device((crow, col, vals, crow[:-1] + first, *rest), device))
+    return _build(mesh, _on_device((crow, col, vals, crow[:-1].long() + first, *rest), device))
+
+
+def _column_starts(
+    columns: Sequence[int] | None, k: int, square: bool, world: int
+) -> list[int] | None:
+    """First column of each process; None if the columns are shared out like the rows."""
+    if columns is not None:
+        return starts_of_sizes("columns", columns, k, world)
+    return None if square else even_starts(k, world)
 
 
 def _facts_of(
-    A: torch.Tensor | None, partition: Partition, columns: Sequence[int] | None
+    A: torch.Tensor | None, partition: Partition, columns: Sequence[int] | None, world: int
 ) -> dict[str, object]:
-    """What must be equal where every process has the matrix; sums tell its contents apart."""
+    """What must be equal where every process has the matrix.
+
+    Sums, weighted by the positions of what they add up, tell its contents apart.
+    """
     matrix = _required_matrix("A", A)
     ptr, col = row_view(matrix._pattern)[:2]
     vals = torch.view_as_real(plain(matrix._vals)) if matrix.is_complex() else plain(matrix._vals)
-    order = torch.arange(1, len(col) + 1, device=col.device)
-    sums = int(ptr.sum()), int((order * (col + 1)).sum()), float(vals.double().sum())
-    given = partition.tolist() if isinstance(partition, torch.Tensor) else partition
+    vals = vals.double().reshape(-1)
+    order = torch.arange(1, max(len(col), len(vals)) + 1, device=col.device)
+    weighted = order[: len(col)] * (col + 1), order[: len(vals)] * vals
+    sums = int(ptr.sum()), int(weighted[0].sum()), float(weighted[1].sum())
+    if isinstance(partition, torch.Tensor):
+        given = f"processes with the checksum {zlib.crc32(repr(partition.tolist()).encode())}"
+    elif isinstance(partition, str):
+        given = partition
+    else:
+        given = starts_of_sizes("partition", partition, matrix.shape[0], world)
     return {
         "A": f"a matrix of which ptr, columns and values sum to {sums}",
-        "partition": given if isinstance(given, str) else zlib.crc32(repr(list(given)).encode()),
-        "columns": columns and list(columns),
+        "partition": given,
+        "columns": _column_starts(columns, matrix.shape[1], True, world),
         "requires_grad": matrix.requires_grad,
     }
 
@@ -266,14 +281,13 @@ def _row_shares(
     m = A.shape[0]
     if isinstance(partition, torch.Tensor):
         return parts_to_order(partition.to(A.device, torch.int64), world)
+    if not isinstance(partition, str):
+        return None, starts_of_sizes("partition", partition, m, world)
     if partition == "metis":
         return parts_to_order(parts_by_metis(A, world), world)
     if partition == "nse":
         return None, starts_by_entries(row_view(A._pattern).ptr, world)
-    if partition == "rows":
-        return None, even_starts(m, world)
-    assert not isinstance(partition, str)
-    return None, starts_of_sizes("partition", partition, m, world)
+    return None, even_starts(m, world)
 
 
 _Rows = tuple[Any, ...]

@@ -19,9 +19,9 @@ from spgrad.core.pattern import index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.distributed.agreement import agree
-from spgrad.distributed.exchange import Exchange, collect, find_exchange, give_back
+from spgrad.distributed.exchange import Exchange, collect, find_exchange, give_back, in_memory
 from spgrad.distributed.plan import Plan, csr
-from spgrad.distributed.sharded import Sharded
+from spgrad.distributed.sharded import Sharded, kind_in_words
 from spgrad.distributed.shares import Shares, even_starts
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 
@@ -90,7 +90,7 @@ def from_rows(y: torch.Tensor, move: Move, plan: Plan) -> DTensor:
     shape = torch.Size((move.total, *y.shape[1:]))
     stride = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(
-        y.contiguous(), plan.mesh, [Shard(0)], run_check=False, shape=shape, stride=stride
+        in_memory(y), plan.mesh, [Shard(0)], run_check=False, shape=shape, stride=stride
     )
 
 
@@ -117,13 +117,14 @@ def of_shares(x: torch.Tensor, source: Shares, plan: Plan) -> torch.Tensor:
     return to_rows(x, rows(source, plan), plan)
 
 
-def require_dense(name: str, x: Any) -> torch.Tensor:
-    """Refuses what is not a dense tensor."""
+def require_dense(name: str, x: Any, D: Sharded) -> torch.Tensor:
+    """Refuses what is not a dense tensor on the device of D."""
     if not isinstance(x, torch.Tensor) or x.layout != torch.strided or isinstance(x, SparseTensor):
         raise ArgumentKindError(
             f"`{name}` is {checks.describe_kind(x)}; a dense tensor with the rows of this process, "
             "or a DTensor, is accepted. Take the rows of D.column_ids."
         )
+    checks.require_same_device(**{"D": D.local_values(), name: x})
     return x
 
 
@@ -156,7 +157,19 @@ def require_placement(name: str, x: DTensor, plan: Plan) -> None:
         )
 
 
-def require_replicated(name: str, x: DTensor, plan: Plan) -> None:
+def require_number(name: str, x: Any, D: Sharded, accepted: str) -> None:
+    """Refuses what is not a number, as a tensor or not, or is on another device than D."""
+    if isinstance(x, DTensor):
+        _require_replicated(name, x, D.plan)
+    elif not isinstance(x, (torch.Tensor, int, float, complex)) or (
+        isinstance(x, torch.Tensor) and x.dim()
+    ):
+        raise ArgumentKindError(f"`{name}` is {checks.describe_kind(x)}; {accepted}")
+    elif isinstance(x, torch.Tensor) and x.device.type != "cpu":
+        checks.require_same_device(**{"D": D.local_values(), name: x})
+
+
+def _require_replicated(name: str, x: DTensor, plan: Plan) -> None:
     """Refuses a DTensor that is not a number, or not known to every process of the mesh."""
     if x.dim() or x.device_mesh != plan.mesh or not x.placements[0].is_replicate():
         raise ArgumentValueError(
@@ -165,17 +178,26 @@ def require_replicated(name: str, x: DTensor, plan: Plan) -> None:
         )
 
 
+def require_own(name: str, x: Any, D: Sharded, hint: str) -> torch.Tensor:
+    """Refuses what is not a dense tensor of one process."""
+    dense = require_dense(name, x, D)
+    if isinstance(dense, DTensor):
+        raise ArgumentKindError(
+            f"`{name}` is a DTensor; a dense tensor of this process is accepted. {hint}"
+        )
+    return dense
+
+
 def agree_on(D: Sharded, name: str, x: Any, *more: object) -> None:
     """Raises in all processes unless each has an operand that fits, of equal columns in all."""
 
     def check() -> dict[str, object]:
-        dense = require_dense(name, x)
+        dense = require_dense(name, x, D)
         require_rows(name, dense, D.local_shape[1], D.shape[1], D.plan)
         checks.require_same_dtype(**{"D": D.local_values(), name: dense})
-        recorded = torch.is_grad_enabled()
         return {
             name: describe(dense, tuple(dense.shape[1:])),
-            "requires_grad": recorded and (dense.requires_grad, D.requires_grad),
+            "D": D.in_words(),
             "call": more,
         }
 
@@ -187,8 +209,15 @@ def describe(x: torch.Tensor, columns: tuple[int, ...]) -> str:
     kind = "own rows"
     if isinstance(x, DTensor):
         kind = "a replicated DTensor" if x.placements[0].is_replicate() else "a DTensor"
-    dtype = str(x.dtype).removeprefix("torch.")
-    return f"{kind} of {dtype}" + (f" with {columns[0]} columns" if columns else "")
+    width = f" with {columns[0]} columns" if columns else ""
+    return f"{kind}{width} {kind_in_words(x)}"
+
+
+def describe_number(x: Any, values: torch.Tensor) -> str:
+    """What must be equal in all processes of a number by which values are multiplied."""
+    found = values.new_empty((), dtype=torch.result_type(values, x))
+    recorded = isinstance(x, torch.Tensor) and x.requires_grad
+    return f"a number {kind_in_words(found.requires_grad_(recorded))}"
 
 
 def local_rows(D: Sharded) -> SparseTensor:
@@ -240,14 +269,14 @@ def full(D: Sharded, rank: int | None) -> SparseTensor | None:
 
 def gather(t: torch.Tensor, sizes: list[int], group: Any, rank: int | None) -> torch.Tensor | None:
     """The rows of all processes, on every process or only on `rank`; a collective."""
-    me = dist.get_rank(group)
+    me, t = dist.get_rank(group), in_memory(t)
     parts = []
     for source, size in enumerate(sizes):
         if rank is None:
-            part = t.contiguous() if source == me else t.new_empty(size, *t.shape[1:])
+            part = t if source == me else t.new_empty(size, *t.shape[1:])
             dist.broadcast(part, group=group, group_src=source)
         elif me in (source, rank):
-            part = t.contiguous() if source == me else t.new_empty(size, *t.shape[1:])
+            part = t if source == me else t.new_empty(size, *t.shape[1:])
             if source != rank and me == source:
                 dist.send(part, group=group, group_dst=rank)
             elif source != rank:
@@ -264,7 +293,7 @@ def gather_rows(D: Sharded, y: torch.Tensor) -> torch.Tensor:
     shares = plan.columns if D.transposed else plan.rows
 
     def check() -> dict[str, object]:
-        dense = require_dense("y", y)
+        dense = require_own("y", y, D, "Call y.full_tensor().")
         if dense.shape[:1] != (shares.count,):
             hint = "It is a result of D, with the rows of D.row_ids."
             raise checks.bad_shape("y", tuple(dense.shape), f"({shares.count}, n)", hint)

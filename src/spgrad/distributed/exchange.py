@@ -115,9 +115,9 @@ class Exchange:
         out = x.new_empty(self.arriving, *x.shape[1:])
         pending = Pending(self.group, out, self.received, self.sent)
         if self._few(x):
-            pending.send(_in_memory(x.index_select(0, self.send)))
+            pending.send(in_memory(x.index_select(0, self.send)))
         else:
-            pending.send_messages(_in_memory(x.detach()), self.send)
+            pending.send_messages(in_memory(x.detach()), self.send)
         return pending
 
     def start_back(self, rows: torch.Tensor, ends: Iterable[int] = ()) -> Pending:
@@ -133,7 +133,7 @@ class Exchange:
         if self._few(rows):
             for _ in ends:
                 pass
-            pending.send(_in_memory(rows))
+            pending.send(in_memory(rows))
         else:
             pending.send_computed(rows, itertools.chain(ends, [len(rows)]))
         return pending
@@ -287,7 +287,7 @@ def _background(_: int) -> _Background:
     return _Background()
 
 
-def _in_memory(t: torch.Tensor) -> torch.Tensor:
+def in_memory(t: torch.Tensor) -> torch.Tensor:
     """The numbers as they are sent: side by side, and conjugated where that was put off."""
     return t.resolve_conj().resolve_neg().contiguous()
 
@@ -360,7 +360,7 @@ class _GiveBack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, exchange: Exchange) -> torch.Tensor:  # type: ignore[override]
         ctx.exchange = exchange
-        pending = exchange.start_back(_in_memory(y))
+        pending = exchange.start_back(in_memory(y))
         return exchange.add(y.new_zeros(exchange.rows, *y.shape[1:]), pending)
 
     @staticmethod

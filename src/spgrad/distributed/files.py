@@ -30,7 +30,7 @@ from spgrad.public import public_as
 _NAMES = "counts", "columns", "values"
 
 
-@public_as("distributed.save")
+@public_as("distributed.save", collective=True)
 def save(D: ShardedMatrix, path: str | Path) -> None:
     """Writes a matrix into a folder; each process writes its part. A collective.
 
@@ -77,7 +77,7 @@ def save(D: ShardedMatrix, path: str | Path) -> None:
     dcp.save(state, checkpoint_id=os.fspath(path), process_group=plan.group)
 
 
-@public_as("distributed.load")
+@public_as("distributed.load", collective=True)
 def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
     """Reads a matrix; each process reads its part and never has the whole matrix. A collective.
 

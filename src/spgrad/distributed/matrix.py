@@ -14,7 +14,7 @@ from spgrad.distributed import dtensors, rowwise
 from spgrad.distributed.agreement import agree, agreed, called
 from spgrad.distributed.functions import sums, torch_names
 from spgrad.distributed.products import product
-from spgrad.distributed.sharded import Sharded
+from spgrad.distributed.sharded import Sharded, kind_in_words
 from spgrad.errors import ArgumentKindError, UnsupportedError
 from spgrad.public import public_as
 
@@ -41,7 +41,7 @@ class ShardedMatrix(Sharded):
         """
         return dtensors.from_rows(self._values, dtensors.entries(self.plan), self.plan)
 
-    @public_as("distributed.ShardedMatrix.with_values")
+    @public_as("distributed.ShardedMatrix.with_values", collective=True)
     def with_values(self, values: torch.Tensor) -> ShardedMatrix:
         """The matrix with other values on the same pattern, with their graph.
 
@@ -54,7 +54,7 @@ class ShardedMatrix(Sharded):
         """
 
         def check() -> dict[str, object]:
-            checked = dtensors.require_dense("values", values)
+            checked = dtensors.require_dense("values", values, self)
             wanted = self.nse if isinstance(checked, DTensor) else self.plan.nse
             if tuple(checked.shape) != (wanted,):
                 raise checks.bad_shape(
@@ -67,7 +67,7 @@ class ShardedMatrix(Sharded):
             values = dtensors.to_rows(values, dtensors.entries(self.plan), self.plan)
         return self._with(values)
 
-    @public_as("distributed.ShardedMatrix.matmul")
+    @public_as("distributed.ShardedMatrix.matmul", collective=True)
     def matmul(self, x: torch.Tensor) -> torch.Tensor:
         """``D @ x``, with x distributed like the columns of D and the result like its rows.
 
@@ -109,14 +109,17 @@ class ShardedMatrix(Sharded):
             function="distributed.ShardedMatrix",
         )
 
+    @public_as("distributed.ShardedMatrix.spmm", collective=True)
     def spmm(self, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
         """`spgrad.spmm` on shards: the sum, "mean", "amax" or "amin" of a_ij x_j over each row."""
         return self.matmul(x) if reduce == "sum" else rowwise.reduced(self, x, reduce)
 
+    @public_as("distributed.ShardedMatrix.softmax", collective=True)
     def softmax(self, dim: int = 1) -> ShardedMatrix:
         """Softmax of each row over its specified elements."""
         return rowwise.softmax(self, dim)
 
+    @public_as("distributed.ShardedMatrix.attention", collective=True)
     def attention(
         self,
         query: torch.Tensor,
@@ -143,6 +146,7 @@ class ShardedMatrix(Sharded):
         """
         return rowwise.attention(self, query, key, value, scale)
 
+    @public_as("distributed.ShardedMatrix.sum", collective=True)
     def sum(self, dim: int | None = None) -> torch.Tensor:
         """Sums of the own rows (`dim` 1) or own columns (0); with None, of all elements.
 
@@ -150,7 +154,7 @@ class ShardedMatrix(Sharded):
         """
         return sums.total(self, dim)
 
-    @public_as("distributed.ShardedMatrix.norm")
+    @public_as("distributed.ShardedMatrix.norm", collective=True)
     def norm(self, p: float | str | None = "fro", dim: int | None = None) -> torch.Tensor:
         """`spgrad.norm` on shards: (sum of abs(a)^p)^(1/p), of all elements or of rows or columns.
 
@@ -176,7 +180,7 @@ class ShardedMatrix(Sharded):
 
     __abs__ = abs  # noqa: A003  # the method above
 
-    @public_as("distributed.ShardedMatrix.pow")
+    @public_as("distributed.ShardedMatrix.pow", collective=True)
     def pow(self, exponent: complex) -> ShardedMatrix:
         """The values to the power of a number greater than 0.
 
@@ -187,10 +191,12 @@ class ShardedMatrix(Sharded):
 
     __pow__ = pow  # noqa: A003  # the method above
 
+    @public_as("distributed.ShardedMatrix.add_identity", collective=True)
     def add_identity(self, alpha: float | torch.Tensor = 1.0) -> ShardedMatrix:
         """D + alpha I for a square D whose pattern has the whole diagonal."""
         return rowwise.add_identity(self, alpha)
 
+    @public_as("distributed.ShardedMatrix.diagonal", collective=True)
     def diagonal(self) -> torch.Tensor:
         """The own rows of the diagonal of a square matrix; 0 where it has no element."""
         return rowwise.diagonal(self)
@@ -199,6 +205,7 @@ class ShardedMatrix(Sharded):
         """The own rows as a CSR SparseTensor (own rows, k) with the columns of the whole matrix."""
         return dtensors.local_rows(self)
 
+    @public_as("distributed.ShardedMatrix.full", collective=True)
     def full(self, rank: int | None = None) -> SparseTensor | None:
         """The whole matrix as CSR, on every process or on one; a collective. Not differentiable.
 
@@ -209,17 +216,17 @@ class ShardedMatrix(Sharded):
 
     full_tensor = full
 
-    @public_as("distributed.ShardedMatrix.gather")
+    @public_as("distributed.ShardedMatrix.gather", collective=True)
     def gather(self, y: torch.Tensor) -> torch.Tensor:
         """All rows of a result on every process, in the order of the whole matrix; a collective."""
         return dtensors.gather_rows(self, y)
 
-    @public_as("distributed.ShardedMatrix.scatter")
+    @public_as("distributed.ShardedMatrix.scatter", collective=True)
     def scatter(self, x: torch.Tensor) -> torch.Tensor:
         """The own rows of x (k, n), as ``D @ x`` takes them, where each process has the whole x."""
 
         def check() -> dict[str, object]:
-            dense = dtensors.require_dense("x", x)
+            dense = dtensors.require_own("x", x, self, "D @ x takes it as it is.")
             if dense.shape[:1] != (self.shape[1],):
                 raise checks.bad_shape(
                     "x", tuple(x.shape), f"({self.shape[1]}, n)", "D.scatter takes all rows of x."
@@ -228,27 +235,31 @@ class ShardedMatrix(Sharded):
 
         return agreed(self.plan.group, check, self.device, lambda: x[self.column_ids])
 
-    @public_as("distributed.ShardedMatrix.mul")
+    @public_as("distributed.ShardedMatrix.mul", collective=True)
     def __mul__(self, other: float | torch.Tensor | ShardedMatrix) -> ShardedMatrix:
         return self._with(rowwise.scaled(self, other, torch.mul))
 
     __rmul__ = __mul__
 
-    @public_as("distributed.ShardedMatrix.div")
+    @public_as("distributed.ShardedMatrix.div", collective=True)
     def __truediv__(self, other: float | torch.Tensor) -> ShardedMatrix:
         return self._with(rowwise.scaled(self, other, torch.div))
 
-    @public_as("distributed.ShardedMatrix.add")
+    @public_as("distributed.ShardedMatrix.add", collective=True)
     def __add__(self, other: ShardedMatrix) -> ShardedMatrix:
         return self._with(self._joined(other, torch.add))
 
-    @public_as("distributed.ShardedMatrix.sub")
+    @public_as("distributed.ShardedMatrix.sub", collective=True)
     def __sub__(self, other: ShardedMatrix) -> ShardedMatrix:
         return self._with(self._joined(other, torch.sub))
 
     def _joined(self, other: ShardedMatrix, by: Callable[..., torch.Tensor]) -> torch.Tensor:
         def check() -> dict[str, object]:
-            return {"call": by.__name__, "other": self._same(other).dtype}
+            return {
+                "call": by.__name__,
+                "D": self.in_words(),
+                "other": self._same(other).in_words(),
+            }
 
         def run() -> torch.Tensor:
             return by(self._values, other._values)
@@ -258,7 +269,7 @@ class ShardedMatrix(Sharded):
     def __neg__(self) -> ShardedMatrix:
         return self._with(-self._values)
 
-    @public_as("distributed.ShardedMatrix.map")
+    @public_as("distributed.ShardedMatrix.map", collective=True)
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> ShardedMatrix:
         """The matrix with `function` applied to each value, such as torch.exp.
 
@@ -279,8 +290,7 @@ class ShardedMatrix(Sharded):
                 )
             if values.shape != self._values.shape:
                 raise checks.bad_shape("function", tuple(values.shape), wanted, hint)
-            facts = values.dtype, torch.is_grad_enabled() and values.requires_grad
-            return {"call": "map", "function": "a function that gives {}, {}".format(*facts)}
+            return {"call": "map", "function": f"a function that gives {kind_in_words(values)}"}
 
         agree(self.plan.group, check, self.device)
         return self._with(found[0])

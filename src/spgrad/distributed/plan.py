@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -114,27 +115,39 @@ class Plan:
     def whole(self) -> tuple[Pattern, torch.Tensor]:
         """All own rows in one CSR pattern, and the position of its values among those of the plan.
 
-        Its columns are the own columns and then those of `far`.
+        Its columns are those of `column_order`, so that the first of equal elements of a row is
+        the same one in any number of processes.
         """
         row, col = self.coordinates()
-        shape = self.rows.count, self.own.shape[1] + len(self.far_ids)
+        shape = self.rows.count, len(self.column_order)
+        place = torch.empty_like(self.column_order)
+        place[self.column_order] = torch.arange(shape[1], device=self.device)
+        col = place[col]
         order = torch.argsort(row * max(shape[1], 1) + col)
         dtype = index_dtype(torch.int32, (*shape, self.nse))
         return csr(row[order], col[order].to(dtype), shape), order
 
+    @cached_property
+    def column_order(self) -> torch.Tensor:
+        """The own columns and those of `far` as they stand in the whole matrix.
+
+        Own columns are numbered first, then those of `far`.
+        """
+        return torch.argsort(self._column_ids())
+
     @property
     def entry_columns(self) -> torch.Tensor:
         """For each entry, its column in the whole matrix (int64)."""
-        return self._column_ids(self.coordinates()[1])
+        return self._column_ids()[self.coordinates()[1]]
 
-    def _column_ids(self, col: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.columns.numbers(self.device), self.far_ids])[col]
+    def _column_ids(self) -> torch.Tensor:
+        return torch.cat([self.columns.numbers(self.device), self.far_ids])
 
     @cached_property
     def entry_ids(self) -> torch.Tensor:
         """For each entry, its position among the entries of the whole matrix as CSR (int64)."""
         row, col = self.coordinates()
-        order = torch.argsort(row * max(self.columns.total, 1) + self._column_ids(col))
+        order = torch.argsort(row * max(self.columns.total, 1) + self._column_ids()[col])
         place = torch.arange(self.nse, device=self.device)
         if self.rows.ids is not None:
             first = torch.bincount(row, minlength=self.rows.count).cumsum(0)
@@ -145,7 +158,7 @@ class Plan:
         return found
 
     def coordinates(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Own row, and column as in `whole`, of each entry (int64)."""
+        """Own row, and number among own and `far` columns, of each entry (int64)."""
         rows, cols = [row_of_entries(self.own)], [self.own.indices[1].long()]
         for part in self.far:
             line = row_of_entries(part.pattern)
@@ -248,6 +261,15 @@ def _lines(ptr: torch.Tensor) -> torch.Tensor:
 def row_of_entries(pattern: Pattern) -> torch.Tensor:
     """The row of each entry of a CSR pattern (int64)."""
     return _lines(pattern.indices[0])
+
+
+def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One vector of those of `own` and of each part of `far`: the inverse of `Plan.split`.
+
+    They are joined as columns. `torch.cat` cuts a vector without elements from the graph of second
+    derivatives, and a process that lacks a part of this graph would not take part in its exchange.
+    """
+    return torch.cat([part.unsqueeze(1) for part in parts]).squeeze(1)
 
 
 def csr(row: torch.Tensor, col: torch.Tensor, shape: tuple[int, int]) -> Pattern:

@@ -14,7 +14,7 @@ import torch
 from spgrad import kernels
 from spgrad.core.values import plain
 from spgrad.distributed.exchange import Pending, collect
-from spgrad.distributed.plan import Plan
+from spgrad.distributed.plan import Plan, join
 from spgrad.lowering.products.spmm import sddmm, spmm_gradients, wants_grad
 from spgrad.lowering.views import View
 from spgrad.lowering.views import cols as col_view
@@ -37,7 +37,7 @@ def sampled(g: torch.Tensor, x: torch.Tensor, plan: Plan) -> torch.Tensor:
     far = [
         sddmm(part.lines_of(g), arrived[part.begin : part.end], part.pattern) for part in plan.far
     ]
-    return torch.cat([sddmm(g, x, plan.own), *far])
+    return join([sddmm(g, x, plan.own), *far])
 
 
 def _forward(

@@ -14,9 +14,9 @@ from spgrad.core.values import on_pattern, stored_values
 from spgrad.distributed import dtensors
 from spgrad.distributed.agreement import agree, agreed
 from spgrad.distributed.exchange import collect
-from spgrad.distributed.plan import row_of_entries
+from spgrad.distributed.plan import join, row_of_entries
 from spgrad.distributed.sharded import Sharded
-from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.ops.products.attention import scaled_dot_product_attention
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.reductions.softmax import softmax as softmax_of
@@ -35,15 +35,19 @@ def require_rows_of(D: Sharded) -> None:
 
 
 def whole_rows(D: Sharded) -> SparseTensor:
-    """The own rows; own columns come first, then those of `far`, as in the rows of `arriving`."""
+    """The own rows, whose columns are the rows of `arriving`."""
     require_rows_of(D)
     pattern, order = D.plan.whole
     return on_pattern(D.local_values()[order], pattern)
 
 
 def arriving(x: torch.Tensor, D: Sharded) -> torch.Tensor:
-    """The own rows of x, then those that arrive from other processes."""
-    return torch.cat([x, collect(x, D.plan.exchange)])
+    """The own rows of x and those that arrive, in the order of the whole x."""
+    plan, arrived = D.plan, collect(x, D.plan.exchange)
+    if plan.columns.ids is not None:
+        return torch.cat([x, arrived]).index_select(0, plan.column_order)
+    before = int((plan.far_ids < plan.columns.begin).sum())
+    return torch.cat([arrived[:before], x, arrived[before:]])
 
 
 def softmax(D: S, dim: int) -> S:
@@ -56,7 +60,7 @@ def softmax(D: S, dim: int) -> S:
                 "not. Distribute the transpose of the matrix for softmax over columns."
             )
         require_rows_of(D)
-        return {"call": "softmax", "D": D.dtype}
+        return {"call": "softmax", "D": D.in_words()}
 
     def run() -> S:
         A = softmax_of(whole_rows(D), 1)
@@ -93,16 +97,19 @@ def attention(
 
     def check() -> dict[str, object]:
         require_rows_of(D)
-        facts: dict[str, object] = {"call": "attention", "scale": scale}
+        facts: dict[str, object] = {"call": "attention", "scale": scale, "D": D.in_words()}
+        for name, t in (("query", query), ("key", key)):  # the others are compared with them
+            dtensors.require_dense(name, t, D)
         operands = (("query", query, 0), ("key", key, 1), ("value", value, 1))
         for name, t, side in operands:
-            dense = dtensors.require_dense(name, t)
+            dense = dtensors.require_dense(name, t, D)
             _require_heads(name, dense, query, key, D.local_shape[side])
             if dense.dim() == 2:
                 dtensors.require_rows(name, dense, D.local_shape[side], D.shape[side], plan)
             checks.require_same_dtype(**{"D": D.local_values(), name: dense})
             *heads, _, width = dense.shape
-            facts[name] = dtensors.describe(dense, (width,)), heads, dense.requires_grad
+            kind = dtensors.describe(dense, (width,))
+            facts[name] = f"{heads} heads of {kind}" if heads else kind
         return facts
 
     agree(plan.group, check, D.device)
@@ -123,7 +130,7 @@ def _require_heads(
 ) -> None:
     """Refuses operands of attention whose heads, rows or features differ from those of others."""
     plain = not isinstance(x, DTensor)
-    rows = own if plain and x.dim() > 2 else x.shape[0]  # else checked with more words
+    rows = x.shape[0] if x.dim() == 2 else own  # of matrices checked with more words
     lacks = name == "query" and x.shape[-1:] != key.shape[-1:]
     heads = x.shape[:-2] == query.shape[:-2]
     if x.dim() < 2 or (x.dim() > 2 and not plain) or x.shape[-2] != rows or lacks or not heads:
@@ -141,22 +148,19 @@ def scaled(
 ) -> torch.Tensor:
     """The values times, or over, a number, a vector, or the values of a matrix on the pattern."""
     values, plan, call = D.local_values(), D.plan, by.__name__
-    recorded = torch.is_grad_enabled() and getattr(other, "requires_grad", False)
-    facts = {"call": call, "D": D.dtype, "requires_grad": recorded}
+    facts: dict[str, object] = {"call": call, "D": D.in_words()}
     if isinstance(other, torch.Tensor) and other.dim():
         return by(values, _at_entries(D, other, facts))
 
     def check() -> dict[str, object]:
         if isinstance(other, Sharded):
-            return {"other": "a matrix", "D": (D.dtype, D._same(other).dtype), **facts}
-        if not isinstance(other, (torch.Tensor, int, float, complex)):
-            raise ArgumentKindError(
-                f"`other` is {checks.describe_kind(other)}; a number, a tensor or a ShardedMatrix "
-                "on the same pattern is accepted. Take a vector of the own rows or columns."
-            )
-        if isinstance(other, DTensor):
-            dtensors.require_replicated("other", other, plan)
-        return {"other": f"a number of {torch.result_type(values, other)}", **facts}
+            return {"other": f"a matrix with {D._same(other).in_words()}", **facts}
+        accepted = (
+            "a number, a tensor or a ShardedMatrix on the same pattern is accepted. Take a vector "
+            "of the own rows or columns."
+        )
+        dtensors.require_number("other", other, D, accepted)
+        return {"other": dtensors.describe_number(other, values), **facts}
 
     def run() -> torch.Tensor:
         if isinstance(other, Sharded):
@@ -175,10 +179,10 @@ def _at_entries(D: Sharded, other: torch.Tensor, facts: dict[str, object]) -> to
     by_rows = other.shape == (rows, 1)
 
     def check() -> dict[str, object]:
-        dtensors.require_dense("other", other)
+        dtensors.require_dense("other", other, D)
         if isinstance(other, DTensor):
             dtensors.require_placement("other", other, plan)
-        if not by_rows and other.shape not in ((columns,), (1, columns)):
+        if not by_rows and other.shape != (columns,):  # (1, 1) would be a vector of either
             wanted = f"(), ({rows}, 1) for the own rows or ({columns},) for the own columns"
             hint = "The result keeps the pattern of D."
             raise checks.bad_shape("other", tuple(other.shape), wanted, hint)
@@ -193,7 +197,7 @@ def _at_entries(D: Sharded, other: torch.Tensor, facts: dict[str, object]) -> to
         return line[plan.coordinates()[0]]
     arrived = collect(line, plan.exchange)
     far = [arrived[part.begin : part.end][part.pattern.indices[1]] for part in plan.far]
-    return torch.cat([line[plan.own.indices[1]], *far])
+    return join([line[plan.own.indices[1]], *far])
 
 
 def diagonal(D: Sharded) -> torch.Tensor:
@@ -214,16 +218,13 @@ def add_identity(D: S, alpha: float | torch.Tensor) -> S:
                 f"`D` lacks {lacking} elements of the diagonal; a pattern with all of them is "
                 "accepted. Distribute spgrad.set_diag(A, spgrad.diagonal(A))."
             )
-        if isinstance(alpha, DTensor):
-            dtensors.require_replicated("alpha", alpha, D.plan)
-        elif not isinstance(alpha, (torch.Tensor, int, float, complex)) or (
-            isinstance(alpha, torch.Tensor) and alpha.dim()
-        ):
-            raise ArgumentKindError(
-                f"`alpha` is {checks.describe_kind(alpha)}; a number is accepted. For a diagonal "
-                "of several numbers distribute spgrad.set_diag(A, ...)."
-            )
-        return {"call": "add_identity", "alpha": f"a number of {torch.result_type(values, alpha)}"}
+        accepted = (
+            "a number is accepted. For a diagonal of several numbers distribute "
+            "spgrad.set_diag(A, ...)."
+        )
+        dtensors.require_number("alpha", alpha, D, accepted)
+        number = dtensors.describe_number(alpha, values)
+        return {"call": "add_identity", "alpha": number, "D": D.in_words()}
 
     def run() -> S:
         at, _ = _diagonal_entries(D)

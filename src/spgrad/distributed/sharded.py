@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+def kind_in_words(t: torch.Tensor) -> str:
+    """The dtype of a tensor, and whether a call that is made now records its gradient."""
+    recorded = torch.is_grad_enabled() and t.requires_grad
+    return f"of {checks.short(t.dtype)}" + (" that require a gradient" if recorded else "")
+
+
 class Sharded:
     """Values of the own entries on the plan of their pattern; `ShardedMatrix` adds operations."""
 
@@ -97,6 +103,10 @@ class Sharded:
 
     def _with(self, values: torch.Tensor) -> Self:
         return type(self)(values, self.plan, transposed=self.transposed)
+
+    def in_words(self) -> str:
+        """What must be equal in all processes, so that their backwards send the same rows."""
+        return "values " + kind_in_words(self._values)
 
     def _same(self, other: object) -> Self:
         if not isinstance(other, type(self)):

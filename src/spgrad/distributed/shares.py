@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.data import partition
-from spgrad.errors import ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.views import rows as row_view
 
 PARTITIONS = "nse", "rows", "metis"
@@ -83,19 +85,22 @@ def starts_by_entries(crow: torch.Tensor, world: int) -> list[int]:
 
 def starts_of_sizes(name: str, sizes: Sequence[int], total: int, world: int) -> list[int]:
     """The starts of ranges of given sizes, which must add up to `total`."""
-    if len(sizes) != world or sum(sizes) != total or min(sizes, default=0) < 0:
-        raise ArgumentValueError(
-            f"`{name}` is {list(sizes)}; {world} numbers of rows, one for each process, that add "
-            f"up to {total} are accepted. Leave it out for shares of equal size."
-        )
-    starts = [0]
-    for size in sizes:
-        starts.append(starts[-1] + int(size))
-    return starts
+    accepted = f"{world} numbers of rows, one for each process, that add up to {total} are accepted"
+    hint = "Leave it out for shares of equal size."
+    try:
+        given = [operator.index(size) for size in sizes]
+    except TypeError as error:
+        what = checks.describe_kind(sizes)
+        raise ArgumentKindError(f"`{name}` is {what}; {accepted}. {hint}") from error
+    if len(given) != world or sum(given) != total or min(given, default=0) < 0:
+        raise ArgumentValueError(f"`{name}` is {given}; {accepted}. {hint}")
+    return [0, *itertools.accumulate(given)]
 
 
 def parts_by_metis(A: SparseTensor, world: int) -> torch.Tensor:
     """The process of each row, for few rows of x that travel and about equally many entries."""
+    if A.shape[0] <= world:
+        return torch.arange(A.shape[0], device=A.device)
     weights = row_view(A._pattern).ptr.diff() + 1
     return partition(SparseTensor(A._vals.detach(), A._pattern), world, weights=weights)
 

@@ -133,7 +133,7 @@ def solve(
     x0: torch.Tensor | None = None,
     return_info: Literal[True],
 ) -> tuple[torch.Tensor, Info]: ...
-@public_as("distributed.solve")
+@public_as("distributed.solve", collective=True)
 def solve(
     D: ShardedMatrix,
     b: torch.Tensor,
@@ -187,11 +187,15 @@ def solve(
                 "spgrad.linalg.CG() is accepted. A factor needs the whole matrix: solve with "
                 "D.full()."
             )
+        checks.require_bool("return_info", return_info)
         if D.plan.rows is not D.plan.columns:
             hint = "spgrad.linalg.lstsq takes D.full(), the whole matrix."
             raise checks.bad_shape("D", tuple(D.shape), "a square matrix with equal shares", hint)
-        if not isinstance(b, dtensors.DTensor) and isinstance(b, torch.Tensor):
+        if not isinstance(dtensors.require_dense("b", b, D), dtensors.DTensor):
             require_finite("b", b)
+        if x0 is not None and dtensors.require_dense("x0", x0, D).shape[1:] != b.shape[1:]:
+            columns = f"rows and the {tuple(b.shape[1:])} columns of `b`"
+            raise checks.bad_shape("x0", tuple(x0.shape), columns, "It is of the kind of `b`.")
         return {"call": "solve", "solver": _options(solver), "x0": x0 is None}
 
     require_group()

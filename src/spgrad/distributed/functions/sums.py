@@ -14,6 +14,7 @@ from spgrad.core.values import on_pattern
 from spgrad.distributed import dtensors
 from spgrad.distributed.agreement import agree
 from spgrad.distributed.exchange import give_back
+from spgrad.distributed.plan import join
 from spgrad.distributed.sharded import Sharded
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.ops.reductions.axes import wide
@@ -27,7 +28,7 @@ def total(D: Sharded, dim: int | None) -> torch.Tensor:
 
     def check() -> dict[str, object]:
         _require_dim(dim)
-        return {"call": "sum", "dim": dim, "D": D.dtype}
+        return {"call": "sum", "dim": dim, "D": D.in_words()}
 
     agree(D.plan.group, check, D.device)
     if dim is None:
@@ -55,7 +56,7 @@ def _lines(D: Sharded, values: torch.Tensor, of_rows: bool) -> torch.Tensor:
         for v, pattern in zip(plan.split(values), plan.patterns, strict=True)
     )
     if not of_rows:
-        return own + give_back(torch.cat(far), plan.exchange)
+        return own + give_back(join(far), plan.exchange)
     for part, found in zip(plan.far, far, strict=True):
         own = own + found if part.rows is None else own.index_add(0, part.rows, found)
     return own
@@ -89,7 +90,7 @@ def norm(D: Sharded, p: Any = "fro", dim: Any = None, names: tuple[str, ...] = (
         if 0 in D.shape and not 0 <= order < math.inf:
             hint = "It has no largest or smallest element."
             raise checks.bad_shape("D", tuple(D.shape), f"a matrix with elements for {order}", hint)
-        return {"call": ("norm", order, *more), "dim": dim, "D": D.dtype}
+        return {"call": ("norm", order, *more), "dim": dim, "D": D.in_words()}
 
     agree(D.plan.group, check, D.device)
     if dim is None:
@@ -188,11 +189,14 @@ def matrix_norm(D: Sharded, ord: Any = "fro", dim: Any = (-2, -1)) -> torch.Tens
             )
         if ord not in (1, -1, math.inf, -math.inf):
             raise _no_order("ord", ord, "'fro', 1, -1, inf and -inf")
-        if 0 in D.shape:
-            hint = "It has no rows or columns to take the norm of."
-            raise checks.bad_shape("D", tuple(D.shape), "a matrix with elements", hint)
+        if ord < 0 and D.shape[1 - summed() % 2] == 0:
+            hint = "Of none there is no smallest one."
+            what = "a matrix with rows and columns"
+            raise checks.bad_shape("D", tuple(D.shape), f"{what} for {ord}", hint)
         return {"call": ("matrix_norm", ord), "dim": tuple(dim)}
 
+    def summed() -> int:
+        return dim[0] if abs(ord) == 1 else dim[1]
+
     agree(D.plan.group, check, D.device)
-    summed = dim[0] if abs(ord) == 1 else dim[1]
-    return _extremum(norm(D, 1, summed), D, largest=ord > 0, zero=False)
+    return _extremum(norm(D, 1, summed()), D, largest=ord > 0, zero=False)

@@ -15,6 +15,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.distributed.agreement import agree
 from spgrad.distributed.functions import sums
+from spgrad.distributed.plan import join
 from spgrad.distributed.sharded import Sharded
 from spgrad.errors import ArgumentKindError, UnsupportedError
 from spgrad.lowering.convert import flat_values
@@ -37,6 +38,9 @@ _METHODS = {
     "sub": "__sub__",
 }
 """Name of an operation -> the method that is its form for a ShardedMatrix."""
+
+_SYMMETRIC = "mul", "add"
+"""Operations whose operands may be exchanged: a tensor may be the first one."""
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "native_norm": sums.vector_norm,
@@ -80,6 +84,8 @@ def answered(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     answer = TORCH_FUNCTIONS.get(func)
     name = getattr(answer, "__name__", "")
     name = name if name in OPS else getattr(func, "__name__", str(func))
+    if name in _SYMMETRIC and len(args) == 2 and not isinstance(args[0], Sharded):
+        args = args[::-1]
     D = args[0] if args else None
     if isinstance(D, Sharded):
         op = OPS.get(name)
@@ -136,7 +142,7 @@ def on_values(
     def run() -> torch.Tensor:
         parts = zip(D.plan.split(D.local_values()), D.plan.patterns, strict=True)
         found = [function(on_pattern(v, pattern), *args, **kwargs) for v, pattern in parts]
-        return torch.cat([flat_values(A) for A in found])
+        return join([flat_values(A) for A in found])
 
     if not args and not kwargs:  # which can't be wrong in one process alone
         return run()

@@ -138,8 +138,10 @@ class _SpMMExtremum(Function):
             operands = plain(vals), plain(x), plain(g), arg
             grads = kernels.spmm_reduce_backward(view.ptr, view.idx, view.perm, *operands)
             return (*grads, None, None)
-        if vals.shape[0] == 0:
-            return torch.zeros_like(vals), torch.zeros_like(x), None, None
+        if vals.shape[0] == 0:  # zeros, with the graph that they have where there are elements
+            none = g[:0].sum()
+            of_vals = torch.zeros_like(vals) + none * x[:0].sum()
+            return of_vals, torch.zeros_like(x) + none * vals.sum(), None, None
         chosen = arg >= 0
         at = arg.clamp(min=0).view(-1)  # the entry that each element of the result comes from
         entry = (at if view.perm is None else view.perm[at]).to(torch.int64)

@@ -1,0 +1,90 @@
+"""Derivatives where some processes have no rows, no elements, or none in columns of others.
+
+A process that records another graph than the others does not send what they wait for.
+"""
+
+import torch
+from group import F64, case, close, dense, entry_ids, matrix, own, second_order
+
+import spgrad
+from spgrad.distributed import distribute
+
+
+def uneven(world):
+    """Matrices and shares by which processes lack rows or elements, or have own columns alone."""
+    A = matrix(8, 8, 0.5)
+    yield A, torch.zeros(8, dtype=torch.int64)
+    yield A, [0] * (world - 1) + [8]
+    upper = torch.zeros(8, 8, dtype=F64)
+    upper[: 8 // world] = A.to_dense()[: 8 // world]
+    yield spgrad.from_dense(upper).to_sparse_csr(), "rows"
+    yield spgrad.eye(8, dtype=F64).to_sparse_csr(), "rows"
+    yield spgrad.zeros(8, 8, dtype=F64, layout=torch.sparse_csr), "rows"
+
+
+def compare(A, D, function, operand, weight, rows):
+    """Value and derivatives to second order of function(M, operand), against one process.
+
+    `rows` gives the numbers of the rows of the operand and of the result.
+    """
+    of_x, of_y = rows
+    values, x = A.values().detach().requires_grad_(), operand.clone().requires_grad_()
+    wanted = second_order(
+        function(spgrad.from_values(values, A), x), values, x, weight, operand.cos()
+    )
+    local, mine = D.local_values().detach().requires_grad_(), operand[of_x].requires_grad_()
+    y = function(D.with_values(local), mine)
+    found = second_order(y, local, mine, weight[of_y], operand.cos()[of_x])
+    for i, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+        close(ours, theirs[(of_y, entry_ids(D), of_x, entry_ids(D), of_x)[i]])
+
+
+@case
+def derivatives_of_processes_without_entries(rank, world):
+    x, c = dense(8, 2), dense(8, 1, seed=5)[:, 0]
+    for A, partition in uneven(world):
+        D = distribute(A, partition=partition)
+        columns, both = (D.column_ids, D.column_ids), (D.column_ids, D.row_ids)
+        compare(A, D, lambda M, t: (M * t).sum(0), c, c.sin(), columns)
+        compare(A, D, lambda M, t: torch.tanh(M / t).sum(0), c, c.sin(), columns)
+        for reduce in ("mean", "amax", "amin"):
+
+            def reduced(M, t, reduce=reduce):
+                alone = isinstance(M, spgrad.SparseTensor)
+                return spgrad.spmm(M, t, reduce) if alone else M.spmm(t, reduce)
+
+            compare(A, D, reduced, x, x.sin(), both)
+        compare(A, D, lambda M, t: torch.relu(M) @ t, x, x.sin(), both)
+
+
+@case
+def third_derivatives_of_a_product(rank, world):
+    x, other = dense(8, 2), dense(8, 2, seed=3)
+    for A, partition in uneven(world):
+        D = distribute(A, partition=partition)
+
+        def third(y, values, x, other):
+            (g,) = torch.autograd.grad(y.pow(3).sum(), values, create_graph=True)
+            (h,) = torch.autograd.grad(g.square().sum(), x, create_graph=True)
+            return torch.autograd.grad((h * other).sum(), (values, x))
+
+        values, whole = A.values().detach().requires_grad_(), x.clone().requires_grad_()
+        wanted = third(spgrad.from_values(values, A) @ whole, values, whole, other)
+        local, mine = D.local_values().detach().requires_grad_(), D.scatter(x).requires_grad_()
+        found = third(D.with_values(local) @ mine, local, mine, own(D, other))
+        for ours, theirs, at in zip(found, wanted, (entry_ids(D), D.column_ids), strict=True):
+            close(ours / 1e3, theirs[at] / 1e3)
+
+
+@case
+def the_first_of_equal_elements_is_the_same(rank, world):
+    """The gradient of an extremum goes to the first of equal terms of the whole row."""
+    A = spgrad.from_dense(torch.ones(6, 6, dtype=F64)).to_sparse_csr()
+    for partition in ("rows", torch.arange(6).flip(0) * world // 6):
+        D = distribute(A, partition=partition)
+        for reduce in ("amax", "amin"):
+            whole = torch.ones(6, 2, dtype=F64, requires_grad=True)
+            spgrad.spmm(A, whole, reduce).sum().backward()
+            mine = torch.ones(len(D.column_ids), 2, dtype=F64, requires_grad=True)
+            D.spmm(mine, reduce).sum().backward()
+            close(mine.grad, whole.grad[D.column_ids])
