@@ -10,7 +10,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 import spgrad
 from spgrad import linalg
-from spgrad.distributed import distribute, from_local, load, solve
+from spgrad.distributed import agreement, distribute, from_local, load, solve
 
 
 @case
@@ -46,6 +46,26 @@ def meshes_differ_between_ranks(rank, world):
             text = f"rank {last} made a call whose mesh is cpu [{last}], until the timeout"
             raises(ValueError, text, lambda: distribute(A))
         torch.distributed.barrier()
+
+
+@case
+def read_entries_leave_the_store(rank, world):
+    """Each process deletes what it told of its calls, when all others have read it."""
+    if world == 1:
+        return
+    last = DeviceMesh("cpu", [world - 1])
+    for _ in range(5):
+        distribute(matrix())
+        wrong = 3 if rank == world - 1 else None
+        raises(TypeError, f"on rank {world - 1}", lambda wrong=wrong: distribute(matrix(), wrong))
+        if rank == world - 1:
+            distribute(matrix(), last)
+    distribute(matrix())
+    calls, store = agreement._calls(), _get_default_store()
+    assert calls._written > 9
+    own = [store.check([f"spgrad/{rank}/{number}"]) for number in range(calls._written)]
+    assert own[-1]  # not yet read, and a few before it not yet known to be read
+    assert not any(own[:-6])
 
 
 @contextlib.contextmanager
