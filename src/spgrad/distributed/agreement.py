@@ -246,7 +246,7 @@ class _Calls:
         if raised is not None:
             # processes outside of the mesh that waited for this one answer the call by a failure
             self._refused.append(words)
-            self._paired.update({other: 1 for other in ranks})
+            self._paired.update(dict.fromkeys(ranks, 1))
             raise raised
 
     def _compared(self, other: int, mesh: str) -> SpgradError | None:
