@@ -130,10 +130,10 @@ def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
         total = torch.tensor(lacking, device=mesh.device_type)
         dist.all_reduce(total, group=mesh.get_group())
         if total:
+            wrong = "lacks some of" if total > 0 else "has more than"
             raise ArgumentValueError(
-                f"`path` is {path}, which lacks {int(total)} of the entries that its header "
-                "announces; "
-                "all of them are accepted. Write it with spgrad.io.save."
+                f"`path` is {path}, which {wrong} the entries that its header announces (by "
+                f"{abs(int(total))}); as many are accepted. Write it with spgrad.io.save."
             )
         return from_local(_sent_to_owners(part, mesh), mesh)
     return from_local(found[0], mesh)
