@@ -207,17 +207,14 @@ class _Calls:
     began last, because another process has another mesh. Each process reads the lists of the others
     from where it stopped.
 
-    With each entry, its writer tells how many entries of each list it has read. So a process knows
-    which of its own entries all others have read, and deletes them: no process reads them again. An
-    entry stays as long as another process has made no call whose mesh has both.
+    Entries stay in the store. A program may make one process group after another on one store, and
+    a new group can't tell an entry that was deleted from one that is still to come.
     """
 
     def __init__(self) -> None:
         self._store, self._rank = _get_default_store(), dist.get_rank()
         self._written = 0
         self._read: Counter[int] = Counter()  # entries of each process
-        self._known: Counter[int] = Counter()  # own entries that each process has read
-        self._deleted = 0
         self._refused: list[str] = []  # meshes of own calls that were refused
         self._paired: Counter[int] = Counter()  # how many of them each process has answered
         self._begun: list[str] = []  # meshes of the other own calls
@@ -295,28 +292,13 @@ class _Calls:
 
     def _write(self, *entry: object) -> None:
         if dist.get_world_size() > 1:  # a process alone has nobody to tell
-            read = [self._read[other] for other in range(dist.get_world_size())]
-            self._store.set(_key(self._rank, self._written), json.dumps((*entry, read)))
+            self._store.set(f"spgrad/{self._rank}/{self._written}", json.dumps(entry))
             self._written += 1
 
     def _next(self, other: int) -> list[Any]:
-        *entry, read = json.loads(self._store.get(_key(other, self._read[other])))
+        entry = self._store.get(f"spgrad/{other}/{self._read[other]}")
         self._read[other] += 1
-        self._known[other] = read[self._rank]
-        self._delete()
-        return entry
-
-    def _delete(self) -> None:
-        """Deletes the own entries that all others have read."""
-        others = (other for other in range(dist.get_world_size()) if other != self._rank)
-        known = min(self._known[other] for other in others)
-        for number in range(self._deleted, known):
-            self._store.delete_key(_key(self._rank, number))
-        self._deleted = known
-
-
-def _key(rank: int, number: int) -> str:
-    return f"spgrad/{rank}/{number}"
+        return json.loads(entry)
 
 
 def _error(is_kind: bool, text: str) -> SpgradError:
