@@ -167,7 +167,7 @@ def asks_device(a: Pattern | torch.Tensor) -> bool:
 
 def readable(t: torch.Tensor) -> bool:
     """Whether the host knows the numbers of a tensor, without waiting for a device."""
-    return is_real(t) and t.device.type == "cpu"
+    return is_real(t) and not t.is_meta and not asks_device(t)
 
 
 def known_as_same(a: Pattern, b: Pattern) -> bool:

@@ -8,6 +8,7 @@ from samples import drawn
 import spgrad
 from spgrad import kernels, support, testing
 from spgrad.core.pattern import LAYOUTS
+from spgrad.lowering import align
 from spgrad.ops.products.graphs import additive_attention as module
 
 F64 = torch.float64
@@ -187,7 +188,7 @@ def test_no_tensor_has_a_number_for_each_element_and_head(kind, monkeypatch):
     if kind == "on a device":
         if not module._by_triton(torch.empty(0)):
             pytest.skip("the compiled library takes a bias for each head")
-        monkeypatch.setattr(module, "asks_device", lambda pattern: True)
+        monkeypatch.setattr(align, "asks_device", lambda pattern: True)
     m, heads = 60, 8
     given = operands(m, m, heads, n=2, dtype=torch.float32)
     A = spgrad.from_dense(torch.ones(m, m, dtype=torch.bool))

@@ -17,16 +17,13 @@ MORE = {
     "matmul": (2, 0),  # the batch of one operand, and the product
     "addmm": (2, 0),  # the product, and the sum with another pattern
     "addcmul": (2, 0),  # an intersection, and a union
-    "tril": (2, 0),  # what is kept, and its blocks
-    "triu": (2, 0),
-    "remove_diag": (2, 0),
     "set_diag": (2, 0),  # the blocks of the diagonal, and the union
     "where": (2, 0),  # elements of a condition and two operands
     "tensor_where": (2, 0),
     "compact": (2, 0),  # the rows with elements, and the columns
     "is_symmetric": (2, 0),  # the blocks of the transpose, and the union
     "is_hermitian": (2, 0),
-    "graph.laplacian": (4, 0),  # without the diagonal, and with all of it, and the blocks of both
+    "graph.laplacian": (3, 0),  # without the diagonal, and with all of it and its blocks
     "graph.to_symmetric": (2, 0),  # the blocks of the transpose, and the union
     "split": (3, 0),  # one for each part
     "chunk": (3, 0),
@@ -37,7 +34,7 @@ MORE = {
     "setitem": (3, 1),
     "masked_select": (1, 1),
     "index_add": (4, 4),
-    "prune": (2, 2),
+    "prune": (1, 1),
     "nonzero": (1, 1),
     "find": (1, 1),
     "unique": (1, 1),
