@@ -14,32 +14,35 @@
 namespace spgrad {
 namespace {
 
-// What some looks at a view say, in shares of 32: rows that are as long as the row before, and rows
-// and places anywhere from which on `lanes` columns are consecutive.
-struct Looks {
-  int64_t alike = 0, runs_of_rows = 0, runs = 0;
-};
+// How many of 32 rows are as long as the row before. Looks at some of them.
 template <class index_t>
-Looks look_at(const index_t* ptr, const index_t* idx, int64_t nse, int64_t first, int64_t last,
-              int64_t lanes) {
-  constexpr int64_t kLooks = 64;
-  Looks found;
-  if (last - first < 2) return found;
-  const int64_t looks = std::min(kLooks, (last - first + 6) / 8);
-  const int64_t begin = ptr[first], end = std::min<int64_t>(ptr[last], nse - lanes + 1);
-  const auto is_run = [&](int64_t p) {
-    return p < end && idx[p + lanes - 1] - idx[p] == lanes - 1;
-  };
+int64_t alike_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
+  if (last - first < 2) return 0;
+  looks = std::min(looks, (last - first + 6) / 8);
+  int64_t alike = 0;
   for (int64_t look = 0; look < looks; ++look) {
     const index_t* const at = ptr + first + (last - first - 1) * look / looks;
-    found.alike += at[2] - at[1] == at[1] - at[0];
-    found.runs_of_rows += is_run(at[0]);
-    found.runs += is_run(begin + (ptr[last] - begin) * look / looks);
+    alike += at[2] - at[1] == at[1] - at[0];
   }
-  found.alike = 32 * found.alike / looks;
-  found.runs_of_rows = 32 * found.runs_of_rows / looks;
-  found.runs = 32 * found.runs / looks;
-  return found;
+  return 32 * alike / looks;
+}
+
+// From how many of 32 rows, or of 32 entries anywhere if these are more, `lanes` columns on are
+// consecutive. Looks at some of them.
+template <class index_t, class scalar_t>
+int64_t runs_of_32(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t looks,
+                   int64_t lanes) {
+  const int64_t begin = a.ptr[first], count = a.ptr[last] - begin;
+  const int64_t end = std::min<int64_t>(a.ptr[last], a.nse - lanes + 1);
+  const auto is_run = [&](int64_t p) {
+    return p < end && a.idx[p + lanes - 1] - a.idx[p] == lanes - 1;
+  };
+  int64_t of_rows = 0, anywhere = 0;
+  for (int64_t look = 0; look < looks; ++look) {
+    of_rows += is_run(a.ptr[first + (last - first) * look / looks]);
+    anywhere += is_run(begin + count * look / looks);
+  }
+  return 32 * std::max(of_rows, anywhere) / looks;
 }
 
 // Rows [first, last) of which most are of one length, or begin with consecutive columns.
@@ -60,21 +63,24 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
     constexpr int64_t kShort = 16, kMost = 24, kNearlyAll = 27;
     const int64_t count = int64_t{a.ptr[last]} - a.ptr[first], rows = last - first;
     const bool are_short = count <= kShort * rows;
-    const Looks found =
-        look_at(a.ptr, a.idx, a.nse, first, last, Slots<kBytes, kColumns, scalar_t>::kEntries);
+    const int64_t looks = are_short ? 64 : 16;  // of which each may miss the caches
+    const int64_t alike = alike_of_32(a.ptr, first, last, looks);
     // If the entries of a row are half a register, one column has code without a branch for each
     // row, which wins earlier against code for each length. Where the processor gathers fast, spmv
     // looks at the lengths of some rows at a time.
     const bool half = kColumns == 1 && count <= kHalfRegister<scalar_t> * rows;
-    if (are_short && found.alike >= (half ? kNearlyAll : kMost) &&
-        !(kColumns == 1 && gathers_fast)) {
+    if (are_short && alike >= (half ? kNearlyAll : kMost) && !(kColumns == 1 && gathers_fast)) {
       return spmm_by_length<kBytes, kColumns>(a, first, last);
     }
-    if (!are_short && std::max({found.alike, found.runs, found.runs_of_rows}) >= kMost) {
+    constexpr int64_t kLanes = Slots<kBytes, kColumns, scalar_t>::kEntries;
+    if (!are_short && (alike >= kMost || runs_of_32(a, first, last, looks, kLanes) >= kMost)) {
       return spmm_regular<kBytes, kColumns>(a, first, last);
     }
     if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
-      if (a.traffic.staged) return spmm_staged<kBytes, kColumns>(a, first, last);
+      if (a.traffic.staged && half) {
+        return spmm_staged<kBytes, kColumns, kColumns == 1>(a, first, last);
+      }
+      if (a.traffic.staged) return spmm_staged<kBytes, kColumns, false>(a, first, last);
     }
     if constexpr (kColumns == 1) {
       spmv<kBytes>(a, first, last);

@@ -72,12 +72,13 @@ SPGRAD_INLINE void staged_short_rows(const Spmm<index_t, scalar_t>& a, const sca
   std::memcpy(a.y + i, &joined, sizeof(joined));
 }
 
-// Four rows from i on, staged from the entry `begin` on.
-template <int kBytes, int kColumns, class index_t, class scalar_t>
+// Four rows from i on, staged from the entry `begin` on. If kShort, short ones have code of their
+// own; where few rows are short, the processor would foresee this choice wrongly.
+template <int kBytes, int kColumns, bool kShort, class index_t, class scalar_t>
 SPGRAD_INLINE void staged_rows(const Spmm<index_t, scalar_t>& a, const scalar_t* staged,
                                int64_t begin, int64_t i) {
   using S = Slots<kBytes, kColumns, scalar_t>;
-  if constexpr (kColumns == 1) {
+  if constexpr (kShort) {
     constexpr int kMost = kHalfRegister<scalar_t>;
     if (lengths_of<4>(a.ptr + i).most <= kMost) {
       return staged_short_rows<kMost>(a, staged, begin, i);
@@ -114,7 +115,7 @@ SPGRAD_INLINE void unstaged_rows(const Spmm<index_t, scalar_t>& a, int64_t i, in
 }
 
 // The same numbers as spmv and spmm_by_registers give: a row is added in the same order.
-template <int kBytes, int kColumns, class index_t, class scalar_t>
+template <int kBytes, int kColumns, bool kShort, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   using S = Slots<kBytes, kColumns, scalar_t>;
   alignas(kBytes) scalar_t staged[(kStaged + 2 * S::kSlots) * kColumns];
@@ -137,7 +138,7 @@ SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, i
         S::copy_rows(a, copied, rows);
         std::memcpy(staged + (copied - begin) * kColumns, &rows, sizeof(rows));
       }
-      staged_rows<kBytes, kColumns>(a, staged, begin, i);
+      staged_rows<kBytes, kColumns, kShort>(a, staged, begin, i);
     }
   }
   for (; i < last; i += 4) {
