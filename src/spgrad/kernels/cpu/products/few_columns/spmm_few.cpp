@@ -27,8 +27,8 @@ int64_t alike_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t loo
   return 32 * alike / looks;
 }
 
-// From how many of 32 rows, or of 32 entries anywhere if these are more, `lanes` columns on are
-// consecutive. Looks at some of them.
+// At how many of 32 beginnings of rows, or of 32 places anywhere, the next `lanes` columns are
+// consecutive: the larger of the two numbers. Looks at some of them.
 template <class index_t, class scalar_t>
 int64_t runs_of_32(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last, int64_t looks,
                    int64_t lanes) {
@@ -60,7 +60,8 @@ template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
-    constexpr int64_t kShort = 16, kMost = 24, kNearlyAll = 27;
+    constexpr int64_t kShort = 16;                  // entries
+    constexpr int64_t kMost = 24, kNearlyAll = 27;  // of 32
     const int64_t count = int64_t{a.ptr[last]} - a.ptr[first], rows = last - first;
     const bool are_short = count <= kShort * rows;
     const int64_t looks = are_short ? 64 : 16;  // of which each may miss the caches
