@@ -63,11 +63,13 @@ from spgrad.kernels.reference.products.spgemm import spgemm
 from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
 from spgrad.kernels.reference.products.spmm_of_part import add_spmm, untiled_spmm
 from spgrad.kernels.reference.products.spmm_reduce import (
+    spmm_plus,
     spmm_prod,
     spmm_reduce,
     spmm_reduce_backward,
 )
 from spgrad.kernels.reference.reading.traffic import assume_cache, traffic
+from spgrad.kernels.reference.reductions.ranking import segment_order, segment_top
 from spgrad.kernels.reference.reductions.scatter import scatter_sum
 from spgrad.kernels.reference.reductions.segment import segment_arg, segment_expand, segment_reduce
 from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment_softmax_backward
@@ -167,9 +169,11 @@ __all__ = [
     "sddmm",
     "segment_arg",
     "segment_expand",
+    "segment_order",
     "segment_reduce",
     "segment_softmax",
     "segment_softmax_backward",
+    "segment_top",
     "select_columns",
     "select_range",
     "selected_inverse",
@@ -179,6 +183,7 @@ __all__ = [
     "spgemm",
     "spgemm_values",
     "spmm",
+    "spmm_plus",
     "spmm_prod",
     "spmm_reduce",
     "spmm_reduce_backward",

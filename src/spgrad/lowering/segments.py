@@ -19,7 +19,15 @@ from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.core.values import plain
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.sorting import counting_sort
-from spgrad.lowering.views import cols, index_rows, linear_index, rows, transposed_view, unraveled
+from spgrad.lowering.views import (
+    cols,
+    index_rows,
+    linear_index,
+    positions_among,
+    rows,
+    transposed_view,
+    unraveled,
+)
 from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import Function
 
@@ -110,6 +118,19 @@ def segments_of(pattern: Pattern, dims: tuple[int, ...], compact: bool = False) 
     `compact`), only for those that have a specified element.
     """
     return pattern.derive(kept.SEGMENTS.of(dims, compact), lambda p: _segments(p, dims, compact))
+
+
+def index_along(pattern: Pattern, dim: int, segments: Segments) -> torch.Tensor:
+    """The index along `dim` of each element, segment by segment (elements,), int64.
+
+    The segments are those of a reduction over this one sparse dimension.
+    """
+    split = len(pattern.shape) - pattern.dense_dim
+    if split >= 2 and dim >= split - 2:
+        idx = (rows if dim == split - 1 else cols)(pattern).idx.to(torch.int64)
+        return idx % max(pattern.shape[dim], 1) if pattern.batch else idx
+    found, perm = positions_among(pattern, (dim,)), segments.perm
+    return found if perm is None else found[perm]
 
 
 def _segments(pattern: Pattern, dims: tuple[int, ...], compact: bool) -> Segments:

@@ -169,6 +169,27 @@ def unraveled(position: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor
     return [position, *reversed(found)] if sizes else []
 
 
+def entries_in_lines(pattern: Pattern, at: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The element of a compressed pattern at each point, -1 for none; O(points log nse).
+
+    Args:
+        pattern: Of any layout but COO, coalesced.
+        at: The index of each point along each sparse dimension, (points,) int64.
+    """
+    bm, bn = pattern.blocksize or (1, 1)
+    *batch, row, col = at
+    m, k = pattern.matrix[0] // bm, pattern.matrix[1] // bn
+    places = [row // bm, col // bn] if pattern.blocksize else [row, col]
+    line, index = places if pattern.compressed_by_rows else reversed(places)
+    sizes = (*pattern.batch, m if pattern.compressed_by_rows else k)
+    number = linear_index([*batch, line], sizes)
+    assert number is not None
+    found = kernels.locate(*pattern.indices, number, index)
+    if pattern.blocksize is None:
+        return found
+    return torch.where(found < 0, found, (found * bm + row % bm) * bn + col % bn)
+
+
 def index_rows(indices: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """The rows `dims` of `indices`; indexing with a list would copy the list to the device."""
     return torch.stack([indices[d] for d in dims]) if dims else indices[:0]
@@ -216,6 +237,10 @@ def _positions_among(pattern: Pattern, dims: tuple[int, ...]) -> torch.Tensor:
         )
         assert found is not None
         return found
+    if len(dims) == 1 and len(sizes) == 2 and pattern.blocksize is None:
+        ptr, idx = pattern.indices
+        along_lines = dims[0] == int(pattern.compressed_by_rows)
+        return (idx if along_lines else kernels.expand(ptr, idx.shape[0])).to(torch.int64)
     linear = kept_linear_positions(pattern)
     found = torch.zeros_like(linear)
     for dim in dims:

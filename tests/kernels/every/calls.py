@@ -59,8 +59,8 @@ def calls(n, dtype=torch.int64):
     """{name: arguments} for all of `NAMES`."""
     ptr, idx = lines(n, dtype)
     perm = torch.randperm(n).to(dtype)
-    made = {**_structure(ptr, idx, perm), **_segments(n, ptr, perm), **_products(ptr, idx, perm)}
-    made |= _solves(ptr, idx, perm)
+    made = {**_structure(ptr, idx, perm), **_products(ptr, idx, perm)}
+    made |= {**_segments(ptr, idx, perm), **_solves(ptr, idx, perm)}
     assert sorted(made) == NAMES
     return made
 
@@ -110,17 +110,19 @@ def _structure(ptr, idx, perm):
     }
 
 
-def _segments(n, ptr, perm):
-    m = len(ptr) - 1
+def _segments(ptr, idx, perm):
+    m, n = len(ptr) - 1, len(idx)
     few = torch.tensor([0, n // 2, n // 2, n - n // 8, n]).to(ptr.dtype)
     wide = numbers(n, 3)
     return {
         "scatter_sum": (perm % NUM_COLS, numbers(n).to(torch.bfloat16), NUM_COLS, True),
         "segment_arg": (few, perm, wide, True),
         "segment_expand": (ptr, perm, n, numbers(m, 3)),
+        "segment_order": (few, wide, True),
         "segment_reduce": (few, perm, wide, "sum"),
         "segment_softmax": (few, perm, wide, False),
         "segment_softmax_backward": (few, perm, wide.abs() / n, wide, False),
+        "segment_top": (ptr, numbers(n), idx.long(), NUM_COLS, 3, True, False),
         "shares": (few, 3),
     }
 
@@ -164,6 +166,7 @@ def _products(ptr, idx, perm):
         "spmm": (*a, x),
         "untiled_spmm": (ptr, idx, val, x),
         "spmm_prod": (ptr, idx, x.sign()),
+        "spmm_plus": (*a, x, False),
         "spmm_reduce": (*a, x, True),
         "spmm_reduce_backward": (*a, x, g, largest),
         "spmm_sddmm": (*a, g, x),

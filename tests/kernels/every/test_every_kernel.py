@@ -261,6 +261,10 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: (v.ptr, v.perm, v.nse, randn(v.m)),
         lambda v: (v.ptr, None, v.nse, randn(v.m, 3)),
     ],
+    "segment_order": [
+        lambda v: (v.ptr, v.val, False),
+        lambda v: (v.ptr, randn(v.nse, 3).round(), True),
+    ],
     "segment_reduce": [
         *(lambda v, r=reduce: (v.ptr, v.perm, v.val, r) for reduce in ("sum", "prod", "amin")),
         lambda v: (v.ptr, None, randn(v.nse, 3), "amax"),
@@ -272,6 +276,11 @@ CALLS = {  # the arguments of every kernel, made of a view
     "segment_softmax_backward": [
         lambda v: (v.ptr, v.perm, v.val.abs(), randn(v.nse), False),
         lambda v: (v.ptr, None, randn(v.nse, 3), randn(v.nse, 3), True),
+    ],
+    "segment_top": [
+        lambda v, k=k, o=option: (v.ptr, v.val.round(), v.idx.long(), v.n, min(k, v.n), o, not o)
+        for k in (0, 2, 9)
+        for option in (True, False)
     ],
     "select_columns": [selected],
     "selected_inverse": [
@@ -292,6 +301,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "spgemm_values": [of_the_product],
     "spmm": [lambda v: (*v.valued, randn(v.n, 3)), lambda v: (*v.valued, randn(v.n, 16))],
     "spmm_prod": [lambda v: (*v.indexed, randn(v.n, 3))],
+    "spmm_plus": [lambda v, k=k: (*v.valued, randn(v.n, 3), k) for k in (True, False)],
     "spmm_reduce": [lambda v: (*v.valued, randn(v.n, 3), True)],
     "spmm_reduce_backward": [reduced_backward],
     "spmm_sddmm": [lambda v: (*v.valued, randn(v.m, 16), randn(v.n, 16))],

@@ -28,30 +28,39 @@ def wide(dtype):
 
 
 def check_reduce(ptr, idx, perm, val, x, largest):
-    """Asserts that every row is what dense torch makes of its products, on one thread and two."""
+    """Checks the extrema of products and, of floats, those of sums."""
     args = ptr, idx, perm, val, x, largest
+    check_extrema("spmm_reduce", torch.mul, 0, *args)
+    if x.is_floating_point():
+        check_extrema("spmm_plus", torch.add, -torch.inf if largest else torch.inf, *args)
+
+
+def check_extrema(name, join, nothing, *args):
+    """Asserts that every row is what dense torch makes of it, on one thread and two."""
+    ptr, idx, perm, val, x, largest = args
+    kernel = getattr(kernels, name)
     torch.set_num_threads(1)
-    y, arg = kernels.spmm_reduce(*args)
+    y, arg = kernel(*args)
     assert (y.dtype, arg.dtype) == (x.dtype, ptr.dtype)
     weight = (val if perm is None else val[perm.long()]).to(wide(x.dtype))[:, None]
     bounds = ptr.tolist()
-    expected = torch.zeros(len(ptr) - 1, x.shape[1], dtype=x.dtype)
+    expected = torch.full((len(ptr) - 1, x.shape[1]), nothing, dtype=x.dtype)
     first = torch.full_like(expected, -1, dtype=ptr.dtype)
     for i, (begin, end) in enumerate(pairwise(bounds)):
         if begin < end and x.shape[1]:
-            products = weight[begin:end] * x[idx[begin:end].long()].to(weight.dtype)
-            extremum = products.amax(0) if largest else products.amin(0)
-            hit = (products == extremum) | ((products != products) & (extremum != extremum))
+            joined = join(weight[begin:end], x[idx[begin:end].long()].to(weight.dtype))
+            extremum = joined.amax(0) if largest else joined.amin(0)
+            hit = (joined == extremum) | ((joined != joined) & (extremum != extremum))
             expected[i] = extremum.to(x.dtype)
             first[i] = begin + hit.to(torch.uint8).argmax(0)
-    # A product is rounded once on either side: nothing to be tolerant about.
+    # A product or sum is rounded once on either side: nothing to be tolerant about.
     assert_close(y, expected, rtol=0, atol=0, equal_nan=True)
     assert_close(arg, first, rtol=0, atol=0)
-    reference = REFERENCES["spmm_reduce"](*args)
+    reference = REFERENCES[name](*args)
     assert_close((y, arg), reference, rtol=0, atol=0, equal_nan=True)
     if kernels.compiled():
         torch.set_num_threads(2)
-        assert_close(kernels.spmm_reduce(*args), (y, arg), rtol=0, atol=0, equal_nan=True)
+        assert_close(kernel(*args), (y, arg), rtol=0, atol=0, equal_nan=True)
 
 
 def check_prod(ptr, idx, x):
@@ -141,7 +150,8 @@ def test_nan_infinity_and_ties(dtype, n, largest):
 def test_opcheck(permuted):
     view = row_view(4, 3, 6, torch.int32, permuted=permuted)
     val, x = torch.randn(6), torch.randn(3, 9)
-    torch.library.opcheck(kernels.spmm_reduce, (*view, val, x, True))
+    for kernel in (kernels.spmm_reduce, kernels.spmm_plus):
+        torch.library.opcheck(kernel, (*view, val, x, True))
     torch.library.opcheck(kernels.spmm_prod, (*view[:2], x))
 
 
@@ -156,8 +166,11 @@ def test_mismatched_arguments_are_refused():
         ((ptr, idx, None, val, dense(2, 3, dtype=torch.float32).T), "`x` is not contiguous"),
         ((ptr, idx, None, val.to(torch.complex64), x.to(torch.complex64)), "not supported"),
     ]:
-        with pytest.raises(RuntimeError, match=message):
-            kernels.spmm_reduce(*args, True)
+        for kernel in (kernels.spmm_reduce, kernels.spmm_plus):
+            with pytest.raises(RuntimeError, match=message):
+                kernel(*args, True)
+    with pytest.raises(RuntimeError, match="Long are not supported: a row without"):
+        kernels.spmm_plus(ptr, idx, None, val.long(), x.long(), True)
     with pytest.raises(RuntimeError, match="`idx` has dtype Long; the call needs Int"):
         kernels.spmm_prod(ptr, idx.long(), x)
     with pytest.raises(RuntimeError, match="`x` has 1 dimensions, not 2"):

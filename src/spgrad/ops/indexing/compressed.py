@@ -13,7 +13,13 @@ from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Ranges, Run, as_index
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
 from spgrad.lowering.sorting import counting_sort, lexicographic
-from spgrad.lowering.views import kept_linear_positions, linear_index, one_line, unraveled
+from spgrad.lowering.views import (
+    entries_in_lines,
+    kept_linear_positions,
+    linear_index,
+    one_line,
+    unraveled,
+)
 from spgrad.ops.indexing.coo import (
     Target,
     is_whole,
@@ -335,20 +341,4 @@ def located(pattern: Pattern, subscript: Subscript, target: Target) -> torch.Ten
         wanted = linear_index(torch.stack(at), sizes)
         assert wanted is not None
         return kernels.locate(one_line(keys), keys, torch.zeros_like(wanted), wanted)
-    return _in_lines(pattern, at)
-
-
-def _in_lines(pattern: Pattern, at: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The element of a compressed pattern at each point, -1 for none."""
-    bm, bn = pattern.blocksize or (1, 1)
-    *batch, row, col = at
-    m, k = pattern.matrix[0] // bm, pattern.matrix[1] // bn
-    places = [row // bm, col // bn] if pattern.blocksize else [row, col]
-    line, index = places if pattern.compressed_by_rows else reversed(places)
-    sizes = (*pattern.batch, m if pattern.compressed_by_rows else k)
-    number = linear_index(torch.stack([*batch, line]), sizes)
-    assert number is not None
-    found = kernels.locate(*pattern.indices, number, index)
-    if pattern.blocksize is None:
-        return found
-    return torch.where(found < 0, found, (found * bm + row % bm) * bn + col % bn)
+    return entries_in_lines(pattern, at)

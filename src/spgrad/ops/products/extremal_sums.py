@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, View
@@ -14,9 +12,6 @@ from spgrad.core.values import plain
 from spgrad.lowering.products.spmm import spmm, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.torch_protocol.func_transforms import Function
-
-_COLUMNS = 4
-"""Columns of x that are taken at once: the sums are a tensor (nse, columns)."""
 
 
 def plus_product(
@@ -40,21 +35,7 @@ def extremal_sums(
     vals: torch.Tensor, x: torch.Tensor, view: View, largest: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The extremum (m, n) of each line of a view, and the first entry that attains it, or -1."""
-    vals, x = plain(vals), plain(x)
-    wide = torch.promote_types(vals.dtype, torch.float32)
-    by_line = vals if view.perm is None else vals.index_select(0, view.perm)
-    by_line = by_line.to(wide)[:, None]
-    nothing = -math.inf if largest else math.inf
-    y = x.new_empty(view.ptr.shape[0] - 1, x.shape[1])
-    arg = torch.empty_like(y, dtype=view.ptr.dtype)
-    for start in range(0, x.shape[1], _COLUMNS):
-        columns = slice(start, start + _COLUMNS)
-        sums = by_line + x[:, columns].to(wide).index_select(0, view.idx)  # (nse, columns)
-        first = kernels.segment_arg(view.ptr, None, sums, largest)
-        found = F.pad(sums, (0, 0, 0, 1)).gather(0, first.clamp(min=0))
-        y[:, columns] = torch.where(first < 0, nothing, found).to(y.dtype)
-        arg[:, columns] = first.to(arg.dtype)
-    return y, arg
+    return kernels.spmm_plus(view.ptr, view.idx, view.perm, plain(vals), plain(x), largest)
 
 
 class _PlusProduct(Function):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +11,7 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import plain
-from spgrad.lowering.segments import Segments, segment_expand, segment_sum
+from spgrad.lowering.segments import Segments, index_along, segment_expand, segment_sum
 from spgrad.lowering.views import kept_linear_positions, one_line, rows
 from spgrad.ops.elementwise.binary import maximum, minimum
 from spgrad.ops.reductions.axes import (
@@ -169,11 +168,7 @@ def _in_whole(call: Reduction, largest: bool, specified: bool) -> torch.Tensor:
 
 def _segment_indices(pattern: Pattern, call: Reduction) -> _SegmentIndices:
     (dim,) = call.dims
-    sizes = pattern.shape[: len(pattern.shape) - pattern.dense_dim]
-    linear = kept_linear_positions(pattern)
-    if call.segments.perm is not None:
-        linear = linear[call.segments.perm]
-    return _with_gap(call.segments, linear // math.prod(sizes[dim + 1 :]) % sizes[dim])
+    return _with_gap(call.segments, index_along(pattern, dim, call.segments))
 
 
 def _with_gap(segments: Segments, along: torch.Tensor) -> _SegmentIndices:

@@ -11,7 +11,7 @@ from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, stored_values
+from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import flat_values
@@ -19,9 +19,8 @@ from spgrad.lowering.gather import Gather
 from spgrad.lowering.operands import require_int, sparse_operand
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.rebuild import positions
-from spgrad.lowering.segments import Segments, segments_of
+from spgrad.lowering.segments import Segments, index_along, segment_expand, segments_of
 from spgrad.lowering.sorting import inverse
-from spgrad.lowering.views import positions_among
 from spgrad.ops.reductions.axes import converted, one_dim, require_dims, require_dtype
 from spgrad.public import public_op
 from spgrad.torch_protocol.func_transforms import Function, is_mapped
@@ -67,10 +66,10 @@ class _Along(NamedTuple):
         """The tensor on the same pattern of other values, which are line by line."""
         return on_pattern(self.as_stored(x).reshape(self.pattern.values_shape), self.pattern)
 
-    def line(self) -> torch.Tensor:
-        """The number of the line of each element (elements,), int64."""
+    def pointers(self) -> torch.Tensor:
+        """Where the lines begin and end (lines + 1,)."""
         assert self.segments.ptr is not None
-        return kernels.expand(self.segments.ptr, self.segments.elements).to(torch.int64)
+        return self.segments.ptr
 
 
 @public_op
@@ -238,9 +237,16 @@ def topk(
             f"`k` is {k} for {size} elements along `dim`; numbers from 0 to {size} are accepted. "
             f"Pass min(k, {size})."
         )
-    with torch.no_grad():
-        index, entry = _chosen(along, k, largest, specified)
     vals = along.columns().squeeze(1)
+    if not specified and is_mapped(vals):  # zeros count wherever they are
+        raise UnsupportedError(
+            "`specified` is False for values that torch.func.vmap maps over; True is accepted. "
+            "Otherwise the places of explicit zeros differ from item to item."
+        )
+    where = index_along(pattern, dim, along.segments)
+    index, entry = kernels.segment_top(
+        along.pointers(), _comparable(vals), where, size, k, largest, specified
+    )
     found = _taken(vals, entry.reshape(-1))
     others = [s for d, s in enumerate(pattern.shape) if d != dim]
     values, indices = (t.reshape(*others, k).movedim(-1, dim) for t in (found, index))
@@ -259,16 +265,6 @@ def _seen_along(input: Any, dim: Any, accepted: str = "real integer bool") -> _A
     return _Along(A, d, segments_of(pattern, (d,)))
 
 
-def ranks(vals: torch.Tensor, line: torch.Tensor, descending: bool) -> torch.Tensor:
-    """The order (elements, d) of values by line and size: its row p says what stands at p.
-
-    Both are line by line; equal values stay in order, and NaN counts as the largest.
-    """
-    by_size = vals.sort(dim=0, descending=descending, stable=True).indices
-    then = line[:, None].expand_as(by_size).gather(0, by_size).sort(dim=0, stable=True).indices
-    return by_size.gather(0, then)
-
-
 def among_largest(pattern: Pattern, sizes: torch.Tensor, count: int) -> torch.Tensor:
     """Which elements are among so many of the largest in their rows, (elements,) as stored.
 
@@ -277,12 +273,11 @@ def among_largest(pattern: Pattern, sizes: torch.Tensor, count: int) -> torch.Te
     last = len(pattern.shape) - pattern.dense_dim - 1
     A = SparseTensor(sizes.view(pattern.values_shape), pattern)
     along = _Along(A, last, segments_of(pattern, (last,)))
-    line = along.line()
-    order = ranks(along.by_line(sizes)[:, None], line, True).squeeze(1)
-    assert along.segments.ptr is not None
-    start = along.segments.ptr.to(torch.int64)[line]
-    rank = torch.empty_like(order).index_copy_(0, order, positions(order, order.shape[0]) - start)
-    return along.as_stored(rank) < count
+    ptr = along.pointers()
+    order = kernels.segment_order(ptr, along.by_line(sizes), True)
+    start = segment_expand(ptr[:-1, None], Segments(ptr, None, order.shape[0], 1)).squeeze(1)
+    first = positions(order, order.shape[0]) - start < count
+    return along.as_stored(torch.empty_like(first).index_copy_(0, order, first))
 
 
 def _sorted(along: _Along, descending: bool) -> tuple[SparseTensor, SparseTensor]:
@@ -291,60 +286,15 @@ def _sorted(along: _Along, descending: bool) -> tuple[SparseTensor, SparseTensor
         found = stored_values(along.A).sort(dim=along.dense, descending=descending, stable=True)
         return on_pattern(found.values, pattern), on_pattern(found.indices, pattern)
     vals = along.columns()
-    order = ranks(vals.detach(), along.line(), descending)
-    where = along.by_line(positions_among(pattern, (along.dim,)))
+    order = kernels.segment_order(along.pointers(), _comparable(vals), descending)
+    where = index_along(pattern, along.dim, along.segments)
     return along.made(vals.gather(0, order)), along.made(where[order])
 
 
-def _chosen(
-    along: _Along, k: int, largest: bool, specified: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Index along the dimension, and position line by line, of the first k (lines, k); or -1.
-
-    Of the elements of a line that count, those before its zeros come first in `order`, then the
-    others. No number is read from a device.
-    """
-    assert along.segments.ptr is not None
-    ptr, size = along.segments.ptr.to(torch.int64), along.pattern.shape[along.dim]
-    lines, line, vals = ptr.shape[0] - 1, along.line(), along.columns().squeeze(1)
-    where = along.by_line(positions_among(along.pattern, (along.dim,)))
-    if not specified and is_mapped(vals):  # zeros count wherever they are
-        raise UnsupportedError(
-            "`specified` is False for values that torch.func.vmap maps over; True is accepted. "
-            "Otherwise the places of explicit zeros differ from item to item."
-        )
-    rank = positions(line, k).expand(lines, k)
-    if vals.shape[0] == 0:
-        none = torch.full_like(rank, -1)
-        return none if specified else rank, none
-    counted = torch.ones_like(line, dtype=torch.bool) if specified else vals != 0
-    own = torch.where(counted, line, lines)
-    order = ranks(vals[:, None], own, largest).squeeze(1)
-    before = _running(counted)
-    start, stop = before[ptr[:-1], None], before[ptr[1:], None]
-    ahead, zeros = stop - start, torch.zeros_like(start)
-    if not specified:
-        first = ~(vals[order] <= 0) if largest else vals[order] < 0
-        ahead, zeros = _running(first)[stop] - _running(first)[start], size - ahead
-    at = start + torch.where(rank < ahead, rank, rank - zeros)
-    there = ((rank < ahead) | (rank >= ahead + zeros)) & (at < stop)
-    entry = order[at.clamp(0, vals.shape[0] - 1)]
-    index, entry = torch.where(there, where[entry], -1), torch.where(there, entry, -1)
-    if specified:
-        return index, entry
-    # the zero of a rank stands behind all elements that have at most so many zeros before them
-    rank = rank - ahead
-    zero, row = (rank >= 0) & (rank < zeros), positions(line, lines)[:, None]
-    keys = line * (size + 1) + where - (before[:-1] - start.squeeze(1)[line])
-    passed = torch.searchsorted(keys, row * (size + 1) + rank.clamp(0, size), right=True)
-    column = rank + before[passed] - start
-    found = _position(line * size + where, row * size + column)
-    return torch.where(zero, column, index), torch.where(zero, found, entry)
-
-
-def _running(chosen: torch.Tensor) -> torch.Tensor:
-    """How many of the elements before each are chosen, and of all (elements + 1,)."""
-    return torch.cat([chosen.new_zeros(1, dtype=torch.int64), chosen.cumsum(0)])
+def _comparable(vals: torch.Tensor) -> torch.Tensor:
+    """The values as kernels compare them."""
+    vals = plain(vals.detach())
+    return vals.view(torch.uint8) if vals.dtype == torch.bool else vals
 
 
 def _taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
@@ -353,14 +303,6 @@ def _taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
     if is_mapped(entry):  # a kernel reads no numbers that torch.func.vmap maps over
         return torch.cat([vals, vals.new_zeros(1)])[torch.where(entry < 0, count, entry)]
     return Gather(entry, count)(vals)
-
-
-def _position(keys: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Where ascending keys have what is wanted, -1 for nowhere."""
-    at = torch.searchsorted(keys, wanted).clamp(max=max(keys.shape[0] - 1, 0))
-    if keys.shape[0] == 0:
-        return torch.full_like(wanted, -1)
-    return torch.where(keys[at] == wanted, at, -1)
 
 
 def _scan(vals: torch.Tensor, segments: Segments, backward: bool) -> torch.Tensor:

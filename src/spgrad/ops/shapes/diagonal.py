@@ -33,7 +33,7 @@ from spgrad.lowering.rebuild import (
     subset,
 )
 from spgrad.lowering.sorting import inverse
-from spgrad.lowering.views import linear_index, unraveled
+from spgrad.lowering.views import entries_in_lines, linear_index, unraveled
 from spgrad.ops.shapes.shape import permute
 from spgrad.public import public_op
 from spgrad.torch_protocol.compile import is_real
@@ -301,14 +301,17 @@ def diagonal_length(pattern: Pattern, offset: int) -> int:
 def _to_diagonal(pattern: Pattern, offset: int) -> Gather:
     """Takes the stored elements to the places of the diagonals (items * length,)."""
     length = diagonal_length(pattern, offset)
-    coo, entry = coordinates(pattern)
-    indices = coo.indices[0].to(torch.int64)
+    if not pattern.is_coo:
+        sizes = (*pattern.batch, length)
+        place = torch.arange(math.prod(sizes), device=pattern.device)
+        *batch, along = unraveled(place, sizes)
+        at = [*batch, along - min(offset, 0), along + max(offset, 0)]
+        return Gather(entries_in_lines(pattern, at), pattern.elements)
+    indices = pattern.indices[0].to(torch.int64)
     along = indices[-2] + min(offset, 0)
     place = linear_index(torch.cat([indices[:-2], along[None]]), (*pattern.batch, length))
     assert place is not None
     to = torch.where(indices[-1] - indices[-2] == offset, place, -1)
-    if entry is not None:
-        to = torch.empty_like(to).index_copy_(0, entry, to)
     entry = inverse(to, math.prod(pattern.batch) * length)
     return Gather(entry, pattern.elements, place=to)
 

@@ -119,7 +119,8 @@ SPGRAD_INLINE void sort_few(const Narrow* from, Narrow* to, int64_t count, int, 
 }
 template <int kBytes>
 SPGRAD_INLINE void sort_few(const Wide* from, Wide* to, int64_t count, int low, int high) {
-  const uint64_t mask = ((uint64_t{1} << high) - 1) >> low << low;
+  const uint64_t below = high < 64 ? (uint64_t{1} << high) - 1 : ~uint64_t{0};
+  const uint64_t mask = below >> low << low;
   for (int64_t q = 0; q < count; ++q) {
     const Wide entry = from[q];
     int64_t hole = q;

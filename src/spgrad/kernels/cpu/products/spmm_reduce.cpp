@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <type_traits>
 
 #include "common/arguments.h"
 #include "common/dispatch.h"
@@ -26,9 +27,10 @@ void dispatch_real(ScalarType index, ScalarType value, F&& f) {
   });
 }
 
-std::tuple<Tensor, Tensor> spmm_reduce_op(const Tensor& ptr, const Tensor& idx,
-                                          const std::optional<Tensor>& perm, const Tensor& val,
-                                          const Tensor& x, bool largest) {
+template <bool kPlus>
+std::tuple<Tensor, Tensor> extrema(const Tensor& ptr, const Tensor& idx,
+                                   const std::optional<Tensor>& perm, const Tensor& val,
+                                   const Tensor& x, bool largest) {
   const ScalarType dtype = x.scalar_type();
   check_view(ptr, idx, perm);
   check_tensor(x, 2, dtype, "x");
@@ -37,25 +39,30 @@ std::tuple<Tensor, Tensor> spmm_reduce_op(const Tensor& ptr, const Tensor& idx,
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n}), arg = empty(ptr, {m, n});
   dispatch_real(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
-    const SpmmReduce<index_t, scalar_t> a{
-        .ptr = data<index_t>(ptr),
-        .idx = data<index_t>(idx),
-        .perm = data<index_t>(perm),
-        .val = data<scalar_t>(val),
-        .x = data<scalar_t>(x),
-        .y = mutable_data<scalar_t>(y),
-        .arg = mutable_data<index_t>(arg),
-        .n = n,
-        .nse = idx.size(0),
-        .largest = largest,
-        .ahead = choose_traffic(idx, x, {}).ahead,
-        .streamed =
-            sizeof(index_t) == sizeof(scalar_t) && worth_streaming(y) && worth_streaming(arg),
-    };
-    parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
-      with_vectors([&]<int kBytes>() { reduce_rows<kBytes>(a, first, last); });
-      if (a.streamed) finish_streams();
-    });
+    if constexpr (kPlus && std::is_integral_v<scalar_t>) {
+      STD_TORCH_CHECK(false, "spgrad: values of dtype ", dtype,
+                      " are not supported: a row without entries gives infinity.");
+    } else {
+      const SpmmReduce<index_t, scalar_t, kPlus> a{
+          .ptr = data<index_t>(ptr),
+          .idx = data<index_t>(idx),
+          .perm = data<index_t>(perm),
+          .val = data<scalar_t>(val),
+          .x = data<scalar_t>(x),
+          .y = mutable_data<scalar_t>(y),
+          .arg = mutable_data<index_t>(arg),
+          .n = n,
+          .nse = idx.size(0),
+          .largest = largest,
+          .ahead = choose_traffic(idx, x, {}).ahead,
+          .streamed =
+              sizeof(index_t) == sizeof(scalar_t) && worth_streaming(y) && worth_streaming(arg),
+      };
+      parallel_rows(a.ptr, m, n, [&](int64_t first, int64_t last) {
+        with_vectors([&]<int kBytes>() { reduce_rows<kBytes>(a, first, last); });
+        if (a.streamed) finish_streams();
+      });
+    }
   });
   return {y, arg};
 }
@@ -282,7 +289,8 @@ std::tuple<Tensor, Tensor> spmm_reduce_backward_op(const Tensor& ptr, const Tens
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
-  m.impl("spmm_reduce", SPGRAD_BOX(&spmm_reduce_op));
+  m.impl("spmm_reduce", SPGRAD_BOX(&extrema<false>));
+  m.impl("spmm_plus", SPGRAD_BOX(&extrema<true>));
   m.impl("spmm_reduce_backward", SPGRAD_BOX(&spmm_reduce_backward_op));
   m.impl("spmm_prod", SPGRAD_BOX(&spmm_prod_op));
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "common/lanes.h"
@@ -17,11 +18,12 @@ template <class T>
 using position_t = std::conditional_t<sizeof(lane_t<T>) == 8, int64_t, int32_t>;
 
 // ptr (m + 1), idx (nse), perm (nse) or null, val (nse), x (k, n); y and arg (m, n) are allocated
-// and not initialised. y[i, j] is the extreme product of an entry of row i with column j of x, and
-// arg[i, j] the first entry p that has it; a NaN is extreme. Columns of a row may be unsorted and
-// repeat. Each element of y is computed on its own, so no result depends on the number of threads.
-// O((nse + m) n) time, no memory. 16-bit floats are compared as the float32 products they make.
-template <class index_t, class scalar_t>
+// and not initialised. y[i, j] is the extreme product of an entry of row i with column j of x, or
+// with kPlus the extreme sum, and arg[i, j] the first entry p that has it; a NaN is extreme.
+// Columns of a row may be unsorted and repeat. Each element of y is computed on its own, so no
+// result depends on the number of threads. O((nse + m) n) time, no memory. 16-bit floats are
+// compared as the float32 products they make.
+template <class index_t, class scalar_t, bool kPlus = false>
 struct SpmmReduce {
   const index_t* ptr;
   const index_t* idx;
@@ -43,6 +45,15 @@ struct SpmmReduce {
   SPGRAD_INLINE accumulate_t<scalar_t> weight(int64_t p) const {
     return load_one<kBytes>(val[perm == nullptr ? p : static_cast<int64_t>(perm[p])]);
   }
+  // What is compared, for an element of x, or for a vector of them.
+  template <class W, class X>
+  static SPGRAD_INLINE auto joined(const W& weight, const X& of_x) {
+    if constexpr (kPlus) {
+      return weight + of_x;
+    } else {
+      return weight * of_x;
+    }
+  }
 };
 
 // `stream` for vectors of integers.
@@ -58,20 +69,30 @@ SPGRAD_INLINE void stream_bits(const Vector<T, kElements>& from, T* to) {
 template <class T>
 using product_t = std::conditional_t<std::is_integral_v<T>, T, accumulate_t<T>>;
 
+// What a row without entries gives.
+template <class index_t, class scalar_t, bool kPlus>
+SPGRAD_INLINE product_t<scalar_t> of_no_entries(const SpmmReduce<index_t, scalar_t, kPlus>& a) {
+  using product = product_t<scalar_t>;
+  if constexpr (!kPlus) return product{};
+  const product infinity = std::numeric_limits<product>::infinity();
+  return a.largest ? -infinity : infinity;
+}
+
 // Some columns one by one: for integers, whose products wrap before they are compared, and for the
 // remaining columns.
-template <int kColumns, int kBytes, class index_t, class scalar_t>
-void reduce_few(const SpmmReduce<index_t, scalar_t> a, int64_t i, int64_t column) {
+template <int kColumns, int kBytes, class index_t, class scalar_t, bool kPlus>
+void reduce_few(const SpmmReduce<index_t, scalar_t, kPlus> a, int64_t i, int64_t column) {
   using product = product_t<scalar_t>;
-  product best[kColumns]{};
+  product best[kColumns];
   index_t arg[kColumns];
+  std::fill_n(best, kColumns, of_no_entries(a));
   std::fill_n(arg, kColumns, index_t{-1});
   const index_t first = a.ptr[i];
   for (index_t p = first; p < a.ptr[i + 1]; ++p) {
     const scalar_t* x = a.row(p) + column;
     const auto weight = a.template weight<kBytes>(p);
     for (int l = 0; l < kColumns; ++l) {
-      const auto value = static_cast<product>(weight * load_one<kBytes>(x[l]));
+      const auto value = static_cast<product>(a.joined(weight, load_one<kBytes>(x[l])));
       const bool extreme = a.largest ? !(value <= best[l]) : !(value >= best[l]);
       const bool better = (extreme & (best[l] == best[l])) | (p == first);
       best[l] = better ? value : best[l];
@@ -85,8 +106,8 @@ void reduce_few(const SpmmReduce<index_t, scalar_t> a, int64_t i, int64_t column
   }
 }
 
-template <int kBytes, class index_t, class scalar_t>
-void reduce_row(const SpmmReduce<index_t, scalar_t>& a, int64_t i) {
+template <int kBytes, class index_t, class scalar_t, bool kPlus>
+void reduce_row(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t i) {
   int64_t column = 0;
   for (; column + 8 <= a.n; column += 8) reduce_few<8, kBytes>(a, i, column);
   for (; column < a.n; ++column) reduce_few<1, kBytes>(a, i, column);
@@ -127,9 +148,9 @@ struct Extremes {
 // over a whole row. The smallest product is computed as the largest one of the opposite sign.
 // Returns false if the products add up to NaN, as they do if one of them is NaN. The rows then have
 // to be computed again, because a NaN is extreme.
-template <int kElements, int kParts, class index_t, class scalar_t>
-SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last,
-                                int64_t column, int64_t ahead) {
+template <int kElements, int kParts, class index_t, class scalar_t, bool kPlus>
+SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t first,
+                                int64_t last, int64_t column, int64_t ahead) {
   constexpr int kBytes = sizeof(Lanes<scalar_t, kElements>);
   const int64_t final = std::min<int64_t>((kParts - 1) * kElements, a.n - kElements - column);
   const auto offset = [&](int part) { return part < kParts - 1 ? part * kElements : final; };
@@ -145,7 +166,9 @@ SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t>& a, int64_t 
     const auto product = [&](int64_t p, int part) {
       Lanes<scalar_t, kElements> lanes;
       load<kElements>(a.row(p) + column + offset(part), lanes);
-      const Lanes<scalar_t, kElements> value = sign * a.template weight<kBytes>(p) * lanes;
+      const auto weight = a.template weight<kBytes>(p);
+      const Lanes<scalar_t, kElements> value =
+          kPlus ? sign * a.joined(weight, lanes) : a.joined(sign * weight, lanes);
       sums[part] += value;
       return value;
     };
@@ -176,8 +199,8 @@ SPGRAD_INLINE bool reduce_group(const SpmmReduce<index_t, scalar_t>& a, int64_t 
 
 // Rows in groups: the loop looks for a NaN among the products once for each group, not in every
 // comparison.
-template <int kElements, int kParts, class index_t, class scalar_t>
-SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t first,
+template <int kElements, int kParts, class index_t, class scalar_t, bool kPlus>
+SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t, kPlus> a, int64_t first,
                                   int64_t last, int64_t column) {
   constexpr int64_t kGroup = 16;
   constexpr int kBytes = sizeof(Lanes<scalar_t, kElements>);
@@ -191,8 +214,8 @@ SPGRAD_INLINE void reduce_columns(const SpmmReduce<index_t, scalar_t> a, int64_t
 
 // Columns from `column` on, in blocks of kParts vectors while enough columns are left, then of
 // fewer.
-template <int kElements, int kParts, class index_t, class scalar_t>
-void reduce_blocks(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last,
+template <int kElements, int kParts, class index_t, class scalar_t, bool kPlus>
+void reduce_blocks(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t first, int64_t last,
                    int64_t column) {
   for (; a.n - column > (kParts - 1) * kElements; column += kParts * kElements) {
     reduce_columns<kElements, kParts>(a, first, last, column);
@@ -203,8 +226,8 @@ void reduce_blocks(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_
 }
 
 // Fewer columns than a vector of twice as many elements holds.
-template <int kElements, int kBytes, class index_t, class scalar_t>
-void reduce_narrow(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_t last) {
+template <int kElements, int kBytes, class index_t, class scalar_t, bool kPlus>
+void reduce_narrow(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t first, int64_t last) {
   if (a.n >= kElements) return reduce_blocks<kElements, 2>(a, first, last, 0);
   if constexpr (sizeof(Lanes<scalar_t, kElements>) > 16) {
     return reduce_narrow<kElements / 2, kBytes>(a, first, last);
@@ -213,8 +236,8 @@ void reduce_narrow(const SpmmReduce<index_t, scalar_t>& a, int64_t first, int64_
 }
 
 // Rows [first, last) of y and arg.
-template <int kBytes, class index_t, class scalar_t>
-SPGRAD_INLINE void reduce_rows(const SpmmReduce<index_t, scalar_t>& a, int64_t first,
+template <int kBytes, class index_t, class scalar_t, bool kPlus>
+SPGRAD_INLINE void reduce_rows(const SpmmReduce<index_t, scalar_t, kPlus>& a, int64_t first,
                                int64_t last) {
   if constexpr (!std::is_integral_v<scalar_t>) {
     constexpr int kElements = kFull<scalar_t, kBytes>;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -43,14 +46,43 @@ def spmm_reduce(
         y (m, n), 0 for a row without entries, and the first entry p that attains it (m, n), of
         the dtype of `ptr`, -1 for none.
     """
+    return _extrema(ptr, idx, perm, val, x, largest, torch.mul, 0)
+
+
+@kernel(
+    "spmm_plus(Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor x, bool largest)"
+    " -> (Tensor, Tensor)",
+    fake=_reduce_shapes,
+)
+def spmm_plus(
+    ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor, largest: bool
+) -> tuple[Tensor, Tensor]:
+    """As `spmm_reduce` with sums val[perm[p]] + x[idx[p], j] in place of the products.
+
+    The operands are real floating-point numbers. A row without entries gives inf, and with
+    `largest` -inf.
+    """
+    return _extrema(ptr, idx, perm, val, x, largest, torch.add, -math.inf if largest else math.inf)
+
+
+def _extrema(
+    ptr: Tensor,
+    idx: Tensor,
+    perm: Tensor | None,
+    val: Tensor,
+    x: Tensor,
+    largest: bool,
+    join: Callable[[Tensor, Tensor], Tensor],
+    nothing: float,
+) -> tuple[Tensor, Tensor]:
     y, arg = _reduce_shapes(ptr, idx, perm, val, x, largest)
     weight = widened(in_view_order(val, perm))[:, None]  # (nse, 1)
     for j in range(0, x.shape[1], COLUMNS):
         columns = slice(j, j + COLUMNS)
-        products = weight * widened(x[:, columns].index_select(0, idx))  # (nse, columns)
-        first = first_extremum(ptr, products, largest)
-        found = torch.cat([products, products.new_zeros(1, products.shape[1])]).gather(
-            0, first.where(first >= 0, products.shape[0])
+        joined = join(weight, widened(x[:, columns].index_select(0, idx)))  # (nse, columns)
+        first = first_extremum(ptr, joined, largest)
+        found = torch.cat([joined, joined.new_full((1, joined.shape[1]), nothing)]).gather(
+            0, first.where(first >= 0, joined.shape[0])
         )
         y[:, columns], arg[:, columns] = found.to(x.dtype), first.to(ptr.dtype)
     return y, arg
