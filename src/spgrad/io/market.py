@@ -21,6 +21,7 @@ from spgrad.lowering.convert import convert
 from spgrad.ops.layouts.dense import from_dense
 from spgrad.ops.layouts.structure import coalesce
 
+_PIECE = 1 << 18  # bytes that are checked together
 _LONGEST = 1 << 16  # bytes of a line of the header
 _WIDTHS = {"pattern": 0, "real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "complex": 2}
 _WHOLE = ("pattern", "integer", "unsigned-integer")
@@ -170,6 +171,7 @@ class _Source:
         whole = head.width if head.field in _WHOLE else 2 * (head.kind == "coordinate")
         self._numbers = Numbers(head.width, whole, head.lines + 1)
         self._last = b"\n"
+        self._piece, self._at = b"", 0  # what was checked, and how much of it was read
         self.failure: Exception | None = None
 
     def read(self, size: int) -> bytes:
@@ -183,6 +185,13 @@ class _Source:
         return found
 
     def _checked(self, size: int) -> bytes:
+        if self._at == len(self._piece):  # SciPy asks for a kilobyte at a time
+            self._piece, self._at = self._next_piece(max(size, _PIECE)), 0
+        found = self._piece[self._at : self._at + size]
+        self._at += len(found)
+        return found
+
+    def _next_piece(self, size: int) -> bytes:
         try:
             found = self._file.read(size)
             self._numbers.check(found or b"\n")

@@ -18,7 +18,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather, moves_along
 from spgrad.lowering.products.spmm import wants_grad
-from spgrad.lowering.views import kept_linear_positions, one_line
+from spgrad.lowering.views import kept_linear_positions, one_line, unraveled
 from spgrad.torch_protocol.compile import is_real, lasting
 
 
@@ -116,7 +116,7 @@ def _merged_with_values(
 
     The entries are computed when a later call asks for them; both patterns live then.
     """
-    if joint.values is None or a.is_coo or vals[0].dtype != vals[1].dtype or wants_grad(*vals):
+    if joint.values is None or vals[0].dtype != vals[1].dtype or wants_grad(*vals):
         return None
     ptr_a, idx_a, ptr_b, idx_b = _lines(a, b)
     ptr, idx, *ready[:] = joint.values(ptr_a, idx_a, plain(vals[0]), ptr_b, idx_b, plain(vals[1]))
@@ -133,26 +133,28 @@ def _merged_with_values(
         return found[operand]
 
     gathers = Gather(partial(entries, 0), a.nse), Gather(partial(entries, 1), b.nse)
-    spec = a.spec._replace(coalesced=True, ordered=True)
-    return _Joint(Pattern.from_spec(spec, a.shape, (ptr, idx)), gathers)
+    return _Joint(_of_lines(a, b, ptr, idx), gathers)
 
 
 def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
     ptr, idx, from_a, from_b, to_a, to_b = merge(*_lines(a, b))
     gathers = Gather(from_a, a.nse, place=to_a), Gather(from_b, b.nse, place=to_b)
+    return _Joint(_of_lines(a, b, ptr, idx), gathers)
+
+
+def _of_lines(a: Pattern, b: Pattern, ptr: torch.Tensor, idx: torch.Tensor) -> Pattern:
+    """The pattern, in the layout of a, of the lines that a kernel made of those of a and b."""
     spec = a.spec._replace(coalesced=True, ordered=True)
     if not a.is_coo:
-        return _Joint(Pattern.from_spec(spec, a.shape, (ptr, idx)), gathers)
+        return Pattern.from_spec(spec, a.shape, (ptr, idx))
     index = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
-    known, other = a.indices[0].to(index), b.indices[0].to(index)
-    if known.shape[1] == 0:
-        known, from_a = other, from_b
-    else:
-        known = torch.cat([known, other], 1)
-        from_a = torch.where(from_a >= 0, from_a, from_b + a.nse)
-    found = Pattern.from_spec(spec, a.shape, (known.index_select(1, from_a),))
+    along = unraveled(idx, tuple(a.shape[: a.sparse_dim]))
+    indices = torch.empty(len(along), idx.shape[0], dtype=index, device=idx.device)
+    for d, index_along in enumerate(along):
+        indices[d] = index_along
+    found = Pattern.from_spec(spec, a.shape, (indices,))
     found.keep(kept.LINEAR, idx)
-    return _Joint(found, gathers)
+    return found
 
 
 def _on_equal(a: Pattern, b: Pattern) -> _Joint | None:
