@@ -69,6 +69,11 @@ def test_prune_sees_the_magnitude_of_the_least_int(dtype):
     assert spgrad.prune(A, keep=1).to_dense().tolist() == [[0, ends.min, 0, 0, 0]]
 
 
+def test_prune_of_bools_keeps_the_first_of_each_row():
+    A = spgrad.sparse_csr_tensor([0, 3, 3], [0, 1, 3], torch.tensor([False, True, True]), (2, 4))
+    assert spgrad.prune(A, keep=1).to_dense().tolist() == [[0, 1, 0, 0], [0, 0, 0, 0]]
+
+
 def test_prune_keeps_the_largest_of_each_row():
     A = spgrad.from_dense(torch.tensor([[1.0, -3.0, 2.0], [0.0, 1.0, -1.0], [0.0, 0.0, 5.0]]))
     kept = spgrad.prune(A, keep=1)

@@ -274,7 +274,7 @@ def among_largest(pattern: Pattern, sizes: torch.Tensor, count: int) -> torch.Te
     A = SparseTensor(sizes.view(pattern.values_shape), pattern)
     along = _Along(A, last, segments_of(pattern, (last,)))
     ptr = along.pointers()
-    order = kernels.segment_order(ptr, along.by_line(sizes), True)
+    order = kernels.segment_order(ptr, _comparable(along.by_line(sizes)), True)
     start = segment_expand(ptr[:-1, None], Segments(ptr, None, order.shape[0], 1)).squeeze(1)
     first = positions(order, order.shape[0]) - start < count
     return along.as_stored(torch.empty_like(first).index_copy_(0, order, first))
