@@ -133,16 +133,16 @@ def _merged_with_values(
         return found[operand]
 
     gathers = Gather(partial(entries, 0), a.nse), Gather(partial(entries, 1), b.nse)
-    return _Joint(_of_lines(a, b, ptr, idx), gathers)
+    return _Joint(_joined_pattern(a, b, ptr, idx), gathers)
 
 
 def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
     ptr, idx, from_a, from_b, to_a, to_b = merge(*_lines(a, b))
     gathers = Gather(from_a, a.nse, place=to_a), Gather(from_b, b.nse, place=to_b)
-    return _Joint(_of_lines(a, b, ptr, idx), gathers)
+    return _Joint(_joined_pattern(a, b, ptr, idx), gathers)
 
 
-def _of_lines(a: Pattern, b: Pattern, ptr: torch.Tensor, idx: torch.Tensor) -> Pattern:
+def _joined_pattern(a: Pattern, b: Pattern, ptr: torch.Tensor, idx: torch.Tensor) -> Pattern:
     """The pattern, in the layout of a, of the lines that a kernel made of those of a and b."""
     spec = a.spec._replace(coalesced=True, ordered=True)
     if not a.is_coo:

@@ -285,10 +285,13 @@ def _sorted(along: _Along, descending: bool) -> tuple[SparseTensor, SparseTensor
     if along.dense is not None:
         found = stored_values(along.A).sort(dim=along.dense, descending=descending, stable=True)
         return on_pattern(found.values, pattern), on_pattern(found.indices, pattern)
-    vals = along.columns()
+    vals, perm = along.columns(), along.segments.perm
     order = kernels.segment_order(along.pointers(), _comparable(vals), descending)
-    where = index_along(pattern, along.dim, along.segments)
-    return along.made(vals.gather(0, order)), along.made(where[order])
+    where = index_along(pattern, along.dim, along.segments)[order]
+    if perm is not None:  # a copy has no derivative, and takes less time than `as_stored`
+        where = torch.empty_like(where).index_copy_(0, perm.to(torch.int64), where)
+    places = on_pattern(where.view(pattern.values_shape), pattern)
+    return along.made(vals.gather(0, order)), places
 
 
 def _comparable(vals: torch.Tensor) -> torch.Tensor:
