@@ -19,7 +19,8 @@ from spgrad.distributed.products import product, sampled
 from spgrad.errors import ArgumentKindError
 from spgrad.linalg.preconditioners.protocol import Apply, application
 from spgrad.linalg.solve import require_finite
-from spgrad.linalg.solvers.iterative import Iterative, Operator, Problem, iterate
+from spgrad.linalg.solvers.iterative import Iterative, Problem, iterate
+from spgrad.linalg.solvers.operators import Operator
 from spgrad.linalg.solvers.protocol import Info
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.public import public_as
@@ -27,6 +28,8 @@ from spgrad.public import public_as
 
 class _Shards(Operator):
     """A sharded matrix for solvers: vectors have the own rows, and dot products are all-reduced."""
+
+    has_elements = True
 
     def __init__(self, values: torch.Tensor, plan: Plan) -> None:
         self.values, self.plan = values, plan
@@ -36,6 +39,9 @@ class _Shards(Operator):
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         values = plain(self.values.conj()) if adjoint else self.values
         return product(values, x[0].contiguous(), self.plan, adjoint)[None]
+
+    def magnitudes(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
+        return product(self.values.abs(), x[0].abs().contiguous(), self.plan, adjoint)[None]
 
     def total(self, part: torch.Tensor) -> torch.Tensor:
         if self._apply is None:

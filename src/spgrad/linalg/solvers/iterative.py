@@ -10,9 +10,7 @@ the iteration and its products.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -23,76 +21,19 @@ from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError, ConvergenceError
 from spgrad.linalg.assume import require_true
 from spgrad.linalg.preconditioners.protocol import Apply, Given, application
+from spgrad.linalg.solvers.operators import Matrix, Operator
+from spgrad.linalg.solvers.progress import Show, progress
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
 from spgrad.linalg.solvers.units import AS_GIVEN, Units, unit_of
 from spgrad.linalg.solvers.vectors import dot
 from spgrad.lowering import align
-from spgrad.lowering.products.spmm import multiply_and_dot, repeated_spmm
-from spgrad.lowering.views import Valued
 
 CHECK_EVERY = 16
 """Steps between two checks of the residuals on a GPU, because each check waits for the device."""
 
-
-class Operator:
-    """A matrix, or batch, known by its products with vectors (items, k, n).
-
-    If a process has only some rows of the vectors, a subclass overrides `total` and `size`.
-    """
-
-    @abstractmethod
-    def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        """A x, or A^H x."""
-
-    def times_and_dot(
-        self, x: torch.Tensor, adjoint: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A x, or A^H x, and the scalar product of x with it, of each column."""
-        y = self.times(x, adjoint)
-        return y, self.total(dot(x, y))
-
-    def total(self, part: torch.Tensor) -> torch.Tensor:
-        """A sum over all rows of vectors, from the sum over the rows in this process."""
-        return part
-
-    def size(self, v: torch.Tensor) -> int:
-        """The number of rows of vectors (items, m, n)."""
-        return v.shape[1]
-
-
-class Matrix(Operator):
-    """A square matrix or batch in this process."""
-
-    def __init__(self, A: SparseTensor, hermitian: bool = False) -> None:
-        pattern = A._pattern
-        self.own = Valued(plain(A._vals).reshape(-1), pattern)
-        self.conj: Valued | None = None
-        self.hermitian = hermitian
-        self.items = pattern.extent[0] // max(pattern.matrix[0], 1)
-
-    def forget(self) -> None:
-        """Drops the values in other orders: a backward needs that memory for its results."""
-        self.own, self.conj = Valued(self.own.vals, self.own.pattern), None
-
-    def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        """A x, or A^H x."""
-        adjoint = adjoint and not self.hermitian
-        matrix = self.own
-        if adjoint and matrix.vals.is_complex():
-            if self.conj is None:
-                self.conj = Valued(plain(matrix.vals.conj()), matrix.pattern)
-            matrix = self.conj
-        y = repeated_spmm(matrix, x.reshape(-1, x.shape[2]), adjoint)
-        return y.view(self.items, -1, x.shape[2])
-
-    def times_and_dot(
-        self, x: torch.Tensor, adjoint: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `Operator.times_and_dot`."""
-        found = None
-        if self.hermitian or not adjoint:
-            found = multiply_and_dot(self.own, x)
-        return super().times_and_dot(x, adjoint) if found is None else found
+ROUNDING = 16
+"""A residual of this many rounding errors of b - A x counts as converged: x is as good as that of a
+direct solver, and no other x of the dtype has a residual that is much smaller."""
 
 
 class Run:
@@ -124,7 +65,8 @@ class Found:
     def __init__(self, run: Run, shape: torch.Size) -> None:
         self.x = run.x
         self.squares = run.squares.new_empty(shape)
-        self.broken = False
+        self.broken, self.broke = torch.zeros_like(self.squares, dtype=torch.bool), run.why
+        self.drifted = False  # whether rounding errors keep a residual above its tolerance
 
     def take(self, run: Run, columns: torch.Tensor) -> None:
         """Stores the results of all columns of the run, also of those that stay in it."""
@@ -134,14 +76,23 @@ class Found:
             self.x = run.x
         else:
             self.x[:, :, columns] = run.x
-        self.broken = self.broken or bool(run.broken.any())
+        self.broken[:, columns] = run.broken
 
-    def why(self, run: Run, steps: int, most: int) -> str:
+    def put(self, part: Found, squares: torch.Tensor, columns: torch.Tensor) -> None:
+        """Stores what was found later for some columns, with these squares, where it is better."""
+        better = squares < self.squares[:, columns]
+        self.squares[:, columns] = torch.where(better, squares, self.squares[:, columns])
+        self.x[:, :, columns] = torch.where(better[:, None], part.x, self.x[:, :, columns])
+        self.broken[:, columns] |= part.broken
+
+    def why(self, steps: int, most: int) -> str:
         """Why the iteration ended before its tolerance."""
         if not bool(torch.isfinite(self.squares).all()):
             return "the residual is not finite"
-        if self.broken:
-            return run.why
+        if self.drifted:
+            return "rounding errors keep the residual of x above the tolerance"
+        if bool(self.broken.any()):
+            return self.broke
         return f"max_iter={most} steps were taken" if steps >= most else "it stagnated"
 
 
@@ -151,7 +102,7 @@ class Iterative(Solver):
 
     Attributes:
         rtol: Residual to stop at, relative to the norm of b; None for 1e-8, or 1e-5 for float32
-            and complex64.
+            and complex64. A residual of a few rounding errors of A x and b is small enough too.
         atol: Absolute residual to stop at; the larger of the two bounds counts.
         max_iter: Most steps; None for ten times the number of equations, and at least 100.
         preconditioner: Such as ``spgrad.linalg.Jacobi()``: an approximate inverse, a solver, whose
@@ -248,6 +199,24 @@ class Problem:
             return torch.zeros_like(self.b), self.b.clone()
         return self.x0.clone(), self.b - self.times(self.x0)
 
+    def squares(self, x: torch.Tensor) -> torch.Tensor:
+        """The squared norms (items, n) of b - A x, or with `least` of A^H (b - A x)."""
+        r = self.times(x)
+        r = torch.sub(self.b, r, out=r)
+        r = self.adjoint_times(r) if self.least else r
+        return self.dot(r, r).real
+
+    def rounding(self, x: torch.Tensor) -> torch.Tensor:
+        """The square of what rounding may leave of a residual, by the sizes of all its terms."""
+        size = self.b.abs() + self.A.magnitudes(x.abs(), self.adjoint)
+        size = self.A.magnitudes(size, not self.adjoint) if self.least else size
+        return self.dot(size, size) * (ROUNDING * torch.finfo(x.dtype).eps) ** 2
+
+    def part(self, x: torch.Tensor, columns: torch.Tensor) -> Problem:
+        """The problem of these right-hand sides alone, which starts from x."""
+        b, x = (t.index_select(2, columns) for t in (self.b, x))
+        return replace(self, b=b, x0=x)
+
 
 class Iteration(Prepared):
     """An iterative solver with its matrix; with `least`, one of any shape, for least squares."""
@@ -295,39 +264,95 @@ def iterate(options: Iterative, problem: Problem) -> tuple[torch.Tensor, Info]:
     norms = norms if run.norms is None else run.norms
     _require_squares(problem, norms)
     bounds = (norms * options.tolerance(b.dtype)).maximum(problem.atol(options.atol, norms)) ** 2
-    left_bounds = bounds
-    found = Found(run, norms.shape)
-    active = torch.zeros_like(bounds, dtype=torch.bool)
-    columns = torch.arange(b.shape[2], device=b.device)
-    every = CHECK_EVERY if align.asks_device(b) else 1
-    steps = 0
-    with _progress(options, most) as show:
-        while True:
-            ends = run.squares, left_bounds, run.broken
-            if steps % every and steps != most:
-                kernels.krylov_active(active, *ends)
-            else:
-                left = kernels.krylov_left(active, *ends)
-                show(steps, run.squares, norms, columns)
-                if left == 0 or steps == most:
-                    break
-                if 4 * left <= 3 * columns.numel():
-                    at = torch.nonzero(active.any(0)).squeeze(-1)
-                    found.take(run, columns)
-                    run.keep(at)
-                    columns = columns[at]
-                    active, left_bounds = (t.index_select(1, at) for t in (active, left_bounds))
-            run.step(active)
-            steps += 1
-    found.take(run, columns)
-    converged = found.squares <= bounds
-    reason = "converged" if bool(converged.all()) else found.why(run, steps, most)
+    with progress(options.progress, type(options).__name__, most) as show:
+        steps = _Steps(norms, most, show)
+        found = steps.until(run, bounds)
+        del run
+        converged = found.squares <= bounds
+        if problem.A.has_elements:
+            converged = _confirm(options, problem, found, bounds, steps)
+    reason = "converged" if bool(converged.all()) else found.why(steps.taken, most)
     residuals = found.squares.sqrt() / torch.where(norms == 0, 1, norms)
-    info = Info(steps, residuals, converged, reason)
+    info = Info(steps.taken, residuals, converged, reason)
     x = problem.units.outside(found.x)
     if options.strict and reason != "converged":
         raise _not_converged(options, info, x)
     return x, info
+
+
+class _Steps:
+    """Counts and shows the steps of an iteration, and runs them."""
+
+    def __init__(self, norms: torch.Tensor, most: int, show: Show) -> None:
+        self.norms, self.most, self.show = norms, most, show
+        self.taken = 0
+
+    def until(self, run: Run, bounds: torch.Tensor, columns: torch.Tensor | None = None) -> Found:
+        """Runs until the squared residuals are within the bounds; `columns` names those of run."""
+        found = Found(run, bounds.shape)
+        active = torch.zeros_like(bounds, dtype=torch.bool)
+        at = torch.arange(bounds.shape[1], device=bounds.device)
+        norms = self.norms if columns is None else self.norms[:, columns]
+        every = CHECK_EVERY if align.asks_device(bounds) else 1
+        before = self.taken
+        while True:
+            ends = run.squares, bounds, run.broken
+            if (self.taken - before) % every and self.taken != self.most:
+                kernels.krylov_active(active, *ends)
+            else:
+                left = kernels.krylov_left(active, *ends)
+                self.show(self.taken, run.squares, norms, at)
+                if left == 0 or self.taken == self.most:
+                    break
+                if 4 * left <= 3 * at.numel():
+                    kept = torch.nonzero(active.any(0)).squeeze(-1)
+                    found.take(run, at)
+                    run.keep(kept)
+                    at = at[kept]
+                    active, bounds = (t.index_select(1, kept) for t in (active, bounds))
+            run.step(active)
+            self.taken += 1
+        found.take(run, at)
+        return found
+
+
+def _confirm(
+    options: Iterative, problem: Problem, found: Found, bounds: torch.Tensor, steps: _Steps
+) -> torch.Tensor:
+    """Which columns have converged, by the residuals of the x that was found; corrects `found`.
+
+    A method updates its residuals step by step, so that rounding errors let them drift from
+    b - A x (Sleijpen and van der Vorst, 1996). A column that has not converged starts again from
+    its x, as long as that halves the residual. Where the method broke down, x may be good enough.
+    """
+    converged = torch.zeros_like(bounds, dtype=torch.bool)
+    last = torch.full_like(bounds, torch.inf)
+    columns = torch.arange(bounds.shape[1], device=bounds.device)
+    part, here, limits = problem, found, bounds
+    while True:
+        claimed = (here.squares <= limits) | here.broken
+        if not bool(claimed.any()):
+            return converged
+        actual = part.squares(here.x)
+        wrong = claimed & (actual > limits)
+        if bool(wrong.any()):
+            wrong &= actual > part.rounding(here.x)
+        mine = limits < torch.inf  # the columns that ran
+        squares = torch.where(claimed, actual, here.squares)
+        if here is found:
+            found.squares = squares
+        else:
+            found.put(here, torch.where(mine, squares, torch.inf), columns)
+        converged[:, columns] |= mine & (claimed > wrong)
+        again = wrong & (4 * actual < last) & ~here.broken
+        found.drifted = found.drifted or bool((wrong > (again | here.broken)).any())
+        at = torch.nonzero(again.any(0)).squeeze(-1)
+        if at.numel() == 0 or steps.taken == steps.most:
+            return converged
+        columns, last = columns[at], actual[:, at]
+        limits = torch.where(again[:, at], bounds[:, columns], torch.inf)
+        part = problem.part(found.x, columns)
+        here = steps.until(options.start(part), limits, columns)
 
 
 def _require_squares(problem: Problem, norms: torch.Tensor) -> None:
@@ -360,38 +385,3 @@ def _not_converged(options: Iterative, info: Info, x: torch.Tensor) -> Convergen
         info=info,
         x=x,
     )
-
-
-Show = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], None]
-
-
-class _progress:  # noqa: N801  # a context manager that reads as a function
-    """Shows the steps and the largest relative residual while the block runs, if asked to."""
-
-    def __init__(self, options: Iterative, most: int) -> None:
-        self.bar: Any = None
-        if options.progress:
-            checks.require_packages("progress", "rich")
-            from rich.progress import Progress, TextColumn
-
-            text = TextColumn("{task.description} step {task.completed} residual {task.fields[r]}")
-            self.bar = Progress(text)
-            self.task = self.bar.add_task(type(options).__name__, total=most, r="")
-
-    def __enter__(self) -> Show:
-        if self.bar is None:
-            return lambda *_: None
-        self.bar.start()
-
-        def show(
-            steps: int, squares: torch.Tensor, norms: torch.Tensor, columns: torch.Tensor
-        ) -> None:
-            left = norms[:, columns]
-            worst = float((squares.sqrt() / torch.where(left == 0, 1, left)).max())
-            self.bar.update(self.task, completed=steps, r=f"{worst:.1e}")
-
-        return show
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()

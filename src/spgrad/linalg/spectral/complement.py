@@ -8,8 +8,9 @@ import torch
 
 from spgrad.core.values import plain
 from spgrad.errors import StateError
-from spgrad.linalg.solvers.iterative import Operator, Problem, iterate
+from spgrad.linalg.solvers.iterative import Problem, iterate
 from spgrad.linalg.solvers.minres import MINRES
+from spgrad.linalg.solvers.operators import Operator
 from spgrad.linalg.spectral.arpack import Numbers
 
 MOST_STEPS = 10_000

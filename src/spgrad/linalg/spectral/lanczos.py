@@ -15,7 +15,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, PivotError
 from spgrad.linalg.assume import require_true
 from spgrad.linalg.solve import Kept, System, require_finite, solve_with
 from spgrad.linalg.solvers.cg import CG
-from spgrad.linalg.solvers.iterative import Matrix
+from spgrad.linalg.solvers.operators import Matrix
 from spgrad.linalg.solvers.protocol import Solver
 from spgrad.linalg.solvers.vectors import add_scaled, dot, quotient, scaled
 from spgrad.linalg.spectral.pencil import mean_sampled

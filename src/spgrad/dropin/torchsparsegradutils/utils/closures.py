@@ -11,7 +11,8 @@ import torch
 from spgrad import ops
 from spgrad.core.interop import from_torch
 from spgrad.core.pattern import LAYOUT_NAMES
-from spgrad.linalg.solvers.iterative import Iterative, Operator, Problem, iterate
+from spgrad.linalg.solvers.iterative import Iterative, Problem, iterate
+from spgrad.linalg.solvers.operators import Operator
 from spgrad.linalg.solvers.protocol import Info
 
 Times = Callable[[torch.Tensor], torch.Tensor]

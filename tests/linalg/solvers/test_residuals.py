@@ -1,0 +1,71 @@
+"""Whether a solve that says it has converged has an x with so small a residual."""
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import linalg
+from spgrad.errors import ConvergenceError
+from spgrad.linalg.solvers import iterative
+
+EPS = torch.finfo(torch.float32).eps
+
+
+def hard_system():
+    """A matrix of condition 2e4, for which float32 vectors lose most of their digits."""
+    n = 500
+    one = torch.ones(n)
+    A = spgrad.spdiags(torch.stack([-one, 2.0002 * one, -one]), torch.tensor([-1, 0, 1]), (n, n))
+    b = torch.randn(n, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1e-3])
+    return A, b
+
+
+def residuals_of(A, x, b):
+    """Those of each column relative to b, and the share of them that rounding explains."""
+    A, x, b = A.double(), x.double(), b.double()
+    size = (b - A @ x).norm(dim=0)
+    terms = (b.abs() + abs(A) @ x.abs()).norm(dim=0)
+    return size / b.norm(dim=0), size / (EPS * terms)
+
+
+@pytest.mark.parametrize("kind", [linalg.CG, linalg.MINRES, linalg.BiCGSTAB, linalg.GMRES])
+def test_a_residual_is_that_of_x_and_not_what_steps_made_of_it(kind):
+    A, b = hard_system()
+    more = {"restart": 500} if kind is linalg.GMRES else {}
+    x, info = linalg.solve(A, b, kind(max_iter=20_000, **more), return_info=True)
+    found, roundings = residuals_of(A, x, b)
+    assert ((info.residuals - found).abs() <= 0.05 * found + 3 * found / roundings).all()
+    assert info.reason == "converged"
+    assert ((found <= 1e-5) | (roundings <= iterative.ROUNDING)).all(), (found, roundings)
+
+
+def test_only_the_items_that_lack_digits_go_on():
+    A, b = hard_system()
+    easy = spgrad.eye(500, layout=torch.sparse_csr) * 2.0
+    both = spgrad.stack([A, easy])
+    right = torch.stack([b, b])
+    x, info = linalg.solve(both, right, linalg.MINRES(max_iter=20_000), return_info=True)
+    assert info.converged.all()
+    assert (residuals_of(A, x[0], b)[1] <= iterative.ROUNDING).all()
+    torch.testing.assert_close(x[1], b / 2)
+
+
+def test_an_error_says_that_rounding_keeps_the_residual_large(monkeypatch):
+    monkeypatch.setattr(iterative, "ROUNDING", 0)
+    A, b = hard_system()
+    with pytest.raises(ConvergenceError, match="rounding errors keep the residual of x above"):
+        linalg.solve(A, b, linalg.CG(max_iter=20_000))
+    x, info = linalg.solve(A, b, linalg.CG(max_iter=20_000, strict=False), return_info=True)
+    assert not info.converged.any()
+    torch.testing.assert_close(info.residuals, residuals_of(A, x, b)[0], rtol=0.05, atol=0)
+
+
+def test_least_squares_check_their_gradient():
+    A, _ = hard_system()
+    A = A[:, :100]
+    b = torch.randn(500, generator=torch.Generator().manual_seed(1))
+    x = linalg.lstsq(A, b, solver=linalg.LSMR(max_iter=20_000)).double()
+    A, b = A.double(), b.double()
+    gradient, sizes = A.mT @ (b - A @ x), abs(A.mT) @ (b.abs() + abs(A) @ x.abs())
+    bound = max(1.05e-5 * (A.mT @ b).norm(), iterative.ROUNDING * EPS * sizes.norm())
+    assert gradient.norm() <= bound
