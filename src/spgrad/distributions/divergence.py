@@ -11,10 +11,12 @@ from spgrad.errors import ArgumentValueError
 from spgrad.ops import broadcast_to, matmul, mul
 from spgrad.ops import sum as total
 from spgrad.public import public_as
+from spgrad.torch_protocol.autocast import in_given_precision
 
 
 @register_kl(SparseMultivariateNormal, SparseMultivariateNormal)
 @public_as("distributions.kl_divergence")
+@in_given_precision
 def _divergence(p: SparseMultivariateNormal, q: SparseMultivariateNormal) -> torch.Tensor:
     """(tr(Sq^-1 Sp) + v^T Sq^-1 v - m + log det Sq - log det Sp) / 2 with v = mp - mq."""
     if p.event_shape != q.event_shape:

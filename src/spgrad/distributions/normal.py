@@ -24,6 +24,7 @@ from spgrad.linalg.solve import require_finite
 from spgrad.lowering.operands import dense_operand
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_as
+from spgrad.torch_protocol.autocast import in_given_precision
 
 _MATRICES = ("covariance_matrix", "precision_matrix", "scale_tril", "precision_tril")
 _DTYPES = (torch.float32, torch.float64)
@@ -140,6 +141,7 @@ class SparseMultivariateNormal(Distribution):
         """The precision, sparse: as it was given, or the product of its factors."""
         return self._sparse("precision_matrix", True)
 
+    @in_given_precision
     def _sparse(self, name: str, precision: bool) -> SparseTensor:
         if self._parameter.precision is not precision:
             raise UnsupportedError(
@@ -161,6 +163,7 @@ class SparseMultivariateNormal(Distribution):
         return self.loc
 
     @property
+    @in_given_precision
     def variance(self) -> torch.Tensor:
         """The diagonal of the covariance (*b, m)."""
         return self._parameter.variance().expand(self._extended_shape())
@@ -177,6 +180,7 @@ class SparseMultivariateNormal(Distribution):
         made._validate_args = self._validate_args
         return made
 
+    @in_given_precision
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
         """Draws (*sample_shape, *b, m) with gradient."""
         ints = isinstance(sample_shape, (tuple, list))
@@ -190,6 +194,7 @@ class SparseMultivariateNormal(Distribution):
         z = _standard_normal(shape, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + self._parameter.draw(z)
 
+    @in_given_precision
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """The logarithm of the density at `value` (*sample, *b, m)."""
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:

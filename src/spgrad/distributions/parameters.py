@@ -2,14 +2,13 @@
 
 `Triangular` has a triangular factor, with which it multiplies and solves by substitution. `Full`
 has the matrix itself, which it factors. Vectors are (*sample, *b, m), for a matrix or batch
-(*b, m, m).
+(*b, m, m). All read the matrix when they are called, because an optimizer changes it in place.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -22,6 +21,7 @@ from spgrad.linalg.solve import Kept, System, solve_with
 from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.ops import broadcast_to, diagonal, eye, matmul, mul, solve_triangular, tril
 from spgrad.ops.products.broadcast import flat, in_columns
+from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function
 
 
@@ -59,17 +59,24 @@ class Triangular(Parameter):
 
     def __init__(self, L: SparseTensor, D: torch.Tensor | None, precision: bool) -> None:
         self.precision, self.D, self.unit = precision, D, D is not None
-        lower = not self.unit and triangle_of(L._pattern) == "lower"
-        self.L: Any = L if lower else tril(L, -1 if self.unit else 0)
+        self.given = L
+
+    @property
+    def L(self) -> Any:  # noqa: N802  # a matrix
+        """The factor without what is no parameter: elements above the diagonal, and ones on it."""
+        if not self.unit and triangle_of(self.given._pattern) == "lower":
+            return self.given
+        return tril(self.given, -1 if self.unit else 0)
 
     def matrix(self) -> SparseTensor:
         """L L^T or L D L^T, which has more elements than L."""
+        L = self.L
         if self.D is None:
-            return cast(SparseTensor, matmul(self.L, self.L.mT))
-        shape = torch.broadcast_shapes(self.L.shape[:-2], self.D.shape[:-1])
-        size = (*shape, *self.L.shape[-2:])
-        ones = eye(size[-1], dtype=self.L.dtype, device=self.L.device, layout=torch.sparse_csr)
-        L = broadcast_to(self.L.to_sparse_csr(), size) + broadcast_to(ones, size)
+            return cast(SparseTensor, matmul(L, L.mT))
+        shape = torch.broadcast_shapes(L.shape[:-2], self.D.shape[:-1])
+        size = (*shape, *L.shape[-2:])
+        ones = eye(size[-1], dtype=L.dtype, device=L.device, layout=torch.sparse_csr)
+        L = broadcast_to(L.to_sparse_csr(), size) + broadcast_to(ones, size)
         return cast(SparseTensor, matmul(mul(L, self.D.unsqueeze(-2)), L.mT))
 
     def half_log_det(self) -> torch.Tensor:
@@ -98,8 +105,9 @@ class Triangular(Parameter):
         """Sums of squares of the rows of L D^1/2; for a precision elements of the inverse."""
         if self.precision:
             return linalg.inverse_diagonal(self.matrix(), assume="positive definite")
-        D = torch.ones_like(diagonal(self.L, 0, -2, -1)) if self.D is None else self.D
-        found = matmul(self.L * self.L, D.unsqueeze(-1)).squeeze(-1)
+        L = self.L
+        D = torch.ones_like(diagonal(L, 0, -2, -1)) if self.D is None else self.D
+        found = matmul(L * L, D.unsqueeze(-1)).squeeze(-1)
         return found + D if self.unit else found
 
     def _times(self, v: torch.Tensor, transpose: bool) -> torch.Tensor:
@@ -118,11 +126,24 @@ class Full(Parameter):
 
     def __init__(self, A: SparseTensor, precision: bool) -> None:
         self.precision, self.A = precision, A
+        self._found: tuple[int | None, Root, System] | None = None
 
-    @cached_property
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_found": None}  # SuperLU's factors can't be copied
+
+    @property
     def root(self) -> Root:
-        """The root of A, found on first use; solves and draws share it."""
-        return Root(self.A)
+        """The root of A; solves and draws share it until A changes."""
+        return self._factored()[1]
+
+    def _factored(self) -> tuple[int | None, Root, System]:
+        vals = self.A._vals
+        version = None if vals.is_inference() else vals._version  # None: changes are not counted
+        if self._found is None or version is None or self._found[0] != version:
+            root, pattern = Root(self.A), self.A._pattern
+            system = System(pattern, Kept(ByRoot(root), "general", pattern))
+            self._found = version, root, system
+        return self._found
 
     def matrix(self) -> SparseTensor:
         """The matrix as it was given."""
@@ -139,14 +160,16 @@ class Full(Parameter):
             w = matmul(self.A, v.unsqueeze(-1)).squeeze(-1)
         else:
             columns, unfold = in_columns(self.A._pattern, v.unsqueeze(-1), v.shape[-1])
-            w = unfold(solve_with(flat(self.A), columns, self._system), v.shape[-1]).squeeze(-1)
+            w = unfold(solve_with(flat(self.A), columns, self._factored()[2]), v.shape[-1])
+            w = w.squeeze(-1)
         return (v * w).sum(-1)
 
     def draw(self, z: torch.Tensor) -> torch.Tensor:
         """Multiplies z with the root; the gradient is that of `_Draw`."""
         vals, m = flat(self.A), z.shape[-1]
         columns, unfold = in_columns(self.A._pattern, z.unsqueeze(-1), m)
-        how = _How(self.root, self._system, self.precision)
+        _, root, system = self._factored()
+        how = _How(root, system, self.precision)
         x = _Draw.apply(vals, columns, how) if wants_grad(vals) else _drawn(columns, how)
         return unfold(x, m).squeeze(-1)
 
@@ -155,11 +178,6 @@ class Full(Parameter):
         if self.precision:
             return linalg.inverse_diagonal(self.A, assume="positive definite")
         return diagonal(self.A, 0, -2, -1)
-
-    @cached_property
-    def _system(self) -> System:
-        pattern = self.A._pattern
-        return System(pattern, Kept(ByRoot(self.root), "general", pattern))
 
 
 class _How(NamedTuple):
@@ -194,6 +212,7 @@ class _Draw(Function):
         return x
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, x = ctx.saved_tensors
         _, system, precision = ctx.how

@@ -26,6 +26,7 @@ from spgrad.ops.creation.create import eye
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import transforming
 
 
@@ -64,6 +65,7 @@ def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Ten
 
 
 @public_op
+@in_given_precision
 def logdet(
     A: torch.Tensor,
     *,

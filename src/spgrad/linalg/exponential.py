@@ -15,6 +15,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.ops import diagonal, matmul, sum  # noqa: A004
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import mapped_over
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -31,6 +32,7 @@ _MOST_PRODUCTS = 10_000_000
 
 
 @public_op
+@in_given_precision
 def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.0) -> torch.Tensor:
     """exp(t A) x, without the exponential of the matrix, which is dense.
 

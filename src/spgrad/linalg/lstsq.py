@@ -24,6 +24,7 @@ from spgrad.ops import adjoint, cat, eye
 from spgrad.ops.products.broadcast import flat, in_columns, sparse_sparse
 from spgrad.ops.solves.triangular import SOLVE_DTYPES
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function, is_mapped
 
 
@@ -88,6 +89,7 @@ class Least(NamedTuple):
 
 
 @public_op
+@in_given_precision
 def lstsq(
     A: torch.Tensor,
     b: torch.Tensor,
@@ -214,6 +216,7 @@ class _LeastSquares(Function):
         return x
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, b, x = ctx.saved_tensors
         pattern, _, flipped = system = ctx.system

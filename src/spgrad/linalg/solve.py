@@ -21,6 +21,7 @@ from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.ops.solves.triangular import Triangle, square_operand, substitute
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
 
@@ -91,6 +92,7 @@ def solve(
     return_info: Literal[True],
 ) -> tuple[torch.Tensor, Info]: ...
 @public_op
+@in_given_precision
 def solve(
     A: torch.Tensor,
     b: torch.Tensor,
@@ -245,6 +247,7 @@ class _Solve(Function):
         return x
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, x = ctx.saved_tensors
         adjoint = ctx.system.adjoint

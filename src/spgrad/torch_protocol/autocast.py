@@ -1,4 +1,8 @@
-"""Products under `torch.autocast`: in the precision that torch's own products have there."""
+"""Operations under `torch.autocast`.
+
+Products have the precision that torch's own products have there. Solves, factors, eigenvalues and
+what is made of them have that of their operands, forwards and backwards.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,19 @@ def lowered(product: Callable[P, T]) -> Callable[P, T]:
             args = tuple(map(_cast, args))  # type: ignore[assignment]
             kwargs = {k: _cast(v) for k, v in kwargs.items()}  # type: ignore[assignment]
         return product(*args, **kwargs)
+
+    return run
+
+
+def in_given_precision(function: Callable[P, T]) -> Callable[P, T]:
+    """`function` without autocast, whose dtypes have too few digits for it."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not torch._C._is_any_autocast_enabled():
+            return function(*args, **kwargs)
+        with torch._C._DisableAutocast():
+            return function(*args, **kwargs)
 
     return run
 

@@ -11,6 +11,7 @@ from spgrad.linalg.direct.engines import Factored, coordinates
 from spgrad.linalg.direct.selected import selected_elements
 from spgrad.linalg.solve import Kept, System, solve_with
 from spgrad.lowering.products.spmm import spmm, wants_grad
+from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function
 
 _COLUMNS = 64
@@ -93,6 +94,7 @@ class _Inverse(Function):
         return _found(vals, wanted)
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         (vals,) = ctx.saved_tensors
         return -_sandwich(vals, g, ctx.wanted), None

@@ -14,6 +14,7 @@ from spgrad.lowering.operands import matrix_operand
 from spgrad.ops import select
 from spgrad.ops.products.broadcast import flat
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import in_given_precision
 
 
 @public_op
@@ -61,6 +62,7 @@ def cond(A: torch.Tensor, p: float | str | None = None) -> torch.Tensor:
     return least / most if p == -2 else most / least
 
 
+@in_given_precision
 def spectral_norm(A: Any, largest: bool) -> torch.Tensor:
     """The largest or smallest singular value of each matrix (*b,)."""
     T = matrix_operand("A", A)

@@ -27,6 +27,7 @@ from spgrad.linalg.spectral.arpack import phase as phase_of
 from spgrad.linalg.spectral.complement import complement_of
 from spgrad.linalg.spectral.lobpcg import SAME
 from spgrad.lowering.products.spmm import wants_grad
+from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
 
@@ -86,6 +87,7 @@ class _Values(Function):
         return E.clone()
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, h: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         a, b, X, E = ctx.saved_tensors
         pencil = ctx.problem.pencil
@@ -114,6 +116,7 @@ class _Vectors(Function):
         return packed
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, g: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         if g is None:
             return None, None, None
@@ -210,6 +213,7 @@ class _Complement(Function):
         return y
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         a, b, g, X, E, y = ctx.saved_tensors
         problem = ctx.problem

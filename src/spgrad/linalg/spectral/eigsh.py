@@ -23,6 +23,7 @@ from spgrad.lowering.operands import dense_operand, require_int
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import square_operand
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import in_given_precision
 
 _WHICH = ("LM", "SM", "LA", "SA", "BE")
 
@@ -65,6 +66,7 @@ def eigsh(
     generator: torch.Generator | None = None,
 ) -> torch.Tensor: ...
 @public_op
+@in_given_precision
 def eigsh(
     A: torch.Tensor,
     k: int = 6,

@@ -22,6 +22,7 @@ from spgrad.linalg.spectral.pencil import mean_sampled
 from spgrad.lowering.operands import require_int
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.ops.products.broadcast import flat
+from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function
 
 PROBES = 32
@@ -105,6 +106,7 @@ class _LanczosLogDet(Function):
         return _estimated(vals, probe, plan)
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, probe = ctx.saved_tensors
         pattern: Pattern = ctx.plan.pattern

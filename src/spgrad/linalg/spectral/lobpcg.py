@@ -19,6 +19,7 @@ from spgrad.lowering.products import spmm
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.products.named.einsum import require_operands
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import in_given_precision
 
 MOST_STEPS = 10_000
 """Conjugate gradient steps that a derivative of eigenvectors may take."""
@@ -55,6 +56,7 @@ class Problem(NamedTuple):
 
 
 @public_op
+@in_given_precision
 def lobpcg(
     A: torch.Tensor,
     k: int | None = None,
@@ -258,6 +260,7 @@ class _Lobpcg(torch.autograd.Function):
         return E, X
 
     @staticmethod
+    @in_given_precision
     def backward(  # type: ignore[override]
         ctx: Any, h: torch.Tensor | None, g: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
@@ -297,6 +300,7 @@ class _Rest(torch.autograd.Function):
         return _solved(g, a, b, E, X, problem)
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, w: torch.Tensor) -> Any:  # type: ignore[override]
         raise UnsupportedError(
             "a second derivative of the eigenvectors was asked for; that of the eigenvalues, and "

@@ -22,6 +22,7 @@ from spgrad.ops import adjoint
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import SOLVE_DTYPES
 from spgrad.public import public_op
+from spgrad.torch_protocol.autocast import in_given_precision
 
 
 class SingularTriplets(NamedTuple):
@@ -59,6 +60,7 @@ def svds(
     generator: torch.Generator | None = None,
 ) -> torch.Tensor: ...
 @public_op
+@in_given_precision
 def svds(
     A: torch.Tensor,
     k: int = 6,
