@@ -238,3 +238,25 @@ def test_batches_that_do_not_fit():
         ValueError, match=r"`b` has shape \(3, 3, 1\); a batch that broadcasts with"
     ):
         spgrad.linalg.lstsq(A, torch.ones(3, 3, 1))
+
+
+def test_each_column_has_the_gradient_that_it_has_alone():
+    """A large column that A reaches beside a small one that it does not."""
+    M = torch.tensor([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 3.0]], dtype=D)  # of rank 2
+    b = torch.stack([M @ torch.ones(3, dtype=D) * 1e8, torch.tensor([1.0, 0.0, 1.0], dtype=D)], 1)
+    weight = torch.tensor([[0.0, 1.0], [0.0, -2.0], [0.0, 0.5]], dtype=D)
+    dense = M.clone().requires_grad_()
+    ((torch.linalg.pinv(dense, rtol=1e-10) @ b) * weight).sum().backward()
+    A = spgrad.from_dense(M).requires_grad_()
+    (linalg.lstsq(A, b, solver=linalg.LSMR(rtol=1e-13)) * weight).sum().backward()
+    torch.testing.assert_close(A.grad.to_dense(), dense.grad * (M != 0))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-155, 1e160])
+@pytest.mark.parametrize("shape", [(8, 5), (5, 8)])
+def test_normal_equations_of_numbers_whose_squares_are_no_numbers(shape, scale):
+    M = matrix(shape)
+    b = torch.randn(shape[0], 2, dtype=D, generator=torch.Generator().manual_seed(2))
+    A = spgrad.from_dense(M * scale).requires_grad_()
+    x = linalg.lstsq(A, b, solver=linalg.NormalEquations())
+    torch.testing.assert_close(x.detach() * scale, torch.linalg.pinv(M) @ b)

@@ -17,6 +17,7 @@ from spgrad.linalg.solve import Kept, require_finite
 from spgrad.linalg.solvers.iterative import Iteration
 from spgrad.linalg.solvers.lsmr import LSMR
 from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
+from spgrad.linalg.solvers.units import unit_of
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.lowering.products.spmm import sddmm, spmm, wants_grad
@@ -58,7 +59,13 @@ class NormalEquations(Solver):
 
 
 class _Normal(Prepared):
+    """A^H A or A A^H with its solver, for A divided by `unit`, so that squares do not overflow."""
+
     def __init__(self, A: SparseTensor, solver: Solver) -> None:
+        vals = A._vals
+        self.unit = unit_of(vals.abs().amax()) if vals.numel() else None
+        if self.unit is not None:
+            A = SparseTensor(vals / self.unit, A._pattern)
         self.pattern, self.vals = A._pattern, plain(A._vals).reshape(-1)
         m, n = self.pattern.matrix
         self.tall = m >= n
@@ -73,7 +80,8 @@ class _Normal(Prepared):
         if first:
             b = self._times(b, not adjoint)
         x, info = self.inner.solve(b)
-        return (x if first else self._times(x, not adjoint)), info
+        x = x if first else self._times(x, not adjoint)
+        return (x if self.unit is None else x / self.unit), info
 
     def _times(self, x: torch.Tensor, conjugated: bool) -> torch.Tensor:
         vals = plain(self.vals.conj()) if conjugated else self.vals
@@ -231,9 +239,9 @@ class _LeastSquares(Function):
         pairs = [(-p, x)]
         m, n = pattern.matrix[::-1] if flipped else pattern.matrix
         r, q = b - times(x, flipped), g - times(p, not flipped)
-        if m > n or _counts(r, b):
+        if m > n or _counts(r, b, m):
             pairs.append((r, least_squares(vals, p, system)))
-        if m < n or _counts(q, g):
+        if m < n or _counts(q, g, n):
             pairs.append((least_squares(vals, x, other), q))
         left = torch.cat([pair[0] for pair in pairs], 1)
         right = torch.cat([pair[1] for pair in pairs], 1)
@@ -242,12 +250,18 @@ class _LeastSquares(Function):
         return sddmm(left, right.conj(), pattern), p if ctx.needs_input_grad[1] else None, None
 
 
-def _counts(small: torch.Tensor, like: torch.Tensor) -> bool:
-    """Whether `small` is more than what rounding and a solver's tolerance leave of `like`."""
+def _counts(small: torch.Tensor, like: torch.Tensor, size: int) -> bool:
+    """Whether `small` is more than what rounding and a solver's tolerance leave of `like`.
+
+    It is in one column of one item, each of `size` rows: columns may be of very different sizes.
+    """
     if is_mapped(small):  # torch.func.vmap lets nobody read its numbers
         return True
+    if small.numel() == 0:
+        return False
     with torch.no_grad():
-        return bool((small.norm() > torch.finfo(like.dtype).eps ** 0.4 * like.norm()).item())
+        left, of = (t.view(-1, size, t.shape[1]).norm(dim=1) for t in (small, like))
+        return bool((left > torch.finfo(like.dtype).eps ** 0.4 * of).any())
 
 
 def _require_weight(damp: Any) -> None:

@@ -50,11 +50,14 @@ def _by_lsmr(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
 
 
 def _by_transposed_lsmr(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    return _by_lsmr(torch.adjoint(A), B)
+    return _by_lsmr(A.mT, B)
 
 
 class _Lstsq(Function):
-    """X = A^+ B. With L = A^+T g and r = B - A X, the gradients are L, and -L X^T + r (A^+ L)^T."""
+    """X = A^+ B. With L = A^+H g and r = B - A X, the gradients are L, and -L X^H + r (A^+ L)^H.
+
+    L is the conjugate of A^+T conj(g).
+    """
 
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, B: torch.Tensor, *how: Any) -> torch.Tensor:  # type: ignore[override]
@@ -72,7 +75,7 @@ class _Lstsq(Function):
         if pattern.shape[1] > pattern.shape[0]:
             raise ValueError(f"A has shape {tuple(pattern.shape)}; a tall matrix is taken")
         A = native(vals, pattern)
-        L = _columns(transpose_lstsq(A, g))
+        L = _columns(transpose_lstsq(A, g.conj().resolve_conj())).conj().resolve_conj()
         grad_B = L.reshape(B.shape)
         if not ctx.needs_input_grad[0]:
             return None, grad_B, None, None
@@ -80,7 +83,7 @@ class _Lstsq(Function):
         residual = B - ops.matmul(A, X)
         left = torch.cat((-L, residual), 1)
         right = torch.cat((X, _columns(lstsq(A, L))), 1)
-        return sddmm(left, right, pattern), grad_B, None, None
+        return sddmm(left, right.conj(), pattern), grad_B, None, None
 
 
 def _columns(x: torch.Tensor) -> torch.Tensor:

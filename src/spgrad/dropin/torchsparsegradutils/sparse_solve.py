@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from spgrad import linalg
 from spgrad.core.interop import from_torch, to_torch
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
@@ -61,8 +62,8 @@ def sparse_generic_solve(
 ) -> torch.Tensor:
     """X with A X = B by `solve(A, B, **kwargs)`; `transpose_solve` solves with A^T for gradients.
 
-    If one is left out, the other serves for both, which is right only for a symmetric A. If both
-    are left out, `utils.minres` serves for both.
+    If one is left out, it is the other one, called with A^T. If both are left out, `solve` is
+    `utils.minres` for a symmetric A, and `utils.bicgstab` for others.
 
     Example:
         >>> A = (2 * torch.eye(2)).to_sparse_csr()
@@ -71,14 +72,34 @@ def sparse_generic_solve(
                 [0.5000]])
     """
     _require_system(A, B)
-    if solve is None and transpose_solve is None:
-        from spgrad.dropin.torchsparsegradutils.utils.minres import minres as solve
-    how = _How(solve or transpose_solve, transpose_solve or solve, kwargs)  # type: ignore[arg-type]
     T = without_repeats(from_torch(A))
+    if transpose_solve is None:
+        solve = solve or _default(T)
+        how = _How(solve, _with_transpose(solve), kwargs)
+    else:
+        how = _How(solve or _with_transpose(transpose_solve), transpose_solve, kwargs)
     X = _GenericSolve.apply(flat(T), B, T._pattern, how)
     if B.dim() == 1:
         return X.squeeze(-1) if X.dim() == 2 and X.shape[1] == 1 else X
     return X.unsqueeze(-1) if X.dim() == 1 else X
+
+
+def _default(T: SparseTensor) -> Solve:
+    from spgrad.dropin.torchsparsegradutils.utils.bicgstab import bicgstab
+    from spgrad.dropin.torchsparsegradutils.utils.minres import minres
+
+    return minres if linalg.is_symmetric(T) else bicgstab
+
+
+def _with_transpose(solve: Solve) -> Solve:
+    """The function that calls `solve` with A^T, in the layout of A."""
+
+    def solved(A: torch.Tensor, B: torch.Tensor, **options: Any) -> torch.Tensor:
+        AT = A.mT
+        AT = AT.coalesce() if AT.layout == torch.sparse_coo else AT.to_sparse_csr()
+        return solve(AT, B, **options)
+
+    return solved
 
 
 class _How(NamedTuple):
@@ -87,10 +108,14 @@ class _How(NamedTuple):
     solve: Solve
     transpose_solve: Solve
     options: dict[str, Any]
+    transposed: bool = False  # `solve` is the one for A^T
 
 
 class _GenericSolve(Function):
-    """A X = B by a function. The gradient of B is L with A^T L = g, that of A is -L X^T."""
+    """A X = B by a function. The gradient of B is L with A^H L = g, that of A is -L X^H.
+
+    L is the conjugate of A^-T conj(g). For A^T X = B, A is conjugated in both: -conj(X) L^T.
+    """
 
     @staticmethod
     def forward(ctx: Any, vals: torch.Tensor, B: torch.Tensor, *how: Any) -> torch.Tensor:  # type: ignore[override]
@@ -104,9 +129,12 @@ class _GenericSolve(Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         vals, X = ctx.saved_tensors
-        pattern, (solve, transpose_solve, options) = ctx.how
-        L = _GenericSolve.apply(vals, g, pattern, _How(transpose_solve, solve, options))
-        left, right = (t.unsqueeze(-1) if t.dim() == 1 else t for t in (L, X))
+        pattern, (solve, transpose_solve, options, transposed) = ctx.how
+        other = _How(transpose_solve, solve, options, not transposed)
+        L = _GenericSolve.apply(vals, g.conj().resolve_conj(), pattern, other).conj()
+        left, right = (t.unsqueeze(-1) if t.dim() == 1 else t for t in (L, X.conj()))
+        if transposed:
+            left, right = right, left
         grad_vals = -sddmm(left, right, pattern) if ctx.needs_input_grad[0] else None
         return grad_vals, L, None, None
 
