@@ -156,7 +156,7 @@ def test_a_draw_is_a_root_of_the_inverse(engine, assume, dtype):
     M[:, 0] *= 1e-5
     F = linalg.factor(spgrad.from_dense(M), assume, engine)
     for G in (F, F.refactor(spgrad.from_dense(M))):
-        root = G._given.prepared.inverse_root(torch.eye(9, dtype=dtype))
+        root = G._factored().inverse_root(torch.eye(9, dtype=dtype))
         torch.testing.assert_close(root @ root.mH, torch.linalg.inv(M))
 
 

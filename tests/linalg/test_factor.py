@@ -1,5 +1,8 @@
 """Factors that are kept: solves, refactorisation, errors."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -76,3 +79,52 @@ def test_an_empty_matrix_has_a_factor():
     F.logdet().backward()
     assert A.grad.shape == (0, 0)
     assert F.refactor(A).apply(torch.ones(0, 1)).shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda F: pickle.loads(pickle.dumps(F))]
+)
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_copies(copied, batch):
+    A = spgrad.from_dense(matrix(batch=batch)).requires_grad_()
+    b = torch.ones(*batch, 9, 2, dtype=D)
+    F = linalg.factor(A)
+    other = copied(F)
+    torch.testing.assert_close(other.solve(b), F.solve(b))
+    torch.testing.assert_close(other.slogdet(), F.slogdet())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_transforms_of_torch_func():
+    A, b = spgrad.from_dense(matrix()), torch.randn(9, dtype=D)
+
+    def factored(vals):
+        return linalg.factor(spgrad.from_values(vals, A.pattern), "general")
+
+    functions = {
+        linalg.solve: lambda F: F.solve(b),
+        lambda A, b: linalg.slogdet(A)[1]: lambda F: F.slogdet()[1],
+        lambda A, b: linalg.inverse_diagonal(A): lambda F: F.inverse_diagonal(),
+        lambda A, b: linalg.inverse_at(A, A.pattern).values(): lambda F: F.inverse_at(
+            A.pattern
+        ).values(),
+    }
+    vals = A.values()
+    for plain, kept in functions.items():
+
+        def direct(v, plain=plain):
+            return plain(spgrad.from_values(v, A.pattern), b)
+
+        def by_factor(v, kept=kept):
+            return kept(factored(v))
+
+        for transform in (torch.func.jacrev, torch.func.jacfwd, torch.func.hessian):
+            torch.testing.assert_close(transform(by_factor)(vals), transform(direct)(vals))
+        both = torch.stack([vals, 2 * vals])
+        expected = torch.stack([direct(v) for v in both])
+        torch.testing.assert_close(torch.func.vmap(by_factor)(both), expected)
+    # a factor of a matrix that is not transformed
+    fixed = torch.func.vmap(lambda right: linalg.factor(A).solve(right))
+    torch.testing.assert_close(fixed(b[None]), linalg.solve(A, b)[None])
+    with pytest.raises(NotImplementedError, match="made inside of a transform"):
+        torch.func.vmap(lambda v: factored(v).apply(b[:, None]))(both)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, stored_values
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.linalg.assume import require_declared, require_true
 from spgrad.linalg.determinant import diagonal_by, inverse_by, logarithm, slogdet_by
 from spgrad.linalg.direct.cholmod import CHOLMOD
@@ -29,13 +30,8 @@ _ENGINES: tuple[type[Engine], ...] = (SuperLU, CHOLMOD, PARDISO)
 class _Given(Solver):
     """A solver whose factor is there already: `prepare` returns it."""
 
-    def __init__(self, prepared: Factored | None) -> None:
-        self.found = prepared
-
-    @property
-    def prepared(self) -> Factored:
-        assert self.found is not None  # it is None for matrices without rows, which don't ask
-        return self.found
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
 
     def prepare(self, A: SparseTensor, assume: Assume) -> Prepared:
         return self.prepared
@@ -58,11 +54,33 @@ class Factor(Applied):
         self._matrix = A
         self._assume: Assume = assume
         self._engine = engine
+        self._solver: Solver = engine
+        # the functions of torch.func know the numbers only in each operation, which factors then;
+        # a matrix without rows has nothing to factor
+        if is_functorch_wrapped_tensor(A._vals) or A._pattern.extent[0] == 0:
+            return
         detached = SparseTensor(A._vals.detach(), A._pattern)
         require_finite("A", detached._vals)
         require_true(detached, assume)
-        empty = A._pattern.extent[0] == 0  # then there is nothing to factor
-        self._given = _Given(None if empty else cast(Factored, engine.prepare(detached, assume)))
+        self._solver = _Given(engine.prepare(detached, assume))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is factored anew, as the packages that factor do not let their factors be read."""
+        return Factor, (self._matrix, self._assume, self._engine)
+
+    @property
+    def _known(self) -> Assume:
+        """What a function that uses the factor has yet to check of the matrix."""
+        return "general" if isinstance(self._solver, _Given) else self._assume
+
+    def _factored(self) -> Factored:
+        if not isinstance(self._solver, _Given):
+            raise UnsupportedError(
+                "the factor was made inside of a transform of torch.func, such as vmap, where its "
+                "numbers are not known; one from outside is accepted. Call "
+                "spgrad.linalg.factor before."
+            )
+        return cast(Factored, self._solver.prepared)
 
     @public_as("linalg.Factor.solve")
     def solve(self, b: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
@@ -70,13 +88,13 @@ class Factor(Applied):
         T, right, _, vectors = system_operands(self._matrix, b, None, True)
         pattern = T._pattern
         columns, unfold = in_columns(pattern, right, pattern.matrix[0])
-        system = System(pattern, Kept(self._given, "general", pattern), adjoint)
+        system = System(pattern, Kept(self._solver, self._known, pattern), adjoint)
         x = unfold(solve_with(flat(T), columns, system), pattern.matrix[0])
         return x.squeeze(-1) if vectors else x
 
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """A^-1 r, or A^-H r with `adjoint`, as a preconditioner applies it; without gradient."""
-        return self._given.prepared.solve(r, adjoint=adjoint)[0] if r.numel() else r.clone()
+        return self._factored().solve(r, adjoint=adjoint)[0] if r.numel() else r.clone()
 
     def logdet(self) -> torch.Tensor:
         """As `spgrad.linalg.logdet`."""
@@ -84,16 +102,16 @@ class Factor(Applied):
 
     def slogdet(self) -> tuple[torch.Tensor, torch.Tensor]:
         """As `spgrad.linalg.slogdet`."""
-        return slogdet_by(self._matrix, self._given, "general")
+        return slogdet_by(self._matrix, self._solver, self._known)
 
     @public_as("linalg.Factor.inverse_at")
     def inverse_at(self, pattern: Any) -> torch.Tensor:
         """As `spgrad.linalg.inverse_at`."""
-        return inverse_by(self._matrix, pattern, self._given, "general")
+        return inverse_by(self._matrix, pattern, self._solver, self._known)
 
     def inverse_diagonal(self) -> torch.Tensor:
         """As `spgrad.linalg.inverse_diagonal`."""
-        return diagonal_by(self._matrix, self._given, "general")
+        return diagonal_by(self._matrix, self._solver, self._known)
 
     @public_as("linalg.Factor.sample")
     def sample(
@@ -127,7 +145,7 @@ class Factor(Applied):
         draws = torch.Size(front).numel()
         where = {"dtype": T.dtype, "device": T.device}
         z = torch.randn(T._pattern.extent[0], draws, generator=generator, **where)
-        x = self._given.prepared.inverse_root(z) if z.numel() else z
+        x = self._factored().inverse_root(z) if z.numel() else z
         return x.mT.reshape(*front, *T._pattern.shape[:-1])
 
     @public_as("linalg.Factor.refactor")
