@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import spgrad
-from spgrad import support, testing
+from spgrad import errors, support, testing
 from spgrad.core.pattern import LAYOUTS
 
 D = torch.float64
@@ -140,6 +140,17 @@ def test_lobpcg_equal_eigenvalues():
     G = U @ ((U.mT @ (T + T.mT) @ other) / gaps) @ other.mT
     wanted = (G + G.mT) / 2 * testing.mask_of(A.pattern)
     assert torch.allclose(A.grad.to_dense(), wanted, atol=1e-6)
+
+
+def test_lobpcg_refuses_vectors_of_equal_eigenvalues_in_a_loss_that_depends_on_their_basis():
+    M = torch.diag(torch.tensor([5.0, 5.0, 3.0, 2.0, 1.0, 0.5, 0.4, 0.3, 0.2], dtype=D))
+    A = spgrad.from_dense(M).requires_grad_()
+    E, X = spgrad.lobpcg(A, 2, tol=1e-13)
+    with pytest.raises(
+        errors.StateError, match=r"lobpcg: eigenvalues 0 and 1, .* one basis of many"
+    ):
+        X[0, 0].backward(retain_graph=True)
+    ((X @ X.mT)[0, 0] + E.sum()).backward()  # the same for every basis
 
 
 def test_lobpcg_refusals():

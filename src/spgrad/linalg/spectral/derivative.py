@@ -21,11 +21,10 @@ from typing import Any
 
 import torch
 
-from spgrad.errors import StateError
 from spgrad.linalg.spectral.arpack import Problem, pairs_of
 from spgrad.linalg.spectral.arpack import phase as phase_of
 from spgrad.linalg.spectral.complement import complement_of
-from spgrad.linalg.spectral.lobpcg import SAME
+from spgrad.linalg.spectral.repeated import quotients
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function, transforming
@@ -126,7 +125,7 @@ class _Vectors(Function):
         E, X = _split(packed)
         E, g = _values(a, b, X, E.detach(), problem), g[1:]
         S = X.mH @ g
-        W = X @ (S * _quotients(S.detach(), E, pencil.scale(a, b))) + _complement(
+        W = X @ (S * quotients(S.detach(), E, pencil.scale(a, b))) + _complement(
             a, b, g, X, E, problem
         )
         grad_a = grad_b = None
@@ -136,39 +135,6 @@ class _Vectors(Function):
             own = S.diagonal().real / 2
             grad_b = pencil.weight_sampled(-W * E - X * own, X)
         return grad_a, grad_b, None
-
-
-def _quotients(S: torch.Tensor, E: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """1 / (e_p - e_q) in row q and column p, and 0 for equal eigenvalues.
-
-    Equal eigenvalues have many bases of eigenvectors, and any of them may have been found. A loss
-    has a derivative if it is the same for all bases, and then S is hermitian there.
-    """
-    apart = E - E[:, None]
-    with torch.no_grad():
-        bound = SAME * torch.finfo(E.dtype).eps * torch.maximum(scale, E.abs().max())
-        near = apart.abs() <= bound
-        if not transforming():  # under torch.func.vmap, no branch may depend on numbers
-            _require_same_for_every_basis(S, E, near, bound)
-    return torch.where(near, 0, 1 / torch.where(near, 1, apart))
-
-
-def _require_same_for_every_basis(
-    S: torch.Tensor, E: torch.Tensor, near: torch.Tensor, bound: torch.Tensor
-) -> None:
-    turned = (S - S.mH).abs()
-    depends = near & (turned > torch.finfo(E.dtype).eps ** 0.5 * S.abs().max())
-    depends.fill_diagonal_(False)
-    if not bool(depends.any()):
-        return
-    q, p = (int(i) for i in torch.nonzero(depends)[0])
-    raise StateError(
-        f"eigenvalues {q} and {p}, {float(E[q]):.8g} and {float(E[p]):.8g}, differ by "
-        f"{abs(float(E[q] - E[p])):.1e}, so that their vectors are one basis of many, and the loss "
-        f"depends on which; a gap of more than {float(bound):.1e}, or a loss that is the same for "
-        "every basis, such as one of X @ X.mH, is accepted. Differentiate the eigenvalues alone, "
-        "or such a loss."
-    )
 
 
 def _complement(

@@ -13,6 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.linalg.solvers.units import PencilUnits
+from spgrad.linalg.spectral.repeated import quotients
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import is_sparse, require_int, require_rank, sparse_operand
 from spgrad.lowering.products import spmm
@@ -23,10 +24,6 @@ from spgrad.torch_protocol.autocast import in_given_precision
 
 MOST_STEPS = 10_000
 """Conjugate gradient steps that a derivative of eigenvectors may take."""
-
-
-SAME = 100
-"""Eigenvalues that differ by at most this many rounding errors count as equal."""
 
 
 class Matrix(NamedTuple):
@@ -101,10 +98,10 @@ def lobpcg(
         Of the eigenvalues: x x^T at the elements of A, -e x x^T at those of B, for each pair. Of
         the eigenvectors: the part of the k found vectors in closed form, and the rest by conjugate
         gradients on (A - e B), restricted to the complement of the found vectors, where it is
-        definite. The eigenvalues must be distinct, or the loss may not depend on the basis for
-        equal eigenvalues. As in torch, A and B are taken as the mean with their transposes. Only
-        the eigenvalues have a second derivative. The gradient is as accurate as the pairs: lower
-        `tol` for more accuracy.
+        definite. Vectors of equal eigenvalues are refused, unless the loss is the same for every
+        basis of these vectors. As in torch, A and B are taken as the mean with their transposes.
+        Only the eigenvalues have a second derivative. The gradient is as accurate as the pairs:
+        lower `tol` for more accuracy.
 
     Cost:
         O(nse n) for each iteration, O(m n) memory. Gradients: O((nse + m) k), for eigenvectors in
@@ -114,7 +111,8 @@ def lobpcg(
         TypeError: Neither A nor B is sparse, or an operand is not a tensor.
         ValueError: Sizes, dtypes or devices don't fit, m is less than 3 n, or k is not between 1
             and n; the dtype is other than float32 and float64.
-        RuntimeError: In the backward: the gradient of the eigenvectors did not converge.
+        RuntimeError: In the backward: the gradient of the eigenvectors did not converge, or the
+            vectors of repeated eigenvalues are differentiated.
         NotImplementedError: A is a batch or has dense dimensions.
 
     Example:
@@ -271,9 +269,7 @@ class _Lobpcg(torch.autograd.Function):
         if g is not None:
             S = X.mT @ g
             own = S.diagonal()
-            apart = E - E[:, None]  # e_p - e_q in row q and column p
-            same = apart.abs() <= SAME * torch.finfo(E.dtype).eps * E.abs().max()
-            weights = torch.where(same, 0, 1 / torch.where(same, 1, apart))
+            weights = quotients(S.detach(), E, E.abs().max(), "lobpcg")
             W = W + X @ (S * weights) + _Rest.apply(g, a, b, E, X, problem)
         grad_a = grad_b = None
         if ctx.needs_input_grad[0]:
