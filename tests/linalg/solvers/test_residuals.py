@@ -69,3 +69,11 @@ def test_least_squares_check_their_gradient():
     gradient, sizes = A.mT @ (b - A @ x), abs(A.mT) @ (b.abs() + abs(A) @ x.abs())
     bound = max(1.05e-5 * (A.mT @ b).norm(), iterative.ROUNDING * EPS * sizes.norm())
     assert gradient.norm() <= bound
+
+
+@pytest.mark.parametrize("kind", [linalg.CG, linalg.MINRES, linalg.BiCGSTAB, linalg.GMRES])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_preconditioner_that_gives_no_numbers_is_no_solution(kind, number):
+    A, b = hard_system()
+    with pytest.raises(ConvergenceError, match="the residual is not finite"):
+        linalg.solve(A, b, kind(preconditioner=lambda r: r * number))

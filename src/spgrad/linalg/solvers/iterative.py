@@ -334,9 +334,9 @@ def _confirm(
         if not bool(claimed.any()):
             return converged
         actual = part.squares(here.x)
-        wrong = claimed & (actual > limits)
+        wrong = claimed & ~(actual <= limits)  # NaN is wrong too
         if bool(wrong.any()):
-            wrong &= actual > part.rounding(here.x)
+            wrong &= ~(actual <= part.rounding(here.x))
         mine = limits < torch.inf  # the columns that ran
         squares = torch.where(claimed, actual, here.squares)
         if here is found:
