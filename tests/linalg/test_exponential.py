@@ -8,6 +8,8 @@ import torch
 
 import spgrad
 
+D = torch.float64
+
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
@@ -123,3 +125,36 @@ def test_a_large_mean_of_the_diagonal_costs_no_products(monkeypatch):
     y = spgrad.expm_multiply(A, x)
     assert len(products) < 30
     torch.testing.assert_close(y, torch.linalg.matrix_exp(A.to_dense()) @ x)
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_gradients_have_the_terms_that_vanish_for_the_given_x(scale):
+    """A x is 0, but A y is not for other y."""
+    L = scale * torch.tensor([[0.0, 0.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, -5.0]], dtype=D)
+    A = spgrad.from_values(L.reshape(-1), spgrad.from_dense(torch.ones(3, 3)).pattern)
+    A, x = A.requires_grad_(), torch.tensor([1.0, 0.0, 0.0], dtype=D, requires_grad=True)
+    weight = torch.tensor([1.0, -2.0, 0.5], dtype=D)
+    gradients = torch.autograd.grad(spgrad.expm_multiply(A, x, 0.6) @ weight, (A, x))
+    M, y = L.clone().requires_grad_(), x.detach().clone().requires_grad_()
+    wanted = torch.autograd.grad((torch.linalg.matrix_exp(0.6 * M) @ y) @ weight, (M, y))
+    torch.testing.assert_close(gradients[0].to_dense(), wanted[0])
+    torch.testing.assert_close(gradients[1], wanted[1])
+
+    def spread(vals, v):
+        return spgrad.expm_multiply(spgrad.from_values(vals, A.pattern), v, 0.6)
+
+    vals = A.detach().values().clone().requires_grad_()
+    assert torch.autograd.gradcheck(spread, (vals, x))
+    assert torch.autograd.gradgradcheck(spread, (vals, x), atol=1e-4)
+    by_func = torch.func.jacrev(spread, argnums=1)(vals.detach(), x.detach())
+    torch.testing.assert_close(by_func, torch.linalg.matrix_exp(0.6 * L))
+
+
+def test_second_derivatives_of_a_nilpotent_matrix_with_explicit_zeros():
+    M = torch.tensor([[0.25, 0.0], [0.75, 0.25]], dtype=D)
+    pattern = spgrad.from_dense(torch.ones(2, 2, dtype=D)).pattern
+    vals = M.reshape(-1).clone().requires_grad_()
+    x = torch.tensor([1.0, 2.0], dtype=D)
+    assert torch.autograd.gradgradcheck(
+        lambda v: spgrad.expm_multiply(spgrad.from_values(v, pattern), x, -2.0), (vals,)
+    )
