@@ -98,3 +98,13 @@ def test_constraints():
     assert sparse_positive_definite.check(EYE.clone().requires_grad_())
     assert not sparse_positive_definite.check(INDEFINITE)
     assert not sparse_positive_definite.check(UPPER)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 1)])
+def test_a_value_of_another_size_does_not_broadcast(shape, checked):
+    p = SparseMultivariateNormal(LOC, precision_matrix=EYE, validate_args=checked)
+    with pytest.raises(
+        ValueError, match=r"log_prob: `value` has shape .*; \(\*sample, \*b, 3\) is"
+    ):
+        p.log_prob(torch.zeros(shape))

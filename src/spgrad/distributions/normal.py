@@ -203,10 +203,16 @@ class SparseMultivariateNormal(Distribution):
                 "accepted. Convert it with torch.as_tensor.",
                 function="distributions.SparseMultivariateNormal.log_prob",
             )
+        m = self.event_shape[0]
+        if value.dim() < 1 or value.shape[-1] != m:  # a size of 1 would broadcast
+            raise ArgumentValueError(
+                f"`value` has shape {tuple(value.shape)}; (*sample, *b, {m}) is accepted. It has "
+                "an element for each of `loc`.",
+                function="distributions.SparseMultivariateNormal.log_prob",
+            )
         if self._validate_args:
             self._validate_sample(value)
         square = self._parameter.quadratic(value - self.loc)
-        m = self.event_shape[0]
         return -0.5 * (log_two_pi(m) + square) - self._parameter.half_log_det()
 
     def entropy(self) -> torch.Tensor:

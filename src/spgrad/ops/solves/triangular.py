@@ -259,7 +259,8 @@ def _require_pivots(row: int, pattern: Pattern) -> None:
     if row >= 0:
         raise PivotError(
             f"`A` has a zero or no element on the diagonal in row {place(row, pattern)}; a "
-            "diagonal without zeros is accepted. Pass unitriangular=True if it stands for ones."
+            "diagonal without zeros is accepted. If it stands for ones, call "
+            "spgrad.solve_triangular with unitriangular=True."
         )
 
 
