@@ -325,34 +325,40 @@ def _confirm(
     b - A x (Sleijpen and van der Vorst, 1996). A column that has not converged starts again from
     its x, as long as that halves the residual. Where the method broke down, x may be good enough.
     """
-    converged = torch.zeros_like(bounds, dtype=torch.bool)
+    claimed, found.squares, wrong = _checked(problem, found, bounds)
+    if not bool(wrong.any()):
+        return claimed
+    converged, squares, here = claimed > wrong, found.squares, found
     last = torch.full_like(bounds, torch.inf)
     columns = torch.arange(bounds.shape[1], device=bounds.device)
-    part, here, limits = problem, found, bounds
     while True:
-        claimed = (here.squares <= limits) | here.broken
-        if not bool(claimed.any()):
-            return converged
-        actual = part.squares(here.x)
-        wrong = claimed & ~(actual <= limits)  # NaN is wrong too
-        if bool(wrong.any()):
-            wrong &= ~(actual <= part.rounding(here.x))
-        mine = limits < torch.inf  # the columns that ran
-        squares = torch.where(claimed, actual, here.squares)
-        if here is found:
-            found.squares = squares
-        else:
-            found.put(here, torch.where(mine, squares, torch.inf), columns)
-        converged[:, columns] |= mine & (claimed > wrong)
-        again = wrong & (4 * actual < last) & ~here.broken
+        again = wrong & (4 * squares < last) & ~here.broken
         found.drifted = found.drifted or bool((wrong > (again | here.broken)).any())
         at = torch.nonzero(again.any(0)).squeeze(-1)
         if at.numel() == 0 or steps.taken == steps.most:
             return converged
-        columns, last = columns[at], actual[:, at]
+        columns, last = columns[at], squares[:, at]
         limits = torch.where(again[:, at], bounds[:, columns], torch.inf)
         part = problem.part(found.x, columns)
         here = steps.until(options.start(part), limits, columns)
+        claimed, squares, wrong = _checked(part, here, limits)
+        mine = limits < torch.inf  # the columns that ran
+        found.put(here, torch.where(mine, squares, torch.inf), columns)
+        converged[:, columns] |= mine & (claimed > wrong)
+
+
+def _checked(
+    problem: Problem, found: Found, bounds: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Columns that have ended before the last step, squared residuals, and which are too large."""
+    claimed = (found.squares <= bounds) | found.broken
+    if not bool(claimed.any()):
+        return claimed, found.squares, claimed
+    squares = torch.where(claimed, problem.squares(found.x), found.squares)
+    wrong = claimed & ~(squares <= bounds)  # NaN is wrong too
+    if bool(wrong.any()):
+        wrong &= ~(squares <= problem.rounding(found.x))
+    return claimed, squares, wrong
 
 
 def _require_squares(problem: Problem, norms: torch.Tensor) -> None:
