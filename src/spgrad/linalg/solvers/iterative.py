@@ -35,6 +35,9 @@ ROUNDING = 16
 """A residual of this many rounding errors of b - A x counts as converged: x is as good as that of a
 direct solver, and no other x of the dtype has a residual that is much smaller."""
 
+LARGEST = 0.01
+"""But no residual counts that is larger, relative to b: there A is singular for the dtype."""
+
 
 class Run:
     """One iteration: vectors and scalars as attributes, whose last dimension is the columns."""
@@ -323,17 +326,17 @@ def _confirm(
 
     A method updates its residuals step by step, so that rounding errors let them drift from
     b - A x (Sleijpen and van der Vorst, 1996). A column that has not converged starts again from
-    its x, as long as that halves the residual. Where the method broke down, x may be good enough.
+    its x, as long as that halves the residual.
     """
-    claimed, found.squares, wrong = _checked(problem, found, bounds)
+    claimed, found.squares, wrong = _checked(problem, found, bounds, steps.norms)
     if not bool(wrong.any()):
         return claimed
     converged, squares, here = claimed > wrong, found.squares, found
     last = torch.full_like(bounds, torch.inf)
     columns = torch.arange(bounds.shape[1], device=bounds.device)
     while True:
-        again = wrong & (4 * squares < last) & ~here.broken
-        found.drifted = found.drifted or bool((wrong > (again | here.broken)).any())
+        again = wrong & (4 * squares < last)
+        found.drifted = found.drifted or bool((wrong > again).any())
         at = torch.nonzero(again.any(0)).squeeze(-1)
         if at.numel() == 0 or steps.taken == steps.most:
             return converged
@@ -341,23 +344,23 @@ def _confirm(
         limits = torch.where(again[:, at], bounds[:, columns], torch.inf)
         part = problem.part(found.x, columns)
         here = steps.until(options.start(part), limits, columns)
-        claimed, squares, wrong = _checked(part, here, limits)
+        claimed, squares, wrong = _checked(part, here, limits, steps.norms[:, columns])
         mine = limits < torch.inf  # the columns that ran
         found.put(here, torch.where(mine, squares, torch.inf), columns)
         converged[:, columns] |= mine & (claimed > wrong)
 
 
 def _checked(
-    problem: Problem, found: Found, bounds: torch.Tensor
+    problem: Problem, found: Found, bounds: torch.Tensor, norms: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Columns that have ended before the last step, squared residuals, and which are too large."""
-    claimed = (found.squares <= bounds) | found.broken
+    """Columns that seem to have converged, squared residuals, and which are too large."""
+    claimed = found.squares <= bounds
     if not bool(claimed.any()):
         return claimed, found.squares, claimed
     squares = torch.where(claimed, problem.squares(found.x), found.squares)
     wrong = claimed & ~(squares <= bounds)  # NaN is wrong too
     if bool(wrong.any()):
-        wrong &= ~(squares <= problem.rounding(found.x))
+        wrong &= ~(squares <= problem.rounding(found.x).minimum((LARGEST * norms) ** 2))
     return claimed, squares, wrong
 
 
