@@ -12,7 +12,7 @@ from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wr
 
 from spgrad.core import kept
 from spgrad.core.kept import Key
-from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.compile import equate, lasting
 
 T = TypeVar("T")
 _NOTHING: Any = object()
@@ -225,6 +225,20 @@ class Pattern:
     def lines(self, view: Key) -> int:
         """Number of lines of a view: rows of the matrix, or its columns in a view by columns."""
         return self.bound(_ACROSS[view])
+
+    def relate_sizes(self, stored: torch.Tensor) -> None:
+        """Tells a trace which sizes of the indices, of the given views and of values are equal."""
+        equate(stored.shape[0], self.nse)
+        if not self.is_coo:
+            along = 0 if self.compressed_by_rows else 1
+            lines = self.extent[along] // (self.blocksize or (1, 1))[along]
+            equate(self.indices[0].shape[0], lines + 1)
+        for key in self.derived(kept.GIVEN) or ():
+            view = self.derived(key)
+            equate(view.ptr.shape[0], self.lines(key) + 1)
+            for t in view[1:3]:
+                if t is not None:
+                    equate(t.shape[0], self.elements if key in (kept.ROWS, kept.COLS) else self.nse)
 
     @property
     def device(self) -> torch.device:

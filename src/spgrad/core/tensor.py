@@ -15,7 +15,7 @@ from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_f
 from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, Shown, above, answer, refusable
 from spgrad.errors import ArgumentKindError, SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
-from spgrad.torch_protocol.compile import compiled_for, equate, of_trace, packed, traced
+from spgrad.torch_protocol.compile import compiled_for, of_trace, packed, traced
 
 _VIEWS = {key.name: key for key in (kept.ROWS, kept.COLS, kept.BLOCK_ROWS, kept.BLOCK_COLS)}
 
@@ -136,10 +136,10 @@ requires_grad=True)
             ptr, idx, perm = (None if field is None else inner[field] for field in fields)
             assert ptr is not None
             assert idx is not None
-            equate(ptr.shape[0], pattern.lines(key) + 1)
             pattern.keep(key, View(ptr, idx, perm, pattern.bound(key)))
         if uniform is not None:
             pattern.keep(kept.ITEMS, pattern.batch if uniform else ())
+        pattern.relate_sizes(inner["_stored"])
         A = SparseTensor(inner["_stored"], pattern)
         A._is_bare = views is None
         return A

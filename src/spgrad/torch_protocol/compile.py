@@ -64,11 +64,30 @@ def _leave_alone(function: Callable[..., Any]) -> None:
         eval_frame.set_code_exec_strategy(code, skip)
 
 
-def _let_read_nse() -> None:
+def _teach_dynamo() -> None:
+    from torch._dynamo import output_graph
     from torch._dynamo.variables import TensorVariable
 
     # Dynamo asks a method of this name for an attribute that is no constant
     TensorVariable.method_attr_nse = _nse  # type: ignore[attr-defined]
+    # with this function, Dynamo finds the sizes that a graph needs as numbers beside its tensors
+    output_graph.free_symbols = _symbols  # type: ignore[attr-defined]
+
+
+def _symbols(value: Any) -> Any:
+    """The symbols in the sizes of a value; for a sparse tensor, also of its indices and values.
+
+    Without the latter, a backward could not take an array whose length is a multiple of the number
+    of blocks, and a cache on disk could not compare sizes.
+    """
+    from torch.fx.experimental.symbolic_shapes import free_symbols
+
+    found = free_symbols(value)
+    if hasattr(value, "_pattern"):
+        found = found.union(
+            *(free_symbols(getattr(value, name)) for name in value.__tensor_flatten__()[0])
+        )
+    return found
 
 
 def _nse(variable: Any, tx: Any) -> Any:
@@ -109,7 +128,7 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if spec is not None:
             spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _let_read_nse()
+        _teach_dynamo()
         for function in _WAITING:
             _hand_over(function)
         for function in _UNREAD:
@@ -119,7 +138,7 @@ class _AfterDynamo(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 if _DYNAMO in sys.modules:
-    _let_read_nse()
+    _teach_dynamo()
 else:
     sys.meta_path.insert(0, _AfterDynamo())
 

@@ -129,26 +129,6 @@ def test_mini_batches_of_graphs():
         testing.assert_close(got.detach(), wanted.detach())
 
 
-@pytest.mark.parametrize("name", ["csr", "coo", "csc"])
-def test_a_constant_matrix_by_inductor(name):
-    """The backward takes no array from whose size it could tell the rows of the result."""
-
-    def function(A, x):
-        return A @ x
-
-    compiled, counter = counted(function, "inductor")
-    for seed in range(3):
-        A = graph(seed, (4 + 4 * seed, 10 - 2 * seed), name=name)
-        x = torch.randn(A.shape[1], 3, dtype=A.dtype)
-        leaves = [x.clone().requires_grad_() for _ in range(2)]
-        results = [run(A, leaf) for run, leaf in zip((compiled, function), leaves, strict=True)]
-        for y in results:
-            y.sin().sum().backward()
-        testing.assert_close(*(y.detach() for y in results))
-        testing.assert_close(*(leaf.grad for leaf in leaves))
-    assert counter.frame_count <= 2
-
-
 def test_a_growing_matrix():
     """Rows and elements are added: also the first step, from which sizes begin to vary."""
     compiled, counter = counted(FUNCTIONS["both"])
