@@ -16,7 +16,7 @@ from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.refusals import refuse_onnx
 from spgrad.core.slots import above
 from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError
-from spgrad.torch_protocol.compile import in_trace, loses_sizes
+from spgrad.torch_protocol.compile import has_its_sizes, in_trace
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,10 +97,10 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
 
 
 def _require_sizes(out: Any) -> None:
-    """Refuses a result that a trace can't have, as it has not all sizes that it was made with."""
+    """Refuses a result that a trace can't have, as it can't tell one of its sizes."""
     if torch.compiler.is_dynamo_compiling() or type(getattr(out, "_vals", None)) is torch.Tensor:
         return
-    if loses_sizes(out) and _outermost():
+    if in_trace() and _outermost() and not has_its_sizes(out):
         raise UnsupportedError(UNKNOWN_SIZE)
 
 

@@ -86,7 +86,15 @@ def copied(A: SparseTensor) -> SparseTensor:
 
 
 def remembered(pattern: Pattern, kind: Key, key: Any, make: Callable[[], Any]) -> Any:
-    """The result of `make`; `pattern` keeps the last used results of a kind by their `key`."""
+    """The result of `make`; `pattern` keeps the last used results of a kind by their `key`.
+
+    A key with a size that a trace has a symbol for has no hash; its result is not kept.
+    """
+    try:
+        hash(key)
+    except TypeError:
+        with lasting(*pattern.indices):
+            return make()
     return last_used(pattern.derive(kind, lambda _: {}), key, make, (pattern,))
 
 

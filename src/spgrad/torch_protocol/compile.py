@@ -225,22 +225,23 @@ def in_trace() -> bool:
     return TracingContext.try_get() is not None
 
 
-def loses_sizes(out: Any) -> bool:
-    """True if the running trace has a size that depends on numbers, and `out` has no such size.
+def has_its_sizes(out: Any) -> bool:
+    """False if the running trace can't find a size in `out` that depends on numbers.
 
-    Dynamo finds such a size in the results of the operation that made it, or nowhere.
+    Dynamo looks for such a size in the results of the operation that made it. It need not look for
+    sizes of which `out` has nothing: the second pass finds these inside of the operation.
     """
     running = TracingContext.try_get()
     if running is None or running.fake_mode is None or running.fake_mode.shape_env is None:
-        return False
+        return True
     pending = running.fake_mode.shape_env.pending_fresh_unbacked_symbols
-    return bool(pending) and not set(pending) <= {
-        symbol
-        for tensor in _parts(out)
-        for size in tensor.shape
-        if isinstance(size, torch.SymInt)
-        for symbol in size.node.expr.free_symbols
-    }
+    if not pending:
+        return True
+    sizes = [size for tensor in _parts(out) for size in tensor.shape]
+    found = [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]
+    used = {symbol for expression in found for symbol in expression.free_symbols}
+    pending[:] = [symbol for symbol in pending if symbol in used]
+    return set(pending) <= set(found)
 
 
 def _parts(out: Any) -> Iterator[torch.Tensor]:

@@ -9,6 +9,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import spgrad
 from spgrad import testing
 from spgrad.nn import patterns
+from spgrad.public import public_op
+from spgrad.torch_protocol.compile import when_tracing
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
 
@@ -26,11 +28,35 @@ WHOLE = {
     "triu_of_bsc": lambda A: A.to_sparse_bsc((2, 2)).triu(1),
     "prune_of_bsr": lambda A: spgrad.prune(A.to_sparse_bsr((2, 2)), 0.5),
     "where": lambda A: spgrad.where(A != 0, A, A.t().to_sparse_csr()),
+    "product": lambda A: A @ A.t(),
+    "products": lambda A: (A @ A) @ A,
+    "product_of_bsr": lambda A: A.to_sparse_bsr((2, 2)) @ A.to_sparse_bsr((2, 2)),
+    "pruned_product_of_csc": lambda A: spgrad.prune(A.to_sparse_csc(), 0.5) @ A,
+    "sum_of_bsr": lambda A: A.to_sparse_bsr((2, 2)) + A.to_sparse_bsr((2, 2)).mT,
+    "set_diag_of_bsc": lambda A: spgrad.set_diag(A.to_sparse_bsc((2, 2)), 1.0),
+    "rows": lambda A: A[2:5],
+    "rows_from_the_end": lambda A: A[-3:-1],
+    "half_of_the_rows": lambda A: A[: A.shape[0] // 2],
+    "rows_and_columns": lambda A: A[1:4, 2:],
+    "rows_of_rows": lambda A: A[1:][:2],
+    "row": lambda A: A[1],
+    "last_column": lambda A: A[:, -1],
+    "element": lambda A: A * A[1, -1],
+    "listed_rows": lambda A: A[torch.tensor([0, 2, 2, -1])],
+    "listed_columns": lambda A: A[:, torch.tensor([3, 0])],
+    "index_select": lambda A: A.index_select(0, torch.tensor([0, 2])),
+    "every_other_row": lambda A: A[::2],
+    "rows_backwards": lambda A: A[::-1],
+    "rows_of_coo": lambda A: A.to_sparse_coo()[1:4, ::2],
+    "element_of_coo": lambda A: A * A.to_sparse_coo()[1, 2],
+    "rows_of_csc": lambda A: A.to_sparse_csc()[1:4],
+    "rows_of_bsr": lambda A: A.to_sparse_bsr((2, 2))[2:],
+    "a_row_of_bsc": lambda A: A.to_sparse_bsc((2, 2))[1],
 }
 
 
-def graph(n, columns=None):
-    return made("csr", (n, columns or n), seed=n).detach()
+def graph(n):
+    return made("csr", (n, n), seed=n).detach()
 
 
 @pytest.mark.parametrize("case", WHOLE)
@@ -44,13 +70,14 @@ def test_a_new_pattern_in_one_graph(case):
     counter = CompileCounterWithBackend("aot_eager")
     whole = torch.compile(function, fullgraph=True, backend=counter)
     for n in (6, 8, 10):
-        compare(whole, function, graph(n, 6 if case == "columns" else n))
+        compare(whole, function, graph(n))
     assert counter.frame_count <= 2
 
 
 def test_by_inductor():
     def function(A, x):
-        return (A + A.t().to_sparse_csr()).to_dense() @ x
+        B = A + A.t().to_sparse_csr()
+        return (B @ A)[1:4].to_dense() @ x
 
     compare(compiled(function), function, graph(6), torch.randn(6, 3, dtype=torch.float64))
 
@@ -103,8 +130,8 @@ def test_other_tensors_have_no_nse():
 
 
 REFUSED = {
-    "getitem": lambda A: A[2:5],
-    "matmul": lambda A: A @ A,
+    "unbind": lambda A: torch.stack(A.unbind(0)[:3]),
+    "getitem": lambda A: A.to_sparse_coo()[torch.tensor([0, 2])],
 }
 
 
@@ -124,5 +151,23 @@ def test_what_is_in_no_graph_says_so(name):
 
 def test_the_outermost_function_is_named():
     """It is the one that the user called, whatever it calls itself."""
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"spgrad\.split: torch\.compile"):
-        compiled(lambda A: A.split(3)[0], "aot_eager")(graph(6))
+
+    @public_op
+    def outer(A):
+        return A.unbind(0)[0]
+
+    when_tracing(outer)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"spgrad\.outer: torch\.compile"):
+        compiled(lambda A: outer(A) * 2, "aot_eager")(graph(6))
+
+
+def test_a_number_outside_of_the_shape_in_a_run():
+    """As in a dense tensor of a compiled function, the run finds it."""
+    whole = compiled(lambda A, index: A[index] * 2, "aot_eager")
+    index = torch.tensor([0, 2])
+    compare(lambda A: whole(A, index), lambda A: A[index] * 2, graph(6))
+    with pytest.raises(RuntimeError, match="an index tensor for dimension 0 has a number outside"):
+        whole(graph(6), torch.tensor([0, 6]))
+    chosen = compiled(lambda A, index: A.index_select(1, index), "aot_eager")
+    with pytest.raises(RuntimeError, match="an index tensor for dimension 1 has a number outside"):
+        chosen(graph(6), torch.tensor([0, -1]))

@@ -27,7 +27,7 @@ from spgrad.ops.indexing.coo import (
     sparse_part,
     window,
 )
-from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
+from spgrad.ops.indexing.parse import GROUP, INT, NEW, Group, Slice, Subscript
 from spgrad.ops.shapes.shape import same_elements
 from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import in_torch_func
@@ -43,7 +43,7 @@ class PatternPart(NamedTuple):
     blocks: bool = False
 
 
-class _TakenLines(NamedTuple):
+class TakenLines(NamedTuple):
     """Lines of a matrix, as a compressed layout has them, and which old entries they list."""
 
     ptr: torch.Tensor
@@ -177,26 +177,41 @@ def _owned(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
 
 def _whole_lines(
     pattern: Pattern, subscript: Subscript, target: Target, dims: Sequence[int]
-) -> _TakenLines:
+) -> TakenLines:
     """The lines that the other dimensions than `idx_dim` take, in the order of the result."""
     ptr, idx = pattern.indices
-    run = _run_of_lines(pattern, subscript, dims)
+    run = _as_run(pattern, subscript, dims)
     if run is not None:
         if run.count == ptr.shape[0] - 1:
-            return _TakenLines(ptr, idx, None)
-        ptr = ptr[run.start : run.start + run.count + 1]
-        first, end = torch.stack([ptr[0], ptr[-1]]).tolist()  # read once
-        return _TakenLines(ptr - first, idx[first:end], Run(first, end - first))
+            return TakenLines(ptr, idx, None)
+        return run_of_lines(ptr, idx, run)
     lines = _line_numbers(pattern, subscript, target, dims)
+    if not is_real(ptr):
+        wide, entries = (t.to(torch.int64) for t in (ptr, idx)), positions(idx, idx.shape[0])
+        made, own, entry = kernels.list_lines(*wide, entries, lines.contiguous())
+        dtype = index_dtype(ptr.dtype, (own.shape[0],))
+        return TakenLines(made.to(dtype), own.to(dtype), entry)
     begin, end = ptr.index_select(0, lines), ptr[1:].index_select(0, lines)
     count = int((end - begin).sum())
     dtype = ptr.dtype if count <= _INT32 else torch.int64
     idx, begin, end = (t.to(dtype) for t in (idx, begin, end))
     ptr, idx = kernels.join_ranges(idx, begin, end, idx.new_zeros(1), count, False)
-    return _TakenLines(ptr, idx, Ranges(ptr, begin, end, count, False))
+    return TakenLines(ptr, idx, Ranges(ptr, begin, end, count, False))
 
 
-def _run_of_lines(pattern: Pattern, subscript: Subscript, dims: Sequence[int]) -> Run | None:
+def run_of_lines(ptr: torch.Tensor, idx: torch.Tensor, run: Run) -> TakenLines:
+    """Lines one after the other; the result may share the memory of `idx`."""
+    ptr = ptr[run.start : run.start + run.count + 1]
+    if not is_real(ptr):  # a trace has a size for the result, and no numbers
+        at = positions(idx, idx.shape[0])
+        entry = ((at >= ptr[0]) & (at < ptr[-1])).nonzero().squeeze(1)
+        return TakenLines(ptr - ptr[0], idx.index_select(0, entry), entry)
+    ends = ptr[:: max(run.count, 1)].tolist()  # read once
+    first, count = ends[0], ends[-1] - ends[0]
+    return TakenLines(ptr - first, idx[first : first + count], Run(first, count))
+
+
+def _as_run(pattern: Pattern, subscript: Subscript, dims: Sequence[int]) -> Run | None:
     """Lines one after the other: of ints, then a slice in steps of 1, then all; or None."""
     group = subscript.group
     if group is not None and not (group.dims and set(group.dims).isdisjoint(dims)):
@@ -205,7 +220,7 @@ def _run_of_lines(pattern: Pattern, subscript: Subscript, dims: Sequence[int]) -
     for d in dims:
         take, size = subscript.taken[d], pattern.shape[d]
         start *= size
-        if isinstance(take, int):
+        if isinstance(take, INT):
             if sliced:
                 return None
             start += take
@@ -235,7 +250,7 @@ def _line_numbers(
     total = ptr.new_zeros([1] * len(items), dtype=torch.int64)
     for d in dims:
         take = subscript.taken[d]
-        if isinstance(take, int):
+        if isinstance(take, INT):
             total = total + take * below[d]
             continue
         if isinstance(take, Slice):
@@ -250,14 +265,14 @@ def _line_numbers(
     return total.reshape(-1)
 
 
-def _sliced_lines(lines: _TakenLines, take: Slice | int) -> _TakenLines:
+def _sliced_lines(lines: TakenLines, take: Slice | int) -> TakenLines:
     """What a slice, or an int, takes of each line."""
-    part = Slice(take, 1, 1) if isinstance(take, int) else take
+    part = Slice(take, 1, 1) if isinstance(take, INT) else take
     ptr, idx, source = kernels.select_range(lines.ptr, lines.idx, *part)
     return _with_old_entries(lines.entry, ptr, idx, source)
 
 
-def _columns(lines: _TakenLines, points: torch.Tensor, size: int) -> _TakenLines:
+def _columns(lines: TakenLines, points: torch.Tensor, size: int) -> TakenLines:
     """What an index tensor takes of each line."""
     count, nse = points.shape[0], lines.idx.shape[0]
     dtype = lines.ptr.dtype
@@ -271,15 +286,15 @@ def _columns(lines: _TakenLines, points: torch.Tensor, size: int) -> _TakenLines
 
 def _with_old_entries(
     first: Entries, ptr: torch.Tensor, idx: torch.Tensor, source: torch.Tensor
-) -> _TakenLines:
+) -> TakenLines:
     """Lines made of others, whose entries are `first`."""
     if isinstance(first, Run):
-        return _TakenLines(ptr, idx, source + first.start)
-    return _TakenLines(ptr, idx, composed(as_index(first, source), source))
+        return TakenLines(ptr, idx, source + first.start)
+    return TakenLines(ptr, idx, composed(as_index(first, source), source))
 
 
 def _as_coordinates(
-    lines: _TakenLines, subscript: Subscript, target: Target, dims: Sequence[int], idx_dim: int
+    lines: TakenLines, subscript: Subscript, target: Target, dims: Sequence[int], idx_dim: int
 ) -> tuple[Pattern, Entries]:
     """Lines as COO, in the order of the result's dimensions."""
     ptr, idx, entry = lines
@@ -327,13 +342,13 @@ def located(pattern: Pattern, subscript: Subscript, target: Target) -> torch.Ten
     group, split = subscript.group, len(pattern.shape) - pattern.dense_dim
     sizes = tuple(pattern.shape[:split])
     like = pattern.indices[0]
-    if pattern.is_coo and GROUP not in target.out:
+    if pattern.is_coo and GROUP not in target.out and is_real(like):
         first, end, _ = window(like, subscript.taken[:split], sizes)
         return like.new_full((1,), first if first < end else -1, dtype=torch.int64)
     points = sparse_part(group, split)
     count = group.points if group is not None and GROUP in target.out else 1
     at = [
-        torch.full((count,), take, device=like.device) if isinstance(take, int) else points[d]
+        torch.full((count,), take, device=like.device) if isinstance(take, INT) else points[d]
         for d, take in enumerate(subscript.taken[:split])
     ]
     if pattern.is_coo:

@@ -14,7 +14,8 @@ from spgrad.lowering.gather import Entries, Run
 from spgrad.lowering.rebuild import composed, positions
 from spgrad.lowering.sorting import counting_sort, lexicographic
 from spgrad.lowering.views import linear_index, unraveled
-from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
+from spgrad.ops.indexing.parse import GROUP, INT, NEW, Group, Slice, Subscript
+from spgrad.torch_protocol.compile import is_real
 
 
 class Target(NamedTuple):
@@ -42,21 +43,24 @@ def window(
 ) -> tuple[int, int, int]:
     """The run of entries that the leading ints, and a slice behind them, leave over.
 
-    By binary search, O(log nse) for each dimension.
+    By binary search, O(log nse) for each dimension. A trace, which can't know the run, gives all
+    entries, of which the dimensions then ask for theirs.
 
     Returns:
         First entry, end, and the number of dimensions that ask for nothing more.
     """
     first, end = 0, indices.shape[1]
+    if not is_real(indices):
+        return first, end, 0
     for dim, take in enumerate(taken):
         if take is None or is_whole(take, shape[dim]):
             return first, end, dim
-        low, high = (take, take) if isinstance(take, int) else _bounds(take)
+        low, high = (take, take) if isinstance(take, INT) else _bounds(take)
         line = indices[dim, first:end]
         ends = torch.searchsorted(line, low), torch.searchsorted(line, high, right=True)
         below, end = torch.stack(ends).tolist()  # read once
         first, end = first + below, first + end
-        if not isinstance(take, int):
+        if not isinstance(take, INT):
             return first, max(first, end), dim + (abs(take.step) == 1)
     return first, end, len(taken)
 
@@ -82,7 +86,7 @@ def of_coordinates(
     sorts = bool(points)
     entry: torch.Tensor | None = None
     point: torch.Tensor | None = None
-    leads = all(isinstance(take, int) for take in taken[:done])
+    leads = all(isinstance(take, INT) for take in taken[:done])
     if leads and points and list(points) == list(range(done, done + len(points))):
         point, entry = _runs(indices, points, shape)
         kept = _taken_entries(indices, asks, taken, entry)
@@ -130,7 +134,7 @@ def _taken_entries(
         take = taken[d]
         line = composed(indices[d], entry)
         assert line is not None
-        if isinstance(take, int):
+        if isinstance(take, INT):
             own = line == take
         else:
             assert take is not None

@@ -19,7 +19,8 @@ from spgrad.core.values import on_pattern, plain, stored_values
 from spgrad.lowering.gather import Gather, Move, Ranges, Run, moves_along
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.rebuild import remembered
-from spgrad.ops.indexing.parse import in_range
+from spgrad.ops.indexing.compressed import run_of_lines
+from spgrad.ops.indexing.parse import in_range, slice_of
 from spgrad.torch_protocol.compile import lasting
 
 _PLAIN = (torch.sparse_csr, torch.sparse_csc)
@@ -62,8 +63,11 @@ def listed(A: SparseTensor, lines: torch.Tensor) -> SparseTensor | None:
     """The lines of these numbers, int64, from 0 on and in range; None where only `part` can."""
     pattern, vals = A._pattern, stored_values(A)
     (ptr, idx), longest = pattern.indices, pattern.shape[1 if pattern.compressed_by_rows else 0]
-    most = lines.shape[0] * min(pattern.nse, longest)
-    if not moves_along(vals, idx) or (ptr.dtype == torch.int32 and most > _INT32):
+    if not moves_along(vals, idx):
+        return None
+    # no minimum of two sizes, on which compiled code would depend
+    most = (lines.shape[0] * size for size in (pattern.nse, longest))
+    if ptr.dtype == torch.int32 and all(n > _INT32 for n in most):
         return None
     recorded = wants_grad(vals)
     with lasting(ptr, idx, lines):
@@ -99,23 +103,22 @@ def _run(A: SparseTensor, take: int | slice, dim: int) -> SparseTensor | None:
         first, count = take % size, 1
     else:
         try:
-            first, stop, step = take.indices(size)
+            first, step, count = slice_of(take, size)
         except (TypeError, ValueError):
             return None
-        count = max(stop - first, 0)
         if step != 1 or count in (0, size):
             return None
     one = isinstance(take, int)
 
     def make() -> Move:
         ptr, idx = pattern.indices
-        begin, end = ptr[first : first + count + 1 : count].tolist()
-        own = idx[begin:end].clone()
+        own_ptr, part, entry = run_of_lines(ptr, idx, Run(first, count))
+        own = part.clone()
         if one:
             made = Pattern(torch.sparse_coo, (pattern.shape[1 - dim],), (own[None],))
         else:
-            made = _with_lines(pattern, (ptr[first : first + count + 1] - begin, own), count)
-        return Move(made, Gather(Run(begin, end - begin), pattern.nse))
+            made = _with_lines(pattern, (own_ptr, own), count)
+        return Move(made, Gather(entry, pattern.nse))
 
     part = remembered(pattern, kept.PART, ("lines", first, count, one), make)
     return on_pattern(part.gather(stored_values(A)), part.pattern)
@@ -127,10 +130,9 @@ def _slice_of_lines(A: SparseTensor, within: slice) -> SparseTensor | None:
     m, k = pattern.shape
     size = k if pattern.compressed_by_rows else m
     try:
-        start, stop, step = within.indices(size)
+        start, step, count = slice_of(within, size)
     except (TypeError, ValueError):
         return None
-    count = len(range(start, stop, step))
     if count in (0, size):
         return None
     ready: list[torch.Tensor] = []  # the values, if this call finds the pattern

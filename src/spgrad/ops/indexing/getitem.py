@@ -18,7 +18,17 @@ from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import require_dim, require_int, require_ints, sparse_operand
 from spgrad.lowering.rebuild import copied, positions, sparse_dims
 from spgrad.ops.indexing.fast import line_dim, listed, subscripted
-from spgrad.ops.indexing.parse import GROUP, Group, Slice, Subscript, full_slices, one, read, vector
+from spgrad.ops.indexing.parse import (
+    GROUP,
+    INT,
+    Group,
+    Slice,
+    Subscript,
+    full_slices,
+    one,
+    read,
+    vector,
+)
 from spgrad.ops.indexing.plan import part
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.shapes.shape import permute
@@ -207,7 +217,7 @@ def _subscript(A: SparseTensor, dim: int, take: Slice | int | Group) -> Subscrip
     taken = full_slices(A._pattern.shape)
     group = take if isinstance(take, Group) else None
     taken[dim] = None if isinstance(take, Group) else take
-    own = () if isinstance(take, int) else (dim if group is None else GROUP,)
+    own = () if isinstance(take, INT) else (dim if group is None else GROUP,)
     return Subscript(tuple(taken), (*range(dim), *own, *range(dim + 1, len(taken))), group)
 
 

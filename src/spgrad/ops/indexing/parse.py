@@ -13,9 +13,13 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentIndexError, ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import is_sparse
 from spgrad.ops.indexing.nonzero import nonzero
+from spgrad.torch_protocol.compile import of_trace
 
 NEW, GROUP = -1, -2
 """Dimensions of a result that are none of the operand: of size 1, and of the index tensors."""
+
+INT = int, torch.SymInt
+"""Kinds of an index that takes a dimension away; the second, in a trace, counts from the end."""
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
@@ -225,10 +229,19 @@ def in_range(t: torch.Tensor, dim: int, size: int) -> torch.Tensor:
     """Index tensor with indices from the end counted from 0, or the refusal."""
     if t.numel() == 0:
         return t
+    if of_trace(t):
+        return torch.where(t < 0, t + size, _asserted(t, -size, dim, size))
     low, high = torch.stack(t.aminmax()).tolist()  # read once
     if low < -size or high >= size:
         raise _outside("index", low if low < -size else high, dim, size)
     return torch.where(t < 0, t + size, t) if low < 0 else t
+
+
+def _asserted(t: torch.Tensor, low: int, dim: int, size: int) -> torch.Tensor:
+    """The index tensor of a trace, whose runs raise if a number is outside of the shape."""
+    text = f"spgrad: an index tensor for dimension {dim} has a number outside of the shape"
+    torch._assert_async(((t >= low) & (t < size)).all(), text)
+    return t
 
 
 def one(arg: str, part: Any, dim: int, size: int) -> int:
@@ -239,7 +252,7 @@ def one(arg: str, part: Any, dim: int, size: int) -> int:
         raise _no_index(part) from None
     if not -size <= at < size:
         raise _outside(arg, at, dim, size)
-    return at % size
+    return at if at >= 0 else at + size
 
 
 def _outside(arg: str, at: int, dim: int, size: int) -> ArgumentValueError:
@@ -252,16 +265,37 @@ def _outside(arg: str, at: int, dim: int, size: int) -> ArgumentValueError:
 
 def _sliced(part: slice, dim: int, size: int) -> Slice:
     try:
-        start, stop, step = part.indices(size)
+        start, step, count = slice_of(part, size)
     except (TypeError, ValueError) as error:
         raise ArgumentValueError(
             f"`index` has {part} for dimension {dim}; ints, or none, and a step other than 0 are "
             f"accepted. Python says: {error}."
         ) from None
-    count = len(range(start, stop, step))
     if count == 0:
         return Slice(0, 1, 0)
     return Slice(start, step if count > 1 else 1, count)
+
+
+def slice_of(part: slice, size: int) -> Slice:
+    """The first index, the step and the number of indices of a slice, as Python counts them."""
+    if not any(isinstance(n, torch.SymInt) for n in (part.start, part.stop, size)):
+        start, stop, step = part.indices(size)
+        return Slice(start, step, len(range(start, stop, step)))
+    # Python would ask a trace for the number of a symbol, and the graph would hold for it alone
+    step = slice(None, None, part.step).indices(1)[2]
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+
+    def within(at: Any, default: int) -> int:
+        if at is None:
+            return default
+        at = at if isinstance(at, torch.SymInt) else operator.index(at)
+        at = at + size if at < 0 else at
+        return low if at < low else min(at, high)
+
+    ends = (low, high) if step > 0 else (high, low)
+    start, stop = (within(at, end) for at, end in zip((part.start, part.stop), ends, strict=True))
+    length = (stop - start if step > 0 else start - stop) + abs(step) - 1
+    return Slice(start, step, length // abs(step) if length > 0 else 0)
 
 
 def vector(index: Any, A: SparseTensor, dim: int) -> torch.Tensor:
@@ -277,6 +311,8 @@ def vector(index: Any, A: SparseTensor, dim: int) -> torch.Tensor:
         raise checks.bad_shape("index", tuple(index.shape), "a vector", "Use A[index].")
     index = index.reshape(-1).to(torch.int64)
     size = A._pattern.shape[dim]
+    if of_trace(index):
+        return _asserted(index, 0, dim, size)
     found = in_range(index, dim, size)
     if found is not index:
         raise ArgumentIndexError(

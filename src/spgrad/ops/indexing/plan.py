@@ -18,7 +18,7 @@ from spgrad.lowering.rebuild import flat_values, positions, remembered, sparse_d
 from spgrad.lowering.views import linear_index
 from spgrad.ops.indexing.compressed import located, part_of_pattern, sizes_of
 from spgrad.ops.indexing.coo import Target, is_whole
-from spgrad.ops.indexing.parse import GROUP, Slice, Subscript
+from spgrad.ops.indexing.parse import GROUP, INT, Slice, Subscript
 from spgrad.torch_protocol.compile import lasting
 
 
@@ -165,7 +165,7 @@ def _dense_index(
     found: list[int | slice | torch.Tensor] = []
     group = plan.subscript.group
     for i, take in enumerate(plan.subscript.taken[plan.split :]):
-        if isinstance(take, int):
+        if isinstance(take, INT):
             found.append(take)
         elif isinstance(take, Slice):
             start = take.start if take.step > 0 else vals.shape[i + 1] - 1 - take.start

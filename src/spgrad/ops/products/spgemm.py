@@ -104,23 +104,31 @@ def _find_product(
 ) -> tuple[Product, torch.Tensor]:
     """The CSR pattern of A B with what is kept of it, and its flat values."""
     view_a, view_b = _in_one_index_dtype(rows(A), rows(B))
-    listed = lists_pairs(view_a.ptr)
-    count, checked = _asked(view_a, view_b) if listed else (_most_products(view_a, view_b), False)
-    if count > torch.iinfo(torch.int32).max:
+    listed, known = lists_pairs(view_a.ptr), is_real(view_a.ptr)
+    count, checked = 0, False
+    if listed:
+        count, checked = _asked(view_a, view_b)
+    elif known:
+        count = _most_products(view_a, view_b)
+    if not known or count > torch.iinfo(torch.int32).max:
         view_a, view_b = _as_int64(view_a), _as_int64(view_b)
-    ptr, idx, vals = kernels.spgemm(*view_a[:3], a, *view_b[:3], b, view_b.num_cols, checked)
+    operands = (*view_a[:3], a, *view_b[:3], b, view_b.num_cols)
+    ptr, idx, vals = kernels.spgemm(*operands, checked)
     shape = (*A.batch, A.matrix[0], B.matrix[1])
     dtype = torch.promote_types(A.indices[0].dtype, B.indices[0].dtype)
-    if idx.dtype == torch.int64:
+    if not known:
+        dtype = index_dtype(dtype, (idx.shape[0], ptr.shape[0], view_b.num_cols))
+    elif idx.dtype == torch.int64:
         dtype = torch.int64
     found = Pattern(torch.sparse_csr, shape, (ptr.to(dtype), idx.to(dtype)))
     offsets = item_offsets(found, shape[-1])
     if isinstance(offsets, torch.Tensor):
         own = found.indices[1] - offsets.to(dtype)
         found = Pattern(torch.sparse_csr, shape, (found.indices[0], own))
-    found.keep(kept.ROWS, View(ptr, idx, None, view_b.num_cols))
-    numbered = found.extent[0] * found.extent[1] <= torch.iinfo(torch.int64).max
-    listed = listed and numbered and count <= MOST_PAIRS
+    if known:
+        found.keep(kept.ROWS, View(ptr, idx, None, view_b.num_cols))
+    listed = listed and count <= MOST_PAIRS
+    listed = listed and found.extent[0] * found.extent[1] <= torch.iinfo(torch.int64).max
     return Product(found, Pairs(count) if listed else None), vals
 
 

@@ -36,7 +36,5 @@ def moved(entry: Tensor, val: Tensor | None) -> Tensor:
     """The entries that went somewhere, or their values; -1 and zero stand for none."""
     if val is None:
         return entry
-    if val.numel() == 0:
-        return val.new_zeros(entry.shape)
-    none = entry < 0
-    return val[entry.clamp(min=0)].masked_fill(none, 0)
+    with_zero = torch.cat([val, val.new_zeros(1)])
+    return with_zero[torch.where(entry < 0, val.shape[0], entry)]
