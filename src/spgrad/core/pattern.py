@@ -234,7 +234,7 @@ class Pattern:
             lines = self.extent[along] // (self.blocksize or (1, 1))[along]
             equate(self.indices[0].shape[0], lines + 1)
         for key in self.derived(kept.GIVEN) or ():
-            view = self.derived(key)
+            view = self._derived[key]
             equate(view.ptr.shape[0], self.lines(key) + 1)
             for t in view[1:3]:
                 if t is not None:
