@@ -64,6 +64,34 @@ def test_rows(tmp_path, kind, dtype):
     assert_close(rows[:].to_dense(), wanted)
 
 
+def test_masks_and_what_are_no_numbers_of_rows(tmp_path):
+    """A list of bools is a mask, as in torch, and not the rows 0 and 1."""
+    dense = matrix()
+    rows, mask = written(tmp_path, dense, "npz"), [i % 3 == 0 for i in range(23)]
+    for asked in (mask, np.array(mask), torch.tensor(mask)):
+        assert_close(rows[asked].to_dense(), torch.from_numpy(dense)[mask])
+    for asked in (np.int64(3), torch.tensor(3)):
+        assert_close(rows[asked].to_dense(), torch.from_numpy(dense)[3:4])
+    for asked in ([0.5, 1.7], True, [True, False]):
+        with pytest.raises(ValueError, match="`rows` has "):
+            rows[asked]
+    for asked in (None, ..., "ab", [0, None]):
+        with pytest.raises(TypeError, match="`rows` is "):
+            rows[asked]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_])
+def test_unsorted_and_repeated_indices(tmp_path, dtype):
+    """SciPy writes both; they mean what they mean there."""
+    vals = np.array([1, 1, 1, 0, 1]).astype(dtype)
+    parts = vals, np.array([2, 0, 2, 1, 0]), np.array([0, 3, 3, 5])
+    A = scipy_sparse.csr_array(parts, shape=(3, 4))
+    scipy_sparse.save_npz(tmp_path / "a.npz", A, compressed=False)
+    rows = data.RowDataset(tmp_path / "a.npz")
+    assert_close(rows[[2, 0, 1]].to_dense(), torch.from_numpy(A.toarray()[[2, 0, 1]]))
+    assert rows[0].col_indices().tolist() == [0, 2]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loader(tmp_path, workers):
     dense = matrix()

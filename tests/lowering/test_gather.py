@@ -43,3 +43,31 @@ def test_derivatives_after_the_operand_is_deleted(move):
     there = dense != 0
     assert torch.equal(g, wanted[there])
     assert torch.equal(h, second[there])
+
+
+MANY = 3000
+REPEATS = {
+    "rows": lambda A: A[torch.zeros(MANY, dtype=torch.int64)],
+    "columns": lambda A: A.index_select(1, torch.zeros(MANY, dtype=torch.int64)),
+    "expand": lambda A: A[None].expand(MANY, 2, 2),
+    "repeat": lambda A: A.repeat(MANY, 1),
+    "draws": lambda A: spgrad.data.sample_neighbors(A, [0, 1], MANY, replace=True).blocks[0],
+    "amax": lambda A: spgrad.spmm(A, torch.ones(2, MANY, dtype=A.dtype), "amax"),
+    "max_plus": lambda A: spgrad.spmm(A, torch.ones(2, MANY, dtype=A.dtype), "max_plus"),
+}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("repeat", REPEATS.values(), ids=list(REPEATS))
+def test_gradients_of_many_copies_are_added_in_float32(repeat, dtype, create_graph):
+    """bfloat16 cannot count beyond 256, nor can float16 beyond 2048."""
+    grads = []
+    for dtype_of_sums in (torch.float64, dtype):
+        A = spgrad.from_dense(torch.tensor([[2.0, 0], [0, 2]], dtype=dtype_of_sums)).to_sparse_csr()
+        A.requires_grad_()
+        y = repeat(A)
+        total = (y.to_dense() if y.is_sparse else y).double().sum()
+        (g,) = torch.autograd.grad(total, A, create_graph=create_graph)
+        grads.append(g.detach().to_dense().double())
+    torch.testing.assert_close(grads[1], grads[0], rtol=1e-2, atol=0)

@@ -20,6 +20,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.data.arguments import require_count, require_members
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.lowering.convert import with_sorted_lines
 from spgrad.public import public_as
 
 T = TypeVar("T")
@@ -31,7 +32,8 @@ class RowDataset(Dataset[SparseTensor]):
 
     Reads what ``scipy.sparse.save_npz(path, A, compressed=False)`` writes, or a folder with
     ``indptr.npy``, ``indices.npy`` and ``data.npy``, as ``numpy.save`` writes them. The pointers
-    are checked once; the indices of a batch are checked when it is read.
+    are checked once; the indices of a batch are checked when it is read, and sorted if they are
+    not: repeated ones are added up, as SciPy does.
 
     ``dataset[rows]`` is a CSR matrix of these rows, and `loader` gives such matrices. A worker
     process that gets a copy of the data set opens the files again.
@@ -107,15 +109,12 @@ class RowDataset(Dataset[SparseTensor]):
 
     @public_as("data.RowDataset")
     def __getitem__(self, rows: Any) -> SparseTensor:
-        """Rows as CSR (b, k): one row for an int, several for a slice, a list or a tensor."""
-        if isinstance(rows, int):
-            rows = [rows]
-        elif isinstance(rows, slice):
+        """Rows as CSR (b, k): several for a slice, a list, a tensor or a mask."""
+        if isinstance(rows, slice):
             rows = range(*rows.indices(len(self)))
-        if not isinstance(rows, torch.Tensor):
-            rows = torch.tensor(list(rows), dtype=torch.int64)
-        lines = require_members("rows", rows, len(self))
+        lines = require_members("rows", rows, len(self), one=True)
         ptr, idx, val = kernels.list_lines(self._ptr, self._idx, self._val, lines)
+        ptr, idx, val = with_sorted_lines(ptr, idx, val, self.shape[1])
         names = "indptr", "indices"
         checks.require_compressed(names, ptr, idx, self.shape[1], 0)
         shape = lines.numel(), self.shape[1]

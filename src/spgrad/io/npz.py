@@ -13,14 +13,13 @@ from typing import Any
 
 import torch
 
-from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.compressed import sparse_compressed_tensor
 from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.pattern import LAYOUTS
 from spgrad.core.tensor import SparseTensor
 from spgrad.io.stream import MOST_PACKED, Limit, reading, writing
-from spgrad.lowering.convert import convert
+from spgrad.lowering.convert import with_sorted_lines
 from spgrad.ops.layouts.structure import coalesce
 
 INDEX_KEYS = {
@@ -135,15 +134,8 @@ def _from_compressed(
         lines, bound = shape[0] // block[0], shape[1] // block[1]
     if ptr.numel() != lines + 1:
         raise ValueError(f"its array `indptr` has {ptr.numel()} pointers for {lines} lines")
-    if int(kernels.check_compressed(ptr, idx, bound)[0]) == _UNSORTED:
-        line = kernels.expand(ptr, idx.numel())
-        A = coalesce(sparse_coo_tensor(torch.stack([line, idx]), vals, (lines, bound, *block)))
-        by_line = convert(A, torch.sparse_csr)
-        (ptr, idx), vals = by_line._pattern.indices, by_line._vals
+    ptr, idx, vals = with_sorted_lines(ptr, idx, vals, bound)
     return sparse_compressed_tensor(ptr, idx, vals, shape, layout=LAYOUTS[form])
-
-
-_UNSORTED = 5  # of kernels.check_compressed
 
 
 def _from_diagonals(

@@ -8,6 +8,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.core import kept
+from spgrad.core.construct import sparse_coo_tensor
 from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, plain, stored_values
@@ -30,6 +31,24 @@ def convert(
     ready: list[torch.Tensor] = []  # the values, if this call finds the pattern
     found, gather, _ = _moved(pattern, layout, blocksize, vals, ready)
     return on_pattern(gather(vals, *ready).view(found.values_shape), found)
+
+
+_UNSORTED = 5  # of kernels.check_compressed
+
+
+def with_sorted_lines(
+    ptr: torch.Tensor, idx: torch.Tensor, vals: torch.Tensor, bound: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same lines with sorted unique indices, which SciPy does not require.
+
+    Lines with another defect, such as an index outside [0, bound), may come back as they are.
+    """
+    if int(kernels.check_compressed(ptr, idx, bound)[0]) != _UNSORTED:
+        return ptr, idx, vals
+    line = kernels.expand(ptr, idx.numel())
+    shape = ptr.numel() - 1, bound, *vals.shape[1:]
+    made = convert(sparse_coo_tensor(torch.stack([line, idx]), vals, shape), torch.sparse_csr)
+    return *made._pattern.indices, made._vals
 
 
 def flat_values(A: SparseTensor) -> torch.Tensor:

@@ -55,6 +55,15 @@ def as_index(entries: Entries, like: torch.Tensor | None = None) -> torch.Tensor
     return entries
 
 
+def added_at(index: torch.Tensor, g: torch.Tensor, count: int) -> torch.Tensor:
+    """The sum (count, ...) of the rows of g at each index; differentiable.
+
+    16-bit rows are added in float32: bfloat16 cannot count beyond 256.
+    """
+    wide = torch.promote_types(g.dtype, torch.float32)
+    return g.new_zeros(count, *g.shape[1:], dtype=wide).index_add(0, index, g.to(wide)).to(g.dtype)
+
+
 class Gather:
     """Takes values to the elements of another pattern: the new values are ``vals[entries]``.
 
@@ -144,8 +153,8 @@ class Gather:
         if index is None:
             return g
         if self.repeats:
-            total = g.new_zeros(self.nse + 1, *g.shape[1:])  # the last row is for the new zeros
-            return total.index_add(0, torch.where(index < 0, self.nse, index), g)[: self.nse]
+            last = torch.where(index < 0, self.nse, index)  # one more row, for the new zeros
+            return added_at(last, g, self.nse + 1)[: self.nse]
         return Gather(self.place, g.shape[0], place=index)(g)
 
 

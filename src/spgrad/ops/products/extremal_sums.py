@@ -9,6 +9,7 @@ import torch
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.values import plain
+from spgrad.lowering.gather import added_at
 from spgrad.lowering.products.spmm import spmm, wants_grad
 from spgrad.lowering.views import rows
 from spgrad.torch_protocol.func_transforms import Function
@@ -62,6 +63,6 @@ class _PlusProduct(Function):
         at = arg.clamp(min=0)
         entry = (at if view.perm is None else view.perm[at]).to(torch.int64)
         share = torch.where(arg >= 0, g, 0)
-        grad_vals = torch.zeros_like(vals).index_add(0, entry.view(-1), share.reshape(-1))
+        grad_vals = added_at(entry.view(-1), share.reshape(-1), vals.shape[0])
         column = view.idx[at].to(torch.int64)
         return grad_vals, torch.zeros_like(x).scatter_add(0, column, share), None, None

@@ -14,6 +14,7 @@ from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.dense_at import scaled_lines
+from spgrad.lowering.gather import added_at
 from spgrad.lowering.products.spmm import spmm, spmm_gradients, wants_grad
 from spgrad.lowering.segments import Segments, segment_product, segments_of
 from spgrad.lowering.views import rows
@@ -148,7 +149,7 @@ class _SpMMExtremum(Function):
         column = view.idx[at].to(torch.int64).view(arg.shape)
         share = torch.where(chosen, g, 0)
         factor = share * x.gather(0, column)
-        grad_vals = torch.zeros_like(vals).index_add(0, entry, factor.view(-1))
+        grad_vals = added_at(entry, factor.view(-1), vals.shape[0])
         weight = share * vals.gather(0, entry).view(arg.shape)
         return grad_vals, torch.zeros_like(x).scatter_add(0, column, weight), None, None
 
