@@ -188,6 +188,33 @@ def test_edge_lists(name, text, dense, tmp_path):
     assert A.dtype == (torch.float64 if "e3" in text or "2.5" in text else torch.float32)
 
 
+@pytest.mark.parametrize(
+    ("text", "header", "dense"),
+    [
+        ("0,1\n1,0\n", None, [[0, 1], [1, 0]]),
+        ("0,1\n1,0\n", True, [[0, 0], [1, 0]]),
+        ("0,1\n1,0\n", False, [[0, 1], [1, 0]]),
+        ("# edges\nfrom,to\n1,0\n", True, [[0, 0], [1, 0]]),
+        ("0,1\n", True, []),
+    ],
+)
+def test_a_first_line_of_numbers_may_name_the_columns(text, header, dense, tmp_path):
+    """As pandas writes it for columns without names."""
+    A = spgrad.io.load(write(tmp_path / "a.csv", text), header=header)
+    assert A.to_dense().tolist() == dense
+
+
+def test_headers_that_are_refused(tmp_path):
+    path = write(tmp_path / "a.csv", "from,to\n1,0\n")
+    with pytest.raises(ValueError, match="could not convert string 'from'"):
+        spgrad.io.load(path, header=False)
+    with pytest.raises(TypeError, match="`header` is 1; True and False are accepted"):
+        spgrad.io.load(path, header=1)
+    spgrad.io.save(spgrad.eye(2), tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"`header` is True for a \.npz file"):
+        spgrad.io.load(tmp_path / "a.npz", header=True)
+
+
 @pytest.mark.parametrize("name", support.ALL)
 def test_torch_files(name, tmp_path):
     A = testing.random_sparse((2, 4, 6), LAYOUTS[name]).requires_grad_()

@@ -20,7 +20,7 @@ COMMENTS = ("#", "%")
 QUOTE = '"'
 
 
-def read(path: Path, kind: str, size: Any, limit: Limit) -> SparseTensor:
+def read(path: Path, kind: str, size: Any, header: bool | None, limit: Limit) -> SparseTensor:
     """The adjacency matrix as COO; ValueError says what is wrong with the file."""
     import numpy as np
 
@@ -40,7 +40,7 @@ def read(path: Path, kind: str, size: Any, limit: Limit) -> SparseTensor:
         fields = _fields(first, delimiter)
         if not 2 <= len(fields) <= 3:
             raise ValueError(f"its first line of data has {len(fields)} columns, not two or three")
-        if any(map(_is_number, fields)):
+        if any(map(_is_number, fields)) if header is None else not header:
             text.seek(0)  # the first line has no names of columns
         columns = [("row", "i8"), ("col", "i8"), ("value", "f8")][: len(fields)]
         with warnings.catch_warnings():

@@ -69,6 +69,7 @@ def load(
     layout: torch.layout | None = None,
     dtype: torch.dtype | None = None,
     size: tuple[int, int] | int | None = None,
+    header: bool | None = None,
     max_bytes: int | None = None,
 ) -> SparseTensor:
     r"""The sparse tensor in a file, whose suffix says what kind of file it is.
@@ -77,7 +78,8 @@ def load(
     .npz                           as `scipy.sparse.save_npz` writes; diagonals become COO
     .mtx, .mtx.gz                  Matrix Market; symmetric, skew and hermitian ones in full
     .csv, .tsv, .txt (and .gz)     edge list: source, target and perhaps weight, counted from 0;
-                                   # and % begin comments, a first line may name the columns
+                                   # and % begin comments, a first line may name the columns,
+                                   see `header`
     .pt, .pth                      as `torch.save` writes; native sparse tensors too
     .h5, .hdf5                     Binsparse, version 0.1; matrices of which one triangle is stored
                                    in full
@@ -98,6 +100,8 @@ def load(
             of torch's default dtype.
         size: For edge lists: the number of nodes, or (rows, columns); by default the smallest
             square that holds the edges.
+        header: For edge lists: whether the first line names the columns. By default it does if none
+            of its fields is a number; pandas writes the numbers 0 and 1 for columns without names.
         max_bytes: Most bytes that the arrays in the file, and the row pointers of the result, may
             take; by default 64 MiB, or 50 times the size of the file if that is more. Raise it for
             a file that you trust. Reading takes a few times as much memory.
@@ -142,11 +146,14 @@ def load(
             f"`max_bytes` is {max_bytes!r}; a number of bytes or None is accepted. For example "
             "2**30."
         )
-    if size is not None and kind is not EDGES:
-        raise ArgumentValueError(
-            f"`size` is {size} for a {suffix} file, which has its own; None is accepted. Leave it "
-            "out."
-        )
+    if header is not None:
+        checks.require_bool("header", header)
+    for name, given in (("size", size), ("header", header)):
+        if given is not None and kind is not EDGES:
+            raise ArgumentValueError(
+                f"`{name}` is {given} for a {suffix} file, which has its own; None is accepted. "
+                "Leave it out."
+            )
     if not file.is_file():
         raise ArgumentValueError(
             f"`path` is {file}, which is not there; {kind.accepted} is accepted. Check the path."
@@ -154,7 +161,7 @@ def load(
     checks.require_packages(kind.extra, *kind.packages)
     limit = Limit.of(file, max_bytes)
     try:
-        A = _read(file, suffix, size, limit)
+        A = _read(file, suffix, size, header, limit)
     except MissingPackageError:
         raise
     except Exception as error:  # a damaged file can raise anything in its parser
@@ -186,14 +193,14 @@ def _known(path: Any) -> tuple[Path, str]:
     return file, suffix
 
 
-def _read(file: Path, suffix: str, size: Any, limit: Limit) -> SparseTensor:
+def _read(file: Path, suffix: str, size: Any, header: bool | None, limit: Limit) -> SparseTensor:
     kind = KINDS[suffix]
     if kind is NPZ:
         return npz.read(file, limit)
     if kind is MARKET:
         return market.read(file, limit)
     if kind is EDGES:
-        return edges.read(file, suffix.removesuffix(".gz"), size, limit)
+        return edges.read(file, suffix.removesuffix(".gz"), size, header, limit)
     if kind is BINSPARSE:
         return binsparse.read(file, limit)
     if kind is TENSORS:

@@ -48,7 +48,8 @@ def with_sorted_lines(
     line = kernels.expand(ptr, idx.numel())
     shape = ptr.numel() - 1, bound, *vals.shape[1:]
     made = convert(sparse_coo_tensor(torch.stack([line, idx]), vals, shape), torch.sparse_csr)
-    return *made._pattern.indices, made._vals
+    ptr, idx = made._pattern.indices
+    return ptr, idx, made._vals
 
 
 def flat_values(A: SparseTensor) -> torch.Tensor:
