@@ -79,3 +79,15 @@ def test_changed_names_what_a_call_writes_to():
     ]
     assert native.changed(torch.Tensor.add_, (), {}) == []
     assert native.changed(torch.Tensor.add_, (3,), {}) == []
+
+
+@pytest.mark.parametrize("fallback", ["torch", "refuse"])
+@pytest.mark.parametrize("convert", [lambda A: A.to(torch.complex128), lambda A: A.cdouble()])
+def test_gradients_of_real_values_that_become_complex(convert, fallback):
+    """Of repeated indices too, which torch's own tensors have no gradient for."""
+    g = torch.tensor([[1 + 2j, 3j], [4, 5 - 1j]], dtype=torch.complex128)
+    with spgrad.dropin(fallback):
+        A = torch.sparse_coo_tensor([[0, 0, 1], [0, 0, 1]], [1.0, 2.0, 3.0], (2, 2))
+        A.requires_grad_()
+        convert(A).to_dense().backward(g)
+    assert A.grad._values().tolist() == [1, 1, 5]

@@ -15,6 +15,7 @@ from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.errors import StateError, UnsupportedError
+from spgrad.ops.elementwise import dtypes
 from spgrad.public import public_as
 from spgrad.support import OPS, torch_named
 
@@ -72,8 +73,7 @@ def to(A: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     device = kwargs.get("device", args[0] if args else None)
     if isinstance(device, (str, torch.device)) and torch.device(device).type == "meta":
         return _leave_to_torch("to")()
-    with torch._C.DisableTorchFunctionSubclass():
-        return torch.Tensor.to(A, *args, **kwargs)
+    return dtypes.to(A, *args, **kwargs)
 
 
 _BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
