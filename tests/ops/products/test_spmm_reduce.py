@@ -119,3 +119,15 @@ def test_means_of_more_elements_than_16_bits_count(dtype):
     y.float().sum().backward()
     expected = torch.full((nse,), 2 / nse)
     torch.testing.assert_close(A.grad.values().float(), expected, rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("heads", [(), (2,)])
+def test_means_of_float16_whose_sums_are_out_of_range(heads):
+    A = spgrad.from_dense(torch.ones(2, 3000, *heads, dtype=torch.float16), dense_dim=len(heads))
+    A, x = A.requires_grad_(), torch.full((3000, *heads, 2), 100.0, dtype=torch.float16)
+    y = spgrad.spmm(A, x.requires_grad_(), "mean")
+    assert torch.equal(y, torch.full_like(y, 100))
+    y.float().sum().backward()
+    assert A.grad.dtype == x.grad.dtype == torch.float16
+    torch.testing.assert_close(x.grad, torch.full_like(x, 2 / 3000))
+    torch.testing.assert_close(A.grad.values(), torch.full_like(A.values(), 200 / 3000))
