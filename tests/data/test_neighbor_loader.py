@@ -143,6 +143,7 @@ def test_one_number_for_each_node():
         ({"input_nodes": [4, 4]}, "`input_nodes` has 4 more than once"),
         ({"batch_size": 0}, "`batch_size` is 0"),
         ({"num_neighbors": [2, -3]}, "`num_neighbors` is -3"),
+        ({"generator": 1}, "`generator` is an int"),
     ],
 )
 def test_refusals(options, text):

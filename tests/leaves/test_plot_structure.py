@@ -28,6 +28,14 @@ def test_bars_of_degrees(layout, dim, ax):
     assert ax.get_ylabel() == ("rows" if dim else "columns")
 
 
+def test_degrees_of_far_more_rows_than_elements(ax):
+    """Takes memory for the elements, not for 10^12 rows."""
+    indices = torch.tensor([[0, 5, 5, 10**12 - 1], [1, 2, 3, 0]])
+    spgrad.plot.degrees(spgrad.sparse_coo_tensor(indices, torch.ones(4), (10**12, 4)), ax)
+    assert [bar.get_height() for bar in ax.patches] == [10**12 - 3, 2, 1]
+    assert ax.get_xlabel() == "elements in a row: 0 to 2, 4e-12 on average"
+
+
 def test_many_degrees_are_points(ax):
     x = torch.ones(100, 100).tril(-1)
     spgrad.plot.degrees(spgrad.from_dense(x), ax)

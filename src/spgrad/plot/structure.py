@@ -12,7 +12,6 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.linalg.ordering import reorder, reverse_cuthill_mckee
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import matrix_operand, require_dim, require_rank
-from spgrad.lowering.views import cols, rows
 from spgrad.ops.indexing.nonzero import coo_indices
 from spgrad.plot.elements import (
     BINS,
@@ -52,7 +51,7 @@ def degrees(
         The Axes. Its x axis is the number of elements and its y axis the number of rows.
 
     Cost:
-        O(rows), once the row or column view of the pattern is there.
+        O(nse log nse).
 
     Raises:
         TypeError: `A` is not sparse, or `ax` is not a matplotlib Axes.
@@ -69,12 +68,11 @@ def degrees(
     M = _single(A)
     dim = require_dim("dim", dim, 2)
     ax = axes_or_new(ax)
-    counts = (rows(M._pattern) if dim else cols(M._pattern)).ptr.diff().cpu().long()
-    line = "row" if dim else "column"
-    number, times = counts.unique(return_counts=True)
+    line, lines = ("row", "column")[1 - dim], M._pattern.matrix[1 - dim]
+    number, times = _degrees(M, dim)
     caption = f"elements in a {line}"
-    if counts.numel():
-        mean = f"{float(counts.double().mean()):.3g}"
+    if lines:
+        mean = f"{M._pattern.elements / lines:.3g}"
         caption += f": {int(number[0])} to {int(number[-1])}, {mean} on average"
     if number.numel() <= MOST_BARS:
         ax.bar(number.numpy(), times.numpy(), width=0.9, color=SIZED[2])
@@ -89,6 +87,19 @@ def degrees(
     name = f"Elements of each {line}" if title is None else title
     ax.set_title(name, loc="left", color=INK, fontsize=11)
     return ax
+
+
+def _degrees(A: SparseTensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers of elements that lines have, ascending, and how many lines have each.
+
+    Lines without elements are not looked at: there may be far more of them than elements.
+    """
+    filled, counts = coo_indices(A)[1 - dim].unique(return_counts=True)
+    number, times = counts.cpu().unique(return_counts=True)
+    empty = A._pattern.matrix[1 - dim] - filled.numel()
+    if not empty:
+        return number, times
+    return torch.cat([number.new_zeros(1), number]), torch.cat([times.new_tensor([empty]), times])
 
 
 @public_as("plot.blocks")
