@@ -145,6 +145,16 @@ def test_partition():
     assert abs(heavy[part == 0].sum() - heavy[part == 1].sum()) < 30
 
 
+@pytest.mark.parametrize("parts", [9, 18, 35, 36, 50])
+@pytest.mark.parametrize("graph", ["clique", "ring"])
+def test_parts_of_few_nodes(graph, parts):
+    """METIS's direct method puts all nodes of a clique into one part, and leaves parts empty."""
+    x = torch.ones(36, 36) if graph == "clique" else torch.eye(36).roll(1, 1)
+    counts = data.partition(spgrad.from_dense(x), parts).bincount(minlength=parts)
+    assert counts.max() <= 36 // parts + 2
+    assert counts.count_nonzero() >= 0.9 * min(parts, 36)
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
@@ -162,6 +172,10 @@ def test_partition():
             r"`weights` has shape \(3,\)",
         ),
         (lambda A: data.partition(A, 2, weights=torch.ones(20)), "`weights` has dtype float32"),
+        (
+            lambda A: data.partition(A, 2, weights=torch.full((20,), 2**60)),
+            r"`weights` has a sum of 2\^62 or more",
+        ),
     ],
 )
 def test_refusals(call, text):

@@ -214,6 +214,8 @@ def draw(
     nodes, lines, edges, next_lines = [n_id.numel()], [0], [0], seeds
     ptr, idx, e_id = [], [], []
     for fanout in fanouts:
+        if replace:
+            _require_countable(fanout, next_lines.numel(), dtype)
         made, found, entry, bad = kernels.sample_lines(
             view.ptr, view.idx, weight, next_lines, lines[-1], fanout, replace, key
         )
@@ -232,6 +234,16 @@ def draw(
     joined = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (ptr, idx, e_id))
     starts, columns, entries = joined
     return Drawn(starts, columns, n_id.long(), entries, nodes, lines[1:], edges[1:])
+
+
+def _require_countable(fanout: int, rows: int, dtype: torch.dtype) -> None:
+    """Refuses more draws than pointers of a dtype count."""
+    most = torch.iinfo(dtype).max
+    if fanout * rows > most:
+        raise ArgumentValueError(
+            f"`fanout` is {fanout} draws with replacement in each of {rows} rows; at most {most} "
+            "draws in all are accepted. Draw fewer, or pass fewer seeds at a time."
+        )
 
 
 def _refuse_weight(weight: torch.Tensor, at: int) -> None:

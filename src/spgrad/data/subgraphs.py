@@ -157,12 +157,14 @@ def partition(A: SparseTensor, parts: int, *, weights: torch.Tensor | None = Non
             edges; None counts nodes. The parts have about equal sums of weights.
 
     Returns:
-        The part of each node (n,), int64. ``subgraph(A, (found == i))`` is part i.
+        The part of each node (n,), int64. ``subgraph(A, (found == i))`` is part i. Of `parts`
+        beyond the number of nodes, some are empty.
 
     Cost:
         O(nse) on average, by METIS.
 
     Raises:
+        ValueError: `A` is not square, `parts` is below 1, or `weights` are not as above.
         ImportError: pymetis or SciPy is not installed; the extra is ``spgrad[order]``.
 
     Source:
@@ -184,8 +186,15 @@ def partition(A: SparseTensor, parts: int, *, weights: torch.Tensor | None = Non
         if weights.shape != (n,) or (n and int(weights.min()) < 0):
             hint = "Each node has one weight, of 0 or more."
             raise checks.bad_shape("weights", tuple(weights.shape), f"({n},)", hint)
-    if parts == 1 or n == 0:
+        if int(weights.double().sum()) >= 2**62:
+            raise ArgumentValueError(
+                "`weights` has a sum of 2^62 or more; smaller sums are accepted. Divide the "
+                "weights by a common number."
+            )
+    if parts == 1:
         return torch.zeros(n, dtype=torch.int64, device=pattern.device)
+    if parts >= n:
+        return torch.arange(n, device=pattern.device)
     checks.require_packages("order", "pymetis", "scipy", "numpy")
     counted = None if weights is None else weights.cpu().numpy()
     found = clusters(neighbour_graph(A), parts, counted)

@@ -124,6 +124,10 @@ def neighbour_graph(M: SparseTensor) -> Any:
     return graph
 
 
+_FEW_ROWS = 8
+"""Clusters of fewer rows are found by METIS's recursive bisection."""
+
+
 def clusters(graph: Any, count: int, weights: Any = None) -> Any:
     """The number of the cluster of each row of a symmetric SciPy matrix without a diagonal.
 
@@ -135,7 +139,9 @@ def clusters(graph: Any, count: int, weights: Any = None) -> Any:
     if count == 1:
         return np.zeros(graph.shape[0], np.int64)
     adjacency = pymetis.CSRAdjacency(graph.indptr, graph.indices)
-    found = pymetis.part_graph(count, adjacency=adjacency, vweights=weights)
+    # the direct method leaves parts of few rows empty, and may put all rows into one
+    bisects = True if graph.shape[0] < _FEW_ROWS * count else None
+    found = pymetis.part_graph(count, adjacency=adjacency, vweights=weights, recursive=bisects)
     return np.asarray(found.vertex_part)
 
 
