@@ -248,7 +248,7 @@ def test_a_generator_repeats_a_sample():
         ({"fanout": -2}, "`fanout` is -2"),
         ({"fanout": []}, "`fanout` is empty"),
         ({"fanout": 1.5}, "`fanout` is a float"),
-        ({"fanout": 2**62, "replace": True, "seeds": [3, 4]}, f"`fanout` is {2**62} draws .* 2 rows"),
+        ({"fanout": 2**62, "replace": True, "seeds": [3, 4]}, "is .* in each of 2 rows"),
         ({"fanout": 2**31, "replace": True}, f"at most {2**31 - 1} draws in all"),
         ({"weights": torch.ones(3)}, r"`weights` has shape \(3,\)"),
         ({"weights": 2.0}, "`weights` is a float"),

@@ -45,6 +45,30 @@ def test_rows_and_columns_are_the_caller_s_own():
     assert [lines.tolist() for lines in spgrad.compact(A)[1:]] == [[0, 1, 2]] * 2
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
+def test_far_more_columns_than_elements(layout, index_dtype):
+    """Takes memory for the elements, and for the pointers of the layout, not for all columns."""
+    large = 2**31 - 1 if index_dtype == torch.int32 else 10**12
+    indices = torch.tensor([[2, 0, 2], [7, large - 1, 5]], dtype=index_dtype)
+    A = spgrad.sparse_coo_tensor(indices, torch.tensor([1.0, 2, 3]), (4, large)).coalesce()
+    if layout == torch.sparse_csc:
+        A = A.to_sparse_csr().t()
+    elif layout == torch.sparse_csr:
+        A = A.to_sparse_csr()
+    small, rows, cols = spgrad.compact(A.requires_grad_())
+    wanted = torch.tensor([[0.0, 0, 2], [3, 1, 0]])
+    lines = [[0, 2], [5, 7, large - 1]]
+    if layout == torch.sparse_csc:
+        wanted, lines = wanted.t(), lines[::-1]
+    assert [rows.tolist(), cols.tolist()] == lines
+    assert (rows.dtype, cols.dtype) == (torch.int64, torch.int64)
+    assert small.pattern.indices[0].dtype == index_dtype
+    assert torch.equal(small.to_dense(), wanted)
+    (small * 2).to_dense().sum().backward()
+    assert A.grad._values().tolist() == [2, 2, 2]
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 2)])
 def test_nothing_stays_of_nothing(shape):
     assert spgrad.compact(spgrad.zeros(*shape)).A.shape == (0, 0)

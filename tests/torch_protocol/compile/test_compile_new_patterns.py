@@ -82,6 +82,14 @@ def test_by_inductor():
     compare(compiled(function), function, graph(6), torch.randn(6, 3, dtype=torch.float64))
 
 
+def test_compact_where_the_graph_knows_no_number_of_elements():
+    def function(A):
+        return spgrad.compact(spgrad.prune(A, 0.5)).A.sum()
+
+    whole = torch.compile(function, fullgraph=True, backend="aot_eager")
+    compare(whole, function, graph(6))
+
+
 @pytest.mark.parametrize("first", [False, True])
 def test_a_new_pattern_is_returned_beside_a_product(first):
     """The product derives views of the pattern, which are no results of the graph."""

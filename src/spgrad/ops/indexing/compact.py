@@ -14,6 +14,7 @@ from spgrad.lowering.operands import sparse_operand
 from spgrad.lowering.rebuild import Found, Placed, placed, positions, rebuild, remembered
 from spgrad.lowering.views import cols, rows
 from spgrad.public import public_op
+from spgrad.torch_protocol.compile import is_real
 
 
 class Compact(NamedTuple):
@@ -43,7 +44,9 @@ def compact(input: torch.Tensor) -> Compact:
         The cotangent on the pattern of `input`.
 
     Cost:
-        O(nse + m + k); indices are computed once for each pattern.
+        O(nse + m + k), and O(nse log nse) where there are few elements, such as a thousand in 10^12
+        columns; the pointers of a compressed layout are read. Indices are computed once for each
+        pattern.
 
     Raises:
         TypeError: `input` is not sparse.
@@ -68,10 +71,41 @@ def compact(input: torch.Tensor) -> Compact:
     return Compact(small, row.clone(), col.clone())
 
 
+_FEW_ELEMENTS = 4
+"""Where there are more lines than this for each element, no table of all lines is made."""
+
+
 def _lines_with_elements(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows and the columns that have elements."""
-    row, col = (view.ptr.diff().nonzero().squeeze(1) for view in (rows(pattern), cols(pattern)))
-    return row, col
+    return _filled(pattern, 0), _filled(pattern, 1)
+
+
+def _filled(pattern: Pattern, dim: int) -> torch.Tensor:
+    at = None
+    if pattern.is_coo:
+        at = pattern.indices[0][dim]
+    elif pattern.blocksize is None and pattern.compressed_by_rows == bool(dim):
+        at = pattern.indices[1]
+    if at is not None and _far_more(pattern.matrix[dim], at):
+        return at.unique().to(torch.int64)
+    view = cols(pattern) if dim else rows(pattern)
+    return view.ptr.diff().nonzero().squeeze(1)
+
+
+def _far_more(lines: int, at: torch.Tensor) -> bool:
+    """Whether there are far more lines than elements, which have the lines `at`.
+
+    A graph of torch.compile may not know how many elements there will be.
+    """
+    return is_real(at) and lines > _FEW_ELEMENTS * at.numel()
+
+
+def _numbers(at: torch.Tensor, line: torch.Tensor, size: int) -> torch.Tensor:
+    """The number of each of the lines `at` among the ascending lines `line`, of `size` lines."""
+    if _far_more(size, at):
+        return torch.searchsorted(line, at.to(line.dtype)).to(at.dtype)
+    table = line.new_empty(size).index_copy_(0, line, positions(line, line.shape[0]))
+    return table.to(at.dtype).index_select(0, at)
 
 
 def _renumbered(pattern: Pattern, lines: tuple[torch.Tensor, torch.Tensor]) -> Found:
@@ -79,18 +113,15 @@ def _renumbered(pattern: Pattern, lines: tuple[torch.Tensor, torch.Tensor]) -> F
     shape = (*(line.shape[0] for line in lines), *pattern.dense_shape)
     blocks = pattern.blocksize or (1, 1)  # all rows and columns of a block have elements
     lines = lines[0][:: blocks[0]] // blocks[0], lines[1][:: blocks[1]] // blocks[1]
-    number = [
-        line.new_empty(size // side).index_copy_(0, line, positions(line, line.shape[0]))
-        for line, size, side in zip(lines, pattern.matrix, blocks, strict=True)
-    ]
+    sizes = [size // side for size, side in zip(pattern.matrix, blocks, strict=True)]
     if pattern.is_coo:
 
         def by(old: torch.Tensor) -> Placed:
-            found = [new.index_select(0, at) for new, at in zip(number, old, strict=True)]
-            return Placed(torch.stack(found).to(old.dtype), leading=0)
+            found = [_numbers(old[d], lines[d], sizes[d]) for d in (0, 1)]
+            return Placed(torch.stack(found), leading=0)
 
         return placed(pattern, shape, by)
     (ptr, idx), line = pattern.indices, 0 if pattern.compressed_by_rows else 1
     ptr = torch.cat([ptr.index_select(0, lines[line]), ptr[-1:]])
-    indices = ptr, number[1 - line].to(idx.dtype).index_select(0, idx)
+    indices = ptr, _numbers(idx, lines[1 - line], sizes[1 - line])
     return Found(Pattern.from_spec(pattern.spec, shape, indices), None)
