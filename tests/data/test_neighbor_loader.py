@@ -115,13 +115,16 @@ def test_to_another_device():
 @pytest.mark.parametrize("replace", [False, True])
 def test_to_pyg(replace):
     pytest.importorskip("torch_geometric")
-    A = graph()
+    A = graph().requires_grad_()
     loader = data.NeighborLoader(A, [3, 2], x=torch.rand(40, 2), batch_size=5, replace=replace)
     batch = next(iter(loader))
     found = batch.to_pyg()
     source, target = found.n_id[found.edge_index]
-    assert_close(A.to_dense()[target, source], found.edge_weight)
+    assert_close(A.detach().to_dense()[target, source], found.edge_weight.detach())
     assert_close(A.values()[found.e_id], found.edge_weight)
+    (found.edge_weight * 3).sum().backward()
+    times = found.e_id.bincount(minlength=A.nse)
+    assert_close(A.grad.values(), 3 * times.to(A.dtype))
     assert found.batch_size == 5
     assert found.num_nodes == len(batch.n_id) == sum(found.num_sampled_nodes)
     assert found.num_edges == sum(found.num_sampled_edges)

@@ -72,7 +72,8 @@ class NeighborBatch:
     def to_pyg(self) -> Any:
         """As a `torch_geometric.data.Data`, whose edges lead from columns of A to rows.
 
-        Its fields are those of torch_geometric's NeighborLoader; `edge_weight` has the values.
+        Its fields are those of torch_geometric's NeighborLoader; `edge_weight` has the values, with
+        their gradient.
 
         Raises:
             ImportError: torch_geometric is not installed.
@@ -85,7 +86,7 @@ class NeighborBatch:
         return Data(
             x=self.x,
             edge_index=found._indices().flip(0).long(),
-            edge_weight=found._values(),
+            edge_weight=stored_values(found),
             n_id=self.n_id,
             e_id=self.e_id,
             input_id=self.input_id,
