@@ -231,3 +231,13 @@ def test_a_slow_caller_gets_every_batch_in_its_order():
     time.sleep(0.35)  # longer than the thread waits for a place at a time
     assert len(made) <= 4  # the one given, two in the queue, one in hand
     assert list(found) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_batches_made_ahead_are_made_in_the_mode_of_the_caller(mode):
+    """Grad mode and inference mode are those of a thread."""
+    x = torch.ones(2, requires_grad=True)
+    with mode():
+        batches = list(data.prefetched(x * i for i in range(3)))
+    assert [b.requires_grad for b in batches] == [mode is torch.enable_grad] * 3
+    assert [b.is_inference() for b in batches] == [mode is torch.inference_mode] * 3

@@ -223,7 +223,8 @@ def prefetched(batches: Iterable[T], ahead: int = 2) -> Iterator[T]:
     """The same batches, but a thread makes the next ones while the caller uses the present one.
 
     For loaders without workers: reading and the kernels run outside of Python's lock, and nothing
-    is copied between processes. An error in the thread is raised in place of its batch.
+    is copied between processes. The thread takes over grad mode and inference mode. An error in it
+    is raised in place of its batch.
 
     Args:
         batches: An iterable of batches, such as a DataLoader.
@@ -254,6 +255,8 @@ def prefetched(batches: Iterable[T], ahead: int = 2) -> Iterator[T]:
 def _prefetched(batches: Iterable[T], ahead: int) -> Iterator[T]:
     made: queue.Queue[Any] = queue.Queue(ahead)
     stopped = threading.Event()
+    # a new thread has modes of its own
+    recording, inferring = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     def put(item: Any) -> bool:
         while not stopped.is_set():
@@ -267,9 +270,10 @@ def _prefetched(batches: Iterable[T], ahead: int) -> Iterator[T]:
     def work() -> None:
         error = None
         try:
-            for batch in batches:
-                if not put((batch, None)):
-                    return
+            with torch.inference_mode(inferring), torch.set_grad_enabled(recording):
+                for batch in batches:
+                    if not put((batch, None)):
+                        return
         except BaseException as caught:  # noqa: BLE001  # it is raised by the caller's thread
             error = caught
         put((_END, error))
