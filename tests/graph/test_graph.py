@@ -166,6 +166,23 @@ def test_repeated_edges_add():
 
 
 @pytest.mark.parametrize(
+    ("dtype", "weight", "wanted"),
+    [
+        (torch.bool, True, torch.float32),
+        (torch.int8, 127, torch.float32),
+        (torch.uint8, 200, torch.float32),
+        (torch.float16, 60000, torch.float16),
+    ],
+)
+def test_means_of_two_weights_whose_sum_the_dtype_does_not_hold(dtype, weight, wanted):
+    edges = torch.tensor([[0, 1, 1], [1, 0, 2]])
+    A = spgrad.from_edges(edges, torch.tensor([weight] * 3).to(dtype))
+    found = graph.to_symmetric(A, "mean").values()
+    assert found.dtype == wanted
+    assert found.tolist() == torch.tensor([float(weight)] * 4).to(wanted).tolist()
+
+
+@pytest.mark.parametrize(
     ("call", "text"),
     [
         (lambda A: graph.normalize(A, "x"), "graph.normalize: `how` is 'x'"),

@@ -66,7 +66,8 @@ def to_symmetric(A: torch.Tensor, reduce: str = "sum") -> SparseTensor:
             are specified.
 
     Returns:
-        SparseTensor (n, n) of the layout of `A`, with the elements of A and of its transpose.
+        SparseTensor (n, n) of the layout of `A`, with the elements of A and of its transpose. The
+        mean of bools and integers has torch's default dtype.
 
     Gradient:
         On the pattern of `A`; with "amax" and "amin", two equal weights get half of the cotangent
@@ -109,11 +110,18 @@ def to_symmetric(A: torch.Tensor, reduce: str = "sum") -> SparseTensor:
     there = align(_marked(M), _marked(turned), "either")
     a, b = there.a.to(torch.bool), there.b.to(torch.bool)
     if reduce == "mean":
-        one = torch.where(a & b, (both.a + both.b) / 2, torch.where(a, both.a, both.b))
+        one = torch.where(a & b, _means(both.a, both.b), torch.where(a, both.a, both.b))
     else:
         of_two = torch.maximum if reduce == "amax" else torch.minimum
         one = torch.where(a & b, of_two(both.a, both.b), torch.where(a, both.a, both.b))
     return on_pattern(one, both.pattern)
+
+
+def _means(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """(a + b) / 2, whose sum bools, small integers and float16 do not hold."""
+    dtype = torch.result_type(a, 0.5)
+    wide = torch.promote_types(dtype, torch.float32)
+    return ((a.to(wide) + b.to(wide)) / 2).to(dtype)
 
 
 def _marked(A: SparseTensor) -> SparseTensor:
