@@ -143,6 +143,23 @@ def test_dtypes(mode, dtype):
     assert_close(y.double(), exact, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("sparse", [True, False])
+def test_means_of_more_inputs_than_16_bits_count_or_sum(sparse, dtype):
+    layer = SparseEmbeddingBag(2, 3, sparse=sparse, dtype=dtype)
+    torch.nn.init.constant_(layer.weight, 4.0)
+    inputs = torch.zeros(70_000, dtype=torch.int64)
+    weights = torch.full(inputs.shape, 3.0, dtype=dtype, requires_grad=True)
+    y = layer(inputs, torch.tensor([0, 3]), weights)
+    assert torch.equal(y, torch.full((2, 3), 12.0, dtype=dtype))
+    y.sum().backward()
+    wanted = torch.tensor([[6.0] * 3, [0.0] * 3], dtype=dtype)
+    assert_close(plain(layer.weight.grad), wanted)
+    of_weights = torch.full(inputs.shape, 12 / (inputs.numel() - 3))
+    of_weights[:3] = 4
+    assert_close(weights.grad.float(), of_weights, rtol=0.01, atol=0)
+
+
 @pytest.mark.parametrize("sparse", [True, False])
 def test_the_gradient_by_frequency(sparse):
     layer = made(scale_grad_by_freq=True, sparse=sparse)

@@ -21,7 +21,7 @@ from spgrad.ops.layouts.convert import to_sparse_csr
 from spgrad.ops.products.embedding import (
     bag_pattern,
     bags_of,
-    per_bag,
+    mean_of_bags,
     reduced_bags,
     without_row,
 )
@@ -201,8 +201,11 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
             return reduced_bags(table, ptr, index, weights, self.mode)
         vals = table.new_ones(index.shape) if weights is None else weights
         pattern = bag_pattern(ptr, index, self.num_embeddings)
-        sums = _Sums.apply(table, vals, pattern, self.sparse, by_frequency)
-        return per_bag(sums, ptr, self.mode)  # type: ignore[arg-type]
+        divisors = None
+        if self.mode == "mean":
+            vals, divisors = mean_of_bags(vals, ptr)
+        y: Any = _Sums.apply(table, vals, pattern, self.sparse, by_frequency)
+        return y if divisors is None else (y / divisors).to(table.dtype)
 
     def _of_matrix(
         self, A: SparseTensor, offsets: Any, weights: Any

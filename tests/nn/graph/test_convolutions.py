@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from nn_graphs import (  # noqa: F401
     EDGES,
     NODES,
@@ -174,6 +175,49 @@ def test_dtypes(dtype):
         assert y.dtype == dtype
         wide = copy.deepcopy(layer).double()(x.double(), graph())
         torch.testing.assert_close(y.double(), wide, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_rows_of_norm_1_where_some_are_zero(dtype):
+    """torch's own function gives NaN for such a row in float16, and in second derivatives."""
+    layer = nn.SAGEConv(4, 3, normalize=True, bias=False, dtype=dtype)
+    x, A = features(dtype=dtype), graph(dtype=dtype)
+    x[5] = 0  # the isolated node
+    wanted = F.normalize(nn.SAGEConv.forward(_plain(layer), x, A)[:5], dim=1)
+    found = layer(x.requires_grad_(), A)
+    torch.testing.assert_close(found[:5], wanted)
+    assert not found[5].any()
+    y = found.square().sum()
+    (first,) = torch.autograd.grad(y, x, create_graph=True)
+    assert not first[5].any()
+    (second,) = torch.autograd.grad(first[:5].sum(), x)
+    assert second.isfinite().all()
+
+
+def _plain(layer):
+    layer = copy.deepcopy(layer)
+    layer.normalize = False
+    return layer
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_float16_where_the_sum_of_unscaled_neighbours_is_out_of_range(autocast, loops, cached):
+    leaves = torch.arange(1, 70_000)
+    edges = torch.stack([torch.zeros_like(leaves), leaves])
+    A = spgrad.from_edges(torch.cat([edges, edges.flip(0)], 1))
+    x = torch.full((len(leaves) + 1, 4), 8.0)
+    options = {"add_self_loops": loops, "cached": cached}
+    layer = nn.GraphConv(4, 3, **options)
+    torch.nn.init.constant_(layer.lin.weight, 0.25)
+    wide = copy.deepcopy(layer).double()(x.double(), A.double())
+    if autocast:
+        with torch.autocast("cpu", torch.float16):
+            y = layer(x, A)
+    else:
+        y = layer.half()(x.half(), A.half())
+    torch.testing.assert_close(y.double(), wide, atol=0, rtol=2e-3)
 
 
 @pytest.mark.parametrize("make", LAYERS)

@@ -122,7 +122,7 @@ def test_means_of_more_elements_than_16_bits_count(dtype):
 
 
 @pytest.mark.parametrize("heads", [(), (2,)])
-def test_means_of_float16_whose_sums_are_out_of_range(heads):
+def test_gradients_of_means_of_float16_whose_sums_are_out_of_range(heads):
     A = spgrad.from_dense(torch.ones(2, 3000, *heads, dtype=torch.float16), dense_dim=len(heads))
     A, x = A.requires_grad_(), torch.full((3000, *heads, 2), 100.0, dtype=torch.float16)
     y = spgrad.spmm(A, x.requires_grad_(), "mean")
@@ -131,3 +131,26 @@ def test_means_of_float16_whose_sums_are_out_of_range(heads):
     assert A.grad.dtype == x.grad.dtype == torch.float16
     torch.testing.assert_close(x.grad, torch.full_like(x, 2 / 3000))
     torch.testing.assert_close(A.grad.values(), torch.full_like(A.values(), 200 / 3000))
+
+
+@pytest.mark.parametrize("value", [1.0, 3.0])
+@pytest.mark.parametrize("heads", [None, 2])
+def test_means_of_float16_whose_sums_are_out_of_range(heads, value):
+    nse, half = 70_000, {"dtype": torch.float16}
+    vals = torch.full((nse, *([] if heads is None else [heads])), value, **half)
+    A = spgrad.sparse_csr_tensor([0, nse], torch.arange(nse), vals, (1, nse, *vals.shape[1:]))
+    A = A.requires_grad_()
+    x = torch.full((nse, 2), 4.0, **half, requires_grad=True)
+    y = spgrad.spmm(A, x, "mean")
+    assert torch.equal(y, torch.full_like(y, 4 * value))
+    y.sum().backward()
+    of_vals, of_x = torch.full_like(vals, 8 / nse), torch.full_like(x, value * (heads or 1) / nse)
+    torch.testing.assert_close(A.grad.values(), of_vals, rtol=0.01, atol=0)
+    torch.testing.assert_close(x.grad, of_x, rtol=0.01, atol=0)
+
+
+def test_means_of_float16_of_blocks():
+    A = made("bsr", (6, 4), dtype=torch.float16)
+    x = testing.random_dense((4, 3), dtype=torch.float16, generator=torch.Generator())
+    wanted = spgrad.spmm(A.double(), x.double(), "mean")
+    testing.assert_close(spgrad.spmm(A, x, "mean"), wanted)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.nn.graph.loops import gcn_factors, gcn_norm, plain_graph
+from spgrad.nn.graph.features import unit_rows
+from spgrad.nn.graph.loops import gcn_factors, gcn_norm, gcn_summands, plain_graph
 from spgrad.nn.graph.operands import (
     Features,
     both_ends,
@@ -119,8 +119,8 @@ class GraphConv(MessagePassing):
 
     Cost:
         O(n in_channels out_channels + nse out_channels) time, O(n out_channels) memory. The
-        normalised matrix is made only with `cached`, in the first call, of which torch.compile does
-        not make one graph.
+        normalised matrix is made only in float16, whose range the sums could leave otherwise, and
+        with `cached` in the first call, of which torch.compile does not make one graph.
 
     Raises:
         TypeError: A is not sparse or x not dense.
@@ -181,10 +181,18 @@ class GraphConv(MessagePassing):
         elif self.cached and not graph.is_meta:
             y = self.propagate(h, self._kept(graph))
         else:
-            scale, loops = gcn_factors(graph, self.improved, self.add_self_loops)
-            y = self.propagate(h * scale, graph) * scale
-            y = y if loops is None else torch.addcmul(y, h, loops)
+            y = self._normalised_sums(h, graph)
         return y if self.bias is None else y + self.bias
+
+    def _normalised_sums(self, h: torch.Tensor, A: SparseTensor) -> torch.Tensor:
+        """gcn_norm(A) h."""
+        if h.dtype == torch.float16:
+            A, loops = gcn_summands(A, self.improved, self.add_self_loops)
+            y = self.propagate(h, A)
+        else:
+            scale, loops = gcn_factors(A, self.improved, self.add_self_loops)
+            y = self.propagate(h * scale, A) * scale
+        return y if loops is None else torch.addcmul(y, h, loops)
 
     def _kept(self, A: SparseTensor) -> SparseTensor:
         if requires_grad(A) and torch.is_grad_enabled():
@@ -219,7 +227,7 @@ class SAGEConv(MessagePassing):
         in_channels: Features of a node, or a pair: of sources (columns of A) and of targets (rows).
         out_channels: Features of a target in the result.
         aggr: A reduction of `spgrad.nn.MessagePassing`.
-        normalize: Divides each row of the result by its 2-norm.
+        normalize: Divides each row of the result by its 2-norm; a row of zeros stays as it is.
         root_weight: False leaves W_r x_i out.
         project: Replaces the features x of the sources by relu(P x + p) first.
         bias: False leaves b out.
@@ -292,7 +300,7 @@ class SAGEConv(MessagePassing):
         y = self.lin_l(self.propagate(src, graph))
         if self.lin_r is not None and dst is not None:
             y = y + self.lin_r(dst)
-        return F.normalize(y, p=2.0, dim=-1) if self.normalize else y
+        return unit_rows(y) if self.normalize else y
 
     def extra_repr(self) -> str:
         """What `repr` shows of the layer."""

@@ -1,4 +1,4 @@
-"""Two dense products of the features of nodes, which read the features once."""
+"""Dense steps of graph layers: two products that read the features once, and rows of norm 1."""
 
 from __future__ import annotations
 
@@ -98,3 +98,15 @@ class _TwoProducts(torch.autograd.Function):
             if of_mix is not None:
                 of_mix.addmm_(part.t(), of_s)
         return of_x, of_weight, of_mix, None
+
+
+def unit_rows(y: torch.Tensor) -> torch.Tensor:
+    """The rows divided by their 2-norms, as torch.nn.functional.normalize divides them.
+
+    That function gives NaN for a row of zeros in float16, where its least norm of 1e-12 is 0, and
+    in every dtype as the second derivative there.
+    """
+    least = max(1e-12, torch.finfo(y.dtype).tiny)
+    none = (y == 0).all(-1, keepdim=True)
+    norms = torch.linalg.vector_norm(torch.where(none, 1, y), dim=-1, keepdim=True)
+    return y / torch.where(none, least, norms.clamp(min=least))

@@ -95,8 +95,12 @@ def gcn_norm(A: torch.Tensor, improved: bool = False, add_self_loops: bool = Tru
     found = plain_graph(square_graph(A))
     if add_self_loops:
         found = _looped(found, 2.0 if improved else 1.0)
-    scale = inverse_roots(wide_sums(found, 1))
-    return as_narrow(mul(mul(found, scale[:, None]), scale), found)  # type: ignore[arg-type]
+    return _scaled(found, inverse_roots(wide_sums(found, 1)))
+
+
+def _scaled(A: SparseTensor, scale: torch.Tensor) -> SparseTensor:
+    """A with its rows and its columns multiplied by `scale` (n,)."""
+    return as_narrow(mul(mul(A, scale[:, None]), scale), A)  # type: ignore[arg-type]
 
 
 _looped = add_self_loops
@@ -113,13 +117,34 @@ def gcn_factors(
 
     With them, the product needs no memory for each edge. t is None if `loops` is False.
     """
+    scale, of_loops = _wide_factors(A, improved, loops)
+    of_loops = None if of_loops is None else as_narrow(of_loops[:, None], A)
+    return as_narrow(scale[:, None], A), of_loops
+
+
+def gcn_summands(
+    A: SparseTensor, improved: bool, loops: bool
+) -> tuple[SparseTensor, torch.Tensor | None]:
+    """B and t (n, 1), for which gcn_norm(A) x is B x + t x; B has the pattern of A.
+
+    Sums of B x are in the range of float16 where sums of A (s x), with the s of `gcn_factors`, are
+    not: those of a node with tens of thousands of neighbours.
+    """
+    scale, of_loops = _wide_factors(A, improved, loops)
+    return _scaled(A, scale), None if of_loops is None else as_narrow(of_loops[:, None], A)
+
+
+def _wide_factors(
+    A: SparseTensor, improved: bool, loops: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """s and t of `gcn_factors`, (n,), in the dtype of `wide_sums`."""
     degrees = wide_sums(A, 1)
     if not loops:
-        return as_narrow(inverse_roots(degrees)[:, None], A), None
+        return inverse_roots(degrees), None
     missing = missing_loops(A)
     new = missing * 2 if improved else missing
     scale = inverse_roots(degrees + new)
-    return as_narrow(scale[:, None], A), as_narrow((new * scale * scale)[:, None], A)
+    return scale, new * scale * scale
 
 
 def wide_sums(A: SparseTensor, dim: int) -> torch.Tensor:

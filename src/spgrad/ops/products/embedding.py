@@ -20,7 +20,7 @@ from spgrad.lowering.operands import dense_operand, matrix_operand, require_int,
 from spgrad.lowering.products.spmm import spmm
 from spgrad.ops.indexing.getitem import index_select
 from spgrad.ops.layouts.dense import to_dense
-from spgrad.ops.products.spmm_reduce import reduced_product
+from spgrad.ops.products.spmm_reduce import in_two_steps, reduced_product
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.public import public_op
 
@@ -161,7 +161,10 @@ def reduced_bags(
     vals = table.new_ones(row.shape) if factors is None else factors
     if mode == "max":
         return reduced_product(on_pattern(vals, pattern), table, "amax")
-    return per_bag(spmm(vals, table, pattern), ptr, mode)
+    if mode == "sum":
+        return spmm(vals, table, pattern)
+    vals, divisors = mean_of_bags(vals, ptr)
+    return (spmm(vals, table, pattern) / divisors).to(table.dtype)
 
 
 def bag_pattern(ptr: torch.Tensor, row: torch.Tensor, rows: int) -> Pattern:
@@ -169,9 +172,19 @@ def bag_pattern(ptr: torch.Tensor, row: torch.Tensor, rows: int) -> Pattern:
     return Pattern(torch.sparse_csr, (ptr.shape[0] - 1, rows), (ptr, row), ordered=False)
 
 
-def per_bag(y: torch.Tensor, ptr: torch.Tensor, mode: str) -> torch.Tensor:
-    """Sums (bags, k), or for the mode "mean" these over the number of inputs."""
-    return y / ptr.diff().clamp(min=1)[:, None].to(y.dtype) if mode == "mean" else y
+def mean_of_bags(vals: torch.Tensor, ptr: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors (inputs,) of the rows, and divisors (bags, 1) of their sums, that give means.
+
+    `vals` are the weights of the inputs. The divisors have at least 32 bits.
+    """
+    length = ptr.diff()
+    wide = torch.promote_types(vals.dtype, torch.float32)
+    divisors = length.clamp(min=1)[:, None].to(wide)
+    if vals.dtype == torch.float16:
+        of_values, divisors = in_two_steps(divisors)
+        of_values = of_values.squeeze(1).repeat_interleave(length, output_size=vals.shape[0])
+        vals = vals * of_values
+    return vals, divisors
 
 
 def without_row(

@@ -16,7 +16,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.dense_at import scaled_lines
 from spgrad.lowering.gather import added_at
 from spgrad.lowering.products.spmm import spmm, spmm_gradients, wants_grad
-from spgrad.lowering.segments import Segments, segment_product, segments_of
+from spgrad.lowering.segments import Segments, segment_expand, segment_product, segments_of
 from spgrad.lowering.views import rows
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.extremal_sums import plus_product
@@ -47,9 +47,11 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
         key = kept.DIVISORS.of(wide)
         divisors = pattern.derive(key, lambda _: row.counts().clamp(min=1).to(wide))
         if x.dim() == 3 or wide != vals.dtype:
-            # float16 ends at 65504, which a sum may pass where the mean does not
-            ends = vals.dtype == torch.float16
-            y = spmm(vals.to(wide), x.to(wide), pattern) if ends else spmm(vals, x, pattern)
+            if vals.dtype == torch.float16:
+                of_values, divisors = in_two_steps(divisors)
+                of_values = segment_expand(of_values, row)
+                vals = vals * (of_values if vals.dim() == 2 else of_values.squeeze(1))
+            y = spmm(vals, x, pattern)
             return (y / divisors.view(-1, *(1,) * (x.dim() - 1))).to(vals.dtype)
         if wants_grad(vals, x):
             return _SpMMMean.apply(vals, x, divisors, pattern)  # type: ignore[return-value]
@@ -70,6 +72,16 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
     found = [_spmm_extremum(*head, pattern, reduce == "amax") for head in heads]
     # without heads: empty, but with a gradient for both operands
     return torch.stack(found, 1) if found else spmm(vals, x, pattern)
+
+
+def in_two_steps(divisors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors of values in float16, and divisors of sums, that together divide by `divisors`.
+
+    The factors are powers of 2, and so small that each sum of products is less than its mean. So
+    it is in the range of float16 where the mean is.
+    """
+    shares = torch.frexp(divisors).mantissa
+    return (shares / divisors).to(torch.float16), shares
 
 
 class _SpMMMean(Function):
