@@ -221,7 +221,8 @@ class SAGEConv(MessagePassing):
 
     Arguments, initial weights and `state_dict` are those of torch_geometric's `SAGEConv`. A[i, j]
     is the weight of the edge from j to i; torch_geometric's layer has no edge weights, which is the
-    same as weights of 1 here.
+    same as weights of 1 here. A repeated edge is one edge here, of the sum of its weights, and the
+    mean of torch_geometric counts it again; the product of no neighbours is 0 here, and 1 there.
 
     Args:
         in_channels: Features of a node, or a pair: of sources (columns of A) and of targets (rows).
