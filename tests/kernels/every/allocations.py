@@ -59,7 +59,7 @@ def failures(name, args):
         assert fail(0)[1] == live, f"{name}: what it had before allocation {n} is not freed"
         if left > 0:
             return n - 1
-        n += 1 + n // 100  # each of the first hundred, then a sample of those that are alike
+        n += 1 + max(n - 100, 0) // 10  # each of the first hundred, then some of those alike
     raise AssertionError(f"{name}: 100 000 allocations")
 
 
