@@ -131,6 +131,38 @@ def test_averages_of_parameters():
     assert_close(averaged(X), layer(X))
 
 
+@pytest.mark.parametrize("decay", [0.9, 0.9999])
+def test_averages_of_indices_that_torch_truncates_are_refused(decay):
+    """11 x 0.9999 + 11 x 0.0001 is less than 11 in float32, and torch cuts off the fraction."""
+    layer = SparseLinear(64, 48, density=0.5)
+    average = torch.optim.swa_utils.get_ema_multi_avg_fn(decay)
+    averaged = torch.optim.swa_utils.AveragedModel(layer, multi_avg_fn=average, use_buffers=True)
+    for _ in range(3):
+        averaged.update_parameters(layer)
+    assert not torch.equal(averaged.module.col_indices, layer.col_indices)
+    with pytest.raises(ValueError, match=r"are averages.*Leave out use_buffers=True"):
+        averaged(torch.ones(2, 64))
+    with torch.no_grad():  # what a program that goes on copies is taken
+        for mine, theirs in zip(averaged.module.buffers(), layer.buffers(), strict=True):
+            mine.copy_(theirs)
+    assert_close(averaged(torch.ones(2, 64)), layer(torch.ones(2, 64)))
+
+
+def test_indices_of_another_layer_may_be_copied():
+    for _ in range(20):
+        layer, other = made(0.5), made(0.5)
+        pairs = zip(layer.state_dict().values(), other.state_dict().values(), strict=True)
+        for mine, theirs in pairs:
+            mine.copy_(theirs)
+        assert_close(layer(X), other(X))
+
+
+def test_a_single_element_may_move_to_the_left():
+    layer, other = (SparseLinear(9, 1, pattern=torch.arange(9)[None] == at) for at in (7, 6))
+    layer.load_state_dict(other.state_dict())
+    assert layer.col_indices.tolist() == [6]
+
+
 def test_a_weight_of_another_kind_is_refused():
     layer = made(0.5)
     with pytest.raises(ValueError, match=r"`weight` has shape \(8, 6\)"):

@@ -13,7 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.refusals import refuse_onnx
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
-from spgrad.errors import SpgradError, StateError, UnsupportedError
+from spgrad.errors import ArgumentValueError, SpgradError, StateError, UnsupportedError
 from spgrad.public import public_as
 from spgrad.torch_protocol.func_transforms import is_mapped
 
@@ -27,7 +27,8 @@ class SparseWeight(nn.Module):
     So every optimizer, DistributedDataParallel, `fully_shard`, averages of parameters and
     `state_dict` treat them as any other parameter. The pattern is two buffers, `crow_indices` and
     `col_indices`, which `state_dict` saves. `load_state_dict` checks the indices and also accepts
-    another pattern than the layer has; the parameter then stays the same object.
+    another pattern than the layer has; the parameter then stays the same object. Averages, such as
+    those of torch.optim.swa_utils.AveragedModel, are for the values alone, without `use_buffers`.
 
     Attributes:
         values: The parameter.
@@ -113,6 +114,9 @@ class SparseWeight(nn.Module):
             return self._elements
         if not self._is_unchanged():
             _require_one_pattern(self.crow_indices, self.col_indices)
+            if self._elements is not None:
+                in_place = [b for b, _ in self._seen]
+                _refuse_averages(self._elements._pattern.indices, in_place)
             self._check_indices()
         assert self._elements is not None
         return self._elements
@@ -206,6 +210,30 @@ def _require_one_pattern(crow_indices: torch.Tensor, col_indices: torch.Tensor) 
         raise UnsupportedError(
             "`crow_indices` or `col_indices` are mapped over by torch.func.vmap; one pattern for "
             "all items is accepted. Map over the parameters alone, without the buffers."
+        )
+
+
+@public_as("nn.SparseLinear")
+@torch.no_grad()
+def _refuse_averages(old: Any, new: Any) -> None:
+    """Refuses indices that are the old ones averaged with themselves.
+
+    torch truncates such an average to an int, so equal indices all become the same smaller one. The
+    result may be a valid pattern of other elements.
+    """
+    pairs = zip(old, new, strict=True)
+    if any(a.shape != b.shape or a.device != b.device or b.is_meta for a, b in pairs):
+        return
+    before, after = (torch.cat([i.reshape(-1) for i in indices]) for indices in (old, new))
+    changed = int((after < before).sum())
+    if not changed or bool((after > before).any()):
+        return
+    before, order = before.sort()
+    if bool((after[order].diff()[before.diff() == 0] == 0).all()):
+        raise ArgumentValueError(
+            f"`crow_indices` and `col_indices` are averages of indices: {changed} of "
+            f"{before.numel()} are smaller than before, because torch truncates averages of ints; "
+            "averages of the values are accepted. Leave out use_buffers=True."
         )
 
 

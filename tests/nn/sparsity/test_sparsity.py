@@ -306,3 +306,23 @@ def test_refusals(call, text):
     with pytest.raises(spgrad.SpgradError, match=text) as error:
         call()
     assert "spgrad.nn.sparsity." in str(error.value)
+
+
+def test_an_average_of_the_model_gets_each_new_pattern_first():
+    """As an average of the dense weights does, of which removed elements are set to 0."""
+    layer = made()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    change = SET(layer, optimizer, fraction=0.5, every=2)
+    average = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    averaged = torch.optim.swa_utils.AveragedModel(layer, multi_avg_fn=average)
+    wanted = dense(layer, layer.values)
+    for step in range(8):
+        x = trained(layer, optimizer)
+        if change.step():
+            move(averaged.module, layer.weight)
+        averaged.update_parameters(layer)
+        there = dense(layer, torch.ones_like(layer.values)) != 0
+        now = dense(layer, layer.values)
+        wanted = torch.where(there, torch.lerp(wanted, now, 0.1) if step else now, 0)
+    assert_close(averaged.module.weight.to_dense(), wanted)
+    assert_close(averaged(x), x @ wanted.T + averaged.module.bias)

@@ -24,7 +24,9 @@ def move(
 ) -> None:
     """Gives a layer another pattern; elements in both keep their values, new ones are 0.
 
-    The parameter `layer.values` stays the same object, so the optimizer goes on with it.
+    The parameter `layer.values` stays the same object, so the optimizer goes on with it. Where an
+    average of the model is kept, as by torch.optim.swa_utils.AveragedModel, its layer has to move
+    to the new pattern too, before the next average; else values of other elements are averaged.
 
     Args:
         layer: A SparseLinear.
