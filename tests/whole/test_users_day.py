@@ -259,6 +259,22 @@ def test_onnx_is_refused_for_graphs(name):
         torch.onnx.export(LAYERS[name](), (torch.ones(3, 4), A), io.BytesIO(), dynamo=False)
 
 
+SCRIPTED = LAYERS | {
+    "GINConv": lambda: spgrad.nn.GINConv(nn.Linear(4, 3)),
+    "SparseLinear": lambda: spgrad.nn.SparseLinear(8, 4, density=0.5),
+    "SparseAttention": lambda: spgrad.nn.SparseAttention(8, 2),
+    "SparseEmbeddingBag": lambda: spgrad.nn.SparseEmbeddingBag(5, 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_torchscript_is_refused_with_the_way_out(name):
+    module = nn.Sequential(nn.ReLU(), SCRIPTED[name]())
+    with pytest.raises(spgrad.UnsupportedError, match=f"torch.jit.script.*{name}.*torch.export"):
+        torch.jit.script(module)
+
+
 @pytest.mark.parametrize("kind", ["values", "layer"])
 def test_onnx_is_refused_for_values_that_are_parameters(kind, monkeypatch):
     net, x = spgrad.nn.SparseLinear(8, 4, density=0.5), torch.randn(2, 8)

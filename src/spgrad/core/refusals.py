@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -180,3 +180,11 @@ def refuse_onnx() -> None:
             "has no operations; dense tensors are accepted. Export a module that holds "
             "A.to_dense() in its place."
         )
+
+
+def refuse_script(module: object) -> NoReturn:
+    """Raises for torch.jit.script, which calls `__prepare_scriptable__` of each module first."""
+    raise UnsupportedError(
+        f"torch.jit.script got a module with {type(module).__name__}, whose code TorchScript can't "
+        "read; modules without sparse layers are accepted. Use torch.compile or torch.export."
+    )

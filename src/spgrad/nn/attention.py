@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from spgrad.core import checks
+from spgrad.core.refusals import refuse_script
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.lowering.operands import dense_operand, sparse_operand
@@ -84,6 +85,8 @@ class SparseAttention(nn.Module):
     pattern: SparseTensor | None
     _qkv_same_embed_dim = False
     """torch's encoder layers then call this module, and not a kernel of their own."""
+
+    __prepare_scriptable__ = refuse_script
 
     @public_as("nn.SparseAttention")
     def __init__(

@@ -11,6 +11,7 @@ from torch import nn
 from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
+from spgrad.core.refusals import refuse_script
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import stored_values
 from spgrad.errors import ArgumentValueError
@@ -88,6 +89,8 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         >>> bags(A).shape
         torch.Size([2, 3])
     """
+
+    __prepare_scriptable__ = refuse_script
 
     @public_as("nn.SparseEmbeddingBag")
     def __init__(

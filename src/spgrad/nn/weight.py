@@ -10,7 +10,7 @@ from torch import nn
 from spgrad.core import checks
 from spgrad.core.compressed import sparse_bsr_tensor, sparse_csr_tensor
 from spgrad.core.pattern import Pattern
-from spgrad.core.refusals import refuse_onnx
+from spgrad.core.refusals import refuse_onnx, refuse_script
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
 from spgrad.errors import ArgumentValueError, SpgradError, StateError, UnsupportedError
@@ -41,6 +41,8 @@ class SparseWeight(nn.Module):
     crow_indices: torch.Tensor
     col_indices: torch.Tensor
     blocksize: tuple[int, int] | None
+
+    __prepare_scriptable__ = refuse_script
 
     # `_elements` is made of a copy of the buffers; `_seen` has the buffers and versions of then
     _elements: SparseTensor | None = None

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from spgrad.core import checks
+from spgrad.core.refusals import refuse_script
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, values
 from spgrad.errors import ArgumentValueError
@@ -99,6 +100,8 @@ class GraphAttention(nn.Module):
         >>> weights.shape, weights.to_dense().sum(1)[0].detach()
         (torch.Size([3, 3, 3]), tensor([1., 1., 1.]))
     """
+
+    __prepare_scriptable__ = refuse_script
 
     @public_as("nn.GraphAttention")
     def __init__(

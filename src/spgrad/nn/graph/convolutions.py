@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from spgrad.core import checks
+from spgrad.core.refusals import refuse_script
 from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.nn.graph.features import unit_rows
@@ -67,6 +68,8 @@ class MessagePassing(nn.Module):
         >>> spgrad.nn.MessagePassing("amax")(torch.tensor([[1.0], [5.0], [7.0]]), A).T
         tensor([[7., 1., 0.]])
     """
+
+    __prepare_scriptable__ = refuse_script
 
     @public_as("nn.MessagePassing")
     def __init__(self, aggr: str = "sum") -> None:
@@ -312,8 +315,7 @@ class GINConv(MessagePassing):
     """y_i = f((1 + eps) x_i + sum_j A_ij x_j) for a network f: the graph isomorphism layer.
 
     Arguments, initial weights and `state_dict` are those of torch_geometric's `GINConv`. A[i, j]
-    is the weight of the edge from j to i; torch_geometric's layer has no edge weights, which is the
-    same as weights of 1 here.
+    is the weight of the edge from j to i, which is always 1 in torch_geometric's layer.
 
     Args:
         nn: The network f, a module that takes (m, c).
