@@ -121,6 +121,7 @@ CASES = {
     "gmres_project": lambda d: (*rows(d, 3)[:2], None, 3),
     "gmres_project of the rest": lambda d: (*rows(d, 3), 3),
     "gmres_subtract": lambda d: (*rows(d, 2), 2),
+    "gmres_subtract of a full basis": lambda d: (*rows(d, 5), 5),
     "gmres_extend": gmres_extend,
     "minres_step": lambda d: minres_step(d, "none"),
     "minres_step preconditioned": lambda d: minres_step(d, "one"),

@@ -67,6 +67,18 @@ def test_row_views(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", INDEX_DTYPES)
+@pytest.mark.parametrize("columns", ["in any order", "as in the row before"])
+def test_transpose_plans_of_more_places_than_caches_hold(columns, dtype):
+    m, n, length = 20_000, 30_000, 9
+    ptr = (torch.arange(m + 1) * length).to(dtype)
+    near = torch.arange(m)[:, None] + torch.arange(length)
+    idx = torch.randint(n, (m, length)) if columns == "in any order" else near
+    val = torch.randn(m * length)
+    check("transpose_plan", ptr, idx.reshape(-1).to(dtype), n)
+    check("transpose_plan", ptr, idx.reshape(-1).to(dtype), n, val)
+
+
+@pytest.mark.parametrize("dtype", INDEX_DTYPES)
 def test_transpose_plan_twice_is_the_sorted_row_view(dtype):
     ptr, idx = row_view(40, 30, 200, dtype)
     cptr, row, perm = kernels.transpose_plan(ptr, idx, 30)

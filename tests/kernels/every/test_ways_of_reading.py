@@ -60,7 +60,7 @@ def test_every_way_gives_the_same_bits(assume, dtype, n, permuted):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("n", [1, 2, 4, 8])
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17])
+@pytest.mark.parametrize("length", range(18))
 def test_a_short_row_has_one_sum_whatever_its_neighbours(dtype, n, length):
     """Rows of one length, rows among longer ones, and the last rows take different loops."""
     m, k = 67, 90
@@ -80,6 +80,42 @@ def test_a_short_row_has_one_sum_whatever_its_neighbours(dtype, n, length):
     assert_close(y[::2], expected, rtol=0, atol=0)
     reference = REFERENCES["spmm"](ptr, mixed, None, weights, x)
     assert_close(y, reference, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", ["a long one among them", "half of one length"])
+@pytest.mark.parametrize("cache", [1 << 10, 1 << 40])
+def test_rows_of_which_many_have_one_length(assume, dtype, n, kind, cache):
+    """Each row has the sum that it has alone."""
+    assume(cache)
+    m, k = 256, 5000
+    lengths = torch.full((m,), 3)
+    if kind == "half of one length":
+        lengths[m // 2 :] = torch.randint(9, (m // 2,))
+    else:
+        lengths[50] = 40
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    idx = torch.randint(k, (int(ptr[-1]),), dtype=torch.int32)
+    val, x = dense(len(idx), dtype=dtype), dense(k, n, dtype=dtype)
+    y = kernels.spmm(ptr.int(), idx, None, val, x)
+    assert_close(y, REFERENCES["spmm"](ptr.int(), idx, None, val, x), rtol=1e-4, atol=1e-4)
+    for row in (0, 20, 49, 50, 51, 100, 200, m - 1):
+        part = slice(int(ptr[row]), int(ptr[row + 1]))
+        one = torch.tensor([0, int(lengths[row])], dtype=torch.int32)
+        alone = kernels.spmm(one, idx[part], None, val[part], x)
+        assert_close(y[row : row + 1], alone, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("largest", [False, True])
+def test_extrema_that_are_written_past_the_caches(assume, largest, dtype, index):
+    view = row_view(300, 90, 4000, index)
+    operands = *view, dense(4000, dtype=dtype), dense(90, 64, dtype=dtype), largest
+    expected = kernels.spmm_reduce(*operands)
+    assume(1 << 10)
+    assert_close(kernels.spmm_reduce(*operands), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
