@@ -211,6 +211,13 @@ def test_a_product_and_its_dot_are_those_of_the_separate_kernels(items, m, long,
     assert torch.equal(dots, kernels.krylov_dot(x, alone))
 
 
+@pytest.mark.skipif(not kernels.compiled(), reason="the reference multiplies complex numbers")
+def test_a_complex_product_and_its_dot_are_refused():
+    ptr, val = torch.tensor([0, 1]), torch.ones(1, dtype=torch.complex64)
+    with pytest.raises(RuntimeError, match="`x` is complex; float32 and float64 are accepted"):
+        kernels.krylov_product(ptr, ptr[:1], val, val.view(1, 1, 1))
+
+
 def test_sums_of_single_precision_are_formed_in_double():
     a = torch.full((1, 100_000, 1), 0.1)
     wanted = (a.double() * a.double()).sum()
