@@ -177,6 +177,14 @@ def test_dtypes(dtype):
         torch.testing.assert_close(y.double(), wide, atol=0.05, rtol=0.05)
 
 
+def test_what_cached_keeps_is_made_anew_after_the_meta_device():
+    layer, x = nn.GraphConv(4, 3, cached=True, **DOUBLE), features()
+    expected = layer(x, graph())
+    empty = copy.deepcopy(layer).to("meta").to_empty(device="cpu")
+    empty.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(empty(x, graph()), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_rows_of_norm_1_where_some_are_zero(dtype):
     """torch's own function gives NaN for such a row in float16, and in second derivatives."""

@@ -210,8 +210,9 @@ class GraphConv(MessagePassing):
 
     def _apply(self, fn: Any, recurse: bool = True) -> GraphConv:
         super()._apply(fn, recurse)
-        if self._normalised is not None:
-            self._normalised = with_numbers(fn(self._normalised), self._normalised)
+        if (old := self._normalised) is not None:
+            new = with_numbers(fn(old), old)
+            self._normalised = None if new.is_meta else new  # it has lost its numbers on meta
         return self
 
     def extra_repr(self) -> str:
@@ -278,8 +279,7 @@ class SAGEConv(MessagePassing):
         super().__init__(aggr)
         require_sizes(out_channels=out_channels)
         src, dst = self.channels = pair_of(in_channels)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.normalize = normalize
+        self.in_channels, self.out_channels, self.normalize = in_channels, out_channels, normalize
         made: dict[str, Any] = {"device": device, "dtype": dtype}
         self.lin = nn.Linear(src, src, **made) if project else None
         self.lin_l = nn.Linear(src, out_channels, bias=bias, **made)
