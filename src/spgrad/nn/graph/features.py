@@ -106,7 +106,9 @@ def unit_rows(y: torch.Tensor) -> torch.Tensor:
     That function gives NaN for a row of zeros in float16, where its least norm of 1e-12 is 0, and
     in every dtype as the second derivative there.
     """
+    wide = y.to(torch.promote_types(y.dtype, torch.float32))
+    squares = (wide * wide.conj()).real.sum(-1, keepdim=True)  # which autocast leaves as they are
     least = max(1e-12, torch.finfo(y.dtype).tiny)
-    none = (y == 0).all(-1, keepdim=True)
-    norms = torch.linalg.vector_norm(torch.where(none, 1, y), dim=-1, keepdim=True)
-    return y / torch.where(none, least, norms.clamp(min=least))
+    small = squares <= least * least
+    norms = torch.where(small, least, torch.where(small, 1, squares).sqrt())
+    return y / norms.to(y.real.dtype)
