@@ -5,6 +5,7 @@
 #include <torch/headeronly/util/Exception.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/dtypes.h"
 #include "common/memory.h"
@@ -84,6 +85,20 @@ template <class F>
 void dispatch(ScalarType index, ScalarType value, F&& f) {
   dispatch_index(index, [&]<class index_t>() {
     dispatch_value(value, [&]<class scalar_t>() { f.template operator()<index_t, scalar_t>(); });
+  });
+}
+
+// The same for every dtype but the complex ones, which have no order.
+template <class F>
+void dispatch_ordered(ScalarType index, ScalarType value, F&& f) {
+  dispatch(index, value, [&]<class index_t, class scalar_t>() {
+    if constexpr (std::is_same_v<scalar_t, Complex<float>> ||
+                  std::is_same_v<scalar_t, Complex<double>>) {
+      STD_TORCH_CHECK(false, "spgrad: values of dtype ", value,
+                      " are not supported: complex numbers have no order.");
+    } else {
+      f.template operator()<index_t, scalar_t>();
+    }
   });
 }
 

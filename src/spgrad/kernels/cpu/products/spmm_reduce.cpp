@@ -13,20 +13,6 @@
 namespace spgrad {
 namespace {
 
-// Calls f.operator()<index_t, scalar_t>() for every dtype but the complex ones, which have no
-// order.
-template <class F>
-void dispatch_real(ScalarType index, ScalarType value, F&& f) {
-  dispatch(index, value, [&]<class index_t, class scalar_t>() {
-    if constexpr (Lane<scalar_t>::count == 1) {
-      f.template operator()<index_t, scalar_t>();
-    } else {
-      STD_TORCH_CHECK(false, "spgrad: values of dtype ", value,
-                      " are not supported: complex numbers have no order.");
-    }
-  });
-}
-
 template <bool kPlus>
 std::tuple<Tensor, Tensor> extrema(const Tensor& ptr, const Tensor& idx,
                                    const std::optional<Tensor>& perm, const Tensor& val,
@@ -38,7 +24,7 @@ std::tuple<Tensor, Tensor> extrema(const Tensor& ptr, const Tensor& idx,
   check_size(val, 0, idx.size(0), "val");
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n}), arg = empty(ptr, {m, n});
-  dispatch_real(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+  dispatch_ordered(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
     if constexpr (kPlus && std::is_integral_v<scalar_t>) {
       STD_TORCH_CHECK(false, "spgrad: values of dtype ", dtype,
                       " are not supported: a row without entries gives infinity.");
@@ -247,7 +233,7 @@ std::tuple<Tensor, Tensor> spmm_reduce_backward_op(const Tensor& ptr, const Tens
     check_size(t, 1, n, "g, arg");
   }
   Tensor grad_val = empty(val, {val.size(0)}), grad_x = empty(x, {x.size(0), n});
-  dispatch_real(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+  dispatch_ordered(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
     Sums<scalar_t> of_values(grad_val), of_x(grad_x);
     of_x.clear();
     const ReduceBackward<index_t, scalar_t> a{

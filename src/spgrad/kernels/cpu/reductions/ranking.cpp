@@ -115,22 +115,10 @@ void for_sorted(const index_t* ptr, int64_t m, const T* val, int64_t d, bool des
   for_short_and_long(ptr, m, kShortLine, 8 * d, few, one);
 }
 
-// Calls f.operator()<index_t, T>() for the real dtypes.
-template <class F>
-void dispatch_real(ScalarType index, ScalarType value, F&& f) {
-  dispatch(index, value, [&]<class index_t, class T>() {
-    if constexpr (std::is_same_v<T, Complex<float>> || std::is_same_v<T, Complex<double>>) {
-      STD_TORCH_CHECK(false, "spgrad: the order of dtype ", value, " is not supported.");
-    } else {
-      f.template operator()<index_t, T>();
-    }
-  });
-}
-
 Tensor segment_order(const Tensor& ptr, const Tensor& val, bool descending) {
   check_columns(val, "val");
   Tensor order = empty_columns(val, val.size(0), ScalarType::Long);
-  dispatch_real(ptr.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
+  dispatch_ordered(ptr.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
     const auto segments = checked_segments<index_t>(ptr, std::nullopt, val, "val");
     const int64_t d = segments.d;
     int64_t* const out = mutable_data<int64_t>(order);
@@ -207,7 +195,7 @@ std::tuple<Tensor, Tensor> segment_top(const Tensor& ptr, const Tensor& val, con
   STD_TORCH_CHECK(0 <= k && k <= size, "spgrad: `k` is ", k, ", not 0 to ", size, ".");
   const int64_t m = ptr.size(0) - 1;
   Tensor places = empty(where, {m, k}), entries = empty(where, {m, k});
-  dispatch_real(ptr.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
+  dispatch_ordered(ptr.scalar_type(), val.scalar_type(), [&]<class index_t, class T>() {
     const auto segments = checked_segments<index_t>(ptr, std::nullopt, val, "val");
     const First first{.size = size, .k = k, .largest = largest, .specified = specified};
     const int64_t* const at = data<int64_t>(where);
