@@ -70,6 +70,7 @@ from spgrad.kernels.reference.products.spmm_reduce import (
 )
 from spgrad.kernels.reference.reading.traffic import assume_cache, traffic
 from spgrad.kernels.reference.reductions.ranking import segment_order, segment_top
+from spgrad.kernels.reference.reductions.scan import segment_scan
 from spgrad.kernels.reference.reductions.scatter import scatter_sum
 from spgrad.kernels.reference.reductions.segment import segment_arg, segment_expand, segment_reduce
 from spgrad.kernels.reference.reductions.softmax import segment_softmax, segment_softmax_backward
@@ -171,6 +172,7 @@ __all__ = [
     "segment_expand",
     "segment_order",
     "segment_reduce",
+    "segment_scan",
     "segment_softmax",
     "segment_softmax_backward",
     "segment_top",

@@ -28,7 +28,6 @@ from spgrad.lowering.views import (
     transposed_view,
     unraveled,
 )
-from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import Function
 
 
@@ -67,7 +66,6 @@ class Segments:
         find: Callable[[], View] | None = None,
     ) -> None:
         self._ptr, self._perm, self._find = ptr, perm, find
-        self._longest: int | None = None
         self.elements, self.size, self.unique, self.scattered = elements, size, unique, scattered
 
     @property
@@ -95,16 +93,6 @@ class Segments:
         """Specified elements of each segment (segments, 1)."""
         assert self.ptr is not None
         return self.ptr.diff().to(torch.int64)[:, None]
-
-    def longest(self) -> int:
-        """The largest number of elements of a segment, read from the device on the first call."""
-        if self._longest is not None:
-            return self._longest
-        counts = self.counts()
-        longest = int(counts.max())
-        if is_real(counts):
-            self._longest = longest
-        return longest
 
     def missing(self) -> torch.Tensor | None:
         """Unspecified elements of each segment (segments, 1); None if no segment has any."""

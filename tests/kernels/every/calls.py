@@ -120,6 +120,7 @@ def _segments(ptr, idx, perm):
         "segment_expand": (ptr, perm, n, numbers(m, 3)),
         "segment_order": (few, wide, True),
         "segment_reduce": (few, perm, wide, "sum"),
+        "segment_scan": (few, perm, wide, True),
         "segment_softmax": (few, perm, wide, False),
         "segment_softmax_backward": (few, perm, wide.abs() / n, wide, False),
         "segment_top": (ptr, numbers(n), idx.long(), NUM_COLS, 3, True, False),

@@ -269,6 +269,10 @@ CALLS = {  # the arguments of every kernel, made of a view
         *(lambda v, r=reduce: (v.ptr, v.perm, v.val, r) for reduce in ("sum", "prod", "amin")),
         lambda v: (v.ptr, None, randn(v.nse, 3), "amax"),
     ],
+    "segment_scan": [
+        lambda v: (v.ptr, v.perm, v.val, False),
+        lambda v: (v.ptr, None, randn(v.nse, 40), True),
+    ],
     "segment_softmax": [
         lambda v: (v.ptr, v.perm, v.val, False),
         lambda v: (v.ptr, None, randn(v.nse, 3), True),

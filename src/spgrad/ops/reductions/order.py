@@ -149,8 +149,8 @@ def cumsum(input: torch.Tensor, dim: int = -1, *, dtype: torch.dtype | None = No
         The sums of the cotangent from the end of each row.
 
     Cost:
-        O(nse log(longest row)), in as many passes. The order of the additions depends on the length
-        of the row alone, so that results do not depend on the number of threads.
+        O(nse). The order of the additions depends on the length of the row alone, so that results
+        do not depend on the number of threads.
 
     Raises:
         TypeError: `input` is not sparse, or `dim` is not an int.
@@ -169,8 +169,10 @@ def cumsum(input: torch.Tensor, dim: int = -1, *, dtype: torch.dtype | None = No
     vals = converted(vals, to)
     if along.dense is not None:
         return on_pattern(vals.cumsum(along.dense), along.pattern)
-    along = along._replace(A=on_pattern(vals, along.pattern))
-    return along.made(_scan(along.columns(), along.segments, False))
+    pattern = along.pattern
+    columns = vals.reshape(pattern.elements, math.prod(pattern.dense_shape))
+    made = _scan(columns, along.segments, False)
+    return on_pattern(made.reshape(pattern.values_shape), pattern)
 
 
 @public_op
@@ -310,27 +312,11 @@ def _taken(vals: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
 
 def _scan(vals: torch.Tensor, segments: Segments, backward: bool) -> torch.Tensor:
     """Running sums (elements, d) of each line, from its beginning or from its end."""
-    if segments.each_its_own or vals.shape[0] == 0:
-        return vals
     if wants_grad(vals):
         return _Scan.apply(vals, segments, backward)  # type: ignore[return-value]
     ptr = segments.ptr
     assert ptr is not None
-    count, longest = vals.shape[0], segments.longest()
-    line = kernels.expand(ptr, count).to(torch.int64)
-    dtype = vals.dtype
-    total = vals.float() if dtype in (torch.bfloat16, torch.float16) else vals
-    step = 1
-    while step < longest:
-        # each is the sum of up to `step` elements; now that of twice as many
-        same = (line[step:] == line[:-step])[:, None]
-        earlier, later = total[:-step], total[step:]
-        if backward:
-            total = torch.cat([earlier + torch.where(same, later, 0), total[count - step :]])
-        else:
-            total = torch.cat([total[:step], later + torch.where(same, earlier, 0)])
-        step *= 2
-    return total.to(dtype) if step > 1 else total.to(dtype).clone()
+    return kernels.segment_scan(ptr, segments.perm, plain(vals), backward)
 
 
 class _Scan(Function):

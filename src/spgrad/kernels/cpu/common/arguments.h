@@ -42,6 +42,26 @@ inline void check_view(const Tensor& ptr, const Tensor& idx, const std::optional
   }
 }
 
+// Checks the operands of a product of a row view with x (k, n). Its values are (nse,), or (nse, h)
+// if `value_dims` is 2.
+inline void check_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+                       const Tensor& val, const Tensor& x, int64_t value_dims = 1) {
+  check_view(ptr, idx, perm);
+  check_tensor(x, 2, x.scalar_type(), "x");
+  check_tensor(val, value_dims, x.scalar_type(), "val");
+  check_size(val, 0, idx.size(0), "val");
+}
+
+// Checks the operands of products of the rows of g (m, n) and x (k, n), one for each entry.
+inline void check_sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+                        const Tensor& g, const Tensor& x) {
+  check_view(ptr, idx, perm);
+  check_tensor(g, 2, x.scalar_type(), "g");
+  check_tensor(x, 2, x.scalar_type(), "x");
+  check_size(g, 0, ptr.size(0) - 1, "g");
+  check_size(g, 1, x.size(1), "g");
+}
+
 // Checks the values of entries, or of segments: (nse,) or (nse, d).
 inline void check_columns(const Tensor& val, const char* name) {
   STD_TORCH_CHECK(val.dim() == 1 || val.dim() == 2, "spgrad: `", name, "` has ", val.dim(),

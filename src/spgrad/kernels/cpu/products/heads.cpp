@@ -30,10 +30,7 @@ void check_width(const Tensor& x, int64_t heads) {
 Tensor heads_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
                   const Tensor& val, const Tensor& x) {
   const ScalarType dtype = x.scalar_type();
-  check_view(ptr, idx, perm);
-  check_tensor(x, 2, dtype, "x");
-  check_tensor(val, 2, dtype, "val");
-  check_size(val, 0, idx.size(0), "val");
+  check_spmm(ptr, idx, perm, val, x, 2);
   const int64_t m = ptr.size(0) - 1, heads = val.size(1), width = x.size(1);
   check_width(x, heads);
   Tensor y = empty(x, {m, width});
@@ -81,11 +78,7 @@ Tensor heads_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tens
 Tensor heads_sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
                    const Tensor& g, const Tensor& x, int64_t heads) {
   const ScalarType dtype = x.scalar_type();
-  check_view(ptr, idx, perm);
-  check_tensor(g, 2, dtype, "g");
-  check_tensor(x, 2, dtype, "x");
-  check_size(g, 0, ptr.size(0) - 1, "g");
-  check_size(g, 1, x.size(1), "g");
+  check_sddmm(ptr, idx, perm, g, x);
   check_width(x, heads);
   const int64_t width = x.size(1);
   Tensor out = empty(x, {idx.size(0), heads});

@@ -126,25 +126,6 @@ void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& spli
             [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
 }
 
-void check_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-                const Tensor& val, const Tensor& x) {
-  const ScalarType dtype = x.scalar_type();
-  check_view(ptr, idx, perm);
-  check_tensor(x, 2, dtype, "x");
-  check_tensor(val, 1, dtype, "val");
-  check_size(val, 0, idx.size(0), "val");
-}
-
-void check_sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-                 const Tensor& g, const Tensor& x) {
-  const ScalarType dtype = x.scalar_type();
-  check_view(ptr, idx, perm);
-  check_tensor(g, 2, dtype, "g");
-  check_tensor(x, 2, dtype, "x");
-  check_size(g, 0, ptr.size(0) - 1, "g");
-  check_size(g, 1, x.size(1), "g");
-}
-
 template <class index_t, class scalar_t>
 Spmm<index_t, scalar_t> spmm_of(const Tensor& ptr, const Tensor& idx,
                                 const std::optional<Tensor>& perm, const Tensor& val,

@@ -71,13 +71,6 @@ void into_by_columns(const Spmm<index_t, scalar_t>& a, const Target<scalar_t>& t
   }
 }
 
-void check_operands(const Tensor& ptr, const Tensor& idx, const Tensor& val, const Tensor& x) {
-  check_view(ptr, idx, std::nullopt);
-  check_tensor(x, 2, x.scalar_type(), "x");
-  check_tensor(val, 1, x.scalar_type(), "val");
-  check_size(val, 0, idx.size(0), "val");
-}
-
 void multiply(const Tensor& y, const Tensor& ptr, const Tensor& idx,
               const std::optional<Tensor>& rows, const Tensor& val, const Tensor& x, bool add) {
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
@@ -109,7 +102,7 @@ void multiply(const Tensor& y, const Tensor& ptr, const Tensor& idx,
 }
 
 Tensor untiled_spmm(const Tensor& ptr, const Tensor& idx, const Tensor& val, const Tensor& x) {
-  check_operands(ptr, idx, val, x);
+  check_spmm(ptr, idx, std::nullopt, val, x);
   Tensor y = empty(x, {ptr.size(0) - 1, x.size(1)});
   multiply(y, ptr, idx, std::nullopt, val, x, false);
   return y;
@@ -117,7 +110,7 @@ Tensor untiled_spmm(const Tensor& ptr, const Tensor& idx, const Tensor& val, con
 
 void add_spmm(const Tensor& y, const Tensor& ptr, const Tensor& idx,
               const std::optional<Tensor>& rows, const Tensor& val, const Tensor& x) {
-  check_operands(ptr, idx, val, x);
+  check_spmm(ptr, idx, std::nullopt, val, x);
   check_tensor(y, 2, x.scalar_type(), "y");
   check_size(y, 1, x.size(1), "y");
   if (rows) {

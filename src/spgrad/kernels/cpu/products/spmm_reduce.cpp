@@ -18,10 +18,7 @@ std::tuple<Tensor, Tensor> extrema(const Tensor& ptr, const Tensor& idx,
                                    const std::optional<Tensor>& perm, const Tensor& val,
                                    const Tensor& x, bool largest) {
   const ScalarType dtype = x.scalar_type();
-  check_view(ptr, idx, perm);
-  check_tensor(x, 2, dtype, "x");
-  check_tensor(val, 1, dtype, "val");
-  check_size(val, 0, idx.size(0), "val");
+  check_spmm(ptr, idx, perm, val, x);
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   Tensor y = empty(x, {m, n}), arg = empty(ptr, {m, n});
   dispatch_ordered(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
@@ -221,10 +218,7 @@ std::tuple<Tensor, Tensor> spmm_reduce_backward_op(const Tensor& ptr, const Tens
                                                    const Tensor& val, const Tensor& x,
                                                    const Tensor& g, const Tensor& arg) {
   const ScalarType dtype = x.scalar_type();
-  check_view(ptr, idx, perm);
-  check_tensor(x, 2, dtype, "x");
-  check_tensor(val, 1, dtype, "val");
-  check_size(val, 0, idx.size(0), "val");
+  check_spmm(ptr, idx, perm, val, x);
   const int64_t m = ptr.size(0) - 1, n = x.size(1);
   check_tensor(g, 2, dtype, "g");
   check_tensor(arg, 2, ptr.scalar_type(), "arg");

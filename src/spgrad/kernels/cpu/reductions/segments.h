@@ -18,6 +18,30 @@ namespace spgrad {
 template <class T>
 using calc_t = std::conditional_t<std::is_integral_v<T>, T, accumulate_t<T>>;
 
+// long_sum_t<T>: the type in which long sums of T are formed: double for floats, because the error
+// grows with the length.
+template <class T>
+struct LongSum {
+  using type = std::conditional_t<std::is_same_v<accumulate_t<T>, float>, double, accumulate_t<T>>;
+};
+template <>
+struct LongSum<Complex<float>> {
+  using type = Complex<double>;
+};
+template <class T>
+using long_sum_t = typename LongSum<T>::type;
+
+// A number of another type, a complex one too.
+template <class To, class From>
+SPGRAD_INLINE To converted(From value) {
+  if constexpr (requires { value.re; }) {
+    using Part = decltype(To::re);
+    return To(static_cast<Part>(value.re), static_cast<Part>(value.im));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
 // Entry p of segment i, ptr[i] <= p < ptr[i + 1], has the `d` values at perm[p], or p. ptr (m + 1),
 // perm (nse) or null.
 template <class index_t>
