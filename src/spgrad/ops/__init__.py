@@ -18,7 +18,7 @@ from spgrad.ops.elementwise.inside_transforms import inside_transform
 from spgrad.ops.elementwise.queries import item
 from spgrad.support import ABOVE, OPS, OUTSIDE, Op, torch_named
 from spgrad.torch_protocol.aten import alias
-from spgrad.torch_protocol.compile import when_called, when_tracing
+from spgrad.torch_protocol.compile import keep_outside, when_called, when_tracing
 from spgrad.torch_protocol.gradients import (
     SET_DATA,
     SET_GRAD,
@@ -44,6 +44,8 @@ def register(row: Op) -> Any:
         op = row.function
         own_form = getattr(sys.modules[row.path], f"{row.name}_", None)
         (when_tracing if row.traced else when_called)(op)
+        if row.outside:
+            keep_outside(op, row.outside)
     else:
         op, own_form = refusal(row), None
     for name in row.torch:

@@ -212,6 +212,7 @@ def _asked(name: str, names: tuple[str, ...], samples: tuple[Mapping[str, Any], 
         samples=samples,
         call=as_tensor,
         traced=False,
+        outside="its result is a number that Python reads",
     )
 
 

@@ -13,8 +13,10 @@ def _row(
     name: str, module: str, signature: str, dense: Callable[..., Any] | None, **more: Any
 ) -> Op:
     name, module = f"graph.{name}", f"graph.{module}"
-    return Op(name, module, (), (signature,), dense, traced=False, public=False, **more)
+    return Op(name, module, (), (signature,), dense, public=False, **more)
 
+
+_STEPS = "its number of steps depends on numbers"
 
 ROWS: list[Op] = [
     _row("degree", "symmetry", "A[m,k] -> y[m]", graphs.degree, samples=({"weighted": True},)),
@@ -40,7 +42,13 @@ ROWS: list[Op] = [
         samples=({}, {"reduce": "mean"}, {"reduce": "amax"}, {"reduce": "amin"}),
     ),
     _row(
-        "shortest_paths", "paths", "P[m,m] -> y[1,m]", graphs.lengths, samples=({"sources": [0]},)
+        "shortest_paths",
+        "paths",
+        "P[m,m] -> y[1,m]",
+        graphs.lengths,
+        samples=({"sources": [0]},),
+        traced=False,
+        outside=_STEPS,
     ),
     _row(
         "k_hop",
@@ -49,5 +57,7 @@ ROWS: list[Op] = [
         None,
         order=0,
         absent={"dense": "its result is several tensors"},
+        traced=False,
+        outside=_STEPS,
     ),
 ]

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from spgrad.support.table import ALL, Op, as_tensor
+
+_untraced = partial(
+    Op,
+    traced=False,
+    outside="it computes outside of torch, or its number of steps depends on numbers",
+)
 
 
 def _row(
@@ -15,12 +22,12 @@ def _row(
 ) -> Op:
     absent = {"dense": why}
     module = f"linalg.{module}"
-    return Op(name, module, names, (signature,), None, order=order, absent=absent, traced=False)
+    return _untraced(name, module, names, (signature,), None, order=order, absent=absent)
 
 
 def _spectral(name: str, module: str, names: tuple[str, ...], form: str, why: str) -> Op:
     absent, module = {"dense": why}, f"linalg.spectral.{module}"
-    return Op(name, module, names, (form,), None, absent=absent, traced=False, public=False)
+    return _untraced(name, module, names, (form,), None, absent=absent, public=False)
 
 
 def _exponential(A: torch.Tensor, x: torch.Tensor, t: float = 1.0) -> torch.Tensor:
@@ -39,7 +46,7 @@ def _hermitian(A: torch.Tensor) -> bool:
 
 def _asked(name: str, dense: Callable[..., Any]) -> Op:
     forms = ("A[m,m] -> y[]", "A[m,k] -> y[]", "A[b,m,m] -> y[]")
-    return Op(name, "linalg.structure", (), forms, dense, order=0, call=as_tensor, traced=False)
+    return _untraced(name, "linalg.structure", (), forms, dense, order=0, call=as_tensor)
 
 
 _RANDOM = "its result depends on a random matrix, and is unique only up to signs"
@@ -93,7 +100,7 @@ def _size(function: Callable[..., Any], *operands: Any) -> torch.Tensor:
 
 def _determinant(name: str, names: tuple[str, ...], dense: Callable[..., Any], **more: Any) -> Op:
     module = "linalg.determinant"
-    return Op(name, module, names, _DETERMINANTS, dense, traced=False, public=False, **more)
+    return _untraced(name, module, names, _DETERMINANTS, dense, public=False, **more)
 
 
 ROWS = (
@@ -105,66 +112,60 @@ ROWS = (
         _logarithm,
         call=_size,
     ),
-    Op(
+    _untraced(
         "inverse_diagonal",
         "linalg.determinant",
         (),
         ("S[m,m] -> y[m]", "S[b,m,m] -> y[b,m]"),
         _inverse_diagonal,
-        traced=False,
         public=False,
     ),
-    Op(
+    _untraced(
         "inverse_at",
         "linalg.determinant",
         (),
         ("S[m,m] -> C[m,m]", "S[b,m,m] -> C[b,m,m]"),
         _inverse_at,
         call=_at_itself,
-        traced=False,
         public=False,
     ),
-    Op(
+    _untraced(
         "factor",
         "linalg.direct.factor",
         (),
         _SYSTEMS,
         torch.linalg.solve,
         call=_by_factor,
-        traced=False,
         public=False,
     ),
-    Op("solve", "linalg.solve", (), _SYSTEMS, torch.linalg.solve, traced=False, public=False),
-    Op(
+    _untraced("solve", "linalg.solve", (), _SYSTEMS, torch.linalg.solve, public=False),
+    _untraced(
         "lstsq",
         "linalg.lstsq",
         (),
         ("A[m,k] x[m,n] -> y[k,n]",),
         None,
         absent={"dense": _TOLERANCE},
-        traced=False,
         public=False,
     ),
-    Op(
+    _untraced(
         "linalg_solve",
         "linalg.torch_names",
         ("torch.linalg.solve", "torch.sparse.spsolve"),
         _SYSTEMS,
         torch.linalg.solve,
-        traced=False,
         public=False,
     ),
-    Op(
+    _untraced(
         "linalg_lstsq",
         "linalg.torch_names",
         ("torch.linalg.lstsq",),
         ("A[m,k] x[m,n] -> y[k,n]",),
         None,
         absent={"dense": _TOLERANCE},
-        traced=False,
         public=False,
     ),
-    Op(
+    _untraced(
         "inv",
         "linalg.torch_names",
         ("torch.linalg.inv", "torch.inverse", "torch.Tensor.inverse"),
@@ -176,19 +177,17 @@ ROWS = (
             **dict.fromkeys(ALL, "the inverse of a sparse matrix is dense"),
             "instead": "Keep F = spgrad.linalg.factor(A) and take F.solve(b),",
         },
-        traced=False,
         public=False,
     ),
     _spectral("eigsh", "eigsh", (), "A[m,m] -> y[n]", _SEVERAL),
     _spectral("svds", "svds", (), "A[m,k] -> y[n]", _SEVERAL),
-    Op(
+    _untraced(
         "cond",
         "linalg.spectral.condition",
         ("torch.linalg.cond",),
         _DETERMINANTS,
         torch.linalg.cond,
         samples=({}, {"p": -2}),
-        traced=False,
         public=False,
     ),
     _row("lobpcg", "spectral.lobpcg", ("torch.lobpcg",), "A[m,m] -> y[n]", 2, _RANDOM),
@@ -199,14 +198,13 @@ ROWS = (
     _row("connected_components", "structure", (), "A[m,m] -> y[m]", 0, _NO_SUCH),
     _asked("is_symmetric", _symmetric),
     _asked("is_hermitian", _hermitian),
-    Op(
+    _untraced(
         "expm_multiply",
         "linalg.exponential",
         (),
         ("S[m,m] p[m,n] -> y[m,n]", "S[m,m] p[m] -> y[m]", "S[b,m,m] p[b,m,n] -> y[b,m,n]"),
         _exponential,
         samples=({}, {"t": -0.5}),
-        traced=False,
     ),
     _row("reorder", "ordering", (), "A[m,m] -> C[m,m]", 2, _SEVERAL),
 )

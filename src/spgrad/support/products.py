@@ -160,6 +160,7 @@ def _table(name: str, shape: str, dense: Callable[..., Any], *samples: Any) -> O
         samples=tuple({"input": _NUMBERS, **sample} for sample in samples),
         call=_looked_up,
         traced=False,
+        outside="it reads whether the indices are in range",
     )
 
 

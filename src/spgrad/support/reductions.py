@@ -201,7 +201,7 @@ _ON_PATTERN = ("A[m,k] -> C[m,k]", "A[b,m,k] -> C[b,m,k]", "A[m,k|d] -> C[m,k|d]
 
 def _ordered(name: str, dense: Any, *samples: Any, order: int = 2) -> Op:
     module = "reductions.order"
-    return Op(name, module, (), _ON_PATTERN, dense, order=order, samples=samples, traced=False)
+    return Op(name, module, (), _ON_PATTERN, dense, order=order, samples=samples)
 
 
 ROWS = (
@@ -337,7 +337,6 @@ ROWS = (
             {"k": 3, "dim": -2, "largest": False},
             {"k": 4, "dim": -1, "specified": True},
         ),
-        traced=False,
     ),
     Op(
         "unique",

@@ -42,6 +42,7 @@ def _in_place(name: str, signatures: tuple[str, ...], *samples: Mapping[str, Any
         samples=samples or ({},),
         call=on_copy,
         traced=False,
+        outside="it changes the shape of a tensor in place",
     )
 
 
@@ -55,6 +56,7 @@ def _resized(name: str, *names: str) -> Op:
         absent={"dense": "a dense tensor has no numbers of sparse and of dense dimensions"},
         call=on_copy,
         traced=False,
+        outside="it changes the shape of a tensor in place",
     )
 
 

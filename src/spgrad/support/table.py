@@ -88,6 +88,7 @@ class Op:
             name of torch, what to call.
         call: How a function, this one or the dense one, is called with operands and options.
         traced: True if a graph of torch.compile holds it as one operation.
+        outside: Why no graph of torch.compile can hold it, so that it is called outside of graphs.
         public: True if `spgrad` has the function; False for names of torch that are refused, and
             for methods of tensors alone.
     """
@@ -103,6 +104,7 @@ class Op:
     absent: Mapping[str, str] = field(default_factory=dict)
     call: Callable[..., Any] = plainly
     traced: bool = True
+    outside: str = ""
     public: bool = True
 
     @property

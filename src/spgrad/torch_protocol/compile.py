@@ -50,6 +50,17 @@ def when_called(function: Callable[..., Any]) -> None:
         _UNREAD.append(function)
 
 
+def keep_outside(function: Callable[..., Any], why: str) -> None:
+    """Lets a graph end before a call of `function`, which runs as it does without the compiler.
+
+    With ``fullgraph=True``, the error gives the reason.
+    """
+    advice = "Call it outside of the compiled function, or leave out fullgraph=True"
+    # what torch.compiler.disable would set, which imports Dynamo
+    vars(function)["_torchdynamo_disable"] = True
+    vars(function)["_torchdynamo_disable_msg"] = f"{why}. {advice}"
+
+
 def _hand_over(function: Callable[..., Any]) -> None:
     sys.modules[_DYNAMO].allow_in_graph(function)
     _leave_alone(function)

@@ -10,7 +10,7 @@ from spgrad.kernels.reference.common.dtypes import widened
 from spgrad.kernels.reference.common.views import in_value_order, in_view_order, row_numbers
 
 
-# The reference takes as many steps as the longest segment asks for; a shape function takes none.
+# The reference takes more steps the more entries there are; a shape function takes none.
 def _scan_shape(ptr: Tensor, perm: Tensor | None, val: Tensor, backward: bool) -> Tensor:
     return torch.empty_like(val)
 
@@ -22,7 +22,7 @@ def _scan_shape(ptr: Tensor, perm: Tensor | None, val: Tensor, backward: bool) -
 def segment_scan(ptr: Tensor, perm: Tensor | None, val: Tensor, backward: bool) -> Tensor:
     """out[perm[p]] = the sum of val[perm[q]] over the entries q <= p of the segment of p.
 
-    Integers wrap.
+    Integers wrap. No number is read from a device.
 
     Args:
         ptr: Segment pointers (m + 1,).
@@ -36,9 +36,8 @@ def segment_scan(ptr: Tensor, perm: Tensor | None, val: Tensor, backward: bool) 
     """
     total, nse = widened(in_view_order(val, perm)), val.shape[0]
     line = row_numbers(ptr, nse).view(-1, *[1] * (val.dim() - 1))
-    longest = int(ptr.diff().max()) if nse else 0
     step = 1
-    while step < longest:
+    while step < nse:
         # each is the sum of up to `step` entries; now that of twice as many
         same, earlier, later = line[step:] == line[:-step], total[:-step], total[step:]
         if backward:
