@@ -5,6 +5,7 @@ A process that records another graph than the others does not send what they wai
 
 import torch
 from group import F64, case, close, dense, entry_ids, matrix, own, second_order
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import spgrad
 from spgrad.distributed import distribute
@@ -88,3 +89,63 @@ def the_first_of_equal_elements_is_the_same(rank, world):
             mine = torch.ones(len(D.column_ids), 2, dtype=F64, requires_grad=True)
             D.spmm(mine, reduce).sum().backward()
             close(mine.grad, whole.grad[D.column_ids])
+
+
+@case
+def derivatives_through_numbers_of_all_processes(rank, world):
+    """Of second order, where each process scales by a sum that all of them have a part of."""
+    A = matrix(9, 9, 0.5)
+    for dtype in (F64, torch.complex128):
+        B = spgrad.from_values(A.values().detach().to(dtype) * (1 + 1j * (dtype != F64)), A)
+        D = distribute(B, partition="rows")
+        for function in (
+            lambda M: M / (M.sum() + 30),
+            lambda M: M * M.norm(),
+            lambda M: M * M.norm(3),
+            lambda M: M * M.norm(float("inf")),
+            lambda M: M / torch.linalg.norm(M, 1),
+        ):
+            values = B.values().detach().requires_grad_()
+            local = D.local_values().detach().requires_grad_()
+            wanted = gradients_to_second_order(function(spgrad.from_values(values, B)), values)
+            found = gradients_to_second_order(function(D.with_values(local)), local)
+            for ours, theirs in zip(found, wanted, strict=True):
+                size = theirs.abs().max()
+                close(ours / size, theirs[entry_ids(D)] / size)
+
+
+def gradients_to_second_order(M, values):
+    scaled = M.values() if isinstance(M, spgrad.SparseTensor) else M.local_values()
+    (g,) = torch.autograd.grad(scaled.abs().pow(3).sum(), values, create_graph=True)
+    return g, torch.autograd.grad(g.abs().square().sum(), values)[0]
+
+
+@case
+def second_derivatives_of_dtensors(rank, world):
+    """Of the rows and of the values, as DTensors of each placement, and of a replicated number."""
+    A = spgrad.set_diag(matrix(), 2.0).to_sparse_csr()
+    weight = dense(23, 2, seed=4)
+    for placement in (Shard(0), Replicate()):
+        for partition in ("rows", torch.arange(23) * 5 % world):
+            D = distribute(A, partition=partition)
+            alone = [
+                t.requires_grad_() for t in (A.values().detach(), dense(23, 2), dense(1, 1)[0, 0])
+            ]
+            y = spgrad.from_values(alone[0], A).to_dense() + alone[2] * torch.eye(23, dtype=F64)
+            wanted = second_order_of(y @ alone[1], alone, weight)
+            shared = [
+                D.values().detach(),
+                distribute_tensor(alone[1].detach(), D.mesh, [placement]),
+                distribute_tensor(alone[2].detach(), D.mesh, [Replicate()]),
+            ]
+            shared = [t.requires_grad_() for t in shared]
+            y = D.with_values(shared[0]).add_identity(shared[2]) @ shared[1]
+            of_all = distribute_tensor(weight, D.mesh, [Shard(0)])
+            found = second_order_of(y, shared, of_all)
+            for ours, theirs in zip(found, wanted, strict=True):
+                close(ours.full_tensor() / 100, theirs / 100)
+
+
+def second_order_of(y, operands, weight):
+    first = torch.autograd.grad((y.square() * weight).sum(), operands, create_graph=True)
+    return *first, *torch.autograd.grad(sum(g.square().sum() for g in first), operands)

@@ -96,3 +96,18 @@ def solves_start_and_end(rank, world):
     close(found, torch.linalg.solve(A.to_dense(), dense(23, 2)))
     raises(spgrad.ConvergenceError, "after 1 steps", lambda: solve(D, b, linalg.CG(max_iter=1)))
     raises(TypeError, "`solver` is", lambda: solve(D, b, linalg.SuperLU()))
+
+
+@case
+def solves_without_columns(rank, world):
+    """The solution has none either, and the gradient of the values is zero."""
+    for solver, make in SOLVERS.values():
+        A = make(F64).to_sparse_csr()
+        D = distribute(A)
+        leaf = D.local_values().detach().requires_grad_()
+        b = own(D, dense(23, 0)).requires_grad_()
+        x, info = solve(D.with_values(leaf), b, solver, return_info=True)
+        assert x.shape == b.shape
+        assert info.residuals.shape == (0,)
+        x.sum().backward()
+        close(leaf.grad, torch.zeros_like(leaf))

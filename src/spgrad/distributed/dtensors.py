@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from spgrad.core import checks
 from spgrad.core.pattern import index_dtype
@@ -112,9 +113,47 @@ def of_shares(x: torch.Tensor, source: Shares, plan: Plan) -> torch.Tensor:
     if not isinstance(x, DTensor):
         return x
     if x.placements[0].is_replicate():
-        whole = x.to_local(grad_placements=[Partial()])
-        return whole.index_select(0, source.numbers(plan.device))
+        return local_copy(x).index_select(0, source.numbers(plan.device))
     return to_rows(x, rows(source, plan), plan)
+
+
+def summed(part: torch.Tensor, D: Sharded) -> DTensor:
+    """The sum of the parts of all processes as a replicated DTensor; a collective.
+
+    The gradient of each part is that of the sum. torch's `from_local` has this gradient too, but
+    takes second derivatives, which differ between processes, for those of one.
+    """
+    return _Summed.apply(part, D.mesh)  # type: ignore[return-value]
+
+
+def local_copy(x: DTensor) -> torch.Tensor:
+    """A replicated DTensor as a tensor of this process; its gradients are summed over all."""
+    return _LocalCopy.apply(x, x.device_mesh)  # type: ignore[return-value]
+
+
+class _Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, part: torch.Tensor, mesh: DeviceMesh) -> DTensor:  # type: ignore[override]
+        ctx.mesh = mesh
+        total = part.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=mesh.get_group())
+        return DTensor.from_local(total, mesh, [Replicate()], run_check=False)
+
+    @staticmethod
+    def backward(ctx: Any, g: DTensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return _LocalCopy.apply(g, ctx.mesh), None  # type: ignore[return-value]
+
+
+class _LocalCopy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: DTensor, mesh: DeviceMesh) -> torch.Tensor:  # type: ignore[override]
+        ctx.mesh = mesh
+        local = x.redistribute(mesh, [Replicate()]).to_local()
+        return local.view_as(local)  # not the tensor itself, which would get a graph
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return _Summed.apply(g, ctx.mesh), None  # type: ignore[return-value]
 
 
 def require_dense(name: str, x: Any, D: Sharded) -> torch.Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor import DTensor
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
@@ -166,7 +166,7 @@ def scaled(
         if isinstance(other, Sharded):
             return by(values, other.local_values())
         if isinstance(other, DTensor):
-            return by(values, other.to_local(grad_placements=[Partial()]))
+            return by(values, dtensors.local_copy(other))
         return by(values, other)
 
     return agreed(plan.group, check, D.device, run)
@@ -228,9 +228,7 @@ def add_identity(D: S, alpha: float | torch.Tensor) -> S:
 
     def run() -> S:
         at, _ = _diagonal_entries(D)
-        number = (
-            alpha.to_local(grad_placements=[Partial()]) if isinstance(alpha, DTensor) else alpha
-        )
+        number = dtensors.local_copy(alpha) if isinstance(alpha, DTensor) else alpha
         step = torch.as_tensor(number, dtype=values.dtype, device=values.device)
         return D._with(values.index_add(0, at, step.expand(len(at))))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor, Partial, Replicate
 
 from spgrad.core import checks
 from spgrad.core.values import on_pattern
@@ -32,7 +31,7 @@ def total(D: Sharded, dim: int | None) -> torch.Tensor:
 
     agree(D.plan.group, check, D.device)
     if dim is None:
-        return _summed(D.local_values().sum(), D)
+        return dtensors.summed(D.local_values().sum(), D)
     return _lines(D, D.local_values(), _is_of_rows(D, dim))
 
 
@@ -60,12 +59,6 @@ def _lines(D: Sharded, values: torch.Tensor, of_rows: bool) -> torch.Tensor:
     for part, found in zip(plan.far, far, strict=True):
         own = own + found if part.rows is None else own.index_add(0, part.rows, found)
     return own
-
-
-def _summed(part: torch.Tensor, D: Sharded) -> torch.Tensor:
-    """The sum over processes, replicated; the gradient of each part is that of the sum."""
-    found = DTensor.from_local(part, D.mesh, [Partial()], run_check=False)
-    return found.redistribute(placements=[Replicate()])
 
 
 def norm(D: Sharded, p: Any = "fro", dim: Any = None, names: tuple[str, ...] = ()) -> torch.Tensor:
@@ -132,7 +125,7 @@ def _of_all(D: Sharded, p: float) -> torch.Tensor:
     missing = D.shape.numel() - D.nse
     if math.isinf(p):
         return _extremum(values.abs(), D, largest=p > 0, zero=missing > 0)
-    found = _root(_summed(_terms(values, p).sum(), D), p).to(D.dtype.to_real())
+    found = _root(dtensors.summed(_terms(values, p).sum(), D), p).to(D.dtype.to_real())
     if p >= 0:
         return found
     zeros = (values == 0).sum()
@@ -161,7 +154,7 @@ def _extremum(size: torch.Tensor, D: Sharded, *, largest: bool, zero: bool) -> t
     if words[1] != 0:
         there, best = known.isnan(), known.new_full((), math.nan)
     part = torch.where(there, size, 0).sum() / count.clamp(min=1)
-    return _summed(part, D)
+    return dtensors.summed(part, D)
 
 
 def vector_norm(D: Sharded, ord: Any = 2, dim: Any = None) -> torch.Tensor:

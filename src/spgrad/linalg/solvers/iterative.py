@@ -194,7 +194,7 @@ class Problem:
         """M^-1 r; r itself without a preconditioner."""
         if self.apply is None:
             return r
-        return plain(self.apply(r.reshape(-1, r.shape[2]), self.adjoint)).view(r.shape)
+        return plain(self.apply(r.flatten(0, 1), self.adjoint)).view(r.shape)
 
     def first(self) -> tuple[torch.Tensor, torch.Tensor]:
         """x to start from and its residual, both to be changed in place."""

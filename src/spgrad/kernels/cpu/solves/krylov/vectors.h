@@ -70,7 +70,7 @@ struct VectorShape {
   int64_t items, m, n;
   int64_t columns() const { return items * n; }
   int64_t rows() const { return std::max<int64_t>(1, kChunk / std::max<int64_t>(n, 1)); }
-  int64_t chunks() const { return (m + rows() - 1) / rows(); }  // of an item
+  int64_t chunks() const { return n == 0 ? 0 : (m + rows() - 1) / rows(); }  // of an item
 };
 
 inline VectorShape shape_of(const Tensor& a, const char* name) {
