@@ -8,7 +8,8 @@ from group import F64, case, close, dense, entry_ids, matrix, own, second_order
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import spgrad
-from spgrad.distributed import distribute
+from spgrad import linalg
+from spgrad.distributed import distribute, solve
 
 
 def uneven(world):
@@ -149,3 +150,46 @@ def second_derivatives_of_dtensors(rank, world):
 def second_order_of(y, operands, weight):
     first = torch.autograd.grad((y.square() * weight).sum(), operands, create_graph=True)
     return *first, *torch.autograd.grad(sum(g.square().sum() for g in first), operands)
+
+
+@case
+def transforms_of_torch_func(rank, world):
+    """grad, jvp, vmap and their compositions, of products, of their chains and of a solve."""
+    A = spgrad.set_diag(matrix(6, 6, 0.5), 9.0).to_sparse_csr()
+    D = distribute(A, partition="rows" if world < 4 else [0, 3, 1, 2])
+    x, tangent = dense(6, 1), dense(A._nnz(), 1, seed=6)[:, 0]
+    own_x, ids = D.scatter(x), entry_ids(D)
+    solver = linalg.BiCGSTAB(rtol=1e-13)
+    for alone, sharded in (
+        (lambda M: M @ x, lambda M: M @ own_x),
+        (lambda M: M.mT @ x, lambda M: M.T @ own_x),
+        (lambda M: torch.softmax(M, 1) @ x, lambda M: M.softmax(1) @ own_x),
+        (lambda M: (M * x[:, 0]).sum(0), lambda M: (M * own_x[:, 0]).sum(0)),
+        (lambda M: spgrad.spmm(M, x, "amax"), lambda M: M.spmm(own_x, "amax")),
+        (lambda M: linalg.solve(M, x, solver), lambda M: solve(M, own_x, solver)),
+    ):
+
+        def one(v, alone=alone):
+            return alone(spgrad.from_values(v, A))
+
+        def shared(v, sharded=sharded):
+            return sharded(D.with_values(v))
+
+        wanted = of_all_transforms(one, A.values(), tangent)
+        found = of_all_transforms(shared, D.local_values(), tangent[ids])
+        for i, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+            theirs = theirs[:, D.row_ids] if i == 4 else theirs[D.row_ids if i < 1 else ids]
+            close(ours / 1e4, theirs / 1e4)
+
+
+def of_all_transforms(function, values, tangent):
+    def loss(v):
+        return function(v).square().sum()
+
+    def gradient(v):
+        return torch.func.grad(loss)(v)
+
+    twice = torch.func.grad(lambda v: gradient(v).square().sum())(values)
+    along = torch.func.jvp(gradient, (values,), (tangent,))[1]
+    batch = torch.func.vmap(function)(torch.stack([values, 2 * values]))
+    return torch.func.jvp(function, (values,), (tangent,))[1], gradient(values), twice, along, batch

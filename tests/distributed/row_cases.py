@@ -5,7 +5,8 @@ from group import F64, case, close, dense, entry_ids, matrix, own, partitions, r
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import spgrad
-from spgrad.distributed import distribute
+from spgrad import linalg
+from spgrad.distributed import distribute, solve
 
 
 @case
@@ -302,3 +303,71 @@ def ranks(A, p, total):
         if change < 1e-12:
             return p, step
     raise AssertionError("the ranks did not converge")
+
+
+@case
+def autocast(rank, world):
+    """Products have autocast's dtype, also of rows that a layer before gave; solves have not."""
+    A = spgrad.set_diag(matrix(dtype=torch.float32), 9.0).to_sparse_csr()
+    D, x = distribute(A), dense(23, 2, torch.float32)
+    weight = dense(2, 2, torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for function in (
+            lambda M, x: M @ (x @ weight),
+            lambda M, x: (
+                spgrad.spmm(M, x, "amax") if isinstance(M, torch.Tensor) else M.spmm(x, "amax")
+            ),
+            attend,
+        ):
+            whole, local = x.clone().requires_grad_(), D.scatter(x).requires_grad_()
+            wanted, found = function(A, whole), function(D, local)
+            assert found.dtype == torch.bfloat16
+            close(found, own(D, wanted))
+            wanted.sum().backward()
+            found.sum().backward()
+            assert local.grad.dtype == torch.float32
+            torch.testing.assert_close(local.grad, whole.grad[D.column_ids], rtol=0.05, atol=0.1)
+        b = own(D, x).requires_grad_()
+        z = solve(D, b, linalg.GMRES(rtol=1e-6))
+        (g,) = torch.autograd.grad(z.sum(), b)
+    torch.testing.assert_close(z, own(D, torch.linalg.solve(A.to_dense(), x)), rtol=1e-4, atol=1e-5)
+    ones = torch.ones_like(x)
+    torch.testing.assert_close(
+        g, own(D, torch.linalg.solve(A.to_dense().T, ones)), rtol=1e-4, atol=1e-5
+    )
+    if world > 1:
+
+        def on_one_rank():
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=rank == world - 1):
+                D @ D.scatter(x)
+
+        raises(ValueError, f"on rank {world - 1} and", on_one_rank)
+
+
+def attend(M, x):
+    if isinstance(M, torch.Tensor):
+        return spgrad.scaled_dot_product_attention(x, x, x, M)
+    return M.attention(x, x, x)
+
+
+@case
+def integers_and_truth_values(rank, world):
+    """Products count; norms are refused on every rank, also on those without elements."""
+    A = matrix(dtype=F64)
+    for dtype in (torch.int32, torch.bool):
+        B = spgrad.from_values((A.values() * 3).round().to(dtype), A)
+        for partition in ("nse", [23] + [0] * (world - 1)):
+            D, x = distribute(B, partition=partition), (dense(23, 2) * 4).to(dtype)
+            own_x = D.scatter(x)
+            for found, wanted in (
+                (D @ own_x, B @ x),
+                (D.T @ own_x, B.mT @ x),
+                (D @ own_x[:, 0].contiguous(), B @ x[:, 0].contiguous()),
+                (D.sum(1), B.sum(1)),
+                (D.sum(0), B.sum(0)),
+            ):
+                assert found.dtype == wanted.dtype
+                assert torch.equal(found, own(D, wanted))
+            assert torch.equal(D.sum().to_local(), B.sum())
+            for p in (2, 1, float("inf"), float("-inf")):
+                raises(ValueError, "`D` has dtype", lambda p=p, D=D: D.norm(p))

@@ -94,3 +94,21 @@ def test_attention_is_lowered_as_that_of_torch_is(truth, gradient):
         y.float().square().sum().backward()
         assert {t.grad.dtype for t in (q, k, v)} == {torch.float32}
         assert truth or A.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("second", [False, True], ids=["first order", "second order"])
+def test_gradients_of_attention_inside_of_autocast(second):
+    A = spgrad.from_dense(drawn(8, 8, dtype=torch.float32)).to_sparse_csr()
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    found = []
+    for inside in (False, True):
+        q, values = x.clone().requires_grad_(), A.values().detach().requires_grad_()
+        with torch.autocast("cpu", dtype=LOW):
+            y = F.scaled_dot_product_attention(q, q, q, spgrad.from_values(values, A))
+        with torch.autocast("cpu", dtype=LOW, enabled=inside):
+            grads = torch.autograd.grad(y.float().square().sum(), (q, values), create_graph=second)
+            if second:
+                grads = torch.autograd.grad(sum(g.square().sum() for g in grads), (q, values))
+        found.append(grads)
+    for inside, outside in zip(found[1], found[0], strict=True):
+        assert torch.equal(inside, outside)

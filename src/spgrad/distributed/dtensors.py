@@ -62,7 +62,8 @@ def rows(shares: Shares, plan: Plan) -> Move:
 
 def _kept(plan: Plan, name: str, find: Callable[[], Move]) -> Move:
     if name not in plan.kept:
-        plan.kept[name] = find()
+        with torch._C._DisableFuncTorch():  # the move outlives the transforms of torch.func
+            plan.kept[name] = find()
     return plan.kept[name]
 
 

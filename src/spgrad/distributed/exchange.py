@@ -31,6 +31,7 @@ import torch
 import torch.distributed as dist
 
 from spgrad.core.pattern import index_dtype
+from spgrad.torch_protocol.func_transforms import Function
 
 _MESSAGE = 1 << 20
 """Bytes of a message, unless a share of the rows for one process are more."""
@@ -345,7 +346,7 @@ def give_back(y: torch.Tensor, exchange: Exchange) -> torch.Tensor:
     return _GiveBack.apply(y, exchange)  # type: ignore[return-value]
 
 
-class _Collect(torch.autograd.Function):
+class _Collect(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, exchange: Exchange) -> torch.Tensor:  # type: ignore[override]
         ctx.exchange = exchange
@@ -356,7 +357,7 @@ class _Collect(torch.autograd.Function):
         return give_back(g, ctx.exchange), None
 
 
-class _GiveBack(torch.autograd.Function):
+class _GiveBack(Function):
     @staticmethod
     def forward(ctx: Any, y: torch.Tensor, exchange: Exchange) -> torch.Tensor:  # type: ignore[override]
         ctx.exchange = exchange

@@ -16,7 +16,9 @@ from spgrad.distributed.functions import sums, torch_names
 from spgrad.distributed.products import product
 from spgrad.distributed.sharded import Sharded, kind_in_words
 from spgrad.errors import ArgumentKindError, UnsupportedError
+from spgrad.ops.products.broadcast import are_bools, as_counts, as_truth
 from spgrad.public import public_as
+from spgrad.torch_protocol.autocast import in_its_dtype
 
 
 class ShardedMatrix(Sharded):
@@ -90,12 +92,16 @@ class ShardedMatrix(Sharded):
         Raises:
             TypeError, ValueError: In all processes, if an operand of one does not fit.
         """
-        dtensors.agree_on(self, "x", x)
-        return dtensors.on_rows(self._product, x, self)
+        D, x = self.in_autocast(), in_its_dtype(x)
+        dtensors.agree_on(D, "x", x)
+        return dtensors.on_rows(D._product, x, D)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
-        columns = x.unsqueeze(1) if x.dim() == 1 else x
-        y = product(self._values, columns.contiguous(), self.plan, self.transposed)
+        columns, values = x.unsqueeze(1) if x.dim() == 1 else x, self._values
+        if are_bools(values):  # is true where a sum of the products as numbers is not 0
+            columns, values = (as_counts("x", t) for t in (columns, values))
+        y = product(values, columns.contiguous(), self.plan, self.transposed)
+        y = as_truth(y) if are_bools(x) else y
         return y.squeeze(1) if x.dim() == 1 else y
 
     def __matmul__(self, x: torch.Tensor) -> torch.Tensor:
@@ -112,7 +118,9 @@ class ShardedMatrix(Sharded):
     @public_as("distributed.ShardedMatrix.spmm", collective=True)
     def spmm(self, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
         """`spgrad.spmm` on shards: the sum, "mean", "amax" or "amin" of a_ij x_j over each row."""
-        return self.matmul(x) if reduce == "sum" else rowwise.reduced(self, x, reduce)
+        if reduce == "sum":
+            return self.matmul(x)
+        return rowwise.reduced(self.in_autocast(), in_its_dtype(x), reduce)
 
     @public_as("distributed.ShardedMatrix.softmax", collective=True)
     def softmax(self, dim: int = 1) -> ShardedMatrix:
@@ -144,7 +152,8 @@ class ShardedMatrix(Sharded):
             Of all operands and of the values of D. Keys and values travel, and their gradients
             travel back.
         """
-        return rowwise.attention(self, query, key, value, scale)
+        operands = map(in_its_dtype, (query, key, value))
+        return rowwise.attention(self.in_autocast(), *operands, scale)
 
     @public_as("distributed.ShardedMatrix.sum", collective=True)
     def sum(self, dim: int | None = None) -> torch.Tensor:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,21 @@ _PARTS = 4
 _IN_A_LINE = 8
 """Entries of a part in one of its lines, on average, from which on its product is worth a pass over
 the result of its own."""
+
+
+T = TypeVar("T")
+
+
+def _kept(find: Callable[[Any], T]) -> cached_property[T]:
+    """A property that is computed once; outside of the transforms of torch.func, as it outlives
+    them."""
+
+    @wraps(find)
+    def run(plan: Any) -> T:
+        with torch._C._DisableFuncTorch():
+            return find(plan)
+
+    return cached_property(run)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +126,7 @@ class Plan:
         """Values of `own` and of each part of `far`."""
         return values.split([pattern.nse for pattern in self.patterns])
 
-    @cached_property
+    @_kept
     def whole(self) -> tuple[Pattern, torch.Tensor]:
         """All own rows in one CSR pattern, and the position of its values among those of the plan.
 
@@ -127,7 +142,7 @@ class Plan:
         dtype = index_dtype(torch.int32, (*shape, self.nse))
         return csr(row[order], col[order].to(dtype), shape), order
 
-    @cached_property
+    @_kept
     def column_order(self) -> torch.Tensor:
         """The own columns and those of `far` as they stand in the whole matrix.
 
@@ -143,7 +158,7 @@ class Plan:
     def _column_ids(self) -> torch.Tensor:
         return torch.cat([self.columns.numbers(self.device), self.far_ids])
 
-    @cached_property
+    @_kept
     def entry_ids(self) -> torch.Tensor:
         """For each entry, its position among the entries of the whole matrix as CSR (int64)."""
         row, col = self.coordinates()

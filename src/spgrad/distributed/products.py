@@ -19,6 +19,7 @@ from spgrad.lowering.products.spmm import sddmm, spmm_gradients, wants_grad
 from spgrad.lowering.views import View
 from spgrad.lowering.views import cols as col_view
 from spgrad.lowering.views import rows as row_view
+from spgrad.torch_protocol.func_transforms import Function
 
 
 def product(values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool) -> torch.Tensor:
@@ -96,7 +97,7 @@ def start_far(far: list[torch.Tensor], g: torch.Tensor, plan: Plan) -> Pending:
     return plan.exchange.start_back(rows, parts())
 
 
-class _Product(torch.autograd.Function):
+class _Product(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, values: torch.Tensor, x: torch.Tensor, plan: Plan, adjoint: bool

@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from spgrad.core import checks
 from spgrad.distributed.plan import Plan
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.torch_protocol.autocast import in_its_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -100,6 +101,10 @@ class Sharded:
     def detach(self) -> Self:
         """The same values without their graph."""
         return self._with(self._values.detach())
+
+    def in_autocast(self) -> Self:
+        """The matrix in the dtype that autocast has for products, if it is on."""
+        return self._with(in_its_dtype(self._values))
 
     def _with(self, values: torch.Tensor) -> Self:
         return type(self)(values, self.plan, transposed=self.transposed)

@@ -24,6 +24,8 @@ from spgrad.linalg.solvers.operators import Operator
 from spgrad.linalg.solvers.protocol import Info
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.public import public_as
+from spgrad.torch_protocol.autocast import in_given_precision
+from spgrad.torch_protocol.func_transforms import Function
 
 
 class _Shards(Operator):
@@ -140,6 +142,7 @@ def solve(
     return_info: Literal[True],
 ) -> tuple[torch.Tensor, Info]: ...
 @public_as("distributed.solve", collective=True)
+@in_given_precision
 def solve(
     D: ShardedMatrix,
     b: torch.Tensor,
@@ -239,7 +242,7 @@ def _solved(values: torch.Tensor, b: torch.Tensor, system: _System) -> torch.Ten
     return system.found(values, b)
 
 
-class _Solve(torch.autograd.Function):
+class _Solve(Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, values: torch.Tensor, b: torch.Tensor, system: _System
@@ -250,6 +253,7 @@ class _Solve(torch.autograd.Function):
         return x
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         values, x = ctx.saved_tensors
         system: _System = ctx.system

@@ -23,8 +23,8 @@ def lowered(product: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(product)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         if torch._C._is_any_autocast_enabled():
-            args = tuple(map(_cast, args))  # type: ignore[assignment]
-            kwargs = {k: _cast(v) for k, v in kwargs.items()}  # type: ignore[assignment]
+            args = tuple(map(in_its_dtype, args))  # type: ignore[assignment]
+            kwargs = {k: in_its_dtype(v) for k, v in kwargs.items()}  # type: ignore[assignment]
         return product(*args, **kwargs)
 
     return run
@@ -43,7 +43,8 @@ def in_given_precision(function: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
-def _cast(x: Any) -> Any:
+def in_its_dtype(x: Any) -> Any:
+    """A tensor in autocast's dtype if autocast is on for its device; anything else as it is."""
     if not isinstance(x, torch.Tensor) or x.dtype not in _CAST:
         return x
     return x.to(torch.get_autocast_dtype(x.device.type)) if converts(x) else x

@@ -16,7 +16,7 @@ from spgrad.distributed.exchange import give_back
 from spgrad.distributed.plan import join
 from spgrad.distributed.sharded import Sharded
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
-from spgrad.ops.reductions.axes import wide
+from spgrad.ops.reductions.axes import require_dtype, wide
 from spgrad.ops.reductions.norms import norm as norm_of
 from spgrad.ops.reductions.norms import power_from_zero
 from spgrad.ops.reductions.reduce import sum as sum_of
@@ -74,6 +74,7 @@ def norm(D: Sharded, p: Any = "fro", dim: Any = None, names: tuple[str, ...] = (
         _require_dim(dim)
         if not isinstance(order, (int, float)):
             raise _no_order(named, order, "numbers and 'fro'")
+        require_dtype(D.dtype, arg="D", accepted="real complex")
         if dim is not None and not _is_of_rows(D, dim) and not 0 <= order < math.inf:
             raise UnsupportedError(
                 f"`{named}` is {order} and `dim` is {dim}, for elements that are in several "

@@ -26,7 +26,7 @@ from spgrad.ops.products import broadcast
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.ops.reductions.softmax import softmax_of_some, softmax_values
 from spgrad.public import public_op
-from spgrad.torch_protocol.autocast import lowered
+from spgrad.torch_protocol.autocast import in_given_precision, lowered
 from spgrad.torch_protocol.func_transforms import transforming
 
 _TRUE = ((64, 0.6), (32, 0.85), (0, 0.95))
@@ -378,6 +378,7 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
+    @in_given_precision
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         bias, q, k, v, out, lse = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:4]
