@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor, Replicate
 
 import spgrad
 from spgrad import linalg
-from spgrad.distributed import create, distribute, from_local, solve
+from spgrad.distributed import create, distribute, from_local, save, solve
 
 
 @case
@@ -186,3 +186,49 @@ def more_entries_than_an_int32_counts(rank, world):
     if rank == 0:
         assert D.plan.entry_starts.dtype == torch.int64
         assert D.plan.entry_starts[0] >= 2**31
+
+
+@case
+def objects_and_other_matrices_on_one_rank(rank, world):
+    """Each once left the ranks one call apart: what torch can't send, a second operand that Python
+    asks after the first, and another matrix, or its transpose, whose rows travel otherwise."""
+    A = matrix()
+    D, E = distribute(A), distribute(A, partition="rows")
+    x, where = dense(23, 2), f"on rank {world - 1} of {world}, "
+    own_x = D.scatter(x)
+    replicated = DTensor.from_local(x, D.mesh, [Replicate()])
+
+    def one(bad, good):
+        return only_last(rank, world, bad, good)
+
+    for bad in (A, A.to_dense().to_sparse(), np.ones(23)):
+        for call in (
+            lambda bad=bad: one(bad, 2.0) * D,
+            lambda bad=bad: one(bad, D) + D,
+            lambda bad=bad: one(bad, D) - D,
+            lambda bad=bad: D / 2.0 if rank != world - 1 else bad / D,
+        ):
+            raises(TypeError, where, call)
+    for call in (lambda: one(2.0, D) + D, lambda: one(2.0, D) - D):
+        raises(TypeError, f"{where}`other` is a float", call)
+    raises(
+        TypeError, f"{where}`D` divides a float", lambda: 2.0 / D if rank == world - 1 else D / 2.0
+    )
+    if world > 1:
+        for bad in (replicated, lambda: None, torch.float32, one):
+            raises(ValueError, "`call` is", lambda bad=bad: D.spmm(own_x, one(bad, "mean")))
+        assert E.plan.number > D.plan.number
+        for call in (
+            lambda M: M.full(),
+            lambda M: M.map(torch.exp),
+            lambda M: M.softmax(1),
+            lambda M: M.sum(1),
+            lambda M: save(M, "here"),
+            lambda M: M @ DTensor.from_local(x, D.mesh, [Replicate()]),
+        ):
+            text = f"`D.plan` is number {E.plan.number} on rank {world - 1} and number"
+            raises(ValueError, text, lambda call=call: call(one(E, D)))
+        S = distribute(A, partition=torch.arange(23) * 5 % world)
+        rows = S.scatter(x)
+        raises(ValueError, f"{S.plan.number}, transposed on rank", lambda: one(S.T, S) @ rows)
+    close(D @ own_x, own(D, A @ x))  # the group works on

@@ -50,7 +50,7 @@ class Agreement:
         self.error: Exception | None = None
         self._facts: dict[str, object] = {}
         try:
-            self._facts = check()
+            self._facts = {name: _sendable(given) for name, given in check().items()}
         except Exception as found:  # noqa: BLE001  # the others are told before it is raised here
             self.error = found
         word = 0 if self.error else zlib.crc32(repr(self._facts).encode()) + 1
@@ -119,10 +119,21 @@ def _told(error: Exception) -> tuple[type[SpgradError], str]:
     return ArgumentKindError, f"an argument raised {type(error).__name__}: {error}"
 
 
+def _sendable(given: object) -> object:
+    """An argument as the processes compare it: one of another kind is in words.
+
+    Each process then can send it, which torch can't do with any object.
+    """
+    if isinstance(given, (tuple, list)):
+        return tuple(map(_sendable, given))
+    plain = given is None or isinstance(given, (str, int, float, complex))
+    return given if plain else checks.describe_kind(given)
+
+
 def _difference(told: list[dict[str, object]]) -> ArgumentValueError:
     for name, first in told[0].items():
         for rank, facts in enumerate(told):
-            if facts.get(name) != first:
+            if repr(facts.get(name)) != repr(first):  # as NaN differs from itself
                 return ArgumentValueError(_differs(name, (facts.get(name), rank), (first, 0)))
     names = [", ".join(facts) for facts in told]
     return ArgumentValueError(

@@ -19,7 +19,6 @@ from spgrad.core import checks
 from spgrad.core.pattern import index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
-from spgrad.distributed.agreement import agree
 from spgrad.distributed.exchange import Exchange, collect, find_exchange, give_back, in_memory
 from spgrad.distributed.plan import Plan, csr
 from spgrad.distributed.sharded import Sharded, kind_in_words
@@ -241,7 +240,7 @@ def agree_on(D: Sharded, name: str, x: Any, *more: object) -> None:
             "call": more,
         }
 
-    agree(D.plan.group, check, D.device)
+    D.agree(check)
 
 
 def describe(x: torch.Tensor, columns: tuple[int, ...]) -> str:
@@ -283,7 +282,7 @@ def full(D: Sharded, rank: int | None) -> SparseTensor | None:
             )
         return {"call": "full", "rank": rank}
 
-    agree(plan.group, check, D.device)
+    D.agree(check)
     local = local_rows((D.T if D.transposed else D).detach())
     numbers = plan.rows.numbers(plan.device)
     sizes = [
@@ -339,7 +338,7 @@ def gather_rows(D: Sharded, y: torch.Tensor) -> torch.Tensor:
             raise checks.bad_shape("y", tuple(dense.shape), f"({shares.count}, n)", hint)
         return {"call": "gather", "y": describe(dense, tuple(dense.shape[1:]))}
 
-    agree(plan.group, check, D.device)
+    D.agree(check)
     sizes = shares.sizes
     found = gather(y.detach(), sizes, plan.group, None)
     assert found is not None

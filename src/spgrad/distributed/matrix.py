@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.distributed import dtensors, rowwise
-from spgrad.distributed.agreement import agree, agreed, called
+from spgrad.distributed.agreement import agree, called
 from spgrad.distributed.functions import sums, torch_names
 from spgrad.distributed.products import product
 from spgrad.distributed.sharded import Sharded, kind_in_words
@@ -34,6 +34,9 @@ class ShardedMatrix(Sharded):
         plan: The pattern of the own rows, and which rows of x travel.
         transposed: True for the transpose of the stored matrix.
     """
+
+    __array_ufunc__ = None
+    """NumPy leaves ``array * D`` to D; else it would multiply D by each element."""
 
     def values(self) -> DTensor:
         """The values as a DTensor (nse,) with ``Shard(0)``, in the order of the whole CSR matrix.
@@ -64,7 +67,7 @@ class ShardedMatrix(Sharded):
                 )
             return {"call": "with_values", "values": dtensors.describe(checked, ())}
 
-        agree(self.plan.group, check, self.device)
+        self.agree(check)
         if isinstance(values, DTensor):
             values = dtensors.to_rows(values, dtensors.entries(self.plan), self.plan)
         return self._with(values)
@@ -242,25 +245,51 @@ class ShardedMatrix(Sharded):
                 )
             return {"call": "scatter", "x": dtensors.describe(dense, tuple(dense.shape[1:]))}
 
-        return agreed(self.plan.group, check, self.device, lambda: x[self.column_ids])
+        return self.agreed(check, lambda: x[self.column_ids])
 
     @public_as("distributed.ShardedMatrix.mul", collective=True)
     def __mul__(self, other: float | torch.Tensor | ShardedMatrix) -> ShardedMatrix:
         return self._with(rowwise.scaled(self, other, torch.mul))
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: float | torch.Tensor) -> ShardedMatrix:
+        self.require_no_repeat(other)
+        return self * other
 
     @public_as("distributed.ShardedMatrix.div", collective=True)
     def __truediv__(self, other: float | torch.Tensor) -> ShardedMatrix:
         return self._with(rowwise.scaled(self, other, torch.div))
 
+    def __rtruediv__(self, other: float | torch.Tensor) -> None:
+        self.require_no_repeat(other)
+        self._divide(other)
+
+    @public_as("distributed.ShardedMatrix.div", collective=True)
+    def _divide(self, other: object) -> None:
+        """Refuses ``other / D`` on every rank."""
+
+        def check() -> dict[str, object]:
+            raise ArgumentKindError(
+                f"`D` divides {checks.describe_kind(other)}, which is infinity outside of the "
+                "pattern; D / other is accepted. Divide by the values with D.map."
+            )
+
+        self.agree(check)
+
     @public_as("distributed.ShardedMatrix.add", collective=True)
     def __add__(self, other: ShardedMatrix) -> ShardedMatrix:
         return self._with(self._joined(other, torch.add))
 
+    def __radd__(self, other: ShardedMatrix) -> ShardedMatrix:
+        self.require_no_repeat(other)
+        return self + other  # which refuses it on every rank
+
     @public_as("distributed.ShardedMatrix.sub", collective=True)
     def __sub__(self, other: ShardedMatrix) -> ShardedMatrix:
         return self._with(self._joined(other, torch.sub))
+
+    def __rsub__(self, other: ShardedMatrix) -> ShardedMatrix:
+        self.require_no_repeat(other)
+        return self - other  # which refuses it on every rank
 
     def _joined(self, other: ShardedMatrix, by: Callable[..., torch.Tensor]) -> torch.Tensor:
         def check() -> dict[str, object]:
@@ -273,7 +302,7 @@ class ShardedMatrix(Sharded):
         def run() -> torch.Tensor:
             return by(self._values, other._values)
 
-        return agreed(self.plan.group, check, self.device, run)
+        return self.agreed(check, run)
 
     def __neg__(self) -> ShardedMatrix:
         return self._with(-self._values)
@@ -301,7 +330,7 @@ class ShardedMatrix(Sharded):
                 raise checks.bad_shape("function", tuple(values.shape), wanted, hint)
             return {"call": "map", "function": f"a function that gives {kind_in_words(values)}"}
 
-        agree(self.plan.group, check, self.device)
+        self.agree(check)
         return self._with(found[0])
 
     @classmethod
@@ -338,4 +367,4 @@ def agree_on_sharded(D: Any, check: Callable[[], dict[str, object]], hint: str) 
             raise ArgumentKindError(f"`D` is {what}; a ShardedMatrix is accepted. {hint}")
         return check()
 
-    agree(D.plan.group if sharded else None, checked, D.device if sharded else "cpu")
+    D.agree(checked) if sharded else agree(None, checked, "cpu")

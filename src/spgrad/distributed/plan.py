@@ -19,6 +19,9 @@ from spgrad.distributed.shares import Shares
 _PARTS = 4
 """Most parts of the entries in columns of other processes."""
 
+_NUMBERS = itertools.count(1)
+"""Numbers of the plans of groups whose first process is this one."""
+
 _IN_A_LINE = 8
 """Entries of a part in one of its lines, on average, from which on its product is worth a pass over
 the result of its own."""
@@ -28,8 +31,7 @@ T = TypeVar("T")
 
 
 def _kept(find: Callable[[Any], T]) -> cached_property[T]:
-    """A property that is computed once; outside of the transforms of torch.func, as it outlives
-    them."""
+    """A property that is computed once; outside of transforms of torch.func, which it outlives."""
 
     @wraps(find)
     def run(plan: Any) -> T:
@@ -84,6 +86,7 @@ class Plan:
             the first own row alone, if the own rows are a range.
         exchange: The rows of x that travel.
         entries: Number of entries of each process.
+        number: Tells the plans of a group apart; the same in all of its processes.
     """
 
     mesh: DeviceMesh
@@ -95,6 +98,7 @@ class Plan:
     entry_starts: torch.Tensor
     exchange: Exchange
     entries: list[int]
+    number: int
     kept: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -223,13 +227,16 @@ def find_plan(
         far.append(_part(part_row, part_col, begin, end, rows.count))
         order.append(at_far[inside if sort is None else inside[sort]])
     exchange = find_exchange(needed, columns.starts, group)
-    entries = torch.zeros(dist.get_world_size(group), dtype=torch.int64, device=col.device)
-    entries[rows.rank] = len(col)
-    dist.all_reduce(entries, group=group)
+    known = torch.zeros(dist.get_world_size(group) + 1, dtype=torch.int64, device=col.device)
+    known[rows.rank] = len(col)
+    if rows.rank == 0:  # the others add 0 to its number
+        known[-1] = next(_NUMBERS)
+    dist.all_reduce(known, group=group)
+    *entries, number = known.tolist()
     far_ids = far_ids.to(index_dtype(torch.int32, (columns.total,)))
     starts = entry_starts if rows.ids is not None else entry_starts[:1].clone()
     parts = own_half, tuple(far), far_ids, starts
-    return Plan(mesh, rows, columns, *parts, exchange, entries.tolist()), torch.cat(order)
+    return Plan(mesh, rows, columns, *parts, exchange, entries, number), torch.cat(order)
 
 
 def _cuts(row: torch.Tensor, arriving: int) -> list[tuple[int, int]]:

@@ -12,7 +12,6 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.distributed import dtensors
-from spgrad.distributed.agreement import agree, agreed
 from spgrad.distributed.exchange import collect
 from spgrad.distributed.plan import join, row_of_entries
 from spgrad.distributed.sharded import Sharded
@@ -69,7 +68,7 @@ def softmax(D: S, dim: int) -> S:
         inverse[order] = torch.arange(len(order), device=order.device)
         return D._with(stored_values(A)[inverse])
 
-    return agreed(D.plan.group, check, D.device, run)
+    return D.agreed(check, run)
 
 
 def reduced(D: Sharded, x: torch.Tensor, reduce: str) -> torch.Tensor:
@@ -112,7 +111,7 @@ def attention(
             facts[name] = f"{heads} heads of {kind}" if heads else kind
         return facts
 
-    agree(plan.group, check, D.device)
+    D.agree(check)
     q, k, v = (
         dtensors.of_shares(t, shares, plan)
         for t, shares in ((query, plan.rows), (key, plan.columns), (value, plan.columns))
@@ -147,7 +146,7 @@ def scaled(
     D: Sharded, other: float | torch.Tensor | Sharded, by: Callable[..., Any]
 ) -> torch.Tensor:
     """The values times, or over, a number, a vector, or the values of a matrix on the pattern."""
-    values, plan, call = D.local_values(), D.plan, by.__name__
+    values, call = D.local_values(), by.__name__
     facts: dict[str, object] = {"call": call, "D": D.in_words()}
     if isinstance(other, torch.Tensor) and other.dim():
         return by(values, _at_entries(D, other, facts))
@@ -169,7 +168,7 @@ def scaled(
             return by(values, dtensors.local_copy(other))
         return by(values, other)
 
-    return agreed(plan.group, check, D.device, run)
+    return D.agreed(check, run)
 
 
 def _at_entries(D: Sharded, other: torch.Tensor, facts: dict[str, object]) -> torch.Tensor:
@@ -189,7 +188,7 @@ def _at_entries(D: Sharded, other: torch.Tensor, facts: dict[str, object]) -> to
         kind = dtensors.describe(other, ())
         return {"other": f"{kind}, a vector of {'rows' if by_rows else 'columns'}", **facts}
 
-    agree(plan.group, check, D.device)
+    D.agree(check)
     on_rows = by_rows != D.transposed
     line = other.reshape(-1)
     line = dtensors.of_shares(line, plan.rows if on_rows else plan.columns, plan)
@@ -232,7 +231,7 @@ def add_identity(D: S, alpha: float | torch.Tensor) -> S:
         step = torch.as_tensor(number, dtype=values.dtype, device=values.device)
         return D._with(values.index_add(0, at, step.expand(len(at))))
 
-    return agreed(D.plan.group, check, D.device, run)
+    return D.agreed(check, run)
 
 
 def _diagonal_entries(D: Sharded) -> tuple[torch.Tensor, torch.Tensor]:

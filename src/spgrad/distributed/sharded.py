@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from spgrad.core import checks
+from spgrad.distributed import agreement
 from spgrad.distributed.plan import Plan
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.torch_protocol.autocast import in_its_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+T = TypeVar("T")
 
 
 def kind_in_words(t: torch.Tensor) -> str:
@@ -29,6 +33,17 @@ class Sharded:
         self._values = values
         self.plan = plan
         self.transposed = transposed
+        self.refused: tuple[object, Exception] | None = None
+
+    def require_no_repeat(self, other: object) -> None:
+        """Raises the error of ``other * D`` again, where Python asks D after the tensor `other`.
+
+        Python asks the second operand after a TypeError of the first one. The comparison with the
+        other processes is over by then.
+        """
+        refused, self.refused = self.refused, None
+        if refused is not None and refused[0] is other:
+            raise refused[1]
 
     @property
     def shape(self) -> torch.Size:
@@ -108,6 +123,18 @@ class Sharded:
 
     def _with(self, values: torch.Tensor) -> Self:
         return type(self)(values, self.plan, transposed=self.transposed)
+
+    def agree(self, check: Callable[[], dict[str, object]]) -> None:
+        """`agreement.agree` in a call of this matrix, which has to be the same on all ranks."""
+        agreement.agree(self.plan.group, self._checked(check), self.device)
+
+    def agreed(self, check: Callable[[], dict[str, object]], compute: Callable[[], T]) -> T:
+        """`agreement.agreed` in a call of this matrix, which has to be the same on all ranks."""
+        return agreement.agreed(self.plan.group, self._checked(check), self.device, compute)
+
+    def _checked(self, check: Callable[[], dict[str, object]]) -> Callable[[], dict[str, object]]:
+        pattern = f"number {self.plan.number}" + (", transposed" if self.transposed else "")
+        return lambda: {**check(), "D.plan": pattern}
 
     def in_words(self) -> str:
         """What must be equal in all processes, so that their backwards send the same rows."""

@@ -11,7 +11,6 @@ import torch.distributed as dist
 from spgrad.core import checks
 from spgrad.core.values import on_pattern
 from spgrad.distributed import dtensors
-from spgrad.distributed.agreement import agree
 from spgrad.distributed.exchange import give_back
 from spgrad.distributed.plan import join
 from spgrad.distributed.sharded import Sharded
@@ -29,7 +28,7 @@ def total(D: Sharded, dim: int | None) -> torch.Tensor:
         _require_dim(dim)
         return {"call": "sum", "dim": dim, "D": D.in_words()}
 
-    agree(D.plan.group, check, D.device)
+    D.agree(check)
     if dim is None:
         return dtensors.summed(D.local_values().sum(), D)
     return _lines(D, D.local_values(), _is_of_rows(D, dim))
@@ -86,7 +85,7 @@ def norm(D: Sharded, p: Any = "fro", dim: Any = None, names: tuple[str, ...] = (
             raise checks.bad_shape("D", tuple(D.shape), f"a matrix with elements for {order}", hint)
         return {"call": ("norm", order, *more), "dim": dim, "D": D.in_words()}
 
-    agree(D.plan.group, check, D.device)
+    D.agree(check)
     if dim is None:
         return _of_all(D, order)
     if _is_of_rows(D, dim):
@@ -192,5 +191,5 @@ def matrix_norm(D: Sharded, ord: Any = "fro", dim: Any = (-2, -1)) -> torch.Tens
     def summed() -> int:
         return dim[0] if abs(ord) == 1 else dim[1]
 
-    agree(D.plan.group, check, D.device)
+    D.agree(check)
     return _extremum(norm(D, 1, summed()), D, largest=ord > 0, zero=False)

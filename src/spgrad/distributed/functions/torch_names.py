@@ -13,7 +13,6 @@ from spgrad.core import checks
 from spgrad.core.slots import TORCH_FUNCTIONS, above
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
-from spgrad.distributed.agreement import agree
 from spgrad.distributed.functions import sums
 from spgrad.distributed.plan import join
 from spgrad.distributed.sharded import Sharded
@@ -39,8 +38,8 @@ _METHODS = {
 }
 """Name of an operation -> the method that is its form for a ShardedMatrix."""
 
-_SYMMETRIC = "mul", "add"
-"""Operations whose operands may be exchanged: a tensor may be the first one."""
+_EXCHANGED = {"mul": "__mul__", "add": "__add__", "sub": "__rsub__", "div": "__rtruediv__"}
+"""The same where D is the second operand, after a tensor."""
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "native_norm": sums.vector_norm,
@@ -84,19 +83,25 @@ def answered(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     answer = TORCH_FUNCTIONS.get(func)
     name = getattr(answer, "__name__", "")
     name = name if name in OPS else getattr(func, "__name__", str(func))
-    if name in _SYMMETRIC and len(args) == 2 and not isinstance(args[0], Sharded):
+    exchanged = name in _EXCHANGED and len(args) == 2 and not isinstance(args[0], Sharded)
+    if exchanged:
         args = args[::-1]
     D = args[0] if args else None
     if isinstance(D, Sharded):
         op = OPS.get(name)
         if op is not None and op.module in _BY_VALUE and answer is not None:
             return D._with(on_values(D, answer, args[1:], kwargs))
-        form = getattr(type(D), _METHODS.get(name, ""), None) or _FUNCTIONS.get(name)
+        methods = _EXCHANGED if exchanged else _METHODS
+        form = getattr(type(D), methods.get(name, ""), None) or _FUNCTIONS.get(name)
         if form is not None:
             taken = inspect.signature(form)
             given = {k: v for k, v in kwargs.items() if k in taken.parameters or v not in _ABSENT}
             _require_arguments(func, name, taken, (D, *args[1:]), given)
-            return form(D, *args[1:], **given)
+            try:
+                return form(D, *args[1:], **given)
+            except TypeError as error:
+                D.refused = (args[1], error) if exchanged else None
+                raise
     if name == "matmul":
         raise UnsupportedError(
             "x @ D needs x in columns, and each process has rows of it; D @ x and D.T @ x "
@@ -153,7 +158,7 @@ def on_values(
         given = {str(i): argument for i, argument in enumerate(args)} | kwargs
         return {"call": function.__name__, **{k: _in_words(v) for k, v in given.items()}}
 
-    agree(D.plan.group, check, D.device)
+    D.agree(check)
     return values[0]
 
 
