@@ -22,7 +22,8 @@ def _steps(options: argparse.Namespace) -> list[dict[str, Any]]:
     print("step: one process with all threads over the group")
     print("memory: peak over what it has to have, of a product and of a step (see steps._memory),")
     print("  without what is left of the process when the matrix is deleted")
-    print("late: step over max(step, exchange) where rows arrive late; model: of the forward")
+    print("late: step over max(step, exchange) where rows arrive late, and over what the delays of")
+    print("  each pass leave possible; model: of the forward")
     found = []
     for matrix in options.matrices:
         for world in options.worlds or [2, 4]:
@@ -32,7 +33,7 @@ def _steps(options: argparse.Namespace) -> list[dict[str, Any]]:
                     f"{max(_over(m, what) for m in row['memory'][1:]):.2f}"
                     for what in ("product", "step")
                 )
-                late = "  ".join(f"{d['ratio']:.2f}" for d in row["delays"])
+                late = "  ".join(f"{d['ratio']:.2f}/{d['bound']:.2f}" for d in row["delays"])
                 low, *_, high = sorted(row["ratios"])
                 print(
                     f"{matrix:14s} {world} processes {partition:6s} "

@@ -15,7 +15,13 @@ from spgrad import kernels
 from spgrad.core.values import plain
 from spgrad.distributed.exchange import Pending, collect
 from spgrad.distributed.plan import Plan, join
-from spgrad.lowering.products.spmm import sddmm, spmm_gradients, wants_grad
+from spgrad.lowering.products.spmm import (
+    sddmm,
+    spmm,
+    wants_grad,
+    write_gradients,
+    write_sddmm,
+)
 from spgrad.lowering.views import View
 from spgrad.lowering.views import cols as col_view
 from spgrad.lowering.views import rows as row_view
@@ -138,9 +144,8 @@ def _gradients(
     pending = None
     if needs[1]:  # by itself, so that its rows leave before the gradient of the values is found
         pending = start_far([v.conj() for v in far], g, plan)
-    grad_own, grad_x = spmm_gradients(own, x, g, plan.own, False, needs)
-    grad_values = _all_gradients(grad_own, g, arrived.conj(), plan)
-    del grad_own
+    grad_values, grad_x = _own_gradients(own, x, g, plan, False, needs)
+    _write_far(grad_values, g, arrived.conj(), plan)
     if pending is not None and grad_x is not None:
         plan.exchange.add(grad_x, pending)
     return grad_values, grad_x
@@ -157,21 +162,39 @@ def _adjoint_gradients(
     """The gradients of y = A^T x; rows of g travel while the own rows are multiplied."""
     own, *far = plan.split(values)
     pending = plan.exchange.start(g)
-    grad_own, grad_x = spmm_gradients(own, x, g, plan.own, True, needs)
+    grad_values, grad_x = _own_gradients(own, x, g, plan, True, needs)
     if grad_x is not None:
         add_far(grad_x, [v.conj() for v in far], pending, plan)
-    return _all_gradients(grad_own, x.conj(), pending.wait(), plan), grad_x
+    _write_far(grad_values, x.conj(), pending.wait(), plan)
+    return grad_values, grad_x
 
 
-def _all_gradients(
-    own: torch.Tensor | None, g: torch.Tensor, arrived: torch.Tensor, plan: Plan
-) -> torch.Tensor | None:
-    """The gradient of all values: those of own columns, and g x^T at the others, part by part."""
-    if own is None:
-        return None
+def _own_gradients(
+    own: torch.Tensor,
+    x: torch.Tensor,
+    g: torch.Tensor,
+    plan: Plan,
+    adjoint: bool,
+    needs: tuple[bool, bool],
+) -> Gradients:
+    """The gradient of all values, of which those of own columns are written, and that of x."""
+    if not needs[0]:
+        return None, spmm(own.conj(), g, plan.own, not adjoint) if needs[1] else None
     grad = own.new_empty(plan.nse)
-    own_grad, *far = plan.split(grad)
-    own_grad.copy_(own)
-    for out, part in zip(far, plan.far, strict=True):
-        out.copy_(sddmm(part.lines_of(g), arrived[part.begin : part.end], part.pattern))
-    return grad
+    out = plan.split(grad)[0]
+    if needs[1]:
+        return grad, write_gradients(out, own, x, g, plan.own, adjoint)
+    left, right = (x.conj(), g) if adjoint else (g, x.conj())
+    write_sddmm(out, left, right, plan.own)
+    return grad, None
+
+
+def _write_far(
+    grad: torch.Tensor | None, g: torch.Tensor, arrived: torch.Tensor, plan: Plan
+) -> None:
+    """Writes the other values, g x^T at the entries in columns of others, part by part."""
+    if grad is None:
+        return
+    for out, part in zip(plan.split(grad)[1:], plan.far, strict=True):
+        rows = arrived[part.begin : part.end]
+        write_sddmm(out, part.lines_of(g), rows, part.pattern)

@@ -61,7 +61,12 @@ from spgrad.kernels.reference.products.rows.row_products import (
 )
 from spgrad.kernels.reference.products.spgemm import spgemm
 from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
-from spgrad.kernels.reference.products.spmm_of_part import add_spmm, untiled_spmm
+from spgrad.kernels.reference.products.spmm_of_part import (
+    add_spmm,
+    sddmm_into,
+    spmm_sddmm_into,
+    untiled_spmm,
+)
 from spgrad.kernels.reference.products.spmm_reduce import (
     spmm_plus,
     spmm_prod,
@@ -168,6 +173,7 @@ __all__ = [
     "scale",
     "scatter_sum",
     "sddmm",
+    "sddmm_into",
     "segment_arg",
     "segment_expand",
     "segment_order",
@@ -190,6 +196,7 @@ __all__ = [
     "spmm_reduce",
     "spmm_reduce_backward",
     "spmm_sddmm",
+    "spmm_sddmm_into",
     "supernodal_inverse",
     "supernodes",
     "take",

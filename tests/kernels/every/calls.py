@@ -30,6 +30,8 @@ IN_PLACE = {
     "krylov_subtract",
     "lsmr_step",
     "minres_step",
+    "sddmm_into",
+    "spmm_sddmm_into",
 }
 """Kernels that change their arguments, with tests of their own."""
 NAMES = sorted(REFERENCES.keys() - OF_THE_MACHINE - IN_PLACE)

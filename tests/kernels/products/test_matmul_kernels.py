@@ -145,6 +145,27 @@ def check_in_place(y, *args):
     assert_close(found[0], expected.to(y.dtype), rtol=2 * rtol, atol=min(20 * rtol, 4e-2))
 
 
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_values_are_written_into_a_part_of_others(dtype, n):
+    """The same bits as in a result of its own, and nothing beside them."""
+    view = row_view(23, 19, 150, torch.int32 if n % 2 else torch.int64, permuted=bool(n % 3))
+    val, g, x = dense(150, dtype=dtype), dense(23, n, dtype=dtype), dense(19, n, dtype=dtype)
+    both = kernels.spmm_sddmm(*view, val, g, x)
+    for write, wanted in (
+        (lambda out: kernels.sddmm_into(out, *view, g, x), kernels.sddmm(*view, g, x)),
+        (lambda out: kernels.spmm_sddmm_into(out, *view, val, g, x), both[1]),
+    ):
+        all_values = torch.full((160,), 7, dtype=dtype)
+        y = write(all_values[5:155])
+        assert y is None or torch.equal(y, both[0])
+        assert torch.equal(all_values[5:155], wanted)
+        assert (all_values[:5] == 7).all()
+        assert (all_values[155:] == 7).all()
+    with pytest.raises(RuntimeError, match="out"):
+        kernels.sddmm_into(all_values, *view, g, x)
+
+
 @pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
 @pytest.mark.parametrize("n", [1, 5, 16, 70, 128])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.int64, torch.bfloat16])

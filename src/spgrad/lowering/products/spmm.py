@@ -118,6 +118,34 @@ def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
     return kernels.spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x))
 
 
+def write_sddmm(out: torch.Tensor, g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> None:
+    """`sddmm` of a matrix without blocks into existing values, without gradients."""
+    view, left, right = view_of_values(pattern, g, x)
+    kernels.sddmm_into(out, view.ptr, view.idx, view.perm, plain(left), plain(right))
+
+
+def write_gradients(
+    out: torch.Tensor,
+    vals: torch.Tensor,
+    x: torch.Tensor,
+    g: torch.Tensor,
+    pattern: Pattern,
+    transpose: bool,
+) -> torch.Tensor:
+    """Both gradients of `spmm` for a matrix without blocks; that of the values goes to `out`.
+
+    As `spmm_gradients`, for a part of the values whose gradients stand in one tensor.
+    """
+    if not in_one_pass(x.shape[1], x, pattern):
+        grad_x = _spmm(vals.conj(), g, pattern, not transpose)
+        left, right = (x.conj(), g) if transpose else (g, x.conj())
+        write_sddmm(out, left, right, pattern)
+        return grad_x
+    view = rows(pattern) if transpose else cols(pattern)
+    operands = plain(vals.conj()), plain(x.conj()), plain(g)
+    return kernels.spmm_sddmm_into(out, view.ptr, view.idx, view.perm, *operands)
+
+
 def _sddmm(g: torch.Tensor, x: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     if uses_blocks(pattern, x, sampled=True):
         return block_sddmm(g, x, pattern)

@@ -126,6 +126,11 @@ void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& spli
             [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
 }
 
+void check_values(const Tensor& out, const Tensor& idx, const Tensor& x) {
+  check_tensor(out, 1, x.scalar_type(), "out");
+  check_size(out, 0, idx.size(0), "out");
+}
+
 template <class index_t, class scalar_t>
 Spmm<index_t, scalar_t> spmm_of(const Tensor& ptr, const Tensor& idx,
                                 const std::optional<Tensor>& perm, const Tensor& val,
@@ -190,6 +195,18 @@ void spmm_sddmm_split(const SpmmSddmm<index_t, scalar_t>& both, int64_t m, bool 
   split.join(pieces, n, both.sums.y);
 }
 
+void sddmm_into(const Tensor& out, const Tensor& ptr, const Tensor& idx,
+                const std::optional<Tensor>& perm, const Tensor& g, const Tensor& x) {
+  check_sddmm(ptr, idx, perm, g, x);
+  check_values(out, idx, x);
+  dispatch(ptr.scalar_type(), without_sign(x.scalar_type()), [&]<class index_t, class scalar_t>() {
+    const auto a = sddmm_of<index_t, scalar_t>(ptr, idx, perm, g, x, out);
+    const SplitRows<index_t> split(a.ptr, ptr.size(0) - 1);
+    split.parallel(x.size(1),
+                   [&](const auto& part) { sddmm_lines(of_part(a, part), part.first, part.last); });
+  });
+}
+
 }  // namespace
 
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
@@ -221,32 +238,35 @@ Tensor sddmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& 
              const Tensor& g, const Tensor& x) {
   check_sddmm(ptr, idx, perm, g, x);
   Tensor out = empty(x, {idx.size(0)});
-  dispatch(ptr.scalar_type(), without_sign(x.scalar_type()), [&]<class index_t, class scalar_t>() {
-    const auto a = sddmm_of<index_t, scalar_t>(ptr, idx, perm, g, x, out);
-    const SplitRows<index_t> split(a.ptr, ptr.size(0) - 1);
-    split.parallel(x.size(1),
-                   [&](const auto& part) { sddmm_lines(of_part(a, part), part.first, part.last); });
-  });
+  sddmm_into(out, ptr, idx, perm, g, x);
   return out;
 }
 
-// Takes one pass if the columns fill whole vectors of float32 or float64, otherwise two. 16-bit
-// floats would be rounded between blocks of columns.
-std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
-                                      const std::optional<Tensor>& perm, const Tensor& val,
-                                      const Tensor& g, const Tensor& x) {
+namespace {
+
+// Whether the columns fill whole vectors of float32 or float64. Then both products take one pass,
+// otherwise two. 16-bit floats would be rounded between blocks of columns.
+bool fills_vectors(const Tensor& x) {
   const ScalarType dtype = x.scalar_type();
   const bool real = dtype == ScalarType::Float || dtype == ScalarType::Double;
   const int64_t n = x.dim() == 2 ? x.size(1) : 0;
-  const int64_t vector = real ? vector_bytes() / static_cast<int64_t>(x.element_size()) : 1;
-  if (!real || n == 0 || n % vector != 0) {
-    return {spmm(ptr, idx, perm, val, x), sddmm(ptr, idx, perm, g, x)};
+  return real && n > 0 && n % (vector_bytes() / static_cast<int64_t>(x.element_size())) == 0;
+}
+
+Tensor spmm_sddmm_into(const Tensor& out, const Tensor& ptr, const Tensor& idx,
+                       const std::optional<Tensor>& perm, const Tensor& val, const Tensor& g,
+                       const Tensor& x) {
+  if (!fills_vectors(x)) {
+    Tensor y = spmm(ptr, idx, perm, val, x);
+    sddmm_into(out, ptr, idx, perm, g, x);
+    return y;
   }
   check_spmm(ptr, idx, perm, val, x);
   check_sddmm(ptr, idx, perm, g, x);
-  const int64_t m = ptr.size(0) - 1, nse = idx.size(0);
-  Tensor y = empty(x, {m, n}), out = empty(x, {nse});
-  dispatch(ptr.scalar_type(), dtype, [&]<class index_t, class scalar_t>() {
+  check_values(out, idx, x);
+  const int64_t m = ptr.size(0) - 1;
+  Tensor y = empty(x, {m, x.size(1)});
+  dispatch(ptr.scalar_type(), x.scalar_type(), [&]<class index_t, class scalar_t>() {
     if constexpr (std::is_floating_point_v<scalar_t>) {
       const SpmmSddmm<index_t, scalar_t> both{
           .sums = spmm_of<index_t, scalar_t>(ptr, idx, perm, val, x, y, /*sums_only=*/false),
@@ -256,6 +276,20 @@ std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
       spmm_sddmm_split(both, m, far_apart, x);
     }
   });
+  return y;
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> spmm_sddmm(const Tensor& ptr, const Tensor& idx,
+                                      const std::optional<Tensor>& perm, const Tensor& val,
+                                      const Tensor& g, const Tensor& x) {
+  if (!fills_vectors(x)) {
+    return {spmm(ptr, idx, perm, val, x), sddmm(ptr, idx, perm, g, x)};
+  }
+  check_sddmm(ptr, idx, perm, g, x);
+  Tensor out = empty(x, {idx.size(0)});
+  Tensor y = spmm_sddmm_into(out, ptr, idx, perm, val, g, x);
   return {y, out};
 }
 
@@ -278,7 +312,9 @@ STABLE_TORCH_LIBRARY_IMPL(spgrad, CPU, m) {
   m.impl("shares", SPGRAD_BOX(&shares));
   m.impl("spmm", SPGRAD_BOX(&spmm));
   m.impl("sddmm", SPGRAD_BOX(&sddmm));
+  m.impl("sddmm_into", SPGRAD_BOX(&sddmm_into));
   m.impl("spmm_sddmm", SPGRAD_BOX(&spmm_sddmm));
+  m.impl("spmm_sddmm_into", SPGRAD_BOX(&spmm_sddmm_into));
 }
 
 }  // namespace spgrad
