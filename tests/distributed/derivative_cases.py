@@ -162,10 +162,8 @@ def transforms_of_torch_func(rank, world):
     solver = linalg.BiCGSTAB(rtol=1e-13)
     for alone, sharded in (
         (lambda M: M @ x, lambda M: M @ own_x),
-        (lambda M: M.mT @ x, lambda M: M.T @ own_x),
         (lambda M: torch.softmax(M, 1) @ x, lambda M: M.softmax(1) @ own_x),
         (lambda M: (M * x[:, 0]).sum(0), lambda M: (M * own_x[:, 0]).sum(0)),
-        (lambda M: spgrad.spmm(M, x, "amax"), lambda M: M.spmm(own_x, "amax")),
         (lambda M: linalg.solve(M, x, solver), lambda M: solve(M, own_x, solver)),
     ):
 

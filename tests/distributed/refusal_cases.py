@@ -1,6 +1,7 @@
 """Arguments that are wrong in ways that once hung, or gave wrong numbers without an error."""
 
 import numpy as np
+import pytest
 import torch
 from argument_cases import only_last
 from group import F64, case, close, dense, matrix, own, raises
@@ -232,3 +233,29 @@ def objects_and_other_matrices_on_one_rank(rank, world):
         rows = S.scatter(x)
         raises(ValueError, f"{S.plan.number}, transposed on rank", lambda: one(S.T, S) @ rows)
     close(D @ own_x, own(D, A @ x))  # the group works on
+
+
+@case
+def arguments_that_torch_refuses_on_one_rank(rank, world):
+    """The others wait for the next call of that rank; then all of them raise."""
+    if world == 1:
+        return
+    D = distribute(matrix())
+    x = D.scatter(dense(23, 2))
+    for refused in (
+        lambda: torch.linalg.norm(D, object()),
+        lambda: torch.matmul(D, "two"),
+        lambda: torch.mul(D, "two"),
+    ):
+
+        def ahead(refused=refused):
+            if rank != world - 1:
+                return torch.linalg.norm(D, 1)
+            with pytest.raises(TypeError):
+                refused()
+            return D @ x
+
+        raises(
+            ValueError, f"`call` is ('matmul',) on rank {world - 1} and ('matrix_norm', 1)", ahead
+        )
+    close(D @ x, own(D, matrix() @ dense(23, 2)))

@@ -96,7 +96,7 @@ class ShardedMatrix(Sharded):
             TypeError, ValueError: In all processes, if an operand of one does not fit.
         """
         D, x = self.in_autocast(), in_its_dtype(x)
-        dtensors.agree_on(D, "x", x)
+        dtensors.agree_on(D, "x", x, "matmul")
         return dtensors.on_rows(D._product, x, D)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:

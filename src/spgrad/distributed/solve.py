@@ -210,9 +210,9 @@ def solve(
     require_group()
     agree_on_sharded(D, check, "spgrad.linalg.solve takes a matrix that is in one process.")
     plan = D.plan
-    dtensors.agree_on(D, "b", b)
+    dtensors.agree_on(D, "b", b, "solve")
     if x0 is not None:
-        dtensors.agree_on(D, "x0", x0)
+        dtensors.agree_on(D, "x0", x0, "solve")
     infos: list[Info] = []
 
     def run(own: torch.Tensor) -> torch.Tensor:
