@@ -1,5 +1,7 @@
 """Pictures of degrees, of blocks and of two orders."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -133,7 +135,7 @@ def test_figures_of_pyplot():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda ax: spgrad.plot.degrees(torch.eye(2), ax), "plot.degrees: `A` is a strided"),
+        (lambda ax: spgrad.plot.degrees(torch.eye(2), ax), "plot.degrees: `A` is a dense tensor"),
         (lambda ax: spgrad.plot.degrees(spgrad.eye(2), 3), "`ax` is an int"),
         (lambda ax: spgrad.plot.degrees(spgrad.eye(2), ax, dim=2), "`dim` is 2"),
         (lambda ax: spgrad.plot.blocks(spgrad.eye(2), ax, blocksize=(0, 1)), "`blocksize` is (0"),
@@ -147,3 +149,44 @@ def test_refusals(call, text, ax):
     with pytest.raises(spgrad.SpgradError) as raised:
         call(ax)
     assert text in str(raised.value)
+
+
+def texts(ax):
+    """The boxes of title, caption and, of a colour bar, label, in pixels."""
+    written = [ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label]
+    return [text.get_window_extent() for text in written if text.get_text()]
+
+
+def test_texts_of_narrow_pictures_do_not_overlap():
+    figure = Figure(figsize=(5.5, 4.5), layout="constrained")
+    two = (spgrad.plot.blocks, spgrad.plot.spy)
+    wide, square = spgrad.rand(30, 200, density=0.05), spgrad.rand(200, 200, density=0.03)
+    pairs = zip(figure.subplots(2, 2).flat, (wide, square, square, wide), strict=True)
+    for (ax, A), draw in zip(pairs, two * 2, strict=True):
+        draw(A, ax)
+    figure.draw_without_rendering()
+    boxes = [box for ax in figure.axes for box in texts(ax)]
+    assert len(boxes) == 12
+    for i, box in enumerate(boxes):
+        assert not [other for other in boxes[:i] if box.overlaps(other)], box
+
+
+@pytest.mark.parametrize("shape", [(200, 200), (30, 200)])
+def test_the_colour_bar_is_about_as_high_as_the_picture(shape):
+    figure = Figure(figsize=(6, 6), layout="constrained")
+    ax = figure.subplots()
+    spgrad.plot.blocks(spgrad.rand(*shape, density=0.05), ax)
+    figure.draw_without_rendering()
+    picture, bar = (each.get_window_extent().height for each in figure.axes)
+    assert 0.6 * picture < bar < 1.2 * picture
+
+
+def test_a_flat_picture_has_fewer_ticks():
+    figure = Figure(figsize=(4, 4), layout="constrained")
+    ax = figure.subplots()
+    spgrad.plot.spy(spgrad.rand(30, 200, density=0.05), ax)
+    figure.draw_without_rendering()
+    labels = [label.get_window_extent() for label in ax.get_yticklabels() if label.get_text()]
+    inside = [box for box in labels if 0 <= (box.y0 + box.y1) / 2 - ax.bbox.y0 <= ax.bbox.height]
+    assert inside
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(inside))

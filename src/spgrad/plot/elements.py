@@ -14,12 +14,13 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import sparse_operand
+from spgrad.plot.labels import INK, RULE, add_colorbar, dress, whole_ticks, write
 from spgrad.public import public_as
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, RULE, NOT_FINITE = "#1e293b", "#cbd5e1", "#d946ef"
+NOT_FINITE = "#d946ef"
 SIGNED = ("#1d4ed8", "#93b4f5", "#c3c8d0", "#f0a678", "#c2410c")
 SIZED = ("#b6d3ee", "#4a8fd0", "#1d4ed8", "#1e1b4b")
 WIDE = 1000
@@ -89,21 +90,14 @@ def spy(
             shown = _draw_points(ax, sheet, cmap)
         else:
             shown = _draw_density(ax, sheet, cmap)
+    _frame(ax, sheet)
     if shown is not None and colorbar:
-        label = shown.get_label()
-        add_colorbar(ax, shown, label)
-    _dress(ax, sheet)
+        add_colorbar(ax, shown, shown.get_label())
+    if not _has_items(sheet):
+        whole_ticks(ax)
     name = f"{A._pattern.name.upper()} {' × '.join(str(s) for s in A.shape) or 'scalar'}"
-    ax.set_title(name if title is None else title, loc="left", color=INK, fontsize=11)
-    ax.set_xlabel(_caption(A._pattern, sheet), color=INK)
+    write(ax, name if title is None else title, _caption(A._pattern, sheet))
     return ax
-
-
-def add_colorbar(ax: Axes, shown: Any, label: Any) -> None:
-    """A bar that says what the colours of an image or of points mean."""
-    bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, aspect=30, pad=0.02, label=label)
-    bar.outline.set_visible(False)  # type: ignore[operator]
-    bar.ax.tick_params(color=RULE, labelcolor=INK, labelsize=8)
 
 
 def _require_colours(cmap: Any) -> None:
@@ -302,28 +296,20 @@ def _draw_points(ax: Axes, sheet: _Sheet, cmap: Any) -> Any:
     return dots if _has_scale(sheet.level) else None
 
 
-def whole_ticks(ax: Axes) -> None:
-    """Ticks at whole numbers; from 100 000 on followed by k, M or G."""
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    for axis in (ax.xaxis, ax.yaxis):
-        large = max(map(abs, axis.get_view_interval())) >= 1e5
-        axis.set_major_locator(MaxNLocator(nbins=5 if large else 8, integer=True, min_n_ticks=1))
-        if large:
-            axis.set_major_formatter(EngFormatter(sep=" "))
+def _has_items(sheet: _Sheet) -> bool:
+    """Whether it is a sheet of items, whose rows and columns have no numbers of their own."""
+    return sheet.items + sheet.left_out != 1 or sheet.step != sheet.item
 
 
-def _dress(ax: Axes, sheet: _Sheet) -> None:
-    """Limits, ticks, and a frame round each item of a batch."""
+def _frame(ax: Axes, sheet: _Sheet) -> None:
+    """Limits, and a frame round each item of a batch."""
     from matplotlib.collections import PolyCollection
 
     m, k = (max(s, 1) for s in sheet.shape)
     square = min(m, k) >= NARROWEST * max(m, k)
     ax.set(xlim=(-0.5, k - 0.5), ylim=(m - 0.5, -0.5), aspect="equal" if square else "auto")
-    ax.tick_params(color=RULE, labelcolor=INK, labelsize=8)
-    ax.spines[:].set_color(RULE)
-    if sheet.items + sheet.left_out == 1 and sheet.step == sheet.item:
-        whole_ticks(ax)
+    dress(ax)
+    if not _has_items(sheet):
         return
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)

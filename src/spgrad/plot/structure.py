@@ -13,16 +13,8 @@ from spgrad.linalg.ordering import reorder, reverse_cuthill_mckee
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import matrix_operand, require_dim, require_rank
 from spgrad.ops.indexing.nonzero import coo_indices
-from spgrad.plot.elements import (
-    BINS,
-    INK,
-    RULE,
-    SIZED,
-    add_colorbar,
-    axes_or_new,
-    spy,
-    whole_ticks,
-)
+from spgrad.plot.elements import BINS, SIZED, axes_or_new, spy
+from spgrad.plot.labels import INK, add_colorbar, dress, whole_ticks, write
 from spgrad.public import public_as
 
 if TYPE_CHECKING:
@@ -81,11 +73,9 @@ def degrees(
         empty = int(times[number == 0].sum())
         ax.loglog(number[number > 0].numpy(), times[number > 0].numpy(), ".", color=SIZED[2])
         caption += f"; {empty:,} without any" if empty else ""
-    _dress_axes(ax)
-    ax.set_xlabel(caption, color=INK)
+    dress(ax)
     ax.set_ylabel(f"{line}s", color=INK)
-    name = f"Elements of each {line}" if title is None else title
-    ax.set_title(name, loc="left", color=INK, fontsize=11)
+    write(ax, f"Elements of each {line}" if title is None else title, caption)
     return ax
 
 
@@ -155,14 +145,15 @@ def blocks(
     count = torch.bincount(place, minlength=down * across).view(down, across)
     full = int((count > 0).sum())
     share = indices.shape[1] / (full * p * q) if full else 0.0
-    if full:
-        _draw_shares(ax, count.double() / (p * q), colorbar)
-    _dress_axes(ax)
+    image = _draw_shares(ax, count.double() / (p * q)) if full else None
+    dress(ax)
     ax.set(xlim=(-0.5, max(across, 1) - 0.5), ylim=(max(down, 1) - 0.5, -0.5))
+    if image is not None and colorbar:
+        add_colorbar(ax, image, "share of a block's elements")
     whole_ticks(ax)
     name = f"Blocks of {p} × {q}, {100 * share:.3g}% filled"
-    ax.set_title(name if title is None else title, loc="left", color=INK, fontsize=11)
-    ax.set_xlabel(f"{full:,} of {down * across:,} blocks have elements", color=INK)
+    caption = f"{full:,} of {down * across:,} blocks have elements"
+    write(ax, name if title is None else title, caption)
     return ax
 
 
@@ -243,17 +234,10 @@ def _blocksize(A: SparseTensor, blocksize: Any) -> tuple[int, int]:
     return p * max(1, -(-m // (p * BINS))), q * max(1, -(-k // (q * BINS)))
 
 
-def _draw_shares(ax: Axes, share: torch.Tensor, colorbar: bool) -> None:
+def _draw_shares(ax: Axes, share: torch.Tensor) -> Any:
     import numpy as np
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
     masked = np.ma.masked_array(share.numpy(), (share == 0).numpy())
     own = LinearSegmentedColormap.from_list("share", SIZED)
-    image = ax.imshow(masked, cmap=own, norm=Normalize(0, 1), interpolation="nearest")
-    if colorbar:
-        add_colorbar(ax, image, "share of a block's elements")
-
-
-def _dress_axes(ax: Axes) -> None:
-    ax.tick_params(color=RULE, labelcolor=INK, labelsize=8)
-    ax.spines[:].set_color(RULE)
+    return ax.imshow(masked, cmap=own, norm=Normalize(0, 1), interpolation="nearest")
