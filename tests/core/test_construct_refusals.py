@@ -123,7 +123,7 @@ BAD = {
     "flat_coordinates": (
         "coo",
         ([0, 1], [1.0, 2.0]),
-        r"`values` has shape \(2,\); \(nse, \*dense_shape\) for indices \(sparse_dim, nse\), here",
+        r"`indices` has shape \(2,\); \(sparse_dim, nse\) is accepted",
     ),
     "values_of_another_length": (
         "coo",

@@ -34,7 +34,7 @@ def test_default_collate_makes_a_batch(layout):
 def test_default_collate_refuses_other_shapes_and_kinds():
     with pytest.raises(ValueError, match=r"`batch\[1\]` has shape \(2, 2\) .*data\.collate"):
         default_collate(matrices("csr"))
-    with pytest.raises(TypeError, match="is a strided tensor"):
+    with pytest.raises(TypeError, match="is a dense tensor"):
         default_collate([made(), torch.ones(4, 6)])
 
 
@@ -129,7 +129,7 @@ REFUSED = {
     "dense": (
         lambda: spgrad.data.uncollate(torch.eye(2), torch.tensor([[2, 2]])),
         TypeError,
-        "`matrix` is a strided tensor",
+        "`matrix` is a dense tensor",
     ),
     "no sizes": (lambda: spgrad.data.uncollate(made(), [4, 6]), TypeError, "`sizes` is a list"),
     "sizes of another rank": (

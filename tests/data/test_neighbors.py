@@ -252,7 +252,7 @@ def test_a_generator_repeats_a_sample():
         ({"fanout": 2**31, "replace": True}, f"at most {2**31 - 1} draws in all"),
         ({"weights": torch.ones(3)}, r"`weights` has shape \(3,\)"),
         ({"weights": 2.0}, "`weights` is a float"),
-        ({"A": torch.eye(30)}, "`A` is a strided tensor"),
+        ({"A": torch.eye(30)}, "`A` is a dense tensor"),
         ({"A": graph().to_sparse_bsr((2, 2))}, "`A` has layout bsr"),
         ({"A": spgrad.stack([graph(), graph()])}, "`A` has shape .*one matrix"),
     ],

@@ -187,7 +187,7 @@ def test_means_of_two_weights_whose_sum_the_dtype_does_not_hold(dtype, weight, w
     [
         (lambda A: graph.normalize(A, "x"), "graph.normalize: `how` is 'x'"),
         (lambda A: graph.normalize(A.int()), "`A` has dtype int32; floating-point dtypes"),
-        (lambda A: graph.normalize(A.to_dense()), "`A` is a strided tensor"),
+        (lambda A: graph.normalize(A.to_dense()), "`A` is a dense tensor"),
         (lambda A: graph.laplacian(A, "x"), "`normalization` is 'x'"),
         (lambda A: graph.laplacian(spgrad.zeros(2, 3)), "a square matrix"),
         (lambda A: graph.laplacian(A.unsqueeze(0)), "`A` has shape"),

@@ -53,12 +53,12 @@ def test_matrices_of_cupy():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: spgrad.from_jax(X), "`S` is a strided tensor"),
+        (lambda: spgrad.from_jax(X), "`S` is a dense tensor"),
         (
             lambda: spgrad.from_jax(SimpleNamespace(indices=X, data=X, n_batch=1)),
             "`S` has 1 batch dimension",
         ),
-        (lambda: spgrad.from_cupy(X), "`S` is a strided tensor"),
+        (lambda: spgrad.from_cupy(X), "`S` is a dense tensor"),
         (lambda: spgrad.to_cupy(spgrad.eye(2)), "`A` is csr on cpu"),
     ],
 )

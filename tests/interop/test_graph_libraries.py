@@ -141,7 +141,7 @@ def test_a_dgl_graph_between_nodes_of_two_types():
             lambda: spgrad.from_pyg(SimpleNamespace(adj_t=TorchSparse()), weight="w"),
             "`weight` is 'w' for a matrix, which has its own values",
         ),
-        (lambda: spgrad.from_pyg(SimpleNamespace(adj_t=EDGES)), "`data` has a strided tensor"),
+        (lambda: spgrad.from_pyg(SimpleNamespace(adj_t=EDGES)), "`data` has a dense tensor"),
         (
             lambda: spgrad.from_pyg(spgrad.eye(2), layout=torch.sparse_bsr),
             "`layout` is torch.sparse_bsr; torch.sparse_csr, sparse_csc and sparse_coo are",

@@ -99,7 +99,7 @@ def test_values_with_a_pending_conjugation_or_negation():
         ),
         (lambda: spgrad.to_pandas(spgrad.eye(2), rows=["a"]), "`rows` has shape (1,)"),
         (lambda: spgrad.to_pandas(spgrad.eye(2), names=("a",)), "`names` has shape (1,)"),
-        (lambda: spgrad.to_pandas(torch.eye(2)), "`A` is a strided tensor"),
+        (lambda: spgrad.to_pandas(torch.eye(2)), "`A` is a dense tensor"),
     ],
 )
 def test_refusals(call, text):

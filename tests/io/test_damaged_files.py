@@ -205,7 +205,7 @@ def test_other_things_in_torch_files(tmp_path):
     torch.save({"weight": spgrad.eye(2)}, path)
     assert "it holds a dict, not a sparse tensor" in refused(path)
     torch.save(torch.eye(2), path)
-    assert "it holds a strided tensor of shape (2, 2)" in refused(path)
+    assert "it holds a dense tensor of shape (2, 2)" in refused(path)
     torch.save(spgrad.sparse_csr_tensor([0, 1], [9], [1.0], (1, 3), check_invariants=False), path)
     assert "has 9 at position 0" in refused(path)
 

@@ -284,7 +284,7 @@ def test_what_a_file_can_not_hold(A, suffix, says, tmp_path):
 
 
 def test_dense_tensors_are_not_saved(tmp_path):
-    with pytest.raises(TypeError, match=r"spgrad\.io\.save: `A` is a strided tensor"):
+    with pytest.raises(TypeError, match=r"spgrad\.io\.save: `A` is a dense tensor"):
         spgrad.io.save(torch.eye(2), tmp_path / "a.npz")
 
 

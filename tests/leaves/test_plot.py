@@ -188,7 +188,7 @@ def test_memory_does_not_grow_with_the_shape(ax):
 
 
 def test_refusals(ax, monkeypatch):
-    with pytest.raises(TypeError, match=r"spgrad\.plot\.spy: `A` is a strided tensor"):
+    with pytest.raises(TypeError, match=r"spgrad\.plot\.spy: `A` is a dense tensor"):
         spgrad.plot.spy(torch.eye(2), ax)
     with pytest.raises(TypeError, match=r"`ax` is a Figure; matplotlib Axes"):
         spgrad.plot.spy(spgrad.eye(2), ax.figure)

@@ -313,7 +313,7 @@ def loss_of_eigenpairs(A):
 def test_lowrank_refusals():
     A = testing.random_sparse((12, 8))
     for fn, args, kind, says in (
-        ("svd_lowrank", (torch.eye(3),), TypeError, "`A` is a strided tensor"),
+        ("svd_lowrank", (torch.eye(3),), TypeError, "`A` is a dense tensor"),
         ("svd_lowrank", (A, -1), ValueError, "`q` is -1"),
         ("svd_lowrank", (A, 2, -1), ValueError, "`niter` is -1"),
         ("svd_lowrank", (A, 2.0), TypeError, "`q` is 2.0"),

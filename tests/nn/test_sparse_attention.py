@@ -177,7 +177,7 @@ def test_dropout_and_no_tokens():
         (lambda x: nn.SparseAttention(8, 2, 1.0), r"`dropout` is 1.0"),
         (lambda x: nn.SparseAttention(8, 2, add_bias_kv=True), r"`add_bias_kv` is True; False"),
         (lambda x: nn.SparseAttention(8, 2, add_zero_attn=True), r"`add_zero_attn` is True; False"),
-        (lambda x: nn.SparseAttention(8, 2, pattern=torch.ones(2, 2)), r"`pattern` is a strided"),
+        (lambda x: nn.SparseAttention(8, 2, pattern=torch.ones(2, 2)), r"`pattern` is a dense"),
         (lambda x: nn.SparseAttention(8, 2)(x, x, x), r"`attn_mask` is None; a sparse"),
         (lambda x: layer()(x, x, x, x), r"`key_padding_mask` has shape .*; \(1, 7\) is accepted"),
         (lambda x: layer()(x, x, x, [True] * 7), r"`key_padding_mask` is a list; a dense tensor"),
@@ -288,5 +288,5 @@ def test_torchs_own_sparse_masks(layout):
     wanted, _ = theirs(x, x, x, attn_mask=~mask, need_weights=False)
     found, _ = ours(x, x, x, attn_mask=mask.to_sparse(layout=layout))
     same(ours, theirs, found, wanted, x)
-    with pytest.raises(TypeError, match="`attn_mask` is a strided tensor"):
+    with pytest.raises(TypeError, match="`attn_mask` is a dense tensor"):
         ours(x, x, x, attn_mask=mask)

@@ -36,7 +36,7 @@ A = spgrad.eye(4)
 REFUSED = {
     "a SciPy matrix is no tensor": (
         lambda: spgrad.from_torch(scipy()),
-        "for a dense one, spgrad.from_scipy for one of SciPy.",
+        "from_torch: `x` is a csr_array; a sparse torch tensor is accepted. Convert it with",
     ),
     "pairs": (lambda: spgrad.from_edges([(0, 1), (1, 2), (2, 3)]), "transpose a list of pairs"),
     "a short mask": (

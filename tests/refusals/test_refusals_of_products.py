@@ -40,7 +40,7 @@ REFUSED = {
     "dropped_or_not": (lambda: attend(Q, K, V, MASK, False), "`dropout_p` is a bool; numbers are"),
     "a_tensor_dropped": (
         lambda: attend(Q, K, V, MASK, torch.tensor(0.5)),
-        "`dropout_p` is a strided tensor of shape (); numbers are",
+        "`dropout_p` is a dense tensor of shape (); numbers are",
     ),
     "causal": (lambda: attend(Q, K, V, MASK, is_causal=True), "`is_causal` is True"),
     "groups": (lambda: attend(Q, K, V, MASK, enable_gqa=True), "`enable_gqa` is True"),
@@ -137,7 +137,7 @@ REFUSED = {
         "spgrad.allclose: `other` has shape (3, 6)",
     ),
     "no_tensor": (lambda: spgrad.equal(A, 3), "spgrad.equal: `other` is an int"),
-    "both_dense": (lambda: spgrad.equal(Q, Q), "spgrad.equal: `input` is a strided"),
+    "both_dense": (lambda: spgrad.equal(Q, Q), "spgrad.equal: `input` is a dense tensor"),
     # products
     "sparse_factor": (lambda: spgrad.sparse_mm(A, A), "spgrad.sparse_mm: `B` is"),
     "dense_factor": (lambda: spgrad.sparse_mm(Q, Q), "spgrad.sparse_mm: `A` is"),

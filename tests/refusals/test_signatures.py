@@ -240,7 +240,7 @@ REFUSED = {
     "dimensions of floats": (
         lambda: spgrad.tensordot(A, torch.ones(4, 2).double(), dims=torch.ones(2)),
         TypeError,
-        "tensordot: `dims` is a strided tensor of shape (2,)",
+        "tensordot: `dims` is a dense tensor of shape (2,)",
     ),
     "dimensions of texts": (
         lambda: spgrad.tensordot(A, torch.ones(4, 2).double(), dims=(1.5, 0)),

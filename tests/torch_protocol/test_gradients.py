@@ -212,7 +212,7 @@ def test_data_is_replaced(name):
     A.grad = None
     A.data = made(name, seed=5)
     assert torch.equal(A.to_dense(), made(name, seed=5).to_dense())
-    with pytest.raises(spgrad.ArgumentKindError, match=r"spgrad\.data: `data` is a strided tensor"):
+    with pytest.raises(spgrad.ArgumentKindError, match=r"spgrad\.data: `data` is a dense tensor"):
         A.data = torch.ones(4, 4)
     with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.data: .* in float32, and"):
         A.data = made(name, dtype=torch.float32)
@@ -224,7 +224,7 @@ def test_a_gradient_given_by_hand_lies_on_the_pattern(name):
     A.grad = A.detach() * 2
     (A * 3).sum().backward()
     assert torch.equal(A.grad._vals, A._vals * 2 + 3)
-    with pytest.raises(spgrad.ArgumentValueError, match=r"`grad` is a strided tensor of shape"):
+    with pytest.raises(spgrad.ArgumentValueError, match=r"`grad` is a dense tensor of shape"):
         A.grad = torch.ones(4, 4, dtype=torch.float64)
     with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.grad: `grad` is .* with nse"):
         A.grad = made(name, seed=5)

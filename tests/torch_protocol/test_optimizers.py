@@ -173,7 +173,7 @@ def test_what_is_refused():
         optim.Adam([A], differentiable=True).step()
     dense = spgrad.sparse_coo_tensor([[1, 0]], [3.0, 4.0], (2,)).requires_grad_()
     numbers = torch.tensor([1.0, 2.0])  # not in the order of the elements
-    with pytest.raises(ValueError, match=r"spgrad\.grad: `grad` is a strided tensor of shape"):
+    with pytest.raises(ValueError, match=r"spgrad\.grad: `grad` is a dense tensor of shape"):
         dense.grad = numbers
     with torch._C.DisableTorchFunctionSubclass():  # what a hook of the graph's node can leave
         dense.grad = numbers

@@ -55,8 +55,68 @@ def describe_kind(value: Any) -> str:
         return with_article(type(value).__name__)
     if value.is_nested:  # which has no shape
         return "a nested tensor"
-    layout = LAYOUT_NAMES.get(value.layout, str(value.layout).removeprefix("torch."))
+    layout = _KINDS_OF_TENSORS.get(value.layout, str(value.layout).removeprefix("torch."))
     return f"a {layout} tensor of shape {tuple(value.shape)}"
+
+
+_KINDS_OF_TENSORS = {**LAYOUT_NAMES, torch.strided: "dense"}
+
+_CONSTRUCTORS = {
+    "networkx": "from_networkx",
+    "pandas": "from_pandas",
+    "torch_geometric": "from_pyg",
+    "dgl": "from_dgl",
+    "cupyx": "from_cupy",
+    "jax": "from_jax",
+}
+"""The functions for objects of other libraries, by the module of their class."""
+
+
+def constructor_of(x: Any) -> str | None:
+    """The function that makes x sparse; two rows of ints are the edge_index of a graph in PyG."""
+    library = type(x).__module__.partition(".")[0]
+    if library in _CONSTRUCTORS:
+        return _CONSTRUCTORS[library]
+    if not isinstance(x, torch.Tensor):
+        return "from_scipy" if hasattr(x, "tocsr") else None
+    if x.layout in LAYOUT_NAMES:
+        return "from_torch"
+    return "from_edges" if x.dim() == 2 and len(x) == 2 and x.dtype == torch.int64 else "from_dense"
+
+
+def sparse_hint(arg: str, x: Any) -> str:
+    """What to do with an object that stands where a sparse tensor is needed."""
+    made_by = constructor_of(x)
+    if hasattr(x, "_pattern"):
+        return "It is a SparseTensor already."
+    if made_by is not None:
+        return f"Convert it with spgrad.{made_by}."
+    if isinstance(x, (tuple, list)) and any(isinstance(item, torch.Tensor) for item in x):
+        return "Give the tensors one by one, not as a list."
+    if _is_array(x):
+        return f"Convert it with spgrad.from_dense(torch.as_tensor({arg}))."
+    return "Make one with spgrad.from_edges, spgrad.from_dense or spgrad.from_scipy."
+
+
+def dense_hint(arg: str, x: Any) -> str:
+    """What to do with an object that stands where a dense tensor is needed."""
+    if isinstance(x, torch.Tensor):
+        return f"Convert it with {arg}.to_dense()."
+    if hasattr(x, "toarray"):  # of SciPy
+        return f"Convert it with torch.as_tensor({arg}.toarray())."
+    if _is_array(x) or isinstance(x, numbers.Number):
+        return f"Convert it with torch.as_tensor({arg})."
+    return "Make one with torch.tensor."
+
+
+def tensor_hint(x: Any) -> str:
+    """What to do with an object that stands where a sparse or a dense tensor is needed."""
+    made_by = constructor_of(x)
+    return f"Convert it with {f'spgrad.{made_by}' if made_by else 'torch.as_tensor'}."
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (tuple, list)) or type(x).__module__ == "numpy"
 
 
 def require_number(
@@ -217,12 +277,12 @@ def require_compressed(
     raise ArgumentValueError(f"{says}. {hint}")
 
 
-def require_coordinates(indices: torch.Tensor, size: tuple[int, ...]) -> bool:
+def require_coordinates(indices: torch.Tensor, size: tuple[int, ...], arg: str = "indices") -> bool:
     """Refuses COO indices outside `size`; returns whether they are sorted and unique."""
     dim, at, ordered = kernels.check_coo(indices, size).tolist()
     if dim >= 0:
         raise ArgumentValueError(
-            f"`indices` has {int(indices[dim, at])} in row {dim} at position {at}; indices in [0, "
+            f"`{arg}` has {int(indices[dim, at])} in row {dim} at position {at}; indices in [0, "
             f"{size[dim]}) are accepted. Check how the indices were made, and `size`."
         )
     return bool(ordered)

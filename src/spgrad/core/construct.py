@@ -88,15 +88,36 @@ def sparse_coo_tensor(
             )
         indices = torch.zeros(len(tuple(size)), 0, dtype=torch.int64, device=device)
         values = torch.zeros(0, dtype=dtype, device=device)
+    if values is None:
+        made_by = checks.constructor_of(indices) or "from_dense"
+        raise ArgumentKindError(
+            "`values` is None; a tensor or list of numbers is accepted with indices. To convert a "
+            f"whole matrix, use spgrad.{made_by}."
+        )
     vals = value_tensor(values, options)
     idx = index_tensor("indices", indices, vals, options)
-    if idx.dim() != 2 or vals.dim() == 0 or vals.shape[0] != idx.shape[1]:
+    if idx.dim() != 2:
+        hint = "It has a row for each dimension: join them with torch.stack([rows, columns])."
+        raise checks.bad_shape("indices", tuple(idx.shape), "(sparse_dim, nse)", hint)
+    if vals.dim() == 0 or vals.shape[0] != idx.shape[1]:
         raise checks.bad_shape(
             "values",
             vals.shape,
             f"(nse, *dense_shape) for indices (sparse_dim, nse), here {tuple(idx.shape)},",
             "Indices are one column per element: transpose a list of index tuples.",
         )
+    return coo_leaf("indices", idx, vals, size, options, is_coalesced)
+
+
+def coo_leaf(
+    arg: str,
+    idx: torch.Tensor,
+    vals: torch.Tensor,
+    size: Sequence[int] | None,
+    options: Options,
+    is_coalesced: bool | None = None,
+) -> SparseTensor:
+    """COO tensor of the indices (sparse_dim, nse) in the argument `arg`, which is checked."""
     idx = idx.contiguous()
     dense = tuple(vals.shape[1:])
     shape = _coo_shape(idx, dense, size)
@@ -104,7 +125,7 @@ def sparse_coo_tensor(
         is_coalesced = idx.shape[1] < 2  # up to one element is always sorted
     ordered = is_coalesced
     if wants_check(options, idx):
-        ordered = checks.require_coordinates(idx, shape[: idx.shape[0]])
+        ordered = checks.require_coordinates(idx, shape[: idx.shape[0]], arg)
         if is_coalesced and not ordered:
             raise ArgumentValueError(
                 "`is_coalesced` is True but `indices` are not sorted and unique; sorted unique "
@@ -223,9 +244,11 @@ def _tensor(
     try:
         return torch.as_tensor(data, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
+        made_by = checks.constructor_of(data)
+        hint = f"Use spgrad.{made_by} for the whole." if made_by else "Check its nesting."
         raise ArgumentKindError(
             f"`{arg}` is {checks.with_article(type(data).__name__)} that torch can't read "
-            f"({error}); a tensor or nested list of numbers is accepted. Check its nesting."
+            f"({error}); a tensor or nested list of numbers is accepted. {hint}"
         ) from error
 
 

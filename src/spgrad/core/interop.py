@@ -61,8 +61,8 @@ def from_torch(x: torch.Tensor) -> SparseTensor:
         return x
     if not isinstance(x, torch.Tensor) or x.layout not in LAYOUT_NAMES:
         raise ArgumentKindError(
-            f"`x` is {checks.describe_kind(x)}; a sparse torch tensor is accepted. Use "
-            "spgrad.from_dense for a dense one, spgrad.from_scipy for one of SciPy."
+            f"`x` is {checks.describe_kind(x)}; a sparse torch tensor is accepted. "
+            f"{checks.sparse_hint('x', x)}"
         )
     pattern = _pattern_of(x)
     if torch.is_grad_enabled() and x.requires_grad:
@@ -114,9 +114,10 @@ def to_torch(A: torch.Tensor) -> torch.Tensor:
         torch.sparse_csr
     """
     if not isinstance(A, SparseTensor):
+        native = isinstance(A, torch.Tensor) and A.layout in LAYOUT_NAMES
         raise ArgumentKindError(
-            f"`A` is {checks.describe_kind(A)}; a SparseTensor is accepted. A native tensor needs "
-            "no conversion."
+            f"`A` is {checks.describe_kind(A)}; a SparseTensor is accepted. "
+            f"{'It is one of torch already.' if native else checks.sparse_hint('A', A)}"
         )
     if torch.is_grad_enabled() and A.requires_grad:
         return _ToNative.apply(A)  # type: ignore[return-value]
@@ -264,8 +265,8 @@ def from_scipy(S: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
     form = getattr(S, "format", None)
     if form is None or not hasattr(S, "tocsr"):
         raise ArgumentKindError(
-            f"`S` is {checks.describe_kind(S)}; a SciPy sparse array or matrix is accepted. Use "
-            "spgrad.from_dense for dense arrays."
+            f"`S` is {checks.describe_kind(S)}; a SciPy sparse array or matrix is accepted. "
+            f"{checks.sparse_hint('S', S)}"
         )
     source: Any = S
     if form == "coo":
@@ -357,8 +358,8 @@ def to_scipy(A: torch.Tensor) -> Any:
     if not isinstance(A, SparseTensor):
         if not isinstance(A, torch.Tensor) or A.layout not in LAYOUT_NAMES:
             raise ArgumentKindError(
-                f"`A` is {checks.describe_kind(A)}; a sparse tensor is accepted. Convert it with "
-                "spgrad.from_dense."
+                f"`A` is {checks.describe_kind(A)}; a sparse tensor is accepted. "
+                f"{checks.sparse_hint('A', A)}"
             )
         A = from_torch(A)
     if A.dtype in (torch.bfloat16, torch.float16):

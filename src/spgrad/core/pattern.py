@@ -108,6 +108,9 @@ class Pattern:
         self.ordered = ordered or coalesced
         self._derived: dict[Any, Any] = {}
 
+    def __repr__(self) -> str:
+        return f"Pattern(shape={tuple(self.shape)}, nse={self.nse}, layout={self.name})"
+
     @property
     def name(self) -> str:
         """The layout's short name: coo, csr, csc, bsr or bsc."""

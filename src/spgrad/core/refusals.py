@@ -162,6 +162,54 @@ def no_array() -> Any:
     )
 
 
+_SPELLED = {
+    **dict.fromkeys(("nnz", "getnnz"), "A.nse"),
+    **dict.fromkeys(("toarray", "todense"), "A.to_dense()"),
+    **{f"to{name}": f"A.to_sparse_{name}()" for name in ("coo", "csr", "csc")},
+    **dict.fromkeys(("row", "col", "coo", "coords"), "A.coo_indices()"),
+    "tobsr": "A.to_sparse_bsr(blocksize)",
+    "indptr": "A.crow_indices() of CSR, A.ccol_indices() of CSC",
+    "csr": "A.crow_indices(), A.col_indices() and A.values()",
+    "csc": "A.ccol_indices(), A.row_indices() and A.values()",
+    "val": "A.values()",
+    "set_value": "spgrad.from_values(values, A)",
+    "fill_value": "spgrad.full_like(A, value)",
+    **dict.fromkeys(("sparse_sizes", "sparse_size", "sizes"), "A.shape"),
+    "density": "A.nse / A.numel()",
+    "multiply": "A * other",
+    "power": "A ** n",
+    "eliminate_zeros": "spgrad.prune(A)",
+    "sum_duplicates": "A.coalesce()",
+    "setdiag": "spgrad.set_diag(A, values)",
+    "smax": "A.amax(dim, specified=True)",
+    "smin": "A.amin(dim, specified=True)",
+    "smean": "A.mean(dim, specified=True)",
+    "to_scipy": "spgrad.to_scipy(A)",
+    "to_torch": "spgrad.to_torch(A)",
+    "to_torch_sparse_csr_tensor": "spgrad.to_torch(A)",
+    "to_symmetric": "spgrad.graph.to_symmetric(A)",
+}
+"""What SparseTensor has for attributes of the classes of SciPy, torch_sparse and DGL."""
+
+
+def no_attribute(A: object, name: str) -> AttributeError:
+    """The error for an attribute that a SparseTensor lacks; says how spgrad spells it."""
+    says = f"{type(A).__name__!r} object has no attribute {name!r}"
+    if name in _SPELLED:
+        says = f"{says}. Use {_SPELLED[name]}."
+    return AttributeError(says, name=name, obj=A)
+
+
+def no_pattern(pattern: object) -> ArgumentKindError:
+    """The error for a call of the class with something else than values and a pattern."""
+    return ArgumentKindError(
+        f"`pattern` is of class {type(pattern).__name__}; a Pattern is accepted. Make a "
+        "SparseTensor with spgrad.from_edges, spgrad.sparse_coo_tensor, "
+        "spgrad.sparse_csr_tensor, spgrad.from_dense or spgrad.from_scipy.",
+        function="SparseTensor",
+    )
+
+
 def no_memory(name: str) -> UnsupportedError:
     """The error for a function that needs the one block of memory of a dense tensor."""
     return UnsupportedError(

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from spgrad.core.refusals import no_attribute
 from spgrad.errors import SpgradError
 from spgrad.support import OPS
 from spgrad.torch_protocol.arguments import as_ours
@@ -129,7 +130,10 @@ def _method(func: Any) -> Callable[..., Any]:
 
 
 class Shown:
-    """A base class with the methods by which notebooks and rich show a tensor."""
+    """A base class with the methods by which notebooks, rich and errors show a tensor."""
+
+    def __getattr__(self, name: str) -> Any:  # only after the usual lookup has failed
+        raise no_attribute(self, name)
 
     def _repr_html_(self) -> str:
         return above.picture(self)

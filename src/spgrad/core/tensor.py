@@ -58,6 +58,8 @@ requires_grad=True)
         cls: type[SparseTensor], values: torch.Tensor, pattern: Pattern, requires_grad: bool = False
     ) -> SparseTensor:
         """Wraps `values` without a copy and without autograd; use `from_values` for a gradient."""
+        if pattern.__class__ is not Pattern:
+            raise refusals.no_pattern(pattern)
         A = _make_wrapper(
             cls,
             pattern.shape,

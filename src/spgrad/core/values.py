@@ -51,8 +51,8 @@ def values(A: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(A, SparseTensor):
         raise ArgumentKindError(
-            f"`A` is {checks.with_article(type(A).__name__)}; a SparseTensor is accepted. Wrap "
-            "native sparse tensors with spgrad.from_torch."
+            f"`A` is {checks.describe_kind(A)}; a SparseTensor is accepted. "
+            f"{checks.sparse_hint('A', A)}"
         )
     if not A._pattern.coalesced:
         raise StateError(
@@ -111,13 +111,13 @@ def _require_values_and_pattern(values: Any, pattern: Any) -> None:
     if not isinstance(pattern, Pattern):
         raise ArgumentKindError(
             f"`pattern` is {checks.describe_kind(pattern)}; a Pattern or a SparseTensor is "
-            "accepted. Use spgrad.from_torch(x).pattern for a native tensor."
+            f"accepted. {checks.sparse_hint('pattern', pattern)}"
         )
     dense = isinstance(values, torch.Tensor) and not isinstance(values, SparseTensor)
     if not dense or values.layout != torch.strided:
         raise ArgumentKindError(
-            f"`values` is {checks.describe_kind(values)}; a dense tensor is accepted. Convert it "
-            "with torch.as_tensor."
+            f"`values` is {checks.describe_kind(values)}; a dense tensor is accepted. "
+            f"{checks.dense_hint('values', values)}"
         )
 
 

@@ -25,8 +25,8 @@ def require_graph(A: Any, square: bool = False, arg: str = "A") -> Pattern:
     """The pattern of a matrix whose entries are the edges of a graph, row to column."""
     if not isinstance(A, SparseTensor):
         raise ArgumentKindError(
-            f"`{arg}` is {checks.describe_kind(A)}; a SparseTensor is accepted. Convert it with "
-            "spgrad.from_torch or spgrad.from_scipy."
+            f"`{arg}` is {checks.describe_kind(A)}; a SparseTensor is accepted. "
+            f"{checks.sparse_hint(arg, A)}"
         )
     pattern = A._pattern
     if pattern.name not in _GRAPH_LAYOUTS:

@@ -15,7 +15,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import sparse_operand
 from spgrad.ops.shapes.join import block_diag
-from spgrad.public import public_op
+from spgrad.public import public_as
 
 
 class Blocks(NamedTuple):
@@ -37,7 +37,7 @@ class Blocks(NamedTuple):
         return Blocks(moved, self.batch.to(moved.device), self.sizes.to(moved.device))
 
 
-@public_op
+@public_as("data.collate")
 def collate(samples: Sequence[Any]) -> Any:
     """Joins samples to a mini-batch in which sparse matrices are blocks of one: a `collate_fn`.
 
@@ -88,7 +88,7 @@ def collate(samples: Sequence[Any]) -> Any:
     return by_type(list(samples), collate_fn_map={**ours, **default_collate_fn_map, **ours})
 
 
-@public_op
+@public_as("data.uncollate")
 def uncollate(matrix: torch.Tensor, sizes: torch.Tensor) -> list[SparseTensor]:
     """The blocks along the diagonal of a matrix, as a list: the inverse of `collate`.
 

@@ -239,8 +239,8 @@ def _required_matrix(name: str, A: object) -> SparseTensor:
     """One sparse matrix."""
     if not isinstance(A, SparseTensor):
         raise ArgumentKindError(
-            f"`{name}` is {checks.describe_kind(A)}; a SparseTensor is accepted. Convert it with "
-            "spgrad.from_torch or spgrad.from_scipy."
+            f"`{name}` is {checks.describe_kind(A)}; a SparseTensor is accepted. "
+            f"{checks.sparse_hint(name, A)}"
         )
     if A.dim() != 2 or A.dense_dim():
         hint = "Make the block-diagonal matrix of a batch with torch.block_diag."

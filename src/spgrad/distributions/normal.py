@@ -121,6 +121,11 @@ class SparseMultivariateNormal(Distribution):
         if self._validate_args:
             _require_values(self)
 
+    def __repr__(self) -> str:
+        pattern = self._matrix._pattern
+        matrix = f"{self._name}: {tuple(pattern.shape)}, nse {pattern.nse}"
+        return f"SparseMultivariateNormal(loc: {tuple(self.loc.shape)}, {matrix})"
+
     @property
     def scale_tril(self) -> SparseTensor | None:
         """The factor of the covariance, where it was given."""

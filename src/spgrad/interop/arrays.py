@@ -46,8 +46,8 @@ def from_cupy(S: Any) -> SparseTensor:
     form = getattr(S, "format", None)
     if form is None or not hasattr(S, "tocsr") or not hasattr(S.data, "__dlpack__"):
         raise ArgumentKindError(
-            f"`S` is {checks.describe_kind(S)}; a sparse matrix of CuPy is accepted. Use "
-            "spgrad.from_scipy for those of SciPy."
+            f"`S` is {checks.describe_kind(S)}; a sparse matrix of CuPy is accepted. "
+            f"{checks.sparse_hint('S', S)}"
         )
     if form == "coo":
         indices = torch.stack([_shared(S.row), _shared(S.col)])
@@ -134,8 +134,8 @@ def from_jax(S: Any) -> SparseTensor:
     rows = hasattr(S, "indptr")
     if not (hasattr(S, "indices") and hasattr(S, "data") and hasattr(S, "n_batch")):
         raise ArgumentKindError(
-            f"`S` is {checks.describe_kind(S)}; a BCOO or BCSR array of JAX is accepted. Use "
-            "spgrad.from_dense for dense arrays."
+            f"`S` is {checks.describe_kind(S)}; a BCOO or BCSR array of JAX is accepted. "
+            f"{checks.sparse_hint('S', S)}"
         )
     if S.n_batch:
         raise UnsupportedError(

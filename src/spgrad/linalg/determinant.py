@@ -25,12 +25,12 @@ from spgrad.lowering.coalesce import pattern_without_repeats
 from spgrad.ops.creation.create import eye
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import square_operand
-from spgrad.public import public_op
+from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import transforming
 
 
-@public_op
+@public_as("linalg.slogdet")
 def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """Sign and logarithm of the absolute value of the determinant, by an LU factor.
 
@@ -64,7 +64,7 @@ def slogdet(A: torch.Tensor, *, assume: Assume | None = None) -> tuple[torch.Ten
     return slogdet_by(square_operand("A", A), SuperLU(), require_declared(assume))
 
 
-@public_op
+@public_as("linalg.logdet")
 @in_given_precision
 def logdet(
     A: torch.Tensor,
@@ -130,7 +130,7 @@ def logdet(
     return (value, torch.zeros_like(value.detach().real)) if return_error else value
 
 
-@public_op
+@public_as("linalg.det")
 def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
     """Determinant, by an LU factor; `spgrad.linalg.slogdet` does not overflow.
 
@@ -166,7 +166,7 @@ def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
     return determinants(vals, kept).view(pattern.batch)
 
 
-@public_op
+@public_as("linalg.inverse_at")
 def inverse_at(A: torch.Tensor, pattern: Any, *, assume: Assume | None = None) -> torch.Tensor:
     """The elements of A^-1 at a pattern, without the others.
 
@@ -201,7 +201,7 @@ def inverse_at(A: torch.Tensor, pattern: Any, *, assume: Assume | None = None) -
     return inverse_by(square_operand("A", A), pattern, SuperLU(), require_declared(assume))
 
 
-@public_op
+@public_as("linalg.inverse_diagonal")
 def inverse_diagonal(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
     """The diagonal of A^-1, such as the variances of a Gaussian of precision A.
 
@@ -250,7 +250,7 @@ def inverse_by(T: SparseTensor, pattern: Any, solver: Solver, assume: Assume) ->
     if not isinstance(target, Pattern):
         raise ArgumentKindError(
             f"`pattern` is {checks.describe_kind(pattern)}; a Pattern or a SparseTensor is "
-            "accepted, such as A.pattern."
+            f"accepted, such as A.pattern. {checks.sparse_hint('pattern', pattern)}"
         )
     if tuple(target.shape) != tuple(T._pattern.shape):
         hint = "It names elements of the inverse."

@@ -100,7 +100,7 @@ def _operands(A: Any, x: Any) -> tuple[SparseTensor, torch.Tensor]:
     checks.require_same_device(A=M._vals, x=b)
     if b.shape[: len(shape) - 1] != shape[:-1] or b.dim() > len(shape):
         batch = "".join(f"{size}, " for size in shape[:-2])
-        accepted = f"({batch}{m}) or ({batch}{m}, n)"
+        accepted = f"({batch}{m}{'' if batch else ','}) or ({batch}{m}, n)"
         raise checks.bad_shape("x", tuple(b.shape), accepted, "It has the rows of `A`.")
     return M, b
 

@@ -24,7 +24,7 @@ from spgrad.lowering.products.spmm import sddmm, spmm, wants_grad
 from spgrad.ops import adjoint, cat, eye
 from spgrad.ops.products.broadcast import flat, in_columns, sparse_sparse
 from spgrad.ops.solves.triangular import SOLVE_DTYPES
-from spgrad.public import public_op
+from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function, is_mapped
 
@@ -96,7 +96,7 @@ class Least(NamedTuple):
     adjoint: bool = False  # the least squares of A^H
 
 
-@public_op
+@public_as("linalg.lstsq")
 @in_given_precision
 def lstsq(
     A: torch.Tensor,

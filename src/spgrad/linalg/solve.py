@@ -20,7 +20,7 @@ from spgrad.lowering.operands import dense_operand
 from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.ops.solves.triangular import Triangle, square_operand, substitute
-from spgrad.public import public_op
+from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
@@ -91,7 +91,7 @@ def solve(
     left: bool = True,
     return_info: Literal[True],
 ) -> tuple[torch.Tensor, Info]: ...
-@public_op
+@public_as("linalg.solve")
 @in_given_precision
 def solve(
     A: torch.Tensor,

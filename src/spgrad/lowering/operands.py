@@ -32,37 +32,16 @@ def sparse_operand(arg: str, x: Any, *, layouts: tuple[str, ...] = support.ALL) 
         if not is_sparse(x):
             raise ArgumentKindError(
                 f"`{arg}` is {checks.describe_kind(x)}; a SparseTensor or a native torch sparse "
-                f"tensor is accepted. Convert it with spgrad.{constructor_of(x)}."
+                f"tensor is accepted. {checks.sparse_hint(arg, x)}"
             )
         x = from_torch(x)
     if layouts is not support.ALL and (name := x._pattern.name) not in layouts:
+        verb = "is" if len(layouts) == 1 else "are"
         raise UnsupportedError(
-            f"`{arg}` has layout {name}; {', '.join(layouts)} are accepted. Convert it with "
+            f"`{arg}` has layout {name}; {', '.join(layouts)} {verb} accepted. Convert it with "
             f"{arg}.to_sparse(layout=torch.{_torch_name(layouts[0])})."
         )
     return x
-
-
-_CONSTRUCTORS = {
-    "networkx": "from_networkx",
-    "pandas": "from_pandas",
-    "torch_geometric": "from_pyg",
-    "dgl": "from_dgl",
-    "cupyx": "from_cupy",
-    "jax": "from_jax",
-}
-"""The functions for objects of other libraries, by the module of their class."""
-
-
-def constructor_of(x: Any) -> str:
-    """The function that makes x sparse; two rows of ints are the edge_index of a graph in PyG."""
-    library = type(x).__module__.partition(".")[0]
-    if library in _CONSTRUCTORS:
-        return _CONSTRUCTORS[library]
-    if hasattr(x, "tocsr"):  # of SciPy
-        return "from_scipy"
-    two_rows = isinstance(x, torch.Tensor) and x.dim() == 2 and len(x) == 2
-    return "from_edges" if two_rows and x.dtype == torch.int64 else "from_dense"
 
 
 def _torch_name(layout: str) -> str:
@@ -112,8 +91,8 @@ def dense_operand(arg: str, x: Any) -> torch.Tensor:
     dense = isinstance(x, torch.Tensor) and not isinstance(x, SparseTensor)
     if not dense or x.layout != torch.strided:
         raise ArgumentKindError(
-            f"`{arg}` is {checks.describe_kind(x)}; a dense tensor is accepted. Convert it with "
-            ".to_dense() or torch.as_tensor."
+            f"`{arg}` is {checks.describe_kind(x)}; a dense tensor is accepted. "
+            f"{checks.dense_hint(arg, x)}"
         )
     return x
 
@@ -124,8 +103,8 @@ def require_rank(
     """Refuses objects that are not tensors, and tensors with another number of dimensions."""
     if not isinstance(x, torch.Tensor):
         raise ArgumentKindError(
-            f"`{arg}` is {checks.describe_kind(x)}; a sparse or dense tensor is accepted. Convert "
-            "it with torch.as_tensor."
+            f"`{arg}` is {checks.describe_kind(x)}; a sparse or dense tensor is accepted. "
+            f"{checks.tensor_hint(x)}"
         )
     shape = shape_of(x)
     if len(shape) != ndim:

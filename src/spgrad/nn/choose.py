@@ -110,16 +110,19 @@ def given_pattern(pattern: Any, size: tuple[int, int], blocksize: Blocks) -> Spa
     if not isinstance(pattern, torch.Tensor):
         raise ArgumentKindError(
             f"`pattern` is {checks.describe_kind(pattern)}; a SparseTensor or a dense mask of "
-            "dtype bool is accepted. Wrap native sparse tensors with spgrad.from_torch."
+            f"dtype bool is accepted. {checks.sparse_hint('pattern', pattern)}"
         )
     if tuple(pattern.shape) != size:
         hint = "Its shape is (out_features, in_features)."
         raise checks.bad_shape("pattern", tuple(pattern.shape), str(size), hint)
     if not isinstance(pattern, SparseTensor):
-        if pattern.dtype != torch.bool or pattern.layout in LAYOUT_NAMES:
+        is_native = pattern.layout in LAYOUT_NAMES
+        if pattern.dtype != torch.bool or is_native:
+            wrapped = checks.sparse_hint("pattern", pattern)
             raise ArgumentKindError(
                 f"`pattern` is {checks.describe_kind(pattern)} of {checks.short(pattern.dtype)}; a "
-                "SparseTensor or a dense mask of dtype bool is accepted. Compare it: pattern != 0."
+                "SparseTensor or a dense mask of dtype bool is accepted. "
+                f"{wrapped if is_native else 'Compare it: pattern != 0.'}"
             )
         if blocksize is None:
             return from_dense(pattern.detach())

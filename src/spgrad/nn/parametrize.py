@@ -15,7 +15,7 @@ from spgrad.core.refusals import refuse_onnx
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
 from spgrad.errors import ArgumentKindError, StateError
-from spgrad.public import public_op
+from spgrad.public import public_as
 
 _INDEX_NAMES = {
     "coo": ("indices",),
@@ -104,7 +104,7 @@ class Values(nn.Module):
             unexpected_keys.extend(found)
 
 
-@public_op
+@public_as("nn.parametrize_values")
 def parametrize_values(module: nn.Module) -> nn.Module:
     """Makes the values of each SparseTensor parameter of `module` a dense parameter, in place.
 
@@ -164,7 +164,7 @@ def parametrize_values(module: nn.Module) -> nn.Module:
     return module
 
 
-@public_op
+@public_as("nn.unparametrize_values")
 def unparametrize_values(module: nn.Module) -> nn.Module:
     """Undoes `parametrize_values`: makes its dense parameters SparseTensors again, in place.
 

@@ -92,7 +92,7 @@ def test_an_edge_index_without_edges():
 
 
 def test_an_edge_index_that_knows_too_small_a_size():
-    with pytest.raises(ValueError, match="`indices` has 2 in row 1"):
+    with pytest.raises(ValueError, match="`edge_index` has 2 in row 1"):
         spgrad.from_edges(EdgeIndex([[0, 1, 1], [1, 0, 2]], (2, 2)))
 
 
@@ -121,7 +121,7 @@ def test_coo_indices_leave_dense_dimensions_out():
 def test_row_indices_of_csr_say_where_to_find_them():
     with pytest.raises(TypeError, match=r"take A\.coo_indices\(\), the row and column of each"):
         spgrad.eye(3).row_indices()
-    with pytest.raises(TypeError, match=r"`input` is a strided tensor"):
+    with pytest.raises(TypeError, match=r"`input` is a dense tensor"):
         spgrad.coo_indices(torch.eye(3))
 
 

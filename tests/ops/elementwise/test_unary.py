@@ -71,7 +71,7 @@ def test_map_refuses_what_is_no_function_of_one_element():
         spgrad.map(A, torch.sum)
     with pytest.raises(TypeError, match=r"spgrad\.map: `fn` is a float"):
         spgrad.map(A, 2.0)
-    with pytest.raises(TypeError, match=r"spgrad\.map: `input` is a strided tensor"):
+    with pytest.raises(TypeError, match=r"spgrad\.map: `input` is a dense tensor"):
         spgrad.map(torch.eye(3), torch.exp)
     with pytest.raises(TypeError, match=r"spgrad\.map: .*torch says"):
         spgrad.map(A, torch.pow)

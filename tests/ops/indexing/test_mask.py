@@ -32,7 +32,7 @@ def test_elements_that_the_input_lacks_are_explicit_zeros(name):
 
 def test_refusals():
     mask = spgrad.from_dense(torch.eye(3))
-    with pytest.raises(TypeError, match=r"spgrad\.sparse_mask: `mask` is a strided tensor"):
+    with pytest.raises(TypeError, match=r"spgrad\.sparse_mask: `mask` is a dense tensor"):
         spgrad.sparse_mask(torch.eye(3), torch.eye(3))
     with pytest.raises(ValueError, match=r"spgrad\.sparse_mask: `input` has shape \(3,\)"):
         torch.ones(3).sparse_mask(mask)

@@ -72,7 +72,7 @@ def test_what_is_not_taken_leaves_no_nan():
         (lambda: spgrad.where(C, 1.0, sparse(A)), "`input` is a float"),
         (lambda: spgrad.where(sparse(A), sparse(A), sparse(B)), "`condition` has dtype float32"),
         (lambda: spgrad.where(sparse(C), sparse(A)), "`other` is None; a sparse or dense"),
-        (lambda: spgrad.where(C), "`condition` is a strided tensor of shape"),
+        (lambda: spgrad.where(C), "`condition` is a dense tensor of shape"),
         (lambda: spgrad.where(C, A, B), "are dense; a sparse one"),
         (lambda: spgrad.where(sparse(C), "x", sparse(B)), "`input` is a str"),
         (lambda: spgrad.where(sparse(C), sparse(A), spgrad.eye(3)), "`other` has shape"),

@@ -77,7 +77,7 @@ def test_its_backward_raises_as_that_of_torch_does():
         (lambda A: A.unique(dim=0), "`dim` is 0; None is accepted"),
         (lambda A: torch.unique(A.to(torch.complex64)), "dtype complex64"),
         (lambda A: spgrad.unique(A, specified=1), "`specified` is 1; True and False"),
-        (lambda A: spgrad.unique(A.to_dense()), "spgrad.unique: `input` is a strided tensor"),
+        (lambda A: spgrad.unique(A.to_dense()), "spgrad.unique: `input` is a dense tensor"),
         (torch.unique_consecutive, "has no form for a SparseTensor"),
     ],
 )

@@ -351,7 +351,7 @@ REFUSED = {
     "none": (lambda A: torch.any(A, ()), "spgrad.any: `dim` is ()"),
     "reduce": (lambda A: spgrad.mm(A, torch.ones(6, 2), "max"), "spgrad.mm: `reduce` is 'max'"),
     "softmax": (lambda A: spgrad.softmax(A, None), "spgrad.softmax: `dim` is None"),
-    "dense": (lambda A: spgrad.sum(A.to_dense()), "spgrad.sum: `input` is a strided"),
+    "dense": (lambda A: spgrad.sum(A.to_dense()), "spgrad.sum: `input` is a dense tensor"),
 }
 
 

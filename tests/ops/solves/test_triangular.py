@@ -133,7 +133,7 @@ def test_refusals():
         r"`B` has shape \(\); a vector": (A, b[0, 0]),
         "`B` has dtype float32": (A, b.float()),
         "a batch that broadcasts": (drawn((2, 4, 4)), b.expand(3, 4, 2)),
-        "`A` is a strided": (b, b),
+        "`A` is a dense tensor": (b, b),
         "`B` is a csr": (A, A),
     }
     for text, (matrix, right) in refused.items():

@@ -186,7 +186,7 @@ def _elsewhere(name: str, operands: tuple[Any, ...]) -> str | None:
         return None
     if not any(isinstance(operand, Sharded) for operand in operands):
         return None
-    form = _FORMS.get(name)
+    form = _FORMS.get(name.removeprefix("linalg."))
     call = f"Call {form}." if form else "It has no form for one: use D.full() if that fits."
     return (
         "an operand is a ShardedMatrix, whose rows are in several processes; a tensor of this "

@@ -22,7 +22,7 @@ from spgrad.linalg.solve import Kept, System, require_finite, solve_with, system
 from spgrad.linalg.solvers.protocol import Applied, Assume, Prepared, Solver
 from spgrad.ops.products.broadcast import flat, in_columns
 from spgrad.ops.solves.triangular import square_operand
-from spgrad.public import public_as, public_op
+from spgrad.public import public_as
 
 _ENGINES: tuple[type[Engine], ...] = (SuperLU, CHOLMOD, PARDISO)
 
@@ -63,6 +63,11 @@ class Factor(Applied):
         require_finite("A", detached._vals)
         require_true(detached, assume)
         self._solver = _Given(engine.prepare(detached, assume))
+
+    def __repr__(self) -> str:
+        pattern = self._matrix._pattern
+        sizes = f"shape={tuple(pattern.shape)}, nse={pattern.nse}"
+        return f"Factor({sizes}, assume={self._assume!r}, engine={type(self._engine).__name__})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is factored anew, as the packages that factor do not let their factors be read."""
@@ -167,7 +172,7 @@ class Factor(Applied):
 _DRAWS = "sample draws for matrices that are"
 
 
-@public_op
+@public_as("linalg.factor")
 def factor(
     A: torch.Tensor, assume: Assume | None = None, engine: str | Solver | None = None
 ) -> Factor:

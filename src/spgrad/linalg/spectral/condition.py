@@ -13,11 +13,11 @@ from spgrad.linalg.spectral.svds import singular_operand, singular_value
 from spgrad.lowering.operands import matrix_operand
 from spgrad.ops import select
 from spgrad.ops.products.broadcast import flat
-from spgrad.public import public_op
+from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
 
 
-@public_op
+@public_as("linalg.cond")
 def cond(A: torch.Tensor, p: float | str | None = None) -> torch.Tensor:
     """Condition number: the largest singular value over the smallest, as `torch.linalg.cond`.
 

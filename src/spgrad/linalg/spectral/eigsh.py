@@ -22,7 +22,7 @@ from spgrad.linalg.spectral.pencil import Pencil
 from spgrad.lowering.operands import dense_operand, require_int
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import square_operand
-from spgrad.public import public_op
+from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
 
 _WHICH = ("LM", "SM", "LA", "SA", "BE")
@@ -65,7 +65,7 @@ def eigsh(
     return_eigenvectors: Literal[False],
     generator: torch.Generator | None = None,
 ) -> torch.Tensor: ...
-@public_op
+@public_as("linalg.eigsh")
 @in_given_precision
 def eigsh(
     A: torch.Tensor,
@@ -238,7 +238,7 @@ def iteration(
 ) -> Options:
     """Checked options of ARPACK for m rows."""
     if not 1 <= require_int("k", k) <= m:
-        accepted = f"ints from 1 to {m}" if m else "no number"
+        accepted = f"an int from 1 to {m}" if m else "no number"
         raise ArgumentValueError(
             f"`k` is {k} for {m} eigenvalues; {accepted} is accepted. Ask for fewer."
         )

@@ -154,7 +154,7 @@ def _shift(A: SparseTensor, M: Any) -> torch.Tensor:
     if not isinstance(M, torch.Tensor):
         raise ArgumentKindError(
             f"`M` is {checks.describe_kind(M)}; a sparse or dense tensor or None is accepted. "
-            "Convert it with torch.as_tensor."
+            f"{checks.tensor_hint(M)}"
         )
     M = matrix_operand("M", M) if is_sparse(M) else torch.atleast_2d(dense_operand("M", M))
     shape = tuple(A._pattern.shape)

@@ -21,7 +21,7 @@ from spgrad.lowering.products.spmm import spmm
 from spgrad.ops import adjoint
 from spgrad.ops.products.broadcast import flat
 from spgrad.ops.solves.triangular import SOLVE_DTYPES
-from spgrad.public import public_op
+from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
 
 
@@ -59,7 +59,7 @@ def svds(
     return_singular_vectors: Literal[False],
     generator: torch.Generator | None = None,
 ) -> torch.Tensor: ...
-@public_op
+@public_as("linalg.svds")
 @in_given_precision
 def svds(
     A: torch.Tensor,

@@ -26,10 +26,8 @@ from spgrad.nn.graph.operands import (
     with_numbers,
 )
 from spgrad.ops.products.heads import spmm
-from spgrad.ops.products.spmm_reduce import REDUCTIONS
+from spgrad.ops.products.spmm_reduce import OTHER_NAMES, REDUCTIONS
 from spgrad.public import public_as
-
-_OTHER_NAMES = {"add": "sum", "max": "amax", "min": "amin", "mul": "prod"}
 
 
 class MessagePassing(nn.Module):
@@ -74,7 +72,7 @@ class MessagePassing(nn.Module):
     @public_as("nn.MessagePassing")
     def __init__(self, aggr: str = "sum") -> None:
         super().__init__()
-        self.aggr = _OTHER_NAMES.get(aggr, aggr)
+        self.aggr = OTHER_NAMES.get(aggr, aggr)
         if self.aggr not in REDUCTIONS:
             raise ArgumentValueError(
                 f"`aggr` is {aggr!r}; {', '.join(REDUCTIONS)} are accepted. Leave it out for the "

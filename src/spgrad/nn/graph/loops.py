@@ -17,11 +17,11 @@ from spgrad.nn.graph.operands import graph_operand, square_graph
 from spgrad.ops.elementwise.binary import add, mul
 from spgrad.ops.shapes.diagonal import diagonal
 from spgrad.ops.shapes.shape import same_elements
-from spgrad.public import public_op
+from spgrad.public import public_as
 from spgrad.torch_protocol.compile import when_tracing
 
 
-@public_op
+@public_as("nn.add_self_loops")
 def add_self_loops(A: torch.Tensor, fill_value: float = 1.0) -> SparseTensor:
     """The graph with an edge from each node to itself; existing self-loops keep their weights.
 
@@ -59,7 +59,7 @@ def add_self_loops(A: torch.Tensor, fill_value: float = 1.0) -> SparseTensor:
     return add(found, from_values(new, loops))  # type: ignore[return-value]
 
 
-@public_op
+@public_as("nn.gcn_norm")
 def gcn_norm(A: torch.Tensor, improved: bool = False, add_self_loops: bool = True) -> SparseTensor:
     """D^-1/2 (A + I) D^-1/2, where D has the sums of the rows of A + I on its diagonal.
 

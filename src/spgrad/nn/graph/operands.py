@@ -30,6 +30,12 @@ Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
 def graph_operand(A: Any) -> SparseTensor:
     """`A` as a SparseTensor that is one adjacency matrix, or the refusal."""
     refuse_onnx()
+    if checks.constructor_of(A) == "from_edges":
+        raise ArgumentKindError(
+            f"`A` is {checks.describe_kind(A)}, like PyG's edge_index; a SparseTensor or a native "
+            "torch sparse tensor is accepted. Make one, whose row i has the edges that lead to "
+            "node i, with spgrad.from_edges(edge_index.flip(0), edge_weight, num_nodes)."
+        )
     found = sparse_operand("A", A)
     pattern = found._pattern
     if len(pattern.shape) - pattern.dense_dim != 2:
@@ -43,7 +49,7 @@ def square_graph(A: Any) -> SparseTensor:
     found = graph_operand(A)
     shape = tuple(found._pattern.shape)
     if len(shape) != 2 or shape[0] != shape[1]:
-        hint = "Bipartite graphs are for SAGEConv, GINConv and GraphAttention."
+        hint = "SAGEConv, GINConv and GraphAttention take bipartite graphs."
         raise checks.bad_shape("A", shape, "a square matrix", hint)
     return found
 

@@ -168,7 +168,8 @@ def eye(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    shape = size_tuple((n, n if m is None else m))
+    m = n if m is None else m
+    shape = size_tuple((require_int("n", n), require_int("m", m)))
     require_layout(layout)
     step = torch.arange(min(shape), device=device)
     pattern = Pattern(torch.sparse_coo, shape, (torch.stack([step, step]),))

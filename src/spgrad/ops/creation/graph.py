@@ -10,9 +10,9 @@ from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.construct import (
     Options,
+    coo_leaf,
     index_tensor,
     size_tuple,
-    sparse_coo_tensor,
     value_tensor,
 )
 from spgrad.core.tensor import SparseTensor
@@ -126,10 +126,10 @@ def from_edges(
         weights = torch.ones(edges.shape[1], device=edges.device)
     if weights.dim() == 0 or weights.shape[0] != edges.shape[1]:
         accepted = f"({edges.shape[1]},) or ({edges.shape[1]}, features)"
-        hint = "Give one weight for each edge."
+        hint = "Give one weight for each edge, and the number of nodes as size=."
         raise checks.bad_shape("edge_weight", tuple(weights.shape), accepted, hint)
     nodes = _nodes(edges, size)
-    listed = sparse_coo_tensor(edges, weights, (*nodes, *weights.shape[1:]))
+    listed = coo_leaf("edge_index", edges, weights, (*nodes, *weights.shape[1:]), options)
     A = convert(listed, layout)
     return (A, _order(edges, nodes, layout)) if return_order else A
 

@@ -290,6 +290,10 @@ def _random(
     generator: torch.Generator | None,
     options: Options,
 ) -> SparseTensor:
+    if any(isinstance(s, float) for s in size):
+        raise ArgumentKindError(
+            f"`size` is {size}; ints are accepted. Give a share of the elements as density=."
+        )
     shape = given_size(size)
     layout, blocksize = like
     require_layout(layout)

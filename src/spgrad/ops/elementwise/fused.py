@@ -104,7 +104,7 @@ def _in_one_dtype(rule: Any, **operands: Any) -> list[Any]:
     if not isinstance(found[0], torch.Tensor):
         raise ArgumentKindError(
             f"`input` is {checks.describe_kind(found[0])}; a sparse or dense tensor is accepted. "
-            "Convert it with torch.as_tensor."
+            f"{checks.tensor_hint(found[0])}"
         )
     dtype = call(rule, *empty).dtype
     return [x.to(dtype) if isinstance(x, torch.Tensor) else x for x in found]

@@ -163,7 +163,7 @@ def _require_tensors(**operands: Any) -> None:
         if not isinstance(x, torch.Tensor):
             raise ArgumentKindError(
                 f"`{name}` is {checks.describe_kind(x)}; a sparse or dense tensor is accepted. "
-                "Convert it with torch.as_tensor."
+                f"{checks.tensor_hint(x)}"
             )
 
 

@@ -96,8 +96,8 @@ def require_kinds(**operands: Any) -> None:
     for name, x in operands.items():
         if not isinstance(x, (torch.Tensor, bool, int, float, complex)):
             raise ArgumentKindError(
-                f"`{name}` is {checks.describe_kind(x)}; a tensor or a number is accepted. Convert "
-                "it with torch.as_tensor."
+                f"`{name}` is {checks.describe_kind(x)}; a tensor or a number is accepted. "
+                f"{checks.tensor_hint(x)}"
             )
 
 

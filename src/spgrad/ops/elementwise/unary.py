@@ -198,6 +198,7 @@ def dropout(
     Elements that become 0 stay specified. Without `training` nothing changes. `inplace` stores the
     result in `input`.
     """
+    checks.require_number("p", p, "It is the share of elements that become 0.", least=0, most=1)
     out = _on_values(F.dropout, input, (p, training), {}, linear=not training)
     return store("dropout", input, out) if inplace else out
 

@@ -76,8 +76,8 @@ def _where(operands: dict[str, Any]) -> SparseTensor:
         ):
             raise ArgumentKindError(
                 f"`{name}` is {checks.describe_kind(x)}; a sparse or dense tensor"
-                f"{' of bools' if name == 'condition' else ' or a number'} is accepted. Convert it "
-                "with torch.as_tensor."
+                f"{' of bools' if name == 'condition' else ' or a number'} is accepted. "
+                f"{checks.tensor_hint(x)}"
             )
     condition = operands["condition"]
     if condition.dtype != torch.bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from spgrad.core.pattern import LAYOUT_NAMES, Pattern
+from spgrad.core.pattern import LAYOUT_NAMES, LAYOUTS, Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.convert import convert
@@ -71,9 +71,16 @@ def require_layout(layout: torch.layout) -> None:
     """Refuses what is not one of the five sparse layouts."""
     if layout not in LAYOUT_NAMES:
         raise ArgumentKindError(
-            f"`layout` is {layout}; torch.sparse_coo, sparse_csr, sparse_csc, sparse_bsr and "
-            "sparse_bsc are accepted. Use spgrad.to_dense for a dense tensor."
+            f"`layout` is {layout!r}; torch.sparse_coo, sparse_csr, sparse_csc, sparse_bsr and "
+            f"sparse_bsc are accepted. {_layout_hint(layout)}"
         )
+
+
+def _layout_hint(layout: object) -> str:
+    if layout == torch.strided:
+        return "Use spgrad.to_dense for a dense tensor."
+    name = layout if isinstance(layout, str) and layout in LAYOUTS else "csr"
+    return f"For example layout=torch.sparse_{name}."
 
 
 def require_blocksize(

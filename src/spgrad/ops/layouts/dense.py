@@ -15,7 +15,7 @@ from spgrad.core.values import on_pattern, plain
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import adds_up_in
 from spgrad.lowering.convert import convert, flat_values
-from spgrad.lowering.operands import constructor_of, dense_operand, sparse_operand
+from spgrad.lowering.operands import dense_operand, is_sparse, sparse_operand
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.rebuild import sparse_dims
 from spgrad.lowering.views import kept_linear_positions, linear_positions, rows
@@ -156,10 +156,16 @@ def from_dense(
         >>> spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]])).col_indices()
         tensor([1, 0])
     """
-    if not isinstance(x, torch.Tensor) and (other := constructor_of(x)) != "from_dense":
+    other = checks.constructor_of(x)
+    if other is not None and not isinstance(x, torch.Tensor):
         raise ArgumentKindError(
             f"`x` is {checks.describe_kind(x)}; a dense tensor is accepted. Convert it with "
             f"spgrad.{other}."
+        )
+    if is_sparse(x):
+        raise ArgumentKindError(
+            f"`x` is {checks.describe_kind(x)}; a dense tensor is accepted. Convert a sparse one "
+            "with spgrad.to_sparse(x, layout=...)."
         )
     x = dense_operand("x", x)
     require_layout(layout)

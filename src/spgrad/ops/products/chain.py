@@ -127,8 +127,8 @@ def matrix_power(input: torch.Tensor, n: int) -> SparseTensor:
     A = matrix_operand("input", input, bools=True)
     rows, columns = A._pattern.matrix
     if rows != columns:
-        hint = "Multiply it with its transpose, A @ A.mT."
-        raise checks.bad_shape("input", tuple(A._pattern.shape), "square matrices", hint)
+        hint = "Other matrices have no powers."
+        raise checks.bad_shape("input", tuple(A._pattern.shape), "a square matrix or batch", hint)
     if require_int("n", n) < 0:
         raise UnsupportedError(
             f"`n` is {n}, a power of the inverse, which is dense in general; 0 and positive ints "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,12 @@ def _of_others(error: Exception, names: tuple[str, str], a: Any, b: Any) -> torc
         return broadcast.as_truth(product(names, *map(broadcast.as_counts, names, (a, b))))
     left, right = as_operand(a), as_operand(b)
     if left is a and right is b:
+        for name, x in zip(names, (a, b), strict=True):
+            if isinstance(x, numbers.Number):
+                raise ArgumentKindError(
+                    f"`{name}` is {checks.describe_kind(x)}; a vector, matrix or batch of matrices "
+                    "is accepted. Multiply by a number with A * number."
+                ) from None
         raise error
     return product(names, left, right)
 
@@ -71,7 +78,7 @@ def _require_fit(names: tuple[str, str], left: torch.Tensor, right: torch.Tensor
     if a_shape[-1] != inner:
         side = "rows" if len(b_shape) > 1 else "elements"
         accepted = f"{a_shape[-1]} {side} (from `{names[0]}` of shape {tuple(a_shape)})"
-        hint = "The inner sizes of the two operands agree."
+        hint = "The inner sizes of the two operands have to agree."
         raise checks.bad_shape(names[1], tuple(b_shape), accepted, hint)
     if len(a_shape) > 2 and len(b_shape) > 2:
         try:

@@ -26,6 +26,17 @@ from spgrad.torch_protocol.func_transforms import Function
 REDUCTIONS = ("sum", "mean", "amax", "amin", "prod", "min_plus", "max_plus")
 
 
+OTHER_NAMES = {"add": "sum", "max": "amax", "min": "amin", "mul": "prod"}
+"""Names that graph libraries give to these reductions."""
+
+
+def reduction_hint(reduce: object, default: str) -> str:
+    """What to do with the name of a reduction that is not accepted."""
+    if isinstance(reduce, str) and reduce in OTHER_NAMES:
+        return f"Write {OTHER_NAMES[reduce]!r}, as torch does."
+    return f"Leave it out for {default}."
+
+
 def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tensor:
     """The mean, maximum, minimum or product of a_ij x_jc over the elements of each row i of A.
 
@@ -34,8 +45,8 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
     """
     if reduce not in REDUCTIONS:
         raise ArgumentValueError(
-            f"`reduce` is {reduce!r}; {', '.join(REDUCTIONS)} are accepted. Leave it out for the "
-            "matrix product."
+            f"`reduce` is {reduce!r}; {', '.join(REDUCTIONS)} are accepted. "
+            f"{reduction_hint(reduce, 'the matrix product')}"
         )
     A = without_repeats(A)
     vals, pattern = broadcast.flat(A) if x.dim() == 2 else broadcast.by_head(A), A._pattern

@@ -145,7 +145,7 @@ def square_operand(arg: str, A: Any) -> SparseTensor:
     T = without_repeats(matrix_operand(arg, A))
     m, k = T._pattern.matrix
     if m != k:
-        hint = "A system that is solved has as many equations as unknowns."
+        hint = "For other matrices there are spgrad.linalg.lstsq and spgrad.linalg.svds."
         raise checks.bad_shape(arg, tuple(T._pattern.shape), "a square matrix or batch", hint)
     dtype = T._vals.dtype
     if dtype not in SOLVE_DTYPES:
