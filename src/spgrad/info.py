@@ -301,19 +301,23 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
     if not size:
         yield "kernels", "the compiled library is absent: nothing is chosen"
         return
-    yield "kernels", f"A x, where the second-level cache of a core holds {_bytes(size)}"
+    yield "kernels", f"A x, x with n columns; the second-level cache of a core holds {_bytes(size)}"
     for n in COLUMNS:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
         _, far, in_tiles, *ways = kernels.traffic(view.idx, x, view.perm is None, m).tolist()
         total = x.numel() * x.element_size()
-        why = f"{100 * far:.0f} % of its rows are far away" if far else "near, or of short rows"
+        why = (
+            f"{100 * far:.0f} % of its rows are far away"
+            if far
+            else "its rows are near, or those of A short"
+        )
         ahead, tiled, staged, distant = ways
         if tiled:
             why += f", {100 * in_tiles:.0f} % in tiles"
         how = ["copied into tiles"] * bool(tiled) + ["prefetched"] * bool(ahead)
         how += ["copied side by side"] * bool(staged)
-        chosen = (" and ".join(how) or "as it is") + ", entries prefetched" * bool(distant)
-        yield "", f"k = {n:3}  x of {_bytes(total):>7}, {why}: {chosen}"
+        chosen = (" and ".join(how) or "read in place") + ", entries prefetched" * bool(distant)
+        yield "", f"n = {n:3}  x of {_bytes(total):>7}, {why}: {chosen}"
 
 
 def _bytes(count: int) -> str:

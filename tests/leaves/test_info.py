@@ -237,7 +237,7 @@ def test_choices_of_kernels(tmp_path, capsys):
         assert [line.split()[2] for line in lines[start + 1 : start + 7]] == [
             *("1", "8", "32", "64", "128", "256")
         ]
-        ways = ("as it is", "copied side by side")
+        ways = ("read in place", "copied side by side")
         assert all(line.endswith(ways) for line in lines[start + 1 : start + 7])
     else:
         assert "nothing is chosen" in lines[start]
@@ -252,7 +252,7 @@ def test_choices_say_why():
     finally:
         kernels.assume_cache(torch.empty(0), 0)
     assert "65.5 kB" in text[0]
-    assert "near" in text[1]
+    assert "its rows are near, or those of A short" in text[1]
     assert "% of its rows are far away" in text[6]
     assert "prefetched" in text[6]
 
@@ -297,7 +297,7 @@ def test_what_is_said_of_tiles_and_without_kernels(monkeypatch):
     )
     answers = torch.tensor([2e6, 0, 0, 0, 0, 1, 1])
     lines = [line for _, line in info.choices(A)]
-    says = "near, or of short rows: copied side by side, entries prefetched"
+    says = "its rows are near, or those of A short: copied side by side, entries prefetched"
     assert all(line.endswith(says) for line in lines[1:])
     monkeypatch.setattr(kernels, "traffic", lambda *_: torch.zeros(7))
     says = "the compiled library is absent: nothing is chosen"

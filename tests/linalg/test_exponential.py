@@ -96,7 +96,7 @@ def test_refusals():
         ((spgrad.from_dense(torch.ones(2, 3)), x), ValueError, "square"),
         ((A.to(torch.int64), x.to(torch.int64)), ValueError, "dtype int64"),
         ((A, x.double()), (TypeError, ValueError), "dtype"),
-        ((A, torch.ones(4)), ValueError, r"\(3\) or \(3, n\)"),
+        ((A, torch.ones(4)), ValueError, r"\(3,\) or \(3, n\)"),
         ((A, torch.ones(2, 3, 1)), ValueError, r"\(2, 3, 1\)"),
         ((batch, torch.ones(2, 4)), ValueError, r"\(2, 3\) or \(2, 3, n\)"),
         ((A, x, "1"), TypeError, "`t`"),

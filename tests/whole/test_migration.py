@@ -13,6 +13,7 @@ import spgrad
 
 PAGES = Path(__file__).parents[2] / "docs" / "migration"
 PEERS = {
+    "pyg": "torch_geometric",
     "torch_sparse_module": "torch",
     "scipy": "scipy",
     "torch_sparse": "torch_sparse",
@@ -67,6 +68,7 @@ def installed(name):
 CASES = [(page, *row) for page in PEERS for row in rows_of(page)]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.*is deprecated")  # torch_geometric uses it
 @pytest.mark.parametrize(("page", "old", "new", "same"), CASES)
 def test_row(page, old, new, same):
     with_old = installed(PEERS[page])
