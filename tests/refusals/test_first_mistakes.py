@@ -166,6 +166,39 @@ REFUSED = {
         "`input` has shape (2, 3); a square matrix or batch is accepted.",
     ),
     "a short vector": (lambda: linalg.expm_multiply(A, torch.ones(2)), "(3,) or (3, n) is"),
+    # names of SciPy and torch
+    "a matrix in dot": (
+        lambda: A.dot(torch.ones(3)),
+        "dot: `input` has shape (3, 3); a 1-d tensor is accepted. For a matrix use A @ x or",
+    ),
+    "a layout by its place": (
+        lambda: spgrad.to_sparse(A, "csr"),
+        "`sparse_dim` is 'csr'; an int or None is accepted. Give a layout by its name",
+    ),
+    "one side of a block": (lambda: A.to_sparse_bsr(3), "are accepted for bsr. For example (2, 2)"),
+    "a loss": (
+        lambda: torch.nn.functional.mse_loss(A, A),
+        "Use (A - B).square().mean(), in which the zeros count.",
+    ),
+    "an assignment": (
+        lambda: A.index_put_((EDGES[0], EDGES[1]), torch.ones(3)),
+        "Assign to specified elements: A[rows, columns] = v.",
+    ),
+    "single elements": (lambda: A.gather(1, EDGES), "Use A[rows, columns] for single elements."),
+    "dense zeros": (lambda: A.new_zeros(3), "Use A.values().new_zeros(size) for a dense tensor."),
+    "a dense copy": (lambda: A.clone().copy_(torch.eye(3)), "`source` is a dense tensor of shape"),
+    # solvers
+    "a factor for a solver": (
+        lambda: linalg.solve(A, X, linalg.factor(A)),
+        (
+            "`solver` is a Factor; a solver such as spgrad.linalg.CG() or None is accepted. "
+            "Solve with the factor itself: F.solve(b)."
+        ),
+    ),
+    "a preconditioner for a solver": (
+        lambda: linalg.solve(A, X, linalg.IC0()),
+        "A solver takes it: spgrad.linalg.CG(preconditioner=...).",
+    ),
     # the class itself
     "edges in the class": (
         lambda: spgrad.SparseTensor(torch.ones(3), EDGES),
@@ -241,6 +274,7 @@ def test_the_advised_matrix_of_a_layer_sums_over_incoming_edges():
 )
 def test_an_attribute_of_another_library_is_translated(name, says):
     assert not hasattr(A, name)
+    assert name not in dir(A)
     with pytest.raises(AttributeError) as raised:
         getattr(A, name)
     assert str(raised.value) == f"'SparseTensor' object has no attribute {name!r}. Use {says}."

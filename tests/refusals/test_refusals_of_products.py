@@ -154,11 +154,11 @@ REFUSED = {
     ),
     "dense_summand": (
         lambda: aten.add.Tensor(A, torch.ones(4, 6)),
-        "of a SparseTensor and a Tensor of shape (4, 6)",
+        "of a SparseTensor and a dense tensor of shape (4, 6)",
     ),
     "dense_divisor": (
         lambda: aten.div.Tensor(A, torch.ones(4, 6)),
-        "of a SparseTensor and a Tensor of shape (4, 6)",
+        "of a SparseTensor and a dense tensor of shape (4, 6)",
     ),
 }
 

@@ -64,6 +64,16 @@ _ORDERED = {
 """What takes the place of functions whose result counts the zeros and has an element for each."""
 _INSTEAD = {
     **_ORDERED,
+    "torch.nn.functional.mse_loss": "Use (A - B).square().mean(), in which the zeros count.",
+    **dict.fromkeys(("torch.gather", "torch.take"), "Use A[rows, columns] for single elements."),
+    **dict.fromkeys(
+        ("torch.index_put", "torch.scatter"), "Assign to specified elements: A[rows, columns] = v."
+    ),
+    "torch.resize": "Use A.sparse_resize_(size, sparse_dim, dense_dim).",
+    **{
+        f"torch.new_{name}": f"Use A.values().new_{name}(size) for a dense tensor."
+        for name in ("zeros", "ones", "full")
+    },
     "torch.fill": "Use spgrad.full_like(A, value) for the specified elements.",
     "torch.fill_diagonal": "Use spgrad.set_diag(A, value).",
     "torch.masked_fill": "Use torch.where(mask, value, A) with a sparse mask.",
@@ -162,7 +172,7 @@ def no_array() -> Any:
     )
 
 
-_SPELLED = {
+ABSENT = {
     **dict.fromkeys(("nnz", "getnnz"), "A.nse"),
     **dict.fromkeys(("toarray", "todense"), "A.to_dense()"),
     **{f"to{name}": f"A.to_sparse_{name}()" for name in ("coo", "csr", "csc")},
@@ -192,12 +202,19 @@ _SPELLED = {
 """What SparseTensor has for attributes of the classes of SciPy, torch_sparse and DGL."""
 
 
-def no_attribute(A: object, name: str) -> AttributeError:
-    """The error for an attribute that a SparseTensor lacks; says how spgrad spells it."""
-    says = f"{type(A).__name__!r} object has no attribute {name!r}"
-    if name in _SPELLED:
-        says = f"{says}. Use {_SPELLED[name]}."
-    return AttributeError(says, name=name, obj=A)
+class Absent:
+    """An attribute that a class lacks; its error says what to use.
+
+    Dynamo cannot read the attributes of a tensor whose class has a `__getattr__`.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, A: object, owner: type) -> NoReturn:
+        name = self._name
+        says = f"{owner.__name__!r} object has no attribute {name!r}. Use {ABSENT[name]}."
+        raise AttributeError(says, name=name, obj=A)
 
 
 def no_pattern(pattern: object) -> ArgumentKindError:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from spgrad.core.refusals import no_attribute
+from spgrad.core.refusals import ABSENT, Absent
 from spgrad.errors import SpgradError
 from spgrad.support import OPS
 from spgrad.torch_protocol.arguments import as_ours
@@ -130,10 +130,7 @@ def _method(func: Any) -> Callable[..., Any]:
 
 
 class Shown:
-    """A base class with the methods by which notebooks, rich and errors show a tensor."""
-
-    def __getattr__(self, name: str) -> Any:  # only after the usual lookup has failed
-        raise no_attribute(self, name)
+    """A base class with the methods by which notebooks and rich show a tensor."""
 
     def _repr_html_(self) -> str:
         return above.picture(self)
@@ -141,6 +138,9 @@ class Shown:
     def __rich_repr__(self) -> Iterable[tuple[str, Any]]:
         return above.facts(self)
 
+
+Spelled: Any = type("Spelled", (), {name: Absent() for name in ABSENT})
+"""A base class that says how spgrad writes the attributes that other libraries have."""
 
 Reductions: Any = type(
     "Reductions",

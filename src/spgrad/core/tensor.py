@@ -12,7 +12,7 @@ import torch
 from spgrad.core import kept, refusals
 from spgrad.core.pattern import Pattern, Spec, View
 from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_form
-from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, Shown, above, answer, refusable
+from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, Shown, Spelled, above, answer, refusable
 from spgrad.errors import ArgumentKindError, SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import compiled_for, of_trace, packed, traced
@@ -24,7 +24,7 @@ _make_wrapper = torch.Tensor._make_wrapper_subclass
 _without_memory = torch._C._set_throw_on_mutable_data_ptr
 
 
-class SparseTensor(Reductions, Shown, torch.Tensor):
+class SparseTensor(Reductions, Shown, Spelled, torch.Tensor):
     """A sparse tensor of any layout whose gradients stay on its own pattern.
 
     Made by the constructors (`spgrad.sparse_csr_tensor` and its siblings), by `spgrad.from_dense`,
@@ -164,7 +164,7 @@ requires_grad=True)
     def __dir__(self) -> list[str]:
         # torch.export looks up, in its graph, the place of each tensor attribute that is named
         # here; an intermediate result has no such place
-        return [name for name in super().__dir__() if name != "_vals"]
+        return [n for n in super().__dir__() if n != "_vals" and n not in refusals.ABSENT]
 
     def _stable_hash_for_caching(self) -> str:
         """All properties of this tensor on which its compiled code depends, for caches on disk."""

@@ -15,7 +15,15 @@ from spgrad.core.values import plain
 from spgrad.errors import ArgumentKindError, ArgumentValueError, ConvergenceError
 from spgrad.linalg.assume import require_declared, require_true, triangle_of
 from spgrad.linalg.direct.superlu import SuperLU
-from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver, direct_info
+from spgrad.linalg.solvers.protocol import (
+    Applied,
+    Assume,
+    Info,
+    Preconditioner,
+    Prepared,
+    Solver,
+    direct_info,
+)
 from spgrad.lowering.operands import dense_operand
 from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.ops.products.broadcast import flat, in_columns
@@ -158,9 +166,14 @@ def solve(
     """
     assume = require_declared(assume)
     if solver is not None and not isinstance(solver, Solver):
+        hint = "Call the class if you passed one."
+        if isinstance(solver, Preconditioner):
+            hint = "A solver takes it: spgrad.linalg.CG(preconditioner=...)."
+        elif isinstance(solver, Applied):
+            hint = "Solve with the factor itself: F.solve(b)."
         raise ArgumentKindError(
             f"`solver` is {checks.describe_kind(solver)}; a solver such as spgrad.linalg.CG() or "
-            "None is accepted. Call the class if you passed one."
+            f"None is accepted. {hint}"
         )
     T, right, start, vectors = system_operands(A, b, x0, left)
     columns, unfold = in_columns(T._pattern, right, T._pattern.matrix[0])

@@ -157,7 +157,8 @@ def _kind(a: Any, b: Any) -> str:
     other = b if isinstance(a, SparseTensor) else a
     if not isinstance(other, torch.Tensor):
         return f"number ({other})"
-    return f"{type(other).__name__} of shape {tuple(other.shape)}"
+    kind = "dense tensor" if other.layout == torch.strided else type(other).__name__
+    return f"{kind} of shape {tuple(other.shape)}"
 
 
 def _require_same(name: str, a: Pattern, b: Pattern) -> None:

@@ -30,7 +30,7 @@ Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
 def graph_operand(A: Any) -> SparseTensor:
     """`A` as a SparseTensor that is one adjacency matrix, or the refusal."""
     refuse_onnx()
-    if checks.constructor_of(A) == "from_edges":
+    if not is_sparse(A) and checks.constructor_of(A) == "from_edges":
         raise ArgumentKindError(
             f"`A` is {checks.describe_kind(A)}, like PyG's edge_index; a SparseTensor or a native "
             "torch sparse tensor is accepted. Make one, whose row i has the edges that lead to "

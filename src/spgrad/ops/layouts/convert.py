@@ -56,6 +56,11 @@ def to_sparse(
     A = sparse_operand("A", A)
     dense = A._pattern.dense_dim
     own = {"sparse_dim": len(A._pattern.shape) - dense, "dense_dim": dense}
+    if isinstance(sparse_dim, (str, torch.layout)):
+        raise ArgumentKindError(
+            f"`sparse_dim` is {sparse_dim!r}; an int or None is accepted. Give a layout by its "
+            "name, for example layout=torch.sparse_csr."
+        )
     for arg, asked in (("sparse_dim", sparse_dim), ("dense_dim", dense_dim)):
         if asked not in (None, own[arg]):
             raise ArgumentValueError(
@@ -108,9 +113,10 @@ def require_blocksize(
         and all(isinstance(b, int) and b > 0 for b in blocksize)
     )
     if blocksize is None or not ok or m % blocksize[0] or k % blocksize[1]:
+        hint = "Pad the matrix, or choose other blocks." if ok else "For example (2, 2)."
         raise ArgumentValueError(
             f"`blocksize` is {blocksize}; two positive ints that divide the matrix sizes ({m}, "
-            f"{k}) are accepted for {LAYOUT_NAMES[layout]}. Pad the matrix, or choose other blocks."
+            f"{k}) are accepted for {LAYOUT_NAMES[layout]}. {hint}"
         )
     return blocksize[0], blocksize[1]
 

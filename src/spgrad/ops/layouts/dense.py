@@ -156,8 +156,8 @@ def from_dense(
         >>> spgrad.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]])).col_indices()
         tensor([1, 0])
     """
-    other = checks.constructor_of(x)
-    if other is not None and not isinstance(x, torch.Tensor):
+    other = None if isinstance(x, torch.Tensor) else checks.constructor_of(x)
+    if other is not None:
         raise ArgumentKindError(
             f"`x` is {checks.describe_kind(x)}; a dense tensor is accepted. Convert it with "
             f"spgrad.{other}."

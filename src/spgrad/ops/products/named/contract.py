@@ -155,6 +155,10 @@ def vdot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def _vectors(input: Any, second: tuple[str, Any]) -> list[torch.Tensor]:
     named = [("input", input), second]
+    for name, x in named:
+        if is_sparse(x):
+            hint = "For a matrix use A @ x or spgrad.tensordot."
+            require_rank(name, x, 1, hint)
     operands = [
         sparse_operand(name, x, layouts=("coo",)) if is_sparse(x) else x for name, x in named
     ]
