@@ -195,6 +195,10 @@ REFUSED = {
             "Solve with the factor itself: F.solve(b)."
         ),
     ),
+    "a short start": (
+        lambda: linalg.solve(A, X, linalg.CG(), x0=torch.ones(3)),
+        "`x0` has shape (3,); (3, 2), the shape of the result, is accepted. Or leave it out.",
+    ),
     "a preconditioner for a solver": (
         lambda: linalg.solve(A, X, linalg.IC0()),
         "A solver takes it: spgrad.linalg.CG(preconditioner=...).",

@@ -57,7 +57,7 @@ REFUSED = {
     ),
     "an array in a product of elements": (
         lambda: A * torch.ones(4).numpy(),
-        "make an operand a tensor with torch.as_tensor(array)",
+        "make an operand a tensor with torch.as_tensor(array), or spgrad.from_scipy for a",
     ),
     "a batch": (
         lambda: spgrad.compact(spgrad.zeros(2, 3, 5)),

@@ -144,7 +144,10 @@ def _way_out(operation: Any, name: str, within: str) -> str:
     return "Work on A.values(), or on A.to_dense() if the dense tensor fits in memory."
 
 
-_ARRAYS = "Use A.to_dense(), the components A.values() and A.coo_indices(), or spgrad.to_scipy(A)."
+_ARRAYS = (
+    "Call it on A.to_dense(), or on the components A.values() and A.coo_indices(); "
+    "spgrad.to_scipy(A) is a sparse array."
+)
 
 
 def no_dense_form(name: str) -> ArgumentKindError:
@@ -168,7 +171,7 @@ def no_array() -> Any:
         "NumPy asked a SparseTensor for a dense array, as numpy.asarray(A) and A * array do; a "
         "dense tensor is accepted. Use A.to_dense().numpy(), the components A.values().numpy() and "
         "A.coo_indices().numpy(), or spgrad.to_scipy(A); make an operand a tensor with "
-        "torch.as_tensor(array)."
+        "torch.as_tensor(array), or spgrad.from_scipy for a sparse array."
     )
 
 

@@ -306,8 +306,12 @@ def system_operands(
     checks.require_same_device(A=T._vals, x0=start)
     given = tuple(start.shape)
     start = start.unsqueeze(-1) if vectors else start if left else start.mT
-    if tuple(start.shape) != (*batch, m, right.shape[-1]):
-        raise checks.bad_shape("x0", given, "the shape of the result", "Start from zeros.")
+    n = right.shape[-1]
+    if tuple(start.shape) != (*batch, m, n):
+        shape = (*batch, m) if vectors else (*batch, m, n) if left else (*batch, n, m)
+        raise checks.bad_shape(
+            "x0", given, f"{shape}, the shape of the result,", "Or leave it out."
+        )
     return T, right, start, vectors
 
 
