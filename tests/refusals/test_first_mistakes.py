@@ -187,6 +187,10 @@ REFUSED = {
     "single elements": (lambda: A.gather(1, EDGES), "Use A[rows, columns] for single elements."),
     "dense zeros": (lambda: A.new_zeros(3), "Use A.values().new_zeros(size) for a dense tensor."),
     "a dense copy": (lambda: A.clone().copy_(torch.eye(3)), "`source` is a dense tensor of shape"),
+    "too few rows": (
+        lambda: A @ torch.ones(2, 2),
+        "`other` has shape (2, 2); 3 rows (from `input` of shape (3, 3)) are accepted.",
+    ),
     # solvers
     "a factor for a solver": (
         lambda: linalg.solve(A, X, linalg.factor(A)),

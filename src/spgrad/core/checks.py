@@ -291,7 +291,8 @@ def require_coordinates(indices: torch.Tensor, size: tuple[int, ...], arg: str =
 def bad_shape(arg: str, got: tuple[int, ...], accepted: str, hint: str) -> ArgumentValueError:
     """Makes the error for an argument of the wrong shape."""
     verb = "is" if arg == "size" else "has shape"
-    return ArgumentValueError(f"`{arg}` {verb} {tuple(got)}; {accepted} is accepted. {hint}")
+    are = "are" if accepted[:1].isdigit() else "is"  # "4 rows are", "(4, 2) is"
+    return ArgumentValueError(f"`{arg}` {verb} {tuple(got)}; {accepted} {are} accepted. {hint}")
 
 
 def require_addressable(shape: tuple[int, ...], arg: str = "size") -> None:
