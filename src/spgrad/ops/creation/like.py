@@ -21,19 +21,19 @@ from spgrad.public import public_op
 
 @public_op
 def zeros_like(input: torch.Tensor, **options: Any) -> SparseTensor:
-    """`spgrad.full_like` with fill_value=0."""
+    """The elements of `input`, all 0: `spgrad.full_like` with fill_value=0."""
     return _filled_like(input, torch.zeros_like, options, add=False)
 
 
 @public_op
 def empty_like(input: torch.Tensor, **options: Any) -> SparseTensor:
-    """`spgrad.full_like` with whatever the memory holds."""
+    """The elements of `input` without values: `spgrad.full_like` with whatever the memory holds."""
     return _filled_like(input, torch.empty_like, options, add=False)
 
 
 @public_op
 def ones_like(input: torch.Tensor, **options: Any) -> SparseTensor:
-    """`spgrad.full_like` with fill_value=1."""
+    """The elements of `input`, all 1: `spgrad.full_like` with fill_value=1."""
     return _filled_like(input, torch.ones_like, options)
 
 

@@ -155,7 +155,7 @@ def floor_divide(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def remainder(input: Any, other: Any) -> torch.Tensor:
-    """`spgrad.div` with another result: input - other * floor(input / other)."""
+    """input - other * floor(input / other): as `spgrad.div` with this result."""
     return rules.apply(_REMAINDER, input, other)
 
 
@@ -194,7 +194,7 @@ def pow(input: Any, exponent: Any) -> torch.Tensor:
 
 @public_op
 def maximum(input: Any, other: Any) -> torch.Tensor:
-    """The larger of two elements: `spgrad.add` with max in place of +.
+    """The larger of each two elements: as `spgrad.add` with their maximum for their sum.
 
     For a sparse tensor and a number, the result is sparse if the number is not above 0.
     """
@@ -203,7 +203,7 @@ def maximum(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def minimum(input: Any, other: Any) -> torch.Tensor:
-    """The smaller of two elements: `spgrad.add` with min in place of +.
+    """The smaller of each two elements: as `spgrad.add` with their minimum for their sum.
 
     For a sparse tensor and a number, the result is sparse if the number is not below 0.
     """

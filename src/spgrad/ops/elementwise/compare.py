@@ -52,7 +52,7 @@ def ne(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def eq(input: Any, other: Any) -> torch.Tensor:
-    """input == other: `spgrad.ne` with == in place of !=.
+    """input == other, element by element: as `spgrad.ne` with this comparison.
 
     Two sparse operands are refused: they are equal wherever neither has an element.
     """
@@ -61,13 +61,13 @@ def eq(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def gt(input: Any, other: Any) -> torch.Tensor:
-    """input > other: `spgrad.ne` with > in place of !=."""
+    """input > other, element by element: as `spgrad.ne` with this comparison."""
     return rules.apply(_GT, input, other)
 
 
 @public_op
 def ge(input: Any, other: Any) -> torch.Tensor:
-    """input >= other: `spgrad.ne` with >= in place of !=.
+    """input >= other, element by element: as `spgrad.ne` with this comparison.
 
     Two sparse operands are refused: they are equal wherever neither has an element.
     """
@@ -76,13 +76,13 @@ def ge(input: Any, other: Any) -> torch.Tensor:
 
 @public_op
 def lt(input: Any, other: Any) -> torch.Tensor:
-    """input < other: `spgrad.ne` with < in place of !=."""
+    """input < other, element by element: as `spgrad.ne` with this comparison."""
     return rules.apply(_LT, input, other)
 
 
 @public_op
 def le(input: Any, other: Any) -> torch.Tensor:
-    """input <= other: `spgrad.ne` with <= in place of !=.
+    """input <= other, element by element: as `spgrad.ne` with this comparison.
 
     Two sparse operands are refused: they are equal wherever neither has an element.
     """

@@ -24,7 +24,7 @@ from spgrad.public import public_op
 def isclose(
     input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> torch.Tensor:
-    """`spgrad.eq` with |input - other| <= atol + rtol |other| in place of equality.
+    """|input - other| <= atol + rtol |other|, element by element: as `spgrad.eq` with a tolerance.
 
     Two sparse tensors are refused, because the result would be dense; `spgrad.allclose` takes
     them.
@@ -77,7 +77,7 @@ def allclose(
     atol: float = 1e-08,
     equal_nan: bool = False,
 ) -> bool:
-    """`spgrad.equal` with |input - other| <= atol + rtol |other| for every element.
+    """|input - other| <= atol + rtol |other| everywhere: as `spgrad.equal` with a tolerance.
 
     Tensors of different shapes are refused.
     """
@@ -91,7 +91,7 @@ def allclose(
 
 @public_op
 def is_same_size(input: torch.Tensor, other: torch.Tensor) -> bool:
-    """`spgrad.equal` with the shapes alone."""
+    """Tells whether two tensors have one shape: as `spgrad.equal` with the shapes alone."""
     _require_tensors(input=input, other=other)
     return tuple(input.shape) == tuple(other.shape)
 
@@ -125,7 +125,7 @@ def is_nonzero(input: torch.Tensor) -> bool:
 
 @public_op
 def item(input: torch.Tensor) -> Any:
-    """`spgrad.is_nonzero` with the number itself as the result."""
+    """The only element, as a number of Python: as `spgrad.is_nonzero` with this result."""
     return _only(input)
 
 

@@ -86,7 +86,7 @@ def getitem(input: torch.Tensor, index: Any) -> torch.Tensor:
 
 @public_op
 def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
-    """`spgrad.getitem` with the int `index` for dimension `dim`, which is removed."""
+    """Slice `index` of dimension `dim`, which is removed: `spgrad.getitem` with an int."""
     A, at = _operand_and_dim(input, dim)
     number = _number(index)
     if isinstance(number, (bool, torch.Tensor)):
@@ -97,13 +97,13 @@ def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
 
 @public_op
 def narrow(input: torch.Tensor, dim: int, start: int, length: int) -> SparseTensor:
-    """`spgrad.getitem` with the slice of `length` from `start` on for dimension `dim`."""
+    """`length` slices of dimension `dim`, from `start` on: `spgrad.getitem` with a slice."""
     return _narrowed(input, dim, start, length)
 
 
 @public_op
 def narrow_copy(input: torch.Tensor, dim: int, start: int, length: int) -> SparseTensor:
-    """`spgrad.narrow` with memory of its own."""
+    """Some slices of a dimension, copied: `spgrad.narrow` with memory of its own."""
     A = sparse_operand("input", input)
     found = _narrowed(A, dim, start, length)
     return copied(found) if found._pattern is A._pattern else found
@@ -111,7 +111,7 @@ def narrow_copy(input: torch.Tensor, dim: int, start: int, length: int) -> Spars
 
 @public_op
 def index_select(input: torch.Tensor, dim: int, index: torch.Tensor) -> SparseTensor:
-    """`spgrad.getitem` with a vector of ints for dimension `dim`; the result is always sparse.
+    """Slices of dimension `dim` by number, always sparse: `spgrad.getitem` with a vector of ints.
 
     Indices are not negative, as in torch; they may repeat.
     """
@@ -125,7 +125,10 @@ def index_select(input: torch.Tensor, dim: int, index: torch.Tensor) -> SparseTe
 
 @public_op
 def masked_select(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """`spgrad.getitem` with a mask, dense or sparse, of the shape of `input`: a dense vector."""
+    """The elements where `mask` is True, a dense vector: `spgrad.getitem` with the mask.
+
+    The mask is dense or sparse, and has the shape of `input`.
+    """
     A = sparse_operand("input", input)
     shape = tuple(A._pattern.shape)
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
@@ -144,7 +147,7 @@ def masked_select(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def split(
     input: torch.Tensor, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[SparseTensor, ...]:
-    """`spgrad.getitem` with slices one after the other: of one size, or of the sizes in a list."""
+    """Pieces along a dimension, of one size or of those in a list: `spgrad.getitem` with slices."""
     A, at = _operand_and_dim(input, dim)
     size = A._pattern.shape[at]
     if isinstance(split_size_or_sections, (list, tuple)):
@@ -166,7 +169,7 @@ def split(
 
 @public_op
 def chunk(input: torch.Tensor, chunks: int, dim: int = 0) -> tuple[SparseTensor, ...]:
-    """`spgrad.split` with the size that gives `chunks` pieces, or fewer."""
+    """At most `chunks` pieces along a dimension: `spgrad.split` with the size that gives them."""
     A, at = _operand_and_dim(input, dim)
     size = A._pattern.shape[at]
     if require_int("chunks", chunks) < 1:
@@ -181,7 +184,7 @@ def chunk(input: torch.Tensor, chunks: int, dim: int = 0) -> tuple[SparseTensor,
 
 @public_op
 def unbind(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
-    """`spgrad.getitem` with every int for dimension `dim`, one after the other.
+    """All slices of dimension `dim`, which is removed: `spgrad.getitem` with each int.
 
     Cost: O(nse + size of the dimension) for all of them together, backward too.
     """

@@ -123,29 +123,29 @@ def require_blocksize(
 
 @public_op
 def to_sparse_coo(A: torch.Tensor) -> SparseTensor:
-    """`spgrad.to_sparse` with layout=torch.sparse_coo."""
+    """`A` in COO: `spgrad.to_sparse` with layout=torch.sparse_coo."""
     return to_sparse(A)
 
 
 @public_op
 def to_sparse_csr(A: torch.Tensor) -> SparseTensor:
-    """`spgrad.to_sparse` with layout=torch.sparse_csr."""
+    """`A` in CSR: `spgrad.to_sparse` with layout=torch.sparse_csr."""
     return to_sparse(A, layout=torch.sparse_csr)
 
 
 @public_op
 def to_sparse_csc(A: torch.Tensor) -> SparseTensor:
-    """`spgrad.to_sparse` with layout=torch.sparse_csc."""
+    """`A` in CSC: `spgrad.to_sparse` with layout=torch.sparse_csc."""
     return to_sparse(A, layout=torch.sparse_csc)
 
 
 @public_op
 def to_sparse_bsr(A: torch.Tensor, blocksize: tuple[int, int]) -> SparseTensor:
-    """`spgrad.to_sparse` with layout=torch.sparse_bsr."""
+    """`A` in BSR: `spgrad.to_sparse` with layout=torch.sparse_bsr."""
     return to_sparse(A, layout=torch.sparse_bsr, blocksize=blocksize)
 
 
 @public_op
 def to_sparse_bsc(A: torch.Tensor, blocksize: tuple[int, int]) -> SparseTensor:
-    """`spgrad.to_sparse` with layout=torch.sparse_bsc."""
+    """`A` in BSC: `spgrad.to_sparse` with layout=torch.sparse_bsc."""
     return to_sparse(A, layout=torch.sparse_bsc, blocksize=blocksize)

@@ -67,7 +67,7 @@ def expand(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
 
 @public_op
 def broadcast_to(input: torch.Tensor, size: Any) -> SparseTensor:
-    """`spgrad.expand` with this name."""
+    """Repeats dimensions of size 1 up to a shape: `spgrad.expand` with the name of torch."""
     return _broadcast(input, require_ints("size", size))
 
 

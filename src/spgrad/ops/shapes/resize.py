@@ -23,7 +23,7 @@ from spgrad.public import public_op
 
 @public_op
 def t_(input: SparseTensor) -> SparseTensor:
-    """`spgrad.transpose_` with the two dimensions of a matrix."""
+    """Transposes a matrix in place: `spgrad.transpose_` with its two dimensions."""
     return _become(input, t)
 
 
@@ -61,19 +61,19 @@ def transpose_(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
 
 @public_op
 def swapaxes_(input: SparseTensor, axis0: int, axis1: int) -> SparseTensor:
-    """`spgrad.transpose_` with dim0=axis0 and dim1=axis1."""
+    """Exchanges two dimensions in place: `spgrad.transpose_` with dim0=axis0 and dim1=axis1."""
     return _become(input, lambda A: swapaxes(A, axis0, axis1))
 
 
 @public_op
 def squeeze_(input: SparseTensor, dim: int | tuple[int, ...] | None = None) -> SparseTensor:
-    """`spgrad.transpose_` with `spgrad.squeeze` in place of the exchange."""
+    """Removes dimensions of size 1 in place: as `spgrad.transpose_` with `spgrad.squeeze`."""
     return _become(input, lambda A: squeeze(A, dim))
 
 
 @public_op
 def unsqueeze_(input: SparseTensor, dim: int) -> SparseTensor:
-    """`spgrad.transpose_` with `spgrad.unsqueeze` in place of the exchange."""
+    """Adds a dimension of size 1 in place: as `spgrad.transpose_` with `spgrad.unsqueeze`."""
     return _become(input, lambda A: unsqueeze(A, dim))
 
 

@@ -65,19 +65,19 @@ def permute(input: torch.Tensor, dims: Any, *more: int) -> SparseTensor:
 
 @public_op
 def transpose(input: torch.Tensor, dim0: int, dim1: int) -> SparseTensor:
-    """`spgrad.permute` with two dimensions exchanged."""
+    """Exchanges two dimensions: `spgrad.permute` with these two."""
     return _swapped(input, ("dim0", dim0), ("dim1", dim1))
 
 
 @public_op
 def swapaxes(input: torch.Tensor, axis0: int, axis1: int) -> SparseTensor:
-    """`spgrad.permute` with two dimensions exchanged, as `spgrad.transpose`."""
+    """Exchanges two dimensions: `spgrad.permute` with these two, as `spgrad.transpose`."""
     return _swapped(input, ("axis0", axis0), ("axis1", axis1))
 
 
 @public_op
 def movedim(input: torch.Tensor, source: Any, destination: Any) -> SparseTensor:
-    """`spgrad.permute` with the dimensions `source` at the places `destination`.
+    """Moves dimensions: `spgrad.permute` with the dimensions `source` at the places `destination`.
 
     Both are ints, or tuples of ints of equal length; the other dimensions keep their order.
     """
