@@ -7,6 +7,7 @@ from refused import assert_refused
 
 import spgrad
 from spgrad import distributions, linalg, nn
+from spgrad.core import refusals
 
 A = spgrad.from_dense(torch.tensor([[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 2.0]]))
 WIDE = spgrad.from_dense(torch.ones(2, 3))
@@ -287,6 +288,11 @@ def test_an_attribute_of_another_library_is_translated(name, says):
         getattr(A, name)
     assert str(raised.value) == f"'SparseTensor' object has no attribute {name!r}. Use {says}."
     assert raised.value.obj is A
+
+
+def test_no_method_of_torch_is_taken_for_an_attribute_of_another_library():
+    assert not [name for name in refusals.ABSENT if hasattr(torch.Tensor, name)]
+    assert torch.equal(A.multiply(2).values(), 2 * A.values())
 
 
 def test_another_attribute_is_missing_as_usual():

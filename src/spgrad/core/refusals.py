@@ -189,7 +189,6 @@ ABSENT = {
     "fill_value": "spgrad.full_like(A, value)",
     **dict.fromkeys(("sparse_sizes", "sparse_size", "sizes"), "A.shape"),
     "density": "A.nse / A.numel()",
-    "multiply": "A * other",
     "power": "A ** n",
     "eliminate_zeros": "spgrad.prune(A)",
     "sum_duplicates": "A.coalesce()",

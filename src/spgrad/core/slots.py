@@ -139,8 +139,13 @@ class Shown:
         return above.facts(self)
 
 
-Spelled: Any = type("Spelled", (), {name: Absent() for name in ABSENT})
-"""A base class that says how spgrad writes the attributes that other libraries have."""
+Spelled: Any = type(
+    "Spelled", (), {name: Absent() for name in ABSENT if not hasattr(torch.Tensor, name)}
+)
+"""A base class that says how spgrad writes the attributes that other libraries have.
+
+It comes before torch.Tensor, so a method that torch has, or a later one gets, is left out.
+"""
 
 Reductions: Any = type(
     "Reductions",
