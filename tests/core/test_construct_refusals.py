@@ -207,6 +207,12 @@ def test_bad_input_is_named(case):
     assert issubclass(spgrad.ArgumentValueError, ValueError)
 
 
+@pytest.mark.parametrize("shape", [(1, 2**63 - 1), (2**31, 2**32 - 1), (0, 2**63 - 1)])
+def test_as_many_elements_as_int64_can_count_are_accepted(shape):
+    A = spgrad.sparse_coo_tensor([[], []], [], shape)
+    assert A.shape == shape
+
+
 WRONG_KIND = {
     "native_values": lambda: spgrad.sparse_coo_tensor([[0]], torch.eye(1).to_sparse()),
     "sparse_values": lambda: spgrad.sparse_coo_tensor([[0]], spgrad.from_dense(torch.eye(1))),

@@ -49,6 +49,14 @@ def test_unsigned_values_become_int64(form, dtype):
     assert (A @ A.t()).to_dense().tolist() == (dense @ dense.T).tolist()
 
 
+def test_the_largest_int64_is_taken_from_unsigned_values():
+    S = scipy_sparse.csr_array(np.array([[2**63 - 1, 1]], dtype=np.uint64))
+    assert spgrad.from_scipy(S).values().tolist() == [2**63 - 1, 1]
+    S.data[0] += 1
+    with pytest.raises(ValueError, match="uint64"):
+        spgrad.from_scipy(S)
+
+
 @pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
 def test_from_scipy_keeps_index_dtypes(index_dtype):
     S, dense = random_scipy("csr")

@@ -32,6 +32,20 @@ def test_the_function_that_converts_is_named(make, call):
         call(make())
 
 
+@pytest.mark.parametrize(
+    ("x", "named"),
+    [
+        (torch.tensor([[0, 1], [1, 2]]), "from_edges"),
+        (torch.tensor([[0, 1], [1, 2], [2, 0]]), "from_dense"),  # three rows
+        (torch.tensor([[0.0, 1.0], [1.0, 2.0]]), "from_dense"),  # no ints
+        (torch.tensor([0, 1]), "from_dense"),
+    ],
+)
+def test_two_rows_of_ints_are_taken_for_edges(x, named):
+    with pytest.raises(TypeError, match=rf"Convert it with spgrad\.{named}\."):
+        spgrad.sum(x)
+
+
 A = spgrad.eye(4)
 REFUSED = {
     "a SciPy matrix is no tensor": (

@@ -77,6 +77,22 @@ def test_each_head_has_values_of_its_own(name, more):
     testing.assert_close(found[3].to_dense(), wanted[3].movedim(0, -1))
 
 
+def test_second_derivatives_of_a_batch_with_values_for_each_head():
+    """The items of the batch share the values of a head."""
+    A, whole = by_head(drawn(2, 4, 6), "csr")
+    q, k, v = (torch.randn(3, 2, m, 2, dtype=F64, requires_grad=True) for m in (4, 6, 6))
+    bias = torch.where(testing.mask_of(A.pattern)[:, :, 0], whole, -torch.inf)
+    weights = ((q @ k.mT) / 2**0.5 + bias).softmax(-1)
+    results = spgrad.scaled_dot_product_attention(q, k, v, A.detach()), weights @ v
+    w = torch.randn(3, 2, 4, 2, dtype=F64)
+    second = []
+    for y in results:
+        (of_q,) = torch.autograd.grad((y * w).sum(), q, create_graph=True)
+        second.append(torch.autograd.grad((of_q * w).sum(), (q, k, v)))
+    for found, wanted in zip(*second, strict=True):
+        testing.assert_close(found, wanted)
+
+
 def test_truth_values_of_each_head():
     some = drawn(4, 6, 8) > 0
     A, _ = by_head(some.to(F64), "csr")

@@ -93,7 +93,9 @@ def test_layouts_of_results(name):
     assert B.flatten(0, 1).layout == by_rows
     assert A.reshape(3, 8).layout == torch.sparse_coo
     assert B.permute(1, 0, 2).layout == torch.sparse_coo
-    assert leaf(name, (2, 3, 4, 6)).permute(1, 0, 2, 3).layout == A.layout
+    C = leaf(name, (2, 3, 4, 6))
+    assert C.permute(1, 0, 2, 3).layout == A.layout
+    assert C.permute(1, 0, 3, 2).layout == flipped
     assert A.view(-1).layout == torch.sparse_coo
     assert A.expand(3, 4, 6).layout == A.roll(1, 0).layout == A.layout
     assert A.permute(0, 1) is A.reshape(4, 6) is A.squeeze() is A
