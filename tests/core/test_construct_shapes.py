@@ -139,3 +139,6 @@ def test_inputs_that_are_not_contiguous():
     flipped = [t.t().contiguous().t() for t in (ptr, idx, vals)]
     A = spgrad.sparse_csr_tensor(*flipped, (2, 2, 3))
     assert torch.equal(A.to_dense(), torch.stack([DENSE, 2 * DENSE]))
+    spaced = idx[:1].repeat_interleave(2, 1)[:, ::2]  # of a single batch item
+    A = spgrad.sparse_csr_tensor(ptr[:1], spaced, vals[:1], (1, 2, 3))
+    assert torch.equal(A.to_dense()[0], DENSE)
