@@ -14,6 +14,19 @@ def sparse(x, layout):
     return spgrad.from_dense(x, LAYOUTS[layout], blocksize=blocksize)
 
 
+@pytest.mark.parametrize("shape", [(3,), (4, 1)], ids=["columns", "rows"])
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+def test_gradients_of_complex_factors_of_rows_and_columns(layout, shape):
+    a = torch.randn(4, 3, dtype=torch.complex128) * torch.tensor([[1], [0], [1], [1]])
+    x = torch.randn(shape, dtype=a.dtype, requires_grad=True)
+    A = sparse(a, layout).requires_grad_()
+    g = torch.randn(4, 3, dtype=a.dtype)
+    of_A, of_x = torch.autograd.grad((A * x).to_dense(), (A, x), g)
+    want = torch.autograd.grad(a.requires_grad_() * x, (a, x), g)
+    torch.testing.assert_close(of_A.to_dense(), want[0] * (a != 0))
+    torch.testing.assert_close(of_x, want[1])
+
+
 DEPENDING = [spgrad.add, spgrad.sub, spgrad.rsub, spgrad.maximum, spgrad.minimum]
 
 

@@ -59,6 +59,48 @@ def test_matrix_products(name, asked, dtype):
     check(lambda A, B: A @ B, lambda a, b: a @ b, (A, B), asked)
 
 
+FORMS = {  # with the shape of x beside A (4, 6)
+    "left": (lambda A, x: A @ x, (6, 3)),
+    "lines": (lambda A, x: A @ x, (6, 8)),  # each row of x fills two cache lines
+    "transposed": (lambda A, x: A.t() @ x, (4, 3)),
+    "right": (lambda A, x: x @ A, (8, 4)),
+    "vector": (lambda A, x: x @ A, (4,)),
+    "layer": (lambda A, x: torch.nn.functional.linear(x, A), (8, 6)),
+}
+
+
+@layouts
+@pytest.mark.parametrize("asked", TWO[1:])
+@pytest.mark.parametrize("form", FORMS)
+def test_first_derivatives_of_complex_products_without_a_graph(name, asked, form):
+    """Backward has other kernels where it records no graph."""
+    function, shape = FORMS[form]
+    A = testing.random_sparse((4, 6), LAYOUTS[name], dtype=torch.complex128)
+    x = dense(*shape, dtype=A.dtype)
+    given = [t.detach().clone().requires_grad_(a) for t, a in zip((A, x), asked, strict=True)]
+    twins = [testing.dense_leaves([t])[0] for t in given]
+    y, wanted = function(*given), function(*twins)
+    testing.assert_close(y, wanted)
+    g = dense(*wanted.shape, seed=5, dtype=A.dtype)
+    got = torch.autograd.grad(y, [t for t in given if t.requires_grad], g)
+    want = torch.autograd.grad(wanted, [t for t in twins if t.requires_grad], g)
+    mask = testing.mask_of(A.pattern)
+    for found, full in zip(got, want, strict=True):
+        of_A = isinstance(found, spgrad.SparseTensor)
+        testing.assert_close(testing.dense_result(found), full * mask if of_A else full)
+
+
+def test_both_gradients_of_a_complex_matrix_with_long_rows():
+    """Each gradient has its own kernel where rows of A are long and those of x are not."""
+    a, x = (dense(24, n, seed=n, dtype=torch.complex128).requires_grad_() for n in (24, 4))
+    A = spgrad.from_dense(a.detach()).requires_grad_()
+    g = dense(24, 4, seed=5, dtype=a.dtype)
+    of_A, of_x = torch.autograd.grad(A @ x, (A, x), g)
+    want = torch.autograd.grad(a @ x, (a, x), g)
+    testing.assert_close(of_A.to_dense(), want[0])
+    testing.assert_close(of_x, want[1])
+
+
 @layouts
 @pytest.mark.parametrize("asked", list(itertools.product([False, True], repeat=3)))
 def test_sampled_products(name, asked):

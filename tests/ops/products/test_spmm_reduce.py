@@ -64,6 +64,22 @@ def test_derivatives_of_mm_reduce(reduce, zeros):
     assert torch.autograd.gradgradcheck(run, (vals, x))
 
 
+def test_gradients_of_a_product_of_complex_numbers():
+    A = made("csr", (5, 4), dtype=torch.complex128, density=0.6).requires_grad_()
+    x = torch.randn(4, 3, dtype=A.dtype)
+    x[1, 1] = 0
+    x.requires_grad_()
+    mask = testing.mask_of(A.pattern)
+    twins = [t.detach().clone().requires_grad_() for t in (A.to_dense(), x)]
+    wanted = dense_reduced_product(*twins, mask, "prod")
+    y = spgrad.spmm(A, x, "prod")
+    testing.assert_close(y, wanted)
+    g = torch.randn_like(wanted)
+    (of_A, of_x), want = torch.autograd.grad(y, (A, x), g), torch.autograd.grad(wanted, twins, g)
+    testing.assert_close(of_A.to_dense(), want[0] * mask)
+    testing.assert_close(of_x, want[1])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64])
 @pytest.mark.parametrize("reduce", REDUCE)
 def test_mm_reduce_of_other_dtypes(reduce, dtype):
