@@ -1,5 +1,7 @@
 """SparseTensor as a torch.Tensor: its properties, and operations that keep its pattern."""
 
+import copy
+
 import pytest
 import torch
 from samples import made
@@ -327,3 +329,15 @@ def test_any_number_of_repeated_truths_is_true(dense):
     assert not at[1].any()
     assert A.to_dense()[0].all()
     assert torch.equal(A.any(0), torch.ones(dense, dtype=torch.bool))
+
+
+def test_a_deep_copy_has_values_and_a_gradient_of_its_own():
+    A = spgrad.eye(3).requires_grad_()
+    A.sum().backward()
+    B = copy.deepcopy(A)
+    with torch.no_grad():
+        B.mul_(2)
+        B.grad.mul_(3)
+    assert (A.values().tolist(), A.grad.values().tolist()) == ([1, 1, 1], [1, 1, 1])
+    assert (B.values().tolist(), B.grad.values().tolist()) == ([2, 2, 2], [3, 3, 3])
+    assert B.pattern is A.pattern

@@ -55,6 +55,9 @@ def test_matrix_products(name, asked, dtype):
     A = testing.random_sparse((4, 6), LAYOUTS[name], dtype=dtype)
     for x in (dense(6, 3, dtype=dtype), dense(6, dtype=dtype)):
         check(lambda A, x: A @ x, lambda a, x: a @ x, (A, x), asked)
+    check(lambda A, x: x @ A, lambda a, x: x @ a, (A, dense(8, 4, dtype=dtype)), asked)
+    layer = torch.nn.functional.linear
+    check(lambda A, x: layer(x, A), lambda a, x: layer(x, a), (A, dense(8, 6, dtype=dtype)), asked)
     B = testing.random_sparse((6, 4), LAYOUTS[name], dtype=dtype, seed=3)
     check(lambda A, B: A @ B, lambda a, b: a @ b, (A, B), asked)
 

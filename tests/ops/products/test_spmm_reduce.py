@@ -80,6 +80,13 @@ def test_gradients_of_a_product_of_complex_numbers():
     testing.assert_close(of_x, want[1])
 
 
+def test_second_derivatives_of_a_product_of_complex_numbers():
+    """With one zero among the factors, and with two."""
+    A = spgrad.from_dense(torch.tensor([[1 + 2j, 2 - 1j, 0], [1j, 3.0, 1 - 1j]]).cdouble())
+    x = torch.tensor([[0, 1 + 1j], [2 - 1j, 0], [0, 1j]]).cdouble().requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x: spgrad.spmm(A, x, "prod"), x)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64])
 @pytest.mark.parametrize("reduce", REDUCE)
 def test_mm_reduce_of_other_dtypes(reduce, dtype):
