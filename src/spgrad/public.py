@@ -16,20 +16,25 @@ from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.refusals import refuse_onnx
 from spgrad.core.slots import above
 from spgrad.errors import ArgumentKindError, SpgradError, UnsupportedError
-from spgrad.torch_protocol.compile import has_its_sizes, in_trace
+from spgrad.torch_protocol.compile import (
+    has_its_sizes,
+    in_trace,
+    lost_by_strict_export,
+    of_data,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _MOST = 6
 _NOTE = "in spgrad."
-_OF_DATA = {
-    "DataDependentOutputException",
-    "DynamicOutputShapeException",
-    "GuardOnDataDependentSymNode",
-}
 UNKNOWN_SIZE = (
     "torch.compile or torch.export traces the call, whose result depends on numbers that the trace "
     "does not know; a call outside of the traced function is accepted. Leave out fullgraph=True, "
+    "or make the pattern before."
+)
+_STRICT = (
+    "torch.export with strict=True traces the call, which makes a pattern whose number of elements "
+    "only a run knows; strict=False, the default of torch.export, is accepted. Leave out strict, "
     "or make the pattern before."
 )
 _DEEPEST = 5
@@ -71,7 +76,7 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
                 return out
             except Exception as given:
                 refuse_onnx()  # whose exporter makes tensors of numbers, which others refuse
-                error = UnsupportedError(UNKNOWN_SIZE) if _of_data(given) else given
+                error = UnsupportedError(UNKNOWN_SIZE) if of_data(given) else given
                 if isinstance(error, (SpgradError, TypeError)) and _has_numpys((args, kwargs)):
                     again: Any = run
                     return again(*_pythons(args), **_pythons(kwargs))
@@ -100,8 +105,11 @@ def _require_sizes(out: Any) -> None:
     """Refuses a result that a trace can't have, as it can't tell one of its sizes."""
     if torch.compiler.is_dynamo_compiling() or type(getattr(out, "_vals", None)) is torch.Tensor:
         return
-    if in_trace() and _outermost() and not has_its_sizes(out):
-        raise UnsupportedError(UNKNOWN_SIZE)
+    if in_trace() and _outermost():
+        if lost_by_strict_export(out):
+            raise UnsupportedError(_STRICT)
+        if not has_its_sizes(out):
+            raise UnsupportedError(UNKNOWN_SIZE)
 
 
 def _outermost() -> bool:
@@ -111,11 +119,6 @@ def _outermost() -> bool:
     while caller is not None and caller.f_code is not code:
         caller = caller.f_back
     return caller is None
-
-
-def _of_data(error: Exception) -> bool:
-    """Whether torch says that code that it traces depends on numbers that only a run tells."""
-    return type(error).__name__ in _OF_DATA and in_trace()
 
 
 def _of_an_argument(

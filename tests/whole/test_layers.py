@@ -13,18 +13,17 @@ ROOT = TESTS.parent / "src" / "spgrad"
 # module's dotted path begins with, the longest one gives its floor. Modules under one name may
 # import one another without a circle; modules under two names of one floor may not.
 FLOORS = [
-    ["torch_protocol.func_transforms"],
+    ["torch_protocol.callers", "torch_protocol.func_transforms"],
     ["errors", "machine", "support", "torch_protocol.compile"],
     [
         "torch_protocol.arguments",
         "torch_protocol.autocast",
-        "torch_protocol.callers",
         "torch_protocol.requirement",
     ],
     ["core.kept"],
     ["core.pattern", "core.refusals"],
     ["kernels", "core.slots"],
-    ["core.checks", "core.memory"],
+    ["core.checks", "core.inner_tensors", "core.memory"],
     ["annotations"],
     ["public"],
     ["core.tensor"],

@@ -21,6 +21,12 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, MissingPackageE
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
+INT = int, torch.SymInt
+"""Kinds of an int; the second, in a trace, is one that varies from call to call."""
+
+REAL = *INT, float, torch.SymFloat
+NUMBER = *REAL, bool, complex
+
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """As `torch.broadcast_shapes`, without its import of sympy, which takes most of a second."""
@@ -135,8 +141,8 @@ def require_number(
         accepted = f"{word} from {least} to {most}"
     elif least > -math.inf:
         accepted = f"{word} from {least}"
-    kind = numbers.Integral if whole else numbers.Real
-    if isinstance(value, bool) or not isinstance(value, kind):
+    kind, symbols = (numbers.Integral, INT) if whole else (numbers.Real, REAL)
+    if isinstance(value, bool) or not isinstance(value, (kind, *symbols)):
         raise ArgumentKindError(
             f"`{arg}` is {describe_kind(value)}; {accepted} are accepted. {hint}"
         )

@@ -43,6 +43,9 @@ GIVEN = Key("given")
 """The keys of the views that compiled code takes beside the indices. Others, which it derives, are
 no part of its results: torch counts these in a run that has not derived as many."""
 
+FLATTENED = Key("flattened")
+"""The names of the tensors that compiled code takes, and what else its guards compare."""
+
 ITEMS = Key("items")
 """The batch sizes where all items have equal nse, () otherwise."""
 

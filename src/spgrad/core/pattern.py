@@ -12,7 +12,7 @@ from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wr
 
 from spgrad.core import kept
 from spgrad.core.kept import Key
-from spgrad.torch_protocol.compile import equate, lasting
+from spgrad.torch_protocol.compile import equate, known, lasting
 
 T = TypeVar("T")
 _NOTHING: Any = object()
@@ -340,7 +340,7 @@ def index_dtype(like: torch.dtype, sizes: Iterable[int]) -> torch.dtype:
     most = torch.iinfo(like).max
     sizes = tuple(sizes)
     for size in sizes:
-        if isinstance(size, torch.SymInt) and not size.node.has_hint():
+        if not known(size):
             torch._check(size <= most)  # unknown to a trace; a run with a larger size raises
     return like if all(size <= most for size in sizes) else torch.int64
 

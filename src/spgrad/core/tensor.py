@@ -9,15 +9,13 @@ from typing import Any
 
 import torch
 
-from spgrad.core import kept, refusals
-from spgrad.core.pattern import Pattern, Spec, View
+from spgrad.core import inner_tensors, kept, refusals
+from spgrad.core.pattern import Pattern, View
 from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_form
 from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, Shown, Spelled, above, answer, refusable
 from spgrad.errors import ArgumentKindError, SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import compiled_for, of_trace, packed, traced
-
-_VIEWS = {key.name: key for key in (kept.ROWS, kept.COLS, kept.BLOCK_ROWS, kept.BLOCK_COLS)}
 
 _DETACH = torch.ops.aten.detach.default
 _make_wrapper = torch.Tensor._make_wrapper_subclass
@@ -107,43 +105,22 @@ requires_grad=True)
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         refusals.refuse_onnx()
         pattern = self._pattern
-        names = {id(t): f"_index_{i}" for i, t in enumerate(pattern.indices)}
-        tensors = ["_stored", *names.values()]
         if self._is_bare:
-            return tensors, (tuple(pattern.spec), None, None)
-        if not of_trace(self._vals):
-            above.find_views(pattern)  # once here, instead of inside the graph on every call
-        views = []
-        for key in pattern.derived(kept.GIVEN) or ():
-            view, fields = pattern.derived(key), []
-            for field in View._fields[:3]:
-                t = getattr(view, field)
-                if t is not None and id(t) not in names:
-                    names[id(t)] = f"_{key.name}_{field}"
-                    tensors.append(f"_{key.name}_{field}")
-                fields.append(None if t is None else names[id(t)])
-            views.append((key.name, tuple(fields)))
-        # no size here: a guard compares this, so compiled code would be valid for that size only
-        return tensors, (tuple(pattern.spec), tuple(views), pattern.uniform)
+            return inner_tensors.bare(pattern)
+        if of_trace(self._vals):
+            tensors, context = inner_tensors.flattened(pattern)
+        else:  # each call of compiled code asks twice for each operand
+            tensors, context = pattern.derive(kept.FLATTENED, inner_tensors.with_views)
+        return list(tensors), context
 
     @staticmethod
     def __tensor_unflatten__(
         inner: dict[str, torch.Tensor], context: Any, size: tuple[int, ...], stride: Any
     ) -> SparseTensor:
-        spec, views, uniform = context
-        indices = tuple(inner[n] for n in ("_index_0", "_index_1") if n in inner)
-        pattern = Pattern.from_spec(Spec(*spec), tuple(size), indices)
-        pattern.keep(kept.GIVEN, tuple(_VIEWS[name] for name, _ in views or ()))
-        for key, fields in ((_VIEWS[name], fields) for name, fields in views or ()):
-            ptr, idx, perm = (None if field is None else inner[field] for field in fields)
-            assert ptr is not None
-            assert idx is not None
-            pattern.keep(key, View(ptr, idx, perm, pattern.bound(key)))
-        if uniform is not None:
-            pattern.keep(kept.ITEMS, pattern.batch if uniform else ())
+        pattern = inner_tensors.unflattened(inner, context, size)
         pattern.relate_sizes(inner["_stored"])
         A = SparseTensor(inner["_stored"], pattern)
-        A._is_bare = views is None
+        A._is_bare = context[1] is None
         return A
 
     def __coerce_tangent_metadata__(self) -> SparseTensor:
@@ -355,7 +332,7 @@ def _field(key: Any, name: str, A: SparseTensor) -> torch.Tensor | None:
     return getattr(A._pattern.derived(key), name)
 
 
-for _key, _name in product(_VIEWS.values(), View._fields[:3]):
+for _key, _name in product(inner_tensors.VIEWS.values(), View._fields[:3]):
     setattr(SparseTensor, f"_{_key.name}_{_name}", property(partial(_field, _key, _name)))
 
 

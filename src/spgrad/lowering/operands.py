@@ -19,6 +19,7 @@ from spgrad.errors import (
     UnsupportedError,
 )
 from spgrad.public import public_as
+from spgrad.torch_protocol.compile import of_data
 
 
 def is_sparse(x: Any) -> bool:
@@ -128,12 +129,12 @@ def shape_as(other: Any) -> tuple[int, ...]:
 
 def require_factors(dtype: torch.dtype, **factors: Any) -> None:
     """Refuses factors that are not numbers, or by which tensors of this dtype can't be scaled."""
-    kinds: tuple[type, ...] = (int,)
+    kinds: tuple[type, ...] = checks.INT
     if dtype.is_floating_point or dtype.is_complex:
-        kinds = (int, float, complex) if dtype.is_complex else (int, float)
+        kinds = checks.NUMBER if dtype.is_complex else checks.REAL
     for name, factor in factors.items():
         if not isinstance(factor, kinds):
-            accepted = " or ".join(kind.__name__ for kind in kinds)
+            accepted = " or ".join(k.__name__ for k in (int, float, complex) if k in kinds)
             raise ArgumentKindError(
                 f"`{name}` is {factor!r}; {accepted} is accepted for operands of dtype "
                 f"{checks.short(dtype)}. Scale the operands themselves."
@@ -142,7 +143,7 @@ def require_factors(dtype: torch.dtype, **factors: Any) -> None:
 
 def require_dim(arg: str, dim: Any, ndim: int) -> int:
     """`dim` counted from 0; raises if it is not a dimension."""
-    require_int(arg, dim)
+    dim = int(require_int(arg, dim))
     if not -ndim <= dim < ndim:
         raise ArgumentIndexError(
             f"`{arg}` is {dim} for {ndim} dimension(s); numbers from {-ndim} to {ndim - 1} are "
@@ -153,7 +154,7 @@ def require_dim(arg: str, dim: Any, ndim: int) -> int:
 
 def require_int(arg: str, value: Any) -> int:
     """`value` if it is an int; raises otherwise."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, checks.INT) or isinstance(value, bool):
         raise ArgumentKindError(f"`{arg}` is {value!r}; an int is accepted. For example 1.")
     return value
 
@@ -169,6 +170,8 @@ def call(fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> A
     try:
         return fn(vals, *args, **kw)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if of_data(error):
+            raise
         made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
         first = str(error).partition("\n")[0]
         raise made(

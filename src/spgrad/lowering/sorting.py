@@ -8,6 +8,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern, index_dtype
+from spgrad.torch_protocol.compile import known
 
 _SHORT = 1 << 16
 
@@ -34,7 +35,8 @@ def lexicographic(
         much longer than n, the radix sort of `kernels.coalesce` is used.
     """
     count = indices.shape[1]
-    keys = _joined_keys(indices[:leading], list(sizes[:leading]), max(2 * count, _SHORT))
+    limit = max(2 * count, _SHORT) if known(count) else _SHORT
+    keys = _joined_keys(indices[:leading], list(sizes[:leading]), limit)
     if keys is None:
         return kernels.sort_coo(indices.contiguous(), list(sizes))[2].to(torch.int64)
     order = None

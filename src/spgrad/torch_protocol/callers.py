@@ -52,10 +52,15 @@ def optimizing(func: Any = None) -> bool:
         module = frame.f_globals.get("__name__", "")
         if module not in _BETWEEN and frame.f_code.co_name != "__torch_function__":
             if torch.compiler.is_compiling():
-                return module in _TRACERS and _traced_from().startswith(_FILES)
+                return module in _TRACERS and updates(_traced_from())
             return module.startswith(_UPDATING) or _of_an_optimizer(frame)
         frame = frame.f_back
     return False
+
+
+def updates(file: str) -> bool:
+    """True for a file of torch's optimizers, gradient clipping or gradient scaling."""
+    return file.startswith(_FILES)
 
 
 def _traced_from() -> str:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partialmethod
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +24,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
+from spgrad.torch_protocol.callers import updates
 from spgrad.torch_protocol.func_transforms import untransformed
 
 _DYNAMO = "torch._dynamo"
@@ -79,8 +82,13 @@ def _teach_dynamo() -> None:
     from torch._dynamo import output_graph
     from torch._dynamo.variables import TensorVariable
 
-    # Dynamo asks a method of this name for an attribute that is no constant
-    TensorVariable.method_attr_nse = _nse  # type: ignore[attr-defined]
+    # Dynamo asks a method of such a name for an attribute, or for a call, of a tensor of its graph
+    variables: Any = TensorVariable
+    variables.method_attr_nse = _nse
+    variables.method__nnz = _nnz
+    for name in ("sparse_dim", "dense_dim", "is_coalesced"):
+        setattr(variables, f"method_{name}", partialmethod(_constant, name=name))
+    variables.method_attr_is_sparse = _is_sparse(variables.method_attr_is_sparse)
     # with this function, Dynamo finds the sizes that a graph needs as numbers beside its tensors
     output_graph.free_symbols = _symbols  # type: ignore[attr-defined]
 
@@ -101,6 +109,50 @@ def _symbols(value: Any) -> Any:
     return found
 
 
+def _pattern_of(variable: Any) -> Any:
+    """The pattern of a tensor of Dynamo's graph, with the sizes of the trace; None if dense."""
+    return getattr(variable.proxy.node.meta.get("example_value"), "_pattern", None)
+
+
+def _constant(variable: Any, tx: Any, name: str) -> Any:
+    """The result of a method that the spec of a pattern determines, and so a guard too."""
+    from torch._dynamo.variables import ConstantVariable
+
+    if _pattern_of(variable) is None:
+        return None
+    return ConstantVariable.create(getattr(variable.proxy.node.meta["example_value"], name)())
+
+
+def _is_sparse(ordinary: Callable[..., Any]) -> Callable[..., Any]:
+    """`is_sparse` as in Python, where Dynamo has noted that the tensor looks strided.
+
+    As in Python, the steps of torch's optimizers see False.
+    """
+    from torch._dynamo.variables import ConstantVariable
+
+    def read(variable: Any, tx: Any) -> Any:
+        pattern = _pattern_of(variable)
+        if pattern is None:
+            return ordinary(variable, tx)
+        return ConstantVariable.create(pattern.is_coo and not updates(tx.f_code.co_filename))
+
+    return read
+
+
+def _nnz(variable: Any, tx: Any) -> Any:
+    """`_nnz()` as `nse` over the number of items of equal nse."""
+    from torch._dynamo.variables import BuiltinVariable, ConstantVariable
+
+    pattern = _pattern_of(variable)
+    if pattern is None:
+        return None
+    found = variable.var_getattr(tx, "nse")
+    for dim in range(len(pattern.items)):
+        size = variable.call_method(tx, "size", [ConstantVariable.create(dim)], {})
+        found = BuiltinVariable(operator.floordiv).call_function(tx, [found, size], {})
+    return found
+
+
 def _nse(variable: Any, tx: Any) -> Any:
     """`nse` of a tensor that a graph makes, as a size of its indices; None of other tensors.
 
@@ -108,7 +160,7 @@ def _nse(variable: Any, tx: Any) -> Any:
     """
     from torch._dynamo.variables import ConstantVariable
 
-    pattern = getattr(variable.proxy.node.meta["example_value"], "_pattern", None)
+    pattern = _pattern_of(variable)
     if variable.source is not None or pattern is None:
         return None
     last = variable.dynamic_getattr(tx, f"_index_{len(pattern.indices) - 1}")
@@ -236,6 +288,18 @@ def in_trace() -> bool:
     return TracingContext.try_get() is not None
 
 
+_OF_DATA = {
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "GuardOnDataDependentSymNode",
+}
+
+
+def of_data(error: Exception) -> bool:
+    """Whether torch says that code that it traces depends on numbers that only a run tells."""
+    return type(error).__name__ in _OF_DATA and in_trace()
+
+
 def has_its_sizes(out: Any) -> bool:
     """False if the running trace can't find a size in `out` that depends on numbers.
 
@@ -255,6 +319,21 @@ def has_its_sizes(out: Any) -> bool:
     return set(pending) <= set(found)
 
 
+def lost_by_strict_export(out: Any) -> bool:
+    """Whether Dynamo traces for torch.export, and `out` has a pattern whose nse no trace knows.
+
+    torch runs the graph of Dynamo once more, and finds neither that number nor the tensors in
+    results of the graph that are wrappers.
+    """
+    if not torch.compiler.is_exporting():
+        return False
+    dynamo = sys.modules.get("torch._dynamo.symbolic_convert")
+    if getattr(getattr(dynamo, "tls", None), "current_tx", None) is None:
+        return False
+    results = out if isinstance(out, (tuple, list)) else (out,)
+    return any(not known(x._pattern.nse) for x in results if hasattr(x, "_pattern"))
+
+
 def _parts(out: Any) -> Iterator[torch.Tensor]:
     """The dense tensors of a result, also in tuples; for sparse tensors, the indices and values."""
     if isinstance(out, (tuple, list)):
@@ -266,6 +345,11 @@ def _parts(out: Any) -> Iterator[torch.Tensor]:
         yield out
 
 
+def known(size: Any) -> bool:
+    """False for a size that a trace can't compare, because it depends on numbers."""
+    return not isinstance(size, torch.SymInt) or size.node.has_hint()
+
+
 def equate(size: int, other: int) -> None:
     """Tells a trace that has symbols for two sizes that these are equal.
 
@@ -273,7 +357,7 @@ def equate(size: int, other: int) -> None:
     find the symbol of the other.
     """
     sizes = size, other
-    if all(isinstance(s, torch.SymInt) and s.node.has_hint() for s in sizes):
+    if all(isinstance(s, torch.SymInt) and known(s) for s in sizes):
         torch._check(size == other)
 
 

@@ -25,6 +25,12 @@ def _smaller(a: Any, b: Any) -> Any:
     return b if math.isnan(b) or b < a else a
 
 
+def _power(a: Any, b: Any) -> Any:
+    if isinstance(b, torch.SymInt):  # the power of a symbol is more than a trace can compare
+        return a if b > 0 else a ** int(b)
+    return a**b
+
+
 def _of_tensors(fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`fn`, which takes tensors alone, of a tensor and a number too."""
 
@@ -46,7 +52,7 @@ _MUL = Rule(torch.mul, "both", linear=True)
 _DIV = Rule(torch.div, "first", linear=True)
 _FLOOR_DIVIDE = Rule(torch.floor_divide, "first")
 _REMAINDER = Rule(torch.remainder, "first")
-_POW = Rule(torch.pow, "none", operator.pow, second="exponent")
+_POW = Rule(torch.pow, "none", _power, second="exponent")
 _MAXIMUM = Rule(_of_tensors(torch.maximum), "either", _larger_number, dense=True)
 _MINIMUM = Rule(_of_tensors(torch.minimum), "either", _smaller, dense=True)
 

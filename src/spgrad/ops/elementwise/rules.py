@@ -94,7 +94,7 @@ def _name(fn: Callable[..., torch.Tensor]) -> str:
 def require_kinds(**operands: Any) -> None:
     """Refuses operands that are neither tensors nor numbers."""
     for name, x in operands.items():
-        if not isinstance(x, (torch.Tensor, bool, int, float, complex)):
+        if not isinstance(x, (torch.Tensor, *checks.NUMBER)):
             raise ArgumentKindError(
                 f"`{name}` is {checks.describe_kind(x)}; a tensor or a number is accepted. "
                 f"{checks.tensor_hint(x)}"
@@ -170,7 +170,7 @@ def _require_number_keeps_zero(arg: str, of_numbers: Callable[[Any, Any], Any], 
             at_zero = float("inf")
         except TypeError:  # complex numbers have no order; torch raises its own error
             return
-        if at_zero != 0:
+        if at_zero:  # a symbol of a trace becomes a condition for its graph
             raise ArgumentValueError(
                 f"`{arg}` is {number}, with which 0 becomes {at_zero} and the result would be "
                 "dense; a number that keeps 0 is accepted. Use spgrad.map(A, fn) for the specified "

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
+from spgrad.core.checks import INT
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Ranges, Run, as_index
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
@@ -27,7 +28,7 @@ from spgrad.ops.indexing.coo import (
     sparse_part,
     window,
 )
-from spgrad.ops.indexing.parse import GROUP, INT, NEW, Group, Slice, Subscript
+from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
 from spgrad.ops.shapes.shape import same_elements
 from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import in_torch_func

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from spgrad import kernels
+from spgrad.core.checks import INT
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Run
 from spgrad.lowering.rebuild import composed, positions
 from spgrad.lowering.sorting import counting_sort, lexicographic
 from spgrad.lowering.views import linear_index, unraveled
-from spgrad.ops.indexing.parse import GROUP, INT, NEW, Group, Slice, Subscript
-from spgrad.torch_protocol.compile import is_real
+from spgrad.ops.indexing.parse import GROUP, NEW, Group, Slice, Subscript
+from spgrad.torch_protocol.compile import is_real, known
 
 
 class Target(NamedTuple):
@@ -184,7 +185,8 @@ def _matching_points(
     """
     keys, wanted = _keys(indices, points, shape)
     size = math.prod(shape[d] for d in points)
-    if size <= 4 * (keys.shape[0] + wanted.shape[0]):  # the points of each key
+    count = keys.shape[0] + wanted.shape[0]
+    if known(count) and size <= 4 * count:  # the points of each key
         ptr, order = counting_sort(wanted.to(torch.int64), size)
         some = (ptr[1:] > ptr[:-1]).index_select(0, keys).nonzero().squeeze(1)
         keys = keys.index_select(0, some)
@@ -201,7 +203,7 @@ def _matching_points(
 def _ragged(start: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """For runs of positions: which run each position belongs to, and the position."""
     ptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    total = int(ptr[-1])
+    total: Any = ptr[-1].item()  # in a trace a symbol, which int() would refuse
     run = kernels.expand(ptr, total)
     return run, positions(ptr, total) + (start - ptr[:-1]).index_select(0, run)
 

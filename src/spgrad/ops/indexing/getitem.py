@@ -20,7 +20,6 @@ from spgrad.lowering.rebuild import copied, positions, sparse_dims
 from spgrad.ops.indexing.fast import line_dim, listed, subscripted
 from spgrad.ops.indexing.parse import (
     GROUP,
-    INT,
     Group,
     Slice,
     Subscript,
@@ -33,6 +32,7 @@ from spgrad.ops.indexing.plan import part
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.shapes.shape import permute
 from spgrad.public import public_op
+from spgrad.torch_protocol.compile import is_real
 
 
 @public_op
@@ -196,6 +196,8 @@ def unbind(input: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
         return tuple(part(A, _subscript(A, at, i)) for i in range(size))
     if sparse_dims(pattern) == 1:
         return to_dense(A).unbind(0)
+    if not is_real(pattern.indices[0]):  # a trace can't know how many elements each part has
+        return tuple(part(A, _subscript(A, at, i)) for i in range(size))
     if at == 0 and pattern.batch and not pattern.is_coo:
         return _items(A)
     C = convert(A, torch.sparse_coo)
@@ -220,7 +222,7 @@ def _subscript(A: SparseTensor, dim: int, take: Slice | int | Group) -> Subscrip
     taken = full_slices(A._pattern.shape)
     group = take if isinstance(take, Group) else None
     taken[dim] = None if isinstance(take, Group) else take
-    own = () if isinstance(take, INT) else (dim if group is None else GROUP,)
+    own = () if isinstance(take, checks.INT) else (dim if group is None else GROUP,)
     return Subscript(tuple(taken), (*range(dim), *own, *range(dim + 1, len(taken))), group)
 
 
@@ -250,7 +252,10 @@ def _pieces(
 
 
 def _even(size: int, step: int) -> list[int]:
-    return [min(step, size - at) for at in range(0, size, step)] if size else [0]
+    if not size:
+        return [0]
+    count = int(-(-size // step))  # a graph of torch.compile holds for this number, not for `size`
+    return [*[step] * (count - 1), size - (count - 1) * step]
 
 
 def _items(A: SparseTensor) -> tuple[SparseTensor, ...]:

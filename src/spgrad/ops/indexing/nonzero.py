@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
@@ -164,7 +165,7 @@ def prune(
     A = without_repeats(sparse_operand("input", input))
     if threshold is None and keep is None:
         threshold = 0.0
-    if threshold is not None and not isinstance(threshold, (int, float)):
+    if threshold is not None and not isinstance(threshold, checks.REAL):
         raise ArgumentKindError(
             f"`threshold` is {threshold!r}; a number is accepted. For example 1e-6."
         )

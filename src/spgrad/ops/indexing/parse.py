@@ -18,9 +18,6 @@ from spgrad.torch_protocol.compile import of_trace
 NEW, GROUP = -1, -2
 """Dimensions of a result that are none of the operand: of size 1, and of the index tensors."""
 
-INT = int, torch.SymInt
-"""Kinds of an index that takes a dimension away; the second, in a trace, counts from the end."""
-
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 

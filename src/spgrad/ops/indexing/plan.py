@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad.core import kept
+from spgrad.core.checks import INT
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
@@ -18,7 +19,7 @@ from spgrad.lowering.rebuild import flat_values, positions, remembered, sparse_d
 from spgrad.lowering.views import linear_index
 from spgrad.ops.indexing.compressed import located, part_of_pattern, sizes_of
 from spgrad.ops.indexing.coo import Target, is_whole
-from spgrad.ops.indexing.parse import GROUP, INT, Slice, Subscript
+from spgrad.ops.indexing.parse import GROUP, Slice, Subscript
 from spgrad.torch_protocol.compile import lasting
 
 

@@ -149,7 +149,7 @@ def _value_for_each(
     """`value` for each number of the result, and how many of all its numbers are not 0."""
     shape, vals = places.shape, A._vals
     _require_real(value, vals.dtype)
-    if isinstance(value, (bool, int, float, complex)):
+    if isinstance(value, checks.NUMBER):
         new = torch.full(places.number.shape, value, dtype=vals.dtype, device=vals.device)
         return new, math.prod(shape) if value != 0 else None
     if not isinstance(value, torch.Tensor):

@@ -71,7 +71,7 @@ def _where(operands: dict[str, Any]) -> SparseTensor:
     for name, x in operands.items():
         if is_sparse(x):
             sparse[name] = without_repeats(sparse_operand(name, x))
-        elif not isinstance(x, (torch.Tensor, bool, int, float, complex)) or (
+        elif not isinstance(x, (torch.Tensor, *checks.NUMBER)) or (
             name == "condition" and not isinstance(x, torch.Tensor)
         ):
             raise ArgumentKindError(

@@ -70,7 +70,7 @@ def matrix_norm(
 def _matrix_norm(
     A: Any, ord: Any, dim: Any, keepdim: bool, dtype: torch.dtype | None
 ) -> torch.Tensor:
-    if not isinstance(ord, (int, float, str)):
+    if not isinstance(ord, (*checks.REAL, str)):
         raise ArgumentKindError(
             f"`ord` is {checks.describe_kind(ord)}; a number or 'fro' is accepted. For example 1."
         )
@@ -210,7 +210,7 @@ def normalize(
                 [ 0.0000, -1.0000]])
     """
     for name, number in (("p", p), ("eps", eps)):
-        if not isinstance(number, (int, float)):
+        if not isinstance(number, checks.REAL):
             raise ArgumentKindError(
                 f"`{name}` is {number!r}; a number is accepted. For example 1.0."
             )

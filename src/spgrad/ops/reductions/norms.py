@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from spgrad.core import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.segments import segment_extremum
@@ -111,7 +112,7 @@ def norm_over(
     specified: bool,
 ) -> torch.Tensor:
     """What `vector_norm` computes; `names` are those of its two first arguments in the call."""
-    if not isinstance(p, (int, float)):
+    if not isinstance(p, checks.REAL):
         raise ArgumentKindError(f"`{names[1]}` is {p!r}; a number is accepted. For example 2.")
     call = reduction(input, dim, keepdim, arg=names[0])
     vals = converted(call.vals, dtype)
@@ -331,7 +332,7 @@ def _spread_of(
         )
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
-    if not isinstance(correction, (int, float)):
+    if not isinstance(correction, checks.REAL):
         raise ArgumentKindError(
             f"`correction` is {correction!r}; a number is accepted. For example 1."
         )

@@ -1,0 +1,74 @@
+"""What a tensor says of itself is the same in compiled code, without a graph break."""
+
+import pytest
+import torch
+from compiling import compare
+from samples import made
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from spgrad import support
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
+
+ASKED = {
+    "dense_dim": lambda A: A.dense_dim(),
+    "sparse_dim": lambda A: A.sparse_dim(),
+    "_nnz": lambda A: A._nnz(),
+    "is_sparse": lambda A: 2 if A.is_sparse else 3,
+    "is_sparse_csr": lambda A: 2 if A.is_sparse_csr else 3,
+    "layout": lambda A: 2 if A.layout == torch.sparse_csc else 3,
+}
+
+
+def results(asked, shape):
+    def function(A):
+        return A * (1 + asked(A)) * (2 + asked(A * 2))  # of an operand, and of a result
+
+    return function, [shape(seed) for seed in range(3)]
+
+
+def check(function, operands):
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(function, fullgraph=True, backend=counter)
+    for A in operands:
+        compare(compiled, function, A)
+    assert counter.frame_count <= 2
+
+
+PAIRS = [
+    (case, name)
+    for at, case in enumerate(ASKED)
+    for name in {"coo", support.ALL[at % len(support.ALL)]}
+]
+
+
+@pytest.mark.parametrize(("case", "name"), sorted(PAIRS))
+def test_of_matrices(case, name):
+    check(*results(ASKED[case], lambda i: made(name, (4 + 2 * i, 6 + 4 * i), seed=i)))
+
+
+@pytest.mark.parametrize("case", ["dense_dim", "_nnz"])
+def test_of_hybrid_tensors(case):
+    shape = lambda i: made("coo", (4 + i, 5, 2), seed=i, dense_dim=1)  # noqa: E731
+    check(*results(ASKED[case], shape))
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+def test_nnz_of_batches(uniform):
+    """Of one item where all have as many elements."""
+
+    def batch(i):
+        A = made("csr", (2, 4 + 2 * i, 6), seed=i)
+        return A[0].expand(3, -1, -1) if uniform else A
+
+    check(*results(ASKED["_nnz"], batch))
+
+
+@pytest.mark.parametrize("coalesced", [False, True])
+def test_is_coalesced(coalesced):
+    check(
+        *results(
+            lambda A: 2 if A.is_coalesced() else 3,
+            lambda i: made("coo", (4 + i, 6), seed=i, coalesced=coalesced),
+        )
+    )
