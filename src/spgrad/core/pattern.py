@@ -12,7 +12,7 @@ from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wr
 
 from spgrad.core import kept
 from spgrad.core.kept import Key
-from spgrad.torch_protocol.compile import equate, known, lasting
+from spgrad.torch_protocol.compile import equate, known, lasting, may_keep
 
 T = TypeVar("T")
 _NOTHING: Any = object()
@@ -273,7 +273,9 @@ class Pattern:
         found = self._derived.get(key, _NOTHING)
         if found is _NOTHING:
             with lasting(*self.indices):
-                found = self._derived[key] = build(self)
+                found = build(self)
+            if may_keep(*self.indices):
+                self._derived[key] = found
         return found
 
     def derive_with(self, key: Key, other: Pattern, build: Callable[[Pattern, Pattern], T]) -> T:
@@ -284,7 +286,9 @@ class Pattern:
         made = found.get(other)
         if made is None:
             with lasting(*self.indices, *other.indices):
-                made = found[other] = build(self, other)
+                made = build(self, other)
+            if may_keep(*self.indices, *other.indices):
+                found[other] = made
         return made
 
     def derived(self, key: Key | tuple[Any, ...]) -> Any | None:

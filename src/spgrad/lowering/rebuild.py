@@ -19,7 +19,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import flat_values, moved
 from spgrad.lowering.gather import Gather, Move, Ranges
 from spgrad.lowering.sorting import lexicographic
-from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.compile import lasting, may_keep
 from spgrad.torch_protocol.func_transforms import is_mapped
 
 KEPT = 8
@@ -104,8 +104,11 @@ def last_used(
     """The result of `make` for these patterns; the last used results are kept under their keys."""
     found = store.pop(key, None)
     if found is None:
-        with lasting(*(i for p in patterns for i in p.indices)):
+        made_of = [i for p in patterns for i in p.indices]
+        with lasting(*made_of):
             found = make()
+        if not may_keep(*made_of):
+            return found
     store[key] = found
     if len(store) > KEPT:
         for oldest in list(store)[:-KEPT]:

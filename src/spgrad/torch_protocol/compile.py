@@ -319,19 +319,28 @@ def has_its_sizes(out: Any) -> bool:
     return set(pending) <= set(found)
 
 
-def lost_by_strict_export(out: Any) -> bool:
-    """Whether Dynamo traces for torch.export, and `out` has a pattern whose nse no trace knows.
-
-    torch runs the graph of Dynamo once more, and finds neither that number nor the tensors in
-    results of the graph that are wrappers.
-    """
+def _in_dynamo_for_export() -> bool:
+    """Whether Dynamo traces for torch.export(strict=True), which traces once more behind it."""
     if not torch.compiler.is_exporting():
         return False
     dynamo = sys.modules.get("torch._dynamo.symbolic_convert")
-    if getattr(getattr(dynamo, "tls", None), "current_tx", None) is None:
-        return False
+    return getattr(getattr(dynamo, "tls", None), "current_tx", None) is not None
+
+
+def lost_by_strict_export(out: Any) -> bool:
+    """Whether torch.export(strict=True) traces, and `out` has a pattern whose nse no trace knows.
+
+    The second trace finds neither that number nor the tensors in results that are wrappers.
+    """
     results = out if isinstance(out, (tuple, list)) else (out,)
-    return any(not known(x._pattern.nse) for x in results if hasattr(x, "_pattern"))
+    return _in_dynamo_for_export() and any(
+        not known(x._pattern.nse) for x in results if hasattr(x, "_pattern")
+    )
+
+
+def may_keep(*made_of: torch.Tensor) -> bool:
+    """False if what is made of these tensors is no part of the next trace, which gets them too."""
+    return not _in_dynamo_for_export() or all(map(is_real, made_of))
 
 
 def _parts(out: Any) -> Iterator[torch.Tensor]:

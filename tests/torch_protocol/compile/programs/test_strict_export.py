@@ -5,6 +5,7 @@ import torch
 from samples import made
 from torch import nn
 
+import spgrad
 from spgrad import testing
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler are not ours
@@ -43,3 +44,24 @@ def test_new_patterns(case):
 
 def test_the_pattern_of_the_operand():
     exported(lambda A, x: torch.softmax(2 * A, 1) @ x, strict=True)
+
+
+KEEPS = {
+    "mean": lambda A, x: spgrad.mm(A, x, reduce="mean"),
+    "joined": lambda A, x: torch.cat([A, A]) @ x,
+    "converted": lambda A, x: A.to_sparse_csc() @ x,
+    "normalized": lambda A, x: spgrad.normalize(A, dim=0) @ x,
+}
+
+
+@pytest.mark.parametrize("case", KEEPS)
+def test_what_a_pattern_keeps_is_part_of_the_program(case):
+    """Not a constant from the trace of Dynamo, which had no numbers."""
+    exported(KEEPS[case], strict=True)
+
+
+def test_layers():
+    graph, x = made("csr", (6, 6)).abs().float().detach(), torch.randn(6, 4)
+    for layer in (spgrad.nn.SAGEConv(4, 3), spgrad.nn.GraphConv(4, 3)):
+        program = torch.export.export(layer, (x, graph), strict=True)
+        torch.testing.assert_close(program.module()(x, graph), layer(x, graph))
