@@ -47,7 +47,8 @@ class Slots:
         facts: The same without the elements, as pairs of a name and a value.
         find_views: Finds and keeps the views of a pattern that compiled code takes.
         getitem: `spgrad.getitem`.
-        inside_transform: What torch's own function gives inside of a transform of torch.func.
+        inside_transform: What torch's own function gives inside of a transform of torch.func, or
+            in a program that torch.export traces.
         load: Rebuilds a pickled SparseTensor.
         matmul: `spgrad.matmul`.
         on_values: Applies a torch function to the values, for an optimizer's step.
@@ -97,7 +98,7 @@ def answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> A
     op = TORCH_FUNCTIONS.get(func)
     if op is not None:
         return op(*args, **as_ours(func, kwargs)) if kwargs else op(*args)
-    if torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active() or torch.compiler.is_exporting():
         return above.inside_transform(func, args, kwargs)
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))

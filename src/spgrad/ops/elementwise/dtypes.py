@@ -24,7 +24,7 @@ def _converting(name: str) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(A: Any, *args: Any, **kw: Any) -> Any:
-        if in_torch_func():
+        if in_torch_func() or torch.compiler.is_exporting():
             return inside_transform(function, (A, *args), kw)
         with torch._C.DisableTorchFunctionSubclass():
             if _is_real_variable(A):

@@ -1,7 +1,8 @@
-"""Calls on a SparseTensor, inside of a transform of torch.func, that torch itself would execute.
+"""Calls on a SparseTensor that torch itself would execute, in torch.func and in torch.export.
 
-torch.func wraps every tensor that reaches its dispatcher in a tensor that is no SparseTensor. So
-these calls act on the values, or are refused.
+torch.func wraps every tensor that reaches its dispatcher in a tensor that is no SparseTensor. The
+dispatcher of torch.export knows no wrapper that an operation made. So these calls act on the
+values, or are refused.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ def inside_transform(
             if not isinstance(out, torch.Tensor):  # the name of a dtype
                 return out
             return on_pattern(out, first._pattern.moved(out.device))
+        if func is torch.Tensor.copy_ and torch.compiler.is_exporting():
+            return _copied(first, *args[1:], **(kwargs or {}))
     with torch._C.DisableTorchFunctionSubclass():
         out = func(*args, **(kwargs or {}))
     if _hides_a_sparse_tensor(out):
@@ -69,6 +72,17 @@ def inside_transform(
             "or on the values: spgrad.from_values(function(A.values()), A)."
         )
     return out
+
+
+def _copied(A: SparseTensor, source: Any, non_blocking: bool = False) -> SparseTensor:
+    """A with the values of `source`; exported programs are for inference alone."""
+    if not isinstance(source, SparseTensor) or not A._pattern.same_as(source._pattern):
+        raise UnsupportedError(
+            "torch.export traces a call of copy_ whose `source` is no SparseTensor that shares the "
+            "pattern of `self`; one that does is accepted. Use spgrad.from_values."
+        )
+    A._vals.copy_(source._vals, non_blocking)
+    return A
 
 
 def _hides_a_sparse_tensor(out: Any) -> bool:
