@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from spgrad.torch_protocol.compile import by_symbols
+
 
 class Key:
     """Names one kind of result; `of` names one result of this kind by its parameters."""
@@ -21,8 +23,16 @@ class Key:
         return self.name
 
     def of(self, *parameters: Any) -> tuple[Any, ...]:
-        """The key of the result of this kind with these parameters."""
-        return (self, *parameters)
+        """The key of the result of this kind with these parameters.
+
+        A size that a trace has a symbol for has no hash; its symbol has.
+        """
+        key = (self, *parameters)
+        try:
+            hash(key)
+        except TypeError:
+            return by_symbols(key)
+        return key
 
 
 # As long as the pattern lives

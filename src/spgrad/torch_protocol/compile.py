@@ -359,6 +359,13 @@ def known(size: Any) -> bool:
     return not isinstance(size, torch.SymInt) or size.node.has_hint()
 
 
+def by_symbols(x: Any) -> Any:
+    """`x`, a size or a tuple of sizes and more, with the symbols of a trace in place of sizes."""
+    if isinstance(x, tuple):
+        return tuple(map(by_symbols, x))
+    return x.node.expr if isinstance(x, torch.SymInt) else x
+
+
 def equate(size: int, other: int) -> None:
     """Tells a trace that has symbols for two sizes that these are equal.
 

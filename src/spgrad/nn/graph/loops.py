@@ -215,8 +215,6 @@ def with_dense_dims(pattern: Pattern, inner: tuple[int, ...]) -> Pattern:
     if inner == pattern.dense_shape:
         return pattern
     shape = (*pattern.shape[: pattern.sparse_dim], *inner)
-    if not all(isinstance(size, int) for size in inner):  # sizes that a trace does not know
-        return same_elements(pattern, shape, len(inner))
     key = kept.INNER.of(inner)
     return pattern.derive(key, lambda p: same_elements(p, shape, len(inner)))
 
