@@ -170,7 +170,7 @@ REFUSED = {
     # names of SciPy and torch
     "a matrix in dot": (
         lambda: A.dot(torch.ones(3)),
-        "dot: `input` has shape (3, 3); a 1-d tensor is accepted. For a matrix use A @ x or",
+        "dot: `input` has layout csr; vectors, which are in coo, are accepted. For a matrix",
     ),
     "a layout by its place": (
         lambda: spgrad.to_sparse(A, "csr"),

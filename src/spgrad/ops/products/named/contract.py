@@ -155,13 +155,13 @@ def vdot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def _vectors(input: Any, second: tuple[str, Any]) -> list[torch.Tensor]:
     named = [("input", input), second]
-    for name, x in named:
-        if is_sparse(x):
-            hint = "For a matrix use A @ x or spgrad.tensordot."
-            require_rank(name, x, 1, hint)
-    operands = [
-        sparse_operand(name, x, layouts=("coo",)) if is_sparse(x) else x for name, x in named
-    ]
+    operands = [sparse_operand(name, x) if is_sparse(x) else x for name, x in named]
+    for (name, _), x in zip(named, operands, strict=True):
+        if isinstance(x, SparseTensor) and not x._pattern.is_coo:
+            raise UnsupportedError(
+                f"`{name}` has layout {x._pattern.name}; vectors, which are in coo, are accepted. "
+                "For a matrix use A @ x or spgrad.tensordot."
+            )
     operands = require_operands([(n, x) for (n, _), x in zip(named, operands, strict=True)])
     for (name, _), x in zip(named, operands, strict=True):
         require_rank(name, x, 1, "Use spgrad.tensordot for other numbers of dimensions.")
