@@ -310,6 +310,55 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "_AT_ONCE = 2*18",
         "How many edges are computed at a time changes the time alone.",
     ),
+    Equivalent(
+        "src/spgrad/lowering/convert.py",
+        "_to_coo",
+        "by_columns = not pattern.compressed_by_rows and many(pattern.extent[0], pattern)",
+        "by_columns = not pattern.compressed_by_rows or many(pattern.extent[0], pattern)",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/lowering/products/spmm.py",
+        "in_one_pass",
+        "if row > 2 * LINE or not all(isinstance(size, int) for size in sizes):",
+        "if row <= 2 * LINE or not all(isinstance(size, int) for size in sizes):",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/lowering/products/row_spmm.py",
+        "_both",
+        "line = LINE // x.element_size()",
+        "line = LINE * x.element_size()",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/lowering/gather.py",
+        "Gather.index",
+        "if entries is None or isinstance(entries, torch.Tensor):",
+        "if entries is None and isinstance(entries, torch.Tensor):",
+        "What is a tensor or None already comes back from `as_index` as it is.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/creation/grid.py",
+        "neighbour_steps",
+        "every = itertools.product(range(-most, most + 1), repeat=dims)",
+        "every = itertools.product(range(-most, most + 2), repeat=dims)",
+        "The next line leaves out what is beyond the radius.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/reductions/extrema.py",
+        "_in_whole",
+        "vals = call.vals.detach().squeeze(2) # (elements, reduced)",
+        "vals = call.vals.squeeze(2) # (elements, reduced)",
+        "The result is an index, which has no gradient: a graph is recorded in vain.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/creation/random.py",
+        "_below_diagonal",
+        "row = ((1 + (1 + 8 * t.double()).sqrt()) / 2).long() # t = row (row - 1) / 2 + col",
+        "row = ((0 + (1 + 8 * t.double()).sqrt()) / 2).long() # t = row (row - 1) / 2 + col",
+        "The root is a half smaller, so the row is at most one less, and the last line adds it.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

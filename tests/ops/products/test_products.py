@@ -104,3 +104,15 @@ def test_names_that_raise_in_torch(sparse, name):
         testing.assert_close(y, expected)
     if sparse is made_by_spgrad:
         testing.assert_close(torch.tensordot(A, x, 1), a @ x)
+
+
+def test_products_with_batches_are_contiguous():
+    """As those of torch.matmul, which can be viewed in other shapes."""
+    A, batch = made_by_spgrad(drawn(4, 6)), made_by_spgrad(drawn(2, 4, 6))
+    for y, wanted in (
+        (A @ drawn(2, 6, 3), A.to_dense() @ drawn(2, 6, 3)),
+        (batch @ drawn(3, 1, 6, 5), batch.to_dense() @ drawn(3, 1, 6, 5)),
+        (drawn(2, 3, 4) @ batch, drawn(2, 3, 4) @ batch.to_dense()),
+    ):
+        assert y.is_contiguous()
+        testing.assert_close(y, wanted)
