@@ -60,6 +60,17 @@ def test_with_the_transpose_and_the_adjoint(layout, dtype):
         testing.assert_close(A.grad, dense.grad * testing.mask_of(A.pattern))
 
 
+def test_second_derivatives_of_complex_numbers():
+    A = drawn((3, 3), dtype=torch.complex128).detach()
+    vals, b = A.values().clone(), torch.randn(3, 2, dtype=A.dtype)
+
+    def solution(vals, b):
+        return spgrad.solve_triangular(spgrad.from_values(vals, A), b, upper=True)
+
+    operands = vals.requires_grad_(), b.requires_grad_()
+    assert torch.autograd.gradgradcheck(solution, operands)
+
+
 @pytest.mark.parametrize("transpose", [False, True])
 def test_the_older_name_gives_what_it_gave(transpose):
     A, b = drawn((5, 5)), torch.randn(5, 2, dtype=torch.float64)

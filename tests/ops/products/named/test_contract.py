@@ -319,3 +319,10 @@ def test_one_matrix_is_a_chain():
     testing.assert_close(
         spgrad.multi_dot([v, A.mT, A, v]), (A.to_dense() @ v.to_dense()).square().sum()
     )
+
+
+def test_vdot_takes_the_conjugate_of_a_dense_or_sparse_first_operand():
+    x, y = torch.tensor([1 + 2j, 0, 3j]), torch.tensor([2 - 1j, 1, 0])
+    a, b = (t.to_sparse() for t in (x, y))
+    for left, right in ((x, b), (a, y), (a, b)):
+        testing.assert_close(spgrad.vdot(left, right), torch.vdot(x, y))
