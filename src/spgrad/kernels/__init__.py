@@ -50,9 +50,11 @@ from spgrad.kernels.reference.products.graphs.additive_attention import (
 from spgrad.kernels.reference.products.heads import heads_sddmm, heads_spmm
 from spgrad.kernels.reference.products.matmul import (
     sddmm,
+    sddmm_into,
     shares,
     spmm,
     spmm_sddmm,
+    spmm_sddmm_into,
 )
 from spgrad.kernels.reference.products.rows.row_products import (
     row_sddmm,
@@ -61,12 +63,7 @@ from spgrad.kernels.reference.products.rows.row_products import (
 )
 from spgrad.kernels.reference.products.spgemm import spgemm
 from spgrad.kernels.reference.products.spgemm_values import masked_spgemm, spgemm_values
-from spgrad.kernels.reference.products.spmm_of_part import (
-    add_spmm,
-    sddmm_into,
-    spmm_sddmm_into,
-    untiled_spmm,
-)
+from spgrad.kernels.reference.products.spmm_of_part import add_spmm, untiled_spmm
 from spgrad.kernels.reference.products.spmm_reduce import (
     spmm_plus,
     spmm_prod,

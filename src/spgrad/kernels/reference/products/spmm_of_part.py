@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from spgrad.kernels.declare import kernel
-from spgrad.kernels.reference.products.matmul import sddmm, spmm
+from spgrad.kernels.reference.products.matmul import spmm
 
 
 @kernel(
@@ -46,54 +46,3 @@ def add_spmm(
     """
     part = spmm(ptr, idx, None, val, x)
     y.add_(part) if rows is None else y.index_add_(0, rows, part)
-
-
-@kernel(
-    "sddmm_into(Tensor(a!) out, Tensor ptr, Tensor idx, Tensor? perm, Tensor g, Tensor x) -> ()"
-)
-def sddmm_into(
-    out: Tensor, ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor
-) -> None:
-    """`sddmm` into existing memory, such as a part of the gradient of all values.
-
-    Args:
-        out: The result (nse,).
-        ptr: Row pointers (m + 1,).
-        idx: Column of every entry (nse,).
-        perm: Where an entry's value belongs in the result, a bijection (nse,); None for in place.
-        g: Dense factor (m, n).
-        x: Dense factor (k, n).
-    """
-    out.copy_(sddmm(ptr, idx, perm, g, x))
-
-
-@kernel(
-    "spmm_sddmm_into(Tensor(a!) out, Tensor ptr, Tensor idx, Tensor? perm, Tensor val, Tensor g,"
-    " Tensor x) -> Tensor",
-    fake=lambda out, ptr, idx, perm, val, g, x: x.new_empty(ptr.shape[0] - 1, x.shape[1]),
-)
-def spmm_sddmm_into(
-    out: Tensor,
-    ptr: Tensor,
-    idx: Tensor,
-    perm: Tensor | None,
-    val: Tensor,
-    g: Tensor,
-    x: Tensor,
-) -> Tensor:
-    """`spmm_sddmm`, whose second result is written into existing memory.
-
-    Args:
-        out: The second result (nse,).
-        ptr: Row pointers (m + 1,).
-        idx: Column of every entry (nse,).
-        perm: Where an entry's value stands in `val` and `out`, a bijection (nse,).
-        val: Values (nse,).
-        g: Dense factor (m, n).
-        x: Dense factor (k, n).
-
-    Returns:
-        y (m, n) of `spmm`.
-    """
-    out.copy_(sddmm(ptr, idx, perm, g, x))
-    return spmm(ptr, idx, perm, val, x)
