@@ -155,8 +155,8 @@ class ShardedMatrix(Sharded):
             Of all operands and of the values of D. Keys and values travel, and their gradients
             travel back.
         """
-        operands = map(in_its_dtype, (query, key, value))
-        return rowwise.attention(self.in_autocast(), *operands, scale)
+        q, k, v = map(in_its_dtype, (query, key, value))
+        return rowwise.attention(self.in_autocast(), q, k, v, scale)
 
     @public_as("distributed.ShardedMatrix.sum", collective=True)
     def sum(self, dim: int | None = None) -> torch.Tensor:
