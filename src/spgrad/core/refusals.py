@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from spgrad.errors import ArgumentKindError, UnsupportedError
+from spgrad.errors import ArgumentKindError, StateError, UnsupportedError
 
 _TRANSFORMS = ("torch._functorch.apis", "torch._functorch.eager_transforms")
 _SHARDED = ("torch.distributed.fsdp", "torch.distributed.tensor")
@@ -246,6 +246,22 @@ def refuse_onnx() -> None:
             "torch.onnx.export got a SparseTensor, in the module or as an argument, for which ONNX "
             "has no operations; dense tensors are accepted. Export a module that holds "
             "A.to_dense() in its place."
+        )
+
+
+_UNWRAPPING = "torch._functorch._aot_autograd.subclass_parametrization"
+
+
+def refuse_unwrapping(A: torch.Tensor) -> None:
+    """Raises where the caller's caller makes a parameter of each inner tensor, as AOTInductor does.
+
+    The indices can't require a gradient.
+    """
+    if sys._getframe(2).f_globals.get("__name__") == _UNWRAPPING and A.requires_grad:
+        raise StateError(  # torch passes over a NotImplementedError here
+            f"AOTInductor got a SparseTensor parameter of shape {tuple(A.shape)} that requires a "
+            "gradient; one that does not is accepted. Call module.requires_grad_(False) before "
+            "torch.export.export: compiled packages are for inference."
         )
 
 

@@ -104,6 +104,7 @@ requires_grad=True)
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         refusals.refuse_onnx()
+        refusals.refuse_unwrapping(self)
         pattern = self._pattern
         if self._is_bare:
             return inner_tensors.bare(pattern)

@@ -159,8 +159,6 @@ def _table(name: str, shape: str, dense: Callable[..., Any], *samples: Any) -> O
         dense,
         samples=tuple({"input": _NUMBERS, **sample} for sample in samples),
         call=_looked_up,
-        traced=False,
-        outside="it reads whether the indices are in range",
     )
 
 

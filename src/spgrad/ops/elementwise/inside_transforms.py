@@ -62,7 +62,7 @@ def inside_transform(
                 return out
             return on_pattern(out, first._pattern.moved(out.device))
         if func is torch.Tensor.copy_ and torch.compiler.is_exporting():
-            return _copied(first, *args[1:], **(kwargs or {}))
+            return _copied_into(first, *args[1:], **(kwargs or {}))
     with torch._C.DisableTorchFunctionSubclass():
         out = func(*args, **(kwargs or {}))
     if _hides_a_sparse_tensor(out):
@@ -74,7 +74,7 @@ def inside_transform(
     return out
 
 
-def _copied(A: SparseTensor, source: Any, non_blocking: bool = False) -> SparseTensor:
+def _copied_into(A: SparseTensor, source: Any, non_blocking: bool = False) -> SparseTensor:
     """A with the values of `source`; exported programs are for inference alone."""
     if not isinstance(source, SparseTensor) or not A._pattern.same_as(source._pattern):
         raise UnsupportedError(
