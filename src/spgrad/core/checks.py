@@ -24,8 +24,8 @@ INDEX_DTYPES = (torch.int64, torch.int32)
 INT = int, torch.SymInt
 """Kinds of an int; the second, in a trace, is one that varies from call to call."""
 
-REAL = *INT, float, torch.SymFloat
-NUMBER = *REAL, bool, complex
+REAL: tuple[type[Any], ...] = *INT, float, torch.SymFloat
+NUMBER: tuple[type[Any], ...] = *REAL, bool, complex
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:

@@ -152,7 +152,7 @@ def require_dim(arg: str, dim: Any, ndim: int) -> int:
     return dim % ndim
 
 
-def require_int(arg: str, value: Any) -> int:
+def require_int(arg: str, value: Any) -> Any:
     """`value` if it is an int; raises otherwise."""
     if not isinstance(value, checks.INT) or isinstance(value, bool):
         raise ArgumentKindError(f"`{arg}` is {value!r}; an int is accepted. For example 1.")

@@ -91,7 +91,7 @@ def set_diag(
     A = _matrices(input, offset)
     pattern = A._pattern
     shape = (*pattern.batch, diagonal_length(pattern, offset))
-    if isinstance(value, checks.NUMBER):
+    if not isinstance(value, torch.Tensor) and isinstance(value, checks.NUMBER):
         if isinstance(value, complex) and not A._vals.is_complex():
             raise ArgumentValueError(
                 f"`value` is {value} for a diagonal of dtype {A._vals.dtype}; a real number is "
