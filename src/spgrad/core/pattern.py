@@ -377,9 +377,7 @@ def _without_wrapper(index: torch.Tensor) -> torch.Tensor:
 def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a is b:
         return True
-    if a.shape != b.shape or a.device != b.device:
-        return False
-    if torch.compiler.is_compiling():
+    if a.shape != b.shape or a.device != b.device or torch.compiler.is_compiling():
         return False
     if a.dtype == b.dtype and a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
         return True

@@ -5,7 +5,7 @@ import torch
 
 from spgrad import SparseTensor, support, testing
 
-UNKNOWN = {"smm", "unbind"}
+UNKNOWN = {"smm", "embedding", "embedding_bag"}
 """Rows whose result has sizes that only a run tells."""
 
 CELLS = {}
@@ -59,7 +59,7 @@ def test_outside_of_graphs(row):
         torch.compile(call, backend="eager", fullgraph=True)()
 
 
-@pytest.mark.parametrize("name", ["solve", "equal", "embedding", "squeeze_"])
+@pytest.mark.parametrize("name", ["solve", "equal", "squeeze_"])
 def test_a_graph_ends_before_the_call_and_goes_on_after_it(name, capfd):
     operands, call, fast = compiled(CELLS[name], False)
     assert same(fast(*operands), call(*operands))
