@@ -18,6 +18,7 @@ import torch
 from spgrad import kernels
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.errors import ArgumentKindError, ArgumentValueError, MissingPackageError
+from spgrad.torch_protocol.compile import in_trace
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
@@ -252,10 +253,18 @@ def require_compressed(
         bound: Exclusive upper bound of `idx`.
         lines: Lines of one batch item; the message names a position within the item.
     """
-    code, at = kernels.check_compressed(ptr, idx, bound).tolist()
+    compressed, plain = names
+    found = kernels.check_compressed(ptr, idx, bound)
+    if type(found) is not torch.Tensor and in_trace():
+        torch._assert_async(
+            found[0] == 0,
+            f"spgrad: `{compressed}` and `{plain}` do not fit, or are outside of the shape; "
+            "outside of compiled code the error says where.",
+        )
+        return
+    code, at = found.tolist()
     if code == 0:
         return
-    compressed, plain = names
     where = f"position {at}"
     if code <= 3 and lines and ptr.numel() - 1 > lines:
         where = f"position {at % lines} of batch item {at // lines}"
@@ -283,9 +292,27 @@ def require_compressed(
     raise ArgumentValueError(f"{says}. {hint}")
 
 
-def require_coordinates(indices: torch.Tensor, size: tuple[int, ...], arg: str = "indices") -> bool:
-    """Refuses COO indices outside `size`; returns whether they are sorted and unique."""
-    dim, at, ordered = kernels.check_coo(indices, size).tolist()
+def require_coordinates(
+    indices: torch.Tensor,
+    size: tuple[int, ...],
+    arg: str = "indices",
+    *,
+    coalesced: bool | None = None,
+) -> bool:
+    """Refuses COO indices outside `size`; returns whether they are sorted and unique.
+
+    A trace does not know. Its graph raises if indices that should be `coalesced` are not.
+    """
+    found = kernels.check_coo(indices, size)
+    if type(found) is not torch.Tensor and in_trace():
+        fits = (found[0] < 0) & (found[2] != 0) if coalesced else found[0] < 0
+        torch._assert_async(
+            fits,
+            f"spgrad: `{arg}` has a number outside of the shape, or is not sorted and unique as "
+            "`is_coalesced` says; outside of compiled code the error says where.",
+        )
+        return bool(coalesced)
+    dim, at, ordered = found.tolist()
     if dim >= 0:
         raise ArgumentValueError(
             f"`{arg}` has {int(indices[dim, at])} in row {dim} at position {at}; indices in [0, "

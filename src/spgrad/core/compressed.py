@@ -22,6 +22,7 @@ from spgrad.core.pattern import LAYOUT_NAMES, Pattern, reaching
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.public import public_op
+from spgrad.torch_protocol.compile import when_tracing
 
 
 @public_op
@@ -205,6 +206,16 @@ def sparse_bsc_tensor(
     names = ("ccol_indices", "row_indices")
     indices = (ccol_indices, row_indices)
     return _build(torch.sparse_bsc, names, indices, values, size, options)
+
+
+for _constructor in (
+    sparse_compressed_tensor,
+    sparse_csr_tensor,
+    sparse_csc_tensor,
+    sparse_bsr_tensor,
+    sparse_bsc_tensor,
+):
+    when_tracing(_constructor)
 
 
 class _Parts(NamedTuple):

@@ -14,6 +14,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.public import public_op
+from spgrad.torch_protocol.compile import when_tracing
 from spgrad.torch_protocol.func_transforms import transforming
 
 _is_meta = operator.attrgetter("is_meta")
@@ -125,7 +126,8 @@ def coo_leaf(
         is_coalesced = idx.shape[1] < 2  # up to one element is always sorted
     ordered = is_coalesced
     if wants_check(options, idx):
-        ordered = checks.require_coordinates(idx, shape[: idx.shape[0]], arg)
+        sparse = shape[: idx.shape[0]]
+        ordered = checks.require_coordinates(idx, sparse, arg, coalesced=is_coalesced)
         if is_coalesced and not ordered:
             raise ArgumentValueError(
                 "`is_coalesced` is True but `indices` are not sorted and unique; sorted unique "
@@ -140,6 +142,9 @@ def coo_leaf(
         ordered=ordered,
     )
     return leaf(vals, pattern, options)
+
+
+when_tracing(sparse_coo_tensor)
 
 
 def _coo_shape(
@@ -258,7 +263,7 @@ def size_tuple(size: Sequence[int], arg: str = "size") -> tuple[int, ...]:
         raise ArgumentKindError(
             f"`{arg}` is {size!r}; a sequence of ints is accepted. For example (3, 4)."
         )
-    shape = tuple(map(int, size))
+    shape = tuple(size) if torch.SymInt in map(type, size) else tuple(map(int, size))
     checks.require_addressable(shape, arg)
     return shape
 
@@ -267,7 +272,7 @@ def _is_size(size: Any) -> bool:
     if not isinstance(size, (tuple, list)):
         return False
     for s in size:
-        if type(s) is not int and (not isinstance(s, int) or isinstance(s, bool)):
+        if type(s) is not int and (not isinstance(s, checks.INT) or isinstance(s, bool)):
             return False
     return True
 

@@ -65,7 +65,6 @@ def _made(
         samples=samples,
         absent=absent,
         call=call,
-        traced=False,
     )
 
 

@@ -176,9 +176,10 @@ def _nodes(edges: torch.Tensor, size: Any) -> tuple[int, int]:
         "a number of nodes, or (rows, columns),",
         "Leave it out for the smallest square.",
     )
-    if not isinstance(size, (int, tuple, list)) or isinstance(size, bool):
+    if not isinstance(size, (*checks.INT, tuple, list)) or isinstance(size, bool):
         raise ArgumentKindError(f"`size` is {size!r}; {accepted} is accepted. {hint}")
-    shape = size_tuple((size, size) if isinstance(size, int) else size)
+    square: Any = (size, size)
+    shape = size_tuple(square if isinstance(size, checks.INT) else size)
     if len(shape) != 2:
         raise checks.bad_shape("size", shape, accepted, hint)
     return shape[0], shape[1]
