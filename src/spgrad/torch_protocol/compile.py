@@ -88,7 +88,8 @@ def _teach_dynamo() -> None:
     variables.method__nnz = _nnz
     for name in ("sparse_dim", "dense_dim", "is_coalesced"):
         setattr(variables, f"method_{name}", partialmethod(_constant, name=name))
-    variables.method_attr_is_sparse = _is_sparse(variables.method_attr_is_sparse)
+    ordinary = getattr(variables, "method_attr_is_sparse", lambda variable, tx: None)
+    variables.method_attr_is_sparse = _is_sparse(ordinary)
     # with this function, Dynamo finds the sizes that a graph needs as numbers beside its tensors
     output_graph.free_symbols = _symbols  # type: ignore[attr-defined]
 
