@@ -216,7 +216,9 @@ def linear_positions(pattern: Pattern) -> torch.Tensor:
     view = rows(pattern)
     m, k = pattern.matrix
     row = kernels.expand(view.ptr, view.idx.numel()).to(torch.int64)
-    linear = row * k + view.idx - torch.div(row, max(m, 1), rounding_mode="floor") * k
+    linear = row * k + view.idx
+    if pattern.batch:  # whose columns count on from item to item
+        linear = linear - torch.div(row, max(m, 1), rounding_mode="floor") * k
     if view.perm is None:
         return linear
     return torch.empty_like(linear).index_copy_(0, view.perm.to(torch.int64), linear)

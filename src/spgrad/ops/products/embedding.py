@@ -23,6 +23,7 @@ from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.products.spmm_reduce import in_two_steps, reduced_product
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.public import public_op
+from spgrad.torch_protocol.compile import in_trace
 
 
 @public_op
@@ -70,7 +71,7 @@ def embedding(
                 [2., 0.]])
     """
     W, index = _table(input, weight, max_norm, scale_grad_by_freq)
-    _require_rows(_bounds_and(index.reshape(-1)), W._pattern.shape[0])
+    _require_rows(index.reshape(-1), W._pattern.shape[0])
     pad = _padding(padding_idx, W)
     found = to_dense(index_select(W, 0, index.reshape(-1)))
     if pad is not None:
@@ -210,7 +211,7 @@ def bags_of(
     index = input.reshape(-1).to(torch.int64)
     if input.dim() == 2 and offsets is None:
         bags, length = input.shape
-        _require_rows(_bounds_and(index), rows)
+        _require_rows(index, rows)
         return torch.arange(bags + 1, device=input.device) * length, index
     if input.dim() != 1 or offsets is None:
         raise ArgumentValueError(
@@ -225,32 +226,41 @@ def bags_of(
     ptr = offsets.to(torch.int64)
     if not include_last_offset:
         ptr = torch.cat([ptr, ptr.new_full((1,), index.numel())])
-    ends = [ptr[0], ptr[-1], (ptr.diff() < 0).any()] if ptr.numel() else []
-    found = _bounds_and(index, *ends)
-    _require_rows(found, rows)
-    if found[2:] != [0, index.numel(), 0]:
-        raise ArgumentValueError(
-            f"`offsets` does not grow from 0 to the {index.numel()} inputs; offsets that do "
-            "are accepted. They are where each bag starts; with include_last_offset the "
-            "last is the number of inputs."
-        )
+    _require_rows(index, rows, ptr)
     return ptr, index
 
 
-def _bounds_and(index: torch.Tensor, *numbers: torch.Tensor) -> list[int]:
-    """The least and the largest index (0 and -1 of none), and other numbers; read once."""
-    ends = index.aminmax() if index.numel() else (index.new_zeros(()), index.new_full((), -1))
-    return torch.stack([*ends, *(n.to(index.dtype) for n in numbers)]).tolist()
+def _require_rows(index: torch.Tensor, rows: int, ptr: torch.Tensor | None = None) -> None:
+    """Refuses indices that are not rows, and pointers that do not grow from 0 to all indices.
 
-
-def _require_rows(ends: list[int], rows: int) -> None:
-    """Refuses indices whose least and largest are not rows."""
-    least, most = ends[:2]
+    All numbers are read at once. A trace does not know them; its graph checks them in the run.
+    """
+    count = index.numel()
+    ends = index.aminmax() if count else (index.new_zeros(()), index.new_full((), -1))
+    grows = [] if ptr is None or not ptr.numel() else [ptr[0], ptr[-1], (ptr.diff() < 0).any()]
+    found = torch.stack([*ends, *(n.to(index.dtype) for n in grows)])
+    if type(found) is not torch.Tensor and in_trace():
+        fits = (found[0] >= 0) & (found[1] < rows)
+        if grows:
+            fits = fits & (found[2] == 0) & (found[3] == count) & (found[4] == 0)
+        torch._assert_async(
+            fits,
+            "spgrad: `input` has a number that is no row, or `offsets` does not grow from 0 to the "
+            "inputs; outside of compiled code the error says which.",
+        )
+        return
+    least, most, *of_pointers = found.tolist()
     if least < 0 or most >= rows:
         wrong = least if least < 0 else most
         raise ArgumentIndexError(
             f"`input` has {wrong}; rows in [0, {rows}) are accepted. Check "
             "how the inputs were made."
+        )
+    if ptr is not None and of_pointers != [0, count, 0]:
+        raise ArgumentValueError(
+            f"`offsets` does not grow from 0 to the {count} inputs; offsets that do "
+            "are accepted. They are where each bag starts; with include_last_offset the "
+            "last is the number of inputs."
         )
 
 

@@ -1,7 +1,8 @@
-"""Tensors that a compiled function makes of indices, beside those of Python."""
+"""Functions of indices that a graph checks in the run: constructors, and lookups in a table."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 from compiling import compare, compiled
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -48,6 +49,33 @@ def test_made_in_one_graph(name):
         edges, w, x = graph(n)
         compare(lambda w, x: whole(edges, w, x), lambda w, x: function(edges, w, x), w, x)  # noqa: B023
     assert counter.frame_count <= 2
+
+
+LOOKED_UP = {
+    "embedding": lambda W, i, offsets: F.embedding(i, W, padding_idx=1),
+    "bags": lambda W, i, offsets: F.embedding_bag(i.view(-1, 3), W, mode="sum", padding_idx=2),
+    "bags_by_offsets": lambda W, i, offsets: F.embedding_bag(i, W, offsets, mode="max"),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_looked_up_in_one_graph(name):
+    """Rows of a sparse table, by numbers that the graph checks."""
+    function, counter = LOOKED_UP[name], CompileCounterWithBackend("aot_eager")
+    whole = torch.compile(function, fullgraph=True, backend=counter)
+    offsets = torch.tensor([0, 2, 2, 5])
+    for n in (5, 7, 9, 12):
+        edges, w, _ = graph(n)
+        W = spgrad.from_edges(edges, w, n)
+        compare(lambda W: whole(W, edges[1], offsets), lambda W: function(W, edges[1], offsets), W)  # noqa: B023
+    assert counter.frame_count <= 2
+    bad = compiled(lambda i, o: function(W, i, o), "aot_eager")
+    for number in (-1, 12, 10**12):
+        with pytest.raises(RuntimeError, match="`input` has a number that is no row"):
+            bad(torch.where(torch.arange(36) == 3, number, edges[1]), offsets)
+    if name == "bags_by_offsets":
+        with pytest.raises(RuntimeError, match="`offsets` does not grow from 0"):
+            bad(edges[1], offsets + 1)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
