@@ -177,7 +177,7 @@ def test_bad_edge_lists(text, says, tmp_path):
 
 def test_edges_outside_the_size(tmp_path):
     path = write(tmp_path / "a.csv", "0,5\n")
-    assert "`indices` has 5 in row 1" in refused(path, size=3)
+    assert "`edge_index` has 5 in row 1" in refused(path, size=3)
     assert "`size`" in refused(path, size=(1, 2, 3))
 
 

@@ -19,7 +19,6 @@ bytes of a program, which may have so many on every GPU."""
 @pytest.mark.parametrize(
     ("target", "dtype", "columns", "more"),
     [
-        ("sm_80", "float32", "64", ""),
         ("sm_80", "bfloat16", "64", ""),
         ("sm_90", "float32", "1 512", ""),
         ("gfx942", "float32", "64", ""),

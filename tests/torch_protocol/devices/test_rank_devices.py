@@ -50,7 +50,7 @@ def plan_on(device, group, far_rows):
     shares = Shares([0, ROWS], 0)
     mesh = DeviceMesh("meta", [0])
     entries = [own.nse + far.nse]
-    return Plan(mesh, shares, shares, own, (Part(far, rows, 0),), ids, starts, exchange, entries)
+    return Plan(mesh, shares, shares, own, (Part(far, rows, 0),), ids, starts, exchange, entries, 1)
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
