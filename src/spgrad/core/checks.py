@@ -18,7 +18,7 @@ import torch
 from spgrad import kernels
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.errors import ArgumentKindError, ArgumentValueError, MissingPackageError
-from spgrad.torch_protocol.compile import in_trace
+from spgrad.torch_protocol.compile import told_by_a_run
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
@@ -255,7 +255,7 @@ def require_compressed(
     """
     compressed, plain = names
     found = kernels.check_compressed(ptr, idx, bound)
-    if type(found) is not torch.Tensor and in_trace():
+    if told_by_a_run(found):
         torch._assert_async(
             found[0] == 0,
             f"spgrad: `{compressed}` and `{plain}` do not fit, or are outside of the shape; "
@@ -304,13 +304,12 @@ def require_coordinates(
     A trace does not know. Its graph raises if indices that should be `coalesced` are not.
     """
     found = kernels.check_coo(indices, size)
-    if type(found) is not torch.Tensor and in_trace():
-        fits = (found[0] < 0) & (found[2] != 0) if coalesced else found[0] < 0
-        torch._assert_async(
-            fits,
-            f"spgrad: `{arg}` has a number outside of the shape, or is not sorted and unique as "
-            "`is_coalesced` says; outside of compiled code the error says where.",
-        )
+    if told_by_a_run(found):
+        fits, says = found[0] < 0, f"spgrad: `{arg}` has a number outside of the shape"
+        if coalesced:
+            fits = fits & (found[2] != 0)
+            says += ", or is not sorted and unique as `is_coalesced` says"
+        torch._assert_async(fits, f"{says}; outside of compiled code the error says where.")
         return bool(coalesced)
     dim, at, ordered = found.tolist()
     if dim >= 0:

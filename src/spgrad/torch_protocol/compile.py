@@ -235,6 +235,11 @@ def lasting(*made_of: torch.Tensor) -> AbstractContextManager[Any]:
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _ORDINARY
 
 
+def told_by_a_run(t: torch.Tensor) -> bool:
+    """True if a trace made `t`, so that only its graph can check the numbers, in a run."""
+    return type(t) is not torch.Tensor and in_trace()
+
+
 def is_real(t: torch.Tensor) -> bool:
     """True for a tensor that belongs to neither a trace nor a transform."""
     return type(t) is torch.Tensor and not is_functorch_wrapped_tensor(t)

@@ -1,6 +1,7 @@
 """Compiled functions beside eager ones: results and gradients are the same."""
 
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import spgrad
 from spgrad import testing
@@ -8,6 +9,15 @@ from spgrad import testing
 
 def compiled(function, backend="inductor"):
     return torch.compile(function, fullgraph=True, backend=backend)
+
+
+def compare_in_two_graphs(function, operands):
+    """As `compare` for each of the operands, of which at most two are new to the compiler."""
+    counter = CompileCounterWithBackend("aot_eager")
+    whole = torch.compile(function, fullgraph=True, backend=counter)
+    for A in operands:
+        compare(whole, function, A)
+    assert counter.frame_count <= 2
 
 
 def grads(function, *operands):

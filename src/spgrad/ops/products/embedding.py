@@ -23,7 +23,7 @@ from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.products.spmm_reduce import in_two_steps, reduced_product
 from spgrad.ops.reductions.axes import require_dtype
 from spgrad.public import public_op
-from spgrad.torch_protocol.compile import in_trace
+from spgrad.torch_protocol.compile import told_by_a_run
 
 
 @public_op
@@ -239,7 +239,7 @@ def _require_rows(index: torch.Tensor, rows: int, ptr: torch.Tensor | None = Non
     ends = index.aminmax() if count else (index.new_zeros(()), index.new_full((), -1))
     grows = [] if ptr is None or not ptr.numel() else [ptr[0], ptr[-1], (ptr.diff() < 0).any()]
     found = torch.stack([*ends, *(n.to(index.dtype) for n in grows)])
-    if type(found) is not torch.Tensor and in_trace():
+    if told_by_a_run(found):
         fits = (found[0] >= 0) & (found[1] < rows)
         if grows:
             fits = fits & (found[2] == 0) & (found[3] == count) & (found[4] == 0)

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from compiling import compare
+from compiling import compare_in_two_graphs
 from samples import made
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from spgrad import support
 
@@ -27,14 +26,6 @@ def results(asked, shape):
     return function, [shape(seed) for seed in range(3)]
 
 
-def check(function, operands):
-    counter = CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(function, fullgraph=True, backend=counter)
-    for A in operands:
-        compare(compiled, function, A)
-    assert counter.frame_count <= 2
-
-
 PAIRS = [
     (case, name)
     for at, case in enumerate(ASKED)
@@ -44,13 +35,15 @@ PAIRS = [
 
 @pytest.mark.parametrize(("case", "name"), sorted(PAIRS))
 def test_of_matrices(case, name):
-    check(*results(ASKED[case], lambda i: made(name, (4 + 2 * i, 6 + 4 * i), seed=i)))
+    compare_in_two_graphs(
+        *results(ASKED[case], lambda i: made(name, (4 + 2 * i, 6 + 4 * i), seed=i))
+    )
 
 
 @pytest.mark.parametrize("case", ["dense_dim", "_nnz"])
 def test_of_hybrid_tensors(case):
     shape = lambda i: made("coo", (4 + i, 5, 2), seed=i, dense_dim=1)  # noqa: E731
-    check(*results(ASKED[case], shape))
+    compare_in_two_graphs(*results(ASKED[case], shape))
 
 
 @pytest.mark.parametrize("uniform", [False, True])
@@ -61,12 +54,12 @@ def test_nnz_of_batches(uniform):
         A = made("csr", (2, 4 + 2 * i, 6), seed=i)
         return A[0].expand(3, -1, -1) if uniform else A
 
-    check(*results(ASKED["_nnz"], batch))
+    compare_in_two_graphs(*results(ASKED["_nnz"], batch))
 
 
 @pytest.mark.parametrize("coalesced", [False, True])
 def test_is_coalesced(coalesced):
-    check(
+    compare_in_two_graphs(
         *results(
             lambda A: 2 if A.is_coalesced() else 3,
             lambda i: made("coo", (4 + i, 6), seed=i, coalesced=coalesced),

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compiling import assert_same, compare
+from compiling import assert_same, compare, compare_in_two_graphs
 from samples import made
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -33,12 +33,8 @@ SIZES = {
 
 @pytest.mark.parametrize("case", SIZES)
 def test_sizes_as_numbers(case):
-    counter = CompileCounterWithBackend("aot_eager")
-    function = SIZES[case]
-    compiled = torch.compile(function, fullgraph=True, backend=counter)
-    for seed in range(3):
-        compare(compiled, function, made("csr", (6 + 2 * seed, 5 + seed), seed=seed))
-    assert counter.frame_count <= 2
+    shapes = [made("csr", (6 + 2 * seed, 5 + seed), seed=seed) for seed in range(3)]
+    compare_in_two_graphs(SIZES[case], shapes)
 
 
 FACTORS = {
@@ -99,9 +95,5 @@ ALONG = {
 
 @pytest.mark.parametrize("case", ALONG)
 def test_orders_of_rows(case):
-    counter = CompileCounterWithBackend("aot_eager")
-    function = ALONG[case]
-    compiled = torch.compile(function, fullgraph=True, backend=counter)
-    for seed in range(3):
-        compare(compiled, function, made("csr", (6 + 2 * seed, 5 + seed), seed=seed))
-    assert counter.frame_count <= 2
+    shapes = [made("csr", (6 + 2 * seed, 5 + seed), seed=seed) for seed in range(3)]
+    compare_in_two_graphs(ALONG[case], shapes)
