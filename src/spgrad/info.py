@@ -187,7 +187,7 @@ def _counts(M: Matrix, down: int, across: int) -> torch.Tensor:
 
 
 # Dots of a braille character (U+2800) by row and column: Unicode 15, chapter 21.1.
-_DOTS = torch.tensor([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+_DOTS = torch.tensor([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], device="cpu")
 
 
 def _braille(dots: torch.Tensor) -> list[str]:

@@ -21,7 +21,7 @@ def check_value_layout_and_gradient(cell, operands):
     check_layout(cell, operands, y)
     if cell.op.order == 0:
         return
-    g = torch.randn(y.shape, dtype=y.dtype)
+    g = torch.randn(y.shape, dtype=y.dtype, device=y.device)
     torch.autograd.backward(testing.dense_result(y), g)
     on_result = testing.mask_of(y.pattern) if isinstance(y, spgrad.SparseTensor) else 1
     torch.autograd.backward(expected, g * on_result)

@@ -32,4 +32,4 @@ def empty_cache() -> int:
         >>> spgrad.empty_cache()
         0
     """
-    return kernels.empty_cache(torch.empty(0))
+    return kernels.empty_cache(torch.empty(0, device="cpu"))

@@ -58,7 +58,8 @@ def require_members(arg: str, members: Any, bound: int, one: bool = False) -> to
     With `one`, an int stands for the vector of it.
     """
     try:
-        found = torch.as_tensor(members)
+        given = isinstance(members, torch.Tensor)
+        found = members if given else torch.as_tensor(members, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentKindError(
             f"`{arg}` is {checks.describe_kind(members)}; ints or a bool mask, as a tensor or a "
@@ -117,7 +118,7 @@ def require_count(arg: str, count: Any, least: int, accepted: str) -> int:
 def random_key(generator: torch.Generator | None) -> int:
     """One int64 of torch's random numbers, from which a kernel makes its own."""
     checks.require_generator(generator)
-    return int(torch.randint(-(2**63), 2**63 - 1, (), generator=generator))
+    return int(torch.randint(-(2**63), 2**63 - 1, (), generator=generator, device="cpu"))
 
 
 def line_weights(

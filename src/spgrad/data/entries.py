@@ -65,7 +65,7 @@ def split_entries(
             f"`fractions` is {tuple(parts)}; numbers of 0 or more that add up to 1 are accepted. "
             "For example (0.8, 0.1, 0.1)."
         )
-    order = torch.randperm(pattern.nse, generator=generator)
+    order = torch.randperm(pattern.nse, generator=generator, device="cpu")
     ends = [round(pattern.nse * min(end, 1.0)) for end in itertools.accumulate(parts)]
     part = torch.empty_like(order)
     for i, (start, end) in enumerate(itertools.pairwise([0, *ends[:-1], pattern.nse])):
@@ -126,9 +126,9 @@ def negative_sampling(
 def _distinct(bound: int, num: int, generator: torch.Generator | None) -> torch.Tensor:
     """Distinct numbers in [0, bound), in random order; O(num) on average."""
     if 2 * num > bound:
-        return torch.randperm(bound, generator=generator)[:num]
-    found = torch.empty(0, dtype=torch.int64)
+        return torch.randperm(bound, generator=generator, device="cpu")[:num]
+    found = torch.empty(0, dtype=torch.int64, device="cpu")
     while found.numel() < num:  # each number is new with a probability of 1/2 or more
-        more = torch.randint(bound, (num - found.numel() + 8,), generator=generator)
+        more = torch.randint(bound, (num - found.numel() + 8,), generator=generator, device="cpu")
         found = torch.cat([found, more]).unique()
-    return found[torch.randperm(found.numel(), generator=generator)[:num]]
+    return found[torch.randperm(found.numel(), generator=generator, device="cpu")[:num]]

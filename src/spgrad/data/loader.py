@@ -69,7 +69,7 @@ class _Seeds(Sampler[Any]):
     def __iter__(self) -> Iterator[_Asked]:
         key, (nodes, input_id) = random_key(self.generator), self.nodes
         if self.shuffle:
-            order = torch.randperm(nodes.numel(), generator=self.generator)
+            order = torch.randperm(nodes.numel(), generator=self.generator, device="cpu")
             nodes, input_id = nodes[order], input_id[order]
         parts = zip(nodes.split(self.batch_size), input_id.split(self.batch_size), strict=True)
         for i, (seeds, places) in zip(range(len(self)), parts, strict=False):
@@ -255,11 +255,11 @@ def _require_options(options: dict[str, Any]) -> dict[str, Any]:
 def _nodes(given: Any, n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The nodes to make batches of, and what torch_geometric calls their input_id."""
     if given is None:
-        return torch.arange(n), torch.arange(n)
+        return torch.arange(n, device="cpu"), torch.arange(n, device="cpu")
     nodes = require_members("input_nodes", given, n).cpu()
     require_distinct("input_nodes", nodes)
     masked = isinstance(given, torch.Tensor) and given.dtype == torch.bool
-    return nodes, nodes if masked else torch.arange(nodes.numel())
+    return nodes, nodes if masked else torch.arange(nodes.numel(), device="cpu")
 
 
 def _require_features(x: Any, n: int) -> None:

@@ -130,18 +130,18 @@ def saint_sample(
             f"`method` is {method!r}; 'node', 'edge' and 'walk' are accepted. Choose one of them."
         )
     if method == "walk":
-        starts = torch.randint(max(n, 1), (num if n else 0,), generator=generator)
+        starts = torch.randint(max(n, 1), (num if n else 0,), generator=generator, device="cpu")
         return subgraph(A, random_walk(A, starts, length, generator=generator).unique())
     if view.idx.numel() == 0:
         return subgraph(A, [])
     if method == "node":
-        drawn = torch.randint(view.idx.numel(), (num,), generator=generator)
+        drawn = torch.randint(view.idx.numel(), (num,), generator=generator, device="cpu")
         return subgraph(A, view.idx[drawn].long().unique())
     row = kernels.expand(view.ptr, view.idx.numel()).long()
     inverse = 1 / view.ptr.diff().double()
     degree = torch.where(view.ptr.diff() > 0, inverse, 0.0)
     sums = (degree[row] + degree[view.idx.long()]).cumsum(0)
-    part = torch.rand(num, dtype=torch.float64, generator=generator) * sums[-1]
+    part = torch.rand(num, dtype=torch.float64, generator=generator, device="cpu") * sums[-1]
     edge = torch.searchsorted(sums, part, right=True).clamp(max=len(sums) - 1)
     return subgraph(A, torch.cat([row[edge], view.idx[edge].long()]).unique())
 

@@ -72,7 +72,7 @@ def save(D: ShardedMatrix, path: str | Path) -> None:
         "counts": dtensors.from_rows(counts, dtensors.rows(plan.rows, plan), plan),
         "columns": dtensors.from_rows(plan.entry_columns, move, plan),
         "values": dtensors.from_rows(D.local_values(), move, plan),
-        "shape": torch.tensor(plan.shape),
+        "shape": torch.tensor(plan.shape, device="cpu"),
     }
     dcp.save(state, checkpoint_id=os.fspath(path), process_group=plan.group)
 
@@ -152,7 +152,7 @@ def _rows_of(path: Path, mesh: DeviceMesh) -> SparseTensor:
     rows = RowDataset(path)
     starts = starts_by_entries(rows._ptr, mesh.size())
     rank = mesh.get_local_rank()
-    return rows[torch.arange(starts[rank], starts[rank + 1])]
+    return rows[torch.arange(starts[rank], starts[rank + 1], device="cpu")]
 
 
 def _lines_of(path: Path, mesh: DeviceMesh) -> tuple[SparseTensor, int]:
@@ -253,7 +253,7 @@ def _from_checkpoint(path: Path, mesh: DeviceMesh) -> SparseTensor:
         chunks[name] = DTensor.from_local(
             local, mesh, [Shard(0)], run_check=False, shape=size, stride=(1,)
         )
-    state: dict[str, Any] = {**chunks, "shape": torch.zeros(2, dtype=torch.int64)}
+    state: dict[str, Any] = {**chunks, "shape": torch.zeros(2, dtype=torch.int64, device="cpu")}
     dcp.load(state, checkpoint_id=os.fspath(path), process_group=group)
     counts, columns, values = (chunks[name].to_local() for name in _NAMES)
     (m, k), nse = state["shape"].tolist(), known["values"].size[0]

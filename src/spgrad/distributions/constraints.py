@@ -59,7 +59,7 @@ class _PositiveDefinite(_Sparse):
             holds = Root(A).failed is None
         except (ArgumentValueError, PivotError):  # not symmetric, or a diagonal not positive
             holds = False
-        return torch.full((items,), holds)
+        return torch.full((items,), holds, device=A.device)
 
 
 sparse_lower_triangular = _LowerTriangular()

@@ -33,7 +33,9 @@ def read(path: Path, kind: str, size: Any, header: bool | None, limit: Limit) ->
                 first = line
                 break
         if first is None:
-            return from_edges(torch.zeros(2, 0, dtype=torch.int64), size=size, layout=_COO)
+            return from_edges(
+                torch.zeros(2, 0, dtype=torch.int64, device="cpu"), size=size, layout=_COO
+            )
         delimiter = DELIMITERS[kind]
         if kind == ".txt":
             delimiter = "," if "," in first else None

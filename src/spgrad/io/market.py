@@ -83,7 +83,11 @@ def read(path: Path, limit: Limit) -> SparseTensor:
         if head.symmetry == "hermitian" and head.field == "complex" and S.diagonal().imag.any():
             raise ValueError("it is hermitian and has a number on its diagonal that is not real")
         return from_dense(torch.from_numpy(checks.signed(S)), torch.sparse_coo)
-    vals = torch.ones(S.nnz) if head.field == "pattern" else torch.from_numpy(checks.signed(S.data))
+    vals = (
+        torch.ones(S.nnz, device="cpu")
+        if head.field == "pattern"
+        else torch.from_numpy(checks.signed(S.data))
+    )
     if head.field == "pattern":
         vals = vals.to(torch.get_default_dtype())
     indices = torch.stack([torch.from_numpy(S.row).long(), torch.from_numpy(S.col).long()])

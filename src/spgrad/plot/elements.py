@@ -223,7 +223,9 @@ def _has_scale(level: torch.Tensor) -> bool:
 
 def _draw_cells(ax: Axes, sheet: _Sheet, cmap: Any) -> Any:
     """An image with one pixel for each cell; at most CELLS x CELLS of them."""
-    plane = torch.full((max(sheet.shape[0], 1), max(sheet.shape[1], 1)), torch.nan).double()
+    plane = torch.full(
+        (max(sheet.shape[0], 1), max(sheet.shape[1], 1)), torch.nan, device="cpu"
+    ).double()
     hidden = torch.ones_like(plane, dtype=torch.bool)
     plane[sheet.row, sheet.col] = sheet.level
     hidden[sheet.row, sheet.col] = False
@@ -313,10 +315,13 @@ def _frame(ax: Axes, sheet: _Sheet) -> None:
         return
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
-    number = torch.arange(sheet.items)
+    number = torch.arange(sheet.items, device="cpu")
     top = number // sheet.across * sheet.step[0] - 0.5
     left = number % sheet.across * sheet.step[1] - 0.5
-    across, down = torch.tensor([0, 1, 1, 0]), torch.tensor([0, 0, 1, 1])
+    across, down = (
+        torch.tensor([0, 1, 1, 0], device="cpu"),
+        torch.tensor([0, 0, 1, 1], device="cpu"),
+    )
     corners = torch.stack(
         [
             left[:, None] + across * sheet.item[1],

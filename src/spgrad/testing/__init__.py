@@ -363,7 +363,7 @@ def dense_leaves(operands: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def mask_of(pattern: Pattern) -> torch.Tensor:
     """Dense bool tensor that is True at the elements of a pattern."""
-    ones = torch.ones(pattern.values_shape)
+    ones = torch.ones(pattern.values_shape, device=pattern.indices[0].device)
     return to_dense(from_values(ones, pattern)) != 0
 
 

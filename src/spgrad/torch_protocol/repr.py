@@ -126,11 +126,13 @@ def _place(pattern: Pattern, p: int) -> tuple[int, ...]:
     if pattern.is_coo:
         return tuple(pattern.indices[0][:, p].tolist())
     ptr, idx = pattern.indices
-    line = int(torch.searchsorted(ptr, torch.tensor(p, dtype=ptr.dtype), right=True)) - 1
+    line = int(torch.searchsorted(ptr, ptr.new_tensor(p), right=True)) - 1
     items = math.prod(pattern.batch)
     lines = (ptr.numel() - 1) // items
     where = (line % lines, int(idx[p]))
-    item = torch.unravel_index(torch.tensor(line // lines), pattern.batch) if pattern.batch else ()
+    item = (
+        torch.unravel_index(ptr.new_tensor(line // lines), pattern.batch) if pattern.batch else ()
+    )
     return (*(int(i) for i in item), *(where if pattern.compressed_by_rows else where[::-1]))
 
 

@@ -12,6 +12,7 @@ from spgrad.kernels.declare import LAUNCHED
 from spgrad.kernels.triton import MODULES
 from spgrad.kernels.triton.common.lines import LONG
 from spgrad.kernels.triton.products.block_matmul import LONG_BLOCKS
+from spgrad.kernels.triton.reductions import softmax
 
 for _module in set(MODULES.values()):
     importlib.import_module(_module)
@@ -24,8 +25,8 @@ PATTERNS = ["short", "hubs", "no_entries", "one_line", "nothing_but_hubs"]
 @pytest.fixture
 def chunks_of_eight(monkeypatch):
     """Lines are long from nine entries or blocks on, so that small operands have many."""
-    monkeypatch.setattr(LONG, "value", 8)
-    monkeypatch.setattr(LONG_BLOCKS, "value", 8)
+    for size in (LONG, LONG_BLOCKS, softmax.LONG):
+        monkeypatch.setattr(size, "value", 8)
 
 
 def view(pattern, m=13, k=17, index=torch.int32, ordered=False):

@@ -5,7 +5,6 @@ import torch
 from interpreting import DTYPES, PATTERNS, beside_reference, chunks_of_eight, long_lines, view
 
 from spgrad.kernels import REFERENCES
-from spgrad.kernels.triton.common.lines import LONG
 from spgrad.kernels.triton.reductions import softmax
 
 pytestmark = [
@@ -60,7 +59,7 @@ def test_lines_of_many_parts(n, log):
 def test_a_segment_of_20_000_entries(monkeypatch):
     """Cut as it is on a GPU, beside segments of one chunk, one entry less, and one more."""
     monkeypatch.undo()
-    ptr, idx, perm = long_lines(LONG.value, 19)
+    ptr, idx, perm = long_lines(softmax.LONG.value, 19)
     both(ptr, perm, torch.randn(len(idx)) * 5, False)
 
 

@@ -49,7 +49,7 @@ def under_autocast():
     parameters, loss = product()
 
     def run():
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(torch.get_default_device().type, torch.bfloat16):
             return loss()
 
     return parameters, run

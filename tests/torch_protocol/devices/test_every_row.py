@@ -8,6 +8,7 @@ import pytest
 import torch
 from waiting import waits
 
+import spgrad
 from spgrad import support, testing
 
 MORE = {
@@ -109,3 +110,55 @@ def test_a_row_waits_as_often_as_it_may(op):
             assert len(found) <= allowed, f"{cell}:\n" + "\n".join(found)
             most[i] = max(most[i], len(found))
     assert op.name not in MORE or tuple(most) == (new, known)
+
+
+MADE_BY_THE_TABLE = {
+    "equal",
+    "allclose",
+    "is_same_size",
+    "is_symmetric",
+    "is_hermitian",
+    "index_add",
+}
+"""The row's own function makes a tensor of numbers, on the default device."""
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in ROWS if op.compared and op.name not in MADE_BY_THE_TABLE], ids=str
+)
+def test_the_default_device_is_not_that_of_the_operands(op):
+    """What a function makes for itself is with its operands, or on the CPU, where it says so."""
+    cell = cells(op)[0]
+    operands, leaves = (testing.sample(cell) for _ in range(2))
+    wanted = testing.run_all(cell, leaves)
+    gradients(wanted)
+    with torch.device("meta"):
+        found = testing.call(cell, op.function, operands, cell.options)
+        found = (found,) if isinstance(found, torch.Tensor) else tuple(found)
+        gradients(found)
+    pairs = [*zip(found, wanted, strict=True)]
+    pairs += [(a.grad, b.grad) for a, b in zip(operands, leaves, strict=True) if b.grad is not None]
+    for one, other in pairs:
+        testing.assert_close(testing.dense_result(one), testing.dense_result(other).detach())
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        spgrad.linalg.det,
+        lambda A: spgrad.linalg.solve(A, torch.ones(8, dtype=A.dtype, device="cpu")),
+        lambda A: spgrad.linalg.eigsh(A, 2)[0],
+        lambda A: spgrad.linalg.eigsh(A, 2, sigma=0.5)[0],
+        lambda A: spgrad.linalg.svds(A, 2)[1],
+        lambda A: spgrad.linalg.factor(A).refactor(A).logdet(),
+        spgrad.linalg.cond,
+    ],
+    ids=["det", "solve", "eigsh", "eigsh near a number", "svds", "refactor", "cond"],
+)
+def test_solvers_on_the_host_do_not_ask_for_the_default_device(run):
+    A = testing.random_sparse((8, 8), torch.sparse_csr, dtype=torch.float64)
+    A = (A + A.mT + 4 * spgrad.eye(8, dtype=torch.float64)).to_sparse_csr().detach()
+    wanted = run(A)
+    with torch.device("meta"):
+        found = run(A.clone())
+    torch.testing.assert_close(found, wanted)

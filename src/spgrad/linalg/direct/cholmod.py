@@ -96,7 +96,7 @@ class _Analysis:
                 raise indefinite("CHOLMOD") from error
         if self.order is None:
             size = self.lines.ptr.shape[0] - 1
-            places = torch.arange(size).to(vals.dtype)[:, None]
+            places = torch.arange(size, device="cpu").to(vals.dtype)[:, None]
             self.order = _solution(factor, places, _P).real.squeeze(1).to(torch.int64)
         return factor
 
@@ -136,13 +136,13 @@ class _Cholesky(Factored):
         """Signs of 1, and for each item twice the sum of the logarithms of the diagonal of L."""
         diagonal, to_row = self._diagonal()
         at_row = diagonal[to_row].log().view(self.items, -1)  # in the order of the rows of A
-        return torch.ones(self.items, dtype=self.dtype), 2 * at_row.sum(-1)
+        return torch.ones(self.items, dtype=self.dtype, device="cpu"), 2 * at_row.sum(-1)
 
     def _diagonal(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The diagonal of L, and the position in it of each row of A."""
         import numpy as np
 
-        places = torch.arange(self.size).to(self.dtype)[:, None]
+        places = torch.arange(self.size, device="cpu").to(self.dtype)[:, None]
         to_row = _solution(self.factor, places, _PT).real.squeeze(1).to(torch.int64)
         diagonal = torch.from_numpy(np.array(_cholmod().diag(self.factor))).reshape(-1).real
         return diagonal, to_row

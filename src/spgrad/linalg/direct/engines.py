@@ -117,11 +117,15 @@ def lines_of(pattern: Pattern, *, by_rows: bool, half: bool) -> Lines:
     size, elements = pattern.extent[0], view.idx.shape[0]
     line = kernels.expand(view.ptr, elements).to("cpu", torch.int64)
     across = view.idx.to("cpu", torch.int64)
-    place = torch.arange(elements) if view.perm is None else view.perm.to("cpu", torch.int64)
+    place = (
+        torch.arange(elements, device="cpu")
+        if view.perm is None
+        else view.perm.to("cpu", torch.int64)
+    )
     if half:
         kept = torch.nonzero(across >= line).squeeze(-1)
         line, across, place = line[kept], across[kept], place[kept]
-    absent = torch.ones(size, dtype=torch.bool)
+    absent = torch.ones(size, dtype=torch.bool, device="cpu")
     absent[line[line == across]] = False
     added = torch.nonzero(absent).squeeze(-1)
     line, across = torch.cat((line, added)), torch.cat((across, added))
@@ -130,7 +134,7 @@ def lines_of(pattern: Pattern, *, by_rows: bool, half: bool) -> Lines:
     if not bool((key[1:] > key[:-1]).all()):
         order = torch.argsort(key)
         line, across, place = line[order], across[order], place[order]
-    ptr = torch.zeros(size + 1, dtype=torch.int64)
+    ptr = torch.zeros(size + 1, dtype=torch.int64, device="cpu")
     ptr[1:] = torch.bincount(line, minlength=size).cumsum(0)
     return Lines(ptr, across, place)
 

@@ -42,8 +42,8 @@ def inverse_elements(found: Factored, row: torch.Tensor, column: torch.Tensor) -
     ends = counts.cumsum(0)
     for start in range(0, distinct.shape[0], _COLUMNS):
         some = distinct[start : start + _COLUMNS]
-        unit = torch.zeros(found.size, some.shape[0], dtype=found.dtype)
-        unit[some, torch.arange(some.shape[0])] = 1
+        unit = torch.zeros(found.size, some.shape[0], dtype=found.dtype, device="cpu")
+        unit[some, torch.arange(some.shape[0], device="cpu")] = 1
         x, _ = found.solve(unit)
         a = int(ends[start - 1]) if start else 0
         which = missing[a : int(ends[start + some.shape[0] - 1])]
@@ -58,7 +58,9 @@ def _by_factors(
     if found.selected is None:
         found.selected = selected_elements(found)
     if found.selected is None:
-        return torch.zeros(row.shape, dtype=found.dtype), torch.arange(row.shape[0])
+        return torch.zeros(row.shape, dtype=found.dtype, device="cpu"), torch.arange(
+            row.shape[0], device="cpu"
+        )
     chosen = found.selected
     out, at = chosen.elements(chosen.to_column[row], chosen.to_row[column])
     return out, torch.nonzero(at < 0).squeeze(-1)

@@ -140,7 +140,7 @@ class _Pardiso(Factored):
                 "spgrad.linalg.SuperLU()."
             )
         diagonal = self.call.diagonal().real.log().view(self.items, -1)
-        return torch.ones(self.items, dtype=self.dtype), diagonal.sum(-1)
+        return torch.ones(self.items, dtype=self.dtype, device="cpu"), diagonal.sum(-1)
 
     def inverse_root(self, z: torch.Tensor) -> torch.Tensor:
         """The backward half of a solve."""
@@ -160,9 +160,9 @@ class _Call:
         self.ptr, self.idx = analysis.ptr, analysis.idx
         size = self.ptr.shape[0] - 1
         given = analysis.order
-        self.order = torch.zeros(size, dtype=torch.int32) if given is None else given
-        self.handle = torch.zeros(64, dtype=torch.int64)
-        self.options = torch.zeros(64, dtype=torch.int32)
+        self.order = torch.zeros(size, dtype=torch.int32, device="cpu") if given is None else given
+        self.handle = torch.zeros(64, dtype=torch.int64, device="cpu")
+        self.options = torch.zeros(64, dtype=torch.int32, device="cpu")
         single = vals.dtype in (torch.float32, torch.complex64)
         definite = kind in _DEFINITE
         for number, value in {
@@ -190,7 +190,7 @@ class _Call:
         """Runs a phase; gives x (size, n) for right-hand sides b (size, n), else an empty one."""
         self.options[11] = int(adjoint)
         right = None if b is None else b.mT.contiguous()
-        x = torch.empty(0) if right is None else torch.empty_like(right)
+        x = torch.empty(0, device="cpu") if right is None else torch.empty_like(right)
         columns = 1 if right is None else right.shape[0]
         one, error = ctypes.c_int32(1), ctypes.c_int32(0)
         numbers = (ctypes.c_int32(n) for n in (self.kind, phase, self.ptr.shape[0] - 1))

@@ -26,17 +26,17 @@ def adjugate_elements(A: SparseTensor, row: torch.Tensor, column: torch.Tensor) 
     """
     m, vals = A._pattern.extent[0], plain(A._vals).reshape(-1).cpu()
     at = torch.stack(coordinates(A._pattern)).cpu()
-    line, last = torch.arange(m), torch.full((m,), m)
+    line, last = torch.arange(m, device="cpu"), torch.full((m,), m, device="cpu")
     border = torch.stack((torch.cat((line, last)), torch.cat((last, line))))
     generator = torch.Generator().manual_seed(0)
     scale = vals.abs().amax() if vals.numel() else 1
-    random = torch.randn(2 * m, dtype=vals.dtype, generator=generator) * (scale or 1)
+    random = torch.randn(2 * m, dtype=vals.dtype, generator=generator, device="cpu") * (scale or 1)
     indices, values = torch.cat((at, border), 1), torch.cat((vals, random))
     try:
         found = SuperLU().prepare(sparse_coo_tensor(indices, values, (m + 1, m + 1)))
     except SingularError:
         return A._vals.new_zeros(row.shape)
-    unit = torch.zeros(m + 1, 1, dtype=vals.dtype)
+    unit = torch.zeros(m + 1, 1, dtype=vals.dtype, device="cpu")
     unit[m] = 1
     left = found.solve(unit)[0].squeeze(1)
     right = found.solve(unit, adjoint=True)[0].squeeze(1)

@@ -101,7 +101,7 @@ class _Analysis:
         row = order[self.idx]
         moved = torch.argsort(column * m + row)
         counts = torch.bincount(column, minlength=m)
-        self.ptr = torch.zeros(m + 1, dtype=torch.int32)
+        self.ptr = torch.zeros(m + 1, dtype=torch.int32, device="cpu")
         self.ptr[1:] = counts.cumsum(0)
         self.idx = row[moved].to(torch.int32)
         self.perm = moved if self.perm is None else self.perm[moved]

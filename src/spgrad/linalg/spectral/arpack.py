@@ -214,5 +214,5 @@ def _linear(function: Callable[[torch.Tensor], torch.Tensor], m: int, like: torc
             y = function(x.to(like.device, like.dtype).view(m, 1))
         return plain(y).cpu().numpy().reshape(v.shape)
 
-    dtype = torch.empty(0, dtype=like.dtype).numpy().dtype
+    dtype = torch.empty(0, dtype=like.dtype, device="cpu").numpy().dtype
     return cast(Any, LinearOperator)((m, m), matvec=matvec, dtype=dtype)

@@ -191,7 +191,9 @@ class _Found(NamedTuple):
             return U
         rank = int((~none).sum())
         source = torch.Generator().manual_seed(0)
-        random = torch.randn(U.shape[0], U.shape[1] - rank, generator=source, dtype=torch.float64)
+        random = torch.randn(
+            U.shape[0], U.shape[1] - rank, generator=source, dtype=torch.float64, device="cpu"
+        )
         both = torch.cat([U[:, :rank].detach(), random.to(U.device, U.dtype)], 1)
         return torch.cat([U[:, :rank], torch.linalg.qr(both).Q[:, rank:]], 1)
 

@@ -136,7 +136,11 @@ def _only(input: Any) -> Any:
             f"`input` has shape {tuple(A._pattern.shape)}; a tensor of one element is accepted. "
             "Reduce it first, for example with A.sum()."
         )
-    return A._vals.sum().item() if A._vals.numel() else torch.zeros((), dtype=A.dtype).item()
+    return (
+        A._vals.sum().item()
+        if A._vals.numel()
+        else torch.zeros((), dtype=A.dtype, device="cpu").item()
+    )
 
 
 def _same_places(input: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor] | None:

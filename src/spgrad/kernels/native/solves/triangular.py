@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from spgrad.errors import UnsupportedError
 from spgrad.kernels.declare import REFERENCES, native
 from spgrad.kernels.native.common.torch_csr import by_library, csr, served
 from spgrad.kernels.reference.common.views import in_view_order, row_numbers
@@ -29,6 +30,11 @@ def solve_triangular(
     sizes = idx.shape[0], ptr.shape[0], b.shape[1]
     if not (b.numel() and by_library(b.device) and served(val.dtype, b.device, *sizes)):
         return REFERENCES["solve_triangular"](ptr, idx, perm, val, b, upper, unit, transpose)
+    if b.is_cuda and torch.cuda.is_current_stream_capturing():  # cuSPARSE would end the process
+        raise UnsupportedError(
+            "A CUDA graph is being captured, and the substitution of cuSPARSE is not accepted in one. "
+            "Solve outside of the graph, or with an iterative solver such as spgrad.linalg.CG()."
+        )
     row = row_numbers(ptr, idx.shape[0])
     on_diagonal = idx == row
     if not unit and b.device.type == "cpu" and lacks_pivot(row, on_diagonal, m):
@@ -47,5 +53,7 @@ def solve_triangular(
 
 def lacks_pivot(row: Tensor, on_diagonal: Tensor, m: int) -> bool:
     """Whether one of m rows has no entry on the diagonal: MKL may end the process there."""
-    there = torch.zeros(m, dtype=torch.bool).index_fill_(0, row[on_diagonal].long(), True)
+    there = torch.zeros(m, dtype=torch.bool, device="cpu").index_fill_(
+        0, row[on_diagonal].long(), True
+    )
     return not bool(there.all())

@@ -190,9 +190,9 @@ def shares(ptr: Tensor, workers: int) -> Tensor:
         half, length = longest // 2, end - begin
         pieces = -(-length // half) if length > longest else 1
         lines += [begin + length * b // pieces for b in range(pieces)]
-    at = torch.tensor([*lines, nse])
-    work = at + torch.arange(len(at))
+    at = torch.tensor([*lines, nse], device="cpu")
+    work = at + torch.arange(len(at), device="cpu")
     each = -(-int(work[-1]) // workers)
-    bounds = (torch.arange(workers + 1) * each).clamp(max=int(work[-1]))
+    bounds = (torch.arange(workers + 1, device="cpu") * each).clamp(max=int(work[-1]))
     line = torch.searchsorted(work, bounds)
     return torch.stack([at[line].diff(), line.diff()]).to(ptr.device)

@@ -194,7 +194,9 @@ def relabel_lines(
     found = torch.full_like(named, len(number), dtype=torch.int64)
     found.scatter_reduce_(0, number, place, "amin")
     order = torch.argsort(found)
-    local = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)).to(order))
+    local = torch.empty_like(order).index_copy_(
+        0, order, torch.arange(len(order), device="cpu").to(order)
+    )
     made = local[number[len(nodes) :]]
     if ascending:
         by = torch.argsort(made, stable=True)

@@ -74,5 +74,5 @@ def solve_triangular(
         else:
             x[i] = (b[i] - weight[those] @ x[column[those]]) / diagonal[i]
     zero = diagonal == 0
-    first = zero.int().argmax() if bool(zero.any()) else torch.tensor(-1)
+    first = zero.int().argmax() if bool(zero.any()) else torch.tensor(-1, device="cpu")
     return x, first.to(dtype=torch.int64, device=b.device).view(1)

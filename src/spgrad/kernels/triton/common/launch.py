@@ -12,8 +12,8 @@ from spgrad.kernels.triton.common.lines import LONG
 
 SERVED = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
 """Dtypes that the kernels take; sums of the last two are formed in float32."""
-ELEMENTS = 2048
-"""Elements of a tile, of 16 to a thread where 128 threads work on it."""
+_LONGEST, _USED_ONCE = "_spgrad_longest_line", object()
+"""An attribute of pointers: most entries of a line, or that they were used once."""
 
 
 class Tile(NamedTuple):
@@ -29,21 +29,16 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def tile(nse: int, m: int, columns: int, most: int = 128) -> Tile:
+def tile(nse: int, m: int, columns: int, elements: int, most: int = 128) -> Tile:
     """The tile for lines of nse / m entries in the mean, and rows of this many columns.
 
-    It follows from shapes alone, so no number is read from the device.
+    It has so many elements, or more if a row has. It follows from shapes alone, so no number is
+    read from the device.
     """
     width = power_of_two(min(max(columns, 1), most))
-    entries = power_of_two(min(max(nse // max(m, 1), 1), 32, max(ELEMENTS // width, 1)))
-    lines = min(max(ELEMENTS // (width * entries), 1), 64)
-    return Tile(lines, entries, width)
-
-
-def part_tile(columns: int, most: int = 128, entries: int = 128) -> Tile:
-    """The tile for the two parts of long lines in a chunk."""
-    width = power_of_two(min(max(columns, 1), most))
-    return Tile(2, max(min(ELEMENTS // (2 * width), entries), 1), width)
+    room = max(elements // width, 1)
+    entries = min(power_of_two(nse // max(m, 1)), 32, room)
+    return Tile(min(max(room // entries, 1), 128), entries, width)
 
 
 def blocks(count: int, size: int) -> int:
@@ -51,13 +46,60 @@ def blocks(count: int, size: int) -> int:
     return -(-count // size)
 
 
-def chunks(nse: int, size: int | None = None) -> int:
+def chunks(ptr: Tensor, nse: int, size: int | None = None) -> int:
     """How many chunks, of LONG entries or of `size`, may have parts of long lines.
 
-    0 where no line can be long.
+    0 where no line can be long, or is.
     """
     size = LONG.value if size is None else size
-    return blocks(nse, size) if nse > size else 0
+    if nse <= size:
+        return 0
+    longest = _longest_line(ptr)
+    return 0 if longest is not None and longest <= size else blocks(nse, size)
+
+
+def _longest_line(ptr: Tensor) -> int | None:
+    """Most entries of a line, or None while the host does not know it.
+
+    The host reads the number from the device when these pointers are used the second time, and
+    keeps it with them. So a pattern that is used once makes the host wait for nothing, and neither
+    does one in a CUDA graph.
+    """
+    known = getattr(ptr, _LONGEST, None)
+    if known is None:
+        setattr(ptr, _LONGEST, _USED_ONCE)
+    elif known is _USED_ONCE and ptr.is_cuda and not torch.cuda.is_current_stream_capturing():
+        known = int(ptr.diff().max())
+        setattr(ptr, _LONGEST, known)
+    return known if isinstance(known, int) else None
+
+
+def part_programs(ptr: Tensor, nse: int, lines: int) -> int:
+    """How many programs read parts of long lines, if each reads so many."""
+    return blocks(2 * chunks(ptr, nse), lines)
+
+
+class Launch(NamedTuple):
+    """Programs, how many of them read parts, and the lines and entries of a tile."""
+
+    programs: int
+    parts: int
+    lines: int
+    entries: int
+
+
+def launches(ptr: Tensor, nse: int, columns: int, elements: int, most: int) -> list[Launch]:
+    """One for short lines, and one for parts of long ones where there may be some."""
+    m = ptr.shape[0] - 1
+    lines, entries, _ = tile(nse, m, columns, elements, most)
+    parts = part_programs(ptr, nse, lines)
+    made = Launch(blocks(m, lines), 0, lines, entries), Launch(parts, parts, lines, entries)
+    return [launch for launch in made if launch.programs]
+
+
+def part_rows(made: list[Launch]) -> int:
+    """Rows that are needed for the results of parts."""
+    return sum(launch.parts * launch.lines for launch in made)
 
 
 def elsewhere(name: str, *args: Any) -> Any:

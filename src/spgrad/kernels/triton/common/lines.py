@@ -1,12 +1,12 @@
-"""Which lines of a view a program reads: many short ones, or a part of a long one.
+"""Which lines of a view a program reads: short ones, or parts of long ones.
 
-A line is a row of a view by rows, or a column of one by columns. Lines of at most `LONG` entries
-are short: a program reads several side by side. The entries are also cut into chunks of `LONG`, and
-a program reads what a chunk has of long lines, which is a part of two lines at most, because a long
-line is longer than a chunk. Chunk c has the parts 2 c, of the line of its first entry, and 2 c + 1,
-of that of its last. Where each part stands follows from the pointers alone, so no plan is made,
-nothing is sent to the host, and no two programs add to one place. Another kernel joins the parts of
-a line in their order, so the result is the same however a device schedules programs.
+A line is a row of a view by rows, or a column of one by columns. Lines of at most a chunk are
+short: a program reads one or several side by side. The entries are also cut into chunks, and what a
+chunk has of long lines is a part of two lines at most, because a long line is longer than a chunk.
+Chunk c has the parts 2 c, of the line of its first entry, and 2 c + 1, of that of its last. Where
+each part stands follows from the pointers alone, so no plan is made, nothing is sent to the host,
+and no two programs add to one place. Another kernel joins the parts of a line in their order, so
+the result is the same however a device schedules programs.
 """
 
 # pyright: reportOperatorIssue=false, reportArgumentType=false, reportAssignmentType=false
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-LONG = tl.constexpr(1024)
-"""Entries of a chunk, and most entries of a short line."""
-SHORT_LINES = tl.constexpr(0)
-"""Program p reads the short ones of lines p R, ..., (p + 1) R - 1."""
-PARTS = tl.constexpr(1)
-"""Program p reads what chunk p has of long lines: those of its first and of its last entry."""
+LONG = tl.constexpr(256)
+"""Entries of a chunk, and most entries of a short line, of kernels that gather rows.
+
+One program reads a short line, a few entries at a time, and each time it waits for the memory.
+While the last programs read long lines, the device has nothing else to do.
+"""
 
 
 class View(NamedTuple):
@@ -53,14 +53,28 @@ def line_of(ptr, m, entry):
 
 
 @triton.jit
-def part_of(ptr, m, chunk, side, CHUNK: tl.constexpr):
-    """What side 0 or 1 of a chunk has of a long line: line, begin, end, and whether it has any."""
-    first = tl.cast(chunk, ptr.dtype.element_ty) * CHUNK
-    stop = tl.minimum(first + CHUNK, tl.load(ptr + m))
-    one, other = line_of(ptr, m, first), line_of(ptr, m, stop - 1)
-    line = tl.where(side == 0, one, other)
+def lines_of(ptr, m, entries):
+    """The lines (R,) of entries (R,)."""
+    low, high = entries * 0, m + entries * 0
+    while tl.max(high - low) > 1:
+        middle = (low + high) // 2
+        before = tl.load(ptr + middle) <= entries
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle)
+    return low
+
+
+@triton.jit
+def parts_at(ptr, m, part, CHUNK: tl.constexpr):
+    """The parts (R,) of these numbers: line, begin, end, and whether a line has it."""
+    chunk = (part // 2).to(ptr.dtype.element_ty)
+    nse = tl.load(ptr + m)
+    first = tl.minimum(chunk * CHUNK, nse - 1)
+    stop = tl.minimum(chunk * CHUNK + CHUNK, nse)
+    line = lines_of(ptr, m, tl.where(part % 2 == 0, first, stop - 1))
     begin, end = tl.load(ptr + line), tl.load(ptr + line + 1)
-    there = (end - begin > CHUNK) & (line - one >= side)  # two lines, or the same twice
+    one = (part % 2 == 0) | (begin > first)  # else the line of the last entry is that of the first
+    there = (end - begin > CHUNK) & one & (chunk * CHUNK < nse)
     begin, end = tl.maximum(begin, first), tl.minimum(end, stop)
     return line, begin, tl.where(there, end, begin), there
 
@@ -86,20 +100,22 @@ def long_line(ptr, m, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def lines_of_program(ptr, m, R: tl.constexpr, KIND: tl.constexpr):
-    """The lines that a program reads, (R,) each: line, begin, end, where to store, whether to."""
-    if KIND == SHORT_LINES:
-        line = tl.program_id(0) * R + tl.arange(0, R)
-        begin = tl.load(ptr + line, mask=line < m, other=0)
-        end = tl.load(ptr + line + 1, mask=line < m, other=0)
-        there = (line < m) & (end - begin <= LONG)
-        end = tl.where(there, end, begin)
-        place = line
+def lines_of_program(ptr, m, P, R: tl.constexpr, CHUNK: tl.constexpr):
+    """What a program reads, (R,) each: line, begin, end, where to store its result, whether to.
+
+    The first P programs read parts of long lines, R of them, and the others R short lines.
+    """
+    if tl.program_id(0) < P:
+        place = tl.program_id(0) * R + tl.arange(0, R)
+        line, begin, end, there = parts_at(ptr, m, place, CHUNK)
     else:
-        tl.static_assert(R == 2)
-        side = tl.arange(0, 2)
-        line, begin, end, there = part_of(ptr, m, tl.program_id(0), side, LONG)
-        place = 2 * tl.program_id(0) + side
+        place = (tl.program_id(0) - P) * R + tl.arange(0, R)
+        inside = place < m
+        begin = tl.load(ptr + place, mask=inside, other=0)
+        end = tl.load(ptr + place + 1, mask=inside, other=0)
+        there = inside & (end - begin <= CHUNK)
+        end = tl.where(there, end, begin)
+        line = place.to(ptr.dtype.element_ty)
     return line, begin, end, place, there
 
 

@@ -11,13 +11,15 @@ from torch import Tensor
 from spgrad.kernels.triton.common.launch import blocks, power_of_two
 from spgrad.kernels.triton.common.lines import LONG, first_part, long_line
 
-MOST = 1024
-"""Most columns that a program joins."""
+MOST, TILE = 1024, 2048
+"""Most columns that a program joins, and most elements that it reads at a time."""
 
 
 @triton.jit
-def join_parts_kernel(ptr, parts, y, m, n, N: tl.constexpr, CHUNK: tl.constexpr):
-    """Adds the parts of each long line in their order: programs (chunks, columns, heads).
+def join_parts_kernel(
+    ptr, parts, y, m, n, C: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr
+):  # fmt: skip
+    """Adds the parts of each long line, C at a time: programs (chunks, columns, heads).
 
     parts (heads, 2 chunks, n); y (heads, m, n), of which rows of long lines are written.
     """
@@ -25,14 +27,16 @@ def join_parts_kernel(ptr, parts, y, m, n, N: tl.constexpr, CHUNK: tl.constexpr)
     column = tl.program_id(1) * N + tl.arange(0, N)
     head = tl.program_id(2).to(tl.int64)
     if end > begin:
-        inside = column < n
-        own = parts + head * tl.num_programs(0) * 2 * n + column
-        total = tl.load(own + first_part(begin, CHUNK).to(tl.int64) * n, mask=inside, other=0)
-        at = tl.program_id(0).to(tl.int64) * 2 * n
-        for _ in range(tl.program_id(0) + 1, (end - 1) // CHUNK + 1):
-            at += 2 * n
-            total += tl.load(own + at, mask=inside, other=0)
-        tl.store(y + (head * m + line) * n + column, total, mask=inside)
+        first, chunk = first_part(begin, CHUNK).to(tl.int64), tl.program_id(0).to(tl.int64)
+        count = (end - 1) // CHUNK + 1 - tl.program_id(0)
+        total = tl.zeros((N,), parts.dtype.element_ty)
+        for step in range(0, count, C):
+            number = step + tl.arange(0, C)
+            part = tl.where(number == 0, first, 2 * (chunk + number))
+            at = (head * tl.num_programs(0) * 2 + part)[:, None] * n + column[None, :]
+            inside = (number < count)[:, None] & (column < n)[None, :]
+            total += tl.sum(tl.load(parts + at, mask=inside, other=0), 0)
+        tl.store(y + (head * m + line) * n + column, total, mask=column < n)
 
 
 def join_parts(ptr: Tensor, parts: Tensor, y: Tensor, chunk: int | None = None) -> None:
@@ -44,4 +48,4 @@ def join_parts(ptr: Tensor, parts: Tensor, y: Tensor, chunk: int | None = None) 
     width = min(power_of_two(n), MOST)
     chunk = LONG.value if chunk is None else chunk
     grid = parts.shape[-2] // 2, blocks(n, width), heads
-    join_parts_kernel[grid](ptr, parts, y, m, n, N=width, CHUNK=chunk)
+    join_parts_kernel[grid](ptr, parts, y, m, n, C=TILE // width, N=width, CHUNK=chunk)

@@ -10,7 +10,6 @@ values in its tiles. Results of parts of long lines are joined by another kernel
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -21,17 +20,14 @@ from torch import Tensor
 from spgrad.kernels.declare import launched
 from spgrad.kernels.reference.common.dtypes import accumulate_dtype
 from spgrad.kernels.triton.common.launch import (
-    blocks,
-    chunks,
+    Launch,
     elsewhere,
-    part_tile,
+    launches,
+    part_rows,
     served,
-    tile,
 )
 from spgrad.kernels.triton.common.lines import (
     LONG,
-    PARTS,
-    SHORT_LINES,
     View,
     entries_of_step,
     first_part,
@@ -48,6 +44,8 @@ LEAST = 4
 """Columns that a tile has at least; with one it would have as many scores as elements."""
 MOST_HEADS = 65535
 """Most programs that a grid has behind its first dimension."""
+OPTIONS = {"num_warps": 1}
+"""A warp has the whole tile, so that scores of entries are exchanged between its lanes alone."""
 NONE = tl.constexpr(float("-inf"))
 """The score of an entry that takes no part, and lse of a line without others."""
 
@@ -64,13 +62,13 @@ class Operands(NamedTuple):
 
 
 @triton.jit
-def whole_lines(ptr, m, R: tl.constexpr, KIND: tl.constexpr):
+def whole_lines(ptr, m, P, R: tl.constexpr):
     """The lines that a program reads, (R,) each, and how many results a head has.
 
     Line, begin, end, where to store its result, and whether to.
     """
-    line, begin, end, place, there = lines_of_program(ptr, m, R, KIND)
-    results = 2 * tl.num_programs(0) if KIND == PARTS else m
+    line, begin, end, place, there = lines_of_program(ptr, m, P, R, LONG)
+    results = tl.where(P > 0, P * R, m)
     return line.to(tl.int64), begin, end, place.to(tl.int64), there, results
 
 
@@ -112,18 +110,20 @@ def weights_of(score, lse, live):
     return tl.where(live & (lse != NONE), tl.exp(score - tl.where(lse == NONE, 0, lse)), 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P"])
 def attention_kernel(
-    view, bias, q, k, v, out, lse, scale: tl.float64, m, n, nse, d: tl.constexpr, e: tl.constexpr,
-    R: tl.constexpr, E: tl.constexpr, KIND: tl.constexpr,
+    view, bias, q, k, v, out, lse, scale: tl.float64, m, n, nse, P, d: tl.constexpr,
+    e: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
 ):  # fmt: skip
-    """out and lse of a program's lines, or of parts of lines: programs (lines, biases, more heads).
+    """out and lse of a program's lines: programs (lines, biases, more heads).
+
+    All P programs, if P is not 0, read parts of lines instead.
 
     Of the entries read so far, it has the largest score, and sums of exponentials relative to that.
     """
     WIDTH: tl.constexpr = padded(e)
     ACC: tl.constexpr = tl.float64 if q.dtype.element_ty == tl.float64 else tl.float32
-    line, begin, end, place, there, results = whole_lines(view.ptr, m, R, KIND)
+    line, begin, end, place, there, results = whole_lines(view.ptr, m, P, R)
     head = tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     own = rows_at(q, head * m, line, begin < end, d, ACC)
     largest = tl.full((R,), NONE, ACC)
@@ -175,10 +175,10 @@ def join_attention_kernel(ptr, parts, lses, out, lse, m, e: tl.constexpr):
         tl.store(lse + head * m + line, largest + tl.log(divisor))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P"])
 def attention_rows_kernel(
-    view, of, bias, dq, d_bias, scale: tl.float64, m, n, nse, heads, d: tl.constexpr,
-    e: tl.constexpr, R: tl.constexpr, E: tl.constexpr, KIND: tl.constexpr,
+    view, of, bias, dq, d_bias, scale: tl.float64, m, n, nse, heads, P, d: tl.constexpr,
+    e: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
 ):  # fmt: skip
     """dq, and the change of the bias, of a program's rows, or of parts of rows.
 
@@ -187,7 +187,7 @@ def attention_rows_kernel(
     """
     WIDTH: tl.constexpr = padded(d)
     ACC: tl.constexpr = tl.float64 if of.q.dtype.element_ty == tl.float64 else tl.float32
-    line, begin, end, place, there, results = whole_lines(view.ptr, m, R, KIND)
+    line, begin, end, place, there, results = whole_lines(view.ptr, m, P, R)
     filled, biases = begin < end, tl.num_programs(1)
     for number in range(tl.program_id(2) + tl.program_id(1), heads, biases * tl.num_programs(2)):
         head = tl.cast(number, tl.int64)
@@ -215,16 +215,16 @@ def attention_rows_kernel(
             tl.debug_barrier()  # other threads of the program may read what this head changed
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P"])
 def attention_columns_kernel(
-    view, of, bias, dk, dv, scale: tl.float64, m, n, nse, d: tl.constexpr, e: tl.constexpr,
-    R: tl.constexpr, E: tl.constexpr, KIND: tl.constexpr,
+    view, of, bias, dk, dv, scale: tl.float64, m, n, nse, P, d: tl.constexpr, e: tl.constexpr,
+    R: tl.constexpr, E: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a program's columns, or of parts of them: programs as `attention_kernel`."""
     WIDTH_D: tl.constexpr = padded(d)
     WIDTH_E: tl.constexpr = padded(e)
     ACC: tl.constexpr = tl.float64 if of.q.dtype.element_ty == tl.float64 else tl.float32
-    line, begin, end, place, there, results = whole_lines(view.ptr, n, R, KIND)
+    line, begin, end, place, there, results = whole_lines(view.ptr, n, P, R)
     head = tl.program_id(2).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     keys = rows_at(of.k, head * n, line, begin < end, d, ACC)
     values = rows_at(of.v, head * n, line, begin < end, e, ACC)
@@ -259,21 +259,14 @@ def _ours(idx: Tensor, bias: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> 
     return q.shape[0] <= MOST_HEADS and q.shape[0] % _biases(bias) == 0
 
 
-def _lines(q: Tensor, v: Tensor, nse: int, m: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Programs, and (R, E, KIND): for short lines, and for parts where some may be long."""
-    wide = 2 if q.dtype == torch.float64 else 1  # a number takes so many registers
-    columns, most = wide * max(q.shape[2], v.shape[2], LEAST), wide * MOST
-    shape = tile(nse, m, columns, most)
-    yield blocks(m, shape.lines), (shape.lines, shape.entries, SHORT_LINES.value)
-    if chunks(nse):
-        shape = part_tile(columns, most)  # with rows of two lines in registers: half the entries
-        yield chunks(nse), (shape.lines, max(shape.entries // 2, 1), PARTS.value)
+def _launches(ptr: Tensor, nse: int, columns: int, elements: int) -> list[Launch]:
+    return launches(ptr, nse, max(columns, LEAST), elements, MOST)
 
 
-def _parts(x: Tensor, nse: int) -> Tensor:
+def _parts(x: Tensor, made: list[Launch]) -> Tensor:
     """Room for what parts of long lines give of x (heads, lines, columns)."""
     dtype = accumulate_dtype(x.dtype)
-    return x.new_empty(x.shape[0], 2 * chunks(nse), x.shape[2], dtype=dtype)
+    return x.new_empty(x.shape[0], part_rows(made), x.shape[2], dtype=dtype)
 
 
 @launched
@@ -293,15 +286,14 @@ def attention(
     (heads, m, d), (_, n, e), (nse,) = q.shape, v.shape, idx.shape
     out, lse = q.new_empty(heads, m, e), q.new_empty(heads, m, dtype=accumulate_dtype(q.dtype))
     view, biases = View(ptr, idx, perm), _biases(bias)
-    parts, lses = _parts(out, nse), _parts(lse[:, :, None], nse)
-    for (programs, shape), to in zip(
-        _lines(q, v, nse, m), ((out, lse), (parts, lses)), strict=False
-    ):
+    made = _launches(ptr, nse, max(d, e), min(4096 // q.itemsize, 1024))
+    parts, lses = _parts(out, made), _parts(lse[:, :, None], made)
+    for (programs, of_parts, *shape), to in zip(made, ((out, lse), (parts, lses)), strict=False):
         attention_kernel[programs, biases, heads // biases](
-            view, bias, q, k, v, *to, scale, m, n, nse, d, e, *shape
+            view, bias, q, k, v, *to, scale, m, n, nse, of_parts, d, e, *shape, **OPTIONS
         )
-    if chunks(nse):
-        join_attention_kernel[chunks(nse), heads](ptr, parts, lses, out, lse, m, e)
+    if parts.shape[1]:
+        join_attention_kernel[parts.shape[1] // 2, heads](ptr, parts, lses, out, lse, m, e)
     return out, lse
 
 
@@ -331,18 +323,19 @@ def attention_backward(
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     d_bias = None if bias is None else torch.empty_like(bias, dtype=accumulate_dtype(q.dtype))
     biases = _biases(bias)
-    parts = _parts(dq, nse), _parts(dk, nse), _parts(dv, nse)
-    of_lines = zip(_lines(q, v, nse, m), (dq, parts[0]), strict=False)
-    for (programs, shape), to in of_lines:
+    columns, elements = max(d, e), 2048 // q.itemsize
+    of_rows, of_columns = (_launches(p, nse, columns, elements) for p in (ptr, cols_ptr))
+    parts = _parts(dq, of_rows), _parts(dk, of_columns), _parts(dv, of_columns)
+    for (programs, of_parts, *shape), to in zip(of_rows, (dq, parts[0]), strict=False):
         attention_rows_kernel[programs, biases, heads if bias is None else 1](
-            by_rows, of, bias, to, d_bias, scale, m, n, nse, heads, d, e, *shape
-        )
-    of_columns = zip(_lines(q, v, nse, n), ((dk, dv), parts[1:]), strict=False)
-    for (programs, shape), both in of_columns:
+            by_rows, of, bias, to, d_bias, scale, m, n, nse, heads, of_parts, d, e, *shape,
+            **OPTIONS,
+        )  # fmt: skip
+    for (programs, of_parts, *shape), both in zip(of_columns, ((dk, dv), parts[1:]), strict=False):
         attention_columns_kernel[programs, biases, heads // biases](
-            by_cols, of, bias, *both, scale, m, n, nse, d, e, *shape
+            by_cols, of, bias, *both, scale, m, n, nse, of_parts, d, e, *shape, **OPTIONS
         )
-    if chunks(nse):
-        for lines, part, whole in zip((ptr, cols_ptr, cols_ptr), parts, (dq, dk, dv), strict=True):
+    for lines, part, whole in zip((ptr, cols_ptr, cols_ptr), parts, (dq, dk, dv), strict=True):
+        if part.shape[1]:
             join_parts(lines, part, whole)
     return dq, dk, dv, q.new_empty(0) if d_bias is None else d_bias.to(q.dtype)

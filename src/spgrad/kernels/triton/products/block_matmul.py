@@ -19,7 +19,7 @@ from triton import knobs
 
 from spgrad.kernels.declare import launched
 from spgrad.kernels.triton.common.launch import blocks, chunks, elsewhere, power_of_two, served
-from spgrad.kernels.triton.common.lines import PARTS, SHORT_LINES, View, line_of, part_of, places
+from spgrad.kernels.triton.common.lines import View, line_of, lines_of_program, places
 from spgrad.kernels.triton.common.parts import join_parts
 
 INTERPRETED = tl.constexpr(bool(knobs.runtime.interpret))
@@ -40,10 +40,10 @@ def multiplied(left, right, total):
     return tl.dot(left, right, total, input_precision="ieee")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P"])
 def block_spmm_kernel(
-    view, val, x, y, m, n, BL: tl.constexpr, BW: tl.constexpr, TRANSPOSED: tl.constexpr,
-    M: tl.constexpr, K: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr,
+    view, val, x, y, m, n, P, BL: tl.constexpr, BW: tl.constexpr, TRANSPOSED: tl.constexpr,
+    M: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """M rows and N columns of y for a short line of blocks, or of sums over a part of a long one.
 
@@ -53,13 +53,9 @@ def block_spmm_kernel(
     """
     SIDE: tl.constexpr = max(K // BW, 1)  # blocks of a step
     STEPS: tl.constexpr = (BW + K - 1) // K  # steps of a block
-    line = tl.program_id(0)
-    if KIND == PARTS:
-        _, begin, end, there = part_of(view.ptr, m, line // 2, line % 2, LONG_BLOCKS)
-    else:
-        begin, end = tl.load(view.ptr + line), tl.load(view.ptr + line + 1)
-        there = end - begin <= LONG_BLOCKS
-        end = tl.where(there, end, begin)
+    _, begins, ends, place, filled = lines_of_program(view.ptr, m, P, 1, LONG_BLOCKS)
+    begin, end, line = tl.sum(begins), tl.sum(ends), tl.sum(place)
+    there = tl.sum(filled.to(tl.int32)) > 0
     own = tl.program_id(2) * M + tl.arange(0, M)
     column = tl.program_id(1) * N + tl.arange(0, N)
     mine, inside = own < tl.where(there, BL, 0), column < n
@@ -151,14 +147,12 @@ def block_spmm(
     view, across, down = View(ptr, idx, perm), blocks(n, width), blocks(block_lines, m)
     shape = block_lines, block_width, transposed
     options = {"M": m, "N": width, **_options(x.dtype, m, width)}
-    block_spmm_kernel[lines, across, down](
-        view, val, x, y, lines, n, *shape, KIND=SHORT_LINES.value, **options
-    )
-    parts = 2 * chunks(idx.shape[0], LONG_BLOCKS.value)
+    block_spmm_kernel[lines, across, down](view, val, x, y, lines, n, 0, *shape, **options)
+    parts = 2 * chunks(ptr, idx.shape[0], LONG_BLOCKS.value)
     if parts:
         sums = x.new_empty(parts, block_lines * n, dtype=torch.float32)
         block_spmm_kernel[parts, across, down](
-            view, val, x, sums, lines, n, *shape, KIND=PARTS.value, **options
+            view, val, x, sums, lines, n, parts, *shape, **options
         )
         join_parts(ptr, sums, y.view(lines, block_lines * n), LONG_BLOCKS.value)
     return y

@@ -20,19 +20,16 @@ from spgrad.kernels.triton.common.launch import (
     blocks,
     chunks,
     elsewhere,
-    part_tile,
+    power_of_two,
     served,
     tile,
 )
-from spgrad.kernels.triton.common.lines import (
-    LONG,
-    PARTS,
-    SHORT_LINES,
-    first_part,
-    lines_of_program,
-    places,
-)
+from spgrad.kernels.triton.common.lines import first_part, lines_of_program, places
 
+LONG = tl.constexpr(1024)
+"""Elements of a chunk, and most of a short segment: nothing is gathered, so it may be longer."""
+ELEMENTS = 2048
+"""Of a tile."""
 PART_COLUMNS, PART_ENTRIES = 32, 1024
 """Most columns and entries that a program reads of a part of a long segment at a time."""
 OPTIONS = {"num_warps": 8}
@@ -107,7 +104,7 @@ def segment_softmax_kernel(
     The first elements of a line are kept, so a line of at most E entries is read once.
     """
     ACC: tl.constexpr = tl.float64 if val.dtype.element_ty == tl.float64 else tl.float32
-    _, begin, end, _, _ = lines_of_program(ptr, m, R, SHORT_LINES)
+    _, begin, end, _, _ = lines_of_program(ptr, m, 0, R, LONG)
     most = tl.max(end - begin)
     if most > 0:
         first, top, total = exponentials(perm, val, begin, end, n, E, N, ACC)
@@ -144,7 +141,7 @@ def softmax_parts_kernel(
 
     largest and total are (2 chunks, n). Programs (chunks, columns).
     """
-    _, begin, end, place, there = lines_of_program(ptr, m, 2, PARTS)
+    _, begin, end, place, there = lines_of_program(ptr, m, tl.num_programs(0), 2, LONG)
     if tl.max(end - begin) > 0:
         ACC: tl.constexpr = total.dtype.element_ty
         _first, top, sums = exponentials(perm, val, begin, end, n, E, N, ACC)
@@ -162,7 +159,7 @@ def softmax_of_parts_kernel(
     Every program of a line joins them in their order. Programs (chunks, columns).
     """
     ACC: tl.constexpr = total.dtype.element_ty
-    line, begin, end, _, mine = lines_of_program(ptr, m, 2, PARTS)
+    line, begin, end, _, mine = lines_of_program(ptr, m, tl.num_programs(0), 2, LONG)
     most = tl.max(end - begin)
     if most > 0:
         chunk, first, count = count_parts(ptr, line, mine)
@@ -205,7 +202,7 @@ def segment_softmax_backward_kernel(
 ):  # fmt: skip
     """The gradients of a program's lines in N columns: out, g and grad (nse, n)."""
     ACC: tl.constexpr = tl.float64 if out.dtype.element_ty == tl.float64 else tl.float32
-    _, begin, end, _, _ = lines_of_program(ptr, m, R, SHORT_LINES)
+    _, begin, end, _, _ = lines_of_program(ptr, m, 0, R, LONG)
     most = tl.max(end - begin)
     if most > 0:
         y, first, total = sums_of(perm, out, g, begin, end, n, LOG, E, N, ACC)
@@ -223,7 +220,7 @@ def softmax_backward_parts_kernel(
     ptr, perm, out, g, total, m, n, LOG: tl.constexpr, E: tl.constexpr, N: tl.constexpr
 ):
     """The sums over a chunk's parts of long lines: total (2 chunks, n). Programs as the others."""
-    _, begin, end, place, there = lines_of_program(ptr, m, 2, PARTS)
+    _, begin, end, place, there = lines_of_program(ptr, m, tl.num_programs(0), 2, LONG)
     if tl.max(end - begin) > 0:
         ACC: tl.constexpr = total.dtype.element_ty
         _y, _first, sums = sums_of(perm, out, g, begin, end, n, LOG, E, N, ACC)
@@ -237,7 +234,7 @@ def softmax_backward_of_parts_kernel(
 ):
     """The gradients of a chunk's parts of long lines, from the sums over all their parts."""
     ACC: tl.constexpr = total.dtype.element_ty
-    line, begin, end, _, mine = lines_of_program(ptr, m, 2, PARTS)
+    line, begin, end, _, mine = lines_of_program(ptr, m, tl.num_programs(0), 2, LONG)
     most = tl.max(end - begin)
     if most > 0:
         chunk, first, count = count_parts(ptr, line, mine)
@@ -258,16 +255,22 @@ def _sizes(ptr: Tensor, val: Tensor) -> tuple[int, int, int]:
     return ptr.shape[0] - 1, val.shape[0], val.shape[1:].numel()
 
 
+def _part_shape(n: int) -> tuple[int, int]:
+    """Entries and columns that a program reads of two parts of long segments at a time."""
+    width = min(power_of_two(n), PART_COLUMNS)
+    return min(ELEMENTS // (2 * width), PART_ENTRIES), width
+
+
 def _softmax(ptr: Tensor, perm: Tensor | None, val: Tensor, log: bool) -> Tensor:
     m, nse, n = _sizes(ptr, val)
-    out, shape = torch.empty_like(val), tile(nse, m, n)
+    out, shape = torch.empty_like(val), tile(nse, m, n, ELEMENTS)
     segment_softmax_kernel[blocks(m, shape.lines), blocks(n, shape.columns)](
         ptr, perm, val, out, m, n, log, *shape, **OPTIONS
     )
-    if chunks(nse):
-        _, *shape = part_tile(n, PART_COLUMNS, PART_ENTRIES)
-        grid = chunks(nse), blocks(n, shape[1])
-        largest, total = val.new_empty(2, 2 * chunks(nse), n, dtype=accumulate_dtype(val.dtype))
+    if parts_in := chunks(ptr, nse, LONG.value):
+        shape = _part_shape(n)
+        grid = parts_in, blocks(n, shape[1])
+        largest, total = val.new_empty(2, 2 * parts_in, n, dtype=accumulate_dtype(val.dtype))
         parts = ptr, perm, val, largest, total
         softmax_parts_kernel[grid](*parts, m, n, *shape, **OPTIONS)
         softmax_of_parts_kernel[grid](*parts, out, m, n, log, *shape, **OPTIONS)
@@ -278,14 +281,14 @@ def _softmax_backward(
     ptr: Tensor, perm: Tensor | None, out: Tensor, g: Tensor, log: bool
 ) -> Tensor:
     m, nse, n = _sizes(ptr, out)
-    grad, shape = torch.empty_like(out), tile(nse, m, n)
+    grad, shape = torch.empty_like(out), tile(nse, m, n, ELEMENTS)
     segment_softmax_backward_kernel[blocks(m, shape.lines), blocks(n, shape.columns)](
         ptr, perm, out, g, grad, m, n, log, *shape, **OPTIONS
     )
-    if chunks(nse):
-        _, *shape = part_tile(n, PART_COLUMNS, PART_ENTRIES)
-        grid = chunks(nse), blocks(n, shape[1])
-        total = out.new_empty(2 * chunks(nse), n, dtype=accumulate_dtype(out.dtype))
+    if parts_in := chunks(ptr, nse, LONG.value):
+        shape = _part_shape(n)
+        grid = parts_in, blocks(n, shape[1])
+        total = out.new_empty(2 * parts_in, n, dtype=accumulate_dtype(out.dtype))
         parts = ptr, perm, out, g, total
         softmax_backward_parts_kernel[grid](*parts, m, n, log, *shape, **OPTIONS)
         softmax_backward_of_parts_kernel[grid](*parts, grad, m, n, log, *shape, **OPTIONS)

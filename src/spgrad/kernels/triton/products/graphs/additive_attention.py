@@ -8,7 +8,6 @@ The contracts are those of `reference.products.graphs.additive_attention`. The k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -17,15 +16,16 @@ from torch import Tensor
 from spgrad.kernels.declare import launched
 from spgrad.kernels.reference.common.dtypes import accumulate_dtype
 from spgrad.kernels.triton.common.launch import (
+    Launch,
     blocks,
-    chunks,
     elsewhere,
-    part_tile,
+    launches,
+    part_rows,
     power_of_two,
     served,
     tile,
 )
-from spgrad.kernels.triton.common.lines import PARTS, SHORT_LINES, View
+from spgrad.kernels.triton.common.lines import View
 from spgrad.kernels.triton.common.parts import join_parts
 from spgrad.kernels.triton.products.graphs.additive_columns import (
     Columns,
@@ -43,6 +43,8 @@ MOST = 256
 """Most columns of a head: a program has whole rows of one head at least in registers."""
 WIDTH = 128
 """Most columns that a program reads of several heads together."""
+ELEMENTS, OPTIONS = 512, {"num_warps": 1}
+"""Of a tile, of which one warp has all, so that its lanes exchange scores among themselves."""
 LEAST = 4
 """Columns of a head that a tile has at least; with one it would have as many scores as elements."""
 
@@ -79,14 +81,8 @@ def _ours(idx: Tensor, left: Tensor, x: Tensor) -> bool:
     return served(x, left, idx) and x.shape[1] <= MOST * left.shape[1]
 
 
-def _lines(x: Tensor, sizes: Sizes, nse: int, m: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Programs, and (R, E, KIND): for short lines, and for parts where some may be long."""
-    columns = sizes.columns(x.dtype)
-    shape = tile(nse, m, columns, 2 * MOST)
-    yield blocks(m, shape.lines), (shape.lines, shape.entries, SHORT_LINES.value)
-    if chunks(nse):
-        shape = part_tile(columns, 2 * MOST)
-        yield chunks(nse), (shape.lines, shape.entries, PARTS.value)
+def _launches(ptr: Tensor, nse: int, x: Tensor, sizes: Sizes) -> list[Launch]:
+    return launches(ptr, nse, sizes.columns(x.dtype), ELEMENTS, 2 * MOST)
 
 
 def _results(x: Tensor, m: int, sizes: Sizes, split: bool, dtype: torch.dtype) -> Rows:
@@ -120,14 +116,14 @@ def additive_attention(
     if not _ours(idx, left, x):
         return elsewhere("additive_attention", *view, *of, x, slope, split)
     m, (nse,), sizes = left.shape[0], idx.shape, Sizes.of(bias, left, x)
-    to = _results(x, m, sizes, split, x.dtype)
-    parts = _results(x, 2 * chunks(nse), sizes, split, accumulate_dtype(x.dtype))
-    for (programs, shape), rows in zip(_lines(x, sizes, nse, m), (to, parts), strict=False):
+    to, made = _results(x, m, sizes, split, x.dtype), _launches(ptr, nse, x, sizes)
+    parts = _results(x, part_rows(made), sizes, split, accumulate_dtype(x.dtype))
+    for (programs, of_parts, *shape), rows in zip(made, (to, parts), strict=False):
         additive_attention_kernel[programs, sizes.blocks](
-            view, of, x, rows, slope, m, *sizes, *shape
+            view, of, x, rows, slope, m, of_parts, *sizes, *shape, **OPTIONS
         )
-    if chunks(nse):
-        join_additive_kernel[chunks(nse), sizes.blocks](
+    if part_rows(made):
+        join_additive_kernel[part_rows(made) // 2, sizes.blocks](
             ptr, parts, to, m, sizes.heads, sizes.n, sizes.together
         )
     if split:
@@ -163,20 +159,21 @@ def additive_attention_backward(
     if not above.shape[0]:
         results = results._replace(above=None, share=None)
     numbers = x.new_empty(m, 4, heads, dtype=acc)
-    lines = tile(m, m, sizes.columns(x.dtype), 2 * MOST).lines
+    lines = tile(m, m, sizes.columns(x.dtype), 4 * ELEMENTS, 2 * MOST).lines
     additive_rows_kernel[blocks(m, lines), sizes.blocks](
         left, g, results, numbers, d_left, slope, m, heads, sizes.n, sizes.together, lines
     )
     d_right, dx = torch.empty_like(right), torch.empty_like(x)
     d_bias = None if bias is None else torch.empty_like(bias, dtype=acc)
-    of_right, of_x = (t.new_empty(2 * chunks(nse), t.shape[1], dtype=acc) for t in (d_right, dx))
+    made = _launches(ptr, nse, x, sizes)
+    of_right, of_x = (t.new_empty(part_rows(made), t.shape[1], dtype=acc) for t in (d_right, dx))
     to = Columns(d_right, dx, d_bias), Columns(of_right, of_x, d_bias)
     programs_of_heads = 1 if bias is not None and sizes.biases == 1 else sizes.blocks
-    for (programs, shape), columns in zip(_lines(x, sizes, nse, k), to, strict=False):
+    for (programs, of_parts, *shape), columns in zip(made, to, strict=False):
         additive_columns_kernel[programs, programs_of_heads](
-            view, of, x, g, numbers, columns, slope, k, *sizes, *shape
+            view, of, x, g, numbers, columns, slope, k, of_parts, *sizes, *shape, **OPTIONS
         )
-    if chunks(nse):
+    if part_rows(made):
         join_parts(ptr, of_right, d_right)
         join_parts(ptr, of_x, dx)
     return d_left, d_right, dx, x.new_empty(0, heads) if d_bias is None else d_bias.to(x.dtype)

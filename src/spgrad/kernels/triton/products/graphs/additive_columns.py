@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from spgrad.kernels.triton.common.lines import (
+    LONG,
     entries_of_step,
     lines_of_program,
     padded,
@@ -89,18 +90,18 @@ def store_change(
         tl.store(d_bias + at, change, mask=live[:, :, None] & (head < heads)[None, None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P"])
 def additive_columns_kernel(
-    view, of, x, g, numbers, to, slope: tl.float64, k, heads: tl.constexpr, n: tl.constexpr,
-    biases: tl.constexpr, H: tl.constexpr, R: tl.constexpr, E: tl.constexpr, KIND: tl.constexpr,
+    view, of, x, g, numbers, to, slope: tl.float64, k, P, heads: tl.constexpr, n: tl.constexpr,
+    biases: tl.constexpr, H: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of a program's columns, or of parts of them.
+    """The gradients of a program's columns; of parts of them in all P programs, if P is not 0.
 
     Programs (columns, heads), or (columns, 1) if all heads have one bias, whose change a program
     adds up in the order of the heads.
     """
     ACC: tl.constexpr = numbers.dtype.element_ty
-    line, begin, end, place, there = lines_of_program(view.ptr, k, R, KIND)
+    line, begin, end, place, there = lines_of_program(view.ptr, k, P, R, LONG)
     line, place = line.to(tl.int64), place.to(tl.int64)
     for block in range(tl.program_id(1), (heads - 1) // H + 1, tl.num_programs(1)):
         head = heads_of_program(block, H)

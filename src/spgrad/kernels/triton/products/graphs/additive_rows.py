@@ -16,7 +16,6 @@ import triton.language as tl
 
 from spgrad.kernels.triton.common.lines import (
     LONG,
-    PARTS,
     entries_of_step,
     first_part,
     lines_of_program,
@@ -55,18 +54,20 @@ def store_lines(to, row, there, head, heads: tl.constexpr, largest, total):
     return tl.where(total == 0, 1, total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P"])
 def additive_attention_kernel(
-    view, of, x, to, slope: tl.float64, m, heads: tl.constexpr, n: tl.constexpr,
-    biases: tl.constexpr, H: tl.constexpr, R: tl.constexpr, E: tl.constexpr, KIND: tl.constexpr,
+    view, of, x, to, slope: tl.float64, m, P, heads: tl.constexpr, n: tl.constexpr,
+    biases: tl.constexpr, H: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
 ):  # fmt: skip
-    """The results of a program's rows, or sums over parts of rows: programs (rows, heads).
+    """The results of a program's rows: programs (rows, heads).
+
+    All P programs, if P is not 0, form sums over parts of rows instead.
 
     Of the entries read so far, it has the largest score, and sums of exponentials relative to that.
     Sums over parts are not divided.
     """
     ACC: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
-    line, begin, end, place, there = lines_of_program(view.ptr, m, R, KIND)
+    line, begin, end, place, there = lines_of_program(view.ptr, m, P, R, LONG)
     head = heads_of_program(tl.program_id(1), H)
     own = numbers_at(of.left, line.to(tl.int64), begin < end, head, heads).to(ACC)
     largest = tl.full((R, H), NONE, ACC)
@@ -90,7 +91,7 @@ def additive_attention_kernel(
             above = above * smaller[:, :, None] + tl.sum(weight[:, :, :, None] * features, 1)
         largest = larger
     place = place.to(tl.int64)
-    if KIND == PARTS:
+    if P > 0:
         store_numbers(to.max, place, there, head, heads, largest)
         store_numbers(to.total, place, there, head, heads, total)
         divisor = tl.full((R, H), 1, ACC)
