@@ -14,6 +14,8 @@ import torch
 Run = Callable[[], Any]
 
 _LEAST_ROUNDS = 3
+_CYCLES = 2e9
+"""Of a second, at most."""
 _COPIED = 1 << 29
 """Bytes of the array that is copied to see how fast memory is: ten times an L2."""
 
@@ -41,14 +43,20 @@ def wait(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
-def seconds(run: Run, repeats: int, device: str) -> float:
-    """Seconds of a call: the time between two events around so many calls, over their number."""
+def seconds(run: Run, repeats: int, device: str, ahead: float = 0.0) -> float:
+    """Seconds of a call: the time between two events around so many calls, over their number.
+
+    The device first does nothing for `ahead` seconds. If the host needs less for all calls, it has
+    sent them when the first event is reached, and the time is that of the device alone.
+    """
     if device == "cpu":
         start = time.perf_counter()
         for _ in range(repeats):
             run()
         return (time.perf_counter() - start) / repeats
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    if ahead:
+        torch.cuda._sleep(round(ahead * _CYCLES))
     begin.record()
     for _ in range(repeats):
         run()
@@ -58,15 +66,23 @@ def seconds(run: Run, repeats: int, device: str) -> float:
 
 
 def in_turns(
-    runs: Mapping[str, Run], rounds: int, device: str, most: float = 3.0, sample: float = 0.002
-) -> dict[str, list[float]]:
+    runs: Mapping[str, Run], rounds: int, device: str, most: float = 3.0, sample: float = 0.002,
+    alone: bool = False,
+) -> dict[str, list[float]]:  # fmt: skip
     """Seconds of a call of each run in turns: A B C, B C A, ...
 
     Three calls before the first round warm up. A run that has taken `most` seconds leaves after
-    three rounds. A sample repeats a call until about `sample` seconds are over.
+    three rounds. A sample repeats a call until about `sample` seconds are over. With `alone` it is
+    the time of the device alone: what the host does for a call is over before.
     """
+    ahead = dict.fromkeys(runs, 0.0)
     fastest = {name: min(seconds(run, 1, device) for _ in range(3)) for name, run in runs.items()}
     repeats = {name: max(1, round(sample / max(least, 1e-6))) for name, least in fastest.items()}
+    if alone:
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            seconds(run, repeats[name], device)
+            ahead[name] = 1e-3 + 1.5 * (time.perf_counter() - begin)
     taken: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
     collecting = gc.isenabled()
@@ -76,7 +92,7 @@ def in_turns(
             for name in names:
                 spent = sum(taken[name]) * repeats[name]
                 if spent <= most or len(taken[name]) < _LEAST_ROUNDS:
-                    taken[name].append(seconds(runs[name], repeats[name], device))
+                    taken[name].append(seconds(runs[name], repeats[name], device, ahead[name]))
             names.append(names.pop(0))
     finally:
         if collecting:

@@ -62,10 +62,13 @@ def measure(cell: Cell, device: str, rounds: int) -> Found:
         else:
             runs[name], found[name] = answer, {}
     taken = clock.in_turns(runs, rounds, device) if runs else {}
+    alone = clock.in_turns(runs, rounds, device, alone=True) if runs else {}
     for name, samples in taken.items():
         found[name] |= {"seconds": spread(samples), "peak": clock.peak(runs[name], device)}
+        found[name]["device"] = spread(alone[name])
         if name != OWN and OWN in taken:
             found[name]["ratio"] = paired(samples, taken[OWN])
+            found[name]["device ratio"] = paired(alone[name], alone[OWN])
     moved = case.kernel.moved(case.sizes)
     if device != "cpu":
         del runs, case

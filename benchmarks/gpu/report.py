@@ -43,15 +43,18 @@ def _line(row: Found, rate: float) -> list[str]:
     figures = [_in_microseconds(own["seconds"]), " to ".join(f"{s:.3g}" for s in shares)]
     memory = _megabytes(own["peak"])
     if peer is None:
-        return [_cell(row), "-", *figures, memory, "none", "-", "-"]
+        return [_cell(row), "-", "-", *figures, memory, "none", "-", "-"]
     other = row["found"][peer]
     ratio = other["ratio"]
     spread = f"{ratio['median']:.2f} ({ratio['q1']:.2f} to {ratio['q3']:.2f})"
     shown = f"**{spread}**" if ratio["median"] < 1 else spread
-    figures = [shown, *figures, memory]
+    alone = f"{other['device ratio']['median']:.2f}"
     return [
         _cell(row),
+        shown,
+        alone,
         *figures,
+        memory,
         peer,
         _in_microseconds(other["seconds"]),
         _megabytes(other["peak"]),
@@ -80,8 +83,8 @@ def markdown(machine: str, rate: float, rows: list[Found]) -> str:
     lines = [f"{machine}; copies on the device move {rate / 1e9:.0f} GB/s", ""]
     lines += ["**Wrong, and not timed**", "", *wrong, ""] if wrong else []
     head = (
-        "kernel, matrix, columns, dtype | ratio | µs | % of the copy rate, rows of x once to "
-        "each time | MB | best peer | its µs | its MB"
+        "kernel, matrix, columns, dtype | ratio | of the device alone | µs | % of the copy rate, "
+        "rows of x once to each time | MB | best peer | its µs | its MB"
     )
     lines += table(head, (_line(row, rate) for row in sorted(timed, key=_order)))
     if absent:
