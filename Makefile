@@ -12,7 +12,7 @@ DEPS := .venv/.dependencies
 INSTALLED := .venv/.installed
 CPP := $(addprefix src/spgrad/kernels/cpu/,*/*.cpp */*.h */*/*.cpp */*/*.h) packaging/*.cpp
 
-.PHONY: demo test reference docs coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers bench-gpu sanitize coverage-cpp kernels wheel wheel-pure sdist test-wheels check-arm check-clang clean
+.PHONY: demo test reference docs coverage fuzz fuzz-files mutants lint lint-python lint-types lint-cpp format bench bench-peers test-gpu bench-gpu sanitize coverage-cpp kernels wheel wheel-pure sdist test-wheels check-arm check-clang clean
 .DEFAULT_GOAL := kernels
 
 $(DEPS): requirements/dev.txt
@@ -115,6 +115,15 @@ bench-peers: $(DEPS)
 	$(PIP) --no-deps -r requirements/bench.txt
 
 # Measures the Triton kernels on a GPU. Needs a torch with CUDA in .venv; without a GPU it says so.
+# Needs a torch with CUDA in .venv, and a GPU.
+ON_GPU := $(BIN)/python -m pytest -n 4 -p on_gpu -W ignore
+test-gpu: export PYTHONPATH := tests
+test-gpu: export TRITON_INTERPRET := 0
+test-gpu: kernels
+	SPGRAD_TEST_CHUNK=8 $(ON_GPU) $(wildcard tests/kernels/triton/test_*_launched.py)
+	SPGRAD_TEST_GPU=operands $(ON_GPU) tests/support/test_zoo.py
+	$(ON_GPU) tests/torch_protocol/devices/test_on_a_gpu.py
+
 bench-gpu: kernels
 	$(BIN)/python -m benchmarks.gpu
 

@@ -156,8 +156,8 @@ def _ops(options: argparse.Namespace) -> None:
 
 _DEVICES = "CPU", "CUDA", "elsewhere"
 KERNELS_LEGEND = (
-    "compiled: the C++ library; triton: Triton, which no GPU has run so far; native: torch's own "
-    "sparse kernels; reference: plain torch. Triton and native kernels hand operands that they do "
+    "compiled: the C++ library; triton: Triton; native: torch's own sparse kernels; "
+    "reference: plain torch. Triton and native kernels hand operands that they do "
     "not take to the next of these. On CUDA without Triton, and on the CPU without the library, "
     "native kernels answer, or references."
 )

@@ -32,8 +32,8 @@ def solve_triangular(
         return REFERENCES["solve_triangular"](ptr, idx, perm, val, b, upper, unit, transpose)
     if b.is_cuda and torch.cuda.is_current_stream_capturing():  # cuSPARSE would end the process
         raise UnsupportedError(
-            "A CUDA graph is being captured, and the substitution of cuSPARSE is not accepted in one. "
-            "Solve outside of the graph, or with an iterative solver such as spgrad.linalg.CG()."
+            "A CUDA graph is being captured, and cuSPARSE's substitution is not accepted in one. "
+            "Solve outside of the graph, or with an iterative solver as spgrad.linalg.CG()."
         )
     row = row_numbers(ptr, idx.shape[0])
     on_diagonal = idx == row

@@ -168,7 +168,7 @@ def sddmm_of_heads(
     out = x.new_empty(nse, heads) if heads else x.new_empty(nse)
     heads = heads or 1
     n = x.shape[1] // heads
-    shape, options = _shape(nse, m, n, 1024)
+    shape, options = _shape(nse, m, n, 1024 if n >= 32 else 512)
     programs = part_programs(ptr, nse, shape.lines)
     sddmm_kernel[programs + blocks(m, shape.lines), heads](
         View(ptr, idx, perm), g, x, out, m, n, programs, heads, *shape, **options
