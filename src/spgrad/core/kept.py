@@ -40,6 +40,9 @@ class Key:
 ROWS = Key("rows")
 """The matrix by rows: a `View`."""
 
+POINTERS = Key("pointers")
+"""The row pointers of a COO matrix in order, where its view by rows has not been asked for."""
+
 COLS = Key("cols")
 """The matrix by columns: a `View`."""
 

@@ -18,6 +18,7 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather, moves_along
 from spgrad.lowering.products.spmm import wants_grad
+from spgrad.lowering.ranges import has_lines, lines_of, of_lines
 from spgrad.lowering.views import kept_linear_positions, one_line, unraveled
 from spgrad.torch_protocol.compile import is_real, lasting
 
@@ -86,23 +87,35 @@ def _require_same_shape(a: Pattern, b: Pattern, name: str) -> None:
         raise checks.bad_shape(name, tuple(b.shape), accepted, hint)
 
 
-def _entries(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
-    """Line pointers, and the index of each stored entry or block.
+class _Lines(NamedTuple):
+    """The lines of two patterns, in one dtype, as the kernels take them."""
 
-    COO counts as one line of linear indices, so it needs no memory for each row.
-    """
-    if not pattern.is_coo:
-        return pattern.indices[0], pattern.indices[1]
-    keys = kept_linear_positions(pattern)
-    return one_line(keys), keys
+    operands: tuple[torch.Tensor, ...]  # pointers and indices of a, then of b
+    linear: bool  # whether each is one line of linear indices
 
 
-def _lines(a: Pattern, b: Pattern) -> list[torch.Tensor]:
-    """The entries of both patterns as a kernel takes them, in one dtype."""
-    lines = [*_entries(a), *_entries(b)]
+def _lines(a: Pattern, b: Pattern) -> _Lines:
+    """COO without lines, such as a vector, counts as one line of linear indices."""
+    linear = a.is_coo and not (_has_lines(a) and _has_lines(b))
+    lines = [t for p in (a, b) for t in (_line_of_all(p) if linear else _own_lines(p))]
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
     dtype = index_dtype(dtype, (a.nse + b.nse,))
-    return [t.to(dtype).contiguous() for t in lines]
+    return _Lines(tuple(t.to(dtype).contiguous() for t in lines), linear)
+
+
+def _has_lines(pattern: Pattern) -> bool:
+    # a trace has no value for nse, and merges in the form that does not depend on it
+    return is_real(pattern.indices[0]) and has_lines(pattern)
+
+
+def _own_lines(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
+    lines = lines_of(pattern)
+    return (lines.ptr, lines.idx) if lines is not None else pattern.indices  # those of blocks
+
+
+def _line_of_all(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
+    keys = kept_linear_positions(pattern)
+    return one_line(keys), keys
 
 
 def _merged_with_values(
@@ -118,7 +131,7 @@ def _merged_with_values(
     """
     if joint.values is None or vals[0].dtype != vals[1].dtype or wants_grad(*vals):
         return None
-    ptr_a, idx_a, ptr_b, idx_b = _lines(a, b)
+    (ptr_a, idx_a, ptr_b, idx_b), linear = _lines(a, b)
     ptr, idx, *ready[:] = joint.values(ptr_a, idx_a, plain(vals[0]), ptr_b, idx_b, plain(vals[1]))
     old = weakref.ref(a), weakref.ref(b)
     found: list[torch.Tensor] = []
@@ -129,24 +142,27 @@ def _merged_with_values(
             assert a is not None
             assert b is not None
             with lasting(*a.indices, *b.indices):
-                found.extend(joint.merge(*_lines(a, b))[2:4])
+                found.extend(joint.merge(*_lines(a, b).operands)[2:4])
         return found[operand]
 
     gathers = Gather(partial(entries, 0), a.nse), Gather(partial(entries, 1), b.nse)
-    return _Joint(_joined_pattern(a, b, ptr, idx), gathers)
+    return _Joint(_joined_pattern(a, b, ptr, idx, linear), gathers)
 
 
 def _merged(merge: Any, a: Pattern, b: Pattern) -> _Joint:
-    ptr, idx, from_a, from_b, to_a, to_b = merge(*_lines(a, b))
+    operands, linear = _lines(a, b)
+    ptr, idx, from_a, from_b, to_a, to_b = merge(*operands)
     gathers = Gather(from_a, a.nse, place=to_a), Gather(from_b, b.nse, place=to_b)
-    return _Joint(_joined_pattern(a, b, ptr, idx), gathers)
+    return _Joint(_joined_pattern(a, b, ptr, idx, linear), gathers)
 
 
-def _joined_pattern(a: Pattern, b: Pattern, ptr: torch.Tensor, idx: torch.Tensor) -> Pattern:
+def _joined_pattern(
+    a: Pattern, b: Pattern, ptr: torch.Tensor, idx: torch.Tensor, linear: bool
+) -> Pattern:
     """The pattern, in the layout of a, of the lines that a kernel made of those of a and b."""
+    if not linear:
+        return of_lines(a, tuple(a.shape), ptr, idx)
     spec = a.spec._replace(coalesced=True, ordered=True)
-    if not a.is_coo:
-        return Pattern.from_spec(spec, a.shape, (ptr, idx))
     index = torch.promote_types(a.indices[0].dtype, b.indices[0].dtype)
     along = unraveled(idx, tuple(a.shape[: a.sparse_dim]))
     indices = torch.empty(len(along), idx.shape[0], dtype=index, device=idx.device)

@@ -18,7 +18,7 @@ from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.lowering.gather import Ranges
 from spgrad.lowering.rebuild import InRanges
 from spgrad.lowering.sorting import many
-from spgrad.lowering.views import rows
+from spgrad.lowering.views import row_pointers
 
 
 class Lines(NamedTuple):
@@ -68,19 +68,21 @@ def by_rows(pattern: Pattern) -> bool:
     return pattern.is_coo or pattern.compressed_by_rows
 
 
-def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
-    """A coalesced pattern by lines, of its own index dtype or another; None if it has no lines.
+def has_lines(pattern: Pattern) -> bool:
+    """Whether `lines_of` finds lines.
 
     COO counts as lines only if there are not many more lines than elements.
     """
-    if pattern.blocksize is not None:
+    if pattern.is_coo:
+        return pattern.sparse_dim == 2 and not many(pattern.matrix[0], pattern)
+    return pattern.blocksize is None
+
+
+def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
+    """A coalesced pattern by lines, of its own index dtype or another; None if it has no lines."""
+    if not has_lines(pattern):
         return None
-    if not pattern.is_coo:
-        ptr, idx = pattern.indices
-    elif pattern.sparse_dim != 2 or many(pattern.matrix[0], pattern):
-        return None
-    else:
-        ptr, idx = rows(pattern).ptr, pattern.indices[0][1]
+    ptr, idx = (row_pointers(pattern), pattern.indices[0][1]) if pattern.is_coo else pattern.indices
     dtype = like or pattern.indices[0].dtype
     return Lines(pattern, ptr.to(dtype), idx.to(dtype))
 
@@ -127,4 +129,6 @@ def of_lines(
     made = Pattern(torch.sparse_coo, shape, (indices,), dense_dim=like.dense_dim)
     if ptr.dtype == index_dtype(torch.int32, (math.prod(shape[:1]), shape[1], idx.shape[0])):
         made.keep(kept.ROWS, View(ptr, indices[1], None, shape[1]))
+    else:
+        made.keep(kept.POINTERS, ptr)
     return made

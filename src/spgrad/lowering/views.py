@@ -22,6 +22,23 @@ def rows(pattern: Pattern) -> View:
     return pattern.derive(kept.ROWS, _rows)
 
 
+def row_pointers(pattern: Pattern) -> torch.Tensor:
+    """Pointers to the rows (m + 1,) of a COO matrix in order, which the row view has too.
+
+    They take one pass; the view also copies the columns if their dtype is another one.
+    """
+    view = pattern.derived(kept.ROWS)
+    if view is not None:
+        return view.ptr
+    return pattern.derive(kept.POINTERS, lambda p: _compressed(p.indices[0][0], p.matrix[0]))
+
+
+def _compressed(row: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """Row pointers of the ascending rows of entries, in their dtype if it holds their number."""
+    dtype = index_dtype(row.dtype, row.shape)
+    return kernels.compress(row.to(dtype).contiguous(), num_rows)
+
+
 def cols(pattern: Pattern) -> View:
     """The same matrix by columns: the row view of its transpose."""
     return pattern.derive(kept.COLS, _cols)
@@ -258,8 +275,11 @@ def _from_coordinates(pattern: Pattern) -> View:
     if len(pattern.batch) > 0 and pattern.indices[0].dtype == torch.int32:
         wide = pattern.indices[0].to(torch.int64)  # item * k may pass 2^31 before the cast
         pattern = Pattern.from_spec(pattern.spec, pattern.shape, (wide,))
-    row, col = (t.to(dtype).contiguous() for t in flat_coordinates(pattern))
+    row, col = flat_coordinates(pattern)
     if pattern.ordered:
-        return View(kernels.compress(row, num_rows), col, None, num_cols)
+        ptr = pattern.derived(kept.POINTERS)
+        ptr = _compressed(row, num_rows) if ptr is None else ptr
+        return View(ptr.to(dtype), col.to(dtype).contiguous(), None, num_cols)
+    row, col = row.to(dtype), col.to(dtype).contiguous()
     ptr, perm = counting_sort(row, num_rows)
     return View(ptr, col[perm], perm, num_cols)

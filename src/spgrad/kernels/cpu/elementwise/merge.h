@@ -216,7 +216,7 @@ class Batch {
   struct Side {
     static constexpr int64_t kTogether = 8;
     int64_t keys[kEntries + kTogether];
-    index_t numbers[kEntries + 2];
+    int32_t numbers[kEntries + 2];
     const index_t* ptr;
     int64_t line, end, origin, size, half;
 
@@ -228,30 +228,32 @@ class Batch {
       size = ptr[end] - origin;
       half = ptr[middle] - origin;
       const index_t* idx = operand.idx + origin;
-      if constexpr (sizeof(index_t) == 8) {
-        index_t any = 0;
-        for (int64_t p = 0; p < size; ++p) any |= idx[p];
-        if (any >> kShift != 0) return false;
-      }
+      index_t any = 0;
       // A loop over kTogether entries is faster than a loop that stops at the end of the line,
       // although it reads some entries beyond the end.
       const int64_t readable = operand.nse - origin - kTogether;
       for (int64_t i = line, p = 0; i < end; ++i) {
         const int64_t base = (i - line) << kShift, stop = ptr[i + 1] - origin;
         for (; p < stop && p <= readable; p += kTogether) {
-          for (int64_t l = 0; l < kTogether; ++l) keys[p + l] = base | idx[p + l];
+          for (int64_t l = 0; l < kTogether; ++l) {
+            keys[p + l] = base | idx[p + l];
+            any |= idx[p + l];
+          }
         }
-        for (; p < stop; ++p) keys[p] = base | idx[p];
+        for (; p < stop; ++p) {
+          keys[p] = base | idx[p];
+          any |= idx[p];
+        }
         p = stop;
       }
       keys[size] = INT64_MAX;
-      return true;
+      return static_cast<int64_t>(any) >> kShift == 0;
     }
 
     // Writes the element that each entry became, -1 for none; the elements of the halves are
     // numbered from base[0] and base[1] on.
     void copy(const index_t (&base)[2], index_t* to) const {
-      const auto element = [](index_t number, index_t from) {
+      const auto element = [](int32_t number, index_t from) {
         return number < 0 ? index_t{-1} : number + from;
       };
       for (int64_t p = 0; p < half; ++p) to[p] = element(numbers[p], base[0]);
@@ -262,7 +264,7 @@ class Batch {
     SPGRAD_INLINE index_t number_after(int64_t i, const index_t (&base)[2], index_t next) const {
       const int64_t p = ptr[i + 1] - origin - 1;
       if (p < ptr[i] - origin) return next;
-      const index_t number = numbers[p + (p >= half)];
+      const int32_t number = numbers[p + (p >= half)];
       return std::max<index_t>(next, base[p >= half] + (number < 0 ? ~number : number + 1));
     }
   };
@@ -272,11 +274,11 @@ class Batch {
     int64_t p, q;  // the next entries
     int64_t stop;  // p + q at the end
     int64_t gap;   // between an entry and its number
-    index_t next;  // element
+    int32_t next;  // element
 
     SPGRAD_INLINE void step(Side& a, Side& b) {
       const int64_t of_a = a.keys[p], of_b = b.keys[q];
-      const index_t element = kUnion || of_a == of_b ? next : ~next;
+      const int32_t element = kUnion || of_a == of_b ? next : ~next;
       a.numbers[p + gap] = element;  // written again in the next step if p stays
       b.numbers[q + gap] = element;
       p += of_a <= of_b;
