@@ -130,6 +130,23 @@ def test_a_line_with_half_of_the_entries(dtype, order):
     check_merges(a, operand(400, 50_000, 100, dtype, order=order))
 
 
+@pytest.mark.parametrize("dtype", INDEX_DTYPES, ids=str)
+@pytest.mark.parametrize("length", [5, 8, 31, 40, 900])
+def test_few_entries_among_many(length, dtype):
+    """At both ends of a line, in gaps and on its entries; two in some lines, and none in some."""
+    lines = max(BIG // length, 9)
+    line, odd = torch.arange(lines), torch.arange(length) * 2 + 1
+    a = (torch.arange(lines + 1) * length).to(dtype), odd.repeat(lines).to(dtype)
+    sought = torch.tensor([0, 2 * length, 1, 2 * length - 1, length // 2, 3, 4])[line % 7]
+    count = torch.tensor([1, 1, 2, 0, 1])[line % 5]
+    ptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
+    idx = sought.repeat_interleave(count)
+    idx[1:] += (idx[1:] == idx[:-1]) & (line.repeat_interleave(count).diff() == 0)
+    b = ptr.to(dtype), idx.to(dtype)
+    check_merges(a, b)
+    check_merges(b, a)
+
+
 @pytest.mark.parametrize("unsorted", [False, True])
 def test_linear_keys_in_one_line(unsorted):
     keys = torch.randint(2**62, (4 * BIG,)).unique()

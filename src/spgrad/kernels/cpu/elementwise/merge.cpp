@@ -39,6 +39,7 @@ index_t merge_between(const Pair<index_t>& pair, Point from, Point to, Take& tak
   int64_t p = from.p, q = from.q;
   index_t next = 0;
   Batch<index_t> batch;
+  using Insert = Insertion<kUnion, index_t>;
   const auto advance = [&](int64_t end_p, int64_t end_q, index_t last) {
     take.numbered(p, end_p, q, end_q, next, last);
     p = end_p;
@@ -55,10 +56,15 @@ index_t merge_between(const Pair<index_t>& pair, Point from, Point to, Take& tak
   };
   for (int64_t i = from.line; i < to.line;) {
     const bool whole = p == ptr_a[i] && q == ptr_b[i];
-    int64_t end = whole ? batch.fill(pair, i, to.line) : i;
-    if (end > i) {
-      const index_t last = batch.template merge<kUnion>(take.of_a(p), take.of_b(q), next, ptr);
-      advance(ptr_a[end], ptr_b[end], last);
+    int64_t end = whole ? batch.end_of(pair, i, to.line) : i;
+    const int64_t size_a = ptr_a[end] - p, size_b = ptr_b[end] - q;
+    index_t *const to_a = take.of_a(p), *const to_b = take.of_b(q);
+    if (end > i && size_b <= size_a / Insert::kTimes) {
+      advance(ptr_a[end], ptr_b[end], Insert::merge(pair.a, pair.b, i, end, to_a, to_b, next, ptr));
+    } else if (end > i && size_a <= size_b / Insert::kTimes) {
+      advance(ptr_a[end], ptr_b[end], Insert::merge(pair.b, pair.a, i, end, to_b, to_a, next, ptr));
+    } else if (end > i && batch.fill(pair, i, end)) {
+      advance(ptr_a[end], ptr_b[end], batch.template merge<kUnion>(to_a, to_b, next, ptr));
     } else {
       end = i + 1;
       stretch(ptr_a[end], ptr_b[end]);

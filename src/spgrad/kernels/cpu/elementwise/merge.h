@@ -149,6 +149,65 @@ SPGRAD_INLINE index_t merge_stretch(const index_t* a, const index_t* b, int64_t 
   return next;
 }
 
+// Merges whole lines of an operand with lines of another that has far fewer entries: a search finds
+// the place of each of these, and the entries between two places are numbered at a time. Writes the
+// numbers of the elements as merge_stretch does, the first of each operand at to_many and to_few,
+// and to ptr the numbers at the ends of the lines.
+template <bool kUnion, class index_t>
+class Insertion {
+ public:
+  // How many times as many entries the other operand has to have.
+  static constexpr int64_t kTimes = 4;
+
+  static index_t merge(const Ascending<index_t>& many, const Ascending<index_t>& few, int64_t line,
+                       int64_t end, index_t* to_many, index_t* to_few, index_t next, index_t* ptr) {
+    const int64_t origin = many.ptr[line], size = many.ptr[end] - origin;
+    const index_t* const idx = many.idx + origin;
+    for (int64_t i = line; i < end; ++i) {
+      int64_t p = many.ptr[i] - origin;
+      const int64_t stop = many.ptr[i + 1] - origin;
+      for (int64_t q = few.ptr[i]; q < few.ptr[i + 1]; ++q) {
+        const index_t wanted = few.idx[q];
+        const int64_t at = p + below(idx + p, stop - p, wanted);
+        next = number(to_many, p, at, size, next);
+        const bool same = at < stop && idx[at] == wanted;
+        if (same) to_many[at] = next;
+        to_few[q - few.ptr[line]] = kUnion || same ? next : index_t{-1};
+        next += kUnion || same;
+        p = at + same;
+      }
+      ptr[i + 1] = next = number(to_many, p, stop, size, next);
+    }
+    return next;
+  }
+
+ private:
+  // The number of the `count` ascending entries that are less than an index.
+  static int64_t below(const index_t* idx, int64_t count, index_t wanted) {
+    constexpr int64_t kShort = 32;
+    if (count > kShort) return std::lower_bound(idx, idx + count, wanted) - idx;
+    int64_t found = 0;
+    for (int64_t p = 0; p < count; ++p) found += idx[p] < wanted;
+    return found;
+  }
+
+  // Numbers entries [p, stop) from `next` on, or with -1 in an intersection, and returns the number
+  // after the last. A loop over kTogether entries is faster than a loop that stops at `stop`: it
+  // also writes some numbers before `size`, which are written again.
+  static index_t number(index_t* to, int64_t p, int64_t stop, int64_t size, index_t next) {
+    constexpr int64_t kTogether = 8;
+    const index_t last = kUnion ? next + static_cast<index_t>(stop - p) : next;
+    for (; p < stop && p <= size - kTogether; p += kTogether) {
+      for (int64_t l = 0; l < kTogether; ++l) {
+        to[p + l] = kUnion ? static_cast<index_t>(next + l) : index_t{-1};
+      }
+      next += kTogether;
+    }
+    for (; p < stop; ++p) to[p] = kUnion ? next++ : index_t{-1};
+    return last;
+  }
+};
+
 // Whole lines that are merged as one line. The upper bits of a key hold the number of the line, the
 // lower bits the index, so there is no branch at the end of a line that could be mispredicted. Two
 // halves are merged at the same time, because every step waits for the result of the step before.
@@ -157,20 +216,24 @@ class Batch {
  public:
   static constexpr int64_t kEntries = 1024;  // of one operand, at most
 
-  // Takes lines from `line` on, up to `last` at most, and returns the first line that it did not
-  // take: `line` itself if this line is too long or has an index that is too large.
-  int64_t fill(const Pair<index_t>& pair, int64_t line, int64_t last) {
+  // The end of the whole lines from `line` on, `last` at most, that are merged at a time: `line`
+  // itself if this line is too long.
+  static int64_t end_of(const Pair<index_t>& pair, int64_t line, int64_t last) {
     const auto fits = [&](int64_t i) {
       return pair.a.ptr[i] - pair.a.ptr[line] <= kEntries &&
              pair.b.ptr[i] - pair.b.ptr[line] <= kEntries;
     };
     last = std::min(line + kLines, last);
-    const int64_t end = fits(last) ? last : last_that(line, last, fits);
+    return fits(last) ? last : last_that(line, last, fits);
+  }
+
+  // Takes lines from `line` on, up to the `end` that `end_of` found. False if an index is too
+  // large.
+  bool fill(const Pair<index_t>& pair, int64_t line, int64_t end) {
     const auto work = [&](int64_t i) { return int64_t{pair.a.ptr[i]} + pair.b.ptr[i]; };
     const int64_t half = (work(line) + work(end)) / 2;
     const int64_t middle = last_that(line, end, [&](int64_t i) { return work(i) <= half; });
-    const bool filled = a_.fill(pair.a, line, middle, end) && b_.fill(pair.b, line, middle, end);
-    return filled ? end : line;
+    return a_.fill(pair.a, line, middle, end) && b_.fill(pair.b, line, middle, end);
   }
 
   // As merge_stretch, and writes to ptr the numbers at the ends of the lines.
