@@ -18,8 +18,8 @@ from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather, moves_along
 from spgrad.lowering.products.spmm import wants_grad
-from spgrad.lowering.ranges import has_lines, lines_of, of_lines
-from spgrad.lowering.views import kept_linear_positions, one_line, unraveled
+from spgrad.lowering.ranges import lines_of, of_lines
+from spgrad.lowering.views import has_lines, kept_linear_positions, one_line, unraveled
 from spgrad.torch_protocol.compile import is_real, lasting
 
 

@@ -17,8 +17,7 @@ from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
 from spgrad.lowering.gather import Ranges
 from spgrad.lowering.rebuild import InRanges
-from spgrad.lowering.sorting import many
-from spgrad.lowering.views import row_pointers
+from spgrad.lowering.views import has_lines, row_pointers
 
 
 class Lines(NamedTuple):
@@ -68,18 +67,8 @@ def by_rows(pattern: Pattern) -> bool:
     return pattern.is_coo or pattern.compressed_by_rows
 
 
-def has_lines(pattern: Pattern) -> bool:
-    """Whether `lines_of` finds lines.
-
-    COO counts as lines only if there are not many more lines than elements.
-    """
-    if pattern.is_coo:
-        return pattern.sparse_dim == 2 and not many(pattern.matrix[0], pattern)
-    return pattern.blocksize is None
-
-
 def lines_of(pattern: Pattern, like: torch.dtype | None = None) -> Lines | None:
-    """A coalesced pattern by lines, of its own index dtype or another; None if it has no lines."""
+    """A coalesced pattern by lines, of its own index dtype or another; None without `has_lines`."""
     if not has_lines(pattern):
         return None
     ptr, idx = (row_pointers(pattern), pattern.indices[0][1]) if pattern.is_coo else pattern.indices
@@ -117,6 +106,27 @@ def joined(
     if group > 1:
         ptr = ptr[::group].contiguous()
     return InRanges(of_lines(like, shape, ptr, idx), entry)
+
+
+def without_entries(lines: Lines, entry: torch.Tensor, there: torch.Tensor) -> InRanges:
+    """All entries but some, of which no line has two: O(lines), and a copy of the indices.
+
+    Args:
+        lines: The pattern; the host can read its numbers.
+        entry: The entries that are left out, ascending.
+        there: Whether a line has one of them (lines,).
+    """
+    pattern, dtype = lines.pattern, lines.ptr.dtype
+    around = entry.new_full((1,), -1), entry, entry.new_full((1,), pattern.nse)
+    cuts = torch.cat(around).to(dtype)
+    begin, end = cuts[:-1] + 1, cuts[1:]
+    count = pattern.nse - entry.shape[0]
+    zero = lines.idx.new_zeros(1)
+    between, idx = kernels.join_ranges(lines.idx.contiguous(), begin, end, zero, count, False)
+    ptr = lines.ptr.clone()
+    ptr[1:] -= there.cumsum(0, dtype=dtype)
+    made = of_lines(pattern, tuple(pattern.shape), ptr, idx)
+    return InRanges(made, Ranges(between, begin, end, count, False))
 
 
 def of_lines(

@@ -14,7 +14,8 @@ import torch
 from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern, View, index_dtype
-from spgrad.lowering.sorting import counting_sort
+from spgrad.lowering.sorting import counting_sort, many
+from spgrad.torch_protocol.compile import is_real
 
 
 def rows(pattern: Pattern) -> View:
@@ -37,6 +38,16 @@ def _compressed(row: torch.Tensor, num_rows: int) -> torch.Tensor:
     """Row pointers of the ascending rows of entries, in their dtype if it holds their number."""
     dtype = index_dtype(row.dtype, row.shape)
     return kernels.compress(row.to(dtype).contiguous(), num_rows)
+
+
+def has_lines(pattern: Pattern) -> bool:
+    """True for what has pointers to its lines, or for COO soon will; False for blocks.
+
+    Of COO these are matrices that do not have many more rows than elements.
+    """
+    if pattern.is_coo:
+        return pattern.sparse_dim == 2 and not many(pattern.matrix[0], pattern)
+    return pattern.blocksize is None
 
 
 def cols(pattern: Pattern) -> View:
@@ -186,13 +197,15 @@ def unraveled(position: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor
     return [position, *reversed(found)] if sizes else []
 
 
-def entries_in_lines(pattern: Pattern, at: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The element of a compressed pattern at each point, -1 for none; O(points log nse).
+def entries_at(pattern: Pattern, at: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The element of a pattern at each point, -1 for none; O(points log nse).
 
     Args:
-        pattern: Of any layout but COO, coalesced.
+        pattern: Of any layout, coalesced.
         at: The index of each point along each sparse dimension, (points,) int64.
     """
+    if pattern.is_coo:
+        return _coo_entries_at(pattern, at)
     bm, bn = pattern.blocksize or (1, 1)
     *batch, row, col = at
     m, k = pattern.matrix[0] // bm, pattern.matrix[1] // bn
@@ -205,6 +218,16 @@ def entries_in_lines(pattern: Pattern, at: Sequence[torch.Tensor]) -> torch.Tens
     if pattern.blocksize is None:
         return found
     return torch.where(found < 0, found, (found * bm + row % bm) * bn + col % bn)
+
+
+def _coo_entries_at(pattern: Pattern, at: Sequence[torch.Tensor]) -> torch.Tensor:
+    if is_real(pattern.indices[0]) and has_lines(pattern):
+        ptr = row_pointers(pattern)
+        return kernels.locate(ptr, pattern.indices[0][1].to(ptr.dtype), *at)
+    keys = kept_linear_positions(pattern)
+    wanted = linear_index(at, tuple(pattern.shape[: pattern.sparse_dim]))
+    assert wanted is not None
+    return kernels.locate(one_line(keys), keys, torch.zeros_like(wanted), wanted)
 
 
 def index_rows(indices: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:

@@ -8,6 +8,7 @@ import torch
 import spgrad
 from spgrad import support
 from spgrad.core.pattern import LAYOUTS
+from spgrad.ops.shapes import set_diagonal
 
 
 @pytest.mark.parametrize("layout", support.ALL)
@@ -44,6 +45,47 @@ def test_the_whole_diagonal_is_specified_and_no_more():
     assert spgrad.set_diag(A, 0.0).nse == 4
     assert spgrad.remove_diag(A).nse == 1
     assert spgrad.set_diag(A, 5.0, 7).nse == 2
+
+
+@pytest.mark.parametrize("offset", [0, 3, -2, 599, -499, 700])
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "batch"])
+def test_diagonals_of_large_matrices(layout, offset):
+    """Long lines are searched for their diagonal; the elements between two move at a time."""
+    shape = (2, 300, 600) if layout == "batch" else (500, 600)
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=g)
+    x[..., :5, :].zero_()
+    x[..., -5:].zero_()
+    x.diagonal(offset, -2, -1)[..., ::3] = 1
+    A = spgrad.from_dense(x).to_sparse(layout=LAYOUTS[layout if layout != "batch" else "csr"])
+    assert A.nse > set_diagonal._LARGE
+    A.requires_grad_()
+    value = torch.randn(x.diagonal(offset, -2, -1).shape, generator=g)
+    off = torch.diagonal_scatter(torch.ones_like(x), torch.zeros_like(value), offset, -2, -1)
+    cotangent = torch.randn(shape, generator=g)
+    for y, expected, specified in (
+        (spgrad.remove_diag(A, offset), x * off, (x != 0) & (off != 0)),
+        (
+            spgrad.set_diag(A, value, offset),
+            torch.diagonal_scatter(x, value, offset, -2, -1),
+            (x != 0) | (off == 0),
+        ),
+    ):
+        assert y.layout == A.layout
+        assert torch.equal(y.to_dense(), expected)
+        wanted = spgrad.from_dense(specified.float()).to_sparse(layout=A.layout)
+        assert y.pattern.same_as(wanted.pattern)
+        (found,) = torch.autograd.grad((y.to_dense() * cotangent).sum(), A)
+        assert torch.equal(found.to_dense(), cotangent * (x != 0) * off)
+
+
+def test_a_large_matrix_without_a_diagonal_keeps_its_pattern():
+    x = torch.ones(400, 400).fill_diagonal_(0)
+    A = spgrad.from_dense(x)
+    y = spgrad.remove_diag(A)
+    assert y.pattern is A.pattern
+    y.values().zero_()
+    assert A.values().all()
 
 
 @pytest.mark.parametrize(

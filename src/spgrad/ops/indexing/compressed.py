@@ -15,10 +15,7 @@ from spgrad.lowering.gather import Entries, Ranges, Run, as_index
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
 from spgrad.lowering.sorting import counting_sort, lexicographic
 from spgrad.lowering.views import (
-    entries_in_lines,
-    kept_linear_positions,
-    linear_index,
-    one_line,
+    entries_at,
     unraveled,
 )
 from spgrad.ops.indexing.coo import (
@@ -352,9 +349,4 @@ def located(pattern: Pattern, subscript: Subscript, target: Target) -> torch.Ten
         torch.full((count,), take, device=like.device) if isinstance(take, INT) else points[d]
         for d, take in enumerate(subscript.taken[:split])
     ]
-    if pattern.is_coo:
-        keys = kept_linear_positions(pattern)
-        wanted = linear_index(torch.stack(at), sizes)
-        assert wanted is not None
-        return kernels.locate(one_line(keys), keys, torch.zeros_like(wanted), wanted)
-    return entries_in_lines(pattern, at)
+    return entries_at(pattern, at)

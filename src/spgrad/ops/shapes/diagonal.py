@@ -13,6 +13,7 @@ from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
 from spgrad.errors import UnsupportedError
+from spgrad.lowering.align import readable
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.gather import Gather
@@ -33,7 +34,7 @@ from spgrad.lowering.rebuild import (
     subset,
 )
 from spgrad.lowering.sorting import inverse
-from spgrad.lowering.views import entries_in_lines, linear_index, unraveled
+from spgrad.lowering.views import entries_at, has_lines, linear_index, unraveled
 from spgrad.ops.shapes.shape import permute
 from spgrad.public import public_op
 from spgrad.torch_protocol.compile import is_real
@@ -284,10 +285,7 @@ def distances(pattern: Pattern) -> torch.Tensor:
 def _diagonal_values(A: SparseTensor, offset: int) -> torch.Tensor:
     A = without_repeats(A)
     pattern = A._pattern
-    gather = remembered(
-        pattern, kept.REBUILT, ("diagonal", offset), lambda: _to_diagonal(pattern, offset)
-    )
-    vals = gather(flat_values(A))
+    vals = to_diagonal(pattern, offset)(flat_values(A))
     vals = vals.view(*pattern.batch, diagonal_length(pattern, offset), *pattern.dense_shape)
     return vals.movedim(len(pattern.batch), -1)
 
@@ -298,15 +296,20 @@ def diagonal_length(pattern: Pattern, offset: int) -> int:
     return max(min(m + min(offset, 0), k - max(offset, 0)), 0)
 
 
+def to_diagonal(pattern: Pattern, offset: int) -> Gather:
+    """Takes the stored elements to the places of the diagonals (items * length,); kept."""
+    key = "diagonal", offset
+    return remembered(pattern, kept.REBUILT, key, lambda: _to_diagonal(pattern, offset))
+
+
 def _to_diagonal(pattern: Pattern, offset: int) -> Gather:
-    """Takes the stored elements to the places of the diagonals (items * length,)."""
     length = diagonal_length(pattern, offset)
-    if not pattern.is_coo:
+    if not pattern.is_coo or (readable(pattern.indices[0]) and has_lines(pattern)):
         sizes = (*pattern.batch, length)
         place = torch.arange(math.prod(sizes), device=pattern.device)
         *batch, along = unraveled(place, sizes)
         at = [*batch, along - min(offset, 0), along + max(offset, 0)]
-        return Gather(entries_in_lines(pattern, at), pattern.elements)
+        return Gather(entries_at(pattern, at), pattern.elements)
     indices = pattern.indices[0].to(torch.int64)
     along = indices[-2] + min(offset, 0)
     place = linear_index(torch.cat([indices[:-2], along[None]]), (*pattern.batch, length))

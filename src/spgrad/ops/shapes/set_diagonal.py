@@ -6,19 +6,22 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.lowering.align import readable
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import require_int, sparse_operand
-from spgrad.lowering.rebuild import positions, rebuild, remembered, subset
+from spgrad.lowering.ranges import Lines, by_rows, lines_of, without_entries
+from spgrad.lowering.rebuild import Found, InRanges, positions, rebuild, remembered, subset
 from spgrad.lowering.views import unraveled
 from spgrad.ops.elementwise.binary import add
-from spgrad.ops.shapes.diagonal import diagonal_length, distances, require_matrix
+from spgrad.ops.shapes.diagonal import diagonal_length, distances, require_matrix, to_diagonal
 from spgrad.public import public_op
 
 
@@ -104,12 +107,7 @@ def set_diag(
     key = "set_diag", offset
     made = remembered(pattern, kept.REBUILT, key, lambda: _whole_diagonal(pattern, offset))
     new = convert(from_values(vals.reshape(-1), made), pattern.layout, pattern.blocksize)
-    key = "off_diagonal", offset
-    off = remembered(pattern, kept.REBUILT, key, lambda: distances(pattern) != offset)
-    old = stored_values(A)
-    # an element on the diagonal stays as -0.0, which changes no number that is added to it
-    old = old.where(off.view(pattern.values_shape), old.new_full((), -0.0))
-    return add(on_pattern(old, pattern), new)  # type: ignore[return-value]
+    return add(_with_negative_zeros(A, offset), new)  # type: ignore[return-value]
 
 
 def _matrices(input: Any, offset: Any) -> SparseTensor:
@@ -124,8 +122,63 @@ def _matrices(input: Any, offset: Any) -> SparseTensor:
     return without_repeats(A)
 
 
+_LONG, _LARGE = 4, 1 << 17
+"""From so many elements a line, and in all, on, the diagonal is looked for in the lines."""
+
+
+def _long_lines(pattern: Pattern) -> Lines | None:
+    """The lines of a pattern where a search in each takes less time than a look at each element."""
+    if not readable(pattern.indices[0]) or pattern.nse < _LARGE:
+        return None
+    lines = lines_of(pattern)
+    return lines if lines is not None and pattern.nse >= _LONG * lines.ptr.shape[0] else None
+
+
 def _off_diagonal_elements(A: SparseTensor, offset: int) -> SparseTensor:
-    return rebuild(A, ("remove_diag", offset), lambda p: subset(p, distances(p) != offset))
+    return rebuild(A, ("remove_diag", offset), lambda p: _off_diagonal(p, offset), copies=True)
+
+
+def _off_diagonal(pattern: Pattern, offset: int) -> Found | InRanges:
+    lines = _long_lines(pattern)
+    if lines is None:
+        return subset(pattern, distances(pattern) != offset)
+    entry = _entries_on_diagonal(pattern, offset)
+    there = entry >= 0
+    entry = entry[there]
+    if not entry.shape[0]:
+        return Found(pattern, None)
+    first = -min(offset, 0) if by_rows(pattern) else max(offset, 0)  # the line where it begins
+    behind = lines.sizes[-1] - first - diagonal_length(pattern, offset)
+    if first or behind:
+        there = F.pad(there.view(*pattern.batch, -1), (first, behind)).view(-1)
+    return without_entries(lines, entry, there)
+
+
+def _entries_on_diagonal(pattern: Pattern, offset: int) -> torch.Tensor:
+    """The stored element at each place of the diagonals (items * length,), -1 for none."""
+    entry = to_diagonal(pattern, offset).index()
+    assert entry is not None
+    return entry
+
+
+def _with_negative_zeros(A: SparseTensor, offset: int) -> SparseTensor:
+    """A with -0.0 on its diagonal, which changes no number that is added to it."""
+    pattern, old = A._pattern, stored_values(A)
+    key = "off_diagonal", offset
+    found = remembered(pattern, kept.REBUILT, key, lambda: _stored_diagonal(pattern, offset))
+    if found.dtype == torch.bool:
+        old = old.where(found.view(pattern.values_shape), old.new_full((), -0.0))
+    elif found.shape[0]:
+        old = old.index_fill(0, found, -0.0)
+    return on_pattern(old, pattern)
+
+
+def _stored_diagonal(pattern: Pattern, offset: int) -> torch.Tensor:
+    """The stored elements on the diagonal; or, for each element, whether it is off the diagonal."""
+    if _long_lines(pattern) is None:
+        return distances(pattern) != offset
+    entry = _entries_on_diagonal(pattern, offset)
+    return entry[entry >= 0]
 
 
 def _diagonal_of(value: Any, shape: tuple[int, ...]) -> torch.Tensor:
