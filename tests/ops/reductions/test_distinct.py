@@ -84,3 +84,18 @@ def test_its_backward_raises_as_that_of_torch_does():
 def test_refusals(call, text):
     with pytest.raises(spgrad.SpgradError, match=text):
         call(sparse(X))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_many_numbers(dtype):
+    """Those of floating-point dtypes are sorted by their digits."""
+    x = torch.randn(60, 90, generator=torch.Generator().manual_seed(0)).to(dtype)
+    x[:, ::7] = x[:, 1::7]
+    x[0, :6] = torch.tensor([math.nan, math.inf, -math.inf, -0.0, math.nan, 0.0])
+    A = sparse(x)
+    found, counts = torch.unique(A, return_counts=True)
+    wanted, often = torch.unique(x, return_counts=True)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(counts, often)
+    with pytest.raises(RuntimeError, match="derivative for 'unique"):
+        spgrad.unique(A.clone().requires_grad_()).sum().backward()
