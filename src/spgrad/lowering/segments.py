@@ -109,13 +109,13 @@ def segments_of(pattern: Pattern, dims: tuple[int, ...], compact: bool = False) 
 
 
 def index_along(pattern: Pattern, dim: int, segments: Segments) -> torch.Tensor:
-    """The index along `dim` of each element, segment by segment (elements,), int64.
+    """The index along `dim` of each element, segment by segment (elements,), int32 or int64.
 
     The segments are those of a reduction over this one sparse dimension.
     """
     split = len(pattern.shape) - pattern.dense_dim
     if split >= 2 and dim >= split - 2:
-        idx = (rows if dim == split - 1 else cols)(pattern).idx.to(torch.int64)
+        idx = (rows if dim == split - 1 else cols)(pattern).idx
         return idx % max(pattern.shape[dim], 1) if pattern.batch else idx
     found, perm = positions_among(pattern, (dim,)), segments.perm
     return found if perm is None else found[perm]

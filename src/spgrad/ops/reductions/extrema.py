@@ -11,7 +11,7 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import plain
-from spgrad.lowering.segments import Segments, index_along, segment_expand, segment_sum
+from spgrad.lowering.segments import Segments, index_along
 from spgrad.lowering.views import kept_linear_positions, one_line, rows
 from spgrad.ops.elementwise.binary import maximum, minimum
 from spgrad.ops.reductions.axes import (
@@ -29,7 +29,7 @@ class _SegmentIndices(NamedTuple):
     """Segments, and where their elements stand along what is reduced."""
 
     segments: Segments
-    along: torch.Tensor  # (elements,) index in the order of the segments, ascending in each
+    along: torch.Tensor  # (elements,) index in the order of the segments, distinct and ascending
     gap: torch.Tensor  # (segments, 1) the first index that is not specified, if there is one
 
 
@@ -174,11 +174,11 @@ def _segment_indices(pattern: Pattern, call: Reduction) -> _SegmentIndices:
 def _with_gap(segments: Segments, along: torch.Tensor) -> _SegmentIndices:
     """Finds the first index without an element: before it, index and position are equal."""
     assert segments.ptr is not None
-    ordered = Segments(segments.ptr, None, segments.elements, segments.size)
-    start = segment_expand(segments.ptr[:-1, None], ordered).squeeze(1)
-    position = torch.arange(along.numel(), device=along.device) - start
-    gap = segment_sum((along == position).to(torch.int64)[:, None], ordered)
-    return _SegmentIndices(segments, along, gap)
+    ptr = segments.ptr.to(along.dtype)
+    # how far each index is ahead of its position among all elements: ascending in each segment
+    ahead = along - torch.arange(along.shape[0], dtype=along.dtype, device=along.device)
+    end = kernels.cut_lines(ptr, ahead, 1 - ptr[:-1].to(torch.int64))
+    return _SegmentIndices(segments, along, (end - ptr[:-1]).to(torch.int64)[:, None])
 
 
 def _extremum_and_index(
@@ -194,7 +194,7 @@ def _extremum_and_index(
     first = first.clamp(min=0)
     at = first if perm is None else perm[first].to(torch.int64)
     y = torch.where(empty, 0, vals.gather(0, at))
-    index = torch.where(empty, -1, along[first])
+    index = torch.where(empty, -1, along[first].to(torch.int64))
     missing = None if specified else segments.missing()
     if missing is None:
         return y, index

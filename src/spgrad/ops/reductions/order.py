@@ -245,7 +245,7 @@ def topk(
             "`specified` is False for values that torch.func.vmap maps over; True is accepted. "
             "Otherwise the places of explicit zeros differ from item to item."
         )
-    where = index_along(pattern, dim, along.segments)
+    where = index_along(pattern, dim, along.segments).to(torch.int64)
     index, entry = kernels.segment_top(
         along.pointers(), _comparable(vals), where, size, k, largest, specified
     )
@@ -289,7 +289,7 @@ def _sorted(along: _Along, descending: bool) -> tuple[SparseTensor, SparseTensor
         return on_pattern(found.values, pattern), on_pattern(found.indices, pattern)
     vals, perm = along.columns(), along.segments.perm
     order = kernels.segment_order(along.pointers(), _comparable(vals), descending)
-    where = index_along(pattern, along.dim, along.segments)[order]
+    where = index_along(pattern, along.dim, along.segments)[order].to(torch.int64)
     if perm is not None:  # a copy has no derivative, and takes less time than `as_stored`
         where = torch.empty_like(where).index_copy_(0, perm.to(torch.int64), where)
     places = on_pattern(where.view(pattern.values_shape), pattern)
