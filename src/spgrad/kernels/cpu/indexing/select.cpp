@@ -200,6 +200,31 @@ Selected list_lines_op(const Tensor& ptr, const Tensor& idx, const Tensor& val,
   return {new_ptr, new_idx, moved};
 }
 
+// Sorts `count` distinct indices, and with them the entries that they came from. In a short line
+// the place of an index is the number of smaller ones: no branch depends on the indices.
+template <class index_t>
+void sort_line(index_t* idx, index_t* from, int64_t count,
+               List<std::pair<index_t, index_t>>& pairs) {
+  constexpr int64_t kShort = 32;
+  if (count > kShort) {
+    pairs.resize(count);
+    for (int64_t q = 0; q < count; ++q) pairs[q] = {idx[q], from[q]};
+    std::sort(pairs.begin(), pairs.end());
+    for (int64_t q = 0; q < count; ++q) std::tie(idx[q], from[q]) = pairs[q];
+    return;
+  }
+  index_t old_idx[kShort], old_from[kShort];
+  std::copy_n(idx, count, old_idx);
+  std::copy_n(from, count, old_from);
+  for (int64_t q = 0; q < count; ++q) {
+    const index_t own = old_idx[q];
+    index_t place = 0;
+    for (int64_t r = 0; r < count; ++r) place += old_idx[r] < own;
+    idx[place] = own;
+    from[place] = old_from[q];
+  }
+}
+
 // Selects entries by index. The old index j becomes the new indices inv_idx[inv_ptr[j] : inv_ptr[j
 // + 1]].
 template <class index_t>
@@ -214,9 +239,8 @@ struct Columns {
     return found;
   }
 
-  // Writes one line, and sorts it if its new indices do not ascend. `pairs` is memory to sort in.
-  void fill(int64_t line, index_t* out_idx, index_t* from,
-            List<std::pair<index_t, index_t>>& pairs) const {
+  // Writes one line, and returns whether its new indices ascend.
+  bool fill(int64_t line, int64_t, index_t* out_idx, index_t* from) const {
     int64_t q = 0;
     bool ascending = true;
     index_t before = -1;
@@ -228,25 +252,52 @@ struct Columns {
         from[q] = static_cast<index_t>(p);
       }
     }
-    if (ascending) return;
-    pairs.resize(q);
-    for (int64_t i = 0; i < q; ++i) pairs[i] = {out_idx[i], from[i]};
-    std::sort(pairs.begin(), pairs.end());
-    for (int64_t i = 0; i < q; ++i) std::tie(out_idx[i], from[i]) = pairs[i];
+    return ascending;
   }
 };
 
-// ptr (m + 1,), idx (nse,) in [0, k); inv_ptr (k + 1,), inv_idx. Allocates the results. For n
-// entries of the result, O(m + nse + n) time if they stay in order, otherwise O(n log(longest
-// line)).
+// The same where no old index becomes more than one new index: `to` has this index, or -1. Whether
+// an entry is selected decides about no branch, as half of these might be mispredicted.
 template <class index_t>
-Selected select_columns(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
-                        const Tensor& inv_idx) {
+struct DistinctColumns {
+  const index_t *ptr, *idx;
+  Array<index_t> to;
+
+  DistinctColumns(const Columns<index_t>& columns, int64_t k)
+      : ptr(columns.ptr), idx(columns.idx), to(array<index_t>(k)) {
+    for (int64_t j = 0; j < k; ++j) {
+      const bool some = columns.inv_ptr[j] < columns.inv_ptr[j + 1];
+      to[j] = some ? columns.inv_idx[columns.inv_ptr[j]] : index_t{-1};
+    }
+  }
+
+  index_t length(int64_t line) const {
+    index_t found = 0;
+    for (int64_t p = ptr[line]; p < ptr[line + 1]; ++p) found += to[idx[p]] >= 0;
+    return found;
+  }
+
+  // As above; `count` is the length of the line, behind which nothing is written.
+  bool fill(int64_t line, int64_t count, index_t* out_idx, index_t* from) const {
+    bool ascending = true;
+    index_t before = -1;
+    int64_t p = ptr[line];
+    for (int64_t q = 0; q < count; ++p) {
+      const index_t place = to[idx[p]];
+      out_idx[q] = place;
+      from[q] = static_cast<index_t>(p);
+      ascending &= place < 0 || place > before;
+      before = place < 0 ? before : place;
+      q += place >= 0;
+    }
+    return ascending;
+  }
+};
+
+// Allocates the results of columns.length and columns.fill, in order.
+template <class index_t, class Selection>
+Selected selected_columns(const Tensor& ptr, const Selection& columns) {
   const int64_t m = ptr.size(0) - 1;
-  const Columns<index_t> columns{.ptr = data<index_t>(ptr),
-                                 .idx = data<index_t>(idx),
-                                 .inv_ptr = data<index_t>(inv_ptr),
-                                 .inv_idx = data<index_t>(inv_idx)};
   Tensor new_ptr = empty(ptr, {m + 1});
   index_t* out_ptr = mutable_data<index_t>(new_ptr);
   parallel_rows(columns.ptr, m, 1, [&](int64_t first, int64_t last) {
@@ -259,10 +310,32 @@ Selected select_columns(const Tensor& ptr, const Tensor& idx, const Tensor& inv_
   parallel_rows(columns.ptr, m, 1, [&](int64_t first, int64_t last) {
     List<std::pair<index_t, index_t>> pairs;
     for (int64_t i = first; i < last; ++i) {
-      columns.fill(i, out_idx + out_ptr[i], from + out_ptr[i], pairs);
+      const int64_t begin = out_ptr[i], count = out_ptr[i + 1] - begin;
+      if (!columns.fill(i, count, out_idx + begin, from + begin)) {
+        sort_line(out_idx + begin, from + begin, count, pairs);
+      }
     }
   });
   return {new_ptr, new_idx, source};
+}
+
+// ptr (m + 1,), idx (nse,) in [0, k); inv_ptr (k + 1,), inv_idx. Allocates the results. For n
+// entries of the result, O(m + k + nse + n) time if they stay in order, otherwise O(n log(longest
+// line)); memory for k numbers.
+template <class index_t>
+Selected select_columns(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
+                        const Tensor& inv_idx) {
+  const Columns<index_t> columns{.ptr = data<index_t>(ptr),
+                                 .idx = data<index_t>(idx),
+                                 .inv_ptr = data<index_t>(inv_ptr),
+                                 .inv_idx = data<index_t>(inv_idx)};
+  const int64_t k = inv_ptr.size(0) - 1;
+  index_t most = 0;
+  for (int64_t j = 0; j < k; ++j) {
+    most = std::max<index_t>(most, columns.inv_ptr[j + 1] - columns.inv_ptr[j]);
+  }
+  if (most > 1) return selected_columns<index_t>(ptr, columns);
+  return selected_columns<index_t>(ptr, DistinctColumns<index_t>(columns, k));
 }
 
 Selected select_columns_op(const Tensor& ptr, const Tensor& idx, const Tensor& inv_ptr,
