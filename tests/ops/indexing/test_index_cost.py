@@ -60,3 +60,41 @@ def test_pointers_are_int64_where_rows_have_more_entries_than_int32_counts(monke
     for rows, dtype in ([1, 1, 1], torch.int32), ([0, 0, 1], torch.int64):
         found = A[rows].pattern
         assert [t.dtype for t in found.indices] == [dtype, dtype]
+
+
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
+def test_lists_of_rows_and_columns_of_coo(index_dtype):
+    """Few rows are searched for; many rows, and columns, are taken of lines, as in CSR."""
+    A, again = (
+        testing.random_sparse((200, 50), torch.sparse_coo, density=0.5, index_dtype=index_dtype)
+        for _ in range(2)
+    )
+    few, many = torch.tensor([7, 3, 7]), torch.randperm(200)[:90]
+    columns = torch.tensor([30, 2, 49, 2])
+    x = again.to_dense()
+    for rows, pointers in ((few, False), (many, True), (few, True)):
+        assert torch.equal(A[rows].to_dense(), x[rows])
+        assert (A.pattern.derived(kept.POINTERS) is not None) == pointers
+    A.requires_grad_()
+    for key in (many, (slice(None), columns), (slice(9, 150, 2), columns)):
+        taken = A[key]
+        expected = x.clone().requires_grad_()
+        assert taken.layout == torch.sparse_coo
+        assert taken.pattern.indices[0].dtype == index_dtype
+        assert torch.equal(taken.to_dense(), x[key])
+        linear = taken.indices()[0].long() * 50 + taken.indices()[1]
+        assert bool((linear.diff() > 0).all())
+        g = torch.randn(taken.shape, dtype=x.dtype)
+        (taken.to_dense() * g).sum().backward()
+        (expected[key] * g).sum().backward()
+        torch.testing.assert_close(A.grad.to_dense(), expected.grad * (x != 0))
+        A.grad = None
+
+
+def test_lists_of_a_coo_matrix_of_far_more_rows_or_columns_than_elements():
+    indices = torch.tensor([[3, 2**31], [1, 2**30]])
+    A = spgrad.sparse_coo_tensor(indices, torch.ones(2), (2**31 + 1, 2**30 + 1), is_coalesced=True)
+    assert A[torch.tensor([2**31, 5])].indices().tolist() == [[0], [2**30]]
+    assert A[:, torch.tensor([2, 1])].indices().tolist() == [[3], [1]]
+    wide = A[torch.tensor([2**31, 3])]
+    assert wide[:, torch.tensor([1, 2**30])].indices().tolist() == [[0, 1], [1, 0]]

@@ -9,15 +9,14 @@ from typing import NamedTuple
 import torch
 
 from spgrad import kernels
+from spgrad.core import kept
 from spgrad.core.checks import INT
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.lowering.gather import Entries, Ranges, Run, as_index
+from spgrad.lowering.ranges import lines_of, of_lines
 from spgrad.lowering.rebuild import Found, composed, coordinates, in_layout, positions
 from spgrad.lowering.sorting import counting_sort, lexicographic
-from spgrad.lowering.views import (
-    entries_at,
-    unraveled,
-)
+from spgrad.lowering.views import entries_at, has_lines, unraveled
 from spgrad.ops.indexing.coo import (
     Target,
     is_whole,
@@ -56,7 +55,8 @@ def part_of_pattern(pattern: Pattern, subscript: Subscript, target: Target) -> P
     where whole ones are taken; otherwise they are made of the single elements, if they fit.
     """
     if pattern.is_coo:
-        return PatternPart(*of_coordinates(pattern, subscript, target))
+        found = _of_coo_lines(pattern, subscript, target)
+        return PatternPart(*found or of_coordinates(pattern, subscript, target))
     keeps = _keeps_matrix(pattern, subscript, target)
     split = len(pattern.batch) + 2
     sizes = pattern.shape[:split]
@@ -77,6 +77,40 @@ def part_of_pattern(pattern: Pattern, subscript: Subscript, target: Target) -> P
     if keeps and m % pattern.blocksize[0] == k % pattern.blocksize[1] == 0:
         return PatternPart(*_whole(in_layout(found, entry, (pattern.layout, pattern.blocksize))))
     return PatternPart(found, entry)
+
+
+_SEARCHED = 64
+"""Rows of a list are searched for where there are more elements for each, and no pointers yet."""
+
+
+def _of_coo_lines(
+    pattern: Pattern, subscript: Subscript, target: Target
+) -> tuple[Pattern, Entries] | None:
+    """The part of a COO matrix by a list of rows or of columns, taken of its lines as of CSR.
+
+    None for what takes less time by coordinates, and where the matrix has no lines.
+    """
+    points = sparse_part(subscript.group, pattern.sparse_dim)
+    real = is_real(pattern.indices[0]) and target.dense_dim == pattern.dense_dim
+    if len(points) != 1 or not real or not has_lines(pattern):
+        return None
+    if not _keeps_matrix(pattern, subscript, target):
+        return None
+    known = any(pattern.derived(key) is not None for key in (kept.POINTERS, kept.ROWS))
+    few = 0 in points and points[0].shape[0] * _SEARCHED < pattern.nse
+    if (few and not known) or (1 in points and _is_long(pattern, 1)):
+        return None
+    lines = lines_of(pattern)
+    assert lines is not None
+    shape, indices = tuple(pattern.shape), (lines.ptr, lines.idx)
+    by_rows = Pattern(torch.sparse_csr, shape, indices, dense_dim=pattern.dense_dim)
+    found, entry = _of_compressed(by_rows, subscript, target, True)
+    return of_lines(pattern, target.shape, *found.indices), entry
+
+
+def _is_long(pattern: Pattern, dim: int) -> bool:
+    """Whether an array with one number for each index along a dimension would cost more."""
+    return pattern.shape[dim] > 4 * (pattern.nse + 2**16)
 
 
 def _whole(found: Found) -> tuple[Pattern, torch.Tensor | None]:
@@ -132,8 +166,7 @@ def _of_compressed(
     line, idx_dim = (batch, batch + 1) if pattern.compressed_by_rows else (batch + 1, batch)
     points = sparse_part(subscript.group, batch + 2)
     alone = len(points) == 1 and len(_group(subscript).shape) == 1
-    # an array with one number for each index would cost more
-    long = pattern.shape[idx_dim] > 4 * (pattern.nse + 2**16)
+    long = _is_long(pattern, idx_dim)
     mixed = bool(points) and len(points) < len(_group(subscript).dims)
     if mixed or (idx_dim in points and (long or not alone)):
         coo, first = _whole(coordinates(pattern))
