@@ -87,23 +87,23 @@ def _require_same_shape(a: Pattern, b: Pattern, name: str) -> None:
         raise checks.bad_shape(name, tuple(b.shape), accepted, hint)
 
 
-class _Lines(NamedTuple):
+class _MergeOperands(NamedTuple):
     """The lines of two patterns, in one dtype, as the kernels take them."""
 
     operands: tuple[torch.Tensor, ...]  # pointers and indices of a, then of b
     linear: bool  # whether each is one line of linear indices
 
 
-def _lines(a: Pattern, b: Pattern) -> _Lines:
+def _lines(a: Pattern, b: Pattern) -> _MergeOperands:
     """COO without lines, such as a vector, counts as one line of linear indices."""
-    linear = a.is_coo and not (_has_lines(a) and _has_lines(b))
+    linear = a.is_coo and not (_joins_lines(a) and _joins_lines(b))
     lines = [t for p in (a, b) for t in (_line_of_all(p) if linear else _own_lines(p))]
     dtype = torch.promote_types(lines[0].dtype, lines[2].dtype)
     dtype = index_dtype(dtype, (a.nse + b.nse,))
-    return _Lines(tuple(t.to(dtype).contiguous() for t in lines), linear)
+    return _MergeOperands(tuple(t.to(dtype).contiguous() for t in lines), linear)
 
 
-def _has_lines(pattern: Pattern) -> bool:
+def _joins_lines(pattern: Pattern) -> bool:
     # a trace has no value for nse, and merges in the form that does not depend on it
     return is_real(pattern.indices[0]) and has_lines(pattern)
 

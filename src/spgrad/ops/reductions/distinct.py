@@ -85,7 +85,7 @@ def unique(
     missing = 0 if specified else A.numel() - vals.numel()
     if missing:
         vals = torch.cat([vals, vals.new_zeros(1)])
-    found, counts = _distinct(vals)
+    found, counts = _distinct_with_counts(vals)
     if missing:
         counts = counts + (found.detach() == 0) * (missing - 1)
     return (found, counts) if return_counts else found
@@ -95,7 +95,7 @@ _MANY = 1024
 """From this many numbers on, the sort by digits takes less time than torch.unique."""
 
 
-def _distinct(vals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _distinct_with_counts(vals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """What torch.unique gives of a vector, with counts."""
     if not (readable(vals) and vals.is_floating_point() and vals.shape[0] >= _MANY):
         return torch.unique(vals, return_counts=True)
