@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import spgrad
+from spgrad.lowering.gather import Gather
 
 MOVES = {
     "csc": lambda A: A.to_sparse_csc(),
@@ -71,3 +72,20 @@ def test_gradients_of_many_copies_are_added_in_float32(repeat, dtype, create_gra
         (g,) = torch.autograd.grad(total, A, create_graph=create_graph)
         grads.append(g.detach().to_dense().double())
     torch.testing.assert_close(grads[1], grads[0], rtol=1e-2, atol=0)
+
+
+def test_places_that_a_function_finds_are_found_once():
+    found = []
+
+    def find():
+        found.append(torch.tensor([1, -1, 0]))
+        return found[-1]
+
+    gather = Gather(torch.tensor([2, 0]), 3, place=find)
+    vals = torch.tensor([1.0, 2.0, 3.0])
+    assert gather(vals).tolist() == [3, 1]
+    assert not found
+    assert gather.place is found[0]
+    assert gather.place is found[0]
+    assert Gather(None, 3, place=find).place is None
+    assert len(found) == 1

@@ -110,7 +110,8 @@ def _joins_lines(pattern: Pattern) -> bool:
 
 def _own_lines(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     lines = lines_of(pattern)
-    return (lines.ptr, lines.idx) if lines is not None else pattern.indices  # those of blocks
+    ptr, idx = pattern.indices if lines is None else (lines.ptr, lines.idx)  # None: of blocks
+    return ptr, idx
 
 
 def _line_of_all(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
@@ -212,8 +213,8 @@ def _on_first(a: Pattern, b: Pattern) -> _Joint:
     _, (in_a, in_b) = a.derive_with(kept.BOTH, b, _intersection)
     if in_a.index() is None:  # they are equal
         return _Joint(a, (in_a, in_b))
-    entry, place = _through(in_a, in_b), _through(in_b, in_a)
-    return _Joint(a, (Gather(None, a.nse), Gather(entry, b.nse, place=place)))
+    places = partial(_through, in_b, in_a)
+    return _Joint(a, (Gather(None, a.nse), Gather(_through(in_a, in_b), b.nse, place=places)))
 
 
 def _through(first: Gather, then: Gather) -> torch.Tensor:
@@ -221,7 +222,7 @@ def _through(first: Gather, then: Gather) -> torch.Tensor:
     index, place = then.index(), first.place
     assert index is not None
     assert place is not None
-    return kernels.take(index + 1, place) - 1
+    return kernels.take(index + 1, place).sub_(1)
 
 
 _JOINTS = {

@@ -75,7 +75,8 @@ class Gather:
         entries: Which old entry each new one is, or a function that finds them.
         nse: Number of old entries.
         repeats: True where an old entry may be taken more than once.
-        place: The place of each old entry (nse,), -1 for an entry that is not taken, if known.
+        place: The place of each old entry (nse,), -1 for an entry that is not taken, if known; or
+            a function that finds the places.
     """
 
     __slots__ = ("_entries", "_place", "nse", "repeats")
@@ -85,7 +86,7 @@ class Gather:
         entries: Entries | Callable[[], Entries],
         nse: int,
         repeats: bool = False,
-        place: torch.Tensor | None = None,
+        place: torch.Tensor | Callable[[], torch.Tensor] | None = None,
     ) -> None:
         self._entries = entries
         self._place = place
@@ -111,10 +112,13 @@ class Gather:
     @property
     def place(self) -> torch.Tensor | None:
         """The place of each old entry, -1 if it is not taken; None if all entries stay in order."""
+        if isinstance(self._place, torch.Tensor):
+            return self._place
         index = self.index()
-        if self._place is None and index is not None:
-            with lasting(index):
-                self._place = inverse(index, self.nse)
+        if index is None:
+            return None
+        with lasting(index):
+            self._place = inverse(index, self.nse) if self._place is None else self._place()
         return self._place
 
     def __call__(self, vals: torch.Tensor, ready: torch.Tensor | None = None) -> torch.Tensor:
