@@ -214,8 +214,15 @@ def test_data_is_replaced(name):
     assert torch.equal(A.to_dense(), made(name, seed=5).to_dense())
     with pytest.raises(spgrad.ArgumentKindError, match=r"spgrad\.data: `data` is a dense tensor"):
         A.data = torch.ones(4, 4)
-    with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.data: .* in float32, and"):
-        A.data = made(name, dtype=torch.float32)
+    with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.data: .* layouts and shapes are"):
+        A.data = A.data[:2]
+    A.data = A.data.float()
+    assert A.dtype == A.to_dense().dtype == torch.float32
+    (A * A).sum().backward()
+    assert torch.equal(A.grad._vals, A._vals.detach() * 2)
+    if A._pattern.layout == torch.sparse_csr:
+        A.requires_grad_(False).data = A.data.int()
+        assert (A @ torch.ones(A.shape[1], dtype=torch.int32)).dtype == torch.int32
 
 
 @layouts

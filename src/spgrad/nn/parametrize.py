@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,8 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
 from spgrad.errors import ArgumentKindError, StateError
 from spgrad.public import public_as
+from spgrad.torch_protocol.processes.collectives import require_agreement
+from spgrad.torch_protocol.processes.flattened import parallel_being_made
 
 _INDEX_NAMES = {
     "coo": ("indices",),
@@ -66,6 +69,29 @@ class Values(nn.Module):
                 if key == name:
                     return index
         return super().__getattr__(name)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """None, as before; DistributedDataParallel, while it is made, asks each module for them.
+
+        It sends the values of the first process to the others. So their patterns are compared.
+        """
+        parallel = parallel_being_made(sys._getframe(1))
+        if parallel is not None:
+            _require_same_patterns(parallel, self)
+        return super().named_parameters(prefix, recurse, remove_duplicate)
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """The index tensors, in which torch.distributed.checkpoint finds the keys of `state_dict`.
+
+        Called for a module that contains this one, the method does not list them.
+        """
+        yield from super().named_buffers(prefix, recurse, remove_duplicate)
+        for name, index in self._indices():
+            yield f"{prefix}.{name}" if prefix else name, index.detach()
 
     def _indices(self) -> Iterator[tuple[str, torch.Tensor]]:
         pattern = self.elements._pattern
@@ -235,6 +261,20 @@ def _joined(values: nn.Parameter, pattern: Pattern) -> nn.Parameter:
     if values.grad is not None:
         A.grad = SparseTensor(values.grad, pattern)
     return A
+
+
+def _require_same_patterns(parallel: Any, asked: Values) -> None:
+    """Raises in all processes if patterns differ; compares those of all modules at the first."""
+    found, sent = [], []
+    for name, module in parallel.module.named_modules():
+        held = f"{name.rpartition('.')[0]}.original0"
+        if isinstance(module, Values) and held not in parallel.parameters_to_ignore:
+            found.append(module)
+            dtype = parallel.module.get_parameter(held).dtype
+            sent.append((module.elements._pattern, dtype))
+    if found and found[0] is asked:
+        device = asked.elements.device
+        require_agreement("DistributedDataParallel", parallel.process_group, sent, device)
 
 
 def _require_module(module: Any) -> None:

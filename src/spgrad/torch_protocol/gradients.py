@@ -48,7 +48,7 @@ def set_grad(A: SparseTensor, grad: Any) -> None:
 
 @public_as("data")
 def set_data(A: SparseTensor, data: Any) -> None:
-    """`A.data = data`: A takes the values of `data`, and the pattern of `data` if it differs.
+    """`A.data = data`: A takes values, dtype and device of `data`, and its pattern if it differs.
 
     Graphs that were recorded before keep the values that A had.
     """
@@ -58,11 +58,14 @@ def set_data(A: SparseTensor, data: Any) -> None:
             "accepted. Convert with spgrad.from_dense or spgrad.from_torch."
         )
     other = data._pattern
-    if not alike(A._pattern, other) or (A.dtype, A.device) != (data.dtype, data.device):
+    if not alike(A._pattern, other):
         raise ArgumentValueError(
-            f"`data` is {_described(data)}, and the tensor {_described(A)}; equal layouts, shapes, "
-            "dtypes and devices are accepted. Make a new tensor."
+            f"`data` is {_described(data)}, and the tensor {_described(A)}; equal layouts and "
+            "shapes are accepted. Make a new tensor."
         )
+    if (A.dtype, A.device) != (data.dtype, data.device):
+        with torch._C.DisableTorchFunctionSubclass():
+            SET_DATA(A, data)  # what torch holds of A beside values and pattern
     if A._pattern.same_as(other):
         A._vals = data._vals.detach()
     else:

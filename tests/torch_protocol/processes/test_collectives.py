@@ -48,6 +48,21 @@ def test_a_frozen_parameter_is_sent(both):
     same(both("a_frozen_parameter"), DENSE)
 
 
+@pytest.mark.parametrize("kind", ["whole", "sharded"])
+def test_a_state_of_the_first_process_alone(both, kind):
+    same(both(f"state_of_the_first_process_{kind}"), matrix(0).values())
+
+
+@pytest.mark.parametrize("kind", ["apart", "one", "across"])
+def test_values_that_are_not_side_by_side(both, kind):
+    first = {
+        "apart": torch.diag(torch.tensor([0.0, 2.0, 4.0, 6.0])),
+        "one": torch.eye(4) * 3,
+        "across": torch.tensor([[[0.0, 0.0], [0.0, 2.0]], [[1.0, 3.0], [0.0, 0.0]]]),
+    }[kind].double()
+    same(both(f"values_that_are_not_side_by_side_{kind}"), [first * 3, first * 2, first * 3, first])
+
+
 def test_other_collectives(both):
     largest = torch.maximum(DENSE, DENSE * 2)
     same(both("other_collectives"), [largest, DENSE * 2, DENSE * 3, DENSE * 3])
@@ -91,6 +106,12 @@ REFUSED = {
     "all_reduce_of_a_moved_element": r"^ArgumentValueError: .*other elements .*nse 2 .*\(2, 2\)",
     "all_reduce_of_complex": "^UnsupportedError: .*view_as_real.* exchange the values",
     "all_reduce_of_other_elements": "^ArgumentValueError: .*other elements .*for allreduce",
+    "all_reduce_of_repeated_elements_on_one_rank": "^ArgumentValueError: .*other elements",
+    "another_number_of_tensors": "^ArgumentValueError: .*[12] sparse tensors in this process",
+    "broadcast_of_another_dtype": "^ArgumentValueError: .*another dtype .*float(32|64) of this one",
+    "values_as_parameters_of_other_elements": (
+        r"^ArgumentValueError: .*other elements .*nse 2 of float32 .*\(2, 2\).*for Distributed"
+    ),
     "all_reduce_of_repeated_elements": r"^StateError: .*not coalesced.* A\.coalesce\(\)",
     "buffers_of_other_elements": "^ArgumentValueError: .*other elements .*for broadcast",
     "sharded_parameter": r"^UnsupportedError: .*nn\.parametrize_values\(module\) before",

@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 from samples import made
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
 import spgrad
@@ -56,6 +57,25 @@ def test_buffers_keep_what_they_hold(case):
     model(torch.ones(1, 2))
     for buffer, wanted in zip(net.buffers(), before, strict=True):
         assert torch.equal(numbers(buffer), wanted)
+
+
+def test_a_compiled_model_sends_its_buffers():
+    net = nn.Linear(2, 2)
+    net.register_buffer("A", made())
+    model = torch.compile(DistributedDataParallel(net), backend="eager")
+    model(torch.ones(1, 2)).sum().backward()
+    assert torch.equal(net.weight.grad, torch.ones(2, 2))
+    torch.compiler.reset()
+
+
+def test_a_state_that_rank_0_sends_has_no_sparse_tensors():
+    """Torch lets the other ranks wait for a dense tensor."""
+    net = nn.Linear(2, 2)
+    net.register_buffer("A", made())
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    with pytest.raises(spgrad.UnsupportedError, match="Leave out broadcast_from_rank0"):
+        set_model_state_dict(net, net.state_dict(), options=options)
+    set_model_state_dict(net, net.state_dict(), options=StateDictOptions(full_state_dict=True))
 
 
 def test_parameters_are_not_flattened():

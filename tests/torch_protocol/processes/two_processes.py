@@ -7,6 +7,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from samples import drawn, made_by_spgrad
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -114,6 +115,55 @@ def all_reduce(layout, rank):
 
 
 @case()
+def values_as_parameters_of_other_elements(rank):
+    """As many elements on each rank, so that all parameters have one shape."""
+    layer = nn.Module()
+    layer.A = nn.Parameter(moved_element(rank))
+    DistributedDataParallel(by_values(layer))
+
+
+@case("whole", "sharded")
+def state_of_the_first_process(kind, rank):
+    """A state that rank 0 alone has, in a module of which each rank has a replica or a shard."""
+    layer = by_values(Layer(matrix(rank), parameter=True))
+    del layer.B
+    state = layer.state_dict() if rank == 0 else {}
+    if kind == "whole":
+        model = DistributedDataParallel(by_values(Layer(matrix(2), parameter=True)))
+        del model.module.B
+    else:
+        model = fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, state, options=options)
+    values = getattr(model, "module", model).parametrizations.A.original0.detach()
+    return values.full_tensor() if kind == "sharded" else values
+
+
+def moved_element(rank):
+    return spgrad.sparse_csr_tensor([0, 1, 2], [0, rank], [1.0, 2.0], (2, 2))
+
+
+@case("apart", "one", "across")
+def values_that_are_not_side_by_side(kind, rank):
+    """Sums, and the first process's buffer, of values that C++ can't read as they lie in memory."""
+    pattern = spgrad.eye(4, dtype=F64)
+    if kind == "across":
+        pattern = spgrad.sparse_coo_tensor([[0, 1], [1, 0]], torch.ones(2, 2), (2, 2, 2))
+    given = []
+    for _ in range(4):
+        held = (torch.arange(8.0, dtype=F64) * (rank + 1)).view(4, 2)
+        values = {"apart": held[:, 0], "one": held[1, 1].expand(4), "across": held.T[:, :2]}[kind]
+        given.append(spgrad.from_values(values, pattern).detach())
+    dist.all_reduce(given[0])
+    dist.broadcast(given[1], 1)
+    dist.all_reduce_coalesced([given[2], matrix(0)])
+    net = nn.Linear(1, 1, dtype=F64)
+    net.register_buffer("A", given[3])
+    DistributedDataParallel(net)
+    return [A.to_dense() for A in given]
+
+
+@case()
 def other_collectives(rank):
     largest, sent, later, added = (matrix(rank) for _ in range(4))
     dist.all_reduce(largest, dist.ReduceOp.MAX)
@@ -131,7 +181,24 @@ def all_reduce_of_other_elements(rank):
 @case()
 def all_reduce_of_a_moved_element(rank):
     """As many elements, in a pattern that differs in one place."""
-    dist.all_reduce(spgrad.sparse_csr_tensor([0, 1, 2], [0, rank], [1.0, 2.0], (2, 2)))
+    dist.all_reduce(moved_element(rank))
+
+
+@case()
+def all_reduce_of_repeated_elements_on_one_rank(rank):
+    indices = [[0, 0], [1, 1]] if rank else [[0, 1], [1, 0]]
+    A = spgrad.sparse_coo_tensor(indices, [1.0, 2.0], (2, 2))
+    dist.all_reduce(A if rank else A.coalesce())
+
+
+@case()
+def broadcast_of_another_dtype(rank):
+    dist.broadcast(matrix(0).to(torch.float32 if rank else F64), 0)
+
+
+@case()
+def another_number_of_tensors(rank):
+    dist.all_reduce_coalesced([matrix(0)] * (rank + 1))
 
 
 @case()

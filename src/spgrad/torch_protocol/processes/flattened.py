@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from itertools import accumulate
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +19,11 @@ from spgrad.core.refusals import called_from, no_sparse_form
 from spgrad.core.slots import ATEN_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import UnsupportedError
-from spgrad.torch_protocol.processes.collectives import require_agreement
+from spgrad.torch_protocol.compile import when_called
+from spgrad.torch_protocol.processes.collectives import require_agreement, write_values
 
 _aten = torch.ops.aten
+_PARALLEL = "torch.nn.parallel.distributed"
 
 
 class Piece(NamedTuple):
@@ -70,7 +73,7 @@ class Received(SparseTensor):
         if func is not _aten.copy_.default:
             raise no_sparse_form(func)
         A, source = args[:2]
-        A._vals.copy_(source._vals)
+        write_values(A, source._vals)
         return A
 
 
@@ -116,10 +119,23 @@ def _shaped(flat: Flat, size: Any) -> torch.Tensor:
 def _broadcast(tensors: list[Flat], group: Any, *args: Any, **options: Any) -> Any:
     """Sends the numbers if all processes have the same elements."""
     (flat,) = tensors
-    patterns = [piece.pattern for piece in flat.pieces if piece.pattern is not None]
-    require_agreement("broadcast", group, patterns, flat.device)
+    sent = [(piece.pattern, flat.dtype) for piece in flat.pieces if piece.pattern is not None]
+    unboxed = torch.distributed.ProcessGroup.unbox(group)
+    require_agreement("broadcast", unboxed, sent, flat.device)
     _, work = torch.ops.c10d.broadcast_.default([flat.numbers], group, *args, **options)
     return tensors, work
+
+
+def parallel_being_made(frame: FrameType | None) -> Any | None:
+    """The DistributedDataParallel whose `__init__` asks for parameters, if it is to send them."""
+    asks = False
+    while frame is not None and frame.f_globals.get("__name__") == _PARALLEL:
+        asks = asks or frame.f_code.co_name == "_build_params_for_reducer"
+        if asks and frame.f_code.co_name == "__init__":
+            made = frame.f_locals
+            return made["self"] if made.get("init_sync", True) else None
+        frame = frame.f_back
+    return None
 
 
 _ANSWERS = {
@@ -128,5 +144,7 @@ _ANSWERS = {
     _aten.view.default: _shaped,
 }
 ATEN_FUNCTIONS[_aten.view.default] = _flatten
+for _cls in (Flat, Received):  # a compiled DistributedDataParallel still sends by C++
+    when_called(_cls.__torch_dispatch__.__func__)  # type: ignore[attr-defined]
 if torch.distributed.is_available():
     _ANSWERS[torch.ops.c10d.broadcast_.default] = _broadcast
