@@ -1,4 +1,4 @@
-"""Files, checkpoints, and arguments that are wrong on one rank or on all."""
+"""Checkpoints of values, and arguments that are wrong on one rank or on all."""
 
 import faulthandler
 import zlib
@@ -11,64 +11,17 @@ from group import (
     LIMIT,
     case,
     close,
-    definite,
     dense,
     matrix,
     own,
     raises,
-    shared_folder,
 )
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import spgrad
 from spgrad import linalg
-from spgrad.distributed import agreement, distribute, from_local, load, save, solve
-
-
-@case
-def files(rank, world):
-    import scipy.sparse
-
-    A = matrix(29, 31, 0.2)
-    folder = shared_folder()
-    for partition in ("nse", torch.arange(29) * 5 % world):
-        D = distribute(A, partition=partition)
-        save(D, folder / f"{type(partition).__name__}")
-        E = load(folder / f"{type(partition).__name__}")
-        assert torch.equal(E.full().to_dense(), A.to_dense())
-        assert E._values.dtype == A.dtype
-    symmetric = definite()
-    if rank == 0:
-        S = scipy.sparse.csr_array(A.to_dense().numpy())
-        scipy.sparse.save_npz(folder / "a.npz", S, compressed=False)
-        spgrad.io.save(A, folder / "a.mtx")
-        scipy.io.mmwrite(folder / "s.mtx", scipy.sparse.coo_array(symmetric.to_dense().numpy()))
-        scipy.io.mmwrite(
-            folder / "c.mtx",
-            scipy.sparse.coo_array(matrix(dtype=torch.complex128).to_dense().numpy()),
-        )
-        text = (folder / "a.mtx").read_text().splitlines()
-        (folder / "short.mtx").write_text("\n".join(text[:-3]) + "\n")
-        (folder / "long.mtx").write_text("\n".join([*text, text[-1]]) + "\n")
-        (folder / "bad.mtx").write_text("\n".join([*text[:-1], "1 99 3.0"]) + "\n")
-        (folder / "none.mtx").write_text("hello\n")
-        (folder / "head.mtx").write_text("%%MatrixMarket matrix coordinate real general\n%\n")
-    dist.barrier()
-    close(load(folder / "a.npz").full().to_dense(), A.to_dense())
-    close(load(folder / "a.mtx").full().to_dense(), A.to_dense())
-    close(load(folder / "s.mtx").full().to_dense(), symmetric.to_dense())
-    close(load(folder / "c.mtx").full().to_dense(), matrix(dtype=torch.complex128).to_dense())
-    raises(ValueError, "lacks some of the entries", lambda: load(folder / "short.mtx"))
-    raises(ValueError, "announces (by 3)", lambda: load(folder / "short.mtx"))
-    raises(ValueError, "has more than the entries", lambda: load(folder / "long.mtx"))
-    raises(ValueError, "bad.mtx", lambda: load(folder / "bad.mtx"))
-    raises(ValueError, "none.mtx", lambda: load(folder / "none.mtx"))
-    raises(ValueError, "no line with sizes", lambda: load(folder / "head.mtx"))
-    raises(ValueError, "absent", lambda: load(folder / "absent.npz"))
-    dcp.save({"weight": torch.ones(3)}, checkpoint_id=folder / "other")
-    raises(ValueError, "a checkpoint of weight", lambda: load(folder / "other"))
-    raises(TypeError, "`path` is", lambda: load(3))
+from spgrad.distributed import agreement, distribute, from_local, save, solve
 
 
 def only_last(rank, world, bad, good):

@@ -42,6 +42,7 @@ FAMILIES = (
     "row_cases",
     "solve_cases",
     "argument_cases",
+    "file_cases",
     "failure_cases",
     "refusal_cases",
 )

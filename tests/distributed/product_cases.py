@@ -74,6 +74,10 @@ def dtypes(rank, world):
         compare(A, distribute(A), 2, world, dtype)
     A = matrix(index=torch.int32)
     compare(A, distribute(A), 1, world)
+    A, x = matrix().sign().to(torch.int16), torch.arange(46, dtype=torch.int16).view(23, 2)
+    D = distribute(A)  # gloo does not send this dtype
+    assert torch.equal(D.gather(D @ D.scatter(x)), A @ x)
+    assert torch.equal(D.full().to_dense(), A.to_dense())
 
 
 @case

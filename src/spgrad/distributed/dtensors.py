@@ -19,7 +19,14 @@ from spgrad.core import checks
 from spgrad.core.pattern import index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
-from spgrad.distributed.exchange import Exchange, collect, find_exchange, give_back, in_memory
+from spgrad.distributed.exchange import (
+    Exchange,
+    collect,
+    find_exchange,
+    give_back,
+    in_memory,
+    numbers_of,
+)
 from spgrad.distributed.plan import Plan, csr
 from spgrad.distributed.sharded import Sharded, kind_in_words
 from spgrad.distributed.shares import Shares, even_starts
@@ -313,13 +320,13 @@ def gather(t: torch.Tensor, sizes: list[int], group: Any, rank: int | None) -> t
     for source, size in enumerate(sizes):
         if rank is None:
             part = t if source == me else t.new_empty(size, *t.shape[1:])
-            dist.broadcast(part, group=group, group_src=source)
+            dist.broadcast(numbers_of(part), group=group, group_src=source)
         elif me in (source, rank):
             part = t if source == me else t.new_empty(size, *t.shape[1:])
             if source != rank and me == source:
-                dist.send(part, group=group, group_dst=rank)
+                dist.send(numbers_of(part), group=group, group_dst=rank)
             elif source != rank:
-                dist.recv(part, group=group, group_src=source)
+                dist.recv(numbers_of(part), group=group, group_src=source)
         else:
             continue
         parts.append(part)

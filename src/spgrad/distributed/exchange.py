@@ -45,6 +45,12 @@ _FEW = 1
 _TAG = 0x59A2
 """Tells these messages from others between the same processes; their numbers are added."""
 
+_SENT = {
+    *(torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+}
+"""The dtypes that gloo and NCCL both send."""
+
 
 class Message(NamedTuple):
     """Rows `begin` to `end` of a buffer, which go to or come from one process.
@@ -309,8 +315,13 @@ def _firsts(leaving: list[Message], rows: torch.Tensor) -> list[int | None]:
 
 
 def numbers_of(t: torch.Tensor) -> torch.Tensor:
-    """The memory of a contiguous tensor as collectives take it: complex numbers as pairs."""
-    return torch.view_as_real(t) if t.is_complex() else t
+    """The memory of a contiguous tensor as it is sent: complex numbers as pairs, others as bytes.
+
+    Collectives send these bytes and do not compute with them.
+    """
+    if t.is_complex():
+        return torch.view_as_real(t)
+    return t if t.dtype in _SENT else t.unsqueeze(-1).view(torch.uint8)
 
 
 def find_exchange(needed: torch.Tensor, starts: list[int], group: Any) -> Exchange:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,9 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError
 from spgrad.io import files
 from spgrad.public import public_as
 
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint import CheckpointException
+
 _NAMES = "counts", "columns", "values"
 
 
@@ -44,6 +48,7 @@ def save(D: ShardedMatrix, path: str | Path) -> None:
 
     Raises:
         TypeError: In all processes: `D` or `path` is of another kind.
+        ValueError: In all processes: one of them can't write into the folder.
 
     Example:
         >>> import tempfile, torch.distributed as dist
@@ -74,7 +79,13 @@ def save(D: ShardedMatrix, path: str | Path) -> None:
         "values": dtensors.from_rows(D.local_values(), move, plan),
         "shape": torch.tensor(plan.shape, device="cpu"),
     }
-    dcp.save(state, checkpoint_id=os.fspath(path), process_group=plan.group)
+    try:
+        dcp.save(state, checkpoint_id=os.fspath(path), process_group=plan.group)
+    except dcp.CheckpointException as error:  # in all processes
+        raise ArgumentValueError(
+            f"`path` is {path}, {_failed(error, 'written')}; a folder that can be written on every "
+            "rank is accepted. Check its permissions, and the space on its disk."
+        ) from error
 
 
 @public_as("distributed.load", collective=True)
@@ -114,18 +125,23 @@ def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
 
     def check() -> dict[str, object]:
         _require_path(path)
+        content = ""
         if (Path(path) / ".metadata").is_file():
-            found.append("checkpoint")
-        elif Path(path).suffix == ".mtx":
-            found.append(_lines_of(Path(path), mesh))
+            known = _metadata_of(Path(path))
+            found.append(known)
+            content = ", ".join(f"{name} {known[name].size}" for name in _NAMES)
+        elif Path(path).suffix.lower() == ".mtx":
+            part, lacking, content = _lines_of(Path(path), mesh)
+            found.append((part, lacking))
         else:
-            found.append(_rows_of(Path(path), mesh))
-        return {"path": str(path)}
+            part, content = _rows_of(Path(path), mesh)
+            found.append(part)
+        return {"path": str(path), "content of path": content}
 
     agree(mesh.get_group(), check, mesh.device_type)
-    if found[0] == "checkpoint":
-        return from_local(_from_checkpoint(Path(path), mesh), mesh)
-    if Path(path).suffix == ".mtx":
+    if isinstance(found[0], dict):
+        return from_local(_from_checkpoint(Path(path), found[0], mesh), mesh)
+    if Path(path).suffix.lower() == ".mtx":
         part, lacking = found[0]
         total = torch.tensor(lacking, device=mesh.device_type)
         dist.all_reduce(total, group=mesh.get_group())
@@ -147,19 +163,30 @@ def _require_path(path: object) -> None:
         )
 
 
-def _rows_of(path: Path, mesh: DeviceMesh) -> SparseTensor:
-    """Contiguous rows of a CSR matrix in a file that is mapped into memory."""
+def _rows_of(path: Path, mesh: DeviceMesh) -> tuple[SparseTensor, str]:
+    """Contiguous rows of a CSR matrix in a file that is mapped into memory.
+
+    The second result describes the file, which may be another one on the disk of another rank.
+    """
+    if not path.is_dir() and path.suffix != ".npz":
+        raise ArgumentValueError(
+            f"`path` is {path}; a folder of spgrad.distributed.save, an uncompressed .npz file of "
+            "a CSR matrix and a .mtx file are accepted. Read another file with spgrad.io.load on "
+            "the first rank, and call distribute."
+        )
     rows = RowDataset(path)
+    checksum = zlib.crc32(rows._ptr.numpy().data)
+    content = f"{tuple(rows.shape)} of {rows._val.dtype}, row pointers with checksum {checksum}"
     starts = starts_by_entries(rows._ptr, mesh.size())
     rank = mesh.get_local_rank()
-    return rows[torch.arange(starts[rank], starts[rank + 1], device="cpu")]
+    return rows[torch.arange(starts[rank], starts[rank + 1], device="cpu")], content
 
 
-def _lines_of(path: Path, mesh: DeviceMesh) -> tuple[SparseTensor, int]:
+def _lines_of(path: Path, mesh: DeviceMesh) -> tuple[SparseTensor, int, str]:
     """The entries in this process's part of the lines of a Matrix Market file, as COO.
 
     The second result is a number whose sum over the processes is 0 if the file has as many entries
-    as its header says.
+    as its header says. The third one describes the file.
     """
     try:
         with path.open("rb") as file:
@@ -171,20 +198,25 @@ def _lines_of(path: Path, mesh: DeviceMesh) -> tuple[SparseTensor, int]:
             sizes = header[-1].split()
             if len(sizes) != 3 or not all(word.isdigit() for word in sizes):
                 raise ValueError("it has no line with rows, columns and entries")
-            lines = _part(file, path.stat().st_size, mesh.get_local_rank(), mesh.size())
+            m, _, nse = map(int, sizes)
+            if nse >= 2**63 or 8 * m > max(files.Limit.of(path, None).nbytes, 512 * nse):
+                raise ValueError(f"its header announces {m} rows with {nse} entries")
+            size = path.stat().st_size
+            lines = _part(file, size, mesh.get_local_rank(), mesh.size())
+            content = f"{header[0].strip().decode()} with {m} rows and {nse} entries, {size} bytes"
     except (OSError, ValueError) as error:
         raise ArgumentValueError(
             f"`path` is {path}: {error}; a Matrix Market file of coordinates is accepted. Write "
             "one with spgrad.io.save."
         ) from error
     count = sum(1 for line in lines.splitlines() if line.strip())
-    lacking = int(sizes[2]) if mesh.get_local_rank() == 0 else 0
+    lacking = nse if mesh.get_local_rank() == 0 else 0
     with tempfile.TemporaryDirectory() as folder:
         part = Path(folder) / "part.mtx"
         sizes[2] = str(count).encode()
         part.write_bytes(header[0].rstrip() + b"\n" + b" ".join(sizes) + b"\n" + lines)
         try:
-            return files.load(part, layout=torch.sparse_coo), lacking - count
+            return files.load(part, layout=torch.sparse_coo), lacking - count, content
         except SpgradError as error:
             text = str(error.args[0]).replace(str(part), f"{path}, a part of it")
             raise type(error)(text) from error
@@ -233,17 +265,37 @@ def _sent_to_owners(part: SparseTensor, mesh: DeviceMesh) -> SparseTensor:
     return sparse_coo_tensor(indices, taken[2], (end - begin, k))
 
 
-def _from_checkpoint(path: Path, mesh: DeviceMesh) -> SparseTensor:
-    """The own rows of a matrix that `save` wrote."""
+def _failed(error: CheckpointException, done: str) -> str:
+    """Why a checkpoint could not be written or read, on the first rank where it failed."""
+    rank, (why, _) = min(error.failures.items())
+    return f"which can't be {done} on rank {rank} ({type(why).__name__}: {why})"
+
+
+def _metadata_of(path: Path) -> dict[str, Any]:
+    """What the arrays of a matrix that `save` wrote are like."""
     import torch.distributed.checkpoint as dcp
 
-    group, world, rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
-    known: dict[str, Any] = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
-    if set(known) != {*_NAMES, "shape"}:
+    try:
+        known: dict[str, Any] = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+        sizes = {name: known[name].size for name in (*_NAMES, "shape") if name in known}
+    except Exception as error:  # a damaged file can raise anything in its parser
+        raise ArgumentValueError(
+            f"`path` is {path}, whose .metadata can't be read ({type(error).__name__}: {error}); a "
+            "checkpoint of a ShardedMatrix is accepted. Write it with spgrad.distributed.save."
+        ) from error
+    if set(known) != {*_NAMES, "shape"} or any(len(size) != 1 for size in sizes.values()):
         raise ArgumentValueError(
             f"`path` is {path}, a checkpoint of {', '.join(known)}; one of a ShardedMatrix is "
             "accepted. Write it with spgrad.distributed.save."
         )
+    return known
+
+
+def _from_checkpoint(path: Path, known: dict[str, Any], mesh: DeviceMesh) -> SparseTensor:
+    """The own rows of a matrix that `save` wrote."""
+    import torch.distributed.checkpoint as dcp
+
+    group, world, rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
     chunks = {}
     for name in _NAMES:
         size, dtype = known[name].size, known[name].properties.dtype
@@ -254,14 +306,25 @@ def _from_checkpoint(path: Path, mesh: DeviceMesh) -> SparseTensor:
             local, mesh, [Shard(0)], run_check=False, shape=size, stride=(1,)
         )
     state: dict[str, Any] = {**chunks, "shape": torch.zeros(2, dtype=torch.int64, device="cpu")}
-    dcp.load(state, checkpoint_id=os.fspath(path), process_group=group)
+    try:
+        dcp.load(state, checkpoint_id=os.fspath(path), process_group=group)
+    except dcp.CheckpointException as error:  # in all processes
+        raise ArgumentValueError(
+            f"`path` is {path}, {_failed(error, 'read')}; a folder with all files that "
+            "spgrad.distributed.save wrote is accepted. Write it again, or copy all of its files."
+        ) from error
     counts, columns, values = (chunks[name].to_local() for name in _NAMES)
     (m, k), nse = state["shape"].tolist(), known["values"].size[0]
-    everyone = counts.new_zeros(m)
-    begin = even_starts(m, world)[rank]
+    everyone = counts.new_zeros(known["counts"].size)
+    begin = even_starts(len(everyone), world)[rank]
     everyone[begin : begin + len(counts)] = counts
     dist.all_reduce(everyone, group=group)
     crow = torch.cat([everyone.new_zeros(1), everyone.cumsum(0)])
+    if len(everyone) != m or int(crow[-1]) != nse or bool((everyone < 0).any()):
+        raise ArgumentValueError(
+            f"`path` is {path}, whose counts are not those of {nse} elements; a checkpoint of a "
+            "ShardedMatrix is accepted. Write it with spgrad.distributed.save."
+        )
     starts = starts_by_entries(crow, world)
     crow = crow[starts[rank] : starts[rank + 1] + 1]
     needed = torch.arange(int(crow[0]), int(crow[-1]), device=crow.device)
