@@ -1,6 +1,8 @@
 """Checkpoints of values, and arguments that are wrong on one rank or on all."""
 
+import copy
 import faulthandler
+import pickle
 import zlib
 
 import torch
@@ -188,6 +190,27 @@ def meshes(rank, world):
         raises(ValueError, f"without rank {rank}", lambda: distribute(A, first))
     else:
         close(distribute(A, first).full().to_dense(), A.to_dense())
+
+
+@case
+def copies(rank, world):
+    """A copy of a module, as of an average, has a matrix with values of its own."""
+    D = distribute(matrix())
+    module = torch.nn.Module()
+    module.D = D.with_values(D.local_values().clone().requires_grad_())
+    module.again = module.D
+    copied = copy.deepcopy(module)
+    assert copied.D is copied.again
+    assert copied.D.plan is D.plan
+    with torch.no_grad():
+        module.D.local_values().zero_()
+    x = dense(23, 2)
+    y = copied.D @ D.scatter(x)
+    close(y, own(D, matrix() @ x))
+    y.sum().backward()
+    close(copied.D.local_values().grad, x.sum(1)[D.plan.entry_columns])
+    assert module.D.local_values().grad is None
+    raises(spgrad.UnsupportedError, "spgrad.distributed.save", lambda: pickle.dumps(D))
 
 
 @case

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -11,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from spgrad.core import checks
 from spgrad.distributed import agreement
 from spgrad.distributed.plan import Plan
-from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.torch_protocol.autocast import in_its_dtype
 
 if TYPE_CHECKING:
@@ -116,6 +117,20 @@ class Sharded:
     def detach(self) -> Self:
         """The same values without their graph."""
         return self._with(self._values.detach())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A matrix on the same plan with its own values, as copies of modules have them."""
+        copied = self._with(copy.deepcopy(self._values, memo))
+        memo[id(self)] = copied
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise UnsupportedError(
+            "a ShardedMatrix is pickled or given to torch.save, which can't keep its process "
+            "group; its values and its file are accepted. Call spgrad.distributed.save(D, path), "
+            "or save D.values() with torch.distributed.checkpoint.",
+            function="distributed.ShardedMatrix",
+        )
 
     def in_autocast(self) -> Self:
         """The matrix in the dtype that autocast has for products, if it is on."""
