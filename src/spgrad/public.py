@@ -37,6 +37,7 @@ _STRICT = (
     "only a run knows; strict=False, the default of torch.export, is accepted. Leave out strict, "
     "or make the pattern before."
 )
+_MIXED = "got mixed torch.Tensor and DTensor"
 _DEEPEST = 5
 """Levels of nested lists that are searched for NumPy numbers, as a list may contain itself."""
 
@@ -128,11 +129,28 @@ def _of_an_argument(
     alien = error.__cause__ if isinstance(error, SpgradError) else error
     if alien is None or isinstance(alien, SpgradError):
         return None
+    if isinstance(alien, RuntimeError) and _MIXED in str(alien):
+        return _with_dtensor(op, args, kwargs)
     refused = annotations.refusal(op, args, kwargs, alien)
     if refused is None or alien is error:
         return refused
     named = str(refused).partition("`")[2].partition("`")[0]  # the library may have named it too
     return None if f"`{named}`" in str(error) else refused
+
+
+def _with_dtensor(
+    op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> SpgradError | None:
+    """The error for a DTensor beside a SparseTensor, for which torch names a kernel alone."""
+    given = inspect.signature(op).bind(*args, **kwargs).arguments
+    names = [name for name, x in given.items() if type(x).__name__ == "DTensor"]
+    if not names:
+        return None
+    return UnsupportedError(
+        f"`{names[0]}` is a DTensor beside a SparseTensor, which each process has for itself; a "
+        "plain tensor is accepted. Distribute the matrix with spgrad.distributed.distribute, "
+        f"whose products take DTensors, or pass {names[0]}.full_tensor()."
+    )
 
 
 def _has_numpys(x: Any, depth: int = _DEEPEST) -> bool:

@@ -6,6 +6,8 @@ import torch.distributed as dist
 from samples import made
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import spgrad
@@ -83,8 +85,27 @@ def test_parameters_are_not_flattened():
     net.sparse = nn.Parameter(made())
     with pytest.raises(spgrad.UnsupportedError, match=r"Call spgrad\.nn\.parametrize_values"):
         DistributedDataParallel(net)
+
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.sparse = net.sparse
+
+        def forward(self, x):
+            return (self.sparse * x).sum()
+
+    later = DistributedDataParallel(Sum(), init_sync=False)
+    with pytest.raises(spgrad.UnsupportedError, match=r"Call spgrad\.nn\.parametrize_values"):
+        later(torch.tensor(2.0)).backward()
     net.sparse.requires_grad_(False)
     DistributedDataParallel(net)  # as a parameter that is not trained it is only sent
+
+
+@pytest.mark.parametrize("name", ["matmul", "mul"])
+def test_a_dtensor_beside_a_sparse_tensor_is_named(name):
+    x = distribute_tensor(torch.ones(3, 1), init_device_mesh("cpu", (1,)))
+    with pytest.raises(spgrad.UnsupportedError, match=rf"^spgrad\.{name}: `other` is a DTensor"):
+        getattr(torch, name)(spgrad.eye(3), x)
 
 
 def test_only_torch_itself_flattens():

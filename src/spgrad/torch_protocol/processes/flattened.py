@@ -81,14 +81,25 @@ def _flatten(A: SparseTensor, size: Any) -> Flat:
     if tuple(size) != (-1,) or called_from(sys._getframe(1)) or type(A._vals) is not torch.Tensor:
         raise no_sparse_form(_aten.view.default)
     if A._is_trained:
-        raise UnsupportedError(
-            f"a parameter of the module is a SparseTensor of shape {tuple(A.shape)}; dense "
-            "parameters are accepted where parameters are flattened, as DistributedDataParallel "
-            "does. Call spgrad.nn.parametrize_values(module) first: it makes the values the "
-            "parameters."
-        )
+        raise _parameter(A)
     numbers = A._vals.reshape(-1)
     return Flat(numbers, [Piece(A.numel(), numbers.numel(), A._pattern)])
+
+
+def _parameter(A: SparseTensor) -> UnsupportedError:
+    return UnsupportedError(
+        f"a parameter of the module is a SparseTensor of shape {tuple(A.shape)}; dense "
+        "parameters are accepted where parameters are flattened, as DistributedDataParallel does. "
+        "Call spgrad.nn.parametrize_values(module) first: it makes the values the parameters."
+    )
+
+
+def _into_bucket(g: SparseTensor, *args: Any, **options: Any) -> torch.Tensor:
+    """Refuses to write a gradient into a bucket; only C++ calls this overload.
+
+    With init_sync=False, DistributedDataParallel flattens parameters in the backward alone.
+    """
+    raise _parameter(g)
 
 
 def _cat(tensors: list[torch.Tensor], dim: int = 0) -> Flat:
@@ -144,6 +155,7 @@ _ANSWERS = {
     _aten.view.default: _shaped,
 }
 ATEN_FUNCTIONS[_aten.view.default] = _flatten
+ATEN_FUNCTIONS[_aten.mul.out] = _into_bucket
 for _cls in (Flat, Received):  # a compiled DistributedDataParallel still sends by C++
     when_called(_cls.__torch_dispatch__.__func__)  # type: ignore[attr-defined]
 if torch.distributed.is_available():
