@@ -76,7 +76,9 @@ def test_gradients_of_first_and_second_order(layout):
     assert torch.autograd.gradgradcheck(call, (v, x))
 
 
-@pytest.mark.parametrize("case", ["batch", "complex", "empty", "no rows", "uncoalesced", "hybrid"])
+@pytest.mark.parametrize(
+    "case", ["batch", "complex", "empty", "no rows", "uncoalesced", "hybrid", "across in memory"]
+)
 def test_other_tensors(case):
     A = {
         "batch": lambda: torch.stack([made(seed=0), made(seed=1)]),
@@ -89,12 +91,16 @@ def test_other_tensors(case):
         "hybrid": lambda: spgrad.sparse_coo_tensor(
             [[0, 1], [1, 2]], torch.ones(2, 3, dtype=F64), (4, 6, 3)
         ),
+        "across in memory": lambda: spgrad.sparse_coo_tensor(
+            [[0, 1], [1, 2]], torch.arange(6, dtype=F64).view(3, 2).T, (4, 6, 3)
+        ),
     }[case]()
     module = nn.Module()
     module.weight = nn.Parameter(A)
     spgrad.nn.parametrize_values(module)
     (p,) = module.parameters()
     assert p.shape == A._vals.shape
+    assert p.is_contiguous()  # as fully_shard asks
     assert torch.equal(module.weight.detach().to_dense(), A.to_dense())
     module.weight.to_dense().abs().sum().backward()
     assert p.grad.shape == p.shape

@@ -49,8 +49,8 @@ class Values(nn.Module):
         return from_values(values, self.elements)
 
     def right_inverse(self, A: SparseTensor) -> tuple[torch.Tensor]:
-        """The values, in the memory of `A`."""
-        return (A._vals.detach(),)
+        """The values, in the memory of `A` if they lie side by side there, as fully_shard needs."""
+        return (A._vals.detach().contiguous(),)
 
     def extra_repr(self) -> str:
         """The pattern in one line."""
@@ -155,7 +155,8 @@ def parametrize_values(module: nn.Module) -> nn.Module:
         Each dense parameter gets the values of the gradient of its SparseTensor.
 
     Cost:
-        O(1) for each parameter: values and indices are shared with it.
+        O(1) for each parameter: values and indices are shared with it. Values that do not lie side
+        by side in memory are copied.
 
     Raises:
         TypeError: `module` is not a torch.nn.Module.
