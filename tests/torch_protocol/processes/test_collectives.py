@@ -109,6 +109,7 @@ REFUSED = {
     "all_reduce_of_repeated_elements_on_one_rank": "^ArgumentValueError: .*other elements",
     "another_number_of_tensors": "^ArgumentValueError: .*[12] sparse tensors in this process",
     "broadcast_of_another_dtype": "^ArgumentValueError: .*another dtype .*float(32|64) of this one",
+    "values_as_parameters_on_one_rank": "^RuntimeError: DDP expects same model across all ranks",
     "values_as_parameters_of_other_elements": (
         r"^ArgumentValueError: .*other elements .*nse 2 of float32 .*\(2, 2\).*for Distributed"
     ),

@@ -122,6 +122,13 @@ def values_as_parameters_of_other_elements(rank):
     DistributedDataParallel(by_values(layer))
 
 
+@case()
+def values_as_parameters_on_one_rank(rank):
+    """Torch's own comparison of the numbers of parameters comes first."""
+    layer = Layer(matrix(0), parameter=True)
+    DistributedDataParallel(by_values(layer) if rank else layer.linear)
+
+
 @case("whole", "sharded")
 def state_of_the_first_process(kind, rank):
     """A state that rank 0 alone has, in a module of which each rank has a replica or a shard."""

@@ -138,10 +138,13 @@ def _broadcast(tensors: list[Flat], group: Any, *args: Any, **options: Any) -> A
 
 
 def parallel_being_made(frame: FrameType | None) -> Any | None:
-    """The DistributedDataParallel whose `__init__` asks for parameters, if it is to send them."""
+    """The DistributedDataParallel whose `__init__` asks for names of parameters that it has sent.
+
+    By then torch has compared the numbers of parameters and their shapes.
+    """
     asks = False
     while frame is not None and frame.f_globals.get("__name__") == _PARALLEL:
-        asks = asks or frame.f_code.co_name == "_build_params_for_reducer"
+        asks = asks or frame.f_code.co_name == "_build_debug_param_to_name_mapping"
         if asks and frame.f_code.co_name == "__init__":
             made = frame.f_locals
             return made["self"] if made.get("init_sync", True) else None
