@@ -1,5 +1,6 @@
 """DistributedDataParallel and fully_shard take layers with sparse weights as any others."""
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -8,8 +9,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
+import spgrad
 from spgrad.nn import SparseLinear
-from spgrad.nn.sparsity import RigL
+from spgrad.nn.sparsity import RigL, move
 
 
 def test_two_processes(tmp_path):
@@ -50,7 +52,14 @@ def sharded(rank, x):
     mean = alone.values.grad
     dist.all_reduce(mean)
     assert_close(layer.values.grad.to_local(), (mean / 2).chunk(2)[rank])
-    torch.optim.Adam(layer.parameters()).step()
+    optimizer = torch.optim.Adam(layer.parameters())
+    optimizer.step()
+    for call in (
+        lambda: RigL(layer, optimizer, end=9),
+        lambda: move(layer, torch.ones(8, 16, dtype=torch.bool)),
+    ):
+        with pytest.raises(spgrad.UnsupportedError, match="values are a DTensor"):
+            call()
 
 
 def assert_close_in_all(t):

@@ -57,6 +57,7 @@ def move(
             f"`layer` is {describe_kind(layer)}; a SparseLinear is accepted. Make one with "
             "SparseLinear.from_dense."
         )
+    _require_all_values("layer", layer)
     require_optimizer(optimizer)
     size = tuple(layer.weight.shape)
     if isinstance(pattern, torch.Tensor) and tuple(pattern.shape) != size:
@@ -144,4 +145,16 @@ def sparse_layers(module: nn.Module) -> list[SparseWeight]:
             f"`module` is {describe_kind(module)} without a SparseLinear; one with some is "
             "accepted. Convert its layers with spgrad.nn.convert."
         )
+    for layer in found:
+        _require_all_values("module", layer)
     return found
+
+
+def _require_all_values(name: str, layer: SparseWeight) -> None:
+    """Refuses a layer of which each process has a part of the values."""
+    if hasattr(layer.values, "placements"):
+        raise UnsupportedError(
+            f"`{name}` has a layer whose values are a DTensor, as after fully_shard; a layer with "
+            "all values in each process is accepted. Train it with DistributedDataParallel, or "
+            "change the pattern before fully_shard."
+        )
