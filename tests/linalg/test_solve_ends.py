@@ -58,6 +58,9 @@ def test_warm_start(kind):
     torch.testing.assert_close(again, x, rtol=1e-7, atol=1e-8)
     start = x.clone().requires_grad_()
     assert not linalg.solve(A, B, solver, x0=start).requires_grad
+    pair = [torch.stack([t, t]) for t in (again, B, x)]
+    both = linalg.solve(spgrad.stack([A, A]), pair[1], solver, x0=pair[2])
+    torch.testing.assert_close(both, pair[0], rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ITERATIVE)

@@ -37,7 +37,7 @@ def test_large_ones_are_small_pictures():
     A = spgrad.rand(3000, 100, density=0.1)
     text = A._repr_html_()
     assert len(text) < 40_000
-    assert 'viewBox="0 0 1 48"' in text
+    assert 'width="4" height="144" viewBox="0 0 1 48"' in text
 
 
 @pytest.mark.parametrize(

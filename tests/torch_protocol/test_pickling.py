@@ -225,6 +225,7 @@ DAMAGE = {
     "shape_smaller": (support.ALL, lambda p: replace(p, "shape", (2, 2))),
     "shape_longer": (support.ALL, lambda p: replace(p, "shape", (4, 6, 1))),
     "shape_shorter": (support.ALL, lambda p: replace(p, "shape", (4,))),
+    "shape_between_blocks": (("bsr", "bsc"), lambda p: replace(p, "shape", (4, 7))),
     "shape_negative": (support.ALL, lambda p: replace(p, "shape", (-4, 6))),
     "shape_huge": (support.ALL, lambda p: replace(p, "shape", (2**40, 2**40))),
     "shape_word": (support.ALL, lambda p: replace(p, "shape", "46")),

@@ -58,7 +58,6 @@ class _Run(Run):
         self.at_restart = torch.full_like(self.squares, torch.inf)
         self.broken = torch.zeros_like(self.squares, dtype=torch.bool)
         self.exhausted = self.broken  # where x is exact in the space, as far as A allows
-        self.steps = 0
         self.basis: list[torch.Tensor] = []  # V, H and null; in a list, so that `keep` skips them
 
     def step(self, active: torch.Tensor) -> None:
@@ -103,7 +102,7 @@ class _Run(Run):
         self.basis, self.steps = [V, H, null], 0
 
     def finish(self) -> None:
-        if not self.basis or not self.steps:
+        if not self.basis:
             return
         V, H, _ = self.basis
         k, shape = self.steps, self.beta.shape

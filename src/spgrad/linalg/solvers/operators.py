@@ -51,7 +51,7 @@ class Matrix(Operator):
 
     has_elements = True
 
-    def __init__(self, A: SparseTensor, hermitian: bool = False) -> None:
+    def __init__(self, A: SparseTensor, hermitian: bool) -> None:
         pattern = A._pattern
         self.own = Valued(plain(A._vals).reshape(-1), pattern)
         self.conj: Valued | None = None
