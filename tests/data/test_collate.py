@@ -132,6 +132,11 @@ REFUSED = {
         "`matrix` is a dense tensor",
     ),
     "no sizes": (lambda: spgrad.data.uncollate(made(), [4, 6]), TypeError, "`sizes` is a list"),
+    "sizes of floats": (
+        lambda: spgrad.data.uncollate(made(), torch.tensor([[4.0, 6.0]])),
+        TypeError,
+        "`sizes` is .*; an integer tensor",
+    ),
     "sizes of another rank": (
         lambda: spgrad.data.uncollate(made(), torch.tensor([4, 6])),
         ValueError,

@@ -166,6 +166,7 @@ def test_parts_of_few_nodes(graph, parts):
         (lambda A: data.random_walk(A, [2], 2, q=float("nan")), "`q` is nan"),
         (lambda A: data.saint_sample(A, 2, method="star"), "`method` is 'star'"),
         (lambda A: data.saint_sample(A, 0), "`num` is 0"),
+        (lambda A: data.saint_sample(A, 1, method="node", length=-1), "`length` is -1"),
         (lambda A: data.partition(A, 0), "`parts` is 0"),
         (
             lambda A: data.partition(A, 2, weights=torch.ones(3).long()),

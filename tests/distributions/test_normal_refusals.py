@@ -91,8 +91,10 @@ def test_values_that_are_no_vectors():
 
 @pytest.mark.parametrize("shape", [3, (-1,), (2.0,)])
 def test_shapes_of_samples_that_are_no_tuples_of_sizes(shape):
+    p = SparseMultivariateNormal(LOC, scale_tril=EYE)
     with pytest.raises(TypeError, match=r"rsample: `sample_shape` is .*; a tuple of sizes is"):
-        SparseMultivariateNormal(LOC, scale_tril=EYE).rsample(shape)
+        p.rsample(shape)
+    assert p.rsample((0,)).shape == (0, 3)
 
 
 def test_constraints():

@@ -63,6 +63,15 @@ def test_warm_start(kind):
     torch.testing.assert_close(both, pair[0], rtol=1e-7, atol=1e-8)
 
 
+def test_a_solver_may_end_without_an_x(monkeypatch):
+    def lost(*_):
+        raise spgrad.ConvergenceError("nothing was found")
+
+    monkeypatch.setattr("spgrad.linalg.solvers.iterative.iterate", lost)
+    with pytest.raises(spgrad.ConvergenceError, match="nothing was found"):
+        linalg.solve(A, B, linalg.CG())
+
+
 @pytest.mark.parametrize("kind", ITERATIVE)
 def test_not_converged(kind):
     with pytest.raises(spgrad.ConvergenceError, match="max_iter=3 steps were taken") as caught:

@@ -242,6 +242,7 @@ def test_a_seed_gives_the_same_layer():
 @pytest.mark.parametrize(("density", "nse"), [(0.0, 0), (0.05, 2), (0.3, 14), (0.9, 43), (1.0, 48)])
 def test_the_density_is_exact(density, nse):
     assert SparseLinear(8, 6, density=density).values.shape == (nse,)
+    assert SparseLinear(1, 48, density=density).col_indices.tolist() == [0] * nse
 
 
 def test_magnitude_decides_which_elements_stay():

@@ -247,7 +247,7 @@ class _LeastSquares(Function):
         right = torch.cat([pair[1] for pair in pairs], 1)
         if flipped:
             left, right = right, left
-        return sddmm(left, right.conj(), pattern), p if ctx.needs_input_grad[1] else None, None
+        return sddmm(left, right.conj(), pattern), p, None
 
 
 def _counts(small: torch.Tensor, like: torch.Tensor, size: int) -> bool:

@@ -1,8 +1,13 @@
-"""Layers that aggregate neighbours, beside the same formula of dense tensors: values, gradients."""
+"""Layers that aggregate neighbours, beside the same formula of dense tensors: values, gradients.
+
+And their defaults, beside those of torch_geometric.
+"""
+
+import inspect
 
 import pytest
 import torch
-from nn_graphs import features, graph, weights
+from nn_graphs import features, graph, peer, weights  # noqa: F401
 
 from spgrad import nn
 
@@ -56,3 +61,25 @@ def test_layers_are_the_dense_formula(case, layout):
     torch.testing.assert_close(grads, others)
     assert of_A.pattern is A.pattern
     torch.testing.assert_close(of_A.to_dense(), torch.where(mask, of_dense, 0))
+
+
+def defaults(layer):
+    found = inspect.signature(layer).parameters.values()
+    return {p.name: p.default for p in found if p.default is not p.empty}
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (nn.GraphConv, "GCNConv"),
+        (nn.SAGEConv, "SAGEConv"),
+        (nn.GINConv, "GINConv"),
+        (nn.GraphAttention, "GATConv"),
+    ],
+)
+def test_defaults_are_those_of_torch_geometric(peer, layer, name):  # noqa: F811
+    theirs = defaults(getattr(peer, name))
+    if name == "GCNConv":
+        theirs["add_self_loops"] = theirs["normalize"]  # it says None for this
+    ours = defaults(layer)
+    assert {k: ours[k] for k in ours if k in theirs} == {k: theirs[k] for k in theirs if k in ours}

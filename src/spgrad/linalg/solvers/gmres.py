@@ -37,7 +37,7 @@ class GMRES(Iterative):
     def start(self, problem: Problem) -> Run:
         """The iteration before its first step."""
         require_number("restart", self.restart, "For example 30.", least=1, whole=True)
-        return _Run(problem, min(self.restart, max(problem.size(), 1)))
+        return _Run(problem, min(self.restart, problem.size()))
 
 
 class _Run(Run):
