@@ -404,8 +404,10 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         "src/spgrad/data/subgraphs.py",
         "subgraph",
-        "made, found, entry, _ = kernels.sample_lines(view.ptr, view.idx, None, n_id, 0, -1, False, 0)",
-        "made, found, entry, _ = kernels.sample_lines(view.ptr, view.idx, None, n_id, 0, -1, False, 1)",
+        "made, found, entry, _ = kernels.sample_lines(view.ptr, view.idx, None, n_id, 0, "
+        "-1, False, 0)",
+        "made, found, entry, _ = kernels.sample_lines(view.ptr, view.idx, None, n_id, 0, "
+        "-1, False, 1)",
         "All neighbours are taken, so nothing is drawn.",
     ),
     Equivalent(
@@ -456,6 +458,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if n < 1 or abs(n - density * made[1]) > 1e-6:",
         "if n < 1 or abs(n - density * made[1]) >= 1e-6:",
         "No density differs from a whole number of elements by exactly 1e-6.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/solvers/operators.py",
+        "Matrix.times",
+        "adjoint = adjoint and not self.hermitian",
+        "pass",
+        "A hermitian matrix is its own adjoint, whose product takes longer.",
     ),
 )
 

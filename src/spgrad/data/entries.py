@@ -52,7 +52,6 @@ def split_entries(
         [16, 2, 2]
     """
     pattern = require_graph(A)
-    checks.require_generator(generator)
     if isinstance(fractions, str) or not isinstance(fractions, Iterable):
         raise ArgumentKindError(
             f"`fractions` is {checks.describe_kind(fractions)}; a list of numbers is accepted. For "
@@ -115,7 +114,6 @@ def negative_sampling(
             f"`num` is {num}; at most {missing} is accepted, the elements that A lacks. Ask for "
             "fewer pairs."
         )
-    checks.require_generator(generator)
     drawn = _distinct(missing, num, generator).to(pattern.device)
     there = linear_positions(pattern).sort().values
     before = there - torch.arange(pattern.nse, device=there.device)  # missing ones before each

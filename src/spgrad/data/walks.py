@@ -63,7 +63,6 @@ def random_walk(
     pattern = require_graph(A, square=True)
     now = require_members("starts", starts, pattern.matrix[0])
     require_count("length", length, 0, "a number of steps")
-    checks.require_generator(generator)
     for name, number in (("p", p), ("q", q)):
         checks.require_number(name, number, "1.0 is neutral.")
         if not 0 < number < float("inf"):
