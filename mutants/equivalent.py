@@ -466,6 +466,22 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "pass",
         "A hermitian matrix is its own adjoint, whose product takes longer.",
     ),
+    Equivalent(
+        "src/spgrad/data/neighbors.py",
+        "draw",
+        "joined = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (ptr, "
+        "idx, e_id))",
+        "joined = (parts[0] if len(parts) == 0 else torch.cat(parts) for parts in (ptr, "
+        "idx, e_id))",
+        "One piece is copied, with the same elements.",
+    ),
+    Equivalent(
+        "src/spgrad/io/market.py",
+        "_zeros",
+        "while source.read(1 << 16):",
+        "while source.read(1 << 15):",
+        "The file is read to its end, in pieces of half the length.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

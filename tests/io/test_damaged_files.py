@@ -124,6 +124,7 @@ MARKET_HEAD = "%%MatrixMarket matrix coordinate real general\n"
         (MARKET_HEAD, "no line with the sizes"),
         (MARKET_HEAD + "2 2\n", "no line with the sizes"),
         (MARKET_HEAD + "2 2 -1\n", "no line with the sizes"),
+        (MARKET_HEAD + "99999999999999999999 1 0\n", "no line with the sizes"),
         (MARKET_HEAD + "2 2 x\n", "no line with the sizes"),
         (MARKET_HEAD + "2 2 1000000000000\n1 1 1\n", "don't fit in its size"),
         (MARKET_HEAD.replace("coordinate", "array") + "1000000 1000000\n1\n", "don't fit"),

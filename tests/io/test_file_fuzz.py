@@ -150,14 +150,15 @@ def test_symmetric_files_agree_with_scipy(symmetry, dtype, tmp_path):
         assert np.array_equal(loaded.numpy(), M + other)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 14, 1000])
 def test_numbers_are_checked_across_pieces(size):
     text = b"12 3 -4.5e-7\n 1 2 .5\r\n\n3 4 nan\n" * 3
     numbers = Numbers(3, 2, 5)
     for at in range(0, len(text), size):
         numbers.check(text[at : at + size])
     assert numbers.count == 27
-    for bad, line in ((b"1 2 3\n1 2 1.5.5\n", 6), (b"1 2 3\n1 2.0 3\n", 6), (b"1 2 1e\n", 5)):
+    wrong = [b"1 2 3\n1 2 1.5.5\n", b"1 2 3\n1 2.0 3\n", b"1 2 .3\n4 5 1.5.5\n", b"1 2 1e\n"]
+    for bad, line in zip(wrong, (6, 6, 6, 5), strict=True):
         numbers = Numbers(3, 2, 5)
         pieces = [bad[at : at + size] for at in range(0, len(bad), size)]
         with pytest.raises(ValueError, match=f"in line {line}, out of place"):

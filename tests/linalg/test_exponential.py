@@ -3,12 +3,40 @@
 The support table has its values and gradients on small matrices.
 """
 
+import math
+
 import pytest
 import torch
 
 import spgrad
+from spgrad.linalg import exponential
 
 D = torch.float64
+
+
+def backward_error(terms, norm):
+    """Of a series T: the sum of |c_k| norm^(k-1), where c_k is of the series of log(exp(-x) T(x)).
+
+    The derivative of that is -x^terms / terms! / T(x).
+    """
+    inverse = []  # the coefficients of 1 / T
+    for k in range(120):
+        before = (inverse[k - j] / math.factorial(j) for j in range(1, min(k, terms) + 1))
+        inverse.append((k == 0) - math.fsum(before))
+    return math.fsum(
+        abs(c) * norm ** (terms + k) / math.factorial(terms) / (terms + k + 1)
+        for k, c in enumerate(inverse)
+    )
+
+
+@pytest.mark.parametrize(
+    ("reach", "dtype"), [(exponential._REACH_32, torch.float32), (exponential._REACH_64, D)]
+)
+def test_the_reach_of_each_series_is_where_its_error_is_the_rounding(reach, dtype):
+    for terms, norm in zip(exponential._TERMS, reach, strict=True):
+        # the table has two digits
+        least, most = (backward_error(terms, share * norm) for share in (0.95, 1.05))
+        assert least < torch.finfo(dtype).eps / 2 < most
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])

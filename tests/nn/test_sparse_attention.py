@@ -87,6 +87,15 @@ def test_attention_of_other_keys_is_that_of_torch(sizes):
     same(ours, theirs, ours(q, k, v, attn_mask=pattern)[0], wanted, q, k, v)
 
 
+@pytest.mark.parametrize("shared", ["query and key", "key and value"])
+def test_attention_where_two_of_three_are_the_same(shared):
+    ours, theirs = pair(pattern=some_pattern(), bias=shared == "query and key")
+    x, y = tokens(L, 8), tokens(L, 8, seed=1)
+    given = (x, x, y) if shared == "query and key" else (x, y, y)
+    wanted, _ = theirs(*given, attn_mask=~some_pattern().to_dense(), need_weights=False)
+    same(ours, theirs, ours(*given)[0], wanted, x, y)
+
+
 def test_values_of_a_pattern_are_added_to_scores_and_learned():
     ours, theirs = pair()
     where = some_pattern()

@@ -215,7 +215,9 @@ def _require_pointers_to_fit(
 
     Two numbers in a text file are enough to ask for 8 GB of them.
     """
-    nbytes = 0 if layout == torch.sparse_coo else 8 * math.prod(pattern.batch) * max(pattern.matrix)
+    if layout == torch.sparse_coo:
+        return
+    nbytes = 8 * math.prod(pattern.batch) * max(pattern.matrix)
     if nbytes > max(limit.nbytes, 512 * pattern.nse):
         raise ArgumentValueError(
             f"`path` is {file}, whose shape {tuple(pattern.shape)} has far more rows or columns "

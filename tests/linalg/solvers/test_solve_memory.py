@@ -43,6 +43,14 @@ def system():
     return A, torch.randn(M, dtype=D, generator=torch.Generator().manual_seed(0))
 
 
+def test_a_prepared_solver_keeps_no_conjugate_of_its_values():
+    A, b = system()
+    prepared = linalg.BiCGSTAB(rtol=1e-13).prepare(A * (1 + 0.1j), "general")
+    x, _ = prepared.solve(b[:, None] + 0j, adjoint=True)
+    spgrad.testing.assert_close((A * (1 - 0.1j)).mT @ x, b[:, None] + 0j)
+    assert prepared.A.conj is None
+
+
 @pytest.mark.skipif(not spgrad.compiled(), reason="the references make temporary vectors")
 @pytest.mark.parametrize(
     ("kind", "vectors"),

@@ -247,6 +247,7 @@ def test_rigl_notes_only_the_step_before_a_change():
     change.step()
     assert not change._seen[layer]
     change.remove()
+    assert not layer._forward_hooks
     change.step()
     layer(x).sum().backward()
     assert not change._seen[layer]
