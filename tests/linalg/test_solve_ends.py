@@ -56,8 +56,9 @@ def test_warm_start(kind):
     again, warm = linalg.solve(A, B, solver, x0=x, return_info=True)
     assert warm.iterations < cold.iterations / 2
     torch.testing.assert_close(again, x, rtol=1e-7, atol=1e-8)
-    start = x.clone().requires_grad_()
+    start = (0.5 * x).requires_grad_()
     assert not linalg.solve(A, B, solver, x0=start).requires_grad
+    torch.testing.assert_close(start, 0.5 * x, rtol=0, atol=0)
     pair = [torch.stack([t, t]) for t in (again, B, x)]
     both = linalg.solve(spgrad.stack([A, A]), pair[1], solver, x0=pair[2])
     torch.testing.assert_close(both, pair[0], rtol=1e-7, atol=1e-8)
@@ -244,6 +245,20 @@ def test_the_gradient_of_the_matrix_is_all_of_its_size_that_a_backward_makes(sol
     with Made(M.values().numel()) as made:
         loss.backward()
     assert len(made.kept) == 1
+
+
+@pytest.mark.parametrize(
+    "preconditioner",
+    [linalg.Jacobi(), linalg.BlockJacobi(3), linalg.SSOR(1.3), linalg.ILU0(), linalg.IC0()],
+    ids=lambda p: type(p).__name__,
+)
+def test_the_adjoint_of_a_preconditioner(preconditioner):
+    drawn = torch.randn(3, 7, 7, dtype=torch.complex128)
+    M = drawn[0] + 16 * torch.eye(7)
+    M = M + M.mH if isinstance(preconditioner, linalg.IC0) else M + 2j * torch.eye(7)
+    P = preconditioner.prepare(spgrad.from_dense(M))
+    r, s = drawn[1:]
+    testing.assert_close(P.apply(r).mH @ s, r.mH @ P.apply(s, adjoint=True))
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,8 @@ def given_pattern(pattern: Any, size: tuple[int, int], blocksize: Blocks) -> Spa
                 f"{wrapped if is_native else 'Compare it: pattern != 0.'}"
             )
         if blocksize is None:
-            return from_dense(pattern.detach())
-        return from_dense(pattern.detach(), layout=torch.sparse_bsr, blocksize=blocksize)
+            return from_dense(pattern)
+        return from_dense(pattern, layout=torch.sparse_bsr, blocksize=blocksize)
     layout = torch.sparse_csr if blocksize is None else torch.sparse_bsr
     p = pattern._pattern
     marks = on_pattern(torch.ones(p.values_shape, dtype=torch.bool, device=p.device), p)

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 import spgrad
 from spgrad.nn import SparseLinear, convert
 from spgrad.nn.sparsity import SET, GradualMagnitude, RigL, move
+from spgrad.nn.sparsity.scores import gradient_scores
 
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -211,6 +212,15 @@ def test_rigl_takes_the_largest_gradients(kind, memory):
     assert change.step()
     assert torch.equal(dense(layer, torch.ones_like(layer.values)) != 0, expected)
     assert groups_are_kept(layer)
+
+
+def test_gradients_of_complex_weights_are_scored():
+    layer = SparseLinear(6, 4, density=0.5, dtype=torch.complex128)
+    x, g = torch.randn(5, 6, dtype=torch.complex128), torch.randn(5, 4, dtype=torch.complex128)
+    twin = layer.to_dense()
+    twin(x).backward(g)
+    found = gradient_scores(layer, [(x, g)], None)(0, 4)
+    torch.testing.assert_close(found, twin.weight.grad.abs())
 
 
 def test_rigl_goes_on_with_its_optimizer():
