@@ -40,6 +40,19 @@ def test_npz_round_trip(name, index_dtype, dtype, tmp_path):
     assert np.array_equal(S.toarray(), A.to_dense().numpy())
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".mtx", ".csv", ".h5", ".safetensors", ".pt"])
+def test_views_that_torch_computes_later_are_saved(suffix, tmp_path):
+    if suffix == ".h5":
+        pytest.importorskip("h5py")
+    z = torch.randn(3, dtype=torch.complex128)
+    late = [torch._neg_view(z.real.clone())] + ([z.conj()] if suffix != ".csv" else [])
+    for vals in late:
+        assert vals.is_conj() or vals.is_neg()
+        A = spgrad.from_values(vals, spgrad.eye(3, layout=torch.sparse_coo))
+        spgrad.io.save(A, tmp_path / f"a{suffix}")
+        assert torch.equal(spgrad.io.load(tmp_path / f"a{suffix}").to_dense(), A.to_dense())
+
+
 @pytest.mark.parametrize("form", ["coo", "csr", "csc", "bsr", "dia"])
 @pytest.mark.parametrize("zoo", testing.ZOO)
 def test_npz_of_scipy(form, zoo, tmp_path):

@@ -86,7 +86,7 @@ def write(path: Path, kind: str, A: SparseTensor) -> None:
     import numpy as np
 
     A = convert(A, torch.sparse_coo)
-    vals = A._vals.detach().cpu()
+    vals = A._vals.detach().resolve_neg().cpu()
     if A.dtype in (torch.bfloat16, torch.float16):
         vals = vals.float()
     elif A.dtype == torch.bool:

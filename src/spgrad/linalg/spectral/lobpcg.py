@@ -82,7 +82,7 @@ def lobpcg(
         X: Dense (m, n), the eigenvectors to start from; by default random.
         n: Columns of a random X; by default k.
         iK: Sparse or dense (m, m) preconditioner, or None.
-        niter: Most iterations, 1000 by default; -1 for no bound.
+        niter: Most iterations, 1000 by default; -1 or 0, as in torch, for no bound.
         tol: Relative residual to stop at; by default the square root of torch.finfo(dtype).eps.
         largest: False for the smallest eigenvalues.
         method: "ortho" (the default) or "basic".
