@@ -106,6 +106,8 @@ def test_lobpcg_takes_what_torch_takes():
     E, X = spgrad.lobpcg(A, 2, X=torch.eye(24, 4, dtype=D), method="basic", niter=200, tol=1e-8)
     assert torch.allclose(E, wanted.flip(0)[:2])
     assert X.shape == (24, 2)
+    assert X.is_contiguous()
+    assert X.untyped_storage().nbytes() == X.nbytes  # and not all four columns
     row, col = A.to_sparse_coo().indices()
     vals = A.to_sparse_coo().values() / 2
     twice = spgrad.sparse_coo_tensor(

@@ -274,6 +274,9 @@ def test_a_given_pattern_in_any_layout():
         A = spgrad.from_dense(MASK.double(), layout)
         layer = SparseLinear(8, 6, pattern=A)
         assert torch.equal(layer.weight.to_dense() != 0, MASK)
+        other = spgrad.from_dense(MASK.flip(1).double())
+        layer.load_state_dict(SparseLinear(8, 6, pattern=other).state_dict())
+        assert torch.equal(A.to_dense() != 0, MASK)
 
 
 def test_it_is_trained():

@@ -127,7 +127,7 @@ def line_weights(
     """The weights of the entries in the order of the view, as kernels read them."""
     if weights is False:
         return None
-    given = stored_values(A).detach() if weights is True and A is not None else weights
+    given = stored_values(A) if weights is True and A is not None else weights
     if not isinstance(given, torch.Tensor) or given.layout != torch.strided:
         raise ArgumentKindError(
             f"`weights` is {checks.describe_kind(given)}; a bool or a dense tensor is accepted. "

@@ -251,7 +251,7 @@ class _Lobpcg(torch.autograd.Function):
         ctx: Any, a: torch.Tensor, b: torch.Tensor | None, problem: Problem
     ) -> tuple[torch.Tensor, torch.Tensor]:
         E, X = problem.solve()
-        E, X = E.clone(), X.contiguous().clone()
+        E, X = E.clone(), X.clone(memory_format=torch.contiguous_format)
         ctx.save_for_backward(a, b, E, X)
         ctx.problem = problem
         ctx.set_materialize_grads(False)
