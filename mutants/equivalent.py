@@ -482,6 +482,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "while source.read(1 << 15):",
         "The file is read to its end, in pieces of half the length.",
     ),
+    Equivalent(
+        "src/spgrad/linalg/exponential.py",
+        "_series",
+        "before = x.detach().abs().amax()",
+        "before = x.abs().amax()",
+        "Only decides when the series ends, which has no gradient.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/exponential.py",
+        "_series",
+        "if bool(mapped_over(before + size <= limit * total.detach().abs().amax()).all()):",
+        "if bool(mapped_over(before + size <= limit * total.abs().amax()).all()):",
+        "Only decides when the series ends, which has no gradient.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
