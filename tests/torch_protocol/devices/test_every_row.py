@@ -124,7 +124,9 @@ MADE_BY_THE_TABLE = {
 
 
 @pytest.mark.parametrize(
-    "op", [op for op in ROWS if op.compared and op.name not in MADE_BY_THE_TABLE], ids=str
+    "op",
+    [op for op in ROWS if op.compared and op.name not in MADE_BY_THE_TABLE],
+    ids=lambda op: op.name,
 )
 def test_the_default_device_is_not_that_of_the_operands(op):
     """What a function makes for itself is with its operands, or on the CPU, where it says so."""
