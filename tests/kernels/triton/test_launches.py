@@ -61,3 +61,20 @@ def test_kernels_run_on_the_device_of_their_operands(monkeypatch, launched):
         LAUNCHED[name](*there)
         assert asked.pop() is there[0]
         assert not asked
+
+
+@pytest.mark.parametrize(("length", "known"), [(2, ["spmm_kernel"]), (300, None)])
+def test_long_lines_are_known_from_the_second_use_on(length, known, launched):
+    """Then nothing is launched for their parts if there are none; and nothing is pickled."""
+    ptr = torch.arange(301, dtype=torch.int32) * length
+    idx = torch.zeros(int(ptr[-1]), dtype=torch.int32)
+    operands = ptr, idx, None, torch.ones(len(idx)), torch.ones(1, 4)
+    unknown = ["spmm_kernel", "join_parts_kernel"]
+    for wanted in (unknown, known or unknown, known or unknown):
+        launched.clear()
+        LAUNCHED["spmm"](*operands)
+        assert launched == wanted
+    launched.clear()
+    LAUNCHED["spmm"](ptr.clone(), *operands[1:])
+    assert launched == unknown
+    assert not vars(ptr)

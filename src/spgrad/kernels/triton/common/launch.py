@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from spgrad.kernels.declare import NATIVE, REFERENCES
 from spgrad.kernels.triton.common.lines import LONG
 
 SERVED = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
 """Dtypes that the kernels take; sums of the last two are formed in float32."""
-_LONGEST, _USED_ONCE = "_spgrad_longest_line", object()
-"""An attribute of pointers: most entries of a line, or that they were used once."""
+_LONGEST = WeakIdKeyDictionary()
+"""Pointers that are in use -> most entries of a line, or None if they were used once."""
 
 
 class Tile(NamedTuple):
@@ -62,16 +63,18 @@ def _longest_line(ptr: Tensor) -> int | None:
     """Most entries of a line, or None while the host does not know it.
 
     The host reads the number from the device when these pointers are used the second time, and
-    keeps it with them. So a pattern that is used once makes the host wait for nothing, and neither
-    does one in a CUDA graph.
+    keeps it as long as they live. So a pattern that is used once makes the host wait for nothing,
+    and neither does one in a CUDA graph.
     """
-    known = getattr(ptr, _LONGEST, None)
-    if known is None:
-        setattr(ptr, _LONGEST, _USED_ONCE)
-    elif known is _USED_ONCE and ptr.is_cuda and not torch.cuda.is_current_stream_capturing():
-        known = int(ptr.diff().max())
-        setattr(ptr, _LONGEST, known)
-    return known if isinstance(known, int) else None
+    if ptr.is_meta:
+        return None
+    if ptr not in _LONGEST:
+        _LONGEST[ptr] = None
+        return None
+    known = _LONGEST[ptr]
+    if known is None and not (ptr.is_cuda and torch.cuda.is_current_stream_capturing()):
+        known = _LONGEST[ptr] = int(ptr.diff().max())
+    return known
 
 
 def part_programs(ptr: Tensor, nse: int, lines: int) -> int:
