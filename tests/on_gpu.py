@@ -6,8 +6,8 @@
 With "everything" the device is torch's default device, so all tensors are made there. With
 "operands" `spgrad.testing.sample` moves its tensors there, and what makes a tensor without saying
 where makes it on the CPU, as in most programs; the dense functions that results are compared with
-run on the CPU. Numbers that a test draws from a generator of the
-CPU are the same as without the plugin.
+run on the CPU. Numbers that a test draws from a generator of the CPU are the same as without the
+plugin.
 
 `SPGRAD_TEST_CHUNK=8` cuts lines into chunks of eight entries, as the tests of the Triton kernels
 do; compiled kernels keep the number that they were compiled with, so it is chosen once.
@@ -97,9 +97,8 @@ def pytest_configure():
             cell, function, operands, _there(options, "cuda")
         )
     else:
-        importlib.import_module(
-            "torch.utils._device"
-        )._device_constructors()  # knows the functions as they are now
+        # remembers torch's functions, before others take their names
+        importlib.import_module("torch.utils._device")._device_constructors()
         for name in _DRAWS:
             setattr(torch, name, _drawn_on_the_cpu(getattr(torch, name)))
         torch.set_default_device("cuda")

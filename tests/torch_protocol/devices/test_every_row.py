@@ -148,18 +148,19 @@ def test_the_default_device_is_not_that_of_the_operands(op):
     "run",
     [
         spgrad.linalg.det,
-        lambda A: spgrad.linalg.solve(A, torch.ones(8, dtype=A.dtype, device="cpu")),
+        lambda A: spgrad.linalg.solve(A, torch.ones(40, dtype=A.dtype, device="cpu")),
         lambda A: spgrad.linalg.eigsh(A, 2)[0],
         lambda A: spgrad.linalg.eigsh(A, 2, sigma=0.5)[0],
         lambda A: spgrad.linalg.svds(A, 2)[1],
         lambda A: spgrad.linalg.factor(A).refactor(A).logdet(),
+        lambda A: spgrad.linalg.factor(A, engine="cholmod").logdet(),
         spgrad.linalg.cond,
     ],
-    ids=["det", "solve", "eigsh", "eigsh near a number", "svds", "refactor", "cond"],
+    ids=["det", "solve", "eigsh", "eigsh near a number", "svds", "refactor", "CHOLMOD", "cond"],
 )
 def test_solvers_on_the_host_do_not_ask_for_the_default_device(run):
-    A = testing.random_sparse((8, 8), torch.sparse_csr, dtype=torch.float64)
-    A = (A + A.mT + 4 * spgrad.eye(8, dtype=torch.float64)).to_sparse_csr().detach()
+    A = testing.random_sparse((40, 40), torch.sparse_csr, dtype=torch.float64, density=0.1)
+    A = (A + A.mT + 20 * spgrad.eye(40, dtype=torch.float64)).to_sparse_csr().detach()
     wanted = run(A)
     with torch.device("meta"):
         found = run(A.clone())

@@ -41,20 +41,8 @@ def padded(n: int) -> int:
 
 
 @triton.jit
-def line_of(ptr, m, entry):
-    """The line (scalar) of an entry: the last that begins at it or before."""
-    low, high = entry * 0, m + entry * 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        before = tl.load(ptr + middle) <= entry
-        low = tl.where(before, middle, low)
-        high = tl.where(before, high, middle)
-    return low
-
-
-@triton.jit
 def lines_of(ptr, m, entries):
-    """The lines (R,) of entries (R,)."""
+    """The lines (R,) of entries (R,): the last that begins at each or before."""
     low, high = entries * 0, m + entries * 0
     while tl.max(high - low) > 1:
         middle = (low + high) // 2
@@ -62,6 +50,12 @@ def lines_of(ptr, m, entries):
         low = tl.where(before, middle, low)
         high = tl.where(before, high, middle)
     return low
+
+
+@triton.jit
+def line_of(ptr, m, entry):
+    """The line (scalar) of an entry."""
+    return tl.sum(lines_of(ptr, m, entry + tl.arange(0, 1)))
 
 
 @triton.jit
