@@ -69,6 +69,8 @@ MATRIX = {
     "batch": None,
     "behind": (..., None),
     "between": (S(None), None, [1, 2]),
+    "batch_of_rows": (None, [3, 0, 3]),
+    "batch_of_columns": (None, S(1, 4), [4, 1]),
     "true": True,
     "false": False,
     "true_and_list": (True, [1, 0, 2]),

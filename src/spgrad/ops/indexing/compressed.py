@@ -88,13 +88,13 @@ def _of_coo_lines(
 ) -> tuple[Pattern, Entries] | None:
     """The part of a COO matrix by a list of rows or of columns, taken of its lines as of CSR.
 
-    None for what takes less time by coordinates, and where the matrix has no lines.
+    None for what takes less time by coordinates, and where the operand or the result is no matrix.
     """
     points = sparse_part(subscript.group, pattern.sparse_dim)
     real = is_real(pattern.indices[0]) and target.dense_dim == pattern.dense_dim
     if len(points) != 1 or not real or not has_lines(pattern):
         return None
-    if not _keeps_matrix(pattern, subscript, target):
+    if len(target.out) > 2 or not _keeps_matrix(pattern, subscript, target):
         return None
     known = any(pattern.derived(key) is not None for key in (kept.POINTERS, kept.ROWS))
     few = 0 in points and points[0].shape[0] * _SEARCHED < pattern.nse
