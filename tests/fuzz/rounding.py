@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+import spgrad
 from fuzz.operands import differentiable
 from spgrad import testing
 
@@ -21,6 +22,8 @@ TIMES = 16
 
 
 PRODUCTS = (torch.ops.aten.prod, torch.ops.aten.cumprod)
+NORMS = (torch.ops.aten.linalg_vector_norm,)
+"""Their results are calculated, also of one element, whose absolute value they may be."""
 
 
 class Rounding(TorchDispatchMode):
@@ -53,6 +56,7 @@ class Rounding(TorchDispatchMode):
         self.largest = max(self.largest, *map(_largest, outputs))
         if func.overloadpacket in PRODUCTS:  # of some elements, before a 0 is met
             self.largest = max(self.largest, float(known.clamp(min=1).prod()))
+        known = known[:0] if func.overloadpacket in NORMS else known
         if self.generator is None or all(bool(_moved(y, known).all()) for y in outputs):
             return result
         other = func(*tree_map(self.shaken, args), **tree_map(self.shaken, kwargs))
@@ -65,6 +69,15 @@ class Rounding(TorchDispatchMode):
         noise = torch.rand(x.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
         size = torch.where(x.abs() < self.tiny, 1.0, self.eps)
         return (x * (1 + size * noise)).to(x.dtype)
+
+    def summed(self, x, A):
+        """x, which is A as a dense tensor, with an error of the size of elements that A repeats."""
+        if self.generator is None or not A._vals.numel():
+            return x
+        sizes = spgrad.from_values(A._vals.detach().abs().double(), A.pattern)
+        more = (spgrad.to_dense(sizes) - x.abs()).clamp(min=0)
+        noise = torch.rand(x.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+        return x + self.eps * more * noise
 
     def _mixed(self, y, other, known):
         if not _is_rounded(y) or y.shape != other.shape:

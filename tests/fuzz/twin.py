@@ -29,6 +29,7 @@ class Twin:
         x = (spgrad.to_dense(made.detach()) if is_sparse(made) else made.detach()).clone()
         if self.rounding and differentiable(x.dtype):
             x = x.to(torch.complex128 if x.is_complex() else torch.float64)
+            x = self.rounding.summed(x, made) if is_sparse(made) else x
         self.finite = self.finite and bool(x.isfinite().all())
         self.values.append(x.requires_grad_(spec.grad))
 
