@@ -63,6 +63,7 @@ html_sidebars = {"performance": [], "examples": []}  # no pages are below them
 html_theme_options = {
     "logo": {"text": "spgrad"},
     "show_toc_level": 2,
+    "secondary_sidebar_items": {"**": ["page-toc"], "support": []},  # its table needs the width
     "navigation_with_keys": False,
     "header_links_before_dropdown": 7,
     "footer_start": ["copyright"],
