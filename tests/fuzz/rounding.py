@@ -24,6 +24,10 @@ TIMES = 16
 PRODUCTS = (torch.ops.aten.prod, torch.ops.aten.cumprod)
 NORMS = (torch.ops.aten.linalg_vector_norm,)
 """Their results are calculated, also of one element, whose absolute value they may be."""
+OF_SOFTMAX = torch.ops.aten._softmax_backward_data
+"""y (g - sum(g y)): g and g y cancel in rows of one element, where they come of other sums."""
+SUMS_AND_PRODUCTS = ("addmm", "baddbmm", "addbmm", "addmv")
+"""beta z + alpha (A x): for an alpha of 0 no number says how large A x is."""
 
 
 class Rounding(TorchDispatchMode):
@@ -56,10 +60,15 @@ class Rounding(TorchDispatchMode):
         self.largest = max(self.largest, *map(_largest, outputs))
         if func.overloadpacket in PRODUCTS:  # of some elements, before a 0 is met
             self.largest = max(self.largest, float(known.clamp(min=1).prod()))
+        if func.overloadpacket._qualified_op_name.partition("::")[2] in SUMS_AND_PRODUCTS:
+            self.largest = max(self.largest, _largest(args[1] @ args[2]))
         known = known[:0] if func.overloadpacket in NORMS else known
         if self.generator is None or all(bool(_moved(y, known).all()) for y in outputs):
             return result
         other = func(*tree_map(self.shaken, args), **tree_map(self.shaken, kwargs))
+        if func.overloadpacket is OF_SOFTMAX:
+            terms = args[0].abs().amax().expand_as(other) if other.numel() else other
+            other = other + args[1] * (self.shaken(terms) - terms)
         return tree_map(lambda y, z: self._mixed(y, z, known), result, other)
 
     def shaken(self, x):

@@ -206,6 +206,17 @@ def test_second_derivatives_of_tiny_and_huge_values(name, size):
     testing.assert_close(second * size * size**power, second_1)
 
 
+@pytest.mark.parametrize("size", [1e-243, 1e243])
+@pytest.mark.parametrize("ord", [-1, 0.5, 2, 3])
+def test_powers_along_a_dimension_of_size_1_do_not_overflow(ord, size):
+    A = spgrad.from_dense(torch.tensor([[[0.0, -size, 2.0]]], dtype=torch.float64))
+    A.requires_grad_()
+    y = spgrad.vector_norm(A, ord, dim=1)
+    assert torch.equal(y.to_dense(), A.detach().to_dense().abs().squeeze(1))
+    (g,) = torch.autograd.grad(y.to_dense().sum(), A)
+    assert g.values().flatten().tolist() == [-1, 1]
+
+
 @pytest.mark.parametrize("ord", [-1, -2, -0.5])
 @pytest.mark.parametrize("rows", [[[INF, -INF], [INF, 2.0]], [[INF, 0.0], [1e200, 1e200]]])
 def test_negative_orders_of_infinite_elements(rows, ord):
