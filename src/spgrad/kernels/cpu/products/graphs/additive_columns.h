@@ -19,7 +19,8 @@ namespace spgrad {
 // weights of a row, d the dot products of g and the rows of x, and delta = sum of w d = g . out.
 // The gradient of a score is w (d - delta), and these gradients add up to 0 over a row. leaky_relu
 // multiplies them by 1 or by slope. So the gradient of `left` is (1 - slope) times their sum over
-// the scores above zero, and this sum is g . above - share delta.
+// the scores above zero, and this sum is g . above - share delta. It is 0 in rows without entries,
+// whatever g is.
 //
 // Writes d_left (m, heads), which may be null, and `numbers` (m, 4 heads): left, max, delta, and 1
 // / total, 0 in place of 1 / 0. O(m heads n) time.
@@ -79,7 +80,8 @@ struct AdditiveRowGradients {
         write_as(V(total == 0 ? none : 1 / total), to + 3 * each);
         if (d_left == nullptr) return;
         const V rest = read_as<V>(results.share + at + head) * read_as<V>(delta + head);
-        write_as(V((1 - slope) * (read_as<V>(part + head) - rest)), d_left + at + head);
+        const V change = (1 - slope) * (read_as<V>(part + head) - rest);
+        write_as(V(total == 0 ? none : change), d_left + at + head);
       });
       delta += each, part += each;
     }

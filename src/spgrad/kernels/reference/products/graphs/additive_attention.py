@@ -123,7 +123,8 @@ def additive_attention_backward(
 
     With w the weights and delta = g . out, c = w (g . x - delta), times `slope` where the score is
     not above zero, is the gradient of a sum. Its sum over a row is the gradient of `left`, which
-    is (1 - slope) (g . above - share delta), because w (g . x - delta) adds up to 0.
+    is (1 - slope) (g . above - share delta), because w (g . x - delta) adds up to 0. Without
+    entries it is 0, whatever g is.
 
     Args:
         ptr: Column pointers (k + 1,).
@@ -165,6 +166,7 @@ def additive_attention_backward(
     d_left = left.new_empty(0, heads)
     if above.shape[0]:
         d_left = (1 - slope) * ((by_head(g) * by_head(above)).sum(-1) - share * delta)
+        d_left = d_left.where(total != 0, 0)  # rows without entries, whatever g is
     d_bias = x.new_empty(0, heads)
     if bias is not None:
         d_bias = in_value_order(change, perm)

@@ -71,7 +71,7 @@ def additive_rows_kernel(
         above = tl.sum(cotangent * features_at(of.above, row, there, head, heads, n, ACC), 2)
         change = above - numbers_at(of.share, row, there, head, heads) * delta
         change *= 1 - tl.full((), slope, ACC)
-        store_numbers(d_left, row, there, head, heads, change)
+        store_numbers(d_left, row, there, head, heads, tl.where(total == 0, 0, change))
 
 
 @triton.jit
