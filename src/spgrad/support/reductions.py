@@ -127,8 +127,8 @@ def _std(
     if not specified:
         return torch.std(A, dim, **options)
     y = _var(A, dim, mask=mask, specified=True, **options)
-    positive = y > 0
-    return torch.sqrt(y.where(positive, 1)).where(positive, y)  # the derivative at 0 is 0
+    positive, rest = y > 0, y.where(y != 0, 0)  # derivatives at 0 are 0
+    return torch.sqrt(y.where(positive, 1)).where(positive, rest)
 
 
 def _torch_norm(

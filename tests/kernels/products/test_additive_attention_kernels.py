@@ -116,6 +116,19 @@ def test_scores_that_would_overflow():
     both("additive_attention_backward", *by_cols, *operands, torch.randn(30, 32), *found)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 8, 17])
+def test_the_backward_has_the_scores_of_the_forward(heads, dtype):
+    """To the bit: of a large score, the last bits move its exponential."""
+    lines = torch.arange(21), torch.arange(20), None
+    left, right = (1e5 * torch.rand(20, heads, dtype=dtype) - 2e5 for _ in range(2))
+    x, g, bias = (torch.randn(20, heads, dtype=dtype) for _ in range(3))
+    operands = bias, left, right, x, 0.2
+    found = kernels.additive_attention(*lines, *operands, True)
+    assert torch.equal(found[0], x)
+    assert torch.equal(kernels.additive_attention_backward(*lines, *operands, g, *found)[2], g)
+
+
 def test_malformed_calls_are_refused():
     ptr, idx = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1])
     left, right, x = torch.randn(2, 4), torch.randn(3, 4), torch.randn(3, 8)

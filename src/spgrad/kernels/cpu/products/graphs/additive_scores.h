@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "common/lanes.h"
+#include "common/targets.h"
 #include "reading/prefetch.h"
 #include "reductions/exponential.h"
 #include "reductions/softmax.h"
@@ -44,9 +45,19 @@ SPGRAD_INLINE void with_heads(int64_t heads, const F& f) {
 }
 
 // s if s > 0, otherwise slope * s; minus infinity stays minus infinity, also with a slope of zero.
+// The product is rounded: the backward subtracts from it the largest score, which is rounded too.
 template <class V, class F>
 SPGRAD_INLINE V leaky(const V& s, F slope) {
-  const V scaled = s == kNoScore<F> ? s : s * slope;
+  V scaled = s == kNoScore<F> ? s : s * slope;
+  if constexpr (std::is_floating_point_v<V> || sizeof(V) >= 16) {
+    keep_rounded(scaled);
+  } else {  // no register has one or two lanes
+    for (size_t i = 0; i < sizeof(V) / sizeof(F); ++i) {
+      F lane = scaled[i];
+      keep_rounded(lane);
+      scaled[i] = lane;
+    }
+  }
   return s > 0 ? s : scaled;
 }
 
