@@ -9,6 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 import spgrad
+from spgrad import testing
 from spgrad.nn import SparseEmbeddingBag
 
 INPUT = torch.tensor([1, 1, 4, 0, 2, 6, 4])
@@ -290,33 +291,54 @@ def test_the_gradient_of_greatest_rows_by_frequency(sparse):
     assert_close(plain(layer.weight.grad), table.grad)
 
 
+@pytest.mark.parametrize("pad", [None, 4])
 @pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("mode", ["sum", "mean"])
-def test_one_graph_of_sums_and_means(mode, sparse):
+@pytest.mark.parametrize("mode", ["sum", "mean", "max", "weighted mean"])
+def test_one_graph(mode, sparse, pad):
     """Also of bags without rows, of another number of inputs, and without offsets."""
     torch._dynamo.reset()
-    counter, pad = CompileCounterWithBackend("aot_eager"), None if sparse else 4
+    counter, weighted = CompileCounterWithBackend("aot_eager"), mode.startswith("weighted")
+    mode = mode.removeprefix("weighted ")
     bags = spgrad.nn.SparseEmbeddingBag(10, 3, mode=mode, sparse=sparse, padding_idx=pad)
     fast = torch.compile(bags, fullgraph=True, backend=counter)
     cases = [([1, 2, 4, 4], [0, 3]), ([5, 1, 5], [0, 0, 2]), ([9, 8, 7, 6, 5, 4], [0, 1, 2, 3])]
     for inputs, offsets in [(torch.tensor(i), torch.tensor(at)) for i, at in cases]:
         found = []
+        weights = torch.arange(1.0, 1.0 + len(inputs)) if weighted else None
         for call in (fast, bags):
             bags.zero_grad()
-            y = call(inputs, offsets)
+            y = call(inputs, offsets, weights)
             y.square().sum().backward()
             found.append((y.detach(), bags.weight.grad.to_dense()))
         torch.testing.assert_close(*found)
     assert counter.frame_count <= 2
     square = torch.tensor([[1, 2], [4, 3]])
     torch.testing.assert_close(fast(square), bags(square))
+    with pytest.raises((IndexError, RuntimeError)):
+        fast(torch.tensor([1, 10]), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_one_graph_of_bags_that_are_a_sparse_tensor(mode, sparse):
+    torch._dynamo.reset()
+    counter, pad = CompileCounterWithBackend("aot_eager"), 4 if sparse else None
+    bags = spgrad.nn.SparseEmbeddingBag(10, 3, mode=mode, sparse=sparse, padding_idx=pad)
+    fast = torch.compile(bags, fullgraph=True, backend=counter)
+    for rows in (3, 5, 4):
+        A = testing.random_sparse((rows, 10), dtype=torch.float32).requires_grad_()
+        found = []
+        for call in (fast, bags):
+            y = call(A)
+            of_A, of_table = torch.autograd.grad(y.square().sum(), (A, bags.weight))
+            found.append((y.detach(), of_A.values(), of_table.to_dense()))
+        torch.testing.assert_close(*found)
+    assert counter.frame_count <= 2
 
 
 @pytest.mark.parametrize(
     ("options", "call"),
     [
-        ({"mode": "max"}, {}),
-        ({"mode": "mean"}, {"per_sample_weights": torch.tensor([2.0, 3.0, 4.0])}),
         ({"scale_grad_by_freq": True}, {}),
         ({"max_norm": 0.5}, {}),
     ],

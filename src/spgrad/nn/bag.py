@@ -27,6 +27,7 @@ from spgrad.ops.products.embedding import (
     without_row,
 )
 from spgrad.public import public_as
+from spgrad.torch_protocol.compile import when_tracing
 from spgrad.torch_protocol.func_transforms import transforming
 
 
@@ -162,7 +163,19 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         if unknown and self._as_in_torch(input, per_sample_weights):
             # numbers that are not known can neither be checked nor make a pattern
             return super().forward(input, offsets, per_sample_weights)
+        if torch.compiler.is_dynamo_compiling() and self._in_graph():
+            weights = per_sample_weights
+            if not isinstance(input, SparseTensor):
+                weights = self._weights(input, weights)
+            return _bags_of_graph(
+                self.weight, input, offsets, weights,
+                self.include_last_offset, self.padding_idx, self.mode, self.sparse,
+            )  # fmt: skip
         return self._forward(input, offsets, per_sample_weights)
+
+    def _in_graph(self) -> bool:
+        """Whether a graph of torch.compile takes the layer, where torch's module does not."""
+        return not (self.scale_grad_by_freq or self.max_norm is not None)
 
     def _as_in_torch(self, input: torch.Tensor, weights: torch.Tensor | None) -> bool:
         """Whether torch's module computes the same, but for repeats in a sparse gradient."""
@@ -179,53 +192,18 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         per_sample_weights: torch.Tensor | None,
     ) -> torch.Tensor:
         if isinstance(input, SparseTensor):
-            ptr, index, weights = self._of_matrix(input, offsets, per_sample_weights)
+            ptr, index, weights = _of_matrix(input, self.weight, offsets, per_sample_weights)
         else:
             ptr, index = bags_of(input, offsets, self.include_last_offset, self.num_embeddings)
             weights = self._weights(input, per_sample_weights)
         if self.padding_idx is not None:
-            ptr, index, weights = without_row(self.padding_idx, ptr, index, weights)
-        return self._reduced(ptr, index, weights)
-
-    def _reduced(
-        self, ptr: torch.Tensor, index: torch.Tensor, weights: torch.Tensor | None
-    ) -> torch.Tensor:
-        table, by_frequency = self.weight, self.scale_grad_by_freq
+            ptr, there = without_row(self.padding_idx, ptr, index)
+            index, weights = index[there], weights if weights is None else weights[there]
         if self.max_norm is not None:
             with torch.no_grad():
-                torch.embedding_renorm_(table, index, self.max_norm, self.norm_type)
-        if self.mode == "max":
-            used, inverse, times = index.unique(return_inverse=True, return_counts=True)
-            rows = F.embedding(used, table, sparse=self.sparse)
-            if by_frequency and rows.requires_grad:
-                rows.register_hook(lambda g: g / times[:, None])
-            return reduced_bags(rows, ptr, inverse, weights, "max")
-        if not (self.sparse or by_frequency) or transforming():
-            return reduced_bags(table, ptr, index, weights, self.mode)
-        vals = table.new_ones(index.shape) if weights is None else weights
-        pattern = bag_pattern(ptr, index, self.num_embeddings)
-        divisors = None
-        if self.mode == "mean":
-            vals, divisors = mean_of_bags(vals, ptr)
-        y: Any = _Sums.apply(table, vals, pattern, self.sparse, by_frequency)
-        return y if divisors is None else (y / divisors).to(table.dtype)
-
-    def _of_matrix(
-        self, A: SparseTensor, offsets: Any, weights: Any
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Row pointers, column indices and weights of the bags that are the rows of A."""
-        if offsets is not None or weights is not None:
-            raise ArgumentValueError(
-                "`offsets` or `per_sample_weights` is given beside a SparseTensor; the "
-                "SparseTensor alone is accepted. Its rows are the bags, and its values the weights."
-            )
-        if A.dim() != 2 or A.shape[1] != self.num_embeddings:
-            hint = "It has a row for each bag and a column for each row of the table."
-            accepted = f"(bags, {self.num_embeddings})"
-            raise checks.bad_shape("input", tuple(A.shape), accepted, hint)
-        flat: Any = to_sparse_csr(without_repeats(A))
-        ptr, index = (i.to(torch.int64) for i in flat._pattern.indices)
-        return ptr, index, stored_values(flat).to(self.weight.dtype)
+                torch.embedding_renorm_(self.weight, index, self.max_norm, self.norm_type)
+        by_frequency = self.scale_grad_by_freq
+        return _of_table(self.weight, ptr, index, weights, self.mode, self.sparse, by_frequency)
 
     def _weights(self, input: torch.Tensor, weights: Any) -> torch.Tensor | None:
         if weights is None:
@@ -261,6 +239,81 @@ def _require_table(rows: int, columns: int, weight: Any, padding_idx: Any) -> No
         checks.require_number(
             "padding_idx", padding_idx, hint, least=-rows, most=rows - 1, whole=True
         )
+
+
+def _of_matrix(
+    A: SparseTensor, table: torch.Tensor, offsets: Any, weights: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Row pointers, column indices and weights of the bags that are the rows of A."""
+    if offsets is not None or weights is not None:
+        raise ArgumentValueError(
+            "`offsets` or `per_sample_weights` is given beside a SparseTensor; the "
+            "SparseTensor alone is accepted. Its rows are the bags, and its values the weights."
+        )
+    if A.dim() != 2 or A.shape[1] != table.shape[0]:
+        hint = "It has a row for each bag and a column for each row of the table."
+        accepted = f"(bags, {table.shape[0]})"
+        raise checks.bad_shape("input", tuple(A.shape), accepted, hint)
+    flat: Any = to_sparse_csr(without_repeats(A))
+    ptr, index = (i.to(torch.int64) for i in flat._pattern.indices)
+    return ptr, index, stored_values(flat).to(table.dtype)
+
+
+def _of_table(
+    table: torch.Tensor,
+    ptr: torch.Tensor,
+    index: torch.Tensor,
+    weights: torch.Tensor | None,
+    mode: str,
+    sparse: bool,
+    by_frequency: bool,
+) -> torch.Tensor:
+    """`reduced_bags` of rows of a table, with the gradient that the layer is asked for."""
+    if mode == "max":
+        used, inverse, times = index.unique(return_inverse=True, return_counts=True)
+        rows = F.embedding(used, table, sparse=sparse)
+        if by_frequency and rows.requires_grad:
+            rows.register_hook(lambda g: g / times[:, None])
+        return reduced_bags(rows, ptr, inverse, weights, "max")
+    if not (sparse or by_frequency) or transforming():
+        return reduced_bags(table, ptr, index, weights, mode)
+    vals = table.new_ones(index.shape) if weights is None else weights
+    pattern = bag_pattern(ptr, index, table.shape[0])
+    divisors = None
+    if mode == "mean":
+        vals, divisors = mean_of_bags(vals, ptr)
+    y: Any = _Sums.apply(table, vals, pattern, sparse, by_frequency)
+    return y if divisors is None else (y / divisors).to(table.dtype)
+
+
+@public_as("nn.SparseEmbeddingBag.forward")
+def _bags_of_graph(
+    table: torch.Tensor,
+    input: torch.Tensor,
+    offsets: torch.Tensor | None,
+    weights: torch.Tensor | None,
+    include_last_offset: bool,
+    padding_idx: int | None,
+    mode: str,
+    sparse: bool,
+) -> torch.Tensor:
+    """The layer as one step of a graph of torch.compile, whose runs check the numbers."""
+    if isinstance(input, SparseTensor):
+        ptr, index, weights = _of_matrix(input, table, offsets, weights)
+    else:
+        ptr, index = bags_of(input, offsets, include_last_offset, table.shape[0])
+    row = index
+    if mode == "max":  # of a row for each input, as no trace knows how many of them differ
+        row = torch.arange(index.shape[0], device=index.device)
+    if padding_idx is not None:
+        ptr, there = without_row(padding_idx, ptr, index)
+        row, weights = row[there], weights if weights is None else weights[there]
+    if mode == "max":
+        return reduced_bags(F.embedding(index, table, sparse=sparse), ptr, row, weights, mode)
+    return _of_table(table, ptr, row, weights, mode, sparse, False)
+
+
+when_tracing(_bags_of_graph)
 
 
 class _Sums(torch.autograd.Function):

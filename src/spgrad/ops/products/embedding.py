@@ -140,7 +140,8 @@ def embedding_bag(
     factors = _factors(index, per_sample_weights, mode)
     ptr, index = bags_of(index, offsets, include_last_offset, W._pattern.shape[0])
     if pad is not None:
-        ptr, index, factors = without_row(pad, ptr, index, factors)
+        ptr, there = without_row(pad, ptr, index)
+        index, factors = index[there], factors if factors is None else factors[there]
     used, inverse = index.unique(return_inverse=True)
     table = to_dense(index_select(W, 0, used))
     return reduced_bags(table, ptr, inverse, factors, mode)
@@ -189,13 +190,12 @@ def mean_of_bags(vals: torch.Tensor, ptr: torch.Tensor) -> tuple[torch.Tensor, t
 
 
 def without_row(
-    row: int, ptr: torch.Tensor, index: torch.Tensor, factors: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """The bags but for the inputs that take one row of the table."""
+    row: int, ptr: torch.Tensor, index: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where the bags begin without the inputs that take one row, and which inputs are left."""
     kept = index != row
     before = torch.cat([ptr.new_zeros(1), kept.cumsum(0)])
-    there = kept.nonzero().squeeze(1)
-    return before[ptr], index[there], factors if factors is None else factors[there]
+    return before[ptr], kept.nonzero().squeeze(1)
 
 
 def bags_of(
