@@ -80,6 +80,8 @@ def adjusted(step, got, dense, want, finite, mask):
     """
     if step.name == "einsum":  # along a size of 1, torch multiplies, which may give -0
         want = want + 0
+        if not finite:  # an element times the sum of nothing
+            want = torch.where((want == 0) & dense.isnan(), dense.to(want.dtype), want)
     if (
         not finite
         and differentiable(want.dtype)
@@ -94,6 +96,8 @@ def adjusted(step, got, dense, want, finite, mask):
         want = torch.where(want.isnan(), dense.to(want.dtype), want)
         if step.row.family == "products":  # a (b + c) is infinite where a b + a c is inf - inf
             want = torch.where(want.isinf() & dense.isnan(), dense.to(want.dtype), want)
+    if step.name == "embedding_bag" and not finite:  # torch's maxima pass over NaN behind a number
+        want = torch.where(dense.isnan(), dense.to(want.dtype), want)
     if step.name == "normalize" and want.dtype == torch.float16:  # of torch's, eps becomes 0
         want = torch.where(want.isnan() & (dense == 0), dense.to(want.dtype), want)
     if step.name in SPREADS:  # of complex numbers and none to divide by, torch has infinity + 0 / 0
