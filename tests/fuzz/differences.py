@@ -67,6 +67,15 @@ def answer_is_right(step, args, error):
     return bool(over_specified) and "non-zero size" in text
 
 
+def _of_nan(step, dense, want):
+    """The specification where NaN in an operand is NaN in a result of ours alone."""
+    if step.name == "einsum":  # an element times the sum of nothing
+        return torch.where((want == 0) & dense.isnan(), dense.to(want.dtype), want)
+    if step.name == "embedding_bag":  # torch's maxima pass over NaN behind a number
+        return torch.where(dense.isnan(), dense.to(want.dtype), want)
+    return want
+
+
 def adjusted(step, got, dense, want, finite, mask):
     """The specification where the documents say that spgrad differs from it.
 
@@ -80,8 +89,7 @@ def adjusted(step, got, dense, want, finite, mask):
     """
     if step.name == "einsum":  # along a size of 1, torch multiplies, which may give -0
         want = want + 0
-        if not finite:  # an element times the sum of nothing
-            want = torch.where((want == 0) & dense.isnan(), dense.to(want.dtype), want)
+    want = want if finite else _of_nan(step, dense, want)
     if (
         not finite
         and differentiable(want.dtype)
@@ -96,8 +104,6 @@ def adjusted(step, got, dense, want, finite, mask):
         want = torch.where(want.isnan(), dense.to(want.dtype), want)
         if step.row.family == "products":  # a (b + c) is infinite where a b + a c is inf - inf
             want = torch.where(want.isinf() & dense.isnan(), dense.to(want.dtype), want)
-    if step.name == "embedding_bag" and not finite:  # torch's maxima pass over NaN behind a number
-        want = torch.where(dense.isnan(), dense.to(want.dtype), want)
     if step.name == "normalize" and want.dtype == torch.float16:  # of torch's, eps becomes 0
         want = torch.where(want.isnan() & (dense == 0), dense.to(want.dtype), want)
     if step.name in SPREADS:  # of complex numbers and none to divide by, torch has infinity + 0 / 0
