@@ -34,7 +34,7 @@ def _cg(A: Any, b: torch.Tensor, preconditioner: Any = None) -> torch.Tensor:
 def _cg_ic0(A: Any, b: torch.Tensor) -> torch.Tensor:
     from spgrad.linalg import IC0
 
-    return _cg(A, b, IC0())
+    return _cg(A, b, IC0(relaxation=0.99))
 
 
 def _cg_amg(A: Any, b: torch.Tensor) -> torch.Tensor:

@@ -140,7 +140,7 @@ def test_incomplete_factors_agree_with_the_matrix_at_its_elements(dtype, index_d
     row = kernels.expand(ptr, len(idx)).long()
     at = row, idx.long()
     bound = TOLERANCE.get(dtype, 1e-11)
-    found, failed = on_every_thread("incomplete_lu", ptr, idx, val)
+    found, failed = on_every_thread("incomplete_lu", ptr, idx, val, 0.0)
     both = torch.zeros_like(A).index_put_(at, found)
     product = (both.tril(-1) + torch.eye(40)) @ both.triu()
     assert_close(product[at], val, rtol=bound, atol=bound)
@@ -151,16 +151,55 @@ def test_incomplete_factors_agree_with_the_matrix_at_its_elements(dtype, index_d
     L = torch.zeros_like(A).index_put_((row[lower], at[1][lower]), found)
     assert_close((L @ L.mH)[row[lower], at[1][lower]], val, rtol=bound, atol=bound)
     assert failed.tolist() == broken.tolist() == [-1]
+    by_columns, rest, order = kernels.transpose_plan(starts, idx[lower], 40)
+    exact, _ = on_every_thread("relaxed_cholesky", by_columns, rest, val[order.long()], 0.0)
+    assert_close(exact, found[order.long()], rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["relaxed_cholesky", "incomplete_lu"])
+def test_relaxed_factors_equal_the_references(name, dtype):
+    """Of long and short lines, some in lists of many columns."""
+    for n, density in ((1, 1.0), (60, 0.1), (200, 0.02), (90, 0.5)):
+        _, (ptr, idx, _, val) = system(n, density, dtype, torch.int32)
+        if name == "relaxed_cholesky":
+            row = kernels.expand(ptr, len(idx))
+            lower = row >= idx
+            ptr = kernels.compress(row[lower], n)
+            ptr, idx, order = kernels.transpose_plan(ptr, idx[lower], n)
+            val = val[lower][order.long()]
+        for relaxation in (0.3, 1.0):
+            args = ptr, idx, val, relaxation
+            found, wanted = on_every_thread(name, *args), REFERENCES[name](*args)
+            bound = TOLERANCE.get(dtype, 1e-11)
+            assert wanted[1].tolist() == [-1]
+            assert_close(found, wanted, rtol=bound, atol=bound)
 
 
 @pytest.mark.parametrize("name", ["incomplete_cholesky", "incomplete_lu"])
 def test_the_row_of_a_bad_pivot(name):
     ptr, idx = torch.tensor([0, 1, 3, 4]).int(), torch.tensor([0, 0, 1, 1]).int()
-    for factor in (getattr(kernels, name), REFERENCES[name]):
+    more = (0.0,) if name == "incomplete_lu" else ()
+    for kernel in (getattr(kernels, name), REFERENCES[name]):
+
+        def factor(*args, kernel=kernel):
+            return kernel(*args, *more)
+
         assert factor(ptr, idx, torch.tensor([4.0, 2.0, 3.0, 1.0]))[1].tolist() == [2]  # none there
         assert factor(ptr, idx, torch.tensor([0.0, 2.0, 3.0, 1.0]))[1].tolist() == [0]
         negative = factor(ptr, idx, torch.tensor([4.0, 2.0, 0.5, 1.0]))[1].tolist()
         assert negative == ([1] if name == "incomplete_cholesky" else [2])
+
+
+@pytest.mark.parametrize("kernel", [kernels.relaxed_cholesky, REFERENCES["relaxed_cholesky"]])
+def test_the_column_of_a_bad_pivot(kernel):
+    """Missing, zero, and negative by what it takes of the products of column 0."""
+    ptr, idx = torch.tensor([0, 3, 4, 5]).int(), torch.tensor([0, 1, 2, 1, 2]).int()
+    val = torch.tensor([4.0, 3.0, 3.0, 4.0, 4.0])
+    assert kernel(ptr, idx, val, 0.5)[1].tolist() == [-1]
+    assert kernel(ptr, idx, val, 1.0)[1].tolist() == [1]
+    assert kernel(ptr, idx, val * torch.tensor([0, 1, 1, 1, 1]), 0.0)[1].tolist() == [0]
+    assert kernel(torch.tensor([0, 2, 2]).int(), idx[:2], val[:2], 0.0)[1].tolist() == [1]
 
 
 def test_wrong_arguments_are_refused():
@@ -177,7 +216,7 @@ def test_wrong_arguments_are_refused():
         with pytest.raises(RuntimeError, match="spgrad"):
             kernels.solve_triangular(*args, False, False)
     with pytest.raises(RuntimeError, match="spgrad"):
-        kernels.incomplete_lu(ptr, idx, val[:1])
+        kernels.incomplete_lu(ptr, idx, val[:1], 0.0)
 
 
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64], ids=str)

@@ -81,7 +81,11 @@ from spgrad.kernels.reference.sampling.walks import random_walks
 from spgrad.kernels.reference.shapes.kron import kron_lines
 from spgrad.kernels.reference.shapes.ranges import cut_lines, join_ranges, take_ranges
 from spgrad.kernels.reference.shapes.transpose_dense import transpose_dense
-from spgrad.kernels.reference.solves.incomplete import incomplete_cholesky, incomplete_lu
+from spgrad.kernels.reference.solves.incomplete import (
+    incomplete_cholesky,
+    incomplete_lu,
+    relaxed_cholesky,
+)
 from spgrad.kernels.reference.solves.krylov.bicgstab import bicgstab_direction, bicgstab_move
 from spgrad.kernels.reference.solves.krylov.cg import cg_direction, cg_residual
 from spgrad.kernels.reference.solves.krylov.gmres import (
@@ -163,6 +167,7 @@ __all__ = [
     "minres_step",
     "random_walks",
     "relabel_lines",
+    "relaxed_cholesky",
     "row_sddmm",
     "row_spmm",
     "row_spmm_sddmm",

@@ -194,7 +194,8 @@ def _solves(ptr, idx, perm):
     return {
         "factor_pattern": diagonal,
         "incomplete_cholesky": matrix,
-        "incomplete_lu": matrix,
+        "incomplete_lu": (*matrix, 0.0),
+        "relaxed_cholesky": (*diagonal, torch.full((m,), 4.0).double(), 0.5),
         "krylov_dot": (numbers(2, n, 1), numbers(2, n, 1)),
         "krylov_product": (*diagonal, torch.full((m,), 4.0).double(), numbers(1, m, 1)),
         "selected_inverse": (*diagonal, torch.full((m,), 4.0).double(), *diagonal, diagonal[1]),

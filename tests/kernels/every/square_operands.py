@@ -6,11 +6,12 @@ from attention_operands import randn
 from spgrad import kernels
 
 
-def square(v, *, lower):
+def square(v, *, lower, transposed=False):
     """A matrix on the indices of v, of its lines, with all of a dominant diagonal."""
     at = torch.eye(v.m, dtype=torch.bool)
     at[kernels.expand(v.ptr, v.nse).long(), v.idx.long() % max(v.m, 1)] = True
-    row, column = (at.tril() if lower else at).nonzero().T
+    at = at.tril() if lower else at
+    row, column = (at.T if transposed else at).nonzero().T
     val = torch.where(row == column, 4.0, randn(len(row)) / max(v.m, 1))
     ptr = kernels.compress(row.to(v.ptr.dtype), v.m)
     return ptr, column.to(v.ptr.dtype), val

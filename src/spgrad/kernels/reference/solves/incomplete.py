@@ -12,7 +12,9 @@ from torch import Tensor
 from spgrad.kernels.declare import kernel
 
 
-def _factor_shapes(ptr: Tensor, idx: Tensor, val: Tensor) -> tuple[Tensor, Tensor]:
+def _factor_shapes(
+    ptr: Tensor, idx: Tensor, val: Tensor, relaxation: float = 0.0
+) -> tuple[Tensor, Tensor]:
     return val.new_empty(val.shape), val.new_empty(1, dtype=torch.int64)
 
 
@@ -65,17 +67,64 @@ def incomplete_cholesky(ptr: Tensor, idx: Tensor, val: Tensor) -> tuple[Tensor, 
 
 
 @kernel(
-    "incomplete_lu(Tensor ptr, Tensor idx, Tensor val) -> (Tensor, Tensor)", fake=_factor_shapes
+    "relaxed_cholesky(Tensor ptr, Tensor idx, Tensor val, float relaxation) -> (Tensor, Tensor)",
+    fake=_factor_shapes,
 )
-def incomplete_lu(ptr: Tensor, idx: Tensor, val: Tensor) -> tuple[Tensor, Tensor]:
+def relaxed_cholesky(
+    ptr: Tensor, idx: Tensor, val: Tensor, relaxation: float
+) -> tuple[Tensor, Tensor]:
+    """Values of L with (L L^H)_ij = a_ij at every entry off the diagonal: relaxed IC(0).
+
+    What L L^H has elsewhere is subtracted, times `relaxation`, from the diagonal elements of its
+    row and its column. The rows of a column are sorted and do not repeat, and are not above the
+    diagonal.
+
+    Args:
+        ptr: Column pointers (m + 1,) of the lower triangle.
+        idx: Row of every entry (nse,).
+        val: Values (nse,), float32, float64 or complex. Of the diagonal the real part counts.
+        relaxation: From 0, for IC(0), to 1, with which L L^H has the row sums of a real A.
+
+    Returns:
+        Values of L (nse,), and the first column whose pivot is missing or not positive (1,), int64,
+        or -1. From that column on the values mean nothing.
+    """
+    lines = _lines(ptr, idx, val)
+    lost = [0.0] * len(lines)
+    for k, line in enumerate(lines):
+        for other in (other for other in lines[:k] if k in other):
+            for i, number in other.items():
+                product = number * other[k].conjugate()
+                if i in line:
+                    line[i] = line[i] - product
+                elif i > k:
+                    lost[k] += product.real
+                    lost[i] += product.real
+        pivot = line[k].real - relaxation * lost[k] if k in line else math.nan
+        if not pivot > 0:
+            return _result(lines, val, k)
+        for i in line:
+            line[i] = math.sqrt(pivot) if i == k else line[i] / line[k]
+    return _result(lines, val, -1)
+
+
+@kernel(
+    "incomplete_lu(Tensor ptr, Tensor idx, Tensor val, float relaxation) -> (Tensor, Tensor)",
+    fake=_factor_shapes,
+)
+def incomplete_lu(
+    ptr: Tensor, idx: Tensor, val: Tensor, relaxation: float
+) -> tuple[Tensor, Tensor]:
     """Values of L, without its diagonal of ones, and U with (L U)_ij = a_ij at every entry: ILU(0).
 
-    The columns of a row are sorted and do not repeat.
+    With a `relaxation`, the diagonal element of a row is less by that times what L U has in the row
+    where A has no entry. The columns of a row are sorted and do not repeat.
 
     Args:
         ptr: Row pointers (m + 1,).
         idx: Column of every entry (nse,).
         val: Values (nse,), float32, float64 or complex.
+        relaxation: From 0, for ILU(0), to 1, with which L U has the row sums of A.
 
     Returns:
         Values (nse,): left of the diagonal those of L, the others those of U. And the first row
@@ -83,11 +132,16 @@ def incomplete_lu(ptr: Tensor, idx: Tensor, val: Tensor) -> tuple[Tensor, Tensor
     """
     lines = _lines(ptr, idx, val)
     for i, line in enumerate(lines):
+        lost = 0.0
         for k in [k for k in line if k < i]:
             line[k] = line[k] / lines[k][k]
             for j, number in lines[k].items():
                 if j > k and j in line:
                     line[j] = line[j] - line[k] * number
+                elif j > k:
+                    lost = lost + line[k] * number
+        if i in line:
+            line[i] = line[i] - relaxation * lost
         if line.get(i, 0) == 0:
             return _result(lines, val, i)
     return _result(lines, val, -1)
