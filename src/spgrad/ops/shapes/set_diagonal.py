@@ -122,7 +122,7 @@ def _matrices(input: Any, offset: Any) -> SparseTensor:
     return without_repeats(A)
 
 
-_LONG, _LARGE = 4, 1 << 17
+_LONG, _LARGE = 4, 1 << 13
 """From so many elements a line, and in all, on, the diagonal is looked for in the lines."""
 
 
