@@ -43,8 +43,8 @@ def incomplete_cholesky(
         relaxation: From 0 to 1. What L L^H has where A has no element is subtracted, times this
             number, from the diagonal elements of its row and its column (Gustafsson, 1978; Axelsson
             and Lindskog, 1986). With 1, a real L L^H has the row sums of A. For discretised
-            elliptic equations 0.99 takes far fewer steps than 0, the fewer the finer the mesh. For
-            other matrices a pivot may not be positive; then take less.
+            elliptic equations, 0.99 saves more steps the finer the mesh is. For other matrices it
+            may take more steps than 0, or a pivot may not be positive.
 
     Returns:
         CSR SparseTensor L on the lower triangle of `A`, which requires no gradient. Matrices that

@@ -134,7 +134,7 @@ int64_t factor_lu(const index_t* ptr, const index_t* idx, const scalar_t* val, i
         const int64_t at = place[idx[q]];
         if (at != 0) {
           lu[at - 1] = lu[at - 1] - factor * lu[q];
-        } else {
+        } else if (relaxation != 0) {
           lost += factor * lu[q];
         }
       }
