@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import spgrad
 from spgrad.nn import SparseLinear
-from spgrad.nn.sparsity import RigL, move
+from spgrad.nn.sparsity import SET, RigL, move
 
 
 def test_two_processes(tmp_path):
@@ -27,7 +27,8 @@ def process(rank, meeting):
     layer = SparseLinear(16, 8, density=0.25)
     parallel = DistributedDataParallel(layer)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
-    change = RigL(layer, optimizer, end=100, every=3, reduce=dist.all_reduce)
+    change = RigL(parallel, optimizer, end=100, every=3)
+    assert change.reduce.func is dist.all_reduce
     for step in range(1, 8):
         first = layer.pattern
         optimizer.zero_grad()
@@ -37,8 +38,35 @@ def process(rank, meeting):
         assert change.step() == (step % 3 == 0)
         assert_close_in_all(layer.col_indices)
         assert_close_in_all(layer.values.detach())
+    random_places(rank, parallel, optimizer)
     sharded(rank, x)
     dist.destroy_process_group()
+
+
+def random_places(rank, parallel, optimizer):
+    """The same in all processes, though their default generators differ."""
+    layer = parallel.module
+    change = SET(parallel, optimizer, fraction=0.5)
+    for _ in range(2):
+        before = layer.pattern
+        assert change.step()
+        assert not layer.pattern.same_as(before)
+        assert_close_in_all(layer.col_indices)
+    resumed = SET(parallel, optimizer, generator=torch.Generator().manual_seed(3), fraction=0.5)
+    resumed.load_state_dict(change.state_dict())
+    resumed.step()
+    assert_close_in_all(layer.col_indices)
+    with pytest.raises(spgrad.SpgradError, match="SET: `generator` is in another state in other"):
+        SET(parallel, optimizer, generator=torch.Generator().manual_seed(rank))
+    for kind in (SET, RigL):
+        with pytest.warns(UserWarning, match=f"sparsity.{kind.__name__}: each of 2 processes cho"):
+            kind(layer, end=9)
+    kept = layer.pattern
+    change = RigL(parallel, end=9, every=1)
+    if rank == 0:  # one process without a gradient lets all keep their elements
+        parallel.module(torch.ones(2, 16)).sum().backward()
+    change.step()
+    assert layer.pattern is kept
 
 
 def sharded(rank, x):

@@ -17,6 +17,12 @@ from spgrad.nn.choose import distinct_beside
 from spgrad.nn.sparsity.moving import magnitudes, move_to_positions, positions_of
 from spgrad.nn.sparsity.schedule import Schedule
 from spgrad.nn.sparsity.scores import Seen, fill_groups, gradient_scores, largest_beside
+from spgrad.nn.sparsity.together import (
+    all_have,
+    generator_of_all,
+    processes_of,
+    warn_of_others,
+)
 from spgrad.nn.weight import SparseWeight
 from spgrad.public import public_as
 
@@ -39,6 +45,7 @@ class _Exchange(Schedule):
         checks.require_number("fraction", fraction, hint, least=0, most=1)
         checks.require_number("memory", memory, "It is a number of bytes.", least=1)
         self.fraction, self.memory = fraction, memory
+        self._group = processes_of(module)
 
     def _share(self) -> float:
         """The share that this change exchanges."""
@@ -71,21 +78,23 @@ class SET(_Exchange):
     blocks fill the layer, nothing is exchanged. `GradualMagnitude` lowers n.
 
     Args:
-        module: Holds SparseLinear layers.
+        module: Holds SparseLinear layers. Processes that train one module together pass their
+            DistributedDataParallel, so that all of them draw the same places.
         optimizer: Its states move with the elements (`spgrad.nn.sparsity.move`).
         fraction: The share of elements that a change exchanges.
         every: Steps from one change to the next.
         begin: Step of the first change.
         end: Step after which there is no change; None for no end.
-        generator: Draws the places; None takes torch's default generator. Processes that train one
-            module together must each pass a generator of the same seed.
+        generator: Draws the places; None takes torch's default generator, or for
+            DistributedDataParallel one whose seed the first process draws. Processes that pass
+            another module must each pass a generator of the same seed.
 
     Cost:
         A change takes O(nse) time and memory; O(rows columns) time for layers with n of m.
 
     Raises:
         TypeError: `module` has no SparseLinear.
-        ValueError: A number is out of range.
+        ValueError: A number is out of range, or the generators of processes differ.
 
     Source:
         Mocanu et al., Scalable training of artificial neural networks with adaptive sparse
@@ -115,6 +124,11 @@ class SET(_Exchange):
         super().__init__(module, optimizer, fraction, _TILE, **when)
         checks.require_generator(generator)
         self.generator = generator
+        if self._group is not None:
+            device = self.layers[0].values.device
+            self.generator = generator_of_all(generator, self._group, device)
+        elif generator is None:
+            warn_of_others("SET", "a `generator` of the same seed in each")
 
     def state_dict(self) -> dict[str, Any]:
         """Steps so far, and the state of the generator."""
@@ -161,7 +175,8 @@ class RigL(_Exchange):
     elements within itself. `GradualMagnitude` lowers n.
 
     Args:
-        module: Holds SparseLinear layers.
+        module: Holds SparseLinear layers. Processes that train one module together pass their
+            DistributedDataParallel, so that the gradients of all of them count.
         optimizer: Its states move with the elements (`spgrad.nn.sparsity.move`).
         end: Step of the last change; the share that is exchanged falls to 0 there, as a cosine.
         fraction: The share that a change at step 0 would exchange.
@@ -169,8 +184,9 @@ class RigL(_Exchange):
         begin: Step of the first change.
         memory: Most bytes of a tile of g^T x with its magnitudes and positions; a tile has at least
             one row, or one row of blocks.
-        reduce: A function that is called with each tile of g^T x and may change it in place.
-            Processes that train one module together pass torch.distributed.all_reduce.
+        reduce: A function that is called with each tile of g^T x and may change it in place; None
+            adds up the tiles of all processes of a DistributedDataParallel. Processes that pass
+            another module pass torch.distributed.all_reduce.
 
     Cost:
         A change takes O(rows columns batch) time, as the dense layer would, and O(nse) memory
@@ -208,6 +224,10 @@ class RigL(_Exchange):
     ) -> None:
         when = {"every": every, "begin": begin, "end": end}
         super().__init__(module, optimizer, fraction, memory, **when)
+        if reduce is None and self._group is not None:
+            reduce = partial(torch.distributed.all_reduce, group=self._group)
+        elif reduce is None:
+            warn_of_others("RigL", "`reduce=torch.distributed.all_reduce`")
         self.reduce = reduce
         self._seen = {layer: Seen() for layer in self.layers}
         self._hooks = [
@@ -256,8 +276,8 @@ class RigL(_Exchange):
         self, layer: SparseWeight, kept: torch.Tensor, n: int, total: int
     ) -> torch.Tensor | None:
         seen = self._seen[layer]
-        if not seen:  # no gradient came: the elements stay
-            return None
+        if not all_have(bool(seen), self._group, layer.values.device):
+            return None  # no gradient came: the elements stay
         scores = gradient_scores(layer, seen, self.reduce)
         n_m = getattr(layer, "n_m", None)
         if n_m is not None:

@@ -98,7 +98,7 @@ def require_agreement(
     The message has one length in all processes, however many tensors each of them sends.
     """
     ours = [_checksum_with(dtype, p.derive(kept.CHECKSUM, _checksum)) for p, dtype in sent]
-    same = _are_equal([len(ours), zlib.crc32(repr(ours).encode())], group, device)
+    same = are_equal([len(ours), zlib.crc32(repr(ours).encode())], group, device)
     if all(same):
         return
     if not same[0]:
@@ -107,7 +107,7 @@ def require_agreement(
             "equal numbers in all are accepted. Let all processes make the call with the same "
             "tensors, or the same buffers of a module."
         )
-    p, dtype = sent[_are_equal(ours, group, device).index(False)]
+    p, dtype = sent[are_equal(ours, group, device).index(False)]
     raise ArgumentValueError(
         f"`A` has other elements or another dtype in other processes than the nse {p.nse} of "
         f"{checks.short(dtype)} of this one ({p.name}, {tuple(p.shape)}); for {name}, the same "
@@ -116,7 +116,7 @@ def require_agreement(
     )
 
 
-def _are_equal(numbers: list[int], group: Any, device: torch.device) -> list[bool]:
+def are_equal(numbers: list[int], group: Any, device: torch.device) -> list[bool]:
     """Whether each number is the same in all processes."""
     most = torch.tensor([*numbers, *(-number for number in numbers)], device=device)
     options: Any = torch.distributed.AllreduceOptions()
