@@ -336,22 +336,29 @@ def test_one_graph_of_bags_that_are_a_sparse_tensor(mode, sparse):
     assert counter.frame_count <= 2
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize(
-    ("options", "call"),
+    ("options", "leaves"),
     [
-        ({"scale_grad_by_freq": True}, {}),
-        ({"max_norm": 0.5}, {}),
+        ({"scale_grad_by_freq": True, "sparse": False}, False),
+        ({"max_norm": 0.5, "sparse": False}, False),
+        ({"max_norm": 0.5, "sparse": True, "padding_idx": 2}, False),
+        ({"scale_grad_by_freq": True, "sparse": True}, True),
     ],
+    ids=str,
 )
-def test_what_torch_has_not_leaves_the_graph(options, call):
+def test_norms_and_frequencies_in_a_graph(mode, options, leaves):
     torch._dynamo.reset()
-    bags = spgrad.nn.SparseEmbeddingBag(10, 3, sparse=False, **options)
-    fast = torch.compile(bags, backend="aot_eager")
-    inputs, offsets = torch.tensor([1, 2, 2]), torch.tensor([0, 2])
-    found = []
-    for run in (fast, bags):
-        bags.zero_grad()
-        y = run(inputs, offsets, **call)
-        y.square().sum().backward()
-        found.append((y.detach(), bags.weight.grad.clone()))
-    torch.testing.assert_close(*found)
+    bags = spgrad.nn.SparseEmbeddingBag(10, 3, mode=mode, **options)
+    table, counter = bags.weight.detach().clone(), CompileCounterWithBackend("aot_eager")
+    fast = torch.compile(bags, fullgraph=not leaves, backend=counter)
+    for inputs, offsets in (([1, 2, 2], [0, 2]), ([3, 1, 1, 2, 5], [0, 0, 4]), ([7, 7], [0, 1])):
+        found = []
+        for call in (fast, bags):
+            with torch.no_grad():
+                bags.weight.copy_(3 * table)
+            y = call(torch.tensor(inputs), torch.tensor(offsets))
+            (g,) = torch.autograd.grad(y.square().sum(), bags.weight)
+            found.append((y.detach(), g.to_dense(), bags.weight.detach().clone()))
+        torch.testing.assert_close(*found)
+    assert leaves or counter.frame_count <= 2

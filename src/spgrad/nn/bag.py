@@ -163,19 +163,32 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         if unknown and self._as_in_torch(input, per_sample_weights):
             # numbers that are not known can neither be checked nor make a pattern
             return super().forward(input, offsets, per_sample_weights)
-        if torch.compiler.is_dynamo_compiling() and self._in_graph():
+        if torch.compiler.is_dynamo_compiling() and self._in_graph(input):
             weights = per_sample_weights
             if not isinstance(input, SparseTensor):
                 weights = self._weights(input, weights)
+            if self.max_norm is not None:  # a step of its own, as it changes the table
+                self._renormalise(input.reshape(-1), self.padding_idx)
             return _bags_of_graph(
-                self.weight, input, offsets, weights,
-                self.include_last_offset, self.padding_idx, self.mode, self.sparse,
+                self.weight, input, offsets, weights, self.include_last_offset,
+                self.padding_idx, self.mode, self.sparse, self.scale_grad_by_freq,
             )  # fmt: skip
         return self._forward(input, offsets, per_sample_weights)
 
-    def _in_graph(self) -> bool:
+    def _in_graph(self, input: torch.Tensor) -> bool:
         """Whether a graph of torch.compile takes the layer, where torch's module does not."""
-        return not (self.scale_grad_by_freq or self.max_norm is not None)
+        if self.max_norm is not None and isinstance(input, SparseTensor):
+            return False
+        return not (self.scale_grad_by_freq and self.sparse)
+
+    @torch.no_grad()
+    def _renormalise(self, index: torch.Tensor, stays: int | None = None) -> None:
+        """Scales the rows that are used, but for one that stays as it is."""
+        assert self.max_norm is not None
+        row = None if stays is None else self.weight[stays].clone()
+        torch.embedding_renorm_(self.weight, index, self.max_norm, self.norm_type)
+        if row is not None:
+            self.weight[stays] = row
 
     def _as_in_torch(self, input: torch.Tensor, weights: torch.Tensor | None) -> bool:
         """Whether torch's module computes the same, but for repeats in a sparse gradient."""
@@ -200,8 +213,7 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
             ptr, there = without_row(self.padding_idx, ptr, index)
             index, weights = index[there], weights if weights is None else weights[there]
         if self.max_norm is not None:
-            with torch.no_grad():
-                torch.embedding_renorm_(self.weight, index, self.max_norm, self.norm_type)
+            self._renormalise(index)
         by_frequency = self.scale_grad_by_freq
         return _of_table(self.weight, ptr, index, weights, self.mode, self.sparse, by_frequency)
 
@@ -296,20 +308,22 @@ def _bags_of_graph(
     padding_idx: int | None,
     mode: str,
     sparse: bool,
+    by_frequency: bool,
 ) -> torch.Tensor:
     """The layer as one step of a graph of torch.compile, whose runs check the numbers."""
     if isinstance(input, SparseTensor):
         ptr, index, weights = _of_matrix(input, table, offsets, weights)
     else:
         ptr, index = bags_of(input, offsets, include_last_offset, table.shape[0])
-    row = index
-    if mode == "max":  # of a row for each input, as no trace knows how many of them differ
+    row, each = index, mode == "max" or by_frequency
+    if each:  # reads a row for each input, as no trace knows how many of them differ
         row = torch.arange(index.shape[0], device=index.device)
     if padding_idx is not None:
         ptr, there = without_row(padding_idx, ptr, index)
         row, weights = row[there], weights if weights is None else weights[there]
-    if mode == "max":
-        return reduced_bags(F.embedding(index, table, sparse=sparse), ptr, row, weights, mode)
+    if each:
+        found = F.embedding(index, table, scale_grad_by_freq=by_frequency, sparse=sparse)
+        return reduced_bags(found, ptr, row, weights, mode)
     return _of_table(table, ptr, row, weights, mode, sparse, False)
 
 
