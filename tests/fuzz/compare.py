@@ -151,8 +151,15 @@ class Run:
             got.pattern.shape != got.shape or got.pattern.values_shape != got._vals.shape
         ):
             raise Failure("pattern", step.name, f"{got.pattern.shape} {got._vals.shape}")
-        place = len(self.items) - 1
-        self._close("value", step.name, dense, want.detach(), lambda other: other.result(place, at))
+        place, outside = len(self.items) - 1, None
+        if is_sparse(got) and dict(step.options).get("specified"):
+            outside = ~self.mask(got)
+
+        def again(replay):
+            found = replay.result(place, at)
+            return found if outside is None else found.masked_fill(outside, 0)
+
+        self._close("value", step.name, dense, want.detach(), again)
 
     def _close(self, kind, name, got, want, again):
         """Fails if two tensors differ by more than rounding can explain.
