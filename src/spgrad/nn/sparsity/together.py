@@ -14,7 +14,7 @@ from spgrad.torch_protocol.processes.collectives import are_equal
 
 
 def processes_of(module: nn.Module) -> Any:
-    """The group of a DistributedDataParallel in a module, or None where it has one process."""
+    """The group of a DistributedDataParallel in a module; None without one, or with one process."""
     for part in module.modules():
         if isinstance(part, nn.parallel.DistributedDataParallel):
             group: Any = part.process_group
@@ -24,10 +24,10 @@ def processes_of(module: nn.Module) -> Any:
 
 def warn_of_others(name: str, argument: str) -> None:
     """Warns of a schedule that would change the patterns of one module differently in processes."""
-    group = torch.distributed
-    if group.is_available() and group.is_initialized() and group.get_world_size() > 1:
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         warnings.warn(
-            f"spgrad.nn.sparsity.{name}: each of {group.get_world_size()} processes chooses "
+            f"spgrad.nn.sparsity.{name}: each of {dist.get_world_size()} processes chooses "
             "elements of its own. If they train one module, pass the DistributedDataParallel as "
             f"`module`, or {argument}.",
             stacklevel=4,
