@@ -70,10 +70,9 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
     Cost:
         O(inputs embedding_dim), and a sort of the inputs in the backward; the mode "max" sorts in
         the forward and copies the rows used. Nothing of size inputs x embedding_dim is made.
-        torch.compile makes one graph of sums, and of means without weights, of int bags, if
-        max_norm and scale_grad_by_freq are left out and padding_idx is not beside ``sparse=True``.
-        Such a graph calls the kernels of `torch.nn.EmbeddingBag`, whose sparse gradient lists a row
-        once for each use.
+        torch.compile makes one graph of every kind of bags. The graph copies a row for each input
+        if the mode is "max" or scale_grad_by_freq is given; it checks the inputs when it runs. In a
+        graph, the sparse gradient may list a row once for each use.
 
     Raises:
         TypeError: An argument is of another kind.
@@ -163,23 +162,19 @@ class SparseEmbeddingBag(nn.EmbeddingBag):
         if unknown and self._as_in_torch(input, per_sample_weights):
             # numbers that are not known can neither be checked nor make a pattern
             return super().forward(input, offsets, per_sample_weights)
-        if torch.compiler.is_dynamo_compiling() and self._in_graph(input):
-            weights = per_sample_weights
+        if torch.compiler.is_dynamo_compiling():
+            weights, used = per_sample_weights, input
             if not isinstance(input, SparseTensor):
                 weights = self._weights(input, weights)
+            elif self.max_norm is not None:
+                used = _rows_of_graph(input, self.weight)
             if self.max_norm is not None:  # a step of its own, as it changes the table
-                self._renormalise(input.reshape(-1), self.padding_idx)
+                self._renormalise(used.reshape(-1), self.padding_idx)
             return _bags_of_graph(
                 self.weight, input, offsets, weights, self.include_last_offset,
                 self.padding_idx, self.mode, self.sparse, self.scale_grad_by_freq,
             )  # fmt: skip
         return self._forward(input, offsets, per_sample_weights)
-
-    def _in_graph(self, input: torch.Tensor) -> bool:
-        """Whether a graph of torch.compile takes the layer, where torch's module does not."""
-        if self.max_norm is not None and isinstance(input, SparseTensor):
-            return False
-        return not (self.scale_grad_by_freq and self.sparse)
 
     @torch.no_grad()
     def _renormalise(self, index: torch.Tensor, stays: int | None = None) -> None:
@@ -322,12 +317,44 @@ def _bags_of_graph(
         ptr, there = without_row(padding_idx, ptr, index)
         row, weights = row[there], weights if weights is None else weights[there]
     if each:
-        found = F.embedding(index, table, scale_grad_by_freq=by_frequency, sparse=sparse)
+        found: Any = _Rows.apply(table, index, sparse, by_frequency)
         return reduced_bags(found, ptr, row, weights, mode)
     return _of_table(table, ptr, row, weights, mode, sparse, False)
 
 
+@public_as("nn.SparseEmbeddingBag.forward")
+def _rows_of_graph(A: SparseTensor, table: torch.Tensor) -> torch.Tensor:
+    """The rows that bags take, as one step of a graph of torch.compile."""
+    return _of_matrix(A, table, None, None)[1]
+
+
 when_tracing(_bags_of_graph)
+when_tracing(_rows_of_graph)
+
+
+class _Rows(torch.autograd.Function):
+    """Rows of a table, whose number may be unknown to a trace, as that of `F.embedding` may not."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, table: torch.Tensor, index: torch.Tensor, sparse: bool, by_frequency: bool
+    ) -> torch.Tensor:
+        ctx.save_for_backward(index)
+        ctx.size, ctx.sparse, ctx.by_frequency = table.shape, sparse, by_frequency
+        return table.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        (index,) = ctx.saved_tensors
+        if ctx.by_frequency:
+            ordered = index.sort().values
+            ends = [torch.searchsorted(ordered, index, right=right) for right in (False, True)]
+            g = g / (ends[1] - ends[0])[:, None]
+        if ctx.sparse:
+            found = torch.sparse_coo_tensor(index[None], g, ctx.size, check_invariants=False)
+        else:
+            found = g.new_zeros(ctx.size).index_add(0, index, g)
+        return found, None, None, None
 
 
 class _Sums(torch.autograd.Function):
