@@ -283,6 +283,31 @@ def test_multigrid(method, most):
     torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("off", [0.0, 1.0], ids=["diagonal", "pairs"])
+@pytest.mark.parametrize("method", ["smoothed aggregation", "ruge stuben"])
+def test_multigrid_of_a_matrix_that_never_gets_small(method, off):
+    """Its inverse on the coarsest level would have 4e8 elements or more, were it made dense."""
+    pytest.importorskip("pyamg")
+    at = torch.arange(40_000)
+    values = torch.cat([torch.linspace(2, 3, 40_000, dtype=D), torch.full_like(at, -off, dtype=D)])
+    M = spgrad.sparse_coo_tensor(torch.stack([at.repeat(2), torch.cat([at, at ^ 1])]), values)
+    b = torch.ones(40_000, dtype=D)
+    solver = linalg.CG(preconditioner=linalg.AMG(method))
+    x, info = linalg.solve(M, b, solver, return_info=True)
+    torch.testing.assert_close(M @ x, b, rtol=1e-7, atol=1e-7)
+    assert info.iterations <= 12
+
+
+@pytest.mark.parametrize("method", ["smoothed aggregation", "ruge stuben"])
+def test_multigrid_is_the_same_in_each_run(method):
+    pytest.importorskip("pyamg")
+    eye = torch.eye(12, dtype=D)
+    M = spgrad.from_dense(torch.kron(poisson(12), eye) + torch.kron(eye, poisson(12)))
+    b = torch.randn(144, 1, dtype=D)
+    once, again = (linalg.AMG(method).prepare(M).apply(b) for _ in range(2))
+    assert torch.equal(once, again)
+
+
 def test_an_iteration_ends_when_all_columns_have_converged():
     A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]], dtype=torch.float64))
     b = torch.eye(2, dtype=torch.float64)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -18,13 +20,21 @@ from spgrad.lowering.views import rows
 
 _Method = Literal["smoothed aggregation", "ruge stuben"]
 
+# The cycle smooths by itself; a matrix of 100 rows is inverted in milliseconds.
+_OF_BOTH = {"presmoother": None, "postsmoother": None, "max_coarse": 100}
+# Each row of the interpolation is damped by its absolute sum. What pyamg does by default, steps
+# from a random vector to the largest eigenvalue, is most of its time, and differs in each run.
+_SMOOTH = ("jacobi", {"omega": 4 / 3, "weighting": "local"})
+_MOST_LEVELS = 30
+_MOST_DENSE = 1000  # rows of a matrix that is inverted
+
 
 @dataclass(frozen=True)
 class AMG(Preconditioner):
     """Algebraic multigrid for hermitian positive definite matrices, its levels set up by pyamg.
 
-    A V-cycle of damped Jacobi sweeps on products of spgrad, for all right-hand sides at once.
-    Needs ``pip install 'spgrad[amg]'``.
+    A V-cycle of damped Jacobi sweeps on products of spgrad, for all right-hand sides at once. The
+    levels are the same in each run. Needs ``pip install 'spgrad[amg]'``.
 
     Attributes:
         method: "smoothed aggregation" (Vanek, Mandel and Brezina, 1996) or "ruge stuben" (1987).
@@ -43,16 +53,35 @@ class AMG(Preconditioner):
             )
         checks.require_number("sweeps", self.sweeps, "For example 1.", least=1, whole=True)
         checks.require_packages("amg", "pyamg", "scipy", "numpy")
-        import pyamg
         from scipy.sparse import csr_matrix
 
         view = rows(A._pattern)
         vals = in_view(plain(A._vals).reshape(-1), view.perm)
         arrays = (t.cpu().numpy() for t in (vals, view.idx, view.ptr))
         matrix = csr_matrix(tuple(arrays), shape=A._pattern.extent)
-        smoothed = self.method == "smoothed aggregation"
-        setup = pyamg.smoothed_aggregation_solver if smoothed else pyamg.ruge_stuben_solver
-        return _Cycle(setup(matrix), self.sweeps, A)
+        return _Cycle(_hierarchy(matrix, self.method), self.sweeps, A)
+
+
+def _hierarchy(A: Any, method: _Method) -> list[Any]:
+    """The levels of pyamg: objects with A, and but for the last one P and R.
+
+    Smoothed aggregation makes one level in each call: pyamg would keep the coarse matrices in BSR
+    with blocks of one element, which SciPy sorts and sums in Python.
+    """
+    import pyamg
+
+    if method == "ruge stuben":
+        return pyamg.ruge_stuben_solver(A, max_levels=_MOST_LEVELS, **_OF_BOTH).levels
+    levels: list[Any] = []
+    options: dict[str, Any] = {}
+    while True:
+        *finer, coarsest = pyamg.smoothed_aggregation_solver(
+            A, smooth=_SMOOTH, max_levels=2, **options, **_OF_BOTH
+        ).levels
+        levels += finer
+        if not finer or len(levels) == _MOST_LEVELS - 1:
+            return [*levels, coarsest]
+        A, options = coarsest.A.tocsr(), {"B": coarsest.B, "improve_candidates": None}
 
 
 class _Level:
@@ -77,19 +106,30 @@ def _times(M: Any, x: torch.Tensor) -> torch.Tensor:
     return spmm(M._vals, x, M._pattern)
 
 
+def _coarsest(A: Any, like: SparseTensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Applies the inverse of the coarsest matrix; a large one is divided by its diagonal.
+
+    A matrix stays large where it has hardly an element off the diagonal: nothing makes it coarser.
+    """
+    if A.shape[0] > _MOST_DENSE:
+        inverse = 1 / torch.from_numpy(A.diagonal()).to(like._vals)[:, None]
+        return partial(torch.mul, inverse)
+    dense = torch.from_numpy(A.toarray()).to(like._vals)
+    return partial(torch.matmul, torch.linalg.pinv(dense, hermitian=True))
+
+
 class _Cycle(Applied):
-    def __init__(self, hierarchy: Any, sweeps: int, like: SparseTensor) -> None:
+    def __init__(self, hierarchy: list[Any], sweeps: int, like: SparseTensor) -> None:
         self.sweeps = sweeps
-        self.levels = [_Level(level, like) for level in hierarchy.levels[:-1]]
-        coarsest = torch.from_numpy(hierarchy.levels[-1].A.toarray()).to(like._vals)
-        self.inverse = torch.linalg.pinv(coarsest, hermitian=True)
+        self.levels = [_Level(level, like) for level in hierarchy[:-1]]
+        self.coarsest = _coarsest(hierarchy[-1].A, like)
 
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         return self._cycle(0, r)  # symmetric: its adjoint is itself
 
     def _cycle(self, at: int, r: torch.Tensor) -> torch.Tensor:
         if at == len(self.levels):
-            return self.inverse @ r
+            return self.coarsest(r)
         level = self.levels[at]
         x = level.weight * r
         for _ in range(self.sweeps - 1):
