@@ -101,6 +101,9 @@ LEFT = Key("left")
 PLACES = Key("places")
 """For reduced dimensions: the index of each element within its segment."""
 
+OFFSETS = Key("offsets")
+"""The diagonals that have elements, by column less row; None if there are many."""
+
 DIAGONAL = Key("diagonal")
 """Whether each element is on the main diagonal."""
 

@@ -88,6 +88,11 @@ from spgrad.kernels.reference.solves.incomplete import (
 )
 from spgrad.kernels.reference.solves.krylov.bicgstab import bicgstab_direction, bicgstab_move
 from spgrad.kernels.reference.solves.krylov.cg import cg_direction, cg_residual
+from spgrad.kernels.reference.solves.krylov.diagonals import (
+    by_diagonals,
+    list_diagonals,
+    spmv_diagonals,
+)
 from spgrad.kernels.reference.solves.krylov.gmres import (
     gmres_extend,
     gmres_project,
@@ -127,6 +132,7 @@ __all__ = [
     "block_attention_backward",
     "block_sddmm",
     "block_spmm",
+    "by_diagonals",
     "by_triton",
     "cg_direction",
     "cg_residual",
@@ -160,6 +166,7 @@ __all__ = [
     "krylov_normalise",
     "krylov_product",
     "krylov_subtract",
+    "list_diagonals",
     "list_lines",
     "locate",
     "lsmr_step",
@@ -199,6 +206,7 @@ __all__ = [
     "spmm_reduce_backward",
     "spmm_sddmm",
     "spmm_sddmm_into",
+    "spmv_diagonals",
     "supernodal_inverse",
     "supernodes",
     "take",

@@ -30,6 +30,11 @@ def diagonal(v):
     return (at := torch.arange(v.m + 1, dtype=v.ptr.dtype)), at[:-1]
 
 
+def banded(v):
+    """Values of three diagonals, their offsets, and a vector."""
+    return randn(-(-v.m // 16), 3, 16), torch.tensor([-1, 0, 2]), randn(1, v.m, 1)
+
+
 def factors(v, mirror):
     """Those of a diagonal matrix, in supernodes of one column."""
     at, rows = diagonal(v)

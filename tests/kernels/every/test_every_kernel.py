@@ -19,7 +19,7 @@ from attention_operands import (
     randn,
 )
 from calls import IN_PLACE, OF_THE_MACHINE
-from square_operands import diagonal, factors, square, system, walked
+from square_operands import banded, diagonal, factors, square, system, walked
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -183,6 +183,7 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: (*v.permuted, randn(12 * v.nse), randn(4 * v.n, 9), 3, 4, True),
         lambda v: (*v.indexed, None, randn(6 * v.nse), randn(3 * v.n, 1), 2, 3, False),
     ],
+    "by_diagonals": [lambda v: (*square(v, lower=False), torch.tensor([-1, 0, 2]))],
     "check_compressed": [lambda v: (*v.indexed, v.n), lambda v: (*v.indexed, v.n - 1)],
     "check_coo": [
         lambda v: (coordinates(v), (v.m, v.n)),
@@ -226,6 +227,7 @@ CALLS = {  # the arguments of every kernel, made of a view
         lambda v: (randn(2, v.m, 3), randn(2, v.m, 3)),
     ],
     "krylov_product": [lambda v: (*square(v, lower=False), randn(1, v.m, 1))],
+    "list_diagonals": [lambda v: (*v.indexed, 9)],
     "list_lines": [lambda v: (*v.indexed, v.val, torch.arange(v.m).repeat(2).flip(0))],
     "locate": [located],
     "masked_spgemm": [masked_product],
@@ -309,6 +311,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "spmm_plus": [lambda v, k=k: (*v.valued, randn(v.n, 3), k) for k in (True, False)],
     "spmm_reduce": [lambda v: (*v.valued, randn(v.n, 3), True)],
     "spmm_reduce_backward": [reduced_backward],
+    "spmv_diagonals": [banded],
     "spmm_sddmm": [lambda v: (*v.valued, randn(v.m, 16), randn(v.n, 16))],
     "supernodal_inverse": [lambda v: factors(v, mirror=0), lambda v: factors(v, mirror=2)],
     "supernodes": [lambda v: (*diagonal(v), *diagonal(v), 10 * v.m)],

@@ -15,7 +15,8 @@ from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.linalg.assume import in_view
 from spgrad.linalg.solvers.protocol import Applied, Preconditioner
-from spgrad.lowering.products.spmm import spmm
+from spgrad.lowering.products.diagonals import Repeated
+from spgrad.lowering.products.spmm import repeated_spmm
 from spgrad.lowering.views import rows
 
 _Method = Literal["smoothed aggregation", "ruge stuben"]
@@ -85,15 +86,10 @@ def _hierarchy(A: Any, method: _Method) -> list[Any]:
 
 
 class _Level:
-    """A matrix of the hierarchy with its restriction and prolongation, as SparseTensors."""
+    """A matrix of the hierarchy with its restriction and prolongation."""
 
     def __init__(self, level: Any, like: SparseTensor) -> None:
-        from spgrad.core.interop import from_scipy
-
-        self.A, self.P, self.R = (
-            from_scipy(M.tocsr()).to(like._vals.dtype).to(like._vals.device)
-            for M in (level.A, level.P, level.R)
-        )
+        self.A, self.P, self.R = (_repeated(M, like) for M in (level.A, level.P, level.R))
         # the largest eigenvalue of D^-1 A is at most the largest absolute row sum
         inverse = 1 / torch.from_numpy(level.A.diagonal())
         sums = torch.from_numpy(abs(level.A).sum(1)).reshape(-1)
@@ -102,8 +98,11 @@ class _Level:
         ]
 
 
-def _times(M: Any, x: torch.Tensor) -> torch.Tensor:
-    return spmm(M._vals, x, M._pattern)
+def _repeated(M: Any, like: SparseTensor) -> Repeated:
+    from spgrad.core.interop import from_scipy
+
+    A: Any = from_scipy(M.tocsr()).to(like._vals.dtype).to(like._vals.device)
+    return Repeated(A._vals, A._pattern)
 
 
 def _coarsest(A: Any, like: SparseTensor) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -133,9 +132,9 @@ class _Cycle(Applied):
         level = self.levels[at]
         x = level.weight * r
         for _ in range(self.sweeps - 1):
-            x.addcmul_(level.weight, r - _times(level.A, x))
-        coarse = self._cycle(at + 1, _times(level.R, r - _times(level.A, x)))
-        x += _times(level.P, coarse)
+            x.addcmul_(level.weight, r - repeated_spmm(level.A, x))
+        coarse = self._cycle(at + 1, repeated_spmm(level.R, r - repeated_spmm(level.A, x)))
+        x += repeated_spmm(level.P, coarse)
         for _ in range(self.sweeps):
-            x.addcmul_(level.weight, r - _times(level.A, x))
+            x.addcmul_(level.weight, r - repeated_spmm(level.A, x))
         return x

@@ -17,7 +17,7 @@ class CG(Iterative):
 
     The options are those of every iterative solver: rtol, atol, max_iter, preconditioner (which
     must be hermitian positive definite too), strict and progress. A step takes one product with A;
-    four vectors of the size of b are kept.
+    four vectors of the size of b are kept, and of a matrix of a few diagonals a copy.
 
     Example:
         >>> A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]]))

@@ -9,8 +9,8 @@ import torch
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.linalg.solvers.vectors import dot
+from spgrad.lowering.products.diagonals import Repeated
 from spgrad.lowering.products.spmm import multiply_and_dot, repeated_spmm, spmm
-from spgrad.lowering.views import Valued
 
 
 class Operator:
@@ -53,14 +53,14 @@ class Matrix(Operator):
 
     def __init__(self, A: SparseTensor, hermitian: bool) -> None:
         pattern = A._pattern
-        self.own = Valued(plain(A._vals).reshape(-1), pattern)
-        self.conj: Valued | None = None
+        self.own = Repeated(plain(A._vals).reshape(-1), pattern)
+        self.conj: Repeated | None = None
         self.hermitian = hermitian
         self.items = pattern.extent[0] // max(pattern.matrix[0], 1)
 
     def forget(self) -> None:
         """Drops the values in other orders: a backward needs that memory for its results."""
-        self.own, self.conj = Valued(self.own.vals, self.own.pattern), None
+        self.own, self.conj = Repeated(self.own.vals, self.own.pattern), None
 
     def times(self, x: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """A x, or A^H x."""
@@ -68,7 +68,7 @@ class Matrix(Operator):
         matrix = self.own
         if adjoint and matrix.vals.is_complex():
             if self.conj is None:
-                self.conj = Valued(plain(matrix.vals.conj()), matrix.pattern)
+                self.conj = Repeated(plain(matrix.vals.conj()), matrix.pattern)
             matrix = self.conj
         y = repeated_spmm(matrix, x.reshape(-1, x.shape[2]), adjoint)
         return y.view(self.items, -1, x.shape[2])

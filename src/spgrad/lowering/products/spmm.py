@@ -21,7 +21,8 @@ from spgrad.core.values import (
     saved_values,
     stored_values,
 )
-from spgrad.lowering.views import Valued, block_cols, block_rows, cols, rows
+from spgrad.lowering.products.diagonals import Repeated
+from spgrad.lowering.views import block_cols, block_rows, cols, rows
 from spgrad.torch_protocol.func_transforms import Function, transforming
 
 LINE = 64
@@ -73,15 +74,18 @@ def one_by_one(stored: torch.Tensor) -> torch.Tensor:
     return stored if stored.dim() == 1 else stored.reshape(-1)
 
 
-def repeated_spmm(A: Valued, x: torch.Tensor, transpose: bool = False) -> torch.Tensor:
+def repeated_spmm(A: Repeated, x: torch.Tensor, transpose: bool = False) -> torch.Tensor:
     """y = A x, or A^T x, as `spmm` but without gradients, for a matrix with many products."""
     if uses_blocks(A.pattern, x):
         return block_spmm(A.vals, x, A.pattern, transpose)
+    if x.shape[1] == 1 and (found := A.diagonals(transpose)) is not None:
+        y, _ = kernels.spmv_diagonals(*found, plain(x).view(1, -1, 1))
+        return y.view(x.shape)
     view, vals = A.lines(transpose)
     return kernels.spmm(view.ptr, view.idx, None, plain(vals), plain(x))
 
 
-def multiply_and_dot(A: Valued, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+def multiply_and_dot(A: Repeated, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
     """y = A x (items, m, 1), as `repeated_spmm`, and x^T y of each item, in one pass.
 
     None for products that have no such kernel: of several columns, complex numbers and blocks.
@@ -90,6 +94,8 @@ def multiply_and_dot(A: Valued, x: torch.Tensor) -> tuple[torch.Tensor, torch.Te
         return None
     if A.pattern.blocksize is not None and uses_blocks(A.pattern, x[0]):
         return None
+    if (found := A.diagonals(False)) is not None:
+        return kernels.spmv_diagonals(*found, plain(x))
     view, vals = A.lines(False)
     return kernels.krylov_product(view.ptr, view.idx, plain(vals), plain(x))
 

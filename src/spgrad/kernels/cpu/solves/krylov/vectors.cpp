@@ -12,14 +12,6 @@
 namespace spgrad {
 namespace {
 
-template <class scalar_t>
-SPGRAD_CLONES void dot_chunk(const scalar_t* a, const scalar_t* b, int64_t count, int64_t n,
-                             wide_t<scalar_t>* sums) {
-  const scalar_t* const none = nullptr;
-  sum_elements<0>(count, n, none, sums,
-                  [&](int64_t i, const auto&) { return wide_product(a[i], b[i]); });
-}
-
 // y -= f0 v + f1 before, and the squares of the new y; without `before`, y -= f0 v.
 template <class scalar_t>
 SPGRAD_CLONES void subtract_chunk(scalar_t* __restrict y, const scalar_t* __restrict v,

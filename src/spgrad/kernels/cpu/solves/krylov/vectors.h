@@ -236,6 +236,15 @@ SPGRAD_INLINE void sum_elements(int64_t count, int64_t n, const scalar_t* factor
   sums[0] = sum;
 }
 
+// The scalar products of the columns of a and b.
+template <class scalar_t>
+SPGRAD_CLONES void dot_chunk(const scalar_t* a, const scalar_t* b, int64_t count, int64_t n,
+                             wide_t<scalar_t>* sums) {
+  const scalar_t* const none = nullptr;
+  sum_elements<0>(count, n, none, sums,
+                  [&](int64_t i, const auto&) { return wide_product(a[i], b[i]); });
+}
+
 // Calls f(start, count, item, chunk) for every chunk, with its elements, its item, and its number
 // among all chunks.
 template <class F>

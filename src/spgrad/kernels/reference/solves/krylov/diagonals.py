@@ -1,0 +1,79 @@
+"""References of products with matrices whose elements lie on a few diagonals.
+
+The offset of a diagonal is its column less its row. Values by diagonals are (blocks, diagonals,
+16): a block is 16 rows, and the values of a diagonal in it lie side by side. Where the matrix has
+no element, and behind its last row, they are 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spgrad.kernels.declare import kernel
+from spgrad.kernels.reference.layouts.compress import expand
+from spgrad.kernels.reference.solves.krylov.vectors import krylov_dot
+
+BLOCK = 16
+
+
+@kernel(
+    "list_diagonals(Tensor ptr, Tensor idx, SymInt most) -> Tensor",
+    fake=lambda ptr, idx, most: ptr.new_empty(most + 1, dtype=torch.int64),
+)
+def list_diagonals(ptr: Tensor, idx: Tensor, most: int) -> Tensor:
+    """The number of diagonals with elements, and then their offsets in ascending order.
+
+    Args:
+        ptr: Where each row begins (rows + 1,).
+        idx: Columns (nse,).
+        most: The most diagonals to list.
+
+    Returns:
+        int64 (most + 1,), with 0 behind the last offset; -1 in front if there are more diagonals.
+    """
+    found = torch.unique(idx.to(torch.int64) - expand(ptr, idx.shape[0]))
+    out = ptr.new_zeros(most + 1, dtype=torch.int64)
+    out[0] = found.shape[0] if found.shape[0] <= most else -1
+    if found.shape[0] <= most:
+        out[1 : 1 + found.shape[0]] = found
+    return out
+
+
+@kernel("by_diagonals(Tensor ptr, Tensor idx, Tensor val, Tensor offsets) -> Tensor")
+def by_diagonals(ptr: Tensor, idx: Tensor, val: Tensor, offsets: Tensor) -> Tensor:
+    """Values by diagonals (blocks, diagonals, 16) of a matrix by rows.
+
+    Args:
+        ptr: Where each row begins (rows + 1,).
+        idx: Columns (nse,).
+        val: Values (nse,).
+        offsets: Those of the diagonals (diagonals,), int64, ascending; elements elsewhere are left
+            out.
+    """
+    blocks = (ptr.shape[0] - 1 + BLOCK - 1) // BLOCK
+    out = val.new_zeros(offsets.shape[0], blocks * BLOCK)
+    if offsets.shape[0]:
+        row = expand(ptr, idx.shape[0])
+        offset = idx.to(torch.int64) - row
+        at = torch.searchsorted(offsets, offset).clamp(max=offsets.shape[0] - 1)
+        there = torch.where(offsets[at] == offset, val, 0)
+        out.index_put_((at, row), there, accumulate=True)
+    return out.view(offsets.shape[0], blocks, BLOCK).transpose(0, 1).contiguous()
+
+
+@kernel("spmv_diagonals(Tensor val, Tensor offsets, Tensor x) -> (Tensor, Tensor)")
+def spmv_diagonals(val: Tensor, offsets: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """y = A x for one column (1, m, 1), and the scalar product of x with y (1, 1).
+
+    Args:
+        val: Values of A by diagonals (blocks, diagonals, 16), float32 or float64.
+        offsets: Those of the diagonals (diagonals,), int64, ascending.
+        x: A vector (1, m, 1) of the dtype of `val`.
+    """
+    m = x.shape[1]
+    at = torch.arange(m, device=x.device)[:, None] + offsets
+    near = x.reshape(-1).take(at.clamp(0, max(m - 1, 0)))
+    by = val.transpose(1, 2).reshape(val.shape[0] * BLOCK, val.shape[1])[:m]
+    y = torch.where((at >= 0) & (at < m), by * near, 0).sum(1, dtype=x.dtype).view(x.shape)
+    return y, krylov_dot(x, y)

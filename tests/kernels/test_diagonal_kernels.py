@@ -1,0 +1,77 @@
+"""The kernels that multiply with matrices of a few diagonals."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from spgrad import kernels
+from spgrad.kernels import REFERENCES
+
+OFFSETS = [[], [0], [-1, 0, 1], [-300, -1, 0, 1, 300], [5, 9], [-20_000, 3], list(range(-30, 31))]
+
+
+def banded(m, offsets, index, dtype):
+    """Pointers, columns and values by rows, of random values, some of which are left out."""
+    at = torch.arange(m)[:, None] + torch.tensor(offsets, dtype=torch.int64)
+    there = (at >= 0) & (at < m) & (torch.rand(at.shape) < 0.9)
+    there[m // 2 : m // 2 + 1] = (at >= 0)[m // 2 : m // 2 + 1] & (at < m)[m // 2 : m // 2 + 1]
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), there.sum(1).cumsum(0)])
+    idx = at[there]
+    return ptr.to(index), idx.to(index), torch.randn(len(idx), dtype=dtype)
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("offsets", OFFSETS, ids=len)
+@pytest.mark.parametrize("m", [0, 1, 15, 16, 17, 400, 8192, 8209, 40_001])
+def test_a_product_by_diagonals_is_that_by_rows(m, offsets, index, dtype):
+    ptr, idx, val = banded(m, offsets, index, dtype)
+    x = torch.randn(1, m, 1, dtype=dtype)
+    found = kernels.list_diagonals(ptr, idx, 64)
+    assert torch.equal(found, REFERENCES["list_diagonals"](ptr, idx, 64))
+    at = found[1 : 1 + int(found[0])]
+    assert at.tolist() == sorted(set((idx.long() - kernels.expand(ptr, len(idx))).tolist()))
+    values = kernels.by_diagonals(ptr, idx, val, at)
+    assert torch.equal(values, REFERENCES["by_diagonals"](ptr, idx, val, at))
+    results = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        results.append(kernels.spmv_diagonals(values, at, x))
+    (y, dot), again = results
+    assert torch.equal(y, again[0])
+    assert torch.equal(dot, again[1])
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-11
+    for wanted in (
+        kernels.krylov_product(ptr, idx, val, x),
+        REFERENCES["spmv_diagonals"](values, at, x),
+    ):
+        assert_close(y, wanted[0], rtol=tolerance, atol=tolerance)
+        assert_close(dot, wanted[1], rtol=tolerance, atol=100 * tolerance)
+
+
+def test_more_diagonals_than_asked_for_are_not_listed():
+    ptr, idx, _ = banded(50, [-2, 0, 1, 7], torch.int64, torch.float64)
+    assert kernels.list_diagonals(ptr, idx, 4).tolist() == [4, -2, 0, 1, 7]
+    assert kernels.list_diagonals(ptr, idx, 3)[0] == -1
+
+
+def test_elements_elsewhere_are_left_out_and_repeated_ones_are_added():
+    ptr, idx = torch.tensor([0, 3, 4]), torch.tensor([0, 0, 1, 0])
+    val = torch.tensor([1.0, 2.0, 4.0, 8.0])
+    values = kernels.by_diagonals(ptr, idx, val, torch.tensor([-1, 0]))
+    assert values[0, :, :2].tolist() == [[0, 8], [3, 0]]
+
+
+def test_offsets_outside_of_the_matrix_and_in_any_order_read_nothing_else():
+    values, x = torch.ones(2, 4, 16), torch.arange(1.0, 21.0).view(1, 20, 1)
+    y, _ = kernels.spmv_diagonals(values, torch.tensor([3, -50, 0, 10**12]), x)
+    shifted = torch.cat([x[:, 3:], torch.zeros(1, 3, 1)], 1)
+    assert_close(y, x + shifted)
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the reference multiplies complex numbers")
+def test_complex_numbers_are_refused():
+    values = torch.ones(1, 1, 16, dtype=torch.complex64)
+    with pytest.raises(RuntimeError, match="`x` is complex; float32 and float64 are accepted"):
+        kernels.spmv_diagonals(values, torch.tensor([0]), torch.ones(1, 16, 1).to(values))
