@@ -48,7 +48,11 @@ class Numbers:
 
     def times(self, y: torch.Tensor) -> torch.Tensor:
         """A y."""
-        return self.pencil.times(self.a, y)
+        return self._applied(y)
+
+    @cached_property
+    def _applied(self) -> Apply:
+        return self.pencil.applied(self.a)
 
     def weigh(self, y: torch.Tensor) -> torch.Tensor:
         """M y."""

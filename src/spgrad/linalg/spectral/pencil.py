@@ -14,7 +14,8 @@ from spgrad.core.values import plain
 from spgrad.errors import PivotError
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solvers.protocol import Assume
-from spgrad.lowering.products.spmm import sddmm, spmm
+from spgrad.lowering.products.diagonals import Repeated
+from spgrad.lowering.products.spmm import repeated_spmm, sddmm, spmm
 from spgrad.ops import add, cat, mul, to_sparse
 from spgrad.ops.creation.create import eye
 
@@ -39,6 +40,11 @@ class Pencil:
     def times(self, a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """A y."""
         return spmm(a, y, self.A)
+
+    def applied(self, a: torch.Tensor) -> Apply:
+        """`times` for one vector after another, without gradient."""
+        A = Repeated(a, self.A)
+        return lambda y: repeated_spmm(A, y)
 
     def weigh(self, b: torch.Tensor | None, y: torch.Tensor) -> torch.Tensor:
         """M y."""
@@ -114,6 +120,12 @@ class Gram(Pencil):
     def times(self, a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """A^H A y."""
         return spmm(a.conj(), spmm(a, y, self.A), self.A, True)
+
+    def applied(self, a: torch.Tensor) -> Apply:
+        """`times` for one vector after another, without gradient."""
+        A = Repeated(a, self.A)
+        conj = Repeated(plain(a.conj()), self.A) if a.is_complex() else A
+        return lambda y: repeated_spmm(conj, repeated_spmm(A, y), True)
 
     def sampled(self, a: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Values at A of A (x y^H + y x^H): the gradient of `a` if that of A^H A is x y^H."""
