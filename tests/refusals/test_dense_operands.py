@@ -17,7 +17,7 @@ REFUSING = [name for name in FIRST if name not in ("diag", "diag_embed", "is_sam
 
 
 def says(name):
-    return rf"^spgrad\.{name}: (`\w+(\[0\])*`|no operand is sparse)"
+    return rf"^spgrad\.{name}: (`\w+(\[\d\])*`|no operand is sparse)"
 
 
 @pytest.mark.parametrize("name", REFUSING)
@@ -67,3 +67,12 @@ def test_tensors_in_other_storage_are_refused_by_name(name, kind):
         given = [x if i == position else a for i, a in enumerate(operands)]
         with pytest.raises(spgrad.SpgradError, match=says(name)):
             testing.call(cell, getattr(spgrad, name), given, cell.options)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+@pytest.mark.parametrize("kind", OTHER_STORAGE)
+def test_tensors_in_other_storage_are_refused_among_several(kind):
+    A = spgrad.from_dense(torch.eye(6))
+    with pytest.raises(spgrad.SpgradError, match=says("einsum")):
+        spgrad.einsum("ij,jk->ik", A, OTHER_STORAGE[kind]())
