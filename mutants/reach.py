@@ -27,9 +27,11 @@ IN_PROCESSES = {
         "tests/distributed/test_distributed.py::test_as_in_one_process[2]",
         "tests/distributed/test_distributed.py::test_as_in_one_process[4]",
         "tests/distributed/test_distributed.py::test_checkpoints_are_loaded_by_another_number_of_processes",
-    ]
+    ],
+    "src/spgrad/torch_protocol/processes/": ["tests/torch_protocol/processes/test_collectives.py"],
+    "src/spgrad/nn/sparsity/together": ["tests/nn/test_processes.py"],
 }
-"""Tests that execute the files of a folder in processes of their own, which name no test."""
+"""Tests that execute files in processes of their own, which name no test: by how paths begin."""
 AT_IMPORT = 300  # tests of a change that is executed on import, when no test is running
 
 
