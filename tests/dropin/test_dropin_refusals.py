@@ -64,6 +64,10 @@ def test_ragged_batches_are_not_torchs():
         torch.sparse_csr_tensor(
             torch.tensor([0, 9, 1, 9, 2])[::2], torch.tensor([0, 1]), torch.ones(2)
         )
+    with spgrad.dropin(fallback="refuse"):  # the others are not left to torch
+        ptr = torch.tensor([[0, 1, 2]] * 2)
+        A = torch.sparse_csr_tensor(ptr, torch.eye(2).long(), torch.ones(2, 2))
+    assert A.shape == (2, 2, 2)
 
 
 @pytest.mark.parametrize("function", [torch.ones, torch.full])
