@@ -304,8 +304,9 @@ def test_names_of_three_dimensions():
     deprecated = pytest.warns(DeprecationWarning, match="has its place")
     with deprecated, pytest.raises(ValueError, match="volume_shape must be"):
         encoders.PairwiseVoxelEncoder(1, (1, 2, 3))
-    with pytest.raises(AttributeError, match="has no attribute 'other'"):
-        _ = encoders.other
+    for name in ("other", "_trim_nd"):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+            getattr(encoders, name)
 
 
 # Random and block-diagonal matrices

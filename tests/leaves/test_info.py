@@ -97,6 +97,8 @@ def test_drawing_of_dots():
     assert lines == ["⠑⢄⠀⠀", "⠀⠀⠑⢄"]
     assert info.drawing(info.matrix(spgrad.sparse_coo_tensor((0, 4)))) == []
     assert info.drawing(info.matrix(spgrad.sparse_coo_tensor((4, 2)))) == ["⠀"]
+    full = spgrad.from_dense(torch.ones(4, 4))  # crowded, but each element has a dot
+    assert info.drawing(info.matrix(full)) == ["⣿⣿"]
 
 
 def test_drawing_of_shades():
