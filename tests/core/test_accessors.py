@@ -36,3 +36,28 @@ def test_uncoalesced_tensors_have_inner_names_alone():
     for name in ("indices", "values"):
         with pytest.raises(RuntimeError, match=r"coalesce\(\)"):
             getattr(A, name)()
+
+
+@pytest.mark.parametrize("name", [*ALL, "values", "_values", "_nnz", "sparse_dim", "dense_dim"])
+def test_torchs_own_methods_answer(name):
+    for layout in support.ALL:
+        A = testing.random_sparse((4, 6), LAYOUTS[layout])
+        assert type(A) is spgrad.SparseTensor
+        if name in ALL and name not in NAMES[layout]:
+            with pytest.raises(spgrad.SpgradError, match=rf"spgrad\.{name}: .*{layout}"):
+                getattr(torch.Tensor, name)(A)
+            continue
+        found, expected = getattr(torch.Tensor, name)(A), getattr(A, name)()
+        assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
+
+
+@pytest.mark.parametrize("layout", support.ALL)
+def test_torchs_assert_close_compares_elements(layout):
+    A = testing.random_sparse((4, 6), LAYOUTS[layout])
+    torch.testing.assert_close(A, A.clone())
+    torch.testing.assert_close({"A": A}, {"A": A * (1 + 1e-9)})
+    with pytest.raises(AssertionError, match=r"[vV]alues"):
+        torch.testing.assert_close(A, A * 2)
+    other = testing.random_sparse((4, 6), LAYOUTS[layout], density=0.1)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(A, other)

@@ -69,6 +69,14 @@ ATTRIBUTES = {
     torch.Tensor.register_hook: register_hook,
     torch.autograd.backward: backward,
     torch.autograd.grad: grad,
+    # a method that is called as a function, as torch.testing.assert_close calls it
+    **{
+        getattr(torch.Tensor, name): getattr(SparseTensor, name)
+        for name in (
+            *("crow_indices", "col_indices", "ccol_indices", "row_indices", "indices", "_indices"),
+            *("values", "_values", "_nnz", "is_coalesced", "sparse_dim", "dense_dim"),
+        )
+    },
     torch.Tensor.__complex__: lambda A: complex(item(A)),
     torch.Tensor.__float__: lambda A: float(item(A)),
     torch.Tensor.__int__: lambda A: int(item(A)),
@@ -80,7 +88,7 @@ ATTRIBUTES = {
 }
 """Torch's name -> what answers for it: attributes of a tensor, no operations, and without a row.
 
-They set what a tensor has, or its hooks, or are Python's own conversions to numbers.
+They tell or set what a tensor has, or its hooks, or are Python's own conversions to numbers.
 """
 
 _FUNCTIONS = {row.name: register(row) for row in OPS.values() if row.family not in ABOVE}
