@@ -88,7 +88,8 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
                         other = ArgumentKindError(hint)
                         _explain(other, name, operands)
                         raise other from None
-                refused = _of_an_argument(op, args, kwargs, error)
+                refused = _of_a_misfit(op, name, args, kwargs, error)
+                refused = refused or _of_an_argument(op, args, kwargs, error)
                 if refused is not None:
                     _explain(refused, name, operands)
                     raise refused from error
@@ -120,6 +121,33 @@ def _outermost() -> bool:
     while caller is not None and caller.f_code is not code:
         caller = caller.f_back
     return caller is None
+
+
+def _of_a_misfit(
+    op: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: Exception,
+) -> ArgumentKindError | None:
+    """The error for arguments that are too many, missing or unknown; Python lists no names."""
+    if not isinstance(error, TypeError) or isinstance(error, SpgradError):
+        return None
+    signature = inspect.signature(op)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        names = [
+            p.replace(annotation=p.empty, default=p.empty)
+            for p in signature.parameters.values()
+            if p.name != "self" and not p.name.startswith("_")
+        ]
+        says = str(error).partition("() ")[2] or str(error)
+        accepted = f"{name.rpartition('.')[2]}{inspect.Signature(names)}"
+        return ArgumentKindError(
+            f"{says}; {accepted} is accepted. Check the names and the number of the arguments."
+        )
+    return None
 
 
 def _of_an_argument(

@@ -1,11 +1,14 @@
-"""Numbers, flags and generators of the wrong kind, in every option of what is built on operations.
+"""Options that a signature does not accept.
 
-Each is refused by an error of the library that names the option, whatever the other arguments are.
+Numbers, flags and generators of the wrong kind are refused by an error of the library that names
+the option, whatever the other arguments are. The error for a name that no argument has lists the
+arguments.
 """
 
 import numpy as np
 import pytest
 import torch
+from refused import assert_refused
 
 import spgrad
 from spgrad import data, graph, linalg, nn
@@ -17,6 +20,7 @@ B, X = torch.ones(6, dtype=F64), torch.ones(6, 3, dtype=F64)
 LAYER = nn.SparseLinear(6, 4, density=0.5)
 TABLE = nn.SparseEmbeddingBag(6, 3)
 INPUTS = torch.tensor([0, 1, 2])
+EDGES = torch.tensor([[0, 1], [1, 2]])
 
 STRANGERS = {
     "str": "abc",
@@ -212,3 +216,51 @@ def test_a_bool_tensor_is_no_number():
 def test_an_infinite_tolerance_of_lobpcg():
     with pytest.raises(ValueError, match="lobpcg: `tol` is inf"):
         spgrad.lobpcg(A, 1, tol=float("inf"))
+
+
+MISFITS = {
+    "a name of another library": (
+        lambda: spgrad.from_edges(EDGES, num_nodes=3),
+        (
+            "spgrad.from_edges: got an unexpected keyword argument 'num_nodes'; "
+            "from_edges(edge_index, edge_weight, size, *, layout, return_order) is accepted. Check "
+            "the names and the number of the arguments."
+        ),
+    ),
+    "a missing operand": (
+        lambda: spgrad.mm(A),
+        "missing 1 required positional argument: 'mat2'; mm(input, mat2, reduce) is accepted.",
+    ),
+    "a missing keyword": (
+        lambda: spgrad.solve_triangular(A, torch.ones(3)),
+        "'upper'; solve_triangular(A, B, *, upper, left, unitriangular) is accepted.",
+    ),
+    "sizes one by one": (
+        lambda: spgrad.sparse_coo_tensor(EDGES, torch.ones(2), 3, 3),
+        "takes from 0 to 3 positional arguments but 4 were given; sparse_coo_tensor(indices, ",
+    ),
+    "no argument for users": (
+        lambda: spgrad.softmax(A, axis=1),
+        "spgrad.softmax: got an unexpected keyword argument 'axis'; softmax(input, dim, dtype) is",
+    ),
+    "a class": (
+        lambda: spgrad.nn.SparseLinear(3, 3, sparsity=0.5),
+        "'sparsity'; SparseLinear(in_features, out_features, bias, device, dtype, *, density, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_the_error_lists_the_arguments(case):
+    call, says = MISFITS[case]
+    assert_refused(call, says)
+    with pytest.raises(TypeError):
+        call()
+
+
+def test_an_error_of_a_callers_function_stays():
+    def needs_two(values, more):
+        return values
+
+    with pytest.raises(TypeError, match=r"needs_two\(\) missing 1 required"):
+        spgrad.map(A, needs_two)
