@@ -153,7 +153,7 @@ BAD = {
     "size_of_another_length": (
         "coo",
         ([[0]], [1.0], (2, 2)),
-        r"`size` is \(2, 2\); 1 sparse sizes followed by \(\) are accepted\. ",
+        r"`size` is \(2, 2\); a size for each of the 1 row\(s\) of the indices is accepted\. ",
     ),
     "size_that_pointers_deny": (
         "csr",

@@ -60,7 +60,7 @@ REFUSED = {
     # dense tensors and arrays
     "an array": (
         lambda: spgrad.from_dense(ARRAY),
-        "`x` is a ndarray; a dense tensor is accepted. Convert it with torch.as_tensor(x).",
+        "`x` is an ndarray; a dense tensor is accepted. Convert it with torch.as_tensor(x).",
     ),
     "an array for SciPy's": (
         lambda: spgrad.from_scipy(ARRAY),
@@ -215,6 +215,61 @@ REFUSED = {
             "spgrad.SparseTensor: `pattern` is of class Tensor; a Pattern is "
             "accepted. Make a SparseTensor with spgrad.from_edges"
         ),
+    ),
+    # plausible calls with another shape or order
+    "rows for pointers": (
+        lambda: spgrad.sparse_csr_tensor(EDGES[1], EDGES[0], torch.ones(3)),
+        (
+            "`crow_indices` says where each row or column begins in `col_indices`; if you have the "
+            "row and the column of each element, use spgrad.sparse_coo_tensor."
+        ),
+    ),
+    "one number for a block": (
+        lambda: spgrad.sparse_bsr_tensor([0, 1], [0], [1.0], (2, 2)),
+        "Give one block for each index in `col_indices`.",
+    ),
+    "one size": (
+        lambda: spgrad.sparse_coo_tensor(EDGES, torch.ones(3), (3,)),
+        "`size` is (3,); a size for each of the 2 row(s) of the indices is accepted. Leave it out",
+    ),
+    "sizes without those of a value": (
+        lambda: spgrad.sparse_coo_tensor(EDGES, torch.ones(3, 4), (3, 3)),
+        "a size for each of the 2 row(s) of the indices, followed by (4,), those of a value, is",
+    ),
+    "rows and columns as a tuple": (
+        lambda: spgrad.sparse_coo_tensor((EDGES[0], EDGES[1]), torch.ones(3)),
+        "Join tensors with torch.stack(indices).",
+    ),
+    "sources and targets as two arguments": (
+        lambda: spgrad.from_edges(EDGES[0], EDGES[1]),
+        "Give sources and targets as a pair: from_edges((sources, targets), weights).",
+    ),
+    "no edges": (lambda: spgrad.from_edges(None), "`edge_index` is None, which torch can't read"),
+    "a sparse vector in a product": (
+        lambda: A[0] @ X,
+        "Take a row as a matrix, A[i : i + 1], or make the vector dense with to_dense().",
+    ),
+    "two sparse tensors compared": (
+        lambda: A == A,
+        "spgrad.equal and spgrad.allclose compare whole tensors.",
+    ),
+    "a matrix as a condition": (lambda: bool(A), "or with A.any() for a condition."),
+    "a number in a matrix": (lambda: 1.0 in A, "Use (A == x).any() for a number x other than 0."),
+    "indices of CSR": (A.indices, "or take A.coo_indices(), the row and column of each"),
+    "a tensor for a reduction": (
+        lambda: spgrad.mm(A, X, A),
+        "`reduce` is a csr tensor of shape (3, 3); sum, mean,",
+    ),
+    "too many singular values": (lambda: linalg.svds(A, 9), "`k` is 9 for 3 values; an int from"),
+    "a layer with the graph first": (
+        lambda: nn.GraphConv(2, 3)(A, X),
+        "and `x` is sparse; a sparse `A` is accepted. The features come first: layer(x, A).",
+    ),
+    "gradcheck of a sparse tensor": (
+        lambda: torch.autograd.gradcheck(
+            lambda S: S @ X.double(), A.detach().double().requires_grad_()
+        ),
+        "check a function of the values, which makes the tensor inside: spgrad.from_values(",
     ),
 }
 

@@ -46,10 +46,11 @@ def with_article(word: str) -> str:
     """A noun with "a" or "an" before it.
 
     Example:
-        >>> with_article("str"), with_article("int")
-        ('a str', 'an int')
+        >>> with_article("str"), with_article("int"), with_article("ndarray")
+        ('a str', 'an int', 'an ndarray')
     """
-    return f"{'an' if word[:1] in set('aeiouAEIOU') else 'a'} {word}"
+    vowel = word[:1] in set("aeiouAEIOU") or word.startswith("nd")  # n-dimensional
+    return f"{'an' if vowel else 'a'} {word}"
 
 
 def describe_kind(value: Any) -> str:
@@ -284,11 +285,15 @@ def require_compressed(
             f"`{plain}` has {int(idx[at])} after {int(idx[at - 1])} at {where}; sorted unique "
             "indices within a row or column are accepted"
         )
-    hint = (
-        "Sort and sum duplicates with spgrad.sparse_coo_tensor(...).coalesce() and convert."
-        if code == 5
-        else "Check how the indices were made, and `size`."
-    )
+    if code <= 3:
+        hint = (
+            f"`{compressed}` says where each row or column begins in `{plain}`; if you have the "
+            "row and the column of each element, use spgrad.sparse_coo_tensor."
+        )
+    elif code == 5:
+        hint = "Sort and sum duplicates with spgrad.sparse_coo_tensor(...).coalesce() and convert."
+    else:
+        hint = "Check how the indices were made, and `size`."
     raise ArgumentValueError(f"{says}. {hint}")
 
 

@@ -296,9 +296,9 @@ def _parts(
         accepted = f"{idx_shape} followed by " + (
             "block rows, block columns and dense sizes" if blocked else "dense sizes"
         )
-        raise checks.bad_shape(
-            "values", vals_shape, accepted, f"Give one value for each index in `{plain}`."
-        )
+        one = "block" if blocked else "value"
+        hint = f"Give one {one} for each index in `{plain}`."
+        raise checks.bad_shape("values", vals_shape, accepted, hint)
     return _Parts(ptr, idx.to(ptr.dtype), vals, batch, block, vals_shape[depth:], ptr_shape[-1] - 1)
 
 

@@ -157,8 +157,9 @@ def _coo_shape(
             raise checks.bad_shape(
                 "size",
                 shape,
-                f"{idx.shape[0]} sparse sizes followed by {dense}",
-                "Its length is that of an index column plus the dense dimensions of `values`.",
+                f"a size for each of the {idx.shape[0]} row(s) of the indices"
+                + (f", followed by {dense}, those of a value," if dense else ""),
+                "Leave it out for the smallest that holds the indices.",
             )
         return shape
     require_data(idx)
@@ -251,8 +252,10 @@ def _tensor(
     except (TypeError, ValueError, RuntimeError) as error:
         made_by = checks.constructor_of(data)
         hint = f"Use spgrad.{made_by} for the whole." if made_by else "Check its nesting."
+        if isinstance(data, (tuple, list)) and any(isinstance(x, torch.Tensor) for x in data):
+            hint = f"Join tensors with torch.stack({arg})."
         raise ArgumentKindError(
-            f"`{arg}` is {checks.with_article(type(data).__name__)} that torch can't read "
+            f"`{arg}` is {checks.describe_kind(data)}, which torch can't read "
             f"({error}); a tensor or nested list of numbers is accepted. {hint}"
         ) from error
 

@@ -13,6 +13,7 @@ from spgrad.errors import ArgumentKindError, StateError, UnsupportedError
 _TRANSFORMS = ("torch._functorch.apis", "torch._functorch.eager_transforms")
 _SHARDED = ("torch.distributed.fsdp", "torch.distributed.tensor")
 _DISTRIBUTED = "torch.distributed"
+_GRADCHECK = "torch.autograd.gradcheck"
 
 
 def no_sparse_form(operation: Any) -> UnsupportedError:
@@ -36,9 +37,9 @@ def called_from(frame: FrameType | None) -> bool:
 def _called(frame: FrameType | None) -> tuple[Any | None, str]:
     """The torch function that the user called, and the module of torch from which it was called.
 
-    The module is one that distributes tensors, if only torch's code is between it and the call, or
-    one that transforms functions (torch.func); "" for neither. Only the frames of the stack tell
-    this, because torch clears its stack of transforms before it dispatches.
+    The module is one that distributes tensors or checks gradients, if only torch's code is between
+    it and the call, or one that transforms functions (torch.func); "" for neither. Only the frames
+    of the stack tell this, because torch clears its stack of transforms before it dispatches.
     """
     called, within, by_torch = None, "", True
     while frame is not None:
@@ -47,7 +48,8 @@ def _called(frame: FrameType | None) -> tuple[Any | None, str]:
         module = frame.f_globals.get("__name__", "")
         by_torch = by_torch and module.startswith(("torch.", "spgrad."))
         if not within:
-            names = (*_SHARDED, _DISTRIBUTED, *_TRANSFORMS) if by_torch else _TRANSFORMS
+            direct = (*_SHARDED, _DISTRIBUTED, _GRADCHECK) if by_torch else ()
+            names = (*direct, *_TRANSFORMS)
             within = next((name for name in names if module.startswith(name)), "")
         frame = frame.f_back
     return called, within
@@ -69,6 +71,9 @@ _INSTEAD = {
     **dict.fromkeys(
         ("torch.index_put", "torch.scatter"), "Assign to specified elements: A[rows, columns] = v."
     ),
+    "torch.__contains__": "Use (A == x).any() for a number x other than 0.",
+    "torch.__reversed__": "Use A.flip(0).",
+    "torch.dropout": "Use torch.nn.functional.dropout(A, p, training).",
     "torch.resize": "Use A.sparse_resize_(size, sparse_dim, dense_dim).",
     **{
         f"torch.new_{name}": f"Use A.values().new_{name}(size) for a dense tensor."
@@ -95,7 +100,8 @@ _INSTEAD = {
 
 def _function(name: str) -> str:
     """The name of the function of torch that a method has, also in place."""
-    return name.replace("torch.Tensor.", "torch.").removesuffix("_")
+    name = name.replace("torch.Tensor.", "torch.")
+    return name if name.endswith("__") else name.removesuffix("_")
 
 
 def _fills(name: str) -> bool:
@@ -115,6 +121,11 @@ def _way_out(operation: Any, name: str, within: str) -> str:
         return (
             "Where all processes have the same pattern, let them exchange the values: "
             "all_reduce(A.values())."
+        )
+    if within == _GRADCHECK:
+        return (
+            "torch.autograd.gradcheck changes one number of a dense tensor at a time: check a "
+            "function of the values, which makes the tensor inside: spgrad.from_values(values, A)."
         )
     if within in _TRANSFORMS:
         return (

@@ -352,7 +352,8 @@ def _require_layout_of_accessor(A: SparseTensor, name: str, *, rows: bool) -> No
 def _require_coo(A: SparseTensor, name: str) -> None:
     if not A._pattern.is_coo:
         raise ArgumentKindError(
-            f"`A` has layout {A._pattern.name}; coo has {name}. Convert with A.to_sparse_coo().",
+            f"`A` has layout {A._pattern.name}; coo has {name}. Convert with A.to_sparse_coo(), or "
+            "take A.coo_indices(), the row and column of each value in any layout.",
             function=name,
         )
 

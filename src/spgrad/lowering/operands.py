@@ -79,9 +79,8 @@ def matrix_operand(arg: str, x: Any, *, bools: bool = False) -> SparseTensor:
             "at a time."
         )
     if len(pattern.shape) < 2:
-        raise checks.bad_shape(
-            arg, pattern.shape, "a sparse matrix or batch of them", "Use a dense vector."
-        )
+        hint = "Take a row as a matrix, A[i : i + 1], or make the vector dense with to_dense()."
+        raise checks.bad_shape(arg, pattern.shape, "a sparse matrix or batch of them", hint)
     if not (bools and A._vals.dtype == torch.bool):
         checks.require_numeric(arg, A._vals)
     return A

@@ -207,7 +207,10 @@ def _options(
     m = A._pattern.matrix[0]
     if which not in _WHICH:
         accepted = ", ".join(f'"{word}"' for word in _WHICH)
-        raise ArgumentValueError(f"`which` is {which!r}; {accepted} are accepted.")
+        raise ArgumentValueError(
+            f"`which` is {which!r}; {accepted} are accepted. They ask for the largest or smallest "
+            "magnitude, the largest or smallest number, or both ends."
+        )
     if which == "BE" and A._vals.is_complex():
         raise ArgumentValueError(
             '`which` is "BE" for a complex matrix; "LM", "SM", "LA" and "SA" are accepted for '
@@ -240,7 +243,7 @@ def iteration(
     if not 1 <= require_int("k", k) <= m:
         accepted = f"an int from 1 to {m}" if m else "no number"
         raise ArgumentValueError(
-            f"`k` is {k} for {m} eigenvalues; {accepted} is accepted. Ask for fewer."
+            f"`k` is {k} for {m} values; {accepted} is accepted. Ask for fewer."
         )
     if ncv is not None and not k < require_int("ncv", ncv) <= m:
         raise ArgumentValueError(
@@ -248,7 +251,9 @@ def iteration(
             "it out for SciPy's choice."
         )
     if maxiter is not None and require_int("maxiter", maxiter) < 1:
-        raise ArgumentValueError(f"`maxiter` is {maxiter}; ints from 1 are accepted.")
+        raise ArgumentValueError(
+            f"`maxiter` is {maxiter}; ints from 1 are accepted. Leave it out for SciPy's choice."
+        )
     if isinstance(tol, bool) or not isinstance(tol, (int, float)) or not tol >= 0:
         raise ArgumentValueError(f"`tol` is {tol!r}; numbers from 0 are accepted. For example 0.")
     return Options(k, sigma, which, start, ncv, maxiter, float(tol))

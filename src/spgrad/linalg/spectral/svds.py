@@ -132,7 +132,10 @@ def svds(
     """
     T = singular_operand(A)
     if which not in ("LM", "SM"):
-        raise ArgumentValueError(f'`which` is {which!r}; "LM" and "SM" are accepted.')
+        raise ArgumentValueError(
+            f'`which` is {which!r}; "LM" and "SM" are accepted. They ask for the largest and the '
+            "smallest singular values."
+        )
     n = min(T._pattern.matrix)
     start = start_vector(T, n, v0, generator)
     found = _found(

@@ -214,7 +214,7 @@ class GraphAttention(nn.Module):
         self, x: Features, A: torch.Tensor, weighted: bool
     ) -> tuple[torch.Tensor, SparseTensor | None]:
         """The result, and the weights if they are asked for."""
-        graph = plain_graph(graph_operand(A))
+        graph = plain_graph(graph_operand(A, x))
         src, dst = both_ends(x, graph, self.channels, sparse_too=True)
         graph = self._with_loops(graph)
         weights = None

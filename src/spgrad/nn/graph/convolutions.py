@@ -173,7 +173,7 @@ class GraphConv(MessagePassing):
 
     @public_as("nn.GraphConv")  # not on `forward`, where torch.compile starts tracing
     def _forward(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
-        graph = plain_graph(square_graph(A))
+        graph = plain_graph(square_graph(A, x))
         fits = {"nodes": graph.shape[1], "channels": self.in_channels}
         x = features_of_nodes("x", x, graph, **fits, sparse_too=True, dtype_too=True)
         h = self.lin(x)
@@ -295,7 +295,7 @@ class SAGEConv(MessagePassing):
 
     @public_as("nn.SAGEConv")  # not on `forward`, where torch.compile starts tracing
     def _forward(self, x: Features, A: torch.Tensor) -> torch.Tensor:
-        graph = graph_operand(A)
+        graph = graph_operand(A, x)
         src, dst = both_ends(x, graph, self.channels)
         if self.lin is not None:
             src = self.lin(src).relu()
@@ -385,7 +385,7 @@ class GINConv(MessagePassing):
 
     @public_as("nn.GINConv")  # not on `forward`, where torch.compile starts tracing
     def _forward(self, x: Features, A: torch.Tensor) -> torch.Tensor:
-        graph = graph_operand(A)
+        graph = graph_operand(A, x)
         src, dst = both_ends(x, graph, (None, None))
         y = self.propagate(src, graph)
         if dst is not None:

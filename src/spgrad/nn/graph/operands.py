@@ -27,14 +27,19 @@ Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
 """Features of all nodes, or a pair: those of the sources, and those of the targets or None."""
 
 
-def graph_operand(A: Any) -> SparseTensor:
-    """`A` as a SparseTensor that is one adjacency matrix, or the refusal."""
+def graph_operand(A: Any, x: Any = None) -> SparseTensor:
+    """`A` as a SparseTensor that is one adjacency matrix, or the refusal; x are the features."""
     refuse_onnx()
     if not is_sparse(A) and checks.constructor_of(A) == "from_edges":
         raise ArgumentKindError(
             f"`A` is {checks.describe_kind(A)}, like PyG's edge_index; a SparseTensor or a native "
             "torch sparse tensor is accepted. Make one, whose row i has the edges that lead to "
             "node i, with spgrad.from_edges(edge_index.flip(0), edge_weight, num_nodes)."
+        )
+    if isinstance(x, SparseTensor) and not is_sparse(A):
+        raise ArgumentKindError(
+            f"`A` is {checks.describe_kind(A)}, and `x` is sparse; a sparse `A` is accepted. The "
+            "features come first: layer(x, A)."
         )
     found = sparse_operand("A", A)
     pattern = found._pattern
@@ -44,9 +49,9 @@ def graph_operand(A: Any) -> SparseTensor:
     return found
 
 
-def square_graph(A: Any) -> SparseTensor:
+def square_graph(A: Any, x: Any = None) -> SparseTensor:
     """`A` as the adjacency matrix of one kind of nodes, with one weight for each edge."""
-    found = graph_operand(A)
+    found = graph_operand(A, x)
     shape = tuple(found._pattern.shape)
     if len(shape) != 2 or shape[0] != shape[1]:
         hint = "SAGEConv, GINConv and GraphAttention take bipartite graphs."

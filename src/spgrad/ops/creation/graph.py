@@ -121,6 +121,8 @@ def from_edges(
     edges = index_tensor("edge_index", edge_index, anchor, options)
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = "Sources in the first row, targets in the second; transpose a list of pairs."
+        if edges.dim() == 1:
+            hint = "Give sources and targets as a pair: from_edges((sources, targets), weights)."
         raise checks.bad_shape("edge_index", tuple(edges.shape), "(2, edges)", hint)
     if weights is None:
         weights = torch.ones(edges.shape[1], device=edges.device)

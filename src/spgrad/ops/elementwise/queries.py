@@ -134,7 +134,7 @@ def _only(input: Any) -> Any:
     if A._pattern.shape.numel() != 1:
         raise ArgumentValueError(
             f"`input` has shape {tuple(A._pattern.shape)}; a tensor of one element is accepted. "
-            "Reduce it first, for example with A.sum()."
+            "Reduce it first, for example with A.sum(), or with A.any() for a condition."
         )
     return (
         A._vals.sum().item()

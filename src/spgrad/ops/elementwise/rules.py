@@ -120,7 +120,8 @@ def _two_sparse(rule: Rule, a: torch.Tensor, b: torch.Tensor) -> SparseTensor:
     if rule.where == "none":
         raise UnsupportedError(
             f"`input` and `{rule.second}` are sparse, with which the result would be dense; a "
-            f"dense tensor or number is accepted as one of them. Use {rule.second}.to_dense()."
+            f"dense tensor or number is accepted as one of them. Use {rule.second}.to_dense(); "
+            "spgrad.equal and spgrad.allclose compare whole tensors."
         )
     if rule.linear and rule.where == "either":
         first, second = A._pattern, B._pattern

@@ -8,6 +8,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.core import kept
+from spgrad.core.checks import describe_kind
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
@@ -45,7 +46,8 @@ def reduced_product(A: SparseTensor, x: torch.Tensor, reduce: str) -> torch.Tens
     """
     if reduce not in REDUCTIONS:
         raise ArgumentValueError(
-            f"`reduce` is {reduce!r}; {', '.join(REDUCTIONS)} are accepted. "
+            f"`reduce` is {repr(reduce) if isinstance(reduce, str) else describe_kind(reduce)}; "
+            f"{', '.join(REDUCTIONS)} are accepted. "
             f"{reduction_hint(reduce, 'the matrix product')}"
         )
     A = without_repeats(A)
