@@ -66,6 +66,8 @@ def from_edges(
     Args:
         edge_index: int (2, edges): sources and targets; or the pair of them; or PyG's `EdgeIndex`.
         edge_weight: (edges,) or (edges, features); ones by default. Weights of repeated edges add.
+            If the edges are sorted and distinct, A shares their memory; pass a clone if A will be
+            changed in place and the weights are needed later.
         size: Number of nodes, or (rows, columns) of a bipartite graph; by default the
             `sparse_size()` of an `EdgeIndex` that knows it, else the smallest square that holds
             the edges.
