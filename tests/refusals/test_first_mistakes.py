@@ -333,6 +333,7 @@ def test_the_advised_matrix_of_a_layer_sums_over_incoming_edges():
         ("toarray", "A.to_dense()"),
         ("tocsr", "A.to_sparse_csr()"),
         ("row", "A.coo_indices()"),
+        ("sum_duplicates", "A.coalesce() of COO; other layouts have no repeated entries"),
         ("set_value", "spgrad.from_values(values, A)"),
     ],
 )

@@ -202,7 +202,7 @@ ABSENT = {
     "density": "A.nse / A.numel()",
     "power": "A ** n",
     "eliminate_zeros": "spgrad.prune(A)",
-    "sum_duplicates": "A.coalesce()",
+    "sum_duplicates": "A.coalesce() of COO; other layouts have no repeated entries",
     "setdiag": "spgrad.set_diag(A, values)",
     "smax": "A.amax(dim, specified=True)",
     "smin": "A.amin(dim, specified=True)",
