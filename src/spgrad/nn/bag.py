@@ -389,9 +389,12 @@ def _of_rows_used(ctx: Any, vals: torch.Tensor, g: torch.Tensor) -> torch.Tensor
     used, ends, order = kernels.sort_coo(index[None], [rows])
     bag = torch.repeat_interleave(ptr.diff(), output_size=index.numel())
     each = Pattern(
-        torch.sparse_csr, (used.shape[1], bags), (ends, bag[order].to(ends.dtype)), ordered=False
+        torch.sparse_csr,
+        (used.shape[1], bags),
+        (ends, bag.to(ends.dtype).index_select(0, order)),
+        ordered=False,
     )
-    found = spmm(vals[order], g, each)
+    found = spmm(vals.index_select(0, order), g, each)
     if ctx.by_frequency:
         found = found / ends.diff()[:, None].to(found.dtype)
     if not ctx.sparse:
