@@ -15,6 +15,7 @@ from spgrad.dropin.state import state
 from spgrad.errors import SpgradError
 from spgrad.torch_protocol.arguments import as_ours
 from spgrad.torch_protocol.callers import optimizing
+from spgrad.torch_protocol.compile import traced
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -34,6 +35,8 @@ class Mode(TorchFunctionMode):
         ours = bool(types) and SparseTensor in types
         if not ours and not _native_among(args) and not (kwargs and _asks_sparse(kwargs)):
             return func(*args, **kwargs)
+        if ours and func in torch_semantics.LEFT_TO_TORCH and traced(shown=True):
+            return SparseTensor.__torch_function__(func, types, args, kwargs)
         # torch's optimizers treat the native gradient of an embedding in their own way
         if optimizing(func):
             if not ours:

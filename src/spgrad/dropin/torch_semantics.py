@@ -31,20 +31,26 @@ REFUSALS = {
 }
 """Functions that refuse a name of torch whose result would be dense, or silently wrong."""
 
-_LEFT_TO_TORCH = (
-    "_dimI",
-    "_dimV",
-    "is_contiguous",
-    "new",
-    "resize_as_",
-    "resize_as_sparse_",
-    "sparse_resize_",
-    "sparse_resize_and_clear_",
-    "storage",
-    "stride",
-    "untyped_storage",
-)
-"""Methods that only torch can answer: in drop-in mode they get a native copy of the tensor."""
+LEFT_TO_TORCH = {
+    getattr(torch.Tensor, name): name
+    for name in (
+        "_dimI",
+        "_dimV",
+        "is_contiguous",
+        "new",
+        "resize_as_",
+        "resize_as_sparse_",
+        "sparse_resize_",
+        "sparse_resize_and_clear_",
+        "storage",
+        "stride",
+        "untyped_storage",
+    )
+}
+"""Methods that only torch can answer: in drop-in mode they get a native copy of the tensor.
+
+A trace sees a strided wrapper, and gets torch's answers about the wrapper.
+"""
 
 
 def to_dense(
@@ -157,8 +163,8 @@ def _register() -> None:
         func = getattr(torch.Tensor, name, None)
         if isinstance(method, FunctionType) and func is not None and func not in TORCH_FUNCTIONS:
             TORCH_SEMANTICS[func] = method
-    for name in _LEFT_TO_TORCH:
-        TORCH_SEMANTICS[getattr(torch.Tensor, name)] = _leave_to_torch(name)
+    for func, name in LEFT_TO_TORCH.items():
+        TORCH_SEMANTICS[func] = _leave_to_torch(name)
     for function in (torch.zeros_like, torch.empty_like):
         TORCH_SEMANTICS[function] = _leave_to_torch(function.__name__)
     TORCH_SEMANTICS[torch.Tensor.to_dense] = to_dense
