@@ -30,3 +30,28 @@ def test_modules_are_exported(layout, kind):
         assert isinstance(module.A, spgrad.SparseTensor)
         torch.testing.assert_close(exported(other), module(other))
     torch.testing.assert_close(exported(other), dense @ module.linear(other).relu())
+
+
+class SumOfRows(torch.autograd.Function):
+    """The sums of rows of a hybrid tensor, as graph attention of relations adds up its edges."""
+
+    @staticmethod
+    def forward(ctx, indices, weights, size):
+        A = torch.sparse_coo_tensor(indices, weights, size)
+        ctx.rows = A._indices()[0]
+        return torch.sparse.sum(A, 1).to_dense()
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, g[ctx.rows], None
+
+
+def test_results_of_functions_of_the_program_change_in_place():
+    indices = torch.tensor([[0, 0, 2], [1, 1, 0]])
+    weights = torch.randn(3, 2, requires_grad=True)
+    with spgrad.dropin():
+        sums = SumOfRows.apply(indices, weights, (3, 3, 2))
+        sums[sums == 0.0] = 1e-12
+        sums.square().sum().backward()
+    wanted = 2 * torch.stack([weights[:2].sum(0)] * 2 + [weights[2]])
+    torch.testing.assert_close(weights.grad, wanted)

@@ -46,6 +46,21 @@ def test_values_and_indices_of_results_are_contiguous(op):
             assert not isinstance(y, spgrad.SparseTensor) or in_order(y), str(cell)
 
 
+@pytest.mark.parametrize("op", OPS)
+def test_results_without_a_gradient_are_no_views(op):
+    """Autograd refuses changes in place of such views, once a gradient is recorded."""
+    for cell in OPS[op]:
+        for coalesced in (True, False) if cell.layout == "coo" else (True,):
+            operands = [a.detach() for a in testing.sample(cell, coalesced=coalesced)]
+            dense = [testing.dense_result(a) for a in operands]
+            with torch.no_grad():
+                results = testing.run_all(cell, operands)
+                wanted = testing.expected_all(cell, operands, dense)
+            for y, expected in zip(results, wanted, strict=True):
+                if not isinstance(y, spgrad.SparseTensor):
+                    assert not y._is_view() or expected._is_view(), str(cell)
+
+
 @pytest.mark.parametrize("op", [op for op in OPS if OPS[op][0].op.order])
 def test_gradients_are_contiguous(op):
     """Also those that come from an expanded cotangent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -212,6 +213,19 @@ def plain(t: torch.Tensor) -> torch.Tensor:
     if t.is_conj() or t.is_neg():
         t = t.resolve_conj().resolve_neg()
     return t.contiguous()
+
+
+def as_result(y: torch.Tensor, shape: Sequence[int] | None = None) -> torch.Tensor:
+    """`y`, a new tensor or a view of one, in another shape, as a caller gets it.
+
+    Autograd refuses changes in place of a view that was made while it recorded nothing, as in the
+    `forward` of a caller's own `torch.autograd.Function`. So it is not told of the view there.
+    Elsewhere the result is a view, and the backward notices changes of what it has saved.
+    """
+    if torch.is_grad_enabled():
+        return y if shape is None else y.reshape(shape)
+    made = y if shape is None else y.contiguous()
+    return torch.ops.aten._unsafe_view.default(made, y.shape if shape is None else shape)
 
 
 def at_elements(pattern: Pattern, G: torch.Tensor) -> torch.Tensor:

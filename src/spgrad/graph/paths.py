@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from spgrad.core.pattern import Pattern, View
-from spgrad.core.values import plain
+from spgrad.core.values import as_result, plain
 from spgrad.data.arguments import require_members
 from spgrad.errors import ArgumentValueError
 from spgrad.graph.operands import weighted_graph
@@ -71,7 +71,8 @@ def shortest_paths(A: torch.Tensor, sources: torch.Tensor | Sequence[int]) -> to
             "it with torch.isnan(A.values()) or torch.isneginf(A.values())."
         )
     from_nodes = require_members("sources", sources, M._pattern.matrix[0]).to(M._pattern.device)
-    return _Paths.apply(flat_values(M), M._pattern, from_nodes).t()  # type: ignore[return-value, union-attr]
+    lengths = cast(torch.Tensor, _Paths.apply(flat_values(M), M._pattern, from_nodes))
+    return as_result(lengths.t())
 
 
 def _relaxed(

@@ -11,7 +11,7 @@ import torch
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import from_values
+from spgrad.core.values import as_result, from_values
 from spgrad.errors import ArgumentKindError
 from spgrad.linalg.assume import require_declared
 from spgrad.linalg.direct.determinants import determinants, log_determinants, signs
@@ -163,7 +163,7 @@ def det(A: torch.Tensor, *, assume: Assume | None = None) -> torch.Tensor:
     kept = Kept(SuperLU(), known, pattern)
     if _one_is_singular(kept, vals):
         return _of_items(T, lambda item: det(item, assume=assume))
-    return determinants(vals, kept).view(pattern.batch)
+    return as_result(determinants(vals, kept), pattern.batch)
 
 
 @public_as("linalg.inverse_at")
@@ -287,7 +287,7 @@ def slogdet_by(
         sign, size = torch.polar(length, size.imag), size.real
     else:
         sign = signs(vals, kept)
-    return sign.view(pattern.batch), size.view(pattern.batch)
+    return as_result(sign, pattern.batch), as_result(size, pattern.batch)
 
 
 def _pair(found: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import stored_values
+from spgrad.core.values import as_result, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.operands import dense_operand, matrix_operand
 from spgrad.lowering.products.spmm import wants_grad
@@ -81,7 +81,7 @@ def expm_multiply(A: torch.Tensor, x: torch.Tensor, t: float | torch.Tensor = 1.
     y = b[..., None] if vector else b
     # where there is nothing to compute, a sum keeps the graph
     y = _advanced(M, y, time) if y.numel() else y + stored_values(M).sum() * time
-    return y.squeeze(-1) if vector else y
+    return as_result(y.squeeze(-1)) if vector else y
 
 
 def _operands(A: Any, x: Any) -> tuple[SparseTensor, torch.Tensor]:

@@ -11,7 +11,7 @@ import torch
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import plain
+from spgrad.core.values import as_result, plain
 from spgrad.errors import ArgumentKindError, ArgumentValueError, ConvergenceError
 from spgrad.linalg.assume import require_declared, require_true, triangle_of
 from spgrad.linalg.direct.superlu import SuperLU
@@ -182,7 +182,7 @@ def solve(
 
     def shaped(y: torch.Tensor) -> torch.Tensor:
         x = unfold(y, T._pattern.matrix[0])
-        return x.squeeze(-1) if vectors else x if left else x.mT
+        return as_result(x.squeeze(-1)) if vectors else x if left else as_result(x.mT)
 
     try:
         y, info = _solved(flat(T), columns, T._pattern, solver, assume, start, not left)

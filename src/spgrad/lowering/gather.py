@@ -9,7 +9,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.core.pattern import Pattern
-from spgrad.core.values import plain
+from spgrad.core.values import as_result, plain
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.sorting import inverse
 from spgrad.torch_protocol.compile import is_real, lasting
@@ -148,8 +148,7 @@ class Gather:
             found = kernels.take(flat, entries)
         if not many:
             return found
-        # a view could not be changed in place
-        return torch.ops.aten._unsafe_view.default(found, (found.shape[0], *vals.shape[1:]))
+        return as_result(found, (found.shape[0], *vals.shape[1:]))
 
     def _derivative(self, g: torch.Tensor) -> torch.Tensor:
         """The gradient of the old values for the cotangent g of the new ones."""

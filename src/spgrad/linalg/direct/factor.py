@@ -10,7 +10,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import from_values, stored_values
+from spgrad.core.values import as_result, from_values, stored_values
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.linalg.assume import require_declared, require_true
 from spgrad.linalg.determinant import diagonal_by, inverse_by, logarithm, slogdet_by
@@ -95,7 +95,7 @@ class Factor(Applied):
         columns, unfold = in_columns(pattern, right, pattern.matrix[0])
         system = System(pattern, Kept(self._solver, self._known, pattern), adjoint)
         x = unfold(solve_with(flat(T), columns, system), pattern.matrix[0])
-        return x.squeeze(-1) if vectors else x
+        return as_result(x.squeeze(-1)) if vectors else x
 
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """A^-1 r, or A^-H r with `adjoint`, as a preconditioner applies it; without gradient."""

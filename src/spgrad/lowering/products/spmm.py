@@ -5,7 +5,6 @@ The family is closed under differentiation, so gradients of any order come from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from spgrad.core.pattern import Pattern, View
 from spgrad.core.refusals import refuse_onnx
 from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.core.values import (
+    as_result,
     operand_gradient,
     plain,
     record_operand,
@@ -120,7 +120,7 @@ def _spmm(vals: torch.Tensor, x: torch.Tensor, pattern: Pattern, transpose: bool
     view = cols(pattern) if transpose else rows(pattern)
     if x.dim() == 3:
         y = kernels.heads_spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x).flatten(1))
-        return _as_no_view(y, (y.shape[0], *x.shape[1:]))
+        return as_result(y, (y.shape[0], *x.shape[1:]))
     return kernels.spmm(view.ptr, view.idx, view.perm, plain(vals), plain(x))
 
 
@@ -245,14 +245,6 @@ class _SpMM(Function):
         if sparse and grad is not None:
             grad = operand_gradient(ctx, grad.view(ctx.pattern.values_shape))
         return grad, grad_x, None, None
-
-
-def _as_no_view(y: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """A result in another shape, of which autograd does not know that it is a view.
-
-    The user may then change it in place, also where it comes from a function of our own.
-    """
-    return torch.ops.aten._unsafe_view.default(y, shape)
 
 
 def spmm_gradients(

@@ -11,7 +11,7 @@ from spgrad.core import kept
 from spgrad.core.checks import INT
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, stored_values
+from spgrad.core.values import as_result, on_pattern, stored_values
 from spgrad.errors import UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.gather import Gather, Move
@@ -85,7 +85,7 @@ def part(input: SparseTensor, subscript: Subscript, *, sparse: bool = False) -> 
     entry = located(pattern, subscript, plan.target)
     found = Gather(entry, pattern.elements, repeats=True)(flat_values(A))
     vals = dense_part(found, plan, positions(entry, entry.shape[0]))
-    return vals.reshape(plan.target.shape)
+    return as_result(vals, plan.target.shape)
 
 
 def _is_everything(pattern: Pattern, plan: Plan) -> bool:

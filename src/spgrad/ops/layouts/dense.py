@@ -11,7 +11,7 @@ from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, plain
+from spgrad.core.values import as_result, on_pattern, plain
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import adds_up_in
 from spgrad.lowering.convert import convert, flat_values
@@ -86,8 +86,8 @@ def _added(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
     if vals.is_complex():  # index_add_ would multiply by 1 + 0i, which makes NaN of infinite parts
         parts = torch.view_as_real(vals.resolve_conj())
         total = _added_rows(parts, pattern)
-        return torch.view_as_complex(total).view(pattern.shape)
-    return _added_rows(vals, pattern).view(pattern.shape)
+        return as_result(torch.view_as_complex(total), pattern.shape)
+    return as_result(_added_rows(vals, pattern), pattern.shape)
 
 
 def _added_rows(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
@@ -102,8 +102,7 @@ def _densify(vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
         flat = flat.reshape(pattern.elements, math.prod(pattern.dense_shape))
     m, n = pattern.matrix
     made = kernels.densify(view.ptr, view.idx, view.perm, flat, m, n)
-    # a view could not be changed in place
-    return torch.ops.aten._unsafe_view.default(made, pattern.shape)
+    return as_result(made, pattern.shape)
 
 
 class _Densify(Function):

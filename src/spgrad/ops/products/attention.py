@@ -11,7 +11,7 @@ from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import plain
+from spgrad.core.values import as_result, plain
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering import align
 from spgrad.lowering.coalesce import without_repeats
@@ -266,7 +266,7 @@ def _from_heads(t: torch.Tensor, batch: tuple[int, ...], order: Any, lines: int)
     at = [*order[0], *order[1]]
     r = len(batch)
     t = t.reshape(*(batch[i] for i in at), lines, t.shape[-1])
-    return t.permute(*(at.index(i) for i in range(r)), r, r + 1)
+    return as_result(t.permute(*(at.index(i) for i in range(r)), r, r + 1))
 
 
 def _takes_16_bits(q: torch.Tensor) -> bool:

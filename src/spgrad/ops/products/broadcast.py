@@ -12,7 +12,7 @@ from spgrad import kernels
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, stored_values
+from spgrad.core.values import as_result, on_pattern, stored_values
 from spgrad.lowering.convert import convert
 from spgrad.lowering.operands import is_sparse, sparse_operand
 from spgrad.lowering.products import spmm
@@ -37,7 +37,7 @@ def sparse_dense(A: SparseTensor, x: torch.Tensor, *, transpose: bool = False) -
     """A x, or A^T x, with the broadcasting of `torch.matmul`; x is a vector or (*batch, k, n)."""
     pattern, ndim = A._pattern, x.dim()
     if ndim == 1:
-        return sparse_dense(A, x.unsqueeze(-1), transpose=transpose).squeeze(-1)
+        return as_result(sparse_dense(A, x.unsqueeze(-1), transpose=transpose).squeeze(-1))
     if len(pattern.shape) > 2:
         return _batched_spmm(A, x, transpose)
     if ndim == 2:
@@ -72,7 +72,7 @@ def in_columns(
     given = x.shape[: x.dim() - h - 2]
     if tuple(given) == pattern.batch:  # the items of x are those of A, in their order
         rows = x.reshape(math.prod(pattern.batch) * k, *heads, n)
-        return rows, lambda y, m: y.view(*pattern.batch, m, *y.shape[1:])
+        return rows, lambda y, m: as_result(y, (*pattern.batch, m, *y.shape[1:]))
     batch = checks.broadcast_shapes(pattern.batch, given)
     own = (1,) * (len(batch) - len(pattern.batch)) + pattern.batch
     matched = [i for i, size in enumerate(own) if size != 1 or batch[i] == 1]
@@ -84,7 +84,7 @@ def in_columns(
 
     def unfold(y: torch.Tensor, m: int) -> torch.Tensor:
         y = y.view(*(batch[i] for i in matched), m, *heads, *(batch[i] for i in folded), n)
-        return y.permute(*(order.index(i) for i in range(r + 2 + h))).contiguous()
+        return as_result(y.permute(*(order.index(i) for i in range(r + 2 + h))).contiguous())
 
     x = x.expand(*batch, k, *heads, n).permute(order)
     return x.reshape(items * k, *heads, columns), unfold
@@ -111,11 +111,11 @@ def rows_by_matrix(
     if x.dim() == 2:
         return row_spmm(vals, x, pattern, transpose, bias)
     if x.dim() == 1:
-        y = spmm.spmm(vals, x.unsqueeze(1), pattern, transpose).squeeze(1)
+        y = as_result(spmm.spmm(vals, x.unsqueeze(1), pattern, transpose).squeeze(1))
         return y if bias is None else y + bias
     flat_x = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     y = row_spmm(vals, flat_x, pattern, transpose, bias)
-    return y.view(*x.shape[:-1], y.shape[-1])
+    return as_result(y, (*x.shape[:-1], y.shape[-1]))
 
 
 def sparse_sparse(A: SparseTensor, B: SparseTensor) -> SparseTensor:

@@ -9,7 +9,7 @@ import torch
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern
+from spgrad.core.values import as_result, on_pattern
 from spgrad.errors import (
     ArgumentIndexError,
     ArgumentKindError,
@@ -76,7 +76,7 @@ def embedding(
     found = to_dense(index_select(W, 0, index.reshape(-1)))
     if pad is not None:
         found = torch.where((index.reshape(-1) == pad)[:, None], found.detach(), found)
-    return found.view(*index.shape, W._pattern.shape[1])
+    return as_result(found, (*index.shape, W._pattern.shape[1]))
 
 
 @public_op

@@ -10,7 +10,7 @@ import torch
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern
+from spgrad.core.values import as_result, on_pattern
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, require_rank, sparse_operand
 from spgrad.lowering.products import spmm as lowered_products
@@ -114,7 +114,7 @@ def product_by_head(
     else:
         y = reduced_product(A, columns, reduce)
     y = unfold(y, m)
-    return y.view(*y.shape[:-2], *heads, y.shape[-1])
+    return as_result(y, (*y.shape[:-2], *heads, y.shape[-1]))
 
 
 @public_op

@@ -10,7 +10,7 @@ import torch
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, stored_values
+from spgrad.core.values import as_result, on_pattern, stored_values
 from spgrad.errors import ArgumentIndexError, ArgumentKindError, ArgumentValueError
 from spgrad.lowering.coalesce import as_summands, without_repeats
 from spgrad.lowering.convert import convert
@@ -114,7 +114,7 @@ class Reduction(NamedTuple):
     def result(self, y: torch.Tensor) -> torch.Tensor:
         """The result from its values (segments, kept) or (segments,)."""
         if not self.sparse:
-            return y if y.shape == self.axes.shape else y.reshape(self.axes.shape)
+            return y if y.shape == self.axes.shape else as_result(y, self.axes.shape)
         pattern = self.A._pattern
         left = pattern.derive(kept.LEFT.of(*self.axes[:4]), self._pattern_left)
         made = on_pattern(y.reshape(left.values_shape), left)

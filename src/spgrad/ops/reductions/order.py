@@ -11,7 +11,7 @@ from spgrad import kernels
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern, plain, stored_values
+from spgrad.core.values import as_result, on_pattern, plain, stored_values
 from spgrad.errors import ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import flat_values
@@ -251,7 +251,7 @@ def topk(
     )
     found = _taken(vals, entry.reshape(-1))
     others = [s for d, s in enumerate(pattern.shape) if d != dim]
-    values, indices = (t.reshape(*others, k).movedim(-1, dim) for t in (found, index))
+    values, indices = (as_result(t.reshape(*others, k).movedim(-1, dim)) for t in (found, index))
     return torch.return_types.topk((values, indices))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern
-from spgrad.core.values import stored_values
+from spgrad.core.values import as_result, stored_values
 from spgrad.errors import ArgumentValueError
 from spgrad.lowering.coalesce import adds_up_in
 from spgrad.lowering.operands import matrix_operand, require_rank
@@ -284,7 +284,8 @@ def trace(input: torch.Tensor) -> torch.Tensor:
     require_rank("input", A, 2, "Take one matrix at a time.")
     on_diagonal = A._pattern.derive(kept.DIAGONAL, _is_on_diagonal)
     vals = _accumulated(stored_values(A).reshape(-1), None)
-    return segment_sum(torch.where(on_diagonal, vals, 0)[:, None], one_segment(A._pattern)).view(())
+    total = segment_sum(torch.where(on_diagonal, vals, 0)[:, None], one_segment(A._pattern))
+    return as_result(total, ())
 
 
 def _is_on_diagonal(pattern: Pattern) -> torch.Tensor:

@@ -11,7 +11,7 @@ from spgrad import kernels
 from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.core.values import on_pattern
+from spgrad.core.values import as_result, on_pattern
 from spgrad.errors import UnsupportedError
 from spgrad.lowering.align import readable
 from spgrad.lowering.coalesce import without_repeats
@@ -287,7 +287,7 @@ def _diagonal_values(A: SparseTensor, offset: int) -> torch.Tensor:
     pattern = A._pattern
     vals = to_diagonal(pattern, offset)(flat_values(A))
     vals = vals.view(*pattern.batch, diagonal_length(pattern, offset), *pattern.dense_shape)
-    return vals.movedim(len(pattern.batch), -1)
+    return as_result(vals.movedim(len(pattern.batch), -1))
 
 
 def diagonal_length(pattern: Pattern, offset: int) -> int:

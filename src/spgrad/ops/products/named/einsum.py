@@ -357,7 +357,7 @@ def _in_result_order(term: Term, result: Labels) -> torch.Tensor:
         labels = tuple(label for label in labels if label in result)
     order = tuple(labels.index(label) for label in result)
     if not isinstance(y, SparseTensor):
-        return y.permute(order)
+        return y if order == tuple(range(len(order))) else y.permute(order)
     y = without_repeats(y)
     split = len(labels) - y._pattern.dense_dim
     if any(d >= split for d in order[:split]):
