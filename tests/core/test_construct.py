@@ -183,6 +183,16 @@ def test_coalesced_flag():
         make([0, 1]).indices()
     A = make([4, 2, 4])
     assert torch.equal(A._indices(), torch.tensor([[4, 2, 4]]))
+    for unsorted in (A, make([1, 1])):
+        with pytest.raises(RuntimeError, match="`coalesced` is True for indices that are not"):
+            unsorted._coalesced_(True)
+        assert not unsorted.is_coalesced()
+    B = make([0, 1])
+    assert B._coalesced_(True) is B
+    assert B.is_coalesced()
+    assert not B._coalesced_(False).is_coalesced()
+    with pytest.raises(TypeError, match="`A` has layout csr; coo has _coalesced_"):
+        spgrad.eye(2)._coalesced_(True)
     assert torch.equal(A._values(), torch.tensor([0.0, 1.0, 2.0]))
 
 

@@ -187,3 +187,27 @@ with spgrad.dropin():
         text=True,
     )
     assert run.stdout.splitlines() == ["[3.0, 4.0]", "[[2.0], [4.0]]", "[3.0, 4.0]"], run.stderr
+
+
+LAYERS = {
+    "gcn": lambda nn: nn.GCNConv(3, 2),
+    "attention": lambda nn: nn.GATConv(3, 2, heads=2),
+    "sage of maxima": lambda nn: nn.SAGEConv(3, 2, aggr="max"),
+    "sage of minima": lambda nn: nn.SAGEConv(3, 2, aggr="min"),
+    "isomorphism": lambda nn: nn.GINConv(torch.nn.Linear(3, 2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Converting sparse tensor to CSR", "ignore:.torch.jit")
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_layers_of_pyg_take_a_sparse_tensor(layout, name):
+    pyg = pytest.importorskip("torch_geometric")
+    native = DENSE.to_sparse(layout=LAYOUTS[layout])
+    layer, found = LAYERS[name](pyg.nn), []
+    for adjacency in (native, spgrad.from_torch(native)):
+        x = torch.linspace(-1, 2, 12).view(4, 3).requires_grad_()
+        y = layer(x, adjacency)
+        y.square().sum().backward()
+        found.append((y, x.grad))
+    torch.testing.assert_close(found[1], found[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from spgrad.core import inner_tensors, kept, refusals
+from spgrad.core import checks, inner_tensors, kept, refusals
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_form
 from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, Shown, Spelled, above, answer, refusable
@@ -213,6 +213,21 @@ requires_grad=True)
                 function="indices",
             )
         return self._pattern.indices[0]
+
+    def _coalesced_(self, coalesced: bool) -> SparseTensor:
+        """Says that the indices are sorted and unique, if they are, or that they may not be."""
+        _require_coo(self, "_coalesced_")
+        old = self._pattern
+        size = tuple(old.shape[: old.sparse_dim])
+        if coalesced and not (old.ordered or checks.require_coordinates(old.indices[0], size)):
+            raise StateError(
+                "`coalesced` is True for indices that are not sorted and unique; False is accepted "
+                "for them. Call A.coalesce() to sort them.",
+                function="_coalesced_",
+            )
+        spec = old.spec._replace(coalesced=coalesced, ordered=old.ordered or coalesced)
+        self._pattern = Pattern.from_spec(spec, tuple(old.shape), old.indices)
+        return self
 
     def _indices(self) -> torch.Tensor:
         """Indices (sparse_dim, nse) of a COO tensor, coalesced or not."""

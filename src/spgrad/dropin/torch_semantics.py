@@ -9,14 +9,13 @@ from typing import Any
 import torch
 
 from spgrad import linalg, ops  # noqa: F401  # linalg registers its names of torch
-from spgrad.core import checks, kept
+from spgrad.core import kept
 from spgrad.core.pattern import LAYOUTS, Pattern
 from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
-from spgrad.errors import StateError, UnsupportedError
+from spgrad.errors import UnsupportedError
 from spgrad.ops.elementwise import dtypes
-from spgrad.public import public_as
 from spgrad.support import OPS, torch_named
 
 TORCH_SEMANTICS: dict[Any, Callable[..., Any]] = {}
@@ -127,22 +126,6 @@ def _unknown_to_torch(pattern: Pattern, target: torch.layout, blocksize: Any) ->
     return target in _BLOCKED and bool(pattern.batch)
 
 
-@public_as("_coalesced_")
-def coalesced_(A: SparseTensor, coalesced: bool) -> SparseTensor:
-    """Marks A as coalesced, if its indices are sorted and unique, or as uncoalesced; in place."""
-    old = A._pattern
-    if coalesced and not old.ordered:
-        ordered = checks.require_coordinates(old.indices[0], tuple(old.shape[: old.sparse_dim]))
-        if not ordered:
-            raise StateError(
-                "`coalesced` is True for indices that are not sorted and unique; False is accepted "
-                "for them. Call A.coalesce() to sort them."
-            )
-    spec = old.spec._replace(coalesced=coalesced, ordered=old.ordered or coalesced)
-    A._pattern = Pattern.from_spec(spec, tuple(old.shape), old.indices)
-    return A
-
-
 class LeftToTorchError(UnsupportedError):
     """Raised where drop-in mode leaves a call to torch by design; it causes no warning or error."""
 
@@ -173,7 +156,6 @@ def _register() -> None:
     for name, layout in (("to_sparse", None), *((f"to_sparse_{n}", m) for n, m in LAYOUTS.items())):
         TORCH_SEMANTICS[getattr(torch.Tensor, name)] = _converted(name, layout)
     TORCH_SEMANTICS[torch.Tensor.eq] = TORCH_SEMANTICS[torch.eq] = eq
-    TORCH_SEMANTICS[torch.Tensor._coalesced_] = coalesced_
 
 
 _register()

@@ -143,7 +143,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> to
         input: Sparse or dense (m, k).
         mat2: Sparse or dense (k, n).
         reduce: "sum" or None for the matrix product; any reduction of `spgrad.spmm`, for a
-            sparse input and a dense mat2.
+            sparse input and a dense mat2. "max" and "min" are "amax" and "amin", as in torch.
 
     Returns:
         As `spgrad.matmul`: dense (m, n), or sparse in the layout of `input` if both are sparse.
@@ -169,7 +169,10 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> to
     _require_ranks(2, input=input, mat2=mat2)
     if reduce in (None, "sum"):
         return product(names, input, mat2)
-    return reducing(names, input, mat2, reduce)
+    return reducing(names, input, mat2, _EXTREMA_OF_TORCH.get(reduce, reduce))
+
+
+_EXTREMA_OF_TORCH = {"max": "amax", "min": "amin"}
 
 
 def reducing(names: tuple[str, str], a: Any, b: Any, reduce: str) -> torch.Tensor:
