@@ -169,10 +169,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, reduce: str | None = None) -> to
     _require_ranks(2, input=input, mat2=mat2)
     if reduce in (None, "sum"):
         return product(names, input, mat2)
-    return reducing(names, input, mat2, _EXTREMA_OF_TORCH.get(reduce, reduce))
-
-
-_EXTREMA_OF_TORCH = {"max": "amax", "min": "amin"}
+    return reducing(names, input, mat2, f"a{reduce}" if reduce in ("max", "min") else reduce)
 
 
 def reducing(names: tuple[str, str], a: Any, b: Any, reduce: str) -> torch.Tensor:
