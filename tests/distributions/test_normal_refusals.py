@@ -116,3 +116,14 @@ def test_a_value_of_another_size_does_not_broadcast(shape, checked):
         ValueError, match=r"log_prob: `value` has shape .*; \(\*sample, \*b, 3\) is"
     ):
         p.log_prob(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_value_that_is_not_a_number(checked):
+    p = SparseMultivariateNormal(LOC, precision_matrix=EYE, validate_args=checked)
+    value = torch.full((3,), float("nan"), dtype=LOC.dtype)
+    if checked:
+        with pytest.raises(ValueError, match="within the support"):
+            p.log_prob(value)
+    else:
+        assert p.log_prob(value).isnan()

@@ -123,3 +123,19 @@ def test_bools_and_numbers_do_not_mix_in_a_product():
 def test_elements_of_one_and_not_of_the_other_are_a_comparison(layout):
     A, B = bools(layout), bools("csr", seed=4)
     testing.assert_close(A > B, A.to_dense() & ~B.to_dense())
+
+
+@pytest.mark.parametrize("number", [1.0, 2e-8, -3.0, float("inf"), float("-inf"), float("nan")])
+def test_elements_are_close_to_a_number(number):
+    A = spgrad.from_dense(torch.tensor([[0.0, 1.0, 2e-8], [-3.0, float("inf"), float("nan")]]))
+    for equal_nan in (True, False):
+        found = spgrad.isclose(A, torch.tensor(number), equal_nan=equal_nan)
+        wanted = torch.isclose(A.to_dense(), torch.tensor(number), equal_nan=equal_nan)
+        testing.assert_close(found.to_dense(), wanted)
+
+
+@pytest.mark.parametrize("number", [0.0, 1e-9, -1e-8])
+def test_a_number_close_to_0_is_refused(number):
+    A = spgrad.from_dense(torch.eye(2))
+    with pytest.raises(ValueError, match=r"isclose: `other` is .* the result would be dense"):
+        spgrad.isclose(A, torch.tensor(number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ def isclose(
     rule = Rule(
         functools.partial(torch.isclose, rtol=rtol, atol=atol, equal_nan=equal_nan),
         "none",
-        lambda a, b: abs(a - b) <= atol + rtol * abs(b),
+        lambda a, b: abs(a - b) <= atol + rtol * abs(b) and abs(b) != math.inf,
         dense=True,
     )
     _require_tensors(input=input, other=other)
