@@ -41,7 +41,7 @@ demo: kernels
 	$(BIN)/python -m spgrad demo
 
 test: kernels
-	$(PYTEST)
+	$(PYTEST) --durations=20 --durations-min=10
 
 # Without the compiled library; needs no compiler. Operations run on torch's own sparse kernels where
 # torch has one (with SPGRAD_NO_NATIVE=1 on none), and on the references elsewhere. The tests of the

@@ -189,13 +189,14 @@ def _solves(ptr, idx, perm):
     starts_of_one = torch.arange(m + 1, dtype=ptr.dtype)  # of a diagonal matrix
     diagonal = starts_of_one, starts_of_one[:-1]
     few = starts_of_one[:200]  # dense in the reference
+    some = starts_of_one[:3000]  # a loop in the reference, and no threads in the kernel
     factor = few, few[:-1], torch.full((len(few) - 1,), 4.0).double()
     nodes = few, torch.zeros_like(few), few[:0]
     return {
-        "factor_pattern": diagonal,
+        "factor_pattern": (some, some[:-1]),
         "incomplete_cholesky": matrix,
         "incomplete_lu": (*matrix, 0.0),
-        "relaxed_cholesky": (*diagonal, torch.full((m,), 4.0).double(), 0.5),
+        "relaxed_cholesky": (some, some[:-1], torch.full((len(some) - 1,), 4.0).double(), 0.5),
         "by_diagonals": (*diagonal, torch.full((m,), 4.0).double(), torch.tensor([0, 3])),
         "list_diagonals": (*diagonal, 3),
         "spmv_diagonals": (numbers(-(-m // 16), 2, 16), torch.tensor([-1, 0]), numbers(1, m, 1)),
