@@ -387,13 +387,9 @@ def _of_rows_used(ctx: Any, vals: torch.Tensor, g: torch.Tensor) -> torch.Tensor
     ptr, index = ctx.pattern.indices
     bags, rows = ctx.pattern.shape
     used, ends, order = kernels.sort_coo(index[None], [rows])
-    bag = torch.repeat_interleave(ptr.diff(), output_size=index.numel())
-    each = Pattern(
-        torch.sparse_csr,
-        (used.shape[1], bags),
-        (ends, bag.to(ends.dtype).index_select(0, order)),
-        ordered=False,
-    )
+    bag = torch.repeat_interleave(ptr.diff().to(ends.dtype), output_size=index.numel())
+    at = bag.index_select(0, order)
+    each = Pattern(torch.sparse_csr, (used.shape[1], bags), (ends, at), ordered=False)
     found = spmm(vals.index_select(0, order), g, each)
     if ctx.by_frequency:
         found = found / ends.diff()[:, None].to(found.dtype)
