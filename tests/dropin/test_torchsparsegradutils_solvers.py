@@ -301,6 +301,7 @@ def test_names_of_three_dimensions():
         code = encoders.PairwiseVoxelEncoder(1, (1, 2, 1, 3), upper=True)
     assert [warning.filename for warning in told] == [__file__]
     assert code.offsets == encoders.PairwiseEncoder(1, (1, 2, 1, 3), upper=True).offsets
+    assert code.spatial_dims == 3
     deprecated = pytest.warns(DeprecationWarning, match="has its place")
     with deprecated, pytest.raises(ValueError, match="volume_shape must be"):
         encoders.PairwiseVoxelEncoder(1, (1, 2, 3))

@@ -63,6 +63,10 @@ BAD_ARRAYS = {
         "stack expects each tensor to be equal size",
     ),
     "diagonals": (parts(format=np.array("dia"), offsets=np.array([0])), "don't fit"),
+    "more diagonals": (
+        parts(format=np.array("dia"), offsets=np.array([0]), data=np.ones((2, 3))),
+        "don't fit",
+    ),
 }
 
 

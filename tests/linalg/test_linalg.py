@@ -264,6 +264,19 @@ def test_gradient_of_a_rank_below_q(shape):
     check_gradient(A, twin)
 
 
+def test_factors_beside_an_item_of_a_rank_below_q():
+    full = testing.random_sparse((12, 8), density=0.5).to_dense()
+    low = full * (torch.arange(8) < 2)
+    alone, beside = [], []
+    for items, found in (([full], alone), ([full, low], beside)):
+        A = spgrad.from_dense(torch.stack(items), torch.sparse_coo).requires_grad_()
+        factors = [y[:1] for y in same_numbers(torch.svd_lowrank, A, 4)]
+        svd_loss(*factors).backward()
+        found += [*factors, A.grad.to_dense()[0]]
+    for one, other in zip(alone, beside, strict=True):
+        testing.assert_close(one, other)
+
+
 def test_svd_lowrank_second_derivative():
     A = testing.random_sparse((6, 5), density=0.6)
 

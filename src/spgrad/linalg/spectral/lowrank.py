@@ -222,7 +222,8 @@ def _of_tall(A: Operator, q: int, niter: int) -> Factors:
     U, S, V = _projected(A, fixed)
     product = A.times(V)
     outside = product - fixed @ (fixed.mH @ product)
-    nonzero = S > torch.finfo(S.dtype).eps * max(A.shape) * S[..., :1]
+    # in other items of a batch Q spans a part of the range, to which U belongs
+    nonzero = missing[..., None] & (S > torch.finfo(S.dtype).eps * max(A.shape) * S[..., :1])
     inverse = torch.where(nonzero, 1 / torch.where(nonzero, S, 1), 0)
     return fixed @ U + outside * inverse[..., None, :], S, V
 
