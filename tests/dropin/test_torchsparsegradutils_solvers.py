@@ -374,3 +374,10 @@ def test_block_diagonal_coo_matrices():
             assert x.layout == given.layout
             assert torch.equal(x.to_dense(), wanted)
     assert sparse_block_diag(whole) is whole
+
+
+def test_items_of_an_encoded_batch_have_columns_of_their_own():
+    encode = encoders.PairwiseEncoder(1, (1, 2, 2), layout=torch.sparse_csr)
+    A = encode(torch.randn(3, len(encode.offsets), 1, 2, 2))
+    assert A.col_indices().is_contiguous()
+    assert A.crow_indices().is_contiguous()
