@@ -15,7 +15,7 @@ _MOST = 64
 """More than the 27 of a stencil in three dimensions. Other patterns have more within a few rows."""
 
 _SOON = 8
-"""Products before a copy by diagonals, which takes as long as about five products."""
+"""Products before a copy by diagonals, which takes as long as two to seven products."""
 
 
 class Diagonals(NamedTuple):
