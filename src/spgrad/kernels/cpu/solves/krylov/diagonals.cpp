@@ -171,22 +171,18 @@ std::tuple<Tensor, Tensor> spmv_diagonals(const Tensor& val, const Tensor& offse
   check_size(val, 1, offsets.size(0), "val");
   check_size(val, 2, kRows, "val");
   Tensor y = empty(x, {1, s.m, 1}), out = empty(x, {1, 1}, ScalarType::Double);
-  dispatch_solvable(x.scalar_type(), [&]<class scalar_t>() {
-    if constexpr (std::is_floating_point_v<scalar_t>) {
-      const Diagonals<scalar_t> a{.val = data<scalar_t>(val),
-                                  .offsets = data<int64_t>(offsets),
-                                  .count = offsets.size(0),
-                                  .rows = s.m,
-                                  .x = data<scalar_t>(x),
-                                  .y = mutable_data<scalar_t>(y)};
-      sum_chunks(s, 1, mutable_data<double>(out),
-                 [&](int64_t start, int64_t count, int64_t, double* sum) {
-                   multiply_rows(a, start, start + count);
-                   dot_chunk(a.x + start, a.y + start, count, 1, sum);
-                 });
-    } else {
-      STD_TORCH_CHECK(false, "spgrad: `x` is complex; float32 and float64 are accepted.");
-    }
+  dispatch_real(x, [&]<class scalar_t>() {
+    const Diagonals<scalar_t> a{.val = data<scalar_t>(val),
+                                .offsets = data<int64_t>(offsets),
+                                .count = offsets.size(0),
+                                .rows = s.m,
+                                .x = data<scalar_t>(x),
+                                .y = mutable_data<scalar_t>(y)};
+    sum_chunks(s, 1, mutable_data<double>(out),
+               [&](int64_t start, int64_t count, int64_t, double* sum) {
+                 multiply_rows(a, start, start + count);
+                 dot_chunk(a.x + start, a.y + start, count, 1, sum);
+               });
   });
   return {y, out};
 }

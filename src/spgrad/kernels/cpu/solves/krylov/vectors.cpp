@@ -158,22 +158,18 @@ std::tuple<Tensor, Tensor> krylov_product(const Tensor& ptr, const Tensor& idx, 
   check_size(x, 2, 1, "x");
   Tensor y = empty(x, {s.items, s.m, 1}), out = empty(x, {s.items, 1}, ScalarType::Double);
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    dispatch_solvable(x.scalar_type(), [&]<class scalar_t>() {
-      if constexpr (std::is_floating_point_v<scalar_t>) {
-        const Spmm<index_t, scalar_t> a{
-            .ptr = data<index_t>(ptr),
-            .idx = data<index_t>(idx),
-            .perm = nullptr,
-            .val = data<scalar_t>(val),
-            .x = data<scalar_t>(x),
-            .y = mutable_data<scalar_t>(y),
-            .n = 1,
-            .nse = idx.size(0),
-            .traffic = choose_traffic(idx, x, {.sums_only = true, .lines = ptr.size(0) - 1})};
-        product_and_dot(a, s, y, mutable_data<double>(out));
-      } else {
-        STD_TORCH_CHECK(false, "spgrad: `x` is complex; float32 and float64 are accepted.");
-      }
+    dispatch_real(x, [&]<class scalar_t>() {
+      const Spmm<index_t, scalar_t> a{
+          .ptr = data<index_t>(ptr),
+          .idx = data<index_t>(idx),
+          .perm = nullptr,
+          .val = data<scalar_t>(val),
+          .x = data<scalar_t>(x),
+          .y = mutable_data<scalar_t>(y),
+          .n = 1,
+          .nse = idx.size(0),
+          .traffic = choose_traffic(idx, x, {.sums_only = true, .lines = ptr.size(0) - 1})};
+      product_and_dot(a, s, y, mutable_data<double>(out));
     });
   });
   return {y, out};
