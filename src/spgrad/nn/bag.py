@@ -333,7 +333,7 @@ when_tracing(_rows_of_graph)
 
 
 class _Rows(torch.autograd.Function):
-    """Rows of a table, whose number may be unknown to a trace, as that of `F.embedding` may not."""
+    """Rows of a table. A trace need not know how many; the backward of `F.embedding` has to."""
 
     @staticmethod
     def forward(  # type: ignore[override]
