@@ -60,11 +60,45 @@ def test_elements_elsewhere_are_left_out_and_repeated_ones_are_added():
     ptr, idx = torch.tensor([0, 3, 4]), torch.tensor([0, 0, 1, 0])
     val = torch.tensor([1.0, 2.0, 4.0, 8.0])
     values = kernels.by_diagonals(ptr, idx, val, torch.tensor([-1, 0]))
-    assert values[0, :, :2].tolist() == [[0, 8], [3, 0]]
+    assert values[:, :2].tolist() == [[0, 8], [3, 0]]
+    assert not values[:, 2:].any()
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "offsets", [[0], [1], [0, 1], [1, 7, 300], [0, 1, 9_000], list(range(40))], ids=str
+)
+@pytest.mark.parametrize("m", [1, 17, 400, 8209, 40_001])
+def test_half_of_the_diagonals_of_a_symmetric_matrix_give_the_same_bits(m, offsets, dtype):
+    at = torch.tensor([*(-d for d in reversed(offsets) if d), *offsets])
+    above = kernels.by_diagonals(*banded(m, offsets, torch.int64, dtype), torch.tensor(offsets))
+    full = above.new_zeros(len(at), above.shape[1])
+    full[-len(offsets) :] = above
+    for row, d in enumerate(at.tolist()):
+        if d < 0:
+            full[row, -d:] = full[-1 - row, : max(above.shape[1] + d, 0)]
+    x = torch.randn(1, m, 1, dtype=dtype)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        half, whole = (kernels.spmv_diagonals(v, at, x) for v in (above, full))
+        assert torch.equal(half[0], whole[0])
+        assert torch.equal(half[1], whole[1])
+    wanted, _ = REFERENCES["spmv_diagonals"](above, at, x)
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-11
+    assert_close(half[0], wanted, rtol=tolerance, atol=tolerance)
+    assert_close(wanted, REFERENCES["spmv_diagonals"](full, at, x)[0])
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the reference trusts its caller")
+@pytest.mark.parametrize("offsets", [[-2, 0, 1], [0, 1, 2], [1, 0, -1]])
+def test_half_of_the_diagonals_is_refused_if_their_offsets_are_no_pairs(offsets):
+    with pytest.raises(RuntimeError, match="pairs of -d and d are accepted"):
+        kernels.spmv_diagonals(torch.ones(2, 48), torch.tensor(offsets), torch.ones(1, 20, 1))
 
 
 def test_offsets_outside_of_the_matrix_and_in_any_order_read_nothing_else():
-    values, x = torch.ones(2, 4, 16), torch.arange(1.0, 21.0).view(1, 20, 1)
+    values, x = torch.ones(4, 48), torch.arange(1.0, 21.0).view(1, 20, 1)
     y, _ = kernels.spmv_diagonals(values, torch.tensor([3, -50, 0, 10**12]), x)
     shifted = torch.cat([x[:, 3:], torch.zeros(1, 3, 1)], 1)
     assert_close(y, x + shifted)
@@ -72,6 +106,6 @@ def test_offsets_outside_of_the_matrix_and_in_any_order_read_nothing_else():
 
 @pytest.mark.skipif(not kernels.compiled(), reason="the reference multiplies complex numbers")
 def test_complex_numbers_are_refused():
-    values = torch.ones(1, 1, 16, dtype=torch.complex64)
+    values = torch.ones(1, 32, dtype=torch.complex64)
     with pytest.raises(RuntimeError, match="`x` is complex; float32 and float64 are accepted"):
         kernels.spmv_diagonals(values, torch.tensor([0]), torch.ones(1, 16, 1).to(values))

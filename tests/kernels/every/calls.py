@@ -7,6 +7,7 @@ import torch
 
 from spgrad import kernels
 from spgrad.kernels import REFERENCES
+from spgrad.kernels.reference.solves.krylov.diagonals import stride
 from spgrad.kernels.triton import MODULES
 
 if importlib.util.find_spec("triton"):  # its kernels are declared where they are imported
@@ -199,7 +200,7 @@ def _solves(ptr, idx, perm):
         "relaxed_cholesky": (some, some[:-1], torch.full((len(some) - 1,), 4.0).double(), 0.5),
         "by_diagonals": (*diagonal, torch.full((m,), 4.0).double(), torch.tensor([0, 3])),
         "list_diagonals": (*diagonal, 3),
-        "spmv_diagonals": (numbers(-(-m // 16), 2, 16), torch.tensor([-1, 0]), numbers(1, m, 1)),
+        "spmv_diagonals": (numbers(2, stride(m)), torch.tensor([-1, 0]), numbers(1, m, 1)),
         "krylov_dot": (numbers(2, n, 1), numbers(2, n, 1)),
         "krylov_product": (*diagonal, torch.full((m,), 4.0).double(), numbers(1, m, 1)),
         "selected_inverse": (*diagonal, torch.full((m,), 4.0).double(), *diagonal, diagonal[1]),

@@ -4,6 +4,7 @@ import torch
 from attention_operands import randn
 
 from spgrad import kernels
+from spgrad.kernels.reference.solves.krylov.diagonals import stride
 
 
 def square(v, *, lower, transposed=False):
@@ -32,7 +33,12 @@ def diagonal(v):
 
 def banded(v):
     """Values of three diagonals, their offsets, and a vector."""
-    return randn(-(-v.m // 16), 3, 16), torch.tensor([-1, 0, 2]), randn(1, v.m, 1)
+    return randn(3, stride(v.m)), torch.tensor([-1, 0, 2]), randn(1, v.m, 1)
+
+
+def symmetric(v):
+    """Values of the main diagonal and of the ones above it, all offsets, and a vector."""
+    return randn(3, stride(v.m)), torch.tensor([-3, -1, 0, 1, 3]), randn(1, v.m, 1)
 
 
 def factors(v, mirror):

@@ -68,6 +68,31 @@ def test_which_matrices_are_copied(M, copied):
     assert (A.diagonals(False) is not None) == copied
 
 
+@compiled
+@pytest.mark.parametrize("dtype", [torch.float32, D])
+@pytest.mark.parametrize(
+    ("change", "stored"),
+    [
+        (lambda M: M, 3),
+        (lambda M: M.fill_diagonal_(0), 2),
+        (lambda M: M[80, 79].mul_(1.1), 5),
+        (lambda M: M[0, 9].mul_(-1), 5),
+        (lambda M: M[0, 1].fill_(torch.nan), 5),
+        (lambda M: M[9:, :-9].diagonal().zero_(), 4),
+        (lambda M: M[:-18, 18:].diagonal().fill_(1), 6),
+    ],
+    ids=["all", "no main one", "last row", "first row", "nan", "one side", "more above"],
+)
+def test_a_symmetric_matrix_is_kept_from_its_main_diagonal_on(change, stored, dtype):
+    M = grid(skew=0.0, dtype=dtype)
+    change(M)
+    A, x = repeated(M), torch.randn(81, 1, dtype=dtype)
+    found = [repeated_spmm(A, x, False) for _ in range(9)][-1]
+    assert A.diagonals(False).vals.shape[0] == stored
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
+    assert_close(found, M @ x, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("skew", [0.0, 0.3])
 @pytest.mark.parametrize(

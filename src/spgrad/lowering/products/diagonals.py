@@ -19,7 +19,11 @@ _SOON = 8
 
 
 class Diagonals(NamedTuple):
-    """A square matrix by diagonals, as the kernel `spmv_diagonals` takes it."""
+    """A square matrix by diagonals, as the kernel `spmv_diagonals` takes it.
+
+    A symmetric matrix has the values of the offsets from 0 on alone, which halves what a product
+    reads.
+    """
 
     vals: torch.Tensor
     offsets: torch.Tensor
@@ -65,7 +69,7 @@ class Repeated(Valued):
             offsets = tuple(-offset for offset in reversed(offsets))
         at = torch.tensor(offsets, dtype=torch.int64)
         view, vals = self.lines(by_columns)
-        return Diagonals(kernels.by_diagonals(view.ptr, view.idx, vals, at), at)
+        return Diagonals(_needed(kernels.by_diagonals(view.ptr, view.idx, vals, at), offsets), at)
 
 
 def _offsets(pattern: Pattern) -> tuple[int, ...] | None:
@@ -73,3 +77,15 @@ def _offsets(pattern: Pattern) -> tuple[int, ...] | None:
     view = rows(pattern)
     count, *offsets = kernels.list_diagonals(view.ptr, view.idx, _MOST).tolist()
     return tuple(offsets[:count]) if count >= 0 else None
+
+
+def _needed(vals: torch.Tensor, offsets: tuple[int, ...]) -> torch.Tensor:
+    """Values by diagonals (diagonals, stride), without those below if the matrix is symmetric."""
+    half = len(offsets) // 2
+    if half == 0 or any(low != -high for low, high in zip(offsets, reversed(offsets), strict=True)):
+        return vals
+    for k, shift in enumerate(reversed(offsets[-half:])):
+        above = vals[-1 - k]
+        if not torch.equal(vals[k, shift:], above[: above.shape[0] - shift]):
+            return vals
+    return vals[half:].clone()

@@ -7,12 +7,14 @@
 namespace spgrad {
 namespace {
 
-// Values by diagonals are (blocks, diagonals, kRows): a block is kRows rows, and the values of a
-// diagonal in it lie side by side. Where the matrix has no element, the value is 0.
-constexpr int kRows = 16;
-static_assert(kChunk % kRows == 0);
-
-int64_t blocks_of(int64_t rows) { return (rows + kRows - 1) / kRows; }
+// Values by diagonals are (diagonals, stride): those of a diagonal lie side by side, by rows, and
+// are 0 where the matrix has no element. A symmetric matrix may have those of the main diagonal and
+// the ones above it alone: element (i, i - d) is element (i - d, i).
+int64_t stride_of(int64_t rows) {
+  constexpr int64_t kLine =
+      16;  // one more, lest all diagonals of a row lie in the same set of a cache
+  return (rows + kLine - 1) / kLine * kLine + kLine;
+}
 
 // Position of an offset, which ascend; `at` is a guess that is right in most rows.
 int64_t position(const int64_t* offsets, int64_t count, int64_t offset, int64_t at) {
@@ -58,15 +60,16 @@ Tensor list_diagonals(const Tensor& ptr, const Tensor& idx, int64_t most) {
 }
 
 template <class index_t, class scalar_t>
-void fill_block(const index_t* ptr, const index_t* idx, const scalar_t* val, const int64_t* offsets,
-                int64_t count, int64_t first, int64_t last, scalar_t* out) {
-  std::fill_n(out, count * kRows, scalar_t{});
+void fill_rows(const index_t* ptr, const index_t* idx, const scalar_t* val, const int64_t* offsets,
+               int64_t count, int64_t stride, int64_t first, int64_t last, scalar_t* out) {
+  for (int64_t d = 0; d < count; ++d)
+    std::fill(out + d * stride + first, out + d * stride + last, scalar_t{});
   for (int64_t i = first; i < last; ++i) {
     int64_t at = 0;
     for (int64_t e = ptr[i]; e < ptr[i + 1]; ++e, ++at) {
       const int64_t offset = int64_t{idx[e]} - i;
       at = position(offsets, count, offset, at);
-      if (at < count && offsets[at] == offset) out[at * kRows + i - first] += val[e];
+      if (at < count && offsets[at] == offset) out[at * stride + i] += val[e];
     }
   }
 }
@@ -77,23 +80,23 @@ Tensor by_diagonals(const Tensor& ptr, const Tensor& idx, const Tensor& val,
   check_tensor(val, 1, val.scalar_type(), "val");
   check_size(val, 0, idx.size(0), "val");
   check_tensor(offsets, 1, ScalarType::Long, "offsets");
-  const int64_t rows = ptr.size(0) - 1, count = offsets.size(0), blocks = blocks_of(rows);
+  const int64_t rows = ptr.size(0) - 1, count = offsets.size(0), stride = stride_of(rows);
   const int64_t* const offset = data<int64_t>(offsets);
-  Tensor out = empty(val, {blocks, count, kRows});
+  Tensor out = empty(val, {count, stride});
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
     dispatch_solvable(val.scalar_type(), [&]<class scalar_t>() {
       const index_t *starts = data<index_t>(ptr), *columns = data<index_t>(idx);
       const scalar_t* const from = data<scalar_t>(val);
       scalar_t* const to = mutable_data<scalar_t>(out);
+      for (int64_t d = 0; d < count; ++d) {
+        std::fill(to + d * stride + rows, to + (d + 1) * stride, scalar_t{});
+      }
       const auto run = [&](int64_t first, int64_t last) {
-        for (int64_t b = first; b < last; ++b) {
-          fill_block(starts, columns, from, offset, count, b * kRows,
-                     std::min((b + 1) * kRows, rows), to + b * count * kRows);
-        }
+        fill_rows(starts, columns, from, offset, count, stride, first, last, to);
       };
-      const int64_t grain = kSerialWork / (count * kRows + 1) + 1;
-      if (blocks <= grain) return run(0, blocks);
-      torch::stable::parallel_for(0, blocks, grain, run);
+      const int64_t grain = kSerialWork / (count + 1) + 1;
+      if (rows <= grain) return run(0, rows);
+      torch::stable::parallel_for(0, rows, grain, run);
     });
   });
   return out;
@@ -101,63 +104,121 @@ Tensor by_diagonals(const Tensor& ptr, const Tensor& idx, const Tensor& val,
 
 template <class scalar_t>
 struct Diagonals {
-  const scalar_t* val;
+  List<const scalar_t*> val;  // of row 0 of each diagonal
   const int64_t* offsets;
-  int64_t count, rows;
+  int64_t rows;
   const scalar_t* x;
   scalar_t* y;
 
+  int64_t count() const { return static_cast<int64_t>(val.size()); }
   // Rows whose elements all lie inside: [inner, outer).
   int64_t inner() const {
-    return -std::min<int64_t>(0, *std::min_element(offsets, offsets + count));
+    return count() == 0 ? 0 : -std::min<int64_t>(0, *std::min_element(offsets, offsets + count()));
   }
   int64_t outer() const {
-    return rows - std::max<int64_t>(0, *std::max_element(offsets, offsets + count));
+    if (count() == 0) return rows;
+    return rows - std::max<int64_t>(0, *std::max_element(offsets, offsets + count()));
   }
 };
 
-// y of rows that may have values outside of the matrix, which are 0.
+constexpr int64_t kTile = 512;  // rows whose y stays in the nearest cache
+
+// y of rows [first, last), of which some have no element on some diagonals.
 template <class scalar_t>
-void edge_rows(const Diagonals<scalar_t>& a, int64_t first, int64_t last) {
-  for (int64_t i = first; i < last; ++i) {
-    const scalar_t* const val = a.val + i / kRows * a.count * kRows + i % kRows;
-    scalar_t sum{};
-    for (int64_t d = 0; d < a.count; ++d) {
-      const int64_t j = i + a.offsets[d];
-      if (j >= 0 && j < a.rows) sum += val[d * kRows] * a.x[j];
-    }
-    a.y[i] = sum;
+SPGRAD_INLINE void edge_rows(const Diagonals<scalar_t>& a, int64_t first, int64_t last) {
+  std::fill(a.y + first, a.y + last, scalar_t{});
+  for (int64_t d = 0; d < a.count(); ++d) {
+    const int64_t offset = a.offsets[d];
+    const int64_t from = std::clamp(-offset, first, last);
+    const int64_t to = std::clamp(a.rows - offset, from, last);
+    const scalar_t* const by = a.val[d];
+    for (int64_t i = from; i < to; ++i) a.y[i] += by[i] * a.x[i + offset];
   }
 }
 
-// y of whole blocks of inner rows.
+// Adds kCount diagonals from d on to y, or sets y to their sum.
+template <int kCount, bool kAdd, int kBytes, class scalar_t>
+SPGRAD_INLINE void sum_diagonals(const Diagonals<scalar_t>& a, int64_t d, int64_t first,
+                                 int64_t last) {
+  constexpr int kWidth = kFull<scalar_t, kBytes>;
+  const scalar_t *by[kCount], *near[kCount];
+  for (int k = 0; k < kCount; ++k) {
+    by[k] = a.val[d + k];
+    near[k] = a.x + a.offsets[d + k];
+  }
+  scalar_t* const y = a.y;
+  int64_t i = first;
+  for (; i + kWidth <= last; i += kWidth) {
+    Lanes<scalar_t, kWidth> sum{}, left, right;
+    if constexpr (kAdd) load<kWidth>(y + i, sum);
+    for (int k = 0; k < kCount; ++k) {
+      load<kWidth>(by[k] + i, left);
+      load<kWidth>(near[k] + i, right);
+      sum += left * right;
+    }
+    store<kWidth>(sum, y + i);
+  }
+  for (; i < last; ++i) {
+    scalar_t sum = kAdd ? y[i] : scalar_t{};
+    for (int k = 0; k < kCount; ++k) sum += by[k][i] * near[k][i];
+    y[i] = sum;
+  }
+}
+
+// As many diagonals at a time as a known number of them is left: stencils have 3, 5, 7, 9 and 27.
+template <bool kAdd, int kBytes, class scalar_t>
+SPGRAD_INLINE int64_t sum_some(const Diagonals<scalar_t>& a, int64_t d, int64_t first,
+                               int64_t last) {
+  const int64_t left = a.count() - d;
+  const auto sum = [&]<int kCount>() {
+    sum_diagonals<kCount, kAdd, kBytes>(a, d, first, last);
+    return d + kCount;
+  };
+  if (left >= 9) return sum.template operator()<9>();
+  if (left >= 7) return sum.template operator()<7>();
+  if (left >= 5) return sum.template operator()<5>();
+  if (left >= 3) return sum.template operator()<3>();
+  return sum.template operator()<1>();
+}
+
 template <int kBytes, class scalar_t>
-SPGRAD_INLINE void inner_blocks(const Diagonals<scalar_t>& a, int64_t first, int64_t last) {
-  constexpr int kWidth = kFull<scalar_t, kBytes>, kRegisters = kRows / kWidth;
-  const scalar_t* val = a.val + first * a.count * kRows;
-  for (int64_t row = first * kRows; row < last * kRows; row += kRows) {
-    Lanes<scalar_t, kWidth> sums[kRegisters] = {}, by, near;
-    for (int64_t d = 0; d < a.count; ++d, val += kRows) {
-      const scalar_t* const x = a.x + row + a.offsets[d];
-      for (int r = 0; r < kRegisters; ++r) {
-        load<kWidth>(val + r * kWidth, by);
-        load<kWidth>(x + r * kWidth, near);
-        sums[r] += by * near;
-      }
+SPGRAD_INLINE void multiply_rows(const Diagonals<scalar_t>& a, int64_t first, int64_t last) {
+  const int64_t inner = a.inner(), outer = a.outer();
+  for (int64_t from = first; from < last; from += kTile) {
+    const int64_t to = std::min(from + kTile, last);
+    if (from < inner || to > outer || a.count() == 0) {
+      edge_rows(a, from, to);
+      continue;
     }
-    for (int r = 0; r < kRegisters; ++r) store<kWidth>(sums[r], a.y + row + r * kWidth);
+    int64_t d = sum_some<false, kBytes>(a, 0, from, to);
+    while (d < a.count()) d = sum_some<true, kBytes>(a, d, from, to);
   }
 }
 
+// Where the values of each diagonal begin; those below the main one may be stored above it.
 template <class scalar_t>
-void multiply_rows(const Diagonals<scalar_t>& a, int64_t first, int64_t last) {
-  if (a.count == 0) return edge_rows(a, first, last);
-  const int64_t from = std::clamp(blocks_of(a.inner()) * kRows, first, last);
-  const int64_t to = std::clamp(a.outer() / kRows * kRows, from, last);
-  const int64_t whole = from + (to - from) / kRows * kRows;  // `last` may end in a block
-  edge_rows(a, first, from);
-  with_vectors([&]<int kBytes>() { inner_blocks<kBytes>(a, from / kRows, whole / kRows); });
-  edge_rows(a, whole, last);
+List<const scalar_t*> diagonals_of(const Tensor& val, const int64_t* offsets, int64_t count) {
+  const scalar_t* const stored = data<scalar_t>(val);
+  const int64_t stride = val.size(1), folded = count - val.size(0);
+  List<const scalar_t*> found(count);
+  for (int64_t d = 0; d < count; ++d) {
+    found[d] = d < folded ? stored + (count - 1 - d - folded) * stride + offsets[d]
+                          : stored + (d - folded) * stride;
+  }
+  return found;
+}
+
+void check_diagonals(const Tensor& val, const Tensor& offsets, int64_t rows) {
+  const int64_t count = offsets.size(0), stored = val.size(0);
+  check_size(val, 1, stride_of(rows), "val");
+  if (stored == count) return;
+  check_size(val, 0, (count + 1) / 2, "val");
+  const int64_t* const offset = data<int64_t>(offsets);
+  for (int64_t d = 0; d < count - stored; ++d) {
+    STD_TORCH_CHECK(offset[d] < 0 && offset[d] == -offset[count - 1 - d], "spgrad: `offsets` has ",
+                    offset[d], " and ", offset[count - 1 - d],
+                    "; pairs of -d and d are accepted where `val` has half of the diagonals.");
+  }
 }
 
 std::tuple<Tensor, Tensor> spmv_diagonals(const Tensor& val, const Tensor& offsets,
@@ -166,23 +227,21 @@ std::tuple<Tensor, Tensor> spmv_diagonals(const Tensor& val, const Tensor& offse
   check_size(x, 0, 1, "x");
   check_size(x, 2, 1, "x");
   check_tensor(offsets, 1, ScalarType::Long, "offsets");
-  check_tensor(val, 3, x.scalar_type(), "val");
-  check_size(val, 0, blocks_of(s.m), "val");
-  check_size(val, 1, offsets.size(0), "val");
-  check_size(val, 2, kRows, "val");
+  check_tensor(val, 2, x.scalar_type(), "val");
+  check_diagonals(val, offsets, s.m);
   Tensor y = empty(x, {1, s.m, 1}), out = empty(x, {1, 1}, ScalarType::Double);
   dispatch_real(x, [&]<class scalar_t>() {
-    const Diagonals<scalar_t> a{.val = data<scalar_t>(val),
-                                .offsets = data<int64_t>(offsets),
-                                .count = offsets.size(0),
+    const int64_t* const at = data<int64_t>(offsets);
+    const Diagonals<scalar_t> a{.val = diagonals_of<scalar_t>(val, at, offsets.size(0)),
+                                .offsets = at,
                                 .rows = s.m,
                                 .x = data<scalar_t>(x),
                                 .y = mutable_data<scalar_t>(y)};
-    sum_chunks(s, 1, mutable_data<double>(out),
-               [&](int64_t start, int64_t count, int64_t, double* sum) {
-                 multiply_rows(a, start, start + count);
-                 dot_chunk(a.x + start, a.y + start, count, 1, sum);
-               });
+    sum_chunks(
+        s, 1, mutable_data<double>(out), [&](int64_t start, int64_t count, int64_t, double* sum) {
+          with_vectors([&]<int kBytes>() { multiply_rows<kBytes>(a, start, start + count); });
+          dot_chunk(a.x + start, a.y + start, count, 1, sum);
+        });
   });
   return {y, out};
 }

@@ -1,8 +1,8 @@
 """References of products with matrices whose elements lie on a few diagonals.
 
-The offset of a diagonal is its column less its row. Values by diagonals are (blocks, diagonals,
-16): a block is 16 rows, and the values of a diagonal in it lie side by side. Where the matrix has
-no element, and behind its last row, they are 0.
+The offset of a diagonal is its column less its row. Values by diagonals are (diagonals, stride):
+those of a diagonal lie side by side, by rows. Where the matrix has no element, and behind its last
+row, they are 0. A symmetric matrix may have those of the main diagonal and the ones above it alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from spgrad.kernels.declare import kernel
 from spgrad.kernels.reference.layouts.compress import expand
 from spgrad.kernels.reference.solves.krylov.vectors import krylov_dot
 
-BLOCK = 16
+
+def stride(rows: int) -> int:
+    """The length of a stored diagonal; numbers of bytes that are no power of 2 suit caches."""
+    return -(-rows // 16) * 16 + 16
 
 
 @kernel(
@@ -42,7 +45,7 @@ def list_diagonals(ptr: Tensor, idx: Tensor, most: int) -> Tensor:
 
 @kernel("by_diagonals(Tensor ptr, Tensor idx, Tensor val, Tensor offsets) -> Tensor")
 def by_diagonals(ptr: Tensor, idx: Tensor, val: Tensor, offsets: Tensor) -> Tensor:
-    """Values by diagonals (blocks, diagonals, 16) of a matrix by rows.
+    """Values by diagonals (diagonals, stride) of a matrix by rows.
 
     Args:
         ptr: Where each row begins (rows + 1,).
@@ -51,15 +54,14 @@ def by_diagonals(ptr: Tensor, idx: Tensor, val: Tensor, offsets: Tensor) -> Tens
         offsets: Those of the diagonals (diagonals,), int64, ascending; elements elsewhere are left
             out.
     """
-    blocks = (ptr.shape[0] - 1 + BLOCK - 1) // BLOCK
-    out = val.new_zeros(offsets.shape[0], blocks * BLOCK)
+    out = val.new_zeros(offsets.shape[0], stride(ptr.shape[0] - 1))
     if offsets.shape[0]:
         row = expand(ptr, idx.shape[0])
         offset = idx.to(torch.int64) - row
         at = torch.searchsorted(offsets, offset).clamp(max=offsets.shape[0] - 1)
         there = torch.where(offsets[at] == offset, val, 0)
         out.index_put_((at, row), there, accumulate=True)
-    return out.view(offsets.shape[0], blocks, BLOCK).transpose(0, 1).contiguous()
+    return out
 
 
 @kernel("spmv_diagonals(Tensor val, Tensor offsets, Tensor x) -> (Tensor, Tensor)")
@@ -67,13 +69,18 @@ def spmv_diagonals(val: Tensor, offsets: Tensor, x: Tensor) -> tuple[Tensor, Ten
     """y = A x for one column (1, m, 1), and the scalar product of x with y (1, 1).
 
     Args:
-        val: Values of A by diagonals (blocks, diagonals, 16), float32 or float64.
+        val: Values of A by diagonals (diagonals, stride), float32 or float64; of a symmetric A
+            those of the offsets from 0 on may be given alone.
         offsets: Those of the diagonals (diagonals,), int64, ascending.
         x: A vector (1, m, 1) of the dtype of `val`.
     """
     m = x.shape[1]
     at = torch.arange(m, device=x.device)[:, None] + offsets
     near = x.reshape(-1).take(at.clamp(0, max(m - 1, 0)))
-    by = val.transpose(1, 2).reshape(val.shape[0] * BLOCK, val.shape[1])[:m]
+    by = val[:, :m].T
+    folded = offsets.shape[0] - val.shape[0]
+    if folded:
+        below = val.flip(0)[:folded].gather(1, at[:, :folded].T.clamp(0, max(m - 1, 0)))
+        by = torch.cat([below.T, by], 1)
     y = torch.where((at >= 0) & (at < m), by * near, 0).sum(1, dtype=x.dtype).view(x.shape)
     return y, krylov_dot(x, y)
