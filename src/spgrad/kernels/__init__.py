@@ -88,6 +88,7 @@ from spgrad.kernels.reference.solves.incomplete import (
 )
 from spgrad.kernels.reference.solves.krylov.bicgstab import bicgstab_direction, bicgstab_move
 from spgrad.kernels.reference.solves.krylov.cg import cg_direction, cg_residual
+from spgrad.kernels.reference.solves.krylov.diagonal_triangles import substitute_diagonals
 from spgrad.kernels.reference.solves.krylov.diagonals import (
     by_diagonals,
     list_diagonals,
@@ -207,6 +208,7 @@ __all__ = [
     "spmm_sddmm",
     "spmm_sddmm_into",
     "spmv_diagonals",
+    "substitute_diagonals",
     "supernodal_inverse",
     "supernodes",
     "take",

@@ -200,6 +200,13 @@ def _solves(ptr, idx, perm):
         "relaxed_cholesky": (some, some[:-1], torch.full((len(some) - 1,), 4.0).double(), 0.5),
         "by_diagonals": (*diagonal, torch.full((m,), 4.0).double(), torch.tensor([0, 3])),
         "list_diagonals": (*diagonal, 3),
+        "substitute_diagonals": (
+            numbers(1, stride(len(few) - 1)),
+            torch.tensor([-1]),
+            None,
+            numbers(1, len(few) - 1, 1),
+            False,
+        ),
         "spmv_diagonals": (numbers(2, stride(m)), torch.tensor([-1, 0]), numbers(1, m, 1)),
         "krylov_dot": (numbers(2, n, 1), numbers(2, n, 1)),
         "krylov_product": (*diagonal, torch.full((m,), 4.0).double(), numbers(1, m, 1)),

@@ -41,6 +41,19 @@ def symmetric(v):
     return randn(3, stride(v.m)), torch.tensor([-3, -1, 0, 1, 3]), randn(1, v.m, 1)
 
 
+def unit_triangle(v, sign, transpose, scaled):
+    """Values of three diagonals on one side of the main one, and a right-hand side."""
+    at = torch.tensor([1, 17, 40]).mul(sign).sort().values
+    scale = randn(v.m) if scaled else None
+    return 0.3 * randn(3, stride(v.m)), at, scale, randn(1, v.m, 1), transpose
+
+
+BANDED = [banded, symmetric]
+TRIANGLES = [
+    lambda v, s=s, t=t: unit_triangle(v, s, t, scaled=s > 0) for s in (1, -1) for t in (True, False)
+]
+
+
 def factors(v, mirror):
     """Those of a diagonal matrix, in supernodes of one column."""
     at, rows = diagonal(v)

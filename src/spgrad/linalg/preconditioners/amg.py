@@ -97,6 +97,11 @@ class _Level:
             :, None
         ]
 
+    def residual(self, x: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+        """r - A x."""
+        y = repeated_spmm(self.A, x)
+        return torch.sub(r, y, out=y)
+
 
 def _repeated(M: Any, like: SparseTensor) -> Repeated:
     from spgrad.core.interop import from_scipy
@@ -132,9 +137,9 @@ class _Cycle(Applied):
         level = self.levels[at]
         x = level.weight * r
         for _ in range(self.sweeps - 1):
-            x.addcmul_(level.weight, r - repeated_spmm(level.A, x))
-        coarse = self._cycle(at + 1, repeated_spmm(level.R, r - repeated_spmm(level.A, x)))
+            x.addcmul_(level.weight, level.residual(x, r))
+        coarse = self._cycle(at + 1, repeated_spmm(level.R, level.residual(x, r)))
         x += repeated_spmm(level.P, coarse)
         for _ in range(self.sweeps):
-            x.addcmul_(level.weight, r - repeated_spmm(level.A, x))
+            x.addcmul_(level.weight, level.residual(x, r))
         return x

@@ -14,8 +14,8 @@ from spgrad.lowering.views import Valued, rows
 _MOST = 64
 """More than the 27 of a stencil in three dimensions. Other patterns have more within a few rows."""
 
-_SOON = 8
-"""Products before a copy by diagonals, which takes as long as two to seven products."""
+SOON = 8
+"""Products, or solves, before a copy by diagonals, which takes as long as two to seven of them."""
 
 
 class Diagonals(NamedTuple):
@@ -47,29 +47,40 @@ class Repeated(Valued):
         Each call stands for one product.
         """
         self._products[by_columns] += 1
-        if self._products[by_columns] <= _SOON:
+        if self._products[by_columns] <= SOON:
             return None
         if by_columns not in self._copies:
             self._copies[by_columns] = self._copied(by_columns)
         return self._copies[by_columns]
 
     def _copied(self, by_columns: bool) -> Diagonals | None:
-        vals, pattern = self.vals, self.pattern
-        square = pattern.extent == pattern.matrix and pattern.matrix[0] == pattern.matrix[1]
-        if not square or vals.is_complex() or vals.device.type != "cpu" or not kernels.compiled():
+        offsets = offsets_of(self.vals, self.pattern)
+        if offsets is None or not fits(len(offsets), self.vals, self.pattern):
             return None
-        offsets = pattern.derive(kept.OFFSETS, _offsets)
-        if offsets is None:
-            return None
-        index = rows(pattern).idx
-        before = vals.numel() * (vals.element_size() + index.element_size())
-        if len(offsets) * pattern.matrix[0] * vals.element_size() > before:
-            return None  # gaps in the diagonals take more memory than indices
         if by_columns:
             offsets = tuple(-offset for offset in reversed(offsets))
         at = torch.tensor(offsets, dtype=torch.int64)
         view, vals = self.lines(by_columns)
-        return Diagonals(_needed(kernels.by_diagonals(view.ptr, view.idx, vals, at), offsets), at)
+        return Diagonals(
+            _without_mirrored(kernels.by_diagonals(view.ptr, view.idx, vals, at), offsets), at
+        )
+
+
+def offsets_of(vals: torch.Tensor, pattern: Pattern) -> tuple[int, ...] | None:
+    """The offsets, column less row, of the diagonals with elements, ascending; kept on the pattern.
+
+    None if there are many, or no kernels for them: for complex numbers, batches and other devices.
+    """
+    square = pattern.extent == pattern.matrix and pattern.matrix[0] == pattern.matrix[1]
+    if not square or vals.is_complex() or vals.device.type != "cpu" or not kernels.compiled():
+        return None
+    return pattern.derive(kept.OFFSETS, _offsets)
+
+
+def fits(diagonals: int, vals: torch.Tensor, pattern: Pattern) -> bool:
+    """Whether so many diagonals, with zeros in their gaps, take no more memory than indices do."""
+    with_indices = vals.numel() * (vals.element_size() + rows(pattern).idx.element_size())
+    return diagonals * pattern.matrix[0] * vals.element_size() <= with_indices
 
 
 def _offsets(pattern: Pattern) -> tuple[int, ...] | None:
@@ -79,7 +90,7 @@ def _offsets(pattern: Pattern) -> tuple[int, ...] | None:
     return tuple(offsets[:count]) if count >= 0 else None
 
 
-def _needed(vals: torch.Tensor, offsets: tuple[int, ...]) -> torch.Tensor:
+def _without_mirrored(vals: torch.Tensor, offsets: tuple[int, ...]) -> torch.Tensor:
     """Values by diagonals (diagonals, stride), without those below if the matrix is symmetric."""
     half = len(offsets) // 2
     if half == 0 or any(low != -high for low, high in zip(offsets, reversed(offsets), strict=True)):

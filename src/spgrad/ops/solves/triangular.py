@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -15,9 +15,11 @@ from spgrad.errors import ArgumentValueError, PivotError
 from spgrad.lowering import align
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, matrix_operand
+from spgrad.lowering.products.diagonals import SOON
 from spgrad.lowering.products.spmm import sddmm, wants_grad
 from spgrad.lowering.views import Valued, cols, rows
 from spgrad.ops.products.broadcast import flat, in_columns
+from spgrad.ops.solves.diagonals import Triangle, TriangleByDiagonals, triangle_by_diagonals
 from spgrad.public import public_op
 from spgrad.torch_protocol.compile import is_real
 from spgrad.torch_protocol.func_transforms import Function
@@ -28,14 +30,6 @@ SOLVE_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 _FEW = 16
 """Columns up to which a transpose is solved by the lines that a pattern stores. With more, updates
 of x cost more than putting the values into the order of the other lines."""
-
-
-class Triangle(NamedTuple):
-    """One triangle of a square matrix, or block-diagonal batch."""
-
-    pattern: Pattern
-    upper: bool
-    unit: bool  # ones on the diagonal, whatever is stored there
 
 
 @public_op
@@ -217,20 +211,34 @@ def _substitute(
 
 
 class KeptTriangle:
-    """A triangle that many right-hand sides meet, without gradients."""
+    """A triangle that many right-hand sides meet, without gradients.
+
+    After a few solves with one column, a triangle of a few diagonals is copied into an order that
+    needs no indices. Its solves then take a third of the time.
+    """
 
     def __init__(self, vals: torch.Tensor, triangle: Triangle) -> None:
         vals = plain(vals)
         self.triangle = triangle
         self.own = Valued(vals, triangle.pattern)
         self.conj = Valued(plain(vals.conj()), triangle.pattern) if vals.is_complex() else self.own
+        self._solves = 0
+        self._copy: TriangleByDiagonals | None = None
 
     def solve(self, b: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
         """T^-1 b, or T^-H b, for b 2-D."""
-        pattern = self.triangle.pattern
-        by_columns = _stored_by_columns(pattern) if b.shape[1] == 1 else adjoint
+        pattern, one = self.triangle.pattern, b.shape[1] == 1
+        if one and (found := self._by_diagonals()) is not None:
+            return found.solve(b, adjoint)
+        by_columns = _stored_by_columns(pattern) if one else adjoint
         view, vals = (self.conj if adjoint else self.own).lines(by_columns)
         return _solved_by(view, by_columns, vals, b, self.triangle, adjoint)
+
+    def _by_diagonals(self) -> TriangleByDiagonals | None:
+        self._solves += 1
+        if self._solves == SOON + 1:  # so the pivots are known to be no zeros
+            self._copy = triangle_by_diagonals(self.own, self.triangle)
+        return self._copy
 
 
 def _stored_by_columns(pattern: Pattern) -> bool:

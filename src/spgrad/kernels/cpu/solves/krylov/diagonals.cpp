@@ -1,5 +1,6 @@
 // Products with matrices whose elements lie on a few diagonals, such as stencils on regular grids:
 // there are no columns to read, and neighbouring rows read neighbouring elements of x.
+#include "solves/krylov/diagonals.h"
 #include "common/dispatch.h"
 #include "common/lanes.h"
 #include "solves/krylov/vectors.h"
@@ -7,14 +8,8 @@
 namespace spgrad {
 namespace {
 
-// Values by diagonals are (diagonals, stride): those of a diagonal lie side by side, by rows, and
-// are 0 where the matrix has no element. A symmetric matrix may have those of the main diagonal and
-// the ones above it alone: element (i, i - d) is element (i - d, i).
-int64_t stride_of(int64_t rows) {
-  constexpr int64_t kLine =
-      16;  // one more, lest all diagonals of a row lie in the same set of a cache
-  return (rows + kLine - 1) / kLine * kLine + kLine;
-}
+// Values of all diagonals, see the header; of a symmetric matrix those of the main diagonal and the
+// ones above it may be given alone: element (i, i - d) is element (i - d, i).
 
 // Position of an offset, which ascend; `at` is a guess that is right in most rows.
 int64_t position(const int64_t* offsets, int64_t count, int64_t offset, int64_t at) {
