@@ -1,4 +1,10 @@
-"""What examples in docstrings find without importing it."""
+"""What examples in docstrings find without importing it, and how threads wait."""
+
+import os
+
+# OpenMP reads this when torch is imported. Otherwise threads that wait spin, and keep the cores
+# from the other processes of the suite: together they then take up to six times as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
 import torch

@@ -24,6 +24,7 @@ class Tree:
         (path / "build").mkdir()
         self.python = _interpreter(path)
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "2"}
+        environment["OMP_WAIT_POLICY"] = "passive"  # as conftest.py; torch is there before it
         environment.pop("PYTHONPATH", None)
         self._worker = subprocess.Popen(
             [str(self.python), str(path / "mutants" / "worker.py")],
