@@ -70,6 +70,22 @@ def test_the_same_functions_still_make_dense_tensors():
             assert type(x) is torch.Tensor
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("gaps", [0, 1])
+def test_indices_with_gaps_are_refused_as_torch_refuses_them(gaps, rows):
+    """Of two numbers or more; torch has no strided indices."""
+    given = [torch.arange(rows + 1), torch.tensor([0, 1])[-rows:] % 2]
+    if gaps == 1:
+        given = [2 * given[0], torch.tensor([0, 1] * rows)]
+    given[gaps] = given[gaps].repeat_interleave(2)[::2]
+    assert given[gaps].stride() == (2,)
+    arrays = *given, torch.ones(given[1].shape), (rows, 2)
+    with pytest.raises(RuntimeError, match="contiguous"):
+        torch.sparse_csr_tensor(*arrays, check_invariants=True)
+    with spgrad.dropin(fallback="refuse"), pytest.raises(ValueError, match="are not contiguous"):
+        torch.sparse_csr_tensor(*arrays)
+
+
 def test_one_index_has_no_gaps_and_a_number_is_no_index():
     with spgrad.dropin(fallback="refuse"):
         ptr, idx = torch.tensor([0, 1]), torch.arange(4)[::4]

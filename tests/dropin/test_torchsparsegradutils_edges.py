@@ -88,6 +88,16 @@ def test_an_encoder_takes_batches_and_moves():
         assert code.to("meta").device.type == "meta"
 
 
+@pytest.mark.parametrize("relation", ["indep", "intra", "inter"])
+def test_steps_are_ordered_by_distance_with_channels_ten_points_apart(relation):
+    steps = PairwiseEncoder(11, (2, 13), channel_voxel_relation=relation).offsets
+    distances = [100 * c + s * s for c, s in steps]
+    assert distances == sorted(distances)
+    others = {"indep": [], "intra": [0], "inter": range(-11, 12)}[relation]
+    wanted = {(0, s) for s in range(-11, 12) if s} | {(1, s) for s in others}
+    assert sorted(steps) == sorted(wanted)
+
+
 def test_minres_stops_after_the_steps_that_are_asked_for():
     b = torch.tensor([1.0, 2, 3], dtype=D)
     whole = torch.linalg.solve(A.to_dense(), b)

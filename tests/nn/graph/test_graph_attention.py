@@ -98,6 +98,7 @@ OPTIONS = [
     {},
     {"heads": 3},
     {"heads": 3, "concat": False, "bias": False},
+    {"heads": 3, "concat": False, "residual": True},
     {"heads": 2, "residual": True, "negative_slope": 0.1},
     {"heads": 2, "add_self_loops": False},
 ]

@@ -51,6 +51,18 @@ def test_neighbours_on_a_grid(radius, upper):
     assert torch.equal(found, near.float())
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_neighbours_on_a_grid_in_each_layout(layout):
+    pattern = spgrad.neighbourhood_pattern((3, 4), 1.5, layout=layout)
+    A = spgrad.from_values(torch.arange(1.0, pattern.nse + 1), pattern)
+    assert A.layout == layout
+    usual = spgrad.from_values(torch.ones(pattern.nse), spgrad.neighbourhood_pattern((3, 4), 1.5))
+    assert torch.equal(A.to_dense() != 0, usual.to_dense() != 0)
+    if layout == torch.sparse_coo:
+        assert A.is_coalesced()
+        assert torch.equal(A.indices(), A.to_dense().nonzero().t())
+
+
 def test_numbers_of_groups_are_vectors():
     a, b = torch.ones(4, 2), torch.ones(2, 2, 1)
     with pytest.raises(ValueError, match=r"`idx_b` has shape \(2, 2\); a vector"):

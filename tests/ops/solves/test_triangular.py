@@ -37,6 +37,7 @@ def test_from_the_right(layout, upper, unitriangular):
     dense, right = testing.dense_leaves([A, b])
     x, wanted = spgrad.solve_triangular(A, b, **options), dense_solution(dense, right, **options)
     testing.assert_close(x, wanted)
+    assert x.is_contiguous()
     g = torch.randn_like(x)
     x.backward(g)
     wanted.backward(g)

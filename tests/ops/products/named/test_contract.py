@@ -82,6 +82,8 @@ EQUATIONS = [
     ("ij,->ij", "sd"),
     ("ijk,kjl->il", "sd"),
     ("ijk,jkl->il", "ss"),
+    ("bik,kjl->bijl", "ss"),
+    ("bik,kjl->bijl", "sd"),
 ]
 
 
