@@ -15,6 +15,8 @@ def check_value_layout_and_gradient(cell, operands):
     wanted = testing.expected_all(cell, operands, dense)
     for y, expected in zip(results, wanted, strict=True):  # several: with indices, or parts
         testing.assert_close(y, expected)
+        if cell.op.name not in STRIDED:
+            check_memory(y)
     if not results:  # the parts of nothing
         return
     y, expected = results[0], wanted[0]
@@ -27,6 +29,17 @@ def check_value_layout_and_gradient(cell, operands):
     torch.autograd.backward(expected, g * on_result)
     for operand, twin in zip(operands, dense, strict=True):
         check_gradient(operand, twin)
+
+
+STRIDED = {"diagonal", "scaled_dot_product_attention", "tensordot", "topk"}
+"""Operations whose dense results may have their dimensions in another order in memory."""
+
+
+def check_memory(y):
+    """The arrays of a result are contiguous, so that `view` and other libraries take them."""
+    sparse = isinstance(y, spgrad.SparseTensor)
+    arrays = (y._vals, *y.pattern.indices) if sparse else (y,)
+    assert all(t.is_contiguous() for t in arrays)
 
 
 def check_layout(cell, operands, y):
