@@ -29,6 +29,7 @@ def test_a_refusal_of_both_is_an_exception_of_both():
     with spgrad.dropin(), pytest.raises(spgrad.ArgumentValueError) as raised:
         torch.sparse_csr_tensor([0, 2, 1], [0, 1], [1.0, 2.0])
     assert isinstance(raised.value, RuntimeError)
+    assert raised.value.function == "sparse_csr_tensor"
     assert "spgrad.sparse_csr_tensor: " in str(raised.value)
     assert "crow_indices" in str(raised.value)
 

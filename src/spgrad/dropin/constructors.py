@@ -49,7 +49,7 @@ def _of_both_kinds(theirs: Exception, ours: Exception) -> Exception:
         )
     except TypeError:
         return theirs
-    return kind(f"{theirs} ({ours})")
+    return kind(f"{theirs} ({ours})", function=ours.function)
 
 
 def _coo(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -120,3 +120,17 @@ def test_a_zero_keeps_its_sign(name):
     A = testing.random_sparse((4, 6), LAYOUTS[name])
     x = spgrad.from_values(torch.full_like(A.values(), -0.0), A).to_dense()
     assert torch.equal(x.signbit(), testing.mask_of(A.pattern))
+
+
+@pytest.mark.parametrize("to", ["bsr", "bsc"])
+@pytest.mark.parametrize("name", ["bsr", "bsc"])
+def test_blocks_become_blocks_of_another_size(name, to):
+    A = testing.random_sparse((6, 12), LAYOUTS[name], blocksize=(2, 3)).requires_grad_()
+    B = getattr(A, f"to_sparse_{to}")((3, 4))
+    assert (B.layout, B.pattern.blocksize) == (LAYOUTS[to], (3, 4))
+    assert torch.equal(B.to_dense(), A.to_dense())
+    checked(B.detach())
+    g = torch.randn(6, 12, dtype=A.dtype)
+    B.to_dense().backward(g)
+    assert torch.equal(A.grad.to_dense(), g * testing.mask_of(A.pattern))
+    assert A.to_sparse(layout=LAYOUTS[to]).pattern.blocksize == (2, 3)

@@ -79,7 +79,7 @@ def neighbourhood_pattern(
     pairs = [grid_pairs(sizes, step, device=device) for step in steps]
     indices = torch.cat(pairs, 1) if pairs else torch.empty(2, 0, dtype=torch.int64, device=device)
     made = sparse_coo_tensor(indices, torch.ones(indices.shape[1], device=device), (points, points))
-    return convert(made.coalesce(), layout)._pattern  # type: ignore[arg-type]
+    return convert(made, layout)._pattern  # type: ignore[arg-type]
 
 
 def neighbour_steps(dims: int, radius: float) -> list[tuple[int, ...]]:
