@@ -42,7 +42,7 @@ def _of_both_kinds(theirs: Exception, ours: Exception) -> Exception:
     if not isinstance(ours, SpgradError) or issubclass(*bases) or issubclass(*bases[::-1]):
         return theirs
     try:
-        kind = type(
+        kind: Any = type(
             bases[1].__name__,
             bases[::-1],
             {"__module__": bases[1].__module__, "__str__": Exception.__str__},
