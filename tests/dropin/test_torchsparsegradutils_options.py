@@ -5,8 +5,20 @@ import torch
 
 import spgrad.dropin.torchsparsegradutils as tsgu
 from spgrad.dropin.torchsparsegradutils.encoders import PairwiseEncoder
-from spgrad.dropin.torchsparsegradutils.utils import linear_cg, lsmr, minres, rand_sparse, stack_csr
-from spgrad.dropin.torchsparsegradutils.utils.bicgstab import BICGSTABSettings, bicgstab
+from spgrad.dropin.torchsparsegradutils.utils import (
+    BICGSTABSettings,
+    LinearCGSettings,
+    MINRESSettings,
+    bicgstab,
+    linear_cg,
+    lsmr,
+    minres,
+    rand_sparse,
+    rand_sparse_tri,
+    sparse_eye,
+    stack_csr,
+)
+from spgrad.dropin.torchsparsegradutils.utils.random_sparse import make_spd_sparse
 
 D, C = torch.float64, torch.complex128
 LAYOUTS = [torch.sparse_coo, torch.sparse_csr]
@@ -111,6 +123,62 @@ def test_a_guess_that_solves_the_system_comes_back(columns):
     close(bicgstab(M, b, x, BICGSTABSettings(matvec_max=1)), x)
 
 
+BY_OPTIONS = {
+    "linear_cg": lambda M, b, tolerance, steps: linear_cg(
+        M, b, tolerance=tolerance, max_iter=steps
+    ),
+    "linear_cg by settings": lambda M, b, tolerance, steps: linear_cg(
+        M, b, settings=LinearCGSettings(cg_tolerance=tolerance, max_cg_iterations=steps)
+    ),
+    "minres": lambda M, b, tolerance, steps: minres(
+        M, b, settings=MINRESSettings(minres_tolerance=tolerance, max_cg_iterations=steps)
+    ),
+    "bicgstab": lambda M, b, tolerance, steps: bicgstab(
+        M, b, settings=BICGSTABSettings(reltol=tolerance, abstol=0.0, matvec_max=2 * steps)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:CG ended after")
+@pytest.mark.parametrize("solve", BY_OPTIONS.values(), ids=BY_OPTIONS)
+def test_tolerances_and_numbers_of_steps_are_kept(solve):
+    M = torch.diag(torch.logspace(0, 2, 60, dtype=D)) + 0.05 * torch.ones(60, 60, dtype=D)
+    b, calls = drawn(60, seed=1), []
+
+    def times(x):
+        calls.append(x)
+        return M @ x
+
+    found = {}
+    for tolerance in (1e-4, 1e-9, 1e-12):
+        calls.clear()
+        x = solve(times, b, tolerance, 200)
+        found[tolerance] = len(calls), float((M @ x - b).norm() / b.norm())
+    # those of conjugate gradients and of minimal residuals are lowered to 1e-8
+    assert found[1e-4][0] <= found[1e-9][0] < found[1e-12][0]
+    assert found[1e-9][1] < 1e-8
+    assert found[1e-12][1] < 1e-11 < found[1e-9][1] < found[1e-4][1] < 1e-3
+    calls.clear()
+    short = solve(times, b, 1e-12, 3)
+    assert len(calls) <= 8
+    assert (M @ short - b).norm() > 0.01 * b.norm()
+
+
+def test_bicgstab_ends_at_an_absolute_residual_and_tells_a_logger():
+    class Told:
+        lines = ()
+
+        def info(self, text, *args):
+            self.lines += (text % args,)
+
+    told, M, b = Told(), definite(), drawn(5, seed=1)
+    settings = BICGSTABSettings(abstol=2 * float(b.norm()), reltol=0.0, logger=told)
+    assert not bicgstab(M, b, settings=settings).any()
+    x = bicgstab(M, b, settings=settings._replace(abstol=1e-10))
+    close(M @ x, b)
+    assert [line[:7] for line in told.lines] == ["0 steps", "5 steps"]
+
+
 def by_numpy(solve):
     """A solver that leaves torch, and so takes no tensor that requires a gradient."""
 
@@ -190,8 +258,65 @@ def test_stacks_hold_the_matrices_in_their_order():
     assert torch.equal(stack_csr(parts).to_dense(), torch.stack([p.to_dense() for p in parts]))
 
 
+INDEX = pytest.mark.parametrize("index", [torch.int32, torch.int64])
+
+
+def index_dtypes(A):
+    """Those of the arrays that keep their dtype; the indices of COO become int64."""
+    return {A.crow_indices().dtype, A.col_indices().dtype} if A.layout == torch.sparse_csr else None
+
+
+@INDEX
+@pytest.mark.parametrize("dtype", [torch.float32, D], ids=str)
+@pytest.mark.parametrize("size", [(4, 4), (2, 4, 4)])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_made_matrices_have_the_dtypes_and_numbers_that_are_asked_for(layout, size, dtype, index):
+    options = {"values_dtype": dtype, "indices_dtype": index, "device": "cpu"}
+    bounds = {"value_range": (2.0, 3.0)}
+    for kind, A in {
+        "any": rand_sparse(size, 7, layout, **options),
+        "safe": rand_sparse(size, 16, layout, well_conditioned=True, min_diag_value=5, **options),
+        "upper": rand_sparse_tri(size, 7, layout, **bounds, **options),
+        "lower": rand_sparse_tri(size, 7, layout, upper=False, **bounds, **options),
+        "strict": rand_sparse_tri(size, 5, layout, strict=True, **bounds, **options),
+        "eye": sparse_eye(size, layout=layout, **options),
+    }.items():
+        dense, items = A.to_dense(), size[0] if len(size) == 3 else 1
+        assert (A.layout, A.shape, A.dtype, A.requires_grad) == (layout, size, dtype, False)
+        assert index_dtypes(A) in (None, {index})
+        count = {"safe": 16, "strict": 5, "eye": 4}.get(kind, 7)
+        assert A.values().numel() == count * items
+        diagonal = dense.diagonal(0, -2, -1)
+        if kind in ("any", "safe"):
+            assert 0 <= dense.min() <= dense.max() < 1 or kind == "safe"
+        if kind == "safe":
+            assert 5 <= diagonal.min() <= diagonal.max() < 5.5
+            assert (dense - torch.diag_embed(diagonal)).max() < 1
+        elif kind == "eye":
+            assert torch.equal(dense, torch.eye(4, dtype=dtype).expand(size))
+        elif kind != "any":
+            assert 2 <= A.values().min() <= A.values().max() < 3
+            triangle = {"upper": dense.triu(), "lower": dense.tril(), "strict": dense.triu(1)}
+            assert torch.equal(dense, triangle[kind])
+    leaf = sparse_eye(size, layout=layout, requires_grad=True)
+    assert (leaf.requires_grad, leaf.is_leaf, leaf.dtype) == (True, True, D)
+
+
+@INDEX
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("ratio", "zeros"), [(0.0, 0), (0.5, 20), (1.0, 42)])
+def test_definite_matrices_have_a_share_of_zeros(ratio, zeros, layout, index):
+    made, dense = make_spd_sparse(7, layout, torch.float32, index, "cpu", sparsity_ratio=ratio)
+    assert (made.layout, made.dtype, dense.dtype) == (layout, torch.float32, torch.float32)
+    assert index_dtypes(made) in (None, {index})
+    assert torch.equal(made.to_dense(), dense)
+    assert torch.equal(dense, dense.T)
+    assert int((dense == 0).sum()) == zeros
+    assert torch.linalg.eigvalsh(dense).min() > 1
+
+
+@INDEX
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_encoder_shows_its_options(index, layout):
     options = {"diag": True, "upper": False, "channel_voxel_relation": "intra", "layout": layout}
     code = PairwiseEncoder(1.5, (2, 3, 4), **options, indices_dtype=index)

@@ -6,10 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spgrad.dropin.torchsparsegradutils.utils.utils import (
-    convert_coo_to_csr,
-    convert_coo_to_csr_indices_values,
-)
+from spgrad.dropin.torchsparsegradutils.utils.utils import convert_coo_to_csr_indices_values
 
 __all__ = [
     "generate_random_sparse_coo_matrix",
@@ -186,7 +183,8 @@ def make_spd_sparse(
     if layout not in (torch.sparse_coo, torch.sparse_csr):
         raise ValueError(f"Unsupported layout {layout}: torch.sparse_coo and sparse_csr are taken")
     root = torch.randn(n, n, dtype=value_dtype, device=device)
-    dense = root @ root.T
+    dense = (root @ root.T).tril()
+    dense += dense.tril(-1).T  # exactly symmetric, which rounding of the product is not
     row, column = torch.triu_indices(n, n, 1, device=device)
     zeros = int(sparsity_ratio * row.shape[0]) if nz is None else min(nz // 2, row.shape[0])
     which = torch.randperm(row.shape[0], device=device)[:zeros]
@@ -195,5 +193,7 @@ def make_spd_sparse(
     dense.diagonal().add_(margin.clamp(min=0) + n)
     indices = dense.nonzero().T.to(index_dtype)
     values = dense[indices[0].long(), indices[1].long()]
-    A = torch.sparse_coo_tensor(indices, values, (n, n)).coalesce()
-    return (A if layout == torch.sparse_coo else convert_coo_to_csr(A)), dense
+    if layout == torch.sparse_coo:
+        return torch.sparse_coo_tensor(indices, values, (n, n)).coalesce(), dense
+    crow, col, values = convert_coo_to_csr_indices_values(indices, n, values)
+    return torch.sparse_csr_tensor(crow, col, values, (n, n)), dense
