@@ -1,0 +1,106 @@
+"""What a caller declares of a matrix by `assume`: each function checks it, and uses it."""
+
+import re
+
+import pytest
+import torch
+
+import spgrad
+from spgrad import linalg
+
+F64, C128 = torch.float64, torch.complex128
+
+
+def changed(M, *elements):
+    M = M.clone()
+    for i, j, value in elements:
+        M[i, j] = value
+    return M
+
+
+SYMMETRIC = torch.tensor([[4.0, 1, 0], [1, 3, 1], [0, 1, 2]], dtype=F64)
+GENERAL = changed(SYMMETRIC, (1, 0, 2))
+ONE_SIDED = changed(SYMMETRIC, (2, 1, 0))
+INDEFINITE = changed(SYMMETRIC, (2, 2, -2))
+HERMITIAN = changed(SYMMETRIC.to(C128), (0, 1, 1 + 1j), (1, 0, 1 - 1j))
+MIRRORED = changed(HERMITIAN, (1, 0, 1 + 1j))  # complex symmetric
+COMPLEX_DIAGONAL = changed(HERMITIAN, (2, 2, 2 + 1j))
+
+
+def right(A):
+    return torch.arange(1.0, 4).to(A.dtype)
+
+
+FUNCTIONS = {
+    "solve": lambda A, word: linalg.solve(A, right(A), assume=word),
+    "solve by GMRES": lambda A, word: linalg.solve(A, right(A), linalg.GMRES(), assume=word),
+    "factor": lambda A, word: linalg.factor(A, assume=word).solve(right(A)),
+    "det": lambda A, word: linalg.det(A, assume=word),
+    "slogdet": lambda A, word: linalg.slogdet(A, assume=word)[1],
+    "inverse_at": lambda A, word: linalg.inverse_at(A, A.pattern, assume=word).to_dense(),
+    "inverse_diagonal": lambda A, word: linalg.inverse_diagonal(A, assume=word),
+}
+DENSE = {
+    "solve": lambda M: torch.linalg.solve(M, right(M)),
+    "solve by GMRES": lambda M: torch.linalg.solve(M, right(M)),
+    "factor": lambda M: torch.linalg.solve(M, right(M)),
+    "det": torch.linalg.det,
+    "slogdet": lambda M: torch.linalg.slogdet(M)[1],
+    "inverse_at": lambda M: torch.linalg.inv(M).where(M != 0, 0),
+    "inverse_diagonal": lambda M: torch.linalg.inv(M).diagonal(),
+}
+APART = "and mirrored elements of `A` differ by up to"
+UNTRUE = {
+    "no triangle": (GENERAL, "triangular", "has elements above and below the diagonal"),
+    "other elements": (GENERAL, "symmetric", APART),
+    "other elements, hermitian": (GENERAL, "hermitian", APART),
+    "other elements, definite": (GENERAL, "positive definite", APART),
+    "no element": (ONE_SIDED, "symmetric", '`assume` is "symmetric", and '),
+    "a conjugate": (HERMITIAN, "symmetric", APART),
+    "no conjugate": (MIRRORED, "hermitian", APART),
+    "no conjugate, definite": (MIRRORED, "positive definite", APART),
+    "a complex diagonal": (COMPLEX_DIAGONAL, "hermitian", APART),
+    "a negative diagonal": (INDEFINITE, "positive definite", "diagonal has -2 in row 2"),
+    "no word": (SYMMETRIC, "spd", "`assume` is 'spd'; \"general\", "),
+}
+
+
+@pytest.mark.parametrize("case", UNTRUE)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_not_true_is_refused(name, case):
+    M, word, text = UNTRUE[case]
+    kind = spgrad.PivotError if case == "a negative diagonal" else spgrad.ArgumentValueError
+    function = name.partition(" ")[0]
+    with pytest.raises(kind, match=rf"spgrad\.linalg\.{function}: .*{re.escape(text)}"):
+        FUNCTIONS[name](spgrad.from_dense(M).to_sparse_csr(), word)
+
+
+TRUE = [
+    (GENERAL, None),
+    (GENERAL, "general"),
+    (GENERAL.triu(), "triangular"),
+    (GENERAL.tril(), "triangular"),
+    (SYMMETRIC, "symmetric"),
+    (SYMMETRIC, "hermitian"),
+    (SYMMETRIC, "positive definite"),
+    (INDEFINITE, "symmetric"),
+    (HERMITIAN, "hermitian"),
+    (HERMITIAN, "positive definite"),
+    (MIRRORED, "symmetric"),
+    (changed(SYMMETRIC, (1, 0, 1 + 1e-15)), "positive definite"),
+]
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc], ids=str)
+@pytest.mark.parametrize(("M", "word"), TRUE, ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_true_gives_the_same_values_and_gradients(name, M, word, layout):
+    A = spgrad.from_dense(M, layout).requires_grad_()
+    twin = M.clone().requires_grad_()
+    y, wanted = FUNCTIONS[name](A, word), DENSE[name](twin)
+    near = {"rtol": 1e-6, "atol": 1e-7}
+    torch.testing.assert_close(y, wanted, **near)
+    g = torch.arange(1.0, 1 + y.numel(), dtype=F64).view(y.shape).to(y.dtype)
+    y.backward(g)
+    wanted.backward(g)
+    torch.testing.assert_close(A.grad.to_dense(), twin.grad.where(M != 0, 0), **near)
