@@ -1,5 +1,6 @@
 """What drop-in mode hands to torch and back: tensors in lists, tuples, named tuples and dicts."""
 
+import weakref
 from typing import NamedTuple
 
 import pytest
@@ -91,3 +92,31 @@ def test_gradients_of_real_values_that_become_complex(convert, fallback):
         A.requires_grad_()
         convert(A).to_dense().backward(g)
     assert A.grad._values().tolist() == [1, 1, 5]
+
+
+SHAPES_IN_PLACE = {
+    "t_": (),
+    "transpose_": (0, 1),
+    "swapaxes_": (0, 1),
+    "swapdims_": (0, 1),
+    "unsqueeze_": (0,),
+    "squeeze_": (0,),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES_IN_PLACE)
+def test_changes_of_shape_in_place_are_for_tensors_without_a_leafs_gradient(name):
+    A = testing.random_sparse((1, 4), torch.sparse_coo)
+    twin, arguments = A.to_dense(), SHAPES_IN_PLACE[name]
+    leaf = A.clone().requires_grad_()
+    with spgrad.dropin(fallback="refuse"):
+        with pytest.raises(spgrad.StateError, match="_: `input` is a leaf that requires"):
+            getattr(leaf, name)(*arguments)
+        assert leaf.shape == (1, 4)
+        watched = weakref.ref(A)
+        with pytest.raises(spgrad.StateError, match="weak reference"):
+            getattr(A, name)(*arguments)
+        assert watched() is A
+        del watched
+        assert getattr(A, name)(*arguments) is A
+    assert torch.equal(A.to_dense(), getattr(twin, name)(*arguments))

@@ -10,6 +10,7 @@ from spgrad.dropin.torchsparsegradutils.utils import (
     LinearCGSettings,
     MINRESSettings,
     bicgstab,
+    convert_coo_to_csr,
     linear_cg,
     lsmr,
     minres,
@@ -256,6 +257,23 @@ def test_logarithms_of_sums_of_matrices_and_batches(layout, shape, include_zeros
 def test_stacks_hold_the_matrices_in_their_order():
     parts = [rand_sparse((3, 4), 5, torch.sparse_csr) for _ in range(2)]
     assert torch.equal(stack_csr(parts).to_dense(), torch.stack([p.to_dense() for p in parts]))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4), (3, 0), (2, 3, 4), (1, 3, 4), (0, 3, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, C], ids=str)
+def test_matrices_without_elements_become_csr(shape, dtype):
+    A = convert_coo_to_csr(torch.zeros(shape, dtype=dtype).to_sparse())
+    assert (A.layout, A.shape, A.dtype) == (torch.sparse_csr, shape, dtype)
+    assert A.crow_indices().shape == (*shape[:-2], shape[-2] + 1)
+    assert not A.crow_indices().any()
+
+
+@pytest.mark.parametrize("counts", [(1, 3), (0, 2), (2, 0), (2, 2, 0), (3, 1)])
+def test_items_of_other_numbers_of_elements_do_not_become_csr(counts):
+    A = torch.stack([(torch.arange(4) < n).view(2, 2) for n in counts]).double().to_sparse()
+    text = f"items have from {min(counts)} to {max(counts)} elements; one number is taken"
+    with pytest.raises(ValueError, match=text):
+        convert_coo_to_csr(A)
 
 
 INDEX = pytest.mark.parametrize("index", [torch.int32, torch.int64])

@@ -85,9 +85,18 @@ def convert_coo_to_csr_indices_values(
     if dims == 2:
         return _compress_row_indices(indices[0], num_rows), indices[1].clone(), found
     items = int(indices[0].max()) + 1 if indices.shape[1] else 1
-    row = indices[1].view(items, -1)
+    each = _in_each(torch.bincount(indices[0], minlength=items))
+    row = indices[1].view(items, each)
     crow = torch.stack([_compress_row_indices(r, num_rows) for r in row])
-    return crow, indices[2].view(items, -1), found.view(items, -1)
+    return crow, indices[2].view(items, each), found.view(items, each)
+
+
+def _in_each(counts: torch.Tensor) -> int:
+    """The one number of elements that the items of a batch have, of their numbers."""
+    least, most = (int(n) for n in counts.aminmax())
+    if least != most:
+        raise ValueError(f"the items have from {least} to {most} elements; one number is taken")
+    return most
 
 
 def convert_coo_to_csr(sparse_coo_tensor: torch.Tensor) -> torch.Tensor:
@@ -100,6 +109,10 @@ def convert_coo_to_csr(sparse_coo_tensor: torch.Tensor) -> torch.Tensor:
     if sparse_coo_tensor.layout != torch.sparse_coo:
         raise ValueError(f"sparse_coo_tensor has layout {sparse_coo_tensor.layout}; COO is taken")
     A = sparse_coo_tensor.coalesce()
+    if A.dim() == 3 and A.sparse_dim() == 3 and A.shape[0]:
+        _in_each(torch.bincount(A.indices()[0], minlength=A.shape[0]))
+    if not A._nnz():
+        return torch.zeros(A.shape, dtype=A.dtype, device=A.device, layout=torch.sparse_csr)
     crow, col, val = convert_coo_to_csr_indices_values(A.indices(), A.shape[-2], A.values())
     return torch.sparse_csr_tensor(crow, col, val, A.shape)
 
