@@ -26,6 +26,8 @@ _OF_BOTH = {"presmoother": None, "postsmoother": None, "max_coarse": 100}
 # Each row of the interpolation is damped by its absolute sum. What pyamg does by default, steps
 # from a random vector to the largest eigenvalue, is most of its time, and differs in each run.
 _SMOOTH = ("jacobi", {"omega": 4 / 3, "weighting": "local"})
+_AS_GIVEN: dict[str, Any] = {"improve_candidates": None}
+_SMOOTH_ONES = 0.05  # what A times ones is at most, beside the diagonal, if ones need no relaxation
 _MOST_LEVELS = 30
 _MOST_DENSE = 1000  # rows of a matrix that is inverted
 
@@ -67,14 +69,16 @@ def _hierarchy(A: Any, method: _Method) -> list[Any]:
     """The levels of pyamg: objects with A, and but for the last one P and R.
 
     Smoothed aggregation makes one level in each call: pyamg would keep the coarse matrices in BSR
-    with blocks of one element, which SciPy sorts and sums in Python.
+    with blocks of one element, which SciPy sorts and sums in Python. It would also relax the vector
+    of ones for the finest level, a fifth of the time, where that vector is smooth already.
     """
     import pyamg
 
     if method == "ruge stuben":
         return pyamg.ruge_stuben_solver(A, max_levels=_MOST_LEVELS, **_OF_BOTH).levels
     levels: list[Any] = []
-    options: dict[str, Any] = {}
+    sums = abs(A.sum(1)).sum()
+    options = dict(_AS_GIVEN) if sums <= _SMOOTH_ONES * abs(A.diagonal()).sum() else {}
     while True:
         *finer, coarsest = pyamg.smoothed_aggregation_solver(
             A, smooth=_SMOOTH, max_levels=2, **options, **_OF_BOTH
@@ -82,7 +86,7 @@ def _hierarchy(A: Any, method: _Method) -> list[Any]:
         levels += finer
         if not finer or len(levels) == _MOST_LEVELS - 1:
             return [*levels, coarsest]
-        A, options = coarsest.A.tocsr(), {"B": coarsest.B, "improve_candidates": None}
+        A, options = coarsest.A.tocsr(), {"B": coarsest.B, **_AS_GIVEN}
 
 
 class _Level:
