@@ -211,6 +211,19 @@ def test_wrong_masks(mask, text):
         ours(x, x, x, attn_mask=mask, need_weights=True)
 
 
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.parametrize(
+    ("shape", "dense_dim"), [((2, L, L), 0), ((2, L, L, 2), 1), ((L, L, 2, 2), 2)]
+)
+def test_items_with_padding_share_a_matrix_of_scores(shape, dense_dim, layout, weights):
+    ours, _ = pair()
+    mask = testing.random_sparse(shape, layout, dense_dim=dense_dim)
+    x, padding = tokens(L, 2, 8), torch.zeros(2, L, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"`attn_mask` has shape .*; \(L, S\) or \(L, S \| num_"):
+        ours(x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=weights)
+
+
 def test_no_tokens():
     ours = nn.SparseAttention(8, HEADS, **DOUBLE)
     none = tokens(0, 8)

@@ -156,14 +156,20 @@ def test_copies_and_devices():
 
 
 @pytest.mark.parametrize("scores", [False, True])
-def test_autocast(scores):
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_autocast(padded, weights, scores):
     ours = nn.SparseAttention(8, 2)
     where = some_pattern()
     mask = spgrad.from_values(torch.randn(where.nse), where) if scores else where
     x = torch.randn(L, 8, requires_grad=True)
-    wanted, _ = ours(x, x, x, attn_mask=mask)
+    options = {"attn_mask": mask, "need_weights": weights}
+    if padded:
+        options["key_padding_mask"] = torch.arange(L) == 5
+    wanted, _ = ours(x, x, x, **options)
     with torch.autocast("cpu", torch.bfloat16):
-        found, _ = ours(x, x, x, attn_mask=mask)
+        found, _ = ours(x, x, x, **options)
+    assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), wanted, atol=0.05, rtol=0.05)
     found.sum().backward()
     assert x.grad.dtype == torch.float32

@@ -179,3 +179,23 @@ def test_the_pattern_is_made_once_in_inference_mode_too():
         x = torch.ones(2, 6)
         assert torch.equal(layer(x), layer(x))
         assert layer.pattern is layer.pattern
+
+
+@pytest.mark.parametrize("more", [{}, BLOCKS], ids=["elements", "blocks"])
+def test_indices_that_a_layer_is_given_stay_as_they_are(more):
+    """Loading a state writes to the buffers in place, which no other tensor may notice."""
+    torch.manual_seed(0)
+    layer, source, other = (made(0.5, **more) for _ in range(3))
+    arrays = source.crow_indices.clone(), source.col_indices.clone(), source.values.detach().clone()
+    make = spgrad.sparse_bsr_tensor if more else spgrad.sparse_csr_tensor
+    given, wanted = make(*arrays, (6, 8)), [t.clone() for t in arrays]
+    layer.set_weight(given)
+    assert_close(layer(X), X @ given.to_dense().T + layer.bias)
+    for name in ("crow_indices", "col_indices"):
+        getattr(layer, name).copy_(getattr(other, name))
+    with torch.no_grad():
+        layer.values.zero_()
+    found = given.crow_indices(), given.col_indices(), given.values()
+    for ours, before in zip(found, wanted, strict=True):
+        assert torch.equal(ours, before)
+    assert torch.equal(layer.pattern.indices[1].long(), other.col_indices)

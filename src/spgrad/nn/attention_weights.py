@@ -7,7 +7,6 @@ import math
 import torch
 import torch.nn.functional as F
 
-from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern, stored_values
 from spgrad.lowering.coalesce import without_repeats
@@ -15,6 +14,7 @@ from spgrad.lowering.dense_at import dense_at_elements
 from spgrad.lowering.products.spmm import sddmm, spmm
 from spgrad.lowering.segments import segments_of
 from spgrad.nn.graph.loops import with_dense_dims
+from spgrad.nn.padding import require_shared
 from spgrad.ops.products.attention import require_attention
 from spgrad.ops.reductions.softmax import softmax_of_some
 from spgrad.torch_protocol.compile import when_tracing
@@ -36,9 +36,7 @@ def attention_with_weights(
     are averaged, and 0 in a row whose scores all are minus infinity.
     """
     mask, lead, m = without_repeats(mask), tuple(q.shape[:-2]), q.shape[-2]
-    if mask._pattern.batch or mask._pattern.dense_dim > 1:
-        shape, hint = tuple(mask._pattern.shape), "Items of a batch share the pattern."
-        raise checks.bad_shape("attn_mask", shape, "(L, S) or (L, S | num_heads)", hint)
+    require_shared(mask)
     require_attention(mask, q, k, v)
     pattern = with_dense_dims(mask._pattern, lead if len(lead) > 1 else (1, *lead))
     wide = torch.promote_types(q.dtype, torch.float32)

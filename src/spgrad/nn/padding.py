@@ -34,6 +34,7 @@ def padded_attention(
     """
     if q.dim() == 3:
         return padded_attention(q[None], k[None], v[None], mask, key_padding_mask, dropout)[0]
+    require_shared(mask)
     added = added_to_scores(key_padding_mask, (q.shape[0], mask._pattern.matrix[1]), q.dtype)
     mask = without_repeats(mask)
     if mask._pattern.blocksize is None:
@@ -55,6 +56,13 @@ def padded_attention(
 
 
 when_tracing(padded_attention)
+
+
+def require_shared(mask: SparseTensor) -> None:
+    """Refuses a mask with a pattern for each item, or with more than a value for each head."""
+    if mask._pattern.batch or mask._pattern.dense_dim > 1:
+        shape, hint = tuple(mask._pattern.shape), "Items of a batch share the pattern."
+        raise checks.bad_shape("attn_mask", shape, "(L, S) or (L, S | num_heads)", hint)
 
 
 def _columns(pattern: Pattern) -> torch.Tensor:
