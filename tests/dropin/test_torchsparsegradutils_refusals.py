@@ -1,5 +1,7 @@
 """What the stand-in for torchsparsegradutils refuses, with the class and the text of the error."""
 
+import re
+
 import pytest
 import torch
 
@@ -22,6 +24,7 @@ from spgrad.dropin.torchsparsegradutils.utils import (
     rand_sparse,
     rand_sparse_tri,
     sparse_block_diag,
+    sparse_block_diag_split,
     sparse_eye,
     stack_csr,
 )
@@ -209,6 +212,52 @@ HELPERS = [
 def test_what_is_refused(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+SQUARE = torch.eye(4, dtype=D) + torch.eye(4, dtype=D).roll(1, 1)
+OTHER_LAYOUTS = {
+    torch.strided: SQUARE,
+    torch.sparse_csc: SQUARE.to_sparse_csc(),
+    torch.sparse_bsr: SQUARE.to_sparse_bsr((2, 2)),
+    torch.sparse_bsc: SQUARE.to_sparse_bsc((2, 2)),
+}
+
+
+@pytest.mark.parametrize("layout", OTHER_LAYOUTS, ids=str)
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (tsgu.sparse_mm, ValueError, "A has layout {}; COO and CSR are taken"),
+        (tsgu.sparse_triangular_solve, ValueError, "A has layout {}; COO and CSR are taken"),
+        (tsgu.sparse_generic_solve, TypeError, "A has layout {}; COO and CSR are taken"),
+        (
+            lambda A, b: SparseMultivariateNormal(b[:, 0], scale_tril=A),
+            ValueError,
+            "scale_tril has layout {}; COO and CSR are taken",
+        ),
+        (
+            lambda A, b: SparseMultivariateNormal(b[:, 0], precision_tril=A),
+            ValueError,
+            "precision_tril has layout {}; COO and CSR are taken",
+        ),
+        (
+            lambda A, b: SparseMultivariateNormalNative(b[:, 0], A),
+            ValueError,
+            "scale_tril must be sparse CSR; it has layout {}",
+        ),
+        (lambda A, b: sparse_block_diag(A, A), ValueError, "layouts {{{}}} are given; all COO"),
+        (
+            lambda A, b: sparse_block_diag_split(A, (4, 4)),
+            ValueError,
+            "layout {} is given; COO and CSR are taken",
+        ),
+        (lambda A, b: convert_coo_to_csr(A), ValueError, "has layout {}; COO is taken"),
+        (lambda A, b: stack_csr([A]), ValueError, r"shape (4, 4) and layout {}; CSR matrices of"),
+    ],
+)
+def test_other_layouts_are_refused(call, error, text, layout):
+    with pytest.raises(error, match=re.escape(text.format(layout))):
+        call(OTHER_LAYOUTS[layout], columns(4))
 
 
 def test_a_diagonal_that_is_taken_as_ones_gets_no_gradient():
