@@ -199,3 +199,25 @@ def test_a_number_times_a_tensor():
     number = torch.tensor(2.0)
     assert torch.equal(aten.mul.Tensor(number, A)._vals, 2 * A._vals)
     assert torch.equal(aten.mul.Tensor(A, number)._vals, 2 * A._vals)
+
+
+SPARSE_MATRIX = testing.random_sparse((4, 6), torch.sparse_csr)
+NO_MATRICES = {
+    "a dense vector": torch.ones(6, dtype=torch.float64),
+    "a dense batch": torch.ones(2, 5, 6, dtype=torch.float64),
+    "a sparse vector": testing.random_sparse((6,), torch.sparse_coo),
+    "a sparse batch": testing.random_sparse((2, 5, 6), torch.sparse_csr),
+    "a list": [[1.0] * 6],
+    "a number": 2.0,
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("name", NO_MATRICES)
+def test_the_weight_of_a_linear_map_is_a_matrix(name):
+    weight, says = NO_MATRICES[name], r"spgrad\.linear: `weight` is .*; a sparse or dense matrix"
+    with pytest.raises(spgrad.ArgumentKindError, match=says):
+        spgrad.linear(SPARSE_MATRIX, weight)
+    if isinstance(weight, spgrad.SparseTensor):
+        with pytest.raises(spgrad.ArgumentKindError, match=says):
+            spgrad.linear(SPARSE_MATRIX.to_dense(), weight)
