@@ -54,15 +54,23 @@ def constructors():
     ]
 
 
+MADE_BY_TORCH = {3, 19, 23}  # one value without a dimension, no dimension, `like` a dense tensor
+
+
 def native_of(x):
     return spgrad.to_torch(x) if isinstance(x, SparseTensor) else x
 
 
+@pytest.mark.parametrize("fallback", ["torch", "refuse"])
 @pytest.mark.parametrize("at", range(len(constructors())))
-def test_what_torch_makes_sparse_is_a_sparse_tensor_with_the_same_contents(at):
+def test_what_torch_makes_sparse_is_a_sparse_tensor_with_the_same_contents(at, fallback):
     make = constructors()[at]
     expected = make()
-    with spgrad.dropin():
+    if fallback == "refuse" and at in MADE_BY_TORCH:
+        with spgrad.dropin(fallback), pytest.raises(spgrad.SpgradError):
+            make()
+        return
+    with spgrad.dropin(fallback):
         made = make()
     assert type(made) is SparseTensor
     assert type(expected) is torch.Tensor

@@ -194,9 +194,10 @@ def test_types_and_devices():
         assert A.to(device="meta").shape == A.shape
 
 
-def test_conversions_between_layouts():
+@pytest.mark.parametrize("fallback", ["torch", "refuse"])
+def test_conversions_between_layouts(fallback):
     short = made(index_dtype=torch.int32)
-    with spgrad.dropin():
+    with spgrad.dropin(fallback):
         coo = short.to_sparse_coo()
         assert coo.indices().dtype == torch.int64
         assert coo.to_sparse() is coo

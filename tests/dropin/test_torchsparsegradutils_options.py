@@ -67,6 +67,13 @@ def test_lsmr_ends_where_the_residual_is_orthogonal(given, dtype):
     assert (few - wanted).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, D], ids=str)
+def test_lsmr_lowers_a_tolerance(dtype):
+    M, b = tall(dtype), drawn(60, dtype=dtype, seed=1)
+    normal = M.T @ (M @ lsmr(M, b, atol=1.0)[0] - b)
+    assert normal.norm() < (1e-4 if dtype == torch.float32 else 1e-7) * (M.T @ b).norm()
+
+
 @pytest.mark.parametrize("damp", [0.0, 2.0])
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
 def test_lsmr_starts_at_a_guess(shape, damp):
@@ -124,6 +131,12 @@ def test_a_guess_that_solves_the_system_comes_back(columns):
     close(bicgstab(M, b, x, BICGSTABSettings(matvec_max=1)), x)
 
 
+def test_settings_that_are_left_out_are_those_of_the_package():
+    assert MINRESSettings() == (1000, 1e-4, False)
+    assert LinearCGSettings() == (1000, 20, 1, False, False)
+    assert BICGSTABSettings()[:4] == (None, 1e-8, 1e-6, None)
+
+
 BY_OPTIONS = {
     "linear_cg": lambda M, b, tolerance, steps: linear_cg(
         M, b, tolerance=tolerance, max_iter=steps
@@ -163,6 +176,20 @@ def test_tolerances_and_numbers_of_steps_are_kept(solve):
     short = solve(times, b, 1e-12, 3)
     assert len(calls) <= 8
     assert (M @ short - b).norm() > 0.01 * b.norm()
+
+
+def test_bicgstab_takes_two_products_for_each_row():
+    calls, M = [], torch.diag(torch.logspace(0, 12, 30, dtype=D)) + drawn(30, 30)
+
+    def times(x):
+        calls.append(x)
+        return M @ x
+
+    settings = BICGSTABSettings(reltol=0.0, abstol=0.0)
+    for start in (None, drawn(30, seed=1)):
+        calls.clear()
+        bicgstab(times, drawn(30, seed=2), start, settings)
+        assert 58 <= len(calls) <= 61
 
 
 def test_bicgstab_ends_at_an_absolute_residual_and_tells_a_logger():

@@ -145,6 +145,11 @@ ENCODERS = [
         ValueError,
         "must be 'indep' for one channel",
     ),
+    (lambda: calc_pairwise_coo_indices_nd(1, (3,)), ValueError, "volume_shape must be a tuple"),
+    (lambda: calc_pairwise_coo_indices_nd(1, (1, 0)), ValueError, "volume_shape must be a tuple"),
+    (lambda: PairwiseEncoder(1, (1, "3")), ValueError, "volume_shape must be a tuple"),
+    (lambda: PairwiseEncoder(1, (3,)), ValueError, "volume_shape must be a tuple"),
+    (lambda: PairwiseEncoder(1, (1, 0)), ValueError, "volume_shape must be a tuple"),
     (
         lambda: PairwiseEncoder(1, (1, 3), indices_dtype=torch.int16),
         ValueError,

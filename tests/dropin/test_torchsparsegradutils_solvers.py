@@ -259,6 +259,7 @@ def test_products_with_vectors_of_a_batch(batch, samples):
 
     def times(A, B, **options):
         seen.append(options)
+        assert B.shape == (*batch, 3, *(samples or (1,)))
         return A @ B
 
     close(_batch_sparse_mv(times, M, v, upper=True), torch.einsum("...ij,...j->...i", M, v))

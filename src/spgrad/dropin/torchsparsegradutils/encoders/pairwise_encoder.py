@@ -150,7 +150,6 @@ class PairwiseEncoder(torch.nn.Module):
         device: Any = None,
     ) -> None:
         super().__init__()
-        _require_shape(volume_shape, 2)
         if indices_dtype not in (torch.int64, torch.int32):
             raise ValueError(f"indices_dtype is {indices_dtype}; int32 and int64 are taken")
         if layout not in (torch.sparse_coo, torch.sparse_csr):
