@@ -161,6 +161,12 @@ def test_triangular_solves_of_dense_and_sparse_matrices():
                 close(linalg_solve_triangular_compat(given, b, **options), wanted)
 
 
+@pytest.mark.parametrize("given", [TRIANGLE, TRIANGLE.to_sparse_csr()], ids=["dense", "csr"])
+def test_triangular_solves_read_the_diagonal_unless_told(given):
+    x = linalg_solve_triangular_compat(given, b, upper=False)
+    close(x, torch.linalg.solve(TRIANGLE, b))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_least_squares_of_a_vector(layout):
     M = torch.tensor([[2.0, 0], [1, 3], [0, 1], [1, 0]], dtype=D)
