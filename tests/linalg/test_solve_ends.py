@@ -326,6 +326,7 @@ def test_multigrid_is_the_same_in_each_run(method):
     b = torch.randn(144, 1, dtype=D)
     once, again = (linalg.AMG(method).prepare(M).apply(b) for _ in range(2))
     assert torch.equal(once, again)
+    assert torch.equal(linalg.AMG(method).prepare(M).apply(b.requires_grad_()), once)
 
 
 def test_an_iteration_ends_when_all_columns_have_converged():

@@ -133,7 +133,7 @@ class _Cycle(Applied):
         self.coarsest = _coarsest(hierarchy[-1].A, like)
 
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        return self._cycle(0, r)  # symmetric: its adjoint is itself
+        return self._cycle(0, r.detach())  # symmetric: its adjoint is itself
 
     def _cycle(self, at: int, r: torch.Tensor) -> torch.Tensor:
         if at == len(self.levels):

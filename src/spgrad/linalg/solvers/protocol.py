@@ -74,7 +74,10 @@ class Applied(ABC):
 
     @abstractmethod
     def apply(self, r: torch.Tensor, adjoint: bool = False) -> torch.Tensor:
-        """M^-1 r, or M^-H r with `adjoint`, where M approximates A and r is (items m, n)."""
+        """M^-1 r, or M^-H r with `adjoint`, where M approximates A and r is (items m, n).
+
+        Without gradient: `spgrad.linalg.solve` has the derivative.
+        """
 
 
 class Preconditioner(ABC):
