@@ -55,6 +55,30 @@ FUNCTIONS = {
 }
 
 
+NEW_PATTERNS = {"spgemm", "add"}  # whose sizes a transform in a graph does not know
+
+
+@pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in NEW_PATTERNS])
+def test_forward_mode_and_hessians_compile(function):
+    """In one graph: torch.compile enters forward mode in a way of its own."""
+    torch.compiler.reset()
+    A, v, x, dense = places()
+    sparse_form, dense_form = FUNCTIONS[function]
+
+    def f(v):
+        return sparse_form(spgrad.from_values(v, A), x).square().sum()
+
+    def expected(v):
+        return dense_form(dense(v), x).square().sum()
+
+    t = torch.randn_like(v)
+    both = {"fullgraph": True, "backend": "aot_eager"}
+    moved = torch.compile(lambda v: torch.func.jvp(f, (v,), (t,))[1], **both)(v)
+    testing.assert_close(moved, torch.func.grad(expected)(v) @ t)
+    curved = torch.compile(torch.func.hessian(f), **both)(v)
+    testing.assert_close(curved, torch.func.hessian(expected)(v))
+
+
 @pytest.mark.parametrize("function", list(FUNCTIONS))
 def test_transforms_of_functions(function):
     """Forward and backward mode, one in the other, and vmap, of a function of the values."""

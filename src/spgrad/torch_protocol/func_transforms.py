@@ -161,7 +161,7 @@ class _Call:
 
 def _primal(t: Any) -> Any:
     """`t` without its tangent; with the tangent, the derivative would be taken twice."""
-    return forward_ad.unpack_dual(t).primal if isinstance(t, torch.Tensor) else t
+    return forward_ad.unpack_dual(t, level=0).primal if isinstance(t, torch.Tensor) else t
 
 
 def _transformed(call: _Call) -> type[torch.autograd.Function]:
