@@ -29,7 +29,7 @@ def copied(T, b):
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, D])
 def test_later_solves_are_the_first(dtype, upper, unit, layout):
-    M = grid(18, dtype) / 5
+    M = grid(18, dtype) / 4
     T, b = kept(M, upper, unit, layout), torch.randn(324, 1, dtype=dtype)
     found = [(T.solve(b, False), T.solve(b, True)) for _ in range(6)]
     assert T._copy is not None
