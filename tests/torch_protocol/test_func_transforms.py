@@ -113,6 +113,30 @@ def test_transforms_of_functions(function):
     testing.assert_close(tangent, (jacobian * t).sum(-1))
 
 
+@pytest.mark.parametrize("function", list(FUNCTIONS))
+def test_forward_mode_within_transforms_of_second_and_third_order(function):
+    """torch itself drops the outer tangents of a custom function in the inner forward mode."""
+    forward, backward = torch.func.jacfwd, torch.func.jacrev
+    A, v, x, dense = places()
+    sparse_form, dense_form = FUNCTIONS[function]
+
+    def f(v):
+        return (sparse_form(spgrad.from_values(v, A), x) ** 3).sum()
+
+    def expected(v):
+        return (dense_form(dense(v), x) ** 3).sum()
+
+    second = backward(backward(expected))
+    testing.assert_close(forward(forward(f))(v), second(v))
+    third = backward(second)(v)
+    for outer, inner, first in (
+        (forward, forward, backward),
+        (forward, backward, forward),
+        (backward, forward, forward),
+    ):
+        testing.assert_close(outer(inner(first(f)))(v), third)
+
+
 def test_a_sparse_tensor_in_a_transform_is_refused_clearly():
     A, _, x, _ = places()
     for transform in (torch.func.grad, torch.func.jacrev):

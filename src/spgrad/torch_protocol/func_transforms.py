@@ -19,6 +19,7 @@ from torch._C._functorch import (
     get_unwrapped,
     is_batchedtensor,
     is_functorch_wrapped_tensor,
+    maybe_current_level,
     unwrap_if_dead,
 )
 from torch.autograd import forward_ad
@@ -161,7 +162,9 @@ class _Call:
 
 def _primal(t: Any) -> Any:
     """`t` without its tangent; with the tangent, the derivative would be taken twice."""
-    return forward_ad.unpack_dual(t, level=0).primal if isinstance(t, torch.Tensor) else t
+    if not isinstance(t, torch.Tensor):
+        return t
+    return forward_ad.unpack_dual(t, level=0).primal  # torch.compile tells Python of no level
 
 
 def _transformed(call: _Call) -> type[torch.autograd.Function]:
@@ -199,8 +202,10 @@ def _transformed(call: _Call) -> type[torch.autograd.Function]:
                 moving[:] = [t for _, t in found]
                 return tuple(g for g, _ in found)
 
-            push = torch.func.vjp(pull, torch.zeros_like(y))[1]
-            (out,) = push(tuple(moving))
+            # torch switches forward mode off here, also that of the transforms around this one
+            with forward_ad._set_fwd_grad_enabled(maybe_current_level() is not None):
+                push = torch.func.vjp(pull, torch.zeros_like(y))[1]
+                (out,) = push(tuple(moving))
             return (out, *[None] * ctx.more) if ctx.more else out
 
         @staticmethod
