@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 import spgrad
 from spgrad import testing
@@ -52,7 +53,16 @@ FUNCTIONS = {
     ),
     "scale": (lambda A, x: (A * x[:4, :1]).sin().to_dense(), lambda a, x: (a * x[:4, :1]).sin()),
     "add": (lambda A, x: (A + OTHER).to_dense(), lambda a, x: a + OTHER.to_dense()),
+    "attention": (
+        lambda A, x: scaled_dot_product_attention(x[:4], x, x, attn_mask=A),
+        lambda a, x: scores_of(a, x).softmax(1).nan_to_num(0.0) @ x,
+    ),
 }
+
+
+def scores_of(a, x):
+    """Those of attention with a bias `a` on its elements."""
+    return torch.where(a == 0, -torch.inf, x[:4] @ x.t() / x.shape[1] ** 0.5 + a)
 
 
 NEW_PATTERNS = {"spgemm", "add"}  # whose sizes a transform in a graph does not know
@@ -130,6 +140,7 @@ def test_forward_mode_within_transforms_of_second_and_third_order(function):
     testing.assert_close(forward(forward(f))(v), second(v))
     third = backward(second)(v)
     for outer, inner, first in (
+        (forward, forward, forward),
         (forward, forward, backward),
         (forward, backward, forward),
         (backward, forward, forward),

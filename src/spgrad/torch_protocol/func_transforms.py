@@ -133,6 +133,7 @@ class _Call:
 
     def forward(self, tensors: tuple[torch.Tensor, ...]) -> Any:
         """The result, or a tuple of the result and further tensors that the backward needs."""
+        tensors = tuple(map(_in_memory, tensors))
         with untransformed():
             y = self.cls.forward(self.notes, *self.filled(tensors, self.others))
         if any(step == 0 and size > 1 for step, size in zip(y.stride(), y.shape, strict=True)):
@@ -158,6 +159,13 @@ class _Call:
         ctx.needs_input_grad = tuple(self.filled(needs, [False] * len(self.others)))
         grads = self.cls.backward(ctx, g)
         return tuple(grads[i] for i in self.at)
+
+
+def _in_memory(t: torch.Tensor) -> torch.Tensor:
+    """`t`; forward mode has zeros that take no memory, which kernels can't read."""
+    if not t._is_zerotensor():
+        return t
+    return torch.zeros(t.shape, dtype=t.dtype, device=t.device)
 
 
 def _primal(t: Any) -> Any:
