@@ -84,5 +84,5 @@ def test_offsets_that_the_blocks_of_the_kernel_can_not_take_are_refused(at):
 @pytest.mark.skipif(not kernels.compiled(), reason="the reference substitutes complex numbers")
 def test_complex_numbers_are_refused():
     val, b = (torch.zeros(*s, dtype=torch.complex64) for s in ((1, 48), (1, 32, 1)))
-    with pytest.raises(RuntimeError, match="`x` is complex; float32 and float64 are accepted"):
+    with pytest.raises(RuntimeError, match="`b` is complex; float32 and float64 are accepted"):
         kernels.substitute_diagonals(val, torch.tensor([1]), None, b, False)

@@ -48,6 +48,10 @@ def schedule(made, **fixed):
     return lambda **options: made(LAYER, **{**fixed, **options})
 
 
+def module(made, **fixed):
+    return lambda **options: made(**{**fixed, **options})
+
+
 def walk(**options):
     return data.random_walk(A, [0], **{"length": 2, **options})
 
@@ -103,11 +107,11 @@ CALLS = {
         "in_features out_features density dtype blocksize n_m generator",
     ),
     "table of bags": (
-        lambda **o: nn.SparseEmbeddingBag(**{"num_embeddings": 6, "embedding_dim": 3, **o}),
+        module(nn.SparseEmbeddingBag, num_embeddings=6, embedding_dim=3),
         "num_embeddings embedding_dim max_norm norm_type padding_idx dtype",
     ),
     "SparseAttention": (
-        lambda **o: nn.SparseAttention(**{"embed_dim": 4, "num_heads": 2, **o}),
+        module(nn.SparseAttention, embed_dim=4, num_heads=2),
         "embed_dim num_heads dropout kdim vdim",
     ),
     "SparseEmbeddingBag": (lambda **o: TABLE(INPUTS, **o), "offsets"),
@@ -141,11 +145,11 @@ CALLS = {
     "rand": (lambda **o: spgrad.rand(4, 4, **{"density": 0.5, **o}), "density generator"),
     "matrix_power": (lambda **o: spgrad.matrix_power(A, **{"n": 2, **o}), "n"),
     "GraphAttention": (
-        lambda **o: nn.GraphAttention(**{"in_channels": 3, "out_channels": 2, **o}),
+        module(nn.GraphAttention, in_channels=3, out_channels=2),
         "out_channels heads dropout version negative_slope edge_dim",
     ),
     "GraphConv": (
-        lambda **o: nn.GraphConv(**{"in_channels": 3, "out_channels": 2, **o}),
+        module(nn.GraphConv, in_channels=3, out_channels=2),
         "in_channels out_channels",
     ),
 }

@@ -21,8 +21,8 @@ SOON = 8
 class Diagonals(NamedTuple):
     """A square matrix by diagonals, as the kernel `spmv_diagonals` takes it.
 
-    A symmetric matrix has the values of the offsets from 0 on alone, which halves what a product
-    reads.
+    A symmetric matrix has the values of the offsets from 0 on alone: a product reads about half of
+    the values.
     """
 
     vals: torch.Tensor

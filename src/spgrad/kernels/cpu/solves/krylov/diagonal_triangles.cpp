@@ -141,7 +141,7 @@ Tensor substitute_diagonals(const Tensor& val, const Tensor& offsets,
   const int64_t* const at = data<int64_t>(offsets);
   const bool lower = is_lower(at, count);
   Tensor x = empty(b, {1, s.m, 1});
-  dispatch_real(b, [&]<class scalar_t>() {
+  dispatch_real(b, "b", [&]<class scalar_t>() {
     const scalar_t* const factors = scale ? data<scalar_t>(*scale) : nullptr;
     UnitTriangle<scalar_t> a{.val = {},
                              .offsets = {},

@@ -225,7 +225,7 @@ std::tuple<Tensor, Tensor> spmv_diagonals(const Tensor& val, const Tensor& offse
   check_tensor(val, 2, x.scalar_type(), "val");
   check_diagonals(val, offsets, s.m);
   Tensor y = empty(x, {1, s.m, 1}), out = empty(x, {1, 1}, ScalarType::Double);
-  dispatch_real(x, [&]<class scalar_t>() {
+  dispatch_real(x, "x", [&]<class scalar_t>() {
     const int64_t* const at = data<int64_t>(offsets);
     const Diagonals<scalar_t> a{.val = diagonals_of<scalar_t>(val, at, offsets.size(0)),
                                 .offsets = at,

@@ -158,7 +158,7 @@ std::tuple<Tensor, Tensor> krylov_product(const Tensor& ptr, const Tensor& idx, 
   check_size(x, 2, 1, "x");
   Tensor y = empty(x, {s.items, s.m, 1}), out = empty(x, {s.items, 1}, ScalarType::Double);
   dispatch_index(ptr.scalar_type(), [&]<class index_t>() {
-    dispatch_real(x, [&]<class scalar_t>() {
+    dispatch_real(x, "x", [&]<class scalar_t>() {
       const Spmm<index_t, scalar_t> a{
           .ptr = data<index_t>(ptr),
           .idx = data<index_t>(idx),

@@ -157,14 +157,14 @@ void store(const Column& scalars, double* state, int64_t columns) {
   }
 }
 
-// Calls f.operator()<scalar_t>() for a vector x of float32 or float64.
+// Calls f.operator()<scalar_t>() for a vector x of float32 or float64, of this name.
 template <class F>
-void dispatch_real(const Tensor& x, F&& f) {
+void dispatch_real(const Tensor& x, const char* name, F&& f) {
   dispatch_solvable(x.scalar_type(), [&]<class scalar_t>() {
     if constexpr (std::is_floating_point_v<scalar_t>) {
       f.template operator()<scalar_t>();
     } else {
-      STD_TORCH_CHECK(false, "spgrad: `x` is complex; float32 and float64 are accepted.");
+      STD_TORCH_CHECK(false, "spgrad: `", name, "` is complex; float32 and float64 are accepted.");
     }
   });
 }

@@ -34,8 +34,8 @@ def substitute_diagonals(
     right = b.reshape(-1) if scale is None or transpose else scale * b.reshape(-1)
     x = right.clone()
     lower = offsets.shape[0] == 0 or int(offsets[0]) < 0
-    far = torch.arange(m, device=b.device)
-    for i in far if lower != transpose else far.flip(0):
+    rows = torch.arange(m, device=b.device)
+    for i in rows if lower != transpose else rows.flip(0):
         j = i - offsets if transpose else i + offsets
         there = (j >= 0) & (j < m)
         by = val[there, j[there]] if transpose else val[there, i]
