@@ -139,3 +139,26 @@ def test_two_patterns_that_meet_first_under_vmap(function, layout):
     found = torch.func.vmap(lambda v: dense(function(spgrad.from_values(v, A), B)))(several)
     wanted = torch.stack([function(A, B).to_dense(), function(A * 2, B).to_dense()])
     testing.assert_close(found, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("layout", support.ALL)
+@pytest.mark.parametrize("name", ["row means", "column means", "used twice"])
+def test_several_cotangents_at_once(name, layout):
+    """torch.autograd.grad with is_grads_batched, and the vectorized jacobian and hessian."""
+    value = {
+        "row means": lambda A: A.mean(1),
+        "column means": lambda A: A.mean(0),
+        "used twice": lambda A: (A + A) @ X,  # so autograd adds two gradients of A
+    }[name]
+    A = testing.random_sparse((N, N), LAYOUTS[layout], dtype=F64, density=0.6, seed=3)
+    leaf = A._vals.clone().requires_grad_()
+    y = value(spgrad.from_values(leaf, A.pattern)).sin()
+    (g,) = torch.autograd.grad(y.square().sum(), leaf, create_graph=True)
+    for result in (y, g):
+        several = torch.randn(3, *result.shape, dtype=F64)
+        each = [torch.autograd.grad(result, leaf, c, retain_graph=True)[0] for c in several]
+        (found,) = torch.autograd.grad(
+            result, leaf, several, retain_graph=True, is_grads_batched=True
+        )
+        testing.assert_close(found, torch.stack(each))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch._C._functorch import is_legacy_batchedtensor
 
 from spgrad import kernels
 from spgrad.core import kept
@@ -219,7 +220,11 @@ def segment_sum(vals: torch.Tensor, segments: Segments) -> torch.Tensor:
     index, count = segments.scattered
     flat = plain(vals).view(-1) if column else plain(vals)
     found = kernels.scatter_sum(index, flat, count, segments.elements > LONGEST)
-    return found.unsqueeze_(1) if column else found  # a view could not be changed in place
+    if not column:
+        return found
+    if not torch.compiler.is_compiling() and is_legacy_batchedtensor(found):
+        return found.unsqueeze(1)  # several cotangents at once; unsqueeze_ would do nothing
+    return found.unsqueeze_(1)  # a view could not be changed in place
 
 
 def segment_expand(y: torch.Tensor, segments: Segments) -> torch.Tensor:

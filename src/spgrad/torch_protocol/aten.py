@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
@@ -129,6 +130,10 @@ def _same_pattern(func: Any) -> Callable[..., SparseTensor]:
                 "SparseTensors of one pattern are accepted. Use A.to_dense() or A.values()."
             )
         _require_same(f"{func}", A._pattern, B._pattern)
+        if is_legacy_batchedtensor(A._vals) or is_legacy_batchedtensor(B._vals):
+            # several cotangents at once, whose dimension torch has left out of this call
+            with torch._C._RestorePythonTLSSnapshot():
+                return _finish(func, A, func(A._vals, B._vals, **options))
         return _finish(func, A, func(A._vals, B._vals, **options))
 
     return run
