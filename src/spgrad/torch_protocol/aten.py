@@ -132,7 +132,7 @@ def _same_pattern(func: Any) -> Callable[..., SparseTensor]:
         _require_same(f"{func}", A._pattern, B._pattern)
         if is_legacy_batchedtensor(A._vals) or is_legacy_batchedtensor(B._vals):
             # several cotangents at once, whose dimension torch has left out of this call
-            with torch._C._RestorePythonTLSSnapshot():
+            with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
                 return _finish(func, A, func(A._vals, B._vals, **options))
         return _finish(func, A, func(A._vals, B._vals, **options))
 
