@@ -114,7 +114,6 @@ bench: kernels
 bench-peers: $(DEPS)
 	$(PIP) --no-deps -r requirements/bench.txt
 
-# Measures the Triton kernels on a GPU. Needs a torch with CUDA in .venv; without a GPU it says so.
 # Needs a torch with CUDA in .venv, and a GPU.
 ON_GPU := $(BIN)/python -m pytest -n 4 -p on_gpu -W ignore
 test-gpu: export PYTHONPATH := tests
@@ -124,6 +123,7 @@ test-gpu: kernels
 	SPGRAD_TEST_GPU=operands $(ON_GPU) tests/support/test_zoo.py
 	$(ON_GPU) tests/torch_protocol/devices/test_on_a_gpu.py
 
+# Measures the Triton kernels on a GPU. Needs a torch with CUDA in .venv; without a GPU it says so.
 bench-gpu: kernels
 	$(BIN)/python -m benchmarks.gpu
 
