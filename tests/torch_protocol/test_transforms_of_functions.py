@@ -143,13 +143,15 @@ def test_two_patterns_that_meet_first_under_vmap(function, layout):
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("layout", support.ALL)
-@pytest.mark.parametrize("name", ["row means", "column means", "used twice"])
+@pytest.mark.parametrize("name", ["row means", "column means", "used twice", "set", "triangle"])
 def test_several_cotangents_at_once(name, layout):
     """torch.autograd.grad with is_grads_batched, and the vectorized jacobian and hessian."""
     value = {
         "row means": lambda A: A.mean(1),
         "column means": lambda A: A.mean(0),
         "used twice": lambda A: (A + A) @ X,  # so autograd adds two gradients of A
+        "set": lambda A: near_diagonal(A) @ X,
+        "triangle": lambda A: spgrad.solve_triangular(near_diagonal(A), X, upper=False),
     }[name]
     A = testing.random_sparse((N, N), LAYOUTS[layout], dtype=F64, density=0.6, seed=3)
     leaf = A._vals.clone().requires_grad_()
@@ -162,3 +164,14 @@ def test_several_cotangents_at_once(name, layout):
             result, leaf, several, retain_graph=True, is_grads_batched=True
         )
         testing.assert_close(found, torch.stack(each))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", ["solve", "lstsq", "inverse_diagonal"])
+def test_several_cotangents_of_a_solver_are_refused_clearly(name):
+    A = testing.random_sparse((N, N), dtype=F64, density=0.6, seed=3)
+    leaf = A._vals.clone().requires_grad_()
+    y = FUNCTIONS[name](spgrad.from_values(leaf, A.pattern))
+    several = torch.randn(3, *y.shape, dtype=F64)
+    with pytest.raises(spgrad.UnsupportedError, match=r"is_grads_batched=True .* Take torch\.func"):
+        torch.autograd.grad(y, leaf, several, is_grads_batched=True)

@@ -7,12 +7,18 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
+from torch._C._functorch import is_legacy_batchedtensor
 
 from spgrad.core import checks
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import as_result, plain
-from spgrad.errors import ArgumentKindError, ArgumentValueError, ConvergenceError
+from spgrad.errors import (
+    ArgumentKindError,
+    ArgumentValueError,
+    ConvergenceError,
+    UnsupportedError,
+)
 from spgrad.linalg.assume import require_declared, require_true, triangle_of
 from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solvers.protocol import (
@@ -317,6 +323,12 @@ def system_operands(
 
 def require_finite(arg: str, t: torch.Tensor) -> None:
     """Refuses inf and NaN, which spread over the whole result or keep an iteration from ending."""
+    if not torch.compiler.is_compiling() and is_legacy_batchedtensor(t):
+        raise UnsupportedError(
+            f"`{arg}` stands for several tensors, as torch.autograd.grad has with "
+            "is_grads_batched=True and jacobians with vectorize=True; one tensor is accepted. Take "
+            "torch.func.jacrev, or torch.func.vmap of a vjp."
+        )
     if not bool(torch.isfinite(t.sum())) and not bool(torch.isfinite(t).all()):
         raise ArgumentValueError(
             f"`{arg}` has an element that is not finite; finite numbers are accepted. Find it with "

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch._C._functorch import is_legacy_batchedtensor
 
 from spgrad import kernels
 from spgrad.core import checks, kept
@@ -186,6 +187,8 @@ def asks_device(a: Pattern | torch.Tensor) -> bool:
 
 def readable(t: torch.Tensor) -> bool:
     """Whether the host knows the numbers of a tensor, without waiting for a device."""
+    if not torch.compiler.is_compiling() and is_legacy_batchedtensor(t):
+        return False  # `t` stands for several tensors at once
     return is_real(t) and not t.is_meta and not asks_device(t)
 
 

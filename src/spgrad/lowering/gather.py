@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -141,7 +142,9 @@ class Gather:
         if isinstance(entries, Run):
             return vals[entries.start : entries.start + entries.count].clone()
         many = vals.dim() > 2
-        flat = plain(vals).flatten(1) if many else plain(vals)  # (n,) or (n, d), as kernels read it
+        flat = plain(vals)
+        if many:  # (n,) or (n, d), as kernels read it
+            flat = flat.reshape(flat.shape[0], math.prod(flat.shape[1:]))
         if isinstance(entries, Ranges):
             found = kernels.take_ranges(flat, *entries)
         else:
