@@ -49,18 +49,22 @@ bool worth_prefetching(const Misses& misses, const Tensor& x, RowUse use) {
   return misses.rows > (use.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
 }
 
-// Staging joins the entries of short rows to whole registers; long rows fill registers by
-// themselves. It costs time where loads wait for rows that are not in the cache, because the buffer
-// keeps the processor from executing later loads ahead.
-bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use) {
+// Whether x has elements of four bytes in one column, many of which are not in the cache. Registers
+// of 16 such elements keep few loads under way.
+bool are_scattered(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
-  constexpr int64_t kShort = 80;  // bytes of values in a row
-  const auto element = static_cast<int64_t>(x.element_size());
+  if (!use.sums_only || row_bytes(x) != 4 || 2 * x.size(0) * 4 <= near_bytes()) return false;
+  return footprint_of(idx).misses(room() / kLine) > kOften;
+}
+
+// Staging joins the entries of short rows to whole registers, and reads no row of x twice; long
+// rows fill registers by themselves.
+bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use, bool scattered) {
+  constexpr int64_t kShort = 160, kLong = 640;  // bytes of values in a row
   const int64_t row = row_bytes(x);
   if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast) return false;
-  if (idx.numel() * element > kShort * use.lines) return false;
-  if (2 * x.size(0) * row <= near_bytes()) return true;
-  return footprint_of(idx).misses(room() / kLine) <= kOften;
+  const auto element = static_cast<int64_t>(x.element_size());
+  return idx.numel() * element <= (scattered ? kLong : kShort) * use.lines;
 }
 
 // Rows of x of a few columns take little time, so that a product waits for columns and values if
@@ -75,9 +79,11 @@ Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kAhead = 8 << 10;
   const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
   if (tiled) misses.rows = misses.tiles;
+  const bool scattered = are_scattered(idx, x, use);
   return {.ahead = worth_prefetching(misses, x, use) ? kAhead : 0,
           .tiled = tiled,
-          .staged = worth_staging(idx, x, use),
+          .staged = worth_staging(idx, x, use, scattered),
+          .scattered = scattered,
           .distant = are_distant(idx, x, use)};
 }
 

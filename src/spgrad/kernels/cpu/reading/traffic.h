@@ -9,11 +9,12 @@ namespace spgrad {
 
 // How a product reads x and writes y. Chosen by choose_traffic; it never changes a result.
 struct Traffic {
-  int64_t ahead = 0;      // bytes of rows of x that are prefetched, 0 for none
-  bool tiled = false;     // columns of x are copied into tiles
-  bool staged = false;    // rows of x of a few columns are copied side by side before they are used
-  bool streamed = false;  // y is written past the caches
-  bool distant = false;   // columns and values come from beyond the cache, and are prefetched
+  int64_t ahead = 0;    // bytes of rows of x that are prefetched, 0 for none
+  bool tiled = false;   // columns of x are copied into tiles
+  bool staged = false;  // rows of x of a few columns are copied side by side before they are used
+  bool scattered = false;  // elements of x of one column come from beyond the cache
+  bool streamed = false;   // y is written past the caches
+  bool distant = false;    // columns and values come from beyond the cache, and are prefetched
 };
 
 // True if writing y past the caches saves time: rows of y are whole cache lines, and y is much

@@ -68,13 +68,19 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
     const int64_t alike = alike_of_32(a.ptr, first, last, looks);
     // If the entries of a row are half a register, one column has code without a branch for each
     // row, which wins earlier against code for each length. Where the processor gathers fast, spmv
-    // looks at the lengths of some rows at a time.
+    // looks at the lengths of some rows at a time. In registers of 16 elements, staged entries take
+    // less time than code for each length, unless loads wait for x, or rows have one or two
+    // entries.
     const bool half = kColumns == 1 && count <= kHalfRegister<scalar_t> * rows;
-    if (are_short && alike >= (half ? kNearlyAll : kMost) && !(kColumns == 1 && gathers_fast)) {
+    const bool in_registers =
+        kColumns == 1 && (gathers_fast || (sizeof(scalar_t) == 4 && a.traffic.staged &&
+                                           !a.traffic.scattered && count > 2 * rows));
+    if (are_short && alike >= (half ? kNearlyAll : kMost) && !in_registers) {
       return spmm_by_length<kBytes, kColumns>(a, first, last);
     }
     constexpr int64_t kLanes = Slots<kBytes, kColumns, scalar_t>::kEntries;
-    if (!are_short && (alike >= kMost || runs_of_32(a, first, last, looks, kLanes) >= kMost)) {
+    const bool regular = alike >= kMost && !a.traffic.scattered;
+    if (!are_short && (regular || runs_of_32(a, first, last, looks, kLanes) >= kMost)) {
       return spmm_regular<kBytes, kColumns>(a, first, last);
     }
     if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {

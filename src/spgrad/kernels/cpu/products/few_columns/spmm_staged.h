@@ -14,37 +14,46 @@
 
 namespace spgrad {
 
-// Entries in the buffer: 16 KB of float32 with four columns. Copying runs kStagedAhead entries
-// ahead of the sums, so that loads of x are under way while sums are formed.
-inline constexpr int64_t kStaged = 1024, kStagedAhead = 64;
-
-// Rows of this many entries keep enough loads under way by themselves, and are not staged.
-inline constexpr int64_t kStagedRow = 48;
+// Entries in the buffer: at most 8 KB. All of them are copied before the first row is added, so
+// that no branch that depends on the length of a row keeps the processor from loading further rows
+// of x.
+inline constexpr int64_t kStaged = 1024;
 
 // Rows of one column with at most this many entries are one vector each, half a register wide.
 template <class scalar_t>
 inline constexpr int kHalfRegister = 32 / sizeof(scalar_t);
 
-// The sums of one row, whose rows of x lie side by side from `staged` on. Reads up to kSlots - 1
-// entries behind the row, of a.val and of `staged`.
-template <int kBytes, int kColumns, class index_t, class scalar_t, class Values>
+// Adds the entries [p, end) of one row, whose rows of x lie side by side from `staged` on, to sums.
+// No row may have more than kSteps registers of entries, unless kSteps is 0. The same steps for all
+// rows: no branch depends on the length of one. Reads up to kAtOnce registers of a.val and of
+// `staged` from p on, and one behind the row.
+inline constexpr int kAtOnce = 4;
+template <int kBytes, int kColumns, int kSteps, class index_t, class scalar_t, class Values>
 SPGRAD_INLINE void add_staged(const Spmm<index_t, scalar_t>& a, const scalar_t* staged, int64_t p,
                               int64_t end, Values& sums) {
   using S = Slots<kBytes, kColumns, scalar_t>;
-  static_assert(S::kRegisters == 1);
-  const auto product = [&](int64_t q, Values& weights, Values& rows) {
-    S::load_weights(a, q, 0, weights);
-    std::memcpy(&rows, staged + (q - p) * kColumns, sizeof(rows));
-  };
+  static_assert(S::kRegisters == 1 && kSteps <= kAtOnce);
   Values weights, rows;
-  int64_t q = p;
-  for (; q + S::kSlots < end; q += S::kSlots) {
-    product(q, weights, rows);
-    sums += weights * rows;
+  const auto load = [&](int64_t step) {
+    S::load_weights(a, p + step * S::kSlots, 0, weights);
+    std::memcpy(&rows, staged + step * S::kLanes, sizeof(rows));
+  };
+  const auto add_last = [&](int64_t step) {
+    load(step);
+    const Values more = sums + weights * rows;
+    sums = S::exists(end - p - step * S::kSlots) ? more : sums;
+  };
+  if constexpr (kSteps > 0) {
+#pragma GCC unroll 4
+    for (int step = 0; step < kSteps; ++step) add_last(step);
+  } else {
+    int64_t step = 0;
+    for (; p + (step + 1) * S::kSlots < end; ++step) {
+      load(step);
+      sums += weights * rows;
+    }
+    add_last(step);
   }
-  product(q, weights, rows);
-  const Values more = sums + weights * rows;
-  sums = S::exists(end - q) ? more : sums;
 }
 
 // Sums of four rows from i on, of one column, none of more than kMost entries. Each row is one
@@ -78,17 +87,30 @@ template <int kBytes, int kColumns, bool kShort, class index_t, class scalar_t>
 SPGRAD_INLINE void staged_rows(const Spmm<index_t, scalar_t>& a, const scalar_t* staged,
                                int64_t begin, int64_t i) {
   using S = Slots<kBytes, kColumns, scalar_t>;
+  const index_t most = lengths_of<4>(a.ptr + i).most;
   if constexpr (kShort) {
     constexpr int kMost = kHalfRegister<scalar_t>;
-    if (lengths_of<4>(a.ptr + i).most <= kMost) {
+    if (most <= kMost) {
       return staged_short_rows<kMost>(a, staged, begin, i);
     }
   }
   typename S::Values sums[4]{};
+  const auto add = [&]<int kSteps>() {
 #pragma GCC unroll 4
-  for (int r = 0; r < 4; ++r) {
-    const int64_t p = a.ptr[i + r];
-    add_staged<kBytes, kColumns>(a, staged + (p - begin) * kColumns, p, a.ptr[i + r + 1], sums[r]);
+    for (int r = 0; r < 4; ++r) {
+      const int64_t p = a.ptr[i + r];
+      add_staged<kBytes, kColumns, kSteps>(a, staged + (p - begin) * kColumns, p, a.ptr[i + r + 1],
+                                           sums[r]);
+    }
+  };
+  if (most <= S::kSlots) {
+    add.template operator()<1>();
+  } else if (most <= 2 * S::kSlots) {
+    add.template operator()<2>();
+  } else if (most <= kAtOnce * S::kSlots) {
+    add.template operator()<kAtOnce>();
+  } else {
+    add.template operator()<0>();
   }
   if constexpr (kColumns == 1) {
     Vector<scalar_t, 4> joined;
@@ -118,28 +140,36 @@ SPGRAD_INLINE void unstaged_rows(const Spmm<index_t, scalar_t>& a, int64_t i, in
 template <int kBytes, int kColumns, bool kShort, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   using S = Slots<kBytes, kColumns, scalar_t>;
-  alignas(kBytes) scalar_t staged[(kStaged + 2 * S::kSlots) * kColumns];
-  const int64_t readable = a.nse - S::kSlots;  // whole registers are read from entries up to here
+  constexpr int kRows = 4 * S::kLanes, kMost = std::min(S::kLanes, 8);
+  alignas(kBytes) scalar_t staged[(kStaged + (kAtOnce + 1) * S::kSlots) * kColumns];
+  // Whole registers are read from entries up to here.
+  const int64_t readable = a.nse - kAtOnce * S::kSlots;
   int64_t i = first;
   while (i + 4 <= last && a.ptr[i + 4] <= readable) {
+    if constexpr (kColumns == 1 && kShort) {
+      if (i + kRows <= last && a.ptr[i + kRows] <= readable &&
+          lengths_of<kRows>(a.ptr + i).most <= kMost) {
+        const int64_t end = end_of_short_rows<kBytes, kRows>(a, i, last);
+        spmv_short_rows<kBytes>(a, i, end);
+        i = end;
+        continue;
+      }
+    }
     const int64_t begin = a.ptr[i], stop = std::min(begin + kStaged, readable);
-    if (a.ptr[i + 4] - begin > 4 * kStagedRow) {
+    if (a.ptr[i + 4] > stop) {  // long rows keep enough loads under way by themselves
       unstaged_rows<kBytes, kColumns>(a, i, 4);
       i += 4;
       continue;
     }
-    int64_t copied = begin;
-    for (; i + 4 <= last && a.ptr[i + 4] <= stop; i += 4) {
-      if (a.ptr[i + 4] - a.ptr[i] > 4 * kStagedRow) break;
-      const int64_t until = std::min<int64_t>(a.ptr[i + 4] + kStagedAhead, stop);
-      for (; copied < until; copied += S::kSlots) {
-        if (a.traffic.distant) prefetch_entries(a, copied, copied + S::kSlots);
-        typename S::Values rows;
-        S::copy_rows(a, copied, rows);
-        std::memcpy(staged + (copied - begin) * kColumns, &rows, sizeof(rows));
-      }
-      staged_rows<kBytes, kColumns, kShort>(a, staged, begin, i);
+    int64_t end = i + 4;
+    while (end + 4 <= last && a.ptr[end + 4] <= stop) end += 4;
+    for (int64_t p = begin; p < a.ptr[end]; p += S::kSlots) {
+      if (a.traffic.distant) prefetch_entries(a, p, p + S::kSlots);
+      typename S::Values rows;
+      S::copy_rows(a, p, rows);
+      std::memcpy(staged + (p - begin) * kColumns, &rows, sizeof(rows));
     }
+    for (; i < end; i += 4) staged_rows<kBytes, kColumns, kShort>(a, staged, begin, i);
   }
   for (; i < last; i += 4) {
     unstaged_rows<kBytes, kColumns>(a, i, std::min<int64_t>(4, last - i));

@@ -59,17 +59,21 @@ struct Lengths {
 template <class Integer, int kMost>
 inline constexpr Lengths<Integer, kMost> kLengths;
 
-// Sums of kRows rows, none of more than kMost entries. The products of all their entries are formed
-// first, side by side; until a row is loaded, the processor has written them to the cache. Then
-// each row is loaded as one vector, without the products of the rows behind it.
-template <int kBytes, int kRows, class index_t, class scalar_t>
-SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t first) {
+// Products of so many entries are formed before they are added.
+inline constexpr int64_t kBuffered = 1024;
+
+// Sums of the rows [first, last), a multiple of four, none of more than kMost entries; together
+// they have at most kBuffered. The products of all their entries are formed first, side by side;
+// until a row is loaded, the processor has written them to the cache. Then each row is loaded as
+// one vector, without the products of the rows behind it.
+template <int kBytes, class index_t, class scalar_t>
+SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   using S = Slots<kBytes, 1, scalar_t>;
   constexpr int kLanes = S::kLanes, kMost = std::min(kLanes, 8);
   using Row = Vector<scalar_t, kMost>;
   using Cells = Vector<typename S::Integer, kMost>;
-  alignas(kBytes) scalar_t products[kRows * kMost + kLanes];
-  const int64_t begin = a.ptr[first], count = a.ptr[first + kRows] - begin;
+  alignas(kBytes) scalar_t products[kBuffered + 2 * kLanes];
+  const int64_t begin = a.ptr[first], count = a.ptr[last] - begin;
   for (int64_t p = 0; p < count; p += kLanes) {
     if (a.traffic.distant) prefetch_entries(a, begin + p, begin + p + kLanes);
     typename S::Values weights, rows;
@@ -78,8 +82,8 @@ SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t fir
     rows *= weights;
     std::memcpy(products + p, &rows, sizeof(rows));
   }
-  for (int l = 0; l < kRows; l += 4) {
-    const index_t* const ptr = a.ptr + first + l;
+  for (; first < last; first += 4) {
+    const index_t* const ptr = a.ptr + first;
     Row rows[4];
 #pragma GCC unroll 4
     for (int r = 0; r < 4; ++r) {
@@ -93,7 +97,7 @@ SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t fir
     Vector<scalar_t, 4> joined;
     sum_lanes<scalar_t, kMost>(rows, joined);
     joined += 0;  // -0 becomes 0, as in the other way
-    std::memcpy(a.y + first + l, &joined, sizeof(joined));
+    std::memcpy(a.y + first, &joined, sizeof(joined));
   }
 }
 
@@ -112,25 +116,45 @@ SPGRAD_INLINE Extremes<index_t> lengths_of(const index_t* ptr) {
   return found;
 }
 
+// How many of the rows [first, last) spmv_short_rows takes: whole groups of kRows rows, until a
+// group has a longer row, or the entries are more than kBuffered. Of the first group the caller
+// knows that it has no longer row.
+template <int kBytes, int kRows, class index_t, class scalar_t>
+SPGRAD_INLINE int64_t end_of_short_rows(const Spmm<index_t, scalar_t>& a, int64_t first,
+                                        int64_t last) {
+  constexpr int kLanes = Slots<kBytes, 1, scalar_t>::kLanes, kMost = std::min(kLanes, 8);
+  const int64_t stop = std::min<int64_t>(a.ptr[first] + kBuffered, a.nse - kLanes);
+  int64_t end = first + kRows;
+  while (end + kRows <= last && a.ptr[end + kRows] <= stop &&
+         lengths_of<kRows>(a.ptr + end).most <= kMost) {
+    end += kRows;
+  }
+  return end;
+}
+
 // Rows [first, last), some of them together: by code for their length if they have the same, as in
 // a grid, else by products side by side if all are short, else row by row.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   constexpr int kLanes = Slots<kBytes, 1, scalar_t>::kLanes, kMost = std::min(kLanes, 8);
   constexpr int kRows = 4 * kLanes;
-  for (; first + kRows <= last; first += kRows) {
+  static_assert(kRows * kMost <= kBuffered);
+  while (first + kRows <= last) {
     const index_t* const ptr = a.ptr + first;
     const auto [least, most] = lengths_of<kRows>(ptr);
+    int64_t end = first + kRows;
     if (least == most && most <= kByLength) {
       for (int r = 0; r < kRows; r += 4) {
         if (a.traffic.distant) prefetch_entries(a, ptr[r], ptr[r + 4]);
         rows_of_length<kBytes, 1, 4>(most, a.val + ptr[r], a.idx + ptr[r], a.x, a.y + first + r);
       }
     } else if (most <= kMost && ptr[kRows] + kLanes <= a.nse) {
-      spmv_short_rows<kBytes, kRows>(a, first);
+      end = end_of_short_rows<kBytes, kRows>(a, first, last);
+      spmv_short_rows<kBytes>(a, first, end);
     } else {
       for (int r = 0; r < kRows; r += 4) spmv_long_rows<kBytes>(a, first + r, 4);
     }
+    first = end;
   }
   for (; first < last; first += 4) {
     spmv_long_rows<kBytes>(a, first, std::min<int64_t>(4, last - first));
