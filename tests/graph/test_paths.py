@@ -96,6 +96,15 @@ def test_cycles_of_length_zero_but_for_rounding(seed, dtype):
     torch.testing.assert_close(flow, expected)
 
 
+def test_rounding_in_cycles_may_take_more_passes_than_nodes():
+    edges = [[0, 1, 2, 3, 4, 5, 5, 6, 6, 7, 7], [5, 7, 4, 2, 6, 3, 6, 1, 7, 0, 3]]
+    lengths = [-3.55025222, -855.589395, -10.7645048, 10.6842186, -1.1, 2.85253631, 1.6722501]
+    lengths += [1001.0, 145.410605, -143.532603, -144.230318]
+    found = graph.shortest_paths(spgrad.from_edges(edges, torch.tensor(lengths)), [6])
+    expected = torch.tensor([[1.8780, 1001, 11.8645, 1.1803, 1.1, -1.6723, 0, 145.4106]])
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-4)
+
+
 @pytest.mark.parametrize("weight", [-1e-3, -1.0])
 def test_a_cycle_of_little_negative_length(weight):
     A = spgrad.from_edges([[0, 1, 2, 3], [1, 2, 3, 1]], torch.tensor([5.0, 1.0, -1.0, weight]))

@@ -84,7 +84,9 @@ def _relaxed(
     lengths[sources, torch.arange(sources.numel(), device=vals.device)] = 0
     last = torch.full_like(lengths, -1, dtype=torch.int64)
     negative = bool((vals < 0).any())  # without negative lengths no path comes back shorter
-    for _ in range(n + 1):
+    # n passes, and rarely more where paths wait because of cycles of length 0 with rounding. This
+    # ends, because the edges by which paths arrive form no cycle: none gets shorter without end.
+    while True:
         found, entry = extremal_sums(vals, lengths, view, False)
         shorter = found < lengths  # strictly, so that no path goes round a cycle of length 0
         more = shorter
@@ -96,7 +98,6 @@ def _relaxed(
             return lengths, last
         lengths = torch.where(shorter, found, lengths)
         last = torch.where(shorter, entry.to(torch.int64), last)
-    raise _negative_cycle()
 
 
 def _in_cycles(last: torch.Tensor, view: View) -> torch.Tensor:
