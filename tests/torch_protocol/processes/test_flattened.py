@@ -11,7 +11,7 @@ from torch.distributed.tensor import distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import spgrad
-from spgrad.torch_protocol.processes.flattened import Flat
+from spgrad.torch_protocol.processes.flattened import Flat, Received
 
 CSR = {"layout": torch.sparse_csr}
 BUFFERS = {
@@ -118,5 +118,13 @@ def test_only_torch_itself_flattens():
     assert flat.shape == (9,)
     with pytest.raises(spgrad.UnsupportedError, match="has no form for a SparseTensor"):
         flat.add(1)
+    received = torch.ops.aten.view.default(flat, [3, 3])
+    assert type(received) is Received
+    with torch._C.DisableTorchFunctionSubclass():
+        B = spgrad.zeros_like(A)
+        assert torch.ops.aten.copy_.default(B, received) is B
+        assert torch.equal(B.values(), torch.ones(3))
+        with pytest.raises(spgrad.UnsupportedError, match="has no form for a SparseTensor"):
+            torch.ops.aten.add_.Tensor(B, received)
     with torch._C.DisableTorchFunctionSubclass(), pytest.raises(spgrad.UnsupportedError):
         A.view(9)
