@@ -643,6 +643,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "return distance, [abs(s) for s in offset], [s >= 1 for s in offset]",
         "Steps of the same absolute values have their zeros in the same places.",
     ),
+    Equivalent(
+        "src/spgrad/io/stream.py",
+        "",
+        "LARGE = 20_000_000",
+        "LARGE = 19999999",
+        "A file of so many bytes is read with a progress bar or without; no result depends on it.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/spectral/arpack.py",
+        "phase",
+        "size = X.detach().abs()",
+        "size = X.abs()",
+        "Sizes are only compared, and comparisons have no gradient: a graph is recorded in vain.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

@@ -374,3 +374,14 @@ def test_bicgstab_ends_with_as_many_steps_as_equations():
     b = torch.tensor([2.0, 0, 2], dtype=D)
     x = linalg.solve(A, b, linalg.BiCGSTAB(max_iter=3))
     testing.assert_close(A.to_dense() @ x, b)
+
+
+@pytest.mark.parametrize(("m", "converges"), [(30, True), (31, False)])
+def test_gmres_restarts_after_30_steps(m, converges):
+    """Of m vectors, only all together hold the solution for a matrix that shifts by one."""
+    shift = spgrad.from_dense(torch.eye(m, dtype=D).roll(1, 0))
+    b = torch.zeros(m, dtype=D)
+    b[0] = 1
+    solver = linalg.GMRES(strict=False)
+    _, info = linalg.solve(shift, b, solver, return_info=True)
+    assert bool(info.converged) == converges

@@ -114,6 +114,14 @@ def test_low_rank_and_zero(m):
     torch.testing.assert_close(U.mH @ U, torch.eye(2, dtype=D))
 
 
+def test_left_vectors_of_zero_have_no_gradient():
+    A = sparse(torch.tensor([[1, 2], [2, 4], [3, 6]], dtype=D)).requires_grad_()
+    U, S, _ = linalg.svds(A, 2)
+    assert S[1] < 1e-14
+    (U[:, 1] * torch.arange(3)).sum().backward()
+    assert A.grad.values().tolist() == [0] * 6
+
+
 def test_second_calls():
     A = sparse(matrix(150, 120))
     first, second = linalg.svds(A, 3), linalg.svds(A, 3)
