@@ -61,6 +61,11 @@ def test_derivatives_of_mm_reduce(reduce, zeros):
         return spgrad.mm(spgrad.from_values(vals, A), x, reduce)
 
     assert torch.autograd.gradcheck(run, (vals, x))
+    y = run(vals, x)
+    g = torch.rand_like(y)
+    recorded = torch.autograd.grad(y, (vals, x), g, create_graph=True)
+    for got, wanted in zip(recorded, torch.autograd.grad(y, (vals, x), g), strict=True):
+        testing.assert_close(got, wanted)
     assert torch.autograd.gradgradcheck(run, (vals, x))
 
 

@@ -151,6 +151,10 @@ def test_sizes_of_one_broadcast():
     y = torch.randn(4, 3, 2, dtype=torch.float64)
     want = torch.einsum("ijh,jhn->ihn", one.to_dense(), y)
     testing.assert_close(spgrad.einsum("ijh,jhn->ihn", one, y), want)
+    alone, z = made("csr", (1, 1, 3), dense_dim=1, density=1.0), torch.randn(6, 4).double()
+    found = spgrad.einsum("ijh,ij->ijh", alone, z)
+    assert type(found) is torch.Tensor  # no sparse dimension is left
+    testing.assert_close(found, torch.einsum("ijh,ij->ijh", alone.to_dense(), z))
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 3), (6, 0, 3), (6, 4, 0)])
