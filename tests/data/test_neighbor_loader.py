@@ -112,6 +112,12 @@ def test_to_another_device():
     assert {t.device.type for t in (moved.x, moved.n_id, moved.e_id, *moved.blocks)} == {"meta"}
 
 
+def test_neighbors_are_drawn_once_by_default():
+    A = spgrad.from_dense(torch.ones(6, 6) - torch.eye(6))
+    (batch,) = data.NeighborLoader(A, [5], batch_size=6)
+    assert batch.e_id.tolist() == list(range(30))
+
+
 @pytest.mark.parametrize("replace", [False, True])
 def test_to_pyg(replace):
     pytest.importorskip("torch_geometric")

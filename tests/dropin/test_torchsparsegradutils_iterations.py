@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from spgrad.dropin.torchsparsegradutils.utils import bicgstab, linear_cg
+from spgrad.dropin.torchsparsegradutils.utils import bicgstab, linear_cg, lsmr, minres
 from spgrad.dropin.torchsparsegradutils.utils.bicgstab import BICGSTABSettings
 
 D = torch.float64
@@ -51,3 +51,14 @@ def test_bicgstab_keeps_to_its_number_of_products(columns):
     assert not calls
     assert torch.equal(bicgstab(times, right, start, BICGSTABSettings(matvec_max=1)), start)
     assert len(calls) == max(1, *columns, 1)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_right_hand_side_that_is_not_finite_has_no_solution(value):
+    """The other columns have one."""
+    A = torch.tensor([[3.0, 1], [1, 2]], dtype=D)
+    right = torch.tensor([[4.0, value], [3, 1]], dtype=D)
+    for found in (bicgstab(A, right), minres(A.matmul, right)):
+        torch.testing.assert_close(found[:, 0], torch.ones(2, dtype=D))
+        assert bool(found[:, 1].isnan().all())
+    assert bool(lsmr(A, right[:, 1])[0].isnan().all())

@@ -240,6 +240,13 @@ def test_a_bool_tensor_is_no_number():
         spgrad.from_dense(DENSE, dense_dim=torch.tensor(True))
 
 
+@pytest.mark.parametrize("value", ["1", True, torch.tensor(1)], ids=repr)
+@pytest.mark.parametrize("name", ["zeros", "empty"])
+def test_numbers_of_dense_dimensions_are_whole(name, value):
+    with pytest.raises(TypeError, match=rf"^spgrad\.{name}: `dense_dim` is .*int"):
+        getattr(spgrad, name)((4, 6), dense_dim=value)
+
+
 def test_an_infinite_tolerance_of_lobpcg():
     with pytest.raises(ValueError, match="lobpcg: `tol` is inf"):
         spgrad.lobpcg(A, 1, tol=float("inf"))

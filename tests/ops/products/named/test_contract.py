@@ -252,6 +252,14 @@ def test_tensordot(dims):
     assert isinstance(y, spgrad.SparseTensor) == (y.dim() > 0)
 
 
+@pytest.mark.parametrize("dims", [([0], [1]), ([0, 1], [1, 0])])
+def test_tensordot_pairs_dimensions_in_another_order(dims):
+    B = testing.random_sparse((6, 4), torch.sparse_coo, seed=3)
+    testing.assert_close(
+        spgrad.tensordot(A, B, dims), torch.tensordot(A.to_dense(), B.to_dense(), dims)
+    )
+
+
 @pytest.mark.parametrize(
     ("dims", "says"),
     [

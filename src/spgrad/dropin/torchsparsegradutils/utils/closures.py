@@ -77,7 +77,9 @@ def run(
         return found.reshape(r.shape)
 
     given = None if inverse is None else apply
-    return iterate(solver, Problem(closure, right, start, False, given, least))
+    x, info = iterate(solver, Problem(closure, right, start, False, given, least))
+    # no step improves the start of a column of b that is not finite, which is no solution
+    return x.masked_fill(~right.isfinite().all(1, keepdim=True), torch.nan), info
 
 
 def tolerance(asked: float, dtype: torch.dtype) -> float:
