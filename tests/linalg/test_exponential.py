@@ -87,6 +87,13 @@ def test_mass_stays_on_a_graph():
     torch.testing.assert_close(y, torch.full((5,), 0.2), rtol=1e-3, atol=1e-3)
 
 
+def test_the_bound_adds_what_is_on_the_diagonal_and_beside_it():
+    """Each alone would ask for fewer terms than their sum."""
+    A = 12 * torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)
+    y = spgrad.expm_multiply(spgrad.from_dense(A), torch.eye(2, dtype=torch.float64))
+    torch.testing.assert_close(y, torch.linalg.matrix_exp(A), rtol=1e-12, atol=0)
+
+
 def test_batches_of_different_patterns_and_nothing():
     A = torch.randn(3, 4, 4) * (torch.rand(3, 4, 4) < 0.5)
     x = torch.randn(3, 4)

@@ -44,32 +44,35 @@ class _Along(NamedTuple):
         shape = self.pattern.shape
         return self.dim - len(shape) if self.dim >= len(shape) - self.pattern.dense_dim else None
 
-    def by_line(self, x: torch.Tensor) -> torch.Tensor:
-        """What the elements have in storage order, (elements, ...), line by line."""
-        perm = self.segments.perm
-        return x if perm is None else Gather(perm.to(torch.int64), self.segments.elements)(x)
-
-    def as_stored(self, x: torch.Tensor) -> torch.Tensor:
-        """The inverse of `by_line`."""
-        perm = self.segments.perm
-        if perm is None:
-            return x
-        count = self.segments.elements
-        return Gather(inverse(perm.to(torch.int64), count), count)(x)
-
     def columns(self) -> torch.Tensor:
         """The values (elements, numbers of an element), line by line."""
         vals, count = flat_values(self.A), self.segments.elements
-        return self.by_line(vals.reshape(count, math.prod(self.pattern.dense_shape)))
+        lines = vals.reshape(count, math.prod(self.pattern.dense_shape))
+        return _line_by_line(lines, self.segments)
 
     def made(self, x: torch.Tensor) -> SparseTensor:
         """The tensor on the same pattern of other values, which are line by line."""
-        return on_pattern(self.as_stored(x).reshape(self.pattern.values_shape), self.pattern)
+        vals = _in_storage_order(x, self.segments)
+        return on_pattern(vals.reshape(self.pattern.values_shape), self.pattern)
 
     def pointers(self) -> torch.Tensor:
         """Where the lines begin and end (lines + 1,)."""
         assert self.segments.ptr is not None
         return self.segments.ptr
+
+
+def _line_by_line(x: torch.Tensor, segments: Segments) -> torch.Tensor:
+    """What the elements have in storage order, (elements, ...), line by line."""
+    perm = segments.perm
+    return x if perm is None else Gather(perm.to(torch.int64), segments.elements)(x)
+
+
+def _in_storage_order(x: torch.Tensor, segments: Segments) -> torch.Tensor:
+    """The inverse of `_line_by_line`."""
+    perm = segments.perm
+    if perm is None:
+        return x
+    return Gather(inverse(perm.to(torch.int64), segments.elements), segments.elements)(x)
 
 
 @public_op
@@ -273,13 +276,13 @@ def among_largest(pattern: Pattern, sizes: torch.Tensor, count: int) -> torch.Te
     A row is what lies along the last sparse dimension.
     """
     last = len(pattern.shape) - pattern.dense_dim - 1
-    A = SparseTensor(sizes.view(pattern.values_shape), pattern)
-    along = _Along(A, last, segments_of(pattern, (last,)))
-    ptr = along.pointers()
-    order = kernels.segment_order(ptr, _comparable(along.by_line(sizes)), True)
+    segments = segments_of(pattern, (last,))
+    ptr = segments.ptr
+    assert ptr is not None
+    order = kernels.segment_order(ptr, _comparable(_line_by_line(sizes, segments)), True)
     start = segment_expand(ptr[:-1, None], Segments(ptr, None, order.shape[0], 1)).squeeze(1)
     first = positions(order, order.shape[0]) - start < count
-    return along.as_stored(torch.empty_like(first).index_copy_(0, order, first))
+    return _in_storage_order(torch.empty_like(first).index_copy_(0, order, first), segments)
 
 
 def _sorted(along: _Along, descending: bool) -> tuple[SparseTensor, SparseTensor]:
@@ -290,7 +293,7 @@ def _sorted(along: _Along, descending: bool) -> tuple[SparseTensor, SparseTensor
     vals, perm = along.columns(), along.segments.perm
     order = kernels.segment_order(along.pointers(), _comparable(vals), descending)
     where = index_along(pattern, along.dim, along.segments)[order].to(torch.int64)
-    if perm is not None:  # a copy has no derivative, and takes less time than `as_stored`
+    if perm is not None:  # a copy has no derivative, and takes less time than a sum
         where = torch.empty_like(where).index_copy_(0, perm.to(torch.int64), where)
     places = on_pattern(where.view(pattern.values_shape), pattern)
     return along.made(vals.gather(0, order)), places
