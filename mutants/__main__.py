@@ -17,8 +17,9 @@ from mutants.equivalent import is_equivalent
 from mutants.reach import DATA, ROOT, Reach
 from mutants.tree import Tree
 
-# Rows of the support table are the tests' own data, and nobody asserts what a picture looks like.
-LEFT_OUT = ["kernels/triton/", "demo/", "plot/", "support/"]
+# Rows of the support table and matrices of the zoo are the tests' own data, and nobody asserts what
+# a picture looks like.
+LEFT_OUT = ["kernels/triton/", "demo/", "plot/", "support/", "testing/zoo.py"]
 if importlib.util.find_spec("pypardiso") is None:  # whose tests are then skipped
     LEFT_OUT.append("linalg/direct/pardiso.py")
 SHARE = 0.95
