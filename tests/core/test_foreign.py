@@ -64,6 +64,8 @@ def test_operands_that_do_not_fit_are_refused_by_name():
         A @ [[1.0]]
     with pytest.raises(spgrad.ArgumentKindError, match=r"spgrad\.matmul: `other` is a float"):
         A @ np.float64(2)
+    with pytest.raises(spgrad.ArgumentKindError, match=r"spgrad\.matmul: `other` is a longdouble"):
+        A @ np.longdouble(2)  # which is no number of Python, not even as an item
 
 
 def test_numpy_still_gets_no_dense_array():
