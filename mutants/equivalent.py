@@ -678,6 +678,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "counts = torch.bincount(positions // max(width, 0), minlength=lines)",
         "A matrix without columns has no positions to divide.",
     ),
+    Equivalent(
+        "src/spgrad/ops/shapes/shape.py",
+        "same_elements",
+        "same_matrices = sparse_dims(found) > 1 and found.matrix == pattern.matrix",
+        "same_matrices = sparse_dims(found) > 1 and found.matrix != pattern.matrix",
+        "Views are found anew where they could be kept; sizes differ only where there are no items.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/indexing/plan.py",
+        "dense_part",
+        "taken_whole = all(map(is_whole, subscript.taken[split:], vals.shape[1:]))",
+        "taken_whole = all(map(is_whole, vals.shape[1:], subscript.taken[split:]))",
+        _WAY,
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)
