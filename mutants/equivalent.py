@@ -683,7 +683,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "same_elements",
         "same_matrices = sparse_dims(found) > 1 and found.matrix == pattern.matrix",
         "same_matrices = sparse_dims(found) > 1 and found.matrix != pattern.matrix",
-        "Views are found anew where they could be kept; sizes differ only where there are no items.",
+        "Views are found anew where they could be kept; sizes differ only without items.",
     ),
     Equivalent(
         "src/spgrad/ops/indexing/plan.py",

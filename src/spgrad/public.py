@@ -192,7 +192,12 @@ def _has_numpys(x: Any, depth: int = _DEEPEST) -> bool:
 def _pythons(x: Any, depth: int = _DEEPEST) -> Any:
     """Arguments with Python's numbers in place of those of NumPy."""
     if type(x) not in (tuple, list, dict):
-        return x.item() if _has_numpys(x) else x
+        if not _has_numpys(x):
+            return x
+        number = x.item()  # of a long double the same once more; Python has none
+        if type(number) is type(x):
+            return complex(x) if x.dtype.kind == "c" else float(x)
+        return number
     if not depth:
         return x
     if type(x) is dict:

@@ -224,6 +224,19 @@ def test_numbers_of_numpy_are_numbers(name):
     assert torch.equal(testing.dense_result(found), testing.dense_result(wanted))
 
 
+def test_long_doubles_are_numbers():
+    """Of which Python has none, so that NumPy's item is a long double again."""
+    numpy = pytest.importorskip("numpy")
+    A = spgrad.from_dense(torch.eye(3))
+    for found, wanted in (
+        (A * numpy.longdouble(2.5), 2.5),
+        (A / numpy.longdouble(2), 0.5),
+        (numpy.longdouble(3) * A, 3),
+        (A * numpy.clongdouble(2 - 1j), 2 - 1j),
+    ):
+        assert torch.equal(found.to_dense(), torch.eye(3) * wanted)
+
+
 def test_wrong_numbers_of_numpy_are_refused():
     numpy = pytest.importorskip("numpy")
     A = spgrad.from_dense(torch.ones(2, 2))
