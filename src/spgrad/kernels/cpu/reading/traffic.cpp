@@ -49,11 +49,11 @@ bool worth_prefetching(const Misses& misses, const Tensor& x, RowUse use) {
   return misses.rows > (use.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
 }
 
-// Whether x has elements of four bytes in one column, many of which are not in the cache. Registers
-// of 16 such elements keep few loads under way.
+// Whether many of the rows of x that may be staged are not in the cache.
 bool are_scattered(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
-  if (!use.sums_only || row_bytes(x) != 4 || 2 * x.size(0) * 4 <= near_bytes()) return false;
+  const int64_t row = row_bytes(x);
+  if (!use.sums_only || row > kStagedBytes || 2 * x.size(0) * row <= near_bytes()) return false;
   return footprint_of(idx).misses(room() / kLine) > kOften;
 }
 
@@ -64,7 +64,7 @@ bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use, bool scattere
   const int64_t row = row_bytes(x);
   if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast) return false;
   const auto element = static_cast<int64_t>(x.element_size());
-  return idx.numel() * element <= (scattered ? kLong : kShort) * use.lines;
+  return idx.numel() * element <= (scattered && row == 4 ? kLong : kShort) * use.lines;
 }
 
 // Rows of x of a few columns take little time, so that a product waits for columns and values if

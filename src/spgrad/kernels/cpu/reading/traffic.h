@@ -12,7 +12,7 @@ struct Traffic {
   int64_t ahead = 0;    // bytes of rows of x that are prefetched, 0 for none
   bool tiled = false;   // columns of x are copied into tiles
   bool staged = false;  // rows of x of a few columns are copied side by side before they are used
-  bool scattered = false;  // elements of x of one column come from beyond the cache
+  bool scattered = false;  // rows of x that are staged come from beyond the cache
   bool streamed = false;   // y is written past the caches
   bool distant = false;    // columns and values come from beyond the cache, and are prefetched
 };

@@ -27,6 +27,18 @@ int64_t alike_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t loo
   return 32 * alike / looks;
 }
 
+// Of how many of 32 groups of four rows the longest has at most half of the entries. Looks at some.
+template <class index_t>
+int64_t even_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
+  if (last - first < 4) return 0;
+  int64_t even = 0;
+  for (int64_t look = 0; look < looks; ++look) {
+    const index_t* const at = ptr + first + (last - first - 4) * look / looks;
+    even += 2 * lengths_of<4>(at).most <= at[4] - at[0];
+  }
+  return 32 * even / looks;
+}
+
 // At how many of 32 beginnings of rows, or of 32 places anywhere, the next `lanes` columns are
 // consecutive: the larger of the two numbers. Looks at some of them.
 template <class index_t, class scalar_t>
@@ -74,20 +86,31 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
     const bool half = kColumns == 1 && count <= kHalfRegister<scalar_t> * rows;
     const bool in_registers =
         kColumns == 1 && (gathers_fast || (sizeof(scalar_t) == 4 && a.traffic.staged &&
-                                           !a.traffic.scattered && count > 2 * rows));
+                                           !a.traffic.scattered && count > 4 * rows));
     if (are_short && alike >= (half ? kNearlyAll : kMost) && !in_registers) {
       return spmm_by_length<kBytes, kColumns>(a, first, last);
     }
     constexpr int64_t kLanes = Slots<kBytes, kColumns, scalar_t>::kEntries;
-    const bool regular = alike >= kMost && !a.traffic.scattered;
+    const bool long_staged = kScattersLong<kColumns, scalar_t> && a.traffic.scattered;
+    const bool regular = alike >= kMost && !(long_staged && a.traffic.staged);
     if (!are_short && (regular || runs_of_32(a, first, last, looks, kLanes) >= kMost)) {
       return spmm_regular<kBytes, kColumns>(a, first, last);
     }
     if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
+      // Rows of unlike lengths are staged if they are short, or if loads wait for x.
+      constexpr int64_t kUneven = 80;  // bytes of values in a row
+      const bool even = even_of_32(a.ptr, first, last, looks) >= kMost;
+      const auto bytes = count * static_cast<int64_t>(sizeof(scalar_t));
       if (a.traffic.staged && half) {
-        return spmm_staged<kBytes, kColumns, kColumns == 1>(a, first, last);
+        return even ? spmm_staged<kBytes, kColumns, kColumns == 1, true>(a, first, last)
+                    : spmm_staged<kBytes, kColumns, kColumns == 1, false>(a, first, last);
       }
-      if (a.traffic.staged) return spmm_staged<kBytes, kColumns, false>(a, first, last);
+      if (a.traffic.staged && even) {
+        return spmm_staged<kBytes, kColumns, false, true>(a, first, last);
+      }
+      if (a.traffic.staged && (long_staged || bytes <= kUneven * rows)) {
+        return spmm_staged<kBytes, kColumns, false, false>(a, first, last);
+      }
     }
     if constexpr (kColumns == 1) {
       spmv<kBytes>(a, first, last);

@@ -14,10 +14,20 @@
 
 namespace spgrad {
 
-// Entries in the buffer: at most 8 KB. All of them are copied before the first row is added, so
-// that no branch that depends on the length of a row keeps the processor from loading further rows
-// of x.
-inline constexpr int64_t kStaged = 1024;
+// Entries in the buffer: at most 8 KB. If four rows have similar lengths, or rows of x are far
+// away, all are copied before the first row is added, so that no branch that depends on the length
+// of a row keeps the processor from loading further rows of x. Otherwise sums wait for such
+// branches, and copying kStagedAhead entries ahead gives the processor something to do meanwhile.
+inline constexpr int64_t kStaged = 1024, kStagedAhead = 64;
+
+// Rows of this many entries keep enough loads under way by themselves if x is near, and are not
+// staged.
+inline constexpr int64_t kStagedRow = 48;
+
+// Whether long rows are staged too if rows of x are far away: registers of 16 elements, which are
+// loaded one by one, keep few loads under way.
+template <int kColumns, class scalar_t>
+inline constexpr bool kScattersLong = kColumns * sizeof(scalar_t) == 4;
 
 // Rows of one column with at most this many entries are one vector each, half a register wide.
 template <class scalar_t>
@@ -33,26 +43,38 @@ SPGRAD_INLINE void add_staged(const Spmm<index_t, scalar_t>& a, const scalar_t* 
                               int64_t end, Values& sums) {
   using S = Slots<kBytes, kColumns, scalar_t>;
   static_assert(S::kRegisters == 1 && kSteps <= kAtOnce);
-  Values weights, rows;
-  const auto load = [&](int64_t step) {
-    S::load_weights(a, p + step * S::kSlots, 0, weights);
-    std::memcpy(&rows, staged + step * S::kLanes, sizeof(rows));
+  const auto product = [&](int64_t q, Values& weights, Values& rows) {
+    S::load_weights(a, q, 0, weights);
+    std::memcpy(&rows, staged + (q - p) * kColumns, sizeof(rows));
   };
-  const auto add_last = [&](int64_t step) {
-    load(step);
+  const auto add_last = [&](int64_t q) {
+    Values weights, rows;
+    product(q, weights, rows);
     const Values more = sums + weights * rows;
-    sums = S::exists(end - p - step * S::kSlots) ? more : sums;
+    sums = S::exists(end - q) ? more : sums;
   };
   if constexpr (kSteps > 0) {
 #pragma GCC unroll 4
-    for (int step = 0; step < kSteps; ++step) add_last(step);
+    for (int step = 0; step < kSteps; ++step) add_last(p + step * S::kSlots);
   } else {
-    int64_t step = 0;
-    for (; p + (step + 1) * S::kSlots < end; ++step) {
-      load(step);
+    Values weights, rows;
+    int64_t q = p;
+    for (; q + S::kSlots < end; q += S::kSlots) {
+      product(q, weights, rows);
       sums += weights * rows;
     }
-    add_last(step);
+    add_last(q);
+  }
+}
+
+template <int kBytes, int kColumns, int kSteps, class index_t, class scalar_t, class Values>
+SPGRAD_INLINE void add_four(const Spmm<index_t, scalar_t>& a, const scalar_t* staged, int64_t begin,
+                            int64_t i, Values (&sums)[4]) {
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+    const int64_t p = a.ptr[i + r];
+    add_staged<kBytes, kColumns, kSteps>(a, staged + (p - begin) * kColumns, p, a.ptr[i + r + 1],
+                                         sums[r]);
   }
 }
 
@@ -83,7 +105,7 @@ SPGRAD_INLINE void staged_short_rows(const Spmm<index_t, scalar_t>& a, const sca
 
 // Four rows from i on, staged from the entry `begin` on. If kShort, short ones have code of their
 // own; where few rows are short, the processor would foresee this choice wrongly.
-template <int kBytes, int kColumns, bool kShort, class index_t, class scalar_t>
+template <int kBytes, int kColumns, bool kShort, bool kEven, class index_t, class scalar_t>
 SPGRAD_INLINE void staged_rows(const Spmm<index_t, scalar_t>& a, const scalar_t* staged,
                                int64_t begin, int64_t i) {
   using S = Slots<kBytes, kColumns, scalar_t>;
@@ -95,22 +117,14 @@ SPGRAD_INLINE void staged_rows(const Spmm<index_t, scalar_t>& a, const scalar_t*
     }
   }
   typename S::Values sums[4]{};
-  const auto add = [&]<int kSteps>() {
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-      const int64_t p = a.ptr[i + r];
-      add_staged<kBytes, kColumns, kSteps>(a, staged + (p - begin) * kColumns, p, a.ptr[i + r + 1],
-                                           sums[r]);
-    }
-  };
-  if (most <= S::kSlots) {
-    add.template operator()<1>();
+  if (!kEven || most > kAtOnce * S::kSlots) {
+    add_four<kBytes, kColumns, 0>(a, staged, begin, i, sums);
+  } else if (most <= S::kSlots) {
+    add_four<kBytes, kColumns, 1>(a, staged, begin, i, sums);
   } else if (most <= 2 * S::kSlots) {
-    add.template operator()<2>();
-  } else if (most <= kAtOnce * S::kSlots) {
-    add.template operator()<kAtOnce>();
+    add_four<kBytes, kColumns, 2>(a, staged, begin, i, sums);
   } else {
-    add.template operator()<0>();
+    add_four<kBytes, kColumns, kAtOnce>(a, staged, begin, i, sums);
   }
   if constexpr (kColumns == 1) {
     Vector<scalar_t, 4> joined;
@@ -137,16 +151,19 @@ SPGRAD_INLINE void unstaged_rows(const Spmm<index_t, scalar_t>& a, int64_t i, in
 }
 
 // The same numbers as spmv and spmm_by_registers give: a row is added in the same order.
-template <int kBytes, int kColumns, bool kShort, class index_t, class scalar_t>
+template <int kBytes, int kColumns, bool kShort, bool kEven, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   using S = Slots<kBytes, kColumns, scalar_t>;
   constexpr int kRows = 4 * S::kLanes, kMost = std::min(S::kLanes, 8);
   alignas(kBytes) scalar_t staged[(kStaged + (kAtOnce + 1) * S::kSlots) * kColumns];
   // Whole registers are read from entries up to here.
   const int64_t readable = a.nse - kAtOnce * S::kSlots;
+  const bool far = a.traffic.scattered, at_once = kEven || far;
+  // Entries of four rows that are staged.
+  const int64_t most = far && kScattersLong<kColumns, scalar_t> ? kStaged : 4 * kStagedRow;
   int64_t i = first;
   while (i + 4 <= last && a.ptr[i + 4] <= readable) {
-    if constexpr (kColumns == 1 && kShort) {
+    if constexpr (kColumns == 1 && kShort && kEven) {
       if (i + kRows <= last && a.ptr[i + kRows] <= readable &&
           lengths_of<kRows>(a.ptr + i).most <= kMost) {
         const int64_t end = end_of_short_rows<kBytes, kRows>(a, i, last);
@@ -155,21 +172,25 @@ SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, i
         continue;
       }
     }
-    const int64_t begin = a.ptr[i], stop = std::min(begin + kStaged, readable);
-    if (a.ptr[i + 4] > stop) {  // long rows keep enough loads under way by themselves
+    const int64_t begin = a.ptr[i],
+                  stop = std::min<int64_t>({begin + kStaged, readable, a.ptr[last]});
+    if (a.ptr[i + 4] >
+        std::min(begin + most, stop)) {  // long rows keep enough loads under way by themselves
       unstaged_rows<kBytes, kColumns>(a, i, 4);
       i += 4;
       continue;
     }
-    int64_t end = i + 4;
-    while (end + 4 <= last && a.ptr[end + 4] <= stop) end += 4;
-    for (int64_t p = begin; p < a.ptr[end]; p += S::kSlots) {
-      if (a.traffic.distant) prefetch_entries(a, p, p + S::kSlots);
-      typename S::Values rows;
-      S::copy_rows(a, p, rows);
-      std::memcpy(staged + (p - begin) * kColumns, &rows, sizeof(rows));
+    for (int64_t copied = begin; i + 4 <= last && a.ptr[i + 4] <= stop; i += 4) {
+      if (a.ptr[i + 4] - a.ptr[i] > most) break;
+      const int64_t until = at_once ? stop : std::min<int64_t>(a.ptr[i + 4] + kStagedAhead, stop);
+      for (; copied < until; copied += S::kSlots) {
+        if (a.traffic.distant) prefetch_entries(a, copied, copied + S::kSlots);
+        typename S::Values rows;
+        S::copy_rows(a, copied, rows);
+        std::memcpy(staged + (copied - begin) * kColumns, &rows, sizeof(rows));
+      }
+      staged_rows<kBytes, kColumns, kShort, kEven>(a, staged, begin, i);
     }
-    for (; i < end; i += 4) staged_rows<kBytes, kColumns, kShort>(a, staged, begin, i);
   }
   for (; i < last; i += 4) {
     unstaged_rows<kBytes, kColumns>(a, i, std::min<int64_t>(4, last - i));
