@@ -31,6 +31,7 @@ int64_t alike_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t loo
 template <class index_t>
 int64_t even_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
   if (last - first < 4) return 0;
+  looks = std::min(looks, (last - first + 4) / 8);
   int64_t even = 0;
   for (int64_t look = 0; look < looks; ++look) {
     const index_t* const at = ptr + first + (last - first - 4) * look / looks;
