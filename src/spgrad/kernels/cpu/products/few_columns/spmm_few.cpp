@@ -14,30 +14,32 @@
 namespace spgrad {
 namespace {
 
-// How many of 32 rows are as long as the row before. Looks at some of them.
-template <class index_t>
-int64_t alike_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
-  if (last - first < 2) return 0;
-  looks = std::min(looks, (last - first + 6) / 8);
-  int64_t alike = 0;
+// At how many of 32 rows holds(ptr) is true, where ptr begins at the row. `group` rows have to
+// follow there. Looks at some of them.
+template <class index_t, class F>
+int64_t rows_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t group, int64_t looks,
+                   const F& holds) {
+  if (last - first < group) return 0;
+  looks = std::min(looks, (last - first + 8 - group) / 8);
+  int64_t count = 0;
   for (int64_t look = 0; look < looks; ++look) {
-    const index_t* const at = ptr + first + (last - first - 1) * look / looks;
-    alike += at[2] - at[1] == at[1] - at[0];
+    count += holds(ptr + first + (last - first - group + 1) * look / looks);
   }
-  return 32 * alike / looks;
+  return 32 * count / looks;
 }
 
-// Of how many of 32 groups of four rows the longest has at most half of the entries. Looks at some.
+// How many of 32 rows are as long as the row before.
+template <class index_t>
+int64_t alike_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
+  return rows_of_32(ptr, first, last, 2, looks,
+                    [](const index_t* at) { return at[2] - at[1] == at[1] - at[0]; });
+}
+
+// Of how many of 32 groups of four rows the longest has at most half of the entries.
 template <class index_t>
 int64_t even_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
-  if (last - first < 4) return 0;
-  looks = std::min(looks, (last - first + 4) / 8);
-  int64_t even = 0;
-  for (int64_t look = 0; look < looks; ++look) {
-    const index_t* const at = ptr + first + (last - first - 4) * look / looks;
-    even += 2 * lengths_of<4>(at).most <= at[4] - at[0];
-  }
-  return 32 * even / looks;
+  return rows_of_32(ptr, first, last, 4, looks,
+                    [](const index_t* at) { return 2 * lengths_of<4>(at).most <= at[4] - at[0]; });
 }
 
 // At how many of 32 beginnings of rows, or of 32 places anywhere, the next `lanes` columns are
@@ -82,7 +84,7 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
     // If the entries of a row are half a register, one column has code without a branch for each
     // row, which wins earlier against code for each length. Where the processor gathers fast, spmv
     // looks at the lengths of some rows at a time. In registers of 16 elements, staged entries take
-    // less time than code for each length, unless loads wait for x, or rows have one or two
+    // less time than code for each length, unless loads wait for x, or rows have at most four
     // entries.
     const bool half = kColumns == 1 && count <= kHalfRegister<scalar_t> * rows;
     const bool in_registers =

@@ -18,7 +18,7 @@ namespace spgrad {
 // away, all are copied before the first row is added, so that no branch that depends on the length
 // of a row keeps the processor from loading further rows of x. Otherwise sums wait for such
 // branches, and copying kStagedAhead entries ahead gives the processor something to do meanwhile.
-inline constexpr int64_t kStaged = 1024, kStagedAhead = 64;
+inline constexpr int64_t kStaged = kBuffered, kStagedAhead = 64;
 
 // Rows of this many entries keep enough loads under way by themselves if x is near, and are not
 // staged.
@@ -67,6 +67,7 @@ SPGRAD_INLINE void add_staged(const Spmm<index_t, scalar_t>& a, const scalar_t* 
   }
 }
 
+// The same for the four rows from i on, staged from the entry `begin` on.
 template <int kBytes, int kColumns, int kSteps, class index_t, class scalar_t, class Values>
 SPGRAD_INLINE void add_four(const Spmm<index_t, scalar_t>& a, const scalar_t* staged, int64_t begin,
                             int64_t i, Values (&sums)[4]) {
@@ -104,7 +105,8 @@ SPGRAD_INLINE void staged_short_rows(const Spmm<index_t, scalar_t>& a, const sca
 }
 
 // Four rows from i on, staged from the entry `begin` on. If kShort, short ones have code of their
-// own; where few rows are short, the processor would foresee this choice wrongly.
+// own, and if kEven, rows of similar lengths; elsewhere the processor would foresee these choices
+// wrongly.
 template <int kBytes, int kColumns, bool kShort, bool kEven, class index_t, class scalar_t>
 SPGRAD_INLINE void staged_rows(const Spmm<index_t, scalar_t>& a, const scalar_t* staged,
                                int64_t begin, int64_t i) {
@@ -174,8 +176,7 @@ SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, i
     }
     const int64_t begin = a.ptr[i],
                   stop = std::min<int64_t>({begin + kStaged, readable, a.ptr[last]});
-    if (a.ptr[i + 4] >
-        std::min(begin + most, stop)) {  // long rows keep enough loads under way by themselves
+    if (a.ptr[i + 4] > std::min(begin + most, stop)) {
       unstaged_rows<kBytes, kColumns>(a, i, 4);
       i += 4;
       continue;

@@ -116,9 +116,9 @@ SPGRAD_INLINE Extremes<index_t> lengths_of(const index_t* ptr) {
   return found;
 }
 
-// How many of the rows [first, last) spmv_short_rows takes: whole groups of kRows rows, until a
-// group has a longer row, or the entries are more than kBuffered. Of the first group the caller
-// knows that it has no longer row.
+// Where the rows from `first` on end that spmv_short_rows takes together: whole groups of kRows
+// rows, until a group has a longer row, or the entries are more than kBuffered. Of the first group
+// the caller knows that it has no longer row.
 template <int kBytes, int kRows, class index_t, class scalar_t>
 SPGRAD_INLINE int64_t end_of_short_rows(const Spmm<index_t, scalar_t>& a, int64_t first,
                                         int64_t last) {
