@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from spgrad.core import checks
 from spgrad.core.compressed import sparse_bsr_tensor, sparse_csr_tensor
@@ -20,6 +21,23 @@ from spgrad.torch_protocol.func_transforms import is_mapped
 _INDICES = ("crow_indices", "col_indices")
 
 
+class _Parametrizations(nn.ModuleDict):
+    """The dict in which torch.nn.utils.parametrize keeps what a layer's parameters are made of.
+
+    ModuleDict refuses the names of its own methods, of which `values` is one.
+    """
+
+    @property
+    def values(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._modules.get("values") or super().values
+
+    def add_module(self, name: str, module: Any) -> None:
+        if name == "values":
+            self._modules[name] = module
+        else:
+            super().add_module(name, module)
+
+
 class SparseWeight(nn.Module):
     """The base of layers with one sparse matrix, `weight`.
 
@@ -29,6 +47,7 @@ class SparseWeight(nn.Module):
     `col_indices`, which `state_dict` saves. `load_state_dict` checks the indices and also accepts
     another pattern than the layer has; the parameter then stays the same object. Averages, such as
     those of torch.optim.swa_utils.AveragedModel, are for the values alone, without `use_buffers`.
+    `torch.nn.utils.parametrize` works on `values`; the elements are then fixed.
 
     Attributes:
         values: The parameter.
@@ -58,6 +77,11 @@ class SparseWeight(nn.Module):
         self.values = nn.Parameter(weight._vals.detach())
         self._check_indices()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "parametrizations" and type(value) is nn.ModuleDict and not len(value):
+            value = _Parametrizations()
+        super().__setattr__(name, value)
+
     @property
     def weight(self) -> SparseTensor:
         """The matrix, CSR or BSR, whose gradient arrives at `values`."""
@@ -83,10 +107,12 @@ class SparseWeight(nn.Module):
 
         Raises:
             ValueError: The shape, layout or block size is another.
+            RuntimeError: `values` has a parametrization.
 
         The gradient is dropped. `spgrad.nn.sparsity.move` moves the gradient, and the states of an
         optimizer, to the new elements.
         """
+        self._refuse_parametrized()
         pattern = weight._pattern
         wanted = torch.sparse_csr if self.blocksize is None else torch.sparse_bsr
         found = (pattern.layout, tuple(pattern.shape), pattern.blocksize)
@@ -102,6 +128,14 @@ class SparseWeight(nn.Module):
         for name, index in zip(_INDICES, pattern.indices, strict=True):
             setattr(self, name, index.to(self.values.device, torch.int64, copy=True))
         self._check_indices()
+
+    def _refuse_parametrized(self) -> None:
+        if parametrize.is_parametrized(self, "values"):
+            raise StateError(
+                "`values` has a parametrization, which keeps a number for each element; other "
+                "elements are accepted without one. Call "
+                'torch.nn.utils.parametrize.remove_parametrizations(layer, "values") before.'
+            )
 
     def take_indices(self, other: SparseWeight) -> None:
         """Takes the elements of a layer that shares `values` with this one."""
@@ -189,6 +223,12 @@ class SparseWeight(nn.Module):
     def _make_room(self, ptr: Any, idx: Any, values: Any) -> None:
         """Checks the indices of a state, and gives buffers and parameter its number of elements."""
         if ptr is None and idx is None:
+            return
+        if parametrize.is_parametrized(self, "values") and idx is not None and ptr is not None:
+            own = (self.crow_indices, self.col_indices)
+            pairs = zip((ptr, idx), own, strict=True)
+            if any(a.shape != b.shape or not torch.equal(a.to(b), b) for a, b in pairs):
+                self._refuse_parametrized()
             return
         if ptr is None or idx is None or values is None:
             raise StateError(
