@@ -35,7 +35,7 @@ def test_a_cache_is_assumed_and_given_back(assume):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("n", [1, 4, 8, 16, 32, 40, 64, 96, 128, 136, 256])
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 32, 40, 64, 96, 128, 136, 256])
 @pytest.mark.parametrize("permuted", [False, True])
 def test_every_way_gives_the_same_bits(assume, dtype, n, permuted):
     view = row_view(300, 700, 20_000, torch.int32, permuted=permuted, dense_row=7)
@@ -200,7 +200,7 @@ def test_a_sum_of_negative_zeros_is_the_same_in_every_loop():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
 def test_short_rows_that_are_staged_give_the_same_bits(assume, dtype, n):
     """Processors that gather fast stage none."""
     m, k, nse = 3000, 700, 20_000
@@ -215,12 +215,12 @@ def test_short_rows_that_are_staged_give_the_same_bits(assume, dtype, n):
     for other in found[1:]:
         assert_close(other, found[0], rtol=0, atol=0)
     assert_close(found[0], REFERENCES["spmm"](*view, val, x), rtol=1e-4, atol=1e-3)
-    if n * dtype.itemsize > 8:  # rows of x are too long
+    if n * dtype.itemsize > 16:  # rows of x are too long
         assert ways == {False}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("n", [1, 2, 4])
 @pytest.mark.parametrize("longest", [1, 3, 8, 16, 40, 150, 600])
 def test_a_row_gives_the_same_bits_alone_and_beside_others(dtype, n, longest):
     """Rows of a few columns are added together with others of similar lengths; the last have no

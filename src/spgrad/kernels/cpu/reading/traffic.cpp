@@ -61,8 +61,10 @@ bool are_scattered(const Tensor& idx, const Tensor& x, RowUse use) {
 // rows fill registers by themselves.
 bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use, bool scattered) {
   constexpr int64_t kShort = 160, kLong = 640;  // bytes of values in a row
+  constexpr int64_t kFew = 10;                  // entries of a row, where those of x have 16 bytes
   const int64_t row = row_bytes(x);
   if (!use.sums_only || row == 0 || row > kStagedBytes || gathers_fast) return false;
+  if (row == kStagedBytes) return idx.numel() <= kFew * use.lines;
   const auto element = static_cast<int64_t>(x.element_size());
   return idx.numel() * element <= (scattered && row == 4 ? kLong : kShort) * use.lines;
 }

@@ -30,9 +30,9 @@ bool are_far(const Tensor& val);
 // columns of float32, two tiles are half of x.
 inline constexpr int64_t kTileBytes = 128, kTilesAtOnce = 2;
 
-// Rows of x may be staged if they have at most this many bytes: one or two columns of float32, or
-// one of float64.
-inline constexpr int64_t kStagedBytes = 8;
+// Rows of x may be staged if they have at most this many bytes: one, two or four columns of
+// float32, or one or two of float64.
+inline constexpr int64_t kStagedBytes = 16;
 
 // What a kernel does with the rows that it gathers.
 struct RowUse {

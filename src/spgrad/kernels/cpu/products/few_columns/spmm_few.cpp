@@ -14,32 +14,29 @@
 namespace spgrad {
 namespace {
 
-// At how many of 32 rows holds(ptr) is true, where ptr begins at the row. `group` rows have to
-// follow there. Looks at some of them.
-template <class index_t, class F>
-int64_t rows_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t group, int64_t looks,
-                   const F& holds) {
-  if (last - first < group) return 0;
-  looks = std::min(looks, (last - first + 8 - group) / 8);
-  int64_t count = 0;
-  for (int64_t look = 0; look < looks; ++look) {
-    count += holds(ptr + first + (last - first - group + 1) * look / looks);
+// What some of the rows [first, last) are like, as numbers of 32.
+struct RowsOf32 {
+  int64_t alike = 0;  // rows as long as the row before
+  int64_t same = 0;   // rows that take as many registers of kEntries entries as the row before
+  int64_t even = 0;   // groups of four rows of which the longest has at most half of the entries
+};
+template <int64_t kEntries, class index_t>
+RowsOf32 rows_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
+  looks = std::min(looks, (last - first + 4) / 8);
+  if (looks == 0) return {};
+  const auto steps = [](index_t count) { return (count + kEntries - 1) / kEntries; };
+  const int64_t stride = (last - first - 3) / looks;
+  RowsOf32 found;
+  const index_t* at = ptr + first;
+  for (int64_t look = 0; look < looks; ++look, at += stride) {
+    const index_t one = at[1] - at[0], next = at[2] - at[1];
+    found.alike += one == next;
+    found.same += steps(one) == steps(next);
+    found.even += 2 * lengths_of<4>(at).most <= at[4] - at[0];
   }
-  return 32 * count / looks;
-}
-
-// How many of 32 rows are as long as the row before.
-template <class index_t>
-int64_t alike_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
-  return rows_of_32(ptr, first, last, 2, looks,
-                    [](const index_t* at) { return at[2] - at[1] == at[1] - at[0]; });
-}
-
-// Of how many of 32 groups of four rows the longest has at most half of the entries.
-template <class index_t>
-int64_t even_of_32(const index_t* ptr, int64_t first, int64_t last, int64_t looks) {
-  return rows_of_32(ptr, first, last, 4, looks,
-                    [](const index_t* at) { return 2 * lengths_of<4>(at).most <= at[4] - at[0]; });
+  return {.alike = 32 * found.alike / looks,
+          .same = 32 * found.same / looks,
+          .even = 32 * found.even / looks};
 }
 
 // At how many of 32 beginnings of rows, or of 32 places anywhere, the next `lanes` columns are
@@ -75,12 +72,13 @@ template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
-    constexpr int64_t kShort = 16;                  // entries
-    constexpr int64_t kMost = 24, kNearlyAll = 27;  // of 32
+    constexpr int64_t kShort = 16;                               // entries
+    constexpr int64_t kOften = 20, kMost = 24, kNearlyAll = 27;  // of 32
     const int64_t count = int64_t{a.ptr[last]} - a.ptr[first], rows = last - first;
     const bool are_short = count <= kShort * rows;
     const int64_t looks = are_short ? 64 : 16;  // of which each may miss the caches
-    const int64_t alike = alike_of_32(a.ptr, first, last, looks);
+    constexpr int64_t kLanes = Slots<kBytes, kColumns, scalar_t>::kEntries;
+    const auto [alike, same, even] = rows_of_32<kLanes>(a.ptr, first, last, looks);
     // If the entries of a row are half a register, one column has code without a branch for each
     // row, which wins earlier against code for each length. Where the processor gathers fast, spmv
     // looks at the lengths of some rows at a time. In registers of 16 elements, staged entries take
@@ -93,25 +91,28 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
     if (are_short && alike >= (half ? kNearlyAll : kMost) && !in_registers) {
       return spmm_by_length<kBytes, kColumns>(a, first, last);
     }
-    constexpr int64_t kLanes = Slots<kBytes, kColumns, scalar_t>::kEntries;
     const bool long_staged = kScattersLong<kColumns, scalar_t> && a.traffic.scattered;
     const bool regular = alike >= kMost && !(long_staged && a.traffic.staged);
     if (!are_short && (regular || runs_of_32(a, first, last, looks, kLanes) >= kMost)) {
       return spmm_regular<kBytes, kColumns>(a, first, last);
     }
     if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
-      // Rows of unlike lengths are staged if they are short, or if loads wait for x.
+      // Four rows of similar lengths take as many registers as the longest of them. This pays where
+      // the processor foresees wrongly how many a row takes, where loads wait for x, and where one
+      // register is enough. Rows of unlike lengths are staged if they are short; those whose rows
+      // of x have 16 bytes, which registers load as fast, only if loads wait for x.
       constexpr int64_t kUneven = 80;  // bytes of values in a row
-      const bool even = even_of_32(a.ptr, first, last, looks) >= kMost;
-      const auto bytes = count * static_cast<int64_t>(sizeof(scalar_t));
       if (a.traffic.staged && half) {
-        return even ? spmm_staged<kBytes, kColumns, kColumns == 1, true>(a, first, last)
-                    : spmm_staged<kBytes, kColumns, kColumns == 1, false>(a, first, last);
+        return even >= kMost ? spmm_staged<kBytes, kColumns, kColumns == 1, true>(a, first, last)
+                             : spmm_staged<kBytes, kColumns, kColumns == 1, false>(a, first, last);
       }
-      if (a.traffic.staged && even) {
+      const bool foreseen = 4 * count > 3 * kLanes * rows && same >= kOften;
+      if (a.traffic.staged && even >= kMost && (a.traffic.scattered || !foreseen)) {
         return spmm_staged<kBytes, kColumns, false, true>(a, first, last);
       }
-      if (a.traffic.staged && (long_staged || bytes <= kUneven * rows)) {
+      const auto bytes = count * static_cast<int64_t>(sizeof(scalar_t));
+      const bool may_be_uneven = kRow < kStagedBytes || a.traffic.scattered;
+      if (a.traffic.staged && may_be_uneven && (long_staged || bytes <= kUneven * rows)) {
         return spmm_staged<kBytes, kColumns, false, false>(a, first, last);
       }
     }

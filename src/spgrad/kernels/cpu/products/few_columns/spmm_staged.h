@@ -14,11 +14,13 @@
 
 namespace spgrad {
 
-// Entries in the buffer: at most 8 KB. If four rows have similar lengths, or rows of x are far
+// Entries in the buffer, of at most 8 KB. If four rows have similar lengths, or rows of x are far
 // away, all are copied before the first row is added, so that no branch that depends on the length
 // of a row keeps the processor from loading further rows of x. Otherwise sums wait for such
 // branches, and copying kStagedAhead entries ahead gives the processor something to do meanwhile.
-inline constexpr int64_t kStaged = kBuffered, kStagedAhead = 64;
+template <int kRowBytes>
+inline constexpr int64_t kStaged = kRowBytes > 8 ? kBuffered / 2 : kBuffered;
+inline constexpr int64_t kStagedAhead = 64;
 
 // Rows of this many entries keep enough loads under way by themselves if x is near, and are not
 // staged.
@@ -156,6 +158,7 @@ SPGRAD_INLINE void unstaged_rows(const Spmm<index_t, scalar_t>& a, int64_t i, in
 template <int kBytes, int kColumns, bool kShort, bool kEven, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   using S = Slots<kBytes, kColumns, scalar_t>;
+  constexpr int64_t kStaged = spgrad::kStaged<S::kRowBytes>;
   constexpr int kRows = 4 * S::kLanes, kMost = std::min(S::kLanes, 8);
   alignas(kBytes) scalar_t staged[(kStaged + (kAtOnce + 1) * S::kSlots) * kColumns];
   // Whole registers are read from entries up to here.
