@@ -304,16 +304,19 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
     yield "kernels", f"A x, x with n columns; the second-level cache of a core holds {_bytes(size)}"
     for n in COLUMNS:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
-        _, far, in_tiles, *ways = kernels.traffic(view.idx, x, view.perm is None, m).tolist()
+        found = kernels.traffic(view.idx, x, view.perm is None, m).tolist()
+        _, far, far_in_tiles, ahead, tiled, staged, distant, beyond, beyond_in_tiles = found
         total = x.numel() * x.element_size()
         why = (
             f"{100 * far:.0f} % of its rows are far away"
             if far
             else "its rows are near, or those of A short"
         )
-        ahead, tiled, staged, distant = ways
         if tiled:
-            why += f", {100 * in_tiles:.0f} % in tiles"
+            why += (
+                f" and {100 * beyond:.0f} % outside of the first-level cache, in tiles "
+                f"{100 * far_in_tiles:.0f} % and {100 * beyond_in_tiles:.0f} %"
+            )
         how = ["copied into tiles"] * bool(tiled) + ["prefetched"] * bool(ahead)
         how += ["copied side by side"] * bool(staged)
         chosen = (" and ".join(how) or "read in place") + ", entries prefetched" * bool(distant)

@@ -1,5 +1,6 @@
 """How a product reads memory depends on the pattern and on the machine; its result does not."""
 
+from collections import OrderedDict
 from itertools import pairwise
 
 import pytest
@@ -45,7 +46,7 @@ def test_every_way_gives_the_same_bits(assume, dtype, n, permuted):
         found, ways = [], set()
         for size in CACHES:
             assume(size)
-            ways.add(tuple(kernels.traffic(view[1], x, not permuted, 300)[3:].tolist()))
+            ways.add(tuple(kernels.traffic(view[1], x, not permuted, 300)[3:7].tolist()))
             result = getattr(kernels, name)(*view, *operands)
             found.append(result if isinstance(result, tuple) else (result,))
         for other in found[1:]:
@@ -246,7 +247,8 @@ def test_local_patterns_are_told_from_others():
     band = (torch.arange(m)[:, None] + torch.arange(-reach, reach)).clamp(0, m - 1)
     anywhere = torch.randint(m, (m, 2 * reach))
     x = torch.empty(m, 64)
-    size, misses, tiles, *ways = kernels.traffic(band.reshape(-1).int(), x, True, m).tolist()
+    found = kernels.traffic(band.reshape(-1).int(), x, True, m).tolist()
+    size, misses, tiles, *ways = found[:7]
     assert misses < 0.1
     assert ways == [0, 0, 0, 0]
     if x.nbytes > 2 * size:
@@ -258,6 +260,49 @@ def test_local_patterns_are_told_from_others():
     assert tiles < 0.1
 
 
+def misses_of_a_cache(columns, rows):
+    """The share of columns that a cache of so many rows lacks, which drops the one used longest
+    ago."""
+    held, missing = OrderedDict(), 0
+    for column in columns.tolist():
+        missing += column not in held
+        held[column] = True
+        held.move_to_end(column)
+        if len(held) > rows:
+            held.popitem(last=False)
+    return missing / len(columns)
+
+
+@pytest.mark.parametrize("reach", [40, 400, 4000])
+def test_the_estimate_of_misses_is_near_those_of_a_cache(assume, reach):
+    m, row = 30_000, 1024
+    columns = torch.arange(m).repeat_interleave(3) + torch.randint(reach, (3 * m,))
+    x = torch.empty(m + reach, row // 4)
+    estimates = []
+    for size in (1 << 16, 1 << 18, 1 << 20, 1 << 22):
+        assume(size)
+        found = kernels.traffic(columns.int(), x, True, m).tolist()
+        rows = 0.75 * size / row  # the rest is left to A and y
+        assert found[1] == pytest.approx(misses_of_a_cache(columns, rows), abs=0.08)
+        assert found[1] >= found[2]
+        assert found[7] >= found[1]
+        estimates.append(found[1])
+    assert estimates == sorted(estimates, reverse=True)
+
+
+@pytest.mark.parametrize("n", [64, 128, 256])
+def test_tiles_are_used_where_they_keep_rows_in_the_nearest_cache(assume, n):
+    """Blocks of 16 x 16: sixteen rows of A read the same rows of x, whose tiles fit."""
+    assume(1 << 15)
+    block = torch.arange(16)
+    columns = (torch.randint(4000, (400, 1, 10, 1)) * 16 + block).expand(-1, 16, -1, -1)
+    idx = columns.reshape(-1).int()
+    *_, nearest, nearest_in_tiles = kernels.traffic(idx, torch.empty(64_000, n), True, 6400).tolist()
+    # 160 rows of 256 bytes or more do not fit into a cache of 32 KB; in tiles they do
+    assert nearest > 0.5
+    assert nearest_in_tiles < 0.2
+
+
 @pytest.mark.parametrize(
     ("columns", "nse", "prefetched"), [(1, 300, 1), (8, 300, 1), (9, 300, 0), (1, 200, 0)]
 )
@@ -266,8 +311,8 @@ def test_entries_of_few_columns_are_prefetched_if_no_cache_holds_them(
 ):
     assume(512)  # 256 entries of 8 bytes are four times as much
     idx = torch.zeros(nse, dtype=torch.int32)
-    *_, distant = kernels.traffic(idx, torch.empty(1, columns), True, 100).tolist()
-    assert distant == prefetched
+    found = kernels.traffic(idx, torch.empty(1, columns), True, 100).tolist()
+    assert found[6] == prefetched
 
 
 @pytest.mark.parametrize("nse", [0, 1, 5, 1000])

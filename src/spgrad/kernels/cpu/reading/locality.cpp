@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
+#include <utility>
 
 #include "common/dispatch.h"
 #include "common/memory.h"
@@ -20,26 +21,32 @@ uint64_t hash(uint64_t column) {
   return column ^ (column >> 32);
 }
 
-// Columns seen so far, in a table with open addressing.
+// Where each column was seen last, in a table with open addressing.
 class Seen {
  public:
-  explicit Seen(int64_t most) : places_(std::bit_ceil(static_cast<uint64_t>(2 * most)), kNone) {}
+  explicit Seen(int64_t most) : places_(std::bit_ceil(static_cast<uint64_t>(2 * most))) {}
 
-  // Whether `column`, with this hash, is new.
-  bool add(int64_t column, uint64_t hashed) {
+  // The entry that had `column`, with this hash, before the entry `now`; kNone if none had.
+  int64_t last(int64_t column, uint64_t hashed, int64_t now) {
     const uint64_t mask = places_.size() - 1;
     for (uint64_t place = hashed / kSampled & mask;; place = (place + 1) & mask) {
-      if (places_[place] == column) return false;
-      if (places_[place] != kNone) continue;
-      if (++count_ > places_.size() / 2) return false;  // an unlucky hash: the rest is not counted
-      places_[place] = column;
-      return true;
+      Place& at = places_[place];
+      if (at.column == column) return std::exchange(at.entry, now);
+      if (at.column != kNone) continue;
+      if (2 * count_ > places_.size()) return kNone;  // an unlucky hash: the rest is not kept
+      at = {.column = column, .entry = now};
+      ++count_;
+      return kNone;
     }
   }
 
- private:
   static constexpr int64_t kNone = -1;
-  List<int64_t> places_;
+
+ private:
+  struct Place {
+    int64_t column = kNone, entry = 0;
+  };
+  List<Place> places_;
   size_t count_ = 0;
 };
 
@@ -48,21 +55,31 @@ Footprint measure(const index_t* idx, int64_t nse) {
   Footprint found;
   const int64_t length = std::min(nse, kLongest);
   const int64_t stretches = nse > 2 * length ? kStretches : 1;
-  for (int64_t size = 1; size <= length && found.sizes < Footprint::kSizes; size *= 2) {
-    ++found.sizes;
-  }
+  // How many entries come 2^(j-1) < t <= 2^j entries after the entry before in their column.
+  std::array<int64_t, Footprint::kSizes> after{};
+  int64_t counted = 0;
   for (int64_t stretch = 0; stretch < stretches; ++stretch) {
     const int64_t first = stretches == 1 ? 0 : (nse - length) / (stretches - 1) * stretch;
     Seen seen(std::max<int64_t>(length / 8, 64));
-    int64_t distinct = 0, p = 0;
-    for (int size = 0; size < found.sizes; ++size) {
-      for (; p < int64_t{1} << size; ++p) {
-        const auto column = static_cast<int64_t>(idx[first + p]);
-        const uint64_t hashed = hash(column);
-        if (hashed % kSampled == 0) distinct += seen.add(column, hashed);
-      }
-      found.distinct[size] += static_cast<double>(distinct * kSampled) / stretches;
+    for (int64_t p = 0; p < length; ++p) {
+      const auto column = static_cast<int64_t>(idx[first + p]);
+      const uint64_t hashed = hash(column);
+      if (hashed % kSampled != 0) continue;
+      ++counted;
+      const int64_t last = seen.last(column, hashed, p);
+      if (last != Seen::kNone) ++after[std::bit_width(static_cast<uint64_t>(p - last - 1))];
     }
+  }
+  if (counted == 0) return found;
+  double distinct = 1, longer = 1;
+  for (int j = 0; j < Footprint::kSizes && int64_t{1} << j <= length; ++j) {
+    const double before = longer;
+    longer -= static_cast<double>(after[j]) / static_cast<double>(counted);
+    // A further entry of a window is new if its column comes first there.
+    if (j > 0) distinct += static_cast<double>(int64_t{1} << (j - 1)) * (before + longer) / 2;
+    found.distinct[j] = distinct;
+    found.later[j] = longer;
+    ++found.sizes;
   }
   return found;
 }
@@ -92,13 +109,13 @@ size_t next = 0;
 }  // namespace
 
 double Footprint::misses(double rows) const {
-  double ratio = 0;
-  for (int size = 1; size < sizes; ++size) {
-    const double window = static_cast<double>(int64_t{1} << (size - 1));
-    ratio = (distinct[size] - distinct[size - 1]) / window;
-    if (distinct[size] > rows) break;
+  if (sizes == 0) return 0;
+  for (int j = 1; j < sizes; ++j) {
+    if (distinct[j] <= rows) continue;
+    const double part = std::max(rows - distinct[j - 1], 0.0) / (distinct[j] - distinct[j - 1]);
+    return std::clamp(later[j - 1] + part * (later[j] - later[j - 1]), 0.0, 1.0);
   }
-  return std::clamp(ratio, 0.0, 1.0);
+  return std::clamp(later[sizes - 1], 0.0, 1.0);
 }
 
 Footprint footprint_of(const Tensor& idx) {

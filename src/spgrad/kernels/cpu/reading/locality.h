@@ -9,11 +9,12 @@
 namespace spgrad {
 
 // The average number of different columns among 2^j consecutive entries, for each j below kSizes.
-// The miss ratio of a cache follows from how fast this number grows (Xiang, Ding, Luo and Bao
-// 2013, "HOTL: a higher order theory of locality").
+// The miss ratio of a cache follows from how fast this number grows, which is the share of entries
+// whose column was not among the 2^j entries before (Xiang, Ding, Luo and Bao 2013, "HOTL: a higher
+// order theory of locality").
 struct Footprint {
   static constexpr int kSizes = 18;
-  std::array<double, kSizes> distinct{};
+  std::array<double, kSizes> distinct{}, later{};
   int sizes = 0;  // of those that the entries were enough for
 
   // The share of entries whose row of x is not in a cache that holds `rows` rows.

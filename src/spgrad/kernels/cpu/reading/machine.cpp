@@ -7,6 +7,7 @@
 #include <unistd.h>
 #endif
 
+#include <algorithm>
 #include <atomic>
 
 #include "common/targets.h"
@@ -14,35 +15,42 @@
 namespace spgrad {
 namespace {
 
-int64_t asked_of_the_system() {
-  constexpr int64_t kUnknown = 1 << 20;
 #if defined(__APPLE__)
+int64_t asked_of_the_system(const char* name) {
   int64_t bytes = 0;
   size_t size = sizeof(bytes);
-  if (sysctlbyname("hw.perflevel0.l2cachesize", &bytes, &size, nullptr, 0) == 0 && bytes > 0) {
-    return bytes;
-  }
-#elif defined(_SC_LEVEL2_CACHE_SIZE)
-  const int64_t bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  if (bytes > 0) return bytes;
-#endif
-  return kUnknown;
+  return sysctlbyname(name, &bytes, &size, nullptr, 0) == 0 ? bytes : 0;
 }
+const int64_t first = asked_of_the_system("hw.perflevel0.l1dcachesize");
+const int64_t second = asked_of_the_system("hw.perflevel0.l2cachesize");
+#elif defined(_SC_LEVEL2_CACHE_SIZE)
+const int64_t first = sysconf(_SC_LEVEL1_DCACHE_SIZE), second = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#else
+constexpr int64_t first = 0, second = 0;
+#endif
 
-const int64_t own = asked_of_the_system();
 std::atomic<int64_t> assumed = 0;
 
 }  // namespace
 
 int64_t near_bytes() {
+  constexpr int64_t kUnknown = 1 << 20;
   const int64_t bytes = assumed.load(std::memory_order_relaxed);
-  return bytes > 0 ? bytes : own;
+  if (bytes > 0) return bytes;
+  return second > 0 ? second : kUnknown;
+}
+
+int64_t nearest_bytes() {
+  constexpr int64_t kUnknown = 32 << 10;
+  return std::min(first > 0 ? first : kUnknown, near_bytes());
 }
 
 #if SPGRAD_WIDE
 const bool gathers_fast = vector_bytes() == 64 && !__builtin_cpu_is("amd");
+double far_cost() { return __builtin_cpu_is("amd") ? 1 : 18; }
 #else
 const bool gathers_fast = false;
+double far_cost() { return 18; }
 #endif
 
 void assume_near_bytes(int64_t bytes) { assumed.store(bytes, std::memory_order_relaxed); }

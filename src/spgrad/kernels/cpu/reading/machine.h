@@ -10,6 +10,16 @@ namespace spgrad {
 // say. This size decides how kernels read memory, never what they compute.
 int64_t near_bytes();
 
+// Bytes of the first-level cache for data, 32 KB if the system does not say. Not more than
+// near_bytes().
+int64_t nearest_bytes();
+
+// What it costs to read a row that no cache of the core holds, as a multiple of the cost of one
+// that the second-level cache holds and the first does not, beyond what every row costs. By
+// measurement: about 1 on AMD's processors, whose next cache is near; on others far more, and 18 is
+// assumed.
+double far_cost();
+
 // From now on, kernels assume that the second-level cache has `bytes` bytes; 0 restores the size
 // that the machine has. For tests and benchmarks.
 void assume_near_bytes(int64_t bytes);

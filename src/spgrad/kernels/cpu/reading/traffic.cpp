@@ -10,43 +10,51 @@ namespace {
 
 constexpr int64_t kLine = 64;
 
-// The bytes of a core's cache that are left for x, because idx, val and y pass through the cache
-// too.
-double room() { return 0.75 * static_cast<double>(near_bytes()); }
+// The bytes of a cache that are left for x, because idx, val and y pass through the cache too.
+double room(int64_t bytes) { return 0.75 * static_cast<double>(bytes); }
 
 int64_t row_bytes(const Tensor& x) { return x.size(1) * static_cast<int64_t>(x.element_size()); }
 
-// Shares of the entries whose row of x is not in the cache, for whole rows and for rows of a tile.
-struct Misses {
+// Shares of the entries whose row of x is not in a cache, for whole rows and for rows of a tile.
+struct Share {
   double rows = 0, tiles = 0;
+
+  double saved() const { return rows - tiles; }
+};
+
+// The same for the first-level and the second-level cache.
+struct Misses {
+  Share first, second;
 };
 
 Misses misses_of(const Tensor& idx, const Tensor& x) {
-  const int64_t row = row_bytes(x);
-  if (row < 2 * kLine || static_cast<double>(x.size(0) * row) <= room()) return {};
+  const auto row = static_cast<double>(row_bytes(x));
+  if (row < 2 * kLine || static_cast<double>(x.size(0)) * row <= room(near_bytes())) return {};
   const Footprint footprint = footprint_of(idx);
-  return {.rows = footprint.misses(room() / static_cast<double>(row)),
-          .tiles = footprint.misses(room() / kTileBytes)};
+  const auto share = [&](double bytes) -> Share {
+    return {.rows = footprint.misses(bytes / row), .tiles = footprint.misses(bytes / kTileBytes)};
+  };
+  return {.first = share(room(nearest_bytes())), .second = share(room(near_bytes()))};
 }
 
 // Whether tiles save more time than they cost. They save cache misses; they cost a copy of x, and
-// one more pass over the entries for every tile. The two constants are relative to the cost of a
-// cache miss. They were fitted to eight matrices on one machine; what differs on other machines is
-// the misses.
+// one more pass over the entries for every tile. The unit is the cost of a row that is in the
+// second-level cache and not in the first; far_cost() is that of one which is in neither.
 bool worth_tiling(const Misses& misses, const Tensor& idx, const Tensor& x) {
-  constexpr double kPass = 0.03, kCopy = 3;
+  constexpr double kPass = 0.55, kCopy = 3;
   if (row_bytes(x) < 2 * kTileBytes) return false;
   const double uses = static_cast<double>(idx.numel()) / static_cast<double>(x.size(0));
-  return misses.rows - misses.tiles > kPass + kCopy / uses;
+  const double saved = misses.first.saved() + far_cost() * misses.second.saved();
+  return saved > kPass + kCopy * (1 + far_cost()) / uses;
 }
 
 // Prefetching a row that is in the cache costs about as much as loading it once more. So
 // prefetching pays only if rows are missing from the cache often enough. If an entry takes few
 // instructions, such as two loads and two multiply-adds, the processor itself loads the rows of
 // many later entries ahead, and prefetching gains less.
-bool worth_prefetching(const Misses& misses, const Tensor& x, RowUse use) {
+bool worth_prefetching(double missing, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.125, kMostly = 0.5;
-  return misses.rows > (use.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
+  return missing > (use.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
 }
 
 // Whether many of the rows of x that may be staged are not in the cache.
@@ -54,7 +62,7 @@ bool are_scattered(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
   const int64_t row = row_bytes(x);
   if (!use.sums_only || row > kStagedBytes || 2 * x.size(0) * row <= near_bytes()) return false;
-  return footprint_of(idx).misses(room() / kLine) > kOften;
+  return footprint_of(idx).misses(room(near_bytes()) / kLine) > kOften;
 }
 
 // Staging joins the entries of short rows to whole registers, and reads no row of x twice; long
@@ -77,12 +85,12 @@ bool are_distant(const Tensor& idx, const Tensor& x, RowUse use) {
   return use.sums_only && row_bytes(x) <= kFew && idx.numel() * entry > kTimes * near_bytes();
 }
 
-Traffic choose(Misses misses, const Tensor& idx, const Tensor& x, RowUse use) {
+Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kAhead = 8 << 10;
   const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
-  if (tiled) misses.rows = misses.tiles;
+  const double missing = tiled ? misses.second.tiles : misses.second.rows;
   const bool scattered = are_scattered(idx, x, use);
-  return {.ahead = worth_prefetching(misses, x, use) ? kAhead : 0,
+  return {.ahead = worth_prefetching(missing, x, use) ? kAhead : 0,
           .tiled = tiled,
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
@@ -95,15 +103,17 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines)
   const Misses misses = misses_of(idx, x);
   const RowUse use{.sums_only = true, .may_tile = may_tile, .lines = lines};
   const Traffic chosen = choose(misses, idx, x, use);
-  Tensor out = empty(x, {7}, ScalarType::Double);
+  Tensor out = empty(x, {9}, ScalarType::Double);
   double* const found = mutable_data<double>(out);
   found[0] = static_cast<double>(near_bytes());
-  found[1] = misses.rows;
-  found[2] = misses.tiles;
+  found[1] = misses.second.rows;
+  found[2] = misses.second.tiles;
   found[3] = static_cast<double>(chosen.ahead);
   found[4] = chosen.tiled;
   found[5] = chosen.staged;
   found[6] = chosen.distant;
+  found[7] = misses.first.rows;
+  found[8] = misses.first.tiles;
   return out;
 }
 
