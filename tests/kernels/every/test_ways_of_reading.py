@@ -297,7 +297,8 @@ def test_tiles_are_used_where_they_keep_rows_in_the_nearest_cache(assume, n):
     block = torch.arange(16)
     columns = (torch.randint(4000, (400, 1, 10, 1)) * 16 + block).expand(-1, 16, -1, -1)
     idx = columns.reshape(-1).int()
-    *_, nearest, nearest_in_tiles = kernels.traffic(idx, torch.empty(64_000, n), True, 6400).tolist()
+    x = torch.empty(64_000, n)
+    *_, nearest, nearest_in_tiles = kernels.traffic(idx, x, True, 6400).tolist()
     # 160 rows of 256 bytes or more do not fit into a cache of 32 KB; in tiles they do
     assert nearest > 0.5
     assert nearest_in_tiles < 0.2
@@ -313,6 +314,23 @@ def test_entries_of_few_columns_are_prefetched_if_no_cache_holds_them(
     idx = torch.zeros(nse, dtype=torch.int32)
     found = kernels.traffic(idx, torch.empty(1, columns), True, 100).tolist()
     assert found[6] == prefetched
+
+
+@pytest.mark.parametrize(("dtype", "n"), [(torch.float32, 16), (torch.float64, 8)], ids=str)
+@pytest.mark.parametrize(("length", "prefetched"), [(1, True), (4, True), (12, False)])
+def test_rows_of_one_cache_line_are_prefetched_if_they_are_used_seldom(
+    assume, dtype, n, length, prefetched
+):
+    m = 2000
+    ptr = torch.arange(m + 1, dtype=torch.int32) * length
+    idx = torch.randint(m, (m * length,), dtype=torch.int32)
+    val, x = dense(m * length, dtype=dtype), dense(m, n, dtype=dtype)
+    assume(1 << 40)
+    assert kernels.traffic(idx, x, True, m)[3] == 0
+    near = kernels.spmm(ptr, idx, None, val, x)
+    assume(1 << 10)
+    assert bool(kernels.traffic(idx, x, True, m)[3]) == prefetched
+    assert_close(kernels.spmm(ptr, idx, None, val, x), near, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("nse", [0, 1, 5, 1000])

@@ -1,6 +1,8 @@
 // How products read and write memory. Contracts are in traffic.h, and in kernels/reference.
 #include "reading/traffic.h"
 
+#include <algorithm>
+
 #include "reading/locality.h"
 #include "reading/machine.h"
 
@@ -27,9 +29,23 @@ struct Misses {
   Share first, second;
 };
 
+// How often a row of x is used.
+double uses_of(const Tensor& idx, const Tensor& x) {
+  return static_cast<double>(idx.numel()) / static_cast<double>(std::max<int64_t>(x.size(0), 1));
+}
+
+// Rows of one cache line are looked at if they are used so seldom that most may come from memory.
+// The processor itself loads many such rows ahead, which suffices if the shared cache has them.
+bool are_looked_at(const Tensor& idx, const Tensor& x) {
+  constexpr double kSeldom = 8;
+  const int64_t row = row_bytes(x), lines = row / kLine;
+  if (lines == 0 || (lines == 1 && uses_of(idx, x) > kSeldom)) return false;
+  return static_cast<double>(x.size(0) * row) > room(near_bytes());
+}
+
 Misses misses_of(const Tensor& idx, const Tensor& x) {
+  if (!are_looked_at(idx, x)) return {};
   const auto row = static_cast<double>(row_bytes(x));
-  if (row < 2 * kLine || static_cast<double>(x.size(0)) * row <= room(near_bytes())) return {};
   const Footprint footprint = footprint_of(idx);
   const auto share = [&](double bytes) -> Share {
     return {.rows = footprint.misses(bytes / row), .tiles = footprint.misses(bytes / kTileBytes)};
@@ -43,9 +59,8 @@ Misses misses_of(const Tensor& idx, const Tensor& x) {
 bool worth_tiling(const Misses& misses, const Tensor& idx, const Tensor& x) {
   constexpr double kPass = 0.55, kCopy = 3;
   if (row_bytes(x) < 2 * kTileBytes) return false;
-  const double uses = static_cast<double>(idx.numel()) / static_cast<double>(x.size(0));
   const double saved = misses.first.saved() + far_cost() * misses.second.saved();
-  return saved > kPass + kCopy * (1 + far_cost()) / uses;
+  return saved > kPass + kCopy * (1 + far_cost()) / uses_of(idx, x);
 }
 
 // Prefetching a row that is in the cache costs about as much as loading it once more. So
@@ -54,7 +69,7 @@ bool worth_tiling(const Misses& misses, const Tensor& idx, const Tensor& x) {
 // many later entries ahead, and prefetching gains less.
 bool worth_prefetching(double missing, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.125, kMostly = 0.5;
-  return missing > (use.sums_only && row_bytes(x) < 4 * kLine ? kMostly : kOften);
+  return missing > (row_bytes(x) < (use.sums_only ? 4 : 2) * kLine ? kMostly : kOften);
 }
 
 // Whether many of the rows of x that may be staged are not in the cache.
