@@ -55,3 +55,56 @@ def test_results_of_functions_of_the_program_change_in_place():
         sums.square().sum().backward()
     wanted = 2 * torch.stack([weights[:2].sum(0)] * 2 + [weights[2]])
     torch.testing.assert_close(weights.grad, wanted)
+
+
+DENSE = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+
+
+def doubled(A: torch.Tensor) -> torch.Tensor:
+    """Doubles sparse tensors, and negates dense ones."""
+    if A.is_sparse or A.layout == torch.sparse_csr:
+        return A * 2.0
+    return A * -1.0
+
+
+class Doubled(nn.Module):
+    def forward(self, A: torch.Tensor) -> torch.Tensor:
+        return doubled(A)
+
+
+def product(A: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.mm(A, x)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
+def test_scripts_get_native_tensors(layout):
+    script, branches = torch.jit.script(Doubled()), torch.jit.script(doubled)
+    call = torch._C.ScriptFunction.__call__
+    with spgrad.dropin(fallback="refuse"):
+        A = DENSE.to_sparse(layout=layout)
+        for found in (script(A), branches(A), script(A=A), branches(A=A)):
+            assert isinstance(found, spgrad.SparseTensor)
+            torch.testing.assert_close(found.to_dense(), 2 * DENSE)
+        torch.testing.assert_close(branches(DENSE), -DENSE)
+    assert torch._C.ScriptFunction.__call__ == call
+    torch.testing.assert_close(branches(DENSE.to_sparse(layout=layout)).to_dense(), 2 * DENSE)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_gradients_of_scripts_stay_on_the_pattern():
+    x = torch.tensor([[1.0, 5.0], [2.0, 7.0]])
+    multiply, trace = torch.jit.script(product), torch.jit.trace(product, (DENSE, x))
+    with spgrad.dropin():
+        for function in (multiply, trace):
+            A = DENSE.to_sparse_csr().requires_grad_()
+            y = function(A, x)
+            y[:, 1].sum().backward()
+            torch.testing.assert_close(y, DENSE @ x)
+            torch.testing.assert_close(A.grad.values(), torch.tensor([7.0, 5.0]))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_errors_of_scripts_stay_torchs():
+    with spgrad.dropin(), pytest.raises(RuntimeError, match="mat1 and mat2"):
+        torch.jit.script(product)(DENSE.to_sparse_csr(), torch.ones(3, 1))

@@ -168,3 +168,21 @@ def test_sgd_keeps_the_pattern(name, options, set_to_none):
         for buffer in state.values():
             if isinstance(buffer, spgrad.SparseTensor):
                 assert buffer.pattern is pattern
+
+
+class Doubled(nn.Module):
+    """Doubles sparse tensors, and negates dense ones."""
+
+    def forward(self, A: torch.Tensor) -> torch.Tensor:
+        return A * 2.0 if A.is_sparse else A * -1.0
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+@pytest.mark.parametrize("name", ["coo", "csr"])
+def test_modules_of_torchscript_refuse_sparse_tensors(name):
+    """They took the branch for dense tensors."""
+    A, script = made(name), torch.jit.script(Doubled())
+    with pytest.raises(spgrad.UnsupportedError, match=r"`forward` of torch\.jit.*to_torch"):
+        script(A)
+    native = spgrad.to_torch(made("coo"))
+    torch.testing.assert_close(script(native).to_dense(), 2 * native.to_dense())

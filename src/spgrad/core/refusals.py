@@ -29,6 +29,21 @@ def no_sparse_form(operation: Any) -> UnsupportedError:
     )
 
 
+SCRIPTED = torch._C.ScriptMethod
+"""The class of the methods of a module of torch.jit.script or torch.jit.trace."""
+SCRIPTED_FUNCTION = torch._C.ScriptFunction
+"""The class of their functions."""
+
+
+def scripted(method: Any) -> UnsupportedError:
+    """The error for a compiled method, which would take a SparseTensor for a dense tensor."""
+    return UnsupportedError(
+        f"`{method.name}` of torch.jit is called with a SparseTensor, which TorchScript "
+        "takes for a dense tensor; native sparse tensors are accepted. Pass spgrad.to_torch(A), or "
+        "compile the program with torch.compile, which takes SparseTensors."
+    )
+
+
 def called_from(frame: FrameType | None) -> bool:
     """True if a torch function that accepts SparseTensors made the call, not C++ on its own."""
     return _called(frame)[0] is not None

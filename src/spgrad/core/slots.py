@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from spgrad.core.refusals import ABSENT, Absent
+from spgrad.core.refusals import ABSENT, SCRIPTED, Absent, scripted
 from spgrad.errors import SpgradError
 from spgrad.support import OPS
 from spgrad.torch_protocol.arguments import as_ours
@@ -100,6 +100,8 @@ def answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> A
         return op(*args, **as_ours(func, kwargs)) if kwargs else op(*args)
     if torch._C._are_functorch_transforms_active() or torch.compiler.is_exporting():
         return above.inside_transform(func, args, kwargs)
+    if type(func) is SCRIPTED:
+        raise scripted(func)
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
 

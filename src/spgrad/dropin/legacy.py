@@ -1,4 +1,7 @@
-"""Replaces `torch.sparse.FloatTensor` and its siblings, whose calls no function mode sees."""
+"""Replaces `torch.sparse.FloatTensor` and its siblings, and calls of functions of torch.jit.
+
+No function mode sees these calls.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import Any
 import torch
 
 from spgrad.core.interop import from_torch
+from spgrad.core.refusals import SCRIPTED_FUNCTION
 from spgrad.core.tensor import SparseTensor
+from spgrad.dropin.native import made_by_torch, mapped, run_script
 from spgrad.dropin.state import state
 
 _DTYPES = {
@@ -43,8 +48,23 @@ class _Stand(type):
         return getattr(cls.native, name)
 
 
+_CALL = SCRIPTED_FUNCTION.__call__
+
+
+def _call_script(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """As a call of `function`; where the mode is on, on native tensors."""
+    if not state.fallbacks:
+        return _CALL(function, *args, **kwargs)
+    found: list[torch.Tensor] = []
+    mapped(found.append, (args, kwargs))
+    if any(isinstance(x, SparseTensor) for x in found):
+        return run_script(function, args, kwargs)
+    return made_by_torch(_CALL(function, *args, **kwargs))
+
+
 def install() -> None:
     """Puts the stand-ins in place."""
+    setattr(SCRIPTED_FUNCTION, "__call__", _call_script)  # noqa: B010
     for name, dtype in _DTYPES.items():
         native = getattr(torch.sparse, name, None)
         if native is not None:
@@ -55,6 +75,7 @@ def install() -> None:
 
 def remove() -> None:
     """Puts torch's classes back."""
+    setattr(SCRIPTED_FUNCTION, "__call__", _CALL)  # noqa: B010
     for name, native in _REPLACED.items():
         setattr(torch.sparse, name, native)
     _REPLACED.clear()

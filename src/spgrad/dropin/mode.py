@@ -8,6 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.core.refusals import SCRIPTED
 from spgrad.core.slots import TORCH_FUNCTIONS
 from spgrad.core.tensor import SparseTensor
 from spgrad.dropin import constructors, native, outputs, torch_semantics
@@ -62,6 +63,8 @@ def _asks_sparse(kwargs: dict[str, Any]) -> bool:
 
 def _call(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a call that has a sparse operand, or a sparse layout as an option."""
+    if type(func) is SCRIPTED:
+        return native.run_script(func, args, kwargs)
     if not types and getattr(func, "__name__", "") in ("__get__", "__set__"):
         return func(*args, **kwargs)  # attributes of a native tensor are its own
     try:

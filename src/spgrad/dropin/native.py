@@ -10,6 +10,7 @@ import torch
 
 from spgrad.core.interop import from_torch, to_torch
 from spgrad.core.pattern import LAYOUT_NAMES
+from spgrad.core.refusals import scripted
 from spgrad.core.tensor import SparseTensor
 from spgrad.dropin.outputs import become
 from spgrad.errors import SpgradError
@@ -106,6 +107,11 @@ def fall_back(
             become(x, from_torch(pairs[id(x)][1]))
     known = {id(low): x for x, low in pairs.values()}
     return mapped(lambda t: known.get(id(t)) if id(t) in known else made_by_torch(t), result)
+
+
+def run_script(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs code of TorchScript, which knows no SparseTensor, on native tensors."""
+    return fall_back(func, args, kwargs, scripted(func), warn=False)
 
 
 def _require_changeable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
