@@ -67,6 +67,16 @@ def test_what_has_no_sparse_form_is_refused_by_name(case, name):
     assert torch.equal(A.to_dense(), before)
 
 
+def test_several_values_at_each_element_need_dense_dimensions():
+    A = made("csr")
+    heads = torch.ones(A.nse, 2)
+    with pytest.raises(ValueError, match=r"coo_indices\(\), values, \(4, 6, 2\)\)"):
+        spgrad.from_values(heads, A)
+    assert spgrad.sparse_coo_tensor(A.coo_indices(), heads, (4, 6, 2)).shape == (4, 6, 2)
+    with pytest.raises(ValueError, match="Give one value for each specified element"):
+        spgrad.from_values(torch.ones(2, A.nse), A)
+
+
 def test_refusal_names_the_operation():
     with pytest.raises(spgrad.UnsupportedError, match=r"`aten\.gelu\.default`\) has no form"):
         nn.functional.gelu(made())

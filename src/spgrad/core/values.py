@@ -99,12 +99,24 @@ def from_values(values: torch.Tensor, pattern: Pattern | SparseTensor) -> Sparse
         if values.shape != pattern.values_shape_by_item:
             raise ArgumentValueError(
                 f"`values` has shape {tuple(values.shape)}; {pattern.values_shape} is accepted for "
-                "this pattern. Give one value for each specified element."
+                f"this pattern. {_hint_for_shape(values.shape, pattern)}"
             )
         flat = values.reshape(pattern.values_shape)
     if flat.device != pattern.device:
         checks.require_same_device(pattern=pattern.indices[0], values=flat)
     return on_pattern(flat, pattern)
+
+
+def _hint_for_shape(shape: torch.Size, pattern: Pattern) -> str:
+    """Says how to join values of this shape, or which values the pattern takes."""
+    own = len(pattern.values_shape)
+    if len(shape) > own and shape[:own] == pattern.values_shape and not pattern.blocksize:
+        size = (*pattern.shape, *shape[own:])
+        return (
+            "For several values at each element, make a tensor with dense dimensions: "
+            f"spgrad.sparse_coo_tensor(A.coo_indices(), values, {size}), A with this pattern."
+        )
+    return "Give one value for each specified element."
 
 
 def _require_values_and_pattern(values: Any, pattern: Any) -> None:
