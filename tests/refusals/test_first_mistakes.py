@@ -187,6 +187,7 @@ REFUSED = {
     ),
     "single elements": (lambda: A.gather(1, EDGES), "Use A[rows, columns] for single elements."),
     "dense zeros": (lambda: A.new_zeros(3), "Use A.values().new_zeros(size) for a dense tensor."),
+    "dense memory": (lambda: A.new_empty(3), "Use A.values().new_empty(size) for a dense tensor."),
     "a dense copy": (lambda: A.clone().copy_(torch.eye(3)), "`source` is a dense tensor of shape"),
     "too few rows": (
         lambda: A @ torch.ones(2, 2),

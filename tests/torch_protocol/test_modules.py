@@ -186,3 +186,34 @@ def test_modules_of_torchscript_refuse_sparse_tensors(name):
         script(A)
     native = spgrad.to_torch(made("coo"))
     torch.testing.assert_close(script(native).to_dense(), 2 * native.to_dense())
+
+
+class Positive(nn.Module):
+    def forward(self, A):
+        return torch.relu(A)
+
+
+@pytest.mark.parametrize("name", ["coo", "csr", "bsr"])
+def test_a_parametrization_is_removed_after_a_step(name):
+    """torch asks the parameter for its gradient edge there."""
+    module = nn.Module()
+    module.A = nn.Parameter(made(name))
+    wanted = made(name).to_dense().relu()
+    nn.utils.parametrize.register_parametrization(module, "A", Positive())
+    loss = module.A.square().sum()  # keeps the node that accumulates the gradient
+    loss.backward()
+    parameter = module.parametrizations.A.original
+    nn.utils.parametrize.remove_parametrizations(module, "A")
+    assert module.A is parameter
+    assert isinstance(module.A, nn.Parameter)
+    torch.testing.assert_close(module.A.detach().to_dense(), wanted)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_edge_of_a_leaf_leads_to_its_gradient(name):
+    A = made(name).requires_grad_()
+    edge = torch.autograd.graph.get_gradient_edge(A)
+    x = torch.arange(12.0, dtype=A.dtype).view(6, 2)
+    (found,) = torch.autograd.grad((A @ x).sum(), edge)
+    (wanted,) = torch.autograd.grad((A @ x).sum(), A)
+    torch.testing.assert_close(found, wanted)

@@ -92,7 +92,7 @@ _INSTEAD = {
     "torch.resize": "Use A.sparse_resize_(size, sparse_dim, dense_dim).",
     **{
         f"torch.new_{name}": f"Use A.values().new_{name}(size) for a dense tensor."
-        for name in ("zeros", "ones", "full")
+        for name in ("zeros", "ones", "full", "empty")
     },
     "torch.fill": "Use spgrad.full_like(A, value) for the specified elements.",
     "torch.fill_diagonal": "Use spgrad.set_diag(A, value).",

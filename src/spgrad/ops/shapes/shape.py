@@ -10,7 +10,7 @@ import torch
 
 from spgrad.core import kept
 from spgrad.core.pattern import LAYOUTS, Pattern
-from spgrad.core.tensor import SparseTensor
+from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.operands import require_dim, require_ints, shape_as, sparse_operand
 from spgrad.lowering.rebuild import COO, Found, Placed, placed, rebuild, sparse_dims
@@ -289,6 +289,9 @@ def reshape_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
 def view_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """`spgrad.reshape` with the shape of `other`, as `spgrad.view`."""
     A = sparse_operand("input", input)
+    if A is other and A.is_leaf and requires_grad(A) and torch.is_grad_enabled():
+        # torch.autograd.graph.get_gradient_edge(A) asks for the node before this one
+        return torch.ops.aten.alias.default(A)
     return _in_shape(A, shape_as(other))
 
 
