@@ -142,3 +142,23 @@ def test_inputs_that_are_not_contiguous():
     spaced = idx[:1].repeat_interleave(2, 1)[:, ::2]  # of a single batch item
     A = spgrad.sparse_csr_tensor(ptr[:1], spaced, vals[:1], (1, 2, 3))
     assert torch.equal(A.to_dense()[0], DENSE)
+
+
+def test_sizes_are_tensors_of_one_int():
+    """Programs take a size from the greatest index."""
+    index = torch.tensor([[0, 1], [1, 2]])
+    rows, columns = index.amax(1) + 1
+    for A in (
+        spgrad.sparse_coo_tensor(index, torch.ones(2), (rows, columns)),
+        spgrad.sparse_csr_tensor([0, 1, 2], [1, 2], [1.0, 1.0], [rows, columns]),
+        spgrad.from_edges(index, size=(rows, columns)),
+        spgrad.zeros((rows, columns)),
+    ):
+        assert type(A.shape[0]) is int
+        assert A.shape == (2, 3)
+    assert spgrad.from_edges(index, size=columns).shape == (3, 3)
+    for wrong in (torch.tensor(2.0), torch.tensor(True), torch.tensor([2])):
+        with pytest.raises(TypeError, match="a sequence of ints is accepted"):
+            spgrad.sparse_coo_tensor(index, torch.ones(2), (wrong, 3))
+    with pytest.raises(ValueError, match="non-negative sizes"):
+        spgrad.sparse_coo_tensor(index, torch.ones(2), (torch.tensor(-2), 3))

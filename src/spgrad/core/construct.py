@@ -262,6 +262,8 @@ def _tensor(
 
 def size_tuple(size: Sequence[int], arg: str = "size") -> tuple[int, ...]:
     """The argument `arg` as a tuple of ints that can be addressed."""
+    if isinstance(size, (tuple, list)):
+        size = tuple(map(int_of, size))
     if not _is_size(size):
         raise ArgumentKindError(
             f"`{arg}` is {size!r}; a sequence of ints is accepted. For example (3, 4)."
@@ -269,6 +271,13 @@ def size_tuple(size: Sequence[int], arg: str = "size") -> tuple[int, ...]:
     shape = tuple(size) if torch.SymInt in map(type, size) else tuple(map(int, size))
     checks.require_addressable(shape, arg)
     return shape
+
+
+def int_of(x: Any) -> Any:
+    """The int that a tensor holds, as torch takes it for a size; any other object as it is."""
+    if not isinstance(x, torch.Tensor) or x.dim() or x.dtype == torch.bool:
+        return x
+    return x if x.is_floating_point() or x.is_complex() else int(x)
 
 
 def _is_size(size: Any) -> bool:

@@ -12,6 +12,7 @@ from spgrad.core.construct import (
     Options,
     coo_leaf,
     index_tensor,
+    int_of,
     size_tuple,
     value_tensor,
 )
@@ -180,6 +181,7 @@ def _nodes(edges: torch.Tensor, size: Any) -> tuple[int, int]:
         "a number of nodes, or (rows, columns),",
         "Leave it out for the smallest square.",
     )
+    size = int_of(size)
     if not isinstance(size, (*checks.INT, tuple, list)) or isinstance(size, bool):
         raise ArgumentKindError(f"`size` is {size!r}; {accepted} is accepted. {hint}")
     square: Any = (size, size)
