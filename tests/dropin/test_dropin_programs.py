@@ -108,3 +108,58 @@ def test_gradients_of_scripts_stay_on_the_pattern():
 def test_errors_of_scripts_stay_torchs():
     with spgrad.dropin(), pytest.raises(RuntimeError, match="mat1 and mat2"):
         torch.jit.script(product)(DENSE.to_sparse_csr(), torch.ones(3, 1))
+
+
+@pytest.mark.parametrize("values", [[2.0, -1.0, 4.0], [2, -1, 4], [True, True, True]], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"dim": 1}, {"axis": 0}, {"dim": -1, "keepdim": True}, {"dim": 0, "dtype": torch.float64}],
+    ids=str,
+)
+def test_sums_along_a_dimension_are_sparse_as_those_of_torch(options, values):
+    """Programs take the values of the sums: degrees, for example."""
+    native = torch.sparse_coo_tensor([[0, 0, 2], [1, 2, 0]], values, (4, 3))
+    wanted = native.sum(**options)
+    with spgrad.dropin(fallback="refuse"):
+        A = torch.sparse_coo_tensor([[0, 0, 2], [1, 2, 0]], values, (4, 3))
+        sums = [A.sum(**options), torch.sum(A, **options), torch.sum(native, **options)]
+        assert [A.sum(**options).coalesce().values().tolist() for A in (A, native)] == [
+            wanted.coalesce().values().tolist()
+        ] * 2
+    for found in sums:
+        assert isinstance(found, spgrad.SparseTensor)
+        torch.testing.assert_close(spgrad.to_torch(found), wanted)
+
+
+def test_sums_of_csr_are_sparse_where_their_dimension_is_kept():
+    dense = torch.tensor([[0.0, 2.0, 1.0], [0.0, 0.0, 0.0]])
+    wanted = dense.to_sparse_csr().sum(1, keepdim=True)
+    with spgrad.dropin():
+        A = dense.to_sparse_csr().requires_grad_()
+        kept = A.sum(1, keepdim=True)
+        kept.values().square().sum().backward()
+        assert A.grad.values().tolist() == [6, 6]
+        assert A.sum().item() == 3
+        assert A.sum(1, specified=True).tolist() == [3, 0]
+    assert kept.layout == torch.sparse_csr
+    torch.testing.assert_close(spgrad.to_torch(kept.detach()), wanted)
+
+
+def test_functions_of_graphs_do_not_see_the_mode():
+    torch.manual_seed(0)
+    A = spgrad.from_edges(torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]]), torch.rand(4)).to_sparse_coo()
+    x = torch.randn(3, 2)
+    layer = spgrad.nn.GraphConv(2, 2)
+    functions = (
+        lambda: spgrad.graph.degree(A, weighted=True),
+        lambda: spgrad.graph.normalize(A, "sym").to_dense(),
+        lambda: spgrad.graph.laplacian(A).to_dense(),
+        lambda: spgrad.sum(A, 1),
+        lambda: layer(x, A),
+    )
+    for function in functions:
+        wanted = function()
+        with spgrad.dropin():
+            found = function()
+        assert type(found) is torch.Tensor
+        torch.testing.assert_close(found, wanted)

@@ -53,6 +53,7 @@ class Slots:
         matmul: `spgrad.matmul`.
         on_values: Applies a torch function to the values, for an optimizer's step.
         picture: HTML for notebooks.
+        reduced: Runs a method that takes `specified`; by default `answer`.
         refused: Called with the error that a method raised; by default raises it.
         sparse_mask: `spgrad.sparse_mask`.
         spectral_norm: The largest or smallest singular value of each matrix, for `matrix_norm`.
@@ -73,6 +74,7 @@ class Slots:
     matmul: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     on_values: Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]
     picture: Callable[[Any], str]
+    reduced: Callable[[Any, tuple[Any, ...], dict[str, Any] | None], Any]
     refused: Callable[[Any, tuple[Any, ...], SpgradError], Any] = staticmethod(_refused)
     sparse_mask: Callable[[torch.Tensor, torch.Tensor], Any]
     spectral_norm: Callable[[torch.Tensor, bool], torch.Tensor]
@@ -106,6 +108,8 @@ def answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> A
         return func(*args, **(kwargs or {}))
 
 
+above.fill(reduced=answer)
+
 Accessor = TypeVar("Accessor", bound=Callable[..., Any])
 
 
@@ -125,7 +129,7 @@ def refusable(method: Accessor) -> Accessor:
 
 def _method(func: Any) -> Callable[..., Any]:
     def run(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return answer(func, (self, *args), kwargs)
+        return above.reduced(func, (self, *args), kwargs)
 
     run.__name__ = run.__qualname__ = func.__name__
     run.__doc__ = f"As `spgrad.{func.__name__}`."

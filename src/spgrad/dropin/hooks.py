@@ -29,8 +29,8 @@ def install() -> None:
         if _USERS[0] > 1:
             return
         legacy.install()
-        _ORIGINAL.update(describe=above.describe, refused=above.refused)
-        above.fill(describe=_describe, refused=_refused)
+        _ORIGINAL.update(describe=above.describe, reduced=above.reduced, refused=above.refused)
+        above.fill(describe=_describe, reduced=_reduced, refused=_refused)
 
 
 def remove() -> None:
@@ -41,6 +41,13 @@ def remove() -> None:
             return
         legacy.remove()
         above.fill(**_ORIGINAL)
+
+
+def _reduced(func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """The result of a method; without `specified` that of the mode, which does not see the call."""
+    if not state.fallbacks or "specified" in (kwargs or {}):
+        return _ORIGINAL["reduced"](func, args, kwargs)
+    return func(*args, **(kwargs or {}))
 
 
 def _refused(func: Any, args: tuple[Any, ...], error: SpgradError) -> Any:

@@ -66,6 +66,28 @@ def eq(input: Any, other: Any) -> torch.Tensor:
     return ops.to_dense(input.detach()) == other
 
 
+def sum_of(
+    input: Any,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    axis: Any = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """As `spgrad.sum`, but sums along dimensions are sparse where torch's are."""
+    dim = axis if dim is None else dim
+    layout = torch.sparse_csr if keepdim else torch.sparse_coo
+    if dim is None or dim in ([], ()) or input.layout not in (torch.sparse_coo, layout):
+        return ops.sum(input, dim, keepdim, dtype=dtype)
+    whole = not (input.is_floating_point() or input.is_complex())
+    made = ops.sparse_sum(input, dim, torch.int64 if dtype is None and whole else dtype)
+    if keepdim:
+        for at in sorted(d % input.dim() for d in ((dim,) if isinstance(dim, int) else dim)):
+            made = made.unsqueeze(at)
+    sparse = isinstance(made, SparseTensor) and input.layout != made.layout
+    return ops.to_sparse(made, layout=input.layout) if sparse else made
+
+
 def as_type(A: SparseTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     """As `Tensor.type`: `A` with another dtype, or the name of torch's class for it."""
     if isinstance(dtype, torch.dtype):
@@ -155,6 +177,7 @@ def _register() -> None:
     TORCH_SEMANTICS[torch.Tensor.type] = as_type
     for name, layout in (("to_sparse", None), *((f"to_sparse_{n}", m) for n, m in LAYOUTS.items())):
         TORCH_SEMANTICS[getattr(torch.Tensor, name)] = _converted(name, layout)
+    TORCH_SEMANTICS[torch.Tensor.sum] = TORCH_SEMANTICS[torch.sum] = sum_of
     TORCH_SEMANTICS[torch.Tensor.eq] = TORCH_SEMANTICS[torch.eq] = eq
 
 

@@ -12,6 +12,7 @@ from spgrad.linalg.structure import require_square
 from spgrad.lowering.align import align
 from spgrad.lowering.operands import require_dim
 from spgrad.lowering.views import cols, rows
+from spgrad.ops.reductions.reduce import sum as sum_of
 from spgrad.ops.shapes.shape import transpose
 from spgrad.public import public_as
 
@@ -48,7 +49,7 @@ def degree(A: torch.Tensor, dim: int = 1, weighted: bool = False) -> torch.Tenso
     M = matrix_of_graph(A)
     dim = require_dim("dim", dim, 2)
     if weighted:
-        return M.sum(dim)  # type: ignore[return-value]
+        return sum_of(M, dim)
     view = rows(M._pattern) if dim else cols(M._pattern)
     return view.ptr.diff().to(torch.int64)
 

@@ -15,6 +15,7 @@ from spgrad.lowering.convert import convert
 from spgrad.lowering.rebuild import coordinates, remembered
 from spgrad.nn.graph.operands import graph_operand, square_graph
 from spgrad.ops.elementwise.binary import add, mul
+from spgrad.ops.reductions.reduce import sum as sum_of
 from spgrad.ops.shapes.diagonal import diagonal
 from spgrad.ops.shapes.shape import same_elements
 from spgrad.public import public_as
@@ -152,7 +153,7 @@ def wide_sums(A: SparseTensor, dim: int) -> torch.Tensor:
 
     float16 ends at 65504, but a node may have more neighbours, and the inverse of its degree fits.
     """
-    return A.sum(dim, dtype=torch.float32 if _is_narrow(A) else None)  # type: ignore[return-value]
+    return sum_of(A, dim, dtype=torch.float32 if _is_narrow(A) else None)
 
 
 def as_narrow(x: Any, A: SparseTensor) -> Any:
@@ -248,10 +249,10 @@ def refilled_loops(A: SparseTensor, fill: float | torch.Tensor | str) -> SparseT
     loops = with_dense_dims(all_loops(pattern), pattern.dense_shape)
     count = loops.elements
     if isinstance(fill, str):
-        new = from_values(others, pattern).sum(1)[:count]
+        new = sum_of(from_values(others, pattern), 1)[:count]
         if fill == "mean":
             ones = SparseTensor(off.to(vals.dtype), with_dense_dims(pattern, ()))
-            new = new / ones.sum(1)[:count, None].clamp(min=1)
+            new = new / sum_of(ones, 1)[:count, None].clamp(min=1)
     else:
         new = torch.as_tensor(fill, dtype=vals.dtype, device=vals.device)
         new = new.expand(loops.values_shape).contiguous()
