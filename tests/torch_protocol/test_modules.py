@@ -6,6 +6,7 @@ import pytest
 import torch
 from samples import made
 from torch import nn
+from torch.nn.utils import prune
 
 import spgrad
 from spgrad import support, testing
@@ -217,3 +218,29 @@ def test_the_edge_of_a_leaf_leads_to_its_gradient(name):
     (found,) = torch.autograd.grad((A @ x).sum(), edge)
     (wanted,) = torch.autograd.grad((A @ x).sum(), A)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["coo", "csr"])
+def test_pruning_counts_the_zeros_of_a_sparse_parameter(name):
+    dense = torch.tensor([[0.0, 3.0, 0.0, -1.0], [2.0, 0.0, 0.0, 4.0]])
+    modules = nn.Module(), nn.Module()
+    modules[0].A = nn.Parameter(spgrad.from_dense(dense, layout=LAYOUTS[name]))
+    modules[1].A = nn.Parameter(dense)
+    for amount, wanted in ((4, dense), (5, dense.where(dense != -1, 0.0))):
+        for module in modules:
+            prune.l1_unstructured(module, "A", amount)
+            torch.testing.assert_close(module.A.to_dense(), wanted)
+            prune.remove(module, "A")
+    assert isinstance(modules[0].A, spgrad.SparseTensor)
+
+
+def test_the_values_of_a_sparse_layer_are_pruned():
+    torch.manual_seed(0)
+    layer = spgrad.nn.SparseLinear(6, 4, density=0.5)
+    x, weight = torch.randn(3, 6), layer.weight.to_dense()
+    smallest = layer.values.detach().abs().sort()[0][4]
+    prune.l1_unstructured(layer, "values", 4)
+    wanted = weight.where(weight.abs() >= smallest, 0.0)
+    torch.testing.assert_close(layer(x), x @ wanted.t() + layer.bias)
+    prune.remove(layer, "values")
+    torch.testing.assert_close(layer.weight.to_dense(), wanted)
