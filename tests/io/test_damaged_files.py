@@ -63,6 +63,11 @@ BAD_ARRAYS = {
         "stack expects each tensor to be equal size",
     ),
     "diagonals": (parts(format=np.array("dia"), offsets=np.array([0])), "don't fit"),
+    "flat diagonals": (parts(format=np.array("dia"), offsets=np.array([0, 1])), "don't fit"),
+    "offsets in two dimensions": (
+        parts(format=np.array("dia"), offsets=np.array([[0]]), data=np.ones((1, 3))),
+        "don't fit",
+    ),
     "more diagonals": (
         parts(format=np.array("dia"), offsets=np.array([0]), data=np.ones((2, 3))),
         "don't fit",

@@ -124,6 +124,8 @@ REFUSED = {
     "name": (lambda: linalg.det(A, assume=np.ones(2)), TypeError, "; one of 'general', 'symm"),
     "huge factor": (lambda: spgrad.mul(A, HUGE), ValueError, "mul: `other` is 1000"),
     "huge alpha": (lambda: spgrad.add(A, A, alpha=HUGE), ValueError, "add: `alpha` is 1000"),
+    "huge operand": (lambda: spgrad.map(A, torch.add, HUGE), ValueError, "map: `args[0]` is 100"),
+    "huge option": (lambda: spgrad.map(A, torch.add, other=HUGE), ValueError, "map: `other` is 1"),
     "huge size": (
         lambda: nn.GraphConv(3, 2**63),
         ValueError,

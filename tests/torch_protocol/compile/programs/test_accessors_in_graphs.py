@@ -57,6 +57,13 @@ def test_nnz_of_batches(uniform):
     compare_in_two_graphs(*results(ASKED["_nnz"], batch))
 
 
+def test_nnz_of_a_dense_tensor_is_refused_by_torch():
+    """The compiler's error is the one that it has without the library: torch has no kernel."""
+    count = torch.compile(lambda x: x._nnz(), backend="eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match=r"kernel for aten\W+_nnz"):
+        count(torch.ones(3, 3))
+
+
 @pytest.mark.parametrize("coalesced", [False, True])
 def test_is_coalesced(coalesced):
     compare_in_two_graphs(
