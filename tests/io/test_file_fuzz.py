@@ -256,6 +256,10 @@ def test_max_bytes_is_a_number(bad, tmp_path):
         spgrad.io.load(dia(tmp_path / "a.npz", 1, 2), max_bytes=bad)
 
 
+def test_no_byte_at_all_is_a_bound(tmp_path):
+    assert "more than max_bytes=0" in refused(dia(tmp_path / "a.npz", 1, 2), max_bytes=0)
+
+
 # What torch.save writes
 
 
