@@ -692,6 +692,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "taken_whole = all(map(is_whole, vals.shape[1:], subscript.taken[split:]))",
         _WAY,
     ),
+    Equivalent(
+        "src/spgrad/ops/products/grouped.py",
+        "_by_length",
+        "which = torch.nonzero(lengths == length).squeeze(-1)",
+        "which = torch.nonzero(lengths == length).squeeze((1))",
+        "The positions of a vector are (n, 1): the last dimension is the second.",
+    ),
+    Equivalent(
+        "src/spgrad/linalg/spectral/complement.py",
+        "_solved",
+        "found, _ = iterate(options, Problem(part, batched(rest), None, False, apply))",
+        "found, _ = iterate(options, Problem(part, batched(rest), None, True, apply))",
+        "The adjoint of a hermitian matrix multiplies as the matrix does.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

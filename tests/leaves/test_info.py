@@ -148,6 +148,14 @@ def test_reports_of_other_shapes(shape):
     assert "\nnse" in info.report(A)
 
 
+def test_a_report_of_vectors_has_no_rows():
+    """Each element of one sparse dimension is a dense vector; there is no matrix to describe."""
+    report = info.report(testing.random_sparse((5, 3), torch.sparse_coo, dense_dim=1))
+    assert "\nnse" in report
+    assert "\nrows" not in report
+    assert "\nmemory" not in report
+
+
 def test_odd_values_are_counted():
     x = torch.tensor([[1.0, torch.nan], [torch.inf, -2.0]])
     A = spgrad.from_dense(x) * torch.tensor([[0.0, 1.0]])

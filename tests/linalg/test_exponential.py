@@ -162,6 +162,22 @@ def test_a_large_mean_of_the_diagonal_costs_no_products(monkeypatch):
     torch.testing.assert_close(y, torch.linalg.matrix_exp(A.to_dense()) @ x)
 
 
+def test_a_series_ends_where_its_terms_vanish(monkeypatch):
+    """Here A^3 = 0. Without a gradient, the series ends behind two terms that are 0."""
+    products = []
+
+    def counted(A, x):
+        products.append(x)
+        return spgrad.matmul(A, x)
+
+    monkeypatch.setattr("spgrad.linalg.exponential.matmul", counted)
+    M = torch.zeros(3, 3, dtype=D)
+    M[0, 1] = M[1, 2] = 2.0
+    y = spgrad.expm_multiply(spgrad.from_dense(M), torch.ones(3, dtype=D))
+    torch.testing.assert_close(y, torch.tensor([5.0, 3.0, 1.0], dtype=D))
+    assert len(products) == 4  # two terms in turn, the third and the fourth, are 0
+
+
 @pytest.mark.parametrize("scale", [1.0, 4.0])
 def test_gradients_have_the_terms_that_vanish_for_the_given_x(scale):
     """A x is 0, but A y is not for other y."""
