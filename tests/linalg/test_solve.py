@@ -261,6 +261,16 @@ def test_names_of_torch():
         torch.linalg.inv(A)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
+def test_what_lstsq_of_torch_gives_beside_the_solution(dtype):
+    """Empty tensors of torch's dtypes, no two of them one object."""
+    M, b = torch.eye(2, dtype=dtype), torch.ones(2, 1, dtype=dtype)
+    found, wanted = torch.linalg.lstsq(spgrad.from_dense(M), b), torch.linalg.lstsq(M, b)
+    assert [t.dtype for t in found] == [t.dtype for t in wanted]
+    assert [t.numel() for t in found[1:]] == [0, 0, 0]
+    assert len(set(map(id, found))) == 4
+
+
 def test_batches_that_do_not_fit():
     A = spgrad.from_dense(torch.eye(3).expand(2, 3, 3))
     with pytest.raises(

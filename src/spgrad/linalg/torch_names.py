@@ -80,8 +80,8 @@ def linalg_lstsq(
             "spgrad.linalg.lstsq."
         )
     x = lstsq(A, B)
-    none = x.new_empty(0)
-    rank = torch.empty(0, dtype=torch.int64, device=x.device)
+    rank = x.new_empty(0, dtype=torch.int64)
+    residuals, singular_values = (x.new_empty(0, dtype=x.dtype.to_real()) for _ in range(2))
     return torch.return_types.linalg_lstsq(  # type: ignore[attr-defined]
-        (x, none, rank, none.real.detach())
+        (x, residuals, rank, singular_values)
     )
