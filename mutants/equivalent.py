@@ -706,6 +706,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "found, _ = iterate(options, Problem(part, batched(rest), None, True, apply))",
         "The adjoint of a hermitian matrix multiplies as the matrix does.",
     ),
+    Equivalent(
+        "src/spgrad/linalg/spectral/repeated.py",
+        "quotients",
+        "return torch.where(near, 0, 1 / torch.where(near, 1, apart))",
+        "return torch.where(near, 0, 1 / torch.where(near, 2, apart))",
+        "The outer choice puts 0 there; the number only has to be none that is divided by 0.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

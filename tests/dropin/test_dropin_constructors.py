@@ -93,3 +93,14 @@ def test_one_index_has_no_gaps_and_a_number_is_no_index():
         assert torch.equal(A.to_dense(), torch.eye(1, 2))
         with pytest.raises(ValueError, match=r"`crow_indices` has shape \(\); \(\*batch, lines"):
             torch.sparse_csr_tensor(torch.tensor(0), torch.tensor(0), torch.ones(1))
+
+
+@pytest.mark.parametrize("values", [torch.tensor([5, 6]), torch.tensor([5.0, 6.0]), [5.0, 6.0]])
+def test_indices_of_coo_become_int64_whatever_the_values_are(values):
+    indices = torch.tensor([[0, 1], [2, 0]], dtype=torch.int32)
+    wanted = torch.sparse_coo_tensor(indices, values, (2, 3))
+    with spgrad.dropin():
+        A = torch.sparse_coo_tensor(indices, values, (2, 3))
+    assert type(A) is spgrad.SparseTensor
+    assert A._indices().dtype == torch.int64
+    assert torch.equal(A.to_dense(), wanted.to_dense())

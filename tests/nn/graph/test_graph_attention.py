@@ -150,6 +150,17 @@ def test_shared_weights_are_those_of_torch_geometric(peer, edge_dim):  # noqa: F
     assert ours.lin_r.weight is ours.lin_l.weight
 
 
+@pytest.mark.parametrize("options", [{}, {"version": 2}, {"edge_dim": 3}, {"residual": True}])
+def test_all_parameters_are_drawn_anew(options):
+    layer = nn.GraphAttention(4, 3, 2, **options)
+    for weight in layer.parameters():
+        torch.nn.init.ones_(weight)
+    layer.reset_parameters()
+    for name, weight in layer.named_parameters():
+        assert not (weight == 1).any(), name
+        assert bool(weight.any()) != name.endswith("bias")
+
+
 def test_one_feature_of_edges_may_be_the_value():
     layer = nn.GraphAttention(4, 3, edge_dim=1, **DOUBLE)
     A = graph(weights=weights())

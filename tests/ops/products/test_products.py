@@ -106,6 +106,13 @@ def test_names_that_raise_in_torch(sparse, name):
         testing.assert_close(torch.tensordot(A, x, 1), a @ x)
 
 
+def test_batches_of_two_sparse_operands_broadcast_both_ways():
+    A, B = drawn(2, 1, 4, 6), drawn(1, 3, 6, 5)
+    found = made_by_spgrad(A) @ made_by_spgrad(B)
+    assert found.shape == (2, 3, 4, 5)
+    torch.testing.assert_close(found.to_dense(), A @ B)
+
+
 def test_products_with_batches_are_contiguous():
     """As those of torch.matmul, which can be viewed in other shapes."""
     A, batch = made_by_spgrad(drawn(4, 6)), made_by_spgrad(drawn(2, 4, 6))

@@ -193,9 +193,8 @@ class GraphAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draws the weights anew."""
-        for name, layer in self.named_children():
-            if name != "bias":
-                reset_linear(layer)  # type: ignore[arg-type]
+        for layer in self.children():
+            reset_linear(layer)  # type: ignore[arg-type]
         for name, weight in self.named_parameters(recurse=False):
             nn.init.zeros_(weight) if name == "bias" else glorot(weight)
 
