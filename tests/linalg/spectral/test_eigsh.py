@@ -49,6 +49,12 @@ def at_pattern(grad, A):
     return grad.where(spgrad.ones_like(A.detach()).to_dense() != 0, 0)
 
 
+def test_the_anchor_of_a_phase_is_the_first_large_element():
+    """An element of exactly 0.9 of the largest is large."""
+    X = torch.tensor([[-0.9, -0.8, 1j], [1.0, 1.0, 0.0]], dtype=C)
+    torch.testing.assert_close(phase(X), torch.tensor([-1, 1, -1j], dtype=C))
+
+
 def weighed(E, X):
     """A loss that depends on all of both, and on the phases."""
     g = torch.Generator().manual_seed(5)
