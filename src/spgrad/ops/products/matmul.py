@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -342,13 +341,8 @@ def linear(
             "Its shape is (output size, input size)."
         )
     _require_linear(input, weight, weight.shape, bias)
-    names = ("input", "weight")
     W = t(matrix_operand("weight", weight, bools=True)) if sparse_weight else weight.mT
-    if not sparse_weight or is_sparse(input) or input.dim() <= 2:
-        y = product(names, input, W)
-    else:
-        flat = input.reshape(math.prod(input.shape[:-1]), input.shape[-1])
-        y = product(names, flat, W).view(*input.shape[:-1], weight.shape[0])
+    y = product(("input", "weight"), input, W)
     return y if bias is None else y + bias
 
 
