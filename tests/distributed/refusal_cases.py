@@ -117,6 +117,18 @@ def matrices_that_differ_in_the_order_of_values(rank, world):
 
 
 @case
+def matrices_that_differ_in_one_value(rank, world):
+    if world == 1:
+        return
+    A = matrix()
+    for at in (0, -1):
+        vals = A.values().detach().clone()
+        vals[at] += 1
+        other = spgrad.from_values(vals, A)
+        raises(ValueError, "`A` is", lambda B=other: distribute(only_last(rank, world, B, A)))
+
+
+@case
 def the_first_process_fails_to_divide(rank, world):
     """The others do not wait for its rows."""
     A, plain = matrix(), create.parts_by_metis
