@@ -266,6 +266,10 @@ def test_copies_and_states(version):
             lambda: nn.GraphAttention(4, 3, edge_dim=2)(features(), graph()),
             r"`A` has shape \(6, 6\); a hybrid \(6, 6 | 2\)",
         ),
+        (
+            lambda: nn.GraphAttention((5, 4), 3, **DOUBLE)(features(), graph()),
+            r"`x` has shape \(6, 4\); \(6, 5\) is accepted",
+        ),
         (lambda: nn.GraphAttention(4, 3)(features(), graph()), r"dtype float32; `x` has float64"),
     ],
 )
