@@ -323,3 +323,10 @@ def test_only_a_linear_layer_is_converted():
 def test_an_input_of_another_size_is_refused(layer):
     with pytest.raises(ValueError, match=r"spgrad\.linear"):
         layer(torch.ones(2, 7, dtype=torch.float64))
+
+
+def test_groups_are_counted_anew_for_groups_of_another_size():
+    layer = SparseLinear(8, 4, n_m=(1, 2))
+    assert layer.n_m == (1, 2)
+    layer.n_m = (1, 4)
+    assert layer.n_m == (2, 4)

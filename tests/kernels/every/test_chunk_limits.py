@@ -60,6 +60,14 @@ N = 4 * GRAIN + 3
 PLACES = limits(N)
 
 
+@pytest.mark.parametrize(("nse", "ordered"), [(0, 1), (1, 1), (2, 0)])
+def test_check_coo_of_numbers(nse, ordered):
+    """Without dimensions, all entries are at one place."""
+    indices = torch.empty(0, nse, dtype=torch.int64)
+    assert on_threads("check_coo", indices, ())[0].tolist() == [-1, -1, ordered]
+    assert REFERENCES["check_coo"](indices, ()).tolist() == [-1, -1, ordered]
+
+
 @pytest.mark.parametrize("rows", [1, 2])
 def test_check_coo_finds_one_disorder_anywhere(rows):
     indices = torch.arange(N).expand(rows, N).contiguous()

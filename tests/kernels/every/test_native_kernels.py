@@ -50,6 +50,14 @@ def test_products_of_every_dtype(dtype, index, n):
         check("sddmm", *view, dense(40, n, dtype=dtype), dense(19, n, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=str)
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+def test_segments_without_entries(reduce, dtype):
+    ptr, val = torch.tensor([0, 0, 2, 2]), torch.tensor([3, 4]).to(dtype)
+    found = check("segment_reduce", ptr, None, val, reduce)[0]
+    assert found[0] == found[2] == (reduce == "prod")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64], ids=str)
 def test_products_without_mkl(dtype, monkeypatch):
     """torch then refuses what is left to the references here: that is not called."""
