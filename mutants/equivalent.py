@@ -713,6 +713,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "return torch.where(near, 0, 1 / torch.where(near, 2, apart))",
         "The outer choice puts 0 there; the number only has to be none that is divided by 0.",
     ),
+    Equivalent(
+        "src/spgrad/lowering/products/spmm.py",
+        "multiply_and_dot",
+        "if A.pattern.blocksize is not None and uses_blocks(A.pattern, x[0]):",
+        "if A.pattern.blocksize is not None or uses_blocks(A.pattern, x[0]):",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/torch_protocol/compile.py",
+        "_AfterDynamo.find_spec",
+        "if spec is None or spec.loader is None:",
+        "if spec is None and spec.loader is None:",
+        "torch has a module of that name, and the module has a loader.",
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

@@ -111,3 +111,11 @@ def solves_without_columns(rank, world):
         assert info.residuals.shape == (0,)
         x.sum().backward()
         close(leaf.grad, torch.zeros_like(leaf))
+
+
+@case
+def a_right_side_that_is_not_finite(rank, world):
+    D = distribute(definite())
+    b = own(D, dense(D.shape[0], 1))
+    b = b / 0 if rank == world - 1 else b
+    raises(ValueError, "`b` has an element that is not finite", lambda: solve(D, b, linalg.CG()))
