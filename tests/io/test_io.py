@@ -53,15 +53,6 @@ def test_views_that_torch_computes_later_are_saved(suffix, tmp_path):
         assert torch.equal(spgrad.io.load(tmp_path / f"a{suffix}").to_dense(), A.to_dense())
 
 
-@pytest.mark.parametrize("name", ["a.b.mtx", "a.b.mtx.gz", "a.tar.csv.gz", "a.gz.txt"])
-def test_the_last_suffixes_tell_what_a_file_is(name, tmp_path):
-    A = testing.random_sparse((4, 4), torch.sparse_coo, dtype=torch.float64)
-    spgrad.io.save(A, tmp_path / name)
-    assert torch.equal(
-        spgrad.io.load(tmp_path / name, size=None if ".mtx" in name else 4).to_dense(), A.to_dense()
-    )
-
-
 @pytest.mark.parametrize("form", ["coo", "csr", "csc", "bsr", "dia"])
 @pytest.mark.parametrize("zoo", testing.ZOO)
 def test_npz_of_scipy(form, zoo, tmp_path):
