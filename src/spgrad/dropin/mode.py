@@ -93,7 +93,7 @@ def _answer(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return _changed_or_sparse(func, args, kwargs)
     sparse, options = native.sparsed(args), native.sparsed(kwargs)
     if own is not None and isinstance(sparse[0] if sparse else None, SparseTensor):
-        return own(*sparse, **options)
+        return own(*sparse, **as_ours(func, options))
     if func not in TORCH_FUNCTIONS:
         return native.sparsed(SparseTensor.__torch_function__(func, types, sparse, options))
     return outputs.in_place(TORCH_FUNCTIONS[func], sparse, as_ours(func, options))

@@ -67,15 +67,9 @@ def eq(input: Any, other: Any) -> torch.Tensor:
 
 
 def sum_of(
-    input: Any,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    axis: Any = None,
-    dtype: torch.dtype | None = None,
+    input: Any, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """As `spgrad.sum`, but sums along dimensions are sparse where torch's are."""
-    dim = axis if dim is None else dim
     layout = torch.sparse_csr if keepdim else torch.sparse_coo
     if dim is None or dim in ([], ()) or input.layout not in (torch.sparse_coo, layout):
         return ops.sum(input, dim, keepdim, dtype=dtype)

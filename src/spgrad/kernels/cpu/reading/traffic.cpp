@@ -76,7 +76,8 @@ bool worth_prefetching(double missing, const Tensor& x, RowUse use) {
 bool are_scattered(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr double kOften = 0.25;
   const int64_t row = row_bytes(x);
-  if (!use.sums_only || row > kStagedBytes || 2 * x.size(0) * row <= near_bytes()) return false;
+  if (!use.sums_only || row > kStagedBytes || gathers_fast) return false;
+  if (2 * x.size(0) * row <= near_bytes()) return false;
   return footprint_of(idx).misses(room(near_bytes()) / kLine) > kOften;
 }
 
