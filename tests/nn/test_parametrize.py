@@ -373,3 +373,10 @@ def test_other_elements_are_refused_before_anything_changes():
     with pytest.raises(RuntimeError, match="remove_parametrizations"):
         layer.load_state_dict(state)
     torch.testing.assert_close(layer(x), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wrong", [3, torch.eye(4, 6)])
+def test_a_weight_that_is_not_sparse_is_refused(wrong):
+    layer = spgrad.nn.SparseLinear(6, 4, density=0.4)
+    with pytest.raises(TypeError, match=r"set_weight.*`weight` is .*SparseTensor"):
+        layer.set_weight(wrong)

@@ -15,6 +15,7 @@ from spgrad.core.refusals import refuse_onnx, refuse_script
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern
 from spgrad.errors import ArgumentValueError, SpgradError, StateError, UnsupportedError
+from spgrad.lowering.operands import sparse_operand
 from spgrad.public import public_as
 from spgrad.torch_protocol.func_transforms import is_mapped
 
@@ -98,6 +99,7 @@ class SparseWeight(nn.Module):
         total = self._size[0] * self._size[1]
         return self.values.numel() / total if total else 0.0
 
+    @public_as("nn.SparseLinear.set_weight")
     @torch.no_grad()
     def set_weight(self, weight: SparseTensor) -> None:
         """Takes values and elements of `weight`; `values` stays the same parameter object.
@@ -106,6 +108,7 @@ class SparseWeight(nn.Module):
             weight: CSR, or BSR of this layer's block size, of the shape of the old weight.
 
         Raises:
+            TypeError: `weight` is not sparse.
             ValueError: The shape, layout or block size is another.
             RuntimeError: `values` has a parametrization.
 
@@ -113,6 +116,7 @@ class SparseWeight(nn.Module):
         optimizer, to the new elements.
         """
         self._refuse_parametrized()
+        weight = sparse_operand("weight", weight)
         pattern = weight._pattern
         wanted = torch.sparse_csr if self.blocksize is None else torch.sparse_bsr
         found = (pattern.layout, tuple(pattern.shape), pattern.blocksize)

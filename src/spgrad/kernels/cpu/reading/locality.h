@@ -23,7 +23,7 @@ struct Footprint {
 
 // The footprint of the columns idx, estimated from three stretches of 2^17 entries or fewer, and
 // from one in sixteen columns, chosen by a hash (Waldspurger and others 2015, "SHARDS"). The first
-// call for an idx takes about 0.1 ms. The footprints of the last patterns are kept, under the
+// call for an idx takes 0.1 to 0.5 ms. The footprints of the last patterns are kept, under the
 // address of idx, its length and some of its elements. A kept footprint changes only how memory is
 // read, never a result, so it may stay when idx is freed.
 Footprint footprint_of(const Tensor& idx);
