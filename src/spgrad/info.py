@@ -305,7 +305,7 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
     for n in COLUMNS:
         x = A._vals.new_empty(1, 1).expand(view.num_cols, n)
         found = kernels.traffic(view.idx, x, view.perm is None, m).tolist()
-        _, far, far_in_tiles, ahead, tiled, staged, distant, beyond, beyond_in_tiles = found
+        _, far, far_in_tiles, ahead, tiled, staged, fetched, beyond, beyond_in_tiles = found
         total = x.numel() * x.element_size()
         why = (
             f"{100 * far:.0f} % of its rows are far away"
@@ -319,7 +319,7 @@ def choices(A: SparseTensor) -> Iterator[tuple[str, str]]:
             )
         how = ["copied into tiles"] * bool(tiled) + ["prefetched"] * bool(ahead)
         how += ["copied side by side"] * bool(staged)
-        chosen = (" and ".join(how) or "read in place") + ", entries prefetched" * bool(distant)
+        chosen = (" and ".join(how) or "read in place") + ", entries prefetched" * bool(fetched)
         yield "", f"n = {n:3}  x of {_bytes(total):>7}, {why}: {chosen}"
 
 

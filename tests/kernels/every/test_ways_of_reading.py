@@ -241,6 +241,28 @@ def test_a_row_gives_the_same_bits_alone_and_beside_others(dtype, n, longest):
         assert_close(together[row : row + 1], alone, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+def test_columns_and_values_that_come_from_memory(assume, dtype, n):
+    """They are prefetched if rows are long and columns far apart, and no cache holds them."""
+    m, k, length = 250, 20_000, 40
+    anywhere = torch.randint(k, (m, length), dtype=torch.int32)
+    band = torch.arange(m, dtype=torch.int32)[:, None] + torch.arange(length, dtype=torch.int32)
+    ptr, x = length * torch.arange(m + 1, dtype=torch.int32), dense(k, n, dtype=dtype)
+    few = n * dtype.itemsize <= 32
+    for columns, far in ((anywhere, True), (band, False)):
+        idx, val = columns.reshape(-1), dense(m * length, dtype=dtype)
+        found = []
+        for size in (1 << 14, 1 << 40):
+            assume(size)
+            wanted = far and few and size == 1 << 14
+            assert kernels.traffic(idx, x, True, m)[6] == wanted
+            assert kernels.traffic(idx, x, True, 3 * m)[6] == 0  # rows are short
+            found.append(kernels.spmm(ptr, idx, None, val, x))
+        assert_close(found[1], found[0], rtol=0, atol=0)
+        assert_close(found[0], REFERENCES["spmm"](ptr, idx, None, val, x), rtol=1e-4, atol=1e-3)
+
+
 def test_local_patterns_are_told_from_others():
     """A band asks again for rows that it has just read; columns anywhere do not."""
     m, reach = 40_000, 8
@@ -302,18 +324,6 @@ def test_tiles_are_used_where_they_keep_rows_in_the_nearest_cache(assume, n):
     # 160 rows of 256 bytes or more do not fit into a cache of 32 KB; in tiles they do
     assert nearest > 0.5
     assert nearest_in_tiles < 0.2
-
-
-@pytest.mark.parametrize(
-    ("columns", "nse", "prefetched"), [(1, 300, 1), (8, 300, 1), (9, 300, 0), (1, 200, 0)]
-)
-def test_entries_of_few_columns_are_prefetched_if_no_cache_holds_them(
-    assume, columns, nse, prefetched
-):
-    assume(512)  # 256 entries of 8 bytes are four times as much
-    idx = torch.zeros(nse, dtype=torch.int32)
-    found = kernels.traffic(idx, torch.empty(1, columns), True, 100).tolist()
-    assert found[6] == prefetched
 
 
 @pytest.mark.parametrize(("dtype", "n"), [(torch.float32, 16), (torch.float64, 8)], ids=str)

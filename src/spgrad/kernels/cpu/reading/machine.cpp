@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cinttypes>
+#include <cstdio>
 
 #include "common/targets.h"
 
@@ -23,10 +25,23 @@ int64_t asked_of_the_system(const char* name) {
 }
 const int64_t first = asked_of_the_system("hw.perflevel0.l1dcachesize");
 const int64_t second = asked_of_the_system("hw.perflevel0.l2cachesize");
+const int64_t third = asked_of_the_system("hw.l3cachesize");
 #elif defined(_SC_LEVEL2_CACHE_SIZE)
 const int64_t first = sysconf(_SC_LEVEL1_DCACHE_SIZE), second = sysconf(_SC_LEVEL2_CACHE_SIZE);
+
+// Linux says which part of the third-level cache a core reaches. sysconf may add up those of all
+// parts of a processor.
+int64_t reached_by_a_core() {
+  int64_t kilobytes = 0;
+  if (std::FILE* const file = std::fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r")) {
+    if (std::fscanf(file, "%" SCNd64 "K", &kilobytes) != 1) kilobytes = 0;
+    std::fclose(file);
+  }
+  return kilobytes > 0 ? kilobytes << 10 : sysconf(_SC_LEVEL3_CACHE_SIZE);
+}
+const int64_t third = reached_by_a_core();
 #else
-constexpr int64_t first = 0, second = 0;
+constexpr int64_t first = 0, second = 0, third = 0;
 #endif
 
 std::atomic<int64_t> assumed = 0;
@@ -43,6 +58,13 @@ int64_t near_bytes() {
 int64_t nearest_bytes() {
   constexpr int64_t kUnknown = 32 << 10;
   return std::min(first > 0 ? first : kUnknown, near_bytes());
+}
+
+int64_t shared_bytes() {
+  constexpr int64_t kUnknown = 32 << 20;
+  const int64_t bytes = assumed.load(std::memory_order_relaxed);
+  if (bytes > 0) return bytes;
+  return std::max(third > 0 ? third : kUnknown, near_bytes());
 }
 
 #if SPGRAD_WIDE

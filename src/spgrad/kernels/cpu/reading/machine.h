@@ -14,14 +14,18 @@ int64_t near_bytes();
 // near_bytes().
 int64_t nearest_bytes();
 
+// Bytes of the largest cache of the processor, which its cores share; 32 MB if the system does not
+// say. Not less than near_bytes(). What is larger comes from memory.
+int64_t shared_bytes();
+
 // What it costs to read a row that no cache of the core holds, as a multiple of the cost of one
 // that the second-level cache holds and the first does not, beyond what every row costs. By
 // measurement: about 1 on AMD's processors, whose next cache is near; on others far more, and 18 is
 // assumed.
 double far_cost();
 
-// From now on, kernels assume that the second-level cache has `bytes` bytes; 0 restores the size
-// that the machine has. For tests and benchmarks.
+// From now on, kernels assume that the second-level cache has `bytes` bytes, and that no other
+// cache is larger; 0 restores the sizes that the machine has. For tests and benchmarks.
 void assume_near_bytes(int64_t bytes);
 
 // Whether an instruction that gathers sixteen numbers takes less time than sixteen loads. AMD's

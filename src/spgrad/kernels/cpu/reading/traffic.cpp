@@ -15,7 +15,9 @@ constexpr int64_t kLine = 64;
 // The bytes of a cache that are left for x, because idx, val and y pass through the cache too.
 double room(int64_t bytes) { return 0.75 * static_cast<double>(bytes); }
 
-int64_t row_bytes(const Tensor& x) { return x.size(1) * static_cast<int64_t>(x.element_size()); }
+int64_t row_bytes(const Tensor& x) {
+  return num_columns(x) * static_cast<int64_t>(x.element_size());
+}
 
 // Shares of the entries whose row of x is not in a cache, for whole rows and for rows of a tile.
 struct Share {
@@ -93,12 +95,23 @@ bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use, bool scattere
   return idx.numel() * element <= (scattered && row == 4 ? kLong : kShort) * use.lines;
 }
 
-// Rows of x of a few columns take little time, so that a product waits for columns and values if
-// these are larger than the cache. With more columns it waits for rows of x.
+// With a few columns, a product may wait for columns and values. With more, it waits for rows of x.
 bool are_distant(const Tensor& idx, const Tensor& x, RowUse use) {
-  constexpr int64_t kFew = 32, kTimes = 4;
+  constexpr int64_t kFew = 32;
   const int64_t entry = static_cast<int64_t>(idx.element_size() + x.element_size());
-  return use.sums_only && row_bytes(x) <= kFew && idx.numel() * entry > kTimes * near_bytes();
+  return use.sums_only && row_bytes(x) <= kFew && idx.numel() * entry > shared_bytes();
+}
+
+// The processor itself loads columns and values ahead, unless rows of x are missing from its first
+// cache: then the loads that wait for them keep it from looking far enough ahead. In short rows,
+// prefetches cost more time than they save.
+bool worth_fetching(const Tensor& idx, const Tensor& x, RowUse use) {
+  constexpr int64_t kLong = 16;  // entries of a row
+  constexpr double kOften = 0.25;
+  const int64_t row = row_bytes(x);
+  if (row == 0 || idx.numel() < kLong * use.lines) return false;
+  const double rows = room(nearest_bytes()) / static_cast<double>(row);
+  return static_cast<double>(x.size(0)) > rows && footprint_of(idx).misses(rows) > kOften;
 }
 
 Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse use) {
@@ -106,11 +119,13 @@ Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse 
   const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
   const double missing = tiled ? misses.second.tiles : misses.second.rows;
   const bool scattered = are_scattered(idx, x, use);
+  const bool distant = are_distant(idx, x, use);
   return {.ahead = worth_prefetching(missing, x, use) ? kAhead : 0,
           .tiled = tiled,
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
-          .distant = are_distant(idx, x, use)};
+          .distant = distant,
+          .fetched = distant && worth_fetching(idx, x, use)};
 }
 
 Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines) {
@@ -127,7 +142,7 @@ Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines)
   found[3] = static_cast<double>(chosen.ahead);
   found[4] = chosen.tiled;
   found[5] = chosen.staged;
-  found[6] = chosen.distant;
+  found[6] = chosen.fetched;
   found[7] = misses.first.rows;
   found[8] = misses.first.tiles;
   return out;

@@ -25,8 +25,8 @@ def traffic(idx: Tensor, x: Tensor, may_tile: bool, lines: int) -> Tensor:
         float64 (9,): bytes of the second-level cache; the share of entries whose row of x is not in
         it, and the same with x in tiles, both 0 if that was not looked at; how many bytes of rows
         are prefetched; 1 if x is copied into tiles; 1 if its rows are copied side by side, a
-        stretch at a time; 1 if columns and values are prefetched; the two shares again, for the
-        first-level cache. All 0 if nothing is chosen, as here.
+        stretch at a time; 1 if columns and values are prefetched, as they come from memory; the
+        two shares again, for the first-level cache. All 0 if nothing is chosen, as here.
     """
     return x.new_zeros(9, dtype=torch.float64)
 
@@ -36,7 +36,9 @@ def traffic(idx: Tensor, x: Tensor, may_tile: bool, lines: int) -> Tensor:
     fake=lambda like, size: like.new_empty(1, dtype=torch.int64),
 )
 def assume_cache(like: Tensor, size: int) -> Tensor:
-    """Lets kernels choose as if the second-level cache had another size. For tests and benchmarks.
+    """Lets kernels choose as if the second-level cache had another size and were the largest.
+
+    For tests and benchmarks.
 
     Args:
         like: Any tensor on the device.

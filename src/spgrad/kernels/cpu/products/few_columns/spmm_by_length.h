@@ -7,7 +7,6 @@
 #include "products/few_columns/row_of_length.h"
 #include "products/few_columns/spmm_narrow.h"
 #include "products/few_columns/spmv.h"
-#include "reading/prefetch_entries.h"
 
 namespace spgrad {
 
@@ -30,7 +29,6 @@ SPGRAD_INLINE void spmm_by_length(const Spmm<index_t, scalar_t> a, int64_t first
   for (; first + 4 <= last; first += 4) {
     const index_t* const ptr = a.ptr + first;
     const index_t p = ptr[0], length = ptr[1] - p;
-    if (a.traffic.distant) prefetch_entries(a, p, ptr[4]);
     const bool alike =
         ptr[2] - ptr[1] == length && ptr[3] - ptr[2] == length && ptr[4] - ptr[3] == length;
     if (alike && length <= kByLength) {

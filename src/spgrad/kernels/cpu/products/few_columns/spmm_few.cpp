@@ -68,6 +68,29 @@ SPGRAD_INLINE void spmm_regular(const Spmm<index_t, scalar_t>& a, int64_t first,
   }
 }
 
+// Whether rows of which columns and values come from memory are taken one at a time. The loop over
+// four has instructions of its own for each. If an element of float64 is one load, these are so
+// many that an AMD EPYC (Zen 5) no longer loads ahead what they need, and takes twice the time.
+template <int kColumns, class scalar_t>
+bool takes_one_row() {
+  return kColumns == 1 && sizeof(scalar_t) == 8 && !gathers_fast;
+}
+
+// Long rows [first, last), whose columns and values come from memory, and are prefetched if
+// kFetched.
+template <int kBytes, int kColumns, bool kFetched, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_distant(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  if constexpr (kColumns > 1) {
+    spmm_by_registers<kBytes, kColumns, false, kFetched>(a, first, last);
+  } else if (takes_one_row<kColumns, scalar_t>()) {
+    for (; first < last; ++first) spmv_long_rows<kBytes, false, kFetched>(a, first, 1);
+  } else {
+    for (; first < last; first += 4) {
+      spmv_long_rows<kBytes, false, kFetched>(a, first, std::min<int64_t>(4, last - first));
+    }
+  }
+}
+
 template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
@@ -92,6 +115,12 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
       return spmm_by_length<kBytes, kColumns>(a, first, last);
     }
     const bool long_staged = kScattersLong<kColumns, scalar_t> && a.traffic.scattered;
+    if (!are_short && a.traffic.distant && !(long_staged && a.traffic.staged)) {
+      if (a.traffic.fetched) return spmm_distant<kBytes, kColumns, true>(a, first, last);
+      if (takes_one_row<kColumns, scalar_t>()) {
+        return spmm_distant<kBytes, kColumns, false>(a, first, last);
+      }
+    }
     const bool regular = alike >= kMost && !(long_staged && a.traffic.staged);
     if (!are_short && (regular || runs_of_32(a, first, last, looks, kLanes) >= kMost)) {
       return spmm_regular<kBytes, kColumns>(a, first, last);

@@ -187,14 +187,15 @@ SPGRAD_INLINE void add_entries(const Spmm<index_t, scalar_t>& a, int64_t p, int6
   out = slots[0];
 }
 
-// Rows [first, last).
-template <int kBytes, int kColumns, bool kRegular = false, class index_t, class scalar_t>
+// Rows [first, last). kFetched: columns and values are prefetched.
+template <int kBytes, int kColumns, bool kRegular = false, bool kFetched = false, class index_t,
+          class scalar_t>
 SPGRAD_INLINE void spmm_by_registers(const Spmm<index_t, scalar_t> a, int64_t first, int64_t last) {
   using S = Slots<kBytes, kColumns, scalar_t>;
   typename S::Row row;
   for (int64_t i = first; i < last; ++i) {
     const int64_t p = a.ptr[i], end = a.ptr[i + 1];
-    if (a.traffic.distant) prefetch_entries(a, p, end);
+    if constexpr (kFetched) prefetch_entries(a, p, end);
     if (kHasRegisters<kBytes, kColumns, scalar_t> && end + S::kSlots <= a.nse) [[likely]] {
       if constexpr (kHasRegisters<kBytes, kColumns, scalar_t>) {
         typename S::Values sums[S::kRegisters]{};

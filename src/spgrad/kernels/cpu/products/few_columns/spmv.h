@@ -17,8 +17,9 @@ namespace spgrad {
 // by sum_lanes, neighbours first. All ways below keep to it, so which of them takes a row does not
 // show in the result.
 
-// Sums of four rows; a row's entries lie side by side in the lanes of its register.
-template <int kBytes, bool kRegular = false, class index_t, class scalar_t>
+// Sums of four rows; a row's entries lie side by side in the lanes of its register. kFetched:
+// columns and values are prefetched.
+template <int kBytes, bool kRegular = false, bool kFetched = false, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t count) {
   using S = Slots<kBytes, 1, scalar_t>;
   static_assert(S::kRegisters == 1);
@@ -27,7 +28,7 @@ SPGRAD_INLINE void spmv_long_rows(const Spmm<index_t, scalar_t>& a, int64_t firs
   for (int r = 0; r < 4; ++r) {
     if (r >= count) break;
     const int64_t p = a.ptr[first + r], end = a.ptr[first + r + 1];
-    if (a.traffic.distant) prefetch_entries(a, p, end);
+    if constexpr (kFetched) prefetch_entries(a, p, end);
     if (end + S::kSlots <= a.nse) [[likely]] {
       typename S::Values row[1]{};
       add_registers<kBytes, 1, kRegular>(a, p, end, row);
@@ -75,7 +76,6 @@ SPGRAD_INLINE void spmv_short_rows(const Spmm<index_t, scalar_t>& a, int64_t fir
   alignas(kBytes) scalar_t products[kBuffered + 2 * kLanes];
   const int64_t begin = a.ptr[first], count = a.ptr[last] - begin;
   for (int64_t p = 0; p < count; p += kLanes) {
-    if (a.traffic.distant) prefetch_entries(a, begin + p, begin + p + kLanes);
     typename S::Values weights, rows;
     S::template load_rows<false>(a, begin + p, kLanes, rows);
     S::load_weights(a, begin + p, 0, weights);
@@ -145,7 +145,6 @@ SPGRAD_INLINE void spmv(const Spmm<index_t, scalar_t> a, int64_t first, int64_t 
     int64_t end = first + kRows;
     if (least == most && most <= kByLength) {
       for (int r = 0; r < kRows; r += 4) {
-        if (a.traffic.distant) prefetch_entries(a, ptr[r], ptr[r + 4]);
         rows_of_length<kBytes, 1, 4>(most, a.val + ptr[r], a.idx + ptr[r], a.x, a.y + first + r);
       }
     } else if (most <= kMost && ptr[kRows] + kLanes <= a.nse) {
