@@ -187,9 +187,19 @@ def require_index(arg: str, t: Any) -> None:
         )
 
 
+def values_of(t: torch.Tensor) -> torch.Tensor:
+    """The dense tensor that has the dtype and the device of `t`: the values of a SparseTensor.
+
+    Each property of a SparseTensor itself is a call through the torch protocol.
+    """
+    if type(t) is torch.Tensor or torch.compiler.is_compiling():  # a trace reads no attributes
+        return t
+    return getattr(t, "_vals", t)
+
+
 def require_same_device(**tensors: torch.Tensor) -> None:
     """Refuses operands on different devices."""
-    (first, a), *rest = tensors.items()
+    (first, a), *rest = ((name, values_of(t)) for name, t in tensors.items())
     for name, b in rest:
         if a.device != b.device:
             raise ArgumentValueError(
@@ -200,7 +210,7 @@ def require_same_device(**tensors: torch.Tensor) -> None:
 
 def require_same_dtype(**tensors: torch.Tensor) -> None:
     """Refuses operands of different dtypes, as torch's products do."""
-    (first, a), *rest = tensors.items()
+    (first, a), *rest = ((name, values_of(t)) for name, t in tensors.items())
     for name, b in rest:
         if a.dtype != b.dtype:
             narrow, to = (first, b.dtype) if _reaches(b.dtype, a.dtype) else (name, a.dtype)

@@ -111,9 +111,9 @@ def require_rank(
         raise checks.bad_shape(arg, shape, f"a {ndim}-d tensor", hint)
 
 
-def shape_of(x: torch.Tensor) -> tuple[int, ...]:
+def shape_of(x: torch.Tensor) -> torch.Size:
     """The shape of a tensor, sparse or dense, read without the torch protocol."""
-    return tuple(x._pattern.shape if isinstance(x, SparseTensor) else x.shape)
+    return x._pattern.shape if isinstance(x, SparseTensor) else x.shape
 
 
 def shape_as(other: Any) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ def shape_as(other: Any) -> tuple[int, ...]:
             f"`other` is {checks.describe_kind(other)}; a sparse or dense tensor is accepted. Give "
             "sizes to the function without `_as`."
         )
-    return shape_of(other)
+    return tuple(shape_of(other))
 
 
 def require_factors(dtype: torch.dtype, **factors: Any) -> None:

@@ -303,7 +303,7 @@ CALLS = {  # the arguments of every kernel, made of a view
     "sort_coo": [lambda v: (coordinates(v), (v.m, v.n))],
     "spgemm": [product],
     "spgemm_values": [of_the_product],
-    "spmm": [lambda v: (*v.valued, randn(v.n, 3)), lambda v: (*v.valued, randn(v.n, 16))],
+    "spmm": [lambda v, n=n: (*v.valued, randn(v.n, *n)) for n in ((), (3,), (16,))],
     "spmm_prod": [lambda v: (*v.indexed, randn(v.n, 3))],
     "spmm_plus": [lambda v, k=k: (*v.valued, randn(v.n, 3), k) for k in (True, False)],
     "spmm_reduce": [lambda v: (*v.valued, randn(v.n, 3), True)],

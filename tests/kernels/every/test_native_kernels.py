@@ -48,6 +48,8 @@ def test_products_of_every_dtype(dtype, index, n):
         view = row_view(40, 19, 60, index, permuted=permuted, dense_row=7)
         check("spmm", *view, dense(60, dtype=dtype), dense(19, n, dtype=dtype))
         check("sddmm", *view, dense(40, n, dtype=dtype), dense(19, n, dtype=dtype))
+        if n == 1:
+            check("spmm", *view, dense(60, dtype=dtype), dense(19, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=str)
@@ -70,6 +72,7 @@ def test_products_without_mkl(dtype, monkeypatch):
     monkeypatch.setattr(torch, "mv", refuse)
     if dtype.is_complex:
         monkeypatch.setattr(torch, "mm", refuse)
+    check("spmm", *args[:4], dense(16, dtype=dtype))
     check("spmm", *args[:4], dense(16, 1, dtype=dtype))
     check("spmm", *args[:4], dense(16, 3, dtype=dtype))
     check("sddmm", *args[:3], dense(20, 3, dtype=dtype), dense(16, 3, dtype=dtype))

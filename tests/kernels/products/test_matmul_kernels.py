@@ -270,6 +270,22 @@ def test_op_is_registered_as_torch_expects(name, permuted):
     torch.library.opcheck(getattr(kernels, name), arguments(name, view, 4, 3, 9, torch.float32))
 
 
+@pytest.mark.parametrize("dtype", FLOATS + COMPLEX + INTEGERS, ids=str)
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_a_vector_is_a_matrix_of_one_column(dtype, permuted):
+    for sizes, index in (
+        ((23, 19, 150), torch.int32),
+        ((23, 19, 150), torch.int64),
+        ((0, 3, 0), torch.int32),
+    ):
+        view = row_view(*sizes, index, permuted=permuted)
+        val, x = dense(sizes[2], dtype=dtype), dense(sizes[1], dtype=dtype)
+        y = kernels.spmm(*view, val, x)
+        assert y.shape == (sizes[0],)
+        assert torch.equal(y, kernels.spmm(*view, val, x[:, None])[:, 0])
+    torch.library.opcheck(kernels.spmm, (*view, val, x))
+
+
 @pytest.mark.skipif(not kernels.compiled(), reason="the reference leaves checks to torch")
 def test_mismatched_arguments_are_refused():
     ptr, idx, _ = row_view(4, 3, 6, torch.int32)
@@ -280,6 +296,12 @@ def test_mismatched_arguments_are_refused():
         ((ptr, idx, None, val[1:].clone(), x), "`val` has size 5 in dimension 0, not 6"),
         ((ptr, idx, None, val, x.T), "`x` is not contiguous"),
         ((ptr, idx, None, val.bool(), x.bool()), "dtype Bool are not supported"),
+        ((ptr, idx.long(), None, val, x[:, 0]), "`idx` has dtype Long; the call needs Int"),
+        ((ptr, idx, None, val, x[:, 0]), "`x` is not contiguous"),
+        ((ptr, idx, None, val.double(), x[:, 0].clone()), "`val` has dtype Double"),
+        ((ptr, idx, None, val[1:].clone(), x[:, 0].clone()), "`val` has size 5 in dimension 0"),
+        ((ptr, idx, None, val, x[0, 0]), "`x` has 0 dimensions, not 2"),
+        ((ptr, idx, None, val, x[None]), "`x` has 3 dimensions, not 2"),
     ]:
         with pytest.raises(RuntimeError, match=message):
             kernels.spmm(*args)

@@ -18,6 +18,7 @@ def test_products(pattern, n):
     ptr, idx, perm = view(pattern, m, k, ordered=n == 3)
     val, x, g = torch.randn(len(idx)), torch.randn(k, n), torch.randn(m, n)
     beside_reference("spmm", ptr, idx, perm, val, x)
+    beside_reference("spmm", ptr, idx, perm, val, x[:, 0].contiguous())
     beside_reference("sddmm", ptr, idx, perm, g, x)
     beside_reference("spmm_sddmm", ptr, idx, perm, val, g, x)
 

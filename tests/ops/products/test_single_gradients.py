@@ -8,6 +8,7 @@ import torch
 import spgrad
 from spgrad import support, testing
 from spgrad.core.pattern import LAYOUTS
+from spgrad.lowering.products import spmm
 
 layouts = pytest.mark.parametrize("name", support.ALL)
 F64 = torch.float64
@@ -123,3 +124,35 @@ def test_a_batch_is_refused_by_the_name_of_the_argument(function, arg):
     message = rf"`{arg}` has shape \(2, 4, 6\)"
     with pytest.raises(spgrad.ArgumentValueError, match=message):
         function(A, torch.ones(6, 3, dtype=F64))
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 8, 16, 64])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16, torch.complex64])
+def test_one_kernel_gives_the_gradients_of_two(n, transpose, dtype, monkeypatch):
+    """A small matrix takes one call for both gradients, of any width and dtype."""
+    A = testing.random_sparse((30, 40), torch.sparse_csr, dtype=dtype)
+    k, m = (30, 40) if transpose else (40, 30)
+    x, g = dense(k, n, dtype=dtype), dense(m, n, seed=1, dtype=dtype)
+    ways = []
+    for one in (False, True):
+        monkeypatch.setattr(spmm, "in_one_pass", lambda *_, one=one: one)
+        with torch.no_grad():
+            ways.append(spmm.spmm_gradients(A.values(), x, g, A.pattern, transpose, (True, True)))
+    for both in zip(*ways, strict=True):
+        testing.assert_close(*both)
+
+
+@pytest.mark.parametrize("name", ["coo", "csr", "csc"])
+def test_products_with_a_vector(name):
+    """Outside of graphs a vector goes to the kernel as it is, in both directions."""
+    A = testing.random_sparse((5, 7), LAYOUTS[name])
+    for v, product in ((dense(7), lambda A, v: A @ v), (dense(5), lambda A, v: v @ A)):
+        y = product(A, v)
+        assert not y._is_view()
+        testing.assert_close(y, product(A.to_dense(), v))
+        spread = torch.stack([v, -v], 1)
+        testing.assert_close(product(A, spread[:, 0]), y)
+    z = torch.complex(dense(7), dense(7, seed=1))
+    C = spgrad.from_values(torch.complex(A.values(), 2 * A.values()), A.pattern)
+    testing.assert_close(C @ z.conj(), C.to_dense() @ z.conj())

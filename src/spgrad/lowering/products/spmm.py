@@ -34,6 +34,9 @@ _BY_DOT = (torch.float32, torch.float16, torch.bfloat16)
 _LONG_ROW = 16
 """Entries of a row from which on a kernel spends its time on them, and not on the row itself."""
 
+_SMALL = 1 << 13
+"""Elements of a matrix up to which one call saves more time than the better order of two."""
+
 
 def wants_grad(*tensors: torch.Tensor) -> bool:
     """True where autograd, or a transform of torch.func, has to record an operation on these."""
@@ -67,6 +70,20 @@ def spmm_of(A: SparseTensor, x: torch.Tensor, transpose: bool = False) -> torch.
     if torch.is_grad_enabled() and requires_grad(A) and not transforming():
         return _SpMM.apply(A, x, pattern, transpose)  # type: ignore[return-value]
     return spmm(one_by_one(stored_values(A)), x, pattern, transpose)
+
+
+def spmv_of(A: SparseTensor, x: torch.Tensor, transpose: bool = False) -> torch.Tensor | None:
+    """y = A x, or A^T x, for a vector; None where a gradient is recorded, of batches and blocks.
+
+    A product with a matrix of one column takes 1.5 us more, for two views.
+    """
+    pattern = A._pattern
+    if len(pattern.shape) > 2 or pattern.blocksize is not None or wants_grad(A._vals, x):
+        return None
+    if torch.is_grad_enabled() and requires_grad(A):
+        return None
+    view = cols(pattern) if transpose else rows(pattern)
+    return kernels.spmm(view.ptr, view.idx, view.perm, plain(A._vals), plain(x))
 
 
 def one_by_one(stored: torch.Tensor) -> torch.Tensor:
@@ -243,7 +260,8 @@ class _SpMM(Function):
         needs = ctx.needs_input_grad[:2]
         grad, grad_x = spmm_gradients(vals, x, g, ctx.pattern, ctx.transpose, needs)
         if sparse and grad is not None:
-            grad = operand_gradient(ctx, grad.view(ctx.pattern.values_shape))
+            given = grad if stored[0].dim() == 1 else grad.view(ctx.pattern.values_shape)
+            grad = operand_gradient(ctx, given)
         return grad, grad_x, None, None
 
 
@@ -276,13 +294,14 @@ def _both_gradients(
     One pass reads each row of g once for both gradients. If that is not faster, or if whole blocks
     read each row once anyway, each gradient has its own kernel and view.
     """
+    g = plain(g)  # once, because a cotangent of a sum is expanded
     if uses_blocks(pattern, x) or x.dim() == 3 or not in_one_pass(x.shape[1], x, pattern):
         # first the kernel that copies values: the gradient of the values can take that memory
         grad_x = _spmm(vals.conj(), g, pattern, not transpose)
         left, right = (x.conj(), g) if transpose else (g, x.conj())
         return _sddmm(left, right, pattern), grad_x
     view = rows(pattern) if transpose else cols(pattern)
-    operands = plain(vals.conj()), plain(x.conj()), plain(g)
+    operands = plain(vals.conj()), plain(x.conj()), g
     grad_x, grad_vals = kernels.spmm_sddmm(view.ptr, view.idx, view.perm, *operands)
     return grad_vals, grad_x
 
@@ -294,17 +313,18 @@ def in_one_pass(n: int, x: torch.Tensor, pattern: Pattern) -> bool:
     writes a gradient at any place, mostly in another cache line. Two kernels write the gradients in
     order, and read a row of g twice. They are faster for rows of g of one or two cache lines, if
     each row of A has so many entries that they take most of the time. Rows of g that do not fill
-    cache lines have separate kernels.
+    cache lines have separate kernels. A small matrix takes less time than the call of a kernel.
     """
     if not isinstance(n, int):  # no guard on a size of a compiler
         return True
-    row = n * x.element_size()
+    row, elements = n * x.element_size(), pattern.elements
+    known = isinstance(elements, int)
     if row % LINE:
-        return False
-    sizes = (pattern.elements, *pattern.extent)
+        return known and elements <= _SMALL
+    sizes = (elements, *pattern.extent)
     if row > 2 * LINE or not all(isinstance(size, int) for size in sizes):
         return True
-    return sizes[0] < _LONG_ROW * max(sizes[1:])
+    return elements <= _SMALL or elements < _LONG_ROW * max(sizes[1:])
 
 
 class _SDDMM(Function):

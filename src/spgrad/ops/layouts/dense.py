@@ -64,8 +64,9 @@ def to_dense(
         )
     A = sparse_operand("A", A)
     pattern = A._pattern
-    low = A.dtype in (torch.bfloat16, torch.float16, torch.bool)
-    if not pattern.ordered and (low or not adds_up_in(A.dtype, dtype)):
+    given = A._vals.dtype
+    low = given in (torch.bfloat16, torch.float16, torch.bool)
+    if not pattern.ordered and (low or not adds_up_in(given, dtype)):
         A = coalesce(A)  # adds repeated elements in float32, and rounds or converts once
         pattern = A._pattern
     vals = flat_values(A)

@@ -14,6 +14,7 @@ from spgrad.lowering.operands import (
     matrix_operand,
     require_factors,
     require_rank,
+    shape_of,
 )
 from spgrad.ops.elementwise.binary import Number, add, mul
 from spgrad.ops.layouts.dense import to_dense
@@ -63,10 +64,10 @@ def addmm(
     """
     require_rank("mat1", mat1, 2)
     require_rank("mat2", mat2, 2)
-    require_factors(mat1.dtype, beta=beta, alpha=alpha)
+    require_factors(checks.values_of(mat1).dtype, beta=beta, alpha=alpha)
     if is_sparse(input):
         return _add_sparse(input, mat1, mat2, beta, alpha)
-    _require_addend(input, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
+    _require_addend(input, (shape_of(mat1)[0], shape_of(mat2)[1]), mat1=mat1)
     return _weighted_plus(input, product(("mat1", "mat2"), mat1, mat2), beta, alpha)
 
 
@@ -111,7 +112,7 @@ def addmv(
     require_rank("mat", A, 2)
     require_rank("vec", x, 1)
     require_factors(x.dtype, beta=beta, alpha=alpha)
-    _require_addend(input, (A.shape[0],), vec=x)
+    _require_addend(input, (A._pattern.shape[0],), vec=x)
     return _weighted_plus(input, product(("mat", "vec"), A, x), beta, alpha)
 
 
@@ -155,12 +156,12 @@ def baddbmm(
     """
     require_rank("batch1", batch1, 3)
     require_rank("batch2", batch2, 3)
-    require_factors(batch1.dtype, beta=beta, alpha=alpha)
-    if batch1.shape[0] != batch2.shape[0]:
+    require_factors(checks.values_of(batch1).dtype, beta=beta, alpha=alpha)
+    left, right = shape_of(batch1), shape_of(batch2)
+    if left[0] != right[0]:
         hint = "Use spgrad.matmul to broadcast."
-        shape = tuple(batch2.shape)
-        raise checks.bad_shape("batch2", shape, f"a batch of {batch1.shape[0]}", hint)
-    _require_addend(input, (*batch1.shape[:2], batch2.shape[2]), batch1=batch1)
+        raise checks.bad_shape("batch2", right, f"a batch of {left[0]}", hint)
+    _require_addend(input, (*left[:2], right[2]), batch1=batch1)
     return _weighted_plus(input, product(("batch1", "batch2"), batch1, batch2), beta, alpha)
 
 
@@ -170,6 +171,8 @@ def _require_addend(input: torch.Tensor, shape: tuple[int, ...], **operand: torc
     checks.require_numeric("input", input)
     checks.require_same_device(**operand, input=input)
     checks.require_same_dtype(**operand, input=input)
+    if input.shape == shape:
+        return
     try:
         input.expand(shape)
     except RuntimeError:
@@ -201,7 +204,7 @@ def _add_sparse(
             "accepted. Use spgrad.sspaddmm for a sparse result."
         )
     C = matrix_operand("input", input)
-    require_summand(C, (mat1.shape[0], mat2.shape[1]), mat1=mat1)
+    require_summand(C, (shape_of(mat1)[0], shape_of(mat2)[1]), mat1=mat1)
     return weighted_sum(C, product(("mat1", "mat2"), mat1, mat2), beta, alpha)
 
 

@@ -37,6 +37,9 @@ def sparse_dense(A: SparseTensor, x: torch.Tensor, *, transpose: bool = False) -
     """A x, or A^T x, with the broadcasting of `torch.matmul`; x is a vector or (*batch, k, n)."""
     pattern, ndim = A._pattern, x.dim()
     if ndim == 1:
+        y = spmm.spmv_of(A, x, transpose)
+        if y is not None:
+            return y
         return as_result(sparse_dense(A, x.unsqueeze(-1), transpose=transpose).squeeze(-1))
     if len(pattern.shape) > 2:
         return _batched_spmm(A, x, transpose)

@@ -186,7 +186,7 @@ def _multiplied(*factors: torch.Tensor) -> torch.Tensor:
         require_rank(f"tensors[{i}]", x, 2, "The first and last of multi_dot may be vectors.")
     for i, (x, y) in enumerate(itertools.pairwise(factors)):
         if shape_of(x)[1] != shape_of(y)[0]:
-            accepted = f"{shape_of(x)[1]} rows (from the shape {shape_of(x)} before it)"
+            accepted = f"{shape_of(x)[1]} rows (from the shape {tuple(shape_of(x))} before it)"
             hint = "The inner sizes of neighbours agree."
             raise checks.bad_shape(f"tensors[{i + 1}]", shape_of(y), accepted, hint)
     splits = best_order(

@@ -13,7 +13,13 @@ from spgrad.core.interop import as_operand
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError
-from spgrad.lowering.operands import dense_operand, is_sparse, matrix_operand, require_rank
+from spgrad.lowering.operands import (
+    dense_operand,
+    is_sparse,
+    matrix_operand,
+    require_rank,
+    shape_of,
+)
 from spgrad.ops.layouts.structure import t
 from spgrad.ops.products import broadcast
 from spgrad.ops.products.spmm_reduce import reduced_product
@@ -62,9 +68,8 @@ def _of_others(error: Exception, names: tuple[str, str], a: Any, b: Any) -> torc
 
 def _require_fit(names: tuple[str, str], left: torch.Tensor, right: torch.Tensor) -> None:
     """Refuses operands whose sizes, dtypes or devices don't fit each other."""
-    # the parts, not the wrapper: each property of a wrapper is a call through the torch protocol
-    a, a_shape = _values_and_shape(left)
-    b, b_shape = _values_and_shape(right)
+    a, a_shape = checks.values_of(left), shape_of(left)
+    b, b_shape = checks.values_of(right), shape_of(right)
     if a.dtype != b.dtype:
         checks.require_same_dtype(**{names[0]: a, names[1]: b})
     if a.device != b.device:
@@ -86,13 +91,6 @@ def _require_fit(names: tuple[str, str], left: torch.Tensor, right: torch.Tensor
             hint = "Batch sizes are equal, or one of them is 1 or missing."
             accepted = f"a batch that broadcasts with {tuple(a_shape[:-2])}"
             raise checks.bad_shape(names[1], tuple(b_shape), accepted, hint) from None
-
-
-def _values_and_shape(t: torch.Tensor) -> tuple[torch.Tensor, Sequence[int]]:
-    """The tensor that has dtype and device, and the shape."""
-    if isinstance(t, SparseTensor):
-        return t._vals, t._pattern.shape
-    return t, t.shape
 
 
 @public_op
@@ -242,10 +240,10 @@ def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         torch.Size([3, 2, 1])
     """
     _require_ranks(3, input=input, mat2=mat2)
-    if input.shape[0] != mat2.shape[0]:
+    items, others = shape_of(input)[0], shape_of(mat2)
+    if items != others[0]:
         hint = "Use spgrad.matmul to broadcast."
-        shape = tuple(mat2.shape)
-        raise checks.bad_shape("mat2", shape, f"a batch of {input.shape[0]}", hint)
+        raise checks.bad_shape("mat2", others, f"a batch of {items}", hint)
     return product(("input", "mat2"), input, mat2)
 
 
@@ -285,12 +283,13 @@ def sparse_mm(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
                 f"`{name}` is {checks.describe_kind(operand)}; a {kind} tensor is accepted. Use "
                 "spgrad.matmul for other operands."
             )
-    if A.dim() not in (2, 3):
-        raise checks.bad_shape("A", tuple(A.shape), "2-d or 3-d", "Use spgrad.matmul.")
-    require_rank("B", B, A.dim())
-    if A.dim() == 3 and A.shape[0] != B.shape[0]:
+    shape, ndim = shape_of(A), len(shape_of(A))
+    if ndim not in (2, 3):
+        raise checks.bad_shape("A", shape, "2-d or 3-d", "Use spgrad.matmul.")
+    require_rank("B", B, ndim)
+    if ndim == 3 and shape[0] != B.shape[0]:
         hint = "Use spgrad.matmul to broadcast."
-        raise checks.bad_shape("B", tuple(B.shape), f"a batch of {A.shape[0]}", hint)
+        raise checks.bad_shape("B", tuple(B.shape), f"a batch of {shape[0]}", hint)
     return product(("A", "B"), A, B)
 
 
@@ -369,10 +368,11 @@ def _require_linear(
         if tuple(bias.shape) != (shape[0],):
             hint = "It has one number for each row of `weight`."
             raise checks.bad_shape("bias", tuple(bias.shape), f"({shape[0]},)", hint)
-    if input.dim() == 0 or input.shape[-1] != shape[1]:
+    given = shape_of(input)
+    if not given or given[-1] != shape[1]:
         accepted = f"(..., {shape[1]}) (from `weight` of shape {tuple(shape)})"
         hint = "The last sizes of the two agree."
-        raise checks.bad_shape("input", tuple(input.shape), accepted, hint)
+        raise checks.bad_shape("input", given, accepted, hint)
     checks.require_same_device(input=input, weight=weight)
 
 

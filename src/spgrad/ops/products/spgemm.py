@@ -196,7 +196,7 @@ def _third_component(
         view = pairs.view(out, patterns)
         assert view.perm is not None
         factors = left.index_select(0, view.perm)  # more than `left` has, for an element is in many
-        return kernels.spmm(view.ptr, view.idx, None, factors, right[:, None]).squeeze(1)
+        return kernels.spmm(view.ptr, view.idx, None, factors, right)
     if out == 2:
         a, b, c = _in_one_index_dtype(rows(A), rows(B), rows(C))
         operands = (*a[:3], left, *b[:3], right)

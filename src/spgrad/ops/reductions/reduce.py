@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from spgrad.core import kept
+from spgrad.core import checks, kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.values import as_result, stored_values
 from spgrad.errors import ArgumentValueError
@@ -212,7 +212,7 @@ def _some(call: Reduction, holds: torch.Tensor) -> torch.Tensor:
 def _adds_up(input: Any, dtype: Any) -> bool:
     """As `adds_up_in`; True for arguments of other kinds, which are refused later."""
     known = isinstance(input, torch.Tensor) and isinstance(dtype, torch.dtype)
-    return adds_up_in(input.dtype, dtype) if known else True
+    return adds_up_in(checks.values_of(input).dtype, dtype) if known else True
 
 
 def _sums_in(

@@ -126,6 +126,16 @@ void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& spli
             [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
 }
 
+// `check_spmm` for an x that may also be a vector (k,).
+void check_factor(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
+                  const Tensor& val, const Tensor& x) {
+  if (x.dim() != 1) return check_spmm(ptr, idx, perm, val, x);
+  check_view(ptr, idx, perm);
+  check_columns(x, "x");
+  check_tensor(val, 1, x.scalar_type(), "val");
+  check_size(val, 0, idx.size(0), "val");
+}
+
 void check_values(const Tensor& out, const Tensor& idx, const Tensor& x) {
   check_tensor(out, 1, x.scalar_type(), "out");
   check_size(out, 0, idx.size(0), "out");
@@ -146,7 +156,7 @@ Spmm<index_t, scalar_t> spmm_of(const Tensor& ptr, const Tensor& idx,
           .val = data<scalar_t>(val),
           .x = data<scalar_t>(x),
           .y = mutable_data<scalar_t>(y),
-          .n = x.size(1),
+          .n = num_columns(x),
           .nse = idx.size(0),
           .traffic = traffic};
 }
@@ -170,8 +180,8 @@ Sddmm<index_t, scalar_t> sddmm_of(const Tensor& ptr, const Tensor& idx,
 bool takes_few(const Tensor& ptr, const Tensor& x) {
   const ScalarType dtype = x.scalar_type();
   const bool real = dtype == ScalarType::Float || dtype == ScalarType::Double;
-  const int64_t row = x.size(1) * static_cast<int64_t>(x.element_size());
-  return real && ptr.scalar_type() == ScalarType::Int && are_few(x.size(1), row, vector_bytes());
+  const int64_t n = num_columns(x), row = n * static_cast<int64_t>(x.element_size());
+  return real && ptr.scalar_type() == ScalarType::Int && are_few(n, row, vector_bytes());
 }
 
 // Both products in one pass over the view. `far_apart`: perm scatters the values over more memory
@@ -211,11 +221,11 @@ void sddmm_into(const Tensor& out, const Tensor& ptr, const Tensor& idx,
 
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
             const Tensor& val, const Tensor& x) {
-  check_spmm(ptr, idx, perm, val, x);
+  check_factor(ptr, idx, perm, val, x);
   const bool reordered = perm.has_value() && (are_far(val) || takes_few(ptr, x));
   if (reordered) return spmm(ptr, idx, std::nullopt, in_view_order(*perm, val), x);
-  const int64_t m = ptr.size(0) - 1, n = x.size(1);
-  Tensor y = empty(x, {m, n});
+  const int64_t m = ptr.size(0) - 1, n = num_columns(x);
+  Tensor y = empty_columns(x, m);
   dispatch(ptr.scalar_type(), without_sign(x.scalar_type()), [&]<class index_t, class scalar_t>() {
     const auto a = spmm_of<index_t, scalar_t>(ptr, idx, perm, val, x, y);
     if constexpr (kSplits<scalar_t>) {

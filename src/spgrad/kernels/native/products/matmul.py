@@ -20,8 +20,10 @@ def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) 
     if not served(accumulate_dtype(x.dtype), x.device, idx.shape[0], *x.shape, ptr.shape[0]):
         return REFERENCES["spmm"](ptr, idx, perm, val, x)
     A = csr(ptr, idx, widened(in_view_order(val, perm)), x.shape[0])
-    if x.shape[1] == 1 and by_library(x.device):  # twice as fast as a matrix of one column
-        return torch.mv(A, widened(x[:, 0]))[:, None].to(x.dtype)
+    if x.shape[1:].numel() == 1 and by_library(x.device):  # twice as fast as one column
+        return torch.mv(A, widened(x.view(-1))).view(-1, *x.shape[1:]).to(x.dtype)
+    if x.dim() == 1:
+        return torch.mm(A, widened(x[:, None])).view(-1).to(x.dtype)
     return torch.mm(A, widened(x)).to(x.dtype)
 
 

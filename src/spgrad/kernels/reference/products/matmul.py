@@ -17,7 +17,7 @@ COLUMNS = 8
 
 # The references take columns in chunks; shape functions keep the number of columns symbolic.
 def _rows_shape(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) -> Tensor:
-    return x.new_empty(ptr.shape[0] - 1, x.shape[1])
+    return x.new_empty(ptr.shape[0] - 1, *x.shape[1:])
 
 
 def _entries_shape(ptr: Tensor, idx: Tensor, perm: Tensor | None, g: Tensor, x: Tensor) -> Tensor:
@@ -38,11 +38,13 @@ def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) 
         idx: Column of every entry (nse,).
         perm: Where an entry's value stands in `val` (nse,); None where it stands in place.
         val: Values (nse,).
-        x: Dense factor (k, n).
+        x: Dense factor (k, n), or a vector (k,).
 
     Returns:
-        y (m, n).
+        y (m, n), or (m,).
     """
+    if x.dim() == 1:
+        return spmm(ptr, idx, perm, val, x[:, None]).view(-1)
     m, n = ptr.shape[0] - 1, x.shape[1]
     row = row_numbers(ptr, idx.shape[0])
     weight = widened(in_view_order(val, perm))[:, None]  # (nse, 1)

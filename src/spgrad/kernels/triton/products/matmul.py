@@ -181,6 +181,8 @@ def spmm(ptr: Tensor, idx: Tensor, perm: Tensor | None, val: Tensor, x: Tensor) 
     """`reference.products.matmul.spmm`."""
     if not served(x, val):
         return elsewhere("spmm", ptr, idx, perm, val, x)
+    if x.dim() == 1:
+        return spmm_of_heads(ptr, idx, perm, val, x[:, None], 1).view(-1)
     return spmm_of_heads(ptr, idx, perm, val, x, 1)
 
 
