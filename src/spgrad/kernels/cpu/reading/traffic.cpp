@@ -95,21 +95,26 @@ bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use, bool scattere
   return idx.numel() * element <= (scattered && row == 4 ? kLong : kShort) * use.lines;
 }
 
-// With a few columns, a product may wait for columns and values. With more, it waits for rows of x.
-bool are_distant(const Tensor& idx, const Tensor& x, RowUse use) {
+// Whether columns and values have more than 1 / `share` of the bytes of the shared cache. With a
+// few columns, a product waits for them if they come from memory. With more, it waits for rows of
+// x.
+bool are_distant(const Tensor& idx, const Tensor& x, RowUse use, int64_t share) {
   constexpr int64_t kFew = 32;
   const int64_t entry = static_cast<int64_t>(idx.element_size() + x.element_size());
-  return use.sums_only && row_bytes(x) <= kFew && idx.numel() * entry > shared_bytes();
+  return use.sums_only && row_bytes(x) <= kFew && share * idx.numel() * entry > shared_bytes();
 }
 
 // The processor itself loads columns and values ahead, unless rows of x are missing from its first
 // cache: then the loads that wait for them keep it from looking far enough ahead. In short rows,
-// prefetches cost more time than they save.
+// prefetches cost more time than they save. The shared cache holds other data too, so it may have
+// lost what is a quarter of it.
 bool worth_fetching(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kLong = 16;  // entries of a row
+  constexpr int64_t kShare = 4;
   constexpr double kOften = 0.25;
   const int64_t row = row_bytes(x);
   if (row == 0 || idx.numel() < kLong * use.lines) return false;
+  if (!are_distant(idx, x, use, kShare)) return false;
   const double rows = room(nearest_bytes()) / static_cast<double>(row);
   return static_cast<double>(x.size(0)) > rows && footprint_of(idx).misses(rows) > kOften;
 }
@@ -119,13 +124,12 @@ Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse 
   const bool tiled = use.may_tile && worth_tiling(misses, idx, x);
   const double missing = tiled ? misses.second.tiles : misses.second.rows;
   const bool scattered = are_scattered(idx, x, use);
-  const bool distant = are_distant(idx, x, use);
   return {.ahead = worth_prefetching(missing, x, use) ? kAhead : 0,
           .tiled = tiled,
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
-          .distant = distant,
-          .fetched = distant && worth_fetching(idx, x, use)};
+          .distant = are_distant(idx, x, use, 1),
+          .fetched = worth_fetching(idx, x, use)};
 }
 
 Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines) {

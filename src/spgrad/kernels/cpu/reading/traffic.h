@@ -14,8 +14,8 @@ struct Traffic {
   bool staged = false;  // rows of x of a few columns are copied side by side before they are used
   bool scattered = false;  // rows of x that are staged come from beyond the cache
   bool streamed = false;   // y is written past the caches
-  bool distant = false;    // columns and values come from memory
-  bool fetched = false;    // and are prefetched
+  bool distant = false;    // columns and values come from memory, as no cache is so large
+  bool fetched = false;    // columns and values are prefetched
 };
 
 // True if writing y past the caches saves time: rows of y are whole cache lines, and y is much

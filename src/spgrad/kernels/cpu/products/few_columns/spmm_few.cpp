@@ -68,25 +68,23 @@ SPGRAD_INLINE void spmm_regular(const Spmm<index_t, scalar_t>& a, int64_t first,
   }
 }
 
-// Whether rows of which columns and values come from memory are taken one at a time. The loop over
-// four has instructions of its own for each. If an element of float64 is one load, these are so
-// many that an AMD EPYC (Zen 5) no longer loads ahead what they need, and takes twice the time.
-template <int kColumns, class scalar_t>
-bool takes_one_row() {
-  return kColumns == 1 && sizeof(scalar_t) == 8 && !gathers_fast;
+// Rows [first, last) of one column of float64, whose columns and values come from memory: one at a
+// time. The loop over four has instructions of its own for each. If an element is one load, these
+// are so many that an AMD EPYC (Zen 5) no longer loads ahead what they need, and takes twice the
+// time.
+template <int kBytes, bool kFetched, class index_t, class scalar_t>
+SPGRAD_INLINE void spmv_distant(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+  for (; first < last; ++first) spmv_long_rows<kBytes, false, kFetched>(a, first, 1);
 }
 
-// Long rows [first, last), whose columns and values come from memory, and are prefetched if
-// kFetched.
-template <int kBytes, int kColumns, bool kFetched, class index_t, class scalar_t>
-SPGRAD_INLINE void spmm_distant(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+// Long rows [first, last), of which columns and values are prefetched.
+template <int kBytes, int kColumns, class index_t, class scalar_t>
+SPGRAD_INLINE void spmm_fetched(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   if constexpr (kColumns > 1) {
-    spmm_by_registers<kBytes, kColumns, false, kFetched>(a, first, last);
-  } else if (takes_one_row<kColumns, scalar_t>()) {
-    for (; first < last; ++first) spmv_long_rows<kBytes, false, kFetched>(a, first, 1);
+    spmm_by_registers<kBytes, kColumns, false, true>(a, first, last);
   } else {
     for (; first < last; first += 4) {
-      spmv_long_rows<kBytes, false, kFetched>(a, first, std::min<int64_t>(4, last - first));
+      spmv_long_rows<kBytes, false, true>(a, first, std::min<int64_t>(4, last - first));
     }
   }
 }
@@ -115,14 +113,15 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
       return spmm_by_length<kBytes, kColumns>(a, first, last);
     }
     const bool long_staged = kScattersLong<kColumns, scalar_t> && a.traffic.scattered;
-    if (!are_short && a.traffic.distant && !(long_staged && a.traffic.staged)) {
-      if (a.traffic.fetched) return spmm_distant<kBytes, kColumns, true>(a, first, last);
-      if (takes_one_row<kColumns, scalar_t>()) {
-        return spmm_distant<kBytes, kColumns, false>(a, first, last);
+    if constexpr (kColumns == 1 && sizeof(scalar_t) == 8) {
+      if (!are_short && a.traffic.distant && !gathers_fast) {
+        return a.traffic.fetched ? spmv_distant<kBytes, true>(a, first, last)
+                                 : spmv_distant<kBytes, false>(a, first, last);
       }
     }
     const bool regular = alike >= kMost && !(long_staged && a.traffic.staged);
-    if (!are_short && (regular || runs_of_32(a, first, last, looks, kLanes) >= kMost)) {
+    if (!are_short && !a.traffic.fetched &&
+        (regular || runs_of_32(a, first, last, looks, kLanes) >= kMost)) {
       return spmm_regular<kBytes, kColumns>(a, first, last);
     }
     if constexpr (kRow <= kStagedBytes && Slots<kBytes, kColumns, scalar_t>::kRegisters == 1) {
@@ -145,7 +144,9 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
         return spmm_staged<kBytes, kColumns, false, false>(a, first, last);
       }
     }
-    if constexpr (kColumns == 1) {
+    if (!are_short && a.traffic.fetched) {
+      spmm_fetched<kBytes, kColumns>(a, first, last);
+    } else if constexpr (kColumns == 1) {
       spmv<kBytes>(a, first, last);
     } else {
       spmm_by_registers<kBytes, kColumns>(a, first, last);

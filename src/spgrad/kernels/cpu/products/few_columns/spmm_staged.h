@@ -188,7 +188,7 @@ SPGRAD_INLINE void spmm_staged(const Spmm<index_t, scalar_t> a, int64_t first, i
       if (a.ptr[i + 4] - a.ptr[i] > most) break;
       const int64_t until = at_once ? stop : std::min<int64_t>(a.ptr[i + 4] + kStagedAhead, stop);
       for (; copied < until; copied += S::kSlots) {
-        if constexpr (kScattersLong<kColumns, scalar_t>) {
+        if constexpr (S::kRowBytes < kStagedBytes) {  // else only short rows are staged
           if (a.traffic.fetched) prefetch_entries(a, copied, copied + S::kSlots);
         }
         // Values are read a buffer later. If they come from memory, they have to come meanwhile.
