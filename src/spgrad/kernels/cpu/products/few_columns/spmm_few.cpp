@@ -72,17 +72,25 @@ SPGRAD_INLINE void spmm_regular(const Spmm<index_t, scalar_t>& a, int64_t first,
 // time. The loop over four has instructions of its own for each. If an element is one load, these
 // are so many that an AMD EPYC (Zen 5) no longer loads ahead what they need, and takes twice the
 // time.
-template <int kBytes, bool kFetched, class index_t, class scalar_t>
+template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv_distant(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
-  for (; first < last; ++first) spmv_long_rows<kBytes, false, kFetched>(a, first, 1);
+  if (a.traffic.fetched) {
+    for (; first < last; ++first) spmv_long_rows<kBytes, false, true>(a, first, 1);
+  } else {
+    for (; first < last; ++first) spmv_long_rows<kBytes>(a, first, 1);
+  }
 }
 
-// Long rows [first, last), of which columns and values are prefetched.
+// Rows [first, last), in the loops for rows of any length. Columns and values are prefetched if the
+// rows are long and that pays.
 template <int kBytes, int kColumns, class index_t, class scalar_t>
-SPGRAD_INLINE void spmm_fetched(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
+SPGRAD_INLINE void spmm_any(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last,
+                            bool fetched) {
   if constexpr (kColumns > 1) {
-    spmm_by_registers<kBytes, kColumns, false, true>(a, first, last);
+    if (fetched) return spmm_by_registers<kBytes, kColumns, false, true>(a, first, last);
+    spmm_by_registers<kBytes, kColumns>(a, first, last);
   } else {
+    if (!fetched) return spmv<kBytes>(a, first, last);
     for (; first < last; first += 4) {
       spmv_long_rows<kBytes, false, true>(a, first, std::min<int64_t>(4, last - first));
     }
@@ -115,8 +123,7 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
     const bool long_staged = kScattersLong<kColumns, scalar_t> && a.traffic.scattered;
     if constexpr (kColumns == 1 && sizeof(scalar_t) == 8) {
       if (!are_short && a.traffic.distant && !gathers_fast) {
-        return a.traffic.fetched ? spmv_distant<kBytes, true>(a, first, last)
-                                 : spmv_distant<kBytes, false>(a, first, last);
+        return spmv_distant<kBytes>(a, first, last);
       }
     }
     const bool regular = alike >= kMost && !(long_staged && a.traffic.staged);
@@ -144,13 +151,7 @@ SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t fir
         return spmm_staged<kBytes, kColumns, false, false>(a, first, last);
       }
     }
-    if (!are_short && a.traffic.fetched) {
-      spmm_fetched<kBytes, kColumns>(a, first, last);
-    } else if constexpr (kColumns == 1) {
-      spmv<kBytes>(a, first, last);
-    } else {
-      spmm_by_registers<kBytes, kColumns>(a, first, last);
-    }
+    spmm_any<kBytes, kColumns>(a, first, last, !are_short && a.traffic.fetched);
   }
 }
 
