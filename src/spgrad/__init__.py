@@ -2,6 +2,7 @@
 
 from spgrad.torch_protocol import requirement as _requirement  # noqa: F401, I001  # comes first
 import importlib
+import sys
 import types
 
 from spgrad import ops
@@ -128,7 +129,12 @@ _ON_DEMAND = ("data", "distributed", "distributions", "graph", "io", "nn", "plot
 def __getattr__(name: str) -> types.ModuleType:
     if name in _ON_DEMAND:
         return importlib.import_module(f"spgrad.{name}")
-    raise AttributeError(f"module 'spgrad' has no attribute {name!r}")
+    says, here = f"module 'spgrad' has no attribute {name!r}", sys.modules[__name__]
+    for part in () if name.startswith("_") else ("linalg", *reversed(_ON_DEMAND)):
+        if name in importlib.import_module(f"spgrad.{part}").__all__:
+            says = f"{says}. Use spgrad.{part}.{name}."
+            break
+    raise AttributeError(says, name=name, obj=here)  # Python adds the name that is most like it
 
 
 def __dir__() -> list[str]:

@@ -82,6 +82,7 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
                     again: Any = run
                     return again(*_pythons(args), **_pythons(kwargs))
                 operands = _operands(op, args, kwargs)
+                _shorten(error, (*args, *kwargs.values()))
                 if isinstance(error, TypeError):
                     hint = above.elsewhere(name, (*args, *kwargs.values()))
                     if hint is not None:
@@ -203,6 +204,16 @@ def _pythons(x: Any, depth: int = _DEEPEST) -> Any:
     if type(x) is dict:
         return {name: _pythons(value, depth - 1) for name, value in x.items()}
     return type(x)(_pythons(item, depth - 1) for item in x)
+
+
+def _shorten(error: Exception, given: tuple[Any, ...]) -> None:
+    """Writes an argument in one line where the text has its repr, as that of an array has many."""
+    if isinstance(error, SpgradError) and error.args and "\n" in error.args[0]:
+        text = error.args[0]
+        for value in given:
+            if isinstance(value, (torch.Tensor, tuple, list, dict)) or hasattr(value, "dtype"):
+                text = text.replace(repr(value), _SHORT.repr(value))
+        error.args = (text, *error.args[1:])
 
 
 def _explain(error: Exception, name: str, operands: str) -> None:

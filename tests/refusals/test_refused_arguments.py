@@ -137,7 +137,7 @@ REFUSED = {
     "random_ints": (
         lambda: torch.rand_like(A, dtype=torch.int64),
         ValueError,
-        "rand_like: `input` has dtype float32, and the options are {'dtype': torch.int64}",
+        "rand_like: `dtype` is torch.int64, in which torch.rand_like gives no values; a floating-",
     ),
     "no_blocks": (
         lambda: torch.ones_like(A, layout=torch.sparse_bsr),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -189,8 +190,8 @@ def require_data(*indices: torch.Tensor) -> None:
         )
 
 
-def value_tensor(values: Any, options: Options) -> torch.Tensor:
-    """The `values` argument as a dense tensor of the requested dtype and device."""
+def value_tensor(values: Any, options: Options, arg: str = "values") -> torch.Tensor:
+    """The values in the argument `arg` as a dense tensor of the requested dtype and device."""
     if options.dtype is not None and not isinstance(options.dtype, torch.dtype):
         raise ArgumentKindError(
             f"`dtype` is {options.dtype!r}; a torch dtype is accepted. For example torch.float64."
@@ -206,12 +207,12 @@ def value_tensor(values: Any, options: Options) -> torch.Tensor:
     if isinstance(values, torch.Tensor):
         if isinstance(values, SparseTensor) or values.layout != torch.strided:
             raise ArgumentKindError(
-                f"`values` is {checks.describe_kind(values)}; a dense tensor is accepted. Pass its "
-                "values."
+                f"`{arg}` is {checks.describe_kind(values)}; a dense tensor is accepted. Pass its "
+                f"values, {arg}.values()."
             )
         vals = values.to(dtype=options.dtype, device=options.device)
     else:
-        vals = _tensor("values", values, options.dtype, options.device)
+        vals = _tensor(arg, values, options.dtype, options.device)
     if not options.pin_memory:
         return vals
     try:
@@ -251,13 +252,34 @@ def _tensor(
         return torch.as_tensor(data, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
         made_by = checks.constructor_of(data)
-        hint = f"Use spgrad.{made_by} for the whole." if made_by else "Check its nesting."
-        if isinstance(data, (tuple, list)) and any(isinstance(x, torch.Tensor) for x in data):
-            hint = f"Join tensors with torch.stack({arg})."
+        hint = "Make one with torch.tensor."
+        if made_by:
+            hint = f"Use spgrad.{made_by} for the whole."
+        elif isinstance(data, (tuple, list)):
+            tensors = any(isinstance(x, torch.Tensor) for x in data)
+            hint = f"Join tensors with torch.stack({arg})." if tensors else _of_list(data)
+        elif type(data).__module__ == "numpy":
+            hint = f"Its dtype is {data.dtype}: convert it with {arg}.astype(float)."
         raise ArgumentKindError(
-            f"`{arg}` is {checks.describe_kind(data)}, which torch can't read "
-            f"({error}); a tensor or nested list of numbers is accepted. {hint}"
+            f"`{arg}` is {checks.describe_kind(data)}, which torch can't read; a tensor or nested "
+            f"list of numbers is accepted. {hint}"
         ) from error
+
+
+def _of_list(data: Sequence[Any]) -> str:
+    """What is wrong with a nested list of which torch makes no tensor."""
+    for item in _other_than_numbers(data):
+        return f"It holds {checks.describe_kind(item)}."
+    return "Give lists of the same length."
+
+
+def _other_than_numbers(data: Sequence[Any], depth: int = 5) -> Iterator[Any]:
+    for item in data:
+        if isinstance(item, (tuple, list)):
+            if depth:  # a list may contain itself
+                yield from _other_than_numbers(item, depth - 1)
+        elif not isinstance(item, numbers.Number):
+            yield item
 
 
 def size_tuple(size: Sequence[int], arg: str = "size") -> tuple[int, ...]:

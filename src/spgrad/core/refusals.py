@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -245,12 +246,31 @@ class Absent:
         raise AttributeError(says, name=name, obj=A)
 
 
-def no_pattern(pattern: object) -> ArgumentKindError:
+def no_pattern(pattern: object, others: Iterable[str]) -> ArgumentKindError:
     """The error for a call of the class with something else than values and a pattern."""
+    name = next(iter(others), "pattern")
+    what = "no argument of the class"
+    accepted = "values and a Pattern are"
+    if name == "pattern":
+        what = "missing" if pattern is None else f"of class {type(pattern).__name__}"
+        accepted = "a Pattern is"
     return ArgumentKindError(
-        f"`pattern` is of class {type(pattern).__name__}; a Pattern is accepted. Make a "
-        "SparseTensor with spgrad.from_edges, spgrad.sparse_coo_tensor, "
-        "spgrad.sparse_csr_tensor, spgrad.from_dense or spgrad.from_scipy.",
+        f"`{name}` is {what}; {accepted} accepted. Make a SparseTensor with spgrad.from_edges, "
+        "spgrad.sparse_coo_tensor, spgrad.sparse_csr_tensor, spgrad.from_dense or "
+        "spgrad.from_scipy.",
+        function="SparseTensor",
+    )
+
+
+def no_values(values: object, requires_grad: object) -> ArgumentKindError:
+    """The error for a call of the class whose values are no tensor, or whose flag is no bool."""
+    name, got, accepted = "values", values, "a dense tensor"
+    if isinstance(values, torch.Tensor):
+        name, got, accepted = "requires_grad", requires_grad, "True or False"
+    return ArgumentKindError(
+        f"`{name}` is of class {type(got).__name__}; {accepted} is accepted. Make a SparseTensor "
+        "of lists, arrays or edges with spgrad.sparse_coo_tensor, spgrad.sparse_csr_tensor or "
+        "spgrad.from_edges, and of new values for a pattern with spgrad.from_values.",
         function="SparseTensor",
     )
 

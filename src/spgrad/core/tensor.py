@@ -53,18 +53,22 @@ requires_grad=True)
 
     @staticmethod
     def __new__(
-        cls: type[SparseTensor], values: torch.Tensor, pattern: Pattern, requires_grad: bool = False
+        cls: type[SparseTensor],
+        values: torch.Tensor = None,  # type: ignore[assignment]
+        pattern: Pattern = None,  # type: ignore[assignment]
+        requires_grad: bool = False,
+        **others: Any,
     ) -> SparseTensor:
         """Wraps `values` without a copy and without autograd; use `from_values` for a gradient."""
-        if pattern.__class__ is not Pattern:
-            raise refusals.no_pattern(pattern)
-        A = _make_wrapper(
-            cls,
-            pattern.shape,
-            dtype=values.dtype,
-            device=values.device,
-            requires_grad=requires_grad,
-        )
+        if pattern.__class__ is not Pattern or others:  # such as those of torch_sparse's class
+            raise refusals.no_pattern(pattern, others)
+        try:
+            dtype, device = values.dtype, values.device
+            A = _make_wrapper(
+                cls, pattern.shape, dtype=dtype, device=device, requires_grad=requires_grad
+            )
+        except (AttributeError, TypeError):
+            raise refusals.no_values(values, requires_grad) from None
         _without_memory(A)  # so that C++ gets an exception for its address, not a null pointer
         A._vals = values  # not in __init__: its call takes a tenth of the time
         A._pattern = pattern

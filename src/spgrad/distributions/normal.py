@@ -28,6 +28,7 @@ from spgrad.torch_protocol.autocast import in_given_precision
 
 _MATRICES = ("covariance_matrix", "precision_matrix", "scale_tril", "precision_tril")
 _DTYPES = (torch.float32, torch.float64)
+_NARROWER = (torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.int64)
 
 
 class SparseMultivariateNormal(Distribution):
@@ -176,8 +177,15 @@ class SparseMultivariateNormal(Distribution):
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> SparseMultivariateNormal:
         """The distribution expanded to a batch shape; the matrix is not copied."""
         made: Any = self._get_checked_instance(SparseMultivariateNormal, _instance)
-        shape = torch.Size(batch_shape)
-        made.loc = self.loc.expand(*shape, self.event_shape[0])
+        shape = _sizes("batch_shape", batch_shape, "expand")
+        try:
+            made.loc = self.loc.expand(*shape, self.event_shape[0])
+        except RuntimeError:
+            raise ArgumentValueError(
+                f"`batch_shape` is {tuple(shape)}; what {tuple(self.loc.shape[:-1])} broadcasts to "
+                "is accepted. Sizes of 1 are repeated, others kept.",
+                function="distributions.SparseMultivariateNormal.expand",
+            ) from None
         made.diagonal, made._matrix, made._name = self.diagonal, self._matrix, self._name
         made._parameter = self._parameter
         initialise: Any = Distribution.__init__
@@ -188,14 +196,7 @@ class SparseMultivariateNormal(Distribution):
     @in_given_precision
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
         """Draws (*sample_shape, *b, m) with gradient."""
-        ints = isinstance(sample_shape, (tuple, list))
-        if not ints or not all(isinstance(n, int) and n >= 0 for n in sample_shape):
-            raise ArgumentKindError(
-                f"`sample_shape` is {sample_shape!r}; a tuple of sizes is accepted. For example "
-                "(10,) for ten samples.",
-                function="distributions.SparseMultivariateNormal.rsample",
-            )
-        shape = self._extended_shape(torch.Size(sample_shape))
+        shape = self._extended_shape(_sizes("sample_shape", sample_shape, "rsample"))
         z = _standard_normal(shape, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + self._parameter.draw(z)
 
@@ -215,6 +216,12 @@ class SparseMultivariateNormal(Distribution):
                 "an element for each of `loc`.",
                 function="distributions.SparseMultivariateNormal.log_prob",
             )
+        if value.dtype not in (self.loc.dtype, *_NARROWER):
+            raise ArgumentValueError(
+                f"`value` has dtype {checks.short(value.dtype)}; {checks.short(self.loc.dtype)}, "
+                f"the dtype of `loc`, is accepted. Convert it with value.to({self.loc.dtype}).",
+                function="distributions.SparseMultivariateNormal.log_prob",
+            )
         if self._validate_args:
             self._validate_sample(value)
         square = self._parameter.quadratic(value - self.loc)
@@ -225,6 +232,17 @@ class SparseMultivariateNormal(Distribution):
         m = self.event_shape[0]
         found = self._parameter.half_log_det() + 0.5 * (m + log_two_pi(m))
         return found.expand(self._batch_shape)
+
+
+def _sizes(arg: str, shape: Any, method: str) -> torch.Size:
+    """`shape` if it is a tuple of sizes; raises otherwise."""
+    ints = isinstance(shape, (tuple, list))
+    if not ints or not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ArgumentKindError(
+            f"`{arg}` is {shape!r}; a tuple of sizes is accepted. For example (10,) for ten.",
+            function=f"distributions.SparseMultivariateNormal.{method}",
+        )
+    return torch.Size(shape)
 
 
 def _only_one(given: tuple[Any, ...]) -> tuple[str, Any]:

@@ -258,7 +258,7 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
 
     Raises:
         TypeError: `A` is not sparse, or `path` is not a path.
-        ValueError: The suffix of `path` is not known.
+        ValueError: The suffix of `path` is not known, or its folder is not there.
         NotImplementedError: The kind of file can't hold `A`.
         ImportError: NumPy, SciPy, h5py or safetensors, as for `load`, is not installed.
         OSError: The file can't be written.
@@ -274,6 +274,11 @@ def save(A: torch.Tensor, path: str | os.PathLike[str]) -> None:
     file, suffix = _known(path)
     kind = KINDS[suffix]
     checks.require_packages(kind.extra, *kind.packages)
+    if not file.parent.is_dir():
+        raise ArgumentValueError(
+            f"`path` is {file}, whose folder {file.parent} is not there; a file in an existing "
+            "folder is accepted. Make the folder with os.makedirs."
+        )
     if kind not in (SAVED, TENSORS):
         _require_kept(A, suffix)
     if kind is NPZ:

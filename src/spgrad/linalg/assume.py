@@ -10,7 +10,7 @@ from spgrad import kernels
 from spgrad.core import kept
 from spgrad.core.pattern import Pattern
 from spgrad.core.tensor import SparseTensor
-from spgrad.errors import ArgumentValueError, PivotError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, PivotError
 from spgrad.linalg.solvers.protocol import Assume
 from spgrad.lowering.views import cols, rows
 
@@ -23,14 +23,18 @@ _PART = 1 << 15
 
 def require_declared(assume: Any) -> Assume:
     """`assume` if it is a word that is accepted; None is "general"."""
+    if assume is None:
+        return "general"
     known = get_args(Assume)
-    if assume is not None and assume not in known:
+    if not isinstance(assume, str) or assume not in known:
         accepted = ", ".join(f'"{word}"' for word in known)
-        raise ArgumentValueError(
+        made = ArgumentValueError if isinstance(assume, str) else ArgumentKindError
+        raise made(
             f"`assume` is {assume!r}; {accepted} or None is accepted. Leave it out for a matrix "
             "of which nothing is known."
         )
-    return assume or "general"
+    found: Any = assume
+    return found
 
 
 def triangle_of(pattern: Pattern) -> str | None:

@@ -16,7 +16,7 @@ from spgrad.linalg.direct.superlu import SuperLU
 from spgrad.linalg.solve import Kept, require_finite
 from spgrad.linalg.solvers.iterative import Iteration
 from spgrad.linalg.solvers.lsmr import LSMR
-from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver
+from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, Solver, named_options
 from spgrad.linalg.solvers.units import unit_of
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.operands import dense_operand, matrix_operand
@@ -29,6 +29,7 @@ from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function, is_mapped
 
 
+@named_options
 @dataclass(frozen=True)
 class NormalEquations(Solver):
     """Least squares by A^H A x = A^H b, or for a wide A by x = A^H y with A A^H y = b.

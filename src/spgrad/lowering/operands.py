@@ -165,16 +165,91 @@ def require_ints(arg: str, first: Any, more: tuple[Any, ...] = ()) -> tuple[int,
 
 
 def call(fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
-    """fn(vals, ...); its errors become errors of spgrad."""
+    """fn(vals, ...) for a function of torch; its errors become errors of spgrad."""
+    return call_with("other", fn, vals, *args, **kw)
+
+
+def call_with(arg: str, fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
+    """As `call`; `arg` is the name of the operand beside the values, for errors."""
     try:
         return fn(vals, *args, **kw)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         if of_data(error):
             raise
         made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
-        first = str(error).partition("\n")[0]
-        raise made(
-            f"`input` has values of dtype {checks.short(vals.dtype)} and shape "
-            f"{tuple(vals.shape)}; what torch accepts for dense values is accepted. torch says: "
-            f"{first}"
-        ) from error
+        raise made(_why(arg, fn, vals, args, kw, error)) from error
+
+
+_OF_KINDS = {
+    "bool": torch.bool,
+    "integer": torch.int64,
+    "floating-point": torch.float32,
+    "complex": torch.complex64,
+}
+"""A dtype of each kind."""
+
+
+def _why(
+    arg: str,
+    fn: Callable[..., Any],
+    vals: torch.Tensor,
+    args: tuple[Any, ...],
+    kw: dict[str, Any],
+    error: Exception,
+) -> str:
+    """What torch refuses; found by calls with one element of other dtypes, or another number."""
+    if "ZeroDivision" in str(error):
+        return (
+            f"`{arg}` has a 0, by which torch does not divide integers; other numbers are "
+            "accepted. Convert both to torch.float32."
+        )
+    if len(args) == 1 and isinstance(args[0], checks.NUMBER):
+        others = {"a real number": 1.5, "an int": 1, "a tensor": torch.ones(1).to(vals.dtype)}
+        for accepted, other in others.items():
+            if _works(fn, vals.dtype, vals, (other,), kw):
+                return f"`{arg}` is {args[0]!r}; {accepted} is accepted. Convert it."
+    taken = [kind for kind, dtype in _OF_KINDS.items() if _works(fn, dtype, vals, args, kw)]
+    kinds = " and ".join(", ".join(taken).rsplit(", ", 1))
+    dtypes = {x.dtype for x in (vals, *args) if isinstance(x, torch.Tensor)}
+    if taken and len(dtypes) == 1 and _kind(vals.dtype) not in taken:
+        wanted = _OF_KINDS[next((k for k in reversed(taken) if k != "complex"), "complex")]
+        return (
+            f"`input` has dtype {checks.short(vals.dtype)}; {kinds} dtypes are accepted. "
+            f"Convert it with input.to({wanted})."
+        )
+    if taken and len(dtypes) > 1:
+        found = " and ".join(sorted(map(checks.short, dtypes)))
+        return (
+            f"`input` and the other operands have dtypes {found}; one dtype for all is accepted, "
+            f"of the {kinds} ones. Convert one with .to(dtype)."
+        )
+    first = str(error).partition("\n")[0]
+    return (
+        f"`input` has values of dtype {checks.short(vals.dtype)} and shape {tuple(vals.shape)}; "
+        f"what torch accepts for dense values is accepted. torch says: {first}"
+    )
+
+
+def _works(
+    fn: Callable[..., Any],
+    dtype: torch.dtype,
+    vals: torch.Tensor,
+    args: tuple[Any, ...],
+    kw: dict[str, Any],
+) -> bool:
+    """Whether fn takes these arguments with tensors of one element, of this dtype."""
+    made = [
+        torch.ones((1,) if x.dim() else (), dtype=dtype) if isinstance(x, torch.Tensor) else x
+        for x in (vals, *args)
+    ]
+    try:
+        fn(*made, **kw)
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        return False
+    return True
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_complex or dtype == torch.bool:
+        return "complex" if dtype.is_complex else "bool"
+    return "floating-point" if dtype.is_floating_point else "integer"

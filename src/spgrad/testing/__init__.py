@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 import torch
 
 from spgrad import support
-from spgrad.core.construct import sparse_coo_tensor
+from spgrad.core import checks
+from spgrad.core.construct import size_tuple, sparse_coo_tensor
 from spgrad.core.pattern import LAYOUTS, Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values
 from spgrad.ops.layouts.convert import to_sparse
 from spgrad.ops.layouts.dense import to_dense
 from spgrad.ops.layouts.structure import coalesce
+from spgrad.public import public_as
 from spgrad.testing.zoo import ZOO, dominant
 
 __all__ = [
@@ -85,6 +87,7 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
     )
 
 
+@public_as("testing.random_sparse")
 def random_sparse(
     shape: tuple[int, ...],
     layout: torch.layout = torch.sparse_csr,
@@ -125,6 +128,9 @@ def random_sparse(
         torch.Size([4, 6])
     """
     generator = torch.Generator().manual_seed(seed)
+    shape = size_tuple(shape, "shape")
+    if not isinstance(density, torch.Tensor):
+        checks.require_number("density", density, "For example 0.4.", least=0)
     sparse_dim = len(shape) - dense_dim
     specified = torch.rand(shape[:sparse_dim], generator=generator) < density
     indices = specified.nonzero().t()

@@ -188,7 +188,7 @@ def test_kinds_that_do_not_fit():
         spgrad.add(torch.ones(2), torch.ones(2))
     with pytest.raises(ValueError, match=r"spgrad\.add: .*broadcasts with \(4, 6\)"):
         spgrad.add(A, torch.ones(5))
-    with pytest.raises(ValueError, match=r"spgrad\.floor_divide: .*torch says: ZeroDivision"):
+    with pytest.raises(ValueError, match=r"spgrad\.floor_divide: `other` has a 0, by which"):
         spgrad.from_dense(torch.eye(2, dtype=torch.int64)) // 0
     assert (A == None) is False  # noqa: E711
     assert A != "text"

@@ -73,7 +73,7 @@ def test_map_refuses_what_is_no_function_of_one_element():
         spgrad.map(A, 2.0)
     with pytest.raises(TypeError, match=r"spgrad\.map: `input` is a dense tensor"):
         spgrad.map(torch.eye(3), torch.exp)
-    with pytest.raises(TypeError, match=r"spgrad\.map: .*torch says"):
+    with pytest.raises(TypeError, match=r"spgrad\.map: `fn` does not take values of dtype float32"):
         spgrad.map(A, torch.pow)
 
 
@@ -92,7 +92,7 @@ def test_refusals_name_the_way_out():
         torch.exp(A)
     with pytest.raises(NotImplementedError, match=r"cos\(0\) is 1"):
         A.cos_()
-    with pytest.raises(ValueError, match=r"spgrad\.floor: `input` has values of dtype complex64"):
+    with pytest.raises(ValueError, match=r"spgrad\.floor: `input` has dtype complex64; integer"):
         A.to(torch.complex64).floor()
 
 
@@ -158,7 +158,7 @@ def test_complex_parts():
     assert not A.conj().values().is_conj()  # so that NumPy and DLPack take them
     assert A.abs().dtype == torch.float32
     torch.testing.assert_close(A.angle().values(), vals.angle())
-    with pytest.raises(ValueError, match=r"spgrad\.imag: .*torch says: imag is not implemented"):
+    with pytest.raises(ValueError, match=r"spgrad\.imag: .*float32; complex dtypes are accepted"):
         torch.imag(A.real)
 
 

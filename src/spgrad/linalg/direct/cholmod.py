@@ -32,7 +32,7 @@ from spgrad.linalg.direct.engines import (
     lines_of,
     values_at,
 )
-from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info
+from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info, named_options
 
 _A, _LT, _P, _PT = 0, 5, 7, 8
 """What CVXOPT calls the systems A x = b, L^H x = b, P^T x = b and P x = b."""
@@ -41,6 +41,7 @@ _LOCK = threading.Lock()
 """Held while CVXOPT's options, which are global, and the matrix that factors share are used."""
 
 
+@named_options
 @dataclass(frozen=True)
 class CHOLMOD(Engine):
     """Supernodal Cholesky factors, by CVXOPT (Chen, Davis, Hager and Rajamanickam, 2008).

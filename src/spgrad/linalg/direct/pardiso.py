@@ -28,7 +28,7 @@ from spgrad.linalg.direct.engines import (
     require_int32,
     values_at,
 )
-from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info
+from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info, named_options
 
 _ANALYSE, _FACTOR, _SOLVE, _BACKWARD, _RELEASE = 11, 22, 33, 333, -1
 """PARDISO's numbers for its phases."""
@@ -48,6 +48,7 @@ _TYPES = {
 _GENERAL, _DEFINITE, _COMPLEX_SYMMETRIC = (11, 13), (2, 4), 6
 
 
+@named_options
 @dataclass(frozen=True)
 class PARDISO(Engine):
     """LU, L D L^H or Cholesky factors, by Intel's oneMKL (Schenk and Gaertner, 2004).

@@ -23,7 +23,7 @@ from spgrad.linalg.direct.engines import (
     indefinite,
     require_int32,
 )
-from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info
+from spgrad.linalg.solvers.protocol import Assume, Info, Prepared, direct_info, named_options
 from spgrad.lowering.views import cols
 
 _Ordering = Literal["COLAMD", "MMD_AT_PLUS_A", "MMD_ATA", "NATURAL"]
@@ -43,6 +43,7 @@ _EXACT, _ACCEPTED = 4, 64
 are, and up to which they are used with a refinement of each solution."""
 
 
+@named_options
 @dataclass(frozen=True)
 class SuperLU(Engine):
     """LU factors with partial pivoting, by SciPy (Li, 2005); what `solve` takes by default.

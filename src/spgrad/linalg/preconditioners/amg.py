@@ -14,7 +14,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.linalg.assume import in_view
-from spgrad.linalg.solvers.protocol import Applied, Preconditioner
+from spgrad.linalg.solvers.protocol import Applied, Preconditioner, named_options
 from spgrad.lowering.products.diagonals import Repeated
 from spgrad.lowering.products.spmm import repeated_spmm
 from spgrad.lowering.views import rows
@@ -32,6 +32,7 @@ _MOST_LEVELS = 30
 _MOST_DENSE = 1000  # rows of a matrix that is inverted
 
 
+@named_options
 @dataclass(frozen=True)
 class AMG(Preconditioner):
     """Algebraic multigrid for hermitian positive definite matrices, its levels set up by pyamg.

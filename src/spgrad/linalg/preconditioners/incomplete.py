@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 
 from spgrad.core.tensor import SparseTensor
-from spgrad.linalg.solvers.protocol import Applied, Preconditioner
+from spgrad.linalg.solvers.protocol import Applied, Preconditioner, named_options
 from spgrad.ops.solves.incomplete import incomplete_cholesky, incomplete_lu
 from spgrad.ops.solves.triangular import KeptTriangle, Triangle
 
 
+@named_options
 @dataclass(frozen=True)
 class IC0(Preconditioner):
     """Incomplete Cholesky factors on the pattern of A (Meijerink and van der Vorst, 1977).
@@ -42,6 +43,7 @@ class IC0(Preconditioner):
         return _Product(lower, lower, hermitian=True)
 
 
+@named_options
 @dataclass(frozen=True)
 class ILU0(Preconditioner):
     """Incomplete LU factors on the pattern of A (Saad, 2003, section 10.3), for any matrix.

@@ -11,10 +11,11 @@ from spgrad.core.checks import require_number
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import PivotError
 from spgrad.linalg.assume import flat_diagonal, in_view
-from spgrad.linalg.solvers.protocol import Applied, Preconditioner
+from spgrad.linalg.solvers.protocol import Applied, Preconditioner, named_options
 from spgrad.lowering.views import rows
 
 
+@named_options
 @dataclass(frozen=True)
 class Jacobi(Preconditioner):
     """Divides residuals by the diagonal of the matrix.
@@ -49,6 +50,7 @@ class _Diagonal(Applied):
         return r * (self.inverse.conj() if adjoint else self.inverse)
 
 
+@named_options
 @dataclass(frozen=True)
 class BlockJacobi(Preconditioner):
     """Multiplies residuals by the inverses of square blocks along the diagonal.

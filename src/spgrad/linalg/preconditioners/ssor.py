@@ -11,10 +11,11 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import plain
 from spgrad.errors import ArgumentValueError
 from spgrad.linalg.assume import diagonal_places, flat_diagonal
-from spgrad.linalg.solvers.protocol import Applied, Preconditioner
+from spgrad.linalg.solvers.protocol import Applied, Preconditioner, named_options
 from spgrad.ops.solves.triangular import KeptTriangle, Triangle
 
 
+@named_options
 @dataclass(frozen=True)
 class SSOR(Preconditioner):
     """Symmetric successive over-relaxation (Young, 1971): two triangular solves.

@@ -8,8 +8,10 @@ import torch
 
 from spgrad import kernels
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.protocol import named_options
 
 
+@named_options
 @dataclass(frozen=True)
 class BiCGSTAB(Iterative):
     """Stabilised biconjugate gradients (van der Vorst, 1992), for any square matrix.

@@ -8,9 +8,11 @@ import torch
 
 from spgrad import kernels
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.protocol import named_options
 from spgrad.linalg.solvers.vectors import add_scaled
 
 
+@named_options
 @dataclass(frozen=True)
 class CG(Iterative):
     """Conjugate gradients (Hestenes and Stiefel, 1952), for hermitian positive definite matrices.

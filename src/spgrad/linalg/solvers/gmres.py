@@ -10,10 +10,12 @@ from spgrad import kernels
 from spgrad.core.checks import require_number
 from spgrad.core.values import plain
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.protocol import named_options
 from spgrad.linalg.solvers.vectors import perhaps, quotient, scaled
 from spgrad.lowering import align
 
 
+@named_options
 @dataclass(frozen=True)
 class GMRES(Iterative):
     """Generalised minimal residuals (Saad and Schultz, 1986), for any square matrix.

@@ -9,8 +9,10 @@ import torch
 from spgrad import kernels
 from spgrad.errors import ArgumentValueError
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.protocol import named_options
 
 
+@named_options
 @dataclass(frozen=True)
 class LSMR(Iterative):
     """Least squares (Fong and Saunders, 2011), for matrices of any shape and rank.

@@ -8,9 +8,11 @@ import torch
 
 from spgrad import kernels
 from spgrad.linalg.solvers.iterative import Iterative, Problem, Run
+from spgrad.linalg.solvers.protocol import named_options
 from spgrad.linalg.solvers.vectors import inverse, scaled
 
 
+@named_options
 @dataclass(frozen=True)
 class MINRES(Iterative):
     """Minimal residuals (Paige and Saunders, 1975), for hermitian matrices, indefinite ones too.

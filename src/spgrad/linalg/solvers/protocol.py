@@ -12,14 +12,23 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
 from spgrad.core.tensor import SparseTensor
+from spgrad.public import public_as
 
+Class = TypeVar("Class", bound=type)
 Assume = Literal["general", "symmetric", "hermitian", "positive definite", "triangular"]
 """What the caller declares of a matrix; positive definite includes hermitian."""
+
+
+def named_options(made: Class) -> Class:
+    """A dataclass of options of `spgrad.linalg`, whose errors name it and list its options."""
+    init: Any = made.__init__  # type: ignore[misc]
+    made.__init__ = public_as(f"linalg.{made.__name__}")(init)  # type: ignore[misc]
+    return made
 
 
 @dataclass(frozen=True)

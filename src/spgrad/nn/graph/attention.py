@@ -210,13 +210,13 @@ class GraphAttention(nn.Module):
 
     @public_as("nn.GraphAttention")  # not on `forward`, where torch.compile starts tracing
     def _forward(
-        self, x: Features, A: torch.Tensor, weighted: bool
+        self, x: Features, A: torch.Tensor, return_attention_weights: bool
     ) -> tuple[torch.Tensor, SparseTensor | None]:
         """The result, and the weights if they are asked for."""
         graph = plain_graph(graph_operand(A, x))
         src, dst = both_ends(x, graph, self.channels, sparse_too=True)
         graph = self._with_loops(graph)
-        weights = None
+        weighted, weights = return_attention_weights, None
         if self.version == 1:
             bias, left, right, sources = self._ends_1(graph, src, dst)
             if weighted or (self.dropout and self.training) or not self.negative_slope >= 0:

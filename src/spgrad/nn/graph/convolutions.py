@@ -18,11 +18,11 @@ from spgrad.nn.graph.operands import (
     both_ends,
     features_of_nodes,
     glorot_linear,
-    graph_operand,
     pair_of,
     require_sizes,
     reset_linear,
     square_graph,
+    weighted_graph,
     with_numbers,
 )
 from spgrad.ops.products.heads import spmm
@@ -295,7 +295,7 @@ class SAGEConv(MessagePassing):
 
     @public_as("nn.SAGEConv")  # not on `forward`, where torch.compile starts tracing
     def _forward(self, x: Features, A: torch.Tensor) -> torch.Tensor:
-        graph = graph_operand(A, x)
+        graph = weighted_graph(A, x)
         src, dst = both_ends(x, graph, self.channels)
         if self.lin is not None:
             src = self.lin(src).relu()
@@ -385,7 +385,7 @@ class GINConv(MessagePassing):
 
     @public_as("nn.GINConv")  # not on `forward`, where torch.compile starts tracing
     def _forward(self, x: Features, A: torch.Tensor) -> torch.Tensor:
-        graph = graph_operand(A, x)
+        graph = weighted_graph(A, x)
         src, dst = both_ends(x, graph, (None, None))
         y = self.propagate(src, graph)
         if dst is not None:

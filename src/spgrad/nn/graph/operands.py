@@ -49,6 +49,15 @@ def graph_operand(A: Any, x: Any = None) -> SparseTensor:
     return found
 
 
+def weighted_graph(A: Any, x: Any = None) -> SparseTensor:
+    """`A` as an adjacency matrix with one weight for each edge."""
+    found = graph_operand(A, x)
+    if found._pattern.dense_dim:
+        hint = "GraphAttention takes more numbers of an edge."
+        raise checks.bad_shape("A", tuple(found._pattern.shape), "one weight for each edge", hint)
+    return found
+
+
 def square_graph(A: Any, x: Any = None) -> SparseTensor:
     """`A` as the adjacency matrix of one kind of nodes, with one weight for each edge."""
     found = graph_operand(A, x)
@@ -113,7 +122,7 @@ def features_of_nodes(
 
 
 # torch.compile traces layers, but can't read the pattern of an operation's result
-for _function in (graph_operand, square_graph, features_of_nodes):
+for _function in (graph_operand, weighted_graph, square_graph, features_of_nodes):
     when_tracing(_function)
 
 

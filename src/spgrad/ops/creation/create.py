@@ -169,7 +169,10 @@ def eye(
                 [0., 1.]])
     """
     m = n if m is None else m
-    shape = size_tuple((require_int("n", n), require_int("m", m)))
+    for name, size in (("n", n), ("m", m)):
+        if require_int(name, size) < 0:
+            raise ArgumentValueError(f"`{name}` is {size}; ints from 0 are accepted. Give a size.")
+    shape = size_tuple((n, m))
     require_layout(layout)
     step = torch.arange(min(shape), device=device)
     pattern = Pattern(torch.sparse_coo, shape, (torch.stack([step, step]),))

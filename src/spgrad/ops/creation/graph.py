@@ -116,7 +116,9 @@ def from_edges(
             raise checks.bad_shape("edge_index[1]", tuple(target.shape), accepted, hint)
         edge_index = torch.stack((source, target))
     options = Options(None, None, False, False, None)
-    weights = None if edge_weight is None else value_tensor(edge_weight, options)
+    weights = None
+    if edge_weight is not None:
+        weights = value_tensor(edge_weight, options, "edge_weight")
     here = edge_index.device if isinstance(edge_index, torch.Tensor) else None
     anchor = torch.empty(0, device=here) if weights is None else weights
     if here is not None:

@@ -14,7 +14,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
-from spgrad.lowering.operands import sparse_operand
+from spgrad.lowering.operands import call_with, sparse_operand
 from spgrad.ops.layouts.convert import require_blocksize
 from spgrad.public import public_op
 
@@ -66,6 +66,12 @@ def full_like(input: torch.Tensor, fill_value: Any, **options: Any) -> SparseTen
         tensor([[0., 5.],
                 [5., 0.]])
     """
+    single = isinstance(fill_value, torch.Tensor) and not fill_value.dim()
+    if not single and not isinstance(fill_value, checks.NUMBER):
+        raise ArgumentKindError(
+            f"`fill_value` is {checks.describe_kind(fill_value)}; a number is accepted. Use "
+            "spgrad.from_values(values, A) for other values at each element."
+        )
     return _filled_like(input, torch.full_like, options, fill_value)
 
 
@@ -121,11 +127,13 @@ def _filled_like(
     names = ("dtype", "device", "pin_memory", "generator")
     passed = {k: v for k, v in options.items() if k in names and v is not None}
     try:
-        vals = make(A._vals.detach(), *args, **passed)
-    except (RuntimeError, TypeError, ValueError) as error:
+        vals = call_with("fill_value", make, A._vals.detach(), *args, **passed)
+    except ArgumentValueError as error:
+        if "dtype" not in passed:
+            raise
         raise ArgumentValueError(
-            f"`input` has dtype {checks.short(A.dtype)}, and the options are {passed}; what "
-            f"torch.{make.__name__} accepts is accepted. torch says: {error}"
+            f"`dtype` is {passed['dtype']}, in which torch.{make.__name__} gives no values; a "
+            "floating-point dtype is accepted. Convert the result with .to(dtype)."
         ) from error
     flags = Options(None, None, False, bool(options.get("requires_grad")), None)
     return leaf(vals, A._pattern.moved(vals.device), flags)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from spgrad.errors import ArgumentValueError
 from spgrad.ops.elementwise import rules
 from spgrad.ops.elementwise.rules import Rule
 from spgrad.public import public_op
@@ -149,6 +150,11 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> torch.Te
     """
     if rounding_mode is None:
         return rules.apply(_DIV, input, other)
+    if rounding_mode not in ("trunc", "floor"):
+        raise ArgumentValueError(
+            f"`rounding_mode` is {rounding_mode!r}; None, 'trunc' and 'floor' are accepted. Leave "
+            "it out for the quotient itself."
+        )
     rule = Rule(functools.partial(torch.div, rounding_mode=rounding_mode), "first")
     return rules.apply(rule, input, other)
 

@@ -14,7 +14,7 @@ from spgrad.errors import ArgumentKindError
 from spgrad.lowering.align import align, known_as_same
 from spgrad.lowering.coalesce import as_summands
 from spgrad.lowering.dense_at import dense_at_elements
-from spgrad.lowering.operands import call, is_sparse, sparse_operand
+from spgrad.lowering.operands import call, is_sparse, require_factors, sparse_operand
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.ops.elementwise.binary import Number, add, div, mul, sub
 from spgrad.ops.elementwise.rules import number_for_each, require_kinds, require_one_device
@@ -27,8 +27,8 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> tor
 
     Args:
         input: Sparse or dense tensor.
-        tensor1: Sparse, dense or a number.
-        tensor2: Sparse, dense or a number.
+        tensor1: Sparse or dense tensor.
+        tensor2: Sparse or dense tensor.
         value: Factor of the product.
 
     Returns:
@@ -42,7 +42,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> tor
         O(nse).
 
     Raises:
-        TypeError: An operand is neither a tensor nor a number, or none is sparse.
+        TypeError: An operand is not a tensor, none is sparse, or `value` is not a number.
         ValueError: Shapes or devices don't fit.
 
     Example:
@@ -61,11 +61,20 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Number = 1) -> tor
 
 def _updated(fused: Any, pairwise: Any, value: Number, **operands: Any) -> torch.Tensor:
     """input + value pairwise(tensor1, tensor2), by torch's fused function on a common pattern."""
+    for name, x in operands.items():
+        if name != "input" and isinstance(x, checks.NUMBER):
+            raise ArgumentKindError(
+                f"`{name}` is {x!r}; a tensor is accepted. Give numbers as the factor `value`."
+            )
     input, tensor1, tensor2 = found = _in_one_dtype(fused, **operands)
+    any_complex = any(x.is_complex() for x in found)
+    require_factors(torch.complex64 if any_complex else torch.float32, value=value)
     pattern = _shared_pattern(*found)
     if pattern is not None:
         vals = (stored_values(t) for t in found)
         return on_pattern(call(fused, *vals, value=value), pattern)
+    if not is_sparse(tensor1) and not is_sparse(tensor2):
+        pairwise = getattr(torch, pairwise.__name__)
     return add(input, pairwise(tensor1, tensor2), alpha=value)
 
 
@@ -75,6 +84,10 @@ def lerp(input: Any, end: Any, weight: Any) -> torch.Tensor:
 
     `weight` is a number or a tensor.
     """
+    if isinstance(end, checks.NUMBER):
+        raise ArgumentKindError(
+            f"`end` is {end!r}; a tensor is accepted. Use spgrad.mul(input, 1 - weight) for 0."
+        )
     input, end, weight = _in_one_dtype(torch.lerp, input=input, end=end, weight=weight)
     sparse = isinstance(input, SparseTensor) and isinstance(end, SparseTensor)
     if sparse and not isinstance(weight, SparseTensor):

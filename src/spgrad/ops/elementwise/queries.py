@@ -30,6 +30,7 @@ def isclose(
     Two sparse tensors are refused, because the result would be dense; `spgrad.allclose` takes
     them.
     """
+    _require_tolerances(rtol, atol)
     rule = Rule(
         functools.partial(torch.isclose, rtol=rtol, atol=atol, equal_nan=equal_nan),
         "none",
@@ -38,6 +39,11 @@ def isclose(
     )
     _require_tensors(input=input, other=other)
     return rules.apply(rule, input, other)
+
+
+def _require_tolerances(rtol: Any, atol: Any) -> None:
+    checks.require_number("rtol", rtol, "For example 1e-5.", least=0)
+    checks.require_number("atol", atol, "For example 1e-8.", least=0)
 
 
 @public_op
@@ -82,6 +88,7 @@ def allclose(
 
     Tensors of different shapes are refused.
     """
+    _require_tolerances(rtol, atol)
     found = _same_places(input, other)
     if found is None:
         accepted = f"{tuple(input.shape)}, the shape of `input`,"

@@ -17,7 +17,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedErro
 from spgrad.lowering.align import align, known_as_same
 from spgrad.lowering.coalesce import as_summands, without_repeats
 from spgrad.lowering.dense_at import dense_at_elements, times_vector
-from spgrad.lowering.operands import call, is_sparse, require_factors, sparse_operand
+from spgrad.lowering.operands import call, call_with, is_sparse, require_factors, sparse_operand
 from spgrad.lowering.products.spmm import wants_grad
 from spgrad.lowering.segments import for_each
 from spgrad.ops.layouts.dense import to_dense
@@ -143,7 +143,7 @@ def _one_sparse(rule: Rule, A: SparseTensor, other: Any) -> torch.Tensor:
     vals = stored_values(A)
     if isinstance(other, torch.Tensor) and wants_grad(other):
         other = number_for_each(other, vals, A._pattern)
-    return on_pattern(call(rule.fn, vals, other), A._pattern)
+    return on_pattern(call_with(rule.second, rule.fn, vals, other), A._pattern)
 
 
 def number_for_each(x: torch.Tensor, vals: torch.Tensor, pattern: Pattern) -> torch.Tensor:
@@ -204,7 +204,8 @@ def _require_broadcast(arg: str, A: SparseTensor, x: torch.Tensor) -> None:
 def plus(rule: Rule, a: Any, b: Any, alpha: Any) -> torch.Tensor:
     """rule.fn(a, b, alpha=alpha) for addition and subtraction."""
     if type(alpha) is not int:
-        require_factors(torch.complex64, alpha=alpha)
+        complex_too = any(isinstance(x, torch.Tensor) and x.is_complex() for x in (a, b))
+        require_factors(torch.complex64 if complex_too else torch.float32, alpha=alpha)
     if alpha != 1:
         rule = rule._replace(fn=functools.partial(rule.fn, alpha=alpha))
     return apply(rule, a, b)

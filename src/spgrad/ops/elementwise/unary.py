@@ -16,7 +16,7 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.coalesce import as_summands, without_repeats
 from spgrad.lowering.operands import call, sparse_operand
 from spgrad.public import public_op
-from spgrad.torch_protocol.compile import lasting
+from spgrad.torch_protocol.compile import lasting, of_data
 from spgrad.torch_protocol.inplace import store
 
 
@@ -59,7 +59,21 @@ def map(
         )
     if torch.compiler.is_compiling():  # a graph holds no functions, but what they do
         return from_values(fn(values(input), *args, **kw), input)  # type: ignore[arg-type]
-    return _on_values(fn, input, args, kw, linear=False)
+    return _on_values(fn, input, args, kw, linear=False, given=True)
+
+
+def _given(fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
+    try:
+        return fn(vals, *args, **kw)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if of_data(error):
+            raise
+        made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
+        raise made(
+            f"`fn` does not take values of dtype {checks.short(vals.dtype)} and shape "
+            f"{tuple(vals.shape)} ({str(error).partition(chr(10))[0]}); a function that gives a "
+            "result for each value is accepted. Try it on A.values()."
+        ) from error
 
 
 def _on_values(
@@ -69,12 +83,16 @@ def _on_values(
     kw: dict[str, Any],
     *,
     linear: bool,
+    given: bool = False,
 ) -> SparseTensor:
-    """fn of the values; of sums of repeated elements, unless `fn` is linear."""
+    """fn of the values; of sums of repeated elements, unless `fn` is linear.
+
+    With `given`, the caller gave `fn`, which is called once.
+    """
     A = sparse_operand("input", A)
     A = as_summands(A) if linear else without_repeats(A)
     vals = stored_values(A)
-    out = call(fn, vals, *args, **kw)
+    out = (_given if given else call)(fn, vals, *args, **kw)
     if not isinstance(out, torch.Tensor) or out.shape != vals.shape:
         raise ArgumentValueError(
             f"the function gives {checks.describe_kind(out)} for values of shape "

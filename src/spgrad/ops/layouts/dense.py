@@ -169,12 +169,15 @@ def from_dense(
         )
     x = dense_operand("x", x)
     require_layout(layout)
-    sparse_dim = x.dim() - dense_dim
-    if dense_dim < 0 or sparse_dim < (1 if layout == torch.sparse_coo else 2):
+    sparse_dim, least = x.dim() - dense_dim, 1 if layout == torch.sparse_coo else 2
+    if x.dim() < least:
+        hint = "Take layout=torch.sparse_coo for a vector." if x.dim() else "Reshape it."
+        accepted = "a vector, matrix or batch" if least == 1 else "a matrix or batch of matrices"
+        raise checks.bad_shape("x", tuple(x.shape), accepted, hint)
+    if dense_dim < 0 or sparse_dim < least:
         raise ArgumentValueError(
             f"`dense_dim` is {dense_dim} for a tensor of shape {tuple(x.shape)}; at least "
-            f"{1 if layout == torch.sparse_coo else 2} leading sparse dimension(s) are accepted. "
-            "Lower dense_dim or add dimensions."
+            f"{least} leading sparse dimension(s) are accepted. Lower dense_dim or add dimensions."
         )
     checks.require_addressable(tuple(x.shape))
     specified = x.detach() != 0

@@ -275,14 +275,14 @@ def view(input: torch.Tensor, size: Any, *more: int) -> SparseTensor:
             f"`size` is {size}; sizes are accepted. Convert values with .to(dtype)."
         )
     A = sparse_operand("input", input)
-    return _in_shape(A, require_ints("size", size, more))
+    return _in_shape(A, require_ints("size", size, more), "size")
 
 
 @public_op
 def reshape_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     """`spgrad.reshape` with the shape of `other`, sparse or dense."""
     A = sparse_operand("input", input)
-    return _in_shape(A, shape_as(other))
+    return _in_shape(A, shape_as(other), "other")
 
 
 @public_op
@@ -292,7 +292,7 @@ def view_as(input: torch.Tensor, other: torch.Tensor) -> SparseTensor:
     if A is other and A.is_leaf and requires_grad(A) and torch.is_grad_enabled():
         # torch.autograd.graph.get_gradient_edge(A) asks for the node before this one
         return torch.ops.aten.alias.default(A)
-    return _in_shape(A, shape_as(other))
+    return _in_shape(A, shape_as(other), "other")
 
 
 def _complete(arg: str, sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
@@ -308,9 +308,9 @@ def _complete(arg: str, sizes: tuple[int, ...], whole: int) -> tuple[int, ...]:
     return tuple(whole // known if size == -1 else size for size in sizes)
 
 
-def _in_shape(A: SparseTensor, shape: tuple[int, ...]) -> SparseTensor:
+def _in_shape(A: SparseTensor, shape: tuple[int, ...], arg: str = "shape") -> SparseTensor:
     pattern = A._pattern
-    shape = _complete("shape", shape, math.prod(pattern.shape))
+    shape = _complete(arg, shape, math.prod(pattern.shape))
     if shape == tuple(pattern.shape):
         return A
     return reshaped(A, shape, _sparse_dims_after(pattern, shape))
