@@ -28,6 +28,7 @@ $(INSTALLED): pyproject.toml $(DEPS)
 build/cpu/build.ninja: $(DEPS)
 	cmake -S . -B build/cpu -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python --log-level=WARNING
 	touch $@
+	@echo "Compiling the kernels takes about ten minutes on one core; only errors are shown."
 
 # Ninja knows which files a kernel depends on, so it is always asked; it answers at once.
 ifdef SPGRAD_NO_EXT

@@ -13,6 +13,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sphinx.ext.napoleon.docstring import GoogleDocstring
+
 import spgrad
 from spgrad.support import ALL, OPS, Op
 
@@ -207,8 +209,21 @@ def _add_badges(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
         lines[end:end] = ["", *badges(name, obj)]
 
 
+def _keep_returns(self: Any, preprocess_types: bool = False) -> list[tuple[str, str, list[str]]]:
+    """A section on results as it is; napoleon takes the words before a colon for a type."""
+    lines = self._dedent(self._consume_to_next_section())
+    return [("", "", self.__class__(lines, self._config).lines())] if lines else []
+
+
+def _keep_property(self: Any) -> tuple[str, list[str]]:
+    """The docstring of a property as it is, likewise."""
+    return "", self.__class__(self._dedent(self._consume_to_end()), self._config).lines()
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Sphinx calls it."""
+    GoogleDocstring._consume_returns_section = _keep_returns
+    GoogleDocstring._consume_inline_attribute = _keep_property
     app.connect("builder-inited", _write, priority=100)
     app.connect("autodoc-process-docstring", _prepare, priority=400)
     app.connect("autodoc-process-docstring", _add_badges, priority=600)

@@ -295,3 +295,11 @@ def test_files_that_are_refused(name, kind, says, tmp_path, capsys):
     assert said.err.count("\n") == 1
     assert says in said.err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown", "times"),
+    [(0.00037, "0.37 ms", "1.0"), (0.0149, "14.9 ms", "40.3"), (0.26112, "261 ms", "706")],
+)
+def test_a_row_of_costs_fits_a_terminal(seconds, shown, times):
+    assert (report._time(seconds), report._ratio(seconds, 0.00037)) == (shown, times)

@@ -204,7 +204,7 @@ def _tell_cost(console: Any, graph: Graph, results: Sequence[Result], threads: i
     for name in ("library", "call"):
         table.add_column(name, no_wrap=True)
     for name in ("time", "ratio", "memory", "ratio", "A.grad"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     ours = results[0]
     for result in results:
         library, layout, call, _ = result.competitor
@@ -212,7 +212,7 @@ def _tell_cost(console: Any, graph: Graph, results: Sequence[Result], threads: i
         if result.seconds is None:
             table.add_row(*row, "-", "-", "-", "-", result.failure)
             continue
-        row += [f"{1e3 * result.seconds:.2f} ms", _ratio(result.seconds, ours.seconds)]
+        row += [_time(result.seconds), _ratio(result.seconds, ours.seconds)]
         row += [_size(result.memory), _ratio(result.memory, ours.memory)]
         table.add_row(*row, str(result.gradient))
     console.print(table)
@@ -222,9 +222,16 @@ def _tell_cost(console: Any, graph: Graph, results: Sequence[Result], threads: i
     )
 
 
+def _time(seconds: float) -> str:
+    """A time in milliseconds, of three digits."""
+    return f"{1e3 * seconds:.{2 if seconds < 0.01 else 1 if seconds < 0.1 else 0}f} ms"
+
+
 def _ratio(theirs: float, ours: float | None) -> str:
     """theirs / ours in words; "-" if `ours` is 0, as a small step may not raise the peak."""
-    return f"{theirs / ours:.1f}" if ours else "-"
+    if not ours:
+        return "-"
+    return f"{theirs / ours:.{1 if theirs < 100 * ours else 0}f}"
 
 
 def _size(count: int) -> str:

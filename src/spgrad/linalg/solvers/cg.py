@@ -31,7 +31,7 @@ class CG(Iterative):
 
     @property
     def hermitian(self) -> bool:
-        """True: the method needs a hermitian matrix."""
+        """True, as the method needs a hermitian matrix."""
         return True
 
     def start(self, problem: Problem) -> Run:

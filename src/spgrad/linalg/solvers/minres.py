@@ -30,7 +30,7 @@ class MINRES(Iterative):
 
     @property
     def hermitian(self) -> bool:
-        """True: the method needs a hermitian matrix."""
+        """True, as the method needs a hermitian matrix."""
         return True
 
     def start(self, problem: Problem) -> Run:
