@@ -156,6 +156,23 @@ REFUSED = {
         "`fill_value` is 1j; a real number is accepted.",
     ),
     "random ints": (lambda: spgrad.rand_like(INTS), "`input` has dtype int64; floating-point and"),
+    "a layout by its name": (
+        lambda: A.to_sparse("csr"),
+        "to_sparse: `sparse_dim` is 'csr'; an int or None is accepted. Give a layout by its name",
+    ),
+    "a layout as a word": (
+        lambda: A.to_sparse(layout="csr"),
+        "to_sparse: `layout` is 'csr'; torch.sparse_coo, sparse_csr, ",
+    ),
+    "no blocks": (A.to_sparse_bsr, "to_sparse_bsr: missing 1 required positional"),
+    "an option of another loader": (
+        lambda: spgrad.data.NeighborLoader(A, [2], seeds=[0]),
+        "data.NeighborLoader: `seeds` is no argument of NeighborLoader or of torch's DataLoader",
+    ),
+    "a shape of samples": (
+        lambda: linalg.factor(A).sample("x"),
+        "linalg.Factor.sample: `shape` is ('x',); non-negative sizes are accepted.",
+    ),
     # options of solvers
     "SciPy's tolerance": (
         lambda: linalg.CG(tol=1e-3),

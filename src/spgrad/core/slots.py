@@ -154,13 +154,17 @@ Spelled: Any = type(
 It comes before torch.Tensor, so a method that torch has, or a later one gets, is left out.
 """
 
+_CONVERSIONS = ("to_sparse", *(f"to_sparse_{kind}" for kind in ("coo", "csr", "csc", "bsr", "bsc")))
+
 Reductions: Any = type(
     "Reductions",
     (),
     {
         row.name: _method(getattr(torch.Tensor, row.name))
         for row in OPS.values()
-        if row.takes_specified and hasattr(torch.Tensor, row.name)
+        if hasattr(torch.Tensor, row.name) and (row.takes_specified or row.name in _CONVERSIONS)
     },
 )
-"""A base class with the methods that take `specified`, an argument that torch's methods refuse."""
+"""A base class with the methods that take `specified`, an argument that torch's methods refuse, and
+those that convert: for the name of a layout, torch's methods list their own overloads.
+"""

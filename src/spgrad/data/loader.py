@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -249,6 +250,13 @@ def _require_options(options: dict[str, Any]) -> dict[str, Any]:
                 f"`{name}` is {value!r}; {accepted!r} is accepted. spgrad.data.sample_neighbors "
                 "and spgrad.data.subgraph make other samples."
             )
+    own, of_torch = (inspect.signature(c.__init__).parameters for c in (NeighborLoader, DataLoader))
+    for name in sorted(options.keys() - of_torch.keys()):
+        accepted = ", ".join(n for n in own if n not in ("self", "options"))
+        raise ArgumentKindError(
+            f"`{name}` is no argument of NeighborLoader or of torch's DataLoader; {accepted} and "
+            "the options of DataLoader are accepted. Check the names."
+        )
     return options
 
 

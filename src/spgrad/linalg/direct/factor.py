@@ -142,8 +142,10 @@ class Factor(Applied):
         front = tuple(shape) if isinstance(shape, Sequence) else (shape,)
         checks.require_generator(generator)
         if not all(type(size) is int and size >= 0 for size in front):
-            hint = "The shape of the matrix comes behind it."
-            raise checks.bad_shape("shape", front, "non-negative sizes", hint)
+            raise ArgumentValueError(
+                f"`shape` is {front}; non-negative sizes are accepted. The shape of the matrix "
+                "comes behind it."
+            )
         T = self._matrix
         if self._assume not in ("hermitian", "positive definite"):
             require_true(SparseTensor(T._vals.detach(), T._pattern), "positive definite", _DRAWS)
