@@ -255,6 +255,10 @@ REFUSED = {
     # names of the arguments that were given
     "another shape": (lambda: A.view_as(X), "view_as: `other` is (3, 2); sizes whose product is 9"),
     "a size": (lambda: A.view(5), "view: `size` is (5,); sizes whose product is 9"),
+    "a word for a function": (
+        lambda: nn.sparsity.RigL(nn.SparseLinear(3, 3, density=0.5), end=9, reduce="sum"),
+        "nn.sparsity.RigL: `reduce` is a str; a function of a tensor or None is accepted.",
+    ),
     "a flag of a layer": (
         lambda: nn.GraphAttention(2, 3)(X, A, return_attention_weights=1),
         "nn.GraphAttention: `return_attention_weights` is 1; True and False are accepted.",

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from spgrad.core import checks
-from spgrad.errors import UnsupportedError
+from spgrad.errors import ArgumentKindError, UnsupportedError
 from spgrad.lowering.operands import is_sparse
 from spgrad.nn.choose import distinct_beside
 from spgrad.nn.sparsity.moving import magnitudes, move_to_positions, positions_of
@@ -228,6 +228,11 @@ class RigL(_Exchange):
             reduce = partial(torch.distributed.all_reduce, group=self._group)
         elif reduce is None:
             warn_of_others("RigL", "`reduce=torch.distributed.all_reduce`")
+        elif not callable(reduce):
+            raise ArgumentKindError(
+                f"`reduce` is {checks.describe_kind(reduce)}; a function of a tensor or None is "
+                "accepted. For example torch.distributed.all_reduce."
+            )
         self.reduce = reduce
         self._seen = {layer: Seen() for layer in self.layers}
         self._hooks = [
