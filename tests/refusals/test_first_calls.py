@@ -235,6 +235,10 @@ REFUSED = {
         lambda: spgrad.addcmul(A, A, 2.0),
         "addcmul: `tensor2` is 2.0; a tensor is accepted.",
     ),
+    "the shape of a dense factor": (
+        lambda: spgrad.addcdiv(A, torch.ones(3, 3), torch.ones(3, 2)),
+        "addcdiv: `tensor2` has shape (3, 2); what broadcasts with (3, 3) is accepted.",
+    ),
     "a complex factor": (
         lambda: spgrad.addcdiv(A, A, A.to_dense() + 1, value=1j),
         "addcdiv: `value` is 1j; int or float is accepted for operands of dtype float32.",
@@ -326,6 +330,7 @@ def test_the_advice_of_these_errors_is_accepted():
     assert spgrad.from_dense(torch.ones(3), torch.sparse_coo).nse == 3
     assert torch.relu(BOOLS.to(torch.float32)).nse == 7
     assert linalg.solve(A, X, linalg.CG(rtol=1e-3)).shape == (3, 2)
+    assert spgrad.allclose(A, A, rtol=torch.tensor(1e-5))
     assert NORMAL.log_prob(torch.ones(3)).shape == NORMAL.log_prob(torch.ones(3).long()).shape
 
 

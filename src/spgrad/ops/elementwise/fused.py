@@ -74,8 +74,20 @@ def _updated(fused: Any, pairwise: Any, value: Number, **operands: Any) -> torch
         vals = (stored_values(t) for t in found)
         return on_pattern(call(fused, *vals, value=value), pattern)
     if not is_sparse(tensor1) and not is_sparse(tensor2):
+        _require_one_shape(input, tensor1=tensor1, tensor2=tensor2)
         pairwise = getattr(torch, pairwise.__name__)
     return add(input, pairwise(tensor1, tensor2), alpha=value)
+
+
+def _require_one_shape(input: torch.Tensor, **operands: torch.Tensor) -> None:
+    whole, name = tuple(input.shape), ""
+    try:
+        for name, x in operands.items():  # noqa: B007  # the error names the last
+            whole = tuple(checks.broadcast_shapes(whole, x.shape))
+    except RuntimeError:
+        hint = "Sizes are equal, or one of them is 1 or missing."
+        accepted = f"what broadcasts with {whole}"
+        raise checks.bad_shape(name, tuple(operands[name].shape), accepted, hint) from None
 
 
 @public_op

@@ -42,8 +42,9 @@ def isclose(
 
 
 def _require_tolerances(rtol: Any, atol: Any) -> None:
-    checks.require_number("rtol", rtol, "For example 1e-5.", least=0)
-    checks.require_number("atol", atol, "For example 1e-8.", least=0)
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not (isinstance(value, torch.Tensor) and value.dim() == 0):  # which torch takes
+            checks.require_number(name, value, "For example 1e-5.", least=0)
 
 
 @public_op
