@@ -308,3 +308,11 @@ def test_blocks_have_eight_rows():
     x, info = spgrad.linalg.solve(spgrad.from_dense(M), b, solver, return_info=True)
     torch.testing.assert_close(x, torch.linalg.solve(M, b))
     assert info.iterations == 1
+
+
+def test_a_block_larger_than_the_matrix_takes_its_memory_alone():
+    A = spgrad.random_spd(20, density=0.2, dtype=torch.float64)
+    solver = spgrad.linalg.CG(preconditioner=spgrad.linalg.BlockJacobi(10**6))
+    x, info = spgrad.linalg.solve(A, A @ torch.ones(20).double(), solver, return_info=True)
+    torch.testing.assert_close(x, torch.ones(20).double())
+    assert info.iterations == 1

@@ -71,9 +71,10 @@ class BlockJacobi(Preconditioner):
     def prepare(self, A: SparseTensor) -> Applied:
         """Gathers and inverts the blocks; O(nse + m size^2)."""
         require_number("size", self.size, "Such as 8.", least=1, whole=True)
-        pattern, size = A._pattern, self.size
+        pattern = A._pattern
         view = rows(pattern)
         m = pattern.matrix[0]
+        size = max(1, min(self.size, m))  # a larger block would hold nothing more
         items = pattern.extent[0] // m
         count = -(-m // size)
         row = kernels.expand(view.ptr, view.idx.shape[0]).to(torch.int64)
