@@ -379,7 +379,7 @@ REFUSALS = {
     "triangle": (H.tril, NotImplementedError, "tril: `input`"),
     "batch_adjoint": (lambda: A46.unsqueeze(0).H, ValueError, "H: `input`"),
     "no_other": (lambda: spgrad.view_as(A46, 24), TypeError, "view_as: `other`"),
-    "as_other": (lambda: A46.reshape_as(torch.ones(5)), ValueError, "reshape_as: `shape`"),
+    "as_other": (lambda: A46.reshape_as(torch.ones(5)), ValueError, "reshape_as: `other`"),
     "interleaved": (lambda: A46.repeat_interleave(-1, 0), ValueError, "`repeats`"),
     "interleaved_by": (
         lambda: A46.repeat_interleave(torch.tensor([1, 2]), 0),
