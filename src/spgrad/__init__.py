@@ -45,6 +45,7 @@ from spgrad.interop import (
     to_pyg,
 )
 from spgrad.kernels import compiled
+from spgrad.kernels import warn_if_missing as _warn_if_missing
 from spgrad.linalg import (
     connected_components,
     expm_multiply,
@@ -124,6 +125,9 @@ __all__ += ops.__all__  # each with its row in the support table
 
 # Modules that are imported when they are first asked for.
 _ON_DEMAND = ("data", "distributed", "distributions", "graph", "io", "nn", "plot", "testing")
+
+
+_warn_if_missing()
 
 
 def __getattr__(name: str) -> types.ModuleType:

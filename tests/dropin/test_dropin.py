@@ -219,8 +219,9 @@ def test_what_spgrad_refuses_torch_answers_with_a_gradient_on_the_pattern():
 def test_the_fallback_warns_where_asked():
     with spgrad.dropin(fallback="warn"):
         A = dense().to_sparse_coo()
-        with pytest.warns(UserWarning, match="torch computes _sparse_broadcast_to"):
+        with pytest.warns(UserWarning, match="torch computes _sparse_broadcast_to") as told:
             torch._sparse_broadcast_to(A, (2, 4, 5))
+    assert [warning.filename for warning in told] == [__file__]
 
 
 def test_where_torch_refuses_too_its_exception_comes_from_ours():

@@ -45,8 +45,9 @@ def test_bicgstab_keeps_to_its_number_of_products(columns):
     with pytest.raises(ValueError, match="matvec_max must be nonnegative, and is -1"):
         bicgstab(times, right, start, BICGSTABSettings(matvec_max=-1))
     for guess in (None, start):
-        with pytest.warns(UserWarning, match="matvec_max=0"):
+        with pytest.warns(UserWarning, match="matvec_max=0") as told:
             x = bicgstab(times, right, guess, BICGSTABSettings(matvec_max=0))
+        assert [warning.filename for warning in told] == [__file__]
         assert torch.equal(x, torch.zeros_like(right) if guess is None else start)
     assert not calls
     assert torch.equal(bicgstab(times, right, start, BICGSTABSettings(matvec_max=1)), start)

@@ -300,8 +300,10 @@ def test_dtypes_that_differ_are_warned_of():
         return torch.linalg.solve(A.to_dense().to(B.dtype), B)
 
     single = columns(3, torch.float32).requires_grad_()
-    with pytest.warns(UserWarning, match=r"A has dtype torch\.float64 and B has torch\.float32"):
+    text = r"A has dtype torch\.float64 and B has torch\.float32"
+    with pytest.warns(UserWarning, match=text) as told:
         x = tsgu.sparse_generic_solve(A, single, solve=dense_solve)
+    assert [warning.filename for warning in told] == [__file__]
     assert x.dtype == D
     torch.testing.assert_close(x, torch.linalg.solve(A.to_dense(), columns(3)), rtol=1e-6, atol=0)
     x.sum().backward()

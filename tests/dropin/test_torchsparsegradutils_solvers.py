@@ -242,8 +242,9 @@ def test_a_gaussian_with_a_native_factor():
     q = torch.distributions.MultivariateNormal(loc, scale_tril=TRIANGLE)
     assert p.mean is loc
     assert p.mode is loc
-    with pytest.warns(UserWarning, match="covariance_matrix is dense"):
+    with pytest.warns(UserWarning, match="covariance_matrix is dense") as told:
         close(p.covariance_matrix, q.covariance_matrix)
+    assert [warning.filename for warning in told] == [__file__]
     close(p.log_prob(b.T), q.log_prob(b.T))
     torch.manual_seed(0)
     samples = p.rsample((20_000,))
@@ -299,8 +300,9 @@ def test_names_of_three_dimensions():
     assert pairwise_encoder._trim_nd(grid, (-1, 0)).tolist() == [[0, 1, 2]]
     wanted = encoders.calc_pairwise_coo_indices_nd(1, (1, 2, 1, 3), True, False)
     for name in ("calc_pairwise_coo_indices", "calc_pariwise_coo_indices"):
-        with pytest.warns(DeprecationWarning, match=f"{name} is deprecated"):
+        with pytest.warns(DeprecationWarning, match=f"{name} is deprecated") as told:
             old = getattr(encoders, name)
+        assert [warning.filename for warning in told] == [__file__]
         found = old(1, (1, 2, 1, 3), True, False)
         assert list(found) == list(wanted)
         assert all(torch.equal(found[step], wanted[step]) for step in wanted)

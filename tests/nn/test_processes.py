@@ -1,5 +1,7 @@
 """DistributedDataParallel and fully_shard take layers with sparse weights as any others."""
 
+import linecache
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -59,8 +61,11 @@ def random_places(rank, parallel, optimizer):
     with pytest.raises(spgrad.SpgradError, match="SET: `generator` is in another state in other"):
         SET(parallel, optimizer, generator=torch.Generator().manual_seed(rank))
     for kind in (SET, RigL):
-        with pytest.warns(UserWarning, match=f"sparsity.{kind.__name__}: each of 2 processes cho"):
+        text = f"sparsity.{kind.__name__}: each of 2 processes cho"
+        with pytest.warns(UserWarning, match=text) as told:
             kind(layer, end=9)
+        (place,) = {(warning.filename, warning.lineno) for warning in told}
+        assert linecache.getline(*place).strip() == "kind(layer, end=9)"
     kept = layer.pattern
     change = RigL(parallel, end=9, every=1)
     if rank == 0:  # one process without a gradient lets all keep their elements

@@ -227,16 +227,9 @@ def _load() -> bool:
     if os.environ.get("SPGRAD_NO_EXT"):
         return False
     libraries = sorted(Path(__file__).parent.glob("libspgrad_cpu.*"))
-    if not libraries:
-        warnings.warn(
-            "spgrad: the compiled CPU kernels are not installed, so every op runs on torch's own "
-            "kernels, which are slower. Compile them (pip install --no-binary spgrad spgrad; this "
-            "needs a C++ compiler), or set SPGRAD_NO_EXT=1 to say that this is intended.",
-            stacklevel=4,
-        )
-        return False
-    torch.ops.load_library(str(libraries[0]))
-    return True
+    for library in libraries[:1]:
+        torch.ops.load_library(str(library))
+    return bool(libraries)
 
 
 _COMPILED = _load()
@@ -251,6 +244,17 @@ if _NATIVE:
 def compiled() -> bool:
     """Tells whether the compiled CPU kernels answer, or torch's own operations do."""
     return _COMPILED
+
+
+def warn_if_missing() -> None:
+    """Warns the module that imports spgrad, which calls this, where there is no library."""
+    if not _COMPILED and not os.environ.get("SPGRAD_NO_EXT"):
+        warnings.warn(
+            "spgrad: the compiled CPU kernels are not installed, so every op runs on torch's own "
+            "kernels, which are slower. Compile them (pip install --no-binary spgrad spgrad; this "
+            "needs a C++ compiler), or set SPGRAD_NO_EXT=1 to say that this is intended.",
+            stacklevel=3,
+        )
 
 
 def by_triton() -> tuple[str, ...]:
