@@ -29,6 +29,10 @@ def test_random_values_stay_in_their_range(name):
     F = testing.random_sparse((40, 40), LAYOUTS[name], dtype=torch.complex128, positive=True)
     assert F._vals.imag.abs().max() == 0
     assert F._vals.real.min() > 0
+    G = testing.random_sparse((40, 40), LAYOUTS[name], dtype=torch.complex128, density=1.1)
+    assert 0.1 <= G._vals.abs().min() < 0.12
+    assert 0.88 < G._vals.abs().max() <= 0.9
+    assert torch.histc(G._vals.angle(), 8, -torch.pi, torch.pi).min() > 150  # in all directions
 
 
 def test_uncoalesced_samples_repeat_shuffle_and_keep_sums_small():

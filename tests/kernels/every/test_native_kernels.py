@@ -265,6 +265,23 @@ def test_where_the_library_is_missing_the_line_that_imports_spgrad_is_warned(tmp
     assert ran.stderr.count("Warning") == 1
 
 
+@pytest.mark.parametrize(
+    ("rows", "ascend"),
+    [
+        ([[2, 5], [1, 3], [], [0], [0]], True),
+        ([[], [4], []], True),
+        ([[], []], True),
+        ([[0, 1], [3, 3], [4]], False),
+        ([[0, 1], [3, 2]], False),
+        ([[1, 0], [3]], False),
+    ],
+)
+def test_the_indices_of_each_row_are_compared_and_not_those_of_two_rows(rows, ascend):
+    ptr = torch.tensor([0, *itertools.accumulate(map(len, rows))], dtype=torch.int32)
+    idx = torch.tensor([i for row in rows for i in row], dtype=torch.int32)
+    assert bool(torch_csr.rows_ascend(ptr, idx)) == ascend
+
+
 @pytest.mark.parametrize("name", ["sort_coo", "coalesce"])
 def test_indices_without_sparse_dimensions(name):
     check(name, torch.zeros(0, 3, dtype=torch.int64), ())
