@@ -187,6 +187,23 @@ def test_sparse_sparse_product_of_more_elements_than_int32_numbers():
     assert torch.equal(idx, both)
 
 
+@pytest.mark.skipif(not torch_csr.by_library(torch.device("cpu")), reason="torch is without MKL")
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+def test_products_of_rows_that_ascend_do_without_the_references(index, monkeypatch):
+    """The references keep an entry for each pair of factors."""
+    args = factors("distinct", index, torch.float32)
+    c = REFERENCES["spgemm"](*args, 18)
+
+    def called(*args):
+        raise AssertionError("a reference is called")
+
+    for name in ("spgemm", "spgemm_values", "masked_spgemm"):
+        monkeypatch.setitem(REFERENCES, name, called)
+    assert_near(NATIVE["spgemm"](*args, 18)[2], c[2])
+    assert_near(NATIVE["spgemm_values"](*c[:2], *args, 18), c[2])
+    NATIVE["masked_spgemm"](*args[:3], *c[:2], None, c[2], *args[4:], 18)
+
+
 def test_masked_product_meets_no_implied_zero():
     args = factors("distinct", torch.int64, torch.float32)
     args[7][5] = torch.inf
