@@ -171,7 +171,10 @@ def _with_dtensor(
     op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> SpgradError | None:
     """The error for a DTensor beside a SparseTensor, for which torch names a kernel alone."""
-    given = inspect.signature(op).bind(*args, **kwargs).arguments
+    given = dict(inspect.signature(op).bind(*args, **kwargs).arguments)
+    for name, x in tuple(given.items()):
+        if type(x) in (tuple, list):
+            given |= {f"{name}[{i}]": item for i, item in enumerate(x)}
     names = [name for name, x in given.items() if type(x).__name__ == "DTensor"]
     if not names:
         return None

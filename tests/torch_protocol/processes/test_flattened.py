@@ -106,6 +106,8 @@ def test_a_dtensor_beside_a_sparse_tensor_is_named(name):
     x = distribute_tensor(torch.ones(3, 1), init_device_mesh("cpu", (1,)))
     with pytest.raises(spgrad.UnsupportedError, match=rf"^spgrad\.{name}: `other` is a DTensor"):
         getattr(torch, name)(spgrad.eye(3), x)
+    with pytest.raises(spgrad.UnsupportedError, match=r"`tensors\[1\]` is a .* tensors\[1\]\.full"):
+        spgrad.multi_dot([spgrad.eye(3), x])
 
 
 def test_only_torch_itself_flattens():
