@@ -60,6 +60,17 @@ def test_an_error_says_that_rounding_keeps_the_residual_large(monkeypatch):
     torch.testing.assert_close(info.residuals, residuals_of(A, x, b)[0], rtol=0.05, atol=0)
 
 
+@pytest.mark.parametrize("kind", [linalg.CG, linalg.MINRES, linalg.BiCGSTAB])
+def test_a_start_from_the_x_that_was_found_may_run_out_of_steps(kind, monkeypatch):
+    monkeypatch.setattr(iterative, "ROUNDING", 0)
+    A, b = hard_system()
+    taken = linalg.solve(A, b[:, 0], kind(max_iter=20_000, strict=False), return_info=True)[1]
+    assert taken.reason.startswith("rounding errors")
+    most = taken.iterations - 1  # the last of them were taken after the start
+    info = linalg.solve(A, b[:, 0], kind(max_iter=most, strict=False), return_info=True)[1]
+    assert info.reason == f"max_iter={most} steps were taken"
+
+
 def test_least_squares_check_their_gradient():
     A, _ = hard_system()
     A = A[:, :100]
