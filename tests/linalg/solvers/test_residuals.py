@@ -50,6 +50,17 @@ def test_only_the_items_that_lack_digits_go_on():
     torch.testing.assert_close(x[1], b / 2)
 
 
+def test_items_that_broke_down_stay_as_they_are_where_others_go_on():
+    A, b = hard_system()
+    ones = (torch.arange(500) < 499).float()
+    singular = spgrad.spdiags(ones, torch.tensor(0), (500, 500))
+    both, right = spgrad.stack([A, singular]), torch.stack([b, b])
+    solver = linalg.BiCGSTAB(max_iter=20_000, strict=False)
+    _, info = linalg.solve(both, right, solver, return_info=True)
+    assert info.converged.tolist() == [[True, True], [False, False]]
+    assert info.reason == "the method broke down; GMRES does not"
+
+
 def test_an_error_says_that_rounding_keeps_the_residual_large(monkeypatch):
     monkeypatch.setattr(iterative, "ROUNDING", 0)
     A, b = hard_system()
