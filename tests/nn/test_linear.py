@@ -233,6 +233,16 @@ def test_rows_are_drawn_for_their_number_of_inputs():
     assert layer.bias[2] == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_numbers_of_every_dtype_have_the_same_mean_square(dtype):
+    generator = torch.Generator().manual_seed(0)
+    layer = SparseLinear(400, 60, density=0.5, dtype=dtype, generator=generator)
+    square = layer.values.abs().square().mean() * layer.values.numel() / 60
+    torch.testing.assert_close(square.item(), 1 / 3, rtol=0.03, atol=0)
+    for part in torch.view_as_real(layer.values).unbind(-1) if dtype.is_complex else [layer.values]:
+        assert 0.45 < (part > 0).double().mean() < 0.55
+
+
 def test_a_seed_gives_the_same_layer():
     one, two = made("density"), made("density")
     assert torch.equal(one.col_indices, two.col_indices)
