@@ -80,7 +80,10 @@ def test_first_derivatives_of_complex_products_without_a_graph(name, asked, form
     """Backward has other kernels where it records no graph."""
     function, shape = FORMS[form]
     A = testing.random_sparse((4, 6), LAYOUTS[name], dtype=torch.complex128)
-    x = dense(*shape, dtype=A.dtype)
+    check_without_a_graph(function, A, dense(*shape, dtype=A.dtype), asked)
+
+
+def check_without_a_graph(function, A, x, asked):
     given = [t.detach().clone().requires_grad_(a) for t, a in zip((A, x), asked, strict=True)]
     twins = [testing.dense_leaves([t])[0] for t in given]
     y, wanted = function(*given), function(*twins)
@@ -92,6 +95,21 @@ def test_first_derivatives_of_complex_products_without_a_graph(name, asked, form
     for found, full in zip(got, want, strict=True):
         of_A = isinstance(found, spgrad.SparseTensor)
         testing.assert_close(testing.dense_result(found), full * mask if of_A else full)
+
+
+@pytest.mark.parametrize("name", ["bsr", "bsc"])
+@pytest.mark.parametrize("blocksize", [(4, 4), (8, 8), (2, 8), (8, 2), (8, 16)], ids=str)
+@pytest.mark.parametrize("asked", TWO[1:])
+def test_first_derivatives_of_matrices_whose_blocks_have_kernels_of_their_own(
+    name, blocksize, asked
+):
+    m, k = 3 * blocksize[0], 2 * blocksize[1]
+    A = testing.random_sparse((m, k), LAYOUTS[name], blocksize=blocksize, density=0.01)
+    assert 0 < A.pattern.nse < 6
+    check_without_a_graph(lambda A, x: A @ x, A, dense(k, 8), asked)
+    check_without_a_graph(lambda A, x: A.mT @ x, A, dense(m, 3), asked)
+    check_without_a_graph(lambda A, x: x @ A, A, dense(8, m), asked)
+    check_without_a_graph(lambda A, x: x @ A.mT, A, dense(3, k), asked)
 
 
 def test_both_gradients_of_a_complex_matrix_with_long_rows():

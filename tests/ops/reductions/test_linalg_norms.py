@@ -52,6 +52,11 @@ def test_norms_that_are_refused(ord, dim, error, text):
         torch.linalg.norm(A, ord, dim)
 
 
+def test_a_dimension_is_an_int():
+    with pytest.raises(spgrad.ArgumentKindError, match=r"linalg_norm: `dim` is 1\.5; an int, a pair"):
+        spgrad.linalg_norm(testing.random_sparse((4, 6)), dim=1.5)
+
+
 def test_an_order_of_a_batch_asks_for_dimensions():
     with pytest.raises(spgrad.ArgumentValueError, match=r"spgrad\.linalg_norm: `dim` is None of"):
         torch.linalg.norm(testing.random_sparse((2, 4, 6)), 1)
