@@ -7,7 +7,7 @@ from samples import leaf
 import spgrad
 from spgrad import testing
 from spgrad.core import kept
-from spgrad.ops.indexing import compressed
+from spgrad.ops.indexing import compressed, fast
 
 
 def test_rows_of_csr_and_coo_look_at_nothing_else():
@@ -60,6 +60,27 @@ def test_pointers_are_int64_where_rows_have_more_entries_than_int32_counts(monke
     for rows, dtype in ([1, 1, 1], torch.int32), ([0, 0, 1], torch.int64):
         found = A[rows].pattern
         assert [t.dtype for t in found.indices] == [dtype, dtype]
+    for columns, dtype in ([0, 1, 1], torch.int64), ([1, 0], torch.int32), ([1], torch.int32):
+        found = A[:, columns]
+        assert [t.dtype for t in found.pattern.indices] == [dtype, dtype]
+        assert torch.equal(found.to_dense(), A.to_dense()[:, columns])
+    assert A[:, [1, 1, 1, 1]].pattern.indices[0].dtype == torch.int64
+    one = spgrad.sparse_csr_tensor(ptr[[0, 0]], idx[:0], torch.ones(0), (1, 4))
+    assert one[:, [3, 2, 1]].pattern.indices[0].dtype == torch.int32
+    one = spgrad.sparse_csr_tensor(ptr[[0, 2]] // 2, idx[:1], torch.ones(1), (1, 4))
+    assert one[:, [3, 2, 1, 0]].pattern.indices[0].dtype == torch.int64
+
+
+def test_rows_that_int32_may_not_count_are_taken_by_int64(monkeypatch):
+    """The quick way for rows alone has pointers of the dtype that the matrix has."""
+    for module in (compressed, fast):
+        monkeypatch.setattr(module, "_INT32", 3)  # in place of 2^31 - 1
+    ptr, idx = torch.tensor([0, 2, 3], dtype=torch.int32), torch.tensor([0, 1, 0]).int()
+    A = spgrad.sparse_csr_tensor(ptr, idx, torch.ones(3), (2, 2))
+    for rows, dtype in ([1], torch.int32), ([0, 0], torch.int64), ([1, 1], torch.int32):
+        found = A[torch.tensor(rows)]
+        assert [t.dtype for t in found.pattern.indices] == [dtype, dtype]
+        assert torch.equal(found.to_dense(), A.to_dense()[rows])
 
 
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
