@@ -204,6 +204,19 @@ def test_products_of_rows_that_ascend_do_without_the_references(index, monkeypat
     NATIVE["masked_spgemm"](*args[:3], *c[:2], None, c[2], *args[4:], 18)
 
 
+@pytest.mark.parametrize("index", INDEX_DTYPES, ids=str)
+def test_values_of_a_product_without_elements(index):
+    a = (
+        torch.zeros(21, dtype=index),
+        torch.zeros(0, dtype=index),
+        None,
+        dense(0, dtype=torch.float32),
+    )
+    b = *distinct_view(16, 18, 80, index), dense(80, dtype=torch.float32)
+    (found,) = check("spgemm_values", *row_view(20, 18, 100, index)[:2], *a, *b, 18)
+    assert torch.equal(found, torch.zeros(100, dtype=found.dtype))
+
+
 def test_masked_product_meets_no_implied_zero():
     args = factors("distinct", torch.int64, torch.float32)
     args[7][5] = torch.inf

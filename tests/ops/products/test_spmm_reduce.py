@@ -109,6 +109,20 @@ def test_mm_reduce_of_other_dtypes(reduce, dtype):
     testing.assert_close(y, wanted.to(wide))
 
 
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_second_derivatives_of_a_matrix_without_elements(reduce):
+    """They have the graph that they have where there are elements."""
+    A = spgrad.zeros(3, 4, layout=torch.sparse_csr).requires_grad_()
+    x = torch.randn(4, 2).requires_grad_()
+    g = torch.randn(3, 2).requires_grad_()
+    of_A, of_x = torch.autograd.grad(spgrad.mm(A, x, reduce), (A, x), g, create_graph=True)
+    assert of_A.nse == 0
+    assert torch.equal(of_x, torch.zeros(4, 2))
+    for first, operands in ((of_A.sum(), (x, g)), (of_x.sum(), (A, g))):
+        for second in torch.autograd.grad(first, operands):
+            assert not second.to_dense().any()
+
+
 @pytest.mark.parametrize("zeros", [0, 1, 2, 3])
 def test_second_derivatives_of_a_product_with_zeros_in_a_row(zeros):
     """Zeros in x, in the values and in both at one place, against dense torch to the sign."""
