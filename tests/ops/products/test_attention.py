@@ -10,6 +10,7 @@ import spgrad
 from spgrad import kernels, support, testing
 from spgrad.core.pattern import LAYOUTS
 from spgrad.lowering.convert import convert
+from spgrad.ops.products.attention import true_part
 
 F64 = torch.float64
 
@@ -191,6 +192,26 @@ def test_large_blocks_have_a_kernel_of_their_own(monkeypatch):
         A = spgrad.zeros_like(mask.to_sparse_bsr(block), dtype=q.dtype)
         testing.assert_close(spgrad.scaled_dot_product_attention(q, k, v, A), wanted)
     assert called == ["block_attention", "attention", "attention"]
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="blocks are multiplied by the library alone")
+def test_blocks_that_are_mostly_true_stay_and_those_without_any_are_left_out():
+    truth = torch.ones(3, 4, 8, dtype=torch.bool)
+    A = spgrad.sparse_bsr_tensor([0, 2, 3], [0, 1, 2], truth, (8, 24))
+    assert true_part(A) is A
+    truth[1] = False
+    truth[2, 3, 7] = False
+    part = true_part(A)
+    assert part.pattern.blocksize == (4, 8)
+    assert part.nse == 2
+    assert torch.equal(part.to_dense(), A.to_dense())
+    truth[2] = False
+    assert true_part(A).nse == 1
+    truth[0, 0, :2] = False  # fewer than 95 % are True
+    part = true_part(A)
+    assert part.layout == torch.sparse_csr
+    assert part.nse == 30
+    assert torch.equal(part.to_dense(), A.to_dense())
 
 
 @pytest.mark.parametrize("name", ["bsr", "bsc"])
