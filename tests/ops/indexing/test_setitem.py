@@ -150,3 +150,18 @@ def test_a_sparse_value_for_all_elements(name, index):
     A, V = leaf(name, density=1.1).detach(), leaf("coo", seed=1).detach()
     A[index] = V
     assert torch.equal(A.to_dense(), V.to_dense())
+
+
+@layouts
+def test_a_sparse_value_for_the_dense_dimensions_of_an_element(name):
+    H = leaf(name, (4, 6, 3), dense_dim=1, density=1.1).detach()
+    V = spgrad.sparse_coo_tensor([[0, 2]], torch.tensor([5.0, 7.0], dtype=F64), (3,))
+    x = H.to_dense()
+    H[1, 2] = V
+    x[1, 2] = V.to_dense()
+    testing.assert_close(H, x)
+    some = leaf(name, (4, 6, 3), dense_dim=1, density=0.1).detach()
+    i, j, _ = (~testing.mask_of(some.pattern)).nonzero()[0].tolist()
+    some[i, j] = V * 0
+    with pytest.raises(spgrad.StateError, match=r"`value` is not 0 at 2 place\(s\)"):
+        some[i, j] = V

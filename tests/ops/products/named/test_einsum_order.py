@@ -55,7 +55,8 @@ def test_work_counts_multiplications():
 
 
 @pytest.mark.parametrize(
-    "equation", ["i,ij->ij", "ij,i->ij", "ij,kl->ij", "kl,ij->ij", "ij,kl,i->j"]
+    "equation",
+    ["i,ij->ij", "ij,i->ij", "ij,kl->ij", "kl,ij->ij", "ij,kl,i->j", "ij,->ij", ",ij->ji"],
 )
 def test_sparse_operands_that_share_some_dimensions_or_none(equation):
     """The second of two matrices that share none is summed to one number."""
