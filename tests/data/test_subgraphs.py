@@ -182,3 +182,10 @@ def test_parts_of_few_nodes(graph, parts):
 def test_refusals(call, text):
     with pytest.raises(spgrad.SpgradError, match=text):
         call(graph())
+
+
+@pytest.mark.parametrize(("length", "other"), [(-1, "larger"), (2**63, "smaller")])
+def test_numbers_of_steps_that_int64_cannot_hold(length, other):
+    text = rf"`length` is {length}; a number of steps, below 2\^63, is accepted\. .* a {other} one"
+    with pytest.raises(spgrad.ArgumentValueError, match=text):
+        data.random_walk(graph(), [0], length)

@@ -7,6 +7,7 @@ import torch
 
 from spgrad.dropin.torchsparsegradutils.utils import bicgstab, linear_cg, lsmr, minres
 from spgrad.dropin.torchsparsegradutils.utils.bicgstab import BICGSTABSettings
+from spgrad.dropin.torchsparsegradutils.utils.closures import Closure
 
 D = torch.float64
 
@@ -63,3 +64,12 @@ def test_a_right_hand_side_that_is_not_finite_has_no_solution(value):
         torch.testing.assert_close(found[:, 0], torch.ones(2, dtype=D))
         assert bool(found[:, 1].isnan().all())
     assert bool(lsmr(A, right[:, 1])[0].isnan().all())
+
+
+def test_only_a_product_in_the_memory_of_its_factor_is_copied():
+    x, y = torch.ones(1, 3, 2), torch.full((3, 2), 2.0)
+    same = Closure(lambda x: x, None, ()).times(x)
+    assert torch.equal(same, x)
+    assert same.data_ptr() != x.data_ptr()
+    assert Closure(lambda x: y, None, ()).times(x).data_ptr() == y.data_ptr()
+    assert Closure(lambda x: y.T.contiguous().T, None, ()).times(x).is_contiguous()
