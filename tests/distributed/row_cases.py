@@ -42,6 +42,15 @@ def rowwise(rank, world):
             by_rows, by_columns = (distribute_tensor(t, D.mesh, [placement]) for t in (r, c))
             close((D * by_rows).full().to_dense(), dense_a * r)
             close((D * by_columns).full().to_dense(), dense_a * c)
+            wide = matrix(9)  # rows and columns are shared out apart
+            some = distribute(wide)
+            of_wide = wide.to_dense()
+            of_rows = distribute_tensor(r[:9].contiguous(), some.mesh, [placement])
+            for M, dense_m in ((some, of_wide), (some.T, of_wide.T)):
+                row, column = (of_rows, by_columns) if M is some else (by_columns, of_rows)
+                x, y = (r[:9], c) if M is some else (c[:, None], r[:9, 0])
+                close((M * row.reshape(-1, 1)).full().to_dense(), dense_m * x)
+                close((M * column.reshape(-1)).full().to_dense(), dense_m * y)
         close((2 * D + D - D * 0.5).full().to_dense(), dense_a * 2.5)
         close(torch.relu(-D).full().to_dense(), torch.relu(-dense_a))
         close(torch.abs(D).full().to_dense(), dense_a.abs())
