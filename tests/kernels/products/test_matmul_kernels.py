@@ -167,6 +167,21 @@ def test_values_are_written_into_a_part_of_others(dtype, n):
 
 
 @pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
+def test_references_that_write_into_given_memory(permuted):
+    view, dtype = row_view(23, 19, 150, torch.int64, permuted=permuted), torch.float64
+    val, g, x = dense(150, dtype=dtype), dense(23, 4, dtype=dtype), dense(19, 4, dtype=dtype)
+    y, of_vals = REFERENCES["spmm_sddmm"](*view, val, g, x)
+    for name, operands, result in (
+        ("sddmm_into", (g, x), None),
+        ("spmm_sddmm_into", (val, g, x), y),
+    ):
+        out = torch.empty(150, dtype=dtype)
+        found = REFERENCES[name](out, *view, *operands)
+        assert found is result or torch.equal(found, result)
+        assert torch.equal(out, of_vals)
+
+
+@pytest.mark.parametrize("permuted", [False, True], ids=["in place", "permuted"])
 @pytest.mark.parametrize("n", [1, 5, 16, 70, 128])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.int64, torch.bfloat16])
 def test_rows_that_are_split(dtype, n, permuted):
