@@ -82,8 +82,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         "src/spgrad/lowering/products/spmm.py",
         "in_one_pass",
-        "return sizes[0] < _LONG_ROW * max(sizes[1:])",
-        "return sizes[0] <= _LONG_ROW * max(sizes[1:])",
+        "return elements <= _SMALL or elements < _LONG_ROW * max(sizes[1:])",
+        "return elements <= _SMALL or elements <= _LONG_ROW * max(sizes[1:])",
         _WAY,
     ),
     Equivalent(

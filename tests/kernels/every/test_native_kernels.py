@@ -283,9 +283,10 @@ def test_where_the_library_is_missing_the_line_that_imports_spgrad_is_warned(tmp
     shutil.copytree(Path(spgrad.__file__).parent, tmp_path / "spgrad", ignore=without)
     (tmp_path / "user.py").write_text("import torch\n\nimport spgrad.linalg\n")
     code = "import user, spgrad; print(spgrad.kernels.backend(), spgrad.__file__)"
+    path = os.pathsep.join((str(tmp_path), str(Path(torch.__file__).parents[1])))
     ran = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "SPGRAD_NO_EXT": ""},
+        [sys.executable, "-S", "-c", code],  # without the editable install, which comes first
+        env={**os.environ, "PYTHONPATH": path, "SPGRAD_NO_EXT": ""},
         capture_output=True,
         text=True,
         check=True,
