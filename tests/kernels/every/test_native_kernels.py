@@ -284,13 +284,9 @@ def test_where_the_library_is_missing_the_line_that_imports_spgrad_is_warned(tmp
     (tmp_path / "user.py").write_text("import torch\n\nimport spgrad.linalg\n")
     code = "import user, spgrad; print(spgrad.kernels.backend(), spgrad.__file__)"
     path = os.pathsep.join((str(tmp_path), str(Path(torch.__file__).parents[1])))
-    ran = subprocess.run(
-        [sys.executable, "-S", "-c", code],  # without the editable install, which comes first
-        env={**os.environ, "PYTHONPATH": path, "SPGRAD_NO_EXT": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = {**os.environ, "PYTHONPATH": path, "SPGRAD_NO_EXT": ""}
+    command = [sys.executable, "-S", "-c", code]  # without an editable install, which comes first
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["native", str(tmp_path / "spgrad" / "__init__.py")]
     assert ran.stderr.startswith(f"{tmp_path / 'user.py'}:3: UserWarning: spgrad: the compiled CPU")
     assert ran.stderr.count("Warning") == 1
