@@ -227,9 +227,10 @@ def _load() -> bool:
     if os.environ.get("SPGRAD_NO_EXT"):
         return False
     libraries = sorted(Path(__file__).parent.glob("libspgrad_cpu.*"))
-    for library in libraries[:1]:
-        torch.ops.load_library(str(library))
-    return bool(libraries)
+    if not libraries:
+        return False
+    torch.ops.load_library(str(libraries[0]))
+    return True
 
 
 _COMPILED = _load()

@@ -171,13 +171,24 @@ def call(fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> A
 
 def call_with(arg: str, fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
     """As `call`; `arg` is the name of the operand beside the values, for errors."""
+    return explained(lambda error: _why(arg, fn, vals, args, kw, error), fn, vals, *args, **kw)
+
+
+def explained(
+    why: Callable[[Exception], str],
+    fn: Callable[..., Any],
+    vals: torch.Tensor,
+    *args: Any,
+    **kw: Any,
+) -> Any:
+    """fn(vals, ...); its errors become errors of spgrad, for which `why` gives the text."""
     try:
         return fn(vals, *args, **kw)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         if of_data(error):
             raise
         made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
-        raise made(_why(arg, fn, vals, args, kw, error)) from error
+        raise made(why(error)) from error
 
 
 _OF_KINDS = {

@@ -14,9 +14,9 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import from_values, on_pattern, stored_values, values
 from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.coalesce import as_summands, without_repeats
-from spgrad.lowering.operands import call, sparse_operand
+from spgrad.lowering.operands import call, explained, sparse_operand
 from spgrad.public import public_op
-from spgrad.torch_protocol.compile import lasting, of_data
+from spgrad.torch_protocol.compile import lasting
 from spgrad.torch_protocol.inplace import store
 
 
@@ -63,17 +63,14 @@ def map(
 
 
 def _given(fn: Callable[..., Any], vals: torch.Tensor, *args: Any, **kw: Any) -> Any:
-    try:
-        return fn(vals, *args, **kw)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        if of_data(error):
-            raise
-        made = ArgumentKindError if isinstance(error, TypeError) else ArgumentValueError
-        raise made(
+    def why(error: Exception) -> str:
+        return (
             f"`fn` does not take values of dtype {checks.short(vals.dtype)} and shape "
             f"{tuple(vals.shape)} ({str(error).partition(chr(10))[0]}); a function that gives a "
             "result for each value is accepted. Try it on A.values()."
-        ) from error
+        )
+
+    return explained(why, fn, vals, *args, **kw)
 
 
 def _on_values(

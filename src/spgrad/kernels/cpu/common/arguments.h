@@ -42,12 +42,13 @@ inline void check_view(const Tensor& ptr, const Tensor& idx, const std::optional
   }
 }
 
-// Checks the operands of a product of a row view with x (k, n). Its values are (nse,), or (nse, h)
-// if `value_dims` is 2.
+// Checks the operands of a product of a row view with x (k, n), or with x (k,) if it may be a
+// vector. Its values are (nse,), or (nse, h) if `value_dims` is 2.
 inline void check_spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-                       const Tensor& val, const Tensor& x, int64_t value_dims = 1) {
+                       const Tensor& val, const Tensor& x, int64_t value_dims = 1,
+                       bool may_be_vector = false) {
   check_view(ptr, idx, perm);
-  check_tensor(x, 2, x.scalar_type(), "x");
+  check_tensor(x, may_be_vector && x.dim() == 1 ? 1 : 2, x.scalar_type(), "x");
   check_tensor(val, value_dims, x.scalar_type(), "val");
   check_size(val, 0, idx.size(0), "val");
 }

@@ -126,16 +126,6 @@ void spmm_split(const Spmm<index_t, scalar_t>& a, const SplitRows<index_t>& spli
             [](const auto& part, int64_t first, int64_t last) { spmm_lines(part, first, last); });
 }
 
-// `check_spmm` for an x that may also be a vector (k,).
-void check_factor(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
-                  const Tensor& val, const Tensor& x) {
-  if (x.dim() != 1) return check_spmm(ptr, idx, perm, val, x);
-  check_view(ptr, idx, perm);
-  check_columns(x, "x");
-  check_tensor(val, 1, x.scalar_type(), "val");
-  check_size(val, 0, idx.size(0), "val");
-}
-
 void check_values(const Tensor& out, const Tensor& idx, const Tensor& x) {
   check_tensor(out, 1, x.scalar_type(), "out");
   check_size(out, 0, idx.size(0), "out");
@@ -221,7 +211,7 @@ void sddmm_into(const Tensor& out, const Tensor& ptr, const Tensor& idx,
 
 Tensor spmm(const Tensor& ptr, const Tensor& idx, const std::optional<Tensor>& perm,
             const Tensor& val, const Tensor& x) {
-  check_factor(ptr, idx, perm, val, x);
+  check_spmm(ptr, idx, perm, val, x, 1, /*may_be_vector=*/true);
   const bool reordered = perm.has_value() && (are_far(val) || takes_few(ptr, x));
   if (reordered) return spmm(ptr, idx, std::nullopt, in_view_order(*perm, val), x);
   const int64_t m = ptr.size(0) - 1, n = num_columns(x);

@@ -95,26 +95,33 @@ bool worth_staging(const Tensor& idx, const Tensor& x, RowUse use, bool scattere
   return idx.numel() * element <= (scattered && row == 4 ? kLong : kShort) * use.lines;
 }
 
-// Whether columns and values have more than 1 / `share` of the bytes of the shared cache. With a
-// few columns, a product waits for them if they come from memory. With more, it waits for rows of
-// x.
-bool are_distant(const Tensor& idx, const Tensor& x, RowUse use, int64_t share) {
+// The bytes of columns and values.
+int64_t entry_bytes(const Tensor& idx, const Tensor& x) {
+  return idx.numel() * static_cast<int64_t>(idx.element_size() + x.element_size());
+}
+
+// Whether the shared cache is likely to hold columns and values. It holds other data too, and may
+// have lost what takes a quarter of it.
+bool are_cached(const Tensor& idx, const Tensor& x) {
+  return 4 * entry_bytes(idx, x) <= shared_bytes();
+}
+
+// With a few columns, a product may wait for the columns and values of A. With more, it waits for
+// rows of x.
+bool may_wait_for_entries(const Tensor& x, RowUse use) {
   constexpr int64_t kFew = 32;
-  const int64_t entry = static_cast<int64_t>(idx.element_size() + x.element_size());
-  return use.sums_only && row_bytes(x) <= kFew && share * idx.numel() * entry > shared_bytes();
+  return use.sums_only && row_bytes(x) <= kFew;
 }
 
 // The processor itself loads columns and values ahead, unless rows of x are missing from its first
 // cache: then the loads that wait for them keep it from looking far enough ahead. In short rows,
-// prefetches cost more time than they save. The shared cache holds other data too, so it may have
-// lost what is a quarter of it.
+// prefetches cost more time than they save.
 bool worth_fetching(const Tensor& idx, const Tensor& x, RowUse use) {
   constexpr int64_t kLong = 16;  // entries of a row
-  constexpr int64_t kShare = 4;
   constexpr double kOften = 0.25;
   const int64_t row = row_bytes(x);
-  if (row == 0 || idx.numel() < kLong * use.lines) return false;
-  if (!are_distant(idx, x, use, kShare)) return false;
+  if (row == 0 || !may_wait_for_entries(x, use) || idx.numel() < kLong * use.lines) return false;
+  if (are_cached(idx, x)) return false;
   const double rows = room(nearest_bytes()) / static_cast<double>(row);
   return static_cast<double>(x.size(0)) > rows && footprint_of(idx).misses(rows) > kOften;
 }
@@ -128,8 +135,9 @@ Traffic choose(const Misses& misses, const Tensor& idx, const Tensor& x, RowUse 
           .tiled = tiled,
           .staged = worth_staging(idx, x, use, scattered),
           .scattered = scattered,
-          .distant = are_distant(idx, x, use, 1),
-          .fetched = worth_fetching(idx, x, use)};
+          .distant = may_wait_for_entries(x, use) && entry_bytes(idx, x) > shared_bytes(),
+          .fetched = worth_fetching(idx, x, use),
+          .cached = are_cached(idx, x)};
 }
 
 Tensor traffic(const Tensor& idx, const Tensor& x, bool may_tile, int64_t lines) {

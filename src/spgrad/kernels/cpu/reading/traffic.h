@@ -16,6 +16,7 @@ struct Traffic {
   bool streamed = false;   // y is written past the caches
   bool distant = false;    // columns and values come from memory, as no cache is so large
   bool fetched = false;    // columns and values are prefetched
+  bool cached = false;     // columns and values are likely to be in the shared cache
 };
 
 // True if writing y past the caches saves time: rows of y are whole cache lines, and y is much

@@ -30,6 +30,7 @@ SPGRAD_INLINE void spmm_by_length(const Spmm<index_t, scalar_t> a, int64_t first
   for (; first + 4 <= last; first += 4) {
     const index_t* const ptr = a.ptr + first;
     const index_t p = ptr[0], length = ptr[1] - p;
+    // Of values of four bytes the processor itself loads enough ahead.
     if (sizeof(scalar_t) == 8 && a.traffic.distant) prefetch_entries(a, p, ptr[4]);
     const bool alike =
         ptr[2] - ptr[1] == length && ptr[3] - ptr[2] == length && ptr[4] - ptr[3] == length;

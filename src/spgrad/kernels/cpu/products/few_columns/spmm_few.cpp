@@ -68,20 +68,18 @@ SPGRAD_INLINE void spmm_regular(const Spmm<index_t, scalar_t>& a, int64_t first,
   }
 }
 
-// Whether spmv, which looks at the lengths of 64 rows at a time, is the fastest way for `rows` rows
-// of one length with `count` entries together, while the shared cache has them: with float32, short
-// rows, with float64, rows of one entry. Measured with registers of 64 bytes.
+// Whether spmv is the fastest way for `rows` rows of one length, which have `count` entries
+// together: for short rows of float32 and for rows of one entry of float64, while the shared cache
+// has their columns and values. Measured with registers of 64 bytes.
 template <int kBytes, class index_t, class scalar_t>
 bool takes_many_rows(const Spmm<index_t, scalar_t>& a, int64_t count, int64_t rows) {
-  constexpr int64_t kMost = sizeof(scalar_t) == 4 ? 16 : 1, kShare = 4;
-  const auto bytes = a.nse * static_cast<int64_t>(sizeof(index_t) + sizeof(scalar_t));
-  return kBytes == 64 && a.n == 1 && count <= kMost * rows && kShare * bytes <= shared_bytes();
+  constexpr int64_t kMost = sizeof(scalar_t) == 4 ? 16 : 1;
+  return kBytes == 64 && a.n == 1 && count <= kMost * rows && a.traffic.cached;
 }
 
-// Rows [first, last) of one column of float64, whose columns and values come from memory: one at a
-// time. The loop over four has instructions of its own for each. If an element is one load, these
-// are so many that an AMD EPYC (Zen 5) no longer loads ahead what they need, and takes twice the
-// time.
+// Rows [first, last) of one column of float64, whose columns and values come from memory, one row
+// at a time. A loop over four rows has instructions of its own for each of them, and each element
+// is one load. For so many instructions that load, an AMD EPYC (Zen 5) no longer loads ahead.
 template <int kBytes, class index_t, class scalar_t>
 SPGRAD_INLINE void spmv_distant(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   if (a.traffic.fetched) {
@@ -111,8 +109,8 @@ template <int kBytes, int kColumns, class index_t, class scalar_t>
 SPGRAD_INLINE void spmm_columns_of(const Spmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   constexpr int kRow = kColumns * static_cast<int>(sizeof(scalar_t));
   if constexpr (are_few(kColumns, kRow, kBytes)) {
-    constexpr int64_t kShort = 16, kOften = 20, kMost = 24,
-                      kNearlyAll = 27;  // all but kShort of 32
+    constexpr int64_t kShort = 16;                               // entries of a row
+    constexpr int64_t kOften = 20, kMost = 24, kNearlyAll = 27;  // of 32
     const int64_t count = int64_t{a.ptr[last]} - a.ptr[first], rows = last - first;
     const bool are_short = count <= kShort * rows;
     const int64_t looks = are_short ? 64 : 16;  // of which each may miss the caches
