@@ -20,7 +20,8 @@ extern "C" {
 char __libc_single_threaded = 0;
 
 // Later versions of glibc have newer versions of these functions beside the older ones, which give
-// the same results. The linker replaces each f by __wrap_f (--wrap), which calls the older version.
+// the same results but for a rounding in the last place. The linker replaces each f by __wrap_f
+// (--wrap), which calls the older version.
 #if defined(__x86_64__)
 #define OLDEST "GLIBC_2.2.5"
 #elif defined(__aarch64__)
@@ -30,13 +31,16 @@ char __libc_single_threaded = 0;
 #endif
 
 double oldest_exp(double);
+double oldest_hypot(double, double);
 double oldest_log(double);
 int oldest_trylock(pthread_mutex_t*);
 __asm__(".symver oldest_exp, exp@" OLDEST);
+__asm__(".symver oldest_hypot, hypot@" OLDEST);
 __asm__(".symver oldest_log, log@" OLDEST);
 __asm__(".symver oldest_trylock, pthread_mutex_trylock@" OLDEST);
 
 double __wrap_exp(double x) { return oldest_exp(x); }
+double __wrap_hypot(double x, double y) { return oldest_hypot(x, y); }
 double __wrap_log(double x) { return oldest_log(x); }
 int __wrap_pthread_mutex_trylock(pthread_mutex_t* mutex) { return oldest_trylock(mutex); }
 }
