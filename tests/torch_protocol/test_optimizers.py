@@ -107,6 +107,20 @@ def test_hybrid_and_batched_parameters_beside_dense_ones(form):
         testing.assert_close(t.detach(), twin.detach())
 
 
+@pytest.mark.parametrize("name", support.ALL)
+@pytest.mark.parametrize(("kind", "form"), CASES, ids=case_id)
+def test_gradients_that_are_kept_become_zero(kind, form, name):
+    A, bias = parameter(name), torch.randn(3, dtype=F64, requires_grad=True)
+    optimizer = getattr(optim, kind)([A] if kind == "LBFGS" else [A, bias], **PLAIN[kind], **form)
+    (A.sum() + bias.sum()).backward()
+    kept, version = A.grad, A.grad._vals._version
+    optimizer.zero_grad(set_to_none=False)
+    assert A.grad is kept and kept._vals._version > version
+    assert kept.pattern is A.pattern
+    assert not kept._vals.any()
+    assert kind == "LBFGS" or not bias.grad.any()
+
+
 def test_unchanged_code_in_drop_in_mode():
     a, x = parameter("csr").detach().to_dense(), torch.randn(6, 3, dtype=F64)
     for kind, options in PLAIN.items():

@@ -299,8 +299,19 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
 }
 
 
+def _is_a_view(func: Any) -> bool:
+    """True if the result shares memory with an operand without being that operand."""
+    shared = [value.alias_info for value in func._schema.returns if value.alias_info is not None]
+    return any(not alias.is_write for alias in shared)
+
+
 def _with_its_aliases(func: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
-    """`answer` with a result that records which operands it aliases, as torch.compile requires."""
+    """`answer` with a result that records which operands it aliases, as torch.compile requires.
+
+    A function that works in place returns its operand, and there is nothing to record.
+    """
+    if not _is_a_view(func):
+        return answer
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return return_and_correct_aliasing(func, args, kwargs, answer(*args, **kwargs))

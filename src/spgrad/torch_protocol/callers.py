@@ -28,13 +28,10 @@ _FILES = tuple(
     str(Path(torch.__file__).parent / part)
     for part in ("optim/", "nn/utils/clip_grad.py", "amp/grad_scaler.py")
 )
+_RECORDED = (torch.full_like, torch._foreach_zero_)
 _TRACERS = ("torch._dynamo.utils", "torch.fx.interpreter")
-_BETWEEN = (
-    "spgrad.core.slots",
-    "torch._ops",
-    "torch._tensor",
-    "torch.functional",
-    "torch.overrides",
+_BETWEEN = frozenset(
+    ("spgrad.core.slots", "torch._ops", "torch._tensor", "torch.functional", "torch.overrides")
 )
 
 
@@ -42,10 +39,11 @@ def optimizing(func: Any = None) -> bool:
     """True if an optimizer's step called the `__torch_function__` or property that asks.
 
     A closure that the step calls does not count. Code that `torch.compile` traces counts if it is
-    in a file of torch's optimizers. `torch.full_like` also counts while gradients are recorded,
-    because the constructor of Adagrad fills its state with this function.
+    in a file of torch's optimizers. Two functions also count while gradients are recorded: with
+    `torch.full_like` the constructor of Adagrad fills its state, and with `torch._foreach_zero_`
+    `zero_grad(set_to_none=False)` clears gradients.
     """
-    if torch.is_grad_enabled() and func is not torch.full_like:
+    if torch.is_grad_enabled() and func not in _RECORDED:
         return False
     frame = sys._getframe(2)
     while frame is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
-from spgrad.core.tensor import SparseTensor
+from spgrad.core.tensor import SparseTensor, requires_grad
 from spgrad.errors import ArgumentValueError, StateError
 
 _NEW_RESULT: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -29,7 +29,7 @@ def in_place(name: str, op: Callable[..., torch.Tensor]) -> Callable[..., torch.
     @functools.wraps(op)
     def run(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         # autograd may save the operands, so the operation reads a copy of the tensor to overwrite
-        kept = isinstance(input, SparseTensor) and input.requires_grad and torch.is_grad_enabled()
+        kept = torch.is_grad_enabled() and isinstance(input, SparseTensor) and requires_grad(input)
         return store(name, input, op(input.clone() if kept else input, *args, **kwargs))
 
     _NEW_RESULT[run] = op
@@ -43,11 +43,11 @@ def with_new_result(function: Callable[..., Any]) -> Callable[..., Any] | None:
 
 def store(name: str, input: torch.Tensor, result: torch.Tensor) -> Any:
     """Puts `result` into `input`, if dtype and pattern allow this."""
-    if not torch.can_cast(result.dtype, input.dtype):
+    own, new = checks.values_of(input).dtype, checks.values_of(result).dtype
+    if not torch.can_cast(new, own):
         raise ArgumentValueError(
-            f"`input` has dtype {checks.short(input.dtype)}, and the result "
-            f"{checks.short(result.dtype)}; a dtype that holds the result is accepted. Use "
-            f"spgrad.{name}, which returns it.",
+            f"`input` has dtype {checks.short(own)}, and the result {checks.short(new)}; a dtype that "
+            f"holds the result is accepted. Use spgrad.{name}, which returns it.",
             function=f"{name}_",
         )
     sparse = isinstance(input, SparseTensor), isinstance(result, SparseTensor)

@@ -43,17 +43,20 @@ def on_values(
     given = [*args, *kwargs.values()] if kwargs else args
     pattern = _common(func, [a for a in given if isinstance(a, SparseTensor)])
     lists = [a for a in given if isinstance(a, (list, tuple))]
-    patterns = _common_of_lists(func, lists)
-    out = func(*map(_stored, args), **{k: _stored(v) for k, v in (kwargs or {}).items()})
+    patterns = _common_of_lists(func, lists) if lists else None
+    stored = map(_stored, args)
+    out = func(*stored, **{k: _stored(v) for k, v in kwargs.items()}) if kwargs else func(*stored)
     if isinstance(out, (list, tuple)):
         found = patterns if patterns is not None else [pattern] * len(out)
         if len(found) == len(out):
             return type(out)([_wrapped(o, p) for o, p in zip(out, found, strict=True)])
         return out
-    if pattern is not None and isinstance(args[0], SparseTensor) and out is args[0]._vals:
-        fits = out.shape == pattern.values_shape  # False after a change of its shape in place
-        return args[0] if fits else out
-    return _wrapped(out, pattern)
+    if pattern is None or not isinstance(out, torch.Tensor):
+        return out
+    if out.shape != pattern.values_shape:  # also after a change of its shape in place
+        return out
+    same = isinstance(args[0], SparseTensor) and out is args[0]._vals
+    return args[0] if same else SparseTensor(out, pattern)
 
 
 def _gradient(grad: torch.Tensor | None) -> torch.Tensor | None:
@@ -87,6 +90,8 @@ def _common(func: Any, operands: list[SparseTensor]) -> Pattern | None:
         return None
     first = operands[0]._pattern
     for other in operands[1:]:
+        if other._pattern is first:
+            continue
         text = _different(func, first, other._pattern)
         if not first.agrees_with(other._pattern, text):
             raise ArgumentValueError(text)
