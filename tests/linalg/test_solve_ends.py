@@ -272,63 +272,6 @@ def test_the_adjoint_of_a_preconditioner(preconditioner):
     testing.assert_close(P.apply(r).mH @ s, r.mH @ P.apply(s, adjoint=True))
 
 
-@pytest.mark.parametrize(
-    ("method", "most"), [("smoothed aggregation", 14), ("ruge stuben", 9)], ids=["SA", "RS"]
-)
-def test_multigrid(method, most):
-    pytest.importorskip("pyamg")
-    m = 32
-    eye, T = torch.eye(m, dtype=D), poisson(m)
-    M = spgrad.from_dense(torch.kron(T, eye) + torch.kron(eye, T))
-    b = torch.ones(m * m, 2, dtype=D)
-    x, plain = linalg.solve(M, b, linalg.CG(), return_info=True)
-    solver = linalg.CG(preconditioner=linalg.AMG(method))
-    y, info = linalg.solve(M, b, solver, return_info=True)
-    assert info.iterations < plain.iterations / 2
-    # two steps more where the sweeps damp the upper half of the spectrum less than they can
-    assert info.iterations <= most
-    twice = linalg.CG(preconditioner=linalg.AMG(method, sweeps=2))
-    y, more = linalg.solve(M, b, twice, return_info=True)
-    assert more.iterations < info.iterations
-    torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-6)
-
-
-def test_multigrid_relaxes_the_vector_of_ones_where_it_is_not_smooth():
-    """With ones as they are, three times as many steps."""
-    pytest.importorskip("pyamg")
-    eye, scale = torch.eye(40, dtype=D), torch.randn(1600, dtype=D).exp()
-    M = (torch.kron(poisson(40), eye) + torch.kron(eye, poisson(40))) * torch.outer(scale, scale)
-    A, solver = spgrad.from_dense(M), linalg.CG(preconditioner=linalg.AMG())
-    _, info = linalg.solve(A, torch.ones(1600, dtype=D), solver, return_info=True)
-    assert info.iterations <= 75
-
-
-@pytest.mark.parametrize("off", [0.0, 1.0], ids=["diagonal", "pairs"])
-@pytest.mark.parametrize("method", ["smoothed aggregation", "ruge stuben"])
-def test_multigrid_of_a_matrix_that_never_gets_small(method, off):
-    """Its inverse on the coarsest level would have 4e8 elements or more, were it made dense."""
-    pytest.importorskip("pyamg")
-    at = torch.arange(40_000)
-    values = torch.cat([torch.linspace(2, 3, 40_000, dtype=D), torch.full_like(at, -off, dtype=D)])
-    M = spgrad.sparse_coo_tensor(torch.stack([at.repeat(2), torch.cat([at, at ^ 1])]), values)
-    b = torch.ones(40_000, dtype=D)
-    solver = linalg.CG(preconditioner=linalg.AMG(method))
-    x, info = linalg.solve(M, b, solver, return_info=True)
-    torch.testing.assert_close(M @ x, b, rtol=1e-7, atol=1e-7)
-    assert info.iterations <= 12
-
-
-@pytest.mark.parametrize("method", ["smoothed aggregation", "ruge stuben"])
-def test_multigrid_is_the_same_in_each_run(method):
-    pytest.importorskip("pyamg")
-    eye = torch.eye(12, dtype=D)
-    M = spgrad.from_dense(torch.kron(poisson(12), eye) + torch.kron(eye, poisson(12)))
-    b = torch.randn(144, 1, dtype=D)
-    once, again = (linalg.AMG(method).prepare(M).apply(b) for _ in range(2))
-    assert torch.equal(once, again)
-    assert torch.equal(linalg.AMG(method).prepare(M).apply(b.requires_grad_()), once)
-
-
 def test_an_iteration_ends_when_all_columns_have_converged():
     A = spgrad.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]], dtype=torch.float64))
     b = torch.eye(2, dtype=torch.float64)

@@ -46,8 +46,8 @@ def store(name: str, input: torch.Tensor, result: torch.Tensor) -> Any:
     own, new = checks.values_of(input).dtype, checks.values_of(result).dtype
     if not torch.can_cast(new, own):
         raise ArgumentValueError(
-            f"`input` has dtype {checks.short(own)}, and the result {checks.short(new)}; a dtype that "
-            f"holds the result is accepted. Use spgrad.{name}, which returns it.",
+            f"`input` has dtype {checks.short(own)}, and the result {checks.short(new)}; a dtype "
+            f"that holds the result is accepted. Use spgrad.{name}, which returns it.",
             function=f"{name}_",
         )
     sparse = isinstance(input, SparseTensor), isinstance(result, SparseTensor)
