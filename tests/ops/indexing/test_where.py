@@ -81,3 +81,24 @@ def test_what_is_not_taken_leaves_no_nan():
 def test_refusals(call, text):
     with pytest.raises(spgrad.SpgradError, match=text):
         call()
+
+
+@pytest.mark.parametrize("real", ["input", "other", "number"])
+def test_gradients_of_a_real_and_a_complex_argument(real):
+    """torch.where has none for them."""
+    condition = spgrad.from_dense(torch.tensor([[True, False, True], [False, False, True]]))
+    a = torch.tensor([[1.0, 0.0, 3.0], [4.0, 0.0, 0.0]], dtype=torch.float64)
+    number = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    A = spgrad.from_dense(a).requires_grad_()
+    C = spgrad.from_dense(a + 2j * a.flip(1)).requires_grad_()
+    one, two = {"input": (A, C), "other": (C, A), "number": (number, C)}[real]
+    wide = [t if t.is_complex() else t.to(torch.complex128) for t in (one, two)]
+    got, want = spgrad.where(condition, one, two), spgrad.where(condition, *wide)
+    assert got.dtype == torch.complex128
+    torch.testing.assert_close(got, want)
+    ours, theirs = (
+        torch.autograd.grad(result.to_dense().abs().sum(), (one, two)) for result in (got, want)
+    )
+    for x, mine, other in zip((one, two), ours, theirs, strict=True):
+        assert mine.dtype == x.dtype
+        torch.testing.assert_close(mine, other)

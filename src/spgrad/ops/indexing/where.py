@@ -99,8 +99,17 @@ def _where(operands: dict[str, Any]) -> SparseTensor:
             )
     pattern, at = _on_elements_of_all(sparse)
     at |= {name: _at(name, x, pattern) for name, x in operands.items() if name not in sparse}
-    vals = torch.where(at["condition"], at["input"], at["other"])
+    vals = torch.where(at["condition"], *_of_one_kind(at["input"], at["other"]))
     return on_pattern(vals.expand(pattern.values_shape).contiguous(), pattern)
+
+
+def _of_one_kind(a: Any, b: Any) -> tuple[Any, Any]:
+    """Both as complex if one tensor is: of two kinds, torch.where has no gradient."""
+    tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    if not tensors or a.is_complex() == b.is_complex():
+        return a, b
+    dtype = torch.result_type(a, b)
+    return a.to(dtype), b.to(dtype)
 
 
 def _may_be_nonzero(x: Any) -> bool:
