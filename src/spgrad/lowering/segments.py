@@ -335,13 +335,14 @@ class _SegmentProduct(Function):
         number = segment_sum(zero.to(torch.int32), segments)
         # how many of the other factors are zero
         others = segment_expand(number, segments) - zero.to(torch.int32)
-        factor = (others == 0) / nonzero
+        factor = (others == 0).to(vals.dtype)
         if torch.is_grad_enabled():  # one other zero makes the factor 0, but not its derivative
             zeros = torch.where(zero, vals, 0)
             other_zero = segment_expand(segment_sum(zeros, segments), segments) - zeros
-            factor = factor + (others == 1) * other_zero / nonzero
+            factor = factor + (others == 1) * other_zero
         g = g * segment_product(nonzero, segments).conj()
-        return segment_expand(g, segments) * factor.conj(), None
+        # no reciprocal, which is infinite for the smallest numbers
+        return segment_expand(g, segments) / nonzero.conj() * factor.conj(), None
 
 
 class _SegmentExtremum(Function):

@@ -138,23 +138,6 @@ def test_zeros_share_the_gradient_over_sparse_and_dense_dimensions(function):
     compare(function, A, dim=(1, 2))
 
 
-@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-def test_product_with_zeros(zeros, dtype):
-    """Its second derivative does not vanish with two zeros, where the first does."""
-    x = testing.random_dense((2, 4), dtype=dtype, generator=torch.Generator())
-    vals = x.clone()
-    vals[0, :zeros] = 0
-    pattern = spgrad.from_dense(x).pattern
-    vals = vals.view(-1).requires_grad_()
-
-    def run(vals):
-        return spgrad.from_values(vals, pattern).prod(1)
-
-    assert torch.autograd.gradcheck(run, vals)
-    assert torch.autograd.gradgradcheck(run, vals)
-
-
 @layouts
 def test_negative_rows(layout):
     """Where one element is unspecified the largest is that zero, which has no gradient."""
