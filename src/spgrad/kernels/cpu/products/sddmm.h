@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "common/lanes.h"
 #include "reading/prefetch.h"
@@ -123,23 +124,57 @@ SPGRAD_INLINE void dots_of(const scalar_t* const (&g)[kTogether],
   dots.finish(out);
 }
 
+// A row of g in registers, so that rows of x are read as a whole, one after the other. kVectors is
+// its number of vectors, or 0 if g is read from memory, a vector for kTogether entries at a time.
+template <int kElements, int kVectors, class scalar_t>
+struct Held {
+  Lanes<scalar_t, kElements> parts[kVectors];
+
+  SPGRAD_INLINE explicit Held(const scalar_t* row) {
+#pragma GCC unroll 8
+    for (int part = 0; part < kVectors; ++part)
+      load<kElements>(row + part * kElements, parts[part]);
+  }
+};
+template <int kElements, class scalar_t>
+struct Held<kElements, 0, scalar_t> {
+  SPGRAD_INLINE explicit Held(const scalar_t* /*row*/) {}
+};
+
 // The dot products of the kTogether entries from p on. If not kWhole, there are fewer entries
-// before `end`, and the last entry is computed several times. owner(q) is the row of entry q.
-template <int kElements, bool kShared, bool kPrefetched, bool kWhole, class index_t, class scalar_t,
-          class Owner>
+// before `end`, and the last entry is computed several times. owner(q) is the row of entry q, and
+// `own` that of entry p.
+template <int kElements, int kVectors, bool kShared, bool kPrefetched, bool kWhole, class index_t,
+          class scalar_t, class Owner>
 SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
                                int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
-                               const Owner& owner) {
+                               const Held<kElements, kVectors, scalar_t>& own, const Owner& owner) {
+  const int64_t n = kVectors == 0 ? a.n : kVectors * kElements;
   const scalar_t *g[kTogether], *x[kTogether];
 #pragma GCC unroll 4
   for (int e = 0; e < kTogether; ++e) {
     const int64_t q = kWhole ? p + e : std::min(p + e, end - 1);
-    if constexpr (kPrefetched) prefetch_row(a, q, ahead, 0, a.n);
+    if constexpr (kPrefetched) prefetch_row(a, q, ahead, 0, n);
     g[e] = kShared && e > 0 ? g[0] : a.g + static_cast<int64_t>(owner(q)) * a.step;
     x[e] = a.row(q);
   }
   scalar_t sums[kTogether];
-  dots_of<kElements, kShared>(g, x, a.n, fresh, sums);
+  if constexpr (kVectors == 0) {
+    dots_of<kElements, kShared>(g, x, n, fresh, sums);
+  } else {
+    Dots<scalar_t, kElements> dots;
+#pragma GCC unroll 4
+    for (int e = 0; e < kTogether; ++e) {
+#pragma GCC unroll 8
+      for (int part = 0; part < kVectors; ++part) {
+        Lanes<scalar_t, kElements> left = own.parts[part], right;
+        if constexpr (!kShared) load<kElements>(g[e] + part * kElements, left);
+        load<kElements>(x[e] + part * kElements, right);
+        dots.add(e, left, right);
+      }
+    }
+    dots.finish(sums);
+  }
   if (kWhole && a.perm == nullptr) {
     std::memcpy(a.out + p, sums, sizeof(sums));
   } else {
@@ -148,14 +183,20 @@ SPGRAD_INLINE void sddmm_group(const Sddmm<index_t, scalar_t>& a, int64_t p, int
 }
 
 // The entries [p, end), all of one row if kShared.
-template <int kElements, bool kShared, bool kPrefetched, class index_t, class scalar_t, class Owner>
+template <int kElements, int kVectors, bool kShared, bool kPrefetched, class index_t,
+          class scalar_t, class Owner>
 SPGRAD_INLINE void sddmm_entries(const Sddmm<index_t, scalar_t>& a, int64_t p, int64_t end,
                                  int64_t ahead, const Fresh<kElements, scalar_t>& fresh,
                                  const Owner& owner) {
+  if (p == end) return;
+  const Held<kElements, kVectors, scalar_t> own(a.g + static_cast<int64_t>(owner(p)) * a.step);
   for (; p + kTogether <= end; p += kTogether) {
-    sddmm_group<kElements, kShared, kPrefetched, true>(a, p, end, ahead, fresh, owner);
+    sddmm_group<kElements, kVectors, kShared, kPrefetched, true>(a, p, end, ahead, fresh, own,
+                                                                 owner);
   }
-  if (p < end) sddmm_group<kElements, kShared, kPrefetched, false>(a, p, end, ahead, fresh, owner);
+  if (p == end) return;
+  sddmm_group<kElements, kVectors, kShared, kPrefetched, false>(a, p, end, ahead, fresh, own,
+                                                                owner);
 }
 
 // Writes the row of each of the entries [begin, end); row i has the first of them. Returns the row
@@ -177,15 +218,15 @@ SPGRAD_INLINE int64_t write_rows(const index_t* ptr, int64_t i, int64_t begin, i
 // rows, because a branch there would be mispredicted. Each entry then loads its own row of g.
 inline constexpr int64_t kShortRow = 12;
 
-// Rows [first, last) of n >= kElements columns.
-template <int kElements, bool kPrefetched, class index_t, class scalar_t>
+// Rows [first, last) of n >= kElements columns, which are kVectors vectors unless that is 0.
+template <int kElements, int kVectors, bool kPrefetched, class index_t, class scalar_t>
 SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last) {
   const Fresh<kElements, scalar_t> fresh(a.n);
   const int64_t ahead = entries_ahead<scalar_t>(a.ahead, a.n), stop = a.ptr[last];
   if (stop - a.ptr[first] > kShortRow * (last - first)) {
     for (int64_t i = first; i < last; ++i) {
-      sddmm_entries<kElements, true, kPrefetched>(a, a.ptr[i], a.ptr[i + 1], ahead, fresh,
-                                                  [i](int64_t) { return i; });
+      sddmm_entries<kElements, kVectors, true, kPrefetched>(a, a.ptr[i], a.ptr[i + 1], ahead, fresh,
+                                                            [i](int64_t) { return i; });
     }
     return;
   }
@@ -195,15 +236,15 @@ SPGRAD_INLINE void sddmm_dots(const Sddmm<index_t, scalar_t>& a, int64_t first, 
   for (int64_t begin = a.ptr[first]; begin < stop; begin += kBatch) {
     const int64_t end = std::min(begin + kBatch, stop);
     i = write_rows<kCopies>(a.ptr, i, begin, end, owners);
-    sddmm_entries<kElements, false, kPrefetched>(a, begin, end, ahead, fresh,
-                                                 [&](int64_t q) { return owners[q - begin]; });
+    sddmm_entries<kElements, kVectors, false, kPrefetched>(
+        a, begin, end, ahead, fresh, [&](int64_t q) { return owners[q - begin]; });
   }
 }
 
-template <int kElements, class index_t, class scalar_t>
+template <int kElements, int kVectors, class index_t, class scalar_t>
 void sddmm_dots(const Sddmm<index_t, scalar_t> a, int64_t first, int64_t last) {
-  a.ahead == 0 ? sddmm_dots<kElements, false>(a, first, last)
-               : sddmm_dots<kElements, true>(a, first, last);
+  a.ahead == 0 ? sddmm_dots<kElements, kVectors, false>(a, first, last)
+               : sddmm_dots<kElements, kVectors, true>(a, first, last);
 }
 
 // One column.
@@ -223,7 +264,7 @@ void sddmm_narrow(const Sddmm<index_t, scalar_t>& a, int64_t first, int64_t last
   if constexpr (kElements > 2) {
     if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
   }
-  sddmm_dots<kElements>(a, first, last);
+  sddmm_dots<kElements, 0>(a, first, last);
 }
 
 // Rows [first, last) of the view.
@@ -234,7 +275,16 @@ SPGRAD_INLINE void sddmm_rows(const Sddmm<index_t, scalar_t>& a, int64_t first, 
   if constexpr (kElements > 2) {
     if (a.n < kElements) return sddmm_narrow<kElements / 2>(a, first, last);
   }
-  sddmm_dots<kElements>(a, first, last);
+  // as many vectors as registers hold beside the sums
+  if constexpr (std::is_same_v<scalar_t, float> || std::is_same_v<scalar_t, double>) {
+    if (a.n == kElements) return sddmm_dots<kElements, 1>(a, first, last);
+    if (a.n == 2 * kElements) return sddmm_dots<kElements, 2>(a, first, last);
+    if (a.n == 4 * kElements) return sddmm_dots<kElements, 4>(a, first, last);
+    if constexpr (kBytes == 64) {
+      if (a.n == 8 * kElements) return sddmm_dots<kElements, 8>(a, first, last);
+    }
+  }
+  sddmm_dots<kElements, 0>(a, first, last);
 }
 
 // sddmm_rows for the widest vectors of this processor; compiled once, in matmul.cpp.
