@@ -89,8 +89,7 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
                         other = ArgumentKindError(hint)
                         _explain(other, name, operands)
                         raise other from None
-                refused = _of_a_misfit(op, name, args, kwargs, error)
-                refused = refused or _of_an_argument(op, args, kwargs, error)
+                refused = named_error(op, name, args, kwargs, error)
                 if refused is not None:
                     _explain(refused, name, operands)
                     raise refused from error
@@ -102,6 +101,21 @@ def public_as(name: str, *, collective: bool = False) -> Callable[[Callable[P, T
         return run
 
     return decorate
+
+
+def named_error(
+    op: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: Exception,
+) -> SpgradError | None:
+    """The error that names the argument of a call where torch or Python raised one that does not.
+
+    None if no argument explains the error, or the error names it.
+    """
+    refused = _of_a_misfit(op, name, args, kwargs, error)
+    return refused or _of_an_argument(op, args, kwargs, error)
 
 
 def _require_sizes(out: Any) -> None:

@@ -135,7 +135,7 @@ def kinds_differ_between_ranks(rank, world):
         if not isinstance(bad, type(D)):
             raises(ValueError, last, lambda bad=bad, good=good: D / one(bad, good))
     raises(ValueError, last, lambda: D + one(D.map(torch.Tensor.float), D))
-    raises(ValueError, last, lambda: D.add_identity(one(1j, 1.0)))
+    raises(ValueError, "`alpha` is 1j", lambda: D.add_identity(one(1j, 1.0)))
     raises(TypeError, "on rank", lambda: D.add_identity(one(torch.ones(3), 1.0)))
     raises(ValueError, last, lambda: D.with_values(one(D.local_values().float(), D.local_values())))
     wide, wide_x = one((D.map(torch.Tensor.float), x.float()), (D, x))

@@ -45,6 +45,7 @@ FAMILIES = (
     "file_cases",
     "failure_cases",
     "refusal_cases",
+    "misuse_cases",
 )
 
 

@@ -213,14 +213,14 @@ def require_same_dtype(**tensors: torch.Tensor) -> None:
     (first, a), *rest = ((name, values_of(t)) for name, t in tensors.items())
     for name, b in rest:
         if a.dtype != b.dtype:
-            narrow, to = (first, b.dtype) if _reaches(b.dtype, a.dtype) else (name, a.dtype)
+            narrow, to = (first, b.dtype) if reaches(b.dtype, a.dtype) else (name, a.dtype)
             raise ArgumentValueError(
                 f"`{name}` has dtype {short(b.dtype)}; `{first}` has {short(a.dtype)}, and one "
                 f"dtype for all is accepted. Convert with {narrow}.to({to})."
             )
 
 
-def _reaches(wide: torch.dtype, narrow: torch.dtype) -> bool:
+def reaches(wide: torch.dtype, narrow: torch.dtype) -> bool:
     """Whether torch promotes `narrow` to `wide`; it promotes no numbers of 8 bits or quantized."""
     try:
         return torch.promote_types(wide, narrow) == wide

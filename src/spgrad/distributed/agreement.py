@@ -12,9 +12,11 @@ another one. They compare meshes in the store of `torch.distributed`, by which i
 from __future__ import annotations
 
 import json
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -23,10 +25,45 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _get_default_store
 
+from spgrad import errors
 from spgrad.core import checks
 from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError, StateError
+from spgrad.public import named_error
 
 T = TypeVar("T")
+
+
+@dataclass
+class Call:
+    """A call of a public function that all processes make.
+
+    Attributes:
+        op: The function.
+        name: Its name for users.
+        args: The arguments.
+        kwargs: Those by keyword.
+        compared: Whether this process has told the others of its arguments.
+    """
+
+    op: Callable[..., Any]
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    compared: bool = False
+
+    def named(self, error: Exception) -> SpgradError | None:
+        """The error that names the argument, where torch or Python raised one that does not."""
+        return named_error(self.op, self.name, self.args, self.kwargs, error)
+
+
+class _Running(threading.local):
+    """The calls that run in this thread, the outermost first."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+
+RUNNING = _Running()
 
 
 class Agreement:
@@ -47,12 +84,13 @@ class Agreement:
         self, group: Any, check: Callable[[], dict[str, object]], device: torch.device | str
     ) -> None:
         self._group = group
-        self.error: Exception | None = None
+        self.error: SpgradError | None = None
         self._facts: dict[str, object] = {}
         try:
             self._facts = {name: _sendable(given) for name, given in check().items()}
         except Exception as found:  # noqa: BLE001  # the others are told before it is raised here
-            self.error = found
+            self.error = _named(found)
+        _told_of_all()
         word = 0 if self.error else zlib.crc32(repr(self._facts).encode()) + 1
         self._words = torch.tensor([word, -word], device=device)
         self._work: Any = dist.all_reduce(self._words, dist.ReduceOp.MAX, group, async_op=True)
@@ -65,7 +103,9 @@ class Agreement:
             return
         told: list[Any] = [None] * dist.get_world_size(self._group)
         error = self.error
-        dist.all_gather_object(told, self._facts if error is None else _told(error), self._group)
+        dist.all_gather_object(
+            told, self._facts if error is None else (type(error), str(error.args[0])), self._group
+        )
         for rank, found in enumerate(told):
             if isinstance(found, tuple):
                 raise found[0](f"on rank {rank} of {len(told)}, {found[1]}") from error
@@ -112,11 +152,21 @@ def called(name: str, function: Callable[..., T], *given: object) -> T:
         ) from error
 
 
-def _told(error: Exception) -> tuple[type[SpgradError], str]:
-    """An error as the other processes raise it."""
+def _told_of_all() -> None:
+    """Notes that this process has told the others of the arguments of the calls that run."""
+    for call in RUNNING.calls:
+        call.compared = True
+
+
+def _named(error: Exception) -> SpgradError:
+    """An error of the arguments as all processes raise it."""
     if isinstance(error, SpgradError):
-        return type(error), str(error.args[0])
-    return ArgumentKindError, f"an argument raised {type(error).__name__}: {error}"
+        return error
+    named = RUNNING.calls[-1].named(error) if RUNNING.calls else None
+    if named is None:
+        named = ArgumentKindError(f"an argument raised {type(error).__name__}: {error}")
+    named.__cause__ = error
+    return named
 
 
 def _sendable(given: object) -> object:
@@ -233,15 +283,17 @@ class _Calls:
 
     def refused(self, mesh: str, error: SpgradError) -> SpgradError:
         """Tells the others of a call with a mesh that is wrong by itself; the error for all."""
+        _told_of_all()
         self._refused.append(mesh)
         told = f"on rank {self._rank} of {dist.get_world_size()}, {error.args[0]}"
-        facts = isinstance(error, ArgumentKindError), told
+        facts = type(error).__name__, told
         self._write("refused", mesh, *facts)
         return _error(*facts)
 
     def begin(self, mesh: DeviceMesh) -> None:
         """Waits for the other processes of the mesh; raises if one of them has another mesh."""
         words, ranks = _in_words(mesh), mesh.mesh.tolist()
+        _told_of_all()
         self._begun.append(words)
         self._write("begins", words, ranks)
         raised: SpgradError | None = None
@@ -250,7 +302,7 @@ class _Calls:
             self._met[other] = len(self._begun)
             if error is not None and raised is None:
                 raised = error
-                self._write("failed", isinstance(error, ArgumentKindError), error.args[0])
+                self._write("failed", type(error).__name__, error.args[0])
         if raised is not None:
             # processes outside of the mesh that waited for this one answer the call by a failure
             self._refused.append(words)
@@ -312,8 +364,21 @@ class _Calls:
         return json.loads(entry)
 
 
-def _error(is_kind: bool, text: str) -> SpgradError:
-    return ArgumentKindError(text) if is_kind else ArgumentValueError(text)
+def refused_at_once(error: Exception) -> SpgradError | None:
+    """Tells the other processes of a call that failed before its mesh was known.
+
+    Returns:
+        The error for all; None if there is no group whose processes could be told.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        return None
+    return _calls().refused("unknown", _named(error))
+
+
+def _error(kind: str, text: str) -> SpgradError:
+    """The error of another process, from the name of its class."""
+    made: type[SpgradError] = getattr(errors, kind, ArgumentValueError)
+    return made(text)
 
 
 _ALL_CALLS: WeakKeyDictionary[Any, _Calls] = WeakKeyDictionary()

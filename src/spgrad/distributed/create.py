@@ -17,6 +17,7 @@ from spgrad.distributed.agreement import agree, require_group, require_mesh
 from spgrad.distributed.exchange import numbers_of
 from spgrad.distributed.matrix import ShardedMatrix
 from spgrad.distributed.plan import find_plan
+from spgrad.distributed.sharded import collective
 from spgrad.distributed.shares import (
     PARTITIONS,
     Shares,
@@ -30,12 +31,11 @@ from spgrad.errors import ArgumentKindError, ArgumentValueError
 from spgrad.lowering.coalesce import without_repeats
 from spgrad.lowering.convert import convert
 from spgrad.lowering.views import rows as row_view
-from spgrad.public import public_as
 
 Partition = str | Sequence[int] | torch.Tensor
 
 
-@public_as("distributed.distribute", collective=True)
+@collective("distributed.distribute", of_mesh=True)
 def distribute(
     A: torch.Tensor | None,
     mesh: DeviceMesh | None = None,
@@ -132,7 +132,7 @@ def distribute(
     return _build(mesh, rows_of(0))
 
 
-@public_as("distributed.from_local", collective=True)
+@collective("distributed.from_local", of_mesh=True)
 def from_local(
     local: torch.Tensor,
     mesh: DeviceMesh | None = None,

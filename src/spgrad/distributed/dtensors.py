@@ -25,7 +25,6 @@ from spgrad.distributed.exchange import (
     find_exchange,
     give_back,
     in_memory,
-    numbers_of,
 )
 from spgrad.distributed.plan import Plan, csr
 from spgrad.distributed.sharded import Sharded, kind_in_words
@@ -82,7 +81,7 @@ def find_move(ids: torch.Tensor, total: int, plan: Plan) -> Move:
 
 def to_rows(x: DTensor, move: Move, plan: Plan) -> torch.Tensor:
     """The rows of a DTensor that the process owns; a collective."""
-    local = x.redistribute(plan.mesh, [Shard(0)]).to_local()
+    local: torch.Tensor = _OwnRows.apply(x, plan.mesh)  # type: ignore[assignment]
     if move.exchange is None or move.place is None:
         return local
     arrived = collect(local, move.exchange)
@@ -96,10 +95,7 @@ def from_rows(y: torch.Tensor, move: Move, plan: Plan) -> DTensor:
     if move.exchange is not None and move.place is not None:
         y = give_back(y.index_select(0, move.place), move.exchange)
     shape = torch.Size((move.total, *y.shape[1:]))
-    stride = torch.empty(shape, device="meta").stride()
-    return DTensor.from_local(
-        in_memory(y), plan.mesh, [Shard(0)], run_check=False, shape=shape, stride=stride
-    )
+    return _AllRows.apply(y, plan.mesh, shape)  # type: ignore[return-value]
 
 
 def on_rows(function: Callable[[torch.Tensor], Any], x: torch.Tensor, D: Sharded) -> Any:
@@ -122,6 +118,15 @@ def of_shares(x: torch.Tensor, source: Shares, plan: Plan) -> torch.Tensor:
     if x.placements[0].is_replicate():
         return local_copy(x).index_select(0, source.numbers(plan.device))
     return to_rows(x, rows(source, plan), plan)
+
+
+def own_values(values: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """The values of the own entries; for a DTensor, a collective."""
+    if not isinstance(values, DTensor):
+        return values
+    if values.placements[0].is_replicate():
+        return local_copy(values).index_select(0, plan.entry_ids)
+    return to_rows(values, entries(plan), plan)
 
 
 def summed(part: torch.Tensor, D: Sharded) -> DTensor:
@@ -163,9 +168,48 @@ class _LocalCopy(torch.autograd.Function):
         return _Summed.apply(g, ctx.mesh), None  # type: ignore[return-value]
 
 
+class _OwnRows(torch.autograd.Function):
+    """The rows of a DTensor that `Shard(0)` gives this process.
+
+    torch's `redistribute` and `to_local` give the same rows. Where a gradient has another placement
+    than the tensor, as that of a single row has, they lose the graph of the gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: DTensor, mesh: DeviceMesh) -> torch.Tensor:  # type: ignore[override]
+        ctx.mesh, ctx.shape = mesh, x.shape
+        local = x.redistribute(mesh, [Shard(0)]).to_local()
+        return local.view_as(local)  # not the tensor itself, which would get a graph
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return _AllRows.apply(g, ctx.mesh, ctx.shape), None  # type: ignore[return-value]
+
+
+class _AllRows(torch.autograd.Function):
+    """The DTensor of this shape with `Shard(0)` of which each process has its rows."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, local: torch.Tensor, mesh: DeviceMesh, shape: torch.Size
+    ) -> DTensor:
+        ctx.mesh = mesh
+        stride = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(
+            in_memory(local), mesh, [Shard(0)], run_check=False, shape=shape, stride=stride
+        )
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, g: DTensor
+    ) -> tuple[torch.Tensor, None, None]:
+        return _OwnRows.apply(g, ctx.mesh), None, None  # type: ignore[return-value]
+
+
 def require_dense(name: str, x: Any, D: Sharded) -> torch.Tensor:
     """Refuses what is not a dense tensor on the device of D."""
-    if not isinstance(x, torch.Tensor) or x.layout != torch.strided or isinstance(x, SparseTensor):
+    strided = isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_nested
+    if not strided or isinstance(x, SparseTensor):
         raise ArgumentKindError(
             f"`{name}` is {checks.describe_kind(x)}; a dense tensor with the rows of this process, "
             "or a DTensor, is accepted. Take the rows of D.column_ids."
@@ -201,6 +245,30 @@ def require_placement(name: str, x: DTensor, plan: Plan) -> None:
             f"`{name}` has the placement {placement}; Shard(0) and Replicate() are accepted. "
             f"Call {name}.redistribute(placements=[Shard(0)])."
         )
+    rows = x.shape[0]
+    if not placement.is_replicate():
+        starts = even_starts(rows, len(plan.entries))
+        rows = starts[plan.rows.rank + 1] - starts[plan.rows.rank]
+    local, wanted = tuple(x._local_tensor.shape), (rows, *x.shape[1:])
+    if local != wanted:
+        raise ArgumentValueError(
+            f"`{name}` has shape {tuple(x.shape)}, and in this process {local}; {wanted} there, "
+            f"as {placement} has it, is accepted. Make it with "
+            "torch.distributed.tensor.distribute_tensor."
+        )
+
+
+def require_dtype_of(D: Sharded, name: str, x: torch.Tensor) -> None:
+    """Refuses an operand of another dtype than D."""
+    if x.dtype == D.dtype:
+        return
+    how = f"{name}.to({D.dtype})"
+    if checks.reaches(x.dtype, D.dtype):
+        how = f"D.map(lambda values: values.to({x.dtype}))"
+    raise ArgumentValueError(
+        f"`{name}` has dtype {checks.short(x.dtype)}; `D` has {checks.short(D.dtype)}, and one "
+        f"dtype for all is accepted. Convert with {how}."
+    )
 
 
 def require_number(name: str, x: Any, D: Sharded, accepted: str) -> None:
@@ -240,7 +308,7 @@ def agree_on(D: Sharded, name: str, x: Any, *more: object) -> None:
     def check() -> dict[str, object]:
         dense = require_dense(name, x, D)
         require_rows(name, dense, D.local_shape[1], D.shape[1], D.plan)
-        checks.require_same_dtype(**{"D": D.local_values(), name: dense})
+        require_dtype_of(D, name, dense)
         return {
             name: describe(dense, tuple(dense.shape[1:])),
             "D": D.in_words(),
@@ -260,10 +328,15 @@ def describe(x: torch.Tensor, columns: tuple[int, ...]) -> str:
 
 
 def describe_number(x: Any, values: torch.Tensor) -> str:
-    """What must be equal in all processes of a number by which values are multiplied."""
+    """What must be equal in all processes of a number by which values are multiplied.
+
+    The number in a tensor is not compared, as that may lie in the memory of a GPU, or be one of
+    several in a transform.
+    """
     found = values.new_empty((), dtype=torch.result_type(values, x))
-    recorded = isinstance(x, torch.Tensor) and x.requires_grad
-    return f"a number {kind_in_words(found.requires_grad_(recorded))}"
+    if isinstance(x, torch.Tensor):
+        return f"a number {kind_in_words(found.requires_grad_(x.requires_grad))}"
+    return f"the number {x if isinstance(x, complex) else float(x)} {kind_in_words(found)}"
 
 
 def local_rows(D: Sharded) -> SparseTensor:
@@ -275,82 +348,3 @@ def local_rows(D: Sharded) -> SparseTensor:
     pattern = csr(row[order], col[order].to(index_dtype(torch.int32, (*shape, plan.nse))), shape)
     A = on_pattern(D.local_values()[order], pattern)
     return A.t() if D.transposed else A
-
-
-def full(D: Sharded, rank: int | None) -> SparseTensor | None:
-    """The whole matrix, from the rows of all processes."""
-    plan = D.plan
-
-    def check() -> dict[str, object]:
-        if rank is not None and not (isinstance(rank, int) and 0 <= rank < len(plan.entries)):
-            raise ArgumentValueError(
-                f"`rank` is {rank!r}; 0 to {len(plan.entries) - 1}, or None for all ranks, is "
-                "accepted. It counts within the group of D."
-            )
-        return {"call": "full", "rank": rank}
-
-    D.agree(check)
-    local = local_rows((D.T if D.transposed else D).detach())
-    numbers = plan.rows.numbers(plan.device)
-    sizes = [
-        end - start for start, end in zip(plan.rows.starts, plan.rows.starts[1:], strict=False)
-    ]
-    gathered = [
-        gather(t, of, plan.group, rank)
-        for t, of in (
-            (numbers, sizes),
-            (local._pattern.indices[0].diff().long(), sizes),
-            (local._pattern.indices[1], plan.entries),
-            (local._vals, plan.entries),
-        )
-    ]
-    if any(t is None for t in gathered):
-        return None
-    ids, count, col, vals = (t for t in gathered if t is not None)
-    row = torch.repeat_interleave(ids, count)
-    place = torch.argsort(row, stable=True)
-    A = SparseTensor(vals[place], csr(row[place], col[place], plan.shape))
-    return A.t() if D.transposed else A
-
-
-def gather(t: torch.Tensor, sizes: list[int], group: Any, rank: int | None) -> torch.Tensor | None:
-    """The rows of all processes, on every process or only on `rank`; a collective."""
-    me, t = dist.get_rank(group), in_memory(t)
-    parts = []
-    for source, size in enumerate(sizes):
-        if rank is None:
-            part = t if source == me else t.new_empty(size, *t.shape[1:])
-            dist.broadcast(numbers_of(part), group=group, group_src=source)
-        elif me in (source, rank):
-            part = t if source == me else t.new_empty(size, *t.shape[1:])
-            if source != rank and me == source:
-                dist.send(numbers_of(part), group=group, group_dst=rank)
-            elif source != rank:
-                dist.recv(numbers_of(part), group=group, group_src=source)
-        else:
-            continue
-        parts.append(part)
-    return torch.cat(parts) if rank in (None, me) else None
-
-
-def gather_rows(D: Sharded, y: torch.Tensor) -> torch.Tensor:
-    """All rows of a result, in the order of the whole matrix."""
-    plan = D.plan
-    shares = plan.columns if D.transposed else plan.rows
-
-    def check() -> dict[str, object]:
-        dense = require_own("y", y, D, "Call y.full_tensor().")
-        if dense.shape[:1] != (shares.count,):
-            hint = "It is a result of D, with the rows of D.row_ids."
-            raise checks.bad_shape("y", tuple(dense.shape), f"({shares.count}, n)", hint)
-        return {"call": "gather", "y": describe(dense, tuple(dense.shape[1:]))}
-
-    D.agree(check)
-    sizes = shares.sizes
-    found = gather(y.detach(), sizes, plan.group, None)
-    assert found is not None
-    if shares.ids is None:
-        return found
-    ids = gather(shares.ids, sizes, plan.group, None)
-    assert ids is not None
-    return torch.empty_like(found).index_copy_(0, ids, found)

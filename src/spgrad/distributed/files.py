@@ -23,10 +23,10 @@ from spgrad.distributed.agreement import agree, require_group, require_mesh
 from spgrad.distributed.create import from_local
 from spgrad.distributed.exchange import collect, find_exchange, numbers_of
 from spgrad.distributed.matrix import ShardedMatrix, agree_on_sharded
+from spgrad.distributed.sharded import collective
 from spgrad.distributed.shares import even_starts, starts_by_entries
 from spgrad.errors import ArgumentKindError, ArgumentValueError, SpgradError
 from spgrad.io import files
-from spgrad.public import public_as
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint import CheckpointException
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _NAMES = "counts", "columns", "values"
 
 
-@public_as("distributed.save", collective=True)
+@collective("distributed.save")
 def save(D: ShardedMatrix, path: str | Path) -> None:
     """Writes a matrix into a folder; each process writes its part. A collective.
 
@@ -88,7 +88,7 @@ def save(D: ShardedMatrix, path: str | Path) -> None:
         ) from error
 
 
-@public_as("distributed.load", collective=True)
+@collective("distributed.load", of_mesh=True)
 def load(path: str | Path, mesh: DeviceMesh | None = None) -> ShardedMatrix:
     """Reads a matrix; each process reads its part and never has the whole matrix. A collective.
 

@@ -12,9 +12,9 @@ from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
 from spgrad.distributed import dtensors, rowwise
 from spgrad.distributed.agreement import agree, called
-from spgrad.distributed.functions import sums, torch_names
+from spgrad.distributed.functions import sums, torch_names, whole
 from spgrad.distributed.products import product
-from spgrad.distributed.sharded import Sharded, kind_in_words
+from spgrad.distributed.sharded import Sharded, collective, kind_in_words
 from spgrad.errors import ArgumentKindError, UnsupportedError
 from spgrad.ops.products.broadcast import are_bools, as_counts, as_truth
 from spgrad.public import public_as
@@ -46,7 +46,7 @@ class ShardedMatrix(Sharded):
         """
         return dtensors.from_rows(self._values, dtensors.entries(self.plan), self.plan)
 
-    @public_as("distributed.ShardedMatrix.with_values", collective=True)
+    @collective("distributed.ShardedMatrix.with_values")
     def with_values(self, values: torch.Tensor) -> ShardedMatrix:
         """The matrix with other values on the same pattern, with their graph.
 
@@ -65,14 +65,14 @@ class ShardedMatrix(Sharded):
                 raise checks.bad_shape(
                     "values", tuple(checked.shape), f"({wanted},)", "Take those of D.values()."
                 )
+            if isinstance(checked, DTensor):
+                dtensors.require_placement("values", checked, self.plan)
             return {"call": "with_values", "values": dtensors.describe(checked, ())}
 
         self.agree(check)
-        if isinstance(values, DTensor):
-            values = dtensors.to_rows(values, dtensors.entries(self.plan), self.plan)
-        return self._with(values)
+        return self._with(dtensors.own_values(values, self.plan))
 
-    @public_as("distributed.ShardedMatrix.matmul", collective=True)
+    @collective("distributed.ShardedMatrix.matmul")
     def matmul(self, x: torch.Tensor) -> torch.Tensor:
         """``D @ x``, with x distributed like the columns of D and the result like its rows.
 
@@ -118,19 +118,19 @@ class ShardedMatrix(Sharded):
             function="distributed.ShardedMatrix",
         )
 
-    @public_as("distributed.ShardedMatrix.spmm", collective=True)
+    @collective("distributed.ShardedMatrix.spmm")
     def spmm(self, x: torch.Tensor, reduce: str = "sum") -> torch.Tensor:
         """`spgrad.spmm` on shards: the sum, "mean", "amax" or "amin" of a_ij x_j over each row."""
         if reduce == "sum":
             return self.matmul(x)
         return rowwise.reduced(self.in_autocast(), in_its_dtype(x), reduce)
 
-    @public_as("distributed.ShardedMatrix.softmax", collective=True)
+    @collective("distributed.ShardedMatrix.softmax")
     def softmax(self, dim: int = 1) -> ShardedMatrix:
         """Softmax of each row over its specified elements."""
         return rowwise.softmax(self, dim)
 
-    @public_as("distributed.ShardedMatrix.attention", collective=True)
+    @collective("distributed.ShardedMatrix.attention")
     def attention(
         self,
         query: torch.Tensor,
@@ -158,7 +158,7 @@ class ShardedMatrix(Sharded):
         q, k, v = map(in_its_dtype, (query, key, value))
         return rowwise.attention(self.in_autocast(), q, k, v, scale)
 
-    @public_as("distributed.ShardedMatrix.sum", collective=True)
+    @collective("distributed.ShardedMatrix.sum")
     def sum(self, dim: int | None = None) -> torch.Tensor:
         """Sums of the own rows (`dim` 1) or own columns (0); with None, of all elements.
 
@@ -166,7 +166,7 @@ class ShardedMatrix(Sharded):
         """
         return sums.total(self, dim)
 
-    @public_as("distributed.ShardedMatrix.norm", collective=True)
+    @collective("distributed.ShardedMatrix.norm")
     def norm(self, p: float | str | None = "fro", dim: int | None = None) -> torch.Tensor:
         """`spgrad.norm` on shards: (sum of abs(a)^p)^(1/p), of all elements or of rows or columns.
 
@@ -192,7 +192,7 @@ class ShardedMatrix(Sharded):
 
     __abs__ = abs  # noqa: A003  # the method above
 
-    @public_as("distributed.ShardedMatrix.pow", collective=True)
+    @collective("distributed.ShardedMatrix.pow")
     def pow(self, exponent: complex) -> ShardedMatrix:
         """The values to the power of a number greater than 0.
 
@@ -203,12 +203,12 @@ class ShardedMatrix(Sharded):
 
     __pow__ = pow  # noqa: A003  # the method above
 
-    @public_as("distributed.ShardedMatrix.add_identity", collective=True)
+    @collective("distributed.ShardedMatrix.add_identity")
     def add_identity(self, alpha: float | torch.Tensor = 1.0) -> ShardedMatrix:
         """D + alpha I for a square D whose pattern has the whole diagonal."""
         return rowwise.add_identity(self, alpha)
 
-    @public_as("distributed.ShardedMatrix.diagonal", collective=True)
+    @public_as("distributed.ShardedMatrix.diagonal")
     def diagonal(self) -> torch.Tensor:
         """The own rows of the diagonal of a square matrix; 0 where it has no element."""
         return rowwise.diagonal(self)
@@ -217,23 +217,23 @@ class ShardedMatrix(Sharded):
         """The own rows as a CSR SparseTensor (own rows, k) with the columns of the whole matrix."""
         return dtensors.local_rows(self)
 
-    @public_as("distributed.ShardedMatrix.full", collective=True)
+    @collective("distributed.ShardedMatrix.full")
     def full(self, rank: int | None = None) -> SparseTensor | None:
         """The whole matrix as CSR, on every process or on one; a collective. Not differentiable.
 
         Args:
             rank: The process that gets it; the others get None. None for every process.
         """
-        return dtensors.full(self, rank)
+        return whole.full(self, rank)
 
     full_tensor = full
 
-    @public_as("distributed.ShardedMatrix.gather", collective=True)
+    @collective("distributed.ShardedMatrix.gather")
     def gather(self, y: torch.Tensor) -> torch.Tensor:
         """All rows of a result on every process, in the order of the whole matrix; a collective."""
-        return dtensors.gather_rows(self, y)
+        return whole.gather_rows(self, y)
 
-    @public_as("distributed.ShardedMatrix.scatter", collective=True)
+    @collective("distributed.ShardedMatrix.scatter")
     def scatter(self, x: torch.Tensor) -> torch.Tensor:
         """The own rows of x (k, n), as ``D @ x`` takes them, where each process has the whole x."""
 
@@ -247,7 +247,7 @@ class ShardedMatrix(Sharded):
 
         return self.agreed(check, lambda: x[self.column_ids])
 
-    @public_as("distributed.ShardedMatrix.mul", collective=True)
+    @collective("distributed.ShardedMatrix.mul")
     def __mul__(self, other: float | torch.Tensor | ShardedMatrix) -> ShardedMatrix:
         return self._with(rowwise.scaled(self, other, torch.mul))
 
@@ -255,7 +255,7 @@ class ShardedMatrix(Sharded):
         self.require_no_repeat(other)
         return self * other
 
-    @public_as("distributed.ShardedMatrix.div", collective=True)
+    @collective("distributed.ShardedMatrix.div")
     def __truediv__(self, other: float | torch.Tensor) -> ShardedMatrix:
         return self._with(rowwise.scaled(self, other, torch.div))
 
@@ -263,7 +263,7 @@ class ShardedMatrix(Sharded):
         self.require_no_repeat(other)
         self._divide(other)
 
-    @public_as("distributed.ShardedMatrix.div", collective=True)
+    @collective("distributed.ShardedMatrix.div")
     def _divide(self, other: object) -> None:
         """Refuses ``other / D`` on every rank."""
 
@@ -275,7 +275,7 @@ class ShardedMatrix(Sharded):
 
         self.agree(check)
 
-    @public_as("distributed.ShardedMatrix.add", collective=True)
+    @collective("distributed.ShardedMatrix.add")
     def __add__(self, other: ShardedMatrix) -> ShardedMatrix:
         return self._with(self._joined(other, torch.add))
 
@@ -283,7 +283,7 @@ class ShardedMatrix(Sharded):
         self.require_no_repeat(other)
         return self + other  # which refuses it on every rank
 
-    @public_as("distributed.ShardedMatrix.sub", collective=True)
+    @collective("distributed.ShardedMatrix.sub")
     def __sub__(self, other: ShardedMatrix) -> ShardedMatrix:
         return self._with(self._joined(other, torch.sub))
 
@@ -307,7 +307,7 @@ class ShardedMatrix(Sharded):
     def __neg__(self) -> ShardedMatrix:
         return self._with(-self._values)
 
-    @public_as("distributed.ShardedMatrix.map", collective=True)
+    @collective("distributed.ShardedMatrix.map")
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> ShardedMatrix:
         """The matrix with `function` applied to each value, such as torch.exp.
 

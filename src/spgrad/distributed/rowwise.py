@@ -15,7 +15,7 @@ from spgrad.distributed import dtensors
 from spgrad.distributed.exchange import collect
 from spgrad.distributed.plan import join, row_of_entries
 from spgrad.distributed.sharded import Sharded
-from spgrad.errors import ArgumentValueError, UnsupportedError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
 from spgrad.ops.products.attention import scaled_dot_product_attention
 from spgrad.ops.products.heads import spmm
 from spgrad.ops.reductions.softmax import softmax as softmax_of
@@ -53,11 +53,14 @@ def softmax(D: S, dim: int) -> S:
     """Softmax of each row; nothing travels, because a process has whole rows."""
 
     def check() -> dict[str, object]:
+        accepted = (
+            "1 is accepted, because rows are in one process and columns are not. Distribute the "
+            "transpose of the matrix for softmax over columns."
+        )
+        if not isinstance(dim, int):
+            raise ArgumentKindError(f"`dim` is {checks.describe_kind(dim)}; {accepted}")
         if dim not in (1, -1):
-            raise ArgumentValueError(
-                f"`dim` is {dim}; 1 is accepted, because rows are in one process and columns are "
-                "not. Distribute the transpose of the matrix for softmax over columns."
-            )
+            raise ArgumentValueError(f"`dim` is {dim}; {accepted}")
         require_rows_of(D)
         return {"call": "softmax", "D": D.in_words()}
 
@@ -105,7 +108,7 @@ def attention(
             _require_heads(name, dense, query, key, D.local_shape[side])
             if dense.dim() == 2:
                 dtensors.require_rows(name, dense, D.local_shape[side], D.shape[side], plan)
-            checks.require_same_dtype(**{"D": D.local_values(), name: dense})
+            dtensors.require_dtype_of(D, name, dense)
             *heads, _, width = dense.shape
             kind = dtensors.describe(dense, (width,))
             facts[name] = f"{heads} heads of {kind}" if heads else kind
@@ -222,6 +225,11 @@ def add_identity(D: S, alpha: float | torch.Tensor) -> S:
             "spgrad.set_diag(A, ...)."
         )
         dtensors.require_number("alpha", alpha, D, accepted)
+        if torch.result_type(values, alpha) != values.dtype:
+            raise ArgumentValueError(
+                f"`alpha` is {alpha}, and `D` has dtype {checks.short(values.dtype)}; a number of "
+                "that dtype is accepted. Convert D by D.map."
+            )
         number = dtensors.describe_number(alpha, values)
         return {"call": "add_identity", "alpha": number, "D": D.in_words()}
 

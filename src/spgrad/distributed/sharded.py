@@ -3,22 +3,77 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from spgrad.core import checks
 from spgrad.distributed import agreement
 from spgrad.distributed.plan import Plan
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_its_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def collective(name: str, *, of_mesh: bool = False) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`public_as` for a function that all processes call.
+
+    An error that comes before the function compares its arguments is told to the other processes,
+    which wait for the comparison: all raise it.
+
+    Args:
+        name: The name, such as "distributed.save".
+        of_mesh: Whether the function begins with the comparison of meshes; else its first argument
+            is the matrix.
+    """
+
+    def decorate(op: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(op)
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            call = agreement.Call(op, name, args, kwargs)
+            running = agreement.RUNNING.calls
+            running.append(call)
+            try:
+                return op(*args, **kwargs)
+            except Exception as error:
+                if not call.compared:
+                    matrix = args[0] if args else kwargs.get("D")
+                    _tell_of_mesh(error) if of_mesh else _tell(error, matrix)
+                raise
+            finally:
+                running.pop()
+
+        return public_as(name, collective=True)(run)
+
+    return decorate
+
+
+def _tell(error: Exception, D: object) -> None:
+    """Raises an error of this process on all ranks, if there is a group of them."""
+
+    def check() -> NoReturn:
+        raise error
+
+    if isinstance(D, Sharded):
+        D.agree(check)
+    elif dist.is_available() and dist.is_initialized():
+        agreement.agree(None, check, "cpu")
+
+
+def _tell_of_mesh(error: Exception) -> None:
+    told = agreement.refused_at_once(error)
+    if told is not None:
+        raise told from error
 
 
 def kind_in_words(t: torch.Tensor) -> str:

@@ -16,6 +16,7 @@ from spgrad.distributed.agreement import agree, called, require_group
 from spgrad.distributed.matrix import ShardedMatrix, agree_on_sharded
 from spgrad.distributed.plan import Plan
 from spgrad.distributed.products import product, sampled
+from spgrad.distributed.sharded import collective
 from spgrad.errors import ArgumentKindError
 from spgrad.linalg.preconditioners.protocol import Apply, application
 from spgrad.linalg.solve import require_finite
@@ -23,7 +24,6 @@ from spgrad.linalg.solvers.iterative import Iterative, Problem, iterate
 from spgrad.linalg.solvers.operators import Operator
 from spgrad.linalg.solvers.protocol import Info
 from spgrad.lowering.products.spmm import wants_grad
-from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_given_precision
 from spgrad.torch_protocol.func_transforms import Function
 
@@ -141,7 +141,7 @@ def solve(
     x0: torch.Tensor | None = None,
     return_info: Literal[True],
 ) -> tuple[torch.Tensor, Info]: ...
-@public_as("distributed.solve", collective=True)
+@collective("distributed.solve")
 @in_given_precision
 def solve(
     D: ShardedMatrix,

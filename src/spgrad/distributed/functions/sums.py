@@ -35,10 +35,14 @@ def total(D: Sharded, dim: int | None) -> torch.Tensor:
 
 
 def _require_dim(dim: Any) -> None:
-    if dim not in (0, 1, -1, -2, None):
-        raise ArgumentValueError(
-            f"`dim` is {dim}; 0, 1 and None are accepted. A ShardedMatrix has two dimensions."
-        )
+    if dim is None or (isinstance(dim, int) and -2 <= dim < 2):
+        return
+    shown = isinstance(dim, (int, float, tuple))
+    made = ArgumentValueError if isinstance(dim, (int, tuple)) else ArgumentKindError
+    raise made(
+        f"`dim` is {dim if shown else checks.describe_kind(dim)}; 0, 1 and None are accepted. A "
+        "ShardedMatrix has two dimensions."
+    )
 
 
 def _is_of_rows(D: Sharded, dim: int) -> bool:
@@ -65,8 +69,8 @@ def norm(D: Sharded, p: Any = "fro", dim: Any = None, names: tuple[str, ...] = (
 
     `names` are that of `p` in the call, and what must be equal in all processes besides.
     """
-    dim = None if isinstance(dim, (tuple, list)) and len(dim) in (0, 2) else dim
-    order = 2 if p is None or p == "fro" else p
+    dim = None if _are_both(dim) else dim
+    order = 2 if p is None or _is_named(p, "fro") else p
     named, *more = names or ("p",)
 
     def check() -> dict[str, object]:
@@ -80,7 +84,8 @@ def norm(D: Sharded, p: Any = "fro", dim: Any = None, names: tuple[str, ...] = (
                 "processes; orders from 0 to below infinity are accepted, and all orders for the "
                 "lines that are in one process. Distribute the transpose of the matrix."
             )
-        if 0 in D.shape and not 0 <= order < math.inf:
+        terms = D.shape if dim is None else [D.shape[dim]]
+        if 0 in terms and not 0 <= order < math.inf:
             hint = "It has no largest or smallest element."
             raise checks.bad_shape("D", tuple(D.shape), f"a matrix with elements for {order}", hint)
         return {"call": ("norm", order, *more), "dim": dim, "D": D.in_words()}
@@ -94,13 +99,27 @@ def norm(D: Sharded, p: Any = "fro", dim: Any = None, names: tuple[str, ...] = (
     return found.to(D.dtype.to_real())
 
 
+def _are_both(dim: Any) -> bool:
+    """Whether these are both dimensions, or none is named, which means both."""
+    if not isinstance(dim, (tuple, list)):
+        return False
+    if not all(isinstance(d, int) and -2 <= d < 2 for d in dim):
+        return False
+    return len(dim) == 0 or (len(dim) == 2 and sorted(d % 2 for d in dim) == [0, 1])
+
+
+def _is_named(p: object, name: str) -> bool:
+    return isinstance(p, str) and p == name  # an array is compared number by number
+
+
 def _no_order(name: str, order: object, accepted: str) -> Exception:
-    if isinstance(order, (int, float)) or order == "nuc":
+    if isinstance(order, (int, float)) or _is_named(order, "nuc"):
         return UnsupportedError(
             f"`{name}` is {order!r}, which has no form for a ShardedMatrix; {accepted} are "
             "accepted. Take the norm of D.full()."
         )
-    return ArgumentKindError(f"`{name}` is {order!r}; {accepted} are accepted. For example 2.")
+    given = repr(order) if isinstance(order, str) else checks.describe_kind(order)
+    return ArgumentKindError(f"`{name}` is {given}; {accepted} are accepted. For example 2.")
 
 
 def _terms(values: torch.Tensor, p: float) -> torch.Tensor:
@@ -171,12 +190,11 @@ def linalg_norm(D: Sharded, ord: Any = None, dim: Any = None) -> torch.Tensor:
 
 def matrix_norm(D: Sharded, ord: Any = "fro", dim: Any = (-2, -1)) -> torch.Tensor:
     """`torch.linalg.matrix_norm` on shards, for the orders "fro", 1, -1, inf and -inf."""
-    if ord == "fro":
+    if _is_named(ord, "fro"):
         return norm(D, ord, dim, ("ord",))
 
     def check() -> dict[str, object]:
-        pair = isinstance(dim, (tuple, list)) and sorted(d % 2 for d in dim) == [0, 1]
-        if not pair:
+        if not _are_both(dim) or not dim:
             raise ArgumentValueError(
                 f"`dim` is {dim!r}; (0, 1) and (1, 0) are accepted. It has two."
             )
