@@ -64,6 +64,21 @@ def calls_after_those_that_failed(rank, world):
     close(D @ D.scatter(dense(23, 2)), own(D, matrix() @ dense(23, 2)))
 
 
+@case
+def a_mesh_without_the_rank_twice(rank, world):
+    """The first call was right where the mesh has the rank; the second is one with all ranks."""
+    if world == 1:
+        return
+    first, last = DeviceMesh("cpu", [0]), world - 1
+    text = f"without rank {last}"
+    if rank == 0:
+        close(distribute(matrix(), first).full().to_dense(), matrix().to_dense())
+    elif rank == last:
+        raises(ValueError, text, lambda: distribute(matrix(), first))
+    raises(ValueError, text, lambda: distribute(matrix(), first if rank == last else None))
+    close(distribute(matrix()).full().to_dense(), matrix().to_dense())
+
+
 @contextlib.contextmanager
 def timeout(seconds):
     """How long a rank waits for the others of its mesh."""

@@ -1,8 +1,11 @@
 """Calls that once hung, raised a text of torch or Python, or were taken for right ones."""
 
+import copy
 import functools
+import re
 
 import numpy as np
+import pytest
 import scipy.sparse
 import torch
 from argument_cases import only_last
@@ -66,6 +69,7 @@ def the_same_words_on_every_rank(rank, world):
     def one(bad, good):
         return only_last(rank, world, bad, good)
 
+    parts = distribute_tensor(torch.zeros(23, dtype=torch.int64), D.mesh, [Replicate()])
     for text, call in (
         ("`x` is a nested tensor", lambda: D @ one(nested(), x)),
         ("`values` is a nested tensor", lambda: D.with_values(one(nested(), D.local_values()))),
@@ -74,6 +78,8 @@ def the_same_words_on_every_rank(rank, world):
         ("`other` is 1000000000000000000000000000000;", lambda: D * one(10**30, 2)),
         ("`alpha` is 1j, and `D` has dtype float64", lambda: D.add_identity(one(1j, 1.0))),
         ("D.map(lambda values: values.to(torch.complex128))", lambda: D @ one(x * 1j, x)),
+        ("`path` is an empty str", lambda: save(D, one("", "a"))),
+        ("`partition` is a DTensor", lambda: distribute(matrix(), partition=one(parts, "nse"))),
         ("`rank` is True", lambda: D.full(one(True, None))),
     ):
         raises(spgrad.SpgradError, where, call)
@@ -169,3 +175,71 @@ def second_derivatives_where_a_rank_has_no_row(rank, world):
             wanted = derivatives(expected[0] @ expected[1], expected)
             close(found[0].full_tensor(), wanted[0].flatten(), wanted[0].flatten().abs() + 100)
             close(found[1].full_tensor(), wanted[1], wanted[1].abs() + 100)
+
+
+@case
+def operators_and_attributes_that_it_lacks(rank, world):
+    """Each error says what to call."""
+    D, array = distribute(matrix()), np.eye(23)
+    x = D.scatter(dense(23, 2))
+    for text, call in (
+        ("x @ D needs x in columns", lambda: array @ D),
+        ("x @ D needs x in columns", lambda: scipy.sparse.csr_matrix(array) @ D),
+        ("D < other", lambda: D < 1),
+        ("D >= other", lambda: array <= D),
+        ("D == other", lambda: D == 1),
+        ("D == other", lambda: D == distribute(matrix())),
+        ("D == other", lambda: D != x),
+        ("D // other", lambda: D // 2),
+        ("other ** D", lambda: 2**D),
+        ("D & other", lambda: D & D),
+        ("~D", lambda: ~D),
+        ("D[...] = other", lambda: D.__setitem__(0, 1.0)),
+        ("`plan` is a csr tensor", lambda: type(D)(x, matrix())),
+    ):
+        raises(spgrad.SpgradError, text, call)
+    for name, form in (
+        ("mm", "Use D @ x."),
+        ("mul", "Use D * other."),
+        ("relu", "Use torch.relu(D)."),
+        ("float", "Use D.map(torch.Tensor.float)."),
+        ("to", "Use D.map(lambda values: values.to(dtype))."),
+        ("size", "Use D.shape."),
+        ("cumsum", "use their 'cumsum'"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(form)):
+            getattr(D, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'\.$"):
+        D.nothing  # noqa: B018
+    same = D
+    assert (D == same, D != same, D in (1.0, D)[1:], D == "D") == (True, False, True, False)
+    assert len({D, D}) == 1
+
+
+@case
+def a_copy_has_the_same_values(rank, world):
+    D = distribute(matrix())
+    copied = copy.copy(D)
+    assert copied is not D
+    assert copied.local_values() is D.local_values()
+    assert copied.plan is D.plan
+
+
+@case
+def what_is_found_in_inference_mode_is_kept_for_training(rank, world):
+    D, X = distribute(matrix(), partition="metis"), dense(23, 2)
+    x, replicated = D.scatter(X), distribute_tensor(X, D.mesh, [Shard(0)])
+    calls = (
+        lambda x, _: D.spmm(x, "mean"),
+        lambda x, _: D.attention(x, x, x),
+        lambda _, x: D @ x,
+    )
+    with torch.inference_mode():
+        values = D.values()
+        for call in calls:
+            call(x, replicated)
+    assert not values.to_local().requires_grad
+    for call in calls:
+        own_x, all_x = x.clone().requires_grad_(), replicated.clone().requires_grad_()
+        call(own_x, all_x).sum().backward()
+    torch.nn.Parameter(D.values()).sum().backward()

@@ -311,7 +311,7 @@ class _Calls:
 
     def _compared(self, other: int, mesh: str) -> SpgradError | None:
         """Reads on to the call of another process that this process is in, or waits for it."""
-        elsewhere = None
+        elsewhere, ended = None, Counter[str]()
         while True:
             try:
                 what, *entry = self._next(other)
@@ -323,7 +323,8 @@ class _Calls:
             elif self._answers(other, what, entry):
                 elsewhere = None
             elif what == "refused":
-                if entry[0] not in self._begun[self._met[other] :]:
+                ended[entry[0]] += 1  # one call each of this process, which was not refused here
+                if ended[entry[0]] > self._begun[self._met[other] :].count(entry[0]):
                     return _error(*entry[1:])
             elif entry[0] == mesh:
                 return None

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from spgrad.core import checks
 from spgrad.core.tensor import SparseTensor
@@ -260,6 +261,11 @@ def _require_partition(partition: Partition, A: SparseTensor, world: int) -> Non
             checks.require_packages("order", "pymetis", "scipy", "numpy")
             if m != k:
                 raise checks.bad_shape("A", (m, k), "a square matrix for METIS", 'Take "nse".')
+    elif isinstance(partition, DTensor):
+        raise ArgumentKindError(
+            "`partition` is a DTensor; a dense tensor that each process has is accepted. Pass "
+            "partition.full_tensor()."
+        )
     elif isinstance(partition, torch.Tensor):
         checks.require_index("partition", partition)
         if partition.shape != (m,):

@@ -30,6 +30,7 @@ from spgrad.distributed.plan import Plan, csr
 from spgrad.distributed.sharded import Sharded, kind_in_words
 from spgrad.distributed.shares import Shares, even_starts
 from spgrad.errors import ArgumentKindError, ArgumentValueError
+from spgrad.torch_protocol.compile import lasting
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def rows(shares: Shares, plan: Plan) -> Move:
 
 def _kept(plan: Plan, name: str, find: Callable[[], Move]) -> Move:
     if name not in plan.kept:
-        with torch._C._DisableFuncTorch():  # the move outlives the transforms of torch.func
+        with lasting():
             plan.kept[name] = find()
     return plan.kept[name]
 

@@ -161,6 +161,10 @@ def _require_path(path: object) -> None:
             f"`path` is {checks.describe_kind(path)}; a path is accepted. Name a file or a folder, "
             "as a str or pathlib.Path."
         )
+    if path == "":
+        raise ArgumentValueError(
+            "`path` is an empty str; a path is accepted. Name a file or a folder."
+        )
 
 
 def _rows_of(path: Path, mesh: DeviceMesh) -> tuple[SparseTensor, str]:

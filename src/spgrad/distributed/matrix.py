@@ -13,6 +13,7 @@ from spgrad.core.tensor import SparseTensor
 from spgrad.distributed import dtensors, rowwise
 from spgrad.distributed.agreement import agree, called
 from spgrad.distributed.functions import sums, torch_names, whole
+from spgrad.distributed.functions.refused import Refused
 from spgrad.distributed.products import product
 from spgrad.distributed.sharded import Sharded, collective, kind_in_words
 from spgrad.errors import ArgumentKindError, UnsupportedError
@@ -21,7 +22,7 @@ from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_its_dtype
 
 
-class ShardedMatrix(Sharded):
+class ShardedMatrix(Refused, Sharded):
     """A sparse matrix (m, k) of which each process holds some rows.
 
     `distribute`, `from_local` and `load` make it. All processes call the same functions in the same

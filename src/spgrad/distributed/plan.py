@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from spgrad.core.pattern import Pattern, index_dtype
 from spgrad.distributed.exchange import Exchange, find_exchange
 from spgrad.distributed.shares import Shares
+from spgrad.torch_protocol.compile import lasting
 
 _PARTS = 4
 """Most parts of the entries in columns of other processes."""
@@ -31,11 +32,11 @@ T = TypeVar("T")
 
 
 def _kept(find: Callable[[Any], T]) -> cached_property[T]:
-    """A property that is computed once; outside of transforms of torch.func, which it outlives."""
+    """A property that is computed once; outside of the modes of torch, which it outlives."""
 
     @wraps(find)
     def run(plan: Any) -> T:
-        with torch._C._DisableFuncTorch():
+        with lasting():
             return find(plan)
 
     return cached_property(run)

@@ -86,6 +86,12 @@ class Sharded:
     """Values of the own entries on the plan of their pattern; `ShardedMatrix` adds operations."""
 
     def __init__(self, values: torch.Tensor, plan: Plan, *, transposed: bool = False) -> None:
+        if not isinstance(plan, Plan):
+            raise ArgumentKindError(
+                f"`plan` is {checks.describe_kind(plan)}; a plan of the library is accepted. Make "
+                "a ShardedMatrix with spgrad.distributed.distribute, from_local or load.",
+                function="distributed.ShardedMatrix",
+            )
         self._values = values
         self.plan = plan
         self.transposed = transposed
@@ -172,6 +178,10 @@ class Sharded:
     def detach(self) -> Self:
         """The same values without their graph."""
         return self._with(self._values.detach())
+
+    def __copy__(self) -> Self:
+        """A matrix with the same plan and the same values."""
+        return self._with(self._values)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A matrix on the same plan with its own values, as copies of modules have them."""

@@ -78,6 +78,39 @@ _FORMS = {
 """Public function -> the form of it for a ShardedMatrix."""
 
 
+_METHOD_FORMS = {
+    **dict.fromkeys(("to", "type"), "D.map(lambda values: values.to(dtype))"),
+    **{
+        name: f"D.map(torch.Tensor.{name})"
+        for name in ("bfloat16", "bool", "clone", "double", "float", "half", "int", "long")
+    },
+    **dict.fromkeys(("dim", "ndim", "numel", "size"), "D.shape"),
+    **dict.fromkeys(("numpy", "toarray", "todense"), "D.full().to_dense()"),
+    **dict.fromkeys(("nnz", "_nnz"), "D.nse"),
+    **dict.fromkeys(("adjoint", "transpose"), "D.T"),
+    "requires_grad_": "D.local_values().requires_grad_()",
+    "grad": "the gradient of D.local_values(), or of the values that D.with_values was given",
+}
+"""Attribute of a tensor that is no public function -> the form of it for a ShardedMatrix."""
+
+NO_RIGHT_PRODUCT = (
+    "x @ D needs x in columns, and each process has rows of it; D @ x and D.T @ x are accepted. "
+    "Write (D.T @ x.T).T with the rows of x.T."
+)
+
+
+def form_of_method(name: str) -> str:
+    """What to write for an attribute of a tensor that a ShardedMatrix lacks; "" if nothing is."""
+    form, op = _FORMS.get(name) or _METHOD_FORMS.get(name), OPS.get(name)
+    if form is None and op is not None and op.module in _BY_VALUE and hasattr(torch, name):
+        form = f"torch.{name}(D)"
+    if form is not None:
+        return f"Use {form}."
+    if name.startswith("_") or not hasattr(torch.Tensor, name):
+        return ""
+    return f"D.full() and D.to_local() are SparseTensors; use their {name!r}."
+
+
 def answered(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a function of torch gives for a ShardedMatrix."""
     answer = TORCH_FUNCTIONS.get(func)
@@ -103,11 +136,7 @@ def answered(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 D.refused = (args[1], error) if exchanged else None
                 raise
     if name == "matmul":
-        raise UnsupportedError(
-            "x @ D needs x in columns, and each process has rows of it; D @ x and D.T @ x "
-            "are accepted. Write (D.T @ x.T).T with the rows of x.T.",
-            function="distributed.ShardedMatrix.matmul",
-        )
+        raise UnsupportedError(NO_RIGHT_PRODUCT, function="distributed.ShardedMatrix.matmul")
     call = _FORMS.get(name.removeprefix("linalg_"))
     hint = f"Call {call}, work" if call else "Work"
     raise UnsupportedError(
