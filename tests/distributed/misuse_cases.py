@@ -9,11 +9,11 @@ import pytest
 import scipy.sparse
 import torch
 from argument_cases import only_last
-from group import F64, case, close, dense, entry_ids, matrix, own, raises
+from group import F64, case, close, dense, entry_ids, matrix, own, raises, shared_folder
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 import spgrad
-from spgrad.distributed import distribute, from_local, load, save, solve
+from spgrad.distributed import distribute, dtensors, from_local, load, save, solve
 from spgrad.linalg import CG
 
 
@@ -80,6 +80,11 @@ def the_same_words_on_every_rank(rank, world):
         ("D.map(lambda values: values.to(torch.complex128))", lambda: D @ one(x * 1j, x)),
         ("`path` is an empty str", lambda: save(D, one("", "a"))),
         ("`partition` is a DTensor", lambda: distribute(matrix(), partition=one(parts, "nse"))),
+        ("`local` is on meta", lambda: from_local(one(matrix().to("meta"), matrix()))),
+        ("`function` gave a nested tensor", lambda: D.map(one(lambda v: nested(), torch.abs))),
+        ("`function` gave a coo tensor", lambda: D.map(one(torch.Tensor.to_sparse, torch.abs))),
+        ("`function` is on meta", lambda: D.map(one(lambda v: v.to("meta"), torch.abs))),
+        ("`rank` is an ndarray", lambda: D.full(one(np.ones((2, 2)), None))),
         ("`rank` is True", lambda: D.full(one(True, None))),
     ):
         raises(spgrad.SpgradError, where, call)
@@ -223,6 +228,37 @@ def a_copy_has_the_same_values(rank, world):
     assert copied is not D
     assert copied.local_values() is D.local_values()
     assert copied.plan is D.plan
+
+
+@case
+def index_tensors_of_another_dtype_on_one_rank(rank, world):
+    """The matrix is the same."""
+    A, X = matrix(), dense(23, 2)
+    kinds = [matrix(index=torch.int32), A]
+    folder = shared_folder()
+    for given in (kinds, kinds[::-1]):
+        for make in (distribute, lambda M: from_local(M if rank == 0 else M[:0])):
+            D = make(only_last(rank, world, *given))
+            x = D.scatter(X)
+            close(D.full().to_dense(), A.to_dense())
+            close(D @ x, own(D, A @ X))
+            close(D.T @ own(D, X), (A.T @ X)[D.column_ids])
+            close(D.spmm(x, "amax"), own(D, spgrad.spmm(A, X, "amax")))
+            close(D.values().full_tensor(), A.values())
+            save(D, folder)
+            close(load(folder).full().to_dense(), A.to_dense())
+
+
+@case
+def as_many_entries_on_one_rank_as_an_int32_does_not_count(rank, world):
+    """The other ranks receive its columns as they are sent."""
+    plain = dtensors.index_dtype
+    D = distribute(matrix())
+    dtensors.index_dtype = only_last(rank, world, lambda *_: torch.int64, plain)
+    try:
+        close(D.full().to_dense(), matrix().to_dense())
+    finally:
+        dtensors.index_dtype = plain
 
 
 @case

@@ -246,6 +246,11 @@ def _required_matrix(name: str, A: object) -> SparseTensor:
     if A.dim() != 2 or A.dense_dim():
         hint = "Make the block-diagonal matrix of a batch with torch.block_diag."
         raise checks.bad_shape(name, tuple(A.shape), "one matrix with numbers as values", hint)
+    if A.is_meta:
+        raise ArgumentValueError(
+            f"`{name}` is on meta, where a tensor has a shape and no data; a matrix with data is "
+            "accepted. Make it on the device of the computation."
+        )
     return A
 
 

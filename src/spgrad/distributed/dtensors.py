@@ -207,10 +207,16 @@ class _AllRows(torch.autograd.Function):
         return _OwnRows.apply(g, ctx.mesh), None, None  # type: ignore[return-value]
 
 
+def is_dense(x: object) -> bool:
+    """Whether x is a tensor in one block of memory; a DTensor is one in each process."""
+    if not isinstance(x, torch.Tensor) or isinstance(x, SparseTensor):
+        return False
+    return x.layout == torch.strided and not x.is_nested
+
+
 def require_dense(name: str, x: Any, D: Sharded) -> torch.Tensor:
     """Refuses what is not a dense tensor on the device of D."""
-    strided = isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_nested
-    if not strided or isinstance(x, SparseTensor):
+    if not is_dense(x):
         raise ArgumentKindError(
             f"`{name}` is {checks.describe_kind(x)}; a dense tensor with the rows of this process, "
             "or a DTensor, is accepted. Take the rows of D.column_ids."

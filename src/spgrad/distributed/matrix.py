@@ -323,12 +323,13 @@ class ShardedMatrix(Refused, Sharded):
             found.append(values)
             wanted = f"a result of shape {tuple(self._values.shape)}"
             hint = "It is applied to the values one by one."
-            if not isinstance(values, torch.Tensor) or isinstance(values, (SparseTensor, DTensor)):
+            if not dtensors.is_dense(values) or isinstance(values, DTensor):
                 raise ArgumentKindError(
                     f"`function` gave {checks.describe_kind(values)}; {wanted} is accepted. {hint}"
                 )
             if values.shape != self._values.shape:
                 raise checks.bad_shape("function", tuple(values.shape), wanted, hint)
+            checks.require_same_device(D=self._values, function=values)
             return {"call": "map", "function": f"a function that gives {kind_in_words(values)}"}
 
         self.agree(check)

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from spgrad.core import checks
+from spgrad.core.pattern import index_dtype
 from spgrad.core.tensor import SparseTensor
 from spgrad.distributed.dtensors import describe, local_rows, require_own
 from spgrad.distributed.exchange import in_memory, numbers_of
@@ -23,8 +24,9 @@ def full(D: Sharded, rank: int | None) -> SparseTensor | None:
     def check() -> dict[str, object]:
         of_a_rank = isinstance(rank, int) and not isinstance(rank, bool)
         if rank is not None and not (of_a_rank and 0 <= rank < len(plan.entries)):
+            given = repr(rank) if isinstance(rank, (int, str)) else checks.describe_kind(rank)
             raise ArgumentValueError(
-                f"`rank` is {rank!r}; 0 to {len(plan.entries) - 1}, or None for all ranks, is "
+                f"`rank` is {given}; 0 to {len(plan.entries) - 1}, or None for all ranks, is "
                 "accepted. It counts within the group of D."
             )
         return {"call": "full", "rank": rank}
@@ -35,12 +37,14 @@ def full(D: Sharded, rank: int | None) -> SparseTensor | None:
     sizes = [
         end - start for start, end in zip(plan.rows.starts, plan.rows.starts[1:], strict=False)
     ]
+    columns = local._pattern.indices[1]
+    columns = columns.to(index_dtype(torch.int32, (*plan.shape, max(plan.entries))))  # on all ranks
     gathered = [
         gather(t, of, plan.group, rank)
         for t, of in (
             (numbers, sizes),
             (local._pattern.indices[0].diff().long(), sizes),
-            (local._pattern.indices[1], plan.entries),
+            (columns, plan.entries),
             (local._vals, plan.entries),
         )
     ]
