@@ -371,3 +371,11 @@ def test_an_encoder_shows_its_options(index, layout):
     assert (code.volume_numel, code.spatial_dims) == (24, 2)
     arrays = [code.indices] if layout == torch.sparse_coo else [code.crow_indices, code.col_indices]
     assert {t.dtype for t in arrays} == {index}
+
+
+@pytest.mark.parametrize("size", [(2, 3), (3, 2), (2, 2, 3)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_all_places_of_a_matrix_that_is_not_square_are_drawn(layout, size):
+    A = rand_sparse(size, 6, layout, value_range=(2.0, 3.0))
+    assert A.values().numel() == A.numel()
+    assert 2 <= A.to_dense().min() <= A.to_dense().max() < 3

@@ -54,6 +54,9 @@ def random_places(rank, parallel, optimizer):
         assert change.step()
         assert not layer.pattern.same_as(before)
         assert_close_in_all(layer.col_indices)
+    seeds = {SET(parallel, optimizer).generator.initial_seed() for _ in range(8)}
+    assert len(seeds) == 8
+    assert max(seeds) > 2**56  # of 2**62
     resumed = SET(parallel, optimizer, generator=torch.Generator().manual_seed(3), fraction=0.5)
     resumed.load_state_dict(change.state_dict())
     resumed.step()

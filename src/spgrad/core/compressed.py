@@ -259,7 +259,7 @@ def _build(
         blocksize=(block[0], block[1]) if parts.block else None,
     )
     stored = vals.reshape(pattern.values_shape) if parts.batch else vals
-    return leaf(stored, pattern, options)
+    return leaf(stored, pattern, options.requires_grad)
 
 
 def _parts(

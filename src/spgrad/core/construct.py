@@ -142,7 +142,7 @@ def coo_leaf(
         coalesced=is_coalesced,
         ordered=ordered,
     )
-    return leaf(vals, pattern, options)
+    return leaf(vals, pattern, options.requires_grad)
 
 
 when_tracing(sparse_coo_tensor)
@@ -311,15 +311,15 @@ def _is_size(size: Any) -> bool:
     return True
 
 
-def leaf(vals: torch.Tensor, pattern: Pattern, options: Options) -> SparseTensor:
-    """Joins values and pattern, as a leaf if `requires_grad` was given."""
-    if options.requires_grad and not (vals.is_floating_point() or vals.is_complex()):
+def leaf(vals: torch.Tensor, pattern: Pattern, requires_grad: bool) -> SparseTensor:
+    """Joins values and pattern, as a leaf that collects a gradient if `requires_grad`."""
+    if requires_grad and not (vals.is_floating_point() or vals.is_complex()):
         raise ArgumentValueError(
             f"`requires_grad` is set for values of dtype {checks.short(vals.dtype)}; floating and "
             "complex values are accepted with it. Convert them with `dtype`."
         )
     # another tensor on the same memory, because the caller may reshape `values` in place
     A = on_pattern(vals if vals.requires_grad or transforming() else vals.detach(), pattern)
-    if options.requires_grad:
+    if requires_grad:
         A.requires_grad_()
     return A

@@ -74,3 +74,12 @@ def test_specified_elements_of_a_batch(layout):
     testing.assert_close(y, largest.masked_fill(~filled, 0))
     found = testing.mask_of(spgrad.to_sparse_coo(at).pattern) & filled
     testing.assert_close(at.to_dense()[found], index[found])
+
+
+@pytest.mark.parametrize(("specified", "index"), [(True, -1), (False, 0)])
+def test_the_index_in_a_vector_without_elements(specified, index):
+    A = spgrad.sparse_coo_tensor(torch.zeros(0, 0, dtype=torch.int64), torch.zeros(0, 3), (3,))
+    for name in ("max", "min"):
+        y, at = getattr(spgrad, name)(A, 0, specified=specified)
+        assert (y.tolist(), at.tolist()) == (0, index)
+        assert getattr(spgrad, f"arg{name}")(A, 0, specified=specified).tolist() == index

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
-from spgrad.core.construct import Options, leaf, size_tuple
+from spgrad.core.construct import leaf, size_tuple
 from spgrad.core.pattern import LAYOUT_NAMES, Pattern
 from spgrad.core.tensor import SparseTensor
 from spgrad.core.values import on_pattern
@@ -87,7 +87,7 @@ def _zeros(
     _require_sparse_dims(shape, layout, dense_dim)
     pattern = empty_pattern(shape, layout, blocksize, dense_dim, device)
     vals = torch.zeros(pattern.values_shape, dtype=dtype, device=device)
-    return leaf(vals, pattern, Options(dtype, device, False, requires_grad, None))
+    return leaf(vals, pattern, requires_grad)
 
 
 def empty_pattern(
@@ -176,11 +176,10 @@ def eye(
     require_layout(layout)
     step = torch.arange(min(shape), device=device)
     pattern = Pattern(torch.sparse_coo, shape, (torch.stack([step, step]),))
-    options = Options(dtype, device, False, requires_grad, None)
     vals = torch.ones(step.shape[0], dtype=dtype, device=device)
     blocks = require_blocksize(pattern, layout, blocksize)
     made = convert(on_pattern(vals, pattern), layout, blocks)
-    return leaf(made._vals, made._pattern, options)
+    return leaf(made._vals, made._pattern, requires_grad)
 
 
 @public_op

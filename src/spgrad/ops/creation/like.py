@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from spgrad.core import checks
-from spgrad.core.construct import Options, leaf
+from spgrad.core.construct import leaf
 from spgrad.core.pattern import LAYOUT_NAMES
 from spgrad.core.tensor import SparseTensor
 from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
@@ -135,5 +135,5 @@ def _filled_like(
             f"`dtype` is {passed['dtype']}, in which torch.{make.__name__} gives no values; a "
             "floating-point dtype is accepted. Convert the result with .to(dtype)."
         ) from error
-    flags = Options(None, None, False, bool(options.get("requires_grad")), None)
-    return leaf(vals, A._pattern.moved(vals.device), flags)
+    requires_grad = bool(options.get("requires_grad"))
+    return leaf(vals, A._pattern.moved(vals.device), requires_grad)

@@ -145,8 +145,7 @@ def banded(
     vals = torch.randn(total, dtype=dtype, device=device, generator=generator)
     blocks = require_blocksize(pattern, layout, None)
     made = convert(on_pattern(vals, pattern), layout, blocks)
-    flags = Options(dtype, device, False, requires_grad, None)
-    return leaf(made._vals, made._pattern, flags)
+    return leaf(made._vals, made._pattern, requires_grad)
 
 
 @public_op
@@ -198,8 +197,8 @@ def random_spd(
     size = beside.abs()
     diagonal = beside.new_ones(n).index_add_(0, row, size).index_add_(0, col, size)
     indices = torch.stack([torch.cat([row, col, step]), torch.cat([col, row, step])])
-    flags = Options(dtype, device, False, requires_grad, None)
-    return _square_matrix(n, indices, torch.cat([beside, beside, diagonal]), layout, flags)
+    vals = torch.cat([beside, beside, diagonal])
+    return _square_matrix(n, indices, vals, layout, requires_grad)
 
 
 @public_op
@@ -252,8 +251,8 @@ def random_triangular(
     step = torch.arange(n, device=device)
     diagonal = beside.new_ones(n).index_add_(0, row, beside.abs())
     indices = torch.stack([torch.cat([row, step]), torch.cat([col, step])])
-    flags = Options(dtype, device, False, requires_grad, None)
-    return _square_matrix(n, indices, torch.cat([beside, diagonal]), layout, flags)
+    vals = torch.cat([beside, diagonal])
+    return _square_matrix(n, indices, vals, layout, requires_grad)
 
 
 def _below_diagonal(
@@ -272,14 +271,14 @@ def _below_diagonal(
 
 
 def _square_matrix(
-    n: int, indices: torch.Tensor, vals: torch.Tensor, layout: torch.layout, options: Options
+    n: int, indices: torch.Tensor, vals: torch.Tensor, layout: torch.layout, requires_grad: bool
 ) -> SparseTensor:
     """The matrix (n, n) whose elements are these, in any order."""
     order = torch.argsort(indices[0] * n + indices[1])
     pattern = Pattern(torch.sparse_coo, (n, n), (indices[:, order].contiguous(),))
     blocks = require_blocksize(pattern, layout, None)
     made = convert(on_pattern(vals[order], pattern), layout, blocks)
-    return leaf(made._vals, made._pattern, options)
+    return leaf(made._vals, made._pattern, requires_grad)
 
 
 def _random(
@@ -314,7 +313,7 @@ def _random(
     else:
         pattern = coo_in_layout(pattern, layout, None)
     vals = draw(pattern.values_shape, dtype=options.dtype, device=device, generator=generator)
-    return leaf(vals, pattern, options)
+    return leaf(vals, pattern, options.requires_grad)
 
 
 def _count(places: int, density: float | None, nse: int | None) -> int:
