@@ -164,6 +164,26 @@ def test_what_is_wrong_is_said(arrays, changes, text, tmp_path):
     assert "which can't be read" in str(raised.value)
 
 
+TRIANGLE = {"pointers_to_1": [0, 1, 3], "indices_1": [0, 0, 1]}
+ISO = {"pointers_to_1": "int64", "indices_1": "int64", "values": "iso[complex[float64]]"}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "changes", "nbytes"),
+    [
+        ({"values": np.ones(3, np.float32)}, {}, 3 * 8),
+        ({"values": [1.0, 2.0]}, {"data_types": ISO}, 3 * 16),
+        (TRIANGLE, {"shape": [2, 2], "structure": "symmetric_lower"}, 6 * 24),
+    ],
+)
+def test_the_bytes_that_a_file_becomes_are_bounded(arrays, changes, nbytes, tmp_path):
+    """The arrays, one value that stands for all, and both triangles of which one is stored."""
+    path = made(tmp_path / "a.h5", CSR | arrays, **changes)
+    assert spgrad.io.load(path, max_bytes=nbytes).nse >= 3
+    with pytest.raises(spgrad.ArgumentValueError, match=f"more than max_bytes={nbytes - 1}"):
+        spgrad.io.load(path, max_bytes=nbytes - 1)
+
+
 def test_links_and_sizes_are_not_followed(tmp_path):
     path = made(tmp_path / "a.h5")
     with h5py.File(path, "a") as file:

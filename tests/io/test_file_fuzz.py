@@ -330,6 +330,10 @@ def test_expanded_values_and_packed_files_are_bounded(tmp_path):
     A = spgrad.sparse_coo_tensor(indices, torch.ones(1, 1).expand(2, 10**9), (2, 10**9))
     torch.save(A, tmp_path / "a.pt")
     assert "more than max_bytes" in refused(tmp_path / "a.pt")
+    A = spgrad.sparse_coo_tensor(indices, torch.ones(1, 1).expand(2, 10**5), (2, 10**5))
+    torch.save(A, tmp_path / "b.pt")
+    assert spgrad.io.load(tmp_path / "b.pt", max_bytes=8 * 10**5).nse == 2
+    assert "would take 800000 bytes" in refused(tmp_path / "b.pt", max_bytes=8 * 10**5 - 1)
     A = spgrad.sparse_coo_tensor(indices, torch.zeros(2, 9 * 10**6), (2, 9 * 10**6))
     torch.save(A, tmp_path / "b.pt")
     with (

@@ -76,3 +76,12 @@ def test_a_file_that_is_none(tmp_path):
     path.write_bytes(json.dumps({}).encode() * 9)
     with pytest.raises(spgrad.ArgumentValueError, match="can't be read"):
         spgrad.io.load(path)
+
+
+def test_the_bytes_of_a_file_are_bounded(tmp_path):
+    path = tmp_path / "a.safetensors"
+    spgrad.io.save(spgrad.eye(2), path)
+    size = path.stat().st_size
+    assert spgrad.io.load(path, max_bytes=size).nse == 2
+    with pytest.raises(spgrad.ArgumentValueError, match=f"would take {size} bytes, more than"):
+        spgrad.io.load(path, max_bytes=size - 1)
