@@ -38,15 +38,16 @@ def test_a_cache_is_assumed_and_given_back(assume):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 32, 40, 64, 96, 128, 136, 256])
 @pytest.mark.parametrize("permuted", [False, True])
-def test_every_way_gives_the_same_bits(assume, dtype, n, permuted):
-    view = row_view(300, 700, 20_000, torch.int32, permuted=permuted, dense_row=7)
-    val, x, g = (dense(*size, dtype=dtype) for size in ((20_000,), (700, n), (300, n)))
+@pytest.mark.parametrize("m", [300, 2500], ids=["long rows", "short rows"])
+def test_every_way_gives_the_same_bits(assume, dtype, n, permuted, m):
+    view = row_view(m, 700, 20_000, torch.int32, permuted=permuted, dense_row=7)
+    val, x, g = (dense(*size, dtype=dtype) for size in ((20_000,), (700, n), (m, n)))
     calls = {"spmm": (val, x), "sddmm": (g, x), "spmm_sddmm": (val, g, x)}
     for name, operands in calls.items():
         found, ways = [], set()
         for size in CACHES:
             assume(size)
-            ways.add(tuple(kernels.traffic(view[1], x, not permuted, 300)[3:7].tolist()))
+            ways.add(tuple(kernels.traffic(view[1], x, not permuted, m)[3:7].tolist()))
             result = getattr(kernels, name)(*view, *operands)
             found.append(result if isinstance(result, tuple) else (result,))
         for other in found[1:]:
