@@ -37,12 +37,8 @@ class Pencil:
         """Rows of the problem."""
         return self.A.matrix[1]
 
-    def times(self, a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """A y."""
-        return spmm(a, y, self.A)
-
     def applied(self, a: torch.Tensor) -> Apply:
-        """`times` for one vector after another, without gradient."""
+        """A y for one vector after another, without gradient."""
         A = Repeated(a, self.A)
         return lambda y: repeated_spmm(A, y)
 
@@ -117,12 +113,8 @@ class Pencil:
 class Gram(Pencil):
     """A^H A for an A of at least as many rows as columns."""
 
-    def times(self, a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """A^H A y."""
-        return spmm(a.conj(), spmm(a, y, self.A), self.A, True)
-
     def applied(self, a: torch.Tensor) -> Apply:
-        """`times` for one vector after another, without gradient."""
+        """A^H A y for one vector after another, without gradient."""
         A = Repeated(a, self.A)
         conj = Repeated(plain(a.conj()), self.A) if a.is_complex() else A
         return lambda y: repeated_spmm(conj, repeated_spmm(A, y), True)
