@@ -73,3 +73,19 @@ def test_only_a_product_in_the_memory_of_its_factor_is_copied():
     assert same.data_ptr() != x.data_ptr()
     assert Closure(lambda x: y, None, ()).times(x).data_ptr() == y.data_ptr()
     assert Closure(lambda x: y.T.contiguous().T, None, ()).times(x).is_contiguous()
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+@pytest.mark.parametrize("solve", [linear_cg, bicgstab, minres, lsmr])
+def test_numbers_that_cannot_be_squared_are_refused(solve, size):
+    """Their norm would be 0 or infinite, and any x would seem to solve the system."""
+    A = 2 * torch.eye(3, dtype=D)
+    given = A if solve is lsmr else A.matmul
+    with pytest.raises(ValueError, match="`b` has numbers whose squares are larger or smaller"):
+        solve(given, torch.full((3,), size, dtype=D))
+    if solve is lsmr:
+        return
+    x = solve(given, torch.tensor([[2.0, 0], [4, 0], [6, 0]], dtype=D))
+    torch.testing.assert_close(x, torch.tensor([[1.0, 0], [2, 0], [3, 0]], dtype=D))
+    with pytest.raises(ValueError, match="`b` has numbers whose squares are larger or smaller"):
+        solve(given, torch.tensor([[2.0, size], [4, 0], [6, 0]], dtype=D))

@@ -380,3 +380,12 @@ def test_masks_of_two_dimensions_behind_an_ellipsis(name):
     for given in (mask, mask.tolist(), mask.numpy()):
         found = A[..., torch.tensor([True, True]), given]
         testing.assert_close(found.to_dense(), x[..., torch.tensor([True, True]), mask])
+
+
+@layouts
+def test_a_mask_behind_an_ellipsis_and_before_other_parts(name):
+    A = testing.random_sparse((2, 4, 6), LAYOUTS[name])
+    rows, cols, x = torch.arange(4) != 2, torch.arange(6) % 4 > 1, A.to_dense()
+    for index in ((..., cols, None), (..., cols, True), (..., rows, 3), (..., rows, None, 3)):
+        found = A[index]
+        testing.assert_close(found.to_dense() if found.is_sparse else found, x[index])
