@@ -152,3 +152,23 @@ def test_a_distribution_takes_one_batch_dimension_and_no_second():
     assert one.rsample().shape == (2, 3)
     with pytest.raises(ValueError, match="loc has 3 dimensions; 1, or one more"):
         SparseMultivariateNormal(torch.zeros(1, 2, 3, dtype=D), scale_tril=factor)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.parametrize("items", [(), (2,)])
+@pytest.mark.parametrize("name", ["scale_tril", "precision_tril"])
+def test_a_distribution_with_a_diagonal_beside_its_factor(name, items, layout):
+    factor = torch.tensor([[1.0, 0, 0], [2, 1, 0], [0, -1, 1]], dtype=D)
+    diagonal = torch.arange(1.0, 1 + 3 * 2 ** len(items), dtype=D).view(*items, 3)
+    loc = diagonal.flip(-1)
+    given = factor.to_sparse(layout=layout)
+    made = SparseMultivariateNormal(loc, diagonal, **{name: given})
+    whole = factor @ torch.diag_embed(diagonal) @ factor.T
+    kind = {"scale_tril": "covariance_matrix", "precision_tril": "precision_matrix"}[name]
+    dense = torch.distributions.MultivariateNormal(loc, **{kind: whole})
+    x = torch.ones(3, dtype=D)
+    torch.testing.assert_close(made.log_prob(x), dense.log_prob(x))
+    assert made.is_ldlt_parameterization
+    assert not SparseMultivariateNormal(loc, **{name: given}).is_ldlt_parameterization
+    with pytest.raises(ValueError, match="diagonal has 3 dimensions; 1, or one more, are taken"):
+        SparseMultivariateNormal(loc, torch.ones(1, 1, 3, dtype=D), **{name: given})
