@@ -1,5 +1,7 @@
 """Matrices of SciPy to sparse tensors and back: shared memory, dtypes, refusals."""
 
+import operator
+
 import pytest
 import torch
 
@@ -181,3 +183,65 @@ def test_sparse_solver_of_scipy_takes_what_to_scipy_gives():
 
     A = spgrad.from_dense(torch.eye(4, dtype=torch.float64) * 2)
     assert spsolve(spgrad.to_scipy(A), np.ones(4)).tolist() == [0.5] * 4
+
+
+ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.truediv, operator.mod]
+COMPARISONS = [operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@pytest.mark.parametrize("form", ["array", "matrix", "dense", "number"])
+@pytest.mark.parametrize("op", ARITHMETIC + COMPARISONS, ids=lambda op: op.__name__)
+def test_operators_take_arrays(form, op):
+    """As the functions of the same names do; torch leaves these operators to the arrays."""
+    A = spgrad.from_dense(torch.tensor([[2.0, 0.0], [0.0, 3.0]])).to_sparse_csr()
+    other = np.array([[1.0, 4.0], [5.0, 2.0]], dtype=np.float32)
+    given = {
+        "array": scipy_sparse.csr_array(other),
+        "matrix": scipy_sparse.csr_matrix(other),
+        "dense": other,
+        "number": np.array(2.0, dtype=np.float32),
+    }[form]
+    dense = torch.as_tensor(other if form != "number" else 2.0)
+    if form == "matrix" and op is operator.mul:
+        with pytest.raises(spgrad.ArgumentKindError, match="Write A @ other for that product"):
+            op(A, given)
+        with pytest.raises(spgrad.ArgumentKindError, match="Write A @ other for that product"):
+            op(given, A)
+        return
+    if form == "number" and not torch.equal(op(torch.zeros(()), dense), torch.zeros(())):
+        with pytest.raises(spgrad.ArgumentValueError, match=r"`other` is 2\.0"):
+            op(A, given)
+        return
+    if form in ("array", "matrix") and op in (operator.le, operator.ge):  # True where both are 0
+        with pytest.raises(spgrad.UnsupportedError, match="the result would be dense"):
+            op(A, given)
+        return
+    found = op(A, given)
+    found = found.to_dense() if isinstance(found, spgrad.SparseTensor) else found
+    expected = op(A.to_dense(), dense)
+    assert found.dtype == expected.dtype
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("op", [operator.add, operator.sub], ids=lambda op: op.__name__)
+def test_arrays_come_first(op):
+    A = spgrad.from_dense(torch.eye(2)).to_sparse_csr().requires_grad_()
+    other = np.array([[1.0, 4.0], [5.0, 2.0]], dtype=np.float32)
+    expected = op(torch.as_tensor(other), torch.eye(2))
+    for given in (other, scipy_sparse.csr_array(other), scipy_sparse.csr_matrix(other)):
+        found = op(given, A)
+        dense = found.to_dense() if isinstance(found, spgrad.SparseTensor) else found
+        assert torch.equal(dense, expected)
+        (g,) = torch.autograd.grad(dense.sum(), A)
+        assert g.values().tolist() == [op(0.0, 1.0)] * 2
+    assert torch.equal((other * A).to_dense(), torch.as_tensor(other) * torch.eye(2))
+    assert torch.equal(other < A, torch.as_tensor(other) < torch.eye(2))
+    with pytest.raises(spgrad.ArgumentKindError, match="NumPy asked a SparseTensor"):
+        scipy_sparse.csr_array(other) < A  # noqa: B015
+
+
+def test_a_class_is_given_another_number_of_values():
+    pattern = spgrad.from_dense(torch.eye(2)).to_sparse_csr()._pattern
+    text = r"`input` has values of shape \(3,\) on a pattern of 2 entries; \(2,\) is accepted"
+    with pytest.raises(spgrad.ArgumentValueError, match=text):
+        spgrad.SparseTensor(torch.ones(3), pattern) @ torch.ones(2, 1)

@@ -80,8 +80,8 @@ REFUSED = {
         lambda: spgrad.spmm(EYE.long(), torch.ones(4, 1, dtype=torch.int64), "min_plus"),
         "`input` has dtype int64; floating-point dtypes are accepted",
     ),
-    "an array in a product of elements": (
-        lambda: EYE * torch.ones(4).numpy(),
+    "an array of a sparse tensor": (
+        lambda: np.asarray(EYE),
         "make an operand a tensor with torch.as_tensor(array), or spgrad.from_scipy for a",
     ),
     "a batch": (

@@ -195,9 +195,9 @@ def no_array() -> Any:
     if caller.f_code.co_name == "_matmul_dispatch" and module.startswith("scipy.sparse"):
         return sys.modules["numpy"].empty((), dtype=object)
     raise ArgumentKindError(
-        "NumPy asked a SparseTensor for a dense array, as numpy.asarray(A) and A * array do; a "
-        "dense tensor is accepted. Use A.to_dense().numpy(), the components A.values().numpy() and "
-        "A.coo_indices().numpy(), or spgrad.to_scipy(A); make an operand a tensor with "
+        "NumPy asked a SparseTensor for a dense array, as numpy.asarray(A) and S < A of SciPy do; "
+        "a dense tensor is accepted. Use A.to_dense().numpy(), the components A.values().numpy() "
+        "and A.coo_indices().numpy(), or spgrad.to_scipy(A); make an operand a tensor with "
         "torch.as_tensor(array), or spgrad.from_scipy for a sparse array."
     )
 
@@ -276,6 +276,16 @@ def no_values(values: object, requires_grad: object) -> ArgumentKindError:
         "of lists, arrays or edges with spgrad.sparse_coo_tensor, spgrad.sparse_csr_tensor or "
         "spgrad.from_edges, and of new values for a pattern with spgrad.from_values.",
         function="SparseTensor",
+    )
+
+
+def two_products(other: object) -> ArgumentKindError:
+    """The error for ``*`` with a matrix of SciPy."""
+    return ArgumentKindError(
+        f"`other` is a {type(other).__name__} of SciPy, whose * is the product of matrices; a "
+        "sparse array of SciPy or a tensor is accepted. Write A @ other for that product, or "
+        "convert it with spgrad.from_scipy for the product of elements.",
+        function="mul",
     )
 
 

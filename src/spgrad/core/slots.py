@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from spgrad.core.refusals import ABSENT, SCRIPTED, Absent, scripted
+from spgrad.core.refusals import ABSENT, SCRIPTED, Absent, scripted, two_products
 from spgrad.errors import SpgradError
 from spgrad.support import OPS
 from spgrad.torch_protocol.arguments import as_ours
@@ -136,6 +136,40 @@ def _method(func: Any) -> Callable[..., Any]:
     return run
 
 
+def _operator(name: str, func: Any) -> Callable[[torch.Tensor, Any], Any]:
+    """The method of an operator that takes arrays of NumPy and SciPy, as `func` does."""
+    plain = getattr(torch.Tensor, name)
+
+    def run(self: torch.Tensor, other: Any) -> Any:
+        if type(other).__module__.partition(".")[0] not in _LIBRARIES_OF_ARRAYS:
+            return plain(self, other)
+        if "mul" in name and type(other).__name__.endswith("_matrix"):
+            raise two_products(other)
+        return TORCH_FUNCTIONS[func](self, other)
+
+    run.__name__ = run.__qualname__ = name
+    return run
+
+
+_LIBRARIES_OF_ARRAYS = "numpy", "scipy"
+
+_OPERATORS = {
+    "__add__": torch.add,
+    "__radd__": torch.Tensor.__radd__,
+    "__sub__": torch.sub,
+    "__mul__": torch.mul,
+    "__rmul__": torch.Tensor.__rmul__,
+    "__truediv__": torch.div,
+    "__mod__": torch.remainder,
+    "__ne__": torch.ne,
+    "__lt__": torch.lt,
+    "__le__": torch.le,
+    "__gt__": torch.gt,
+    "__ge__": torch.ge,
+}
+"""Operators that torch leaves to arrays, which refuse them -> the function that takes arrays."""
+
+
 class Shown:
     """A base class with the methods by which notebooks and rich show a tensor."""
 
@@ -156,15 +190,18 @@ It comes before torch.Tensor, so a method that torch has, or a later one gets, i
 
 _CONVERSIONS = ("to_sparse", *(f"to_sparse_{kind}" for kind in ("coo", "csr", "csc", "bsr", "bsc")))
 
-Reductions: Any = type(
-    "Reductions",
+Methods: Any = type(
+    "Methods",
     (),
-    {
+    {"__hash__": torch.Tensor.__hash__}
+    | {name: _operator(name, func) for name, func in _OPERATORS.items()}
+    | {
         row.name: _method(getattr(torch.Tensor, row.name))
         for row in OPS.values()
         if hasattr(torch.Tensor, row.name) and (row.takes_specified or row.name in _CONVERSIONS)
     },
 )
-"""A base class with the methods that take `specified`, an argument that torch's methods refuse, and
-those that convert: for the name of a layout, torch's methods list their own overloads.
+"""A base class with operators that take arrays, with the methods that take `specified`, an argument
+that torch's methods refuse, and those that convert: for the name of a layout, torch's methods list
+their own overloads.
 """

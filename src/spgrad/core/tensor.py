@@ -12,7 +12,7 @@ import torch
 from spgrad.core import checks, inner_tensors, kept, refusals
 from spgrad.core.pattern import Pattern, View
 from spgrad.core.refusals import no_array, no_dense_form, no_memory, no_sparse_form
-from spgrad.core.slots import ATEN_FUNCTIONS, Reductions, Shown, Spelled, above, answer, refusable
+from spgrad.core.slots import ATEN_FUNCTIONS, Methods, Shown, Spelled, above, answer, refusable
 from spgrad.errors import ArgumentKindError, SpgradError, StateError
 from spgrad.torch_protocol.callers import optimizing
 from spgrad.torch_protocol.compile import compiled_for, of_trace, packed, traced
@@ -22,7 +22,7 @@ _make_wrapper = torch.Tensor._make_wrapper_subclass
 _without_memory = torch._C._set_throw_on_mutable_data_ptr
 
 
-class SparseTensor(Reductions, Shown, Spelled, torch.Tensor):
+class SparseTensor(Methods, Shown, Spelled, torch.Tensor):
     """A sparse tensor of any layout whose gradients stay on its own pattern.
 
     Made by the constructors (`spgrad.sparse_csr_tensor` and its siblings), by `spgrad.from_dense`,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from spgrad.core.slots import TORCH_FUNCTIONS, Reductions, Slots, above
+from spgrad.core.slots import TORCH_FUNCTIONS, Methods, Slots, above
 from spgrad.core.tensor import SparseTensor
 from spgrad.lowering.operands import refusal
 from spgrad.lowering.views import find_views
@@ -98,7 +98,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]  # the stub has the n
 TORCH_FUNCTIONS.update(ATTRIBUTES)
 globals().update({name: _FUNCTIONS[name] for name in __all__})
 
-for _member in (*vars(SparseTensor).values(), *vars(Reductions).values()):
+for _member in (*vars(SparseTensor).values(), *vars(Methods).values()):
     when_called(getattr(_member, "fget", None) or getattr(_member, "__func__", _member))
 above.fill(
     alias=alias,

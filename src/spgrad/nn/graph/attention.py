@@ -24,6 +24,7 @@ from spgrad.nn.graph.operands import (
     pair_of,
     require_sizes,
     reset_linear,
+    takes_a_graph,
 )
 from spgrad.nn.graph.pairs import added_scores, attended, joined_scores
 from spgrad.ops.products.heads import spmm
@@ -198,6 +199,7 @@ class GraphAttention(nn.Module):
         for name, weight in self.named_parameters(recurse=False):
             nn.init.zeros_(weight) if name == "bias" else glorot(weight)
 
+    @takes_a_graph
     def forward(
         self, x: Features, A: torch.Tensor, return_attention_weights: bool = False
     ) -> torch.Tensor | tuple[torch.Tensor, SparseTensor]:

@@ -19,14 +19,15 @@ from spgrad.nn.graph.operands import (
     features_of_nodes,
     glorot_linear,
     pair_of,
+    reduction_of,
     require_sizes,
     reset_linear,
     square_graph,
+    takes_a_graph,
     weighted_graph,
     with_numbers,
 )
 from spgrad.ops.products.heads import spmm
-from spgrad.ops.products.spmm_reduce import OTHER_NAMES, REDUCTIONS
 from spgrad.public import public_as
 
 
@@ -72,17 +73,13 @@ class MessagePassing(nn.Module):
     @public_as("nn.MessagePassing")
     def __init__(self, aggr: str = "sum") -> None:
         super().__init__()
-        self.aggr = OTHER_NAMES.get(aggr, aggr)
-        if self.aggr not in REDUCTIONS:
-            raise ArgumentValueError(
-                f"`aggr` is {aggr!r}; {', '.join(REDUCTIONS)} are accepted. Leave it out for the "
-                "layer's default."
-            )
+        self.aggr = reduction_of(aggr)
 
     def propagate(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         """Reduces A_ij x_j over the elements of each row of A: (m, c) of x (k, c)."""
         return spmm(A, x, self.aggr)
 
+    @takes_a_graph
     def forward(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         """Aggregates: (m, c) of x (k, c) and A (m, k)."""
         return self.propagate(x, A)
@@ -167,6 +164,7 @@ class GraphConv(MessagePassing):
             nn.init.zeros_(self.bias)
         self._normalised = None
 
+    @takes_a_graph
     def forward(self, x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """The features of the next layer, (n, out_channels)."""
         return self._forward(x, A)
@@ -289,6 +287,7 @@ class SAGEConv(MessagePassing):
             if layer is not None:
                 layer.reset_parameters()
 
+    @takes_a_graph
     def forward(self, x: Features, A: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """The features of the targets in the next layer, (m, out_channels)."""
         return self._forward(x, A)
@@ -379,6 +378,7 @@ class GINConv(MessagePassing):
             if callable(reset := getattr(layer, "reset_parameters", None)):
                 reset()
 
+    @takes_a_graph
     def forward(self, x: Features, A: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """The features of the targets in the next layer."""
         return self._forward(x, A)

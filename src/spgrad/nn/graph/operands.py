@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -20,11 +21,47 @@ from spgrad.lowering.operands import (
     require_rank,
     sparse_operand,
 )
+from spgrad.ops.products.spmm_reduce import OTHER_NAMES, REDUCTIONS
 from spgrad.torch_protocol.autocast import converts
 from spgrad.torch_protocol.compile import when_tracing
 
+T = TypeVar("T")
+
 Features = torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
 """Features of all nodes, or a pair: those of the sources, and those of the targets or None."""
+
+
+def takes_a_graph(forward: Callable[..., T]) -> Callable[..., T]:
+    """Refuses a call of a layer with PyG's arguments, of which Python names none."""
+    code = forward.__code__  # type: ignore[attr-defined]
+    accepted = code.co_varnames[1 : code.co_argcount]
+
+    @functools.wraps(forward)
+    def run(self: nn.Module, *args: Any, **kwargs: Any) -> T:
+        given = len(args) + len(kwargs)
+        if not 2 <= given <= len(accepted) or any(name not in accepted for name in kwargs):
+            names = f" ({', '.join(kwargs)} by name)" if kwargs else ""
+            raise ArgumentKindError(
+                f"the layer is called with {given} argument{'s' * (given != 1)}{names}; "
+                f"({', '.join(accepted)}) are accepted, where A has the edges and their weights. "
+                "For PyG's edge_index and edge_weight, pass "
+                "A = spgrad.from_edges(edge_index.flip(0), edge_weight, num_nodes).",
+                function=f"nn.{type(self).__name__}",
+            )
+        return forward(self, *args, **kwargs)
+
+    return run
+
+
+def reduction_of(aggr: str) -> str:
+    """The name that `spgrad.spmm` has for a reduction, or the refusal."""
+    found = OTHER_NAMES.get(aggr, aggr)
+    if found not in REDUCTIONS:
+        raise ArgumentValueError(
+            f"`aggr` is {aggr!r}; {', '.join(REDUCTIONS)} are accepted. Leave it out for the "
+            "layer's default."
+        )
+    return found
 
 
 def graph_operand(A: Any, x: Any = None) -> SparseTensor:
