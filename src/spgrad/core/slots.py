@@ -141,6 +141,8 @@ def _operator(name: str, func: Any) -> Callable[[torch.Tensor, Any], Any]:
     plain = getattr(torch.Tensor, name)
 
     def run(self: torch.Tensor, other: Any) -> Any:
+        if isinstance(other, (torch.Tensor, int, float)):  # the most frequent ones first
+            return plain(self, other)
         if type(other).__module__.partition(".")[0] not in _LIBRARIES_OF_ARRAYS:
             return plain(self, other)
         if "mul" in name and type(other).__name__.endswith("_matrix"):
