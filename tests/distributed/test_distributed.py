@@ -58,6 +58,34 @@ def test_a_program_without_numpy_is_told_what_to_install(tmp_path, monkeypatch):
         dist.destroy_process_group()
 
 
+def test_a_matrix_of_a_group_that_was_destroyed(tmp_path):
+    """A new group does not know the old one, whatever its processes are."""
+    options = {"init_method": f"file://{tmp_path}/first", "rank": 0, "world_size": 1}
+    dist.init_process_group("gloo", **options)
+    D, x = spgrad.distributed.distribute(spgrad.eye(3)), torch.ones(3, 2)
+    dist.destroy_process_group()
+
+    def refused():
+        for call in (
+            lambda: D @ x,
+            lambda: D * 2,
+            D.sum,
+            D.full,
+            lambda: spgrad.distributed.save(D, tmp_path),
+            lambda: spgrad.distributed.solve(D, x, spgrad.linalg.CG()),
+        ):
+            with pytest.raises(spgrad.StateError, match="the process group of `D` was destroyed"):
+                call()
+
+    refused()
+    dist.init_process_group("gloo", **options | {"init_method": f"file://{tmp_path}/second"})
+    try:
+        refused()
+        assert torch.equal(spgrad.distributed.distribute(spgrad.eye(3)) @ x, x)
+    finally:
+        dist.destroy_process_group()
+
+
 def test_rows_are_divided_into_messages_by_their_bytes():
     """At most 2^20 bytes, or a sixteenth; equal sizes; the process asked for comes first."""
     like = torch.empty(0, 8, 32, dtype=torch.float32)  # 2^10 bytes in a row

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from spgrad.core import checks
 from spgrad.distributed import agreement
 from spgrad.distributed.plan import Plan
-from spgrad.errors import ArgumentKindError, ArgumentValueError, UnsupportedError
+from spgrad.errors import ArgumentKindError, ArgumentValueError, StateError, UnsupportedError
 from spgrad.public import public_as
 from spgrad.torch_protocol.autocast import in_its_dtype
 
@@ -206,11 +206,22 @@ class Sharded:
 
     def agree(self, check: Callable[[], dict[str, object]]) -> None:
         """`agreement.agree` in a call of this matrix, which has to be the same on all ranks."""
-        agreement.agree(self.plan.group, self._checked(check), self.device)
+        agreement.agree(self._group(), self._checked(check), self.device)
 
     def agreed(self, check: Callable[[], dict[str, object]], compute: Callable[[], T]) -> T:
         """`agreement.agreed` in a call of this matrix, which has to be the same on all ranks."""
-        return agreement.agreed(self.plan.group, self._checked(check), self.device, compute)
+        return agreement.agreed(self._group(), self._checked(check), self.device, compute)
+
+    def _group(self) -> Any:
+        """The process group; raises if it was destroyed."""
+        group = self.plan.group
+        if not dist.is_initialized() or group not in dist.distributed_c10d._world.pg_map:
+            raise StateError(
+                "the process group of `D` was destroyed; a matrix of a group that exists is "
+                "accepted. Make D again, with spgrad.distributed.load or distribute, after "
+                "torch.distributed.init_process_group."
+            )
+        return group
 
     def _checked(self, check: Callable[[], dict[str, object]]) -> Callable[[], dict[str, object]]:
         pattern = f"number {self.plan.number}" + (", transposed" if self.transposed else "")
