@@ -108,11 +108,12 @@ def test_minres_stops_after_the_steps_that_are_asked_for():
 def test_the_bound_of_the_mean():
     """p (n - 1) / (n - p) times the quantile of F, after Hotelling; of scipy.stats."""
     stats = pytest.importorskip("scipy.stats")
-    mean, cov = torch.tensor([[0.1, -0.2]], dtype=D), torch.eye(2, dtype=D)[None]
-    passed, statistic, bound = mean_hotelling_t2_test(mean, 0 * mean, cov, 50, 0.9)
-    assert bound == pytest.approx(2 * 49 / 48 * stats.f.ppf(0.9, 2, 48))
-    torch.testing.assert_close(statistic, torch.tensor([50 * 0.05], dtype=D))
-    assert passed.tolist() == [bool(statistic <= bound)]
+    mean = torch.tensor([[0.2, -0.1], [0.1, 0.4]], dtype=D)
+    true, cov = torch.full((2, 2), 0.1, dtype=D), torch.eye(2, dtype=D).expand(2, 2, 2)
+    passed, statistic, bound = mean_hotelling_t2_test(mean, true, cov, 60, 0.9)
+    assert bound == pytest.approx(2 * 59 / 58 * stats.f.ppf(0.9, 2, 58))
+    torch.testing.assert_close(statistic, torch.tensor([60 * 0.05, 60 * 0.09], dtype=D))
+    assert passed.tolist() == [True, False]
 
 
 def test_the_bound_of_the_covariance():
@@ -172,3 +173,17 @@ def test_a_distribution_with_a_diagonal_beside_its_factor(name, items, layout):
     assert not SparseMultivariateNormal(loc, **{name: given}).is_ldlt_parameterization
     with pytest.raises(ValueError, match="diagonal has 3 dimensions; 1, or one more, are taken"):
         SparseMultivariateNormal(loc, torch.ones(1, 1, 3, dtype=D), **{name: given})
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_what_is_outside_of_the_blocks_is_left_out(layout):
+    x = torch.arange(1.0, 26, dtype=D).view(5, 5)
+    given = x.to_sparse(layout=layout)
+    if layout == torch.sparse_coo:
+        twice = given.indices().repeat(1, 2), given.values().repeat(2) / 2
+        given = torch.sparse_coo_tensor(*twice, (5, 5))
+    parts = sparse_block_diag_split(given, (2, 3), (3, 2))
+    for part, wanted in zip(parts, (x[:2, :3], x[2:, 3:]), strict=True):
+        assert (part.layout, part._nnz()) == (layout, 6)
+        assert torch.equal(part.to_dense(), wanted)
+        assert layout != torch.sparse_coo or part.is_coalesced()

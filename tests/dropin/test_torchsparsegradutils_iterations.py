@@ -8,6 +8,7 @@ import torch
 from spgrad.dropin.torchsparsegradutils.utils import bicgstab, linear_cg, lsmr, minres
 from spgrad.dropin.torchsparsegradutils.utils.bicgstab import BICGSTABSettings
 from spgrad.dropin.torchsparsegradutils.utils.closures import Closure
+from spgrad.dropin.torchsparsegradutils.utils.linear_cg import LinearCGSettings
 
 D = torch.float64
 
@@ -89,3 +90,24 @@ def test_numbers_that_cannot_be_squared_are_refused(solve, size):
     torch.testing.assert_close(x, torch.tensor([[1.0, 0], [2, 0], [3, 0]], dtype=D))
     with pytest.raises(ValueError, match="`b` has numbers whose squares are larger or smaller"):
         solve(given, torch.tensor([[2.0, size], [4, 0], [6, 0]], dtype=D))
+
+
+@pytest.mark.filterwarnings("ignore:CG ended after")
+def test_tridiagonal_matrices_keep_small_eigenvalues():
+    """The vectors of Lanczos stay orthogonal, though the matrix is nearly singular."""
+    size = torch.logspace(0, 10, 20, dtype=D)
+    right = torch.randn(20, dtype=D, generator=torch.Generator().manual_seed(0))
+    _, T = linear_cg(torch.diag(size), right, n_tridiag=1)
+    torch.testing.assert_close(torch.linalg.eigvalsh(T[0]), size, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (6, 3), (2, 6, 3)])
+def test_as_many_steps_as_there_are_rows(shape):
+    A = torch.diag(torch.arange(1.0, 7, dtype=D))
+    settings, calls = LinearCGSettings(terminate_cg_by_size=True), []
+    right = torch.ones(shape, dtype=D)
+    x = linear_cg(lambda x: calls.append(x) or A @ x, right, tolerance=1e-8, settings=settings)
+    torch.testing.assert_close(x, right / A.diagonal()[:, None])
+    assert len(calls) <= 8
+    with pytest.raises(RuntimeError, match="max_tridiag_iter is 20, more than the 6 iterations"):
+        linear_cg(A, right, n_tridiag=1, settings=settings)

@@ -177,7 +177,7 @@ HELPERS = [
     (
         lambda: convert_coo_to_csr_indices_values(torch.tensor([[2], [0]]), 2),
         ValueError,
-        "an index outside of the 2 rows",
+        "coo_indices has an index outside of the 2 rows",
     ),
     (
         lambda: convert_coo_to_csr_indices_values(torch.zeros(2, 1).long(), 2, torch.ones(3)),

@@ -116,9 +116,10 @@ def test_tridiagonal_matrices_of_lanczos():
     assert x.shape == (5,)
     close(torch.linalg.eigvalsh(T[0]), torch.linalg.eigvalsh(M))
     both = torch.stack([M, 2 * M])
-    _, T = linear_cg(both, right.expand(2, 5, 3), n_tridiag=1, max_tridiag_iter=4)
-    assert T.shape == (1, 2, 4, 4)
-    close(T[0, 1], 2 * T[0, 0])
+    _, T = linear_cg(both, right.expand(2, 5, 3), n_tridiag=2, max_tridiag_iter=4)
+    assert T.shape == (2, 2, 4, 4)
+    assert T.is_contiguous()
+    close(T[:, 1], 2 * T[:, 0])
 
 
 def test_tridiagonal_matrices_end_where_the_space_ends():
@@ -376,6 +377,7 @@ def test_block_diagonal_coo_matrices():
     )
     whole = sparse_block_diag(uncoalesced, *sparse[1:])
     assert whole.layout == torch.sparse_coo
+    assert whole.is_coalesced()
     assert torch.equal(whole.to_dense(), torch.block_diag(2 * parts[0], *parts[1:]))
     for given in (whole, whole.to_sparse_csr()):
         found = sparse_block_diag_split(given, (2, 3), (3, 3), (3, 2))

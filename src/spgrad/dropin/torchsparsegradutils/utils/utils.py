@@ -190,9 +190,11 @@ def _block(A: torch.Tensor, r: int, c: int, rows: int, columns: int) -> torch.Te
         here = A.indices()[:, at] - torch.tensor([[r], [c]], device=A.device)
         return torch.sparse_coo_tensor(here, A.values()[at], (rows, columns), is_coalesced=True)
     crow = A.crow_indices()[r : r + rows + 1]
-    inside = slice(int(crow[0]), int(crow[-1]))
-    col, values = A.col_indices()[inside] - c, A.values()[inside]
-    return torch.sparse_csr_tensor(crow - crow[0], col, values, (rows, columns))
+    lines = slice(int(crow[0]), int(crow[-1]))
+    col, values = A.col_indices()[lines] - c, A.values()[lines]
+    at = (col >= 0) & (col < columns)
+    before = torch.cat([crow.new_zeros(1), at.cumsum(0, dtype=crow.dtype)])
+    return torch.sparse_csr_tensor(before[crow - crow[0]], col[at], values[at], (rows, columns))
 
 
 def sparse_eye(
